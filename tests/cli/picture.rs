@@ -65,6 +65,12 @@ impl Picture {
         sum / (255.0 * 3.0 * self.colours.len() as f64)
     }
 
+    /// The number of pixels of a colour that lie right of this share of the width.
+    pub(crate) fn pixels_of(&self, colour: [u8; 3], share: f64) -> usize {
+        let first = (share * self.width as f64) as usize;
+        self.colours.chunks(self.width).flat_map(|row| &row[first..]).filter(|one| **one == colour).count()
+    }
+
     /// Whether anything is drawn.
     pub(crate) fn has_ink(&self) -> bool {
         self.colours.iter().any(|colour| *colour != self.colours[0])

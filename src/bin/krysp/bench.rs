@@ -1,10 +1,10 @@
 //! `krysp bench`
 
+use crate::files::{self, Content};
 use crate::formats::{Device, Measured};
 use crate::peers::Peers;
 use crate::{Failure, chart, inspect, text};
 use clap::Args;
-use krysp::io::read_matrix;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -42,15 +42,22 @@ struct Contestant {
 
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let plot = ("--plot", self.plot.as_deref(), Content::Picture);
+        text::keep_clear(files::check_outputs(&[("--csv", self.csv.as_deref(), Content::Csv), plot])?);
+        files::check_inputs(&self.matrices.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
         let devices = Device::all();
         let mut csv = "matrix,rows,columns,nonzeros,device,format,storage,conversion_time,time\n".to_owned();
         let mut contestants: Vec<Contestant> = vec![];
         for (index, path) in self.matrices.iter().enumerate() {
-            let a = read_matrix::<f64>(path)?;
+            let a = files::matrix(path)?.matrix;
             let shape =
                 format!("{} x {}, {}", text::count(a.rows()), text::count(a.cols()), text::entries(a.nnz()));
-            println!("{}", text::bold(&format!("{}: {shape}", inspect::title(path))));
-            println!("  {:<24}{:>10}{:>12}{:>12}{:>9}", "format", "bytes", "conversion", "product", "GB/s");
+            text::say(&text::bold(&format!("{}: {shape}", inspect::title(path))));
+            let heads = ["bytes", "conversion", "product"];
+            text::say(&format!(
+                "  {:<24}{:>10}{:>12}{:>12}{:>9}",
+                "format", heads[0], heads[1], heads[2], "GB/s"
+            ));
             let mut all: Vec<(String, Measured)> = vec![];
             for device in &devices {
                 let named = |one| (device.name(), one);
@@ -68,10 +75,8 @@ impl Bench {
                 };
                 let rate = one.bytes as f64 / one.product / 1e9;
                 let (bytes, conversion) = (text::bytes(one.bytes), text::seconds(one.conversion));
-                println!(
-                    "  {name:<24}{bytes:>10}{conversion:>12}{:>12}{rate:>9.1}",
-                    text::seconds(one.product)
-                );
+                let product = text::seconds(one.product);
+                text::say(&format!("  {name:<24}{bytes:>10}{conversion:>12}{product:>12}{rate:>9.1}"));
                 csv += &format!(
                     "{},{},{},{},{device},{},{},{:e},{:e}\n",
                     inspect::title(path).replace(',', "_"),
@@ -86,9 +91,13 @@ impl Bench {
                 note(&mut contestants, name, index, one.product / least);
             }
             if !peers.absent.is_empty() {
-                println!("  {:<24}{}", "not there", text::wrapped(&peers.absent.join(", "), 26));
+                text::say(&format!(
+                    "  {:<24}{}",
+                    "not measured",
+                    text::wrapped(&peers.absent.join(", "), 26)
+                ));
             }
-            println!();
+            text::say("");
         }
         let matrices = self.matrices.len();
         contestants.iter_mut().for_each(|one| one.ratios.resize(matrices, f64::INFINITY));
@@ -96,7 +105,7 @@ impl Bench {
         contestants.sort_by(|one, other| other.area().total_cmp(&one.area()));
         print_profile(&contestants, matrices);
         if let Some(path) = &self.csv {
-            std::fs::write(path, csv).map_err(|error| format!("{}: {error}", path.display()))?;
+            files::save(path, csv.as_bytes())?;
         }
         if let Some(path) = &self.plot {
             draw(path, &contestants)?;
@@ -133,13 +142,13 @@ fn print_profile(contestants: &[Contestant], matrices: usize) {
         "within so many times the least time, of {}",
         if matrices == 1 { "1 matrix".into() } else { format!("{matrices} matrices") }
     );
-    println!("{}", text::bold(&title));
+    text::say(&text::bold(&title));
     let heads: String = FACTORS.iter().map(|factor| format!("{factor:>8}")).collect();
-    println!("  {:<24}{heads}", "format");
+    text::say(&format!("  {:<24}{heads}", "format"));
     for one in contestants {
         let shares: String =
             FACTORS.iter().map(|&factor| format!("{:>6.0} %", 100.0 * one.within(factor))).collect();
-        println!("  {:<24}{shares}", one.name);
+        text::say(&format!("  {:<24}{shares}", one.name));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Charts as PNG files: residuals, lengths of rows, performance profiles.
 
-use crate::text;
-use kuva::plot::{BarPlot, LinePlot, MarkerShape, ScatterPlot};
+use crate::{files, text};
+use kuva::plot::{BarPlot, LinePlot, LineStyle, MarkerShape, ScatterPlot};
 use kuva::render::annotations::ReferenceLine;
 use kuva::render::layout::{Layout, TickFormat};
 use kuva::render::plots::Plot;
@@ -18,7 +18,7 @@ pub(crate) struct Curve {
     pub(crate) name: String,
     /// Iterations of all configurations so far, and the residual relative to `‖b‖` by the method's recurrence.
     pub(crate) points: Vec<(f64, f64)>,
-    /// The last iteration, and the residual relative to `‖b‖` computed anew.
+    /// The last iteration, and the residual relative to `‖b‖`, recomputed.
     pub(crate) recomputed: Option<(f64, f64)>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         let circle = ScatterPlot::new().with_data(ends).with_color(colour).with_size(4.5);
         let circle = circle.with_marker(MarkerShape::Circle);
         let is_last = k + 1 == curves.len();
-        plots.push(if is_last { circle.with_legend("computed anew").into() } else { circle.into() });
+        plots.push(if is_last { circle.with_legend("recomputed").into() } else { circle.into() });
     }
     // whole decades, at most twelve of them with a number
     let top = most.ceil();
@@ -60,10 +60,9 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
     let mut line = ReferenceLine::horizontal(threshold);
     line.color = "#888888".into();
     let layout = Layout::auto_from_plots(&plots)
-        .with_title(title)
+        .with_title(format!("{title}: residual relative to b"))
         .with_title_size(16)
         .with_x_label("iterations")
-        .with_y_label("residual relative to b")
         .with_y_axis_min(bottom)
         .with_y_axis_max(top)
         .with_y_tick_step(step)
@@ -93,15 +92,22 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 /// How many rows have how many entries.
 pub(crate) fn lengths(path: &Path, title: &str, bars: &[(String, usize)]) -> Result<(), String> {
-    let bars = bars.iter().map(|(name, rows)| (name.clone(), *rows as f64));
+    // bars of logarithms on a plain axis, which begins at a tenth of a row: one row has a bar
+    let height = |rows: usize| if rows > 0 { (10.0 * rows as f64).log10() } else { 0.0 };
+    let most = bars.iter().map(|(_, rows)| height(*rows)).fold(1.0, f64::max);
+    let bars = bars.iter().map(|(name, rows)| (name.clone(), height(*rows)));
     let plots: Vec<Plot> = vec![BarPlot::new().with_bars(bars).with_color(COLOURS[0]).into()];
     let layout = Layout::auto_from_plots(&plots)
-        .with_title(title)
+        .with_title(format!("{title}: number of rows (logarithmic)"))
         .with_title_size(16)
         .with_x_label("entries of a row")
-        .with_y_label("rows")
         .with_y_axis_min(0.0)
-        .with_y_tick_format(TickFormat::Custom(Arc::new(|rows| text::count(rows as usize))));
+        .with_y_axis_max(most.ceil())
+        .with_y_tick_step(1.0)
+        .with_y_tick_format(TickFormat::Custom(Arc::new(|height| match height {
+            height if height < 0.5 => String::new(),
+            height => text::count(10f64.powf(height - 1.0).round() as usize),
+        })));
     save(path, plots, layout)
 }
 
@@ -116,20 +122,27 @@ pub(crate) fn profile(
     of: usize,
     most: f64,
 ) -> Result<(), String> {
-    let lines = contestants.iter().zip(COLOURS).map(|((name, steps), colour)| {
-        let line = LinePlot::new().with_data(steps.iter().copied()).with_color(colour);
-        line.with_stroke_width(2.0).with_legend(name.as_str()).into()
+    // lines that cover each other differ in width and dashes: the first is wide, those above it leave gaps
+    let lines = contestants.iter().zip(COLOURS).enumerate().map(|(at, ((name, steps), colour))| {
+        let style = match at % 4 {
+            0 => LineStyle::Solid,
+            1 => LineStyle::Dashed,
+            2 => LineStyle::DashDot,
+            _ => LineStyle::Dotted,
+        };
+        let line = LinePlot::new().with_data(steps.iter().copied()).with_color(colour).with_line_style(style);
+        line.with_stroke_width((5.0 - 0.6 * at as f64).max(1.5)).with_legend(name.as_str()).into()
     });
     let plots: Vec<Plot> = lines.collect();
     let title = match contestants.len() {
         drawn if drawn < of => format!("Performance profile, the best {drawn} of {of}"),
-        _ => "Performance profile".into(),
+        _ => "Performance profile".to_owned(),
     };
+    let title = format!("{title}: share of matrices");
     let layout = Layout::auto_from_plots(&plots)
         .with_title(title)
         .with_title_size(16)
         .with_x_label("times the least time of a product")
-        .with_y_label("share of matrices")
         .with_x_axis_min(1.0)
         .with_x_axis_max(most)
         .with_y_axis_min(0.0)
@@ -140,5 +153,5 @@ pub(crate) fn profile(
 fn save(path: &Path, plots: Vec<Plot>, layout: Layout) -> Result<(), String> {
     let layout = layout.with_width(760.0).with_height(500.0).with_label_size(14).with_tick_size(12);
     let picture = kuva::render_to_raster(plots, layout, 1.5)?;
-    std::fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))
+    files::save(path, &picture)
 }

@@ -1,25 +1,27 @@
 //! `krysp convert`
 
+use crate::files::{self, Content};
 use crate::{Failure, text};
 use clap::Args;
-use krysp::io::{read_matrix, read_vector, write_matrix, write_vector};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Converts a matrix, or a vector, from one form of file to another.
 ///
-/// The form of the first file is recognised by its content, that of the second follows from its name: .mtx Matrix Market,
-/// .npz SciPy (vectors .npy), .petsc or .bin PETSc, .rb Rutherford-Boeing; any of them with .gz.
+/// The form of the first file is recognised by its content, that of the second follows from its extension: .mtx Matrix Market,
+/// .npz SciPy (vectors .npy), .petsc or .bin PETSc, .rb or .hb Rutherford-Boeing; any of them with .gz. Other extensions are refused.
+/// - stands for standard input, or for Matrix Market on standard output.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp convert A.mtx A.npz             for scipy.sparse.load_npz
   krysp convert A.npz A.mtx.gz          a gzipped Matrix Market file
   krysp convert A.mtx A.petsc           for PETSc's MatLoad
-  krysp convert --vector b.mtx b.npy    a right-hand side for numpy.load")]
+  krysp convert --vector b.mtx b.npy    a right-hand side for numpy.load
+  krysp convert A.npz - | head          Matrix Market on standard output")]
 pub(crate) struct Convert {
-    /// The file to read
+    /// The file to read, or - for standard input
     from: PathBuf,
-    /// The file to write
+    /// The file to write, or - for standard output
     to: PathBuf,
     /// The files hold a vector
     #[arg(long)]
@@ -31,18 +33,20 @@ pub(crate) struct Convert {
 
 impl Convert {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let content = if self.vector { Content::Vector } else { Content::Matrix };
+        text::keep_clear(files::check_outputs(&[("convert to", Some(&self.to), content)])?);
         let about = if self.vector {
-            let vector: Vec<f64> = read_vector(&self.from)?;
-            write_vector(&self.to, &vector)?;
+            let vector = files::vector(&self.from, None)?;
+            files::save_vector(&self.to, &vector)?;
             text::counted(vector.len(), "value")
         } else {
-            let matrix = read_matrix::<f64>(&self.from)?;
-            write_matrix(&self.to, &matrix)?;
+            let matrix = files::matrix(&self.from)?.matrix;
+            files::save_matrix(&self.to, &matrix)?;
             let (rows, cols) = (text::count(matrix.rows()), text::count(matrix.cols()));
             format!("{rows} x {cols}, {}", text::entries(matrix.nnz()))
         };
         if !self.quiet {
-            println!("{}: {about}", self.to.display());
+            text::say(&format!("{}: {about}", files::shown_output(&self.to)));
         }
         Ok(ExitCode::SUCCESS)
     }

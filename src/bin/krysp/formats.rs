@@ -1,8 +1,27 @@
 //! A matrix in every format on every device, measured.
 
 use crate::bandwidth::{self, best_time};
+use crate::{Failure, text};
 use krysp::{Csr, Format, choice::Model};
 use std::time::Instant;
+
+macro_rules! names {
+    ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => { [$(stringify!($format),)*] };
+}
+
+/// Every format, by the name of its Rust type.
+pub(crate) const NAMES: [&str; 12] = krysp::each_format!(names);
+
+/// What an option does, and the formats that it takes.
+pub(crate) fn help(what: &str) -> String {
+    format!("{what}: {}", NAMES.join(", "))
+}
+
+/// The type's name of a format, however it is spelled.
+pub(crate) fn known(wanted: &str) -> Result<&'static str, Failure> {
+    let found = NAMES.into_iter().find(|name| krysp::choice::is_format(name, wanted));
+    found.ok_or_else(|| format!("there is no format {wanted:?}: {}", NAMES.join(", ")).into())
+}
 
 /// A format on a device, measured.
 pub(crate) struct Measured {
@@ -34,6 +53,30 @@ impl Device {
         all
     }
 
+    /// A device by its name: cpu, gpu, gpu:1.
+    pub(crate) fn named(name: &str) -> Result<Device, Failure> {
+        if name == "cpu" {
+            return Ok(Device::Host);
+        }
+        #[cfg(not(feature = "cuda"))]
+        return Err(format!("{}; this program was built without the feature `cuda`", unknown(name)).into());
+        #[cfg(feature = "cuda")]
+        {
+            let ordinal = match name.strip_prefix("gpu").or_else(|| name.strip_prefix("cuda")) {
+                Some("") => Some(0),
+                Some(ordinal) => ordinal.strip_prefix(':').and_then(|ordinal| ordinal.parse().ok()),
+                None => None,
+            };
+            let ordinal = ordinal.ok_or_else(|| unknown(name))?;
+            let present = krysp::Cuda::devices().len();
+            if ordinal >= present {
+                let gpus = text::counted(present, "GPU");
+                return Err(format!("--device {name}: {gpus} here; `krysp devices` lists them").into());
+            }
+            Ok(Device::Gpu(krysp::Cuda::new(ordinal)?))
+        }
+    }
+
     pub(crate) fn name(&self) -> String {
         match self {
             Device::Host => "cpu".into(),
@@ -42,7 +85,7 @@ impl Device {
         }
     }
 
-    /// The kind of machine, for choices that are foretold.
+    /// The kind of machine, for estimates of costs.
     pub(crate) fn model(&self) -> Model {
         match self {
             Device::Host => Model::Host,
@@ -71,6 +114,10 @@ impl Device {
         all.sort_by(|one, other| one.product.total_cmp(&other.product));
         Ok(all)
     }
+}
+
+fn unknown(device: &str) -> String {
+    format!("--device {device}: cpu, gpu, gpu:0, gpu:1, ... are known; `krysp devices` lists them")
 }
 
 fn on_host(a: &Csr<f64>) -> krysp::Result<Vec<Measured>> {

@@ -1,9 +1,9 @@
 //! `krysp generate`
 
+use crate::files::{self, Content};
 use crate::{Failure, text};
 use clap::Args;
-use krysp::io::write_matrix;
-use krysp::testing::matrices::{named, names};
+use krysp::testing::matrices::{LARGEST_SIDE, named, names, shape_of, side_of};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,10 +24,10 @@ pub(crate) struct Generate {
     /// The name of the matrix
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// The file to write; its name says in which form, as for `krysp convert`
+    /// The file to write, in the form of its extension as for `krysp convert`; - for standard output
     #[arg(required_unless_present = "list")]
     to: Option<PathBuf>,
-    /// List the matrices of the benches by name
+    /// List the matrices of the benches by name, with their sizes
     #[arg(long)]
     list: bool,
     /// Make the diagonal as large as the rest of each row: indefinite matrices become positive definite
@@ -41,20 +41,29 @@ pub(crate) struct Generate {
 impl Generate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let (Some(name), Some(to)) = (self.name, self.to) else {
-            names().for_each(|name| println!("{name}"));
+            for name in names() {
+                let (rows, cols) = shape_of(name).unwrap_or_default();
+                text::say(&format!("{name:<16}{:>11} x {}", text::count(rows), text::count(cols)));
+            }
             return Ok(ExitCode::SUCCESS);
         };
-        let matrix = named(&name);
-        let matrix = matrix.ok_or_else(|| {
+        let to_matrix = [("generate to", Some(&*to), Content::Matrix)];
+        text::keep_clear(files::check_outputs(&to_matrix)?);
+        if let Some(side) = side_of(&name).filter(|side| *side == 0 || *side > LARGEST_SIDE) {
+            let (side, most) = (text::count(side), text::count(LARGEST_SIDE));
+            return Err(format!("{name}: {side} nodes a side; 1 to {most} are possible").into());
+        }
+        let matrix = named(&name).ok_or_else(|| {
             format!(
                 "there is no matrix `{name}`: `krysp generate --help` shows families, `--list` other names"
             )
         })?;
         let matrix = if self.dominant { matrix.diagonally_dominant() } else { matrix };
-        write_matrix(&to, &matrix.csr::<f64>()?)?;
+        files::save_matrix(&to, &matrix.csr::<f64>()?)?;
         if !self.quiet {
             let (rows, cols) = (text::count(matrix.rows), text::count(matrix.cols));
-            println!("{}: {rows} x {cols}, {}", to.display(), text::entries(matrix.nnz()));
+            let size = format!("{rows} x {cols}, {}", text::entries(matrix.nnz()));
+            text::say(&format!("{}: {size}", files::shown_output(&to)));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -2,12 +2,12 @@
 
 mod report;
 
+use crate::files::{self, Content};
 use crate::formats::{Device, Measured};
 use crate::spy::Spy;
 use crate::{Failure, chart, recipe, text};
 use clap::Args;
 use krysp::choice::{Candidate, Choice, Estimate};
-use krysp::io::read_matrix;
 use krysp::plan::Profile;
 use krysp::{Csr, Numbering, Plan};
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use std::process::ExitCode;
   krysp inspect A.mtx --solves 1000      a plan for many right-hand sides
   krysp inspect A.mtx --json > A.json    for programs")]
 pub(crate) struct Inspect {
-    /// The file of the matrix, in any form that `krysp convert` knows
+    /// The file of the matrix, in any form that `krysp convert` knows; - is standard input
     matrix: PathBuf,
     /// Draw where the entries are, as a PNG file
     #[arg(long, value_name = "PNG")]
@@ -30,7 +30,7 @@ pub(crate) struct Inspect {
     /// Draw how many entries the rows have, as a PNG file
     #[arg(long, value_name = "PNG")]
     histogram: Option<PathBuf>,
-    /// Measure a product in every format on every device, instead of foretelling it
+    /// Measure a product in every format on every device, instead of estimating it
     #[arg(long)]
     measure: bool,
     /// Plan for this many right-hand sides
@@ -44,8 +44,9 @@ pub(crate) struct Inspect {
 /// What is found of a matrix, for people and for programs.
 pub(crate) struct Found {
     file: PathBuf,
+    is_pattern: bool,
     profile: Profile,
-    /// How far entries lie from the diagonal, as it is and renumbered; of square matrices.
+    /// The bandwidth, as given and in the ordering of Cuthill and McKee; of square matrices.
     bandwidths: Option<[usize; 2]>,
     devices: Vec<OnDevice>,
     /// What will be tried, and why; `Err` has why nothing can be.
@@ -56,8 +57,8 @@ pub(crate) struct Found {
 /// A matrix on a device.
 pub(crate) struct OnDevice {
     name: String,
-    /// The formats that suit, the best first, with what a product costs: bytes as if streamed.
-    foretold: Vec<Estimate>,
+    /// The formats that suit, the best first, with the estimated cost of a product: bytes as if streamed.
+    estimates: Vec<Estimate>,
     unsuitable: Vec<&'static str>,
     measured: Option<(f64, Vec<Measured>)>,
 }
@@ -70,19 +71,24 @@ impl OnDevice {
 
 impl Inspect {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let a = read_matrix::<f64>(&self.matrix)?;
-        let found = self.look(&a)?;
-        if self.json {
-            println!("{}", found.json());
-        } else {
-            found.print(&Spy::in_terminal(&a, 20));
+        let json = self.json.then_some(Path::new("-"));
+        text::keep_clear(files::check_outputs(&[
+            ("--spy", self.spy.as_deref(), Content::Picture),
+            ("--histogram", self.histogram.as_deref(), Content::Picture),
+            ("--json", json, Content::Json),
+        ])?);
+        let files::Input { matrix: a, is_pattern } = files::matrix(&self.matrix)?;
+        let found = Found { is_pattern, ..self.look(&a)? };
+        match json {
+            Some(path) => files::save(path, format!("{}\n", found.json()).as_bytes())?,
+            None => found.print(&Spy::in_terminal(&a, 20)),
         }
         let title = title(&self.matrix);
         if let Some(path) = &self.spy {
             let entries = text::entries(a.nnz());
             let picture =
                 Spy::for_picture(&a).picture(&title, &format!("{entries}, darker where there are more"))?;
-            std::fs::write(path, picture).map_err(|error| format!("{}: {error}", path.display()))?;
+            files::save(path, &picture)?;
         }
         if let Some(path) = &self.histogram {
             chart::lengths(path, &title, &bars(&a, &found.profile))?;
@@ -102,13 +108,13 @@ impl Inspect {
             let measured = if self.measure { Some((device.bandwidth()?, device.measure(a)?)) } else { None };
             let mut found = OnDevice {
                 name: device.name(),
-                foretold: vec![choice.chosen().clone()],
+                estimates: vec![choice.chosen().clone()],
                 unsuitable: vec![],
                 measured,
             };
             for candidate in choice.rejected() {
                 match candidate {
-                    Candidate::Costlier(estimate) => found.foretold.push(estimate.clone()),
+                    Candidate::Costlier(estimate) => found.estimates.push(estimate.clone()),
                     // one that was measured is too costly to be considered, but can be had
                     Candidate::Unsuitable { format, .. } if !found.has_measured(format) => {
                         found.unsuitable.push(format);
@@ -123,12 +129,16 @@ impl Inspect {
             None => plan.candidates(),
         });
         let plan = plan.map_err(|error| error.to_string());
-        Ok(Found { file: self.matrix.clone(), profile, bandwidths, devices, plan, solves: self.solves })
+        let (file, solves, is_pattern) = (self.matrix.clone(), self.solves, false);
+        Ok(Found { file, is_pattern, profile, bandwidths, devices, plan, solves })
     }
 }
 
 /// The name of a file without folders.
 pub(crate) fn title(path: &Path) -> String {
+    if files::is_standard(path) {
+        return files::shown(path);
+    }
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
@@ -155,7 +165,9 @@ fn bars(a: &Csr<f64>, profile: &Profile) -> Vec<(String, usize)> {
     const MOST: usize = 30;
     let [shortest, .., longest] = profile.lengths;
     if longest - shortest >= MOST {
-        return buckets(profile);
+        // short names: they stand side by side
+        let short = |(name, rows): (String, usize)| (name.replace(" to ", "–").replace(',', ""), rows);
+        return buckets(profile).into_iter().map(short).collect();
     }
     let mut rows = vec![0; longest - shortest + 1];
     a.row_lengths().for_each(|length| rows[length - shortest] += 1);

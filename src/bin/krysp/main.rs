@@ -7,8 +7,10 @@ mod bandwidth;
 mod bench;
 mod calibrate;
 mod chart;
+mod check;
 mod convert;
 mod devices;
+mod files;
 mod formats;
 mod generate;
 mod inspect;
@@ -40,9 +42,11 @@ type Failure = Box<dyn std::error::Error>;
   krysp solve A.mtx b.mtx       solve A x = b, and say how it went
   krysp generate p7_20 A.mtx    no file? a Laplacian on 20 x 20 x 20 points
 
-Files: Matrix Market (.mtx), SciPy (.npz, .npy), PETSc (.petsc),
-Rutherford-Boeing (.rb), each also gzipped (.gz).
-Exit codes: 0 done and converged, 1 not converged, 2 wrong input or no file.
+Files: Matrix Market (.mtx), SciPy (.npz, vectors .npy), PETSc (.petsc),
+Rutherford-Boeing (.rb), each also gzipped (.gz); - is standard input or
+output. Values are real numbers.
+Exit codes: 0 done, converged, all correct; 1 not converged, or a check failed;
+2 wrong input or no file.
 Variables: RAYON_NUM_THREADS=2 computes with two threads, NO_COLOR=1 without
 colours."
 )]
@@ -57,6 +61,7 @@ enum Command {
     Solve(Box<solve::Solve>),
     Convert(convert::Convert),
     Generate(generate::Generate),
+    Check(check::Check),
     Bench(bench::Bench),
     Devices(devices::Devices),
     Calibrate(calibrate::Calibrate),
@@ -80,6 +85,7 @@ fn main() -> ExitCode {
         Command::Solve(solve) => solve.run(),
         Command::Convert(convert) => convert.run(),
         Command::Generate(generate) => generate.run(),
+        Command::Check(check) => check.run(),
         Command::Bench(bench) => bench.run(),
         Command::Devices(devices) => devices.run(),
         Command::Calibrate(calibrate) => calibrate.run(),
@@ -102,7 +108,10 @@ fn remedy(failure: &Failure) -> Option<&'static str> {
         krysp::Error::Read(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             Some("is the name right? `krysp generate p7_20 A.mtx` makes a matrix to try")
         }
-        krysp::Error::Read(ReadError::Syntax { line: 1, .. }) => {
+        krysp::Error::Read(ReadError::Syntax { line: 1, found, .. }) if found.starts_with("complex") => Some(
+            "solve [Re A, -Im A; Im A, Re A] [Re x; Im x] = [Re b; Im b] instead: twice the unknowns, all real",
+        ),
+        krysp::Error::Read(ReadError::Syntax { line: 1, expected, .. }) if expected.contains("banner") => {
             Some("Matrix Market, SciPy's .npz, PETSc's binary form and Rutherford-Boeing files are read")
         }
         krysp::Error::Rectangular { .. } => Some("from Python: krysp.solve(A.T @ A, A.T @ b)"),

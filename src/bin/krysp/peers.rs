@@ -7,7 +7,7 @@ use krysp::io::write_matrix;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// What the libraries that Python has take, and the names of those that are not there.
+/// Measured products of the libraries that Python has, and the names of those that it does not have.
 #[derive(Default)]
 pub(crate) struct Peers {
     /// Each with its device.
@@ -15,7 +15,7 @@ pub(crate) struct Peers {
     pub(crate) absent: Vec<String>,
 }
 
-/// A file that goes when this is dropped.
+/// A file that is removed when this is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -53,9 +53,9 @@ impl Peers {
         }
         if !well {
             let why = if lines.is_empty() {
-                "all of python3, which lacks SciPy"
+                "SciPy, petsc4py, MKL, CuPy: python3 cannot import SciPy, through which they are called"
             } else {
-                "the rest: python3 broke off"
+                "the other libraries: python3 stopped with an error"
             };
             peers.absent.push(why.into());
         }

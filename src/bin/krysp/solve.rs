@@ -4,16 +4,17 @@
 mod on_ranks;
 
 use crate::chart::{self, Curve};
+use crate::files::{self, Content, vector};
+use crate::formats::{self, Device};
 use crate::json::Json;
 use crate::progress::Seen;
 use crate::text::{self, bad, good, line};
 use crate::{Failure, bandwidth, inspect};
 use clap::Args;
-use krysp::io::{read_matrix, read_vector, write_vector};
 use krysp::plan::{Builds, Ladder, Left, Method, Preconditioner, Rung, Solved};
 use krysp::solvers::Report;
 use krysp::{CancelToken, Csr, Host, LinearOperator, Plan};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -31,57 +32,56 @@ use std::time::{Duration, Instant};
   krysp solve A.mtx b.mtx --load plan.krysp      plans nothing again
   mpirun -n 4 krysp solve A.mtx b.mtx            on ranks, if built with `mpi`
 
+Names of methods, preconditioners and formats: case, blanks, - and _ do not
+count.
 Ctrl-C ends the solve after the next iteration; x and reports are written even
 then.
 Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
 pub(crate) struct Solve {
-    /// The file of the matrix, in any form that `krysp convert` knows
+    /// The file of the matrix, in any form that `krysp convert` knows; - is standard input
     matrix: PathBuf,
-    /// The file of the right-hand side
+    /// The file of the right-hand side; - is standard input
     rhs: Option<PathBuf>,
-    /// Where x begins, from a file; zero if not given
+    /// The file of an initial guess of x; zero if not given
     #[arg(long, value_name = "FILE")]
     guess: Option<PathBuf>,
-    /// Cg, Fcg, Minres, BiCgStab, Gmres, ...: this method and no other
-    #[arg(long)]
+    #[arg(long, help = names("This method and no other, with the iterative preconditioners that suit", &Method::ALL))]
     method: Option<Method>,
-    /// none, Jacobi, TwoLevel, Amg, Fsai, Ilu0, ...: this preconditioner and no other
-    #[arg(long, visible_alias = "precond")]
+    #[arg(long, visible_alias = "precond", help = names("This preconditioner and no other", &Preconditioner::ALL))]
     preconditioner: Option<Preconditioner>,
-    /// This format, by a name that `krysp inspect` shows: CSR, SELL-P, ...
-    #[arg(long)]
+    #[arg(long, help = formats::help("This format"))]
     format: Option<String>,
     /// Where to compute: cpu, gpu (cuda means that too), or gpu:1 for the second
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Converged is ‖b − A x‖ ≤ RTOL ‖b‖
-    #[arg(long, default_value = "1e-8")]
+    #[arg(long, default_value = "1e-8", allow_negative_numbers = true)]
     rtol: f64,
     /// The most iterations
     #[arg(long, value_name = "N")]
     max_iterations: Option<usize>,
     /// The most seconds
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     time_limit: Option<f64>,
     /// Plan as for this many right-hand sides
     #[arg(long, value_name = "N", default_value_t = 1)]
     solves: usize,
-    /// Write what was decided and built to a file, for --load
+    /// Write the plan, its decisions and what it has built, to a file for --load
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Begin with what --save wrote for this matrix, instead of planning and building
+    /// Read the plan that --save wrote for this matrix, instead of planning and building
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "preconditioner", "format", "solves"])]
     load: Option<PathBuf>,
-    /// Write x, in the form of its name: .mtx, .npy, .petsc
+    /// Write x, in the form of the extension: .mtx, .npy, .petsc; - for standard output
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Draw the residual of each iteration, as a PNG file
     #[arg(long, value_name = "PNG")]
     plot: Option<PathBuf>,
-    /// Write the residual of each iteration
+    /// Write the residual of each iteration; - for standard output
     #[arg(long, value_name = "CSV")]
     history: Option<PathBuf>,
-    /// Write the report as JSON, to `-` for the terminal; names are those of Ginkgo's benchmarks where these have them
+    /// Write the report as JSON, - for standard output; names are those of Ginkgo's benchmarks where these have them
     #[arg(long, value_name = "JSON")]
     json: Option<PathBuf>,
     /// Print nothing but errors
@@ -102,46 +102,46 @@ struct Run {
     bytes: usize,
     read: Duration,
     built: Duration,
+    is_pattern: bool,
     /// Bytes a second that the device reads, where that says something about the solve.
     reads: Option<f64>,
 }
 
 impl Solve {
-    pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
-        if !(self.rtol > 0.0 && self.rtol < 1.0) {
-            return Err(format!("--rtol is {}: it lies between 0 and 1, 1e-8 for example", self.rtol).into());
-        }
-        // what goes to the terminal is JSON and nothing else
-        let to_terminal = self.json.as_deref() == Some(Path::new("-"));
-        self.quiet |= to_terminal;
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         #[cfg(feature = "mpi")]
         if let Some(ended) = self.on_ranks() {
             return ended;
         }
+        self.check_options()?;
+        let device = Device::named(&self.device)?;
         let seen = Seen::new(self.rtol, self.quiet);
         let started = Instant::now();
-        seen.say(&format!("reading {}", self.matrix.display()));
-        let a = read_matrix::<f64>(&self.matrix)?;
+        seen.say(&format!("reading {}", files::shown(&self.matrix)));
+        let files::Input { matrix: a, is_pattern } = files::matrix(&self.matrix)?;
         let (b, known) = self.right_hand_side(&a)?;
-        let guess = self.guess.as_deref().map(|path| vector(path, a.cols())).transpose()?;
+        let guess = self.guess.as_deref().map(|path| vector(path, Some(a.cols()))).transpose()?;
         let read = started.elapsed();
 
         let cancel = CancelToken::new();
         let token = cancel.clone();
         ctrlc::set_handler(move || {
-            // the second time it is meant
+            // a second Ctrl-C ends the program
             if token.is_cancelled() {
                 std::process::exit(130);
             }
             token.cancel();
         })?;
-        let run = match self.device.as_str() {
-            "cpu" => self.on(&Host, &a, &b, guess.as_deref(), &cancel, &seen, &bandwidth::of_host),
-            device => self.on_gpu(device, &a, &b, guess.as_deref(), &cancel, &seen),
+        let (b, guess) = (&b[..], guess.as_deref());
+        let run = match &device {
+            Device::Host => self.on(&Host, &a, b, guess, &cancel, &seen, &bandwidth::of_host),
+            #[cfg(feature = "cuda")]
+            Device::Gpu(gpu) => self.on(gpu, &a, b, guess, &cancel, &seen, &|| bandwidth::of_gpu(gpu)),
         };
         let curves = seen.end();
         let mut run = run?;
         (run.curves, run.read) = (named(curves, &run.solved.rungs), read);
+        run.is_pattern = is_pattern;
         run.error = known.map(|known| distance(&run.solved.x, &known));
 
         if !self.quiet {
@@ -151,10 +151,36 @@ impl Solve {
         Ok(if run.solved.converged() { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
+    /// Refuses options without meaning, and outputs that cannot be written.
+    fn check_options(&self) -> Result<(), Failure> {
+        if !(self.rtol > 0.0 && self.rtol < 1.0) {
+            let expected = "a relative tolerance between 0 and 1 is needed, such as 1e-8";
+            return Err(format!("--rtol {}: {expected}", self.rtol).into());
+        }
+        if let Some(limit) = self.time_limit.filter(|limit| limit.is_nan() || *limit < 0.0) {
+            return Err(format!("--time-limit {limit}: a number of seconds is needed, 0 or more").into());
+        }
+        files::check_inputs(
+            &[Some(&self.matrix), self.rhs.as_ref(), self.guess.as_ref()]
+                .into_iter()
+                .flatten()
+                .map(PathBuf::as_path)
+                .collect::<Vec<_>>(),
+        )?;
+        text::keep_clear(files::check_outputs(&[
+            ("--out", self.out.as_deref(), Content::Vector),
+            ("--plot", self.plot.as_deref(), Content::Picture),
+            ("--history", self.history.as_deref(), Content::Csv),
+            ("--json", self.json.as_deref(), Content::Json),
+            ("--save", self.save.as_deref(), Content::Plan),
+        ])?);
+        Ok(())
+    }
+
     /// The right-hand side, and x where that is known.
     fn right_hand_side(&self, a: &Csr<f64>) -> Result<(Vec<f64>, Option<Vec<f64>>), Failure> {
         if let Some(path) = &self.rhs {
-            return Ok((vector(path, a.rows())?, None));
+            return Ok((vector(path, Some(a.rows()))?, None));
         }
         let x: Vec<f64> = (0..a.cols()).map(|i| 1.0 + (i % 7) as f64 / 7.0).collect();
         let dot =
@@ -197,7 +223,8 @@ impl Solve {
         let operator = ladder.operator()?;
         let (format, bytes) = (operator.choice().stored().to_string(), operator.bytes());
         let reads = if bytes < CACHED { None } else { reads().ok() };
-        Ok(Run { solved, curves: vec![], error: None, format, bytes, read: Duration::ZERO, built, reads })
+        let (read, is_pattern) = (Duration::ZERO, false);
+        Ok(Run { solved, curves: vec![], error: None, format, bytes, read, built, reads, is_pattern })
     }
 
     fn plan<'a, M: Builds<f64>>(&self, machine: &M, a: &'a Csr<f64>) -> Result<Plan<'a, f64, M>, Failure> {
@@ -214,66 +241,26 @@ impl Solve {
         Ok(plan)
     }
 
-    #[cfg(feature = "cuda")]
-    fn on_gpu(
-        &self,
-        device: &str,
-        a: &Csr<f64>,
-        b: &[f64],
-        guess: Option<&[f64]>,
-        cancel: &CancelToken,
-        seen: &Seen,
-    ) -> Result<Run, Failure> {
-        let ordinal = match device.strip_prefix("gpu").or_else(|| device.strip_prefix("cuda")) {
-            Some("") => Some(0),
-            Some(ordinal) => ordinal.strip_prefix(':').and_then(|ordinal| ordinal.parse().ok()),
-            None => None,
-        };
-        let ordinal = ordinal.ok_or_else(|| unknown_device(device))?;
-        let there = krysp::Cuda::devices().len();
-        if ordinal >= there {
-            return Err(format!(
-                "--device {device}: {} here; `krysp devices` lists them",
-                text::counted(there, "GPU")
-            )
-            .into());
-        }
-        let gpu = krysp::Cuda::new(ordinal)?;
-        self.on(&gpu, a, b, guess, cancel, seen, &|| bandwidth::of_gpu(&gpu))
-    }
-
-    #[cfg(not(feature = "cuda"))]
-    fn on_gpu(
-        &self,
-        device: &str,
-        _: &Csr<f64>,
-        _: &[f64],
-        _: Option<&[f64]>,
-        _: &CancelToken,
-        _: &Seen,
-    ) -> Result<Run, Failure> {
-        Err(format!("{}; this program was built without the feature `cuda`", unknown_device(device)).into())
-    }
-
     fn print(&self, a: &Csr<f64>, run: &Run) {
         let Run { solved, read, built, .. } = run;
         let time = |time: Duration| text::seconds(time.as_secs_f64());
         let (rows, cols, entries) = (text::count(a.rows()), text::count(a.cols()), text::entries(a.nnz()));
         line("matrix", &format!("{rows} x {cols}, {entries}, read in {}", time(*read)));
+        if run.is_pattern {
+            line("", files::ONES);
+        }
         let place = if self.device == "cpu" { String::new() } else { format!(" on {}", self.device) };
         let bytes = text::bytes(run.bytes);
-        line("format", &format!("{}, {bytes}{place}, ready in {}", run.format, time(*built)));
+        line("format", &format!("{}, {bytes}{place}, converted in {}", run.format, time(*built)));
         for rung in &solved.rungs {
             line("tried", &format!("{} with {}: {}", rung.method, rung.preconditioner, rung.reason));
             let how = match &rung.ending {
                 Left::Refused(why) => format!("not built: {why}"),
                 ending => {
-                    let (iterations, setup) = (text::counted(rung.iterations, "iteration"), time(rung.setup));
-                    format!(
-                        "{ending} after {iterations} in {}, setup {setup}, residual {:.1e}",
-                        time(rung.time),
-                        rung.residual
-                    )
+                    let iterations = text::counted(rung.iterations, "iteration");
+                    let (setup, solve) = (time(rung.setup), time(rung.time));
+                    let residual = rung.residual;
+                    format!("{iterations}, setup {setup}, solve {solve}, residual {residual:.1e}, {ending}")
                 }
             };
             line("", &how);
@@ -284,7 +271,7 @@ impl Solve {
         let iterations = text::counted(report.iterations, "iteration");
         line(
             "result",
-            &format!("{outcome}: {iterations}, {} in all, residual {residual:.1e} of b", time(report.time)),
+            &format!("{outcome}: {iterations}, total {}, residual {residual:.1e} of b", time(report.time)),
         );
         if let Some(error) = run.error {
             let mut found = format!("x differs by {error:.1e} from the x that b was made of");
@@ -297,7 +284,7 @@ impl Solve {
         if let Some(rate) = run.rate() {
             line("memory", &rate);
         }
-        if let Some(advice) = report.outcome.advice() {
+        if let Some(advice) = report.outcome.advice_in(&text::WORDS) {
             line("try next", &advice);
         }
     }
@@ -305,18 +292,16 @@ impl Solve {
     /// Writes what was asked for.
     fn write(&self, x: &[f64], curves: &[Curve], report: &Json) -> Result<(), Failure> {
         if let Some(path) = &self.out {
-            write_vector(path, x)?;
+            files::save_vector(path, x)?;
         }
         if let Some(path) = &self.plot {
             chart::residuals(path, &inspect::title(&self.matrix), curves, self.rtol)?;
         }
         if let Some(path) = &self.history {
-            write_history(path, curves)?;
+            files::save(path, history(curves).as_bytes())?;
         }
-        match self.json.as_deref() {
-            Some(path) if path == Path::new("-") => println!("{report}"),
-            Some(path) => save(path, &format!("{report}\n"))?,
-            None => {}
+        if let Some(path) = &self.json {
+            files::save(path, format!("{report}\n").as_bytes())?;
         }
         Ok(())
     }
@@ -327,7 +312,7 @@ impl Solve {
             ("rtol", self.rtol.into()),
             ("converged", report.converged().into()),
             ("outcome", report.outcome.to_string().into()),
-            ("advice", report.outcome.advice().into()),
+            ("advice", report.outcome.advice_in(&text::WORDS).into()),
             ("iterations", report.iterations.into()),
             ("rhs_norm", report.rhs_norm.into()),
             ("residual_norm", report.true_residual.into()),
@@ -390,34 +375,20 @@ impl Run {
     }
 }
 
-fn unknown_device(device: &str) -> String {
-    format!("--device {device}: cpu, gpu, gpu:0, gpu:1, ... are known; `krysp devices` lists them")
+/// What an option does, and the names that it takes.
+fn names(what: &str, all: &[impl std::fmt::Display]) -> String {
+    let all: Vec<String> = all.iter().map(ToString::to_string).collect();
+    format!("{what}: {}", all.join(", "))
 }
 
-/// A vector from a file, as long as it must be.
-fn vector(path: &Path, expected: usize) -> Result<Vec<f64>, Failure> {
-    let vector = read_vector(path)?;
-    if vector.len() != expected {
-        let (file, got) = (path.display(), vector.len());
-        return Err(format!(
-            "{file}: it has {got} entries, the matrix needs {expected}: is it of another matrix?"
-        )
-        .into());
-    }
-    Ok(vector)
-}
-
-fn save(path: &Path, text: &str) -> Result<(), Failure> {
-    Ok(std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?)
-}
-
-fn write_history(path: &Path, curves: &[Curve]) -> Result<(), Failure> {
+/// The residuals of all iterations, a line for each.
+fn history(curves: &[Curve]) -> String {
     let mut text = "configuration,iteration,residual\n".to_owned();
     for curve in curves {
         let line = |(at, residual): &(f64, f64)| format!("{},{at},{residual:e}\n", curve.name);
         text.extend(curve.points.iter().map(line));
     }
-    save(path, &text)
+    text
 }
 
 /// `‖x − known‖ / ‖known‖`
@@ -431,7 +402,7 @@ fn configuration(rung: &Rung) -> String {
     format!("{} with {}", rung.method, rung.preconditioner)
 }
 
-/// Gives curves the names of the configurations that made them, and their last residuals, computed anew.
+/// Gives curves the names of their configurations, and their last residuals, recomputed.
 fn named(mut curves: Vec<Curve>, rungs: &[Rung]) -> Vec<Curve> {
     let iterated = rungs.iter().filter(|rung| rung.iterations > 0);
     for (curve, rung) in curves.iter_mut().zip(iterated) {

@@ -1,6 +1,42 @@
 //! Numbers, bars and headings as the terminal shows them.
 
-use std::io::IsTerminal;
+use krysp::solvers::Words;
+use std::io::{IsTerminal, Write, stderr, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The options of the program in advice.
+pub(crate) const WORDS: Words = Words {
+    max_iterations: "`--max-iterations`",
+    time_limit: "`--time-limit`",
+    guess: "`--guess`",
+    gmres: "`--method gmres`",
+    minres: "`--method minres`",
+    bicgstab: "`--method bicgstab`",
+    restart: None,
+    null_space: None,
+};
+
+/// Whether reports go to standard error, because standard output carries data.
+static ASIDE: AtomicBool = AtomicBool::new(false);
+
+/// Sends reports to standard error from now on if standard output carries data.
+pub(crate) fn keep_clear(of_stdout: bool) {
+    ASIDE.store(of_stdout, Ordering::Relaxed);
+}
+
+fn is_aside() -> bool {
+    ASIDE.load(Ordering::Relaxed)
+}
+
+/// Prints a line of a report. A reader that has left, such as `head`, is no error.
+pub(crate) fn say(line: &str) {
+    let _ = if is_aside() { writeln!(stderr(), "{line}") } else { writeln!(stdout(), "{line}") };
+}
+
+/// Whether a report goes to a terminal.
+fn to_terminal() -> bool {
+    if is_aside() { stderr().is_terminal() } else { stdout().is_terminal() }
+}
 
 /// A whole number with its digits in groups of three: `4,783,719`.
 pub(crate) fn count(number: usize) -> String {
@@ -69,7 +105,7 @@ pub(crate) fn bar(share: f64, width: usize) -> String {
 
 /// Whether colours are shown: on a terminal, unless `NO_COLOR` is set.
 fn coloured() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+    to_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 fn styled(code: &str, text: &str) -> String {
@@ -93,14 +129,14 @@ pub(crate) fn bad(text: &str) -> String {
 
 /// A line of a report: what it is about, then what is found.
 pub(crate) fn line(about: &str, found: &str) {
-    println!("{about:<12}{}", wrapped(found, 12));
+    say(&format!("{about:<12}{}", wrapped(found, 12)));
 }
 
 /// A text for a terminal: in lines of 80 characters at most, all but the first moved in, as the first is by whoever prints it.
 /// For a pipe it is one line.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     const WIDTH: usize = 80;
-    if !std::io::stdout().is_terminal() {
+    if !to_terminal() {
         return text.to_owned();
     }
     let mut lines = String::new();

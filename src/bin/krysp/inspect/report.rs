@@ -1,8 +1,9 @@
 //! What is found of a matrix, as text and as JSON.
 
 use super::{Found, OnDevice, buckets, recipe};
+use crate::files;
 use crate::json::Json;
-use crate::text::{self, bar, bold, line};
+use crate::text::{self, bar, bold, line, say};
 use krysp::plan::{Profile, Spectrum};
 
 /// Characters of the longest bar.
@@ -12,21 +13,24 @@ impl Found {
     /// Prints everything, beside the picture of the entries.
     pub(super) fn print(&self, spy: &[String]) {
         let profile = &self.profile;
-        println!("{}\n", bold(&self.file.display().to_string()));
+        say(&format!("{}\n", bold(&files::shown(&self.file))));
         self.print_shape();
+        if self.is_pattern {
+            line("", files::ONES);
+        }
         print_lengths(profile);
         print_values(profile);
         if profile.rows == profile.cols {
             print_diagonal(profile);
             print_spectrum(profile);
         }
-        println!();
-        spy.iter().for_each(|line| println!("            {line}"));
+        say("");
+        spy.iter().for_each(|line| say(&format!("            {line}")));
         for device in &self.devices {
-            println!();
+            say("");
             device.print();
         }
-        println!();
+        say("");
         self.print_plan();
     }
 
@@ -39,17 +43,15 @@ impl Found {
         line("matrix", &shape);
         if let Some([now, then]) = self.bandwidths {
             let renumbered = match then < now {
-                true => format!("{} after renumbering", text::count(then)),
-                false => "renumbering brings them no closer".into(),
+                true => format!("{} after reordering (RCM)", text::count(then)),
+                false => "no less after reordering (RCM)".into(),
             };
-            line("bandwidth", &format!("{} from the diagonal at most, {renumbered}", text::count(now)));
+            line("bandwidth", &format!("{}, {renumbered}", text::count(now)));
         }
         if let Some(parts) = self.profile.parts.filter(|parts| parts.count > 1) {
             let largest = text::counted(parts.largest, "unknown");
-            line(
-                "parts",
-                &format!("{} without connection, the largest of {largest}", text::count(parts.count)),
-            );
+            let count = text::count(parts.count);
+            line("components", &format!("{count} connected components, the largest has {largest}"));
         }
     }
 
@@ -58,19 +60,19 @@ impl Found {
             Ok(plan) => plan,
             Err(why) => return line("plan", why),
         };
-        println!("{}", bold("plan        tried in this order until one converges"));
+        say(&bold("plan        run in this order until one converges"));
         for (at, candidate) in plan.iter().enumerate() {
             let name = format!("{} with {}", candidate.method, candidate.preconditioner);
-            println!("  {}. {name:<22} {}", at + 1, text::wrapped(&candidate.reason, 28));
+            say(&format!("  {}. {name:<22} {}", at + 1, text::wrapped(&candidate.reason, 28)));
         }
-        println!("\n{}", bold("to solve"));
+        say(&format!("\n{}", bold("to solve")));
         let command = recipe::command(&self.file, self.solves);
-        println!("  {command}");
+        say(&format!("  {command}"));
         if self.devices.len() > 1 {
-            println!("  {command} --device gpu");
+            say(&format!("  {command} --device gpu"));
         }
-        println!("\n{}", bold("in Rust"));
-        recipe::rust(&self.file, self.solves).lines().for_each(|line| println!("  {line}"));
+        say(&format!("\n{}", bold("in Rust")));
+        recipe::rust(&self.file, self.solves).lines().for_each(|line| say(&format!("  {line}")));
     }
 
     /// Names are those of Ginkgo's benchmarks where these have them.
@@ -88,19 +90,20 @@ impl Found {
         ]);
         let definite = match profile.spectrum {
             Some(Spectrum::Indefinite) => Json::Bool(false),
-            Some(Spectrum::Positive { .. }) => Json::Bool(true),
             _ => Json::Null,
         };
-        let condition = match profile.spectrum {
-            Some(Spectrum::Positive { reach }) => Some(reach.ratio()),
+        let steps = match profile.spectrum {
+            Some(Spectrum::Positive { steps, .. }) => Some(steps),
             _ => None,
         };
+        let condition = profile.spectrum.and_then(|spectrum| spectrum.condition());
         let structure = Json::Object(vec![
             ("explicit_zeros", profile.zeros.into()),
             ("not_finite", profile.not_finite.into()),
             ("empty_rows", profile.empty_rows.into()),
             ("empty_columns", profile.empty_cols.into()),
-            ("symmetric", profile.is_symmetric().into()),
+            ("pattern_file", self.is_pattern.into()),
+            ("symmetric", (profile.not_finite == 0).then(|| profile.is_symmetric()).into()),
             ("off_diagonal", profile.off_diagonal.into()),
             ("mirrored_places", profile.mirrored.into()),
             ("mirrored_values", profile.symmetric.into()),
@@ -112,8 +115,9 @@ impl Found {
             ("parts", profile.parts.map(|parts| parts.count).into()),
             ("bandwidth", self.bandwidths.map(|[now, _]| now).into()),
             ("bandwidth_renumbered", self.bandwidths.map(|[_, then]| then).into()),
-            ("likely_positive_definite", definite),
-            ("condition_at_least", condition.into()),
+            ("positive_definite", definite),
+            ("lanczos_steps_without_negative_direction", steps.into()),
+            ("condition_scaled_by_diagonal", condition.into()),
         ]);
         let devices: Vec<Json> = self.devices.iter().map(OnDevice::json).collect();
         let plan = self.plan.as_ref().map(|plan| {
@@ -165,23 +169,23 @@ fn print_lengths(profile: &Profile) {
 
 fn print_values(profile: &Profile) {
     let of = |part: usize| text::share(part, profile.off_diagonal);
-    if profile.is_symmetric() {
+    if profile.not_finite > 0 {
+        let entries = text::entries(profile.not_finite);
+        line("values", &format!("{entries} infinite or NaN: whether the matrix is symmetric is not known"));
+    } else if profile.is_symmetric() {
         line("values", "symmetric");
     } else if profile.rows == profile.cols {
         let (places, values) = (of(profile.mirrored), of(profile.symmetric));
         line(
             "values",
             &format!(
-                "not symmetric: {places} of the places off the diagonal are mirrored, {values} of the values"
+                "not symmetric: off the diagonal {places} of the positions are mirrored, {values} of the values"
             ),
         );
     }
     let [least, most] = profile.row_scale;
     if most > 0.0 {
         line("scale", &format!("the largest entries of rows are from {least:.1e} to {most:.1e}"));
-    }
-    if profile.not_finite > 0 {
-        line("", &format!("{} infinite or not a number", text::entries(profile.not_finite)));
     }
 }
 
@@ -191,7 +195,7 @@ fn print_diagonal(profile: &Profile) {
     for (rows, what) in [
         (profile.zero_diagonal, "zero or missing"),
         (profile.negative_diagonal, "negative"),
-        (weak, "weak, below a millionth of the row"),
+        (weak, "below a millionth of the largest entry of the row"),
     ] {
         if rows > 0 {
             found.push(format!("{} {what}", text::count(rows)));
@@ -201,20 +205,22 @@ fn print_diagonal(profile: &Profile) {
         found.push("positive".into());
     }
     let dominant = text::share(profile.dominant, profile.rows);
-    line("diagonal", &format!("{}; {dominant} of the rows dominated by it", found.join(", ")));
+    line("diagonal", &format!("{}; dominant in {dominant} of the rows", found.join(", ")));
 }
 
 fn print_spectrum(profile: &Profile) {
     match profile.spectrum {
         Some(Spectrum::Indefinite) => line("definite", "no: not positive definite"),
-        Some(Spectrum::Positive { reach }) => {
-            let condition = reach.ratio();
-            line(
-                "definite",
-                &format!(
-                    "likely positive definite; condition at least {condition:.0e}, scaled by the diagonal"
-                ),
-            );
+        Some(Spectrum::Singular) => {
+            line("definite", "no: singular to rounding, ⟨p, A p⟩ vanishes in some direction p");
+        }
+        Some(spectrum @ Spectrum::Positive { steps, .. }) => {
+            line("definite", &format!("no negative direction found in {steps} Lanczos steps"));
+            let condition = match spectrum.condition() {
+                Some(condition) => format!("about {condition:.0e} when scaled by the diagonal, by Lanczos"),
+                None => format!("unknown: Ritz values were still spreading after {steps} Lanczos steps"),
+            };
+            line("condition", &condition);
         }
         _ => {}
     }
@@ -224,53 +230,45 @@ impl OnDevice {
     fn print(&self) {
         match &self.measured {
             None => {
-                println!(
-                    "{}",
-                    bold(&format!("{:<15}    bytes   padding   a product costs as reading", self.name))
-                );
-                let least = self.foretold.first().map_or(1.0, |first| first.cost);
-                let most = self.foretold.last().map_or(least, |last| last.cost).min(4.0 * least);
-                for estimate in &self.foretold {
+                say(&bold(&format!("{:<15}    bytes   padding   estimated cost of a product", self.name)));
+                let least = self.estimates.first().map_or(1.0, |first| first.cost);
+                let most = self.estimates.last().map_or(least, |last| last.cost).min(4.0 * least);
+                for estimate in &self.estimates {
                     let (bytes, streamed) =
                         (text::bytes(estimate.bytes), text::bytes(estimate.cost as usize));
                     let bar = bar(estimate.cost / most, BAR);
                     let padding = format!("{:.1} %", 100.0 * estimate.padding);
                     let name = estimate.stored.format();
-                    println!("  {name:<16}{bytes:>9} {padding:>9}  {streamed:>9} {bar}");
+                    say(&format!("  {name:<16}{bytes:>9} {padding:>9}  {streamed:>9} {bar}"));
                 }
             }
             Some((bandwidth, measured)) => {
                 let reads = format!("{:.1} GB/s", bandwidth / 1e9);
-                println!(
-                    "{}",
-                    bold(&format!(
-                        "{:<11} bytes      convert    product   share of the {reads} that it reads",
-                        self.name
-                    ))
-                );
+                say(&bold(&format!(
+                    "{:<11} bytes      convert    product   share of the {reads} that it reads",
+                    self.name
+                )));
                 for one in measured {
                     let rate = one.bytes as f64 / one.product;
                     let (bytes, convert) = (text::bytes(one.bytes), text::seconds(one.conversion));
                     let (product, share) = (text::seconds(one.product), rate / bandwidth);
                     let bar = bar(share, BAR);
-                    println!(
-                        "  {:<14}{bytes:>10} {convert:>10} {product:>10}   {bar} {:.0} %",
-                        one.format,
-                        100.0 * share
-                    );
+                    let (format, percent) = (&one.format, 100.0 * share);
+                    let figures = format!("{bytes:>10} {convert:>10} {product:>10}");
+                    say(&format!("  {format:<14}{figures}   {bar} {percent:.0} %"));
                 }
                 if measured.iter().any(|one| one.bytes as f64 / one.product > *bandwidth) {
-                    println!("  more than 100 %: caches hold a part, or padding is stored and not read");
+                    say("  more than 100 %: caches hold a part, or padding is stored and not read");
                 }
             }
         }
         if !self.unsuitable.is_empty() {
-            println!("  not suited: {}", self.unsuitable.join(", "));
+            say(&format!("  not suited: {}", self.unsuitable.join(", ")));
         }
     }
 
     fn json(&self) -> Json {
-        let foretold = |estimate: &krysp::choice::Estimate| {
+        let estimated = |estimate: &krysp::choice::Estimate| {
             Json::Object(vec![
                 ("format", estimate.stored.format().into()),
                 ("storage", estimate.bytes.into()),
@@ -288,7 +286,7 @@ impl OnDevice {
         };
         let mut fields = vec![
             ("device", self.name.clone().into()),
-            ("foretold", Json::List(self.foretold.iter().map(foretold).collect())),
+            ("estimated", Json::List(self.estimates.iter().map(estimated).collect())),
         ];
         if let Some((bandwidth, all)) = &self.measured {
             fields.push(("bandwidth", (*bandwidth).into()));

@@ -1,11 +1,11 @@
 //! `krysp solve` under `mpirun`: all ranks solve one system; the first one prints and writes.
 
-use super::{Solve, distance, vector};
+use super::{Solve, distance};
 use crate::Failure;
 use crate::chart::Curve;
+use crate::files::{self, vector};
 use crate::json::Json;
 use crate::text::{self, bad, good, line};
-use krysp::io::read_matrix;
 use krysp::mpi::{
     BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks,
     Rows,
@@ -78,6 +78,10 @@ impl Solve {
     }
 
     fn on_rank(&self, ranks: &Ranks) -> Result<bool, Failure> {
+        // the first rank alone prints and writes
+        if ranks.rank() == 0 {
+            self.check_options()?;
+        }
         let refused = [
             (
                 "--device",
@@ -196,7 +200,8 @@ impl Solve {
         if name.trim_end_matches(".gz").ends_with(".mtx") {
             return Ok(RankMatrix::read(ranks, &self.matrix, Rows::ByEntries)?);
         }
-        let whole = (ranks.rank() == 0).then(|| read_matrix::<f64>(&self.matrix)).transpose();
+        let whole =
+            (ranks.rank() == 0).then(|| files::matrix(&self.matrix).map(|input| input.matrix)).transpose();
         Ok(RankMatrix::from_first(ranks, whole?.as_ref())?)
     }
 
@@ -278,11 +283,9 @@ impl Solve {
                 Ok(report) => {
                     let Report { outcome, iterations, .. } = report;
                     let iterations = text::counted(*iterations, "iteration");
-                    let (spent, residual) = (time(report.time), report.relative_residual());
-                    format!(
-                        "{outcome} after {iterations} in {spent}, setup {}, residual {residual:.1e}",
-                        time(*setup)
-                    )
+                    let (setup, solve) = (time(*setup), time(report.time));
+                    let residual = report.relative_residual();
+                    format!("{iterations}, setup {setup}, solve {solve}, residual {residual:.1e}, {outcome}")
                 }
             };
             line("", &how);
@@ -294,7 +297,7 @@ impl Solve {
         if let Some(error) = error {
             line("", &format!("x differs by {error:.1e} from the x that b was made of"));
         }
-        if let Some(advice) = report.outcome.advice() {
+        if let Some(advice) = report.outcome.advice_in(&text::WORDS) {
             line("try next", &advice);
         }
     }
@@ -416,7 +419,7 @@ fn is_symmetric(a: &Matrix) -> Result<bool, Failure> {
 
 /// This rank's part of a vector in a file, which the first one reads.
 fn scattered(a: &Matrix, path: &Path) -> Result<Vec<f64>, Failure> {
-    let whole = (a.ranks().rank() == 0).then(|| vector(path, a.domain().len())).transpose()?;
+    let whole = (a.ranks().rank() == 0).then(|| vector(path, Some(a.domain().len()))).transpose()?;
     Ok(a.scatter(whole.as_deref())?)
 }
 

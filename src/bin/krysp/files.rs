@@ -1,0 +1,205 @@
+//! Files as the command line names them: `-` is standard input or output, and what cannot be written is refused before any work.
+
+use crate::Failure;
+use krysp::io::matrix_market::WriteError;
+use krysp::io::{
+    check_matrix_name, check_vector_name, read_matrix, read_matrix_from, read_vector, read_vector_from,
+    write_matrix, write_matrix_to, write_vector, write_vector_to,
+};
+use krysp::{Csr, Error};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write, stdin, stdout};
+use std::path::Path;
+
+/// What an output holds; its extension must agree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Content {
+    Matrix,
+    Vector,
+    Picture,
+    Csv,
+    Json,
+    /// A plan of `solve --save`, of any name.
+    Plan,
+}
+
+/// Whether a path is `-`.
+pub(crate) fn is_standard(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+/// A path for people: `-` is "standard input".
+pub(crate) fn shown(path: &Path) -> String {
+    if is_standard(path) { "standard input".into() } else { path.display().to_string() }
+}
+
+/// Refuses outputs that cannot be written: of an unknown extension, in a folder that does not exist or is not writable, or more than
+/// one to `-`. Call it before any work. Returns whether one goes to `-`.
+pub(crate) fn check_outputs(outputs: &[(&str, Option<&Path>, Content)]) -> Result<bool, Failure> {
+    let given = outputs.iter().filter_map(|&(option, path, content)| Some((option, path?, content)));
+    let mut standard: Vec<&str> = vec![];
+    for (option, path, content) in given {
+        if is_standard(path) {
+            if let Content::Plan = content {
+                return Err(format!("{option} -: a plan is read back by its file's name: name one").into());
+            }
+            standard.push(option);
+            continue;
+        }
+        let extension = |known: &str| {
+            let ends = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(known));
+            let told = format!("{option} {}: the name must end in .{known}", path.display());
+            if ends || is_pipe(path) { Ok(()) } else { Err(told) }
+        };
+        match content {
+            Content::Matrix => check_matrix_name(path).map_err(|error| hinted(error, path))?,
+            Content::Vector => check_vector_name(path)?,
+            Content::Picture => extension("png")?,
+            Content::Csv => extension("csv")?,
+            Content::Json => extension("json")?,
+            Content::Plan => {}
+        }
+        check_writable(path).map_err(|why| format!("{}: {why}", path.display()))?;
+    }
+    if let [one, other, ..] = standard[..] {
+        return Err(format!("{one} and {other} cannot both write to `-`, standard output").into());
+    }
+    Ok(!standard.is_empty())
+}
+
+/// Says what a `.npy` is for.
+fn hinted(error: Error, path: &Path) -> Failure {
+    let name = path.to_string_lossy().to_ascii_lowercase();
+    match name.trim_end_matches(".gz").ends_with(".npy") {
+        true => format!("{error}; .npy holds a vector, .npz a sparse matrix").into(),
+        false => error.into(),
+    }
+}
+
+/// Whether a path names something that is neither a file nor a folder, `/dev/stdout` for example.
+fn is_pipe(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
+}
+
+/// Whether a file can be written. An existing one keeps its content.
+fn check_writable(path: &Path) -> Result<(), String> {
+    if is_pipe(path) {
+        return Ok(());
+    }
+    if path.is_dir() {
+        return Err("it is a folder, name a file".into());
+    }
+    if path.exists() {
+        return OpenOptions::new().append(true).open(path).map(drop).map_err(|error| error.to_string());
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(format!("there is no folder {}", folder.display()));
+    }
+    let created = OpenOptions::new().write(true).create_new(true).open(path);
+    created.and_then(|_| std::fs::remove_file(path)).map_err(|error| error.to_string())
+}
+
+/// Refuses to read standard input twice.
+pub(crate) fn check_inputs(inputs: &[&Path]) -> Result<(), Failure> {
+    match inputs.iter().filter(|path| is_standard(path)).count() {
+        0 | 1 => Ok(()),
+        _ => Err("only one input can be `-`, standard input".into()),
+    }
+}
+
+/// A matrix that was read.
+pub(crate) struct Input {
+    pub(crate) matrix: Csr<f64>,
+    /// Whether the file has no values: then all are 1.
+    pub(crate) is_pattern: bool,
+}
+
+/// Reads a matrix.
+pub(crate) fn matrix(path: &Path) -> Result<Input, Failure> {
+    if is_standard(path) {
+        let mut bytes = vec![];
+        stdin().read_to_end(&mut bytes)?;
+        let matrix = read_matrix_from("standard input", &bytes[..])?;
+        return Ok(Input { matrix, is_pattern: is_pattern(&bytes[..]) });
+    }
+    let matrix = read_matrix(path)?;
+    Ok(Input { matrix, is_pattern: File::open(path).is_ok_and(is_pattern) })
+}
+
+/// Whether the header of a file says that it stores no values: Matrix Market's field `pattern`, or Rutherford-Boeing's type `p`.
+fn is_pattern(source: impl Read) -> bool {
+    let mut head = vec![];
+    let mut read = |source: &mut dyn Read| source.take(400).read_to_end(&mut head);
+    let mut source = std::io::BufReader::new(source);
+    let gzipped = std::io::BufRead::fill_buf(&mut source).is_ok_and(|bytes| bytes.starts_with(b"\x1f\x8b"));
+    // a stream that ends early gives what was read until then
+    let _ = if gzipped { read(&mut flate2::bufread::GzDecoder::new(source)) } else { read(&mut source) };
+    let text = String::from_utf8_lossy(&head).to_lowercase();
+    let mut lines = text.lines();
+    let banner = lines.next().unwrap_or("");
+    let kind = lines.nth(1).unwrap_or("");
+    match banner.trim_start_matches('\u{feff}').starts_with("%%matrixmarket") {
+        true => banner.split_whitespace().nth(3) == Some("pattern"),
+        false => kind.starts_with('p') && kind.get(2..3).is_some_and(|third| "ae".contains(third)),
+    }
+}
+
+/// What a report says of a file without values.
+pub(crate) const ONES: &str = "the file has no values (a pattern): ones are used";
+
+/// Reads a vector, as long as it must be if that is known.
+pub(crate) fn vector(path: &Path, expected: Option<usize>) -> Result<Vec<f64>, Failure> {
+    let vector: Vec<f64> =
+        if is_standard(path) { read_vector_from("standard input", stdin())? } else { read_vector(path)? };
+    match expected {
+        Some(expected) if vector.len() != expected => {
+            let (file, got) = (shown(path), vector.len());
+            let told = "entries, the matrix needs";
+            Err(format!("{file}: it has {got} {told} {expected}: is it of another matrix?").into())
+        }
+        _ => Ok(vector),
+    }
+}
+
+/// Success if the reader of standard output has left, as `head` does: it has what it wants.
+fn unless_left(written: Result<(), WriteError>) -> Result<(), Failure> {
+    match written {
+        Err(WriteError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// Writes a matrix in the form of its extension; Matrix Market to `-`.
+pub(crate) fn save_matrix(path: &Path, matrix: &Csr<f64>) -> Result<(), Failure> {
+    match is_standard(path) {
+        true => unless_left(write_matrix_to(&mut stdout().lock(), matrix)),
+        false => Ok(write_matrix(path, matrix)?),
+    }
+}
+
+/// Writes a vector in the form of its extension; Matrix Market to `-`.
+pub(crate) fn save_vector(path: &Path, vector: &[f64]) -> Result<(), Failure> {
+    match is_standard(path) {
+        true => unless_left(write_vector_to(&mut stdout().lock(), vector)),
+        false => Ok(write_vector(path, vector)?),
+    }
+}
+
+/// Writes bytes unchanged.
+pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let written = if is_standard(path) {
+        match stdout().lock().write_all(bytes).and_then(|()| stdout().flush()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written,
+        }
+    } else {
+        std::fs::write(path, bytes)
+    };
+    written.map_err(|error| format!("{}: {error}", shown_output(path)))
+}
+
+/// As [`shown`], of an output.
+pub(crate) fn shown_output(path: &Path) -> String {
+    if is_standard(path) { "standard output".into() } else { path.display().to_string() }
+}
