@@ -270,7 +270,7 @@ impl fmt::Display for Profile {
         }
         let share = |part: usize| 100.0 * part as f64 / self.off_diagonal.max(1) as f64;
         if self.not_finite > 0 {
-            write!(f, "\nwhether it is symmetric is not known")?;
+            write!(f, "\nsymmetry not examined")?;
         } else if self.is_symmetric() {
             write!(f, "\nsymmetric")?;
         } else {

@@ -171,7 +171,8 @@ fn print_values(profile: &Profile) {
     let of = |part: usize| text::share(part, profile.off_diagonal);
     if profile.not_finite > 0 {
         let entries = text::entries(profile.not_finite);
-        line("values", &format!("{entries} infinite or NaN: whether the matrix is symmetric is not known"));
+        let unknown = if profile.rows == profile.cols { "; symmetry not examined" } else { "" };
+        line("values", &format!("{entries} infinite or NaN{unknown}"));
     } else if profile.is_symmetric() {
         line("values", "symmetric");
     } else if profile.rows == profile.cols {
