@@ -155,7 +155,7 @@ class Plan:
             host = self.solve(_gpu.to_host(b), x0 if x0 is None else _gpu.to_host(x0))
             return Result(_gpu.like(b, host.x), host.info, host.report)
         guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0")
-        return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess))
+        return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, 0.0))
 
     def refresh(self, values: ArrayLike) -> None:
         """Takes new values for the same pattern.

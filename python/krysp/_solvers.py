@@ -42,6 +42,9 @@ class Result(tuple):  # type: ignore[type-arg]
         result.x, result.info, result.report = x, info, report
         return result
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Result, (self.x, self.info, self.report)
+
     def __repr__(self) -> str:
         return f"<krysp.Result {self.report}>"
 

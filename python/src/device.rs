@@ -5,11 +5,19 @@ use crate::preconditioner::Ready;
 use crate::report::Report;
 use crate::solve::{Given, System, Wishes, by_name};
 use crate::spare::Spare;
+use crate::threads;
 use crate::watch::Callback;
 use krysp::solvers::Identity;
-use krysp::{CudaVector, LinearOperator, Operator, Outcome, Space};
+use krysp::{Cuda, CudaVector, LinearOperator, Operator, Outcome, Space};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+
+/// The GPU of this number.
+pub(crate) fn gpu(ordinal: usize) -> krysp::Result<Cuda> {
+    let gpu = Cuda::new(ordinal)?;
+    threads::uses_gpu();
+    Ok(gpu)
+}
 
 /// Rows of systems whose solves leave their memory to the next ones. Larger systems take so long that this would not be noticed.
 const SPARED: usize = 1 << 20;
@@ -51,11 +59,12 @@ fn elsewhere() -> PyErr {
 
 /// The queue of a matrix on a GPU, as other libraries take it; `None` in host memory.
 #[pyfunction]
-pub(crate) fn stream(matrix: &Matrix) -> Option<usize> {
-    with_either!(&matrix.inner, placed => match placed {
+pub(crate) fn stream(matrix: &Matrix) -> PyResult<Option<usize>> {
+    matrix.enter()?;
+    Ok(with_either!(&matrix.inner, placed => match placed {
         Placed::Cuda(operator) => Some(operator.domain().gpu().stream() as usize),
         _ => None,
-    })
+    }))
 }
 
 /// Solves `A x = b` with `b` and `x` at addresses in the memory of the GPU, multiples of 256: `(info, report)`. What writes them must

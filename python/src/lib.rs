@@ -16,6 +16,7 @@ mod preconditioner;
 mod report;
 mod solve;
 mod spare;
+mod threads;
 mod watch;
 
 /// The compiled part of the package `krysp`.

@@ -1,9 +1,12 @@
 //! Matrices that stay: in the format and the memory that suit them.
 
 use crate::arrays::{Layout, Rows, array, entries, matrix};
+#[cfg(feature = "cuda")]
+use crate::device;
 use crate::errors::{raised, raised_by_solver};
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::spare::Spare;
+use crate::threads;
 use crate::watch::computed;
 use krysp::{
     Csr, Format, Host, HostVector, LinearOperator, Numbering, Operator, Real, Space, Unusable, Vector,
@@ -97,7 +100,7 @@ impl<T: Number> Placed<T> {
             Place::Host => Placed::Host(Operator::auto(&csr, &Host)?),
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
-                let gpu = Cuda::new(*ordinal)?;
+                let gpu = device::gpu(*ordinal)?;
                 let stored =
                     if symmetric { Operator::symmetric(&csr, &gpu) } else { Operator::auto(&csr, &gpu) };
                 Placed::Cuda(stored?)
@@ -135,7 +138,7 @@ impl<T: Number> Placed<T> {
     fn load(path: &Path, place: &Place) -> krysp::Result<Placed<T>> {
         Ok(match place {
             #[cfg(feature = "cuda")]
-            Place::Cuda(ordinal) => Placed::Cuda(Operator::load(path, &Cuda::new(*ordinal)?)?),
+            Place::Cuda(ordinal) => Placed::Cuda(Operator::load(path, &device::gpu(*ordinal)?)?),
             _ => Placed::Host(Operator::load(path, &Host)?),
         })
     }
@@ -195,7 +198,10 @@ impl Place {
             "given" => Ok(Place::Given),
             "cpu" => Ok(Place::Host),
             #[cfg(feature = "cuda")]
-            _ if name.starts_with("cuda:") => Ok(Place::Cuda(name[5..].parse()?)),
+            _ if name.starts_with("cuda:") => {
+                threads::check_gpu()?;
+                Ok(Place::Cuda(name[5..].parse()?))
+            }
             _ => Err(PyTypeError::new_err(format!("no device is called {name}"))),
         }
     }
@@ -206,6 +212,18 @@ impl Place {
 pub(crate) struct Matrix {
     pub(crate) inner: Either<Placed<f32>, Placed<f64>>,
     pub(crate) spare: Spare,
+}
+
+impl Matrix {
+    /// Prepares the calling thread. An error where the matrix is on a GPU that this process cannot use.
+    pub(crate) fn enter(&self) -> PyResult<()> {
+        threads::enter();
+        #[cfg(feature = "cuda")]
+        if with_either!(&self.inner, placed => matches!(placed, Placed::Cuda(_))) {
+            threads::check_gpu()?;
+        }
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -223,6 +241,7 @@ impl Matrix {
         symmetric: bool,
         renumber: bool,
     ) -> PyResult<Matrix> {
+        threads::enter();
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let inner = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
@@ -237,6 +256,7 @@ impl Matrix {
     /// The diagonal of compressed rows, a tuple of their arrays, for what needs no more: the rest is not copied.
     #[staticmethod]
     fn diagonal(rows: &Bound<'_, PyTuple>) -> PyResult<Matrix> {
+        threads::enter();
         let inner = if rows.get_item(3)?.is_instance_of::<PyArray1<f32>>() {
             Either::Single(Placed::Given(diagonal_of(rows)?))
         } else {
@@ -247,6 +267,7 @@ impl Matrix {
 
     /// New values, in the order in which the matrix was given.
     fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.enter()?;
         self.spare.forget_values();
         with_either!(&mut self.inner, placed => {
             let values = array("the values", values)?;
@@ -257,6 +278,7 @@ impl Matrix {
 
     /// `A @ x`
     fn apply<'py>(&self, py: Python<'py>, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.enter()?;
         with_either!(&self.inner, placed => {
             let x = array("x", x)?;
             let x = entries("x", &x)?;
@@ -267,6 +289,7 @@ impl Matrix {
 
     /// Writes the matrix in its format.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.enter()?;
         with_either!(&self.inner, placed => computed(py, || placed.save(&path)).map_err(raised))
     }
 
@@ -317,11 +340,16 @@ fn diagonal_of<T: Number>(rows: &Bound<'_, PyTuple>) -> PyResult<Csr<T>> {
     Csr::from_csr(a.rows(), a.cols(), &offsets, &columns, &entries).map_err(raised)
 }
 
-/// The names of the GPUs of this machine.
+/// The names of the GPUs that this process can use: none in a child that was forked after its parent had used one.
 #[pyfunction]
 pub(crate) fn devices() -> Vec<String> {
     #[cfg(feature = "cuda")]
-    return Cuda::devices().into_iter().map(|info| info.name).collect();
-    #[cfg(not(feature = "cuda"))]
+    if threads::check_gpu().is_ok() {
+        let names: Vec<String> = Cuda::devices().into_iter().map(|info| info.name).collect();
+        if !names.is_empty() {
+            threads::uses_gpu();
+        }
+        return names;
+    }
     vec![]
 }

@@ -1,26 +1,31 @@
 //! Plans: the library finds out what a matrix is like, and solves with what suits it.
 
 use crate::arrays::{Layout, array, entries, matrix};
+#[cfg(feature = "cuda")]
+use crate::device;
 use crate::errors::raised;
 use crate::matrix::{Either, Number, Place, with_either};
 use crate::report::Report as Described;
 use crate::solve::{AGAIN, info, joined};
-use crate::watch::watched;
-#[cfg(feature = "cuda")]
-use krysp::Cuda;
+use crate::threads;
+use crate::watch::{computed, watched};
 use krysp::plan::{Builds, Ladder, Solved};
 use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
 use numpy::PyArray1;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 use std::time::Duration;
 
 /// What was built of a plan, on the machine it was made for.
 enum Built<T: Number> {
     Host(Box<Ladder<T, Host>>),
     #[cfg(feature = "cuda")]
-    Cuda(Box<Ladder<T, Cuda>>),
+    Cuda(Box<Ladder<T, krysp::Cuda>>),
 }
 
 /// What a user decides.
@@ -65,7 +70,7 @@ impl<T: Number> Built<T> {
         match place {
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
-                let (ladder, text) = built(&plan.on(&Cuda::new(*ordinal)?), token)?;
+                let (ladder, text) = built(&plan.on(&device::gpu(*ordinal)?), token)?;
                 Ok((Built::Cuda(ladder), text))
             }
             _ => {
@@ -86,7 +91,7 @@ impl<T: Number> Built<T> {
         match place {
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
-                let ladder = Ladder::load(path, csr, &Cuda::new(*ordinal)?)?;
+                let ladder = Ladder::load(path, csr, &device::gpu(*ordinal)?)?;
                 let (ladder, text) = loaded(ladder, path, wishes, token)?;
                 Ok((Built::Cuda(ladder), text))
             }
@@ -159,18 +164,65 @@ fn loaded<T: Number, M: Builds<T>>(
     Ok((Box::new(ladder.cancel_token(token)), text))
 }
 
-/// What was built, for one thread at a time: others wait.
-fn alone<B>(built: &Mutex<B>) -> MutexGuard<'_, B> {
-    built.lock().unwrap_or_else(PoisonError::into_inner)
+/// Attempts to get a lock, a millisecond apart, before it counts as lost. A thread that has just got it may not have said so yet.
+const ATTEMPTS: usize = 100;
+
+/// Something for one thread at a time: others wait.
+struct Alone<B> {
+    inner: Mutex<B>,
+    /// The process that had the lock last: in a child that was forked while the lock was taken, nobody releases it.
+    holder: AtomicU32,
+}
+
+impl<B> Alone<B> {
+    fn new(inner: B) -> Alone<B> {
+        Alone { inner: Mutex::new(inner), holder: AtomicU32::new(0) }
+    }
+
+    fn lock(&self) -> PyResult<MutexGuard<'_, B>> {
+        let id = process::id();
+        for _ in 0..ATTEMPTS {
+            let guard = match self.inner.try_lock() {
+                Ok(guard) => guard,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if self.holder.load(Ordering::Relaxed) == id => {
+                    self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+                }
+                Err(TryLockError::WouldBlock) => {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+            };
+            self.holder.store(id, Ordering::Relaxed);
+            return Ok(guard);
+        }
+        Err(PyRuntimeError::new_err(
+            "this process was forked while another thread used the plan: make a plan in this process",
+        ))
+    }
 }
 
 /// A plan and what was built of it.
 #[pyclass(frozen, module = "krysp")]
 pub(crate) struct Plan {
-    inner: Either<Mutex<Built<f32>>, Mutex<Built<f64>>>,
+    inner: Either<Alone<Built<f32>>, Alone<Built<f64>>>,
     text: String,
     rtol: f64,
     token: CancelToken,
+    #[cfg(feature = "cuda")]
+    on_gpu: bool,
+}
+
+impl Plan {
+    /// Prepares the calling thread. An error where the plan is for a GPU that this process cannot use.
+    fn enter(&self) -> PyResult<()> {
+        threads::enter();
+        #[cfg(feature = "cuda")]
+        if self.on_gpu {
+            threads::check_gpu()?;
+        }
+        Ok(())
+    }
 }
 
 #[pymethods]
@@ -192,6 +244,7 @@ impl Plan {
         time_limit: Option<f64>,
         saved: Option<PathBuf>,
     ) -> PyResult<Plan> {
+        threads::enter();
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or_default());
         let wishes = Wishes { rtol, solves, new_values, max_iterations, time_limit };
@@ -200,23 +253,32 @@ impl Plan {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
             let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
-            (Either::Single(Mutex::new(built)), text)
+            (Either::Single(Alone::new(built)), text)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
             let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
-            (Either::Double(Mutex::new(built)), text)
+            (Either::Double(Alone::new(built)), text)
         };
-        Ok(Plan { inner, text, rtol, token })
+        Ok(Plan {
+            inner,
+            text,
+            rtol,
+            token,
+            #[cfg(feature = "cuda")]
+            on_gpu: matches!(place, Place::Cuda(_)),
+        })
     }
 
-    /// `(x, info, report)`
+    /// `(x, info, report)`. The report counts `planned` seconds, in which the plan was made, as part of the setup.
     fn solve<'py>(
         &self,
         py: Python<'py>,
         b: &Bound<'py, PyAny>,
         x0: Option<&Bound<'py, PyAny>>,
+        planned: f64,
     ) -> PyResult<(Bound<'py, PyAny>, isize, Described)> {
+        self.enter()?;
         let (rtol, token) = (self.rtol, &self.token);
         with_either!(&self.inner, built => {
             let b = array("b", b)?;
@@ -224,29 +286,34 @@ impl Plan {
             let x0 = x0.map(|x0| array("x0", x0)).transpose()?;
             let x0 = x0.as_ref().map(|x0| entries("x0", x0)).transpose()?;
             let solved = watched(py, token, || {
-                let mut built = alone(built);
+                let mut built = built.lock()?;
                 token.reset();
-                built.solve(b, x0, rtol)
-            })?.map_err(raised)?;
-            let Solved { x, report, rungs, .. } = solved;
+                built.solve(b, x0, rtol).map_err(raised)
+            })??;
+            let Solved { x, mut report, rungs, .. } = solved;
+            report.time += Duration::try_from_secs_f64(planned).unwrap_or_default();
+            let setup = planned + rungs.iter().map(|rung| rung.setup.as_secs_f64()).sum::<f64>();
             let tolerance = rtol * report.rhs_norm;
             let info = info(&report, tolerance);
             let rungs = rungs.iter().map(ToString::to_string).collect();
-            Ok((PyArray1::from_vec(py, x).into_any(), info, Described::new("solve", report, tolerance, rungs)))
+            let report = Described::new("solve", report, tolerance).of_plan(rungs, setup);
+            Ok((PyArray1::from_vec(py, x).into_any(), info, report))
         })
     }
 
     /// Writes what was decided and built.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        with_either!(&self.inner, built => py.detach(|| alone(built).save(&path)).map_err(raised))
+        self.enter()?;
+        with_either!(&self.inner, built => computed(py, || built.lock()?.save(&path).map_err(raised)))
     }
 
     /// New values, in the order in which the matrix was given.
     fn refresh(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.enter()?;
         with_either!(&self.inner, built => {
             let values = array("the values", values)?;
             let values = entries("the values", &values)?;
-            py.detach(|| alone(built).refresh(values)).map_err(raised)
+            computed(py, || built.lock()?.refresh(values).map_err(raised))
         })
     }
 

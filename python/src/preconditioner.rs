@@ -3,6 +3,7 @@
 use crate::arrays::{array, entries};
 use crate::errors::{raised, raised_by_solver};
 use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
+use crate::threads;
 use crate::watch::computed;
 use krysp::{
     Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, LinearOperator,
@@ -160,6 +161,18 @@ fn modes<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<T>>> {
     given.extract::<Vec<Bound<'_, PyAny>>>()?.into_iter().map(mode).collect()
 }
 
+impl Preconditioner {
+    /// Prepares the calling thread. An error where this is on a GPU that the process cannot use.
+    pub(crate) fn enter(&self) -> PyResult<()> {
+        threads::enter();
+        #[cfg(feature = "cuda")]
+        if with_either!(&self.inner, ready => matches!(ready, Ready::Cuda(_))) {
+            threads::check_gpu()?;
+        }
+        Ok(())
+    }
+}
+
 #[pymethods]
 impl Preconditioner {
     /// The preconditioner of this name for a matrix.
@@ -170,6 +183,7 @@ impl Preconditioner {
         matrix: &Matrix,
         options: &Bound<'_, PyDict>,
     ) -> PyResult<Preconditioner> {
+        matrix.enter()?;
         let (inner, text) = match &matrix.inner {
             Either::Single(a) => {
                 let options = Options::from(options)?;
@@ -187,6 +201,7 @@ impl Preconditioner {
 
     /// Takes new values from a matrix of the same pattern.
     fn refresh(&mut self, py: Python<'_>, matrix: &Matrix) -> PyResult<()> {
+        self.enter()?;
         match (&mut self.inner, &matrix.inner) {
             (Either::Single(ready), Either::Single(a)) => computed(py, || ready.refresh(a)).map_err(raised),
             (Either::Double(ready), Either::Double(a)) => computed(py, || ready.refresh(a)).map_err(raised),
@@ -196,6 +211,7 @@ impl Preconditioner {
 
     /// `M⁻¹ r`
     fn apply<'py>(&self, py: Python<'py>, r: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.enter()?;
         with_either!(&self.inner, ready => {
             let r = array("r", r)?;
             let r = entries("r", &r)?;
@@ -217,6 +233,7 @@ pub(crate) fn rigid_motions(
     points: Vec<Vec<f64>>,
     by_component: bool,
 ) -> PyResult<Vec<Bound<'_, PyArray1<f64>>>> {
+    threads::enter();
     let unknowns = if by_component { Unknowns::ByComponent } else { Unknowns::ByNode };
     let motions = if points.iter().all(|point| point.len() == 2) {
         let points: Vec<[f64; 2]> = points.iter().map(|point| [point[0], point[1]]).collect();

@@ -1,132 +1,183 @@
 //! The report of a solve.
 
 use krysp::Outcome;
+use krysp::solvers::Words;
 use numpy::PyArray1;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyType};
 
-/// How a solve ended, and what it cost. Printed, it is one line.
+/// The names that Python has for what an advice mentions. Python has no null spaces.
+const WORDS: Words = Words {
+    max_iterations: "`maxiter`",
+    time_limit: "`time_limit`",
+    guess: "`x0`",
+    gmres: "`gmres`",
+    minres: "`minres`",
+    bicgstab: "`bicgstab`",
+    restart: Some("`restart`"),
+    null_space: None,
+};
+
+/// How a solve ended, and what it cost. Printed, it is one line, and one more for each attempt of a plan.
 #[pyclass(frozen, module = "krysp")]
 pub(crate) struct Report {
-    method: &'static str,
-    report: krysp::Report,
-    tolerance: f64,
-    /// What was tried, in order, where a plan did.
+    /// The name of the function that solved: `"cg"`, for example.
+    #[pyo3(get)]
+    method: String,
+    /// How the solve ended, in words.
+    #[pyo3(get)]
+    outcome: String,
+    /// What to try next, or `None` after convergence.
+    #[pyo3(get)]
+    advice: Option<String>,
+    /// What a plan tried, in order, a line for each; empty for a single method.
+    #[pyo3(get)]
     rungs: Vec<String>,
+    /// Whether the recomputed residual meets the tolerance.
+    #[pyo3(get)]
+    converged: bool,
+    /// Iterations made.
+    #[pyo3(get)]
+    iterations: usize,
+    history: Vec<f64>,
+    /// `norm(b - A @ x)`, computed with the returned `x`.
+    #[pyo3(get)]
+    true_residual: f64,
+    /// `norm(b - A @ x) / norm(b)`.
+    #[pyo3(get)]
+    relative_residual: f64,
+    /// `norm(b - A @ x) / (norm(A) * norm(x) + norm(b))`, with an estimate of `norm(A)`.
+    #[pyo3(get)]
+    backward_error: f64,
+    /// `norm(b)`.
+    #[pyo3(get)]
+    rhs_norm: f64,
+    /// The residual norm that was to be reached: `max(rtol * norm(b), atol)`.
+    #[pyo3(get)]
+    tolerance: f64,
+    /// How often the method was started again from the true residual.
+    #[pyo3(get)]
+    restarts: usize,
+    /// The wall time in seconds, including `setup`.
+    #[pyo3(get)]
+    time: f64,
+    /// The seconds in which a plan was made and its preconditioners built; zero for a single method, which is given its
+    /// preconditioner.
+    #[pyo3(get)]
+    setup: f64,
+    /// The bytes that the iterations had to move.
+    #[pyo3(get)]
+    bytes: u64,
+    /// The estimated condition number of the preconditioned operator, from methods that compute one, or `None`.
+    #[pyo3(get)]
+    condition: Option<f64>,
+    /// The relative residual that rounding `x` leaves, where this ended the solve.
+    limit: Option<f64>,
 }
 
 impl Report {
-    pub(crate) fn new(
-        method: &'static str,
-        report: krysp::Report,
-        tolerance: f64,
-        rungs: Vec<String>,
-    ) -> Report {
-        Report { method, report, tolerance, rungs }
+    /// The report of one method.
+    pub(crate) fn new(method: &'static str, report: krysp::Report, tolerance: f64) -> Report {
+        let relative_residual = report.relative_residual();
+        let limit = match report.outcome {
+            Outcome::PrecisionLimit { limit, .. } => Some(limit / report.rhs_norm),
+            _ => None,
+        };
+        Report {
+            method: method.into(),
+            outcome: report.outcome.to_string(),
+            advice: report.outcome.advice_in(&WORDS),
+            rungs: vec![],
+            converged: report.outcome == Outcome::Converged && report.true_residual <= tolerance,
+            iterations: report.iterations,
+            history: report.history,
+            true_residual: report.true_residual,
+            relative_residual,
+            backward_error: report.backward_error,
+            rhs_norm: report.rhs_norm,
+            tolerance,
+            restarts: report.restarts,
+            time: report.time.as_secs_f64(),
+            setup: 0.0,
+            bytes: report.bytes,
+            condition: report.condition.map(|estimate| estimate.ratio()),
+            limit,
+        }
+    }
+
+    /// Adds what a plan tried, and the part of the time that it took to build.
+    pub(crate) fn of_plan(self, rungs: Vec<String>, setup: f64) -> Report {
+        Report { rungs, setup, ..self }
+    }
+
+    /// The times, labelled.
+    fn times(&self) -> String {
+        match self.setup > 0.0 {
+            true => format!("setup {:.3} s, solve {:.3} s", self.setup, (self.time - self.setup).max(0.0)),
+            false => format!("solve {:.3} s", self.time),
+        }
     }
 }
+
+/// Values by name, as `Report.__reduce__` gives them to `pickle`.
+macro_rules! by_name {
+    ($($name:ident),*) => {
+        impl Report {
+            fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                let values = PyDict::new(py);
+                $(values.set_item(stringify!($name), &self.$name)?;)*
+                Ok(values)
+            }
+
+            fn from_dict(values: &Bound<'_, PyDict>) -> PyResult<Report> {
+                let value = |name: &str| {
+                    let missing = || PyTypeError::new_err("a report comes from a solve, or from `pickle`");
+                    values.get_item(name)?.ok_or_else(missing)
+                };
+                Ok(Report { $($name: value(stringify!($name))?.extract()?),* })
+            }
+        }
+    };
+}
+
+by_name! { method, outcome, advice, rungs, converged, iterations, history, true_residual, relative_residual,
+backward_error, rhs_norm, tolerance, restarts, time, setup, bytes, condition, limit }
 
 #[pymethods]
 impl Report {
-    /// The name of the function that solved: `"cg"`, for example.
-    #[getter]
-    fn method(&self) -> &'static str {
-        self.method
+    /// From values by name, for `pickle`.
+    #[new]
+    fn unpickled(values: &Bound<'_, PyDict>) -> PyResult<Report> {
+        Report::from_dict(values)
     }
 
-    /// How the solve ended, in words.
-    #[getter]
-    fn outcome(&self) -> String {
-        self.report.outcome.to_string()
-    }
-
-    /// What a plan tried, in order, a line for each; empty for a single method.
-    #[getter]
-    fn rungs(&self) -> Vec<String> {
-        self.rungs.clone()
-    }
-
-    /// Whether the recomputed residual meets the tolerance.
-    #[getter]
-    fn converged(&self) -> bool {
-        self.report.outcome == Outcome::Converged && self.report.true_residual <= self.tolerance
-    }
-
-    /// What to try next, or `None` after convergence.
-    #[getter]
-    fn advice(&self) -> Option<&'static str> {
-        self.report.outcome.advice()
-    }
-
-    /// Iterations made.
-    #[getter]
-    fn iterations(&self) -> usize {
-        self.report.iterations
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<(Bound<'py, PyType>, (Bound<'py, PyDict>,))> {
+        Ok((slf.get_type(), (slf.get().to_dict(slf.py())?,)))
     }
 
     /// The residual norm by the method's recurrence after each iteration, beginning with the initial one.
     #[getter]
     fn history<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
-        PyArray1::from_slice(py, &self.report.history)
-    }
-
-    /// `norm(b - A @ x)`, computed with the returned `x`.
-    #[getter]
-    fn true_residual(&self) -> f64 {
-        self.report.true_residual
-    }
-
-    /// `norm(b - A @ x) / norm(b)`.
-    #[getter]
-    fn relative_residual(&self) -> f64 {
-        self.report.relative_residual()
-    }
-
-    /// `norm(b - A @ x) / (norm(A) * norm(x) + norm(b))`, with an estimate of `norm(A)`.
-    #[getter]
-    fn backward_error(&self) -> f64 {
-        self.report.backward_error
-    }
-
-    /// `norm(b)`.
-    #[getter]
-    fn rhs_norm(&self) -> f64 {
-        self.report.rhs_norm
-    }
-
-    /// The residual norm that was to be reached: `max(rtol * norm(b), atol)`.
-    #[getter]
-    fn tolerance(&self) -> f64 {
-        self.tolerance
-    }
-
-    /// How often the method was started again from the true residual.
-    #[getter]
-    fn restarts(&self) -> usize {
-        self.report.restarts
-    }
-
-    /// The wall time of the solve, in seconds.
-    #[getter]
-    fn time(&self) -> f64 {
-        self.report.time.as_secs_f64()
-    }
-
-    /// The bytes that the iterations had to move.
-    #[getter]
-    fn bytes(&self) -> u64 {
-        self.report.bytes
-    }
-
-    /// The estimated condition number of `M⁻¹A`, from methods that compute one, or `None`.
-    #[getter]
-    fn condition(&self) -> Option<f64> {
-        self.report.condition.map(|estimate| estimate.ratio())
+        PyArray1::from_slice(py, &self.history)
     }
 
     fn __str__(&self) -> String {
-        let rungs: String = self.rungs.iter().map(|rung| format!("\n{rung}")).collect();
-        format!("{}: {}{rungs}", self.method, self.report)
+        let Report { method, outcome, iterations, relative_residual, .. } = self;
+        let times = self.times();
+        let mut text = format!(
+            "{method}: {outcome} after {iterations} iterations, {times}, relative residual {relative_residual:.2e}"
+        );
+        if let Some(condition) = self.condition {
+            text += &format!(", condition of the preconditioned operator about {condition:.1e}");
+        }
+        if let Some(limit) = self.limit {
+            text += &format!("; rounding `x` alone leaves {limit:.1e}");
+        }
+        if let Some(advice) = &self.advice {
+            text += &format!("; to try next: {advice}");
+        }
+        self.rungs.iter().fold(text, |text, rung| text + "\n" + rung)
     }
 
     fn __repr__(&self) -> String {
@@ -134,14 +185,15 @@ impl Report {
     }
 
     fn _repr_html_(&self) -> String {
+        let escaped = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
         let rows = [
-            ("outcome", self.report.outcome.to_string()),
-            ("iterations", self.report.iterations.to_string()),
-            ("relative residual", format!("{:.2e}", self.report.relative_residual())),
-            ("backward error", format!("{:.2e}", self.report.backward_error)),
-            ("seconds", format!("{:.4}", self.report.time.as_secs_f64())),
-            ("to try next", self.report.outcome.advice().unwrap_or("").replace('<', "&lt;")),
-            ("tried", self.rungs.join("\n").replace('<', "&lt;").replace('\n', "<br>")),
+            ("outcome", escaped(&self.outcome)),
+            ("iterations", self.iterations.to_string()),
+            ("relative residual", format!("{:.2e}", self.relative_residual)),
+            ("backward error", format!("{:.2e}", self.backward_error)),
+            ("time", self.times()),
+            ("to try next", escaped(self.advice.as_deref().unwrap_or(""))),
+            ("tried", escaped(&self.rungs.join("\n")).replace('\n', "<br>")),
         ];
         let rows = rows.iter().filter(|(_, what)| !what.is_empty());
         let rows: String =

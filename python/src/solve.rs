@@ -11,6 +11,7 @@ use crate::ordered::Ordered;
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::report::Report;
 use crate::spare::{Borrowing, Spare, solver};
+use crate::threads;
 use crate::watch::{Callback, Watch, watched};
 use krysp::solvers::{Diagonal, Identity, Method};
 use krysp::{
@@ -58,9 +59,13 @@ impl<'py, T: Number> Given<'py, T> {
         if given.is_none() {
             Ok(Given::Nothing)
         } else if let Ok(matrix) = given.cast::<Matrix>() {
-            Ok(Given::Matrix(matrix.try_borrow()?))
+            let matrix = matrix.try_borrow()?;
+            matrix.enter()?;
+            Ok(Given::Matrix(matrix))
         } else if let Ok(preconditioner) = given.cast::<Preconditioner>() {
-            Ok(Given::Preconditioner(preconditioner.try_borrow()?))
+            let preconditioner = preconditioner.try_borrow()?;
+            preconditioner.enter()?;
+            Ok(Given::Preconditioner(preconditioner))
         } else if let Ok(arrays) = given.cast::<PyTuple>() {
             Ok(Given::Rows(Rows::new(arrays)?))
         } else {
@@ -139,6 +144,7 @@ pub(crate) fn solve<'py>(
     callback: Option<Py<PyAny>>,
     of_iterates: bool,
 ) -> PyResult<(Bound<'py, PyAny>, isize, Report)> {
+    threads::enter();
     let wishes = Wishes::new(method, rtol, atol, max_iterations, restart)?;
     let callback = callback.map(|function| (function, of_iterates));
     match b.is_instance_of::<PyArray1<f32>>() {
@@ -215,7 +221,7 @@ impl Wishes {
     ) -> PyResult<Wishes> {
         let method = METHODS.into_iter().find(|name| *name == method);
         let method = method.ok_or_else(|| PyValueError::new_err("no method has this name"))?;
-        let watch = Watch::default();
+        let watch = Watch::new();
         Ok(Wishes { method, rtol, atol, max_iterations, restart, watch, may_move: false })
     }
 
@@ -243,7 +249,7 @@ impl Wishes {
         self.watch.outcome()?;
         let report = solved.map_err(raised)?;
         let tolerance = self.tolerance(&report);
-        Ok((info(&report, tolerance), Report::new(self.method, report, tolerance, vec![])))
+        Ok((info(&report, tolerance), Report::new(self.method, report, tolerance)))
     }
 }
 

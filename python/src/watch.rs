@@ -1,5 +1,6 @@
 //! What a solve owes Python while it runs: signals, callbacks, and the exceptions of both.
 
+use crate::threads::Threads;
 use krysp::solvers::Method;
 use krysp::solvers::Solver;
 use krysp::{CancelToken, LinearOperator, Progress, Space, Vector};
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyFloat;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 /// How often signals are looked at: soon enough for a person, too rarely to cost anything.
@@ -23,8 +25,12 @@ pub(crate) fn watched<R: Send>(
     token: &CancelToken,
     work: impl FnOnce() -> R + Send,
 ) -> PyResult<R> {
+    let threads = Threads::new(py);
     py.detach(|| {
-        rayon::in_place_scope(|scope| {
+        if !threads.are_others() {
+            return Ok(work());
+        }
+        threads.scope(|scope| {
             let (done, ended) = channel();
             scope.spawn(move |_| {
                 // nobody listens any more only if the other end was dropped, which waits for this first
@@ -50,7 +56,8 @@ pub(crate) fn watched<R: Send>(
 
 /// As [`watched`], of what cannot be ended before its time.
 pub(crate) fn computed<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
-    py.detach(|| rayon::scope(|_| work()))
+    let threads = Threads::new(py);
+    py.detach(|| threads.run(work))
 }
 
 /// What a callback is given.
@@ -62,13 +69,19 @@ pub(crate) enum Callback {
 }
 
 /// Ends a solve at the first exception, and keeps that.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Watch {
+    /// The thread that called: no other sees signals.
+    caller: ThreadId,
     raised: Arc<Mutex<Option<PyErr>>>,
     pub(crate) token: CancelToken,
 }
 
 impl Watch {
+    pub(crate) fn new() -> Watch {
+        Watch { caller: thread::current().id(), raised: Arc::default(), token: CancelToken::default() }
+    }
+
     fn note(&self, outcome: PyResult<()>) {
         if let Err(exception) = outcome {
             self.token.cancel();
@@ -90,8 +103,8 @@ impl Watch {
     {
         let (watch, mut looked) = (self.clone(), Instant::now());
         let signals = move |_: &Progress| {
-            // a thread that computes for another, which looks itself, sees none
-            if looked.elapsed() >= BETWEEN_LOOKS && rayon::current_thread_index().is_none() {
+            // where another thread computes, the caller looks meanwhile
+            if looked.elapsed() >= BETWEEN_LOOKS && thread::current().id() == watch.caller {
                 watch.note(Python::attach(|py| py.check_signals()));
                 looked = Instant::now();
             }

@@ -31,13 +31,14 @@ pub(crate) fn calibrated(format: &str) -> Option<Price> {
 
 fn here() -> Option<Arc<Prices>> {
     let key = key();
-    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, prices)) = read.iter().find(|(of, _)| *of == key) {
+    let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, prices)) = read().iter().find(|(of, _)| *of == key) {
         return prices.clone();
     }
+    // without the lock: a process that is forked meanwhile would inherit it locked for ever
     let text = path(key).and_then(|path| std::fs::read_to_string(path).ok());
     let prices = text.and_then(|text| parsed(&text)).map(Arc::new);
-    read.push((key, prices.clone()));
+    read().push((key, prices.clone()));
     prices
 }
 
