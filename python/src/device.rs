@@ -11,12 +11,48 @@ use krysp::solvers::Identity;
 use krysp::{Cuda, CudaVector, LinearOperator, Operator, Outcome, Space};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 
 /// The GPU of this number.
 pub(crate) fn gpu(ordinal: usize) -> krysp::Result<Cuda> {
     let gpu = Cuda::new(ordinal)?;
     threads::uses_gpu();
     Ok(gpu)
+}
+
+/// An object in the memory of a GPU. A process that was forked after its parent had used the GPU does not free it: the driver
+/// would crash there.
+pub(crate) struct OnGpu<X>(ManuallyDrop<X>);
+
+impl<X> OnGpu<X> {
+    pub(crate) fn new(object: X) -> OnGpu<X> {
+        OnGpu(ManuallyDrop::new(object))
+    }
+}
+
+impl<X> Deref for OnGpu<X> {
+    type Target = X;
+
+    fn deref(&self) -> &X {
+        &self.0
+    }
+}
+
+impl<X> DerefMut for OnGpu<X> {
+    fn deref_mut(&mut self) -> &mut X {
+        &mut self.0
+    }
+}
+
+impl<X> Drop for OnGpu<X> {
+    #[expect(unsafe_code, reason = "an object can be left alone only if it is not dropped by itself")]
+    fn drop(&mut self) {
+        if threads::check_gpu().is_ok() {
+            // SAFETY: this is the only place that drops the object, and nothing uses it afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.0) }
+        }
+    }
 }
 
 /// Rows of systems whose solves leave their memory to the next ones. Larger systems take so long that this would not be noticed.
@@ -29,7 +65,7 @@ type Kept<'a, T> = (&'a Operator<CudaVector<T>>, Option<&'a Spare>);
 pub(crate) fn operator<'a, T: Number>(given: &'a Given<'_, T>) -> Option<Kept<'a, T>> {
     match given {
         Given::Matrix(matrix) => match T::of_matrix(matrix) {
-            Some(Placed::Cuda(a)) => Some((a, Some(&matrix.spare).filter(|_| a.range().len() <= SPARED))),
+            Some(Placed::Cuda(a)) => Some((&**a, Some(&matrix.spare).filter(|_| a.range().len() <= SPARED))),
             _ => None,
         },
         _ => None,
@@ -44,7 +80,7 @@ pub(crate) fn preconditioner<'a, T: Number>(
     match given {
         Given::Nothing => Ok(Box::new(Identity::new(a.domain()))),
         Given::Preconditioner(preconditioner) => match T::of_preconditioner(preconditioner) {
-            Some(Ready::Cuda(m)) => Ok(Box::new(&**m)),
+            Some(Ready::Cuda(m)) => Ok(Box::new(&***m)),
             _ => Err(elsewhere()),
         },
         _ => Err(elsewhere()),

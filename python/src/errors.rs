@@ -9,7 +9,7 @@ pyo3::create_exception!(
     _krysp,
     KryspError,
     PyRuntimeError,
-    "What failed although it was called rightly: a factorisation that meets a pivot of zero, a GPU that is missing or full.\n\n\
+    "What failed although it was called rightly: a factorization that meets a pivot of zero, a GPU that is missing or full.\n\n\
      Misuse is a `ValueError` or a `TypeError`, and a file that is not there a `FileNotFoundError`.\n\
      How a solve ended is in its report, and no error."
 );
@@ -18,13 +18,22 @@ pyo3::create_exception!(
 /// `KryspError`. An exception that a function of the user raised comes back as it was.
 pub(crate) fn raised(error: krysp::Error) -> PyErr {
     use krysp::Error;
-    let text = error.to_string();
+    let text = match &error {
+        // the library's own advice names what only Rust has
+        Error::Memory { what, needed, limit } => format!(
+            "{what} takes {needed} bytes at least, {limit} are allowed: use an iterative method, such as `krysp.solve(A, b)`, or \
+             `gmres` with `M=krysp.ilut(A)`; factors of a `float32` matrix take half as much"
+        ),
+        _ => error.to_string(),
+    };
     match error {
         Error::Solver(error) => raised_by_solver(error),
         Error::ZeroDiagonal { .. }
         | Error::NotPositive { .. }
         | Error::CoarseNotPositive { .. }
         | Error::ZeroPivot { .. }
+        | Error::Singular { .. }
+        | Error::Allocation { .. }
         | Error::SingularLocal { .. }
         | Error::SingularBlock { .. }
         | Error::Unsuitable { .. }

@@ -2,7 +2,7 @@
 
 use crate::arrays::{Layout, Rows, array, entries, matrix};
 #[cfg(feature = "cuda")]
-use crate::device;
+use crate::device::{self, OnGpu};
 use crate::errors::{raised, raised_by_solver};
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::spare::Spare;
@@ -85,7 +85,7 @@ pub(crate) enum Placed<T: Real> {
     Host(Operator<HostVector<T>>),
     /// In the format that suits the GPU.
     #[cfg(feature = "cuda")]
-    Cuda(Operator<CudaVector<T>>),
+    Cuda(OnGpu<Operator<CudaVector<T>>>),
 }
 
 impl<T: Number> Placed<T> {
@@ -103,7 +103,7 @@ impl<T: Number> Placed<T> {
                 let gpu = device::gpu(*ordinal)?;
                 let stored =
                     if symmetric { Operator::symmetric(&csr, &gpu) } else { Operator::auto(&csr, &gpu) };
-                Placed::Cuda(stored?)
+                Placed::Cuda(OnGpu::new(stored?))
             }
         })
     }
@@ -122,7 +122,7 @@ impl<T: Number> Placed<T> {
             Placed::Given(csr) => image(csr, x),
             Placed::Host(operator) => image(operator, x),
             #[cfg(feature = "cuda")]
-            Placed::Cuda(operator) => image(operator, x),
+            Placed::Cuda(operator) => image(&**operator, x),
         }
     }
 
@@ -138,7 +138,7 @@ impl<T: Number> Placed<T> {
     fn load(path: &Path, place: &Place) -> krysp::Result<Placed<T>> {
         Ok(match place {
             #[cfg(feature = "cuda")]
-            Place::Cuda(ordinal) => Placed::Cuda(Operator::load(path, &device::gpu(*ordinal)?)?),
+            Place::Cuda(ordinal) => Placed::Cuda(OnGpu::new(Operator::load(path, &device::gpu(*ordinal)?)?)),
             _ => Placed::Host(Operator::load(path, &Host)?),
         })
     }

@@ -25,7 +25,7 @@ use std::time::Duration;
 enum Built<T: Number> {
     Host(Box<Ladder<T, Host>>),
     #[cfg(feature = "cuda")]
-    Cuda(Box<Ladder<T, krysp::Cuda>>),
+    Cuda(device::OnGpu<Box<Ladder<T, krysp::Cuda>>>),
 }
 
 /// What a user decides.
@@ -71,7 +71,7 @@ impl<T: Number> Built<T> {
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
                 let (ladder, text) = built(&plan.on(&device::gpu(*ordinal)?), token)?;
-                Ok((Built::Cuda(ladder), text))
+                Ok((Built::Cuda(device::OnGpu::new(ladder)), text))
             }
             _ => {
                 let (ladder, text) = built(&plan, token)?;
@@ -93,7 +93,7 @@ impl<T: Number> Built<T> {
             Place::Cuda(ordinal) => {
                 let ladder = Ladder::load(path, csr, &device::gpu(*ordinal)?)?;
                 let (ladder, text) = loaded(ladder, path, wishes, token)?;
-                Ok((Built::Cuda(ladder), text))
+                Ok((Built::Cuda(device::OnGpu::new(ladder)), text))
             }
             _ => {
                 let (ladder, text) = loaded(Ladder::load(path, csr, &Host)?, path, wishes, token)?;

@@ -1,6 +1,8 @@
 //! Preconditioners that krysp computes.
 
 use crate::arrays::{array, entries};
+#[cfg(feature = "cuda")]
+use crate::device::OnGpu;
 use crate::errors::{raised, raised_by_solver};
 use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
 use crate::threads;
@@ -25,7 +27,7 @@ impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> F
 pub(crate) enum Ready<T: Real> {
     Host(Box<dyn Fresh<T, HostVector<T>>>),
     #[cfg(feature = "cuda")]
-    Cuda(Box<dyn Fresh<T, CudaVector<T>>>),
+    Cuda(OnGpu<Box<dyn Fresh<T, CudaVector<T>>>>),
 }
 
 /// What may be said about a preconditioner beside its name; each takes what is its own.
@@ -56,7 +58,7 @@ impl<T: Number> Ready<T> {
             Placed::Given(csr) => csr,
             Placed::Host(operator) => operator,
             #[cfg(feature = "cuda")]
-            Placed::Cuda(operator) => operator,
+            Placed::Cuda(operator) => &**operator,
         };
         match self {
             Ready::Host(preconditioner) => preconditioner.refresh(origin),
@@ -69,7 +71,7 @@ impl<T: Number> Ready<T> {
         match self {
             Ready::Host(preconditioner) => image(&**preconditioner, r),
             #[cfg(feature = "cuda")]
-            Ready::Cuda(preconditioner) => image(&**preconditioner, r),
+            Ready::Cuda(preconditioner) => image(&***preconditioner, r),
         }
     }
 }
@@ -85,6 +87,7 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
             "ilu0" => Box::new(Ilu0::new(csr)?) as _,
             "ic0" => Box::new(Ic0::shifted(csr)?) as _,
             "ilut" => Box::new(Ilut::with(csr, options.ilut)?) as _,
+            "direct" => direct(csr)?,
             "lu" => Box::new(Lu::new(csr)?) as _,
             "cholesky" => Box::new(Cholesky::new(csr)?) as _,
             "fsai" => Box::new(Fsai::new(csr)?) as _,
@@ -98,6 +101,21 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
         })
     })();
     Ok((Ready::Host(made.map_err(raised)?), text))
+}
+
+/// Differences between mirrored entries that rounding in the assembly of a symmetric matrix leaves, in epsilons.
+const ROUNDED: f64 = 100.0;
+
+/// `A⁻¹`: by Cholesky's method if the matrix is symmetric positive definite, else by LU.
+fn direct<T: Number>(csr: &Csr<T>) -> krysp::Result<Box<dyn Fresh<T, HostVector<T>>>> {
+    let is_symmetric = || csr.check_symmetric(ROUNDED * <T as krysp::Element>::EPSILON).is_ok();
+    if csr.diagonal_entries().iter().all(|&entry| entry > T::zero()) && is_symmetric() {
+        match Cholesky::new(csr) {
+            Err(krysp::Error::NotPositive { .. }) => {}
+            factors => return Ok(Box::new(factors?)),
+        }
+    }
+    Ok(Box::new(Lu::new(csr)?))
 }
 
 #[cfg(feature = "cuda")]
@@ -124,7 +142,7 @@ fn on_gpu<T: Number>(
             return Err(PyValueError::new_err(why));
         }
     };
-    Ok((Ready::Cuda(made.map_err(raised)?), text))
+    Ok((Ready::Cuda(OnGpu::new(made.map_err(raised)?)), text))
 }
 
 /// An operator that applies `M⁻¹`, where its matrix is.

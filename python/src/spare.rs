@@ -15,6 +15,17 @@ pub(crate) struct Spare {
     norm: Mutex<Option<f64>>,
 }
 
+#[cfg(feature = "cuda")]
+impl Drop for Spare {
+    /// As [`OnGpu`](crate::device::OnGpu): only solves on a GPU leave something here.
+    fn drop(&mut self) {
+        if crate::threads::check_gpu().is_err() {
+            let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget(std::mem::take(kept));
+        }
+    }
+}
+
 /// A solver without a system.
 type Idle<K, V> = Solver<K, Identity<V>, Identity<V>>;
 
