@@ -142,8 +142,9 @@ class PyTorch:
 
 
 def _check_shape(array: Any, n: int, what: str) -> None:
-    if tuple(array.shape) not in ((n,), (n, 1)):
-        raise ValueError(f"{what} has shape {tuple(array.shape)}, the matrix has {n} rows")
+    from . import _input  # which imports this module
+
+    _input.check_shape(tuple(array.shape), n, what)
 
 
 @functools.cache

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from . import _gpu
+from ._types import FloatArray, IndexArray
 
 SINGLE = np.dtype(np.float32)
 DOUBLE = np.dtype(np.float64)
-
-FloatArray: TypeAlias = NDArray[Any]
 
 
 def real(dtype: Any, what: str) -> np.dtype[Any]:
@@ -51,7 +50,7 @@ def values(data: Any, dtype: np.dtype[Any]) -> FloatArray:
     return np.ascontiguousarray(data, dtype=dtype).reshape(-1)
 
 
-def rows(matrix: Any, dtype: np.dtype[Any]) -> tuple[int, FloatArray, FloatArray, FloatArray]:
+def rows(matrix: Any, dtype: np.dtype[Any]) -> tuple[int, IndexArray, IndexArray, FloatArray]:
     """Columns, offsets, indices and values of compressed rows; arrays that fit are those of the matrix itself."""
     matrix = sparse(matrix)
     if matrix.format != "csr":
@@ -64,7 +63,7 @@ def rows(matrix: Any, dtype: np.dtype[Any]) -> tuple[int, FloatArray, FloatArray
     )
 
 
-def short(indices: NDArray[Any], what: str) -> NDArray[Any]:
+def short(indices: NDArray[Any], what: str) -> IndexArray:
     """Indices as 32 bits without a sign, in the memory they have where they have 32 bits."""
     if indices.dtype == np.int32:
         return np.ascontiguousarray(indices).view(np.uint32)
@@ -87,10 +86,18 @@ def arrays(matrix: Any) -> tuple[str, tuple[int, int], NDArray[Any], NDArray[Any
     return matrix.format, matrix.shape, first, second, matrix.data
 
 
+def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
+    """An error that lists the shapes a vector of `n` entries may have, unless this is one of them."""
+    if shape in ((n,), (n, 1)):
+        return
+    if len(shape) == 1:
+        raise ValueError(f"{what} must have {n} entries, as the matrix demands; got {shape[0]}")
+    raise ValueError(f"{what} must be one-dimensional or have shape ({n}, 1); got {shape}")
+
+
 def vector(given: Any, n: int, dtype: np.dtype[Any], what: str) -> FloatArray:
     """A vector of `n` entries, of the element type and side by side; also one with a single column."""
     given = np.asarray(given)
-    if given.shape != (n,) and given.shape != (n, 1):
-        raise ValueError(f"{what} has shape {given.shape}, the matrix has {n} rows")
+    check_shape(given.shape, n, what)
     real(given.dtype, what)
     return values(given, dtype)

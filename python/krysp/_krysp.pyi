@@ -1,8 +1,15 @@
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
+from matplotlib.axes import Axes
 from numpy.typing import NDArray
+
+from ._types import FloatArray, IndexArray
+
+# columns, offsets, indices and values of compressed rows
+Rows: TypeAlias = tuple[int, IndexArray, IndexArray, FloatArray]
+Operand: TypeAlias = Matrix | Rows | Callable[[FloatArray], FloatArray]
 
 __version__: str
 
@@ -13,17 +20,17 @@ class Matrix:
         self,
         layout: str,
         shape: tuple[int, int],
-        first: NDArray[Any],
-        second: NDArray[Any],
-        data: NDArray[Any],
+        first: IndexArray,
+        second: IndexArray,
+        data: FloatArray,
         place: str,
         symmetric: bool,
         renumber: bool,
     ) -> None: ...
     @staticmethod
-    def diagonal(rows: tuple[int, NDArray[Any], NDArray[Any], NDArray[Any]]) -> Matrix: ...
-    def refresh(self, values: NDArray[Any]) -> None: ...
-    def apply(self, x: NDArray[Any]) -> NDArray[Any]: ...
+    def diagonal(rows: Rows) -> Matrix: ...
+    def refresh(self, values: FloatArray) -> None: ...
+    def apply(self, x: FloatArray) -> FloatArray: ...
     def save(self, path: str) -> None: ...
     @staticmethod
     def load(path: str, place: str) -> Matrix: ...
@@ -36,14 +43,15 @@ class Matrix:
     def nbytes(self) -> int: ...
 
 class Preconditioner:
-    def __init__(self, name: str, matrix: Matrix, options: dict[str, Any]) -> None: ...
+    def __init__(self, name: str, matrix: Matrix, options: Mapping[str, object]) -> None: ...
     def refresh(self, matrix: Matrix) -> None: ...
-    def apply(self, r: NDArray[Any]) -> NDArray[Any]: ...
+    def apply(self, r: FloatArray) -> FloatArray: ...
     def text(self) -> str: ...
 
 class Report:
-    """How a solve ended, and what it cost. Printed, it is one line."""
+    """How a solve ended, and what it cost. Printed, it is one line, and one more for each attempt of a plan."""
 
+    def __init__(self, values: dict[str, object]) -> None: ...
     @property
     def method(self) -> str: ...
     @property
@@ -73,10 +81,12 @@ class Report:
     @property
     def time(self) -> float: ...
     @property
+    def setup(self) -> float: ...
+    @property
     def bytes(self) -> int: ...
     @property
     def condition(self) -> float | None: ...
-    def plot(self, ax: Any = None) -> Any: ...
+    def plot(self, ax: Axes | None = None) -> Axes: ...
     def _repr_html_(self) -> str: ...
 
 class Plan:
@@ -84,9 +94,9 @@ class Plan:
         self,
         layout: str,
         shape: tuple[int, int],
-        first: NDArray[Any],
-        second: NDArray[Any],
-        data: NDArray[Any],
+        first: IndexArray,
+        second: IndexArray,
+        data: FloatArray,
         place: str,
         rtol: float,
         solves: int | None,
@@ -96,25 +106,25 @@ class Plan:
         saved: str | None,
     ) -> None: ...
     def save(self, path: str) -> None: ...
-    def solve(self, b: NDArray[Any], x0: NDArray[Any] | None) -> tuple[NDArray[Any], int, Report]: ...
-    def refresh(self, values: NDArray[Any]) -> None: ...
+    def solve(self, b: FloatArray, x0: FloatArray | None, planned: float) -> tuple[FloatArray, int, Report]: ...
+    def refresh(self, values: FloatArray) -> None: ...
     def text(self) -> str: ...
 
 def devices() -> list[str]: ...
 def rigid_motions(points: list[list[float]], by_component: bool) -> list[NDArray[np.float64]]: ...
 def solve(
     method: str,
-    a: Any,
-    b: NDArray[Any],
-    x0: NDArray[Any] | None,
-    m: Any,
+    a: Operand,
+    b: FloatArray,
+    x0: FloatArray | None,
+    m: Operand | Preconditioner | None,
     rtol: float,
     atol: float,
     max_iterations: int,
     restart: int,
-    callback: Callable[[Any], Any] | None,
+    callback: Callable[[FloatArray], object] | Callable[[float], object] | None,
     of_iterates: bool,
-) -> tuple[NDArray[Any], int, Report]: ...
+) -> tuple[FloatArray, int, Report]: ...
 def stream(matrix: Matrix) -> int | None: ...
 def solve_on_device(
     method: str,
@@ -122,7 +132,7 @@ def solve_on_device(
     b: int,
     x: int,
     guess: bool,
-    m: Any,
+    m: Preconditioner | None,
     rtol: float,
     atol: float,
     max_iterations: int,

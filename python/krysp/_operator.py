@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import os
-from typing import Any
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,6 +14,10 @@ from scipy.sparse.linalg import LinearOperator
 
 from . import _input
 from ._krysp import Matrix, devices
+from ._types import FloatArray
+from ._types import Matrix as GivenMatrix
+
+NO_TRANSPOSE = "an operator has no product with its transpose: make one of the transpose, `krysp.Operator(A.T)`"
 
 
 class Text(str):
@@ -70,7 +76,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
     dtype: np.dtype[Any]
     shape: tuple[int, int]
 
-    def __init__(self, A: Any, device: str = "auto", *, symmetric: bool = False, renumber: bool = False) -> None:
+    def __init__(self, A: GivenMatrix, device: str = "auto", *, symmetric: bool = False, renumber: bool = False) -> None:
         layout, shape, first, second, data = _input.arrays(A)
         dtype = _input.real(data.dtype, "the matrix")
         self.device = place(device)
@@ -140,10 +146,34 @@ class Operator(LinearOperator):  # type: ignore[misc]
         LinearOperator.__init__(operator, dtype, operator._core.shape)
         return operator
 
-    def _rmatvec(self, x: Any) -> Any:
-        raise NotImplementedError("an operator has no transpose: `krysp.Operator(A.T)` is one")
+    @property
+    def T(self) -> NoReturn:
+        raise AttributeError(NO_TRANSPOSE)
 
-    def _matvec(self, x: Any) -> Any:
+    @property
+    def H(self) -> NoReturn:
+        raise AttributeError(NO_TRANSPOSE)
+
+    def _transpose(self) -> NoReturn:
+        raise NotImplementedError(NO_TRANSPOSE)
+
+    def _adjoint(self) -> NoReturn:
+        raise NotImplementedError(NO_TRANSPOSE)
+
+    def _rmatvec(self, x: ArrayLike) -> NoReturn:
+        raise NotImplementedError(NO_TRANSPOSE)
+
+    def _rmatmat(self, X: ArrayLike) -> NoReturn:
+        raise NotImplementedError(NO_TRANSPOSE)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For `pickle` and `copy`: the bytes that `save` writes."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "operator.krysp")
+            self.save(path)
+            return _restored, (path.read_bytes(), self.device)
+
+    def _matvec(self, x: ArrayLike) -> FloatArray:
         return self._core.apply(_input.vector(x, self.shape[1], self.dtype, "x"))
 
     def __repr__(self) -> str:
@@ -152,10 +182,26 @@ class Operator(LinearOperator):  # type: ignore[misc]
         return f"<krysp.Operator {rows} x {cols}, {self.dtype}, {self.device}: {stored}>"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(repr(self))}</p>"
+        rows = {
+            "shape": f"{self.shape[0]} x {self.shape[1]}",
+            "elements": str(self.dtype),
+            "device": self.device,
+            "bytes": f"{self.nbytes:,}",
+            "format": self.plan.partition("\n")[0],
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table><caption>krysp.Operator</caption>{cells}</table>"
 
 
-def place(device: Any) -> str:
+def _restored(saved: bytes, device: str) -> Operator:
+    """An operator that was pickled, on the device that it was on."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "operator.krysp")
+        path.write_bytes(saved)
+        return Operator.load(path, device)
+
+
+def place(device: object) -> str:
     """The name of a device, from what users write."""
     name = str(device)
     if name == "auto":

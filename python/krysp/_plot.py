@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import _input
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from ._krysp import Report
+    from ._types import Matrix
 
 # cells of the picture of a matrix, along one side at most
 CELLS = 400
 
 
-def _axes(ax: Any) -> Any:
+def _axes(ax: Axes | None) -> Axes:
     if ax is not None:
         return ax
     try:
@@ -25,7 +28,7 @@ def _axes(ax: Any) -> Any:
     return pyplot.subplots()[1]
 
 
-def spy(A: Any, ax: Any = None) -> Any:
+def spy(A: Matrix, ax: Axes | None = None) -> Axes:
     """Draws where a matrix has entries: the more of them a cell of the picture holds, the darker it is.
 
     Parameters
@@ -45,22 +48,22 @@ def spy(A: Any, ax: Any = None) -> Any:
     counts, _, _ = np.histogram2d(
         matrix.row, matrix.col, bins=shape, range=[[-0.5, sides[0] - 0.5], [-0.5, sides[1] - 0.5]]
     )
-    ax = _axes(ax)
+    axes = _axes(ax)
     extent = (-0.5, sides[1] - 0.5, sides[0] - 0.5, -0.5)
-    ax.imshow(np.log1p(counts), cmap="Greys", extent=extent, interpolation="nearest")
-    ax.set_title(f"{matrix.shape[0]} x {matrix.shape[1]}, {matrix.nnz} entries")
-    return ax
+    axes.imshow(np.log1p(counts), cmap="Greys", extent=extent, interpolation="nearest")
+    axes.set_title(f"{matrix.shape[0]} x {matrix.shape[1]}, {matrix.nnz} entries")
+    return axes
 
 
-def residuals(report: Report, ax: Any = None) -> Any:
+def residuals(report: Report, ax: Axes | None = None) -> Axes:
     """Draws the relative residuals of a solve over its iterations, and the tolerance."""
-    ax = _axes(ax)
+    axes = _axes(ax)
     scale = report.rhs_norm or 1.0
-    ax.semilogy(report.history / scale, label=f"{report.method}, by the recurrence")
+    axes.semilogy(report.history / scale, label=f"{report.method}, by the recurrence")
     if report.tolerance > 0.0:
-        ax.axhline(report.tolerance / scale, linestyle=":", color="grey", label="tolerance")
-    ax.plot(len(report.history) - 1, report.true_residual / scale, "o", label="recomputed")
-    ax.set_xlabel("iteration")
-    ax.set_ylabel("‖b − A x‖ / ‖b‖")
-    ax.legend()
-    return ax
+        axes.axhline(report.tolerance / scale, linestyle=":", color="grey", label="tolerance")
+    axes.plot(len(report.history) - 1, report.true_residual / scale, "o", label="recomputed")
+    axes.set_xlabel("iteration")
+    axes.set_ylabel("‖b − A x‖ / ‖b‖")
+    axes.legend()
+    return axes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,9 +11,10 @@ from scipy.sparse.linalg import LinearOperator
 
 from . import _input
 from . import _krysp
-from ._input import FloatArray
 from ._krysp import Matrix
 from ._operator import Operator
+from ._types import FloatArray
+from ._types import Matrix as GivenMatrix
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
@@ -27,7 +28,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     dtype: np.dtype[Any]
     shape: tuple[int, int]
 
-    def __init__(self, name: str, A: Any, **options: Any) -> None:
+    def __init__(self, name: str, A: Operator | GivenMatrix, **options: Any) -> None:
         self._diagonal = name == "jacobi" and options["block"] is None
         matrix, dtype, shape, self.device = _matrix(A, self._diagonal)
         if "modes" in options:
@@ -36,7 +37,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         self._core = _krysp.Preconditioner(name, matrix, options)
         super().__init__(dtype, shape)
 
-    def refresh(self, A: Any) -> None:
+    def refresh(self, A: Operator | GivenMatrix) -> None:
         """Takes new values from a matrix of the same pattern; what was analysed stays.
 
         Parameters
@@ -49,7 +50,33 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
             raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, the preconditioner was made for {self.shape}")
         self._core.refresh(matrix)
 
-    def _matvec(self, x: Any) -> Any:
+    @property
+    def T(self) -> NoReturn:
+        raise AttributeError(self._no_transpose())
+
+    @property
+    def H(self) -> NoReturn:
+        raise AttributeError(self._no_transpose())
+
+    def _transpose(self) -> NoReturn:
+        raise NotImplementedError(self._no_transpose())
+
+    def _adjoint(self) -> NoReturn:
+        raise NotImplementedError(self._no_transpose())
+
+    def _rmatvec(self, x: ArrayLike) -> NoReturn:
+        raise NotImplementedError(self._no_transpose())
+
+    def _rmatmat(self, X: ArrayLike) -> NoReturn:
+        raise NotImplementedError(self._no_transpose())
+
+    def _no_transpose(self) -> str:
+        return f"a preconditioner does not apply its transpose: make one of the transpose, `krysp.{self._name}(A.T)`"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a preconditioner does not pickle: make it in each process, `krysp.{self._name}(A)`")
+
+    def _matvec(self, x: ArrayLike) -> FloatArray:
         return self._core.apply(_input.vector(x, self.shape[0], self.dtype, "x"))
 
     def __str__(self) -> str:
@@ -75,7 +102,7 @@ def _matrix(A: Any, diagonal: bool) -> tuple[Matrix, np.dtype[Any], tuple[int, i
     return matrix, dtype, shape, "cpu"
 
 
-def jacobi(A: Any, block: int | None = None) -> Preconditioner:
+def jacobi(A: Operator | GivenMatrix, block: int | None = None) -> Preconditioner:
     """The inverse of the diagonal, or of diagonal blocks.
 
     Parameters
@@ -94,7 +121,7 @@ def jacobi(A: Any, block: int | None = None) -> Preconditioner:
     return Preconditioner("jacobi", A, block=block)
 
 
-def ilu0(A: Any) -> Preconditioner:
+def ilu0(A: Operator | GivenMatrix) -> Preconditioner:
     """An incomplete LU factorisation with the pattern of the matrix, for any matrix. On a CPU.
 
     Parameters
@@ -111,7 +138,7 @@ def ilu0(A: Any) -> Preconditioner:
     return Preconditioner("ilu0", A)
 
 
-def ilut(A: Any, *, drop_tolerance: float = 1e-3, fill: float = 5.0) -> Preconditioner:
+def ilut(A: Operator | GivenMatrix, *, drop_tolerance: float = 1e-3, fill: float = 5.0) -> Preconditioner:
     """An incomplete LU factorisation with pivoting, which keeps what is large: for hard systems that are not symmetric. On a CPU.
 
     Parameters
@@ -134,7 +161,7 @@ def ilut(A: Any, *, drop_tolerance: float = 1e-3, fill: float = 5.0) -> Precondi
     return Preconditioner("ilut", A, drop_tolerance=drop_tolerance, fill=fill)
 
 
-def ic0(A: Any) -> Preconditioner:
+def ic0(A: Operator | GivenMatrix) -> Preconditioner:
     """An incomplete Cholesky factorisation with the pattern of the matrix, for symmetric positive definite ones. On a CPU.
 
     Where a pivot would not be positive, the diagonal is raised until all are.
@@ -146,7 +173,7 @@ def ic0(A: Any) -> Preconditioner:
     return Preconditioner("ic0", A)
 
 
-def lu(A: Any) -> Preconditioner:
+def lu(A: Operator | GivenMatrix) -> Preconditioner:
     """An LU factorisation with all of its fill, for any matrix: one application solves the system. On a CPU.
 
     Parameters
@@ -168,7 +195,7 @@ def lu(A: Any) -> Preconditioner:
     return Preconditioner("lu", A)
 
 
-def cholesky(A: Any) -> Preconditioner:
+def cholesky(A: Operator | GivenMatrix) -> Preconditioner:
     """A Cholesky factorisation with all of its fill, for symmetric positive definite matrices. On a CPU.
 
     Parameters
@@ -183,7 +210,7 @@ def cholesky(A: Any) -> Preconditioner:
     return Preconditioner("cholesky", A)
 
 
-def fsai(A: Any) -> Preconditioner:
+def fsai(A: Operator | GivenMatrix) -> Preconditioner:
     """A factorised sparse approximate inverse, for symmetric positive definite matrices: two products an application.
 
     Parameters
@@ -193,7 +220,7 @@ def fsai(A: Any) -> Preconditioner:
     return Preconditioner("fsai", A)
 
 
-def spai(A: Any) -> Preconditioner:
+def spai(A: Operator | GivenMatrix) -> Preconditioner:
     """A sparse approximate inverse, for any matrix: one product an application.
 
     Parameters
@@ -203,7 +230,7 @@ def spai(A: Any) -> Preconditioner:
     return Preconditioner("spai", A)
 
 
-def two_level(A: Any) -> Preconditioner:
+def two_level(A: Operator | GivenMatrix) -> Preconditioner:
     """The diagonal, and a coarse space that is solved exactly: for symmetric positive definite matrices that are large.
 
     Parameters
@@ -214,7 +241,7 @@ def two_level(A: Any) -> Preconditioner:
 
 
 def amg(
-    A: Any,
+    A: Operator | GivenMatrix,
     modes: ArrayLike | None = None,
     *,
     strength: float = 0.1,

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from . import _gpu, _input
-from ._input import DOUBLE, SINGLE, FloatArray
+from ._input import DOUBLE, SINGLE
 from ._krysp import Report
 from ._krysp import solve as _solve
 from ._operator import Operator
 from ._preconditioners import Preconditioner
+from ._types import FloatArray, Linear
 
-Callback = Callable[[Any], Any]
+Callback = Callable[[Any], object]
 
 
 class Result(tuple):  # type: ignore[type-arg]
@@ -53,14 +54,14 @@ class Result(tuple):  # type: ignore[type-arg]
 
 
 def cg(
-    A: Any,
+    A: Linear,
     b: ArrayLike,
-    x0: ArrayLike | None = None,
+    x0: ArrayLike | str | None = None,
     *,
     rtol: float = 1e-5,
     atol: float = 0.0,
     maxiter: int | None = None,
-    M: Any = None,
+    M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
     """Conjugate gradients, for symmetric positive definite matrices.
@@ -99,14 +100,14 @@ def cg(
 
 
 def minres(
-    A: Any,
+    A: Linear,
     b: ArrayLike,
-    x0: ArrayLike | None = None,
+    x0: ArrayLike | str | None = None,
     *,
     rtol: float = 1e-5,
     atol: float = 0.0,
     maxiter: int | None = None,
-    M: Any = None,
+    M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
     """MINRES, for symmetric matrices, definite or not.
@@ -129,14 +130,14 @@ def minres(
 
 
 def bicgstab(
-    A: Any,
+    A: Linear,
     b: ArrayLike,
-    x0: ArrayLike | None = None,
+    x0: ArrayLike | str | None = None,
     *,
     rtol: float = 1e-5,
     atol: float = 0.0,
     maxiter: int | None = None,
-    M: Any = None,
+    M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
     """Stabilised bi-conjugate gradients, for any matrix, in fixed memory.
@@ -159,14 +160,14 @@ def bicgstab(
 
 
 def fcg(
-    A: Any,
+    A: Linear,
     b: ArrayLike,
-    x0: ArrayLike | None = None,
+    x0: ArrayLike | str | None = None,
     *,
     rtol: float = 1e-5,
     atol: float = 0.0,
     maxiter: int | None = None,
-    M: Any = None,
+    M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
     """Flexible conjugate gradients: as `cg`, with a preconditioner that may change from iteration to iteration.
@@ -190,14 +191,14 @@ def fcg(
 
 
 def idr(
-    A: Any,
+    A: Linear,
     b: ArrayLike,
-    x0: ArrayLike | None = None,
+    x0: ArrayLike | str | None = None,
     *,
     rtol: float = 1e-5,
     atol: float = 0.0,
     maxiter: int | None = None,
-    M: Any = None,
+    M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
     """Induced dimension reduction, IDR(4): for any matrix, in fixed memory, where `bicgstab` breaks down or jumps about.
@@ -220,15 +221,15 @@ def idr(
 
 
 def gmres(
-    A: Any,
+    A: Linear,
     b: ArrayLike,
-    x0: ArrayLike | None = None,
+    x0: ArrayLike | str | None = None,
     *,
     rtol: float = 1e-5,
     atol: float = 0.0,
     restart: int | None = None,
     maxiter: int | None = None,
-    M: Any = None,
+    M: Linear | None = None,
     callback: Callback | None = None,
     callback_type: str | None = None,
 ) -> Result:
@@ -263,15 +264,15 @@ def gmres(
 
 
 def fgmres(
-    A: Any,
+    A: Linear,
     b: ArrayLike,
-    x0: ArrayLike | None = None,
+    x0: ArrayLike | str | None = None,
     *,
     rtol: float = 1e-5,
     atol: float = 0.0,
     restart: int | None = None,
     maxiter: int | None = None,
-    M: Any = None,
+    M: Linear | None = None,
     callback: Callback | None = None,
     callback_type: str | None = None,
 ) -> Result:
@@ -299,7 +300,7 @@ def _cycles(
     method: str,
     A: Any,
     b: ArrayLike,
-    x0: ArrayLike | None,
+    x0: Any,
     rtol: float,
     atol: float,
     restart: int | None,

@@ -87,7 +87,7 @@ def test_vectors_of_cupy():
     seen = []
     krysp.cg(operator, cupy.asarray(b), callback=seen.append)
     assert seen and all(isinstance(x, cupy.ndarray) for x in seen)
-    with pytest.raises(ValueError, match="shape"):
+    with pytest.raises(ValueError, match="b must have 3600 entries"):
         krysp.cg(operator, cupy.ones(7))
 
 

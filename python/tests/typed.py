@@ -20,3 +20,21 @@ operator.refresh(2.0 * A.data)
 plan: krysp.Plan = krysp.Plan(A, rtol=1e-6, solves=10, time_limit=1.0)
 rungs: list[str] = plan.solve(b).report.rungs
 names: list[str] = krysp.devices()
+direct: np.ndarray[Any, np.dtype[np.float32]] | np.ndarray[Any, np.dtype[np.float64]] = krysp.spsolve(A, b)
+function: krysp.Result = krysp.cg(lambda x: A @ x, b, M=operator, x0="Mb")
+setup: float = result.report.setup
+
+
+class Transposing:
+    """What has the attributes of SciPy's `LinearOperator`."""
+
+    shape = (2, 2)
+    dtype = np.dtype(float)
+
+    def matvec(self, x: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        return x
+
+
+own: krysp.Result = krysp.cg(Transposing(), b, M=Transposing())
+krysp.cg(3.0, b)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+krysp.amg("A")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,61 @@
+"""The direct solver, called as SciPy's."""
+
+import krysp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import scipy.sparse.linalg  # noqa: F401
+from test_inputs import poisson
+
+
+def backward_error(a, x, b):
+    norm = abs(a).sum(axis=1).max() * abs(x).max() + abs(b).max()
+    return abs(b - a @ x).max() / norm
+
+
+def test_spsolve_is_direct():
+    numbers = np.random.default_rng(3)
+    spd = poisson(40)
+    upwind = (spd + sp.diags_array([0.9], offsets=[1], shape=spd.shape)).tocsr()
+    indefinite = (spd - 0.5 * sp.eye_array(1600)).tocsr()
+    permuted = sp.eye_array(1600, format="csr")[numbers.permutation(1600)].tocsr()
+    b = numbers.random(1600)
+    for a in (spd, upwind, indefinite, permuted, spd.tocoo(), upwind.tocsc(), 1e-150 * spd, 1e150 * upwind):
+        x = krysp.spsolve(a, b)
+        assert x.shape == (1600,) and x.dtype == np.float64
+        # an iterative solve would leave 1e-8
+        assert backward_error(a, x, b) < 1e-15
+        np.testing.assert_allclose(x, sp.linalg.spsolve(a.tocsc(), b), rtol=1e-9)
+
+
+def test_spsolve_is_called_as_scipys():
+    a, b = poisson(), np.arange(144.0)
+    x = sp.linalg.spsolve(a.tocsc(), b)
+    column = b[:, None]
+    for given in (b, column, sp.csc_array(column), list(b), b.astype(int)):
+        np.testing.assert_allclose(krysp.spsolve(a, given), x)
+    np.testing.assert_allclose(krysp.spsolve(a, b, "COLAMD", False), x)
+    np.testing.assert_allclose(krysp.spsolve(a, b, permc_spec="NATURAL", use_umfpack=True), x)
+    single = krysp.spsolve(a.astype(np.float32), b.astype(np.float32))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, x, rtol=1e-4)
+    assert krysp.spsolve(a.astype(np.float32), b).dtype == np.float64
+    assert krysp.spsolve(sp.csr_array((0, 0)), np.ones(0)).shape == (0,)
+    assert not krysp.spsolve(a, np.zeros(144)).any()
+    with pytest.raises(ValueError, match="permc_spec is 'METIS'"):
+        krysp.spsolve(a, b, "METIS")
+    with pytest.raises(ValueError, match=r"b must be one-dimensional or have shape \(144, 1\); got \(144, 2\)"):
+        krysp.spsolve(a, np.ones((144, 2)))
+    with pytest.raises(ValueError, match="square"):
+        krysp.spsolve(a[:5], np.ones(5))
+    with pytest.raises(ValueError, match="complex"):
+        krysp.spsolve(a, b.astype(complex))
+
+
+def test_spsolve_raises_where_it_has_no_solution():
+    with pytest.raises(krysp.KryspError, match="singular"):
+        krysp.spsolve(sp.csr_array([[1.0, 1.0], [1.0, 1.0]]), np.array([1.0, 0.0]))
+    with pytest.raises(krysp.KryspError):
+        krysp.spsolve(sp.csr_array([[np.nan, 0.0], [0.0, 1.0]]), np.ones(2))
+    with pytest.raises(krysp.KryspError):
+        krysp.spsolve(poisson(), np.full(144, np.nan))
