@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // All vectors are made in the space of the solver, so nothing is permuted between time steps. M has the pattern of K.
     let space = solver.space()?.clone();
-    let mass = plain.with_values(&capacities)?.in_space(&space)?;
+    let mass = plain.with_values(&plain.assemble(&capacities)?)?.in_space(&space)?;
     let heated = sink.heated_area();
     let share = 1.0 / heated.iter().sum::<f64>();
     let heat = space.vector(&heated.iter().map(|area| area * share).collect::<Vec<_>>())?;
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             solver.save(&saved)?;
             let values: Vec<f64> = system(dt).iter().map(|entry| entry.2).collect();
             let started = Instant::now();
-            solver.refresh(&values)?;
+            solver.refresh(&plain.assemble(&values)?)?;
             println!("refresh    step {step}: Δt = {dt} s in {:.1?}", started.elapsed());
         }
         for _ in 0..steps {

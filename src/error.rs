@@ -104,8 +104,8 @@ pub enum Error {
         /// The value of the mirrored entry, zero if none is stored.
         mirrored: f64,
     },
-    /// An entry is infinite or NaN.
-    #[error("entry ({row}, {col}) is {value}")]
+    /// An entry is infinite or NaN. Rows and columns are those of the user's numbering.
+    #[error("entry ({row}, {col}) is {value} (indices start at 0)")]
     NotFinite {
         /// The row of the entry.
         row: usize,

@@ -32,13 +32,14 @@ pub use matrix::{PartMatrix, SpreadMatrix};
 pub use part::Part;
 
 use crate::cuda::Cuda;
-use crate::formats::{Format, Source, entries_of, row_blocks};
+use crate::formats::{Format, Source, row_blocks};
 use crate::partition::{by_nonzeros, even_parts};
 use crate::{Csr, Error, HostSpace, Real, Result};
 use forecast::Forecast;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::team::member::Member;
 use krysp_solvers::{Solution, Space};
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -215,12 +216,18 @@ impl<T: Real> Spread<T> {
         Ok(SpreadMatrix::new(matrix::cut(csr, places)?))
     }
 
-    /// New values for the same pattern, in the order in which the matrix was given.
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
+    /// [`Format::refresh`] does.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
-        let entries = entries_of(&self.source.pattern, values)?;
-        let csr = Csr::from_source(self.source.clone(), Buffer::copy_of(&entries));
+        self.source.check_entries(values)?;
+        let csr = Csr::from_source(self.source.clone(), Buffer::copy_of(values));
         let diagonal = csr.diagonal_entries();
         self.parts.iter_mut().try_for_each(|part| part.refresh(&csr, &diagonal))
+    }
+
+    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was passed in.
+    pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
+        self.source.assemble(values)
     }
 
     /// Solves on all GPUs at once: `solve` is called on a thread for each, with its part of the matrix and of `b`, and does

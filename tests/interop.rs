@@ -139,12 +139,12 @@ fn nalgebra_matrices_convert_both_ways() {
 }
 
 #[test]
-fn refreshing_takes_values_in_the_order_of_the_foreign_matrix() {
+fn values_in_the_order_of_the_foreign_matrix_are_assembled() {
     let (_, csr) = rectangle();
     let columns = CscMatrix::try_from(&csr).unwrap();
     let mut taken = Csr::try_from(&columns).unwrap();
     let doubled: Vec<f64> = columns.values().iter().map(|v| 2.0 * v).collect();
-    taken.refresh(&doubled).unwrap();
+    taken.refresh(&taken.assemble(&doubled).unwrap()).unwrap();
     assert!(taken.triplets().eq(csr.triplets().map(|(i, j, v)| (i, j, 2.0 * v))));
 }
 

@@ -55,7 +55,7 @@ pub(super) fn all() -> Result<()> {
         let mut b = a.domain().zeros()?;
         let (mut iterations, mut dt, load) = (vec![], 0.05, a.domain().vector(&f)?);
         for _ in 0..STEPS {
-            a = a.with_values(&values(dt))?;
+            a = a.with_values(&a.assemble(&values(dt))?)?;
             m.apply(&t, &mut b)?;
             b.axpy(&dt, &load);
             let started = Instant::now();

@@ -50,6 +50,7 @@ use krysp_solvers::{ElemOf, Form, LinearOperator, ScalarOf, SpaceOf, Vector};
 use machine::Refresh;
 pub(crate) use machine::Stores;
 use ranking::Values;
+use std::borrow::Cow;
 
 /// A matrix in the format that suits it and the machine best, by what bytes and records say.
 ///
@@ -113,9 +114,27 @@ impl<V: Vector> Operator<V> {
         &self.choice
     }
 
-    /// New values for the same pattern, in the order in which the matrix was given. The format stays.
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
+    /// [`Format::refresh`](crate::Format::refresh) does. The format stays.
     pub fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()> {
         self.matrix.refresh(values)
+    }
+
+    /// Takes the values of a matrix of the same pattern, as [`Format::refresh_from`](crate::Format::refresh_from) does.
+    pub fn refresh_from(&mut self, a: &Csr<ElemOf<V>>) -> Result<()>
+    where
+        ElemOf<V>: Real,
+    {
+        let entries = self.matrix.origin().structure().entries_of(a)?;
+        self.matrix.refresh(&entries)
+    }
+
+    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was passed in.
+    pub fn assemble<'v>(&self, values: &'v [ElemOf<V>]) -> Result<Cow<'v, [ElemOf<V>]>>
+    where
+        ElemOf<V>: Real,
+    {
+        self.matrix.origin().structure().assemble(values)
     }
 
     /// Writes what was chosen, and the arrays where they are worth it.
@@ -187,7 +206,7 @@ mod machine {
 
     /// An operator that takes new values for the same pattern.
     pub(super) trait Refresh<V: Vector>: LinearOperator<Vector = V> {
-        /// New values, in the order in which the matrix was given.
+        /// Takes new values, in the order of the entries.
         fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()>;
 
         /// The matrix, for preconditioners.

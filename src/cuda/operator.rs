@@ -2,25 +2,31 @@
 
 use super::steps::OnChip;
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::formats::{Format, OnDevice, Source, entries_of};
+use crate::formats::given::UserOrder;
+use crate::formats::{Format, OnDevice, Source};
 use crate::{Csr, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::{Ordered, Product, Refill, Resident};
+use krysp_kernels::cuda::{Order, Ordered, Product, Refill, Resident};
 use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
+use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`ToCuda::to`](super::ToCuda::to).
 ///
 /// Its pattern stays in host memory beside it, shared with the matrix that it was made from, for [`CudaMatrix::refresh`] and
-/// [`CudaMatrix::to_csr`].
+/// [`CudaMatrix::to_csr`]. New values are in the order of [`Csr::entries`] of the matrix that was passed in, also after
+/// [`OnDevice::on_renumbered`].
 #[derive(Debug)]
 pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     pub(crate) source: Source<T>,
     pub(crate) arrays: F::Arrays<F::Value>,
     domain: CudaSpace<T>,
     range: CudaSpace<T>,
-    /// Where slots take values from that are on the GPU; found when first needed.
-    refill: Option<Refill<T>>,
+    /// The order of the user's entries, where the matrix was renumbered on the GPU.
+    user_order: Option<UserOrder<T>>,
+    /// Where slots take values from that are on the GPU, in the order of the user's entries and in the order of assembly; found
+    /// when first needed.
+    refill: [Option<Refill<T>>; 2],
     /// The matrix again, for solves that keep a small one on the chip; made when first needed.
     resident: OnceLock<Option<Resident<T>>>,
     /// That copy with values of before: it takes new ones when it is needed again.
@@ -43,6 +49,11 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         CudaMatrix::with_arrays(gpu, source, arrays)
     }
 
+    /// This matrix, of which the user holds one in another numbering.
+    pub(crate) fn renumbered_from(self, user: &Source<T>) -> CudaMatrix<T, F> {
+        CudaMatrix { user_order: Some(UserOrder::new(user, &self.source)), ..self }
+    }
+
     fn with_arrays(
         gpu: &Cuda,
         source: Source<T>,
@@ -56,11 +67,12 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
             other => other,
         })?;
         let (resident, outdated) = (OnceLock::new(), Mutex::new(None));
-        Ok(CudaMatrix { source, arrays, domain, range, refill: None, resident, outdated })
+        let refill = [None, None];
+        Ok(CudaMatrix { source, arrays, domain, range, user_order: None, refill, resident, outdated })
     }
 
     /// New values for the same pattern, from the memory of the GPU.
-    pub(crate) fn refresh_from(&mut self, ordered: &Ordered<T>) -> Result<()> {
+    pub(crate) fn fill_from(&mut self, ordered: &Ordered<T>) -> Result<()> {
         self.arrays.fill_from(self.source.on_device(), ordered)?;
         self.outdate();
         Ok(())
@@ -87,9 +99,26 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(entries)
     }
 
-    /// New values for the same pattern, in the order in which the matrix was given.
+    /// The matrix that the user holds.
+    fn user(&self) -> &Source<T> {
+        self.user_order.as_ref().map_or(&self.source, UserOrder::user)
+    }
+
+    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was passed in.
+    pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
+        self.user().assemble(values)
+    }
+
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
+    /// [`Format::refresh`] does. Refuses values that are infinite or NaN; then the old ones stay.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
-        let entries = entries_of(&self.source.pattern, values)?;
+        let entries = match &self.user_order {
+            Some(order) => Cow::Owned(order.entries(values)?),
+            None => {
+                self.source.check_entries(values)?;
+                Cow::Borrowed(values)
+            }
+        };
         self.arrays.fill(self.source.on_device(), &entries)?;
         if let Some(Some(resident)) = self.resident.get_mut() {
             resident.refill(&kept::<T, F::Value>(&entries))?;
@@ -97,31 +126,58 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
-    /// New values for the same pattern that are on the GPU already, in the order in which the matrix was given: a vector of
+    /// Takes the values of a matrix of the same pattern, as [`Format::refresh_from`] does.
+    pub fn refresh_from(&mut self, a: &Csr<T>) -> Result<()> {
+        let entries = self.user().entries_of(a)?;
+        self.refresh(&entries)
+    }
+
+    /// Takes new values that are on the GPU already, in the order of [`Csr::entries`] of the matrix that was passed in: a vector of
     /// [`Cuda::space`] with as many entries.
     ///
     /// The first time takes as long as a conversion and finds out which slot takes which value, 3 to 6 bytes of device memory
     /// a slot; after that nothing is copied to the GPU or waited for, and a refresh takes as long as one to four
     /// products. After an error of the first call the matrix has no values: refresh it.
+    ///
+    /// Values are not tested for infinity and NaN, because that would wait for the GPU: a solve with such values ends with
+    /// [`Outcome::NotFinite`](crate::Outcome::NotFinite).
     pub fn refresh_on(&mut self, values: &CudaVector<T>) -> Result<()> {
-        let pattern = &self.source.pattern;
-        let (got, expected) = (values.space().len(), pattern.given.len());
-        if got != expected {
-            let why = "as many as the matrix was given with";
-            return Err(crate::Error::Length { what: "`values`", got, expected, why });
-        }
-        if *values.space() != self.domain.gpu().space(expected) {
+        self.user().check_length(values.space().len())?;
+        let order = self.user_order.as_ref().map_or(Order::InOrder, |order| order.order().on_device());
+        Self::refill(&mut self.refill[0], &mut self.arrays, &self.source, &self.domain, order, values)?;
+        self.outdate();
+        Ok(())
+    }
+
+    /// As [`CudaMatrix::refresh_on`], with values in the order in which the matrix was assembled: its triplets, its CSR or CSC
+    /// arrays, its triangle. Values of equal places are added up on the GPU.
+    pub fn refresh_assembled_on(&mut self, values: &CudaVector<T>) -> Result<()> {
+        let given = &self.source.pattern.given;
+        given.check_length(values.space().len())?;
+        let order = given.on_device();
+        Self::refill(&mut self.refill[1], &mut self.arrays, &self.source, &self.domain, order, values)?;
+        self.outdate();
+        Ok(())
+    }
+
+    fn refill(
+        refill: &mut Option<Refill<T>>,
+        arrays: &mut F::Arrays<F::Value>,
+        source: &Source<T>,
+        domain: &CudaSpace<T>,
+        order: Order<'_>,
+        values: &CudaVector<T>,
+    ) -> Result<()> {
+        let count = values.space().len();
+        if *values.space() != domain.gpu().space(count) {
             return Err(Error::Space { what: "`values`", than: "the values of `A`" }.into());
         }
-        let refill = match self.refill.take() {
-            Some(refill) => refill,
-            None => {
-                Refill::new(&mut self.arrays, self.source.on_device(), pattern.given.on_device(), expected)?
-            }
+        let found = match refill.take() {
+            Some(found) => found,
+            None => Refill::new(arrays, source.on_device(), order, count)?,
         };
-        refill.run(&mut self.arrays, &values.entries)?;
-        self.refill = Some(refill);
-        self.outdate();
+        found.run(arrays, &values.entries)?;
+        *refill = Some(found);
         Ok(())
     }
 }

@@ -23,11 +23,12 @@
 
 use super::{Cuda, CudaSpace, CudaVector, Error, failed};
 use crate::choice::{Candidate, Choice, Estimate, Model};
-use crate::formats::{Bsr, Coo, CooOptions, Crossing, Dia, Format, OnDevice, Sell, Source, entries_of};
+use crate::formats::{Bsr, Coo, CooOptions, Crossing, Dia, Format, OnDevice, Sell, Source};
 use crate::partition::{even_parts, ranges};
 use crate::{Csr, Real, Result};
 use krysp_kernels::cuda::Product;
 use krysp_solvers::{LinearOperator, check_spaces};
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
@@ -158,16 +159,22 @@ impl<T: Real> Streamed<T> {
         &self.traffic
     }
 
-    /// New values for the same pattern, in the order in which the matrix was given. Each piece stays where it is.
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
+    /// [`Format::refresh`] does. Each piece stays where it is.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
-        let entries = entries_of(&self.source.pattern, values)?;
+        self.source.check_entries(values)?;
         let mut first = 0;
         for Piece { source, matrix, .. } in &mut self.pieces {
             let end = first + source.nnz();
-            matrix.fill(source.on_device(), &entries[first..end])?;
+            matrix.fill(source.on_device(), &values[first..end])?;
             first = end;
         }
         Ok(())
+    }
+
+    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was passed in.
+    pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
+        self.source.assemble(values)
     }
 }
 

@@ -272,8 +272,7 @@ pub(super) mod tests {
             let mut format = convert(csr).unwrap();
             multiplies(&format, csr);
             assert_eq!(format.to_csr().entries(), csr.entries());
-            let given = format.source().pattern.given.len();
-            let values: Vec<T> = (0..given).map(|k| number(5 * k + 1)).collect();
+            let values: Vec<T> = (0..csr.nnz()).map(|k| number(5 * k + 1)).collect();
             let mut refreshed = csr.clone();
             refreshed.refresh(&values).unwrap();
             format.refresh(&values).unwrap();

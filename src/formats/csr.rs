@@ -5,6 +5,7 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
+use super::given::renumbering;
 use super::pattern::Pattern;
 use super::{Format, Multiply, Offer, Offered, Priced, Source, Strategy, Variant};
 #[cfg(feature = "cuda")]
@@ -14,11 +15,12 @@ use crate::saved::saved;
 use crate::{Error, HostSpace, HostVector, Numbering, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::balanced::Balanced;
-use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_kernels::cpu::{formats::csr, formats::speculative};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{self, csr::Rows, tuning::CSR_PRICES};
 use krysp_solvers::{LinearOperator, Vector};
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 /// How a matrix in compressed rows is multiplied.
@@ -107,7 +109,7 @@ impl<T: Real> Csr<T> {
         &self.pattern().columns
     }
 
-    /// The values of all entries, row by row.
+    /// The values of all entries, row by row with ascending columns: the order that [`Format::refresh`] takes.
     pub fn entries(&self) -> &[T] {
         &self.values
     }
@@ -139,7 +141,26 @@ impl<T: Real> Csr<T> {
         Some(self.row_values(row)[at])
     }
 
-    /// A matrix of the same pattern and in the same space, with other values in the order in which this one was given.
+    /// Turns assembled values into entries: values in the order in which this matrix was given, as triplets, as CSR or CSC arrays or
+    /// as one triangle, become one value for each entry, in the order of [`Csr::entries`], which [`Format::refresh`] takes.
+    ///
+    /// Values of equal places are added up, and those of a mirrored triangle are copied. One pass on all threads; where the order
+    /// is the same already, `values` are returned without a copy.
+    ///
+    /// ```
+    /// use krysp::{Csr, Format};
+    ///
+    /// // the places of one triangle, one of them given twice
+    /// let places = [(1, 1, 2.0), (0, 1, -1.0), (0, 0, 1.0), (0, 0, 1.0)];
+    /// let mut a = Csr::from_triplets(2, 2, &places)?.mirrored()?;
+    /// assert_eq!(a.assemble(&[4.0, -2.0, 2.0, 3.0])?, [5.0, -2.0, -2.0, 4.0][..]);
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
+        self.source.assemble(values)
+    }
+
+    /// A matrix of the same pattern and in the same space, with other values in the order of [`Csr::entries`].
     pub fn with_values(&self, values: &[T]) -> Result<Csr<T>> {
         let mut other = self.clone();
         other.refresh(values)?;
@@ -162,47 +183,13 @@ impl<T: Real> Csr<T> {
         }
     }
 
-    /// Refuses infinite and NaN entries.
-    pub fn check_finite(&self) -> Result<()> {
-        self.check_entries(|row, col, value| {
-            let finite = krysp_solvers::Element::is_finite(value);
-            if finite { Ok(()) } else { Err(Error::NotFinite { row, col, value: value.to_f64() }) }
-        })
-    }
-
-    /// Refuses a matrix with `aᵢⱼ ≠ aⱼᵢ`, beyond `tolerance` times the larger of the two.
-    pub fn check_symmetric(&self, tolerance: f64) -> Result<()> {
-        self.check_square("symmetry")?;
-        self.check_entries(|row, col, value| {
-            let mirrored = self.get(col, row).unwrap_or_default();
-            let (a, b) = (value.to_f64(), mirrored.to_f64());
-            let largest = a.abs().max(b.abs());
-            let agree = (a - b).abs() <= tolerance * largest && largest.is_finite();
-            if a == b || agree {
-                Ok(())
-            } else {
-                Err(Error::NotSymmetric { row, col, value: a, mirrored: b })
-            }
-        })
-    }
-
-    /// Checks every entry, `check(row, column, value)`; the first that is refused is reported.
-    pub(super) fn check_entries(&self, check: impl Fn(usize, usize, T) -> Result<()> + Sync) -> Result<()> {
-        let check_row = |row: usize| {
-            let mut entries = self.row_columns(row).iter().zip(self.row_values(row));
-            entries.try_for_each(|(&col, &value)| check(row, col as usize, value))
-        };
-        let refused = find_row(self.rows(), 16, &|row| check_row(row).is_err());
-        refused.map_or(Ok(()), check_row)
-    }
-
-    fn check_square(&self, what: &'static str) -> Result<()> {
+    pub(super) fn check_square(&self, what: &'static str) -> Result<()> {
         let (rows, cols) = (self.rows(), self.cols());
         if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
     }
 
-    /// The symmetric matrix of which this is one triangle. Values given to [`Format::refresh`] stay those of the
-    /// triangle.
+    /// The symmetric matrix of which this is one triangle. It has the entries of both: values of the triangle alone pass through
+    /// [`Csr::assemble`].
     pub fn mirrored(&self) -> Result<Csr<T>> {
         self.check_square("mirroring a triangle")?;
         let below = (0..self.rows()).find_map(|row| {
@@ -223,6 +210,10 @@ impl<T: Real> Csr<T> {
 
     /// The matrix in a new numbering of the unknowns: operators made from it, and vectors of its spaces, live in that
     /// order; what goes in and comes out of a solve stays in the user's.
+    ///
+    /// [`Csr::entries`] of the new matrix are in the new order, and so are the values that operators made from it are refreshed
+    /// with. [`Csr::assemble`] of the new matrix takes values in the order in which this one was given, and
+    /// [`Format::refresh_from`] a matrix in either numbering.
     pub fn renumbered(&self, numbering: &Numbering) -> Result<Csr<T>> {
         self.in_space(&HostSpace::numbered(Arc::new(numbering.clone())))
     }
@@ -233,15 +224,8 @@ impl<T: Real> Csr<T> {
         if space == self.source.domain() {
             return Ok(self.clone());
         }
-        let (from, to) = (self.source.domain().numbering(), space.numbering());
-        let place = |index: u32| {
-            let user = from.map_or(index, |n| n.old_of_new()[index as usize]);
-            to.map_or(user, |n| n.new_of_old()[user as usize])
-        };
-        let origin = |index: usize| {
-            let user = to.map_or(index as u32, |n| n.old_of_new()[index]);
-            from.map_or(user, |n| n.new_of_old()[user as usize])
-        };
+        let [from, to] = [self.source.domain(), space].map(|space| space.numbering().cloned());
+        let (origin, place) = renumbering(from, to);
         let (pattern, values) = self.pattern().renumbered(|entry| self.values[entry], origin, place)?;
         let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
         Ok(Csr { source, values, strategy: self.strategy })

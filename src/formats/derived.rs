@@ -1,6 +1,7 @@
 //! Matrices whose entries are entries of another: its transpose, a part of it, its unknowns in another order.
 
-use super::pattern::{Given, Pattern, made};
+use super::given::Given;
+use super::pattern::{Pattern, made};
 use super::{Csr, Format, Source};
 use crate::saved::saved;
 use crate::{Error, HostSpace, Real, Result};

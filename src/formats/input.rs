@@ -159,7 +159,7 @@ impl<T: Real> Csr<T> {
 
     fn assembled(pattern: Pattern, values: &[T]) -> Result<Csr<T>> {
         let mut entries = Buffer::zeros(pattern.entries());
-        pattern.assemble(values, &mut entries)?;
+        pattern.given.assemble(values, &mut entries)?;
         Ok(Self::placed(pattern, entries))
     }
 

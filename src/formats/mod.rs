@@ -1,10 +1,11 @@
 //! Sparse formats: one file each, with its conversion and its operator.
 //!
 //! [`Csr`] is the hub and the only one a user must know. Every other is made from it, keeps its values in slots of its
-//! own order, and can be [refreshed](Format::refresh) with values in the order in which the matrix was given.
+//! own order, and can be [refreshed](Format::refresh) with values in the order of [`Csr::entries`].
 //! `list.rs` names them all, `format.rs` says what each can do, `offer.rs` what each tells the chooser.
 
 mod bsr;
+mod checks;
 mod coo;
 mod csr;
 mod csr_ref;
@@ -14,6 +15,7 @@ mod ehyb;
 mod ell;
 mod ellpack_r;
 mod format;
+pub(crate) mod given;
 mod halo;
 mod hyb;
 mod input;
@@ -47,8 +49,6 @@ crate::each_format!(reexport);
 pub use csr_ref::CsrRef;
 pub(crate) use dia::diagonals_of;
 pub use format::Format;
-#[cfg(feature = "cuda")]
-pub(crate) use format::entries_of;
 pub use input::Index;
 pub use krysp_kernels::strategy::Strategy;
 pub(crate) use mirrored::{Mirrored, over_mirrored_rows};

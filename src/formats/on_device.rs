@@ -47,7 +47,7 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
 
     /// `Self::on(gpu, &csr.renumbered(numbering)?)`, renumbered on the GPU too: the arrays of CSR cross the bus in the order
     /// in which they are, once, and the renumbered ones are not made in host memory before something asks for them, such as
-    /// [`CudaMatrix::refresh`].
+    /// [`CudaMatrix::refresh`]. That takes values in the order of `csr.entries()`, not of the renumbered matrix.
     ///
     /// SELL-P gains by it, and Halo where nodes have one unknown. For other formats the host renumbers, and whatever has a
     /// numbering already or rows of more than 2048 entries.
@@ -65,9 +65,11 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
         if let Some(options) = Self::by_lengths(csr, &options)
             && let Some((source, ordered)) = csr.renumbered_on(gpu.device(), numbering)?
         {
-            return CudaMatrix::from_ordered(gpu, source, &ordered, options);
+            let renumbered = CudaMatrix::from_ordered(gpu, source, &ordered, options)?;
+            return Ok(renumbered.renumbered_from(csr.source()));
         }
-        Self::on_with(gpu, &csr.renumbered(numbering)?, options)
+        let renumbered = Self::on_with(gpu, &csr.renumbered(numbering)?, options)?;
+        Ok(renumbered.renumbered_from(csr.source()))
     }
 
     /// Options with which [`OnDevice::lay_out_from`] needs nothing of a matrix in host memory but the lengths of its rows,

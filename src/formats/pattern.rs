@@ -1,6 +1,7 @@
-//! Where the entries of a matrix stand, and in which order its values were given.
+//! Where the entries of a matrix stand, and in which order its values were assembled.
 
-use crate::{Error, Real, Result, memory::room};
+use super::given::Given;
+use crate::{Error, Result, memory::room};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
@@ -8,7 +9,7 @@ use krysp_kernels::interrupt::{self, Phase};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-/// Sorted rows, and how given values become entries. Shared by formats of one matrix, and by matrices of equal pattern.
+/// Sorted rows, and how assembled values become their entries. Shared by formats of one matrix, and by matrices of equal pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) offsets: Arc<Offsets>,
@@ -23,54 +24,6 @@ pub(crate) type Later<X> = LazyLock<X, Box<dyn FnOnce() -> X + Send>>;
 /// What was made already.
 pub(crate) fn made<X: Send + 'static>(made: X) -> Later<X> {
     LazyLock::new(Box::new(|| made))
-}
-
-/// How given values become the entries of sorted rows.
-#[derive(Debug)]
-pub(crate) enum Given {
-    /// In order already.
-    InOrder { len: usize },
-    /// Entry `k` is the given value `from[k]`.
-    Permuted { len: usize, from: Buffer<u32> },
-    /// Entry `k` is the sum of the given values `from[starts.range(k)]`, added in the order given.
-    Summed { len: usize, starts: Offsets, from: Buffer<u32> },
-}
-
-impl Given {
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Given::InOrder { len } | Given::Permuted { len, .. } | Given::Summed { len, .. } => *len,
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        match self {
-            Given::InOrder { .. } => 0,
-            Given::Permuted { from, .. } => size_of_val(&**from),
-            Given::Summed { starts, from, .. } => starts.bytes() + size_of_val(&**from),
-        }
-    }
-
-    /// How values given on a GPU become entries there.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Order<'_> {
-        use krysp_kernels::cuda::Order;
-        match self {
-            Given::InOrder { .. } => Order::InOrder,
-            Given::Permuted { from, .. } => Order::Permuted { from },
-            Given::Summed { starts, from, .. } => Order::Summed { starts, from },
-        }
-    }
-
-    /// The places of the given values that make up an entry.
-    pub(crate) fn sources(&self, entry: usize) -> impl Iterator<Item = u32> + '_ {
-        let (one, many) = match self {
-            Given::InOrder { .. } => (Some(entry as u32), &[][..]),
-            Given::Permuted { from, .. } => (Some(from[entry]), &[][..]),
-            Given::Summed { starts, from, .. } => (None, &from[starts.range(entry)]),
-        };
-        one.into_iter().chain(many.iter().copied())
-    }
 }
 
 /// An entry of a row as it comes: its column, and below it the value's place in what the user gave. Places are distinct,
@@ -291,42 +244,8 @@ impl Pattern {
         // the new pattern's given values are this one's entries: go back to what the user gave
         let first = |k: usize| pattern.given.sources(k).next().map_or(0, |s| origin(s as usize) as u32);
         let order = Buffer::from(map_rows(pattern.entries(), 3, &first));
-        pattern.given = made(self.given_in(order.clone()));
+        pattern.given = made(self.given.then(order.clone()));
         Ok((pattern, order))
-    }
-
-    /// The entries' values from the given ones.
-    pub(crate) fn assemble<T: Real>(&self, given: &[T], entries: &mut [T]) -> Result<()> {
-        if given.len() != self.given.len() {
-            return Err(Error::Length {
-                what: "`values`",
-                got: given.len(),
-                expected: self.given.len(),
-                why: "as many as the matrix was given with",
-            });
-        }
-        match &*self.given {
-            Given::InOrder { .. } => over_rows(entries.len(), 2, entries, &|range, entries: &mut [T]| {
-                entries.copy_from_slice(&given[range]);
-            }),
-            Given::Permuted { from, .. } => {
-                over_rows(entries.len(), 2, entries, &|range, entries: &mut [T]| {
-                    for (entry, &from) in entries.iter_mut().zip(&from[range]) {
-                        *entry = given[from as usize];
-                    }
-                })
-            }
-            Given::Summed { starts, from, .. } => {
-                over_rows(entries.len(), 2, entries, &|range, entries: &mut [T]| {
-                    for (k, entry) in range.zip(entries) {
-                        let mut parts = from[starts.range(k)].iter().map(|&f| given[f as usize]);
-                        let first = parts.next().unwrap_or_default();
-                        *entry = parts.fold(first, |sum, value| sum + value);
-                    }
-                });
-            }
-        }
-        Ok(())
     }
 }
 

@@ -1,20 +1,21 @@
 //! Patterns in another numbering, made at once or when something asks for them.
 
 #[cfg(feature = "cuda")]
+use super::given::{Given, renumbering};
+#[cfg(feature = "cuda")]
 use super::pattern::Later;
-use super::pattern::{
-    Entry, Given, Pattern, check_places, checked, column_of, entry, fill_by_rows, place_of,
-};
+use super::pattern::{Entry, Pattern, check_places, checked, column_of, entry, fill_by_rows, place_of};
 #[cfg(feature = "cuda")]
 use crate::Numbering;
 use crate::Result;
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::index::Columns;
 use krysp_kernels::index::Offsets;
 #[cfg(feature = "cuda")]
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+use std::sync::LazyLock;
 
 impl Pattern {
     /// The pattern of a square matrix in another numbering: the old index of each new row, and the new index of each old
@@ -55,7 +56,7 @@ impl Pattern {
                 }
             }
         });
-        let given = self.given_in(order);
+        let given = self.given.then(order);
         Ok((Pattern::new(offsets, checked(columns, self.cols())?, given), values))
     }
 
@@ -72,30 +73,34 @@ impl Pattern {
         let [columns, given] = [(); 2].map(|()| (self.clone(), numbering.clone(), offsets.clone()));
         let columns: Later<Columns> = LazyLock::new(Box::new(|| {
             let (old, numbering, offsets) = columns;
-            let columns = old.entries_in(&numbering, &offsets, column_of);
+            let (rows, places) = renumbering(None, Some(numbering));
+            let columns = old.entries_in(&offsets, rows, places, column_of);
             Columns::new(columns, old.cols()).unwrap_or_else(|_| unreachable!("a permutation of columns"))
         }));
         let given: Later<Given> = LazyLock::new(Box::new(|| {
             let (old, numbering, offsets) = given;
-            old.given_in(old.entries_in(&numbering, &offsets, place_of))
+            let (rows, columns) = renumbering(None, Some(numbering));
+            old.given.then(old.entries_in(&offsets, rows, columns, place_of))
         }));
         Ok(Pattern { offsets, cols: self.cols(), columns, given })
     }
 
-    /// Something of each entry, in the order of another numbering.
-    #[cfg(feature = "cuda")]
-    fn entries_in(
+    /// Something of each entry, in the order of another numbering whose rows begin at `offsets`.
+    pub(super) fn entries_in(
         &self,
-        numbering: &Numbering,
         offsets: &Offsets,
+        old_of_new: impl Fn(usize) -> u32 + Sync,
+        new_of_old: impl Fn(u32) -> u32 + Sync,
         part: impl Fn(Entry) -> u32 + Sync,
     ) -> Buffer<u32> {
+        // a loop on all threads asks for them
+        LazyLock::force(&self.columns);
         let mut parts = Buffer::zeros(offsets.end());
         fill_by_rows(offsets.ranges(), &mut parts, &|row| offsets.at(row), &|rows, to: &mut [u32], _| {
             let (mut to, mut sorted) = (to.iter_mut(), vec![]);
             for row in rows {
-                let entries = self.offsets.range(numbering.old_of_new()[row] as usize);
-                let column = |k: usize| numbering.new_of_old()[self.columns[k] as usize];
+                let entries = self.offsets.range(old_of_new(row) as usize);
+                let column = |k: usize| new_of_old(self.columns[k]);
                 sorted.clear();
                 sorted.extend(entries.map(|k| entry(column(k), k)));
                 sorted.sort_unstable();
@@ -103,31 +108,6 @@ impl Pattern {
             }
         });
         parts
-    }
-
-    /// How given values become the entries of this pattern put into another order.
-    pub(super) fn given_in(&self, order: Buffer<u32>) -> Given {
-        let len = self.given.len();
-        match &*self.given {
-            Given::InOrder { .. } if find_row(order.len(), 1, &|k| k != order[k] as usize).is_none() => {
-                Given::InOrder { len }
-            }
-            // an entry's place is that of its value
-            Given::InOrder { .. } => Given::Permuted { len, from: order },
-            Given::Permuted { from, .. } => {
-                let from: Vec<u32> = map_rows(order.len(), 3, &|k| from[order[k] as usize]);
-                Given::Permuted { len, from: from.into() }
-            }
-            Given::Summed { starts, .. } => {
-                let starts = Offsets::from_lengths(order.iter().map(|&o| starts.range(o as usize).len()));
-                let mut from = Buffer::zeros(starts.end());
-                fill_by_rows(order.len(), &mut from, &|k| starts.at(k), &|entries, part, _| {
-                    let sources = order[entries].iter().flat_map(|&o| self.given.sources(o as usize));
-                    part.iter_mut().zip(sources).for_each(|(to, source)| *to = source);
-                });
-                Given::Summed { len, starts, from }
-            }
-        }
     }
 }
 

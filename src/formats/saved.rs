@@ -1,6 +1,7 @@
 //! How patterns are saved, and formats that are not worth a way of their own.
 
-use super::pattern::{Given, Pattern, made};
+use super::given::Given;
+use super::pattern::{Pattern, made};
 use super::{Csr, Ehyb, Format, Halo};
 use crate::Real;
 use crate::saved::checksum::{joined, step};
@@ -89,8 +90,8 @@ macro_rules! as_matrix {
 as_matrix!(Halo, Ehyb);
 
 impl<T: Real> Csr<T> {
-    /// Fingerprints of where the entries stand and in which order they were given, and of their values; the same in every
-    /// numbering.
+    /// Fingerprints of the places of the entries, and of their values; the same in every numbering and for every order of
+    /// assembly.
     pub(crate) fn fingerprints(&self) -> [u64; 2] {
         let (pattern, numbering) = (self.pattern(), self.source().domain().numbering());
         let user = |index: usize| numbering.map_or(index as u64, |n| u64::from(n.old_of_new()[index]));
@@ -102,8 +103,7 @@ impl<T: Real> Csr<T> {
                 let of_row = joined(&[user(row)]);
                 for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
                     let place = step(of_row, user(column as usize));
-                    let given = pattern.given.sources(entry).map(|source| step(place, u64::from(source)));
-                    of_places = given.fold(of_places, u64::wrapping_add);
+                    of_places = of_places.wrapping_add(place);
                     let value = Element::to_f64(self.entries()[entry]).to_bits();
                     of_values = of_values.wrapping_add(step(place, value));
                 }
@@ -111,19 +111,7 @@ impl<T: Real> Csr<T> {
             places.fetch_add(of_places, Ordering::Relaxed);
             values.fetch_add(of_values, Ordering::Relaxed);
         });
-        let sizes = [pattern.rows(), pattern.cols(), pattern.given.len()].map(|size| size as u64);
+        let sizes = [pattern.rows(), pattern.cols(), pattern.entries()].map(|size| size as u64);
         [joined(&[joined(&sizes), places.into_inner()]), values.into_inner()]
-    }
-
-    /// Values in the order given that make up the entries: of several that are added up, the first is their sum.
-    pub(crate) fn given_values(&self) -> Vec<T> {
-        let given = &self.pattern().given;
-        let mut values = vec![T::zero(); given.len()];
-        for (entry, &value) in self.entries().iter().enumerate() {
-            if let Some(first) = given.sources(entry).next() {
-                values[first as usize] = value;
-            }
-        }
-        values
     }
 }

@@ -1,7 +1,7 @@
 //! Converts matrices to and from other crates, behind the features `faer`, `nalgebra` and `sprs`.
 //!
 //! - `Csr::try_from(matrix)` converts a foreign matrix. A matrix passed by value is adopted without a copy where its
-//!   layout is equal. [`Format::refresh`](crate::Format::refresh) then takes values in the order of the foreign matrix.
+//!   layout is equal. [`Csr::assemble`](crate::Csr::assemble) then takes values in the order of the foreign matrix.
 //! - `CsrRef::try_from(view)` multiplies with foreign arrays in place, if they are compressed rows with 32-bit indices.
 //! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix, in the numbering of the
 //!   `Csr`.

@@ -9,11 +9,13 @@ use super::plan::Options;
 use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
 use super::solved::{Left, Rung, Solved};
 use super::{Builds, Plan, Preconditioner, Profile};
-use crate::formats::check_symmetric;
+use crate::formats::given::UserOrder;
+use crate::formats::{Source, check_symmetric};
 use crate::preconditioners::Symbolic;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
 use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf, Vector};
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -38,6 +40,8 @@ pub(super) type Foretold = Arc<Mutex<Option<Result<Symbolic>>>>;
 pub struct Ladder<T: Real, M: Builds<T>> {
     pub(super) machine: M,
     pub(super) matrix: Arc<Csr<T>>,
+    /// The order of the user's entries, where the matrix is in another numbering than the one that the plan was made of.
+    pub(super) user_order: Option<UserOrder<T>>,
     pub(super) memory: Memory,
     /// The order of elimination, until it is used.
     pub(super) symbolic: Foretold,
@@ -111,7 +115,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             spent: 0.0,
         };
         let renumbers = M::ON_HOST && !compared && is_scattered(&matrix, operator.choice());
-        Ok(Ladder { renumbers, ..Ladder::with(plan.machine.clone(), matrix, operator, memory) })
+        let user_order = user_order(plan.a, &matrix);
+        Ok(Ladder { renumbers, user_order, ..Ladder::with(plan.machine.clone(), matrix, operator, memory) })
     }
 
     /// In which nothing runs yet.
@@ -119,6 +124,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         Ladder {
             machine,
             matrix: Arc::new(matrix),
+            user_order: None,
             memory,
             symbolic: Arc::default(),
             cancel: None,
@@ -215,16 +221,26 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         Ok(Solved { x: host, report: self.report.clone(), rungs: self.rungs.clone() })
     }
 
-    /// New values for the same pattern, in the order in which the matrix was given. What was built stays if it can take them.
+    /// The matrix that the plan was made of.
+    pub(super) fn user(&self) -> &Source<T> {
+        self.user_order.as_ref().map_or(self.matrix.source(), UserOrder::user)
+    }
+
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that the plan was made of, as
+    /// [`Format::refresh`] does. What was built stays if it can take them.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
-        Arc::make_mut(&mut self.matrix).refresh(values)?;
+        let entries = match &self.user_order {
+            Some(order) => Cow::Owned(order.entries(values)?),
+            None => Cow::Borrowed(values),
+        };
+        Arc::make_mut(&mut self.matrix).refresh(&entries)?;
         (self.memory.singular, self.begins) = (false, None);
         let matrix = &*self.matrix;
         let exactly = || matrix.check_symmetric(0.0).is_ok();
         let symmetric = self.memory.symmetric && (check_symmetric(matrix).is_ok() || exactly());
         let same_kind = symmetric == self.memory.symmetric;
         self.memory.symmetric = symmetric;
-        if same_kind && self.pass_on(values).is_ok() {
+        if same_kind && self.pass_on(&entries).is_ok() {
             // what a solve has cost is the best guess still; what has failed may do with these values
             self.memory.known.iter_mut().for_each(|known| *known = known.filter(|cost| cost.is_finite()));
             return Ok(());
@@ -237,14 +253,25 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         Ok(())
     }
 
+    /// Takes the values of a matrix of the same pattern, as [`Format::refresh_from`] does.
+    pub fn refresh_from(&mut self, a: &Csr<T>) -> Result<()> {
+        let entries = self.user().entries_of(a)?;
+        self.refresh(&entries)
+    }
+
+    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that the plan was made of.
+    pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
+        self.user().assemble(values)
+    }
+
     /// Gives new values to what has been built, or read from a file.
-    fn pass_on(&mut self, values: &[T]) -> Result<()> {
+    fn pass_on(&mut self, entries: &[T]) -> Result<()> {
         if let Some((_, rung)) = &mut self.running {
             self.read = None;
-            return rung.refresh(values);
+            return rung.refresh(entries);
         }
         let Some(operator) = &mut self.operator else { return Err(Error::Lost) };
-        operator.refresh(values)?;
+        operator.refresh(entries)?;
         self.read.as_mut().map_or(Ok(()), |(_, read)| read.refresh(operator))
     }
 
@@ -317,6 +344,11 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.running = Some((index, solver(candidate.method, restart, operator, m, &outside)));
         Ok(started.elapsed())
     }
+}
+
+/// The order of a user's entries, where a matrix is the same in another numbering.
+pub(super) fn user_order<T: Real>(user: &Csr<T>, own: &Csr<T>) -> Option<UserOrder<T>> {
+    (user.domain() != own.domain()).then(|| UserOrder::new(user.source(), own.source()))
 }
 
 /// The matrix in the format asked for, or in the one of the least cost.

@@ -5,7 +5,8 @@ use super::climb::Standing;
 use super::ladder::operator;
 use super::measured::nearer;
 use super::{Builds, Ladder, Preconditioner};
-use crate::{LinearOperator, Real, Result};
+use crate::formats::given::UserOrder;
+use crate::{Format, LinearOperator, Real, Result};
 use krysp_solvers::Space;
 use std::sync::Arc;
 
@@ -60,6 +61,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         if let Some((best, _)) = best {
             *best = moved(best)?;
         }
+        self.user_order = Some(UserOrder::new(self.user(), matrix.source()));
         (self.matrix, self.operator) = (Arc::new(matrix), Some(operator));
         (self.running, self.read, self.begins, self.residual) = (None, None, None, None);
         self.symbolic = Arc::default();
@@ -92,11 +94,19 @@ mod tests {
             let most = first.x.iter().zip(&solved.x).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
             assert!(most < 1e-6, "{most}");
         }
-        // values come in the user's order, as before
-        let doubled: Vec<f64> = a.given_values().iter().map(|value| 2.0 * value).collect();
-        solver.refresh(&doubled).unwrap();
-        let half = solver.solve(&b).unwrap();
-        let most = first.x.iter().zip(&half.x).map(|(x, y)| (x - 2.0 * y).abs()).fold(0.0, f64::max);
-        assert!(half.converged() && most < 1e-6, "{most}");
+        // values come in the order of the user's entries, as before
+        let doubled: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
+        let assembled: Vec<f64> = entries.iter().map(|(.., value)| 2.0 * value).collect();
+        for refresh in 0..3 {
+            match refresh {
+                0 => solver.refresh(&doubled).unwrap(),
+                1 => solver.refresh(&solver.assemble(&assembled).unwrap()).unwrap(),
+                _ => solver.refresh_from(&a.with_values(&doubled).unwrap()).unwrap(),
+            }
+            let half = solver.solve(&b).unwrap();
+            let most = first.x.iter().zip(&half.x).map(|(x, y)| (x - 2.0 * y).abs()).fold(0.0, f64::max);
+            assert!(half.converged() && most < 1e-6, "{most}");
+            solver.refresh(a.entries()).unwrap();
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! The matrix itself is not in the file: whoever loads has it. What stands where in it must be what it was. Other values are
 //! taken as [`Ladder::refresh`] takes them.
 
-use super::ladder::Memory;
+use super::ladder::{Memory, user_order};
 use super::{Builds, Candidate, Ladder};
 use crate::choice::Stores;
 use crate::saved::{Broken, Keys, Saved, read, write};
@@ -89,15 +89,17 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 Ok((own, memory, operator, read, other_values))
             })?;
         let matrix = own.unwrap_or_else(|| a.clone());
+        let user_order = user_order(a, &matrix);
         let operator = match operator {
             Ok(operator) => operator,
             Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
         };
         // as many solves are ahead as were when the plan was made
         let memory = Memory { solves: 0, ..memory };
-        let mut ladder = Ladder { read, ..Ladder::with(machine.clone(), matrix, operator, memory) };
+        let mut ladder =
+            Ladder { read, user_order, ..Ladder::with(machine.clone(), matrix, operator, memory) };
         if other_values {
-            ladder.refresh(&a.given_values())?;
+            ladder.refresh(a.entries())?;
         }
         Ok(ladder)
     }

@@ -1,6 +1,7 @@
 //! Transposes of matrices in device memory.
 
-use crate::formats::pattern::{Given, Pattern, made};
+use crate::formats::given::Given;
+use crate::formats::pattern::{Pattern, made};
 use crate::{Error, Real, Result};
 use krysp_kernels::cuda::{Ordered, Transposition};
 use std::sync::Arc;

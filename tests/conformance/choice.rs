@@ -181,9 +181,10 @@ fn obeys_as<T: Real>(mut a: Operator<HostVector<T>>, name: &str, triplets: &Trip
     let mut twice = triplets.clone();
     twice.entries.iter_mut().for_each(|entry| entry.2 *= 2.0);
     let values: Vec<T> = twice.entries.iter().map(|entry| T::from_f64(entry.2)).collect();
-    a.refresh(&values).unwrap();
+    a.refresh(&a.assemble(&values).unwrap()).unwrap();
     laws::product(&a, &twice).map_err(|broken| broken.on(name)).unwrap();
-    assert!(a.refresh(&[values, vec![T::one()]].concat()).is_err(), "{name}");
+    assert!(a.assemble(&[values, vec![T::one()]].concat()).is_err(), "{name}");
+    assert!(a.refresh(&vec![T::one(); twice.csr::<T>().unwrap().nnz() + 1]).is_err(), "{name}");
 }
 
 #[test]

@@ -214,9 +214,9 @@ fn entries_are_rounded_once() {
     // a refresh rounds values like a conversion
     let values: Vec<f64> = triplets.entries.iter().map(|entry| entry.2).collect();
     let before = rounded.values().to_vec();
-    rounded.refresh(&vec![0.1; values.len()]).unwrap();
+    rounded.refresh(&vec![0.1; rounded.source().nnz()]).unwrap();
     assert!(rounded.to_csr().triplets().all(|entry| entry.2 == f64::from(0.1f32)));
-    rounded.refresh(&values).unwrap();
+    rounded.refresh(&rounded.source().assemble(&values).unwrap()).unwrap();
     assert_eq!(rounded.values().to_vec(), before);
 }
 

@@ -90,18 +90,22 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
             // a refresh with doubled values
             let mut twice = triplets.clone();
             twice.entries.iter_mut().for_each(|entry| entry.2 *= 2.0);
-            let values: Vec<T> = twice.entries.iter().map(|entry| T::from_f64(entry.2)).collect();
-            a.refresh(&values).unwrap();
+            a.refresh(twice.csr::<T>().unwrap().entries()).unwrap();
             laws::product(&a, &twice)?;
             let round_trip = a.to_csr().unwrap();
             assert!(round_trip.triplets().eq(twice.csr::<T>().unwrap().triplets()), "{name}: a round trip");
-            // A refresh from device memory, twice: the first one finds out where each value goes.
-            let values_on = gpu.space::<T>(values.len());
-            for factor in [3.0, 5.0] {
+            // Refreshes from device memory, twice each: the first one finds out where each value goes.
+            let space = |count: usize| gpu.space::<T>(count);
+            for (factor, in_order) in [(3.0, true), (5.0, true), (7.0, false), (9.0, false)] {
                 let mut more = triplets.clone();
                 more.entries.iter_mut().for_each(|entry| entry.2 *= factor);
                 let values: Vec<T> = more.entries.iter().map(|entry| T::from_f64(entry.2)).collect();
-                a.refresh_on(&values_on.vector(&values).unwrap()).unwrap();
+                if in_order {
+                    let more = more.csr::<T>().unwrap();
+                    a.refresh_on(&space(more.nnz()).vector(more.entries()).unwrap()).unwrap();
+                } else {
+                    a.refresh_assembled_on(&space(values.len()).vector(&values).unwrap()).unwrap();
+                }
                 laws::product(&a, &more)?;
                 let round_trip = a.to_csr().unwrap();
                 assert!(round_trip.triplets().eq(more.csr::<T>().unwrap().triplets()), "{name}: refreshed");
@@ -290,10 +294,9 @@ fn entries_are_rounded_once() {
     let host = Rounded::<Sell<f64>, f32>::new(&a).unwrap();
     let mut device = host.to(&gpu).unwrap();
     assert!(device.to_csr().unwrap().triplets().eq(host.to_csr().triplets()));
-    device.refresh(&vec![0.1; triplets.entries.len()]).unwrap();
+    device.refresh(&vec![0.1; a.nnz()]).unwrap();
     assert!(device.to_csr().unwrap().triplets().all(|entry| entry.2 == f64::from(0.1f32)));
-    let values: Vec<f64> = triplets.entries.iter().map(|entry| entry.2).collect();
-    device.refresh(&values).unwrap();
+    device.refresh(a.entries()).unwrap();
     assert!(device.to_csr().unwrap().triplets().eq(host.to_csr().triplets()));
     let x: Vec<f64> = laws::numbers(n, 3);
     let (exact, magnitudes) = triplets.product_reference(&x);

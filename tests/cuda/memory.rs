@@ -42,7 +42,7 @@ fn streamed_matrices_obey_the_laws() {
             }
             let mut twice = triplets.clone();
             twice.entries.iter_mut().for_each(|entry| entry.2 *= 2.0);
-            a.refresh(&twice.entries.iter().map(|entry| entry.2).collect::<Vec<_>>()).unwrap();
+            a.refresh(twice.csr::<f64>().unwrap().entries()).unwrap();
             laws::product(&a, &twice).map_err(|broken| broken.on(&name)).unwrap();
         }
     }

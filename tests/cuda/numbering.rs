@@ -78,9 +78,10 @@ fn rectangles_are_refused() {
 /// host.
 fn renumbered_alike<F: OnDevice<f64>>(gpu: &Cuda, name: &str, a: &Csr<f64>, rows: usize) {
     let numbering = Numbering::clustered(a, rows).unwrap();
+    let renumbered = a.renumbered(&numbering).unwrap();
     let mut there = F::on_renumbered(gpu, a, &numbering).unwrap();
-    let mut here = F::on(gpu, &a.renumbered(&numbering).unwrap()).unwrap();
-    let doubled: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
+    let mut here = F::on(gpu, &renumbered).unwrap();
+    let twice = |a: &Csr<f64>| a.entries().iter().map(|value| 2.0 * value).collect::<Vec<_>>();
     let x = laws::numbers::<f64>(a.cols(), 3);
     for turn in 0..3 {
         let [one, other] = [&there, &here].map(|operator| {
@@ -92,13 +93,16 @@ fn renumbered_alike<F: OnDevice<f64>>(gpu: &Cuda, name: &str, a: &Csr<f64>, rows
             found
         });
         assert_eq!(one, other, "{name}, {}, turn {turn}", F::NAME);
-        match turn {
-            0 => [&mut there, &mut here].map(|operator| operator.refresh(&doubled).unwrap()),
-            _ => [&mut there, &mut here].map(|operator| {
-                let values = gpu.space(a.nnz()).vector(a.entries()).unwrap();
-                operator.refresh_on(&values).unwrap();
-            }),
-        };
+        // each takes the entries of the matrix that it was made of
+        for (operator, user) in [(&mut there, a), (&mut here, &renumbered)] {
+            match turn {
+                0 => operator.refresh(&twice(user)).unwrap(),
+                _ => {
+                    let values = gpu.space(a.nnz()).vector(user.entries()).unwrap();
+                    operator.refresh_on(&values).unwrap();
+                }
+            }
+        }
     }
     assert!(there.to_csr().unwrap().triplets().eq(here.to_csr().unwrap().triplets()), "{name}, {}", F::NAME);
 }

@@ -62,7 +62,7 @@ fn values_on_the_device_refresh_what_was_renumbered() {
     let gpu = gpu();
     let given = matrices::elasticity(9).diagonally_dominant().csr::<f64>().unwrap();
     let a = given.renumbered(&Numbering::clustered(&given, 96).unwrap()).unwrap();
-    let values: Vec<f64> = given.entries().iter().map(|value| 2.5 * value).collect();
+    let values: Vec<f64> = a.entries().iter().map(|value| 2.5 * value).collect();
     let on_device = gpu.space::<f64>(values.len()).vector(&values).unwrap();
     fn same<F: OnDevice<f64>>(gpu: &Cuda, a: &Csr<f64>, values: &[f64], on_device: &CudaVector<f64>) {
         let (mut one, mut other) = (F::on(gpu, a).unwrap(), F::on(gpu, a).unwrap());

@@ -7,6 +7,7 @@ mod clustering;
 mod direct;
 mod documents;
 mod endings;
+mod entries;
 mod fem;
 mod files;
 mod flexible;

@@ -103,15 +103,21 @@ proptest! {
     }
 
     #[test]
-    fn values_refresh_in_the_order_given(t in triplets(), seed: u64) {
+    fn values_are_assembled_as_triplets_are(t in triplets(), seed: u64) {
         let other = |k: usize| (mix(seed ^ k as u64) % 2001) as f64 / 7.0 - 140.0;
         let others: Vec<f64> = (0..t.entries.len()).map(other).collect();
         let mut a = Csr::from_triplets(t.rows, t.cols, &t.entries).unwrap();
         let changed = t.entries.iter().zip(&others).map(|(e, &v)| (e.0, e.1, v)).collect();
-        a.refresh(&others).unwrap();
+        a.refresh(&a.assemble(&others).unwrap()).unwrap();
         prop_assert_eq!(entries(&a), reference(&Triplets { entries: changed, ..t }));
         let too_many = vec![0.0; others.len() + 1];
+        prop_assert!(matches!(a.assemble(&too_many), Err(Error::Length { .. })), "too many values are refused");
+        let too_many = vec![0.0; a.nnz() + 1];
         prop_assert!(matches!(a.refresh(&too_many), Err(Error::Length { .. })), "too many values are refused");
+        let before = entries(&a);
+        let own = a.entries().to_vec();
+        a.refresh(&own).unwrap();
+        prop_assert_eq!(entries(&a), before);
     }
 
     #[test]
@@ -134,12 +140,15 @@ proptest! {
         prop_assert_eq!(entries(&on), entries(&a.renumbered(&second).unwrap()));
         let mut back = on.in_space(a.domain()).unwrap();
         prop_assert_eq!(entries(&back), entries(&a));
-        // values are still given in the user's order
+        // values are still assembled in the user's order
         let others: Vec<f64> = (0..t.entries.len()).map(|k| k as f64 + 0.5).collect();
-        back.refresh(&others).unwrap();
-        let mut fresh = a.clone();
-        fresh.refresh(&others).unwrap();
+        back.refresh(&back.assemble(&others).unwrap()).unwrap();
+        let fresh = a.with_values(&a.assemble(&others).unwrap()).unwrap();
         prop_assert_eq!(entries(&back), entries(&fresh));
+        // a matrix in another numbering brings its order with it
+        let mut moved = there.clone();
+        moved.refresh_from(&fresh).unwrap();
+        prop_assert_eq!(entries(&moved), entries(&fresh.renumbered(&first).unwrap()));
         let rcm = Numbering::rcm(&a).unwrap();
         prop_assert_eq!(entries(&a.renumbered(&rcm).unwrap().in_space(a.domain()).unwrap()), entries(&a));
 
@@ -162,7 +171,7 @@ proptest! {
         prop_assert_eq!(entries(&full), both);
         full.check_symmetric(0.0).unwrap();
         let others: Vec<f64> = (0..triangle.len()).map(|k| 0.1 + k as f64).collect();
-        full.refresh(&others).unwrap();
+        full.refresh(&full.assemble(&others).unwrap()).unwrap();
         let changed: Vec<Entry> = triangle.iter().zip(others).map(|(e, v)| (e.0, e.1, v)).collect();
         let anew = Csr::from_triplets(t.rows, t.cols, &changed).unwrap().mirrored().unwrap();
         prop_assert_eq!(entries(&full), entries(&anew));

@@ -176,8 +176,8 @@ impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
             }
         };
         let (outer, inner) = self.product.factors_mut();
-        inner.refresh_from(solver.rows.factor())?;
-        outer.refresh_from(&solver.upper)
+        inner.fill_from(solver.rows.factor())?;
+        outer.fill_from(&solver.upper)
     }
 }
 

@@ -222,12 +222,12 @@ impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
             Values::Gpu(solver) => {
                 check_alike(a, self.matrix.domain().host(), &solver.origin)?;
                 solver.refresh(&gpu, a)?;
-                self.matrix.refresh_from(solver.inverse()?)
+                self.matrix.fill_from(solver.inverse()?)
             }
             Values::Host(_) => {
                 let given = self.matrix.source.pattern.clone();
                 let mut solver = Solver::new((a, a.ordered(&gpu)?), self.side, &given, false)?;
-                self.matrix.refresh_from(solver.inverse()?)?;
+                self.matrix.fill_from(solver.inverse()?)?;
                 self.values = Values::Gpu(Box::new(solver));
                 Ok(())
             }

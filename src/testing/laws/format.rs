@@ -30,6 +30,7 @@ pub struct Conversion<'c, T: Real, F> {
 trait Stored<T: Real>: LinearOperator<Vector = HostVector<T>> {
     fn to_csr(&self) -> Csr<T>;
     fn refresh(&mut self, values: &[T]) -> crate::Result<()>;
+    fn refresh_from(&mut self, a: &Csr<T>) -> crate::Result<()>;
     /// The values of all slots, as elements.
     fn wide(&self) -> Vec<T>;
     /// The bytes of a stored value.
@@ -46,6 +47,10 @@ impl<T: Real, F: Format<T>> Stored<T> for F {
 
     fn refresh(&mut self, values: &[T]) -> crate::Result<()> {
         Format::refresh(self, values)
+    }
+
+    fn refresh_from(&mut self, a: &Csr<T>) -> crate::Result<()> {
+        Format::refresh_from(self, a)
     }
 
     fn wide(&self) -> Vec<T> {
@@ -353,18 +358,31 @@ fn refresh_one<T: Real>(given: &Order<'_, T>, conversions: &Conversions<'_, T>) 
     let (Some(mut refreshed), Some(rebuilt)) = (conversions.of(&before)?, conversions.of(&after)?) else {
         return Ok(());
     };
-    for wrong in [given.values.len() + 1, given.values.len().wrapping_sub(1)] {
-        if wrong < usize::MAX && refreshed.refresh(&vec![T::from_f64(f64::NAN); wrong]).is_ok() {
+    let entries = after.entries();
+    for wrong in [entries.len() + 1, entries.len().wrapping_sub(1)] {
+        if wrong < usize::MAX && refreshed.refresh(&vec![T::one(); wrong]).is_ok() {
             return Err(Broken::new(
                 LAW,
-                format!("accepts {wrong} values although {} are needed", given.values.len()),
+                format!("accepts {wrong} values although {} are needed", entries.len()),
             ));
         }
     }
+    if let Some(last) = entries.len().checked_sub(1) {
+        let mut unusable = entries.to_vec();
+        unusable[last] = T::from_f64(f64::NAN);
+        if !matches!(refreshed.refresh(&unusable), Err(Error::NotFinite { .. })) {
+            return Err(Broken::new(LAW, "accepts NaN as the last value"));
+        }
+    }
     same_matrix("a refused refresh changes nothing", &refreshed.to_csr(), &before)?;
-    refreshed.refresh(&given.others).map_err(unexpected(LAW))?;
+    let assembled = before.assemble(&given.others).map_err(unexpected(LAW))?;
+    Agreement::Bitwise.entries(LAW, "the assembled values", &assembled, entries)?;
+    refreshed.refresh(entries).map_err(unexpected(LAW))?;
     Agreement::Bitwise.entries(LAW, "the slots", &refreshed.wide(), &rebuilt.wide())?;
     same_matrix(LAW, &refreshed.to_csr(), &after)?;
+    refreshed.refresh_from(&before).map_err(unexpected(LAW))?;
+    same_matrix("a matrix brings its values", &refreshed.to_csr(), &before)?;
+    refreshed.refresh_from(&after).map_err(unexpected(LAW))?;
     let x: Vec<T> = super::numbers(after.cols(), 9);
     let run = |format: &dyn Stored<T>| -> Law<HostVector<T>> {
         let x = format.domain().vector(&x).map_err(unexpected(LAW))?;

@@ -1,0 +1,264 @@
+//! The orders in which values come: that of the entries, and that in which the user assembled them.
+
+use super::derived::check_same_pattern;
+use super::pattern::{Later, fill_by_rows, place_of};
+use super::{Csr, Format, Source};
+use crate::{Error, HostSpace, Numbering, Real, Result};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
+use krysp_kernels::index::Offsets;
+use krysp_solvers::Element;
+use std::borrow::Cow;
+use std::sync::{Arc, LazyLock};
+
+/// How assembled values become the entries of sorted rows.
+#[derive(Debug)]
+pub(crate) enum Given {
+    /// In order already.
+    InOrder { len: usize },
+    /// Entry `k` is the assembled value `from[k]`.
+    Permuted { len: usize, from: Buffer<u32> },
+    /// Entry `k` is the sum of the assembled values `from[starts.range(k)]`, added in the order given.
+    Summed { len: usize, starts: Offsets, from: Buffer<u32> },
+}
+
+impl Given {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Given::InOrder { len } | Given::Permuted { len, .. } | Given::Summed { len, .. } => *len,
+        }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Given::InOrder { .. } => 0,
+            Given::Permuted { from, .. } => size_of_val(&**from),
+            Given::Summed { starts, from, .. } => starts.bytes() + size_of_val(&**from),
+        }
+    }
+
+    /// How values on a GPU become entries there.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Order<'_> {
+        use krysp_kernels::cuda::Order;
+        match self {
+            Given::InOrder { .. } => Order::InOrder,
+            Given::Permuted { from, .. } => Order::Permuted { from },
+            Given::Summed { starts, from, .. } => Order::Summed { starts, from },
+        }
+    }
+
+    /// The places of the assembled values that make up an entry.
+    pub(crate) fn sources(&self, entry: usize) -> impl Iterator<Item = u32> + '_ {
+        let (one, many) = match self {
+            Given::InOrder { .. } => (Some(entry as u32), &[][..]),
+            Given::Permuted { from, .. } => (Some(from[entry]), &[][..]),
+            Given::Summed { starts, from, .. } => (None, &from[starts.range(entry)]),
+        };
+        one.into_iter().chain(many.iter().copied())
+    }
+
+    /// How assembled values become the same entries in another order: entry `k` there is entry `order[k]` here.
+    pub(super) fn then(&self, order: Buffer<u32>) -> Given {
+        let len = self.len();
+        match self {
+            Given::InOrder { .. } if find_row(order.len(), 1, &|k| k != order[k] as usize).is_none() => {
+                Given::InOrder { len }
+            }
+            // an entry's place is that of its value
+            Given::InOrder { .. } => Given::Permuted { len, from: order },
+            Given::Permuted { from, .. } => {
+                let from: Vec<u32> = map_rows(order.len(), 3, &|k| from[order[k] as usize]);
+                Given::Permuted { len, from: from.into() }
+            }
+            Given::Summed { starts, .. } => {
+                let starts = Offsets::from_lengths(order.iter().map(|&o| starts.range(o as usize).len()));
+                let mut from = Buffer::zeros(starts.end());
+                fill_by_rows(order.len(), &mut from, &|k| starts.at(k), &|entries, part, _| {
+                    let sources = order[entries].iter().flat_map(|&o| self.sources(o as usize));
+                    part.iter_mut().zip(sources).for_each(|(to, source)| *to = source);
+                });
+                Given::Summed { len, starts, from }
+            }
+        }
+    }
+
+    /// Writes the entries that the assembled values make up. Refuses another number of values.
+    pub(super) fn assemble<T: Real>(&self, values: &[T], entries: &mut [T]) -> Result<()> {
+        self.check_length(values.len())?;
+        over_rows(entries.len(), 2, entries, &|range, entries: &mut [T]| match self {
+            Given::InOrder { .. } => entries.copy_from_slice(&values[range]),
+            Given::Permuted { from, .. } => {
+                for (entry, &from) in entries.iter_mut().zip(&from[range]) {
+                    *entry = values[from as usize];
+                }
+            }
+            Given::Summed { starts, from, .. } => {
+                for (k, entry) in range.zip(entries) {
+                    let mut parts = from[starts.range(k)].iter().map(|&f| values[f as usize]);
+                    let first = parts.next().unwrap_or_default();
+                    *entry = parts.fold(first, |sum, value| sum + value);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// Refuses another number of assembled values.
+    pub(crate) fn check_length(&self, got: usize) -> Result<()> {
+        let expected = self.len();
+        if got == expected {
+            return Ok(());
+        }
+        let why = "as many as the matrix was assembled from; what is in the order of its entries needs no `assemble`";
+        Err(Error::Length { what: "`values`", got, expected, why })
+    }
+}
+
+impl<T: Real> Source<T> {
+    /// Turns assembled values into entries: values in the order of the triplets, of the CSR or CSC arrays or of the triangle that
+    /// the matrix was made from become one value for each entry, row by row with ascending columns. That is the order of
+    /// [`Csr::entries`](crate::Csr::entries), which `refresh` takes.
+    ///
+    /// Values of equal places are added up, and those of a mirrored triangle are copied. Where the order is the same already,
+    /// `values` are returned without a copy.
+    pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
+        let given = &*self.pattern.given;
+        if matches!(given, Given::InOrder { len } if *len == values.len()) {
+            return Ok(Cow::Borrowed(values));
+        }
+        let mut entries = vec![T::zero(); self.nnz()];
+        given.assemble(values, &mut entries)?;
+        Ok(Cow::Owned(entries))
+    }
+
+    /// Refuses values unless there is a finite one for each entry. Reads the values once, on all threads.
+    pub(crate) fn check_entries(&self, values: &[T]) -> Result<()> {
+        self.check_length(values.len())?;
+        self.check_finite(values)
+    }
+
+    /// Refuses another number of values than one for each entry.
+    pub(crate) fn check_length(&self, got: usize) -> Result<()> {
+        let expected = self.nnz();
+        if got == expected {
+            return Ok(());
+        }
+        let why = if got == self.pattern.given.len() {
+            "one for each entry, row by row: so many were assembled, so pass them through `assemble` first"
+        } else {
+            "one for each entry, row by row; what is in the order of assembly passes through `assemble` first"
+        };
+        Err(Error::Length { what: "`values`", got, expected, why })
+    }
+
+    /// The entries of a matrix of the same pattern, in the numbering of this one. Refuses another pattern.
+    pub(crate) fn entries_of<'a>(&self, a: &'a Csr<T>) -> Result<Cow<'a, [T]>> {
+        let why = "as many as the matrix has that this was made from";
+        let counts =
+            [("the rows", a.rows(), self.pattern.rows()), ("the columns", a.cols(), self.pattern.cols())];
+        if let Some((what, got, expected)) = counts.into_iter().find(|(_, got, expected)| got != expected) {
+            return Err(Error::Length { what, got, expected, why });
+        }
+        let other = a.source();
+        let same_space = other.domain() == self.domain() && other.range() == self.range();
+        let a = if same_space { Cow::Borrowed(a) } else { Cow::Owned(a.in_space(self.domain())?) };
+        check_same_pattern(&self.pattern, &a).map_err(|error| match error {
+            Error::OtherPattern { row } => Error::OtherPattern { row: in_user_order(self.range(), row) },
+            other => other,
+        })?;
+        Ok(match a {
+            Cow::Borrowed(a) => Cow::Borrowed(a.entries()),
+            Cow::Owned(a) => Cow::Owned(a.entries().to_vec()),
+        })
+    }
+
+    /// Refuses entries of which one is infinite or NaN, and names the first by its row and column in the user's numbering.
+    pub(crate) fn check_finite(&self, entries: &[T]) -> Result<()> {
+        let Some(entry) = first_not_finite(entries) else { return Ok(()) };
+        let (offsets, columns) = (&self.pattern.offsets, &**self.pattern.columns);
+        let row = find_row(self.pattern.rows(), 1, &|row| offsets.range(row).contains(&entry));
+        Err(Error::NotFinite {
+            row: in_user_order(self.range(), row.unwrap_or_default()),
+            col: in_user_order(self.domain(), columns[entry] as usize),
+            value: entries[entry].to_f64(),
+        })
+    }
+}
+
+/// The user's number of an unknown.
+fn in_user_order<T: Real>(space: &HostSpace<T>, index: usize) -> usize {
+    space.numbering().map_or(index, |numbering| numbering.old_of_new()[index] as usize)
+}
+
+/// Values that are tested without a branch between them, so that the loop is vectorized.
+const TESTED: usize = 256;
+
+/// The place of the first value that is infinite or NaN.
+pub(crate) fn first_not_finite<T: Real>(values: &[T]) -> Option<usize> {
+    let block = |k: usize| &values[k * TESTED..values.len().min((k + 1) * TESTED)];
+    let wrong = |k: usize| !block(k).iter().fold(true, |finite, &value| finite & Element::is_finite(value));
+    let first = find_row(values.len().div_ceil(TESTED), TESTED, &wrong)?;
+    let place = block(first).iter().position(|&value| !Element::is_finite(value))?;
+    Some(first * TESTED + place)
+}
+
+/// The entries of a matrix that was renumbered inside an object, in the order of the matrix that the user holds.
+#[derive(Debug)]
+pub(crate) struct UserOrder<T> {
+    user: Source<T>,
+    /// The user's entry that each entry is, computed on first use.
+    order: Later<Given>,
+}
+
+impl<T: Real> UserOrder<T> {
+    /// Of a matrix that was renumbered to `own`, from the user's.
+    pub(crate) fn new(user: &Source<T>, own: &Source<T>) -> UserOrder<T> {
+        let (pattern, offsets) = (user.pattern.clone(), own.pattern.offsets.clone());
+        let [from, to] = [user, own].map(|source| source.domain().numbering().cloned());
+        let (old_of_new, new_of_old) = renumbering(from, to);
+        let order: Later<Given> = LazyLock::new(Box::new(move || {
+            let from = pattern.entries_in(&offsets, old_of_new, new_of_old, place_of);
+            Given::Permuted { len: pattern.entries(), from }
+        }));
+        UserOrder { user: user.clone(), order }
+    }
+
+    /// The matrix that the user holds.
+    pub(crate) fn user(&self) -> &Source<T> {
+        &self.user
+    }
+
+    /// How the user's entries become those of the renumbered matrix.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn order(&self) -> &Given {
+        &self.order
+    }
+
+    /// The entries of the renumbered matrix. Refuses values unless there is a finite one for each entry.
+    pub(crate) fn entries(&self, values: &[T]) -> Result<Vec<T>> {
+        self.user.check_entries(values)?;
+        let mut entries = vec![T::zero(); values.len()];
+        self.order.assemble(values, &mut entries)?;
+        Ok(entries)
+    }
+}
+
+/// From one numbering of a matrix to another, each `None` for the user's own: the old index of each new row, and the new index
+/// of each old column.
+pub(super) fn renumbering(
+    from: Option<Arc<Numbering>>,
+    to: Option<Arc<Numbering>>,
+) -> (impl Fn(usize) -> u32 + Send + Sync + 'static, impl Fn(u32) -> u32 + Send + Sync + 'static) {
+    let numberings = (from.clone(), to.clone());
+    let old_of_new = move |index: usize| {
+        let user = to.as_ref().map_or(index as u32, |n| n.old_of_new()[index]);
+        from.as_ref().map_or(user, |n| n.new_of_old()[user as usize])
+    };
+    let (from, to) = numberings;
+    let new_of_old = move |index: u32| {
+        let user = from.as_ref().map_or(index, |n| n.old_of_new()[index as usize]);
+        to.as_ref().map_or(user, |n| n.new_of_old()[user as usize])
+    };
+    (old_of_new, new_of_old)
+}
