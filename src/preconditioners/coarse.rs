@@ -256,6 +256,7 @@ impl<T: Real> CoarseSpace<T> {
 
     /// `(Zᵀ A Z)⁻¹`
     pub(super) fn inverse(&self, a: &Csr<T>) -> Result<Buffer<T>> {
+        a.check_finite()?;
         let mut product = self.galerkin(a)?.dense();
         interrupt::check("coarse matrix")?;
         invert_positive(&mut product, self.unknowns()).map_err(|refused| match refused {

@@ -31,7 +31,7 @@ pub use on_cuda::OnGpu;
 
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
-use super::{Origin, Refresh, check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square, finite};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -113,6 +113,7 @@ impl<T: Real> Fsai<T> {
     pub fn adaptive(csr: &Csr<T>, start: Sparsity<'_, T>, growth: Growth) -> Result<Fsai<T>> {
         check_square(NAME, csr)?;
         growth.check()?;
+        csr.check_finite()?;
         let n = csr.rows();
         let start = start.pattern(csr, false, &|row, column| column < row)?;
         let diagonal: Vec<f64> = csr.diagonal_entries().into_iter().map(Element::to_f64).collect();
@@ -126,6 +127,7 @@ impl<T: Real> Fsai<T> {
     }
 
     fn of(csr: &Csr<T>, pattern: Pattern) -> Result<Fsai<T>> {
+        csr.check_finite()?;
         let space = csr.source().domain();
         let lower = factor(csr, pattern, space.clone(), space.clone())?;
         let (upper, transposition) = Derivation::transposed(&lower)?;
@@ -149,7 +151,7 @@ impl<T: Real> Refresh<T> for Fsai<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
         let (upper, lower) = self.product.factors_mut();
-        solve(&*a.in_host_memory()?, lower)?;
+        solve(&*finite(a)?, lower)?;
         self.transposition.refresh(lower, upper)
     }
 }

@@ -18,7 +18,7 @@
 //! Budget: an application moves `L` and `Lᵀ` once, padded to slices, 8 vectors, and waits for all threads twice a level.
 
 use super::solves::{Scheduled, Solves};
-use super::{Origin, Refresh, check_space};
+use super::{Origin, Refresh, check_space, finite};
 use crate::formats::derived::Derivation;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -118,7 +118,7 @@ impl<T: Real> Ic0<T> {
 impl<T: Real> Refresh<T> for Ic0<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
-        let csr = &*a.in_host_memory()?;
+        let csr = &*finite(a)?;
         self.shift = 0.0;
         while let Err((place, pivot)) = self.factorise(csr)? {
             self.shift = (2.0 * self.shift).max(FIRST_SHIFT);

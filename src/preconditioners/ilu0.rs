@@ -8,7 +8,7 @@
 //! Budget: an application moves `L` and `U` once, padded to slices, 8 vectors, and waits for all threads twice a level.
 
 use super::solves::{Scheduled, Solves};
-use super::{Origin, Refresh, check_space};
+use super::{Origin, Refresh, check_space, finite};
 use crate::formats::derived::Derivation;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -77,7 +77,7 @@ impl<T: Real> Refresh<T> for Ilu0<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
         let Ilu0 { solves, factors, from_a, parts: [below, above] } = self;
-        from_a.refresh(&*a.in_host_memory()?, factors)?;
+        from_a.refresh(&*finite(a)?, factors)?;
         let pattern = factors.source().pattern.clone();
         let (offsets, columns) = ((&*pattern.offsets).into(), (&*pattern.columns).into());
         incomplete_lu(&solves.levels, offsets, columns, factors.values_mut()).map_err(

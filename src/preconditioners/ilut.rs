@@ -14,7 +14,7 @@
 mod elimination;
 
 use super::solves::has_diagonal;
-use super::{Origin, Refresh, check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square, finite};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
 use elimination::{Factors, eliminate};
@@ -129,6 +129,7 @@ impl<T: Real> Ilut<T> {
     pub fn with(csr: &Csr<T>, options: IlutOptions) -> Result<Ilut<T>> {
         check_square(NAME, csr)?;
         options.check()?;
+        csr.check_finite()?;
         let rows = Numbering::rcm(csr)?;
         let none = || Csr::from_triplets::<u32>(0, 0, &[]);
         let mut ilut = Ilut {
@@ -170,7 +171,7 @@ impl<T: Real> Ilut<T> {
 impl<T: Real> Refresh<T> for Ilut<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
-        self.factorise(&*a.in_host_memory()?)
+        self.factorise(&*finite(a)?)
     }
 }
 
@@ -275,7 +276,7 @@ mod tests {
         let gap = Csr::from_triplets(2, 2, &[(0, 0, 1.0)]).unwrap();
         assert!(matches!(Ilut::new(&gap), Err(Error::ZeroPivot { row: 1, pivot: 0.0, .. })));
         let infinite = Csr::from_triplets(1, 1, &[(0, 0, f64::NAN)]).unwrap();
-        assert!(matches!(Ilut::new(&infinite), Err(Error::ZeroPivot { row: 0, .. })));
+        assert!(matches!(Ilut::new(&infinite), Err(Error::NotFinite { row: 0, col: 0, .. })));
         assert!(Ilut::new(&Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap()).is_err());
     }
 

@@ -13,7 +13,7 @@ mod on_cuda;
 #[cfg(feature = "cuda")]
 pub use on_cuda::OnGpu;
 
-use super::{Origin, Refresh, check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square, finite};
 use crate::formats::row_blocks;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::block_diagonal::{LARGEST_BLOCK, Limits, StoredRows};
@@ -162,7 +162,7 @@ impl<T: Real> Refresh<T> for Jacobi<T> {
         match &mut self.inverse {
             Inverse::Diagonal(inverse) => invert_diagonal(&a.diagonal()?, inverse.diagonal_mut()),
             Inverse::Blocks(Blocks { matrix, limits, .. }) => {
-                let csr = a.in_host_memory()?;
+                let csr = finite(a)?;
                 let gather = |rows: Range<usize>, block: &mut [f64]| {
                     for (row, to) in rows.clone().zip(block.chunks_mut(rows.len())) {
                         for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
@@ -217,7 +217,11 @@ fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
 fn invert_diagonal<T: Real>(diagonal: &[T], inverse: &mut HostVector<T>) -> Result<()> {
     let wrong = |inverse: T| !Element::is_finite(inverse) || inverse.is_zero();
     if let Some(row) = threads::find_row(diagonal.len(), 1, &|row| wrong(T::one() / diagonal[row])) {
-        return Err(Error::ZeroDiagonal { row, value: diagonal[row].to_f64() });
+        let value = diagonal[row].to_f64();
+        return Err(match value.is_finite() {
+            true => Error::ZeroDiagonal { row, value },
+            false => Error::NotFinite { row, col: row, value },
+        });
     }
     threads::over_rows(diagonal.len(), 2, inverse.as_mut_slice(), &|rows, inverse: &mut [T]| {
         inverse.iter_mut().zip(&diagonal[rows]).for_each(|(inverse, &entry)| *inverse = T::one() / entry);

@@ -62,4 +62,4 @@ pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
 pub use two_level::TwoLevel;
 
-use origin::{check_space, check_square};
+use origin::{check_space, check_square, finite};

@@ -263,6 +263,14 @@ pub(crate) fn check_square<T: Real>(what: &'static str, a: &dyn Origin<T>) -> Re
     if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
 }
 
+/// The matrix in host memory. Refuses entries that are infinite or NaN, and names the first: a factorization would only find some
+/// pivot that is wrong.
+pub(crate) fn finite<T: Real>(a: &dyn Origin<T>) -> Result<Cow<'_, Csr<T>>> {
+    let csr = a.in_host_memory()?;
+    csr.check_finite()?;
+    Ok(csr)
+}
+
 /// Refuses new values from another space than that of the preconditioner.
 pub(crate) fn check_space<T: Real>(a: &dyn Origin<T>, space: &HostSpace<T>) -> Result<()> {
     let structure = a.structure();

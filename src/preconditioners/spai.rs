@@ -27,7 +27,7 @@ pub use on_cuda::OnGpu;
 use super::local::{Growing, System};
 use super::rows::{find_rows, solve_rows};
 use super::sparsity::{Growth, Sparsity};
-use super::{Origin, Refresh, check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square, finite};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -127,6 +127,7 @@ impl<T: Real> Spai<T> {
 
     fn build(csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>, growth: Option<Growth>) -> Result<Spai<T>> {
         check_square(NAME, csr)?;
+        csr.check_finite()?;
         let given = sparsity.whole(csr)?;
         let transposed = Derivation::transposed(csr)?;
         let on = |pattern: Arc<Pattern>| {
@@ -174,7 +175,7 @@ impl<T: Real> Spai<T> {
 impl<T: Real> Refresh<T> for Spai<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
-        let csr = &*a.in_host_memory()?;
+        let csr = &*finite(a)?;
         let residuals = match &mut self.right {
             None => solve(csr, &mut self.matrix)?,
             Some(Right { columns: (columns, follow_a), inverse: (inverse, followed) }) => {

@@ -138,3 +138,36 @@ fn values_that_are_not_finite_are_refused_with_their_place() {
         is_named(taken.renumbered(&turned).unwrap().check_finite());
     }
 }
+
+/// A preconditioner names the entry, and does not claim that the matrix is not positive definite.
+#[test]
+fn preconditioners_name_the_entry_that_is_not_finite() {
+    use krysp::{Amg, Cholesky, Fsai, Ic0, Ilu0, Ilut, Jacobi, Lu, Refresh, Spai, TwoLevel};
+    let sound = matrices::stencil7(5).csr::<f64>().unwrap();
+    let at = |place: (usize, usize)| {
+        let spoilt = |(i, j, v)| (i, j, if (i, j) == place { f64::NAN } else { v });
+        let entries: Vec<_> = sound.triplets().map(spoilt).collect();
+        Csr::from_triplets(sound.rows(), sound.cols(), &entries).unwrap()
+    };
+    let named = |refused: krysp::Result<()>, place: (usize, usize)| match refused {
+        Err(Error::NotFinite { row, col, .. }) => assert_eq!((row, col), place),
+        other => panic!("{other:?}"),
+    };
+    let a = at((7, 8));
+    let refused: [krysp::Result<()>; 10] = [
+        Amg::new(&a).map(drop),
+        Cholesky::new(&a).map(drop),
+        Fsai::new(&a).map(drop),
+        Ic0::new(&a).map(drop),
+        Ilu0::new(&a).map(drop),
+        Ilut::new(&a).map(drop),
+        Lu::new(&a).map(drop),
+        Spai::new(&a).map(drop),
+        TwoLevel::new(&a).map(drop),
+        Ic0::new(&sound).unwrap().refresh(&a),
+    ];
+    refused.into_iter().for_each(|refused| named(refused, (7, 8)));
+    let a = at((7, 7));
+    named(Jacobi::new(&a).map(drop), (7, 7));
+    named(Jacobi::blocks(&a, 5).map(drop), (7, 7));
+}

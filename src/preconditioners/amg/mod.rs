@@ -54,7 +54,7 @@ pub use on_cuda::OnGpu;
 pub use on_ranks::RankAmg;
 pub use options::AmgOptions;
 
-use super::{Origin, Refresh, check_space, check_square};
+use super::{Origin, Refresh, check_space, check_square, finite};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
@@ -157,6 +157,7 @@ impl<T: Real> Amg<T> {
     pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
         check_square(NAME, csr)?;
         options.check()?;
+        csr.check_finite()?;
         let (size, _) = node_rows(csr.pattern());
         let plain = !options.smoothed && size == 1 && modes.is_empty() && plain::looks_symmetric(csr);
         let modes = if modes.is_empty() {
@@ -383,7 +384,7 @@ fn power_below(number: f64) -> f64 {
 impl<T: Real> Refresh<T> for Amg<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, &self.space)?;
-        let csr = &*a.in_host_memory()?;
+        let csr = &*finite(a)?;
         check_pattern(&self.whole, &csr.source().pattern)?;
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
         let mut values = self.numbers_of(csr);

@@ -13,7 +13,7 @@
 //! Budget: work is dense products (`krysp_kernels`), near the speed of the processor where fronts are large; an application moves `L`
 //! twice, on one thread.
 
-use super::super::{Origin, Refresh, check_space, check_square};
+use super::super::{Origin, Refresh, check_space, check_square, finite};
 use super::tree::{Both, NONE, Tree};
 use super::{Budget, DirectOptions};
 use crate::formats::derived::{Derivation, check_same_pattern};
@@ -111,6 +111,7 @@ impl<T: Real> Cholesky<T> {
         check_square(NAME, csr)?;
         let Symbolic { budget, pattern, tree } = symbolic;
         check_same_pattern(&pattern, csr)?;
+        csr.check_finite()?;
         let numbers = budget.zeros(tree.numbers())?;
         let space = csr.source().domain().clone();
         let mut cholesky = Cholesky { space, pattern, tree, numbers, work: Mutex::default() };
@@ -250,7 +251,7 @@ impl<T: Real> Work<'_, T> {
 impl<T: Real> Refresh<T> for Cholesky<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, &self.space)?;
-        let csr = &*a.in_host_memory()?;
+        let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
         self.factorise(csr)
     }

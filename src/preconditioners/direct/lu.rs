@@ -19,7 +19,7 @@ mod saved;
 
 pub(crate) use begun::Begun;
 
-use super::super::{Origin, Refresh, check_space};
+use super::super::{Origin, Refresh, check_space, finite};
 use super::order::{Order, Pivoting};
 use super::triangle::Triangle;
 use super::{Budget, DirectOptions};
@@ -140,7 +140,7 @@ impl<T: Real> Lu<T> {
 impl<T: Real> Refresh<T> for Lu<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, &self.space)?;
-        let csr = &*a.in_host_memory()?;
+        let csr = &*finite(a)?;
         self.from_a.refresh(csr, &mut self.columns)?;
         if !self.factors.refresh(&self.columns, &self.order)? {
             let mut begun = Begun::with(csr, self.budget, self.pivoting)?;

@@ -39,6 +39,7 @@ impl<T: Real> Begun<T> {
 
     pub(super) fn with(csr: &Csr<T>, budget: Budget, pivoting: Pivoting) -> Result<Begun<T>> {
         check_square(NAME, csr)?;
+        csr.check_finite()?;
         let (columns, from_a) = Derivation::transposed(csr)?;
         let (order, progress) = (Order::of(csr, &columns)?, Progress::new(&columns));
         Ok(Begun { budget, columns, from_a, order, pivoting, progress })
