@@ -367,6 +367,8 @@ fn exit_codes_and_errors_say_what_to_do() {
     folder.write("text.mtx", "hello\n");
     folder.write("line.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n3 1 1\n");
     folder.write("wide.mtx", "%%MatrixMarket matrix coordinate real general\n2 3 1\n1 1 1\n");
+    folder
+        .write("nan.mtx", "%%MatrixMarket matrix coordinate real symmetric\n2 2 3\n1 1 1\n2 1 nan\n2 2 1\n");
     folder.write("singular.mtx", "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 1\n1 2 1\n");
     folder.write("short.mtx", "%%MatrixMarket matrix array real general\n2 1\n1\n2\n");
     folder.write("complex.mtx", "%%MatrixMarket matrix coordinate complex general\n1 1 1\n1 1 1 0\n");
@@ -378,6 +380,7 @@ fn exit_codes_and_errors_say_what_to_do() {
         (2, "inspect line.mtx"),
         (2, "inspect b.npy"),
         (2, "solve wide.mtx"),
+        (2, "solve nan.mtx"),
         (2, "solve A.mtx short.mtx"),
         (2, "solve A.mtx --method best"),
         (2, "solve A.mtx --format best"),

@@ -11,6 +11,7 @@
 //! name ends in `.gz`; an extension that is not in the table is refused.
 
 mod file;
+mod finite;
 pub mod matrix_market;
 mod npy;
 mod petsc;
@@ -19,6 +20,8 @@ mod zip;
 
 use crate::memory::room;
 use crate::{Csr, Real, Result};
+pub use finite::check_finite;
+
 use file::{Parsed, ends_in, load, load_from, save, wrong};
 use flate2::{Compression, write::GzEncoder};
 use krysp_kernels::interrupt;

@@ -11,6 +11,7 @@ use crate::progress::Seen;
 use crate::text::{self, bad, good, line};
 use crate::{Failure, bandwidth, inspect};
 use clap::Args;
+use krysp::io::check_finite;
 use krysp::plan::{Builds, Ladder, Left, Method, Preconditioner, Rung, Solved};
 use krysp::solvers::Report;
 use krysp::{CancelToken, Csr, Host, LinearOperator, Plan};
@@ -119,6 +120,7 @@ impl Solve {
         let started = Instant::now();
         seen.say(&format!("reading {}", files::shown(&self.matrix)));
         let files::Input { matrix: a, is_pattern } = files::matrix(&self.matrix)?;
+        check_finite(&self.matrix, &a)?;
         let (b, known) = self.right_hand_side(&a)?;
         let guess = self.guess.as_deref().map(|path| vector(path, Some(a.cols()))).transpose()?;
         let read = started.elapsed();

@@ -27,6 +27,20 @@ pub enum ReadError {
     /// The file was being read when its [`Interrupt`](crate::Interrupt) was raised.
     #[error(transparent)]
     Interrupted(Interrupted),
+    /// A value is infinite or NaN.
+    #[error("{}line {line}: entry ({row}, {col}) is {value}", In(path, ", "))]
+    NotFinite {
+        /// The file, if there is one.
+        path: Option<PathBuf>,
+        /// The line, counted from 1; of a gzip file, in the inflated text.
+        line: u64,
+        /// The row, counted from 1.
+        row: u64,
+        /// The column, counted from 1.
+        col: u64,
+        /// The value.
+        value: f64,
+    },
     /// A line is malformed.
     #[error("{}line {line}: expected {expected}, found {found}", In(path, ", "))]
     Syntax {
@@ -46,7 +60,9 @@ impl ReadError {
     pub(in crate::io) fn in_file(mut self, file: &Path) -> Self {
         match &mut self {
             Self::Io { .. } | Self::Interrupted(_) => {}
-            Self::Gzip { path, .. } | Self::Syntax { path, .. } => *path = Some(file.to_owned()),
+            Self::Gzip { path, .. } | Self::NotFinite { path, .. } | Self::Syntax { path, .. } => {
+                *path = Some(file.to_owned())
+            }
         }
         self
     }

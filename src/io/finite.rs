@@ -1,0 +1,22 @@
+//! Matrices of files whose entries are infinite or NaN.
+
+use super::file::{load, wrong};
+use super::matrix_market;
+use crate::{Csr, Real, Result};
+use std::path::Path;
+
+/// Refuses a matrix that was read from this file if an entry is infinite or NaN. Of a Matrix Market file the error names the line,
+/// and the row and the column that stand there, counted from 1; of other files what [`Csr::check_finite`] says. The file is read again
+/// only in that case.
+///
+/// ```no_run
+/// let a = krysp::io::read_matrix::<f64>("heat_sink.mtx")?;
+/// krysp::io::check_finite("heat_sink.mtx", &a)?; // heat_sink.mtx, line 24: entry (24, 2) is NaN
+/// # Ok::<(), krysp::Error>(())
+/// ```
+pub fn check_finite<T: Real>(path: impl AsRef<Path>, a: &Csr<T>) -> Result<()> {
+    let Err(error) = a.check_finite() else { return Ok(()) };
+    let path = path.as_ref();
+    let named = load(path).ok().and_then(|bytes| matrix_market::not_finite(&bytes));
+    Err(named.map_or_else(|| wrong(path, error.to_string()), |named| named.in_file(path).into()))
+}
