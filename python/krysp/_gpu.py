@@ -79,6 +79,8 @@ class CuPy:
         """The array as a vector of `n` entries of an element type, side by side; itself if it is one."""
         if array.shape != (n,) or array.dtype != dtype or not array.flags.c_contiguous:
             _check_shape(array, n, what)
+            if array.dtype.kind == "c":
+                raise ValueError(f"{what} is complex, and krysp computes with real numbers: take `.real` if that is meant")
             array = self._cupy.ascontiguousarray(array.astype(dtype, copy=False).reshape(-1))
         return array
 

@@ -20,7 +20,8 @@ def real(dtype: Any, what: str) -> np.dtype[Any]:
     dtype = DOUBLE if dtype is None else np.dtype(dtype)
     if dtype.kind == "c":
         raise ValueError(
-            f"{what} is complex, and krysp computes with real numbers: split the system into real and imaginary parts"
+            f"{what} is complex, and krysp computes with real numbers: take `.real` if imaginary parts are zero, else split the "
+            "system into real and imaginary parts"
         )
     if dtype.kind not in "fiub":
         raise TypeError(f"{what} has elements of type {dtype}: numbers are needed")
@@ -43,10 +44,10 @@ def sparse(matrix: Any) -> Any:
     return matrix
 
 
-def values(data: Any, dtype: np.dtype[Any]) -> FloatArray:
-    """Values of entries, of the element type and side by side."""
-    if issparse(data):
-        raise TypeError("a matrix, where the values of its entries are needed: say `A.data`")
+def values(data: Any, dtype: np.dtype[Any], what: str = "the array of values") -> FloatArray:
+    """Values of entries, of the element type and side by side. Complex ones are refused."""
+    data = np.asarray(data)
+    real(data.dtype, what)
     return np.ascontiguousarray(data, dtype=dtype).reshape(-1)
 
 
@@ -95,9 +96,18 @@ def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
     raise ValueError(f"{what} must be one-dimensional or have shape ({n}, 1); got {shape}")
 
 
+def refresh(core: Any, new: Any, dtype: np.dtype[Any]) -> None:
+    """New values for a matrix or a plan: an array in the order of the arrays that it was made from, or a matrix."""
+    new = new if issparse(new) else _gpu.matrix_of(new)
+    if issparse(new):
+        layout, shape, first, second, data = arrays(new)
+        core.refresh_from(layout, shape, first, second, values(data, dtype, "the matrix"))
+    else:
+        core.refresh(values(new, dtype))
+
+
 def vector(given: Any, n: int, dtype: np.dtype[Any], what: str) -> FloatArray:
     """A vector of `n` entries, of the element type and side by side; also one with a single column."""
     given = np.asarray(given)
     check_shape(given.shape, n, what)
-    real(given.dtype, what)
-    return values(given, dtype)
+    return values(given, dtype, what)

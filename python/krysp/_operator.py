@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.sparse.linalg import LinearOperator
 
 from . import _input
@@ -95,15 +94,22 @@ class Operator(LinearOperator):  # type: ignore[misc]
         """The bytes that a product reads, without vectors."""
         return self._core.nbytes
 
-    def refresh(self, values: ArrayLike) -> None:
+    def refresh(self, values: Any) -> None:
         """Takes new values for the same pattern; nothing is analysed again.
 
         Parameters
         ----------
-        values : array
-            In the order of ``A.data`` if ``A`` was CSR, CSC or COO, else of ``A.tocsr().data``.
+        values : array, or sparse matrix or array of SciPy
+            A matrix of the same pattern, in any format and with its indices in any order: the pattern is checked, so that no value
+            can go astray. Or the values alone, in the order that ``A.data`` had when ``A`` was given (CSR, CSC or COO; else of
+            ``A.tocsr().data``). SciPy may sort indices in place and `data` with them: give the matrix where that can happen.
+
+        Raises
+        ------
+        ValueError
+            If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values stay.
         """
-        self._core.refresh(_input.values(values, self.dtype))
+        _input.refresh(self._core, values, self.dtype)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the matrix in its format, for `load`.

@@ -165,15 +165,22 @@ class Plan:
         guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0")
         return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planned))
 
-    def refresh(self, values: ArrayLike) -> None:
-        """Takes new values for the same pattern.
+    def refresh(self, values: Any) -> None:
+        """Takes new values for the same pattern; what was built stays if it can take them.
 
         Parameters
         ----------
-        values : array
-            In the order of ``A.data`` if ``A`` was CSR, CSC or COO, else of ``A.tocsr().data``.
+        values : array, or sparse matrix or array of SciPy
+            A matrix of the same pattern, in any format and with its indices in any order: the pattern is checked, so that no value
+            can go astray. Or the values alone, in the order that ``A.data`` had when ``A`` was given (CSR, CSC or COO; else of
+            ``A.tocsr().data``). SciPy may sort indices in place and `data` with them: give the matrix where that can happen.
+
+        Raises
+        ------
+        ValueError
+            If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values stay.
         """
-        self._core.refresh(_input.values(values, self.dtype))
+        _input.refresh(self._core, values, self.dtype)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -32,7 +32,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         self._diagonal = name == "jacobi" and options["block"] is None
         matrix, dtype, shape, self.device = _matrix(A, self._diagonal)
         if "modes" in options:
-            options["modes"] = [np.ascontiguousarray(mode, dtype=dtype) for mode in options["modes"]]
+            options["modes"] = [_input.values(mode, dtype, "modes") for mode in options["modes"]]
         self._name = name
         self._core = _krysp.Preconditioner(name, matrix, options)
         super().__init__(dtype, shape)
@@ -306,7 +306,9 @@ def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArra
     >>> krysp.rigid_motions([[0.0, 0.0], [2.0, 0.0]]).shape
     (4, 3)
     """
-    places = np.asarray(points, dtype=np.float64)
+    places = np.asarray(points)
+    _input.real(places.dtype, "points")
+    places = places.astype(np.float64)
     if places.ndim != 2:
         raise ValueError(f"points has shape {places.shape}: one row for each node is needed")
     return np.column_stack(_krysp.rigid_motions(places.tolist(), by_component))

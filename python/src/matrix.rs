@@ -7,14 +7,14 @@ use crate::errors::{raised, raised_by_solver};
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::spare::Spare;
 use crate::threads;
-use crate::watch::computed;
+use crate::watch::{computed, interruptible};
 use krysp::{
     Csr, Format, Host, HostVector, LinearOperator, Numbering, Operator, Real, Space, Unusable, Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{Cuda, CudaVector};
 use numpy::PyArray1;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::path::{Path, PathBuf};
@@ -108,12 +108,22 @@ impl<T: Number> Placed<T> {
         })
     }
 
+    /// Takes new values in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, values: &[T]) -> krysp::Result<()> {
         match self {
-            Placed::Given(csr) => csr.refresh(values),
-            Placed::Host(operator) => operator.refresh(values),
+            Placed::Given(csr) => csr.refresh(&csr.assemble(values)?),
+            Placed::Host(operator) => operator.refresh(&operator.assemble(values)?),
             #[cfg(feature = "cuda")]
-            Placed::Cuda(operator) => operator.refresh(values),
+            Placed::Cuda(operator) => operator.refresh(&operator.assemble(values)?),
+        }
+    }
+
+    fn refresh_from(&mut self, a: &Csr<T>) -> krysp::Result<()> {
+        match self {
+            Placed::Given(csr) => csr.refresh_from(a),
+            Placed::Host(operator) => operator.refresh_from(a),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => operator.refresh_from(a),
         }
     }
 
@@ -245,10 +255,10 @@ impl Matrix {
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let inner = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
-            Either::Single(computed(py, || Placed::new(csr, &place, symmetric, renumber)).map_err(raised)?)
+            Either::Single(interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
-            Either::Double(computed(py, || Placed::new(csr, &place, symmetric, renumber)).map_err(raised)?)
+            Either::Double(interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?)
         };
         Ok(Matrix { inner, spare: Spare::default() })
     }
@@ -265,14 +275,32 @@ impl Matrix {
         Ok(Matrix { inner, spare: Spare::default() })
     }
 
-    /// New values, in the order in which the matrix was given.
+    /// Takes new values, in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         self.enter()?;
         self.spare.forget_values();
         with_either!(&mut self.inner, placed => {
             let values = array("the values", values)?;
             let values = entries("the values", &values)?;
-            py.detach(|| placed.refresh(values)).map_err(raised)
+            interruptible(py, || placed.refresh(values))?.map_err(refused_values)
+        })
+    }
+
+    /// Takes the values of a matrix of the same pattern, from arrays of SciPy.
+    fn refresh_from(
+        &mut self,
+        layout: &str,
+        shape: (usize, usize),
+        first: &Bound<'_, PyAny>,
+        second: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.enter()?;
+        self.spare.forget_values();
+        let (layout, py) = (Layout::named(layout)?, data.py());
+        with_either!(&mut self.inner, placed => {
+            let a = matrix(layout, shape, first, second, data)?;
+            interruptible(py, || placed.refresh_from(&a))?.map_err(raised)
         })
     }
 
@@ -327,6 +355,17 @@ impl Matrix {
     #[getter]
     fn nbytes(&self) -> usize {
         with_either!(&self.inner, placed => placed.bytes())
+    }
+}
+
+/// What is wrong with new values: their number, in the words of Python, or what the library says.
+pub(crate) fn refused_values(error: krysp::Error) -> PyErr {
+    match error {
+        krysp::Error::Length { got, expected, .. } => PyValueError::new_err(format!(
+            "values has {got} entries, {expected} are needed: one for each of `A.data` as it was given; `refresh(A)` takes a matrix \
+             in any order"
+        )),
+        other => raised(other),
     }
 }
 

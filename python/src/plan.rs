@@ -4,11 +4,11 @@ use crate::arrays::{Layout, array, entries, matrix};
 #[cfg(feature = "cuda")]
 use crate::device;
 use crate::errors::raised;
-use crate::matrix::{Either, Number, Place, with_either};
+use crate::matrix::{Either, Number, Place, refused_values, with_either};
 use crate::report::Report as Described;
 use crate::solve::{AGAIN, info, joined};
 use crate::threads;
-use crate::watch::{computed, watched};
+use crate::watch::{computed, interruptible, watched};
 use krysp::plan::{Builds, Ladder, Solved};
 use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
 use numpy::PyArray1;
@@ -137,11 +137,20 @@ impl<T: Number> Built<T> {
         }
     }
 
+    /// Takes new values in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, values: &[T]) -> krysp::Result<()> {
         match self {
-            Built::Host(ladder) => ladder.refresh(values),
+            Built::Host(ladder) => ladder.refresh(&ladder.assemble(values)?),
             #[cfg(feature = "cuda")]
-            Built::Cuda(ladder) => ladder.refresh(values),
+            Built::Cuda(ladder) => ladder.refresh(&ladder.assemble(values)?),
+        }
+    }
+
+    fn refresh_from(&mut self, a: &Csr<T>) -> krysp::Result<()> {
+        match self {
+            Built::Host(ladder) => ladder.refresh_from(a),
+            #[cfg(feature = "cuda")]
+            Built::Cuda(ladder) => ladder.refresh_from(a),
         }
     }
 }
@@ -307,13 +316,30 @@ impl Plan {
         with_either!(&self.inner, built => computed(py, || built.lock()?.save(&path).map_err(raised)))
     }
 
-    /// New values, in the order in which the matrix was given.
+    /// Takes new values, in the order of the arrays that the matrix was made from.
     fn refresh(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         self.enter()?;
         with_either!(&self.inner, built => {
             let values = array("the values", values)?;
             let values = entries("the values", &values)?;
-            computed(py, || built.lock()?.refresh(values).map_err(raised))
+            interruptible(py, || built.lock()?.refresh(values).map_err(refused_values))?
+        })
+    }
+
+    /// Takes the values of a matrix of the same pattern, from arrays of SciPy.
+    fn refresh_from(
+        &self,
+        layout: &str,
+        shape: (usize, usize),
+        first: &Bound<'_, PyAny>,
+        second: &Bound<'_, PyAny>,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        self.enter()?;
+        let (layout, py) = (Layout::named(layout)?, data.py());
+        with_either!(&self.inner, built => {
+            let a = matrix(layout, shape, first, second, data)?;
+            interruptible(py, || built.lock()?.refresh_from(&a).map_err(raised))?
         })
     }
 

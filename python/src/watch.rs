@@ -3,7 +3,7 @@
 use crate::threads::Threads;
 use krysp::solvers::Method;
 use krysp::solvers::Solver;
-use krysp::{CancelToken, LinearOperator, Progress, Space, Vector};
+use krysp::{CancelToken, Interrupt, LinearOperator, Progress, Space, Vector};
 use numpy::PyArray1;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -27,14 +27,15 @@ pub(crate) fn watched<R: Send>(
 ) -> PyResult<R> {
     let threads = Threads::new(py);
     py.detach(|| {
+        let interrupt = Interrupt::new(token);
         if !threads.are_others() {
-            return Ok(work());
+            return Ok(interrupt.run(work));
         }
         threads.scope(|scope| {
             let (done, ended) = channel();
             scope.spawn(move |_| {
                 // nobody listens any more only if the other end was dropped, which waits for this first
-                let _ = done.send(work());
+                let _ = done.send(interrupt.run(work));
             });
             let mut raised = None;
             loop {
@@ -52,6 +53,11 @@ pub(crate) fn watched<R: Send>(
             }
         })
     })
+}
+
+/// Runs what may take long, such as a factorization, so that an exception of a signal handler interrupts it.
+pub(crate) fn interruptible<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> PyResult<R> {
+    watched(py, &CancelToken::new(), work)
 }
 
 /// As [`watched`], of what cannot be ended before its time.

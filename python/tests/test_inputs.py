@@ -193,8 +193,6 @@ def test_misuse_is_refused_in_words():
     assert krysp.cg(a, b, rtol=np.float32(1e-3), atol=np.int64(0)).info == 0
     with pytest.raises(ValueError, match="one row for each of the 144"):
         krysp.amg(a, modes=np.ones(5))
-    with pytest.raises(TypeError, match=r"A\.data"):
-        krysp.Operator(a, "cpu").refresh(a)
     with pytest.raises(ValueError, match="device"):
         krysp.Operator(a, "tpu")
     with pytest.raises(ValueError, match="values"):
@@ -282,3 +280,53 @@ def test_rigid_motions_are_the_modes_of_elasticity():
 def test_empty_systems_are_solved():
     x, info = krysp.cg(sp.csr_array((0, 0)), np.ones(0))
     assert info == 0 and x.shape == (0,)
+
+
+def shuffled_rows():
+    """A matrix of compressed rows whose columns are in no order, one entry given twice."""
+    return sp.csr_array((np.array([-1.0, 1.5, 0.5, 2.0, -1.0]), [1, 0, 0, 1, 0], [0, 3, 5]), shape=(2, 2))
+
+
+@pytest.mark.parametrize("make", [lambda a: krysp.Operator(a, "cpu"), lambda a: krysp.Plan(a, "cpu", new_values=True)])
+def test_refresh_takes_values_in_the_order_of_data_or_a_matrix_in_any(make):
+    def image(solver):
+        return solver @ [1.0, 3.0] if isinstance(solver, krysp.Operator) else solver.solve([1.0, 0.0]).x
+
+    for given in (shuffled_rows(), shuffled_rows().tocoo(), sp.csc_array(shuffled_rows())):
+        expected = image(make(2.0 * shuffled_rows().tocsc()))
+        solver = make(given)
+        solver.refresh(2.0 * given.data)
+        np.testing.assert_allclose(image(solver), expected)
+        solver.refresh(given.data)
+        solver.refresh(np.repeat(2.0 * given.data, 2)[::2])  # a strided view
+        np.testing.assert_allclose(image(solver), expected)
+        for other in (shuffled_rows(), shuffled_rows().tocsc(), shuffled_rows().tocoo()):
+            solver.refresh(given.data)
+            solver.refresh(2.0 * other)
+            np.testing.assert_allclose(image(solver), expected)
+        solver.refresh(given.data)
+        with pytest.raises(ValueError, match="row 1 has another pattern"):
+            solver.refresh(sp.csr_array([[2.0, -1.0], [0.0, 2.0]]))
+        with pytest.raises(ValueError, match="values has 9 entries"):
+            solver.refresh(np.ones(9))
+        with pytest.raises(ValueError, match=r"complex.*\.real"):
+            solver.refresh(given.data + 0j)
+        with pytest.raises(ValueError, match=r"entry \(.*\) is NaN"):
+            solver.refresh(np.full(len(given.data), np.nan))
+        np.testing.assert_allclose(2.0 * image(solver) if isinstance(solver, krysp.Operator) else image(solver) / 2.0, expected)
+
+
+def test_complex_values_are_refused_wherever_they_enter():
+    a, b = poisson(), np.ones(144)
+    for call in (
+        lambda: krysp.cg(a, b + 0j),
+        lambda: krysp.cg(a, b, x0=b + 0j),
+        lambda: krysp.cg(a, b, M=lambda r: r + 0j),
+        lambda: krysp.cg(a + 0j * a, b),
+        lambda: krysp.Operator(a, "cpu") @ (b + 0j),
+        lambda: krysp.amg(a, modes=np.ones((144, 1)) + 0j),
+        lambda: krysp.rigid_motions(np.ones((3, 2)) + 0j),
+        lambda: krysp.Plan(a, "cpu").solve(b + 0j),
+    ):
+        with pytest.raises(ValueError, match="complex"):
+            call()
