@@ -114,7 +114,10 @@ impl<T: Number> Placed<T> {
             Placed::Given(csr) => csr.refresh(&csr.assemble(values)?),
             Placed::Host(operator) => operator.refresh(&operator.assemble(values)?),
             #[cfg(feature = "cuda")]
-            Placed::Cuda(operator) => operator.refresh(&operator.assemble(values)?),
+            Placed::Cuda(operator) => {
+                let values = operator.assemble(values)?;
+                operator.refresh(&values)
+            }
         }
     }
 
@@ -325,9 +328,9 @@ impl Matrix {
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, place: &str) -> PyResult<Matrix> {
         let place = Place::named(place)?;
-        let inner = match computed(py, || Placed::load(&path, &place)) {
+        let inner = match interruptible(py, || Placed::load(&path, &place))? {
             Err(krysp::Error::Saved { why: Unusable::Kind { .. }, .. }) => {
-                Either::Single(computed(py, || Placed::load(&path, &place)).map_err(raised)?)
+                Either::Single(interruptible(py, || Placed::load(&path, &place))?.map_err(raised)?)
             }
             double => Either::Double(double.map_err(raised)?),
         };

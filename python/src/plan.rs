@@ -142,7 +142,10 @@ impl<T: Number> Built<T> {
         match self {
             Built::Host(ladder) => ladder.refresh(&ladder.assemble(values)?),
             #[cfg(feature = "cuda")]
-            Built::Cuda(ladder) => ladder.refresh(&ladder.assemble(values)?),
+            Built::Cuda(ladder) => {
+                let values = ladder.assemble(values)?;
+                ladder.refresh(&values)
+            }
         }
     }
 

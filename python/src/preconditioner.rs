@@ -6,7 +6,7 @@ use crate::device::OnGpu;
 use crate::errors::{raised, raised_by_solver};
 use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
 use crate::threads;
-use crate::watch::computed;
+use crate::watch::interruptible;
 use krysp::{
     Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, LinearOperator,
     Lu, Origin, Real, Refresh, Spai, TwoLevel, Unknowns, Vector,
@@ -205,12 +205,12 @@ impl Preconditioner {
         let (inner, text) = match &matrix.inner {
             Either::Single(a) => {
                 let options = Options::from(options)?;
-                let (ready, text) = computed(py, || Ready::new(name, a, options))?;
+                let (ready, text) = interruptible(py, || Ready::new(name, a, options))??;
                 (Either::Single(ready), text)
             }
             Either::Double(a) => {
                 let options = Options::from(options)?;
-                let (ready, text) = computed(py, || Ready::new(name, a, options))?;
+                let (ready, text) = interruptible(py, || Ready::new(name, a, options))??;
                 (Either::Double(ready), text)
             }
         };
@@ -221,8 +221,8 @@ impl Preconditioner {
     fn refresh(&mut self, py: Python<'_>, matrix: &Matrix) -> PyResult<()> {
         self.enter()?;
         match (&mut self.inner, &matrix.inner) {
-            (Either::Single(ready), Either::Single(a)) => computed(py, || ready.refresh(a)).map_err(raised),
-            (Either::Double(ready), Either::Double(a)) => computed(py, || ready.refresh(a)).map_err(raised),
+            (Either::Single(ready), Either::Single(a)) => interruptible(py, || ready.refresh(a))?.map_err(raised),
+            (Either::Double(ready), Either::Double(a)) => interruptible(py, || ready.refresh(a))?.map_err(raised),
             _ => Err(PyTypeError::new_err("the matrix has another element type than the preconditioner")),
         }
     }
