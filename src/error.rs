@@ -321,6 +321,16 @@ impl fmt::Debug for Error {
     }
 }
 
+impl Error {
+    /// The error for a diagonal entry that cannot be divided by.
+    pub(crate) fn diagonal(row: usize, value: f64) -> Error {
+        match value.is_finite() {
+            true => Error::ZeroDiagonal { row, value },
+            false => Error::NotFinite { row, col: row, value },
+        }
+    }
+}
+
 /// For operators of one's own, whose methods return what solvers return: `?` passes errors of this crate on.
 impl From<Error> for krysp_solvers::Error {
     fn from(error: Error) -> Self {

@@ -217,11 +217,7 @@ fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
 fn invert_diagonal<T: Real>(diagonal: &[T], inverse: &mut HostVector<T>) -> Result<()> {
     let wrong = |inverse: T| !Element::is_finite(inverse) || inverse.is_zero();
     if let Some(row) = threads::find_row(diagonal.len(), 1, &|row| wrong(T::one() / diagonal[row])) {
-        let value = diagonal[row].to_f64();
-        return Err(match value.is_finite() {
-            true => Error::ZeroDiagonal { row, value },
-            false => Error::NotFinite { row, col: row, value },
-        });
+        return Err(Error::diagonal(row, diagonal[row].to_f64()));
     }
     threads::over_rows(diagonal.len(), 2, inverse.as_mut_slice(), &|rows, inverse: &mut [T]| {
         inverse.iter_mut().zip(&diagonal[rows]).for_each(|(inverse, &entry)| *inverse = T::one() / entry);

@@ -93,10 +93,7 @@ impl<T: Real> Part<T> {
             let inverse = T::one() / d;
             !Element::is_finite(inverse) || inverse.is_zero()
         }) {
-            return Err(Error::ZeroDiagonal {
-                row: self.rows.start + row,
-                value: self.diagonal[row].to_f64(),
-            });
+            return Err(Error::diagonal(self.rows.start + row, self.diagonal[row].to_f64()));
         }
         let inverse: Vec<T> = self.diagonal.iter().map(|&d| T::one() / d).collect();
         Ok(Diagonal::new(self.matrix.domain().vector(&inverse)?))

@@ -137,7 +137,7 @@ impl<T: Real> Refresh<T> for OnGpu<T> {
                 let diagonal = a.diagonal_on(inverse.domain().gpu(), places)?;
                 match invert(&diagonal, &mut inverse.diagonal_mut().entries)? {
                     None => Ok(()),
-                    Some((row, value)) => Err(Error::ZeroDiagonal { row, value: value.to_f64() }),
+                    Some((row, value)) => Err(Error::diagonal(row, value.to_f64())),
                 }
             }
             Inverse::Blocks(blocks) => blocks.refresh(a),
