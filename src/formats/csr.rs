@@ -148,12 +148,12 @@ impl<T: Real> Csr<T> {
     /// is the same already, `values` are returned without a copy.
     ///
     /// ```
-    /// use krysp::{Csr, Format};
+    /// use krysp::Csr;
     ///
     /// // the places of one triangle, one of them given twice
     /// let places = [(1, 1, 2.0), (0, 1, -1.0), (0, 0, 1.0), (0, 0, 1.0)];
-    /// let mut a = Csr::from_triplets(2, 2, &places)?.mirrored()?;
-    /// assert_eq!(a.assemble(&[4.0, -2.0, 2.0, 3.0])?, [5.0, -2.0, -2.0, 4.0][..]);
+    /// let a = Csr::from_triplets(2, 2, &places)?.mirrored()?;
+    /// assert_eq!(*a.assemble(&[4.0, -2.0, 2.0, 3.0])?, [5.0, -2.0, -2.0, 4.0]);
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {

@@ -70,7 +70,7 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     /// use krysp::{Cg, Csr, Format};
     ///
     /// // [[2, -1], [-1, 2]], assembled in an order of its own
-    /// let places = [(1, 1, 2.0), (0, 1, -1.0), (0, 0, 2.0), (1, 0, -1.0)];
+    /// let places = [(1, 1, 2.0_f64), (0, 1, -1.0), (0, 0, 2.0), (1, 0, -1.0)];
     /// let a = Csr::from_triplets(2, 2, &places)?;
     /// let mut solver = Cg::new(a.clone());
     /// solver.operator_mut().refresh(a.entries())?;

@@ -222,7 +222,7 @@ impl<T: Real> Border<T, HostVector<T>> for HostBorder<T> {
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
-        self.outside.refresh(values)
+        self.outside.refresh(&self.outside.assemble(values)?)
     }
 
     fn outside(&self) -> Result<Csr<T>> {

@@ -152,8 +152,8 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         })
     }
 
-    /// New values for this rank's rows, in the order in which they were given to [`RankMatrix::from_rows`]. All ranks call
-    /// this.
+    /// Takes new values for this rank's rows, in the order in which they were given to [`RankMatrix::from_rows`]: the order of a
+    /// matrix's entries if columns ascended within rows and none was repeated. All ranks call this.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         let ranks = self.space.ranks().clone();
         let refreshed = self.refresh_own(values);
@@ -174,7 +174,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         let mut others = self.places.iter().peekable();
         let own = |&at: &usize| others.next_if_eq(&&at).is_none();
         let inside: Vec<T> = (0..got).filter(own).map(|at| values[at]).collect();
-        self.inside.refresh(&inside)?;
+        self.inside.refresh(&self.inside.assemble(&inside)?)?;
         self.outside().refresh(&outside)
     }
 

@@ -254,7 +254,7 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
-        self.outside = self.outside.with_values(values)?;
+        self.outside = self.outside.with_values(&self.outside.assemble(values)?)?;
         match &mut self.through {
             Through::Nothing => Ok(()),
             Through::Hosts(hosts) => Ok(hosts.1.refresh(self.outside.entries())?),
