@@ -577,6 +577,27 @@ fn completions_and_manual_are_made() {
 
 /// On a terminal progress is shown, and Ctrl-C ends the solve with what there is. In a pipe nothing is shown.
 #[test]
+fn ctrl_c_ends_a_factorization_that_shows_its_progress() {
+    let folder = Folder::new("factorization");
+    if !python_is_there(&folder) {
+        return;
+    }
+    let script = repository().join("tests/cli/terminal.py");
+    let script = script.display();
+    // complete factors of a cube take far longer than this test may
+    assert_eq!(folder.run("krysp generate st7_40 cube.mtx --quiet").code, 0);
+    let started = std::time::Instant::now();
+    let solve = "solve cube.mtx --method gmres --preconditioner lu --out x.mtx";
+    let ran = folder.run(&format!("python3 {script} 'LU factorization' krysp {solve}"));
+    assert_eq!(ran.code, 1, "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("(Ctrl-C ends it and writes the best x)"), "{:?}", ran.out);
+    assert!(ran.out.contains("not built: interrupted: LU factorization"), "{}", ran.out);
+    assert!(ran.out.contains("cancelled"), "{}", ran.out);
+    assert_eq!(krysp::io::read_vector::<f64>(folder.at("x.mtx")).unwrap().len(), 64_000);
+    assert!(started.elapsed() < std::time::Duration::from_secs(30), "{:?}", started.elapsed());
+}
+
+#[test]
 fn ctrl_c_ends_a_solve_and_writes_what_there_is() {
     let folder = Folder::new("terminal");
     if !python_is_there(&folder) {

@@ -258,10 +258,14 @@ impl Matrix {
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let inner = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
-            Either::Single(interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?)
+            Either::Single(
+                interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?,
+            )
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
-            Either::Double(interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?)
+            Either::Double(
+                interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?,
+            )
         };
         Ok(Matrix { inner, spare: Spare::default() })
     }

@@ -221,8 +221,12 @@ impl Preconditioner {
     fn refresh(&mut self, py: Python<'_>, matrix: &Matrix) -> PyResult<()> {
         self.enter()?;
         match (&mut self.inner, &matrix.inner) {
-            (Either::Single(ready), Either::Single(a)) => interruptible(py, || ready.refresh(a))?.map_err(raised),
-            (Either::Double(ready), Either::Double(a)) => interruptible(py, || ready.refresh(a))?.map_err(raised),
+            (Either::Single(ready), Either::Single(a)) => {
+                interruptible(py, || ready.refresh(a))?.map_err(raised)
+            }
+            (Either::Double(ready), Either::Double(a)) => {
+                interruptible(py, || ready.refresh(a))?.map_err(raised)
+            }
             _ => Err(PyTypeError::new_err("the matrix has another element type than the preconditioner")),
         }
     }

@@ -97,7 +97,9 @@ fn main() -> ExitCode {
         if let Some(remedy) = remedy(&failure) {
             eprintln!("       {remedy}");
         }
-        ExitCode::from(2)
+        // 130 is what shells report for Ctrl-C
+        let interrupted = matches!(failure.downcast_ref(), Some(krysp::Error::Interrupted(_)));
+        ExitCode::from(if interrupted { 130 } else { 2 })
     })
 }
 

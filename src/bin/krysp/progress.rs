@@ -1,13 +1,18 @@
 //! The line that a solve shows while it runs, and what it remembers of each iteration.
 
 use crate::chart::Curve;
-use krysp::Progress;
+use krysp::{Interrupt, Progress};
 use std::io::{IsTerminal, Write, stderr};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
 /// How often the line changes.
 const TICK: Duration = Duration::from_millis(100);
+
+/// How often the phase of long work is shown.
+const PHASE: Duration = Duration::from_millis(200);
 
 /// What is seen of a solve as it runs. Clones see the same solve.
 #[derive(Clone)]
@@ -52,6 +57,29 @@ impl Seen {
                 draw(what);
             }
         });
+    }
+
+    /// Shows the phase that the work of an [`Interrupt`] is in, such as a factorization, until the result is dropped. `kept` says
+    /// what will be written if the user interrupts it.
+    pub(crate) fn phases(&self, interrupt: &Interrupt, kept: &'static str) -> Phases {
+        let (seen, interrupt, (stop, stopped)) = (self.clone(), interrupt.clone(), channel());
+        let thread = spawn(move || {
+            let mut shown = ("", Instant::now());
+            while stopped.recv_timeout(PHASE) == Err(RecvTimeoutError::Timeout) {
+                let Some(phase) = interrupt.progress() else { continue };
+                if shown.0 != phase.phase {
+                    shown = (phase.phase, Instant::now());
+                }
+                let share = if phase.total > 0.0 {
+                    format!(", {:.0} % of {:.1e}", 100.0 * (phase.done / phase.total).min(1.0), phase.total)
+                } else {
+                    String::new()
+                };
+                let seconds = shown.1.elapsed().as_secs_f64();
+                seen.say(&format!("{}{share}, {seconds:.0} s (Ctrl-C {kept})", phase.phase));
+            }
+        });
+        Phases { stop: Some(stop), thread: Some(thread) }
     }
 
     /// Removes the line, and returns what was seen.
@@ -108,6 +136,22 @@ impl Line {
             format!(", about {left:.0} s left")
         } else {
             String::new()
+        }
+    }
+}
+
+/// Shows phases until it is dropped.
+pub(crate) struct Phases {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Phases {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // a thread that panicked has reported it
+            let _ = thread.join();
         }
     }
 }

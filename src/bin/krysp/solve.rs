@@ -14,7 +14,7 @@ use clap::Args;
 use krysp::io::check_finite;
 use krysp::plan::{Builds, Ladder, Left, Method, Preconditioner, Rung, Solved};
 use krysp::solvers::Report;
-use krysp::{CancelToken, Csr, Host, LinearOperator, Plan};
+use krysp::{CancelToken, Csr, Host, Interrupt, LinearOperator, Plan};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -35,8 +35,8 @@ use std::time::{Duration, Instant};
 
 Names of methods, preconditioners and formats: case, blanks, - and _ do not
 count.
-Ctrl-C ends the solve after the next iteration; x and reports are written even
-then.
+Ctrl-C ends the solve within about 0.2 s, in every phase; the best x so far and
+reports are written even then. A second Ctrl-C ends the program at once.
 Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
 pub(crate) struct Solve {
     /// The file of the matrix, in any form that `krysp convert` knows; - is standard input
@@ -135,11 +135,14 @@ impl Solve {
             token.cancel();
         })?;
         let (b, guess) = (&b[..], guess.as_deref());
-        let run = match &device {
+        let interrupt = Interrupt::new(&cancel);
+        let phases = seen.phases(&interrupt, self.kept());
+        let run = interrupt.run(|| match &device {
             Device::Host => self.on(&Host, &a, b, guess, &cancel, &seen, &bandwidth::of_host),
             #[cfg(feature = "cuda")]
             Device::Gpu(gpu) => self.on(gpu, &a, b, guess, &cancel, &seen, &|| bandwidth::of_gpu(gpu)),
-        };
+        });
+        drop(phases);
         let curves = seen.end();
         let mut run = run?;
         (run.curves, run.read) = (named(curves, &run.solved.rungs), read);
@@ -151,6 +154,17 @@ impl Solve {
         }
         self.write(&run.solved.x, &run.curves, &self.report(&a, &run))?;
         Ok(if run.solved.converged() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+
+    /// What Ctrl-C leaves.
+    fn kept(&self) -> &'static str {
+        let reports = [&self.plot, &self.history, &self.json, &self.save].into_iter().any(Option::is_some);
+        match (self.out.is_some(), reports) {
+            (true, true) => "ends it and writes the best x and the reports",
+            (true, false) => "ends it and writes the best x",
+            (false, true) => "ends it and writes the reports",
+            (false, false) => "ends it; nothing is written",
+        }
     }
 
     /// Refuses options without meaning, and outputs that cannot be written.
