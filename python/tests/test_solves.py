@@ -295,3 +295,29 @@ def test_pictures_are_drawn():
     assert "900 x 900" in ax.get_title()
     ax = krysp.cg(poisson(30), np.ones(900)).report.plot()
     assert ax.get_xlabel() == "iteration"
+
+
+@pytest.mark.parametrize(
+    "work",
+    [lambda a, b: krysp.lu(a), krysp.spsolve],
+    ids=["lu", "spsolve"],
+)
+def test_a_signal_interrupts_a_factorization(work):
+    side = 42
+    line = sp.diags_array([-1.0, 2.0, -0.4], offsets=[-1, 0, 1], shape=(side, side))
+    a = sp.kronsum(sp.kronsum(line, line), line, format="csr")
+    raised_at = []
+
+    def interrupted(*_):
+        raised_at.append(time.monotonic())
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupted)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.4)
+        with pytest.raises(KeyboardInterrupt):
+            work(a, np.ones(a.shape[0]))
+        assert time.monotonic() - raised_at[0] < 1.5
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -47,7 +47,7 @@ impl Check {
         let wanted = self.format.as_deref().map(formats::known).transpose()?;
         let matrix = files::matrix(&self.matrix)?.matrix;
         // NaN and infinity equal nothing
-        matrix.check_finite()?;
+        krysp::io::check_finite(&self.matrix, &matrix)?;
         let entries = matrix.triplets().map(|(row, col, value)| (row as u32, col as u32, value)).collect();
         let triplets = Triplets { rows: matrix.rows(), cols: matrix.cols(), entries };
         let (mut compared, mut wrong) = (0, 0);

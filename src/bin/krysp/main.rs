@@ -47,8 +47,8 @@ Rutherford-Boeing (.rb), each also gzipped (.gz); - is standard input or
 output. Values are real numbers.
 Exit codes: 0 done, converged, all correct; 1 not converged, or a check failed;
 2 wrong input or no file.
-Variables: RAYON_NUM_THREADS=2 computes with two threads, NO_COLOR=1 without
-colours."
+Variables: RAYON_NUM_THREADS=2 computes with two threads, KRYSP_SIMD=portable
+(or avx2, avx512) with these instructions, NO_COLOR=1 without colours."
 )]
 struct Cli {
     #[command(subcommand)]

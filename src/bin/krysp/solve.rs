@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 Names of methods, preconditioners and formats: case, blanks, - and _ do not
 count.
-Ctrl-C ends the solve within about 0.2 s, in every phase; the best x so far and
+Ctrl-C ends the solve in any of its phases; the best x so far and
 reports are written even then. A second Ctrl-C ends the program at once.
 Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
 pub(crate) struct Solve {
