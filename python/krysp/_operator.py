@@ -95,7 +95,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         """The bytes that a product reads, without vectors."""
         return self._core.nbytes
 
-    def refresh(self, values: Any) -> None:
+    def refresh(self, values: ArrayLike | GivenMatrix) -> None:
         """Takes new values for the same pattern; nothing is analysed again.
 
         Parameters

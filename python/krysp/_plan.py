@@ -165,7 +165,7 @@ class Plan:
         guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0")
         return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planned))
 
-    def refresh(self, values: Any) -> None:
+    def refresh(self, values: ArrayLike | Matrix) -> None:
         """Takes new values for the same pattern; what was built stays if it can take them.
 
         Parameters

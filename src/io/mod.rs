@@ -20,14 +20,14 @@ mod zip;
 
 use crate::memory::room;
 use crate::{Csr, Real, Result};
-pub use finite::check_finite;
-
 use file::{Parsed, ends_in, load, load_from, save, wrong};
 use flate2::{Compression, write::GzEncoder};
 use krysp_kernels::interrupt;
 use matrix_market::{Content, Coordinate, Number, Symmetry, WriteError};
 use std::io::{Read, Write};
 use std::path::Path;
+
+pub use finite::check_finite;
 
 /// Reads a matrix from a file of any of the [forms](self), plain or gzipped. Of a symmetric or skew-symmetric matrix both
 /// triangles are stored.
