@@ -6,11 +6,11 @@ use crate::device;
 use crate::errors::raised;
 use crate::matrix::{Either, Number, Place, refused_values, with_either};
 use crate::report::Report as Described;
-use crate::solve::{AGAIN, info, joined};
+use crate::solve::info;
 use crate::threads;
 use crate::watch::{computed, interruptible, watched};
 use krysp::plan::{Builds, Ladder, Solved};
-use krysp::{CancelToken, Csr, Host, Plan as Planned, Report};
+use krysp::{CancelToken, Csr, Host, Plan as Planned};
 use numpy::PyArray1;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -110,23 +110,7 @@ impl<T: Number> Built<T> {
         }
     }
 
-    /// The library counts a residual as converged that meets the tolerance within a factor of two, SciPy one that meets it.
-    /// Where these differ, the solve goes on.
-    fn solve(&mut self, b: &[T], x0: Option<&[T]>, rtol: f64) -> krysp::Result<Solved<T>> {
-        let mut solved = self.solve_once(b, x0)?;
-        for _ in 0..AGAIN {
-            let Report { true_residual, rhs_norm, .. } = solved.report;
-            if !solved.converged() || true_residual <= rtol * rhs_norm {
-                break;
-            }
-            let more = self.solve_once(b, Some(&solved.x))?;
-            (solved.x, solved.report) = (more.x, joined(solved.report, more.report));
-            solved.rungs.extend(more.rungs);
-        }
-        Ok(solved)
-    }
-
-    fn solve_once(&mut self, b: &[T], x0: Option<&[T]>) -> krysp::Result<Solved<T>> {
+    fn solve(&mut self, b: &[T], x0: Option<&[T]>) -> krysp::Result<Solved<T>> {
         match (self, x0) {
             (Built::Host(ladder), None) => ladder.solve(b),
             (Built::Host(ladder), Some(x0)) => ladder.solve_from(b, x0),
@@ -300,7 +284,7 @@ impl Plan {
             let solved = watched(py, token, || {
                 let mut built = built.lock()?;
                 token.reset();
-                built.solve(b, x0, rtol).map_err(raised)
+                built.solve(b, x0).map_err(raised)
             })??;
             let Solved { x, mut report, rungs, .. } = solved;
             report.time += Duration::try_from_secs_f64(planned).unwrap_or_default();

@@ -24,7 +24,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 /// How often a solve goes on that ended between the tolerance and twice that.
-pub(crate) const AGAIN: usize = 4;
+const AGAIN: usize = 4;
 
 /// The methods, as Python calls them.
 const METHODS: [&str; 7] = ["cg", "fcg", "minres", "bicgstab", "idr", "gmres", "fgmres"];
@@ -358,7 +358,7 @@ where
 }
 
 /// The report of two solves, the second of which went on where the first had ended.
-pub(crate) fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
+fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
     let mut history = first.history;
     history.extend(second.history.iter().skip(1));
     second.history = history;

@@ -4,8 +4,8 @@ use crate::{Csr, Real, Result};
 use krysp_solvers::{ConditionEstimate, LinearOperator, Scalar, Space, Vector};
 use std::fmt;
 
-/// Steps: as many as fit into `WORK` multiplications, between these bounds. A guess: an indefinite Helmholtz matrix
-/// (`ngs_screw_helmholtz`) shows a negative direction within 20, and 64 take less time than reading the file of a matrix.
+/// Steps: as many as fit into `WORK` multiplications, between these bounds. A guess: with 64 the indefinite Helmholtz matrix
+/// `ngs_screw_helmholtz` shows a negative direction. Too few would miss some that others find.
 const STEPS: [usize; 2] = [64, 2000];
 const WORK: usize = 100_000_000;
 
