@@ -358,7 +358,7 @@ where
 }
 
 /// The report of two solves, the second of which went on where the first had ended.
-fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
+pub(crate) fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
     let mut history = first.history;
     history.extend(second.history.iter().skip(1));
     second.history = history;

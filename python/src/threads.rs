@@ -6,6 +6,7 @@
 //!
 //! A GPU context cannot be used in a forked child at all.
 
+#[cfg(feature = "cuda")]
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rayon::{Scope, ThreadPool, ThreadPoolBuilder};
