@@ -13,6 +13,8 @@ from ._types import FloatArray, IndexArray
 
 SINGLE = np.dtype(np.float32)
 DOUBLE = np.dtype(np.float64)
+# formats whose `data` are one value for each entry, in an order that is kept
+ORDERED = ("csr", "csc", "coo")
 
 
 def real(dtype: Any, what: str) -> np.dtype[Any]:
@@ -87,6 +89,11 @@ def arrays(matrix: Any) -> tuple[str, tuple[int, int], NDArray[Any], NDArray[Any
     return matrix.format, matrix.shape, first, second, matrix.data
 
 
+def format_of(matrix: Any) -> str:
+    """The name of the format in which a user gives a matrix; "csr" for tensors, whose values are in that order."""
+    return str(getattr(matrix, "format", "csr"))
+
+
 def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
     """An error that lists the shapes a vector of `n` entries may have, unless this is one of them."""
     if shape in ((n,), (n, 1)):
@@ -96,9 +103,15 @@ def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
     raise ValueError(f"{what} must be one-dimensional or have shape ({n}, 1); got {shape}")
 
 
-def refresh(core: Any, new: Any, dtype: np.dtype[Any]) -> None:
-    """New values for a matrix or a plan: an array in the order of the arrays that it was made from, or a matrix."""
+def refresh(core: Any, new: Any, dtype: np.dtype[Any], given: str) -> None:
+    """New values for a matrix or a plan that was made of a matrix in the format `given`: an array in the order of the arrays that it
+    was made from, or a matrix.
+    """
     new = new if issparse(new) else _gpu.matrix_of(new)
+    if given not in ORDERED and not issparse(new):
+        raise TypeError(
+            f"the matrix was given in the format {given.upper()}, whose `data` are in another order: pass the matrix, `refresh(A)`"
+        )
     if issparse(new):
         layout, shape, first, second, data = arrays(new)
         core.refresh_from(layout, shape, first, second, values(data, dtype, "the matrix"))

@@ -78,6 +78,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     def __init__(self, A: GivenMatrix, device: str = "auto", *, symmetric: bool = False, renumber: bool = False) -> None:
         layout, shape, first, second, data = _input.arrays(A)
+        self._given = _input.format_of(A)
         dtype = _input.real(data.dtype, "the matrix")
         self.device = place(device)
         if renumber and self.device != "cpu":
@@ -102,15 +103,15 @@ class Operator(LinearOperator):  # type: ignore[misc]
         ----------
         values : array, or sparse matrix or array of SciPy
             A matrix of the same pattern, in any format and with its indices in any order: the pattern is checked, so that no value
-            can go astray. Or the values alone, in the order that ``A.data`` had when ``A`` was given (CSR, CSC or COO; else of
-            ``A.tocsr().data``). SciPy may sort indices in place and `data` with them: give the matrix where that can happen.
+            can go astray. Or the values alone, in the order that ``A.data`` had when ``A`` was given, if that was CSR, CSC or
+            COO. SciPy may sort indices in place and `data` with them: give the matrix where that can happen.
 
         Raises
         ------
         ValueError
             If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values stay.
         """
-        _input.refresh(self._core, values, self.dtype)
+        _input.refresh(self._core, values, self.dtype, self._given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the matrix in its format, for `load`.
@@ -149,6 +150,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         operator = cls.__new__(cls)
         operator.device = place(device)
         operator._core = Matrix.load(os.fspath(path), operator.device)
+        operator._given = "csr"
         dtype = _input.SINGLE if operator._core.single else _input.DOUBLE
         LinearOperator.__init__(operator, dtype, operator._core.shape)
         return operator

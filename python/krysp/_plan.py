@@ -77,6 +77,7 @@ class Plan:
         saved: str | None,
     ) -> None:
         layout, shape, first, second, data = _input.arrays(A)
+        self._given = _input.format_of(A)
         self.dtype = _input.real(data.dtype, "the matrix")
         self.shape = shape
         self.device = place(device)
@@ -172,15 +173,15 @@ class Plan:
         ----------
         values : array, or sparse matrix or array of SciPy
             A matrix of the same pattern, in any format and with its indices in any order: the pattern is checked, so that no value
-            can go astray. Or the values alone, in the order that ``A.data`` had when ``A`` was given (CSR, CSC or COO; else of
-            ``A.tocsr().data``). SciPy may sort indices in place and `data` with them: give the matrix where that can happen.
+            can go astray. Or the values alone, in the order that ``A.data`` had when ``A`` was given, if that was CSR, CSC or
+            COO. SciPy may sort indices in place and `data` with them: give the matrix where that can happen.
 
         Raises
         ------
         ValueError
             If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values stay.
         """
-        _input.refresh(self._core, values, self.dtype)
+        _input.refresh(self._core, values, self.dtype, self._given)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -45,6 +45,8 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         A : Operator, or sparse matrix or array of SciPy
             With the pattern, the shape and the element type of the matrix that this was made of.
         """
+        if getattr(A, "ndim", 2) == 1:
+            raise TypeError("the values alone, where a preconditioner needs the matrix or the operator: `refresh(A)`")
         matrix, _, shape, _ = _matrix(A, self._diagonal)
         if shape != self.shape:
             raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, the preconditioner was made for {self.shape}")

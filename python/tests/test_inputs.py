@@ -330,3 +330,24 @@ def test_complex_values_are_refused_wherever_they_enter():
     ):
         with pytest.raises(ValueError, match="complex"):
             call()
+
+
+@pytest.mark.parametrize("make", [lambda a: krysp.Operator(a, "cpu"), lambda a: krysp.Plan(a, "cpu")])
+@pytest.mark.parametrize("given", ["bsr", "dia", "lil"])
+def test_refresh_refuses_values_of_formats_whose_order_is_another(make, given):
+    a = poisson().asformat(given)
+    solver = make(a)
+    with pytest.raises(TypeError, match=rf"{given.upper()}.*refresh\(A\)"):
+        solver.refresh(np.ones(poisson().nnz))
+    solver.refresh(2.0 * a)
+    if isinstance(solver, krysp.Operator):
+        np.testing.assert_allclose(solver @ np.ones(144), 2.0 * (poisson() @ np.ones(144)))
+    else:
+        x = solver.solve(np.ones(144)).x
+        np.testing.assert_allclose(2.0 * (poisson() @ x), np.ones(144), rtol=1e-6)
+
+
+def test_a_preconditioner_is_refreshed_with_a_matrix():
+    a = poisson()
+    with pytest.raises(TypeError, match=r"refresh\(A\)"):
+        krysp.jacobi(a).refresh(a.data)
