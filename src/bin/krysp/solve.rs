@@ -14,7 +14,7 @@ use clap::Args;
 use krysp::io::check_finite;
 use krysp::plan::{Builds, Ladder, Left, Method, Preconditioner, Rung, Solved};
 use krysp::solvers::Report;
-use krysp::{CancelToken, Csr, Host, Interrupt, LinearOperator, Plan};
+use krysp::{CancelToken, Csr, Host, Interrupt, LinearOperator, Outcome, Plan};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -300,7 +300,9 @@ impl Solve {
         if let Some(rate) = run.rate() {
             line("memory", &rate);
         }
-        if let Some(advice) = report.outcome.advice_in(&text::WORDS) {
+        // an interrupted setup has made no x to continue from
+        let has_x = report.iterations > 0 || !matches!(report.outcome, Outcome::Cancelled);
+        if let Some(advice) = report.outcome.advice_in(&text::WORDS).filter(|_| has_x) {
             line("try next", &advice);
         }
     }

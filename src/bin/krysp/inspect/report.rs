@@ -60,7 +60,7 @@ impl Found {
             Ok(plan) => plan,
             Err(why) => return line("plan", why),
         };
-        say(&bold("plan        run in this order until one converges"));
+        say(&bold("plan        candidates; the cheapest by estimate runs next"));
         for (at, candidate) in plan.iter().enumerate() {
             let name = format!("{} with {}", candidate.method, candidate.preconditioner);
             say(&format!("  {}. {name:<22} {}", at + 1, text::wrapped(&candidate.reason, 28)));
