@@ -78,7 +78,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     def __init__(self, A: GivenMatrix, device: str = "auto", *, symmetric: bool = False, renumber: bool = False) -> None:
         layout, shape, first, second, data = _input.arrays(A)
-        self._given = _input.format_of(A)
+        self._given, self._renumbered = _input.format_of(A), renumber
         dtype = _input.real(data.dtype, "the matrix")
         self.device = place(device)
         if renumber and self.device != "cpu":
@@ -150,7 +150,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         operator = cls.__new__(cls)
         operator.device = place(device)
         operator._core = Matrix.load(os.fspath(path), operator.device)
-        operator._given = "csr"
+        operator._given, operator._renumbered = "csr", False
         dtype = _input.SINGLE if operator._core.single else _input.DOUBLE
         LinearOperator.__init__(operator, dtype, operator._core.shape)
         return operator

@@ -29,6 +29,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     shape: tuple[int, int]
 
     def __init__(self, name: str, A: Operator | GivenMatrix, **options: Any) -> None:
+        self._renumbered = isinstance(A, Operator) and A._renumbered
         self._diagonal = name == "jacobi" and options["block"] is None
         matrix, dtype, shape, self.device = _matrix(A, self._diagonal)
         if "modes" in options:
@@ -47,6 +48,8 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         """
         if getattr(A, "ndim", 2) == 1:
             raise TypeError("the values alone, where a preconditioner needs the matrix or the operator: `refresh(A)`")
+        if self._renumbered and not isinstance(A, Operator):
+            raise TypeError("it was made of a renumbered operator: refresh that with the matrix, and this with the operator")
         matrix, _, shape, _ = _matrix(A, self._diagonal)
         if shape != self.shape:
             raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, the preconditioner was made for {self.shape}")

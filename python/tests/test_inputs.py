@@ -351,3 +351,13 @@ def test_a_preconditioner_is_refreshed_with_a_matrix():
     a = poisson()
     with pytest.raises(TypeError, match=r"refresh\(A\)"):
         krysp.jacobi(a).refresh(a.data)
+
+
+def test_a_preconditioner_of_a_renumbered_operator_says_how_to_refresh_it():
+    op = krysp.Operator(poisson(), "cpu", renumber=True)
+    m = krysp.ilu0(op)
+    with pytest.raises(TypeError, match="renumbered operator"):
+        m.refresh(2.0 * poisson())
+    op.refresh(2.0 * poisson())
+    m.refresh(op)
+    assert krysp.bicgstab(op, np.ones(144), M=m).info == 0
