@@ -302,7 +302,7 @@ fn laws_can_be_broken() {
     let mut other = triplets.clone();
     other.entries[5].2 += 1e-12;
     let broken = laws::product(&a, &other).unwrap_err().to_string();
-    assert!(broken.starts_with("broken law: the product is that of the triplets: y["), "{broken}");
+    assert!(broken.starts_with("broken law: the product is that of the triplets: row "), "{broken}");
     let conversion = Conversion { build: &|a: &Csr<f64>| Ok(a.clone()), may_refuse: &|_| false };
     assert!(laws::format(&[], &conversion).is_err());
     let refused = |_: &Csr<f64>| -> Result<Csr<f64>> {
