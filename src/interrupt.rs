@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Interrupts whatever runs inside it: reading, orderings, factorizations, the setup of preconditioners, solves.
 ///
-/// Work inside [`run`](Interrupt::run) polls the token and the time limit at least every 0.2 s. Constructors then return
+/// Work inside [`run`](Interrupt::run) polls the token and the time limit, as a rule several times in 0.2 s. Constructors then return
 /// [`Error::Interrupted`](crate::Error::Interrupted), and solves end with the best `x` so far. A single call into a driver, such as
 /// compiling a GPU kernel, is not interrupted. [`progress`](Interrupt::progress) shows another thread how far the work is.
 ///

@@ -141,7 +141,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         }
     }
 
-    /// Ends solves within about 0.2 s of work when another thread cancels the token, whether they iterate or build a
+    /// Ends solves, as a rule within 0.2 s, when another thread cancels the token, whether they iterate or build a
     /// preconditioner. Set it before the first solve.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
