@@ -13,13 +13,13 @@
 //! them. `--part 3/8` takes the third of eight equal shares of the matrices: processes on cores of their own share the work.
 //! `--products` compares products instead: the format and numbering that a plan for many solves measures and takes, with all
 //! formats, in the numbering of the machine and in the given one; `--loading` what it takes to read a saved plan beside building it.
-//! `--explain` prints plan, rungs, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
+//! `--explain` prints plan, attempts, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
 
 #[path = "plan/once.rs"]
 mod once;
 
 use krysp::io::{read_matrix, read_vector};
-use krysp::plan::{Builds, Ladder, Method, Preconditioner, Solved};
+use krysp::plan::{Backend, Method, PlannedSolver, Preconditioner, Solved};
 use krysp::prelude::*;
 use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices};
 use krysp::{Outcome, Plan};
@@ -107,7 +107,7 @@ fn main() -> Result<()> {
             Some(Once::Products) => "matrix,rows,nnz,chosen,product_s,best,best_s,ratio",
             Some(Once::Loading) => "matrix,rows,nnz,bytes,built_s,read_s,part",
             None =>
-                "matrix,rows,nnz,rhs,solves,ending,iterations,residual,first_s,total_s,best,best_s,ratio,rungs",
+                "matrix,rows,nnz,rhs,solves,ending,iterations,residual,first_s,total_s,best,best_s,ratio,attempts",
         }
     );
     let mut totals = Totals::default();
@@ -199,7 +199,7 @@ fn options() -> Result<Options> {
     Ok(options)
 }
 
-fn all(machine: &impl Builds<f64>, options: &Options, totals: &mut Totals) {
+fn all(machine: &impl Backend<f64>, options: &Options, totals: &mut Totals) {
     let [part, parts] = options.part;
     let generated = options.wanted.iter().filter(|name| matrices::named(name).is_some());
     let all = files(options).into_iter().chain(generated.map(PathBuf::from));
@@ -234,7 +234,7 @@ fn name_of(path: &Path) -> String {
     file.split(".mtx").next().unwrap_or_default().into()
 }
 
-fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &mut Totals) -> Result<()> {
+fn system(machine: &impl Backend<f64>, options: &Options, path: &Path, totals: &mut Totals) -> Result<()> {
     let name = name_of(path);
     let a: Csr<f64> = match matrices::named(&name) {
         Some(generated) => generated.csr()?,
@@ -305,22 +305,22 @@ fn system(machine: &impl Builds<f64>, options: &Options, path: &Path, totals: &m
                 a.nnz(),
                 solved.report.iterations,
                 first.as_secs_f64(),
-                rungs(&solved)
+                attempts(&solved)
             );
         }
     }
     Ok(())
 }
 
-fn rungs(solved: &Solved<f64>) -> String {
-    let text = |rung: &krysp::plan::Rung| {
-        let seconds = (rung.setup + rung.time).as_secs_f64();
+fn attempts(solved: &Solved<f64>) -> String {
+    let text = |attempt: &krysp::plan::Attempt| {
+        let seconds = (attempt.setup + attempt.time).as_secs_f64();
         format!(
             "{}+{} {} {seconds:.3} {:.0e}",
-            rung.method, rung.preconditioner, rung.iterations, rung.residual
+            attempt.method, attempt.preconditioner, attempt.iterations, attempt.residual
         )
     };
-    solved.rungs.iter().map(text).collect::<Vec<_>>().join(" > ")
+    solved.attempts.iter().map(text).collect::<Vec<_>>().join(" > ")
 }
 
 /// What solving often took.
@@ -360,8 +360,8 @@ fn again(solves: usize, run: impl Fn() -> Result<Run>) -> Result<Run> {
     Ok(best)
 }
 
-fn run<M: Builds<f64>>(
-    build: impl Fn() -> krysp::Result<Ladder<f64, M>>,
+fn run<M: Backend<f64>>(
+    build: impl Fn() -> krysp::Result<PlannedSolver<f64, M>>,
     b: &[f64],
     solves: usize,
 ) -> Result<Run> {
@@ -374,7 +374,11 @@ fn run<M: Builds<f64>>(
 }
 
 /// The times of the solves after the first.
-fn repeated<M: Builds<f64>>(solver: &mut Ladder<f64, M>, b: &[f64], solves: usize) -> Result<Vec<Duration>> {
+fn repeated<M: Backend<f64>>(
+    solver: &mut PlannedSolver<f64, M>,
+    b: &[f64],
+    solves: usize,
+) -> Result<Vec<Duration>> {
     let begun = Instant::now();
     let mut others = vec![];
     while others.len() + 1 < solves.min(COMPUTED)
@@ -388,7 +392,7 @@ fn repeated<M: Builds<f64>>(solver: &mut Ladder<f64, M>, b: &[f64], solves: usiz
 }
 
 /// The fixed configurations that solve this system about as fast as the plan or faster, once or often.
-fn fixed<M: Builds<f64>>(
+fn fixed<M: Backend<f64>>(
     machine: &M,
     a: &Csr<f64>,
     b: &[f64],
@@ -399,7 +403,7 @@ fn fixed<M: Builds<f64>>(
     let made = |preconditioner: Preconditioner| {
         planned
             .iter()
-            .any(|(_, run)| run.solved.rungs.iter().any(|rung| rung.preconditioner == preconditioner))
+            .any(|(_, run)| run.solved.attempts.iter().any(|attempt| attempt.preconditioner == preconditioner))
     };
     let mut best = options.limit;
     for (_, run) in planned.iter().filter(|(_, run)| run.solved.converged()) {
@@ -424,23 +428,23 @@ fn fixed<M: Builds<f64>>(
             let started = Instant::now();
             let mut solved = solver.solve(b)?;
             let first = setup + started.elapsed();
-            solved.rungs[0].setup = built.rungs[0].setup;
+            solved.attempts[0].setup = built.attempts[0].setup;
             let others = if solved.converged() { repeated(&mut solver, b, 3)? } else { vec![] };
             Ok(Run { solved, first, others })
         };
         let Ok(run) = again(3, solved) else { continue };
-        let [rung] = &*run.solved.rungs else { continue };
-        let (setup, time) = (rung.setup.as_secs_f64(), rung.time.as_secs_f64());
-        let each = time / rung.iterations.max(1) as f64;
+        let [attempt] = &*run.solved.attempts else { continue };
+        let (setup, time) = (attempt.setup.as_secs_f64(), attempt.time.as_secs_f64());
+        let each = time / attempt.iterations.max(1) as f64;
         if unit.is_nan() {
             unit = each;
         }
         if options.explain {
             println!(
                 "# {method}+{preconditioner}: {} after {} iterations, {:.1e}; setup {setup:.2e} s, {:.0} units; an iteration {each:.2e} s, {:.1} units; then {:.2e} s",
-                rung.ending,
-                rung.iterations,
-                rung.residual,
+                attempt.ending,
+                attempt.iterations,
+                attempt.residual,
                 setup / unit,
                 each / unit,
                 run.others.iter().min().map_or(f64::NAN, Duration::as_secs_f64)

@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line for each system that `krysp::solve` was given: the rungs that it tried, and how it ended.
+/// One line for each system that `krysp::solve` was given: the attempts that it tried, and how it ended.
 fn plans(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "plan.csv", &["matrix", "rhs", "solves"])?;
     let once: Vec<&Row> = rows.iter().filter(|row| number(row, "solves") == 1.0).collect();
@@ -62,20 +62,20 @@ fn plans(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let solved = once.iter().filter(|row| number(row, "residual") <= 1e-8).count();
     println!(
         "### One call, {machine}\n\n{solved} of {} systems reach 1e-8, as `b - A x` is recomputed. Each matrix with the \
-         right-hand side of its file, or the image of a smooth vector (`smooth`); and with `ones`. Each rung: iterations, seconds, \
+         right-hand side of its file, or the image of a smooth vector (`smooth`); and with `ones`. Each attempt: iterations, seconds, \
          and what residual it left.\n",
         once.len()
     );
-    println!("| matrix | b | seconds | residual | rungs, and the ending if there is no solution |");
+    println!("| matrix | b | seconds | residual | attempts, and the ending if there is no solution |");
     println!("| --- | --- | ---: | ---: | --- |");
     for row in once {
         let ending = match text(row, "ending") {
             "converged" => String::new(),
             other => format!("; {other}"),
         };
-        let (name, rhs, rungs) = (text(row, "matrix"), text(row, "rhs"), text(row, "rungs"));
+        let (name, rhs, attempts) = (text(row, "matrix"), text(row, "rhs"), text(row, "attempts"));
         let [seconds, residual] = ["first_s", "residual"].map(|column| number(row, column));
-        println!("| {name} | {rhs} | {seconds:.3} | {residual:.0e} | {rungs}{ending} |");
+        println!("| {name} | {rhs} | {seconds:.3} | {residual:.0e} | {attempts}{ending} |");
     }
     println!();
     hindsight(&rows);

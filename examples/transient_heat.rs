@@ -9,7 +9,7 @@
 mod common;
 
 use common::HeatSink;
-use krysp::plan::Ladder;
+use krysp::plan::PlannedSolver;
 use krysp::{Csr, Host, LinearOperator, Plan, Space, Vector};
 use std::f64::consts::TAU;
 use std::time::Instant;
@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{plan}");
     let started = Instant::now();
     let saved = std::env::temp_dir().join("krysp_transient_heat.plan");
-    let (mut solver, how) = match Ladder::load(&saved, &plain, &Host) {
+    let (mut solver, how) = match PlannedSolver::load(&saved, &plain, &Host) {
         Ok(solver) => (solver, "read again".into()),
         Err(why) => (plan.build()?, format!("built, {why},")),
     };

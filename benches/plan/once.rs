@@ -3,7 +3,7 @@
 use crate::Result;
 use krysp::Plan;
 use krysp::choice::{Candidate, RowStatistics};
-use krysp::plan::{Builds, Ladder};
+use krysp::plan::{Backend, PlannedSolver};
 use krysp::prelude::*;
 use krysp_solvers::Scalar;
 use std::time::{Duration, Instant};
@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 const ROUNDS: usize = 7;
 
 /// Prints what it takes to build all for a thousand solves, and to read it again; returns the part.
-pub(crate) fn loading<M: Builds<f64>>(machine: &M, name: &str, a: &Csr<f64>) -> Result<Option<f64>> {
+pub(crate) fn loading<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) -> Result<Option<f64>> {
     let b = vec![1.0; a.rows()];
     let started = Instant::now();
-    let mut ladder = Plan::new(a)?.on(machine).solves(1000).build()?;
+    let mut planned = Plan::new(a)?.on(machine).solves(1000).build()?;
     let (made, mut kept) = (started.elapsed(), Duration::ZERO);
     // the preconditioner that is kept is found in the first solves
     for _ in 0..4 {
-        let solved = ladder.solve(&b)?;
-        kept = solved.rungs.last().map(|rung| rung.setup).filter(|setup| !setup.is_zero()).unwrap_or(kept);
+        let solved = planned.solve(&b)?;
+        kept = solved.attempts.last().map(|attempt| attempt.setup).filter(|setup| !setup.is_zero()).unwrap_or(kept);
     }
     let path = std::env::temp_dir().join(format!("krysp_bench_{}.plan", std::process::id()));
-    ladder.save(&path)?;
+    planned.save(&path)?;
     let bytes = std::fs::metadata(&path)?.len();
     let mut read = f64::INFINITY;
     for _ in 0..ROUNDS {
         let started = Instant::now();
-        drop(Ladder::load(&path, a, machine)?);
+        drop(PlannedSolver::load(&path, a, machine)?);
         read = read.min(started.elapsed().as_secs_f64());
     }
     std::fs::remove_file(&path)?;
@@ -39,9 +39,9 @@ pub(crate) fn loading<M: Builds<f64>>(machine: &M, name: &str, a: &Csr<f64>) -> 
 }
 
 /// Compares the product of a plan for many solves with those of all formats.
-pub(crate) fn products<M: Builds<f64>>(machine: &M, name: &str, a: &Csr<f64>) -> Result<Option<f64>> {
-    let ladder = Plan::new(a)?.on(machine).solves(1000).build()?;
-    let chosen = ladder.operator()?;
+pub(crate) fn products<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) -> Result<Option<f64>> {
+    let planned = Plan::new(a)?.on(machine).solves(1000).build()?;
+    let chosen = planned.operator()?;
     let numbered = [("given", a.clone()), ("renumbered", a.renumbered(&machine.numbering(a)?)?)];
     let mut others = vec![];
     for (numbering, a) in &numbered {

@@ -153,7 +153,7 @@ class Plan:
         Returns
         -------
         Result
-            Unpacks as ``x, info``, and has ``.report``, whose ``rungs`` are what was tried.
+            Unpacks as ``x, info``, and has ``.report``, whose ``attempts`` are what was tried.
         """
         return self._solve(b, x0, 0.0)
 

@@ -9,7 +9,7 @@ use crate::report::Report as Described;
 use crate::solve::info;
 use crate::threads;
 use crate::watch::{computed, interruptible, watched};
-use krysp::plan::{Builds, Ladder, Solved};
+use krysp::plan::{Backend, PlannedSolver, Solved};
 use krysp::{CancelToken, Csr, Host, Plan as Planned};
 use numpy::PyArray1;
 use pyo3::exceptions::PyRuntimeError;
@@ -23,9 +23,9 @@ use std::time::Duration;
 
 /// What was built of a plan, on the machine it was made for.
 enum Built<T: Number> {
-    Host(Box<Ladder<T, Host>>),
+    Host(Box<PlannedSolver<T, Host>>),
     #[cfg(feature = "cuda")]
-    Cuda(device::OnGpu<Box<Ladder<T, krysp::Cuda>>>),
+    Cuda(device::OnGpu<Box<PlannedSolver<T, krysp::Cuda>>>),
 }
 
 /// What a user decides.
@@ -70,12 +70,12 @@ impl<T: Number> Built<T> {
         match place {
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
-                let (ladder, text) = built(&plan.on(&device::gpu(*ordinal)?), token)?;
-                Ok((Built::Cuda(device::OnGpu::new(ladder)), text))
+                let (planned, text) = built(&plan.on(&device::gpu(*ordinal)?), token)?;
+                Ok((Built::Cuda(device::OnGpu::new(planned)), text))
             }
             _ => {
-                let (ladder, text) = built(&plan, token)?;
-                Ok((Built::Host(ladder), text))
+                let (planned, text) = built(&plan, token)?;
+                Ok((Built::Host(planned), text))
             }
         }
     }
@@ -91,73 +91,73 @@ impl<T: Number> Built<T> {
         match place {
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
-                let ladder = Ladder::load(path, csr, &device::gpu(*ordinal)?)?;
-                let (ladder, text) = loaded(ladder, path, wishes, token)?;
-                Ok((Built::Cuda(device::OnGpu::new(ladder)), text))
+                let planned = PlannedSolver::load(path, csr, &device::gpu(*ordinal)?)?;
+                let (planned, text) = loaded(planned, path, wishes, token)?;
+                Ok((Built::Cuda(device::OnGpu::new(planned)), text))
             }
             _ => {
-                let (ladder, text) = loaded(Ladder::load(path, csr, &Host)?, path, wishes, token)?;
-                Ok((Built::Host(ladder), text))
+                let (planned, text) = loaded(PlannedSolver::load(path, csr, &Host)?, path, wishes, token)?;
+                Ok((Built::Host(planned), text))
             }
         }
     }
 
     fn save(&self, path: &Path) -> krysp::Result<()> {
         match self {
-            Built::Host(ladder) => ladder.save(path),
+            Built::Host(planned) => planned.save(path),
             #[cfg(feature = "cuda")]
-            Built::Cuda(ladder) => ladder.save(path),
+            Built::Cuda(planned) => planned.save(path),
         }
     }
 
     fn solve(&mut self, b: &[T], x0: Option<&[T]>) -> krysp::Result<Solved<T>> {
         match (self, x0) {
-            (Built::Host(ladder), None) => ladder.solve(b),
-            (Built::Host(ladder), Some(x0)) => ladder.solve_from(b, x0),
+            (Built::Host(planned), None) => planned.solve(b),
+            (Built::Host(planned), Some(x0)) => planned.solve_from(b, x0),
             #[cfg(feature = "cuda")]
-            (Built::Cuda(ladder), None) => ladder.solve(b),
+            (Built::Cuda(planned), None) => planned.solve(b),
             #[cfg(feature = "cuda")]
-            (Built::Cuda(ladder), Some(x0)) => ladder.solve_from(b, x0),
+            (Built::Cuda(planned), Some(x0)) => planned.solve_from(b, x0),
         }
     }
 
     /// Takes new values in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, values: &[T]) -> krysp::Result<()> {
         match self {
-            Built::Host(ladder) => ladder.refresh(&ladder.assemble(values)?),
+            Built::Host(planned) => planned.refresh(&planned.assemble(values)?),
             #[cfg(feature = "cuda")]
-            Built::Cuda(ladder) => {
-                let values = ladder.assemble(values)?;
-                ladder.refresh(&values)
+            Built::Cuda(planned) => {
+                let values = planned.assemble(values)?;
+                planned.refresh(&values)
             }
         }
     }
 
     fn refresh_from(&mut self, a: &Csr<T>) -> krysp::Result<()> {
         match self {
-            Built::Host(ladder) => ladder.refresh_from(a),
+            Built::Host(planned) => planned.refresh_from(a),
             #[cfg(feature = "cuda")]
-            Built::Cuda(ladder) => ladder.refresh_from(a),
+            Built::Cuda(planned) => planned.refresh_from(a),
         }
     }
 }
 
-fn built<T: Number, M: Builds<T>>(
+fn built<T: Number, M: Backend<T>>(
     plan: &Planned<'_, T, M>,
     token: &CancelToken,
-) -> krysp::Result<(Box<Ladder<T, M>>, String)> {
+) -> krysp::Result<(Box<PlannedSolver<T, M>>, String)> {
     Ok((Box::new(plan.build()?.cancel_token(token)), plan.to_string()))
 }
 
-fn loaded<T: Number, M: Builds<T>>(
-    ladder: Ladder<T, M>,
+fn loaded<T: Number, M: Backend<T>>(
+    planned: PlannedSolver<T, M>,
     path: &Path,
     wishes: &Wishes,
     token: &CancelToken,
-) -> krysp::Result<(Box<Ladder<T, M>>, String)> {
-    let text = format!("loaded from {}\n{}", path.display(), ladder.operator()?.choice());
-    let ladder = ladder.rtol(wishes.rtol).max_iterations(wishes.max_iterations).time_limit(wishes.time_limit);
-    Ok((Box::new(ladder.cancel_token(token)), text))
+) -> krysp::Result<(Box<PlannedSolver<T, M>>, String)> {
+    let text = format!("loaded from {}\n{}", path.display(), planned.operator()?.choice());
+    let planned = planned.rtol(wishes.rtol).max_iterations(wishes.max_iterations).time_limit(wishes.time_limit);
+    Ok((Box::new(planned.cancel_token(token)), text))
 }
 
 /// Attempts to get a lock, a millisecond apart, before it counts as lost. A thread that has just got it may not have said so yet.
@@ -286,13 +286,13 @@ impl Plan {
                 token.reset();
                 built.solve(b, x0).map_err(raised)
             })??;
-            let Solved { x, mut report, rungs, .. } = solved;
+            let Solved { x, mut report, attempts, .. } = solved;
             report.time += Duration::try_from_secs_f64(planned).unwrap_or_default();
-            let setup = planned + rungs.iter().map(|rung| rung.setup.as_secs_f64()).sum::<f64>();
+            let setup = planned + attempts.iter().map(|attempt| attempt.setup.as_secs_f64()).sum::<f64>();
             let tolerance = rtol * report.rhs_norm;
             let info = info(&report, tolerance);
-            let rungs = rungs.iter().map(ToString::to_string).collect();
-            let report = Described::new("solve", report, tolerance).of_plan(rungs, setup);
+            let attempts = attempts.iter().map(ToString::to_string).collect();
+            let report = Described::new("solve", report, tolerance).of_plan(attempts, setup);
             Ok((PyArray1::from_vec(py, x).into_any(), info, report))
         })
     }

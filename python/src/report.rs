@@ -33,7 +33,7 @@ pub(crate) struct Report {
     advice: Option<String>,
     /// What a plan tried, in order, a line for each; empty for a single method.
     #[pyo3(get)]
-    rungs: Vec<String>,
+    attempts: Vec<String>,
     /// Whether the recomputed residual meets the tolerance.
     #[pyo3(get)]
     converged: bool,
@@ -88,7 +88,7 @@ impl Report {
             method: method.into(),
             outcome: report.outcome.to_string(),
             advice: report.outcome.advice_in(&WORDS),
-            rungs: vec![],
+            attempts: vec![],
             converged: report.outcome == Outcome::Converged && report.true_residual <= tolerance,
             iterations: report.iterations,
             history: report.history,
@@ -107,8 +107,8 @@ impl Report {
     }
 
     /// Adds what a plan tried, and the part of the time that it took to build.
-    pub(crate) fn of_plan(self, rungs: Vec<String>, setup: f64) -> Report {
-        Report { rungs, setup, ..self }
+    pub(crate) fn of_plan(self, attempts: Vec<String>, setup: f64) -> Report {
+        Report { attempts, setup, ..self }
     }
 
     /// The times, labelled.
@@ -141,7 +141,7 @@ macro_rules! by_name {
     };
 }
 
-by_name! { method, outcome, advice, rungs, converged, iterations, history, true_residual, relative_residual,
+by_name! { method, outcome, advice, attempts, converged, iterations, history, true_residual, relative_residual,
 backward_error, rhs_norm, tolerance, restarts, time, setup, bytes, condition, limit }
 
 #[pymethods]
@@ -177,7 +177,7 @@ impl Report {
         if let Some(advice) = &self.advice {
             text += &format!("; to try next: {advice}");
         }
-        self.rungs.iter().fold(text, |text, rung| text + "\n" + rung)
+        self.attempts.iter().fold(text, |text, attempt| text + "\n" + attempt)
     }
 
     fn __repr__(&self) -> String {
@@ -193,7 +193,7 @@ impl Report {
             ("backward error", format!("{:.2e}", self.backward_error)),
             ("time", self.times()),
             ("to try next", escaped(self.advice.as_deref().unwrap_or(""))),
-            ("tried", escaped(&self.rungs.join("\n")).replace('\n', "<br>")),
+            ("tried", escaped(&self.attempts.join("\n")).replace('\n', "<br>")),
         ];
         let rows = rows.iter().filter(|(_, what)| !what.is_empty());
         let rows: String =

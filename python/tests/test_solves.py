@@ -80,7 +80,7 @@ def test_reports_read_well():
     assert report.true_residual <= report.tolerance == 1e-8 * report.rhs_norm
     assert report.relative_residual == report.true_residual / report.rhs_norm
     assert 0.0 < report.backward_error < 1e-8 and report.condition > 10.0
-    assert report.time > 0.0 and report.bytes > 0 and report.restarts == 0 and report.rungs == []
+    assert report.time > 0.0 and report.bytes > 0 and report.restarts == 0 and report.attempts == []
     assert report.setup == 0.0 and f"solve {report.time:.3f} s" in str(report)
     planned = krysp.solve(a, b, device="cpu").report
     assert 0.0 < planned.setup < planned.time and f"setup {planned.setup:.3f} s, solve " in str(planned)
@@ -246,7 +246,7 @@ def test_one_call_solves():
     x, info = krysp.solve(a, b)
     assert info == 0 and np.linalg.norm(a @ x - b) <= 1e-8 * np.linalg.norm(b)
     result = krysp.solve(a.astype(np.float32), b, rtol=1e-4, device="cpu")
-    assert result.info == 0 and result.x.dtype == np.float32 and result.report.rungs
+    assert result.info == 0 and result.x.dtype == np.float32 and result.report.attempts
     # what single precision can reach, if nothing is asked for
     assert krysp.solve(a.astype(np.float32), b, device="cpu").info == 0
     unsymmetric = (a + sp.diags_array([0.9], offsets=[1], shape=a.shape)).tocsr()

@@ -12,8 +12,8 @@
 
 use super::least_squares::least_squares;
 use super::rung::{Watch, Watcher};
-use super::solved::{Left, Rung};
-use super::{Builds, Candidate, Ladder, Method, Preconditioner};
+use super::solved::{Attempt, AttemptEnd};
+use super::{Backend, Candidate, Method, PlannedSolver, Preconditioner};
 use crate::{CancelToken, Csr, Error, Interrupt, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
 use std::ops::RangeInclusive;
@@ -44,7 +44,7 @@ const DEAR: f64 = 2_000.0;
 const TIMED: RangeInclusive<usize> = 32..=256;
 const AHEAD: usize = 4;
 
-/// Where the rungs of one solve stand.
+/// Where the attempts of one solve stand.
 pub(super) struct Standing {
     /// What the rest of each costs that has been left: infinite for what has failed, nothing for what is untried.
     pub(super) rest: Vec<Option<f64>>,
@@ -54,15 +54,15 @@ pub(super) struct Standing {
     pub(super) indefinite: bool,
 }
 
-impl<T: Real, M: Builds<T>> Ladder<T, M> {
-    /// [`Ladder::solve_on`], where squares of `b` neither overflow nor vanish. The cancel token and the time limit act in all of it.
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
+    /// [`PlannedSolver::solve_on`], where squares of `b` neither overflow nor vanish. The cancel token and the time limit act in all of it.
     pub(super) fn climb(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let started = Instant::now();
         let mut interrupt = Interrupt::new(&self.cancel.clone().unwrap_or_default());
         if let Some(limit) = self.memory.options.time_limit {
             interrupt = interrupt.time_limit(limit);
         }
-        interrupt.run(|| self.attempts(b, x, own, started))?;
+        interrupt.run(|| self.try_candidates(b, x, own, started))?;
         Ok(&self.report)
     }
 
@@ -76,11 +76,17 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     }
 
     /// Runs one candidate after the other until the residual is small enough.
-    fn attempts(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool, started: Instant) -> Result<()> {
+    fn try_candidates(
+        &mut self,
+        b: &M::Vector,
+        x: &mut M::Vector,
+        own: bool,
+        started: Instant,
+    ) -> Result<()> {
         if self.goes_by_clock() && self.memory.paces[0].is_infinite() {
             self.calibrate(b)?;
         }
-        self.rungs.clear();
+        self.attempts.clear();
         self.report = Report::default();
         self.report.rhs_norm = norm(b)?;
         let mut best: Option<(M::Vector, f64)> = None;
@@ -153,7 +159,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
                 (index != 0 || !self.memory.candidates[0].is_measure()).then(|| self.plain(&standing));
             let Candidate { iteration: each, hope, .. } = self.memory.candidates[index];
             let hope = match (standing.rest[index], self.memory.known[index]) {
-                // what was left and is gone on with makes as many again: two rungs do not leave each other for ever
+                // what was left and is gone on with makes as many again: two attempts do not leave each other for ever
                 (Some(_), _) => standing.made[index] / each,
                 // what it took before, it may take again
                 (None, Some(cost)) if cost.is_finite() => hope.max(cost / each),
@@ -189,24 +195,24 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             let solved = residual <= self.memory.options.rtol;
             let threshold = self.memory.options.rtol * report.rhs_norm;
             let ending = match &report.outcome {
-                _ if solved => Left::Ended(Outcome::Converged),
+                _ if solved => AttemptEnd::Ended(Outcome::Converged),
                 Outcome::Stopped => {
                     let watcher = lock(&self.watch);
-                    Left::Overtaken { needed: watcher.pace.needed }
+                    AttemptEnd::Switched { remaining: watcher.pace.needed }
                 }
-                outcome => Left::Ended(outcome.clone()),
+                outcome => AttemptEnd::Ended(outcome.clone()),
             };
             let rest = match &ending {
                 _ if solved => 0.0,
                 // it has had what the last of all may cost
-                Left::Overtaken { .. } if standing.made[index] >= EXHAUSTED * LAST => f64::INFINITY,
+                AttemptEnd::Switched { .. } if standing.made[index] >= EXHAUSTED * LAST => f64::INFINITY,
                 // only conjugate gradients may be near where the residual is larger than before: the others come last
-                Left::Overtaken { .. }
+                AttemptEnd::Switched { .. }
                     if residual > before && !self.memory.candidates[index].method.needs_symmetry() =>
                 {
                     LAST
                 }
-                Left::Overtaken { needed } => needed * each,
+                AttemptEnd::Switched { remaining } => remaining * each,
                 _ => f64::INFINITY,
             };
             standing.rest[index] = Some(rest);
@@ -221,8 +227,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             ) || no_better
                 || self.memory.options.max_iterations.is_some_and(|most| iterations >= most);
             let (made, time) = (report.iterations, report.time);
-            let rung = Rung::new(&self.memory.candidates[index], setup, residual, ending);
-            self.rungs.push(Rung { iterations: made, time, ..rung });
+            let rung = Attempt::new(&self.memory.candidates[index], setup, residual, ending);
+            self.attempts.push(Attempt { iterations: made, time, ..rung });
             if matches!(report.outcome, Outcome::Stopped | Outcome::Converged) && !solved {
                 report.outcome = Outcome::Stagnated(Evidence::Residual { iterations: made });
             }
@@ -258,7 +264,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             let all = self.memory.known.iter_mut().zip(&self.memory.candidates);
             all.filter(|(_, one)| one.needs_definite()).for_each(|(known, _)| *known = Some(f64::INFINITY));
         }
-        if let (Some(error), true) = (refused, self.rungs.iter().all(|rung| rung.residual.is_nan())) {
+        if let (Some(error), true) = (refused, self.attempts.iter().all(|rung| rung.residual.is_nan())) {
             return Err(error);
         }
         self.memory.solves += 1;
@@ -395,8 +401,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             outcome @ (Outcome::Converged | Outcome::Inconsistent { .. }) => outcome.clone(),
             _ => least.outcome,
         };
-        let rung = Rung::new(&candidate, Duration::ZERO, residual, Left::Ended(ending));
-        self.rungs.push(Rung { iterations: least.iterations, time: least.time, ..rung });
+        let rung = Attempt::new(&candidate, Duration::ZERO, residual, AttemptEnd::Ended(ending));
+        self.attempts.push(Attempt { iterations: least.iterations, time: least.time, ..rung });
         Ok(least.iterations)
     }
 }
@@ -406,7 +412,7 @@ fn lock(watch: &Watch) -> MutexGuard<'_, Watcher> {
 }
 
 /// `‖b − A x‖ / ‖b‖`, in twice the precision; `r` is memory for it.
-fn recomputed<T: Real, M: Builds<T>>(
+fn recomputed<T: Real, M: Backend<T>>(
     matrix: &Csr<T>,
     a: &Operator<M::Vector>,
     [b, x]: [&M::Vector; 2],

@@ -1,14 +1,14 @@
 //! What a plan builds: a solver that climbs from one configuration to the next.
 
-use super::builds::ForFactors;
+use super::backend::ForFactors;
 use super::candidates::{Candidate, Direct};
 use super::matched::Begins;
 use super::measured::{fastest, is_scattered};
 use super::pace::Pace;
 use super::plan::Options;
 use super::rung::{AnyPreconditioner, Outside, Running, Watch, Watcher, solver};
-use super::solved::{Left, Rung, Solved};
-use super::{Builds, Plan, Preconditioner, Profile};
+use super::solved::{Attempt, AttemptEnd, Solved};
+use super::{Backend, Plan, Preconditioner, Profile};
 use crate::formats::given::UserOrder;
 use crate::formats::{Source, check_symmetric};
 use crate::preconditioners::Symbolic;
@@ -37,7 +37,7 @@ pub(super) type Foretold = Arc<Mutex<Option<Result<Symbolic>>>>;
 /// [`Plan::build`].
 ///
 /// The next solve begins with the configuration that solved the last one, or with one that has become worth building.
-pub struct Ladder<T: Real, M: Builds<T>> {
+pub struct PlannedSolver<T: Real, M: Backend<T>> {
     pub(super) machine: M,
     pub(super) matrix: Arc<Csr<T>>,
     /// The order of the user's entries, where the matrix is in another numbering than the one that the plan was made of.
@@ -61,7 +61,7 @@ pub struct Ladder<T: Real, M: Builds<T>> {
     /// Whether another numbering would make products faster, once the work done has earned it.
     pub(super) renumbers: bool,
     pub(super) report: Report,
-    pub(super) rungs: Vec<Rung>,
+    pub(super) attempts: Vec<Attempt>,
 }
 
 /// What a ladder has decided and found out, all of which is in its file.
@@ -87,7 +87,7 @@ saved!(impl[] Memory {
     profile, symmetric, options, candidates, known, paces, direct, singular, solves, spent
 } where |read| !read.candidates.is_empty() && [read.known.len(), read.paces.len()] == [read.candidates.len(); 2]);
 
-impl<T: Real, M: Builds<T>> Ladder<T, M> {
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
         let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
         let Options { solves, format, .. } = &plan.options;
@@ -116,12 +116,16 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         };
         let renumbers = M::ON_HOST && !compared && is_scattered(&matrix, operator.choice());
         let user_order = user_order(plan.a, &matrix);
-        Ok(Ladder { renumbers, user_order, ..Ladder::with(plan.machine.clone(), matrix, operator, memory) })
+        Ok(PlannedSolver {
+            renumbers,
+            user_order,
+            ..PlannedSolver::with(plan.machine.clone(), matrix, operator, memory)
+        })
     }
 
     /// In which nothing runs yet.
     pub(super) fn with(machine: M, matrix: Csr<T>, operator: Operator<M::Vector>, memory: Memory) -> Self {
-        Ladder {
+        PlannedSolver {
             machine,
             matrix: Arc::new(matrix),
             user_order: None,
@@ -137,7 +141,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
             residual: None,
             renumbers: false,
             report: Report::default(),
-            rungs: vec![],
+            attempts: vec![],
         }
     }
 
@@ -154,7 +158,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self
     }
 
-    /// As [`Plan::rtol`], from now on: for a ladder that was [loaded](Ladder::load).
+    /// As [`Plan::rtol`], from now on: for a ladder that was [loaded](PlannedSolver::load).
     pub fn rtol(mut self, rtol: f64) -> Self {
         self.memory.options.rtol = rtol;
         self
@@ -172,7 +176,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self
     }
 
-    /// The space of `b` and `x` for [`Ladder::solve_into`]. [`Ladder::solve`] and [`Ladder::solve_from`] may renumber the matrix: then
+    /// The space of `b` and `x` for [`PlannedSolver::solve_into`]. [`PlannedSolver::solve`] and [`PlannedSolver::solve_from`] may renumber the matrix: then
     /// it is another after them.
     pub fn space(&self) -> Result<&SpaceOf<M::Vector>> {
         Ok(self.operator()?.domain())
@@ -187,9 +191,9 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         }
     }
 
-    /// The rungs of the last solve.
-    pub fn rungs(&self) -> &[Rung] {
-        &self.rungs
+    /// The attempts of the last solve.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.attempts
     }
 
     /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
@@ -218,7 +222,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.solve_on(&rhs, &mut x, true)?;
         let mut host = vec![T::default(); b.len()];
         x.space().clone().store(&x, &mut host)?;
-        Ok(Solved { x: host, report: self.report.clone(), rungs: self.rungs.clone() })
+        Ok(Solved { x: host, report: self.report.clone(), attempts: self.attempts.clone() })
     }
 
     /// The matrix that the plan was made of.
@@ -335,8 +339,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.begins = begins;
         let m = m.inspect_err(|error| {
             self.memory.singular |= matches!(error, Error::Singular { .. });
-            let ending = Left::Refused(error.to_string());
-            self.rungs.push(Rung::new(candidate, started.elapsed(), f64::NAN, ending));
+            let ending = AttemptEnd::NotBuilt(error.to_string());
+            self.attempts.push(Attempt::new(candidate, started.elapsed(), f64::NAN, ending));
         })?;
         let Some(operator) = self.operator.take() else { return Err(Error::Lost) };
         let restart = RESTART.min(operator.domain().len().max(1));
@@ -352,7 +356,7 @@ pub(super) fn user_order<T: Real>(user: &Csr<T>, own: &Csr<T>) -> Option<UserOrd
 }
 
 /// The matrix in the format asked for, or in the one of the least cost.
-pub(super) fn operator<T: Real, M: Builds<T>>(
+pub(super) fn operator<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,
     symmetric: bool,

@@ -1,7 +1,7 @@
 //! The format and the numbering of a matrix. Where many solves are ahead, they are compared by their products: prices are fitted
 //! to other matrices and machines.
 
-use super::{Builds, ladder::operator};
+use super::{Backend, ladder::operator};
 use crate::choice::{Candidate, Choice, RowStatistics};
 use crate::{Csr, Dia, Format, Operator, Real, Result};
 use krysp_kernels::interrupt;
@@ -42,7 +42,7 @@ pub(super) fn is_scattered<T: Real>(given: &Csr<T>, choice: &Choice) -> bool {
 }
 
 /// The matrix in the numbering of the machine, where its rows then read `x` from nearer. What was numbered well stays as it is.
-pub fn nearer<T: Real>(machine: &impl Builds<T>, given: &Csr<T>) -> Result<Option<Csr<T>>> {
+pub fn nearer<T: Real>(machine: &impl Backend<T>, given: &Csr<T>) -> Result<Option<Csr<T>>> {
     let before = RowStatistics::of(given).scattering;
     if before < SCATTERED {
         return Ok(None);
@@ -69,7 +69,7 @@ fn turns<T: Real>(given: &Csr<T>, solves: usize) -> usize {
 
 /// A matrix, in the numbering of the machine if that makes its products faster, and in the format whose products take the least
 /// time. That numbering is tried where rows are scattered; else only if it costs little beside what is ahead.
-pub(super) fn fastest<T: Real, M: Builds<T>>(
+pub(super) fn fastest<T: Real, M: Backend<T>>(
     machine: &M,
     given: Csr<T>,
     symmetric: bool,
@@ -88,7 +88,7 @@ pub(super) fn fastest<T: Real, M: Builds<T>>(
 }
 
 /// In the format of the fastest products; of as many as there is time for, where converting takes the time of solving.
-fn in_formats<T: Real, M: Builds<T>>(
+fn in_formats<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,
     symmetric: bool,

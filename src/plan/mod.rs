@@ -28,7 +28,7 @@
 //! # Ok::<(), krysp::Error>(())
 //! ```
 
-mod builds;
+mod backend;
 mod candidates;
 mod climb;
 mod ladder;
@@ -49,9 +49,9 @@ mod scaled;
 mod solved;
 mod spectrum;
 
-pub use builds::Builds;
+pub use backend::Backend;
 pub use candidates::Candidate;
-pub use ladder::Ladder;
+pub use ladder::PlannedSolver;
 pub use measured::nearer;
 pub use names::{Method, Preconditioner};
 pub use pace::needed;
@@ -59,7 +59,7 @@ pub use parts::Parts;
 pub use plan::Plan;
 pub use profile::Profile;
 pub use rung::{AnyPreconditioner, Prepared};
-pub use solved::{Left, Rung, Solved};
+pub use solved::{Attempt, AttemptEnd, Solved};
 pub use spectrum::Spectrum;
 
 use crate::{Csr, Real, Result};

@@ -4,7 +4,7 @@ use super::candidates::Direct;
 use super::climb::{LAST, Standing};
 use super::ladder::Foretold;
 use super::pace::{Next, Weigh};
-use super::{Builds, Ladder, Preconditioner};
+use super::{Backend, PlannedSolver, Preconditioner};
 use crate::preconditioners::Symbolic;
 use crate::{Csr, DirectOptions, Error, Real};
 use krysp_kernels::interrupt;
@@ -30,7 +30,7 @@ impl Share {
     }
 }
 
-impl<T: Real, M: Builds<T>> Ladder<T, M> {
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// Where to begin.
     pub(super) fn first(&mut self) -> Option<usize> {
         // its time was that of new memory: it is timed again before others are compared with it

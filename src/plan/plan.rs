@@ -2,7 +2,7 @@
 
 use super::candidates::{Candidate, ladder};
 use super::solved::configuration;
-use super::{Builds, Ladder, Method, Preconditioner, Profile};
+use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
 use crate::saved::saved;
 use crate::{Csr, Error, Host, Real, Result};
 use std::fmt;
@@ -65,9 +65,9 @@ fn default_tolerance<T: Real>() -> f64 {
     if root < 1e-7 { 1e-8 } else { root }
 }
 
-impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
+impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// Where to solve: `&Host`, the threads of this program, or a `&Cuda`.
-    pub fn on<N: Builds<T>>(self, machine: &N) -> Plan<'a, T, N> {
+    pub fn on<N: Backend<T>>(self, machine: &N) -> Plan<'a, T, N> {
         Plan { a: self.a, machine: machine.clone(), profile: self.profile, options: self.options }
     }
 
@@ -78,7 +78,7 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
         self
     }
 
-    /// Whether the values will change, by [`Ladder::refresh`]. If not, formats that store one triangle may be taken.
+    /// Whether the values will change, by [`PlannedSolver::refresh`]. If not, formats that store one triangle may be taken.
     pub fn new_values(mut self, change: bool) -> Self {
         self.options.new_values = change;
         self
@@ -171,13 +171,13 @@ impl<'a, T: Real, M: Builds<T>> Plan<'a, T, M> {
     }
 
     /// Converts the matrix, and builds what is tried first.
-    pub fn build(&self) -> Result<Ladder<T, M>> {
-        Ladder::new(self)
+    pub fn build(&self) -> Result<PlannedSolver<T, M>> {
+        PlannedSolver::new(self)
     }
 }
 
 /// What will be done, why, and what else there is.
-impl<T: Real, M: Builds<T>> fmt::Display for Plan<'_, T, M> {
+impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.profile)?;
         for (index, candidate) in self.candidates().iter().enumerate() {

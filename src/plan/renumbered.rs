@@ -4,7 +4,7 @@
 use super::climb::Standing;
 use super::ladder::operator;
 use super::measured::nearer;
-use super::{Builds, Ladder, Preconditioner};
+use super::{Backend, PlannedSolver, Preconditioner};
 use crate::formats::given::UserOrder;
 use crate::{Format, LinearOperator, Real, Result};
 use krysp_solvers::Space;
@@ -16,7 +16,7 @@ const NUMBERING: f64 = 90.0;
 /// The part of later work that it saves: 25 to 78 hundredths were measured.
 const SAVED: f64 = 0.5;
 
-impl<T: Real, M: Builds<T>> Ladder<T, M> {
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// Whether another numbering is worth what it takes before this rung goes on, as far as is known.
     pub(super) fn has_earned_numbering(&self, index: usize, standing: &Standing) -> bool {
         let candidate = &self.memory.candidates[index];

@@ -24,7 +24,7 @@ impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
     }
 }
 
-/// What is told of each iteration, and asked whether to go on. All rungs of a ladder share it.
+/// What is told of each iteration, and asked whether to go on. All attempts of a ladder share it.
 pub(super) type Watch = Arc<Mutex<Watcher>>;
 
 /// What a user calls for each iteration.

@@ -1,21 +1,21 @@
 //! A ladder in a file: what was decided, what solves have cost, the matrix in its format, and the preconditioner that runs.
 //!
 //! The matrix itself is not in the file: whoever loads has it. What stands where in it must be what it was. Other values are
-//! taken as [`Ladder::refresh`] takes them.
+//! taken as [`PlannedSolver::refresh`] takes them.
 
 use super::ladder::{Memory, user_order};
-use super::{Builds, Candidate, Ladder};
+use super::{Backend, Candidate, PlannedSolver};
 use crate::choice::Stores;
 use crate::saved::{Broken, Keys, Saved, read, write};
 use crate::{Csr, Format, LinearOperator, Operator, Real, Result};
 use std::path::Path;
 
-impl<T: Real, M: Builds<T>> Ladder<T, M> {
-    /// Saves what was built, so that the next run of a program can [`load`](Ladder::load) it and begin without building. Best
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
+    /// Saves what was built, so that the next run of a program can [`load`](PlannedSolver::load) it and begin without building. Best
     /// after a solve: it has found out which configuration suits, and built that.
     ///
     /// ```
-    /// use krysp::plan::Ladder;
+    /// use krysp::plan::PlannedSolver;
     /// use krysp::{Csr, Host, Plan};
     ///
     /// # let path = std::env::temp_dir().join(format!("krysp_ladder_{}", std::process::id()));
@@ -26,7 +26,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
     /// solver.save(path)?;
     ///
     /// // another day, the same matrix
-    /// let mut solver = Ladder::load(path, &a, &Host)?;
+    /// let mut solver = PlannedSolver::load(path, &a, &Host)?;
     /// assert_eq!(solver.solve(&[2.0, 4.0])?.x, [1.0, 1.0]);
     /// # std::fs::remove_file(path).unwrap();
     /// # Ok::<(), krysp::Error>(())
@@ -60,8 +60,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         })
     }
 
-    /// Reads what [`Ladder::save`] wrote, for a matrix of the same pattern on the same kind of machine. Other values are taken as
-    /// [`Ladder::refresh`] takes them.
+    /// Reads what [`PlannedSolver::save`] wrote, for a matrix of the same pattern on the same kind of machine. Other values are taken as
+    /// [`PlannedSolver::refresh`] takes them.
     ///
     /// Refuses a file of another kind, version, processor or matrix, one that was cut off, and one in which any bit is not what
     /// was written: [`Error::Saved`](crate::Error::Saved) says which. The file must not be truncated while it is read: most
@@ -96,8 +96,11 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         };
         // as many solves are ahead as were when the plan was made
         let memory = Memory { solves: 0, ..memory };
-        let mut ladder =
-            Ladder { read, user_order, ..Ladder::with(machine.clone(), matrix, operator, memory) };
+        let mut ladder = PlannedSolver {
+            read,
+            user_order,
+            ..PlannedSolver::with(machine.clone(), matrix, operator, memory)
+        };
         if other_values {
             ladder.refresh(a.entries())?;
         }
@@ -106,7 +109,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
 }
 
 /// What a file of this matrix must say of itself.
-fn keys<T: Real, M: Builds<T>>(a: &Csr<T>) -> Keys {
+fn keys<T: Real, M: Backend<T>>(a: &Csr<T>) -> Keys {
     let [pattern, values] = a.fingerprints();
     let kind = format!("a plan of {} for {}", std::any::type_name::<T>(), <M as Stores<T>>::KIND);
     Keys::new(&kind, pattern, values)
@@ -132,9 +135,9 @@ mod tests {
         (path, bytes)
     }
 
-    fn load(path: &Path, bytes: &[u8], a: &Csr<f64>) -> Result<Ladder<f64, Host>> {
+    fn load(path: &Path, bytes: &[u8], a: &Csr<f64>) -> Result<PlannedSolver<f64, Host>> {
         std::fs::write(path, bytes).unwrap();
-        Ladder::load(path, a, &Host)
+        PlannedSolver::load(path, a, &Host)
     }
 
     #[test]
@@ -179,18 +182,18 @@ mod tests {
         // as if factors had turned out to be the best
         ladder.memory.known.fill(Some(1e4));
         ladder.memory.known[at] = Some(10.0);
-        let solves = |ladder: &mut Ladder<f64, Host>, when: &str| {
+        let solves = |ladder: &mut PlannedSolver<f64, Host>, when: &str| {
             let solved = ladder.solve(&b).unwrap();
             assert!(solved.converged(), "{when}: {solved}");
-            let [rung] = &solved.rungs[..] else { panic!("{when}: {solved}") };
+            let [rung] = &solved.attempts[..] else { panic!("{when}: {solved}") };
             assert_eq!(rung.preconditioner, Preconditioner::Cholesky, "{when}: {solved}");
         };
         solves(&mut ladder, "first");
         ladder.save(&path).unwrap();
-        let mut loaded = Ladder::load(&path, &a, &Host).unwrap();
+        let mut loaded = PlannedSolver::load(&path, &a, &Host).unwrap();
         assert_eq!(loaded.memory.solves, 0);
         let given = a.with_values(&doubled).unwrap();
-        let mut other = Ladder::load(&path, &given, &Host).unwrap();
+        let mut other = PlannedSolver::load(&path, &given, &Host).unwrap();
         assert!(other.is_ready(at), "factors of a file take other values");
         solves(&mut other, "loaded for other values");
         solves(&mut loaded, "loaded");

@@ -1,8 +1,8 @@
 //! Right-hand sides whose squares overflow or vanish: scaled by a power of two, which rounds nothing, and the answer scaled back.
 
 use super::climb::norm;
-use super::solved::Left;
-use super::{Builds, Ladder};
+use super::solved::AttemptEnd;
+use super::{Backend, PlannedSolver};
 use crate::{Outcome, Real, Report, Result};
 use krysp_solvers::{Element, Space, Vector};
 
@@ -13,8 +13,8 @@ const RANGE: f64 = 1.25;
 /// Powers of two at most, so that they and their inverses are finite.
 const POWER: f64 = 1000.0;
 
-impl<T: Real, M: Builds<T>> Ladder<T, M> {
-    /// Solves `A x = b` on vectors of [`Ladder::space`], which are not copied. `x` holds the guess and receives the solution,
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
+    /// Solves `A x = b` on vectors of [`PlannedSolver::space`], which are not copied. `x` holds the guess and receives the solution,
     /// or the best that was found.
     ///
     /// If squares of `b` would overflow or vanish, copies are scaled by a power of two; observers see the scaled system.
@@ -22,7 +22,7 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         self.solve_on(b, x, false)
     }
 
-    /// [`Ladder::solve_into`]; where the vectors are nobody else's, the matrix may be renumbered, and `x` with it.
+    /// [`PlannedSolver::solve_into`]; where the vectors are nobody else's, the matrix may be renumbered, and `x` with it.
     pub(super) fn solve_on(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let limit = T::EPSILON.powf(-RANGE);
         if (1.0 / limit..=limit).contains(&norm(b)?) {
@@ -53,8 +53,8 @@ impl<T: Real, M: Builds<T>> Ladder<T, M> {
         space.load(&host, x)?;
         let Report { outcome, history, true_residual, rhs_norm, .. } = &mut self.report;
         history.iter_mut().chain([true_residual, rhs_norm]).for_each(|norm| *norm *= back);
-        let endings = self.rungs.iter_mut().filter_map(|rung| match &mut rung.ending {
-            Left::Ended(outcome) => Some(outcome),
+        let endings = self.attempts.iter_mut().filter_map(|rung| match &mut rung.ending {
+            AttemptEnd::Ended(outcome) => Some(outcome),
             _ => None,
         });
         for outcome in endings.chain([&mut *outcome]) {

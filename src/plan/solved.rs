@@ -15,13 +15,13 @@ pub struct Solved<T> {
     /// was recomputed from `x`.
     pub report: Report,
     /// The attempts, in order. The last one ended the solve.
-    pub rungs: Vec<Rung>,
+    pub attempts: Vec<Attempt>,
 }
 
 /// One attempt: a configuration and its run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Rung {
+pub struct Attempt {
     /// The method.
     pub method: Method,
     /// The preconditioner.
@@ -37,22 +37,22 @@ pub struct Rung {
     /// `‖b − A x‖ / ‖b‖` of its `x`, recomputed; NaN if there is none.
     pub residual: f64,
     /// How it ended.
-    pub ending: Left,
+    pub ending: AttemptEnd,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum Left {
+pub enum AttemptEnd {
     /// The solver returned.
     Ended(Outcome),
     /// Another configuration was expected to be faster.
-    Overtaken {
+    Switched {
         /// The iterations that it was expected to need still; infinite if its residual did not fall.
-        needed: f64,
+        remaining: f64,
     },
     /// It could not be built, for this reason.
-    Refused(String),
+    NotBuilt(String),
 }
 
 impl<T> Solved<T> {
@@ -62,10 +62,10 @@ impl<T> Solved<T> {
     }
 }
 
-impl Rung {
+impl Attempt {
     /// An attempt without iterations.
-    pub(super) fn new(candidate: &Candidate, setup: Duration, residual: f64, ending: Left) -> Rung {
-        Rung {
+    pub(super) fn new(candidate: &Candidate, setup: Duration, residual: f64, ending: AttemptEnd) -> Attempt {
+        Attempt {
             method: candidate.method,
             preconditioner: candidate.preconditioner,
             reason: candidate.reason.clone(),
@@ -82,15 +82,18 @@ impl Rung {
 impl<T> fmt::Display for Solved<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.report)?;
-        self.rungs.iter().zip(1..).try_for_each(|(rung, number): (_, usize)| write!(f, "\n{number}. {rung}"))
+        self.attempts
+            .iter()
+            .zip(1..)
+            .try_for_each(|(rung, number): (_, usize)| write!(f, "\n{number}. {rung}"))
     }
 }
 
-impl fmt::Display for Rung {
+impl fmt::Display for Attempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", configuration(self.method, self.preconditioner), self.reason)?;
         let seconds = |time: Duration| time.as_secs_f64();
-        if let Left::Refused(_) = &self.ending {
+        if let AttemptEnd::NotBuilt(_) = &self.ending {
             return write!(f, "; {}", self.ending);
         }
         let iterations = if self.iterations == 1 { "iteration" } else { "iterations" };
@@ -100,15 +103,15 @@ impl fmt::Display for Rung {
     }
 }
 
-impl fmt::Display for Left {
+impl fmt::Display for AttemptEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Left::Ended(outcome) => write!(f, "{outcome}"),
-            Left::Overtaken { needed } if needed.is_finite() => {
-                write!(f, "switched: about {needed:.0} more iterations were expected")
+            AttemptEnd::Ended(outcome) => write!(f, "{outcome}"),
+            AttemptEnd::Switched { remaining } if remaining.is_finite() => {
+                write!(f, "switched: about {remaining:.0} more iterations were expected")
             }
-            Left::Overtaken { .. } => write!(f, "switched: residual stagnated"),
-            Left::Refused(why) => write!(f, "not built: {why}"),
+            AttemptEnd::Switched { .. } => write!(f, "switched: residual stagnated"),
+            AttemptEnd::NotBuilt(why) => write!(f, "not built: {why}"),
         }
     }
 }

@@ -337,7 +337,7 @@ fn plans_of_another_level_are_refused() {
         let _best = force(Level::best()).unwrap();
         Plan::new(&a).unwrap().build().unwrap().save(&file).unwrap();
     }
-    at_every_level(&|level| match krysp::plan::Ladder::load(&file, &a, &Host) {
+    at_every_level(&|level| match krysp::plan::PlannedSolver::load(&file, &a, &Host) {
         Ok(_) => assert_eq!(level, Level::best()),
         Err(Error::Saved { why: Unusable::Architecture { .. }, .. }) => assert_ne!(level, Level::best()),
         Err(error) => panic!("{level}: {error}"),

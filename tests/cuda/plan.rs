@@ -57,13 +57,16 @@ fn every_kind_of_system_is_solved() {
     let gpu = gpu();
     let stencil = matrices::stencil7(40).csr::<f64>().unwrap();
     let few = solves(&gpu, "stencil", &stencil, 1);
-    assert_eq!((few.rungs[0].method, few.rungs[0].preconditioner), (Method::Cg, Preconditioner::Jacobi));
+    assert_eq!(
+        (few.attempts[0].method, few.attempts[0].preconditioner),
+        (Method::Cg, Preconditioner::Jacobi)
+    );
     let many = solves(&gpu, "stencil", &stencil, 1000);
-    assert_eq!(many.rungs.len(), 1, "{many}");
+    assert_eq!(many.attempts.len(), 1, "{many}");
     solves(&gpu, "elasticity", &matrices::elasticity(12).csr().unwrap(), 1);
     solves(&gpu, "elasticity", &matrices::elasticity(12).csr().unwrap(), 100);
     let unsymmetric = solves(&gpu, "convection", &convection(30), 1);
-    assert_eq!(unsymmetric.rungs[0].method, Method::BiCgStab);
+    assert_eq!(unsymmetric.attempts[0].method, Method::BiCgStab);
     solves(&gpu, "convection", &convection(30), 1000);
     solves(&gpu, "indefinite", &indefinite(12), 1);
     solves(&gpu, "singular", &floating_chain(200), 1);
@@ -84,7 +87,7 @@ fn each_preconditioner_is_taken_and_takes_new_values() {
         for matrix in [&a, &other] {
             let solved = solver.solve(&b).unwrap();
             println!("{preconditioner}: {solved}");
-            assert!(solved.converged() && solved.rungs.len() == 1, "{solved}");
+            assert!(solved.converged() && solved.attempts.len() == 1, "{solved}");
             assert!(residual(matrix, &b, &solved.x) <= 1.001e-8 * norm(matrix, &b), "{solved}");
             solver.refresh(&values).unwrap();
         }

@@ -1,6 +1,6 @@
 //! One call that solves: what it solves, what it says of what it cannot, and what can be decided by hand.
 
-use krysp::plan::{Ladder, Method, Preconditioner, Profile};
+use krysp::plan::{Method, PlannedSolver, Preconditioner, Profile};
 use krysp::testing::matrices;
 use krysp::{Csr, Error, Host, LinearOperator, Outcome, Plan, Real, solve};
 use std::sync::Arc;
@@ -54,14 +54,14 @@ fn saddle_point(n: usize) -> Csr<f64> {
 #[test]
 fn every_kind_of_system_is_solved() {
     let definite = solves(&matrices::stencil7(12).csr::<f64>().unwrap(), 1e-8);
-    assert_eq!(definite.rungs[0].method, Method::Cg);
+    assert_eq!(definite.attempts[0].method, Method::Cg);
     solves(&saddle_point(200), 1e-8);
     solves(&matrices::stencil7(8).csr::<f32>().unwrap(), 3.5e-4);
     let unsymmetric = matrices::stencil7(10).csr::<f64>().unwrap();
     let skewed: Vec<_> =
         unsymmetric.triplets().map(|(i, j, v)| (i, j, if j > i { 0.3 * v } else { v })).collect();
     let solved = solves(&Csr::from_triplets(1000, 1000, &skewed).unwrap(), 1e-8);
-    assert_eq!(solved.rungs[0].method, Method::BiCgStab);
+    assert_eq!(solved.attempts[0].method, Method::BiCgStab);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn misuse_is_refused_with_a_remedy() {
     b[4] = f64::NAN;
     let solved = solve(&a, &b).unwrap();
     assert_eq!(solved.report.outcome, Outcome::NotFinite { whence: "`b`" });
-    assert_eq!(solved.rungs.len(), 1);
+    assert_eq!(solved.attempts.len(), 1);
 }
 
 #[test]
@@ -104,14 +104,14 @@ fn each_decision_can_be_made_by_hand() {
         let plan = Plan::new(&a).unwrap().method(method).preconditioner(Preconditioner::Ic0);
         let solved = plan.build().unwrap().solve(&b).unwrap();
         assert!(solved.converged(), "{solved}");
-        let [rung] = &*solved.rungs else { panic!("{solved}") };
-        assert_eq!((rung.method, rung.preconditioner), (method, Preconditioner::Ic0));
+        let [attempt] = &*solved.attempts else { panic!("{solved}") };
+        assert_eq!((attempt.method, attempt.preconditioner), (method, Preconditioner::Ic0));
     }
     for preconditioner in Preconditioner::ALL {
         assert_eq!(preconditioner.to_string().parse::<Preconditioner>().unwrap(), preconditioner);
         let plan = Plan::new(&a).unwrap().method(Method::Gmres).preconditioner(preconditioner);
         let solved = plan.build().unwrap().solve(&b).unwrap();
-        assert!(solved.converged() && solved.rungs.len() == 1, "{solved}");
+        assert!(solved.converged() && solved.attempts.len() == 1, "{solved}");
     }
     let error = "conjugate".parse::<Method>().unwrap_err();
     assert!(error.to_string().contains("Minres"), "{error}");
@@ -220,7 +220,7 @@ fn factors_of_deficient_rank_solve_what_has_a_solution() {
 
 #[test]
 fn what_was_left_is_gone_on_with() {
-    // an indefinite saddle point, singular and inconsistent: no rung ends with a solution, and all of them end
+    // an indefinite saddle point, singular and inconsistent: no attempt ends with a solution, and all of them end
     let a = saddle_point(120);
     let n = a.rows();
     let entries: Vec<_> = a.triplets().filter(|(i, j, _)| *i < n - 1 && *j < n - 1).collect();
@@ -247,7 +247,7 @@ fn incomplete_factors_of_any_size_solve() {
         assert!(solved.converged(), "{size}: {solved}");
         iterations.push(solved.report.iterations);
         solver.save(&path).unwrap();
-        let again = Ladder::load(&path, &a, &Host).unwrap().solve(&b).unwrap();
+        let again = PlannedSolver::load(&path, &a, &Host).unwrap().solve(&b).unwrap();
         assert_eq!(again.x, solved.x, "{size}");
     }
     std::fs::remove_file(path).unwrap();

@@ -1,6 +1,6 @@
 //! Plans and operators in files: what is loaded computes what was saved, builds nothing, and is refused where it does not belong.
 
-use krysp::plan::{Ladder, Method, Preconditioner};
+use krysp::plan::{Method, PlannedSolver, Preconditioner};
 use krysp::testing::matrices;
 use krysp::{Csr, Error, Host, HostVector, LinearOperator, Numbering, Operator, Plan, Real, Space, Unusable};
 use std::path::{Path, PathBuf};
@@ -25,33 +25,33 @@ fn rhs<T: Real>(a: &Csr<T>) -> Vec<T> {
     (0..a.rows()).map(|i| T::from_f64(1.0 + (i as f64 * 0.3).sin())).collect()
 }
 
-/// Saves a ladder that has solved; what is loaded gives the same bits, before and after new values, and did not build.
-fn saved_and_loaded<T: Real>(name: &str, a: &Csr<T>, mut ladder: Ladder<T, Host>) {
+/// Saves a planned solver that has solved; what is loaded gives the same bits, before and after new values, and did not build.
+fn saved_and_loaded<T: Real>(name: &str, a: &Csr<T>, mut planned: PlannedSolver<T, Host>) {
     let (file, b) = (Saved::new(name), rhs(a));
-    let first = ladder.solve(&b).unwrap();
-    ladder.save(&file.0).unwrap();
-    let mut loaded = Ladder::load(&file.0, a, &Host).unwrap();
+    let first = planned.solve(&b).unwrap();
+    planned.save(&file.0).unwrap();
+    let mut loaded = PlannedSolver::load(&file.0, a, &Host).unwrap();
     assert_eq!(
         loaded.operator().unwrap().choice().to_string(),
-        ladder.operator().unwrap().choice().to_string(),
+        planned.operator().unwrap().choice().to_string(),
         "{name}"
     );
     for round in 0..2 {
-        let (one, other) = (ladder.solve(&b).unwrap(), loaded.solve(&b).unwrap());
+        let (one, other) = (planned.solve(&b).unwrap(), loaded.solve(&b).unwrap());
         assert!(one.x == other.x, "{name}, round {round}: {one}\n{other}");
         assert_eq!(one.report.iterations, other.report.iterations, "{name}");
-        assert_eq!(one.rungs.len(), other.rungs.len(), "{name}");
-        let built = other.rungs.iter().map(|rung| rung.setup).max().unwrap();
+        assert_eq!(one.attempts.len(), other.attempts.len(), "{name}");
+        let built = other.attempts.iter().map(|attempt| attempt.setup).max().unwrap();
         assert!(round > 0 || built < Duration::from_millis(50), "{name} was built again in {built:?}");
         // in the order in which the matrix was given: here the entries are in order
         let doubled: Vec<T> = a.entries().iter().map(|&value| value + value).collect();
-        ladder.refresh(&doubled).unwrap();
+        planned.refresh(&doubled).unwrap();
         loaded.refresh(&doubled).unwrap();
     }
     assert!(first.converged() || first.report.iterations > 0, "{name}: {first}");
 }
 
-fn plan(a: &Csr<f64>, method: Method, preconditioner: Preconditioner) -> Ladder<f64, Host> {
+fn plan(a: &Csr<f64>, method: Method, preconditioner: Preconditioner) -> PlannedSolver<f64, Host> {
     Plan::new(a).unwrap().method(method).preconditioner(preconditioner).build().unwrap()
 }
 
@@ -75,8 +75,8 @@ fn every_preconditioner_is_loaded_as_it_was() {
                 plan(&part, Method::Cg, preconditioner),
             );
         } else {
-            let ladder = plan(&skewed, Method::BiCgStab, preconditioner);
-            saved_and_loaded(&format!("skewed_{preconditioner}"), &skewed, ladder);
+            let planned = plan(&skewed, Method::BiCgStab, preconditioner);
+            saved_and_loaded(&format!("skewed_{preconditioner}"), &skewed, planned);
         }
     }
 }
@@ -91,16 +91,16 @@ fn every_format_is_loaded_as_it_was() {
     {
         let plan = Plan::new(&a).unwrap().method(Method::BiCgStab).preconditioner(Preconditioner::Jacobi);
         match plan.format(format).build() {
-            Ok(ladder) => {
-                saved_and_loaded(&format!("format_{format}"), &a, ladder);
+            Ok(planned) => {
+                saved_and_loaded(&format!("format_{format}"), &a, planned);
                 taken += 1;
             }
             Err(Error::Unsuitable { .. }) => {}
             Err(error) => panic!("{format}: {error}"),
         }
         let plan = Plan::new(&single).unwrap().method(Method::Cg).preconditioner(Preconditioner::Jacobi);
-        if let Ok(ladder) = plan.format(format).build() {
-            saved_and_loaded(&format!("single_{format}"), &single, ladder);
+        if let Ok(planned) = plan.format(format).build() {
+            saved_and_loaded(&format!("single_{format}"), &single, planned);
         }
     }
     assert!(taken >= 7, "{taken}");
@@ -116,13 +116,13 @@ fn numberings_and_orders_of_values_are_kept() {
     let a = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
     let a = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
     let (file, b) = (Saved::new("numbered"), rhs(&a));
-    let mut ladder = plan(&a, Method::Cg, Preconditioner::Jacobi);
-    let x = ladder.solve(&b).unwrap().x;
-    ladder.save(&file.0).unwrap();
-    assert!(Ladder::load(&file.0, &a, &Host).unwrap().solve(&b).unwrap().x == x);
+    let mut planned = plan(&a, Method::Cg, Preconditioner::Jacobi);
+    let x = planned.solve(&b).unwrap().x;
+    planned.save(&file.0).unwrap();
+    assert!(PlannedSolver::load(&file.0, &a, &Host).unwrap().solve(&b).unwrap().x == x);
     // it is the same matrix in the user's numbering
     let plain = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
-    assert!(Ladder::load(&file.0, &plain, &Host).unwrap().solve(&b).unwrap().x == x);
+    assert!(PlannedSolver::load(&file.0, &plain, &Host).unwrap().solve(&b).unwrap().x == x);
 
     // other values are those of the matrix that is given
     for entry in &mut entries {
@@ -130,7 +130,7 @@ fn numberings_and_orders_of_values_are_kept() {
     }
     let other = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
     let other = other.renumbered(&Numbering::rcm(&other).unwrap()).unwrap();
-    let quarter = Ladder::load(&file.0, &other, &Host).unwrap().solve(&b).unwrap();
+    let quarter = PlannedSolver::load(&file.0, &other, &Host).unwrap().solve(&b).unwrap();
     assert!(quarter.converged());
     assert!(quarter.x.iter().zip(&x).all(|(quarter, x)| (4.0 * quarter - x).abs() < 1e-6 * x.abs().max(1.0)));
 }
@@ -139,8 +139,8 @@ fn numberings_and_orders_of_values_are_kept() {
 fn what_does_not_belong_is_refused_with_a_reason() {
     let a = matrices::stencil7(8).csr::<f64>().unwrap();
     let file = Saved::new("refused");
-    let ladder = Plan::new(&a).unwrap().build().unwrap();
-    ladder.save(&file.0).unwrap();
+    let planned = Plan::new(&a).unwrap().build().unwrap();
+    planned.save(&file.0).unwrap();
     let why = |error: Option<Error>| match error {
         Some(Error::Saved { path, why }) => {
             assert_eq!(path, file.0);
@@ -149,15 +149,15 @@ fn what_does_not_belong_is_refused_with_a_reason() {
         other => panic!("{other:?}"),
     };
     let single = matrices::stencil7(8).csr::<f32>().unwrap();
-    let kind = why(Ladder::load(&file.0, &single, &Host).err());
+    let kind = why(PlannedSolver::load(&file.0, &single, &Host).err());
     assert!(matches!(kind, Unusable::Kind { .. }), "{kind}");
     let other = matrices::stencil7(7).csr::<f64>().unwrap();
-    assert_eq!(why(Ladder::load(&file.0, &other, &Host).err()), Unusable::OtherMatrix);
+    assert_eq!(why(PlannedSolver::load(&file.0, &other, &Host).err()), Unusable::OtherMatrix);
     std::fs::write(&file.0, "%%MatrixMarket matrix coordinate real general\n").unwrap();
-    assert_eq!(why(Ladder::load(&file.0, &a, &Host).err()), Unusable::NotSaved);
-    let missing = Ladder::load(file.0.with_extension("missing"), &a, &Host).err();
+    assert_eq!(why(PlannedSolver::load(&file.0, &a, &Host).err()), Unusable::NotSaved);
+    let missing = PlannedSolver::load(file.0.with_extension("missing"), &a, &Host).err();
     assert!(matches!(missing, Some(Error::Read(_))), "{missing:?}");
-    let nowhere = ladder.save(file.0.join("nowhere"));
+    let nowhere = planned.save(file.0.join("nowhere"));
     assert!(matches!(nowhere, Err(Error::Write(_))), "{nowhere:?}");
 }
 

@@ -12,7 +12,7 @@ use crate::text::{self, bad, good, line};
 use crate::{Failure, bandwidth, inspect};
 use clap::Args;
 use krysp::io::check_finite;
-use krysp::plan::{Builds, Ladder, Left, Method, Preconditioner, Rung, Solved};
+use krysp::plan::{Attempt, AttemptEnd, Backend, Method, PlannedSolver, Preconditioner, Solved};
 use krysp::solvers::Report;
 use krysp::{CancelToken, Csr, Host, Interrupt, LinearOperator, Outcome, Plan};
 use std::path::PathBuf;
@@ -145,7 +145,7 @@ impl Solve {
         drop(phases);
         let curves = seen.end();
         let mut run = run?;
-        (run.curves, run.read) = (named(curves, &run.solved.rungs), read);
+        (run.curves, run.read) = (named(curves, &run.solved.attempts), read);
         run.is_pattern = is_pattern;
         run.error = known.map(|known| distance(&run.solved.x, &known));
 
@@ -205,7 +205,7 @@ impl Solve {
     }
 
     #[expect(clippy::too_many_arguments, reason = "called from two places, for the processor and for a GPU")]
-    fn on<M: Builds<f64>>(
+    fn on<M: Backend<f64>>(
         &self,
         machine: &M,
         a: &Csr<f64>,
@@ -221,29 +221,29 @@ impl Solve {
         let started = Instant::now();
         seen.say("preparing");
         let limit = self.time_limit.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 1e9)));
-        let ladder = match &self.load {
-            Some(path) => Ladder::load(path, a, machine)?,
+        let planned = match &self.load {
+            Some(path) => PlannedSolver::load(path, a, machine)?,
             None => self.plan(machine, a)?.build()?,
         };
-        let ladder = ladder.rtol(self.rtol).max_iterations(self.max_iterations).time_limit(limit);
+        let planned = planned.rtol(self.rtol).max_iterations(self.max_iterations).time_limit(limit);
         let watcher = seen.clone();
-        let mut ladder = ladder.cancel_token(cancel).observe(move |progress| watcher.note(progress));
+        let mut planned = planned.cancel_token(cancel).observe(move |progress| watcher.note(progress));
         let built = started.elapsed();
         let solved = match guess {
-            Some(guess) => ladder.solve_from(b, guess)?,
-            None => ladder.solve(b)?,
+            Some(guess) => planned.solve_from(b, guess)?,
+            None => planned.solve(b)?,
         };
         if let Some(path) = &self.save {
-            ladder.save(path)?;
+            planned.save(path)?;
         }
-        let operator = ladder.operator()?;
+        let operator = planned.operator()?;
         let (format, bytes) = (operator.choice().stored().to_string(), operator.bytes());
         let reads = if bytes < CACHED { None } else { reads().ok() };
         let (read, is_pattern) = (Duration::ZERO, false);
         Ok(Run { solved, curves: vec![], error: None, format, bytes, read, built, reads, is_pattern })
     }
 
-    fn plan<'a, M: Builds<f64>>(&self, machine: &M, a: &'a Csr<f64>) -> Result<Plan<'a, f64, M>, Failure> {
+    fn plan<'a, M: Backend<f64>>(&self, machine: &M, a: &'a Csr<f64>) -> Result<Plan<'a, f64, M>, Failure> {
         let mut plan = Plan::new(a)?.on(machine).solves(self.solves);
         if let Some(method) = self.method {
             plan = plan.method(method);
@@ -268,14 +268,14 @@ impl Solve {
         let place = if self.device == "cpu" { String::new() } else { format!(" on {}", self.device) };
         let bytes = text::bytes(run.bytes);
         line("format", &format!("{}, {bytes}{place}, converted in {}", run.format, time(*built)));
-        for rung in &solved.rungs {
-            line("tried", &format!("{} with {}: {}", rung.method, rung.preconditioner, rung.reason));
-            let how = match &rung.ending {
-                Left::Refused(why) => format!("not built: {why}"),
+        for attempt in &solved.attempts {
+            line("tried", &format!("{} with {}: {}", attempt.method, attempt.preconditioner, attempt.reason));
+            let how = match &attempt.ending {
+                AttemptEnd::NotBuilt(why) => format!("not built: {why}"),
                 ending => {
-                    let iterations = text::counted(rung.iterations, "iteration");
-                    let (setup, solve) = (time(rung.setup), time(rung.time));
-                    let residual = rung.residual;
+                    let iterations = text::counted(attempt.iterations, "iteration");
+                    let (setup, solve) = (time(attempt.setup), time(attempt.time));
+                    let residual = attempt.residual;
                     format!("{iterations}, setup {setup}, solve {solve}, residual {residual:.1e}, {ending}")
                 }
             };
@@ -348,21 +348,21 @@ impl Solve {
             ("columns", a.cols().into()),
             ("nonzeros", a.nnz().into()),
         ]);
-        let curve = |rung: &Rung| run.curves.iter().find(|curve| curve.name == configuration(rung));
-        let rung = |rung: &Rung| {
-            let residuals = curve(rung)
+        let curve = |attempt: &Attempt| run.curves.iter().find(|curve| curve.name == configuration(attempt));
+        let attempt = |attempt: &Attempt| {
+            let residuals = curve(attempt)
                 .map(|curve| curve.points.iter().map(|(_, residual)| *residual).collect::<Vec<_>>());
             let timed = |time: Duration| ("time", Json::from(time.as_secs_f64()));
-            let completed = !matches!(rung.ending, Left::Refused(_));
+            let completed = !matches!(attempt.ending, AttemptEnd::NotBuilt(_));
             Json::Object(vec![
-                ("solver", rung.method.name().into()),
-                ("preconditioner", rung.preconditioner.name().into()),
-                ("reason", rung.reason.clone().into()),
-                ("generate", Json::Object(vec![timed(rung.setup)])),
-                ("apply", Json::Object(vec![timed(rung.time), ("iterations", rung.iterations.into())])),
+                ("solver", attempt.method.name().into()),
+                ("preconditioner", attempt.preconditioner.name().into()),
+                ("reason", attempt.reason.clone().into()),
+                ("generate", Json::Object(vec![timed(attempt.setup)])),
+                ("apply", Json::Object(vec![timed(attempt.time), ("iterations", attempt.iterations.into())])),
                 ("recurrent_residuals", residuals.into()),
-                ("true_residual", rung.residual.into()),
-                ("ending", rung.ending.to_string().into()),
+                ("true_residual", attempt.residual.into()),
+                ("ending", attempt.ending.to_string().into()),
                 ("completed", completed.into()),
             ])
         };
@@ -378,7 +378,7 @@ impl Solve {
         fields.extend(self.ending(report, run.error, run.read));
         fields.push(("generate_time", run.built.as_secs_f64().into()));
         fields.push(("apply_time", report.time.as_secs_f64().into()));
-        fields.push(("solver", Json::List(solved.rungs.iter().map(rung).collect())));
+        fields.push(("solver", Json::List(solved.attempts.iter().map(attempt).collect())));
         Json::Object(fields)
     }
 }
@@ -386,7 +386,7 @@ impl Solve {
 impl Run {
     /// Bytes a second, beside what the device can.
     fn rate(&self) -> Option<String> {
-        let time: f64 = self.solved.rungs.iter().map(|rung| rung.time.as_secs_f64()).sum();
+        let time: f64 = self.solved.attempts.iter().map(|attempt| attempt.time.as_secs_f64()).sum();
         let rate = self.solved.report.bytes as f64 / time;
         let reads = self.reads.filter(|_| rate.is_finite())?;
         Some(format!("{:.1} GB/s, {:.0} % of what the device reads", rate / 1e9, 100.0 * rate / reads))
@@ -416,16 +416,16 @@ fn distance(x: &[f64], known: &[f64]) -> f64 {
         / norm(&mut known.iter().map(|x| x * x))
 }
 
-fn configuration(rung: &Rung) -> String {
-    format!("{} with {}", rung.method, rung.preconditioner)
+fn configuration(attempt: &Attempt) -> String {
+    format!("{} with {}", attempt.method, attempt.preconditioner)
 }
 
 /// Gives curves the names of their configurations, and their last residuals, recomputed.
-fn named(mut curves: Vec<Curve>, rungs: &[Rung]) -> Vec<Curve> {
-    let iterated = rungs.iter().filter(|rung| rung.iterations > 0);
-    for (curve, rung) in curves.iter_mut().zip(iterated) {
-        curve.name = configuration(rung);
-        curve.recomputed = curve.points.last().map(|&(at, _)| (at, rung.residual));
+fn named(mut curves: Vec<Curve>, attempts: &[Attempt]) -> Vec<Curve> {
+    let iterated = attempts.iter().filter(|attempt| attempt.iterations > 0);
+    for (curve, attempt) in curves.iter_mut().zip(iterated) {
+        curve.name = configuration(attempt);
+        curve.recomputed = curve.points.last().map(|&(at, _)| (at, attempt.residual));
     }
     curves
 }

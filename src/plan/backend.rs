@@ -35,7 +35,7 @@ impl<T: Real> ForFactors<'_, T> {
 }
 
 /// A machine that plans are made for: [`Host`], or a GPU.
-pub trait Builds<T: Real>: Machine<T> + Clone {
+pub trait Backend<T: Real>: Machine<T> + Clone {
     /// Whether iterations are made by the host: then what only the host can do, as converting and renumbering, costs few of them.
     #[doc(hidden)]
     const ON_HOST: bool;
@@ -48,7 +48,7 @@ pub trait Builds<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     fn numbering(&self, csr: &Csr<T>) -> Result<Numbering>;
 
-    /// Builds one of a matrix, in the space of an operator made from it.
+    /// Backend one of a matrix, in the space of an operator made from it.
     #[doc(hidden)]
     fn preconditioner(
         &self,
@@ -120,7 +120,7 @@ fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, H
     (Box::new(made) as Box<dyn Any>).downcast().ok().map(|made| *made)
 }
 
-impl<T: Real> Builds<T> for Host {
+impl<T: Real> Backend<T> for Host {
     const ON_HOST: bool = true;
 
     fn has(&self, _: Preconditioner) -> bool {
@@ -224,7 +224,7 @@ impl<T: Real> Builds<T> for Host {
 }
 
 #[cfg(feature = "cuda")]
-impl<T: Real> Builds<T> for Cuda {
+impl<T: Real> Backend<T> for Cuda {
     const ON_HOST: bool = false;
 
     fn has(&self, preconditioner: Preconditioner) -> bool {
@@ -279,7 +279,7 @@ mod tests {
         for format in ["CSR", "SELL-P", "symmetric CSR", "DIA"] {
             let operator = Operator::in_format(&csr, &Host, format).unwrap();
             let [mut own, mut other] = [(); 2].map(|()| krysp_solvers::Space::zeros(space).unwrap());
-            <Host as Builds<f64>>::residual(&csr, &operator, &b, &x, &mut own).unwrap();
+            <Host as Backend<f64>>::residual(&csr, &operator, &b, &x, &mut own).unwrap();
             operator.residual(&b, &x, &mut other).unwrap();
             assert_eq!(own.as_slice(), other.as_slice(), "{format}");
         }

@@ -1,7 +1,7 @@
-//! Which scaling, preconditioner and method solve which system of ../shared/matrices: the rungs for hard systems.
+//! Which scaling, preconditioner and method solve which system of ../shared/matrices: the attempts for hard systems.
 //!
 //! ```text
-//! cargo bench --bench rungs [-- [--rows FROM..TO] [--seconds 2] [--drop 1e-3] [--fill 5] [west0479 ...]]
+//! cargo bench --bench attempts [-- [--rows FROM..TO] [--seconds 2] [--drop 1e-3] [--fill 5] [west0479 ...]]
 //! ```
 //!
 //! Prints one line of CSV for each solve, with what each part took. A solve may take 2,000 products and so many seconds. A
