@@ -1,7 +1,7 @@
 //! Every system of ../shared/matrices by one call, without options: what was tried, how long it took, and the residual.
 //!
 //! ```text
-//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products | --loading]
+//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products | --loading | --transient]
 //!     [heat_sink_p1_27k p7_64 ...]]
 //! ```
 //!
@@ -13,10 +13,13 @@
 //! them. `--part 3/8` takes the third of eight equal shares of the matrices: processes on cores of their own share the work.
 //! `--products` compares products instead: the format and numbering that a plan for many solves measures and takes, with all
 //! formats, in the numbering of the machine and in the given one; `--loading` what it takes to read a saved plan beside building it.
+//! `--transient` compares loops of time steps, in which the matrix takes new values, with fixed configurations.
 //! `--explain` prints plan, attempts, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
 
 #[path = "plan/once.rs"]
 mod once;
+#[path = "plan/transient.rs"]
+mod transient;
 
 use krysp::io::{read_matrix, read_vector};
 use krysp::plan::{Backend, Method, PlannedSolver, Preconditioner, Solved};
@@ -77,6 +80,7 @@ struct Options {
     part: [usize; 2],
     explain: bool,
     once: Option<Once>,
+    transient: bool,
     wanted: Vec<String>,
 }
 
@@ -101,6 +105,15 @@ struct Totals {
 
 fn main() -> Result<()> {
     let options = options()?;
+    if options.transient {
+        return match options.gpu {
+            #[cfg(feature = "cuda")]
+            true => transient::all(&Cuda::new(0)?, false),
+            #[cfg(not(feature = "cuda"))]
+            true => Err("--gpu needs the feature cuda".into()),
+            false => transient::all(&Host, true),
+        };
+    }
     println!(
         "{}",
         match options.once {
@@ -166,6 +179,7 @@ fn options() -> Result<Options> {
         part: [1, 1],
         explain: false,
         once: None,
+        transient: false,
         wanted: vec![],
     };
     let mut args = std::env::args().skip(1);
@@ -175,6 +189,7 @@ fn options() -> Result<Options> {
             "--bench" => {}
             "--gpu" => options.gpu = true,
             "--explain" => options.explain = true,
+            "--transient" => options.transient = true,
             "--products" => options.once = Some(Once::Products),
             "--loading" => options.once = Some(Once::Loading),
             "--against" => options.against = true,
@@ -401,9 +416,9 @@ fn fixed<M: Backend<f64>>(
 ) -> Vec<(String, Run)> {
     let mut runs = vec![];
     let made = |preconditioner: Preconditioner| {
-        planned
-            .iter()
-            .any(|(_, run)| run.solved.attempts.iter().any(|attempt| attempt.preconditioner == preconditioner))
+        planned.iter().any(|(_, run)| {
+            run.solved.attempts.iter().any(|attempt| attempt.preconditioner == preconditioner)
+        })
     };
     let mut best = options.limit;
     for (_, run) in planned.iter().filter(|(_, run)| run.solved.converged()) {

@@ -20,7 +20,12 @@ pub(crate) fn loading<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) ->
     // the preconditioner that is kept is found in the first solves
     for _ in 0..4 {
         let solved = planned.solve(&b)?;
-        kept = solved.attempts.last().map(|attempt| attempt.setup).filter(|setup| !setup.is_zero()).unwrap_or(kept);
+        kept = solved
+            .attempts
+            .last()
+            .map(|attempt| attempt.setup)
+            .filter(|setup| !setup.is_zero())
+            .unwrap_or(kept);
     }
     let path = std::env::temp_dir().join(format!("krysp_bench_{}.plan", std::process::id()));
     planned.save(&path)?;

@@ -156,7 +156,8 @@ fn loaded<T: Number, M: Backend<T>>(
     token: &CancelToken,
 ) -> krysp::Result<(Box<PlannedSolver<T, M>>, String)> {
     let text = format!("loaded from {}\n{}", path.display(), planned.operator()?.choice());
-    let planned = planned.rtol(wishes.rtol).max_iterations(wishes.max_iterations).time_limit(wishes.time_limit);
+    let planned =
+        planned.rtol(wishes.rtol).max_iterations(wishes.max_iterations).time_limit(wishes.time_limit);
     Ok((Box::new(planned.cancel_token(token)), text))
 }
 

@@ -1,8 +1,8 @@
 //! What a plan asks of a machine.
 
-use super::Preconditioner;
 use super::matched::{Begins, Matched};
-use super::rung::{AnyPreconditioner, Prepared};
+use super::running::{AnyPreconditioner, Prepared};
+use super::{MachineClass, Preconditioner};
 use crate::PositiveJacobi;
 use crate::choice::Machine;
 use crate::preconditioners::Symbolic;
@@ -39,6 +39,10 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     /// Whether iterations are made by the host: then what only the host can do, as converting and renumbering, costs few of them.
     #[doc(hidden)]
     const ON_HOST: bool;
+
+    /// What costs depend on.
+    #[doc(hidden)]
+    fn class(&self) -> MachineClass;
 
     /// Whether a preconditioner exists here.
     #[doc(hidden)]
@@ -122,6 +126,10 @@ fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, H
 
 impl<T: Real> Backend<T> for Host {
     const ON_HOST: bool = true;
+
+    fn class(&self) -> MachineClass {
+        MachineClass::Host { threads: rayon::current_num_threads() }
+    }
 
     fn has(&self, _: Preconditioner) -> bool {
         true
@@ -226,6 +234,10 @@ impl<T: Real> Backend<T> for Host {
 #[cfg(feature = "cuda")]
 impl<T: Real> Backend<T> for Cuda {
     const ON_HOST: bool = false;
+
+    fn class(&self) -> MachineClass {
+        MachineClass::Gpu
+    }
 
     fn has(&self, preconditioner: Preconditioner) -> bool {
         use Preconditioner::{Amg, Fsai, Jacobi, None, Spai, TwoLevel};

@@ -1,7 +1,7 @@
 //! The format and the numbering of a matrix. Where many solves are ahead, they are compared by their products: prices are fitted
 //! to other matrices and machines.
 
-use super::{Backend, ladder::operator};
+use super::{Backend, solver::operator};
 use crate::choice::{Candidate, Choice, RowStatistics};
 use crate::{Csr, Dia, Format, Operator, Real, Result};
 use krysp_kernels::interrupt;

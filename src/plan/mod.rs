@@ -30,36 +30,38 @@
 
 mod backend;
 mod candidates;
-mod climb;
-mod ladder;
+mod costs;
+mod executor;
 mod least_squares;
 mod matched;
 mod measured;
+mod monitor;
 mod names;
-mod order;
-mod pace;
 mod parts;
 #[expect(clippy::module_inception, reason = "one idea a file: this one is the plan itself")]
 mod plan;
 mod profile;
-mod renumbered;
-mod rung;
+mod reorder;
+mod running;
 mod saved;
 mod scaled;
+mod schedule;
 mod solved;
+mod solver;
 mod spectrum;
 
 pub use backend::Backend;
 pub use candidates::Candidate;
-pub use ladder::PlannedSolver;
+pub use costs::{Costs, MachineClass, WorkUnits};
 pub use measured::nearer;
+pub use monitor::iterations_expected;
 pub use names::{Method, Preconditioner};
-pub use pace::needed;
 pub use parts::Parts;
 pub use plan::Plan;
 pub use profile::Profile;
-pub use rung::{AnyPreconditioner, Prepared};
+pub use running::{AnyPreconditioner, Prepared};
 pub use solved::{Attempt, AttemptEnd, Solved};
+pub use solver::{PlannedSolver, Preparation};
 pub use spectrum::Spectrum;
 
 use crate::{Csr, Real, Result};

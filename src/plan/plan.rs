@@ -1,6 +1,7 @@
 //! What is known before the first solve, and what follows from it.
 
-use super::candidates::{Candidate, ladder};
+use super::candidates::{Candidate, Context, candidates};
+use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
 use crate::saved::saved;
@@ -128,46 +129,43 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         &self.profile
     }
 
-    /// What will be tried, in this order.
+    fn context(&self) -> Context<'_> {
+        Context { profile: &self.profile, class: self.machine.class(), modes: false }
+    }
+
+    /// Decides what runs, with nothing measured yet.
+    pub(super) fn scheduler(&self) -> Scheduler {
+        let Options { solves, new_values, .. } = self.options;
+        Scheduler::new(self.context(), self.list(), solves, new_values)
+    }
+
+    /// The candidates in the order in which they run if each of them fails.
     pub fn candidates(&self) -> Vec<Candidate> {
+        let list = self.list();
+        self.scheduler().order().iter().filter_map(|(index, _)| list.get(*index).cloned()).collect()
+    }
+
+    /// The candidates that suit the matrix and the options; the first one is run first, or tells what others cost.
+    fn list(&self) -> Vec<Candidate> {
         let Options { method, preconditioner, .. } = self.options;
-        let mut ladder = ladder(&self.profile, |preconditioner| self.machine.has(preconditioner));
+        let context = self.context();
+        let mut list = candidates(context, |preconditioner| self.machine.has(preconditioner));
         match (method, preconditioner) {
-            (Some(method), None) => ladder = self.with_method(method, &ladder),
-            _ => ladder.retain(|rung| {
-                method.is_none_or(|method| method == rung.method)
-                    && preconditioner.is_none_or(|preconditioner| preconditioner == rung.preconditioner)
+            (Some(method), None) => list = with_method(context, method, &list),
+            _ => list.retain(|one| {
+                method.is_none_or(|method| method == one.method)
+                    && preconditioner.is_none_or(|preconditioner| preconditioner == one.preconditioner)
             }),
         }
-        if ladder.is_empty() {
+        if list.is_empty() {
             let symmetric = self.profile.is_symmetric();
             let suits = |method: &Method| symmetric || !method.needs_symmetry();
             let usual = if symmetric { Method::Minres } else { Method::BiCgStab };
             let method = method.or(Some(usual).filter(suits)).unwrap_or(Method::Gmres);
             let preconditioner = preconditioner.unwrap_or(Preconditioner::Jacobi);
-            ladder.push(Candidate::new(method, preconditioner, "as requested", &self.profile));
+            list.push(Candidate::new(method, preconditioner, "as requested", context));
         }
-        ladder
-    }
-
-    /// This method with every preconditioner of a list that suits it. Complete factorizations are left out, because they solve the
-    /// system by themselves: whoever names a method wants its iterations.
-    fn with_method(&self, method: Method, list: &[Candidate]) -> Vec<Candidate> {
-        let mut chosen: Vec<Candidate> = vec![];
-        for Candidate { method: usual, preconditioner, reason, .. } in list {
-            let direct = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::Lu);
-            // a method for symmetric matrices needs a symmetric preconditioner
-            let suits = !method.needs_symmetry() || usual.needs_symmetry();
-            if direct || !suits || chosen.iter().any(|one| one.preconditioner == *preconditioner) {
-                continue;
-            }
-            chosen.push(Candidate::new(method, *preconditioner, reason, &self.profile));
-        }
-        if let Some(first) = chosen.first_mut() {
-            // it is tried first: its residual tells more than any expectation
-            first.hope = list[0].hope;
-        }
-        chosen
+        list
     }
 
     /// Converts the matrix, and builds what is tried first.
@@ -176,18 +174,49 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     }
 }
 
-/// What will be done, why, and what else there is.
+/// A method with every preconditioner of a list that suits it. Complete factorizations are left out, because they solve the system
+/// by themselves: callers who name a method want its iterations.
+fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<Candidate> {
+    let mut chosen: Vec<Candidate> = vec![];
+    for Candidate { method: usual, preconditioner, reason, .. } in list {
+        let direct = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::Lu);
+        // a method for symmetric matrices needs a symmetric preconditioner
+        let suits = !method.needs_symmetry() || usual.needs_symmetry();
+        if direct || !suits || chosen.iter().any(|one| one.preconditioner == *preconditioner) {
+            continue;
+        }
+        chosen.push(Candidate::new(method, *preconditioner, reason, context));
+    }
+    if let Some(first) = chosen.first_mut() {
+        // its residual tells more than any expectation
+        first.costs.iterations = list[0].costs.iterations;
+    }
+    chosen
+}
+
+/// The profile, and the candidates with their expected costs in the order in which they run if each of them fails.
 impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.profile)?;
-        for (index, candidate) in self.candidates().iter().enumerate() {
-            let Candidate { method, preconditioner, reason, setup, iteration, hope, .. } = candidate;
-            write!(f, "\n{}. {}: {reason}", index + 1, configuration(*method, *preconditioner))?;
-            write!(f, "; estimated cost: setup {setup:.0}, iteration {iteration:.1}")?;
-            if *hope > 0.0 {
-                write!(f, ", about {hope:.0} iterations expected")?;
+        let list = self.list();
+        for (at, (index, _)) in (1..).zip(self.scheduler().order()) {
+            let at: usize = at;
+            let Some(Candidate { method, preconditioner, reason, costs, .. }) = list.get(index) else {
+                continue;
+            };
+            write!(f, "\n{at}. {}: {reason}", configuration(*method, *preconditioner))?;
+            write!(f, "; estimated cost: setup {:.0}", costs.setup.0)?;
+            if self.options.new_values {
+                write!(f, ", new values {:.0}", costs.refresh.0)?;
+            }
+            write!(f, ", iteration {:.1}", costs.iteration.0)?;
+            if costs.iterations > 0.0 {
+                write!(f, ", about {:.0} iterations expected", costs.iterations)?;
             }
         }
-        write!(f, "\n(a cost of 1 is one iteration of Cg with Jacobi)")
+        write!(
+            f,
+            "\n(a cost of 1 is one iteration of Cg with Jacobi; the first attempt shows what others will cost)"
+        )
     }
 }

@@ -51,6 +51,8 @@ pub struct Profile {
     pub weak_diagonal: usize,
     /// Rows whose diagonal entry is at least as large as all others together.
     pub dominant: usize,
+    /// Rows whose entries add up to less than minus a tenth of the diagonal entry, which is positive.
+    pub negative_sums: usize,
     /// The unknowns of a node: the size of blocks that most entries come in.
     pub block: usize,
     /// Entries off the diagonal.
@@ -71,7 +73,7 @@ pub struct Profile {
 
 saved!(impl[] Profile {
     rows, cols, entries, zeros, not_finite, lengths, histogram, empty_rows, empty_cols, zero_diagonal, negative_diagonal,
-    weak_diagonal, dominant, block, off_diagonal, mirrored, symmetric, skew, row_scale; parts = None, spectrum = None
+    weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored, symmetric, skew, row_scale; parts = None, spectrum = None
 });
 
 /// What one thread has counted.
@@ -84,6 +86,7 @@ struct Count {
     negative_diagonal: usize,
     weak_diagonal: usize,
     dominant: usize,
+    negative_sums: usize,
     off_diagonal: usize,
     mirrored: usize,
     /// May be below zero in a part of the rows.
@@ -141,6 +144,7 @@ impl Profile {
             negative_diagonal: count.negative_diagonal,
             weak_diagonal: count.weak_diagonal,
             dominant: count.dominant,
+            negative_sums: count.negative_sums,
             block: if square { best_blocks(a).map_or(1, |(_, size)| size) } else { 1 },
             off_diagonal: count.off_diagonal,
             mirrored: count.mirrored,
@@ -177,7 +181,7 @@ impl Count {
         mirrored: &mut Mirrored<'_, T>,
         used: &[AtomicU8],
     ) {
-        let (mut own, mut others, mut most) = (0.0, 0.0, 0.0f64);
+        let (mut own, mut others, mut sum, mut most) = (0.0, 0.0, 0.0, 0.0f64);
         for (&col, &value) in a.row_columns(row).iter().zip(a.row_values(row)) {
             let (col, value) = (col as usize, value.to_f64());
             if value == 0.0 {
@@ -188,6 +192,7 @@ impl Count {
             }
             self.not_finite += usize::from(!value.is_finite());
             most = most.max(value.abs());
+            sum += value;
             if col == row {
                 own = value;
                 continue;
@@ -224,6 +229,7 @@ impl Count {
         self.negative_diagonal += usize::from(own < 0.0);
         self.weak_diagonal += usize::from(own.abs() <= WEAK * most);
         self.dominant += usize::from(own.abs() >= others && own != 0.0);
+        self.negative_sums += usize::from(own > 0.0 && sum < -0.1 * own);
     }
 
     fn add(&mut self, other: &Count) {
@@ -234,6 +240,7 @@ impl Count {
         self.negative_diagonal += other.negative_diagonal;
         self.weak_diagonal += other.weak_diagonal;
         self.dominant += other.dominant;
+        self.negative_sums += other.negative_sums;
         self.off_diagonal += other.off_diagonal;
         self.mirrored += other.mirrored;
         self.symmetric += other.symmetric;

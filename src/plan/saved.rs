@@ -1,10 +1,11 @@
-//! A ladder in a file: what was decided, what solves have cost, the matrix in its format, and the preconditioner that runs.
+//! A planned solver in a file: what was decided, what solves have cost, the matrix in its format, and the preconditioner that runs.
 //!
 //! The matrix itself is not in the file: whoever loads has it. What stands where in it must be what it was. Other values are
 //! taken as [`PlannedSolver::refresh`] takes them.
 
-use super::ladder::{Memory, user_order};
-use super::{Backend, Candidate, PlannedSolver};
+use super::schedule::Knowledge;
+use super::solver::{Settings, user_order};
+use super::{Backend, PlannedSolver};
 use crate::choice::Stores;
 use crate::saved::{Broken, Keys, Saved, read, write};
 use crate::{Csr, Format, LinearOperator, Operator, Real, Result};
@@ -35,13 +36,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// For a GPU decisions are saved; formats and preconditioners are made there again.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let operator = self.operator()?;
-        let built = match (&self.running, &self.read) {
-            (Some((index, rung)), _) => Some((*index, rung.preconditioner())),
-            (None, Some((index, read))) => Some((*index, &**read)),
+        let built = match (&self.running, &self.kept) {
+            (Some((index, running)), _) => Some((*index, running.preconditioner())),
+            (None, Some((index, kept))) => Some((*index, &**kept)),
             (None, None) => None,
         };
         write(path.as_ref(), &keys::<T, M>(&self.matrix), |to| {
-            // one that was renumbered is in the file: whoever loads has it in the user's numbering
+            // a reordered matrix is in the file: callers of `load` have it in their own order
             let renumbered = self.matrix.domain().numbering().is_some();
             renumbered.save(to);
             if renumbered {
@@ -49,11 +50,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             } else {
                 to.knows(&self.matrix.source().pattern);
             }
-            self.memory.save(to);
+            self.settings.save(to);
+            self.scheduler.knowledge().save(to);
             operator.write(to);
             built.map(|(index, _)| index).save(to);
+            built.is_some_and(|(index, _)| self.scheduler.is_built(index) == Some(true)).save(to);
             if let Some((index, m)) = built
-                && !M::save_preconditioner(self.memory.candidates[index].preconditioner, m, to)
+                && !M::save_preconditioner(self.scheduler.candidates[index].preconditioner, m, to)
             {
                 false.save(to);
             }
@@ -67,7 +70,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// was written: [`Error::Saved`](crate::Error::Saved) says which. The file must not be truncated while it is read: most
     /// operating systems end the process in that case.
     pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
-        let (own, memory, operator, read, other_values) =
+        let (own, settings, knowledge, operator, kept, stale) =
             read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
                 let own: Option<Csr<T>> = from.load()?;
                 if own.is_none() {
@@ -77,16 +80,19 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 if numbered != own.is_some() {
                     return Err(Broken);
                 }
-                let memory: Memory = from.load()?;
+                let settings: Settings = from.load()?;
+                let knowledge: Knowledge = from.load()?;
                 let operator = <M as Stores<T>>::load(from)?;
-                let read = match from.load()? {
+                let index: Option<usize> = from.load()?;
+                let stale = from.load::<bool>()?;
+                let kept = match index {
                     Some(index) if from.load()? => {
-                        let candidate: &Candidate = memory.candidates.get::<usize>(index).ok_or(Broken)?;
-                        Some((index, M::load_preconditioner(candidate.preconditioner, from)?))
+                        let preconditioner = knowledge.preconditioner(index).ok_or(Broken)?;
+                        Some((index, M::load_preconditioner(preconditioner, from)?))
                     }
                     _ => None,
                 };
-                Ok((own, memory, operator, read, other_values))
+                Ok((own, settings, knowledge, operator, kept, [stale, other_values]))
             })?;
         let matrix = own.unwrap_or_else(|| a.clone());
         let user_order = user_order(a, &matrix);
@@ -94,17 +100,19 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             Ok(operator) => operator,
             Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
         };
-        // as many solves are ahead as were when the plan was made
-        let memory = Memory { solves: 0, ..memory };
-        let mut ladder = PlannedSolver {
-            read,
+        let [stale, other_values] = stale;
+        let mut solver = PlannedSolver {
+            kept,
             user_order,
-            ..PlannedSolver::with(machine.clone(), matrix, operator, memory)
+            ..PlannedSolver::restored(machine.clone(), matrix, operator, settings, knowledge)
         };
+        solver.note_built();
         if other_values {
-            ladder.refresh(a.entries())?;
+            solver.refresh(a.entries())?;
+        } else if stale {
+            solver.scheduler.new_values();
         }
-        Ok(ladder)
+        Ok(solver)
     }
 }
 
@@ -119,18 +127,19 @@ fn keys<T: Real, M: Backend<T>>(a: &Csr<T>) -> Keys {
 mod tests {
     use super::*;
     use crate::error::Unusable;
+    use crate::plan::{Candidate, Preconditioner};
     use crate::saved::checksum::checksum;
     use crate::simd::{Level, force};
     use crate::testing::matrices;
-    use crate::{Error, Host, Plan, plan::Preconditioner};
+    use crate::{Error, Host, Plan};
     use std::path::PathBuf;
 
     /// A file of one test, and its bytes.
     fn saved(name: &str, a: &Csr<f64>, preconditioner: Preconditioner) -> (PathBuf, Vec<u8>) {
         let path = std::env::temp_dir().join(format!("krysp_{}_{name}", std::process::id()));
-        let mut ladder = Plan::new(a).unwrap().preconditioner(preconditioner).build().unwrap();
-        ladder.solve(&vec![1.0; a.rows()]).unwrap();
-        ladder.save(&path).unwrap();
+        let mut planned = Plan::new(a).unwrap().preconditioner(preconditioner).build().unwrap();
+        planned.solve(&vec![1.0; a.rows()]).unwrap();
+        planned.save(&path).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         (path, bytes)
     }
@@ -170,38 +179,40 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// A run from a file goes the way of the run that wrote it, though new values come: in its course, or at once.
+    /// A run from a file begins with the candidate that the run that wrote it found to be the best, though new values come.
     #[test]
-    fn what_was_found_out_is_kept_for_new_values() {
+    fn decisions_are_kept_for_new_values() {
         let a = matrices::stencil7(10).csr::<f64>().unwrap();
         let path = std::env::temp_dir().join(format!("krysp_{}_kept", std::process::id()));
         let (b, doubled) = (vec![1.0; a.rows()], a.entries().iter().map(|v| 2.0 * v).collect::<Vec<_>>());
-        let mut ladder = Plan::new(&a).unwrap().solves(90).new_values(true).build().unwrap();
+        let mut solver = Plan::new(&a).unwrap().solves(90).new_values(true).build().unwrap();
         let direct = |one: &Candidate| one.preconditioner == Preconditioner::Cholesky;
-        let at = ladder.memory.candidates.iter().position(direct).unwrap();
-        // as if factors had turned out to be the best
-        ladder.memory.known.fill(Some(1e4));
-        ladder.memory.known[at] = Some(10.0);
-        let solves = |ladder: &mut PlannedSolver<f64, Host>, when: &str| {
-            let solved = ladder.solve(&b).unwrap();
+        let at = solver.scheduler.candidates.iter().position(direct).unwrap();
+        solver.scheduler.pretend_best(at);
+        let solves = |solver: &mut PlannedSolver<f64, Host>, when: &str| {
+            let solved = solver.solve(&b).unwrap();
             assert!(solved.converged(), "{when}: {solved}");
-            let [rung] = &solved.attempts[..] else { panic!("{when}: {solved}") };
-            assert_eq!(rung.preconditioner, Preconditioner::Cholesky, "{when}: {solved}");
+            let [attempt] = &solved.attempts[..] else { panic!("{when}: {solved}") };
+            assert_eq!(attempt.preconditioner, Preconditioner::Cholesky, "{when}: {solved}");
         };
-        solves(&mut ladder, "first");
-        ladder.save(&path).unwrap();
+        solves(&mut solver, "first");
+        solver.save(&path).unwrap();
         let mut loaded = PlannedSolver::load(&path, &a, &Host).unwrap();
-        assert_eq!(loaded.memory.solves, 0);
+        assert_eq!(loaded.scheduler.is_built(at), Some(false));
         let given = a.with_values(&doubled).unwrap();
         let mut other = PlannedSolver::load(&path, &given, &Host).unwrap();
-        assert!(other.is_ready(at), "factors of a file take other values");
+        assert_eq!(other.scheduler.is_built(at), Some(true), "factors of a file take other values");
         solves(&mut other, "loaded for other values");
         solves(&mut loaded, "loaded");
-        for (ladder, when) in [(&mut ladder, "built, new values"), (&mut loaded, "loaded, new values")] {
-            ladder.refresh(&doubled).unwrap();
-            assert!(ladder.is_ready(at), "{when}");
-            solves(ladder, when);
+        for (solver, when) in [(&mut solver, "built, new values"), (&mut loaded, "loaded, new values")] {
+            solver.refresh(&doubled).unwrap();
+            assert_eq!(solver.scheduler.is_built(at), Some(true), "{when}");
+            solves(solver, when);
         }
+        // factors of earlier values that were kept are known as such when they are loaded
+        solver.save(&path).unwrap();
+        let loaded = PlannedSolver::load(&path, &given, &Host).unwrap();
+        assert_eq!(loaded.scheduler.is_built(at), solver.scheduler.is_built(at));
         std::fs::remove_file(path).unwrap();
     }
 
@@ -212,7 +223,7 @@ mod tests {
         let [small, grid, part] = [matrices::stencil7(3), matrices::stencil7(9), matrices::elasticity(6)]
             .map(|one| one.csr::<f64>().unwrap());
         let all = Preconditioner::ALL.map(|preconditioner| (&small, preconditioner, 100));
-        // levels of both kinds: aggregates as they are, and smoothed
+        // levels of both kinds: unsmoothed and smoothed aggregation
         let levels = [&grid, &part].map(|a| (a, Preconditioner::Amg, 400));
         for (a, preconditioner, count) in all.into_iter().chain(levels) {
             let (path, bytes) = saved(&format!("forged_{preconditioner}_{}", a.rows()), a, preconditioner);
@@ -225,11 +236,11 @@ mod tests {
                 let sum = checksum(&forged[24..]);
                 forged[16..24].copy_from_slice(&sum.to_le_bytes());
                 match load(&path, &forged, a) {
-                    Ok(ladder) => {
-                        let (mut ladder, b) = (ladder.max_iterations(Some(5)), vec![1.0; a.rows()]);
-                        drop(ladder.solve(&b));
-                        drop(ladder.refresh(a.entries()));
-                        drop(ladder.solve(&b));
+                    Ok(solver) => {
+                        let (mut solver, b) = (solver.max_iterations(Some(5)), vec![1.0; a.rows()]);
+                        drop(solver.solve(&b));
+                        drop(solver.refresh(a.entries()));
+                        drop(solver.solve(&b));
                     }
                     Err(Error::Saved { .. }) => refused += 1,
                     Err(error) => panic!("{preconditioner}, byte {at}: {error}"),

@@ -1,6 +1,6 @@
 //! Right-hand sides whose squares overflow or vanish: scaled by a power of two, which rounds nothing, and the answer scaled back.
 
-use super::climb::norm;
+use super::executor::norm;
 use super::solved::AttemptEnd;
 use super::{Backend, PlannedSolver};
 use crate::{Outcome, Real, Report, Result};
@@ -22,18 +22,18 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.solve_on(b, x, false)
     }
 
-    /// [`PlannedSolver::solve_into`]; where the vectors are nobody else's, the matrix may be renumbered, and `x` with it.
+    /// [`PlannedSolver::solve_into`]; if the vectors belong to nobody else, the matrix may be reordered, and `x` with it.
     pub(super) fn solve_on(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let limit = T::EPSILON.powf(-RANGE);
         if (1.0 / limit..=limit).contains(&norm(b)?) {
-            return self.climb(b, x, own);
+            return self.execute(b, x, own);
         }
         let space = self.space()?.clone();
         let mut host = vec![T::default(); space.len()];
         space.store(b, &mut host)?;
         let most = host.iter().fold(0.0f64, |most, &entry| most.max(Element::to_f64(entry).abs()));
         if most == 0.0 || !host.iter().all(|&entry| Element::is_finite(entry)) {
-            return self.climb(b, x, own);
+            return self.execute(b, x, own);
         }
         let factor = (-most.log2().floor()).clamp(-POWER, POWER).exp2();
         let multiply = |host: &mut [T], factor: f64| {
@@ -45,7 +45,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         space.store(x, &mut host)?;
         multiply(&mut host, factor);
         space.load(&host, x)?;
-        self.climb(&scaled, x, own)?;
+        self.execute(&scaled, x, own)?;
         let space = x.space().clone();
         let back = 1.0 / factor;
         space.store(x, &mut host)?;
@@ -53,7 +53,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         space.load(&host, x)?;
         let Report { outcome, history, true_residual, rhs_norm, .. } = &mut self.report;
         history.iter_mut().chain([true_residual, rhs_norm]).for_each(|norm| *norm *= back);
-        let endings = self.attempts.iter_mut().filter_map(|rung| match &mut rung.ending {
+        let endings = self.attempts.iter_mut().filter_map(|attempt| match &mut attempt.ending {
             AttemptEnd::Ended(outcome) => Some(outcome),
             _ => None,
         });

@@ -1,6 +1,6 @@
 //! What a plan found, and how it got there.
 
-use super::{Candidate, Method, Preconditioner};
+use super::{Candidate, Method, Preconditioner, Preparation};
 use crate::{Outcome, Report};
 use std::fmt;
 use std::time::Duration;
@@ -30,8 +30,10 @@ pub struct Attempt {
     pub reason: String,
     /// Iterations made.
     pub iterations: usize,
-    /// The time to build it: zero if an earlier solve has.
+    /// The time to build the preconditioner, or to take new values into it.
     pub setup: Duration,
+    /// How the preconditioner came to be ready.
+    pub preparation: Preparation,
     /// The time of its iterations.
     pub time: Duration,
     /// `‖b − A x‖ / ‖b‖` of its `x`, recomputed; NaN if there is none.
@@ -46,11 +48,19 @@ pub struct Attempt {
 pub enum AttemptEnd {
     /// The solver returned.
     Ended(Outcome),
-    /// Another configuration was expected to be faster.
+    /// Another candidate was expected to be faster.
     Switched {
         /// The iterations that it was expected to need still; infinite if its residual did not fall.
         remaining: f64,
+        /// The time that those would have taken.
+        seconds: f64,
+        /// The other candidate, and the time that it was expected to take.
+        to: String,
+        /// Its setup included.
+        to_seconds: f64,
     },
+    /// Its preconditioner was built for earlier values of the matrix, and had cost as many more iterations as a new one costs.
+    Outdated,
     /// It could not be built, for this reason.
     NotBuilt(String),
 }
@@ -71,6 +81,7 @@ impl Attempt {
             reason: candidate.reason.clone(),
             iterations: 0,
             setup,
+            preparation: Preparation::Built,
             time: Duration::ZERO,
             residual,
             ending,
@@ -98,6 +109,11 @@ impl fmt::Display for Attempt {
         }
         let iterations = if self.iterations == 1 { "iteration" } else { "iterations" };
         write!(f, "; {} {iterations}", self.iterations)?;
+        match self.preparation {
+            Preparation::Built | Preparation::Ready => {}
+            Preparation::Kept => write!(f, ", preconditioner of earlier values")?,
+            Preparation::Renewed => write!(f, ", preconditioner renewed")?,
+        }
         write!(f, ", setup {:.3} s, solve {:.3} s", seconds(self.setup), seconds(self.time))?;
         write!(f, ", relative residual {:.1e}, {}", self.residual, self.ending)
     }
@@ -107,11 +123,32 @@ impl fmt::Display for AttemptEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttemptEnd::Ended(outcome) => write!(f, "{outcome}"),
-            AttemptEnd::Switched { remaining } if remaining.is_finite() => {
-                write!(f, "switched: about {remaining:.0} more iterations were expected")
+            AttemptEnd::Switched { remaining, seconds, to, to_seconds } if remaining.is_finite() => write!(
+                f,
+                "switched to {to}: about {remaining:.0} more iterations would take {}, {to} about {}",
+                Approximate(*seconds),
+                Approximate(*to_seconds)
+            ),
+            AttemptEnd::Switched { to, .. } => write!(f, "switched to {to}: residual stagnated"),
+            AttemptEnd::Outdated => {
+                write!(f, "stopped: a preconditioner of the new values is expected to be faster")
             }
-            AttemptEnd::Switched { .. } => write!(f, "switched: residual stagnated"),
             AttemptEnd::NotBuilt(why) => write!(f, "not built: {why}"),
+        }
+    }
+}
+
+/// Seconds with two digits.
+struct Approximate(f64);
+
+impl fmt::Display for Approximate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            seconds if seconds < 1.0 => {
+                let digits = (1.0 - (seconds * 1e3).max(1e-3).log10().floor()).max(0.0) as usize;
+                write!(f, "{:.digits$} ms", seconds * 1e3)
+            }
+            seconds => write!(f, "{seconds:.1} s"),
         }
     }
 }

@@ -1,14 +1,14 @@
 //! A method with its operator and its preconditioner, behind one type: one call through it is one solve.
 
+use super::monitor::{Alternative, Monitor, Verdict};
 use super::names::Method;
-use super::pace::Pace;
 use crate::{
     BiCgStab, Cg, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Operator, Origin, Real, Refresh, Report,
     Result, Stopping, Vector,
 };
 use krysp_solvers::{CancelToken, Identity, Progress, Solver};
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A preconditioner that takes new values, in any memory.
 pub trait Prepared<T: Real, V: Vector<Elem = T>>: LinearOperator<Vector = V> + Refresh<T> + Any {}
@@ -17,29 +17,51 @@ impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T> + 
 /// A preconditioner that was chosen at run time.
 pub type AnyPreconditioner<T, V> = Box<dyn Prepared<T, V>>;
 
-/// Nothing to take values for.
+/// The identity depends on no values.
 impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
     fn refresh(&mut self, _: &dyn Origin<T>) -> Result<()> {
         Ok(())
     }
 }
 
-/// What is told of each iteration, and asked whether to go on. All attempts of a ladder share it.
+/// Observers and the monitor of the running attempt; all attempts of a planned solver share it.
 pub(super) type Watch = Arc<Mutex<Watcher>>;
 
 /// What a user calls for each iteration.
 pub(super) type Observer = Box<dyn FnMut(&Progress) + Send>;
 
-/// Who wants to know of iterations.
+/// Computes an elimination ordering, and returns the alternatives with the costs that follow from it.
+pub(super) type Analyse = Box<dyn FnOnce() -> Vec<Alternative> + Send>;
+
+/// Called after each iteration.
 pub(super) struct Watcher {
-    pub(super) pace: Pace,
+    pub(super) monitor: Monitor,
+    pub(super) analyse: Option<Analyse>,
+    pub(super) verdict: Verdict,
     pub(super) observers: Vec<Observer>,
 }
 
 impl Watcher {
-    fn tell(&mut self, progress: &Progress) {
-        self.observers.iter_mut().for_each(|observer| observer(progress));
+    pub(super) fn new() -> Watcher {
+        Watcher { monitor: Monitor::idle(), analyse: None, verdict: Verdict::Continue, observers: vec![] }
     }
+
+    /// Whether the attempt stops here.
+    fn stops(&mut self, progress: &Progress) -> bool {
+        self.observers.iter_mut().for_each(|observer| observer(progress));
+        self.verdict = match self.monitor.observe(progress) {
+            Verdict::Analyse => {
+                let alternatives = self.analyse.take().map(|analyse| analyse());
+                self.monitor.analysed(alternatives, progress)
+            }
+            verdict => verdict,
+        };
+        matches!(self.verdict, Verdict::Switch | Verdict::Renew)
+    }
+}
+
+pub(super) fn lock(watch: &Watch) -> MutexGuard<'_, Watcher> {
+    watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A solver whose method was chosen at run time. Iterations call nothing through it.
@@ -56,11 +78,14 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// The preconditioner.
     fn preconditioner(&self) -> &dyn Prepared<T, V>;
 
-    /// Gives new values to the operator, and then those to the preconditioner.
+    /// Gives new values to the operator.
     fn refresh(&mut self, values: &[T]) -> Result<()>;
 
-    /// The operator, for the next rung.
-    fn into_operator(self: Box<Self>) -> Operator<V>;
+    /// Gives the values of the operator to the preconditioner.
+    fn renew(&mut self) -> Result<()>;
+
+    /// The operator and the preconditioner.
+    fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>);
 }
 
 impl<T, V, K> Runs<T, V> for Solver<K, Operator<V>, AnyPreconditioner<T, V>>
@@ -87,20 +112,23 @@ where
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
+        self.operators_mut().0.refresh(values)
+    }
+
+    fn renew(&mut self) -> Result<()> {
         let (operator, preconditioner) = self.operators_mut();
-        operator.refresh(values)?;
         preconditioner.refresh(operator)
     }
 
-    fn into_operator(self: Box<Self>) -> Operator<V> {
-        Solver::into_operators(*self).0
+    fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>) {
+        Solver::into_operators(*self)
     }
 }
 
-/// A rung that runs, and which of the candidates it is.
+/// A configured solver, and which of the candidates it is.
 pub(super) type Running<T, V> = Option<(usize, Box<dyn Runs<T, V>>)>;
 
-/// What a rung is told of the outside.
+/// What solvers have in common.
 pub(super) struct Outside<'o> {
     pub(super) cancel: Option<&'o CancelToken>,
     pub(super) watch: &'o Watch,
@@ -140,10 +168,5 @@ where
         solver = solver.cancel_token(token);
     }
     let watch = outside.watch.clone();
-    let decide = move |progress: &Progress| {
-        let mut watcher = watch.lock().unwrap_or_else(PoisonError::into_inner);
-        watcher.tell(progress);
-        watcher.pace.leave(progress)
-    };
-    Box::new(solver.stop_soon_when(decide))
+    Box::new(solver.stop_soon_when(move |progress: &Progress| lock(&watch).stops(progress)))
 }

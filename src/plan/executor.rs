@@ -1,0 +1,438 @@
+//! Carries out what the scheduler decides: owns vectors, builds, iterates, recomputes residuals, and reports.
+
+use super::costs::{Factorization, WorkUnits, multiplications};
+use super::least_squares::least_squares;
+use super::monitor::{Estimate, Verdict};
+use super::reorder::reordered;
+use super::running::lock;
+use super::schedule::{Action, End, Ended, Event};
+use super::solved::{Attempt, AttemptEnd, configuration};
+use super::solver::{Preparation, SharedSymbolic};
+use super::{Backend, Method, PlannedSolver, Preconditioner};
+use crate::preconditioners::Symbolic;
+use crate::{CancelToken, Csr, DirectOptions, Error, Interrupt, Operator, Outcome, Real, Report, Result};
+use krysp_kernels::interrupt;
+use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+/// Iterations of an attempt at most, if the user sets no limit.
+const ITERATIONS: usize = 100_000;
+
+/// `Aᵀ r` counts as zero if it is at most this power of the epsilon beside `r`, scaled by the norms of the columns: an `x` with a
+/// much smaller residual would have to be larger than `r` by the inverse, beyond what elements can balance. The second is for
+/// matrices that are known to be singular.
+const SLOPE: f64 = 0.75;
+const SLOPE_SINGULAR: f64 = 0.375;
+
+/// Limits of one solve, over all that is done in it.
+pub(super) struct Budget {
+    started: Instant,
+    time: Option<Duration>,
+    iterations: Option<usize>,
+    spent: usize,
+    cancel: CancelToken,
+}
+
+impl Budget {
+    /// Iterations that are left, at most this many.
+    fn left(&self, most: usize) -> usize {
+        self.iterations.map_or(most, |all| all.saturating_sub(self.spent).min(most))
+    }
+
+    fn is_spent(&self) -> bool {
+        self.iterations.is_some_and(|all| self.spent >= all)
+    }
+
+    fn stopping(&self, rtol: f64, epsilon: f64) -> Stopping {
+        Stopping {
+            rtol,
+            max_iterations: self.left(ITERATIONS),
+            time_limit: self.time.map(|limit| limit.saturating_sub(self.started.elapsed())),
+            ..Stopping::new(epsilon)
+        }
+    }
+
+    /// Why the solve was interrupted.
+    fn interruption(&self) -> Outcome {
+        match self.time {
+            Some(limit) if !self.cancel.is_cancelled() && self.started.elapsed() >= limit => {
+                Outcome::TimeLimit
+            }
+            _ => Outcome::Cancelled,
+        }
+    }
+}
+
+/// One solve.
+struct Task<'t, V> {
+    b: &'t V,
+    /// `b` of the reordered matrix.
+    reordered: Option<V>,
+    x: &'t mut V,
+    /// The best solution so far and its relative residual.
+    best: Option<(V, f64)>,
+    budget: Budget,
+    bytes: u64,
+    /// Time that the next attempt took before its iterations, and how it was prepared.
+    setup: Duration,
+    preparation: Preparation,
+    /// Why a preconditioner was not built.
+    refused: Option<Error>,
+}
+
+impl<V> Task<'_, V> {
+    fn b(&self) -> &V {
+        self.reordered.as_ref().unwrap_or(self.b)
+    }
+}
+
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
+    /// Solves a system whose norms neither overflow nor vanish. Where the vectors belong to nobody else (`own`), the matrix may be
+    /// reordered, and `x` with it.
+    pub(super) fn execute(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
+        let options = &self.settings.options;
+        let cancel = self.cancel.clone().unwrap_or_default();
+        let budget = Budget {
+            started: Instant::now(),
+            time: options.time_limit,
+            iterations: options.max_iterations,
+            spent: 0,
+            cancel: cancel.clone(),
+        };
+        let mut interrupt = Interrupt::new(&cancel);
+        if let Some(limit) = options.time_limit {
+            interrupt = interrupt.time_limit(limit);
+        }
+        self.attempts.clear();
+        self.report = Report::default();
+        self.report.rhs_norm = norm(b)?;
+        let mut task = Task {
+            b,
+            reordered: None,
+            x,
+            best: None,
+            budget,
+            bytes: 0,
+            setup: Duration::ZERO,
+            preparation: Preparation::Ready,
+            refused: None,
+        };
+        let may_reorder = std::mem::replace(&mut self.scheduler.may_reorder, false);
+        self.scheduler.may_reorder = may_reorder && own;
+        let done = interrupt.run(|| self.actions(&mut task));
+        self.scheduler.may_reorder = self.scheduler.may_reorder || may_reorder && !own;
+        done?;
+        self.scheduler.finish();
+        if let (Some(error), true) = (task.refused, self.attempts.iter().all(|one| one.residual.is_nan())) {
+            return Err(error);
+        }
+        self.report.iterations = task.budget.spent;
+        self.report.bytes = task.bytes;
+        self.report.time = task.budget.started.elapsed();
+        Ok(&self.report)
+    }
+
+    /// Carries out one action after the other.
+    fn actions(&mut self, task: &mut Task<'_, M::Vector>) -> Result<()> {
+        let mut action = self.scheduler.begin();
+        loop {
+            if action != Action::Finish && task.budget.is_spent() {
+                self.report.outcome = Outcome::IterationLimit;
+                return Ok(());
+            }
+            let (event, index) = match action {
+                Action::Analyse => (Event::Analysed(analyse(&self.matrix, &self.symbolic)), 0),
+                Action::Reorder => (Event::Reordered(self.reorder(task)?), 0),
+                Action::Build { index, limit } => (self.build_within(index, limit, task)?, index),
+                Action::Renew { index } => (self.renew(index, task)?, index),
+                Action::Run { index } => (self.run(index, task)?, index),
+                Action::TestConsistency { factorize } => {
+                    (Event::Tested(self.test_consistency(factorize, task)?), 0)
+                }
+                Action::Finish => return Ok(()),
+            };
+            let is_over = matches!(self.report.outcome, Outcome::Cancelled | Outcome::TimeLimit);
+            if is_over || interrupt::is_raised() && !self.report.converged() {
+                self.report.outcome = task.budget.interruption();
+                return self.return_best(task);
+            }
+            if self.ends_here() {
+                return Ok(());
+            }
+            action = self.scheduler.next(event, index);
+        }
+    }
+
+    /// Whether nothing else can help: not another candidate with a right-hand side that is not finite, nor beyond the precision.
+    fn ends_here(&self) -> bool {
+        let threshold = self.settings.options.rtol * self.report.rhs_norm;
+        match &self.report.outcome {
+            Outcome::NotFinite { whence: "`b`" } => true,
+            Outcome::PrecisionLimit { limit, .. } => *limit > threshold,
+            _ => false,
+        }
+    }
+
+    /// After an interruption: the guess counts as a solution if nothing has run.
+    fn return_best(&mut self, task: &mut Task<'_, M::Vector>) -> Result<()> {
+        if task.best.is_some() {
+            return Ok(());
+        }
+        let residual = self.recomputed(task)?;
+        self.keep_best(task, residual)
+    }
+
+    fn build_within(
+        &mut self,
+        index: usize,
+        limit: WorkUnits,
+        task: &mut Task<'_, M::Vector>,
+    ) -> Result<Event> {
+        let most = multiplications(limit, &self.settings.profile);
+        match self.build(index, most) {
+            Ok(setup) => {
+                task.setup += setup;
+                task.preparation = Preparation::Built;
+                Ok(Event::Built)
+            }
+            Err(Error::Lost) => Err(Error::Lost),
+            Err(Error::Interrupted(_)) => Ok(Event::NotBuilt { indefinite: false }),
+            Err(Error::Unsuitable { .. })
+                if self.scheduler.candidates[index].preconditioner == Preconditioner::Lu =>
+            {
+                Ok(Event::Suspended)
+            }
+            Err(error) => {
+                let indefinite = matches!(error, Error::NotPositive { .. });
+                task.refused = Some(error);
+                Ok(Event::NotBuilt { indefinite })
+            }
+        }
+    }
+
+    fn renew(&mut self, index: usize, task: &mut Task<'_, M::Vector>) -> Result<Event> {
+        let started = Instant::now();
+        self.mount(index, None)?;
+        let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
+        if running.renew().is_ok() {
+            task.setup += started.elapsed();
+            task.preparation = Preparation::Renewed;
+            return Ok(Event::Renewed);
+        }
+        // these values need another structure, or none will do
+        self.build_within(index, WorkUnits::INFINITE, task)
+    }
+
+    /// Runs a candidate from the best solution so far.
+    fn run(&mut self, index: usize, task: &mut Task<'_, M::Vector>) -> Result<Event> {
+        self.mount(index, None)?;
+        if self.scheduler.is_built(index) == Some(true) {
+            task.preparation = Preparation::Kept;
+        }
+        let symbolic = self.symbolic.clone();
+        let matrix = self.matrix.clone();
+        let alternatives = self.scheduler.analysed_alternatives(index);
+        {
+            let mut watcher = lock(&self.watch);
+            watcher.monitor = self.scheduler.monitor(index);
+            watcher.verdict = Verdict::Continue;
+            watcher.analyse = Some(Box::new(move || alternatives(analyse(&matrix, &symbolic))));
+        }
+        let stopping = task.budget.stopping(self.settings.options.rtol, T::EPSILON);
+        let before = task.best.as_ref().map_or(1.0, |(_, least)| *least);
+        let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
+        *running.stopping() = stopping;
+        let b = task.reordered.as_ref().unwrap_or(task.b);
+        let mut report = running.solve_into(b, task.x)?.clone();
+        let residual = self.recomputed_with(task, report.rhs_norm)?;
+        if let Some(symbolic) = &*self.symbolic.lock().unwrap_or_else(PoisonError::into_inner) {
+            self.scheduler.analysed(Factorization::of(symbolic));
+        }
+        task.budget.spent = task.budget.spent.saturating_add(report.iterations);
+        task.bytes += report.bytes;
+        let (estimate, verdict) = {
+            let watcher = lock(&self.watch);
+            (watcher.monitor.estimate, watcher.verdict)
+        };
+        let solved = residual <= self.settings.options.rtol;
+        let candidate = &self.scheduler.candidates[index];
+        let broken = matches!(report.outcome, Outcome::Breakdown { value, .. } if value < 0.0);
+        let end = match &report.outcome {
+            _ if solved => End::Converged,
+            Outcome::Stopped => End::Stopped { estimate, renew: verdict == Verdict::Renew },
+            _ => End::Failed { indefinite: broken && candidate.needs_definite() },
+        };
+        let ending = match &report.outcome {
+            _ if solved => AttemptEnd::Ended(Outcome::Converged),
+            Outcome::Stopped if verdict == Verdict::Renew => AttemptEnd::Outdated,
+            Outcome::Stopped => self.switched(&estimate, &report),
+            outcome => AttemptEnd::Ended(outcome.clone()),
+        };
+        let (iterations, time) = (report.iterations, report.time);
+        let attempt = Attempt::new(candidate, std::mem::take(&mut task.setup), residual, ending);
+        let preparation = std::mem::replace(&mut task.preparation, Preparation::Ready);
+        self.attempts.push(Attempt { iterations, time, preparation, ..attempt });
+        if matches!(report.outcome, Outcome::Stopped | Outcome::Converged) && !solved {
+            report.outcome = Outcome::Stagnated(Evidence::Residual { iterations });
+        }
+        self.report = report;
+        if solved {
+            self.report.outcome = Outcome::Converged;
+            self.report.true_residual = residual * self.report.rhs_norm;
+        } else {
+            self.keep_best(task, residual)?;
+        }
+        Ok(Event::Ended(Ended { iterations, residual, improved: residual <= before, end }))
+    }
+
+    /// Why an attempt was stopped, in iterations and seconds; those are only reported.
+    fn switched(&self, estimate: &Estimate, report: &Report) -> AttemptEnd {
+        let each = report.time.as_secs_f64() / report.iterations.max(1) as f64;
+        let unit = each * estimate.iterations / estimate.remaining.0;
+        let to = estimate.next.and_then(|next| self.scheduler.candidates.get(next)).map_or_else(
+            || "another candidate".to_owned(),
+            |next| configuration(next.method, next.preconditioner),
+        );
+        AttemptEnd::Switched {
+            remaining: estimate.iterations,
+            seconds: each * estimate.iterations,
+            to,
+            to_seconds: unit * estimate.next_cost.0,
+        }
+    }
+
+    /// Reorders matrix, guess and best solution so far, if rows then read `x` from nearer.
+    fn reorder(&mut self, task: &mut Task<'_, M::Vector>) -> Result<bool> {
+        let started = Instant::now();
+        let Ok(Some((matrix, operator))) = reordered(&self.machine, &self.matrix, self.settings.symmetric)
+        else {
+            // nothing is nearer, or memory is short
+            return Ok(false);
+        };
+        let (old, new) = (self.space()?.clone(), operator.domain().clone());
+        let mut host = vec![T::default(); old.len()];
+        let mut moved = |from: &M::Vector| -> Result<M::Vector> {
+            old.store(from, &mut host)?;
+            let mut to = new.zeros()?;
+            new.load(&host, &mut to)?;
+            Ok(to)
+        };
+        task.reordered = Some(moved(task.b())?);
+        *task.x = moved(task.x)?;
+        if let Some((best, _)) = &mut task.best {
+            *best = moved(best)?;
+        }
+        self.adopt(matrix, operator);
+        task.setup += started.elapsed();
+        Ok(true)
+    }
+
+    /// `‖b − A x‖ / ‖b‖` in twice the precision.
+    fn recomputed(&mut self, task: &Task<'_, M::Vector>) -> Result<f64> {
+        self.recomputed_with(task, self.report.rhs_norm)
+    }
+
+    fn recomputed_with(&mut self, task: &Task<'_, M::Vector>, rhs_norm: f64) -> Result<f64> {
+        let mut workspace = self.residual.take();
+        let residual =
+            recomputed::<T, M>(&self.matrix, self.operator()?, [task.b(), task.x], &mut workspace, rhs_norm);
+        self.residual = workspace;
+        residual
+    }
+
+    /// Keeps `x` if it is the best so far; else `x` becomes the best so far again, or zero.
+    fn keep_best(&mut self, task: &mut Task<'_, M::Vector>, residual: f64) -> Result<()> {
+        // beyond one, zero is better
+        if residual < task.best.as_ref().map_or(1.0, |(_, least)| *least) {
+            let mut copy = task.x.space().zeros()?;
+            copy.copy_from(task.x);
+            task.best = Some((copy, residual));
+        }
+        let least = match &task.best {
+            Some((best, least)) => {
+                task.x.copy_from(best);
+                *least
+            }
+            None => {
+                *task.x = task.x.space().zeros()?;
+                1.0
+            }
+        };
+        self.report.true_residual = least * self.report.rhs_norm;
+        Ok(())
+    }
+
+    /// Looks for the least residual, and whether it is the least. Returns whether that decides the solve.
+    fn test_consistency(&mut self, factorize: bool, task: &mut Task<'_, M::Vector>) -> Result<bool> {
+        let space = self.space()?.clone();
+        let mut host = [vec![T::default(); space.len()], vec![T::default(); space.len()]];
+        space.store(task.b(), &mut host[0])?;
+        space.store(task.x, &mut host[1])?;
+        let [b, x] = &host;
+        let slope = T::EPSILON.powf(if self.settings.singular { SLOPE_SINGULAR } else { SLOPE });
+        let most = task.budget.left(usize::MAX);
+        let least = match least_squares(&self.matrix, b, x, slope, factorize, most) {
+            Err(Error::Interrupted(_)) | Ok(None) => return Ok(false),
+            Ok(Some(least)) => least,
+            Err(error) => return Err(error),
+        };
+        space.load(&least.x, task.x)?;
+        task.budget.spent = task.budget.spent.saturating_add(least.iterations);
+        let residual = self.recomputed(task)?;
+        self.keep_best(task, residual)?;
+        let norm = self.report.true_residual;
+        self.report.outcome = match residual <= self.settings.options.rtol {
+            true => Outcome::Converged,
+            false if least.certain => Outcome::Inconsistent { least: norm },
+            false => self.report.outcome.clone(),
+        };
+        let decided = matches!(self.report.outcome, Outcome::Converged | Outcome::Inconsistent { .. });
+        let outcome = if decided { self.report.outcome.clone() } else { least.outcome };
+        self.attempts.push(Attempt {
+            method: Method::LeastSquares,
+            preconditioner: Preconditioner::Jacobi,
+            reason: "is the system consistent?".into(),
+            iterations: least.iterations,
+            setup: Duration::ZERO,
+            preparation: Preparation::Built,
+            time: least.time,
+            residual,
+            ending: AttemptEnd::Ended(outcome),
+        });
+        Ok(decided)
+    }
+}
+
+/// Computes the symbolic factorization, unless it is known, and returns the cost of the numerical one. An interrupted analysis is not
+/// kept.
+fn analyse<T: Real>(matrix: &Csr<T>, symbolic: &SharedSymbolic) -> Factorization {
+    let mut symbolic = symbolic.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = symbolic.get_or_insert_with(|| Symbolic::new(matrix, DirectOptions::default()));
+    let factorization = Factorization::of(known);
+    if matches!(&*symbolic, Some(Err(Error::Interrupted(_)))) {
+        *symbolic = None;
+    }
+    factorization
+}
+
+/// `‖b − A x‖ / ‖b‖`, in twice the precision.
+fn recomputed<T: Real, M: Backend<T>>(
+    matrix: &Csr<T>,
+    a: &Operator<M::Vector>,
+    [b, x]: [&M::Vector; 2],
+    workspace: &mut Option<M::Vector>,
+    rhs_norm: f64,
+) -> Result<f64> {
+    let r = match workspace {
+        Some(r) => r,
+        None => workspace.insert(a.range().zeros()?),
+    };
+    M::residual(matrix, a, b, x, r)?;
+    let norm = norm(r)?;
+    Ok(if norm == 0.0 { 0.0 } else { norm / rhs_norm })
+}
+
+pub(super) fn norm<V: Vector<Elem: Real>>(v: &V) -> Result<f64> {
+    Ok(krysp_solvers::Element::to_f64(v.norm_squared().read()?).sqrt())
+}

@@ -1,0 +1,347 @@
+//! Decides from the residuals of a running attempt when another candidate is expected to be faster.
+//!
+//! With `spent` = work of the attempt so far, `remaining` = estimated work to the tolerance, `next` = expected cost of the best
+//! alternative, an attempt stops when
+//!
+//! ```text
+//! remaining >= MARGIN next    and    remaining spent >= MARGIN²/HORIZON next²
+//! ```
+//!
+//! so that early, when estimates are poor, a larger difference is required. Nothing reads a clock.
+
+use super::Candidate;
+use super::costs::WorkUnits;
+use krysp_solvers::Progress;
+
+/// The remaining work must exceed the alternative's by this factor: convergence improves, above all that of conjugate gradients.
+/// Fitted with `cargo bench --bench plan -- --against`; 1.3 to 2 are alike.
+const MARGIN: f64 = 1.5;
+
+/// An attempt is expected to need at most this many times the iterations it has made. So it is not stopped before it has cost a quarter
+/// of the alternative.
+const HORIZON: f64 = 6.0;
+
+/// Least `remaining spent / next²` at which an attempt stops.
+const SOONER: f64 = MARGIN * MARGIN / HORIZON;
+
+/// As [`HORIZON`], for conjugate gradients: their residual may stagnate or rise for a third of all iterations while the error falls.
+const HORIZON_CG: f64 = 3.0;
+
+/// As [`HORIZON_CG`], with Jacobi, when the cost of the alternative is known: a stagnating solve stops after 1/9 of that cost, because
+/// most of them take several times as long.
+const HORIZON_CG_JACOBI: f64 = 30.0;
+
+/// The estimate is computed again after `n / LOOK` further iterations, which costs a few logarithms.
+const LOOK: usize = 16;
+
+/// Least number of residuals for an estimate.
+const SEEN: usize = 8;
+
+/// What may be run instead.
+#[derive(Clone, Debug)]
+pub(super) struct Alternative {
+    /// Its place in the list of candidates; `None` for the cost that no attempt may exceed.
+    pub(super) index: Option<usize>,
+    /// The cost that does not depend on Jacobi's iterations: the share of the setup, and the solve if that is known.
+    pub(super) fixed: WorkUnits,
+    /// The candidate, where the iterations are estimated.
+    pub(super) estimated: Option<Candidate>,
+    /// Whether an elimination ordering would tell more about its cost.
+    pub(super) analysable: bool,
+}
+
+impl Alternative {
+    /// Its expected cost, if all iterations with Jacobi cost `jacobi`.
+    fn cost(&self, jacobi: WorkUnits) -> WorkUnits {
+        self.fixed + self.estimated.as_ref().map_or(WorkUnits::ZERO, |one| one.solve(jacobi))
+    }
+}
+
+/// What to do after an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Iterate.
+    Continue,
+    /// Compute the elimination ordering: the best alternative depends on it.
+    Analyse,
+    /// Stop: another candidate is expected to be faster.
+    Switch,
+    /// Stop: the preconditioner is that of earlier values, and a new one is expected to be faster.
+    Renew,
+}
+
+/// Why an attempt was stopped, in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Estimate {
+    /// Iterations still needed.
+    pub(super) iterations: f64,
+    /// Their cost.
+    pub(super) remaining: WorkUnits,
+    /// The best alternative and its cost.
+    pub(super) next: Option<usize>,
+    pub(super) next_cost: WorkUnits,
+}
+
+/// How an attempt starts.
+pub(super) struct Start {
+    /// Work of one iteration.
+    pub(super) iteration: WorkUnits,
+    /// Iterations that it has before it may be stopped.
+    pub(super) granted: f64,
+    /// Whether the method is one of conjugate gradients.
+    pub(super) conjugate: bool,
+    /// What may be run instead.
+    pub(super) alternatives: Vec<Alternative>,
+    /// Work of all iterations with Jacobi; `None` if this attempt is the one that measures it.
+    pub(super) jacobi: Option<WorkUnits>,
+    /// Iterations after which a preconditioner of earlier values is renewed.
+    pub(super) renew_after: Option<usize>,
+}
+
+/// Follows the residuals of an attempt.
+pub(super) struct Monitor {
+    start: Start,
+    /// Factors by which the iterations made bound those still needed: for known costs of the alternative, and for unknown ones.
+    horizon: [f64; 2],
+    residuals: Vec<f64>,
+    /// No estimate before this iteration.
+    look_at: usize,
+    verdict: Verdict,
+    pub(super) estimate: Estimate,
+}
+
+impl Monitor {
+    pub(super) fn new(start: Start) -> Monitor {
+        let horizon = match (start.conjugate, start.jacobi) {
+            (true, None) => [HORIZON_CG_JACOBI, HORIZON_CG],
+            (true, Some(_)) => [HORIZON_CG; 2],
+            (false, _) => [HORIZON; 2],
+        };
+        let mut monitor = Monitor {
+            start,
+            horizon,
+            residuals: vec![],
+            look_at: 0,
+            verdict: Verdict::Continue,
+            estimate: Estimate::default(),
+        };
+        let earned = monitor.earned([WorkUnits::ZERO; 2]);
+        monitor.look_at = SEEN.max(monitor.start.granted.max(earned) as usize);
+        monitor
+    }
+
+    /// One that never stops an attempt.
+    pub(super) fn idle() -> Monitor {
+        Monitor::new(Start {
+            iteration: WorkUnits(1.0),
+            granted: 0.0,
+            conjugate: false,
+            alternatives: vec![],
+            jacobi: None,
+            renew_after: None,
+        })
+    }
+
+    /// Notes a residual. Between two estimates the verdict stays what it was.
+    pub(super) fn observe(&mut self, progress: &Progress) -> Verdict {
+        self.residuals.push(progress.residual);
+        let made = self.residuals.len();
+        let renews = |limit: usize| made >= limit && progress.residual > progress.threshold;
+        if self.start.renew_after.is_some_and(renews) {
+            return Verdict::Renew;
+        }
+        if made < self.look_at {
+            return self.verdict;
+        }
+        let rest = iterations_needed(&self.residuals, progress.threshold);
+        let bounded = |horizon: f64| rest.min(horizon * made as f64);
+        let work = [made as f64, bounded(self.horizon[0])].map(|count| self.start.iteration * count);
+        let (next, next_cost, analysable) = self.best(work);
+        let overtaken = self.is_overtaken(work);
+        if overtaken && analysable {
+            return Verdict::Analyse;
+        }
+        self.look_at = (made + 1 + made / LOOK).max(self.earned(work) as usize);
+        let iterations = bounded(self.horizon[usize::from(analysable)]);
+        self.estimate =
+            Estimate { iterations, remaining: self.start.iteration * iterations, next, next_cost };
+        self.verdict = if overtaken { Verdict::Switch } else { Verdict::Continue };
+        self.verdict
+    }
+
+    /// Continues after [`Verdict::Analyse`], with the alternatives as they are known then; `None` if nothing more is known.
+    pub(super) fn analysed(
+        &mut self,
+        alternatives: Option<Vec<Alternative>>,
+        progress: &Progress,
+    ) -> Verdict {
+        if let Some(alternatives) = alternatives {
+            self.start.alternatives = alternatives;
+        }
+        self.start.alternatives.iter_mut().for_each(|one| one.analysable = false);
+        self.residuals.pop();
+        self.observe(progress)
+    }
+
+    /// Whether the best alternative is expected to end sooner.
+    fn is_overtaken(&self, [spent, remaining]: [WorkUnits; 2]) -> bool {
+        let (_, next, analysable) = self.best([spent, remaining]);
+        let remaining = remaining.min(spent * self.horizon[usize::from(analysable)]);
+        remaining >= next * MARGIN && remaining.0 * spent.0 >= SOONER * next.0 * next.0
+    }
+
+    /// The best alternative, its cost, and whether an ordering would tell more about that.
+    fn best(&self, [spent, remaining]: [WorkUnits; 2]) -> (Option<usize>, WorkUnits, bool) {
+        let jacobi = self.start.jacobi.unwrap_or(spent + remaining.min(spent * HORIZON));
+        let costs = self.start.alternatives.iter().map(|one| (one.index, one.cost(jacobi), one.analysable));
+        let least = costs.min_by(|(_, a, _), (_, b, _)| a.0.total_cmp(&b.0));
+        least.unwrap_or((None, WorkUnits::INFINITE, false))
+    }
+
+    /// Iterations before which the attempt is not stopped.
+    fn earned(&self, work: [WorkUnits; 2]) -> f64 {
+        let (_, next, analysable) = self.best(work);
+        MARGIN / self.horizon[usize::from(analysable)] * next.0 / self.start.iteration.0
+    }
+}
+
+/// Iterations that the threshold is away if the residual falls on as from the second quarter of the iterations so far to the last, where
+/// each quarter counts by its minimum: the residual of conjugate gradients may first rise. Infinite if it stagnates.
+fn iterations_needed(residuals: &[f64], threshold: f64) -> f64 {
+    let made = residuals.len();
+    let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
+    let (then, now) = (least(&residuals[made / 4..made / 2]), least(&residuals[made * 3 / 4..]));
+    if now <= threshold {
+        return 0.0;
+    }
+    let fall = (then / now).ln();
+    if fall > 0.0 && fall.is_finite() {
+        (now / threshold).ln() / fall * (made - made / 2) as f64
+    } else {
+        f64::INFINITY
+    }
+}
+
+/// Estimates how many more iterations a solve needs whose residuals so far are these, at most six times as many as were made.
+pub fn iterations_expected(residuals: &[f64], threshold: f64) -> f64 {
+    iterations_needed(residuals, threshold).min(HORIZON * residuals.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cg, Csr};
+
+    fn fixed(cost: f64, analysable: bool) -> Alternative {
+        Alternative { index: Some(1), fixed: WorkUnits(cost), estimated: None, analysable }
+    }
+
+    fn monitor(conjugate: bool, alternative: Alternative) -> Monitor {
+        let alternatives = vec![alternative];
+        let iteration = WorkUnits(1.0);
+        let start =
+            Start { iteration, granted: 0.0, conjugate, alternatives, jacobi: None, renew_after: None };
+        Monitor::new(start)
+    }
+
+    /// The iteration at which an attempt with these residuals stops; an ordering finds `known` to be the cost of the alternative.
+    fn stopped(next: f64, known: Option<f64>, residual: impl Fn(usize) -> f64) -> Option<usize> {
+        let mut monitor = monitor(false, fixed(next, known.is_some()));
+        let at = |iteration| Progress { iteration, residual: residual(iteration), threshold: 1e-8 };
+        (1..10_000).take_while(|&k| residual(k) > 1e-8).find(|&k| match monitor.observe(&at(k)) {
+            Verdict::Analyse => {
+                monitor.analysed(Some(vec![fixed(known.unwrap(), false)]), &at(k)) == Verdict::Switch
+            }
+            verdict => verdict == Verdict::Switch,
+        })
+    }
+
+    /// When conjugate gradients with these eigenvalues stop, and the iterations that they take.
+    fn conjugate(next: f64, analysable: bool, eigenvalues: &[f64]) -> (Option<usize>, usize) {
+        let n = eigenvalues.len();
+        let entries: Vec<_> = eigenvalues.iter().enumerate().map(|(i, &value)| (i, i, value)).collect();
+        let a = Csr::<f64>::from_triplets(n, n, &entries).unwrap();
+        let history = Cg::new(&a).rtol(1e-8).solve(&vec![1.0; n]).unwrap().report.history;
+        let mut monitor = monitor(true, fixed(next, analysable));
+        let at =
+            |iteration| Progress { iteration, residual: history[iteration], threshold: 1e-8 * history[0] };
+        let stopped = (1..history.len() - 1).find(|&k| monitor.observe(&at(k)) != Verdict::Continue);
+        // otherwise the attempt would be resumed at once, because it seems to be cheaper than the alternative
+        assert!(stopped.is_none() || analysable || monitor.estimate.iterations >= MARGIN * next);
+        (stopped, history.len() - 1)
+    }
+
+    #[test]
+    fn slow_conjugate_gradients_stop_early_for_a_known_alternative() {
+        // the eigenvalues of a chain: as many iterations as unknowns
+        let chain: Vec<f64> =
+            (1..=500).map(|k| 2.0 - 2.0 * (std::f64::consts::PI * f64::from(k) / 501.0).cos()).collect();
+        let (stopped, all) = conjugate(200.0, false, &chain);
+        assert!(stopped.is_some_and(|at| at < 40) && all >= 500, "{stopped:?} of {all}");
+        // an alternative whose cost is to be analysed: not before half of it
+        let (stopped, _) = conjugate(200.0, true, &chain);
+        assert_eq!(stopped, Some(100));
+    }
+
+    #[test]
+    fn conjugate_gradients_may_find_a_few_small_eigenvalues() {
+        let outlying = |k: u32| if k < 5 { 1e-6 * f64::from(k + 1) } else { 1.0 + f64::from(k) / 1000.0 };
+        let eigenvalues: Vec<f64> = (0..1000).map(outlying).collect();
+        let (stopped, all) = conjugate(200.0, false, &eigenvalues);
+        assert!(stopped.is_none() && all < 80, "{stopped:?} of {all}");
+    }
+
+    #[test]
+    fn attempts_that_are_nearly_done_do_not_stop() {
+        let rate = |rate: f64| move |k: usize| rate.powi(k as i32);
+        // 184 iterations in all
+        assert_eq!(stopped(150.0, None, rate(0.905)), None);
+        // 18,400
+        assert_eq!(stopped(400.0, None, rate(0.999)), Some(100));
+        assert_eq!(stopped(f64::INFINITY, None, rate(0.999)), None);
+        // stagnation
+        assert_eq!(stopped(1000.0, None, |_| 1.0), Some(250));
+        // a rise by a hundred in ten iterations, and a steady fall
+        let rate = |k: usize| if k < 10 { 1.6f64.powi(k as i32) } else { 100.0 * 0.9f64.powi(k as i32 - 10) };
+        assert_eq!(stopped(240.0, None, rate), None);
+        // a fall with jumps
+        assert_eq!(
+            stopped(240.0, None, |k| 0.9f64.powi(k as i32) * if k % 7 == 0 { 1e3 } else { 1.0 }),
+            None
+        );
+    }
+
+    #[test]
+    fn costs_are_analysed_before_an_attempt_stops() {
+        // rises for 800 iterations and falls in 1,300 more: an alternative that costs 5,000 is no better
+        let slow =
+            |k: usize| if k < 800 { 1.005f64.powi(k as i32) } else { 54.0 * 0.983f64.powi(k as i32 - 800) };
+        assert_eq!(stopped(400.0, None, slow), Some(100));
+        assert_eq!(stopped(400.0, Some(5000.0), slow), None);
+        assert_eq!(stopped(400.0, Some(600.0), slow), Some(150));
+    }
+
+    #[test]
+    fn a_preconditioner_of_earlier_values_is_renewed_when_it_has_cost_as_much() {
+        let start = Start {
+            iteration: WorkUnits(5.0),
+            granted: 0.0,
+            conjugate: true,
+            alternatives: vec![],
+            jacobi: Some(WorkUnits(100.0)),
+            renew_after: Some(30),
+        };
+        let mut monitor = Monitor::new(start);
+        let slow = |k: usize| Progress { iteration: k, residual: 0.99f64.powi(k as i32), threshold: 1e-8 };
+        assert_eq!((1..100).find(|&k| monitor.observe(&slow(k)) == Verdict::Renew), Some(30));
+    }
+
+    #[test]
+    fn stagnation_is_bounded_by_the_iterations_made() {
+        assert_eq!(iterations_expected(&[1.0; 100], 1e-8), 600.0);
+        assert_eq!(iterations_expected(&[1.0, 0.5, 0.2, 1e-9], 1e-8), 0.0);
+        // a hundredth in a hundred iterations
+        let falls: Vec<f64> = (0..100).map(|k| 10f64.powf(-0.02 * k as f64)).collect();
+        assert!((iterations_expected(&falls, 1e-8) - 300.0).abs() < 20.0);
+    }
+}

@@ -1,0 +1,242 @@
+//! What each candidate is expected to cost, from what a scheduler has seen so far.
+
+use super::{LAST, REORDERING, Scheduler, State};
+use crate::plan::Preconditioner;
+use crate::plan::candidates::Context;
+use crate::plan::costs::{Factorization, WorkUnits};
+use crate::plan::monitor::{Alternative, Monitor, Start};
+
+/// A candidate whose cost was measured is left before it begins if another is expected to be cheaper by this factor.
+const CLEARLY: f64 = 1.3;
+
+/// With many solves ahead, a candidate is tried although it is expected to cost up to 1/0.3 of the best known, if that costs at most one
+/// fifteenth of the work ahead: expectations may be too high by that.
+const AFFORDABLE: f64 = 15.0;
+const PERHAPS: f64 = 0.3;
+
+/// `Lu` is suspended after this multiple of its estimate, or of the cost of another candidate.
+const OVERRUN: f64 = 3.0;
+
+/// Renewals per refresh of the matrix that are expected of a preconditioner before they are counted: one in four. A guess; it matters
+/// in loops of time steps, where the fourth to the thirtieth part was counted.
+const LAGGED: f64 = 0.25;
+
+/// Share of later work that a reordering saves; 0.25 to 0.78 were measured.
+const SAVED: f64 = 0.5;
+
+impl Scheduler {
+    /// The best of those that may run, but for one.
+    pub(super) fn best_but(&self, but: usize) -> Option<usize> {
+        let possible = self.possible(but);
+        self.cheapest(|index| possible.contains(&index))
+    }
+
+    /// All that may run, but for one.
+    pub(super) fn possible(&self, but: usize) -> Vec<usize> {
+        let possible = |&index: &usize| {
+            let failed = self.has_failed_before(index) || self.solve.states[index] == State::Failed;
+            index != but && !failed && !(self.solve.indefinite && self.candidates[index].needs_definite())
+        };
+        let all: Vec<usize> = (0..self.candidates.len()).filter(possible).collect();
+        let soon: Vec<usize> =
+            all.iter().copied().filter(|&index| !self.waits_for_indefinite(index)).collect();
+        if soon.is_empty() { all } else { soon }
+    }
+
+    /// Whether a candidate is for matrices that are not definite, while this one may be: where conjugate gradients are slow, so are
+    /// methods for other matrices.
+    pub(super) fn waits_for_indefinite(&self, index: usize) -> bool {
+        let [first, this] = [&self.candidates[0], &self.candidates[index]];
+        let failed = self.solve.states[0] == State::Failed;
+        !this.needs_definite() && first.needs_definite() && !self.solve.indefinite && !failed
+    }
+
+    /// The candidate of the least cost; of equal ones the first.
+    pub(super) fn cheapest(&self, some: impl Fn(usize) -> bool) -> Option<usize> {
+        let some = (0..self.candidates.len()).filter(|&index| some(index));
+        some.min_by(|&a, &b| self.cost(a).0.total_cmp(&self.cost(b).0))
+    }
+
+    /// Expected work of a solve with a candidate, or of the rest of it.
+    pub(super) fn cost(&self, index: usize) -> WorkUnits {
+        let solve = self.known(index).unwrap_or_else(|| self.candidates[index].solve(self.jacobi()));
+        self.fixed(index) + solve
+    }
+
+    /// The share of the setup, and what it takes to follow new values.
+    pub(super) fn fixed(&self, index: usize) -> WorkUnits {
+        let costs = &self.candidates[index].costs;
+        let setup = match (self.built(index), self.announced) {
+            (Some(_), _) => WorkUnits::ZERO,
+            (None, Some(all)) => costs.setup * (1.0 / all.saturating_sub(self.solves).max(1) as f64),
+            // if the number of solves is unknown, the work done so far pays for a setup
+            (None, None) => costs.setup.minus(self.spent),
+        };
+        setup + costs.refresh * self.renewals_per_solve(index)
+    }
+
+    /// Counted, or expected from how often the matrix takes new values. If that was announced, once for each solve until it is known.
+    pub(super) fn renewals_per_solve(&self, index: usize) -> f64 {
+        let record = &self.records[index];
+        if record.solves > 2 {
+            return record.renewals as f64 / record.solves as f64;
+        }
+        let announced = usize::from(self.new_values && self.announced != Some(1));
+        LAGGED * ((self.refreshes + announced) as f64 / (self.solves + 1) as f64).min(1.0)
+    }
+
+    /// The iterations' work, if it was measured or estimated from a run.
+    pub(super) fn known(&self, index: usize) -> Option<WorkUnits> {
+        match self.solve.states.get(index) {
+            Some(State::Suspended { remaining, .. }) => Some(*remaining),
+            _ => self.records[index].cost,
+        }
+    }
+
+    /// Work of all iterations with Jacobi, as far as they have been tried in this solve or before; zero if that says nothing.
+    pub(super) fn jacobi(&self) -> WorkUnits {
+        let tried = match self.solve.states.first() {
+            Some(State::Suspended { remaining, .. }) if *remaining < LAST => {
+                Some(*remaining + self.solve.made[0])
+            }
+            Some(State::Suspended { .. } | State::Failed) => None,
+            _ => self.records[0].cost.filter(|&cost| cost < LAST),
+        };
+        tried.filter(|_| self.candidates[0].is_measure()).unwrap_or_default()
+    }
+
+    /// Whether to try a candidate while the cost of another is known.
+    pub(super) fn is_worth_trying(&self, index: usize, known: WorkUnits) -> bool {
+        let ahead = match self.announced {
+            Some(all) => all.saturating_sub(self.solves),
+            None => self.solves.max(1),
+        };
+        let candidate = &self.candidates[index];
+        let trial = candidate.costs.setup + candidate.solve(self.jacobi());
+        let affordable = trial * AFFORDABLE < known * ahead as f64;
+        self.cost(index) * (if affordable { PERHAPS } else { CLEARLY }) < known
+    }
+
+    /// Whether a complete factorization has not solved the system: then it is singular or nearly so.
+    pub(super) fn has_failed_direct(&self) -> bool {
+        self.candidates
+            .iter()
+            .zip(&self.solve.made)
+            .any(|(one, made)| one.preconditioner == Preconditioner::Lu && *made > WorkUnits::ZERO)
+    }
+
+    /// Whether another order of the matrix is worth its work before this candidate runs.
+    pub(super) fn earns_reordering(&self, index: usize) -> bool {
+        let candidate = &self.candidates[index];
+        // complete factorizations have an ordering of their own
+        let direct = matches!(candidate.preconditioner, Preconditioner::Cholesky | Preconditioner::Lu);
+        if !self.may_reorder || direct || self.spent < REORDERING {
+            return false;
+        }
+        let again = if self.built(index).is_some() { candidate.costs.setup } else { WorkUnits::ZERO };
+        // if the number of solves is unknown, as much work is ahead as has been done
+        let ahead = self.cost(index) + if self.announced.is_none() { self.spent } else { WorkUnits::ZERO };
+        ahead * SAVED >= REORDERING + again
+    }
+
+    /// Work after which building `Lu` is suspended.
+    pub(super) fn limit(&self, index: usize) -> WorkUnits {
+        if self.is_alone() {
+            return WorkUnits::INFINITE;
+        }
+        let other = self.best_but(index).map_or(LAST, |other| self.cost(other).min(LAST));
+        let ahead = self.announced.map_or(1, |all| all.saturating_sub(self.solves)).max(1) as f64;
+        (self.candidates[index].costs.setup.max(other) * OVERRUN).max(other * ahead)
+    }
+
+    pub(super) fn needs_analysis(&self, index: usize) -> bool {
+        self.factorization.is_none() && self.candidates[index].is_analysable(&self.profile)
+    }
+
+    /// Takes in what an elimination ordering has found out.
+    pub(in crate::plan) fn analysed(&mut self, factorization: Factorization) {
+        if self.factorization.is_some() {
+            return;
+        }
+        self.factorization = Some(factorization);
+        let context = Context { profile: &self.profile, class: self.class, modes: self.modes };
+        for one in self.candidates.iter_mut().filter(|one| one.is_analysable(&self.profile)) {
+            one.costs = context.costs(one.method, one.preconditioner, Some(factorization));
+        }
+    }
+
+    /// What may be run in the place of a candidate.
+    pub(super) fn alternatives(&self, index: usize) -> Vec<Alternative> {
+        let last = Alternative { index: None, fixed: LAST, estimated: None, analysable: false };
+        if self.is_alone() {
+            return vec![];
+        }
+        let alternative = |other: usize| {
+            let known = self.known(other);
+            Alternative {
+                index: Some(other),
+                fixed: self.fixed(other) + known.unwrap_or_default(),
+                estimated: known.is_none().then(|| self.candidates[other].clone()),
+                analysable: self.needs_analysis(other),
+            }
+        };
+        self.possible(index).into_iter().map(alternative).chain([last]).collect()
+    }
+
+    /// The alternatives of a running candidate with what an ordering has found out, for [`Monitor::analysed`]. The scheduler itself takes
+    /// that in by [`Scheduler::analysed`].
+    pub(in crate::plan) fn analysed_alternatives(
+        &self,
+        index: usize,
+    ) -> impl FnOnce(Factorization) -> Vec<Alternative> + Send + use<> {
+        let alternatives = self.alternatives(index);
+        let announced = self.announced.map(|all| all.saturating_sub(self.solves).max(1) as f64);
+        let (profile, class, modes, spent) = (self.profile.clone(), self.class, self.modes, self.spent);
+        move |factorization| {
+            let context = Context { profile: &profile, class, modes };
+            let analysed = |mut one: Alternative| {
+                if let (true, Some(candidate)) = (one.analysable, &mut one.estimated) {
+                    let share = |setup: WorkUnits| match announced {
+                        Some(ahead) => setup * (1.0 / ahead),
+                        None => setup.minus(spent),
+                    };
+                    let old = share(candidate.costs.setup);
+                    candidate.costs =
+                        context.costs(candidate.method, candidate.preconditioner, Some(factorization));
+                    one.fixed = one.fixed.minus(old) + share(candidate.costs.setup);
+                }
+                one
+            };
+            alternatives.into_iter().map(analysed).collect()
+        }
+    }
+
+    /// Watches a run of a candidate.
+    pub(in crate::plan) fn monitor(&self, index: usize) -> Monitor {
+        let candidate = &self.candidates[index];
+        let costs = &candidate.costs;
+        let record = &self.records[index];
+        let granted = match (self.solve.states[index], record.cost) {
+            // a resumed attempt has at least as many iterations as before, so that two do not preempt each other for ever
+            (State::Suspended { .. }, _) => self.solve.made[index].0 / costs.iteration.0,
+            // and one that has solved may take as many again
+            (_, Some(cost)) if !(self.solve.trial && index == 0) => {
+                costs.iterations.max(cost.0 / costs.iteration.0)
+            }
+            _ => costs.iterations,
+        };
+        let renew_after = self.built(index).filter(|one| one.stale).and_then(|one| {
+            let fresh = one.fresh?;
+            Some(fresh + (costs.refresh.0 / costs.iteration.0).max(8.0) as usize)
+        });
+        let measures = index == 0 && candidate.is_measure();
+        Monitor::new(Start {
+            iteration: costs.iteration,
+            granted,
+            conjugate: candidate.needs_definite(),
+            alternatives: self.alternatives(index),
+            jacobi: (!measures).then(|| self.jacobi()),
+            renew_after,
+        })
+    }
+}

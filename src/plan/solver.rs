@@ -1,0 +1,374 @@
+//! What a plan builds: a solver that runs one candidate after the other.
+
+use super::backend::ForFactors;
+use super::candidates::Context;
+use super::costs::WorkUnits;
+use super::matched::Begins;
+use super::measured::{fastest, is_scattered};
+use super::plan::Options;
+use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, solver};
+use super::schedule::{Knowledge, Scheduler};
+use super::solved::{Attempt, AttemptEnd, Solved};
+use super::{Backend, Plan, Preconditioner, Profile};
+use crate::formats::given::UserOrder;
+use crate::formats::{Source, check_symmetric};
+use crate::preconditioners::Symbolic;
+use crate::saved::saved;
+use crate::{Csr, Error, Format, Operator, Real, Report, Result};
+use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf, Vector};
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Restart length of GMRES: longer than its default, because hard systems need it.
+const RESTART: usize = 60;
+
+/// Announced solves from which on formats and orders are compared by their time; and from which on those of matrices larger than this
+/// many bytes, where the host multiplies: what fits into the cache is multiplied as fast in most formats.
+const MANY: usize = 100;
+const SOME: usize = 10;
+const CACHED: usize = 1 << 22;
+
+/// Setup cost from which on a preconditioner is kept while another one runs.
+const KEPT: WorkUnits = WorkUnits(20.0);
+
+/// A symbolic factorization, or why there is none.
+pub(super) type SharedSymbolic = Arc<Mutex<Option<Result<Symbolic>>>>;
+
+/// A solver that runs one candidate after the other, until the recomputed residual meets the tolerance. Made by [`Plan::build`].
+///
+/// The next solve begins with the candidate that solved the last one, or with one that has become worth its setup. After
+/// [`refresh`](PlannedSolver::refresh) a preconditioner is kept until the iterations that it adds cost as much as a new one.
+pub struct PlannedSolver<T: Real, M: Backend<T>> {
+    pub(super) machine: M,
+    pub(super) matrix: Arc<Csr<T>>,
+    /// The order of the user's entries, if the matrix has been reordered.
+    pub(super) user_order: Option<UserOrder<T>>,
+    pub(super) settings: Settings,
+    pub(super) scheduler: Scheduler,
+    /// The ordering of complete factorizations, until it is used.
+    pub(super) symbolic: SharedSymbolic,
+    pub(super) cancel: Option<CancelToken>,
+    pub(super) watch: Watch,
+    pub(super) running: Running<T, M::Vector>,
+    /// The operator, while no running solver has it.
+    pub(super) operator: Option<Operator<M::Vector>>,
+    /// A preconditioner that is kept for later, and which of the candidates it belongs to.
+    pub(super) kept: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
+    /// A matching, and a suspended factorization.
+    pub(super) begins: Option<Begins<T>>,
+    /// Workspace for `b − A x`.
+    pub(super) residual: Option<M::Vector>,
+    pub(super) report: Report,
+    pub(super) attempts: Vec<Attempt>,
+}
+
+/// What a plan has decided, all of which is in its file.
+pub(super) struct Settings {
+    pub(super) profile: Profile,
+    pub(super) symmetric: bool,
+    pub(super) options: Options,
+    /// Whether a complete factorization has met a zero pivot.
+    pub(super) singular: bool,
+}
+
+saved!(impl[] Settings { profile, symmetric, options, singular });
+
+/// How a preconditioner came to be ready for an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Preparation {
+    /// It was built.
+    Built,
+    /// It was built before, for the same values of the matrix.
+    Ready,
+    /// It was built for earlier values of the matrix, and kept.
+    Kept,
+    /// It was built for earlier values of the matrix, and has taken the new ones.
+    Renewed,
+}
+
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
+    pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
+        let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
+        let Options { solves, format, .. } = &plan.options;
+        let bytes = plan.a.nnz() * (size_of::<T>() + size_of::<u32>());
+        let pays = |solves: usize| solves >= MANY || M::ON_HOST && solves >= SOME && bytes >= CACHED;
+        let (matrix, operator) = match (format.as_deref(), *solves) {
+            (None, Some(solves)) if pays(solves) => {
+                fastest(&plan.machine, plan.a.clone(), symmetric, solves)?
+            }
+            (Some(format), _) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
+            (None, _) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, None)?),
+        };
+        let compared = format.is_some() || solves.is_some_and(pays);
+        let settings = Settings {
+            symmetric,
+            options: plan.options.clone(),
+            singular: plan.profile.has_empty_lines(),
+            profile: plan.profile.clone(),
+        };
+        let mut scheduler = plan.scheduler();
+        scheduler.may_reorder = M::ON_HOST && !compared && is_scattered(&matrix, operator.choice());
+        let user_order = user_order(plan.a, &matrix);
+        Ok(PlannedSolver {
+            user_order,
+            ..PlannedSolver::with(plan.machine.clone(), matrix, operator, settings, scheduler)
+        })
+    }
+
+    /// One for which nothing is built yet.
+    pub(super) fn with(
+        machine: M,
+        matrix: Csr<T>,
+        operator: Operator<M::Vector>,
+        settings: Settings,
+        scheduler: Scheduler,
+    ) -> Self {
+        PlannedSolver {
+            machine,
+            matrix: Arc::new(matrix),
+            user_order: None,
+            settings,
+            scheduler,
+            symbolic: Arc::default(),
+            cancel: None,
+            watch: Arc::new(Mutex::new(Watcher::new())),
+            running: None,
+            operator: Some(operator),
+            kept: None,
+            begins: None,
+            residual: None,
+            report: Report::default(),
+            attempts: vec![],
+        }
+    }
+
+    /// One that has found out what an earlier run did.
+    pub(super) fn restored(
+        machine: M,
+        matrix: Csr<T>,
+        operator: Operator<M::Vector>,
+        settings: Settings,
+        knowledge: Knowledge,
+    ) -> Self {
+        let Options { solves, new_values, .. } = settings.options;
+        let context = Context { profile: &settings.profile, class: machine.class(), modes: false };
+        let scheduler = Scheduler::with(context, knowledge, solves, new_values);
+        PlannedSolver::with(machine, matrix, operator, settings, scheduler)
+    }
+
+    /// Ends solves, as a rule within 0.2 s, when another thread cancels the token, whether they iterate or build a
+    /// preconditioner. Set it before the first solve.
+    pub fn cancel_token(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    /// Calls `observer` after each iteration of each attempt; iterations of an attempt count from 1. Set it before the first solve.
+    pub fn observe(self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
+        lock(&self.watch).observers.push(Box::new(observer));
+        self
+    }
+
+    /// As [`Plan::rtol`], from now on: for a solver that was [loaded](PlannedSolver::load).
+    pub fn rtol(mut self, rtol: f64) -> Self {
+        self.settings.options.rtol = rtol;
+        self
+    }
+
+    /// As [`Plan::max_iterations`], from now on; no limit where `None`.
+    pub fn max_iterations(mut self, iterations: Option<usize>) -> Self {
+        self.settings.options.max_iterations = iterations;
+        self
+    }
+
+    /// As [`Plan::time_limit`], from now on; no limit where `None`.
+    pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
+        self.settings.options.time_limit = limit;
+        self
+    }
+
+    /// The space of `b` and `x` for [`PlannedSolver::solve_into`]. [`PlannedSolver::solve`] and [`PlannedSolver::solve_from`] may reorder the matrix: then
+    /// it is another after them.
+    pub fn space(&self) -> Result<&SpaceOf<M::Vector>> {
+        Ok(self.operator()?.domain())
+    }
+
+    /// The operator, in the format that was chosen.
+    pub fn operator(&self) -> Result<&Operator<M::Vector>> {
+        match (&self.running, &self.operator) {
+            (Some((_, solver)), _) => Ok(solver.operator()),
+            (None, Some(operator)) => Ok(operator),
+            (None, None) => Err(Error::Lost),
+        }
+    }
+
+    /// The attempts of the last solve.
+    pub fn attempts(&self) -> &[Attempt] {
+        &self.attempts
+    }
+
+    /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
+    pub fn solve(&mut self, b: &[T]) -> Result<Solved<T>> {
+        self.solve_host(b, None)
+    }
+
+    /// Solves `A x = b` from the guess `x0`.
+    pub fn solve_from(&mut self, b: &[T], x0: &[T]) -> Result<Solved<T>> {
+        self.solve_host(b, Some(x0))
+    }
+
+    fn solve_host(&mut self, b: &[T], x0: Option<&[T]>) -> Result<Solved<T>> {
+        let space = self.space()?.clone();
+        for (what, vector) in [("`b`", Some(b)), ("`x0`", x0)] {
+            if let Some(got) = vector.map(<[T]>::len).filter(|&got| got != space.len()) {
+                let expected = space.len();
+                return Err(krysp_solvers::Error::Size { what, got, of: "`A`'s rows", expected }.into());
+            }
+        }
+        let (mut rhs, mut x) = (space.zeros()?, space.zeros()?);
+        space.load(b, &mut rhs)?;
+        if let Some(x0) = x0 {
+            space.load(x0, &mut x)?;
+        }
+        self.solve_on(&rhs, &mut x, true)?;
+        let mut host = vec![T::default(); b.len()];
+        x.space().clone().store(&x, &mut host)?;
+        Ok(Solved { x: host, report: self.report.clone(), attempts: self.attempts.clone() })
+    }
+
+    /// The matrix that the plan was made of.
+    pub(super) fn user(&self) -> &Source<T> {
+        self.user_order.as_ref().map_or(self.matrix.source(), UserOrder::user)
+    }
+
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that the plan was made of, as
+    /// [`Format::refresh`] does. Preconditioners take them in the next solve, if that is expected to pay; the report says so.
+    pub fn refresh(&mut self, values: &[T]) -> Result<()> {
+        let entries = match &self.user_order {
+            Some(order) => Cow::Owned(order.entries(values)?),
+            None => Cow::Borrowed(values),
+        };
+        Arc::make_mut(&mut self.matrix).refresh(&entries)?;
+        (self.settings.singular, self.begins) = (false, None);
+        let matrix = &*self.matrix;
+        let exactly = || matrix.check_symmetric(0.0).is_ok();
+        let symmetric = self.settings.symmetric && (check_symmetric(matrix).is_ok() || exactly());
+        let same_kind = symmetric == self.settings.symmetric;
+        self.settings.symmetric = symmetric;
+        let operator = match (&mut self.running, &mut self.operator) {
+            (Some((_, running)), _) => running.refresh(&entries),
+            (None, Some(operator)) => operator.refresh(&entries),
+            (None, None) => Err(Error::Lost),
+        };
+        if same_kind && operator.is_ok() {
+            self.scheduler.new_values();
+            return Ok(());
+        }
+        // the format does not store these values: all is built again
+        self.scheduler.forget();
+        (self.running, self.operator, self.kept) = (None, None, None);
+        let format = self.settings.options.format.as_deref();
+        self.operator = Some(self::operator(&self.machine, &self.matrix, symmetric, format)?);
+        Ok(())
+    }
+
+    /// Takes the values of a matrix of the same pattern, as [`Format::refresh_from`] does.
+    pub fn refresh_from(&mut self, a: &Csr<T>) -> Result<()> {
+        let entries = self.user().entries_of(a)?;
+        self.refresh(&entries)
+    }
+
+    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that the plan was made of.
+    pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
+        self.user().assemble(values)
+    }
+
+    /// Makes a candidate the running one; its preconditioner is kept, or is this one.
+    pub(super) fn mount(
+        &mut self,
+        index: usize,
+        built: Option<AnyPreconditioner<T, M::Vector>>,
+    ) -> Result<()> {
+        if built.is_none() && self.running.as_ref().is_some_and(|(running, _)| *running == index) {
+            return Ok(());
+        }
+        let m = match built {
+            Some(m) => m,
+            None => self.kept.take_if(|(kept, _)| *kept == index).ok_or(Error::Lost)?.1,
+        };
+        self.unmount();
+        let Some(operator) = self.operator.take() else { return Err(Error::Lost) };
+        let restart = RESTART.min(operator.domain().len().max(1));
+        let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch };
+        let method = self.scheduler.candidates[index].method;
+        self.running = Some((index, solver(method, restart, operator, m, &outside)));
+        self.note_built();
+        Ok(())
+    }
+
+    /// Tells the scheduler which preconditioners there are.
+    pub(super) fn note_built(&mut self) {
+        let running = self.running.as_ref().map(|(index, _)| *index);
+        let kept = self.kept.as_ref().map(|(index, _)| *index);
+        self.scheduler.keep_built(&[running, kept].into_iter().flatten().collect::<Vec<_>>());
+    }
+
+    /// Takes the running solver apart. Its preconditioner is kept if it was expensive to build; one is kept at a time.
+    fn unmount(&mut self) {
+        let Some((old, running)) = self.running.take() else { return };
+        let (operator, m) = running.into_parts();
+        self.operator = Some(operator);
+        if self.scheduler.candidates[old].costs.setup >= KEPT {
+            self.kept = Some((old, m));
+        }
+    }
+
+    /// Builds the preconditioner of a candidate; `Lu` at most for this many multiplications.
+    pub(super) fn build(&mut self, index: usize, most: f64) -> Result<Duration> {
+        let started = Instant::now();
+        self.unmount();
+        let candidate = &self.scheduler.candidates[index];
+        let ordered = match candidate.preconditioner {
+            Preconditioner::Cholesky => self.symbolic.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            _ => None,
+        };
+        let mut begins = self.begins.take();
+        let factors = ForFactors { ordered, most, begins: &mut begins };
+        let built = self.operator().and_then(|operator| {
+            self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator, factors)
+        });
+        self.begins = begins;
+        let m = built.inspect_err(|error| {
+            self.settings.singular |= matches!(error, Error::Singular { .. });
+            let end = AttemptEnd::NotBuilt(error.to_string());
+            self.attempts.push(Attempt::new(candidate, started.elapsed(), f64::NAN, end));
+        });
+        self.note_built();
+        let m = m?;
+        self.mount(index, Some(m))?;
+        Ok(started.elapsed())
+    }
+}
+
+/// The order of a user's entries, if a matrix is the same in another order.
+pub(super) fn user_order<T: Real>(user: &Csr<T>, own: &Csr<T>) -> Option<UserOrder<T>> {
+    (user.domain() != own.domain()).then(|| UserOrder::new(user.source(), own.source()))
+}
+
+/// The matrix in the format asked for, or in the one of the least cost.
+pub(super) fn operator<T: Real, M: Backend<T>>(
+    machine: &M,
+    matrix: &Csr<T>,
+    symmetric: bool,
+    format: Option<&str>,
+) -> Result<Operator<M::Vector>> {
+    match (format, symmetric) {
+        (Some(format), _) => Operator::in_format(matrix, machine, format),
+        (None, true) => {
+            Operator::known(matrix, machine, true, None).or_else(|_| Operator::auto(matrix, machine))
+        }
+        (None, false) => Operator::auto(matrix, machine),
+    }
+}
