@@ -76,7 +76,10 @@ pub(crate) fn all<M: Backend<f64>>(machine: &M, fixed: bool) -> Result<()> {
                 rows.push((label("Jacobi"), problem.fixed(every, Jacobi::new)?));
                 rows.push((label("Amg"), problem.fixed(every, Amg::new)?));
                 let smoothed = AmgOptions { smoothed: true, ..AmgOptions::default() };
-                rows.push((label("Amg smoothed"), problem.fixed(every, |a| Amg::with::<Vec<f64>>(a, &[], smoothed))?));
+                rows.push((
+                    label("Amg smoothed"),
+                    problem.fixed(every, |a| Amg::with::<Vec<f64>>(a, &[], smoothed))?,
+                ));
                 rows.push((label("Ic0"), problem.fixed(every, Ic0::shifted)?));
                 rows.push((label("Cholesky"), problem.fixed(every, Cholesky::new)?));
             }

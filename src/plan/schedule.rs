@@ -17,6 +17,8 @@
 //! iterations, which are measured (`Record`), estimated from an interrupted run (`State::Suspended`), or expected (`Costs`).
 
 mod expected;
+#[cfg(test)]
+mod replay;
 
 use super::Candidate;
 use super::candidates::Context;

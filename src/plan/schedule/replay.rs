@@ -1,0 +1,516 @@
+//! Replays recorded residual histories: what the scheduler decides for real systems, without computing anything.
+//!
+//! `tests/data/plan/histories.txt` has a line for each system with its profile, and one for each candidate with its residuals;
+//! `decisions.txt` the attempts that the scheduler makes of them. Both are written again by
+//!
+//! ```text
+//! cargo test --release --lib record_histories -- --ignored          (needs ../shared/matrices; takes an hour)
+//! KRYSP_BLESS=1 cargo test --lib decisions_are_those_recorded
+//! ```
+
+use super::{Action, End, Ended, Event, Scheduler};
+use crate::plan::candidates::{Context, candidates};
+use crate::plan::costs::{Factorization, MachineClass, WorkUnits};
+use crate::plan::monitor::Verdict;
+use crate::plan::solved::configuration;
+use crate::plan::{Preconditioner, Profile};
+use krysp_solvers::Progress;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+/// Relative tolerance of the recorded solves.
+const RTOL: f64 = 1e-8;
+
+fn data(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/plan").join(name)
+}
+
+/// A run of one candidate from `x = 0`.
+struct History {
+    /// `"converged"`, `"failed"`, `"indefinite"`, `"unbuilt"` or `"limit"` if the time was up.
+    ending: String,
+    iterations: usize,
+    /// Iterations, and the logarithms of relative residuals there.
+    points: Vec<(usize, f64)>,
+}
+
+impl History {
+    fn residual(&self, iteration: usize) -> f64 {
+        let after = self.points.partition_point(|point| point.0 < iteration);
+        let log = match (after.checked_sub(1).map(|at| self.points[at]), self.points.get(after)) {
+            (_, Some(&(at, log))) if at == iteration => log,
+            (Some((from, a)), Some(&(to, b))) => a + (b - a) * (iteration - from) as f64 / (to - from) as f64,
+            (Some((_, log)), None) => log,
+            (None, Some(&(_, log))) => log,
+            (None, None) => 0.0,
+        };
+        10f64.powf(log)
+    }
+}
+
+struct System {
+    name: String,
+    profile: Profile,
+    factorization: Factorization,
+    /// Whether the system was found to have no solution.
+    inconsistent: bool,
+    /// By the name of a configuration.
+    histories: Vec<(String, History)>,
+}
+
+/// The fields of a profile, as numbers.
+fn numbers(profile: &Profile) -> Vec<f64> {
+    let Profile { rows, cols, entries, zeros, not_finite, lengths, empty_rows, empty_cols, .. } = profile;
+    let Profile { zero_diagonal, negative_diagonal, weak_diagonal, dominant, negative_sums, .. } = profile;
+    let Profile { block, off_diagonal, mirrored, symmetric, skew, row_scale, histogram, .. } = profile;
+    let counts = [rows, cols, entries, zeros, not_finite, empty_rows, empty_cols, zero_diagonal];
+    let more = [negative_diagonal, weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored];
+    let last = [symmetric, skew];
+    let counts = counts.iter().chain(&more).chain(&last).map(|&&count| count as f64);
+    let lists = lengths.iter().chain(histogram).map(|&count| count as f64);
+    counts.chain(row_scale.iter().copied()).chain(lists).collect()
+}
+
+fn profile(numbers: &[f64]) -> Profile {
+    let count = |at: usize| numbers[at] as usize;
+    Profile {
+        rows: count(0),
+        cols: count(1),
+        entries: count(2),
+        zeros: count(3),
+        not_finite: count(4),
+        empty_rows: count(5),
+        empty_cols: count(6),
+        zero_diagonal: count(7),
+        negative_diagonal: count(8),
+        weak_diagonal: count(9),
+        dominant: count(10),
+        negative_sums: count(11),
+        block: count(12),
+        off_diagonal: count(13),
+        mirrored: count(14),
+        symmetric: count(15),
+        skew: count(16),
+        row_scale: [numbers[17], numbers[18]],
+        lengths: [19, 20, 21, 22, 23].map(count),
+        histogram: (24..numbers.len()).map(count).collect(),
+        parts: None,
+        spectrum: None,
+    }
+}
+
+fn systems() -> Vec<System> {
+    let text = std::fs::read_to_string(data("histories.txt")).unwrap();
+    let mut systems: Vec<System> = vec![];
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('|').collect();
+        let floats = |text: &str| -> Vec<f64> {
+            text.split_whitespace().map(|number| number.parse().unwrap()).collect()
+        };
+        if fields[0] == "system" {
+            let [entries, multiplications, fronts] = floats(fields[3])[..] else { panic!("{line}") };
+            systems.push(System {
+                name: fields[1].into(),
+                profile: profile(&floats(fields[2])),
+                factorization: Factorization { entries, multiplications, fronts },
+                inconsistent: fields[4] == "inconsistent",
+                histories: vec![],
+            });
+            continue;
+        }
+        let points = fields[3].split_whitespace().map(|point| {
+            let (at, log) = point.split_once(':').unwrap();
+            (at.parse().unwrap(), log.parse().unwrap())
+        });
+        let history = History {
+            ending: fields[1].into(),
+            iterations: fields[2].parse().unwrap(),
+            points: points.collect(),
+        };
+        systems.last_mut().unwrap().histories.push((fields[0].into(), history));
+    }
+    systems
+}
+
+/// What a scheduler made of a system.
+struct Replayed {
+    attempts: String,
+    solved: bool,
+    /// By the scheduler's own costs.
+    work: WorkUnits,
+    iterations: usize,
+}
+
+/// Lets a scheduler solve a recorded system. A resumed attempt goes on where it stopped.
+fn replay(system: &System, scheduler: &mut Scheduler) -> Replayed {
+    let mut done = vec![0; scheduler.candidates.len()];
+    let mut replayed =
+        Replayed { attempts: String::new(), solved: false, work: WorkUnits::ZERO, iterations: 0 };
+    let (mut action, mut best) = (scheduler.begin(), 1.0);
+    for _ in 0..200 {
+        let (event, index) = match action {
+            Action::Finish => return replayed,
+            Action::Analyse => (Event::Analysed(system.factorization), 0),
+            Action::Reorder => (Event::Reordered(false), 0),
+            Action::TestConsistency { .. } => {
+                replayed.attempts += " > test";
+                (Event::Tested(system.inconsistent), 0)
+            }
+            Action::Build { index, .. } | Action::Renew { index } => {
+                let history = system.history(scheduler, index);
+                let built = history.is_some_and(|history| history.ending != "unbuilt");
+                let indefinite = history.is_some_and(|history| history.ending == "indefinite");
+                replayed.work += scheduler.candidates[index].costs.setup;
+                let event = if built { Event::Built } else { Event::NotBuilt { indefinite } };
+                (event, index)
+            }
+            Action::Run { index } => {
+                let (ended, name) = run(system, scheduler, index, &mut done, &mut best);
+                replayed.work += scheduler.candidates[index].costs.iteration * ended.iterations as f64;
+                replayed.iterations += ended.iterations;
+                write!(replayed.attempts, " > {name} {}", ended.iterations).unwrap();
+                replayed.solved = matches!(ended.end, End::Converged);
+                (Event::Ended(ended), index)
+            }
+        };
+        action = scheduler.next(event, index);
+    }
+    panic!("{}: no end: {}", system.name, replayed.attempts);
+}
+
+impl System {
+    fn history(&self, scheduler: &Scheduler, index: usize) -> Option<&History> {
+        let candidate = &scheduler.candidates[index];
+        let name = configuration(candidate.method, candidate.preconditioner);
+        self.histories.iter().find(|(of, _)| *of == name).map(|(_, history)| history)
+    }
+
+    fn context(&self) -> Context<'_> {
+        Context { profile: &self.profile, class: MachineClass::Host { threads: 2 }, modes: false }
+    }
+
+    fn scheduler(&self, announced: Option<usize>) -> Scheduler {
+        let list = candidates(self.context(), |_| true);
+        Scheduler::new(self.context(), list, announced, false)
+    }
+
+    /// The least work of a candidate alone, for one solve.
+    fn best(&self) -> Option<WorkUnits> {
+        let scheduler = self.scheduler(Some(1));
+        let alone = (0..scheduler.candidates.len()).filter_map(|index| {
+            let history = self.history(&scheduler, index).filter(|one| one.ending == "converged")?;
+            let one = &scheduler.candidates[index];
+            let factorization = one.is_analysable(&self.profile).then_some(self.factorization);
+            let costs = self.context().costs(one.method, one.preconditioner, factorization);
+            Some(costs.setup + costs.iteration * history.iterations as f64)
+        });
+        alone.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+}
+
+fn run(
+    system: &System,
+    scheduler: &mut Scheduler,
+    index: usize,
+    done: &mut [usize],
+    best: &mut f64,
+) -> (Ended, String) {
+    let one = &scheduler.candidates[index];
+    let name = configuration(one.method, one.preconditioner);
+    let Some(history) = system.history(scheduler, index) else {
+        let end = End::Failed { indefinite: false };
+        return (Ended { iterations: 0, residual: f64::NAN, improved: false, end }, name);
+    };
+    let mut monitor = scheduler.monitor(index);
+    let mut alternatives = Some(scheduler.analysed_alternatives(index));
+    let (from, mut iterations, mut stopped) = (done[index], 0, None);
+    while from + iterations < history.iterations {
+        iterations += 1;
+        let residual = history.residual(from + iterations);
+        let progress = Progress { iteration: iterations, residual, threshold: RTOL };
+        let verdict = match monitor.observe(&progress) {
+            Verdict::Analyse => {
+                let known = alternatives.take().map(|known| known(system.factorization));
+                monitor.analysed(known, &progress)
+            }
+            verdict => verdict,
+        };
+        if matches!(verdict, Verdict::Switch | Verdict::Renew) {
+            stopped = Some(verdict == Verdict::Renew);
+            break;
+        }
+    }
+    if alternatives.is_none() {
+        scheduler.analysed(system.factorization);
+    }
+    done[index] += iterations;
+    let residual = history.residual(done[index]);
+    let improved = residual < *best;
+    *best = best.min(residual);
+    let end = match (stopped, &*history.ending) {
+        (Some(renew), _) => End::Stopped { estimate: monitor.estimate, renew },
+        (None, "converged") => End::Converged,
+        (None, ending) => End::Failed { indefinite: ending == "indefinite" },
+    };
+    (Ended { iterations, residual, improved, end }, name)
+}
+
+#[test]
+fn decisions_are_those_recorded() {
+    let mut decisions = String::new();
+    for system in systems() {
+        for announced in [1, 10, 1000] {
+            let mut scheduler = system.scheduler(Some(announced));
+            let replayed = replay(&system, &mut scheduler);
+            let ending = if replayed.solved { "" } else { " > unsolved" };
+            writeln!(
+                decisions,
+                "{}, {announced}: {}{ending}",
+                system.name,
+                replayed.attempts.trim_start_matches(" > ")
+            )
+            .unwrap();
+        }
+    }
+    if std::env::var_os("KRYSP_BLESS").is_some() {
+        std::fs::write(data("decisions.txt"), &decisions).unwrap();
+    }
+    let recorded = std::fs::read_to_string(data("decisions.txt")).unwrap();
+    let changed: Vec<_> = recorded.lines().zip(decisions.lines()).filter(|(a, b)| a != b).collect();
+    assert!(recorded == decisions, "{} decisions changed: {changed:#?}", changed.len());
+}
+
+#[test]
+fn decisions_cost_little_more_than_the_best_in_hindsight() {
+    let mut logs = vec![];
+    for system in systems() {
+        let Some(best) = system.best() else { continue };
+        let replayed = replay(&system, &mut system.scheduler(Some(1)));
+        assert!(replayed.solved, "{}: {}", system.name, replayed.attempts);
+        let ratio = replayed.work.0 / best.0.max(50.0);
+        logs.push(ratio.ln());
+        println!("{ratio:.2} {} {:.0} {:.0}: {}", system.name, replayed.work.0, best.0, replayed.attempts);
+    }
+    let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
+    println!("{mean:.3} over {}", logs.len());
+    assert!(logs.len() > 50 && mean < 1.25, "{mean} over {}", logs.len());
+}
+
+#[test]
+fn what_was_found_out_is_used_in_later_solves() {
+    for system in systems() {
+        let mut scheduler = system.scheduler(Some(1000));
+        let first = replay(&system, &mut scheduler);
+        scheduler.finish();
+        if !first.solved {
+            continue;
+        }
+        let mut last = first.work;
+        for _ in 0..6 {
+            last = replay(&system, &mut scheduler).work;
+            scheduler.finish();
+        }
+        assert!(last <= first.work, "{}: {} after {}", system.name, last.0, first.work.0);
+    }
+}
+
+/// Iterations of a time step, where the iterations with Jacobi are `jacobi`, and a multigrid hierarchy was built for steps `ratio` times
+/// as long or short.
+fn step(preconditioner: Preconditioner, jacobi: f64, ratio: f64) -> Option<f64> {
+    match preconditioner {
+        Preconditioner::Jacobi => Some(jacobi),
+        Preconditioner::Amg => Some((0.9 * jacobi.sqrt()).min(15.0) * (1.0 + 0.5 * ratio.ln().abs())),
+        Preconditioner::Cholesky => Some(1.0 + 6.0 * ratio.ln().abs()),
+        _ => None,
+    }
+}
+
+/// A loop of time steps in which the matrix takes new values: the work of the scheduler beside that of fixed configurations.
+fn time_steps(announced: bool, jacobi: &[f64]) -> (f64, String) {
+    let profile = Profile::of(&crate::testing::matrices::stencil7(30).csr::<f64>().unwrap());
+    let context = Context { profile: &profile, class: MachineClass::Host { threads: 2 }, modes: false };
+    let list = candidates(context, |one| step(one, 1.0, 1.0).is_some());
+    let mut scheduler = Scheduler::new(context, list, announced.then_some(jacobi.len()), announced);
+    let factorization = Factorization::estimate(&profile);
+    let (mut work, mut text) = (WorkUnits::ZERO, String::new());
+    let mut built_for = vec![1.0; scheduler.candidates.len()];
+    for (at, &now) in jacobi.iter().enumerate() {
+        if at > 0 && now != jacobi[at - 1] {
+            scheduler.new_values();
+        }
+        let mut action = scheduler.begin();
+        loop {
+            let (event, index) = match action {
+                Action::Finish => break,
+                Action::Analyse => (Event::Analysed(factorization), 0),
+                Action::Reorder => (Event::Reordered(false), 0),
+                Action::TestConsistency { .. } => (Event::Tested(false), 0),
+                Action::Build { index, .. } => {
+                    (built_for[index], work) = (now, work + scheduler.candidates[index].costs.setup);
+                    (Event::Built, index)
+                }
+                Action::Renew { index } => {
+                    (built_for[index], work) = (now, work + scheduler.candidates[index].costs.refresh);
+                    write!(text, " renew").unwrap();
+                    (Event::Renewed, index)
+                }
+                Action::Run { index } => {
+                    let one = scheduler.candidates[index].clone();
+                    let needed = step(one.preconditioner, now, now / built_for[index]).unwrap().ceil();
+                    let mut monitor = scheduler.monitor(index);
+                    let mut alternatives = Some(scheduler.analysed_alternatives(index));
+                    let (mut made, mut end) = (0, End::Converged);
+                    while (made as f64) < needed {
+                        made += 1;
+                        let residual = RTOL.powf(made as f64 / needed);
+                        let progress = Progress { iteration: made, residual, threshold: RTOL };
+                        let mut verdict = monitor.observe(&progress);
+                        if verdict == Verdict::Analyse {
+                            let known = alternatives.take().map(|known| known(factorization));
+                            verdict = monitor.analysed(known, &progress);
+                        }
+                        if matches!(verdict, Verdict::Switch | Verdict::Renew) {
+                            let renew = verdict == Verdict::Renew;
+                            end = End::Stopped { estimate: monitor.estimate, renew };
+                            break;
+                        }
+                    }
+                    work += one.costs.iteration * made as f64;
+                    write!(text, " {}:{made}", one.preconditioner).unwrap();
+                    let ended = Ended { iterations: made, residual: 1e-8, improved: true, end };
+                    (Event::Ended(ended), index)
+                }
+            };
+            action = scheduler.next(event, index);
+        }
+        scheduler.finish();
+        text += ";";
+    }
+    // fixed configurations, renewed every so many steps
+    let mut best = f64::INFINITY;
+    for one in &scheduler.candidates {
+        for every in [1, 2, 5, 10, 20, usize::MAX] {
+            let mut built = jacobi[0];
+            let mut all = one.costs.setup.0;
+            for (at, &now) in jacobi.iter().enumerate() {
+                if at > 0 && at % every == 0 && now != built {
+                    built = now;
+                    all += one.costs.refresh.0;
+                }
+                all += one.costs.iteration.0 * step(one.preconditioner, now, now / built).unwrap().ceil();
+            }
+            best = best.min(all);
+        }
+    }
+    (work.0 / best, text)
+}
+
+#[test]
+fn time_steps_cost_little_more_than_the_best_fixed_configuration() {
+    let growing: Vec<f64> = (0..20).map(|step| 40.0 * 1.05f64.powi(step)).collect();
+    let constant = vec![60.0; 100];
+    let jumps: Vec<f64> =
+        (0..500).map(|step| if (200..350).contains(&step) { 400.0 } else { 50.0 }).collect();
+    let wandering: Vec<f64> = (0..300).map(|step| 100.0 + 60.0 * (step as f64 * 0.1).sin()).collect();
+    for (name, jacobi, most) in [
+        ("growing", growing, 1.3),
+        ("constant", constant, 1.3),
+        ("jumps", jumps, 1.3),
+        ("wandering", wandering, 1.3),
+    ] {
+        for announced in [false, true] {
+            let (ratio, text) = time_steps(announced, &jacobi);
+            println!("{name}, announced: {announced}: {ratio:.3}\n{text}");
+            assert!(ratio < most, "{name}, announced: {announced}: {ratio}\n{text}");
+        }
+    }
+}
+
+/// The rows of `histories.txt` for a system.
+fn record(name: &str, a: &crate::Csr<f64>, b: &[f64], limit: std::time::Duration) -> String {
+    use crate::plan::AttemptEnd;
+    use crate::preconditioners::Symbolic;
+    use crate::{DirectOptions, Error, Outcome, Plan};
+    let plan = Plan::new(a).unwrap();
+    let join = |numbers: &[f64]| numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
+    let interrupt = crate::Interrupt::new(&crate::CancelToken::new()).time_limit(limit);
+    let symbolic = interrupt.run(|| Symbolic::new(a, DirectOptions::default()));
+    let Factorization { entries, multiplications, fronts } = Factorization::of(&symbolic);
+    let solved = plan.clone().time_limit(limit * 4).build().unwrap().solve(b);
+    let outcome = solved.as_ref().map(|solved| solved.report.outcome.clone());
+    let consistency = match outcome {
+        Ok(Outcome::Inconsistent { .. }) => "inconsistent",
+        _ => "",
+    };
+    let numbers = join(&numbers(plan.profile()));
+    let factors = join(&[entries, multiplications, fronts]);
+    let mut text = format!("system|{name}|{numbers}|{factors}|{consistency}\n");
+    for one in plan.candidates() {
+        let alone = plan.clone().method(one.method).preconditioner(one.preconditioner).time_limit(limit);
+        let (ending, iterations, history) = match alone.build().and_then(|mut solver| solver.solve(b)) {
+            Err(Error::NotPositive { .. }) => ("unbuilt", 0, vec![]),
+            Err(_) => ("unbuilt", 0, vec![]),
+            Ok(solved) => {
+                let report = solved.report;
+                let ending = match (&report.outcome, &solved.attempts.last().map(|one| &one.ending)) {
+                    (Outcome::Converged, _) => "converged",
+                    (_, Some(AttemptEnd::NotBuilt(_)) | None) => "unbuilt",
+                    (Outcome::TimeLimit, _) => "limit",
+                    (Outcome::Breakdown { value, .. }, _) if *value < 0.0 && one.needs_definite() => {
+                        "indefinite"
+                    }
+                    _ => "failed",
+                };
+                let relative = report.history.iter().map(|r| (r / report.rhs_norm).max(1e-20)).collect();
+                (ending, report.iterations, relative)
+            }
+        };
+        let mut points = String::new();
+        let (mut at, last) = (0, history.len().saturating_sub(1));
+        while at <= last && !history.is_empty() {
+            let log = history[at].log10();
+            write!(points, " {at}:{:.2}", if log.is_finite() { log.min(30.0) } else { 30.0 }).unwrap();
+            at = if at == last { last + 1 } else { (at + 1).max(at * 5 / 4).min(last) };
+        }
+        let configuration = configuration(one.method, one.preconditioner);
+        writeln!(text, "{configuration}|{ending}|{iterations}|{points}").unwrap();
+    }
+    text
+}
+
+#[test]
+#[ignore = "writes tests/data/plan/histories.txt"]
+fn record_histories() {
+    use crate::testing::{SHARED_FOLDERS, shared_matrices};
+    let limit = std::time::Duration::from_secs_f64(4.0);
+    let mut text = String::from(
+        "# Residual histories of candidates, written by record_histories (src/plan/schedule/replay.rs).\n",
+    );
+    let mut paths: Vec<PathBuf> = SHARED_FOLDERS
+        .iter()
+        .filter_map(|folder| std::fs::read_dir(shared_matrices().join(folder)).ok())
+        .flat_map(|files| files.filter_map(|file| Some(file.ok()?.path())))
+        .collect();
+    paths.sort_by_cached_key(|path| path.metadata().map_or(0, |data| data.len()));
+    for path in paths {
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        let Some(name) = file.strip_suffix(".mtx.gz") else { continue };
+        if ["_b", "_x", "_f", "_coord"].iter().any(|end| name.ends_with(end)) {
+            continue;
+        }
+        let Ok(a) = crate::io::read_matrix::<f64>(&path) else { continue };
+        if a.rows() != a.cols() || a.rows() > 100_000 {
+            continue;
+        }
+        let given = crate::io::read_vector::<f64>(path.to_string_lossy().replace(".mtx", "_b.mtx"));
+        let b = given.unwrap_or_else(|_| {
+            let mut image = vec![0.0; a.rows()];
+            a.triplets().for_each(|(i, j, v)| image[i] += v * (1.0 + (j as f64 * 0.01).sin()));
+            image
+        });
+        println!("{name}");
+        text += &record(name, &a, &b, limit);
+        text += &record(&format!("{name} ones"), &a, &vec![1.0; a.rows()], limit);
+    }
+    std::fs::write(data("histories.txt"), text).unwrap();
+}
