@@ -32,6 +32,7 @@ mod blocks;
 mod coarsening;
 mod cycle;
 mod modes;
+mod nodes;
 #[cfg(feature = "cuda")]
 mod on_cuda;
 #[cfg(feature = "mpi")]
@@ -56,8 +57,8 @@ pub use options::AmgOptions;
 
 use super::{Origin, Refresh, check_space, check_square, finite};
 use crate::formats::derived::check_pattern;
+use crate::formats::node_pattern;
 use crate::formats::pattern::Pattern;
-use crate::formats::{node_pattern, node_rows};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use blocks::Blocks;
 use coarsening::{Coarsening, aggregated};
@@ -69,6 +70,7 @@ use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_kernels::interrupt;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
 use modes::Modes;
+use nodes::Nodes;
 use plain::Plain;
 use rayon::prelude::*;
 use report::LevelReport;
@@ -148,28 +150,25 @@ impl<T: Real> Amg<T> {
     }
 
     /// For what maps these vectors to nearly nothing but for boundary conditions, given in the user's numbering:
-    /// [`rigid_motions`] for elasticity.
+    /// [`rigid_motions`] for elasticity. Where nodes differ in their numbers of unknowns, consecutive rows of one pattern are a node;
+    /// [`Amg::with_nodes`] takes other nodes.
     pub fn with_modes<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Amg<T>> {
         Amg::with(csr, modes, AmgOptions::default())
     }
 
     /// With options. No modes stand for constants.
     pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
-        check_square(NAME, csr)?;
-        options.check()?;
-        csr.check_finite()?;
-        let (size, _) = node_rows(csr.pattern());
-        let plain = !options.smoothed && size == 1 && modes.is_empty() && plain::looks_symmetric(csr);
-        let modes = if modes.is_empty() {
-            Modes::constants(csr.rows(), size)
-        } else {
-            loaded(csr.source().domain(), modes)?
-        };
-        Amg::of_nodes(csr, size, modes, plain, options)
+        Amg::made(csr, modes, None, options)
     }
 
     /// Of a matrix with `size` rows for each node.
-    fn of_nodes(csr: &Csr<T>, size: usize, modes: Modes, plain: bool, options: AmgOptions) -> Result<Amg<T>> {
+    fn of_nodes(
+        csr: &Csr<T>,
+        size: usize,
+        near: (Modes, Option<Nodes>),
+        plain: bool,
+        options: AmgOptions,
+    ) -> Result<Amg<T>> {
         let started = Instant::now();
         let pattern = match size {
             1 => csr.source().pattern.clone(),
@@ -188,7 +187,7 @@ impl<T: Real> Amg<T> {
             room: Mutex::new(Room::new(&[], None)?),
             reports: vec![],
         };
-        amg.build(csr, modes, plain, started)?;
+        amg.build(csr, near, plain, started)?;
         amg.room = Mutex::new(Room::new(&amg.levels, amg.dense.as_ref())?);
         Ok(amg)
     }
@@ -202,7 +201,13 @@ impl<T: Real> Amg<T> {
         all.map(|aggregates| aggregates.of_node.iter().map(of).collect()).collect()
     }
 
-    fn build(&mut self, csr: &Csr<T>, mut modes: Modes, plain: bool, mut started: Instant) -> Result<()> {
+    fn build(
+        &mut self,
+        csr: &Csr<T>,
+        (mut modes, mut nodes): (Modes, Option<Nodes>),
+        plain: bool,
+        mut started: Instant,
+    ) -> Result<()> {
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
         let mut values = self.numbers_of(csr);
         loop {
@@ -232,9 +237,10 @@ impl<T: Real> Amg<T> {
             };
             interrupt::check("AMG setup")?;
             let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
-            let aggregated = match self.levels.len() < LEVELS {
-                true => aggregated(a, modes.count, self.options.strength)?,
-                false => None,
+            let aggregated = match (self.levels.len() < LEVELS, nodes.take()) {
+                (true, Some(nodes)) => nodes.aggregated(a, modes.count, self.options.strength)?,
+                (true, None) => aggregated(a, modes.count, self.options.strength)?,
+                (false, _) => None,
             };
             let Some(aggregated) = aggregated else {
                 self.reports.push(LevelReport::new(&level, started));

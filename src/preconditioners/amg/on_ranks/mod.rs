@@ -172,7 +172,7 @@ impl Hierarchy {
             }
             if rows.all() <= (options.coarsest as u64).max(FEW * ranks.size() as u64) {
                 let (csr, modes) = rows.everywhere(&modes)?;
-                let amg = ranks.all(Amg::of_nodes(&csr, rows.size, modes, false, options))?;
+                let amg = ranks.all(Amg::of_nodes(&csr, rows.size, (modes, None), false, options))?;
                 report += " on each rank";
                 break Last::new(&ranks, Some(amg), &rows);
             }

@@ -1,0 +1,155 @@
+//! Aggregates of nodes whose numbers of unknowns differ, as where boundary conditions have removed single unknowns.
+//!
+//! ```text
+//! B_IJ = (Σ a_ij² over unknowns i of node I and j of node J)^½
+//! strength of connection and aggregates: of B; an unknown is in the aggregate of its node
+//! ```
+//!
+//! So they are those of nodes of one size, where the norms are of whole blocks. The finest level itself stays a matrix of single
+//! unknowns.
+
+use super::aggregates::{Aggregates, NONE};
+use super::blocks::{Blocks, entries};
+use super::coarsening::aggregated;
+use super::modes::Modes;
+use super::product::assembled;
+use super::{Amg, AmgOptions, NAME, check_square, loaded, plain};
+use crate::formats::node_rows;
+use crate::formats::pattern::{Pattern, by_rows, place_of};
+use crate::{Csr, Error, Format, Real, Result};
+use krysp_kernels::cpu::run::threads::map_rows;
+
+/// The node of each unknown. Nodes are counted from zero, in the order of their first unknowns.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    count: usize,
+    of: Vec<u32>,
+}
+
+impl Nodes {
+    /// From the label of each unknown's node. None where hardly any node has more than one unknown.
+    pub(super) fn new(labels: impl ExactSizeIterator<Item = u32>) -> Option<Nodes> {
+        let rows = labels.len();
+        let (mut known, mut count) = (vec![], 0u32);
+        let mut number = |label: u32| {
+            let label = label as usize;
+            if known.len() <= label {
+                known.resize(label + 1, NONE);
+            }
+            if known[label] == NONE {
+                known[label] = count;
+                count += 1;
+            }
+            known[label]
+        };
+        let of: Vec<u32> = labels.map(&mut number).collect();
+        let count = count as usize;
+        (10 * count < 9 * rows).then_some(Nodes { count, of })
+    }
+
+    /// Consecutive rows that have one pattern are a node of at most `most` unknowns.
+    pub(super) fn of_equal_rows(pattern: &Pattern, most: usize) -> Option<Nodes> {
+        let (mut label, mut unknowns) = (0, 0);
+        let labels = (0..pattern.rows()).map(|row| {
+            let equal = row > 0 && unknowns < most && pattern.row(row) == pattern.row(row - 1);
+            (label, unknowns) = match (row, equal) {
+                (0, _) => (0, 1),
+                (_, true) => (label, unknowns + 1),
+                (_, false) => (label + 1, 1),
+            };
+            label
+        });
+        Nodes::new(labels)
+    }
+
+    /// [`aggregated`], of the nodes of a matrix of single unknowns.
+    pub(super) fn aggregated(
+        &self,
+        a: Blocks<'_>,
+        modes: usize,
+        theta: f64,
+    ) -> Result<Option<(Option<Pattern>, Aggregates)>> {
+        let Nodes { count, of } = self;
+        let (starts, members) = by_rows(*count, of.len(), &|unknown| (of[unknown], 0));
+        let (pattern, mut norms) = assembled([*count; 2], 1, &|node, to| {
+            for &member in &members[starts.range(node)] {
+                for (column, value) in entries(a, place_of(member) as usize) {
+                    to.add(of[column as usize], value * value);
+                }
+            }
+        })?;
+        norms.iter_mut().for_each(|square| *square = square.sqrt());
+        let nodes = Blocks::new(&pattern, [1, 1], &norms);
+        let Some((_, Aggregates { count, of_node })) = aggregated(nodes, 1, theta)? else { return Ok(None) };
+        if 10 * count * modes > 9 * of.len() {
+            return Ok(None);
+        }
+        let of_node = map_rows(of.len(), 4, &|unknown| of_node[of[unknown] as usize]);
+        Ok(Some((None, Aggregates { count, of_node })))
+    }
+}
+
+impl<T: Real> Amg<T> {
+    /// [`Amg::with_modes`], with a number for each unknown's node: unknowns of one number are aggregated together. For nodes that
+    /// have lost single unknowns to boundary conditions, or whose unknowns are not consecutive.
+    ///
+    /// ```
+    /// use krysp::{Amg, Cg, Csr, Unknowns, gallery, rigid_motions};
+    ///
+    /// let (a, points) = gallery::elasticity::<f64>([9, 9, 9], 0.3)?;
+    /// let modes = rigid_motions(&points, Unknowns::ByNode);
+    /// // nothing moves in z where z = 0: those unknowns are removed
+    /// let free: Vec<usize> = (0..a.rows()).filter(|i| i % 3 != 2 || points[i / 3][2] > 0.0).collect();
+    /// let place = |i: usize| free.binary_search(&i).ok();
+    /// let entries = a.triplets().filter_map(|(i, j, value)| Some((place(i)?, place(j)?, value)));
+    /// let a = Csr::from_triplets(free.len(), free.len(), &entries.collect::<Vec<_>>())?;
+    /// let of_free = |mode: &Vec<f64>| free.iter().map(|&i| mode[i]).collect();
+    /// let modes: Vec<Vec<f64>> = modes.iter().map(of_free).collect();
+    /// let nodes: Vec<u32> = free.iter().map(|&i| i as u32 / 3).collect();
+    ///
+    /// let m = Amg::with_nodes(&a, &modes, &nodes)?;
+    /// let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&vec![1.0; a.rows()])?.report;
+    /// assert!(report.converged() && report.iterations < 30, "{report}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn with_nodes<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], nodes: &[u32]) -> Result<Amg<T>> {
+        let (rows, got) = (csr.rows(), nodes.len());
+        if rows != got {
+            let what = "the array of nodes";
+            return Err(Error::Length { what, got, expected: rows, why: "one for each row" });
+        }
+        if let Some(&node) = nodes.iter().find(|node| **node as usize >= rows) {
+            let expected = "less than the number of rows";
+            return Err(Error::Option { what: "a node", got: node.to_string(), expected });
+        }
+        Amg::made(csr, modes, Some(nodes), AmgOptions::default())
+    }
+
+    /// With the node of each unknown, where that is known.
+    pub(super) fn made<V: AsRef<[T]> + Sync>(
+        csr: &Csr<T>,
+        modes: &[V],
+        nodes: Option<&[u32]>,
+        options: AmgOptions,
+    ) -> Result<Amg<T>> {
+        check_square(NAME, csr)?;
+        options.check()?;
+        csr.check_finite()?;
+        let (size, _) = node_rows(csr.pattern());
+        let plain = !options.smoothed && size == 1 && modes.is_empty() && plain::looks_symmetric(csr);
+        let space = csr.source().domain();
+        let nodes = match (nodes, space.numbering()) {
+            _ if size > 1 || modes.is_empty() => None,
+            (None, _) => Nodes::of_equal_rows(csr.pattern(), modes.len()),
+            (Some(nodes), None) => Nodes::new(nodes.iter().copied()),
+            (Some(nodes), Some(numbering)) => {
+                Nodes::new(numbering.old_of_new().iter().map(|&old| nodes[old as usize]))
+            }
+        };
+        let modes = match modes.is_empty() {
+            true => Modes::constants(csr.rows(), size),
+            false => loaded(space, modes)?,
+        };
+        Amg::of_nodes(csr, size, (modes, nodes), plain, options)
+    }
+}
