@@ -39,8 +39,9 @@ where
     }
 }
 
-/// An orthonormal basis of a null space.
-pub(crate) struct NullSpace<V: Vector> {
+/// An orthonormal basis of a null space. [`Solver::null_space`] makes one; by itself it projects vectors, as for a preconditioner of a
+/// singular system.
+pub struct NullSpace<V: Vector> {
     space: SpaceOf<V>,
     count: usize,
     projector: Mutex<Projector<V>>,
@@ -52,7 +53,8 @@ struct Projector<V: Vector> {
 }
 
 impl<V: Vector> NullSpace<V> {
-    fn new<A>(a: &A, vectors: &[impl AsRef<[V::Elem]>]) -> Result<Self>
+    /// Checks that an operator maps these vectors, in the user's numbering, to zero, and makes them orthonormal.
+    pub fn new<A>(a: &A, vectors: &[impl AsRef<[V::Elem]>]) -> Result<Self>
     where
         A: LinearOperator<Vector = V>,
     {
@@ -100,7 +102,7 @@ impl<V: Vector> NullSpace<V> {
     }
 
     /// `v ← v − Q Qᵀ v`
-    pub(crate) fn remove(&self, v: &mut V) {
+    pub fn remove(&self, v: &mut V) {
         let mut projector = self.projector.lock().unwrap_or_else(PoisonError::into_inner);
         projector.basis.project(self.count, v);
         projector.basis.subtract(self.count, v);

@@ -64,6 +64,7 @@ pub use bicgstab::BiCgStab;
 pub use cg::Cg;
 pub use chebyshev::Chebyshev;
 pub use composed::Composed;
+pub use deflation::NullSpace;
 pub use element::Element;
 pub use error::{Error, Result};
 pub use fcg::Fcg;

@@ -232,6 +232,14 @@ pub enum Error {
         /// The allowed values.
         expected: &'static str,
     },
+    /// What was said of a system, its coordinates for example, does not fit its matrix.
+    #[error("{what}: {why}")]
+    Knowledge {
+        /// What was said, by the name of its method in [`Plan`](crate::Plan).
+        what: &'static str,
+        /// What is needed, what was found, and where.
+        why: String,
+    },
     /// Nothing has this name.
     #[error("there is no {what} {got:?} here: {known}")]
     Unknown {

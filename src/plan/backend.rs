@@ -1,5 +1,7 @@
 //! What a plan asks of a machine.
 
+use super::deflated::Deflated;
+use super::knowledge::Knowledge;
 use super::matched::{Begins, Matched};
 use super::running::{AnyPreconditioner, Prepared};
 use super::{MachineClass, Preconditioner};
@@ -25,6 +27,8 @@ pub struct ForFactors<'b, T: Real> {
     pub(super) most: f64,
     /// What others have begun with.
     pub(super) begins: &'b mut Option<Begins<T>>,
+    /// What the user knows.
+    pub(super) known: &'b Knowledge,
 }
 
 impl<T: Real> ForFactors<'_, T> {
@@ -146,11 +150,12 @@ impl<T: Real> Backend<T> for Host {
         operator: &Operator<Self::Vector>,
         mut factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
-        Ok(match preconditioner {
+        let known = factors.known;
+        let m: AnyPreconditioner<T, Self::Vector> = match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
             Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, operator.domain())?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::new(csr)?),
-            Preconditioner::Amg => Box::new(Amg::new(csr)?),
+            Preconditioner::Amg => Box::new(known.amg(csr)?),
             Preconditioner::Fsai => Box::new(Fsai::new(csr)?),
             Preconditioner::Spai => Box::new(Spai::new(csr)?),
             Preconditioner::Ic0 => incomplete_cholesky(csr)?,
@@ -167,7 +172,8 @@ impl<T: Real> Backend<T> for Host {
                     Error::Unsuitable { format: "LU", why }
                 })?)
             }
-        })
+        };
+        known.deflated(operator, m)
     }
 
     /// Of the matrix: other formats would first gather its entries.
@@ -186,6 +192,9 @@ impl<T: Real> Backend<T> for Host {
         m: &dyn Prepared<T, Self::Vector>,
         to: &mut Writer<'_>,
     ) -> bool {
+        if let Some(deflated) = (m as &dyn Any).downcast_ref::<Deflated<T, Self::Vector>>() {
+            return Self::save_preconditioner(preconditioner, deflated.inner(), to);
+        }
         match preconditioner {
             Preconditioner::None | Preconditioner::TwoLevel => false,
             Preconditioner::Jacobi => put(m, to, PositiveJacobi::<T, Self::Vector>::save),
@@ -253,13 +262,14 @@ impl<T: Real> Backend<T> for Cuda {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
-        _: ForFactors<'_, T>,
+        factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
-        Ok(match preconditioner {
+        let known = factors.known;
+        let m: AnyPreconditioner<T, Self::Vector> = match preconditioner {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
             Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, operator.domain())?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::on(self, csr)?),
-            Preconditioner::Amg => Box::new(Amg::on(self, csr)?),
+            Preconditioner::Amg => Box::new(known.amg_on(self, csr)?),
             Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),
             Preconditioner::Spai => Box::new(Spai::on(self, csr)?),
             other => {
@@ -269,7 +279,8 @@ impl<T: Real> Backend<T> for Cuda {
                     expected: "one that runs on a GPU: none, Jacobi, TwoLevel, Amg, Fsai or Spai",
                 });
             }
-        })
+        };
+        known.deflated(operator, m)
     }
 }
 

@@ -66,8 +66,6 @@ impl Candidate {
 pub(super) struct Context<'p> {
     pub(super) profile: &'p Profile,
     pub(super) class: MachineClass,
-    /// Whether near-null space vectors are known.
-    pub(super) modes: bool,
 }
 
 impl Context<'_> {
@@ -77,7 +75,7 @@ impl Context<'_> {
         preconditioner: Preconditioner,
         factorization: Option<Factorization>,
     ) -> Costs {
-        Costs::of(method, preconditioner, self.profile, factorization, self.class, self.modes)
+        Costs::of(method, preconditioner, self.profile, factorization, self.class)
     }
 }
 

@@ -394,8 +394,8 @@ impl Costs {
         profile: &Profile,
         factorization: Option<Factorization>,
         class: MachineClass,
-        modes: bool,
     ) -> Costs {
+        let modes = profile.declared.near_null_space;
         let unit = unit(profile);
         let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
         let find = ORDERING * profile.entries as f64 / unit;
@@ -441,7 +441,7 @@ impl Costs {
             refresh: WorkUnits(line.refresh * renewed),
             iteration: WorkUnits(twice * (1.0 + application)),
             iterations: (line.iterations)(&shape) / twice,
-            share_of_jacobi: share_of_jacobi(preconditioner, profile, modes),
+            share_of_jacobi: share_of_jacobi(preconditioner, profile),
         }
     }
 
@@ -478,13 +478,13 @@ impl Costs {
 
 /// Iterations are at least this share of those with Jacobi: measured on finite elements. `Amg` without rigid body modes took 0.08 to
 /// 0.35 on elasticity, the least where there are most rows.
-fn share_of_jacobi(preconditioner: Preconditioner, profile: &Profile, modes: bool) -> f64 {
+fn share_of_jacobi(preconditioner: Preconditioner, profile: &Profile) -> f64 {
     match preconditioner {
         Preconditioner::Jacobi => 1.0,
         Preconditioner::Ilu0 if !profile.is_symmetric() => 0.15,
         Preconditioner::Ic0 | Preconditioner::Ilu0 => 0.3,
         Preconditioner::Fsai | Preconditioner::TwoLevel => 0.4,
-        Preconditioner::Amg if modes => 0.0,
+        Preconditioner::Amg if profile.declared.near_null_space => 0.0,
         Preconditioner::Amg if profile.is_rough() => 0.5,
         Preconditioner::Amg if profile.block > 1 => 0.1,
         _ => 0.0,

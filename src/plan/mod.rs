@@ -31,7 +31,9 @@
 mod backend;
 mod candidates;
 mod costs;
+mod deflated;
 mod executor;
+mod knowledge;
 mod least_squares;
 mod matched;
 mod measured;
@@ -40,6 +42,7 @@ mod names;
 mod parts;
 #[expect(clippy::module_inception, reason = "one idea a file: this one is the plan itself")]
 mod plan;
+mod points;
 mod profile;
 mod reorder;
 mod running;
@@ -53,6 +56,7 @@ mod spectrum;
 pub use backend::Backend;
 pub use candidates::Candidate;
 pub use costs::{Costs, MachineClass, WorkUnits};
+pub use knowledge::Declared;
 pub use measured::nearer;
 pub use monitor::iterations_expected;
 pub use names::{Method, Preconditioner};

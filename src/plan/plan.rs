@@ -1,6 +1,7 @@
 //! What is known before the first solve, and what follows from it.
 
 use super::candidates::{Candidate, Context, candidates};
+use super::knowledge::{Declared, Knowledge, check_declared};
 use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
@@ -29,10 +30,11 @@ pub(super) struct Options {
     pub(super) method: Option<Method>,
     pub(super) preconditioner: Option<Preconditioner>,
     pub(super) format: Option<String>,
+    pub(super) knowledge: Knowledge,
 }
 
 saved!(impl[] Options {
-    solves, new_values, rtol, max_iterations, time_limit, method, preconditioner, format
+    solves, new_values, rtol, max_iterations, time_limit, method, preconditioner, format, knowledge
 });
 
 impl<'a, T: Real> Plan<'a, T> {
@@ -55,6 +57,7 @@ impl<'a, T: Real> Plan<'a, T> {
             method: None,
             preconditioner: None,
             format: None,
+            knowledge: Knowledge::default(),
         };
         Ok(Plan { a, machine: Host, profile, options })
     }
@@ -124,13 +127,118 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self
     }
 
+    /// Declares the near-null space: vectors that the matrix maps to nearly nothing but for boundary conditions, in the user's order of
+    /// unknowns. [`Amg`](crate::Amg) takes them for its levels; if not given, constants. For elasticity [`Plan::coordinates`] is
+    /// simpler.
+    #[doc(alias = "near null space")]
+    pub fn near_null_space<V: AsRef<[T]>>(mut self, vectors: &[V]) -> Self {
+        self.options.knowledge.set_near_null_space(vectors);
+        self.known()
+    }
+
+    /// Declares that the unknowns are displacements of nodes at these points, 2 or 3 consecutive ones for each node: in the plane, where
+    /// all z are equal, or in space. [`Amg`](crate::Amg) is built with their rigid body modes then.
+    ///
+    /// The points are checked by [`Plan::build`], and stored in the file of a saved plan.
+    ///
+    /// ```
+    /// use krysp::{Plan, gallery};
+    ///
+    /// let (a, points) = gallery::elasticity::<f64>([10, 9, 9], 0.3)?;
+    /// let plan = Plan::new(&a)?.coordinates(&points);
+    /// println!("{plan}");
+    /// assert!(plan.build()?.solve(&vec![1.0; a.rows()])?.converged());
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    #[doc(alias = "rigid body modes")]
+    pub fn coordinates(mut self, points: &[[f64; 3]]) -> Self {
+        self.options.knowledge.set_points(points, None);
+        self.known()
+    }
+
+    /// [`Plan::coordinates`], where nodes differ in their unknowns, because boundary conditions have removed some, or where those of a
+    /// node are not consecutive: for each unknown the point of its node, and its component, 0 for x, 1 for y and 2 for z. Unknowns
+    /// at one point belong to one node.
+    ///
+    /// ```
+    /// use krysp::{Csr, Plan, gallery};
+    ///
+    /// let (a, points) = gallery::elasticity::<f64>([4, 4, 4], 0.3)?;
+    /// // nothing moves in z where z = 0: those unknowns are removed
+    /// let free: Vec<usize> = (0..a.rows()).filter(|i| i % 3 != 2 || points[i / 3][2] > 0.0).collect();
+    /// let place = |i: usize| free.binary_search(&i).ok();
+    /// let entries = a.triplets().filter_map(|(i, j, value)| Some((place(i)?, place(j)?, value)));
+    /// let a = Csr::from_triplets(free.len(), free.len(), &entries.collect::<Vec<_>>())?;
+    ///
+    /// let points: Vec<[f64; 3]> = free.iter().map(|i| points[i / 3]).collect();
+    /// let components: Vec<usize> = free.iter().map(|i| i % 3).collect();
+    /// let plan = Plan::new(&a)?.unknown_coordinates(&points, &components);
+    /// assert!(plan.build()?.solve(&vec![1.0; a.rows()])?.converged());
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    pub fn unknown_coordinates(mut self, points: &[[f64; 3]], components: &[usize]) -> Self {
+        self.options.knowledge.set_points(points, Some(components));
+        self.known()
+    }
+
+    fn known(mut self) -> Self {
+        self.profile.declared.near_null_space = self.options.knowledge.has_near_null_space();
+        self
+    }
+
+    /// Declares the null space of a singular symmetric matrix: vectors in the user's order of unknowns that it maps to zero, one of ones
+    /// for a pure Neumann problem. The component of `b` in it is removed, and the solution has none. Complete factorizations are no
+    /// candidates then.
+    ///
+    /// ```
+    /// use krysp::{Plan, gallery};
+    ///
+    /// let a = gallery::neumann::<f64>(&[10, 10])?;
+    /// let b: Vec<f64> = (0..100).map(|i| if i < 50 { 1.0 } else { -1.0 }).collect();
+    /// let solved = Plan::new(&a)?.null_space(&[vec![1.0; 100]]).build()?.solve(&b)?;
+    /// assert!(solved.converged() && solved.x.iter().sum::<f64>().abs() < 1e-6);
+    /// # Ok::<(), krysp::Error>(())
+    /// ```
+    pub fn null_space<V: AsRef<[T]>>(mut self, vectors: &[V]) -> Self {
+        self.options.knowledge.set_null_space(vectors);
+        self.profile.declared.null_space = !vectors.is_empty();
+        self
+    }
+
+    /// Declares whether the matrix is symmetric, instead of finding out. [`Plan::build`] refuses a matrix that is declared symmetric and
+    /// has entries that differ from their mirror images by more than a millionth.
+    pub fn symmetric(mut self, symmetric: bool) -> Self {
+        self.profile.declared.symmetric = Some(symmetric);
+        self
+    }
+
+    /// Declares whether a symmetric matrix is positive definite. If it is, methods for indefinite matrices are no candidates; if it is
+    /// not, those for definite ones are none. Of a definite one only the diagonal and symmetry are checked.
+    pub fn positive_definite(mut self, positive_definite: bool) -> Self {
+        self.profile.declared.positive_definite = Some(positive_definite);
+        self
+    }
+
+    /// Declares the field of each unknown of a saddle point system: 0 for velocities, or primal unknowns, and 1 for pressures, or
+    /// multipliers.
+    #[doc(alias = "saddle point")]
+    pub fn fields(mut self, fields: &[usize]) -> Self {
+        self.options.knowledge.set_fields(fields);
+        self
+    }
+
+    /// What could be declared so that solves become faster: coordinates, for a matrix that looks like one of elasticity.
+    pub fn hint(&self) -> Option<String> {
+        self.options.knowledge.hint(&self.profile)
+    }
+
     /// What was seen of the matrix.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
     fn context(&self) -> Context<'_> {
-        Context { profile: &self.profile, class: self.machine.class(), modes: false }
+        Context { profile: &self.profile, class: self.machine.class() }
     }
 
     /// Decides what runs, with nothing measured yet.
@@ -149,7 +257,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     fn list(&self) -> Vec<Candidate> {
         let Options { method, preconditioner, .. } = self.options;
         let context = self.context();
-        let mut list = candidates(context, |preconditioner| self.machine.has(preconditioner));
+        let mut list = self.suitable();
         match (method, preconditioner) {
             (Some(method), None) => list = with_method(context, method, &list),
             _ => list.retain(|one| {
@@ -168,8 +276,38 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         list
     }
 
+    /// The candidates for this matrix, but for those that what was declared rules out.
+    fn suitable(&self) -> Vec<Candidate> {
+        let mut list = candidates(self.context(), |preconditioner| self.machine.has(preconditioner));
+        let Declared { positive_definite, null_space, .. } = self.profile.declared;
+        let first = list.first().map(|first| first.costs.iterations);
+        list.retain(|one| {
+            let preconditioner = one.preconditioner;
+            let direct = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::Lu);
+            let definite = one.needs_definite() || preconditioner == Preconditioner::Cholesky;
+            let ruled_out = match positive_definite {
+                Some(true) => one.method == Method::Minres,
+                Some(false) => definite,
+                None => false,
+            };
+            !ruled_out && !(null_space && direct)
+        });
+        if let (Some(new), Some(first)) = (list.first_mut(), first) {
+            // it runs first: its residual says more than any expectation
+            new.costs.iterations = first;
+        }
+        list
+    }
+
     /// Converts the matrix, and builds what is tried first.
     pub fn build(&self) -> Result<PlannedSolver<T, M>> {
+        self.options.knowledge.check(self.a.rows())?;
+        check_declared(self.a, &self.profile)?;
+        self.options.knowledge.check_null_space(self.a)?;
+        if self.profile.is_symmetric() && !self.profile.looks_symmetric() {
+            // symmetric but for some rounding: one triangle would be another matrix
+            return PlannedSolver::new(&self.clone().new_values(true));
+        }
         PlannedSolver::new(self)
     }
 }
@@ -197,7 +335,7 @@ fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<
 /// The profile, and the candidates with their expected costs in the order in which they run if each of them fails.
 impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.profile)?;
+        write!(f, "{}{}", self.profile, self.options.knowledge)?;
         let list = self.list();
         for (at, (index, _)) in (1..).zip(self.scheduler().order()) {
             let at: usize = at;
@@ -217,6 +355,7 @@ impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
         write!(
             f,
             "\n(a cost of 1 is one iteration of Cg with Jacobi; the first attempt shows what others will cost)"
-        )
+        )?;
+        self.hint().map_or(Ok(()), |hint| write!(f, "\nhint: {hint}"))
     }
 }

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use super::knowledge::Declared;
 use super::parts::{Parts, parts};
 use super::spectrum::{Spectrum, spectrum};
 use crate::preconditioners::positive_jacobi::WEAK;
@@ -69,11 +70,14 @@ pub struct Profile {
     pub parts: Option<Parts>,
     /// Bounds of the eigenvalues from inside; only in [`Profile::of`], of symmetric matrices.
     pub spectrum: Option<Spectrum>,
+    /// What was declared of the matrix, by methods of [`Plan`](crate::Plan).
+    pub declared: Declared,
 }
 
 saved!(impl[] Profile {
     rows, cols, entries, zeros, not_finite, lengths, histogram, empty_rows, empty_cols, zero_diagonal, negative_diagonal,
-    weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored, symmetric, skew, row_scale; parts = None, spectrum = None
+    weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored, symmetric, skew, row_scale, declared; parts = None,
+    spectrum = None
 });
 
 /// What one thread has counted.
@@ -153,11 +157,17 @@ impl Profile {
             row_scale: [count.least, count.most],
             parts: None,
             spectrum: None,
+            declared: Declared::default(),
         }
     }
 
-    /// Whether the matrix is square, and equal to its transpose to rounding.
+    /// Whether the matrix is square, and equal to its transpose to rounding; or what was declared of that.
     pub fn is_symmetric(&self) -> bool {
+        self.declared.symmetric.unwrap_or_else(|| self.looks_symmetric())
+    }
+
+    /// Whether the matrix is square, and equal to its transpose to rounding.
+    pub(super) fn looks_symmetric(&self) -> bool {
         self.rows == self.cols && self.symmetric == self.off_diagonal
     }
 
@@ -280,6 +290,9 @@ impl fmt::Display for Profile {
             write!(f, "\nsymmetry not examined")?;
         } else if self.is_symmetric() {
             write!(f, "\nsymmetric")?;
+            if self.declared.symmetric.is_some() {
+                write!(f, ", as declared")?;
+            }
         } else {
             write!(
                 f,

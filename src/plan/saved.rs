@@ -3,7 +3,7 @@
 //! The matrix itself is not in the file: whoever loads has it. What stands where in it must be what it was. Other values are
 //! taken as [`PlannedSolver::refresh`] takes them.
 
-use super::schedule::Knowledge;
+use super::schedule::Findings;
 use super::solver::{Settings, user_order};
 use super::{Backend, PlannedSolver};
 use crate::choice::Stores;
@@ -33,7 +33,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     ///
-    /// For a GPU decisions are saved; formats and preconditioners are made there again.
+    /// What was declared of the system, coordinates for example, is in the file. For a GPU decisions are saved; formats and
+    /// preconditioners are made there again.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let operator = self.operator()?;
         let built = match (&self.running, &self.kept) {
@@ -51,7 +52,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 to.knows(&self.matrix.source().pattern);
             }
             self.settings.save(to);
-            self.scheduler.knowledge().save(to);
+            self.scheduler.findings().save(to);
             operator.write(to);
             built.map(|(index, _)| index).save(to);
             built.is_some_and(|(index, _)| self.scheduler.is_built(index) == Some(true)).save(to);
@@ -70,7 +71,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// was written: [`Error::Saved`](crate::Error::Saved) says which. The file must not be truncated while it is read: most
     /// operating systems end the process in that case.
     pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
-        let (own, settings, knowledge, operator, kept, stale) =
+        let (own, settings, findings, operator, kept, stale) =
             read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
                 let own: Option<Csr<T>> = from.load()?;
                 if own.is_none() {
@@ -81,18 +82,19 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                     return Err(Broken);
                 }
                 let settings: Settings = from.load()?;
-                let knowledge: Knowledge = from.load()?;
+                settings.options.knowledge.check(a.rows()).map_err(|_| Broken)?;
+                let findings: Findings = from.load()?;
                 let operator = <M as Stores<T>>::load(from)?;
                 let index: Option<usize> = from.load()?;
                 let stale = from.load::<bool>()?;
                 let kept = match index {
                     Some(index) if from.load()? => {
-                        let preconditioner = knowledge.preconditioner(index).ok_or(Broken)?;
+                        let preconditioner = findings.preconditioner(index).ok_or(Broken)?;
                         Some((index, M::load_preconditioner(preconditioner, from)?))
                     }
                     _ => None,
                 };
-                Ok((own, settings, knowledge, operator, kept, [stale, other_values]))
+                Ok((own, settings, findings, operator, kept, [stale, other_values]))
             })?;
         let matrix = own.unwrap_or_else(|| a.clone());
         let user_order = user_order(a, &matrix);
@@ -100,11 +102,15 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             Ok(operator) => operator,
             Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
         };
+        let kept = match kept {
+            Some((index, m)) => Some((index, settings.options.knowledge.deflated(&operator, m)?)),
+            None => None,
+        };
         let [stale, other_values] = stale;
         let mut solver = PlannedSolver {
             kept,
             user_order,
-            ..PlannedSolver::restored(machine.clone(), matrix, operator, settings, knowledge)
+            ..PlannedSolver::restored(machine.clone(), matrix, operator, settings, findings)
         };
         solver.note_built();
         if other_values {

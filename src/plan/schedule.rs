@@ -172,7 +172,6 @@ pub(super) struct Scheduler {
     pub(super) factorization: Option<Factorization>,
     profile: Profile,
     class: MachineClass,
-    modes: bool,
     /// Solves that were announced, and whether values were announced to change.
     announced: Option<usize>,
     new_values: bool,
@@ -189,8 +188,8 @@ pub(super) struct Scheduler {
     solve: Solve,
 }
 
-/// What is saved of a scheduler.
-pub(super) struct Knowledge {
+/// What a scheduler has found out, which is saved.
+pub(super) struct Findings {
     candidates: Vec<Candidate>,
     factorization: Option<Factorization>,
     records: Vec<Record>,
@@ -198,10 +197,10 @@ pub(super) struct Knowledge {
     refreshes: usize,
 }
 
-saved!(impl[] Knowledge { candidates, factorization, records, spent, refreshes }
+saved!(impl[] Findings { candidates, factorization, records, spent, refreshes }
     where |read| !read.candidates.is_empty() && read.records.len() == read.candidates.len());
 
-impl Knowledge {
+impl Findings {
     /// The preconditioner of a candidate.
     pub(super) fn preconditioner(&self, index: usize) -> Option<Preconditioner> {
         Some(self.candidates.get(index)?.preconditioner)
@@ -217,24 +216,23 @@ impl Scheduler {
     ) -> Scheduler {
         let records = vec![Record::default(); candidates.len()];
         let (spent, refreshes) = (WorkUnits::ZERO, 0);
-        let known = Knowledge { candidates, factorization: None, records, spent, refreshes };
+        let known = Findings { candidates, factorization: None, records, spent, refreshes };
         Scheduler::with(context, known, announced, new_values)
     }
 
     /// With what an earlier run has found out.
     pub(super) fn with(
         context: Context<'_>,
-        known: Knowledge,
+        known: Findings,
         announced: Option<usize>,
         new_values: bool,
     ) -> Scheduler {
-        let Knowledge { candidates, factorization, records, spent, refreshes } = known;
+        let Findings { candidates, factorization, records, spent, refreshes } = known;
         Scheduler {
             candidates,
             factorization,
             profile: context.profile.clone(),
             class: context.class,
-            modes: context.modes,
             announced,
             new_values,
             records,
@@ -248,9 +246,9 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn knowledge(&self) -> Knowledge {
+    pub(super) fn findings(&self) -> Findings {
         let Scheduler { candidates, factorization, records, spent, refreshes, .. } = self;
-        Knowledge {
+        Findings {
             candidates: candidates.clone(),
             factorization: *factorization,
             records: records.clone(),

@@ -7,7 +7,7 @@ use super::matched::Begins;
 use super::measured::{fastest, is_scattered};
 use super::plan::Options;
 use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, solver};
-use super::schedule::{Knowledge, Scheduler};
+use super::schedule::{Findings, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
 use crate::formats::given::UserOrder;
@@ -150,11 +150,11 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         matrix: Csr<T>,
         operator: Operator<M::Vector>,
         settings: Settings,
-        knowledge: Knowledge,
+        findings: Findings,
     ) -> Self {
         let Options { solves, new_values, .. } = settings.options;
-        let context = Context { profile: &settings.profile, class: machine.class(), modes: false };
-        let scheduler = Scheduler::with(context, knowledge, solves, new_values);
+        let context = Context { profile: &settings.profile, class: machine.class() };
+        let scheduler = Scheduler::with(context, findings, solves, new_values);
         PlannedSolver::with(machine, matrix, operator, settings, scheduler)
     }
 
@@ -228,11 +228,14 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             }
         }
         let (mut rhs, mut x) = (space.zeros()?, space.zeros()?);
-        space.load(b, &mut rhs)?;
+        let knowledge = &self.settings.options.knowledge;
+        let (b, removed) = knowledge.without_null_space(b);
+        space.load(&b, &mut rhs)?;
         if let Some(x0) = x0 {
-            space.load(x0, &mut x)?;
+            space.load(&knowledge.without_null_space(x0).0, &mut x)?;
         }
         self.solve_on(&rhs, &mut x, true)?;
+        self.report.removed = removed;
         let mut host = vec![T::default(); b.len()];
         x.space().clone().store(&x, &mut host)?;
         Ok(Solved { x: host, report: self.report.clone(), attempts: self.attempts.clone() })
@@ -335,7 +338,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             _ => None,
         };
         let mut begins = self.begins.take();
-        let factors = ForFactors { ordered, most, begins: &mut begins };
+        let known = &self.settings.options.knowledge;
+        let factors = ForFactors { ordered, most, begins: &mut begins, known };
         let built = self.operator().and_then(|operator| {
             self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator, factors)
         });

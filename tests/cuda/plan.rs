@@ -112,3 +112,34 @@ fn right_hand_sides_of_any_size_are_taken() {
         assert!(residual(&a, &base, &x) <= 1.001e-8 * norm(&a, &base), "{solved}");
     }
 }
+
+gpu_test!(coordinates_make_rigid_body_modes_on_a_gpu);
+fn coordinates_make_rigid_body_modes_on_a_gpu() {
+    let gpu = gpu();
+    let (a, points) = krysp::gallery::elasticity::<f64>([14, 14, 14], 0.3).unwrap();
+    // single unknowns are removed: nodes differ in size, and the host aggregates them
+    let free: Vec<usize> =
+        (0..a.rows()).filter(|&i| !(i % 3 == 1 && points[i / 3][1] == 0.0) && i % 101 != 7).collect();
+    let place = |i: usize| free.binary_search(&i).ok();
+    let entries: Vec<_> = a.triplets().filter_map(|(i, j, v)| Some((place(i)?, place(j)?, v))).collect();
+    let reduced = Csr::from_triplets(free.len(), free.len(), &entries).unwrap();
+    let each: Vec<[f64; 3]> = free.iter().map(|i| points[i / 3]).collect();
+    let components: Vec<usize> = free.iter().map(|i| i % 3).collect();
+    let amg = |plan: Plan<'_, f64>| {
+        let plan = plan.on(&gpu).method(Method::Cg).preconditioner(Preconditioner::Amg);
+        let mut solver = plan.build().unwrap();
+        let rows = krysp::Space::len(solver.space().unwrap());
+        let solved = solver.solve(&laws::numbers::<f64>(rows, 5)).unwrap();
+        assert!(solved.converged(), "{solved}");
+        solved.report.iterations
+    };
+    let constants = amg(Plan::new(&a).unwrap());
+    let rigid = amg(Plan::new(&a).unwrap().coordinates(&points));
+    let removed = amg(Plan::new(&reduced).unwrap().unknown_coordinates(&each, &components));
+    println!("constants {constants}, rigid body modes {rigid}, with unknowns removed {removed}");
+    assert!(rigid < constants && 4 * removed <= 5 * rigid);
+    let a = krysp::gallery::neumann::<f64>(&[60, 60]).unwrap();
+    let plan = Plan::new(&a).unwrap().null_space(&[vec![1.0; a.rows()]]).on(&gpu);
+    let solved = plan.build().unwrap().solve(&laws::numbers::<f64>(a.rows(), 5)).unwrap();
+    assert!(solved.converged() && solved.x.iter().sum::<f64>().abs() < 1e-6, "{solved}");
+}

@@ -17,6 +17,7 @@ mod hard;
 mod indefinite;
 mod interrupt;
 mod irregular;
+mod knowledge;
 mod matrix_market;
 mod matrix_market_errors;
 mod methods;

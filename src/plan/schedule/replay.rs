@@ -13,7 +13,7 @@ use crate::plan::candidates::{Context, candidates};
 use crate::plan::costs::{Factorization, MachineClass, WorkUnits};
 use crate::plan::monitor::Verdict;
 use crate::plan::solved::configuration;
-use crate::plan::{Preconditioner, Profile};
+use crate::plan::{Declared, Preconditioner, Profile};
 use krysp_solvers::Progress;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -95,6 +95,7 @@ fn profile(numbers: &[f64]) -> Profile {
         lengths: [19, 20, 21, 22, 23].map(count),
         histogram: (24..numbers.len()).map(count).collect(),
         parts: None,
+        declared: Declared::default(),
         spectrum: None,
     }
 }
@@ -186,7 +187,7 @@ impl System {
     }
 
     fn context(&self) -> Context<'_> {
-        Context { profile: &self.profile, class: MachineClass::Host { threads: 2 }, modes: false }
+        Context { profile: &self.profile, class: MachineClass::Host { threads: 2 } }
     }
 
     fn scheduler(&self, announced: Option<usize>) -> Scheduler {
@@ -328,7 +329,7 @@ fn step(preconditioner: Preconditioner, jacobi: f64, ratio: f64) -> Option<f64> 
 /// A loop of time steps in which the matrix takes new values: the work of the scheduler beside that of fixed configurations.
 fn time_steps(announced: bool, jacobi: &[f64]) -> (f64, String) {
     let profile = Profile::of(&crate::testing::matrices::stencil7(30).csr::<f64>().unwrap());
-    let context = Context { profile: &profile, class: MachineClass::Host { threads: 2 }, modes: false };
+    let context = Context { profile: &profile, class: MachineClass::Host { threads: 2 } };
     let list = candidates(context, |one| step(one, 1.0, 1.0).is_some());
     let mut scheduler = Scheduler::new(context, list, announced.then_some(jacobi.len()), announced);
     let factorization = Factorization::estimate(&profile);

@@ -1,0 +1,48 @@
+//! A preconditioner for a singular system: `P M⁻¹`, where `P` removes the null space.
+
+use super::AnyPreconditioner;
+use super::running::Prepared;
+use crate::{LinearOperator, Origin, Real, Refresh, Result};
+use krysp_solvers::{NullSpace, SpaceOf, Vector};
+
+/// `P M⁻¹`. The directions of a method are combinations of preconditioned residuals: they stay orthogonal to the null space.
+pub(super) struct Deflated<T: Real, V: Vector<Elem = T>> {
+    pub(super) m: AnyPreconditioner<T, V>,
+    pub(super) null_space: NullSpace<V>,
+}
+
+impl<T: Real, V: Vector<Elem = T>> Deflated<T, V> {
+    /// `M⁻¹`.
+    pub(super) fn inner(&self) -> &dyn Prepared<T, V> {
+        &*self.m
+    }
+}
+
+impl<T: Real, V: Vector<Elem = T>> LinearOperator for Deflated<T, V> {
+    type Vector = V;
+
+    fn domain(&self) -> &SpaceOf<V> {
+        self.m.domain()
+    }
+
+    fn range(&self) -> &SpaceOf<V> {
+        self.m.range()
+    }
+
+    fn apply(&self, x: &V, y: &mut V) -> krysp_solvers::Result<()> {
+        self.m.apply(x, y)?;
+        self.null_space.remove(y);
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.m.bytes()
+    }
+}
+
+/// The new matrix must have the same null space.
+impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Deflated<T, V> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        self.m.refresh(a)
+    }
+}

@@ -1,0 +1,153 @@
+//! Points of nodes or of single unknowns, and the rigid body modes made of them.
+
+use super::knowledge::refused;
+use crate::saved::saved;
+use crate::{Result, Unknowns, rigid_motions};
+use std::collections::HashMap;
+use std::fmt;
+
+/// The points of all nodes; or, where components are given, the point of each unknown.
+#[derive(Debug)]
+pub(super) struct Points {
+    points: Vec<[f64; 3]>,
+    components: Option<Vec<usize>>,
+}
+
+saved!(impl[] Points { points, components });
+
+/// What points say of a matrix.
+pub(super) struct Given {
+    /// Rigid body modes in the user's order of unknowns: three in the plane, six in space.
+    pub(super) modes: Vec<Vec<f64>>,
+    /// The node of each unknown.
+    pub(super) nodes: Option<Vec<u32>>,
+}
+
+/// The nodes, and where in them each unknown is: its node and its component.
+struct Nodes {
+    points: Vec<[f64; 3]>,
+    unknowns: Vec<(u32, usize)>,
+    /// Directions in which nodes move.
+    dimensions: usize,
+}
+
+impl Points {
+    pub(super) fn new(points: &[[f64; 3]], components: Option<&[usize]>) -> Points {
+        Points { points: points.to_vec(), components: components.map(<[usize]>::to_vec) }
+    }
+
+    /// Checks sizes and numbers, for a matrix of so many rows.
+    pub(super) fn check(&self, rows: usize) -> Result<()> {
+        let count = self.points.len();
+        if let Some(at) = self.points.iter().position(|point| !point.iter().all(|x| x.is_finite())) {
+            let [x, y, z] = self.points[at];
+            return refused(
+                "coordinates",
+                format!("finite numbers are needed; point {at} is ({x}, {y}, {z})"),
+            );
+        }
+        let Some(components) = &self.components else {
+            let is_wrong = count == 0 || !rows.is_multiple_of(count) || !(2..=3).contains(&(rows / count));
+            if rows > 0 && is_wrong {
+                let why = format!(
+                    "one point for each node is needed, with 2 or 3 unknowns a node; got {count} points for {rows} unknowns. If nodes \
+                     differ in their unknowns, give the point of each unknown and its component (components)"
+                );
+                return refused("coordinates", why);
+            }
+            return match self.first_beyond_plane() {
+                Some(at) if rows == 2 * count => {
+                    let why = format!(
+                        "with 2 unknowns a node all z must be equal; point {at} has z = {}, point 0 has z = {}",
+                        self.points[at][2], self.points[0][2]
+                    );
+                    refused("coordinates", why)
+                }
+                _ => Ok(()),
+            };
+        };
+        if count != rows {
+            let why =
+                format!("with components, one point for each of {rows} unknowns is needed; got {count}");
+            return refused("coordinates", why);
+        }
+        if components.len() != rows {
+            let got = components.len();
+            return refused("components", format!("one for each of {rows} unknowns is needed; got {got}"));
+        }
+        match components.iter().position(|&component| component > 2) {
+            Some(at) => {
+                let got = components[at];
+                refused("components", format!("0 (x), 1 (y) or 2 (z) is needed; unknown {at} has {got}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The first point with another z than the first of all.
+    fn first_beyond_plane(&self) -> Option<usize> {
+        let first = self.points.first()?[2];
+        self.points.iter().position(|point| point[2] != first)
+    }
+
+    fn nodes(&self, rows: usize) -> Nodes {
+        let in_plane = self.first_beyond_plane().is_none();
+        let Some(components) = &self.components else {
+            let dimensions = rows / self.points.len().max(1);
+            let of = |unknown: usize| ((unknown / dimensions.max(1)) as u32, unknown % dimensions.max(1));
+            return Nodes { points: self.points.clone(), unknowns: (0..rows).map(of).collect(), dimensions };
+        };
+        // nodes at one point are told apart by components that occur twice there
+        let mut at: HashMap<[u64; 3], Vec<(u32, [bool; 3])>> = HashMap::new();
+        let (mut points, mut unknowns) = (vec![], Vec::with_capacity(rows));
+        for (point, &component) in self.points.iter().zip(components) {
+            // -0 is 0
+            let here = at.entry(point.map(|x| (x + 0.0).to_bits())).or_default();
+            let node = match here.iter_mut().find(|(_, taken)| !taken[component]) {
+                Some((node, taken)) => {
+                    taken[component] = true;
+                    *node
+                }
+                None => {
+                    let node = points.len() as u32;
+                    points.push(*point);
+                    here.push((node, std::array::from_fn(|other| other == component)));
+                    node
+                }
+            };
+            unknowns.push((node, component));
+        }
+        let flat = in_plane && components.iter().all(|&component| component < 2);
+        Nodes { points, unknowns, dimensions: if flat { 2 } else { 3 } }
+    }
+
+    /// Rigid body modes and nodes for a matrix of so many rows.
+    pub(super) fn given(&self, rows: usize) -> Result<Given> {
+        self.check(rows)?;
+        let Nodes { points, unknowns, dimensions } = self.nodes(rows);
+        let modes = match dimensions {
+            2 => {
+                let points: Vec<[f64; 2]> = points.iter().map(|&[x, y, _]| [x, y]).collect();
+                rigid_motions(&points, Unknowns::ByNode)
+            }
+            _ => rigid_motions(&points, Unknowns::ByNode),
+        };
+        let nodes = Some(unknowns.iter().map(|(node, _)| *node).collect());
+        if self.components.is_none() {
+            return Ok(Given { modes, nodes });
+        }
+        let place = |&(node, component): &(u32, usize)| node as usize * dimensions + component;
+        let of_unknowns = |mode: &Vec<f64>| unknowns.iter().map(|unknown| mode[place(unknown)]).collect();
+        let modes: Vec<Vec<f64>> = modes.iter().map(of_unknowns).collect();
+        // in a direction in which nothing moves
+        let modes = modes.into_iter().filter(|mode| mode.iter().any(|v| *v != 0.0)).collect();
+        Ok(Given { modes, nodes })
+    }
+}
+
+impl fmt::Display for Points {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = if self.components.is_some() { "unknowns" } else { "nodes" };
+        write!(f, "coordinates of {} {of}", self.points.len())
+    }
+}
