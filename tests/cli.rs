@@ -265,6 +265,55 @@ fn solve_tells_how_it_went() {
     assert!(folder.run("krysp solve A.mtx b.mtx --guess x.mtx --rtol 1e-7").out.contains(": 0 iterations"));
 }
 
+/// What is known of a system comes from files, and is checked in the words of the options.
+#[test]
+fn solve_is_told_what_is_known() {
+    let folder = Folder::new("known");
+    let (a, points) = krysp::gallery::elasticity::<f64>([3, 3, 3], 0.3).unwrap();
+    krysp::io::write_matrix(folder.at("E.mtx"), &a).unwrap();
+    let array = |columns: &[Vec<f64>]| {
+        let entries: Vec<String> = columns.iter().flatten().map(ToString::to_string).collect();
+        let (rows, count) = (columns[0].len(), columns.len());
+        format!("%%MatrixMarket matrix array real general\n{rows} {count}\n{}\n", entries.join("\n"))
+    };
+    let axes = |points: &[[f64; 3]]| [0, 1, 2].map(|axis| points.iter().map(|point| point[axis]).collect());
+    let each: Vec<[f64; 3]> = (0..a.rows()).map(|i| points[i / 3]).collect();
+    let modes = krysp::rigid_motions(&points, krysp::Unknowns::ByNode);
+    folder.write("nodes.mtx", &array(&axes(&points)));
+    folder.write("each.mtx", &array(&axes(&each)));
+    folder.write("components.mtx", &array(&[(0..a.rows()).map(|i| (i % 3) as f64).collect()]));
+    folder.write("modes.mtx", &array(&modes));
+    let out = |options: &str| {
+        let ran = folder.run(&format!("krysp solve E.mtx --method cg --preconditioner amg {options}"));
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{options}: {}", ran.out);
+    };
+    out("--coordinates nodes.mtx");
+    out("--coordinates each.mtx --components components.mtx --fields components.mtx");
+    out("--near-null-space modes.mtx --symmetric yes --definite yes");
+    let refused = |options: &str, words: &str| {
+        let ran = folder.run(&format!("krysp solve E.mtx {options}"));
+        assert!(ran.code == 2 && ran.err.contains(words), "{options}: {}{}", ran.out, ran.err);
+    };
+    refused("--coordinates each.mtx", "one point for each node is needed");
+    refused("--coordinates modes.mtx", "modes.mtx: a row of 2 or 3 coordinates");
+    refused("--components components.mtx", "--coordinates");
+    refused("--fields each.mtx", "each.mtx");
+    refused("--null-space constant", "not in the null space");
+    refused("--symmetric maybe", "maybe");
+    refused("--load plan --symmetric yes", "--symmetric and --load");
+    let indefinite = folder.run("krysp solve E.mtx --definite no");
+    assert!(indefinite.code == 0 && indefinite.out.contains("Minres"), "{}", indefinite.out);
+
+    krysp::io::write_matrix(folder.at("N.mtx"), &krysp::gallery::neumann::<f64>(&[6, 6]).unwrap()).unwrap();
+    folder.write("b.mtx", &array(&[(0..36).map(f64::from).collect()]));
+    assert_eq!(folder.run("krysp solve N.mtx b.mtx").code, 1);
+    for null_space in ["constant", "ones.mtx"] {
+        folder.write("ones.mtx", &array(&[vec![1.0; 36]]));
+        let ran = folder.run(&format!("krysp solve N.mtx b.mtx --null-space {null_space}"));
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    }
+}
+
 /// Under `mpirun` the ranks share one system; the first one prints and writes.
 #[cfg(feature = "mpi")]
 #[test]

@@ -1,5 +1,6 @@
 //! `krysp solve`
 
+mod known;
 #[cfg(feature = "mpi")]
 mod on_ranks;
 
@@ -11,6 +12,7 @@ use crate::progress::Seen;
 use crate::text::{self, bad, good, line};
 use crate::{Failure, bandwidth, inspect};
 use clap::Args;
+use known::Known;
 use krysp::io::check_finite;
 use krysp::plan::{Attempt, AttemptEnd, Backend, Method, PlannedSolver, Preconditioner, Solved};
 use krysp::solvers::Report;
@@ -29,6 +31,7 @@ use std::time::{Duration, Instant};
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
+  krysp solve A.mtx b.mtx --coordinates xyz.mtx  elasticity: points of the nodes
   krysp solve A.mtx b.mtx --save plan.krysp
   krysp solve A.mtx b.mtx --load plan.krysp      plans nothing again
   mpirun -n 4 krysp solve A.mtx b.mtx            on ranks, if built with `mpi`
@@ -88,10 +91,15 @@ pub(crate) struct Solve {
     /// Print nothing but errors
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    known: Known,
 }
 
 /// Bytes of a matrix below which caches hold so much of it that the speed of memory says little.
 const CACHED: usize = 64 << 20;
+
+/// Solves from which on a hint is worth a line.
+const SLOW: Duration = Duration::from_secs(1);
 
 /// A solve and what was seen of it.
 struct Run {
@@ -106,6 +114,8 @@ struct Run {
     is_pattern: bool,
     /// Bytes a second that the device reads, where that says something about the solve.
     reads: Option<f64>,
+    /// What could be declared so that solves become faster.
+    hint: Option<String>,
 }
 
 impl Solve {
@@ -176,11 +186,15 @@ impl Solve {
         if let Some(limit) = self.time_limit.filter(|limit| limit.is_nan() || *limit < 0.0) {
             return Err(format!("--time-limit {limit}: a number of seconds is needed, 0 or more").into());
         }
+        if let (Some(option), Some(_)) = (self.known.first(), &self.load) {
+            return Err(format!("{option} and --load: a saved plan has what it was told").into());
+        }
         files::check_inputs(
             &[Some(&self.matrix), self.rhs.as_ref(), self.guess.as_ref()]
                 .into_iter()
                 .flatten()
                 .map(PathBuf::as_path)
+                .chain(self.known.files())
                 .collect::<Vec<_>>(),
         )?;
         text::keep_clear(files::check_outputs(&[
@@ -240,7 +254,8 @@ impl Solve {
         let (format, bytes) = (operator.choice().stored().to_string(), operator.bytes());
         let reads = if bytes < CACHED { None } else { reads().ok() };
         let (read, is_pattern) = (Duration::ZERO, false);
-        Ok(Run { solved, curves: vec![], error: None, format, bytes, read, built, reads, is_pattern })
+        let hint = planned.hint();
+        Ok(Run { solved, curves: vec![], error: None, format, bytes, read, built, reads, is_pattern, hint })
     }
 
     fn plan<'a, M: Backend<f64>>(&self, machine: &M, a: &'a Csr<f64>) -> Result<Plan<'a, f64, M>, Failure> {
@@ -254,7 +269,7 @@ impl Solve {
         if let Some(format) = &self.format {
             plan = plan.format(format);
         }
-        Ok(plan)
+        self.known.tell(plan, a.rows())
     }
 
     fn print(&self, a: &Csr<f64>, run: &Run) {
@@ -304,6 +319,9 @@ impl Solve {
         let has_x = report.iterations > 0 || !matches!(report.outcome, Outcome::Cancelled);
         if let Some(advice) = report.outcome.advice_in(&text::WORDS).filter(|_| has_x) {
             line("try next", &advice);
+        }
+        if let Some(hint) = run.hint.as_ref().filter(|_| report.time >= SLOW) {
+            line("hint", &format!("{hint} (--coordinates)"));
         }
     }
 

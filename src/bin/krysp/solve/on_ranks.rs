@@ -92,6 +92,7 @@ impl Solve {
             ("--solves", self.solves != 1, "ranks do not plan"),
             ("--save", self.save.is_some(), "ranks do not plan"),
             ("--load", self.load.is_some(), "ranks do not plan"),
+            (self.known.first().unwrap_or_default(), self.known.first().is_some(), "ranks do not plan"),
         ];
         if let Some((option, _, why)) = refused.into_iter().find(|(_, given, _)| *given) {
             return Err(format!("{option} is for one process, not for {} ranks: {why}", ranks.size()).into());

@@ -1,0 +1,136 @@
+//! What `krysp solve` is told of a system.
+
+use crate::Failure;
+use crate::files::{self, shown, vector};
+use clap::{Args, ValueEnum};
+use krysp::Plan;
+use krysp::plan::Backend;
+use std::path::{Path, PathBuf};
+
+/// What is known of the system.
+#[derive(Args)]
+#[command(next_help_heading = "What is known of the system")]
+pub(super) struct Known {
+    /// Elasticity: the points of the nodes, a row of x y (z) for each; those of 2 or 3 unknowns follow each other. Multigrid then
+    /// uses rigid body modes
+    #[arg(long, value_name = "FILE")]
+    coordinates: Option<PathBuf>,
+    /// The component of each unknown, 0 for x, 1 for y, 2 for z; --coordinates then has a row for each unknown
+    #[arg(long, value_name = "FILE", requires = "coordinates")]
+    components: Option<PathBuf>,
+    /// Vectors that A maps to nearly nothing but for boundary conditions, in columns: multigrid uses them
+    #[arg(long, value_name = "FILE")]
+    near_null_space: Option<PathBuf>,
+    /// The null space of a singular A: `constant`, or a file of vectors in columns. It is removed from b and x
+    #[arg(long, value_name = "constant|FILE")]
+    null_space: Option<PathBuf>,
+    /// Whether A is symmetric
+    #[arg(long, value_name = "yes|no", hide_possible_values = true)]
+    symmetric: Option<Answer>,
+    /// Whether a symmetric A is positive definite
+    #[arg(long, value_name = "yes|no", hide_possible_values = true)]
+    definite: Option<Answer>,
+    /// The field of each unknown of a saddle point system: 0 for velocities, 1 for pressures
+    #[arg(long, value_name = "FILE")]
+    fields: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Answer {
+    Yes,
+    No,
+}
+
+impl Known {
+    /// The files that it reads.
+    pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
+        let null_space = self.null_space.as_ref().filter(|path| !is_constant(path));
+        [&self.coordinates, &self.components, &self.near_null_space, &self.fields]
+            .into_iter()
+            .flatten()
+            .chain(null_space)
+            .map(PathBuf::as_path)
+    }
+
+    /// The first option that was given, if any.
+    pub(super) fn first(&self) -> Option<&'static str> {
+        let given = [
+            ("--coordinates", self.coordinates.is_some()),
+            ("--near-null-space", self.near_null_space.is_some()),
+            ("--null-space", self.null_space.is_some()),
+            ("--symmetric", self.symmetric.is_some()),
+            ("--definite", self.definite.is_some()),
+            ("--fields", self.fields.is_some()),
+        ];
+        given.into_iter().find_map(|(option, given)| given.then_some(option))
+    }
+
+    /// Tells a plan.
+    pub(super) fn tell<'a, M: Backend<f64>>(
+        &self,
+        mut plan: Plan<'a, f64, M>,
+        rows: usize,
+    ) -> Result<Plan<'a, f64, M>, Failure> {
+        if let Some(path) = &self.coordinates {
+            let points = points(path)?;
+            plan = match &self.components {
+                Some(path) => plan.unknown_coordinates(&points, &numbers(path)?),
+                None => plan.coordinates(&points),
+            };
+        }
+        if let Some(path) = &self.near_null_space {
+            plan = plan.near_null_space(&columns(path)?);
+        }
+        if let Some(path) = &self.null_space {
+            plan = plan.null_space(&if is_constant(path) { vec![vec![1.0; rows]] } else { columns(path)? });
+        }
+        if let Some(answer) = self.symmetric {
+            plan = plan.symmetric(answer == Answer::Yes);
+        }
+        if let Some(answer) = self.definite {
+            plan = plan.positive_definite(answer == Answer::Yes);
+        }
+        if let Some(path) = &self.fields {
+            plan = plan.fields(&numbers(path)?);
+        }
+        Ok(plan)
+    }
+}
+
+fn is_constant(path: &Path) -> bool {
+    path == Path::new("constant")
+}
+
+/// The columns of a dense array.
+fn columns(path: &Path) -> Result<Vec<Vec<f64>>, Failure> {
+    let array = files::matrix(path)?.matrix;
+    let mut columns = vec![vec![0.0; array.rows()]; array.cols()];
+    array.triplets().for_each(|(row, column, value)| columns[column][row] = value);
+    Ok(columns)
+}
+
+fn points(path: &Path) -> Result<Vec<[f64; 3]>, Failure> {
+    let columns = columns(path)?;
+    let rows = columns.first().map_or(0, Vec::len);
+    match &columns[..] {
+        [x, y] => Ok((0..rows).map(|at| [x[at], y[at], 0.0]).collect()),
+        [x, y, z] => Ok((0..rows).map(|at| [x[at], y[at], z[at]]).collect()),
+        other => {
+            let (file, got) = (shown(path), other.len());
+            Err(format!("{file}: a row of 2 or 3 coordinates for each point is needed; it has {got} columns")
+                .into())
+        }
+    }
+}
+
+/// Small whole numbers, one for each unknown.
+fn numbers(path: &Path) -> Result<Vec<usize>, Failure> {
+    let whole = |(at, value): (usize, f64)| {
+        let is_whole = value >= 0.0 && value.fract() == 0.0 && value < 4e9;
+        let file = shown(path);
+        is_whole.then_some(value as usize).ok_or_else(|| {
+            format!("{file}: whole numbers from 0 are needed; number {} is {value}", at + 1).into()
+        })
+    };
+    vector(path, None)?.into_iter().enumerate().map(whole).collect()
+}
