@@ -106,6 +106,7 @@ class Plan:
         new_values: bool,
         max_iterations: int | None,
         time_limit: float | None,
+        known: dict[str, object],
         saved: str | None,
     ) -> None: ...
     def save(self, path: str) -> None: ...

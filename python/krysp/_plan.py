@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike
 
-from . import _gpu, _input, _krysp
+from . import _gpu, _input, _known, _krysp
 from ._operator import place
 from ._preconditioners import Preconditioner
 from ._solvers import Result
@@ -38,6 +38,21 @@ class Plan:
         Iterations of a solve at most, over all that is tried.
     time_limit : float, optional
         Seconds of a solve at most.
+    coordinates : array of shape (nodes, 2) or (nodes, 3), optional
+        The unknowns are displacements of nodes at these points, 2 or 3 consecutive ones for each node: elasticity. Multigrid uses
+        rigid body modes then, which takes fewer iterations. With `components`, one row for each unknown.
+    components : array of shape (n,), optional
+        The direction in which each unknown moves: 0 for x, 1 for y, 2 for z. Where nodes differ in their unknowns, because
+        boundary conditions have removed some, or where those of a node are not consecutive.
+    near_null_space : array of shape (n,) or (n, k), optional
+        Vectors that the matrix maps to nearly nothing but for boundary conditions, as columns.
+    null_space : "constant", or array of shape (n,) or (n, k), optional
+        Vectors that a singular symmetric matrix maps to zero, as columns. Their components are removed from `b` and from the
+        solution.
+    symmetric, positive_definite : bool, optional
+        What the matrix is, instead of what is found out.
+    fields : array of shape (n,), optional
+        The field of each unknown of a saddle point system: 0 for velocities, 1 for pressures.
 
     Examples
     --------
@@ -62,8 +77,24 @@ class Plan:
         new_values: bool = False,
         maxiter: int | None = None,
         time_limit: float | None = None,
+        coordinates: ArrayLike | None = None,
+        components: ArrayLike | None = None,
+        near_null_space: ArrayLike | None = None,
+        null_space: ArrayLike | str | None = None,
+        symmetric: bool | None = None,
+        positive_definite: bool | None = None,
+        fields: ArrayLike | None = None,
     ) -> None:
-        self._make(A, device, rtol, solves, new_values, maxiter, time_limit, None)
+        known = dict(
+            coordinates=coordinates,
+            components=components,
+            near_null_space=near_null_space,
+            null_space=null_space,
+            symmetric=symmetric,
+            positive_definite=positive_definite,
+            fields=fields,
+        )
+        self._make(A, device, rtol, solves, new_values, maxiter, time_limit, known, None)
 
     def _make(
         self,
@@ -74,6 +105,7 @@ class Plan:
         new_values: bool,
         maxiter: int | None,
         time_limit: float | None,
+        known: dict[str, Any],
         saved: str | None,
     ) -> None:
         layout, shape, first, second, data = _input.arrays(A)
@@ -85,7 +117,19 @@ class Plan:
         if rtol is None:
             rtol = 3.5e-4 if self.dtype == _input.SINGLE else 1e-8
         self._core = _krysp.Plan(
-            layout, shape, first, second, values, self.device, rtol, solves, new_values, maxiter, time_limit, saved
+            layout,
+            shape,
+            first,
+            second,
+            values,
+            self.device,
+            rtol,
+            solves,
+            new_values,
+            maxiter,
+            time_limit,
+            _known.checked(shape[0], **known),
+            saved,
         )
 
     @classmethod
@@ -109,7 +153,7 @@ class Plan:
         device : str
             As for a new plan; the same kind of device as when it was saved.
         rtol, maxiter, time_limit
-            As for a new plan.
+            As for a new plan. What was known of the system, coordinates for example, is in the file.
 
         Raises
         ------
@@ -129,7 +173,7 @@ class Plan:
         True
         """
         plan = cls.__new__(cls)
-        plan._make(A, device, rtol, None, False, maxiter, time_limit, os.fspath(path))
+        plan._make(A, device, rtol, None, False, maxiter, time_limit, {}, os.fspath(path))
         return plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -205,6 +249,13 @@ def solve(
     rtol: float | None = None,
     device: str = "auto",
     time_limit: float | None = None,
+    coordinates: ArrayLike | None = None,
+    components: ArrayLike | None = None,
+    near_null_space: ArrayLike | None = None,
+    null_space: ArrayLike | str | None = None,
+    symmetric: bool | None = None,
+    positive_definite: bool | None = None,
+    fields: ArrayLike | None = None,
 ) -> Result:
     """Solves ``A @ x = b`` with what suits the matrix: the library finds out what it is like, tries, and says how it went.
 
@@ -220,6 +271,8 @@ def solve(
         ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for a GPU where there is one.
     time_limit : float, optional
         Seconds at most.
+    coordinates, components, near_null_space, null_space, symmetric, positive_definite, fields
+        What is known of the system, as for a `Plan`.
 
     Returns
     -------
@@ -235,7 +288,20 @@ def solve(
     (0, True)
     """
     began = time.perf_counter()
-    plan = Plan(A, device, rtol=rtol, solves=1, time_limit=time_limit)
+    plan = Plan(
+        A,
+        device,
+        rtol=rtol,
+        solves=1,
+        time_limit=time_limit,
+        coordinates=coordinates,
+        components=components,
+        near_null_space=near_null_space,
+        null_space=null_space,
+        symmetric=symmetric,
+        positive_definite=positive_definite,
+        fields=fields,
+    )
     return plan._solve(b, None, time.perf_counter() - began)
 
 

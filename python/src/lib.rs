@@ -8,6 +8,7 @@ mod arrays;
 mod device;
 mod errors;
 mod function;
+mod known;
 mod matrix;
 mod moved;
 mod ordered;

@@ -4,6 +4,7 @@ use crate::arrays::{Layout, array, entries, matrix};
 #[cfg(feature = "cuda")]
 use crate::device;
 use crate::errors::raised;
+use crate::known::Known;
 use crate::matrix::{Either, Number, Place, refused_values, with_either};
 use crate::report::Report as Described;
 use crate::solve::info;
@@ -35,6 +36,7 @@ struct Wishes {
     new_values: bool,
     max_iterations: Option<usize>,
     time_limit: Option<Duration>,
+    known: Known,
 }
 
 impl<T: Number> Built<T> {
@@ -57,7 +59,8 @@ impl<T: Number> Built<T> {
         wishes: &Wishes,
         token: &CancelToken,
     ) -> krysp::Result<(Self, String)> {
-        let mut plan = Planned::new(csr)?.rtol(wishes.rtol).new_values(wishes.new_values);
+        let plan = Planned::new(csr)?.rtol(wishes.rtol).new_values(wishes.new_values);
+        let mut plan = wishes.known.tell(plan);
         if let Some(solves) = wishes.solves {
             plan = plan.solves(solves);
         }
@@ -239,12 +242,13 @@ impl Plan {
         new_values: bool,
         max_iterations: Option<usize>,
         time_limit: Option<f64>,
+        known: Known,
         saved: Option<PathBuf>,
     ) -> PyResult<Plan> {
         threads::enter();
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or_default());
-        let wishes = Wishes { rtol, solves, new_values, max_iterations, time_limit };
+        let wishes = Wishes { rtol, solves, new_values, max_iterations, time_limit, known };
         let token = CancelToken::new();
         let (inner, text) = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;

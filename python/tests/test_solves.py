@@ -289,6 +289,76 @@ def test_plans_are_saved_and_loaded(tmp_path):
         krysp.Plan.load(path, a, "cpu")
 
 
+def springs(side):
+    """A square of nodes with springs between neighbours, held at x = 0: the matrix, the points of the free nodes."""
+    points = np.argwhere(np.ones((side, side))).astype(float)
+    pairs = [(i, j) for i in range(len(points)) for j in (i + 1, i + side, i + side + 1, i + side - 1)]
+    i, j = np.array([(i, j) for i, j in pairs if j < len(points) and abs(points[j] - points[i]).max() == 1]).T
+    along = (points[j] - points[i]) / np.linalg.norm(points[j] - points[i], axis=1)[:, None]
+    columns = np.column_stack([2 * i, 2 * i + 1, 2 * j, 2 * j + 1])
+    stretch = sp.coo_array((np.hstack([-along, along]).ravel(), (np.repeat(np.arange(len(i)), 4), columns.ravel()))).tocsr()
+    free = points[:, 0] > 0
+    both = np.repeat(free, 2)
+    return (stretch.T @ stretch).tocsr()[both][:, both], points[free]
+
+
+def test_plans_are_told_what_is_known(tmp_path):
+    a, points = springs(60)
+    n = a.shape[0]
+    b = np.ones(n)
+    modes = krysp.rigid_motions(points)
+    each, components = np.repeat(points, 2, axis=0), np.tile([0, 1], len(points))
+    for known in (
+        {"coordinates": points},
+        {"coordinates": each, "components": components},
+        {"near_null_space": modes},
+        {"symmetric": True, "positive_definite": True, "fields": components},
+    ):
+        x, info = krysp.solve(a, b, device="cpu", **known)
+        assert info == 0 and np.linalg.norm(a @ x - b) <= 1e-8 * np.linalg.norm(b)
+        assert krysp.solve(a.astype(np.float32), b, device="cpu", **known).info == 0
+    told = krysp.Plan(a, "cpu", coordinates=points)
+    assert "given: coordinates of" in str(told) and "hint" not in str(told)
+    assert "hint: blocks of 2 x 2" in str(krysp.Plan(a, "cpu"))
+    assert "Minres" not in str(krysp.Plan(a, "cpu", positive_definite=True))
+    told.save(tmp_path / "plan")
+    assert krysp.Plan.load(tmp_path / "plan", a, "cpu").solve(b).info == 0
+
+    line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(100, 100)).tolil()
+    line[0, 0] = line[-1, -1] = 1.0
+    b = np.linspace(0.0, 1.0, 100)
+    for null_space in ("constant", np.ones(100), np.ones((100, 1))):
+        x, info = krysp.solve(line.tocsr(), b, device="cpu", null_space=null_space)
+        assert info == 0 and abs(x.mean()) < 1e-9 * np.abs(x).max()
+        assert np.linalg.norm(line @ x - b + b.mean()) <= 1e-7
+
+
+@pytest.mark.parametrize(
+    ("known", "error", "words"),
+    [
+        ({"coordinates": np.ones((5, 2))}, ValueError, "one point for each node is needed"),
+        ({"coordinates": np.ones(12)}, ValueError, r"coordinates must have shape \(points, 2\) or \(points, 3\); got \(12,\)"),
+        ({"coordinates": np.full((6, 2), np.nan)}, ValueError, "point 0 is"),
+        ({"components": np.ones(12, int)}, ValueError, "components need coordinates"),
+        ({"coordinates": np.ones((12, 2)), "components": np.full(12, 3)}, ValueError, "unknown 0 has 3"),
+        ({"coordinates": np.ones((12, 2)), "components": np.full(12, 0.5)}, TypeError, "components has dtype float64"),
+        ({"near_null_space": np.ones((5, 2))}, ValueError, r"near_null_space must have shape \(12,\) or \(12, k\); got \(5, 2\)"),
+        ({"near_null_space": np.zeros(12)}, ValueError, "vector 0 is zero"),
+        ({"null_space": "ones"}, ValueError, "null_space is 'ones'"),
+        ({"null_space": np.ones(12)}, ValueError, "not in the null space"),
+        ({"symmetric": True}, ValueError, r"symmetric: the matrix is not symmetric: entry \(0, 1\) is 1e0"),
+        ({"positive_definite": True}, ValueError, "positive_definite: the matrix is not symmetric"),
+        ({"fields": np.full(12, 1)}, ValueError, "no unknown has 0"),
+        ({"fields": np.full(12, -1)}, ValueError, "fields: small numbers from 0"),
+        ({"fields": np.ones(3, int)}, ValueError, r"fields must have shape \(12,\); got \(3,\)"),
+    ],
+)
+def test_what_does_not_fit_is_refused(known, error, words):
+    a = sp.diags_array([4.0, 1.0], offsets=[0, 1], shape=(12, 12)).tocsr()
+    with pytest.raises(error, match=words):
+        krysp.solve(a, np.ones(12), device="cpu", **known)
+
+
 def test_pictures_are_drawn():
     pytest.importorskip("matplotlib").use("agg")
     ax = krysp.spy(poisson(30))

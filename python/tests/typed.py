@@ -18,6 +18,7 @@ operator = krysp.Operator(A, device="cpu", symmetric=True, renumber=True)
 factors: krysp.Preconditioner = krysp.ilut(A, drop_tolerance=1e-4, fill=10.0)
 operator.refresh(2.0 * A.data)
 plan: krysp.Plan = krysp.Plan(A, rtol=1e-6, solves=10, time_limit=1.0)
+told: krysp.Plan = krysp.Plan(A, coordinates=b.reshape(-1, 2), null_space="constant", symmetric=True, fields=[0, 1])
 attempts: list[str] = plan.solve(b).report.attempts
 names: list[str] = krysp.devices()
 direct: np.ndarray[Any, np.dtype[np.float32]] | np.ndarray[Any, np.dtype[np.float64]] = krysp.spsolve(A, b)

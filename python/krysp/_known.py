@@ -1,0 +1,70 @@
+"""What a user knows of a system: arrays checked, as the library takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from . import _input
+from ._types import FloatArray
+
+
+def checked(
+    rows: int,
+    *,
+    coordinates: ArrayLike | None = None,
+    components: ArrayLike | None = None,
+    near_null_space: ArrayLike | None = None,
+    null_space: ArrayLike | str | None = None,
+    symmetric: bool | None = None,
+    positive_definite: bool | None = None,
+    fields: ArrayLike | None = None,
+) -> dict[str, object]:
+    """Everything by its name, `None` where it was not given."""
+    if components is not None and coordinates is None:
+        raise ValueError("components need coordinates: the point of each unknown")
+    constant = isinstance(null_space, str)
+    if constant and null_space != "constant":
+        raise ValueError(f'null_space is {null_space!r}: "constant" or an array is needed')
+    return {
+        "coordinates": None if coordinates is None else _points(coordinates),
+        "components": None if components is None else _indices(components, rows, "components"),
+        "near_null_space": None if near_null_space is None else _columns(near_null_space, rows, "near_null_space"),
+        "null_space": [np.ones(rows)] if constant else None if null_space is None else _columns(null_space, rows, "null_space"),
+        "symmetric": None if symmetric is None else bool(symmetric),
+        "positive_definite": None if positive_definite is None else bool(positive_definite),
+        "fields": None if fields is None else _indices(fields, rows, "fields"),
+    }
+
+
+def _points(given: ArrayLike) -> FloatArray:
+    """Three coordinates of each point, one after the other."""
+    points = np.asarray(given)
+    _input.real(points.dtype, "coordinates")
+    if points.ndim != 2 or points.shape[1] not in (2, 3):
+        raise ValueError(f"coordinates must have shape (points, 2) or (points, 3); got {points.shape}")
+    three = np.zeros((points.shape[0], 3))
+    three[:, : points.shape[1]] = points
+    return three.ravel()
+
+
+def _columns(given: Any, rows: int, what: str) -> list[FloatArray]:
+    """The columns of an array, in double precision."""
+    array = np.asarray(given)
+    _input.real(array.dtype, what)
+    columns = array[:, None] if array.ndim == 1 else array
+    if columns.ndim != 2 or columns.shape[0] != rows:
+        raise ValueError(f"{what} must have shape ({rows},) or ({rows}, k); got {array.shape}")
+    return [np.array(column, dtype=np.float64) for column in columns.T]
+
+
+def _indices(given: ArrayLike, rows: int, what: str) -> Any:
+    """Whole numbers, one for each unknown."""
+    array = np.asarray(given)
+    if array.shape != (rows,):
+        raise ValueError(f"{what} must have shape ({rows},); got {array.shape}")
+    if array.dtype.kind not in "iub":
+        raise TypeError(f"{what} has dtype {array.dtype}: whole numbers are needed")
+    return np.ascontiguousarray(array, dtype=np.int64)
