@@ -14,12 +14,12 @@ const HEAD: &str = "krysp prices 1";
 pub(super) type Prices = Vec<(&'static str, Price)>;
 
 /// For which registers and how many threads prices are; those of others do not carry over.
-type Key = (Level, usize);
+pub(crate) type Key = (Level, usize);
 
 /// What was read so far, none where there is no file.
 static READ: Mutex<Vec<(Key, Option<Arc<Prices>>)>> = Mutex::new(vec![]);
 
-fn key() -> Key {
+pub(crate) fn key() -> Key {
     (simd::level(), rayon::current_num_threads())
 }
 
@@ -36,7 +36,7 @@ fn here() -> Option<Arc<Prices>> {
         return prices.clone();
     }
     // without the lock: a process that is forked meanwhile would inherit it locked for ever
-    let text = path(key).and_then(|path| std::fs::read_to_string(path).ok());
+    let text = path("prices", key).and_then(|path| std::fs::read_to_string(path).ok());
     let prices = text.and_then(|text| parsed(&text)).map(Arc::new);
     read().push((key, prices.clone()));
     prices
@@ -48,15 +48,15 @@ pub(super) fn keep(prices: &Prices) -> std::io::Result<Option<PathBuf>> {
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     read.retain(|(of, _)| *of != key);
     read.push((key, Some(Arc::new(prices.clone()))));
-    let Some(path) = path(key) else { return Ok(None) };
+    let Some(path) = path("prices", key) else { return Ok(None) };
     cache::write_whole(&path, written(prices).as_bytes())?;
     Ok(Some(path))
 }
 
 /// The file: homes may be shared by several machines. Products of debug builds take other times, so they have files of their own.
-fn path((level, threads): Key) -> Option<PathBuf> {
+pub(crate) fn path(kind: &str, (level, threads): Key) -> Option<PathBuf> {
     let build = if cfg!(debug_assertions) { "-debug" } else { "" };
-    let name = format!("prices-{}-{level:?}-{threads}{build}.txt", machine());
+    let name = format!("{kind}-{}-{level:?}-{threads}{build}.txt", machine());
     Some(cache::folder()?.join(name.to_lowercase()))
 }
 

@@ -34,7 +34,7 @@ mod ranking;
 mod saved;
 
 pub(crate) use analysis::{Analysis, offset_bytes};
-pub(crate) use calibrated::calibrated;
+pub(crate) use calibrated::{Key, calibrated, key as calibration_key, path as calibration_file};
 
 pub use calibrate::{Calibration, calibrate};
 pub use candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};

@@ -1,7 +1,7 @@
 //! Which configurations suit a matrix.
 
 use super::costs::{Costs, Factorization, MachineClass, WorkUnits};
-use super::{Method, Preconditioner, Profile};
+use super::{Method, Preconditioner, Profile, calibrated};
 use crate::saved::saved;
 
 /// A configuration that may be run.
@@ -66,16 +66,33 @@ impl Candidate {
 pub(super) struct Context<'p> {
     pub(super) profile: &'p Profile,
     pub(super) class: MachineClass,
+    /// Factors on setup and application that were calibrated for this machine.
+    pub(super) factors: fn(Preconditioner) -> [f64; 2],
 }
 
-impl Context<'_> {
+impl<'p> Context<'p> {
+    /// For a machine at hand.
+    pub(super) fn here(profile: &'p Profile, class: MachineClass) -> Context<'p> {
+        let factors = match class {
+            MachineClass::Host { .. } => calibrated::factors,
+            MachineClass::Gpu => |_| [1.0; 2],
+        };
+        Context { profile, class, factors }
+    }
+
+    /// With the costs of the table.
+    pub(super) fn of_table(profile: &'p Profile, class: MachineClass) -> Context<'p> {
+        Context { profile, class, factors: |_| [1.0; 2] }
+    }
+
     pub(super) fn costs(
         self,
         method: Method,
         preconditioner: Preconditioner,
         factorization: Option<Factorization>,
     ) -> Costs {
-        Costs::of(method, preconditioner, self.profile, factorization, self.class)
+        let factors = (self.factors)(preconditioner);
+        Costs::of(method, preconditioner, self.profile, factorization, self.class, factors)
     }
 }
 

@@ -234,7 +234,7 @@ const TABLE: [Line; 11] = [
         0.6,
         |_| 4.5,
         |s| match (s.modes, s.rough, s.blocks) {
-            (true, ..) => 18.0,
+            (true, ..) => 25.0,
             (_, true, _) => 500.0,
             (_, _, true) => 60.0,
             _ => 18.0,
@@ -394,6 +394,7 @@ impl Costs {
         profile: &Profile,
         factorization: Option<Factorization>,
         class: MachineClass,
+        factors: [f64; 2],
     ) -> Costs {
         let modes = profile.declared.near_null_space;
         let unit = unit(profile);
@@ -432,8 +433,8 @@ impl Costs {
             MachineClass::Gpu => (2, [0.0; 2]),
         };
         let [for_setup, for_application] = line.threads.map(|kind| kind.factor(threads));
-        let setup = (line.setup)(&shape) * for_setup + launches[0];
-        let application = (line.application)(&shape) * for_application + launches[1];
+        let setup = (line.setup)(&shape) * for_setup * factors[0] + launches[0];
+        let application = (line.application)(&shape) * for_application * factors[1] + launches[1];
         let twice = products(method);
         let renewed = if preconditioner == Preconditioner::Cholesky { setup - ordering } else { setup };
         Costs {

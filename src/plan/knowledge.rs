@@ -276,7 +276,8 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<(
     }
     if positive_definite == Some(true) && !profile.has_positive_diagonal() {
         let diagonal = a.diagonal_entries();
-        let wrong = |row: usize| !(Element::to_f64(diagonal[row]) > 0.0);
+        // NaN is refused earlier
+        let wrong = |row: usize| Element::to_f64(diagonal[row]) <= 0.0;
         if let Some(row) = find_row(a.rows(), 2, &wrong) {
             let (own, row) = (Element::to_f64(diagonal[row]), user(row));
             let why =

@@ -29,6 +29,7 @@
 //! ```
 
 mod backend;
+mod calibrated;
 mod candidates;
 mod costs;
 mod deflated;
@@ -54,6 +55,7 @@ mod solver;
 mod spectrum;
 
 pub use backend::Backend;
+pub use calibrated::calibrate_costs;
 pub use candidates::Candidate;
 pub use costs::{Costs, MachineClass, WorkUnits};
 pub use knowledge::Declared;

@@ -238,7 +238,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     }
 
     fn context(&self) -> Context<'_> {
-        Context { profile: &self.profile, class: self.machine.class() }
+        Context::here(&self.profile, self.machine.class())
     }
 
     /// Decides what runs, with nothing measured yet.
@@ -290,7 +290,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
                 Some(false) => definite,
                 None => false,
             };
-            !ruled_out && !(null_space && direct)
+            !(ruled_out || null_space && direct)
         });
         if let (Some(new), Some(first)) = (list.first_mut(), first) {
             // it runs first: its residual says more than any expectation

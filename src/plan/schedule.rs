@@ -172,6 +172,7 @@ pub(super) struct Scheduler {
     pub(super) factorization: Option<Factorization>,
     profile: Profile,
     class: MachineClass,
+    factors: fn(Preconditioner) -> [f64; 2],
     /// Solves that were announced, and whether values were announced to change.
     announced: Option<usize>,
     new_values: bool,
@@ -233,6 +234,7 @@ impl Scheduler {
             factorization,
             profile: context.profile.clone(),
             class: context.class,
+            factors: context.factors,
             announced,
             new_values,
             records,

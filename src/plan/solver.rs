@@ -153,7 +153,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         findings: Findings,
     ) -> Self {
         let Options { solves, new_values, .. } = settings.options;
-        let context = Context { profile: &settings.profile, class: machine.class() };
+        let context = Context::here(&settings.profile, machine.class());
         let scheduler = Scheduler::with(context, findings, solves, new_values);
         PlannedSolver::with(machine, matrix, operator, settings, scheduler)
     }

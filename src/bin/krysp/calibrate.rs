@@ -5,10 +5,10 @@ use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Measures for a few seconds what each format costs on this CPU, so that the fastest is chosen here.
+/// Measure what formats and preconditioners cost on this CPU, so that the fastest are chosen here
 ///
 /// What was found is kept in the folder KRYSP_CACHE, or in ~/.cache/krysp, and holds for this machine and this number of threads.
-/// Delete the file to go back to the built-in prices.
+/// Delete the files to go back to the built-in costs.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp calibrate
@@ -23,8 +23,13 @@ impl Calibrate {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let started = Instant::now();
         let calibration = krysp::calibrate()?;
+        let costs = krysp::plan::calibrate_costs()?;
         if !self.quiet {
             println!("{calibration}");
+            println!("\n{:16} {:>16} {:>16}", "preconditioner", "setup", "application");
+            for (preconditioner, [setup, application]) in costs {
+                println!("{preconditioner:16} {setup:>15.2}x {application:>15.2}x");
+            }
             let place = calibration.path().map_or("nowhere".into(), |path| path.display().to_string());
             line("kept", &format!("in {place}, after {:.1} s", started.elapsed().as_secs_f64()));
         }

@@ -159,7 +159,7 @@ impl Scheduler {
             return;
         }
         self.factorization = Some(factorization);
-        let context = Context { profile: &self.profile, class: self.class };
+        let context = Context { profile: &self.profile, class: self.class, factors: self.factors };
         for one in self.candidates.iter_mut().filter(|one| one.is_analysable(&self.profile)) {
             one.costs = context.costs(one.method, one.preconditioner, Some(factorization));
         }
@@ -191,9 +191,10 @@ impl Scheduler {
     ) -> impl FnOnce(Factorization) -> Vec<Alternative> + Send + use<> {
         let alternatives = self.alternatives(index);
         let announced = self.announced.map(|all| all.saturating_sub(self.solves).max(1) as f64);
-        let (profile, class, spent) = (self.profile.clone(), self.class, self.spent);
+        let (profile, class, factors) = (self.profile.clone(), self.class, self.factors);
+        let spent = self.spent;
         move |factorization| {
-            let context = Context { profile: &profile, class };
+            let context = Context { profile: &profile, class, factors };
             let analysed = |mut one: Alternative| {
                 if let (true, Some(candidate)) = (one.analysable, &mut one.estimated) {
                     let share = |setup: WorkUnits| match announced {

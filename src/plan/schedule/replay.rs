@@ -187,7 +187,7 @@ impl System {
     }
 
     fn context(&self) -> Context<'_> {
-        Context { profile: &self.profile, class: MachineClass::Host { threads: 2 } }
+        Context::of_table(&self.profile, MachineClass::Host { threads: 2 })
     }
 
     fn scheduler(&self, announced: Option<usize>) -> Scheduler {
@@ -329,7 +329,7 @@ fn step(preconditioner: Preconditioner, jacobi: f64, ratio: f64) -> Option<f64> 
 /// A loop of time steps in which the matrix takes new values: the work of the scheduler beside that of fixed configurations.
 fn time_steps(announced: bool, jacobi: &[f64]) -> (f64, String) {
     let profile = Profile::of(&crate::testing::matrices::stencil7(30).csr::<f64>().unwrap());
-    let context = Context { profile: &profile, class: MachineClass::Host { threads: 2 } };
+    let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
     let list = candidates(context, |one| step(one, 1.0, 1.0).is_some());
     let mut scheduler = Scheduler::new(context, list, announced.then_some(jacobi.len()), announced);
     let factorization = Factorization::estimate(&profile);

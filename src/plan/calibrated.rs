@@ -1,0 +1,179 @@
+//! Costs of preconditioners measured on the machine at hand, beside those of the table.
+//!
+//! ```text
+//! for some generated matrices:   unit = seconds of an iteration of CG with Jacobi
+//!     for each preconditioner:   factors = measured setup and application / (those of the table × unit)
+//! ```
+//!
+//! Their geometric means are kept in a file for this machine, instruction set and number of threads. Decisions of plans depend on that
+//! file, and so stay the same from run to run.
+
+use super::backend::{Backend, ForFactors};
+use super::candidates::Context;
+use super::costs::Factorization;
+use super::knowledge::Knowledge;
+use super::{MachineClass, Method, Preconditioner, Profile};
+use crate::choice::{Key, calibration_file, calibration_key};
+use crate::preconditioners::Symbolic;
+use crate::{Cg, Csr, DirectOptions, Error, Host, Jacobi, Operator, Result, gallery};
+use krysp_kernels::cache;
+use krysp_solvers::{LinearOperator, Space};
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// The first line of a file. A change of the table raises the number, and older files are ignored.
+const HEAD: &str = "krysp costs 1";
+
+/// Iterations and applications that are timed.
+const ITERATIONS: usize = 40;
+const APPLICATIONS: usize = 10;
+
+/// Factors beyond these are errors of measurement.
+const RANGE: [f64; 2] = [0.1, 10.0];
+
+/// Factors on setup and application.
+pub(super) type Factors = Vec<(Preconditioner, [f64; 2])>;
+
+static READ: Mutex<Vec<(Key, Factors)>> = Mutex::new(vec![]);
+
+/// Factors on the table's setup and application of a preconditioner on this machine; ones if it was not calibrated.
+pub(super) fn factors(preconditioner: Preconditioner) -> [f64; 2] {
+    let key = calibration_key();
+    let find = |factors: &Factors| {
+        factors.iter().find(|(one, _)| *one == preconditioner).map_or([1.0; 2], |(_, factors)| *factors)
+    };
+    let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, factors)) = read().iter().find(|(of, _)| *of == key) {
+        return find(factors);
+    }
+    // without the lock: a process that is forked meanwhile would inherit it locked for ever
+    let text = calibration_file("costs", key).and_then(|path| std::fs::read_to_string(path).ok());
+    let factors = text.and_then(|text| parsed(&text)).unwrap_or_default();
+    let found = find(&factors);
+    read().push((key, factors));
+    found
+}
+
+/// Measures what preconditioners cost on this CPU, beside what plans expect, for the instruction set and the number of threads of this
+/// program. Returns factors on setup and application. Takes about ten seconds.
+///
+/// The factors hold from now on, for this program and later ones: they are kept in `$KRYSP_CACHE`, or in `krysp` in the user's cache
+/// folder, in a file with the machine's name.
+pub fn calibrate_costs() -> Result<Vec<(Preconditioner, [f64; 2])>> {
+    let (elastic, _) = gallery::elasticity::<f64>([14, 14, 14], 0.3)?;
+    let mut logs = vec![];
+    for a in [gallery::poisson::<f64>(&[36; 3])?, gallery::poisson::<f64>(&[220, 220])?, elastic] {
+        measure(&a, &mut logs)?;
+    }
+    let mean = |logs: &[f64]| match logs.len() {
+        0 => 1.0,
+        count => (logs.iter().sum::<f64>() / count as f64).exp().clamp(RANGE[0], RANGE[1]),
+    };
+    let factors: Factors =
+        logs.iter().map(|(one, [setup, application])| (*one, [mean(setup), mean(application)])).collect();
+    let key = calibration_key();
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    read.retain(|(of, _)| *of != key);
+    read.push((key, factors.clone()));
+    if let Some(path) = calibration_file("costs", key) {
+        cache::write_whole(&path, written(&factors).as_bytes()).map_err(|error| Error::File {
+            why: format!("costs cannot be kept here, set `KRYSP_CACHE` to a folder: {error}"),
+            path,
+        })?;
+    }
+    Ok(factors)
+}
+
+/// Logarithms of measured over expected work, of setup and application.
+type Logs = Vec<(Preconditioner, [Vec<f64>; 2])>;
+
+/// Notes logarithms of measured over expected work.
+fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
+    let profile = Profile::scan(a);
+    let operator = Operator::auto(a, &Host)?;
+    let b = vec![1.0; a.rows()];
+    let mut solver = Cg::new(&operator).preconditioner(Jacobi::new(a)?).rtol(0.0).max_iterations(ITERATIONS);
+    let timed = |solve: &mut dyn FnMut() -> Result<f64>| solve().and_then(|first| Ok(first.min(solve()?)));
+    let unit = timed(&mut || Ok(solver.solve(&b)?.report.time.as_secs_f64() / ITERATIONS as f64))?;
+    let class = MachineClass::Host { threads: rayon::current_num_threads() };
+    let context = Context::of_table(&profile, class);
+    let factorization = Factorization::of(&Symbolic::new(a, DirectOptions::default()));
+    let x = operator.domain().vector(&b)?;
+    for preconditioner in Preconditioner::ALL {
+        if matches!(preconditioner, Preconditioner::None | Preconditioner::Jacobi) {
+            continue;
+        }
+        let mut begins = None;
+        let known = Knowledge::default();
+        let factors = ForFactors { ordered: None, most: f64::INFINITY, begins: &mut begins, known: &known };
+        let started = Instant::now();
+        let m = Host.preconditioner(preconditioner, a, &operator, factors)?;
+        let setup = started.elapsed().as_secs_f64();
+        let mut y = operator.range().zeros()?;
+        m.apply(&x, &mut y)?;
+        let started = Instant::now();
+        (0..APPLICATIONS).try_for_each(|_| m.apply(&x, &mut y))?;
+        let application = started.elapsed().as_secs_f64() / APPLICATIONS as f64;
+        let costs = context.costs(Method::Cg, preconditioner, Some(factorization));
+        let expected = [costs.setup.0, costs.iteration.0 - 1.0];
+        let entry = match logs.iter_mut().find(|(one, _)| *one == preconditioner) {
+            Some((_, entry)) => entry,
+            None => {
+                logs.push((preconditioner, [vec![], vec![]]));
+                let Some((_, entry)) = logs.last_mut() else { return Ok(()) };
+                entry
+            }
+        };
+        for ((entry, seconds), expected) in entry.iter_mut().zip([setup, application]).zip(expected) {
+            entry.push((seconds / (expected * unit)).ln());
+        }
+    }
+    Ok(())
+}
+
+fn written(factors: &Factors) -> String {
+    let mut text = format!("{HEAD}\n");
+    for (name, [setup, application]) in factors {
+        // writing to a string does not fail
+        let _ = writeln!(text, "{setup:e} {application:e} {name}");
+    }
+    text
+}
+
+/// `None` of a file that is not what was written.
+fn parsed(text: &str) -> Option<Factors> {
+    let lines = text.strip_prefix(HEAD)?.strip_prefix('\n')?.lines();
+    let line = |line: &str| {
+        let mut words = line.splitn(3, ' ');
+        let mut factor =
+            || words.next()?.parse().ok().filter(|factor| (RANGE[0]..=RANGE[1]).contains(factor));
+        let factors = [factor()?, factor()?];
+        Some((words.next()?.parse().ok()?, factors))
+    };
+    lines.map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_nothing_else() {
+        let factors = vec![(Preconditioner::Amg, [0.5, 2.0]), (Preconditioner::TwoLevel, [1.25, 1.0])];
+        let text = written(&factors);
+        assert_eq!(parsed(&text), Some(factors));
+        for wrong in [text.replace("costs 1", "costs 2"), text.replace("1.25e0", "-1"), text[..24].to_owned()]
+        {
+            assert_eq!(parsed(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn factors_are_measured_for_every_preconditioner() {
+        let mut logs = vec![];
+        measure(&gallery::poisson::<f64>(&[12; 3]).unwrap(), &mut logs).unwrap();
+        assert_eq!(logs.len(), Preconditioner::ALL.len() - 2);
+        assert!(logs.iter().flat_map(|(_, all)| all.iter().flatten()).all(|log| log.is_finite()), "{logs:?}");
+    }
+}
