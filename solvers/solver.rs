@@ -94,13 +94,13 @@ where
         }
     }
 
-    /// Ends at `‖r‖ ≤ rtol ‖b‖`.
+    /// Ends at `‖b − A x‖ ≤ rtol ‖b‖`. The default is 1e-8 in `f64` and 3.5e-4 in `f32`.
     pub fn rtol(mut self, rtol: f64) -> Self {
         self.stopping.rtol = rtol;
         self
     }
 
-    /// Ends at `‖r‖ ≤ atol`, if that comes before the relative tolerance.
+    /// Ends at `‖b − A x‖ ≤ atol`, if that comes before the relative tolerance.
     pub fn atol(mut self, atol: f64) -> Self {
         self.stopping.atol = atol;
         self

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The stopping criteria of a solve: `‖r‖ ≤ max(rtol ‖b‖, atol)`, or a limit.
+/// The stopping criteria of a solve: `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`, or a limit.
 #[derive(Clone, Debug)]
 pub struct Stopping {
-    /// The tolerance relative to `‖b‖`. The default is the square root of the element's epsilon.
+    /// The tolerance relative to `‖b‖`. The default is 1e-8 in `f64` and 3.5e-4 in `f32`.
     pub rtol: f64,
     /// The absolute tolerance. The default is zero.
     pub atol: f64,
@@ -24,10 +24,18 @@ pub struct Stopping {
 }
 
 impl Stopping {
-    /// The defaults for an element type with this epsilon.
+    /// The defaults for an element type with this epsilon: those of every solver and of every plan.
+    ///
+    /// ```
+    /// use krysp::Stopping;
+    ///
+    /// assert_eq!(Stopping::new(f64::EPSILON).rtol, 1e-8);
+    /// assert_eq!(Stopping::new(f32::EPSILON.into()).rtol, 3.5e-4);
+    /// ```
     pub fn new(epsilon: f64) -> Self {
         Stopping {
-            rtol: epsilon.sqrt(),
+            // about √ε
+            rtol: if epsilon < 1e-12 { 1e-8 } else { 3.5e-4 },
             atol: 0.0,
             max_iterations: 10_000,
             time_limit: None,

@@ -101,7 +101,7 @@ class Plan:
         second: IndexArray,
         data: FloatArray,
         place: str,
-        rtol: float,
+        rtol: float | None,
         solves: int | None,
         new_values: bool,
         max_iterations: int | None,

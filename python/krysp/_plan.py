@@ -114,8 +114,6 @@ class Plan:
         self.shape = shape
         self.device = place(device)
         values = _input.values(data, self.dtype)
-        if rtol is None:
-            rtol = 3.5e-4 if self.dtype == _input.SINGLE else 1e-8
         self._core = _krysp.Plan(
             layout,
             shape,

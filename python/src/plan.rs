@@ -11,7 +11,7 @@ use crate::solve::info;
 use crate::threads;
 use crate::watch::{computed, interruptible, watched};
 use krysp::plan::{Backend, PlannedSolver, Solved};
-use krysp::{CancelToken, Csr, Host, Plan as Planned};
+use krysp::{CancelToken, Csr, Host, Plan as Planned, Stopping};
 use numpy::PyArray1;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -237,7 +237,7 @@ impl Plan {
         second: &Bound<'_, PyAny>,
         data: &Bound<'_, PyAny>,
         place: &str,
-        rtol: f64,
+        rtol: Option<f64>,
         solves: Option<usize>,
         new_values: bool,
         max_iterations: Option<usize>,
@@ -257,6 +257,9 @@ impl Plan {
             (Either::Single(Alone::new(built)), text)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
+        let single = data.is_instance_of::<PyArray1<f32>>();
+        let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
+        let rtol = rtol.unwrap_or(Stopping::new(epsilon).rtol);
             let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
             (Either::Double(Alone::new(built)), text)

@@ -6,7 +6,7 @@ use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
 use crate::saved::saved;
-use crate::{Csr, Error, Host, Real, Result};
+use crate::{Csr, Error, Host, Real, Result, Stopping};
 use std::fmt;
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl<'a, T: Real> Plan<'a, T> {
         let options = Options {
             solves: None,
             new_values: false,
-            rtol: default_tolerance::<T>(),
+            rtol: Stopping::new(T::EPSILON).rtol,
             max_iterations: None,
             time_limit: None,
             method: None,
@@ -61,12 +61,6 @@ impl<'a, T: Real> Plan<'a, T> {
         };
         Ok(Plan { a, machine: Host, profile, options })
     }
-}
-
-/// A relative residual of 1e-8 in `f64`; in `f32` the square root of the epsilon, 3.5e-4.
-fn default_tolerance<T: Real>() -> f64 {
-    let root = T::EPSILON.sqrt();
-    if root < 1e-7 { 1e-8 } else { root }
 }
 
 impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
