@@ -43,6 +43,7 @@ pub mod fcg;
 pub mod fgmres;
 pub mod gmres;
 pub mod idr;
+mod iterate;
 mod lanczos;
 mod method;
 pub mod minres;

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The recomputed true residual meets the tolerance, within a factor of two.
+    /// The recomputed residual meets the tolerance: `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`.
     Converged,
     /// The allowed iterations are used up; `x` is the last iterate.
     IterationLimit,

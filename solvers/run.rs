@@ -1,4 +1,4 @@
-//! The driver of all methods: stopping, observers, restarts, and the final check of a solution.
+//! One run of a method, from a start until a stopping criterion holds: steps, observers, folds.
 //!
 //! One iteration changes `x` by little. If thousands of small changes were added to a large `x`, each addition would
 //! round at the size of `x`, and the residual would contain `√n` roundings. So every [`FOLD`] iterations the driver
@@ -7,11 +7,10 @@
 
 use crate::deflation::Deflated;
 use crate::stagnation::StagnationDetector;
-use crate::verdict::{converged, finite_or, norm, norms, not_finite, trivial};
 use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
-    Progress, Report, Result, Solver, Space, Steps, Symmetry, System, Vector, lanczos,
+    Progress, Report, Result, Solver, Space, Steps, Symmetry, System, Vector,
 };
 use std::time::{Duration, Instant};
 
@@ -25,23 +24,11 @@ const FOLD: usize = 256;
 /// Iterations before the first check whether rounding makes the tolerance unreachable. The number doubles for each
 /// later check.
 const FIRST_CHECK: usize = 256;
-/// Up to this many epsilons of backward error, the residual is computed again in twice the precision.
-const NEAR_ROUNDING: f64 = 1000.0;
-/// A residual counts as at the rounding limit up to this many times the residual left by rounding `x`: products round
-/// as well.
-const AT_LIMIT: f64 = 8.0;
-/// As `AT_LIMIT`, after a restart did not reduce the residual.
-const AT_LIMIT_AT_LAST: f64 = 64.0;
 /// The tolerance is raised to this fraction of the residual left by rounding `x`. That residual is a mean value, so the
 /// residual of a particular `x` can be smaller.
 const BELOW_LIMIT: f64 = 1.0 / 16.0;
 /// `x` counts as too large if rounding `x` leaves more than this fraction of the first residual or of `b`.
-const OUT_OF_BOUNDS: f64 = 0.01;
-/// The most iterations of the last run near the rounding limit. The residual left there by the rounding of products is
-/// rough, so it falls early or not at all.
-const LAST_RUN: usize = 100;
-/// The most restarts after consecutive breakdowns without progress between them.
-const ATTEMPTS: usize = 16;
+pub(crate) const OUT_OF_BOUNDS: f64 = 0.01;
 
 impl<K, A, M> Solver<K, A, M>
 where
@@ -49,209 +36,11 @@ where
     K: Method<A::Vector>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Removes the null space from `b` and `x`, if one was declared, and then iterates.
-    pub(crate) fn deflate(
-        &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
-        guess: Arithmetic,
-        started: Instant,
-    ) -> Result<Outcome> {
-        self.report.removed = 0.0;
-        let Some(null_space) = &self.null_space else {
-            return self.iterate(b, x, workspace, guess, started);
-        };
-        let mut rhs = match workspace.rhs.take() {
-            Some(rhs) => rhs,
-            None => workspace.space.zeros()?,
-        };
-        rhs.copy_from(b);
-        null_space.remove(&mut rhs);
-        self.report.removed = null_space.removed()?;
-        null_space.remove(x);
-        let outcome = self.iterate(&rhs, x, workspace, guess, started);
-        workspace.rhs = Some(rhs);
-        outcome
-    }
-
-    /// Runs the method until it stops, and restarts it from the true residual where that may help.
-    fn iterate(
-        &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
-        guess: Arithmetic,
-        started: Instant,
-    ) -> Result<Outcome> {
-        let report = &mut self.report;
-        report.true_residual = f64::NAN;
-        let guess = if guess == Arithmetic::Zero {
-            report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
-            guess
-        } else {
-            let [of_b, of_x] = norms::<A::Vector>([b.norm_squared(), x.norm_squared()])?;
-            report.rhs_norm = of_b;
-            // a product with zeros says nothing
-            if of_x == 0.0 { Arithmetic::Zero } else { guess }
-        };
-        if !report.rhs_norm.is_finite() {
-            return not_finite(b);
-        }
-        if report.rhs_norm == 0.0 {
-            return trivial(b, x, report);
-        }
-        // Removing the null space from `b` leaves rounding of the size of the removed part.
-        let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
-        let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
-        let mut first = self.start(b, x, workspace, guess, 0)?;
-        if first > threshold && threshold > 0.0 && self.near_rounding() {
-            first = self.start(b, x, workspace, Arithmetic::Precise, 0)?;
-        }
-        self.report.history.push(first);
-        if !first.is_finite() {
-            return Ok(Outcome::NotFinite { whence: "the initial residual" });
-        }
-        if first <= threshold {
-            return converged(first, threshold, &self.report, x, workspace.length);
-        }
-        workspace.steps.forget();
-        let mut attempt = 0;
-        let mut allowed = self.stopping.max_iterations;
-        // The solution before the last run, and its residual.
-        let mut best: Option<(A::Vector, f64)> = None;
-        loop {
-            let ended = self.run(b, x, workspace, started, threshold, allowed);
-            workspace.unfold(x);
-            let outcome = ended?;
-            let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
-            let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt };
-            self.method.finish(&system, x, &mut workspace.work)?;
-            if self.method.cycle(workspace.space.len()).is_some() {
-                let progress = latest(&self.report, threshold);
-                self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
-            }
-            // Compute the true residual. This also prepares a restart from this point.
-            let before = self.report.true_residual;
-            let broken = matches!(outcome, Outcome::Breakdown { .. });
-            attempt = if broken { attempt + 1 } else { 0 };
-            let mut truth = self.start(b, x, workspace, Arithmetic::Plain, attempt)?;
-            // With a tolerance of zero, no residual is small enough, so the twice as precise product would be wasted.
-            let near = threshold > 0.0 && self.near_rounding();
-            if truth > threshold && near {
-                truth = self.start(b, x, workspace, Arithmetic::Precise, attempt)?;
-            }
-            if truth <= threshold {
-                return converged(truth, threshold, &self.report, x, workspace.length);
-            }
-            if outcome == Outcome::Converged && truth <= 2.0 * threshold {
-                return converged(truth, 2.0 * threshold, &self.report, x, workspace.length);
-            }
-            if let Some((best, residual)) = &best {
-                if truth.is_nan() || truth > *residual {
-                    x.copy_from(best);
-                    self.start(b, x, workspace, Arithmetic::Precise, 0)?;
-                }
-                let limit = workspace.rounding_limit(&self.operator, x)?;
-                let ended = match outcome {
-                    Outcome::Cancelled | Outcome::Stopped | Outcome::TimeLimit => outcome,
-                    _ => Outcome::PrecisionLimit { element: <ElemOf<A::Vector>>::NAME, limit },
-                };
-                return finite_or(ended, x, workspace.length);
-            }
-            if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
-                return Ok(Outcome::NotFinite { whence: "the solution" });
-            }
-            let halved = truth < 0.5 * before;
-            let claimed = outcome == Outcome::Converged; // by the recurrence
-            if near && (claimed || matches!(outcome, Outcome::Stagnated(_) | Outcome::Breakdown { .. })) {
-                let limit = workspace.rounding_limit(&self.operator, x)?;
-                let most = if claimed && halved { AT_LIMIT } else { AT_LIMIT_AT_LAST };
-                let bounded = limit <= OUT_OF_BOUNDS * self.report.rhs_norm.max(self.report.history[0]);
-                if bounded && truth <= most * limit {
-                    let iterations = self.report.history.len() - 1;
-                    if !(claimed && halved && iterations < allowed) {
-                        let element = <ElemOf<A::Vector>>::NAME;
-                        return finite_or(Outcome::PrecisionLimit { element, limit }, x, workspace.length);
-                    }
-                    let mut copy = workspace.space.zeros()?;
-                    copy.copy_from(x);
-                    best = Some((copy, truth));
-                    allowed = allowed.min(iterations + LAST_RUN);
-                }
-                if !bounded && claimed && !halved {
-                    let evidence = Evidence::Singular { condition: self.condition_from_below() };
-                    return finite_or(Outcome::Stagnated(evidence), x, workspace.length);
-                }
-            }
-            let recovers = self.method.restarts_after_breakdown();
-            // If `x` has not moved, only two starts differ: with the true residual as shadow vector, and with its signs
-            // flipped.
-            let most_attempts = if truth == before { 2 } else { ATTEMPTS };
-            match outcome {
-                Outcome::Converged if halved => {}
-                Outcome::Converged => {
-                    return finite_or(Outcome::Stagnated(Evidence::Restart), x, workspace.length);
-                }
-                Outcome::NotFinite { .. } if recovers && halved => {}
-                Outcome::Breakdown { .. } if recovers && halved => attempt = 0,
-                Outcome::Breakdown { .. } if recovers && attempt <= most_attempts => {}
-                ended => return finite_or(ended, x, workspace.length),
-            }
-            self.report.restarts += 1;
-            if self.method.cycle(workspace.space.len()).is_none() {
-                workspace.fold(x)?;
-            }
-            self.report.condition =
-                lanczos::widest(self.report.condition, lanczos::condition(&workspace.lanczos));
-            workspace.lanczos.clear();
-        }
-    }
-
-    /// Starts the method at `x`. Stores the true residual and the backward error `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)` in the report
-    /// and returns the residual.
-    fn start(
-        &mut self,
-        b: &A::Vector,
-        x: &A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
-        arithmetic: Arithmetic,
-        attempt: usize,
-    ) -> Result<f64> {
-        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
-        let system = System { a: &self.operator, m: &m, b, arithmetic, attempt };
-        let r_squared = self.method.start(&system, x, &mut workspace.work)?;
-        let report = &mut self.report;
-        if arithmetic == Arithmetic::Zero {
-            // r = b, and the host need not wait
-            (report.true_residual, report.backward_error, workspace.length) = (report.rhs_norm, 1.0, 0.0);
-            return Ok(report.true_residual);
-        }
-        let x_squared = x.norm_squared();
-        let scale = workspace.operator_norm(&mut self.operator_norm, &self.operator, b)?;
-        [report.true_residual, workspace.length] = norms::<A::Vector>([r_squared, x_squared])?;
-        report.backward_error = report.true_residual / (scale * workspace.length + report.rhs_norm);
-        Ok(report.true_residual)
-    }
-
-    /// A lower bound of the condition number of `A`: `‖A‖ ‖x‖` divided by the first residual or `‖b‖`, whichever is
-    /// larger.
-    fn condition_from_below(&self) -> f64 {
-        let report = &self.report;
-        let scale = report.true_residual / report.backward_error - report.rhs_norm;
-        scale / report.rhs_norm.max(report.history[0])
-    }
-
-    /// Whether the latest true residual is so small that rounding in its computation matters.
-    fn near_rounding(&self) -> bool {
-        self.report.backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON
-    }
-
     /// Runs steps from the point where the method has started, until a stopping criterion holds.
     ///
     /// When the host decides to stop, steps may still be queued. The host waits for these steps and reports them, so
     /// that `x` is the last reported iterate.
-    fn run(
+    pub(crate) fn run(
         &mut self,
         b: &A::Vector,
         x: &mut A::Vector,
@@ -442,7 +231,7 @@ where
 }
 
 /// The progress of the latest iteration.
-fn latest(report: &Report, threshold: f64) -> Progress {
+pub(crate) fn latest(report: &Report, threshold: f64) -> Progress {
     let iteration = report.history.len() - 1;
     Progress { iteration, residual: report.history[iteration], threshold }
 }

@@ -298,7 +298,7 @@ impl Plan {
             report.time += Duration::try_from_secs_f64(planned).unwrap_or_default();
             let setup = planned + attempts.iter().map(|attempt| attempt.setup.as_secs_f64()).sum::<f64>();
             let tolerance = rtol * report.rhs_norm;
-            let info = info(&report, tolerance);
+            let info = info(&report);
             let attempts = attempts.iter().map(ToString::to_string).collect();
             let report = Described::new("solve", report, tolerance).of_plan(attempts, setup);
             Ok((PyArray1::from_vec(py, x).into_any(), info, report))

@@ -23,9 +23,6 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// How often a solve goes on that ended between the tolerance and twice that.
-const AGAIN: usize = 4;
-
 /// The methods, as Python calls them.
 const METHODS: [&str; 7] = ["cg", "fcg", "minres", "bicgstab", "idr", "gmres", "fgmres"];
 
@@ -203,9 +200,9 @@ fn typed<'py, T: Number>(
 }
 
 /// What SciPy calls `info`: 0 if the residual meets the tolerance, below zero after a breakdown, else the iterations.
-pub(crate) fn info(report: &krysp::Report, tolerance: f64) -> isize {
+pub(crate) fn info(report: &krysp::Report) -> isize {
     match report.outcome {
-        Outcome::Converged if report.true_residual <= tolerance => 0,
+        Outcome::Converged => 0,
         Outcome::Breakdown { .. } | Outcome::NotFinite { .. } => -1,
         _ => report.iterations.max(1) as isize,
     }
@@ -249,7 +246,7 @@ impl Wishes {
         self.watch.outcome()?;
         let report = solved.map_err(raised)?;
         let tolerance = self.tolerance(&report);
-        Ok((info(&report, tolerance), Report::new(self.method, report, tolerance)))
+        Ok((info(&report), Report::new(self.method, report, tolerance)))
     }
 }
 
@@ -320,8 +317,7 @@ pub(crate) fn by_name<V: Vector<Elem: Number> + 'static>(
     }
 }
 
-/// The library counts a residual as converged that meets the tolerance within a factor of two, SciPy one that meets it. Where
-/// these differ, the solve goes on.
+/// Solves by one method.
 fn run<K, V>(
     wishes: &Wishes,
     solver: Borrowing<'_, K, V>,
@@ -341,16 +337,7 @@ where
         let mut ahead = Ahead::new(solver.cost());
         solver = solver.stop_when(move |progress| ahead.pays_to_move(progress));
     }
-    let mut report = system.solve(&mut solver)?;
-    for _ in 0..AGAIN {
-        let left = wishes.max_iterations.saturating_sub(report.iterations);
-        if !report.converged() || report.true_residual <= wishes.tolerance(&report) || left == 0 {
-            break;
-        }
-        solver = solver.max_iterations(left);
-        let more = system.solve(&mut solver)?;
-        report = joined(report, more);
-    }
+    let report = system.solve(&mut solver)?;
     if let Some(spare) = spare {
         spare.keep_solver(solver);
     }

@@ -249,7 +249,7 @@ def test_operators_are_saved_and_loaded(tmp_path):
             loaded.refresh(2.0 * given.data)
             rtol = 1e-10 if dtype == np.float64 else 1e-4
             x, info = krysp.cg(loaded, b.astype(dtype), M=krysp.ic0(loaded), rtol=rtol)
-            assert info == 0 and np.linalg.norm(2.0 * (a @ x) - b) <= 2.0 * rtol * np.linalg.norm(b)
+            assert info == 0 and np.linalg.norm(2.0 * (a @ x) - b) <= 1.01 * rtol * np.linalg.norm(b)
     wide = krysp.Operator(a[:10], "cpu")
     wide.save(path)
     assert krysp.Operator.load(path, "cpu").shape == (10, 1600)

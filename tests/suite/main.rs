@@ -29,6 +29,7 @@ mod ranks;
 mod refresh;
 mod saved;
 mod simd;
+mod strict;
 mod theory;
 mod truth;
 mod two_level;
