@@ -77,6 +77,10 @@ where
         // An observer of iterates sees `x` before a later step changes it.
         let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
         let long = lag < <A::Vector as Vector>::Steps::LAG;
+        // An operator that is not replayed may be applied by the host: behind the last step that is expensive.
+        if !replays {
+            lag = lag.min(2);
+        }
         loop {
             while ending.is_none()
                 && !held

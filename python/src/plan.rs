@@ -257,9 +257,9 @@ impl Plan {
             (Either::Single(Alone::new(built)), text)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
-        let single = data.is_instance_of::<PyArray1<f32>>();
-        let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
-        let rtol = rtol.unwrap_or(Stopping::new(epsilon).rtol);
+            let single = data.is_instance_of::<PyArray1<f32>>();
+            let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
+            let rtol = rtol.unwrap_or(Stopping::new(epsilon).rtol);
             let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
             (Either::Double(Alone::new(built)), text)

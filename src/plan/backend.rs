@@ -3,6 +3,8 @@
 use super::deflated::Deflated;
 use super::knowledge::Knowledge;
 use super::matched::{Begins, Matched};
+#[cfg(feature = "cuda")]
+use super::on_gpu::HostPreconditioner;
 use super::running::{AnyPreconditioner, Prepared};
 use super::{MachineClass, Preconditioner};
 use crate::PositiveJacobi;
@@ -48,7 +50,7 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     fn class(&self) -> MachineClass;
 
-    /// Whether a preconditioner exists here.
+    /// Whether a plan tries a preconditioner here that the user did not name.
     #[doc(hidden)]
     fn has(&self, preconditioner: Preconditioner) -> bool;
 
@@ -128,6 +130,37 @@ fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, H
     (Box::new(made) as Box<dyn Any>).downcast().ok().map(|made| *made)
 }
 
+/// A complete or incomplete factorization in host memory.
+fn factorized<T: Real>(
+    preconditioner: Preconditioner,
+    csr: &Csr<T>,
+    mut factors: ForFactors<'_, T>,
+) -> Result<AnyPreconditioner<T, HostVector<T>>> {
+    Ok(match preconditioner {
+        Preconditioner::Ic0 => incomplete_cholesky(csr)?,
+        Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
+        Preconditioner::Ilut => Box::new(factors.begins(csr)?.factors(csr, Ilut::new)?),
+        Preconditioner::Cholesky => Box::new(match factors.ordered {
+            Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
+            None => Cholesky::new(csr)?,
+        }),
+        Preconditioner::Lu => {
+            let most = factors.most;
+            Box::new(factors.begins(csr)?.go_on(csr, most)?.ok_or_else(|| {
+                let why = format!("it takes more than {most:.1e} multiplications");
+                Error::Unsuitable { format: "LU", why }
+            })?)
+        }
+        other => {
+            return Err(Error::Option {
+                what: "the factorization",
+                got: other.to_string(),
+                expected: "Ic0, Ilu0, Ilut, Cholesky or Lu",
+            });
+        }
+    })
+}
+
 impl<T: Real> Backend<T> for Host {
     const ON_HOST: bool = true;
 
@@ -148,7 +181,7 @@ impl<T: Real> Backend<T> for Host {
         preconditioner: Preconditioner,
         csr: &Csr<T>,
         operator: &Operator<Self::Vector>,
-        mut factors: ForFactors<'_, T>,
+        factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>> {
         let known = factors.known;
         let m: AnyPreconditioner<T, Self::Vector> = match preconditioner {
@@ -158,20 +191,7 @@ impl<T: Real> Backend<T> for Host {
             Preconditioner::Amg => Box::new(known.amg(csr)?),
             Preconditioner::Fsai => Box::new(Fsai::new(csr)?),
             Preconditioner::Spai => Box::new(Spai::new(csr)?),
-            Preconditioner::Ic0 => incomplete_cholesky(csr)?,
-            Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
-            Preconditioner::Ilut => Box::new(factors.begins(csr)?.factors(csr, Ilut::new)?),
-            Preconditioner::Cholesky => Box::new(match factors.ordered {
-                Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
-                None => Cholesky::new(csr)?,
-            }),
-            Preconditioner::Lu => {
-                let most = factors.most;
-                Box::new(factors.begins(csr)?.go_on(csr, most)?.ok_or_else(|| {
-                    let why = format!("it takes more than {most:.1e} multiplications");
-                    Error::Unsuitable { format: "LU", why }
-                })?)
-            }
+            other => factorized(other, csr, factors)?,
         };
         known.deflated(operator, m)
     }
@@ -248,9 +268,10 @@ impl<T: Real> Backend<T> for Cuda {
         MachineClass::Gpu
     }
 
+    /// All but `Ic0` and `Ilu0`: those are applied by the host in each of many iterations, where approximate inverses do. They
+    /// are built if named.
     fn has(&self, preconditioner: Preconditioner) -> bool {
-        use Preconditioner::{Amg, Fsai, Jacobi, None, Spai, TwoLevel};
-        matches!(preconditioner, None | Jacobi | TwoLevel | Amg | Fsai | Spai)
+        !matches!(preconditioner, Preconditioner::Ic0 | Preconditioner::Ilu0)
     }
 
     fn numbering(&self, csr: &Csr<T>) -> Result<Numbering> {
@@ -272,13 +293,7 @@ impl<T: Real> Backend<T> for Cuda {
             Preconditioner::Amg => Box::new(known.amg_on(self, csr)?),
             Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),
             Preconditioner::Spai => Box::new(Spai::on(self, csr)?),
-            other => {
-                return Err(Error::Option {
-                    what: "the preconditioner",
-                    got: other.to_string(),
-                    expected: "one that runs on a GPU: none, Jacobi, TwoLevel, Amg, Fsai or Spai",
-                });
-            }
+            other => Box::new(HostPreconditioner::new(factorized(other, csr, factors)?, operator.domain())?),
         };
         known.deflated(operator, m)
     }

@@ -280,6 +280,27 @@ const TABLE: [Line; 11] = [
     ),
 ];
 
+impl Line {
+    /// Setup and application on a machine, from those on two threads of a CPU.
+    fn on(&self, class: MachineClass, unit: f64, [setup, application]: [f64; 2]) -> [f64; 2] {
+        let launched = |count: f64| count / (unit + LAUNCH);
+        match (class, self.preconditioner) {
+            (MachineClass::Host { threads }, _) => {
+                let [for_setup, for_application] = self.threads.map(|kind| kind.factor(threads));
+                [setup * for_setup, application * for_application]
+            }
+            (MachineClass::Gpu, Preconditioner::Amg) => {
+                [setup + launched(LAUNCHES[0]), application + launched(LAUNCHES[1])]
+            }
+            (MachineClass::Gpu, one) if one.is_factorization() => {
+                let slower = HOST * launched(unit);
+                [setup * slower, application * slower + launched(COPIES)]
+            }
+            (MachineClass::Gpu, _) => [setup, application],
+        }
+    }
+}
+
 const fn line(
     preconditioner: Preconditioner,
     setup: fn(&Shape) -> f64,
@@ -315,6 +336,11 @@ const SCATTERED: f64 = 5.0;
 /// 3 ms, 60 µs and 4 µs, and 10⁶ multiply-adds take 3.4 µs (`p7_64` to `p7_256`, `elast_bracket_p1_59k`, `hypre_beam_tet`).
 const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
 const LAUNCH: f64 = 1.2e6;
+
+/// Time of a multiply-add on a host over that on its GPU, for factorizations, which the host builds and applies; and multiply-adds of
+/// the GPU during which two vectors are copied. Guesses from 0.2 ns and 3.4 ps, and from 30 µs.
+const HOST: f64 = 60.0;
+const COPIES: f64 = 1e7;
 
 /// Iterations with Jacobi, as a multiple of the share, up to which an estimate by share is used.
 const VARIED: f64 = 2.0;
@@ -425,16 +451,9 @@ impl Costs {
         let Some(line) = TABLE.iter().find(|line| line.preconditioner == preconditioner) else {
             return Costs::UNKNOWN;
         };
-        let (threads, launches) = match class {
-            MachineClass::Host { threads } => (threads, [0.0; 2]),
-            MachineClass::Gpu if preconditioner == Preconditioner::Amg => {
-                (2, LAUNCHES.map(|launches| launches / (unit + LAUNCH)))
-            }
-            MachineClass::Gpu => (2, [0.0; 2]),
-        };
-        let [for_setup, for_application] = line.threads.map(|kind| kind.factor(threads));
-        let setup = (line.setup)(&shape) * for_setup * factors[0] + launches[0];
-        let application = (line.application)(&shape) * for_application * factors[1] + launches[1];
+        let [setup, application] =
+            [(line.setup)(&shape) * factors[0], (line.application)(&shape) * factors[1]];
+        let [setup, application] = line.on(class, unit, [setup, application]);
         let twice = products(method);
         let renewed = if preconditioner == Preconditioner::Cholesky { setup - ordering } else { setup };
         Costs {

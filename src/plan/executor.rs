@@ -239,13 +239,18 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             watcher.verdict = Verdict::Continue;
             watcher.analyse = Some(Box::new(move || alternatives(analyse(&matrix, &symbolic))));
         }
-        let stopping = task.budget.stopping(self.settings.options.rtol, T::EPSILON);
+        let rtol = self.settings.options.rtol;
+        let stopping = task.budget.stopping(rtol, T::EPSILON);
         let before = task.best.as_ref().map_or(1.0, |(_, least)| *least);
         let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
         *running.stopping() = stopping;
         let b = task.reordered.as_ref().unwrap_or(task.b);
         let mut report = running.solve_into(b, task.x)?.clone();
-        let residual = self.recomputed_with(task, report.rhs_norm)?;
+        let residual = match report.converged() {
+            // the solver has recomputed it
+            true => report.relative_residual().min(rtol),
+            false => self.recomputed_with(task, report.rhs_norm)?,
+        };
         if let Some(symbolic) = &*self.symbolic.lock().unwrap_or_else(PoisonError::into_inner) {
             self.scheduler.analysed(Factorization::of(symbolic));
         }

@@ -40,6 +40,8 @@ mod matched;
 mod measured;
 mod monitor;
 mod names;
+#[cfg(feature = "cuda")]
+mod on_gpu;
 mod parts;
 #[expect(clippy::module_inception, reason = "one idea a file: this one is the plan itself")]
 mod plan;

@@ -123,6 +123,14 @@ impl Preconditioner {
     }
 }
 
+impl Preconditioner {
+    /// Whether it is a complete or incomplete factorization, which the host applies.
+    pub(super) fn is_factorization(self) -> bool {
+        use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
+        matches!(self, Ic0 | Ilu0 | Ilut | Cholesky | Lu)
+    }
+}
+
 impl fmt::Display for Method {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

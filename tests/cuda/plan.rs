@@ -92,10 +92,71 @@ fn each_preconditioner_is_taken_and_takes_new_values() {
             solver.refresh(&values).unwrap();
         }
     }
-    // what does not run on a GPU is refused by name
-    let refused = Plan::new(&a).unwrap().on(&gpu).preconditioner(Preconditioner::Ic0);
-    let error = refused.build().unwrap().solve(&b).unwrap_err();
-    assert!(error.to_string().contains("Amg"), "{error}");
+}
+
+gpu_test!(factorizations_of_the_host_are_applied_to_vectors_of_the_gpu);
+fn factorizations_of_the_host_are_applied_to_vectors_of_the_gpu() {
+    use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
+    let gpu = gpu();
+    let stencil = matrices::stencil7(10).csr::<f64>().unwrap();
+    let numbering = krysp::Numbering::rcm(&stencil).unwrap();
+    let cases = [
+        (Cholesky, Method::Cg, stencil.clone()),
+        (Ic0, Method::Cg, stencil.renumbered(&numbering).unwrap()),
+        (Ilu0, Method::BiCgStab, convection(10)),
+        (Ilut, Method::Idr, convection(10).renumbered(&numbering).unwrap()),
+        (Lu, Method::Gmres, convection(10)),
+    ];
+    for (preconditioner, method, a) in cases {
+        let b = laws::numbers::<f64>(a.rows(), 5);
+        let values: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
+        let other = a.with_values(&values).unwrap();
+        let plan = || Plan::new(&a).unwrap().new_values(true).method(method).preconditioner(preconditioner);
+        let mut on_host = plan().build().unwrap();
+        let mut on_gpu = plan().on(&gpu).build().unwrap();
+        for matrix in [&a, &other] {
+            let (expected, solved) = (on_host.solve(&b).unwrap(), on_gpu.solve(&b).unwrap());
+            println!("{preconditioner}: {solved}");
+            assert!(solved.converged() && solved.attempts.len() == 1, "{solved}");
+            assert!(user_residual(matrix, &b, &solved.x) <= 1.001e-8 * norm(&stencil, &b), "{solved}");
+            // the same method with the same preconditioner
+            let [host, gpu] = [&expected, &solved].map(|solved| solved.report.iterations);
+            assert!(gpu.abs_diff(host) <= 1 + host / 10, "{preconditioner}: {host} and {gpu} iterations");
+            on_host.refresh(&values).unwrap();
+            on_gpu.refresh(&values).unwrap();
+        }
+    }
+}
+
+/// `‖b − A x‖` in the user's numbering, of a matrix in any.
+fn user_residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
+    let product = krysp::Operator::in_format(a, &krysp::Host, "CSR").unwrap();
+    let space = krysp::LinearOperator::domain(&product).clone();
+    let (x, mut y) = (space.vector(x).unwrap(), space.vector(b).unwrap());
+    krysp::LinearOperator::apply(&product, &x, &mut y).unwrap();
+    let mut image = vec![0.0; b.len()];
+    krysp::Space::store(&space, &y, &mut image).unwrap();
+    b.iter().zip(&image).map(|(b, y)| (b - y).powi(2)).sum::<f64>().sqrt()
+}
+
+/// A network with a zero diagonal, in which row `i` has its large entry in another column: no diagonal helps here.
+fn without_diagonal(n: usize) -> Csr<f64> {
+    let place = |i: usize| (i * 7919 + 1) % n;
+    let entries = (0..n).flat_map(|i| {
+        let far = (i * 31 + 7) % n;
+        [(i, place(i), 4.0 + (i % 5) as f64), (i, (place(i) + 3) % n, 1.0), (i, far, -0.5)]
+    });
+    let entries: Vec<_> = entries.filter(|(i, j, _)| i != j).collect();
+    Csr::from_triplets(n, n, &entries).unwrap()
+}
+
+gpu_test!(a_system_that_needs_a_factorization_is_solved);
+fn a_system_that_needs_a_factorization_is_solved() {
+    let (gpu, a) = (gpu(), without_diagonal(3000));
+    let all: Vec<_> =
+        Plan::new(&a).unwrap().on(&gpu).candidates().iter().map(|one| one.preconditioner).collect();
+    assert!(all.contains(&Preconditioner::Ilut) && all.contains(&Preconditioner::Lu), "{all:?}");
+    solves(&gpu, "network", &a, 1);
 }
 
 gpu_test!(right_hand_sides_of_any_size_are_taken);

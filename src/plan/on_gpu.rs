@@ -1,0 +1,59 @@
+//! Preconditioners of the host for solves on a GPU.
+
+use super::running::AnyPreconditioner;
+use crate::cuda::{CudaSpace, CudaVector, failed};
+use crate::{HostVector, Origin, Real, Refresh, Result};
+use krysp_solvers::{Error, LinearOperator, Space, check_spaces};
+use std::sync::{Mutex, PoisonError};
+
+/// A preconditioner that the host applies to vectors of a GPU: a complete factorization, or an incomplete one, for which there
+/// are no kernels.
+///
+/// Each application copies one vector to the host and one back, about `2 n size_of::<T>()` bytes over the bus, and the queue of the
+/// GPU waits. That suits factorizations that need few iterations.
+pub(super) struct HostPreconditioner<T: Real> {
+    inner: AnyPreconditioner<T, HostVector<T>>,
+    space: CudaSpace<T>,
+    /// The residual and its image, in host memory.
+    workspace: Mutex<[HostVector<T>; 2]>,
+}
+
+impl<T: Real> HostPreconditioner<T> {
+    /// Refuses a preconditioner made from a matrix of another length or order of unknowns than those of the space.
+    pub(super) fn new(inner: AnyPreconditioner<T, HostVector<T>>, space: &CudaSpace<T>) -> Result<Self> {
+        if inner.domain() != space.host() {
+            return Err(Error::Space { what: "the preconditioner", than: "the matrix" }.into());
+        }
+        let workspace = Mutex::new([space.host().zeros()?, space.host().zeros()?]);
+        Ok(HostPreconditioner { inner, space: space.clone(), workspace })
+    }
+}
+
+impl<T: Real> LinearOperator for HostPreconditioner<T> {
+    type Vector = CudaVector<T>;
+
+    fn domain(&self) -> &CudaSpace<T> {
+        &self.space
+    }
+
+    /// Entries are copied in the order in which both memories store them, that of the space.
+    fn apply(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let [r_host, z_host] = &mut *workspace;
+        r.entries.read(r_host.as_mut_slice()).map_err(failed)?;
+        self.inner.apply(r_host, z_host)?;
+        z.entries.write(z_host.as_slice()).map_err(failed)
+    }
+
+    fn bytes(&self) -> usize {
+        self.inner.bytes()
+    }
+}
+
+/// The values come back from the GPU, and the host factorizes.
+impl<T: Real> Refresh<T> for HostPreconditioner<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        self.inner.refresh(a)
+    }
+}
