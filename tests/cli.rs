@@ -410,6 +410,15 @@ fn json_is_read_by_others() {
     }
 }
 
+/// A small system is solved on the CPU, also where there is a GPU: that one would have to be started.
+#[test]
+fn the_device_of_a_small_system_is_the_cpu() {
+    let folder = Folder::new("auto");
+    let ran = folder.run("krysp solve A.mtx --device auto --json -");
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    assert!(ran.out.contains(r#""device": "cpu""#), "{}", ran.out);
+}
+
 #[test]
 fn exit_codes_and_errors_say_what_to_do() {
     let folder = Folder::new("errors");

@@ -22,6 +22,7 @@ pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
 pub use device::{
     Array, Created, Device, Element, Info, KeepsMemory, PinnedArray, Real, Storage, count, created, devices,
+    driver_is_usable, is_open,
 };
 pub use matrix::ordered::Ordered;
 pub use matrix::pattern::{HasColumns, Pattern, Shape};
@@ -33,7 +34,7 @@ pub use numbering::graph::Graph;
 pub use resident::{Iterate, Resident};
 pub use solve::advance::{Advance, advance};
 pub use solve::basis::Basis;
-pub use solve::gate::Condition;
+pub use solve::gate::{Condition, has_compiled};
 pub use solve::number::Scalar;
 pub use solve::step::{Entry, Steps};
 pub use solve::told::Told;

@@ -27,7 +27,8 @@ class Plan:
     ----------
     A : sparse matrix or array of SciPy
     device : str
-        ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for that where there is one.
+        ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for the one where the solves are likely to end first. That takes
+        into account what this process has yet to do for a GPU: create its context, compile kernels, copy the matrix.
     rtol : float, optional
         Solves end when ``norm(b - A @ x) <= rtol * norm(b)``. If not given, 1e-8; in single precision 3.5e-4.
     solves : int, optional
@@ -112,7 +113,8 @@ class Plan:
         self._given = _input.format_of(A)
         self.dtype = _input.real(data.dtype, "the matrix")
         self.shape = shape
-        self.device = place(device)
+        # a saved plan is for one kind of device; a new one decides for itself
+        where = "auto" if str(device) == "auto" and saved is None else place(device)
         values = _input.values(data, self.dtype)
         self._core = _krysp.Plan(
             layout,
@@ -120,7 +122,7 @@ class Plan:
             first,
             second,
             values,
-            self.device,
+            where,
             rtol,
             solves,
             new_values,
@@ -129,6 +131,7 @@ class Plan:
             _known.checked(shape[0], **known),
             saved,
         )
+        self.device = self._core.device
 
     @classmethod
     def load(
@@ -149,7 +152,7 @@ class Plan:
         A : sparse matrix or array of SciPy
             With entries in the same places as when the plan was saved. Other values are taken as by `refresh`.
         device : str
-            As for a new plan; the same kind of device as when it was saved.
+            The same kind of device as when the plan was saved: ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for a GPU if there is one.
         rtol, maxiter, time_limit
             As for a new plan. What was known of the system, coordinates for example, is in the file.
 
@@ -266,7 +269,7 @@ def solve(
     rtol : float, optional
         The solve ends when ``norm(b - A @ x) <= rtol * norm(b)``. If not given, 1e-8; in single precision 3.5e-4.
     device : str
-        ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for a GPU where there is one.
+        ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for the one where the call is likely to end first.
     time_limit : float, optional
         Seconds at most.
     coordinates, components, near_null_space, null_space, symmetric, positive_definite, fields

@@ -97,7 +97,7 @@ impl<T: Number> Placed<T> {
         Ok(match place {
             Place::Given => Placed::Given(csr),
             Place::Host if symmetric => Placed::Host(Operator::symmetric(&csr, &Host)?),
-            Place::Host => Placed::Host(Operator::auto(&csr, &Host)?),
+            Place::Host | Place::Auto => Placed::Host(Operator::auto(&csr, &Host)?),
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
                 let gpu = device::gpu(*ordinal)?;
@@ -201,6 +201,8 @@ pub(crate) fn image<V: Vector>(
 pub(crate) enum Place {
     Given,
     Host,
+    /// Where a plan expects its solves to end first.
+    Auto,
     #[cfg(feature = "cuda")]
     Cuda(usize),
 }
@@ -210,12 +212,23 @@ impl Place {
         match name {
             "given" => Ok(Place::Given),
             "cpu" => Ok(Place::Host),
+            "auto" => Ok(Place::Auto),
             #[cfg(feature = "cuda")]
             _ if name.starts_with("cuda:") => {
                 threads::check_gpu()?;
                 Ok(Place::Cuda(name[5..].parse()?))
             }
             _ => Err(PyTypeError::new_err(format!("no device is called {name}"))),
+        }
+    }
+
+    /// The number of the GPU, if it is one; `faster` decides for `Auto`.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn gpu(&self, faster: impl FnOnce() -> krysp::plan::Place) -> Option<usize> {
+        match self {
+            Place::Cuda(ordinal) => Some(*ordinal),
+            Place::Auto => (faster() == krysp::plan::Place::Gpu).then_some(0),
+            Place::Given | Place::Host => None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use crate::matrix::Number;
 use crate::solve::{OnHost, System, Wishes, by_name, joined};
 use krysp::formats::CsrRef;
-use krysp::plan::{nearer, needed};
+use krysp::plan::{iterations_expected, nearer};
 use krysp::solvers::{Cost, Diagonal, Form, Identity};
 use krysp::{Host, HostVector, LinearOperator, Operator, Outcome, Progress, Report, Space, Vector};
 
@@ -44,7 +44,7 @@ impl Ahead {
             return false;
         }
         self.look_at = made + made / 4;
-        SAVED * needed(&self.residuals, progress.threshold) >= self.copying + LOST * made as f64
+        SAVED * iterations_expected(&self.residuals, progress.threshold) >= self.copying + LOST * made as f64
     }
 }
 

@@ -70,15 +70,24 @@ impl<T: Number> Built<T> {
         if let Some(limit) = wishes.time_limit {
             plan = plan.time_limit(limit);
         }
-        match place {
+        #[cfg(feature = "cuda")]
+        if let Some(ordinal) = place.gpu(|| plan.place()) {
+            let (planned, text) = built(&plan.on(&device::gpu(ordinal)?), token)?;
+            return Ok((Built::Cuda(device::OnGpu::new(planned)), text));
+        }
+        #[cfg(not(feature = "cuda"))]
+        let _ = place;
+        let (planned, text) = built(&plan, token)?;
+        Ok((Built::Host(planned), text))
+    }
+
+    /// The name of the device.
+    fn device(&self) -> String {
+        match self {
+            Built::Host(_) => "cpu".into(),
             #[cfg(feature = "cuda")]
-            Place::Cuda(ordinal) => {
-                let (planned, text) = built(&plan.on(&device::gpu(*ordinal)?), token)?;
-                Ok((Built::Cuda(device::OnGpu::new(planned)), text))
-            }
-            _ => {
-                let (planned, text) = built(&plan, token)?;
-                Ok((Built::Host(planned), text))
+            Built::Cuda(planned) => {
+                format!("cuda:{}", planned.space().map_or(0, |space| space.gpu().ordinal()))
             }
         }
     }
@@ -209,8 +218,7 @@ pub(crate) struct Plan {
     text: String,
     rtol: f64,
     token: CancelToken,
-    #[cfg(feature = "cuda")]
-    on_gpu: bool,
+    device: String,
 }
 
 impl Plan {
@@ -218,7 +226,7 @@ impl Plan {
     fn enter(&self) -> PyResult<()> {
         threads::enter();
         #[cfg(feature = "cuda")]
-        if self.on_gpu {
+        if self.device != "cpu" {
             threads::check_gpu()?;
         }
         Ok(())
@@ -227,7 +235,7 @@ impl Plan {
 
 #[pymethods]
 impl Plan {
-    /// From arrays of SciPy, which are copied. `place` is "cpu" or "cuda:0"; `saved` a file to begin with instead of planning.
+    /// From arrays of SciPy, which are copied. `place` is "cpu", "cuda:0" or "auto"; `saved` a file to begin with instead of planning.
     #[new]
     #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
     fn new(
@@ -248,30 +256,31 @@ impl Plan {
         threads::enter();
         let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
         let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or_default());
+        let single = data.is_instance_of::<PyArray1<f32>>();
+        let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
+        let rtol = rtol.unwrap_or(Stopping::new(epsilon).rtol);
         let wishes = Wishes { rtol, solves, new_values, max_iterations, time_limit, known };
         let token = CancelToken::new();
-        let (inner, text) = if data.is_instance_of::<PyArray1<f32>>() {
+        let (inner, text, device) = if single {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
             let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
-            (Either::Single(Alone::new(built)), text)
+            let device = built.device();
+            (Either::Single(Alone::new(built)), text, device)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
-            let single = data.is_instance_of::<PyArray1<f32>>();
-            let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
-            let rtol = rtol.unwrap_or(Stopping::new(epsilon).rtol);
             let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
-            (Either::Double(Alone::new(built)), text)
+            let device = built.device();
+            (Either::Double(Alone::new(built)), text, device)
         };
-        Ok(Plan {
-            inner,
-            text,
-            rtol,
-            token,
-            #[cfg(feature = "cuda")]
-            on_gpu: matches!(place, Place::Cuda(_)),
-        })
+        Ok(Plan { inner, text, rtol, token, device })
+    }
+
+    /// "cpu" or "cuda:0": what was decided for "auto".
+    #[getter]
+    fn device(&self) -> &str {
+        &self.device
     }
 
     /// `(x, info, report)`. The report counts `planned` seconds, in which the plan was made, as part of the setup.

@@ -392,3 +392,10 @@ def test_a_signal_interrupts_a_factorization(work):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_small_system_is_solved_on_the_cpu():
+    # also where there is a GPU, as the start of a GPU takes longer
+    plan = krysp.Plan(poisson(20))
+    assert plan.device == "cpu"
+    assert plan.solve(np.ones(400)).info == 0

@@ -43,6 +43,7 @@ mod names;
 #[cfg(feature = "cuda")]
 mod on_gpu;
 mod parts;
+mod place;
 #[expect(clippy::module_inception, reason = "one idea a file: this one is the plan itself")]
 mod plan;
 mod points;
@@ -65,6 +66,7 @@ pub use measured::nearer;
 pub use monitor::iterations_expected;
 pub use names::{Method, Preconditioner};
 pub use parts::Parts;
+pub use place::Place;
 pub use plan::Plan;
 pub use profile::Profile;
 pub use running::{AnyPreconditioner, Prepared};

@@ -76,6 +76,16 @@ pub fn count() -> usize {
     found().len()
 }
 
+/// Whether a driver is installed that this process may use. Does not start it.
+pub fn driver_is_usable() -> bool {
+    !is_forked() && driver_is_present()
+}
+
+/// Whether this process has used a GPU: then a context and loaded kernels exist.
+pub fn is_open() -> bool {
+    !is_forked() && !lock(&GPUS).is_empty()
+}
+
 fn found() -> &'static [Info] {
     static FOUND: OnceLock<Vec<Info>> = OnceLock::new();
     FOUND.get_or_init(|| {

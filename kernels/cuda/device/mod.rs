@@ -20,7 +20,7 @@ pub use crate::cuda::device::array::Array;
 pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::gpu::Gpu;
-pub use crate::cuda::device::gpu::{Created, Info, count, created, devices};
+pub use crate::cuda::device::gpu::{Created, Info, count, created, devices, driver_is_usable, is_open};
 use crate::cuda::device::kept::KeptByType;
 use crate::cuda::device::module::Source;
 pub use crate::cuda::device::pinned::PinnedArray;

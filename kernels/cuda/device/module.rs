@@ -203,11 +203,26 @@ pub(crate) fn load_or_compile<T: Real, V: Storage<T>>(source: &Source, arch: u32
 }
 
 fn cache_path<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Option<PathBuf> {
-    let folder = cache::folder()?;
+    let [start, end] = cache_name::<T, V>(source)?;
+    Some(cache::folder()?.join(format!("{start}{arch}{end}")))
+}
+
+/// What comes before and after the architecture in the name of a cached file.
+fn cache_name<T: Real, V: Storage<T>>(source: &Source) -> Option<[String; 2]> {
     let compiler = compiler_version()?;
     let key = hash([source.whole::<T>().as_bytes(), &compiler]);
     let stem = source.file.trim_end_matches(".cu");
-    Some(folder.join(format!("{stem}-{}-{}-sm{arch}-{key:016x}.cubin", T::C_NAME, V::STORED_AS)))
+    Some([format!("{stem}-{}-{}-sm", T::C_NAME, V::STORED_AS), format!("-{key:016x}.cubin")])
+}
+
+/// Whether the cache has machine code, for any architecture.
+pub(crate) fn is_compiled<T: Real, V: Storage<T>>(source: &Source) -> bool {
+    let (Some([start, end]), Some(folder)) = (cache_name::<T, V>(source), cache::folder()) else {
+        return false;
+    };
+    let is_it = |name: &str| name.starts_with(&start) && name.ends_with(&end);
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    files.into_iter().any(|file| file.file_name().to_str().is_some_and(is_it))
 }
 
 fn compiler_version() -> Option<[u8; 8]> {

@@ -1,7 +1,7 @@
 //! What the kernels of a step are told: what to watch before a vector changes, and what to write when the step ends.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::device::module::{Source, constants, is_compiled, mirror};
 use crate::cuda::device::prelude::{FINITE, NONZERO, POSITIVE, RawGate, RawNumber, RawWatch, WATCHES};
 use crate::cuda::device::{Device, Real, lock};
 use crate::cuda::solve::number::{Cell, Number};
@@ -18,6 +18,12 @@ pub(crate) const SOURCE: Source = Source {
         mirror!("Ending" = RawEnding<f32> | RawEnding<f64> { gate, assignments, numbers, has_residual, coefficients, first, second, ring, width, entries, number, home }),
     ],
 };
+
+/// Whether the kernels that every solve needs are compiled and on disk, for some GPU. Compiled with them were, most likely, the
+/// other kernels of a solve.
+pub fn has_compiled<T: Real>() -> bool {
+    is_compiled::<T, T>(&SOURCE)
+}
 
 #[derive(Debug)]
 pub(crate) struct Kernels<T> {

@@ -14,7 +14,7 @@ use crate::{Failure, bandwidth, inspect};
 use clap::Args;
 use known::Known;
 use krysp::io::check_finite;
-use krysp::plan::{Attempt, AttemptEnd, Backend, Method, PlannedSolver, Preconditioner, Solved};
+use krysp::plan::{Attempt, AttemptEnd, Backend, Method, Place, PlannedSolver, Preconditioner, Solved};
 use krysp::solvers::Report;
 use krysp::{CancelToken, Csr, Host, Interrupt, LinearOperator, Outcome, Plan};
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub(crate) struct Solve {
     preconditioner: Option<Preconditioner>,
     #[arg(long, help = formats::help("This format"))]
     format: Option<String>,
-    /// Where to compute: cpu, gpu (cuda means that too), or gpu:1 for the second
+    /// Where to compute: cpu, gpu (cuda means that too), gpu:1 for the second, or auto for what is likely to be faster
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Converged is ‖b − A x‖ ≤ RTOL ‖b‖
@@ -119,13 +119,13 @@ struct Run {
 }
 
 impl Solve {
-    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+    pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
         #[cfg(feature = "mpi")]
         if let Some(ended) = self.on_ranks() {
             return ended;
         }
         self.check_options()?;
-        let device = Device::named(&self.device)?;
+        let chosen = (self.device != "auto").then(|| Device::named(&self.device)).transpose()?;
         let seen = Seen::new(self.rtol, self.quiet);
         let started = Instant::now();
         seen.say(&format!("reading {}", files::shown(&self.matrix)));
@@ -134,6 +134,10 @@ impl Solve {
         let (b, known) = self.right_hand_side(&a)?;
         let guess = self.guess.as_deref().map(|path| vector(path, Some(a.cols()))).transpose()?;
         let read = started.elapsed();
+        let device = match chosen {
+            Some(device) => device,
+            None => self.faster_device(&a)?,
+        };
 
         let cancel = CancelToken::new();
         let token = cancel.clone();
@@ -164,6 +168,16 @@ impl Solve {
         }
         self.write(&run.solved.x, &run.curves, &self.report(&a, &run))?;
         Ok(if run.solved.converged() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    }
+
+    /// The device on which the solve is likely to end first. Its name becomes that of the option.
+    fn faster_device(&mut self, a: &Csr<f64>) -> Result<Device, Failure> {
+        let device = match self.plan(&Host, a)?.place() {
+            Place::Cpu => Device::Host,
+            Place::Gpu => Device::named("gpu")?,
+        };
+        self.device = device.name();
+        Ok(device)
     }
 
     /// What Ctrl-C leaves.
