@@ -97,9 +97,10 @@ pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
 pub use plan::{Plan, solve};
 pub use preconditioners::{
-    Amg, AmgOptions, Cholesky, CoarseSpace, DirectOptions, Fsai, Growth, Ic0, Ilu0, Ilut, IlutOptions, Isai,
-    Jacobi, Lu, Narrow, Origin, PositiveJacobi, Refresh, Side, Spai, SpaiReport, Sparsity, StoredRows,
-    TwoLevel, Unknowns, rigid_motions,
+    Amg, AmgOptions, BlockSolver, Cholesky, CoarseSpace, DirectOptions, Fields, Fsai, Growth, Ic0, Ilu0,
+    Ilut, IlutOptions, Isai, Jacobi, Lu, Narrow, Origin, PositiveJacobi, Refresh, SaddleEstimate,
+    SaddlePoint, SaddlePointOptions, Schur, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns,
+    rigid_motions,
 };
 pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]

@@ -1,4 +1,5 @@
-//! Model problems for examples and first experiments: Poisson, convection-diffusion, Helmholtz and linear elasticity.
+//! Model problems for examples and first experiments: Poisson, convection-diffusion, Helmholtz, linear elasticity
+//! and Stokes flow.
 //!
 //! Each function returns a [`Csr`] in `f64` or `f32`; a right-hand side of ones will do.
 //!
@@ -9,6 +10,7 @@
 //! | transport by a flow | [`convection_diffusion`] | no | | [`BiCgStab`](crate::BiCgStab) with [`Ilu0`](crate::Ilu0) |
 //! | waves | [`helmholtz`] | yes | no | [`Minres`](crate::Minres) |
 //! | an elastic beam | [`elasticity`] | yes | yes | [`Cg`](crate::Cg) with [`Amg`](crate::Amg) and rigid body modes |
+//! | viscous flow | [`stokes`] | yes | no: a saddle point | [`Fgmres`](crate::Fgmres) with [`SaddlePoint`](crate::SaddlePoint) |
 //!
 //! ```
 //! use krysp::{Amg, Cg, gallery};
@@ -25,10 +27,12 @@
 
 mod elasticity;
 mod grid;
+mod stokes;
 
 pub use elasticity::elasticity;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use elasticity::{Clamped, hex_stiffness};
+pub use stokes::stokes;
 
 use crate::{Csr, Error, Real, Result};
 use grid::Grid;

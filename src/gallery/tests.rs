@@ -95,3 +95,34 @@ fn sizes_and_parameters_that_make_no_problem_are_refused() {
         assert!(text(elasticity::<f64>([1; 3], ratio).unwrap_err()).starts_with("Poisson's ratio is"));
     }
 }
+
+#[test]
+fn stokes_is_the_staggered_scheme() {
+    // one cell: the face at its outlet, between two walls, and no face across the flow
+    assert_eq!(dense(&stokes(&[1, 1]).unwrap()), [[3.0, -1.0], [-1.0, 0.0]]);
+    for cells in [&[4, 3][..], &[3, 2, 4]] {
+        let a = stokes::<f64>(cells).unwrap();
+        let pressures: usize = cells.iter().product();
+        let velocities = a.rows() - pressures;
+        assert!(a.triplets().all(|(i, j, value)| a.get(j, i) == Some(value)), "{cells:?}");
+        assert!(a.triplets().all(|(i, j, _)| i < velocities || j < velocities), "{cells:?}");
+        // a pressure that falls linearly drives no velocity but along the channel, and the outlet sees it fall to zero
+        let mut x = vec![0.0; a.rows()];
+        (0..pressures).for_each(|cell| x[velocities + cell] = (cells[0] - cell % cells[0]) as f64);
+        for (row, force) in apply(&a, &x).into_iter().enumerate().take(velocities) {
+            assert_eq!(force, if row < pressures { -1.0 } else { 0.0 }, "{cells:?}, row {row}");
+        }
+    }
+    // between two walls far from the inlet the flow is a parabola; with the walls half a cell away, u = y (n − y) / 2 + 1/8
+    let (a, n) = (stokes::<f64>(&[5, 6]).unwrap(), 6.0);
+    let mut x = vec![0.0; a.rows()];
+    for face in 0..30 {
+        let y = (face / 5) as f64 + 0.5;
+        x[face] = 0.5 * y * (n - y) + 0.125;
+    }
+    let forces = apply(&a, &x);
+    (0..30).filter(|face| face % 5 > 0).for_each(|face| {
+        let expected = if face % 5 == 4 { 0.5 } else { 1.0 };
+        assert!((forces[face] - expected).abs() < 1e-14, "face {face}: {}", forces[face]);
+    });
+}

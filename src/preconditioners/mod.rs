@@ -12,6 +12,7 @@
 //! | [`Ic0`] | symmetric positive definite; less than half of the iterations of [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
 //! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
+//! | [`SaddlePoint`] | saddle points `[A Bᵀ; B −C]`: flow, constraints | a cycle or a factorization of `A`, and the Schur complement | no |
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | the factor, twice | no |
 //! | [`Lu`] | any matrix whose factors fit: what no method converges on | two triangular solves, as long as the fill | no |
 //!
@@ -37,6 +38,7 @@ mod narrow;
 pub(crate) mod origin;
 pub(crate) mod positive_jacobi;
 mod rows;
+pub mod saddle;
 mod solves;
 pub mod spai;
 mod sparsity;
@@ -58,6 +60,7 @@ pub use krysp_kernels::block_diagonal::StoredRows;
 pub use narrow::Narrow;
 pub use origin::{Origin, Refresh};
 pub use positive_jacobi::PositiveJacobi;
+pub use saddle::{BlockSolver, Fields, SaddleEstimate, SaddlePoint, SaddlePointOptions, Schur};
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
 pub use two_level::TwoLevel;

@@ -27,6 +27,7 @@ mod preconditioners;
 mod properties;
 mod ranks;
 mod refresh;
+mod saddle;
 mod saved;
 mod simd;
 mod strict;

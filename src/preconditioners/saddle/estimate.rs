@@ -1,0 +1,152 @@
+//! Which approximation suits a matrix, and what it costs.
+
+use super::blocks::Blocks;
+use super::fields::Fields;
+use super::inner::COMPLETE;
+use super::schur::Schur;
+use crate::{Csr, Real};
+use krysp_solvers::Element;
+
+/// Multiplications of `B D⁻¹ Bᵀ` beyond which the product is not computed: for each entry of the matrix, and at least in
+/// total, where a dense product is affordable (guess: 100 products with the matrix, and 10 ms).
+const DENSE: f64 = 100.0;
+const AFFORDABLE: f64 = 1e7;
+
+/// `A` is nearly diagonal if in all but a tenth of its rows the other entries add up to less than this part of the diagonal:
+/// then `D⁻¹ A` has a condition of at most 3, and `B D⁻¹ Bᵀ` is as close to the Schur complement.
+const NEARLY: f64 = 0.5;
+
+/// Multiplications of multigrid for each entry and each row of its matrix: setup, and an entry's share of a cycle. As `plan`
+/// counts them: measured on two threads with stencils and finite elements of 1,000 to 2 million unknowns.
+const SETUP_OF_ENTRY: f64 = 80.0;
+const SETUP_OF_ROW: f64 = 700.0;
+const CYCLE: f64 = 4.5;
+
+/// Multiplications of an incomplete factorization with thresholds for each entry: setup for each entry of a row, at least in
+/// total, and an application. As `plan` counts them.
+const ELIMINATION: f64 = 70.0;
+const LEAST_ELIMINATION: f64 = 600.0;
+const TRIANGLES: f64 = 4.0;
+
+/// Iterations of `Idr` or `Fgmres` to a relative residual of 1e-8 that were measured: with [`Schur::Diagonal`] 38 to 96
+/// (staggered grids and Taylor-Hood elements of 12,000 to 164,000 unknowns), with [`Schur::LeastSquares`] 36 to 109 (Oseen
+/// flow, 2,000 to 84,000 unknowns).
+const SYMMETRIC: f64 = 60.0;
+const UNSYMMETRIC: f64 = 90.0;
+
+/// What a [`SaddlePoint`](crate::SaddlePoint) is expected to cost, in multiply-adds of a product with the matrix.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SaddleEstimate {
+    /// Setup.
+    pub setup: f64,
+    /// One application.
+    pub application: f64,
+    /// Iterations of [`Idr`](crate::Idr) or [`Fgmres`](crate::Fgmres) to a relative residual of 1e-8.
+    pub iterations: f64,
+}
+
+impl SaddleEstimate {
+    /// Of a matrix with these fields, from the number of entries of each block: one pass over the pattern of the rows.
+    pub fn new<T: Real>(csr: &Csr<T>, fields: &Fields, symmetric: bool) -> SaddleEstimate {
+        let of = |row: usize| usize::from(fields.of_row[row]);
+        let mut entries = [[0.0; 2]; 2];
+        let mut fill = 0.0;
+        for row in 0..csr.rows() {
+            let columns = csr.row_columns(row);
+            let second = columns.iter().filter(|&&column| of(column as usize) == 1).count() as f64;
+            let counts = &mut entries[of(row)];
+            counts[0] += columns.len() as f64 - second;
+            counts[1] += second;
+            fill += if of(row) == 0 { second * second } else { 0.0 };
+        }
+        let [rows, second] = [csr.rows() - fields.second, fields.second].map(|rows| rows as f64);
+        let [[a, g], [h, k]] = entries;
+        let (mut setup, solve) = solver(rows, a, symmetric);
+        setup += csr.nnz() as f64;
+        if symmetric {
+            let application = solve + g + second;
+            return SaddleEstimate { setup: setup + solve + g + h, application, iterations: SYMMETRIC };
+        }
+        // a product of two entries is a new entry of N in one case of three: measured 0.2 to 0.5 on tetrahedra
+        let n = k + fill / 3.0;
+        let (product, twice) = solver(second, n, true);
+        let application = solve + 2.0 * twice + a + 2.0 * g + h;
+        SaddleEstimate { setup: setup + fill + product, application, iterations: UNSYMMETRIC }
+    }
+}
+
+/// Setup and application of the automatic solver of a block with so many rows and entries.
+fn solver(rows: f64, entries: f64, symmetric: bool) -> (f64, f64) {
+    if rows <= COMPLETE as f64 {
+        // the factor of a mesh in space, as `plan` expects it
+        let factor = (3.0 * rows.powf(4.0 / 3.0)).min(0.5 * rows * rows);
+        return (10.0 * factor + 0.1 * rows * rows, 6.0 * factor);
+    }
+    if symmetric {
+        return (SETUP_OF_ENTRY * entries + SETUP_OF_ROW * rows, CYCLE * entries);
+    }
+    ((ELIMINATION * entries / rows).max(LEAST_ELIMINATION) * entries, TRIANGLES * entries)
+}
+
+/// Symmetry of the blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Symmetry {
+    /// `A` is symmetric with a positive diagonal.
+    pub(super) first: bool,
+    /// `σ (H D⁻¹ G − K)` is symmetric.
+    pub(super) second: bool,
+    /// The whole matrix is symmetric, and `A` has a positive diagonal.
+    pub(super) whole: bool,
+}
+
+impl<T: Real> Blocks<T> {
+    /// Costs a search for each entry.
+    pub(super) fn symmetry(&self) -> Symmetry {
+        let (a, k) = (&self.a.matrix, &self.k.matrix);
+        let positive = a.diagonal_entries().iter().all(|&value| Element::to_f64(value) > 0.0);
+        let first = positive && mirrors(a, a, 1.0);
+        let second = mirrors(k, k, 1.0);
+        let [even, odd] = [1.0, -1.0].map(|sign| mirrors(&self.g.matrix, &self.h.matrix, sign));
+        Symmetry { first, second: second && (even || odd), whole: first && second && even }
+    }
+
+    /// See [`Schur::Automatic`].
+    pub(super) fn suitable(&self, symmetric: bool) -> Schur<T> {
+        let a = &self.a.matrix;
+        let dominant = |row: usize| {
+            let (mut own, mut rest) = (0.0, 0.0);
+            for (&column, value) in a.row_columns(row).iter().zip(a.row_values(row)) {
+                let size = Element::to_f64(*value).abs();
+                if column as usize == row { own = size } else { rest += size }
+            }
+            rest <= NEARLY * own
+        };
+        let nearly_diagonal = 10 * (0..a.rows()).filter(|&row| dominant(row)).count() >= 9 * a.rows();
+        let whole = [&self.a, &self.g, &self.h, &self.k].iter().map(|part| part.matrix.nnz()).sum::<usize>();
+        if self.work() > (DENSE * whole as f64).max(AFFORDABLE) {
+            return Schur::Diagonal;
+        }
+        // the commutator has no place for C
+        let zero = self.k.matrix.entries().iter().all(|&value| value == T::zero());
+        match (nearly_diagonal, symmetric) {
+            (false, true) => Schur::Diagonal,
+            (false, false) if zero => Schur::LeastSquares,
+            _ => Schur::Sparse,
+        }
+    }
+}
+
+/// Whether entry (i, j) of one matrix is entry (j, i) of the other, times a sign, but for rounding beside the largest of the
+/// row.
+fn mirrors<T: Real>(one: &Csr<T>, other: &Csr<T>, sign: f64) -> bool {
+    one.nnz() == other.nnz()
+        && (0..one.rows()).all(|row| {
+            let values = one.row_values(row);
+            let largest = values.iter().fold(0.0_f64, |most, &v| most.max(Element::to_f64(v).abs()));
+            one.row_columns(row).iter().zip(values).all(|(&column, value)| {
+                let mirrored =
+                    other.get(column as usize, row).map_or(f64::NAN, |value| sign * Element::to_f64(value));
+                (Element::to_f64(*value) - mirrored).abs() <= 16.0 * T::EPSILON * largest
+            })
+        })
+}

@@ -1,0 +1,128 @@
+//! The solver of one block.
+
+use super::super::{Amg, Cholesky, Ilut, Lu, Refresh};
+use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::{Csr, Error, HostVector, Real, Result};
+use krysp_solvers::LinearOperator;
+
+/// Rows up to which a block gets a complete factorization (guess: below, its setup and application cost no more than
+/// multigrid's).
+pub(super) const COMPLETE: usize = 3000;
+
+/// What solves with a block of a [`SaddlePoint`](crate::SaddlePoint).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlockSolver {
+    /// A complete factorization up to 3,000 rows; above, [`Amg`](crate::Amg) for a symmetric block with a positive diagonal
+    /// and [`Ilut`](crate::Ilut) for others.
+    #[default]
+    Automatic,
+    /// One cycle of [`Amg`](crate::Amg).
+    Amg,
+    /// [`Cholesky`](crate::Cholesky) for a symmetric positive definite block, [`Lu`](crate::Lu) for others.
+    Complete,
+    /// [`Ilut`](crate::Ilut), an incomplete factorization.
+    Incomplete,
+}
+
+/// A solver of a block.
+#[derive(Debug)]
+pub(super) enum Inner<T: Real> {
+    Amg(Box<Amg<T>>),
+    Cholesky(Box<Cholesky<T>>),
+    Lu(Box<Lu<T>>),
+    Ilut(Box<Ilut<T>>),
+}
+
+impl<T: Real> Inner<T> {
+    /// `symmetric`: the block is symmetric with a positive diagonal.
+    pub(super) fn new(csr: &Csr<T>, symmetric: bool, solver: BlockSolver) -> Result<Inner<T>> {
+        let solver = match solver {
+            BlockSolver::Automatic if csr.rows() <= COMPLETE => BlockSolver::Complete,
+            BlockSolver::Automatic if symmetric => BlockSolver::Amg,
+            BlockSolver::Automatic => BlockSolver::Incomplete,
+            chosen => chosen,
+        };
+        Ok(match solver {
+            BlockSolver::Amg => Inner::Amg(Box::new(Amg::new(csr)?)),
+            BlockSolver::Complete if symmetric => match Cholesky::new(csr) {
+                Ok(cholesky) => Inner::Cholesky(Box::new(cholesky)),
+                Err(Error::NotPositive { .. }) => Inner::Lu(Box::new(Lu::new(csr)?)),
+                Err(error) => return Err(error),
+            },
+            BlockSolver::Complete => Inner::Lu(Box::new(Lu::new(csr)?)),
+            _ => Inner::Ilut(Box::new(Ilut::new(csr)?)),
+        })
+    }
+
+    /// Whether it is certainly symmetric positive definite.
+    pub(super) fn is_positive(&self) -> bool {
+        matches!(self, Inner::Amg(_) | Inner::Cholesky(_))
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Inner::Amg(_) => "Amg",
+            Inner::Cholesky(_) => "Cholesky",
+            Inner::Lu(_) => "Lu",
+            Inner::Ilut(_) => "Ilut",
+        }
+    }
+
+    fn operator(&self) -> &dyn LinearOperator<Vector = HostVector<T>> {
+        match self {
+            Inner::Amg(inner) => &**inner,
+            Inner::Cholesky(inner) => &**inner,
+            Inner::Lu(inner) => &**inner,
+            Inner::Ilut(inner) => &**inner,
+        }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        krysp_solvers::Space::len(self.operator().domain())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.operator().bytes()
+    }
+
+    pub(super) fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.operator().apply(r, z)
+    }
+
+    pub(super) fn refresh(&mut self, csr: &Csr<T>) -> Result<()> {
+        match self {
+            Inner::Amg(inner) => inner.refresh(csr),
+            Inner::Cholesky(inner) => inner.refresh(csr),
+            Inner::Lu(inner) => inner.refresh(csr),
+            Inner::Ilut(inner) => inner.refresh(csr),
+        }
+    }
+}
+
+impl<T: Real> Saved for Inner<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        let kind: u8 = match self {
+            Inner::Amg(_) => 0,
+            Inner::Cholesky(_) => 1,
+            Inner::Lu(_) => 2,
+            Inner::Ilut(_) => 3,
+        };
+        kind.save(to);
+        match self {
+            Inner::Amg(inner) => inner.save(to),
+            Inner::Cholesky(inner) => inner.save(to),
+            Inner::Lu(inner) => inner.save(to),
+            Inner::Ilut(inner) => inner.save(to),
+        }
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Inner<T>> {
+        Ok(match from.load::<u8>()? {
+            0 => Inner::Amg(Box::new(from.load()?)),
+            1 => Inner::Cholesky(Box::new(from.load()?)),
+            2 => Inner::Lu(Box::new(from.load()?)),
+            3 => Inner::Ilut(Box::new(from.load()?)),
+            _ => return Err(Broken),
+        })
+    }
+}
