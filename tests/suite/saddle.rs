@@ -75,7 +75,7 @@ fn laws_of_operators() {
 
 #[test]
 fn iterations_do_not_depend_on_the_mesh() {
-    for [coarse, fine] in [[&[16, 16][..], &[96, 96]], [&[6, 6, 6], &[16, 16, 16]]] {
+    for [coarse, fine] in [[&[48, 48][..], &[128, 128]], [&[10, 10, 10], &[18, 18, 18]]] {
         let [coarse, fine] = [coarse, fine].map(|cells| gallery::stokes::<f64>(cells).unwrap());
         for solve in [triangular, diagonal] {
             let count = |a: &Csr<f64>| {

@@ -15,10 +15,6 @@ use std::sync::Arc;
 /// Rows of a product that one task computes (guess: enough to amortize its marker array).
 const ROWS: usize = 4096;
 
-/// The diagonal of `B D⁻¹ Bᵀ` grows by the machine epsilon to this power, 4e-11 in double precision: far above rounding,
-/// which decides about the last pivot of a singular matrix as of enclosed flow, and far below what an approximation misses.
-const SHIFT: f64 = 2.0 / 3.0;
-
 /// A block with the entry of the whole matrix that each of its entries is.
 #[derive(Debug)]
 pub(super) struct Part<T: Real> {
@@ -133,8 +129,8 @@ impl<T: Real> Blocks<T> {
         self.h.matrix.columns().iter().map(|&column| lengths[column as usize] as f64).sum()
     }
 
-    /// `σ (H D⁻¹ G − K)` with a full diagonal that is raised a little, and the sign `σ` that makes most of it
-    /// positive. A zero diagonal entry becomes one.
+    /// `σ (H D⁻¹ G − K)` with a full diagonal, and the sign `σ` that makes most of it positive. A zero diagonal entry becomes
+    /// one.
     pub(super) fn approximate_schur(&self, inverse: &[T]) -> Result<(Csr<T>, T)> {
         let m = self.rows[1].len();
         let tasks: Vec<_> = (0..m.div_ceil(ROWS)).map(|task| task * ROWS..m.min((task + 1) * ROWS)).collect();
@@ -154,15 +150,13 @@ impl<T: Real> Blocks<T> {
         let mut made = matrix(lengths, columns, values, m)?;
         let sign = sign_of(&made.diagonal_entries());
         let pattern = made.source().pattern.clone();
-        let shift = T::one() + T::from_f64(T::EPSILON.powf(SHIFT));
         let values = &mut **made.values_mut();
         for row in 0..m {
             for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
                 let value = sign * values[entry];
                 values[entry] = match column as usize == row {
                     true if value == T::zero() => T::one(),
-                    true => value * shift,
-                    false => value,
+                    _ => value,
                 };
             }
         }

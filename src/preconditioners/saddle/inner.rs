@@ -46,10 +46,10 @@ impl<T: Real> Inner<T> {
             BlockSolver::Amg => Inner::Amg(Box::new(Amg::new(csr)?)),
             BlockSolver::Complete if symmetric => match Cholesky::new(csr) {
                 Ok(cholesky) => Inner::Cholesky(Box::new(cholesky)),
-                Err(Error::NotPositive { .. }) => Inner::Lu(Box::new(Lu::new(csr)?)),
+                Err(Error::NotPositive { .. }) => complete(csr)?,
                 Err(error) => return Err(error),
             },
-            BlockSolver::Complete => Inner::Lu(Box::new(Lu::new(csr)?)),
+            BlockSolver::Complete => complete(csr)?,
             _ => Inner::Ilut(Box::new(Ilut::new(csr)?)),
         })
     }
@@ -97,6 +97,14 @@ impl<T: Real> Inner<T> {
             Inner::Ilut(inner) => inner.refresh(csr),
         }
     }
+}
+
+/// `L U`, of a singular block too: unknowns whose columns depend on others are zero then.
+fn complete<T: Real>(csr: &Csr<T>) -> Result<Inner<T>> {
+    Ok(Inner::Lu(Box::new(match Lu::new(csr) {
+        Err(Error::Singular { .. }) => Lu::tolerant(csr)?,
+        factors => factors?,
+    })))
 }
 
 impl<T: Real> Saved for Inner<T> {

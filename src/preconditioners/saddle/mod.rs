@@ -14,7 +14,8 @@
 //! 1. fields are found from the sign of the diagonal ([`SaddlePoint::fields`]);
 //! 2. the blocks may have any signs, `[A G; H K]`: what is positive definite is `σ (H D⁻¹ G − K)` with the sign `σ` of its
 //!    diagonal;
-//! 3. singular `B D⁻¹ Bᵀ`, as of enclosed flow, is regularized by a diagonal shift.
+//! 3. for singular `B D⁻¹ Bᵀ`, as of enclosed flow, LU leaves out columns that depend on others, and AMG shifts its last
+//!    level.
 //!
 //! Cost of an application: one of the solver of `A`, one product with `Bᵀ`, and that of the Schur complement: a diagonal, one
 //! solve, or two solves and products with `A`, `B` and `Bᵀ`.
