@@ -26,6 +26,7 @@ from ._preconditioners import (
     jacobi,
     lu,
     rigid_motions,
+    saddle_point,
     spai,
     two_level,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "lu",
     "minres",
     "rigid_motions",
+    "saddle_point",
     "solve",
     "spai",
     "spsolve",

@@ -19,7 +19,7 @@ from ._types import Matrix as GivenMatrix
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
     """An operator that applies ``M⁻¹``, made by `jacobi`, `ilu0`, `ilut`, `ic0`, `fsai`, `spai`, `two_level`, `amg`,
-    `lu` or `cholesky`.
+    `saddle_point`, `lu` or `cholesky`.
 
     Give it to a solver as `M`, of this package or of SciPy. It lives where its matrix does: made of an `Operator` on a GPU, it
     is on that GPU.
@@ -34,6 +34,8 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         matrix, dtype, shape, self.device = _matrix(A, self._diagonal)
         if "modes" in options:
             options["modes"] = [_input.values(mode, dtype, "modes") for mode in options["modes"]]
+        if options.get("schur") is not None and not isinstance(options["schur"], str):
+            options["schur"] = _given(options["schur"], dtype)
         self._name = name
         self._core = _krysp.Preconditioner(name, matrix, options)
         super().__init__(dtype, shape)
@@ -105,6 +107,12 @@ def _matrix(A: Any, diagonal: bool) -> tuple[Matrix, np.dtype[Any], tuple[int, i
     layout, shape, first, second, data = _input.arrays(A)
     matrix = Matrix(layout, shape, first, second, _input.values(data, dtype), "given", False, False)
     return matrix, dtype, shape, "cpu"
+
+
+def _given(A: Any, dtype: np.dtype[Any]) -> Matrix:
+    """A matrix that an option takes, of this element type."""
+    layout, shape, first, second, data = _input.arrays(_input.sparse(A))
+    return Matrix(layout, shape, first, second, _input.values(data, dtype), "given", False, False)
 
 
 def jacobi(A: Operator | GivenMatrix, block: int | None = None) -> Preconditioner:
@@ -289,6 +297,48 @@ def amg(
             raise ValueError(f"modes has shape {array.shape}: one row for each of the {A.shape[0]} of the matrix is needed")
         vectors = [array[:, k] for k in range(array.shape[1])]
     return Preconditioner("amg", A, modes=vectors, strength=strength, sweeps=sweeps, coarsest=coarsest, smoothed=smoothed)
+
+
+def saddle_point(
+    A: Operator | GivenMatrix,
+    schur: str | GivenMatrix | None = None,
+    *,
+    fields: ArrayLike | None = None,
+    block_diagonal: bool = False,
+) -> Preconditioner:
+    """A block preconditioner of a saddle point system ``[A Bᵀ; B −C]``: Stokes and Oseen flow, optimization with constraints. On a CPU.
+
+    For `idr`, `fgmres` and `gmres`; with `block_diagonal` for `minres`.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+    schur : str, or sparse matrix or array of SciPy, optional
+        How the Schur complement ``C + B A⁻¹ Bᵀ`` is approximated: ``"diagonal"``, the scaled diagonal of ``C + B D⁻¹ Bᵀ`` with ``D = diag(A)``;
+        ``"sparse"``, that matrix; ``"lsc"``, the least-squares commutator; or a given matrix of the second field: for Stokes flow the pressure mass matrix
+        divided by the viscosity. If not given, ``"sparse"`` for a block ``A`` that is nearly diagonal, ``"diagonal"`` for other symmetric ones, ``"lsc"`` for
+        unsymmetric ones.
+    fields : array of n integers, optional
+        The field of each unknown: 0 for those of ``A``, 1 for those of ``C``. If not given, rows with a diagonal that is negative, zero or missing are the second field.
+    block_diagonal : bool
+        Block diagonal and positive definite, for a symmetric matrix; block triangular otherwise.
+
+    Raises
+    ------
+    KryspError
+        If the matrix is no saddle point: the message says why.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> B = sp.diags_array([1.0, -1.0], offsets=[0, 1], shape=(20, 21))
+    >>> A = sp.block_array([[sp.eye_array(21), B.T], [B, None]], format="csr")
+    >>> result = krysp.minres(A, np.ones(41), M=krysp.saddle_point(A, block_diagonal=True), rtol=1e-8)
+    >>> result.info, result.report.iterations <= 3
+    (0, True)
+    """
+    of_unknown = None if fields is None else np.asarray(fields).astype(np.uint8).tolist()
+    return Preconditioner("saddle_point", A, schur=schur, fields=of_unknown, block_diagonal=block_diagonal)
 
 
 def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArray:

@@ -9,7 +9,7 @@ use crate::threads;
 use crate::watch::interruptible;
 use krysp::{
     Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, LinearOperator,
-    Lu, Origin, Real, Refresh, Spai, TwoLevel, Unknowns, Vector,
+    Lu, Origin, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Spai, TwoLevel, Unknowns, Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{CudaVector, Operator};
@@ -31,13 +31,14 @@ pub(crate) enum Ready<T: Real> {
 }
 
 /// What may be said about a preconditioner beside its name; each takes what is its own.
-struct Options<T> {
+struct Options<T: Real> {
     /// Rows of a diagonal block.
     block: Option<usize>,
     /// Vectors that the matrix maps to nearly nothing.
     modes: Vec<Vec<T>>,
     amg: AmgOptions,
     ilut: IlutOptions,
+    saddle: SaddlePointOptions<T>,
 }
 
 impl<T: Number> Ready<T> {
@@ -93,6 +94,11 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
             "fsai" => Box::new(Fsai::new(csr)?) as _,
             "spai" => Box::new(Spai::new(csr)?) as _,
             "two_level" => Box::new(TwoLevel::new(csr)?) as _,
+            "saddle_point" => {
+                let saddle = SaddlePoint::with(csr, options.saddle)?;
+                text = saddle.to_string();
+                Box::new(saddle)
+            }
             _ => {
                 let amg = Amg::with(csr, &options.modes, options.amg)?;
                 text = amg.to_string();
@@ -155,8 +161,13 @@ pub(crate) struct Preconditioner {
 impl<T: Number> Options<T> {
     /// From names and values; what is not named is as the library has it.
     fn from(given: &Bound<'_, PyDict>) -> PyResult<Options<T>> {
-        let mut options =
-            Options { block: None, modes: vec![], amg: AmgOptions::default(), ilut: IlutOptions::default() };
+        let mut options = Options {
+            block: None,
+            modes: vec![],
+            amg: AmgOptions::default(),
+            ilut: IlutOptions::default(),
+            saddle: SaddlePointOptions::default(),
+        };
         for (name, value) in given {
             match name.extract::<String>()?.as_str() {
                 "block" => options.block = value.extract()?,
@@ -167,6 +178,9 @@ impl<T: Number> Options<T> {
                 "smoothed" => options.amg.smoothed = value.extract()?,
                 "drop_tolerance" => options.ilut.drop_tolerance = value.extract()?,
                 "fill" => options.ilut.fill = value.extract()?,
+                "fields" => options.saddle.fields = value.extract()?,
+                "block_diagonal" => options.saddle.block_diagonal = value.extract()?,
+                "schur" => options.saddle.schur = schur(&value)?,
                 other => return Err(PyTypeError::new_err(format!("no option is called {other}"))),
             }
         }
@@ -177,6 +191,29 @@ impl<T: Number> Options<T> {
 fn modes<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<T>>> {
     let mode = |mode| Ok(entries("a mode", &array::<T>("a mode", &mode)?)?.to_vec());
     given.extract::<Vec<Bound<'_, PyAny>>>()?.into_iter().map(mode).collect()
+}
+
+/// An approximation of the Schur complement, by its name or as a matrix of the same element type.
+fn schur<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Schur<T>> {
+    if let Ok(matrix) = given.cast::<Matrix>() {
+        let matrix = matrix.borrow();
+        return match T::of_matrix(&matrix) {
+            Some(Placed::Given(csr)) => Ok(Schur::Given(csr.clone())),
+            _ => Err(PyTypeError::new_err("schur has another element type than the matrix")),
+        };
+    }
+    match given.extract::<Option<String>>()?.as_deref() {
+        None => Ok(Schur::Automatic),
+        Some("diagonal") => Ok(Schur::Diagonal),
+        Some("sparse") => Ok(Schur::Sparse),
+        Some("lsc") => Ok(Schur::LeastSquares),
+        Some(other) => {
+            let why = format!(
+                "schur is {other:?}: \"diagonal\", \"sparse\", \"lsc\" or a matrix of the second field"
+            );
+            Err(PyValueError::new_err(why))
+        }
+    }
 }
 
 impl Preconditioner {
