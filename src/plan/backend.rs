@@ -13,7 +13,7 @@ use crate::preconditioners::Symbolic;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{
     Amg, Cholesky, Csr, Error, Format, Fsai, Host, HostVector, Ic0, Ilu0, Ilut, LinearOperator, Lu, Narrow,
-    Numbering, Operator, Real, Result, Spai, TwoLevel, Vector,
+    Numbering, Operator, Real, Result, SaddlePoint, Spai, TwoLevel, Vector,
 };
 #[cfg(feature = "cuda")]
 use crate::{Cuda, Halo};
@@ -130,13 +130,14 @@ fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, H
     (Box::new(made) as Box<dyn Any>).downcast().ok().map(|made| *made)
 }
 
-/// A complete or incomplete factorization in host memory.
+/// A preconditioner that exists in host memory only.
 fn factorized<T: Real>(
     preconditioner: Preconditioner,
     csr: &Csr<T>,
     mut factors: ForFactors<'_, T>,
 ) -> Result<AnyPreconditioner<T, HostVector<T>>> {
     Ok(match preconditioner {
+        Preconditioner::SaddlePoint => Box::new(factors.known.saddle_point(csr)?),
         Preconditioner::Ic0 => incomplete_cholesky(csr)?,
         Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
         Preconditioner::Ilut => Box::new(factors.begins(csr)?.factors(csr, Ilut::new)?),
@@ -153,9 +154,9 @@ fn factorized<T: Real>(
         }
         other => {
             return Err(Error::Option {
-                what: "the factorization",
+                what: "the preconditioner",
                 got: other.to_string(),
-                expected: "Ic0, Ilu0, Ilut, Cholesky or Lu",
+                expected: "one of the host: SaddlePoint, Ic0, Ilu0, Ilut, Cholesky or Lu",
             });
         }
     })
@@ -233,6 +234,7 @@ impl<T: Real> Backend<T> for Host {
             Preconditioner::Ilu0 => put(m, to, Ilu0::<T>::save),
             Preconditioner::Ilut => put(m, to, Matched::<T, Ilut<T>>::save),
             Preconditioner::Cholesky => put(m, to, Cholesky::<T>::save),
+            Preconditioner::SaddlePoint => put(m, to, SaddlePoint::<T>::save),
             Preconditioner::Lu => put(m, to, Matched::<T, Lu<T>>::save),
         }
     }
@@ -255,6 +257,7 @@ impl<T: Real> Backend<T> for Host {
             Preconditioner::Ilu0 => Box::new(from.load::<Ilu0<T>>()?),
             Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),
             Preconditioner::Cholesky => Box::new(from.load::<Cholesky<T>>()?),
+            Preconditioner::SaddlePoint => Box::new(from.load::<SaddlePoint<T>>()?),
             Preconditioner::Lu => Box::new(Matched::load(from, Lu::tolerant)?),
         })
     }

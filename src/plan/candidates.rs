@@ -130,6 +130,9 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
     } else {
         add(Minres, Jacobi, "symmetric, not positive definite; needs no setup");
     }
+    if profile.saddle.is_some() {
+        add(Idr, SaddlePoint, "block preconditioner: the matrix is a saddle point");
+    }
     if profile.zero_diagonal == 0 && !on_gpu {
         add(BiCgStab, Ilu0, "incomplete LU: fewer iterations than with Jacobi");
     }

@@ -7,7 +7,7 @@
 
 use super::{Method, Preconditioner, Profile};
 use crate::Result;
-use crate::preconditioners::Symbolic;
+use crate::preconditioners::{SaddleEstimate, Symbolic};
 use crate::saved::saved;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
@@ -172,6 +172,8 @@ struct Shape {
     /// Iterations expected of `Ilut` and `Spai`.
     ilut: f64,
     spai: f64,
+    /// The block preconditioner of a saddle point system, in units.
+    saddle: SaddleEstimate,
     /// The complete factorization, and the work to find its ordering if that is not known yet, both in units.
     factor: Factorization,
     ordering: f64,
@@ -223,7 +225,7 @@ use Threads::{Alike, One, Partly};
 
 /// The table. `Amg` took 100 to 280 units to build and 3 to 6 to apply (more of a few thousand rows), `TwoLevel` 30 to 90 and a half.
 /// Refreshes of `Amg` took half of its setup, of `Cholesky` all but the ordering.
-const TABLE: [Line; 11] = [
+const TABLE: [Line; 12] = [
     line(Preconditioner::None, |_| 0.0, 1.0, |_| 0.0, |_| 5000.0, [Alike, Alike]),
     line(Preconditioner::Jacobi, |_| 2.0, 1.0, |_| 0.0, |_| 150.0, [Alike, Alike]),
     line(Preconditioner::TwoLevel, |_| 60.0, 0.8, |_| 0.5, |_| 300.0, [Partly, Alike]),
@@ -278,6 +280,14 @@ const TABLE: [Line; 11] = [
         |_| 1.0,
         [One, One],
     ),
+    line(
+        Preconditioner::SaddlePoint,
+        |s| s.saddle.setup,
+        0.9,
+        |s| s.saddle.application,
+        |s| s.saddle.iterations,
+        [Partly, Partly],
+    ),
 ];
 
 impl Line {
@@ -292,7 +302,7 @@ impl Line {
             (MachineClass::Gpu, Preconditioner::Amg) => {
                 [setup + launched(LAUNCHES[0]), application + launched(LAUNCHES[1])]
             }
-            (MachineClass::Gpu, one) if one.is_factorization() => {
+            (MachineClass::Gpu, one) if one.needs_host() => {
                 let slower = HOST * launched(unit);
                 [setup * slower, application * slower + launched(COPIES)]
             }
@@ -361,6 +371,9 @@ const SPAI: [f64; 2] = [250.0, 1000.0];
 /// Share of rows with a negative sum from which on constants are no near-null vectors: 0.15 to 0.34 of the rows of edge elements, beams
 /// and shells, at most 0.07 of diffusion and elasticity.
 const ROUGH: f64 = 0.1;
+
+/// For a matrix that is no saddle point.
+const NO_SADDLE: SaddleEstimate = SaddleEstimate { setup: 1e4, application: 10.0, iterations: 1000.0 };
 
 /// Matrix-vector products of an iteration, and applications of the preconditioner.
 fn products(method: Method) -> f64 {
@@ -440,6 +453,9 @@ impl Costs {
             rough: profile.is_rough(),
             modes,
             ilut: profile.ilut_iterations(),
+            saddle: profile.saddle.map_or(NO_SADDLE, |SaddleEstimate { setup, application, iterations }| {
+                SaddleEstimate { setup: setup / unit, application: application / unit, iterations }
+            }),
             spai: SPAI[usize::from(class != MachineClass::Gpu)],
             factor: Factorization {
                 entries: factor.entries / unit,

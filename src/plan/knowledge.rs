@@ -7,8 +7,9 @@ use super::points::{Given, Points};
 use super::{AnyPreconditioner, Backend, PlannedSolver, Profile};
 #[cfg(feature = "cuda")]
 use crate::formats::node_rows;
+use crate::preconditioners::Fields;
 use crate::saved::saved;
-use crate::{Amg, Csr, Error, LinearOperator, Real, Result};
+use crate::{Amg, Csr, Error, LinearOperator, Real, Result, SaddlePoint, SaddlePointOptions};
 #[cfg(feature = "cuda")]
 use crate::{Cuda, ToCuda};
 use krysp_kernels::cpu::run::threads::find_row;
@@ -77,10 +78,23 @@ impl Knowledge {
         self.points.is_some() || !self.near_null_space.is_empty()
     }
 
-    /// The field of each unknown, in the user's order: 0 for velocities or the primal unknowns, 1 for pressures or multipliers.
-    #[expect(dead_code, reason = "for preconditioners of saddle point systems")]
-    pub(super) fn fields(&self) -> Option<&[usize]> {
-        self.fields.as_deref().map(Vec::as_slice)
+    /// The field of each unknown in the order of a matrix, if two fields were declared.
+    pub(super) fn saddle_fields<T: Real>(&self, a: &Csr<T>) -> Option<Fields> {
+        Fields::given(&self.two_fields()?, a.domain()).ok()
+    }
+
+    fn two_fields(&self) -> Option<Vec<u8>> {
+        self.fields
+            .as_ref()?
+            .iter()
+            .map(|&field| u8::try_from(field).ok().filter(|&field| field < 2))
+            .collect()
+    }
+
+    /// The block preconditioner of a saddle point system, with the fields that were declared.
+    pub(super) fn saddle_point<T: Real>(&self, csr: &Csr<T>) -> Result<SaddlePoint<T>> {
+        let options = SaddlePointOptions { fields: self.two_fields(), ..SaddlePointOptions::default() };
+        SaddlePoint::with(csr, options)
     }
 
     /// Checks sizes and numbers, for a matrix of so many rows.

@@ -55,6 +55,8 @@ pub enum Preconditioner {
     Cholesky,
     /// [`Lu`](crate::Lu) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
     Lu,
+    /// [`SaddlePoint`](crate::SaddlePoint), block triangular.
+    SaddlePoint,
 }
 
 impl Method {
@@ -91,7 +93,7 @@ impl Method {
 
 impl Preconditioner {
     /// All of them.
-    pub const ALL: [Preconditioner; 11] = [
+    pub const ALL: [Preconditioner; 12] = [
         Preconditioner::None,
         Preconditioner::Jacobi,
         Preconditioner::TwoLevel,
@@ -103,6 +105,7 @@ impl Preconditioner {
         Preconditioner::Ilut,
         Preconditioner::Cholesky,
         Preconditioner::Lu,
+        Preconditioner::SaddlePoint,
     ];
 
     /// The name of its type.
@@ -119,15 +122,16 @@ impl Preconditioner {
             Preconditioner::Ilut => "Ilut",
             Preconditioner::Cholesky => "Cholesky",
             Preconditioner::Lu => "Lu",
+            Preconditioner::SaddlePoint => "SaddlePoint",
         }
     }
 }
 
 impl Preconditioner {
-    /// Whether it is a complete or incomplete factorization, which the host applies.
-    pub(super) fn is_factorization(self) -> bool {
-        use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
-        matches!(self, Ic0 | Ilu0 | Ilut | Cholesky | Lu)
+    /// Whether the host builds and applies it, also for a solve on a GPU.
+    pub(super) fn needs_host(self) -> bool {
+        use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu, SaddlePoint};
+        matches!(self, Ic0 | Ilu0 | Ilut | Cholesky | Lu | SaddlePoint)
     }
 }
 

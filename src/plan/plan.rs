@@ -5,6 +5,7 @@ use super::knowledge::{Declared, Knowledge, check_declared};
 use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
+use crate::preconditioners::SaddleEstimate;
 use crate::saved::saved;
 use crate::{Csr, Error, Host, Real, Result, Stopping};
 use std::fmt;
@@ -218,6 +219,9 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     #[doc(alias = "saddle point")]
     pub fn fields(mut self, fields: &[usize]) -> Self {
         self.options.knowledge.set_fields(fields);
+        let symmetric = self.profile.is_symmetric();
+        let known = self.options.knowledge.saddle_fields(self.a);
+        self.profile.saddle = known.map(|fields| SaddleEstimate::new(self.a, &fields, symmetric));
         self
     }
 

@@ -1,6 +1,7 @@
 //! What can be seen of a matrix before it is solved with.
 
 use crate::formats::{Mirrored, best_blocks, over_mirrored_rows, quantile, row_length_histogram};
+use crate::preconditioners::{SaddleEstimate, SaddlePoint};
 use crate::saved::saved;
 use crate::{Csr, Real};
 use std::fmt;
@@ -66,6 +67,8 @@ pub struct Profile {
     pub skew: usize,
     /// The smallest and the largest of the rows' largest entries, empty rows apart.
     pub row_scale: [f64; 2],
+    /// The expected costs of [`SaddlePoint`](crate::SaddlePoint), if the matrix is large and a saddle point.
+    pub saddle: Option<SaddleEstimate>,
     /// Sets of unknowns that no entry connects; only in [`Profile::of`].
     pub parts: Option<Parts>,
     /// Bounds of the eigenvalues from inside; only in [`Profile::of`], of symmetric matrices.
@@ -76,9 +79,12 @@ pub struct Profile {
 
 saved!(impl[] Profile {
     rows, cols, entries, zeros, not_finite, lengths, histogram, empty_rows, empty_cols, zero_diagonal, negative_diagonal,
-    weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored, symmetric, skew, row_scale, declared; parts = None,
+    weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored, symmetric, skew, row_scale, declared, saddle; parts = None,
     spectrum = None
 });
+
+/// Rows from which on a matrix is examined for the structure of a saddle point: smaller systems are factorized as fast.
+const SADDLE: usize = 3000;
 
 /// What one thread has counted.
 #[derive(Clone, Copy, Default)]
@@ -134,7 +140,7 @@ impl Profile {
             total.lock().unwrap_or_else(PoisonError::into_inner).add(&count);
         });
         let count = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Profile {
+        let mut profile = Profile {
             rows: a.rows(),
             cols: a.cols(),
             entries: a.nnz(),
@@ -155,10 +161,17 @@ impl Profile {
             symmetric: count.symmetric.max(0) as usize,
             skew: count.skew,
             row_scale: [count.least, count.most],
+            saddle: None,
             parts: None,
             spectrum: None,
             declared: Declared::default(),
+        };
+        if square && a.rows() >= SADDLE && !profile.has_positive_diagonal() && profile.not_finite == 0 {
+            let symmetric = profile.looks_symmetric();
+            profile.saddle =
+                SaddlePoint::fields(a).ok().map(|fields| SaddleEstimate::new(a, &fields, symmetric));
         }
+        profile
     }
 
     /// Whether the matrix is square, and equal to its transpose to rounding; or what was declared of that.

@@ -228,10 +228,11 @@ mod tests {
         let _one_level = force(Level::Portable);
         let [small, grid, part] = [matrices::stencil7(3), matrices::stencil7(9), matrices::elasticity(6)]
             .map(|one| one.csr::<f64>().unwrap());
-        let all = Preconditioner::ALL.map(|preconditioner| (&small, preconditioner, 100));
+        let suits = |one: &Preconditioner| *one != Preconditioner::SaddlePoint;
+        let all = Preconditioner::ALL.into_iter().filter(suits).map(|one| (&small, one, 100));
         // levels of both kinds: unsmoothed and smoothed aggregation
         let levels = [&grid, &part].map(|a| (a, Preconditioner::Amg, 400));
-        for (a, preconditioner, count) in all.into_iter().chain(levels) {
+        for (a, preconditioner, count) in all.chain(levels) {
             let (path, bytes) = saved(&format!("forged_{preconditioner}_{}", a.rows()), a, preconditioner);
             let mut refused = 0;
             let places = (24..bytes.len()).step_by(bytes.len().div_ceil(count));

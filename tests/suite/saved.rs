@@ -2,7 +2,9 @@
 
 use krysp::plan::{Method, PlannedSolver, Preconditioner};
 use krysp::testing::matrices;
-use krysp::{Csr, Error, Host, HostVector, LinearOperator, Numbering, Operator, Plan, Real, Space, Unusable};
+use krysp::{
+    Csr, Error, Host, HostVector, LinearOperator, Numbering, Operator, Plan, Real, Space, Unusable, gallery,
+};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -62,8 +64,11 @@ fn every_preconditioner_is_loaded_as_it_was() {
     let skewed: Vec<_> = grid.triplets().map(|(i, j, v)| (i, j, if j > i { 0.3 * v } else { v })).collect();
     let skewed = Csr::from_triplets(grid.rows(), grid.rows(), &skewed).unwrap();
     for preconditioner in Preconditioner::ALL {
-        use Preconditioner::{Ilu0, Ilut, Lu, Spai};
-        if !matches!(preconditioner, Ilu0 | Ilut | Lu | Spai) {
+        use Preconditioner::{Ilu0, Ilut, Lu, SaddlePoint, Spai};
+        if preconditioner == SaddlePoint {
+            let flow = gallery::stokes::<f64>(&[24, 20]).unwrap();
+            saved_and_loaded("flow", &flow, plan(&flow, Method::Gmres, preconditioner));
+        } else if !matches!(preconditioner, Ilu0 | Ilut | Lu | Spai) {
             saved_and_loaded(
                 &format!("grid_{preconditioner}"),
                 &grid,

@@ -94,6 +94,7 @@ fn profile(numbers: &[f64]) -> Profile {
         row_scale: [numbers[17], numbers[18]],
         lengths: [19, 20, 21, 22, 23].map(count),
         histogram: (24..numbers.len()).map(count).collect(),
+        saddle: None,
         parts: None,
         declared: Declared::default(),
         spectrum: None,

@@ -45,6 +45,8 @@ pub struct SaddleEstimate {
     pub iterations: f64,
 }
 
+crate::saved::saved!(impl[] SaddleEstimate { setup, application, iterations });
+
 impl SaddleEstimate {
     /// Of a matrix with these fields, from the number of entries of each block: one pass over the pattern of the rows.
     pub fn new<T: Real>(csr: &Csr<T>, fields: &Fields, symmetric: bool) -> SaddleEstimate {

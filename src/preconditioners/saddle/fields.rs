@@ -1,7 +1,7 @@
 //! The two fields of a saddle point system, given or found.
 
-use crate::{Csr, Real};
-use krysp_solvers::Element;
+use crate::{Csr, Error, HostSpace, Real};
+use krysp_solvers::{Element, Space};
 
 /// A diagonal entry is zero if it is smaller than this part of its row's largest entry: far above rounding of assembled sums,
 /// far below pivots and penalties of users (guess; in the tested systems the ratio is 0 or above 1e-3).
@@ -28,6 +28,25 @@ impl Fields {
     pub(super) fn of(of_row: Vec<u8>) -> Fields {
         let second = of_row.iter().filter(|&&field| field == 1).count();
         Fields { of_row, second }
+    }
+
+    /// Fields in the numbering of a space.
+    pub(crate) fn given<T: Real>(fields: &[u8], space: &HostSpace<T>) -> crate::Result<Fields> {
+        if fields.len() != space.len() {
+            let (got, expected) = (fields.len(), space.len());
+            return Err(Error::Length { what: "`fields`", got, expected, why: "one for each unknown" });
+        }
+        if let Some(&field) = fields.iter().find(|&&field| field > 1) {
+            return Err(Error::Option { what: "a field", got: field.to_string(), expected: "0 or 1" });
+        }
+        let fields = Fields::of(match space.numbering() {
+            None => fields.to_vec(),
+            Some(numbering) => numbering.old_of_new().iter().map(|&old| fields[old as usize]).collect(),
+        });
+        if fields.second == 0 || fields.second == space.len() {
+            return Err(super::refused("all unknowns are in one field".into()));
+        }
+        Ok(fields)
     }
 
     /// The second field has the rows with a diagonal that is negative, zero or missing. Or why these fields make no saddle

@@ -39,7 +39,7 @@ use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
 use blocks::Blocks;
 use inner::Inner;
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{LinearOperator, Space, check_spaces};
+use krysp_solvers::{LinearOperator, check_spaces};
 use schur::{Complement, Work};
 use std::fmt;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -78,8 +78,7 @@ pub struct SaddlePointOptions<T: Real> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A pressure mass matrix, divided by the viscosity, is the best approximation of the Schur complement of Stokes flow; an
-/// Oseen system with a known field of each unknown:
+/// A matrix for the Schur complement can be given, as a pressure mass matrix divided by the viscosity, and the field of each unknown:
 ///
 /// ```no_run
 /// # fn with(a: &krysp::Csr<f64>, mass: krysp::Csr<f64>, fields: Vec<u8>) -> krysp::Result<()> {
@@ -130,7 +129,7 @@ impl<T: Real> SaddlePoint<T> {
         csr.check_finite()?;
         let space = csr.source().domain().clone();
         let fields = match &options.fields {
-            Some(fields) => given(fields, &space)?,
+            Some(fields) => Fields::given(fields, &space)?,
             None => Fields::find(csr).map_err(refused)?,
         };
         let blocks = Blocks::new(csr, &fields.of_row)?;
@@ -207,25 +206,6 @@ impl<T: Real> SaddlePoint<T> {
 
 fn refused(why: String) -> Error {
     Error::Unsuitable { format: NAME, why }
-}
-
-/// Fields in the numbering of a space.
-fn given<T: Real>(fields: &[u8], space: &HostSpace<T>) -> Result<Fields> {
-    if fields.len() != space.len() {
-        let (got, expected) = (fields.len(), space.len());
-        return Err(Error::Length { what: "`fields`", got, expected, why: "one for each unknown" });
-    }
-    if let Some(&field) = fields.iter().find(|&&field| field > 1) {
-        return Err(Error::Option { what: "a field", got: field.to_string(), expected: "0 or 1" });
-    }
-    let fields = Fields::of(match space.numbering() {
-        None => fields.to_vec(),
-        Some(numbering) => numbering.old_of_new().iter().map(|&old| fields[old as usize]).collect(),
-    });
-    if fields.second == 0 || fields.second == space.len() {
-        return Err(refused("all unknowns are in one field".into()));
-    }
-    Ok(fields)
 }
 
 /// A matrix of the second field in the order of its unknowns, these rows, from their order in the user's numbering.
