@@ -153,6 +153,8 @@ struct Solve {
     tested: bool,
     /// Whether anything has run.
     ran: bool,
+    /// Whether the preconditioner of the next run is renewed after a run with that of earlier values.
+    renewed: bool,
     /// Whether Jacobi runs to find out whether it is the fastest again.
     trial: bool,
     /// What goes on after `Analyse` or `Reorder`.
@@ -196,9 +198,10 @@ pub(super) struct Findings {
     records: Vec<Record>,
     spent: WorkUnits,
     refreshes: usize,
+    trial: [usize; 2],
 }
 
-saved!(impl[] Findings { candidates, factorization, records, spent, refreshes }
+saved!(impl[] Findings { candidates, factorization, records, spent, refreshes, trial }
     where |read| !read.candidates.is_empty() && read.records.len() == read.candidates.len());
 
 impl Findings {
@@ -216,8 +219,8 @@ impl Scheduler {
         new_values: bool,
     ) -> Scheduler {
         let records = vec![Record::default(); candidates.len()];
-        let (spent, refreshes) = (WorkUnits::ZERO, 0);
-        let known = Findings { candidates, factorization: None, records, spent, refreshes };
+        let (spent, refreshes, trial) = (WorkUnits::ZERO, 0, [0, 1]);
+        let known = Findings { candidates, factorization: None, records, spent, refreshes, trial };
         Scheduler::with(context, known, announced, new_values)
     }
 
@@ -228,7 +231,7 @@ impl Scheduler {
         announced: Option<usize>,
         new_values: bool,
     ) -> Scheduler {
-        let Findings { candidates, factorization, records, spent, refreshes } = known;
+        let Findings { candidates, factorization, records, spent, refreshes, trial } = known;
         Scheduler {
             candidates,
             factorization,
@@ -241,7 +244,7 @@ impl Scheduler {
             solves: 0,
             spent,
             refreshes,
-            trial: [0, 1],
+            trial,
             may_reorder: false,
             built: vec![],
             solve: Solve::default(),
@@ -256,6 +259,7 @@ impl Scheduler {
             records: records.clone(),
             spent: *spent,
             refreshes: *refreshes,
+            trial: [self.trial[0].saturating_sub(self.solves), self.trial[1]],
         }
     }
 
@@ -383,6 +387,9 @@ impl Scheduler {
         let count = self.candidates.len();
         let known = |index: usize| self.records[index].cost.is_some() && !self.has_failed_before(index);
         let best = self.cheapest(known);
+        if best == Some(0) {
+            self.trial = [self.solves, 1];
+        }
         let unknown = |index: usize| self.records[index].cost.is_none() && !self.has_failed_before(index);
         let first = match best {
             Some(best) if self.tries_jacobi(best) => {
@@ -489,24 +496,24 @@ impl Scheduler {
             }
         }
         let fresh = self.built(index).and_then(|one| one.fresh).unwrap_or(0);
-        let renewed = costs.refresh + costs.iteration * fresh as f64;
+        // what a renewal costs is shared by the solves until the next one
+        let renewed = costs.refresh * self.renewals_per_solve(index) + costs.iteration * fresh as f64;
+        let was_renewed = std::mem::take(&mut self.solve.renewed);
         let record = &mut self.records[index];
         let before = self.solve.states[index];
         let values = self.refreshes;
         match &ended.end {
             End::Converged => {
                 record.solves += 1;
-                (record.cost, record.values, record.failures) = (Some(made), values, 0);
-                if self.solve.trial && index == 0 {
-                    self.trial = [self.solves, 1];
-                }
+                let cost = if was_renewed { work } else { made };
+                (record.cost, record.values, record.failures) = (Some(cost), values, 0);
                 return Action::Finish;
             }
-            End::Stopped { renew: true, .. } => return Action::Renew { index },
+            End::Stopped { renew: true, .. } => return self.renew(index),
             End::Stopped { estimate, .. } if stale && renewed < estimate.next_cost => {
-                return Action::Renew { index };
+                return self.renew(index);
             }
-            End::Failed { .. } if stale => return Action::Renew { index },
+            End::Failed { .. } if stale => return self.renew(index),
             End::Stopped { estimate, .. } => {
                 let in_vain = |residual: f64| ended.residual.is_nan() || ended.residual > RESUMED * residual;
                 let exhausted = made.0 >= EXHAUSTED * LAST.0
@@ -527,6 +534,12 @@ impl Scheduler {
             }
         }
         if self.is_alone() { Action::Finish } else { self.proceed() }
+    }
+
+    /// Renews a preconditioner in the middle of a solve.
+    fn renew(&mut self, index: usize) -> Action {
+        self.solve.renewed = true;
+        Action::Renew { index }
     }
 
     /// Notes that a candidate has failed. With other values it is tried again, after one solve, two, four, ...

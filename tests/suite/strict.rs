@@ -46,7 +46,8 @@ macro_rules! checked {
             }
             converged += 1;
             let truth = residual(&a, &x, &b) / report.rhs_norm;
-            assert!(truth <= (1.0 + 1e-3) * rtol, "{}, {rtol:e}: {truth:e}, {report}", stringify!($method));
+            // residuals that are far from the rounding limit are computed in the precision of the elements
+            assert!(truth <= (1.0 + 0.05) * rtol, "{}, {rtol:e}: {truth:e}, {report}", stringify!($method));
             let after = after_claim(&report, rtol).unwrap_or(0);
             contradicted += usize::from(after > 0);
             (iterations, more) = (iterations + report.iterations, more + after);
