@@ -109,18 +109,19 @@ struct Problem<'p> {
 }
 
 impl Problem<'_> {
-    /// The matrix of the first step, and the entries for a step length.
-    fn matrix(&self) -> Result<(Csr<f64>, impl Fn(&Csr<f64>, f64) -> Result<Vec<f64>>)> {
+    /// The matrix of the first step.
+    fn matrix(&self) -> Result<Csr<f64>> {
         let n = self.f.len();
         let entries: Vec<(usize, usize, f64)> = self.k.triplets().chain(self.m.triplets()).collect();
         let a = Csr::from_triplets(n, n, &entries)?;
-        let values = |a: &Csr<f64>, dt: f64| -> Result<Vec<f64>> {
-            let values: Vec<f64> =
-                self.k.entries().iter().map(|k| dt * k).chain(self.m.entries().iter().copied()).collect();
-            Ok(a.assemble(&values)?.into_owned())
-        };
-        let first = a.with_values(&values(&a, self.lengths[0])?)?;
-        Ok((first, values))
+        Ok(a.with_values(&self.values(&a, self.lengths[0])?)?)
+    }
+
+    /// The entries for a step length.
+    fn values(&self, a: &Csr<f64>, dt: f64) -> Result<Vec<f64>> {
+        let stiffness = self.k.entries().iter().map(|k| dt * k);
+        let values: Vec<f64> = stiffness.chain(self.m.entries().iter().copied()).collect();
+        Ok(a.assemble(&values)?.into_owned())
     }
 
     fn rhs(&self, t: &[f64], dt: f64) -> Vec<f64> {
@@ -133,13 +134,13 @@ impl Problem<'_> {
     where
         P: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>,
     {
-        let (a, values) = self.matrix()?;
+        let a = self.matrix()?;
         let changes = self.lengths.windows(2).any(|pair| pair[0] != pair[1]);
         let mut t = vec![22.0; self.f.len()];
         let mut times = Times { total: 0.0, steps: vec![], iterations: 0, renewals: 0 };
         let mut solver: Option<Solver<_, Operator<HostVector<f64>>, P>> = None;
         for (step, pair) in self.lengths.iter().enumerate() {
-            let (b, new) = (self.rhs(&t, *pair), values(&a, *pair)?);
+            let (b, new) = (self.rhs(&t, *pair), self.values(&a, *pair)?);
             let started = Instant::now();
             let solver = match &mut solver {
                 Some(solver) => {
@@ -173,14 +174,14 @@ impl Problem<'_> {
         solves: Option<usize>,
         new_values: bool,
     ) -> Result<Times> {
-        let (a, values) = self.matrix()?;
+        let a = self.matrix()?;
         let mut t = vec![22.0; self.f.len()];
         let changes = self.lengths.windows(2).any(|pair| pair[0] != pair[1]);
         let mut times = Times { total: 0.0, steps: vec![], iterations: 0, renewals: 0 };
         let mut solver = None;
         let explain = std::env::args().any(|one| one == "--explain");
         for (step, &dt) in self.lengths.iter().enumerate() {
-            let (b, new) = (self.rhs(&t, dt), values(&a, dt)?);
+            let (b, new) = (self.rhs(&t, dt), self.values(&a, dt)?);
             let started = Instant::now();
             let solver = match &mut solver {
                 Some(solver) => solver,

@@ -116,9 +116,9 @@ fn stokes_is_the_staggered_scheme() {
     // between two walls far from the inlet the flow is a parabola; with the walls half a cell away, u = y (n − y) / 2 + 1/8
     let (a, n) = (stokes::<f64>(&[5, 6]).unwrap(), 6.0);
     let mut x = vec![0.0; a.rows()];
-    for face in 0..30 {
+    for (face, x) in x.iter_mut().enumerate().take(30) {
         let y = (face / 5) as f64 + 0.5;
-        x[face] = 0.5 * y * (n - y) + 0.125;
+        *x = 0.5 * y * (n - y) + 0.125;
     }
     let forces = apply(&a, &x);
     (0..30).filter(|face| face % 5 > 0).for_each(|face| {

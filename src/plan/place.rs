@@ -79,6 +79,7 @@ impl GpuState {
     }
 
     #[cfg(not(feature = "cuda"))]
+    #[expect(clippy::extra_unused_type_parameters, reason = "kernels are compiled for an element type")]
     fn now<T: Real>() -> GpuState {
         GpuState::Absent
     }

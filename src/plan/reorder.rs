@@ -8,12 +8,15 @@ use crate::formats::given::UserOrder;
 use crate::{Csr, Format, Operator, Real, Result};
 use std::sync::Arc;
 
+/// A matrix and its operator.
+type Reordered<T, V> = (Csr<T>, Operator<V>);
+
 /// The matrix in the order of the machine and its operator; `None` if rows do not read `x` from nearer then.
 pub(super) fn reordered<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,
     symmetric: bool,
-) -> Result<Option<(Csr<T>, Operator<M::Vector>)>> {
+) -> Result<Option<Reordered<T, M::Vector>>> {
     let Some(matrix) = nearer(machine, matrix)? else { return Ok(None) };
     let operator = operator(machine, &matrix, symmetric, None)?;
     Ok(Some((matrix, operator)))

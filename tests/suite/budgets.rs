@@ -12,7 +12,7 @@ fn system(kind: usize) -> Csr<f64> {
         // a long chain of stiff and soft springs: slow with Jacobi
         0 => {
             let n = 1500;
-            let spring = |i: usize| if i % 7 == 0 { 1e-4 } else { 1.0 };
+            let spring = |i: usize| if i.is_multiple_of(7) { 1e-4 } else { 1.0 };
             let entries = (0..n).flat_map(|i| {
                 let next = (i + 1 < n).then_some([(i, i + 1, -spring(i + 1)), (i + 1, i, -spring(i + 1))]);
                 [(i, i, spring(i) + spring(i + 1))].into_iter().chain(next.into_iter().flatten())
