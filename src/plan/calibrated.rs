@@ -32,6 +32,9 @@ const APPLICATIONS: usize = 10;
 /// What the unit is made of, and what the matrices are no case for.
 const UNIT: [Preconditioner; 3] = [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::SaddlePoint];
 
+/// Multiplications of a factorization beyond which `Lu` is not measured: some tenths of a second.
+const MOST: f64 = 1e8;
+
 /// Factors beyond these are errors of measurement.
 const RANGE: [f64; 2] = [0.1, 10.0];
 
@@ -59,14 +62,14 @@ pub(super) fn factors(preconditioner: Preconditioner) -> [f64; 2] {
 }
 
 /// Measures what preconditioners cost on this CPU, beside what plans expect, for the instruction set and the number of threads of this
-/// program. Returns factors on setup and application. Takes about ten seconds.
+/// program. Returns factors on setup and application. Takes some seconds.
 ///
 /// The factors hold from now on, for this program and later ones: they are kept in `$KRYSP_CACHE`, or in `krysp` in the user's cache
 /// folder, in a file with the machine's name.
 pub fn calibrate_costs() -> Result<Vec<(Preconditioner, [f64; 2])>> {
-    let (elastic, _) = gallery::elasticity::<f64>([14, 14, 14], 0.3)?;
+    let (elastic, _) = gallery::elasticity::<f64>([9, 9, 9], 0.3)?;
     let mut logs = vec![];
-    for a in [gallery::poisson::<f64>(&[36; 3])?, gallery::poisson::<f64>(&[220, 220])?, elastic] {
+    for a in [gallery::poisson::<f64>(&[24; 3])?, gallery::poisson::<f64>(&[120, 120])?, elastic] {
         measure(&a, &mut logs)?;
     }
     let mean = |logs: &[f64]| match logs.len() {
@@ -104,7 +107,8 @@ fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
     let factorization = Factorization::of(&Symbolic::new(a, DirectOptions::default()));
     let x = operator.domain().vector(&b)?;
     for preconditioner in Preconditioner::ALL {
-        if UNIT.contains(&preconditioner) {
+        let large = factorization.multiplications > MOST;
+        if UNIT.contains(&preconditioner) || preconditioner == Preconditioner::Lu && large {
             continue;
         }
         let mut begins = None;

@@ -31,7 +31,6 @@ use std::time::{Duration, Instant};
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
-  krysp solve A.mtx b.mtx --coordinates xyz.mtx  elasticity: points of the nodes
   krysp solve A.mtx b.mtx --save plan.krysp
   krysp solve A.mtx b.mtx --load plan.krysp      plans nothing again
   mpirun -n 4 krysp solve A.mtx b.mtx            on ranks, if built with `mpi`
