@@ -96,7 +96,7 @@ impl<T> fmt::Display for Solved<T> {
         self.attempts
             .iter()
             .zip(1..)
-            .try_for_each(|(rung, number): (_, usize)| write!(f, "\n{number}. {rung}"))
+            .try_for_each(|(attempt, number): (_, usize)| write!(f, "\n{number}. {attempt}"))
     }
 }
 
