@@ -10,7 +10,7 @@
 //! - `cached`: compiled kernels are on disk, first call of a process;
 //! - `open`: later calls, in a process that has used CPU and GPU.
 //!
-//! Each first call runs in a process of its own, three times, and the median counts. A call makes the plan, builds and solves. The last
+//! Each first call runs in a separate process, three times, and the median counts. A call makes the plan, builds and solves. The last
 //! column is the time of `auto` over that of the faster one: at most 1.2 is wanted. Without a GPU, `auto` takes the CPU.
 
 use krysp::gallery;

@@ -29,7 +29,7 @@ const LAST_RUN: usize = 100;
 /// The most restarts after consecutive breakdowns without progress between them.
 const ATTEMPTS: usize = 16;
 
-/// What restarts share.
+/// State that is kept over the restarts of one solve.
 struct Restarts<V> {
     /// Breakdowns directly before the current run, without progress between them.
     attempt: usize,

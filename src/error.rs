@@ -232,12 +232,12 @@ pub enum Error {
         /// The allowed values.
         expected: &'static str,
     },
-    /// What was said of a system, its coordinates for example, does not fit its matrix.
+    /// A declaration about a system, its coordinates for example, does not fit the matrix.
     #[error("{what}: {why}")]
     Knowledge {
-        /// What was said, by the name of its method in [`Plan`](crate::Plan).
+        /// The declaration, by the name of its method in [`Plan`](crate::Plan).
         what: &'static str,
-        /// What is needed, what was found, and where.
+        /// The requirement, the finding and its place.
         why: String,
     },
     /// Nothing has this name.

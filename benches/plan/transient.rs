@@ -31,7 +31,7 @@ fn loops() -> [Loop; 3] {
     ]
 }
 
-/// What took how long.
+/// Times and counts of one loop.
 struct Times {
     total: f64,
     steps: Vec<f64>,

@@ -5,7 +5,7 @@ use crate::matrix::Number;
 use krysp::Plan;
 use pyo3::prelude::*;
 
-/// What a user knows of a system: arrays as the package has checked them, in double precision.
+/// Knowledge of a user about a system: arrays that the package has checked, in double precision.
 #[derive(Default)]
 pub(crate) struct Known {
     near_null_space: Vec<Vec<f64>>,

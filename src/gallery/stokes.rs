@@ -105,7 +105,7 @@ impl<'a> Staggered<'a> {
         let at_outlet = component == 0 && place[0] + 1 == self.cells[0];
         for (k, &count) in faces.iter().enumerate() {
             let weight = if at_outlet && k != component { 0.5 } else { 1.0 };
-            // a fixed velocity is on a face of its own or half a cell away
+            // a fixed velocity is on a separate face or half a cell away
             let fixed = if k == component { weight } else { 2.0 * weight };
             if place[k] > 0 {
                 entries.push((row, row - stride, -weight));

@@ -29,7 +29,7 @@ pub struct ForFactors<'b, T: Real> {
     pub(super) most: f64,
     /// What others have begun with.
     pub(super) begins: &'b mut Option<Begins<T>>,
-    /// What the user knows.
+    /// Vectors, coordinates and fields that the user has given.
     pub(super) known: &'b Knowledge,
 }
 
@@ -46,7 +46,7 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     const ON_HOST: bool;
 
-    /// What costs depend on.
+    /// The class of the machine, on which costs depend.
     #[doc(hidden)]
     fn class(&self) -> MachineClass;
 

@@ -29,7 +29,7 @@ const HEAD: &str = "krysp costs 1";
 const ITERATIONS: usize = 40;
 const APPLICATIONS: usize = 10;
 
-/// What the unit is made of, and what the matrices are no case for.
+/// Preconditioners that are not calibrated: those of the unit, and one that needs a saddle point.
 const UNIT: [Preconditioner; 3] = [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::SaddlePoint];
 
 /// Multiplications of a factorization beyond which `Lu` is not measured: some tenths of a second.

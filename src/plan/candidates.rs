@@ -14,7 +14,7 @@ pub struct Candidate {
     pub preconditioner: Preconditioner,
     /// Why it is in the list.
     pub reason: String,
-    /// What it is expected to cost.
+    /// Its expected costs.
     pub costs: Costs,
 }
 
@@ -61,7 +61,7 @@ impl Candidate {
     }
 }
 
-/// What costs and lists of candidates depend on.
+/// Matrix and machine, on which costs and lists of candidates depend.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'p> {
     pub(super) profile: &'p Profile,

@@ -153,7 +153,7 @@ impl Factorization {
     }
 }
 
-/// What the formulas of the table are written in.
+/// Variables of the formulas in the table.
 struct Shape {
     /// Mean entries in a row.
     length: f64,
@@ -195,11 +195,11 @@ struct Line {
 /// How work runs on many threads, beside an iteration of CG with Jacobi.
 #[derive(Clone, Copy)]
 enum Threads {
-    /// As the iteration.
+    /// Like the iteration.
     Alike,
-    /// In part: one half of it gains nothing beyond two threads.
+    /// Half of the work gains nothing beyond two threads.
     Partly,
-    /// On one thread.
+    /// The work runs on one thread.
     One,
 }
 
@@ -489,7 +489,7 @@ impl Costs {
         }
     }
 
-    /// Of what is in no table: the last to be tried.
+    /// Costs of a preconditioner that has no line in the table: so high that it comes last.
     const UNKNOWN: Costs = Costs {
         setup: WorkUnits(1000.0),
         refresh: WorkUnits(1000.0),

@@ -88,7 +88,7 @@ impl<V> Task<'_, V> {
 }
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
-    /// Solves a system whose norms neither overflow nor vanish. Where the vectors belong to nobody else (`own`), the matrix may be
+    /// Solves a system whose norms neither overflow nor vanish. If no caller holds the vectors (`own`), the matrix may be
     /// reordered, and `x` with it.
     pub(super) fn execute(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let options = &self.settings.options;

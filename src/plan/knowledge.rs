@@ -1,4 +1,4 @@
-//! What the user knows of a system and its matrix does not say: near-null space, coordinates, null space, fields.
+//! Knowledge of the user that the matrix does not contain: near-null space, coordinates, null space, fields.
 //!
 //! It is kept in double precision and in the user's order of unknowns, whatever the matrix is reordered to, and is stored in the file
 //! of a plan. What is declared of the matrix itself, symmetry and definiteness, is in [`Profile::declared`](super::Profile).
@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// guess: files with seven digits are within it, upwind differences are not.
 const ASYMMETRIC: f64 = 1e-6;
 
-/// What the user has declared of a matrix. It decides which methods are candidates.
+/// Properties that the user has declared of a matrix. They decide which methods are candidates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Declared {
@@ -38,7 +38,7 @@ pub struct Declared {
 
 saved!(impl[] Declared { symmetric, positive_definite, near_null_space, null_space });
 
-/// What the user knows besides.
+/// Vectors, coordinates and fields that the user has given.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Knowledge {
     near_null_space: Arc<Vec<Vec<f64>>>,
@@ -49,7 +49,7 @@ pub(super) struct Knowledge {
 
 saved!(impl[] Knowledge { near_null_space, points, null_space, fields });
 
-/// What multigrid is built with.
+/// Near-null space vectors and nodes for multigrid.
 struct Near<T> {
     modes: Vec<Vec<T>>,
     /// The node of each unknown.
@@ -218,7 +218,7 @@ impl Knowledge {
         (Cow::Owned(rest.into_iter().map(T::from_f64).collect()), removed)
     }
 
-    /// What the user could say that would make solves faster.
+    /// A hint at declarations that would make solves faster.
     pub(super) fn hint(&self, profile: &Profile) -> Option<String> {
         let block = profile.block;
         let elastic = profile.is_symmetric() && profile.has_positive_diagonal() && (2..=3).contains(&block);
@@ -238,7 +238,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 }
 
-/// What was given, in one line; nothing where nothing was.
+/// Prints what was given in one line; nothing if nothing was given.
 impl fmt::Display for Knowledge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let points = self.points.iter().map(|points| points.to_string());

@@ -24,10 +24,10 @@ const HORIZON: f64 = 6.0;
 /// Least `remaining spent / next²` at which an attempt stops.
 const SOONER: f64 = MARGIN * MARGIN / HORIZON;
 
-/// As [`HORIZON`], for conjugate gradients: their residual may stagnate or rise for a third of all iterations while the error falls.
+/// [`HORIZON`] of conjugate gradients: their residual may stagnate or rise for a third of all iterations while the error falls.
 const HORIZON_CG: f64 = 3.0;
 
-/// As [`HORIZON_CG`], with Jacobi, when the cost of the alternative is known: a stagnating solve stops after 1/9 of that cost, because
+/// [`HORIZON_CG`] with Jacobi, when the cost of the alternative is known: a stagnating solve stops after 1/9 of that cost, because
 /// most of them take several times as long.
 const HORIZON_CG_JACOBI: f64 = 30.0;
 
@@ -37,7 +37,7 @@ const LOOK: usize = 16;
 /// Least number of residuals for an estimate.
 const SEEN: usize = 8;
 
-/// What may be run instead.
+/// A candidate that may run instead.
 #[derive(Clone, Debug)]
 pub(super) struct Alternative {
     /// Its place in the list of candidates; `None` for the cost that no attempt may exceed.
@@ -57,7 +57,7 @@ impl Alternative {
     }
 }
 
-/// What to do after an iteration.
+/// Decision after an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Iterate.
@@ -82,7 +82,7 @@ pub(super) struct Estimate {
     pub(super) next_cost: WorkUnits,
 }
 
-/// How an attempt starts.
+/// Costs and alternatives with which an attempt starts.
 pub(super) struct Start {
     /// Work of one iteration.
     pub(super) iteration: WorkUnits,
@@ -90,7 +90,7 @@ pub(super) struct Start {
     pub(super) granted: f64,
     /// Whether the method is one of conjugate gradients.
     pub(super) conjugate: bool,
-    /// What may be run instead.
+    /// Candidates that may run instead.
     pub(super) alternatives: Vec<Alternative>,
     /// Work of all iterations with Jacobi; `None` if this attempt is the one that measures it.
     pub(super) jacobi: Option<WorkUnits>,
@@ -130,7 +130,7 @@ impl Monitor {
         monitor
     }
 
-    /// One that never stops an attempt.
+    /// A monitor that never stops an attempt.
     pub(super) fn idle() -> Monitor {
         Monitor::new(Start {
             iteration: WorkUnits(1.0),
@@ -169,7 +169,7 @@ impl Monitor {
         self.verdict
     }
 
-    /// Continues after [`Verdict::Analyse`], with the alternatives as they are known then; `None` if nothing more is known.
+    /// Continues after [`Verdict::Analyse`], with the alternatives and their analysed costs; `None` if the analysis brought nothing.
     pub(super) fn analysed(
         &mut self,
         alternatives: Option<Vec<Alternative>>,

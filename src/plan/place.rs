@@ -23,7 +23,7 @@ pub enum Place {
     Gpu,
 }
 
-/// What the first use of a GPU costs in this process.
+/// State of the GPU in this process, which decides on the cost of its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only tests have a GPU then"))]
 enum GpuState {

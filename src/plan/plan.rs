@@ -225,7 +225,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self
     }
 
-    /// What could be declared so that solves become faster: coordinates, for a matrix that looks like one of elasticity.
+    /// A hint at declarations that would make solves faster: coordinates, for a matrix that looks like one of elasticity.
     pub fn hint(&self) -> Option<String> {
         self.options.knowledge.hint(&self.profile)
     }

@@ -15,7 +15,7 @@ pub(super) struct Points {
 
 saved!(impl[] Points { points, components });
 
-/// What points say of a matrix.
+/// Rigid body modes and nodes that follow from points.
 pub(super) struct Given {
     /// Rigid body modes in the user's order of unknowns: three in the plane, six in space.
     pub(super) modes: Vec<Vec<f64>>,
@@ -97,7 +97,7 @@ impl Points {
             let of = |unknown: usize| ((unknown / dimensions.max(1)) as u32, unknown % dimensions.max(1));
             return Nodes { points: self.points.clone(), unknowns: (0..rows).map(of).collect(), dimensions };
         };
-        // nodes at one point are told apart by components that occur twice there
+        // several nodes at one point are distinguished by components that occur twice there
         let mut at: HashMap<[u64; 3], Vec<(u32, [bool; 3])>> = HashMap::new();
         let (mut points, mut unknowns) = (vec![], Vec::with_capacity(rows));
         for (point, &component) in self.points.iter().zip(components) {

@@ -73,7 +73,7 @@ pub struct Profile {
     pub parts: Option<Parts>,
     /// Bounds of the eigenvalues from inside; only in [`Profile::of`], of symmetric matrices.
     pub spectrum: Option<Spectrum>,
-    /// What was declared of the matrix, by methods of [`Plan`](crate::Plan).
+    /// Properties that were declared by methods of [`Plan`](crate::Plan).
     pub declared: Declared,
 }
 

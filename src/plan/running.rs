@@ -128,7 +128,7 @@ where
 /// A configured solver, and which of the candidates it is.
 pub(super) type Running<T, V> = Option<(usize, Box<dyn Runs<T, V>>)>;
 
-/// What solvers have in common.
+/// Cancel token and watcher, which all solvers of a plan share.
 pub(super) struct Outside<'o> {
     pub(super) cancel: Option<&'o CancelToken>,
     pub(super) watch: &'o Watch,

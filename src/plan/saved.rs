@@ -33,7 +33,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     ///
-    /// What was declared of the system, coordinates for example, is in the file. For a GPU decisions are saved; formats and
+    /// Declarations about the system, coordinates for example, are in the file. For a GPU decisions are saved; formats and
     /// preconditioners are made there again.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let operator = self.operator()?;

@@ -22,7 +22,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.solve_on(b, x, false)
     }
 
-    /// [`PlannedSolver::solve_into`]; if the vectors belong to nobody else, the matrix may be reordered, and `x` with it.
+    /// [`PlannedSolver::solve_into`]; if no caller holds the vectors (`own`), the matrix may be reordered, and `x` with it.
     pub(super) fn solve_on(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let limit = T::EPSILON.powf(-RANGE);
         if (1.0 / limit..=limit).contains(&norm(b)?) {

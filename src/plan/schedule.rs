@@ -45,7 +45,7 @@ pub(super) const REORDERING: WorkUnits = WorkUnits(90.0);
 /// A resumed attempt must reduce its residual to this share before it is suspended again, or else has failed.
 const RESUMED: f64 = 0.1;
 
-/// What the executor is asked to do.
+/// An instruction to the executor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Action {
     /// Compute the elimination ordering of complete factorizations.
@@ -64,7 +64,7 @@ pub(super) enum Action {
     Finish,
 }
 
-/// What became of an action.
+/// The result of an action.
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Analysed(Factorization),
@@ -114,7 +114,7 @@ enum State {
     Failed,
 }
 
-/// What earlier solves tell about a candidate.
+/// Measurements of a candidate in earlier solves.
 #[derive(Clone, Copy, Debug, Default)]
 struct Record {
     /// Work of a solve, the setup apart.
@@ -143,7 +143,7 @@ struct Built {
     excess: [WorkUnits; 2],
 }
 
-/// What matters in the current solve only.
+/// State of the current solve.
 #[derive(Default)]
 struct Solve {
     states: Vec<State>,
@@ -157,7 +157,7 @@ struct Solve {
     renewed: bool,
     /// Whether Jacobi runs to find out whether it is the fastest again.
     trial: bool,
-    /// What goes on after `Analyse` or `Reorder`.
+    /// The decision that is continued after `Analyse` or `Reorder`.
     pending: Option<Pending>,
 }
 
@@ -191,7 +191,7 @@ pub(super) struct Scheduler {
     solve: Solve,
 }
 
-/// What a scheduler has found out, which is saved.
+/// Costs and records of a scheduler, which are saved.
 pub(super) struct Findings {
     candidates: Vec<Candidate>,
     factorization: Option<Factorization>,
@@ -224,7 +224,7 @@ impl Scheduler {
         Scheduler::with(context, known, announced, new_values)
     }
 
-    /// With what an earlier run has found out.
+    /// Continues with the costs and records of an earlier run.
     pub(super) fn with(
         context: Context<'_>,
         known: Findings,

@@ -32,7 +32,7 @@ pub struct Attempt {
     pub iterations: usize,
     /// The time to build the preconditioner, or to take new values into it.
     pub setup: Duration,
-    /// How the preconditioner came to be ready.
+    /// The way in which the preconditioner was prepared.
     pub preparation: Preparation,
     /// The time of its iterations.
     pub time: Duration,

@@ -63,7 +63,7 @@ pub struct PlannedSolver<T: Real, M: Backend<T>> {
     pub(super) attempts: Vec<Attempt>,
 }
 
-/// What a plan has decided, all of which is in its file.
+/// Profile and options of a plan, which are saved.
 pub(super) struct Settings {
     pub(super) profile: Profile,
     pub(super) symmetric: bool,
@@ -74,7 +74,7 @@ pub(super) struct Settings {
 
 saved!(impl[] Settings { profile, symmetric, options, singular });
 
-/// How a preconditioner came to be ready for an attempt.
+/// The way in which the preconditioner of an attempt was prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Preparation {
@@ -117,7 +117,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         })
     }
 
-    /// One for which nothing is built yet.
+    /// A solver for which nothing is built yet.
     pub(super) fn with(
         machine: M,
         matrix: Csr<T>,
@@ -144,7 +144,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// One that has found out what an earlier run did.
+    /// A solver with the costs and records of an earlier run.
     pub(super) fn restored(
         machine: M,
         matrix: Csr<T>,
@@ -171,19 +171,19 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self
     }
 
-    /// As [`Plan::rtol`], from now on: for a solver that was [loaded](PlannedSolver::load).
+    /// Sets [`Plan::rtol`] from now on: for a solver that was [loaded](PlannedSolver::load).
     pub fn rtol(mut self, rtol: f64) -> Self {
         self.settings.options.rtol = rtol;
         self
     }
 
-    /// As [`Plan::max_iterations`], from now on; no limit where `None`.
+    /// Sets [`Plan::max_iterations`] from now on; `None` is no limit.
     pub fn max_iterations(mut self, iterations: Option<usize>) -> Self {
         self.settings.options.max_iterations = iterations;
         self
     }
 
-    /// As [`Plan::time_limit`], from now on; no limit where `None`.
+    /// Sets [`Plan::time_limit`] from now on; `None` is no limit.
     pub fn time_limit(mut self, limit: Option<Duration>) -> Self {
         self.settings.options.time_limit = limit;
         self

@@ -207,7 +207,7 @@ fn cache_path<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Option<Path
     Some(cache::folder()?.join(format!("{start}{arch}{end}")))
 }
 
-/// What comes before and after the architecture in the name of a cached file.
+/// The parts of the name of a cached file before and after the architecture.
 fn cache_name<T: Real, V: Storage<T>>(source: &Source) -> Option<[String; 2]> {
     let compiler = compiler_version()?;
     let key = hash([source.whole::<T>().as_bytes(), &compiler]);

@@ -113,7 +113,7 @@ struct Run {
     is_pattern: bool,
     /// Bytes a second that the device reads, where that says something about the solve.
     reads: Option<f64>,
-    /// What could be declared so that solves become faster.
+    /// A hint at declarations that would make solves faster.
     hint: Option<String>,
 }
 

@@ -165,7 +165,7 @@ impl Scheduler {
         }
     }
 
-    /// What may be run in the place of a candidate.
+    /// The candidates that may run in the place of another.
     pub(super) fn alternatives(&self, index: usize) -> Vec<Alternative> {
         let last = Alternative { index: None, fixed: LAST, estimated: None, analysable: false };
         if self.is_alone() {

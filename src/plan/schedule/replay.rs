@@ -134,7 +134,7 @@ fn systems() -> Vec<System> {
     systems
 }
 
-/// What a scheduler made of a system.
+/// The attempts that a scheduler made for a system.
 struct Replayed {
     attempts: String,
     solved: bool,

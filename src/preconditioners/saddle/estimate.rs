@@ -34,7 +34,7 @@ const TRIANGLES: f64 = 4.0;
 const SYMMETRIC: f64 = 60.0;
 const UNSYMMETRIC: f64 = 90.0;
 
-/// What a [`SaddlePoint`](crate::SaddlePoint) is expected to cost, in multiply-adds of a product with the matrix.
+/// Expected costs of a [`SaddlePoint`](crate::SaddlePoint), in multiply-adds of a product with the matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaddleEstimate {
     /// Setup.
@@ -48,7 +48,7 @@ pub struct SaddleEstimate {
 crate::saved::saved!(impl[] SaddleEstimate { setup, application, iterations });
 
 impl SaddleEstimate {
-    /// Of a matrix with these fields, from the number of entries of each block: one pass over the pattern of the rows.
+    /// Estimates the costs for a matrix with these fields, from the number of entries of each block: one pass over the pattern of the rows.
     pub fn new<T: Real>(csr: &Csr<T>, fields: &Fields, symmetric: bool) -> SaddleEstimate {
         let of = |row: usize| usize::from(fields.of_row[row]);
         let mut entries = [[0.0; 2]; 2];

@@ -9,7 +9,7 @@ use krysp_solvers::LinearOperator;
 /// multigrid's).
 pub(super) const COMPLETE: usize = 3000;
 
-/// What solves with a block of a [`SaddlePoint`](crate::SaddlePoint).
+/// Solver of a block of a [`SaddlePoint`](crate::SaddlePoint).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockSolver {
     /// A complete factorization up to 3,000 rows; above, [`Amg`](crate::Amg) for a symmetric block with a positive diagonal

@@ -7,7 +7,7 @@ use crate::{Csr, HostVector, Real, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{Element, LinearOperator, Space};
 
-/// How the Schur complement `S = −(C + B A⁻¹ Bᵀ)` is approximated.
+/// Approximations of the Schur complement `S = −(C + B A⁻¹ Bᵀ)`.
 #[derive(Clone, Debug, Default)]
 pub enum Schur<T: Real> {
     /// [`Schur::Sparse`] where `A` is nearly diagonal, as in optimization and in time steps that are short;

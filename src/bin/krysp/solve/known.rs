@@ -1,4 +1,4 @@
-//! What `krysp solve` is told of a system.
+//! Options of `krysp solve` that describe the system: coordinates, null spaces, symmetry, fields.
 
 use crate::Failure;
 use crate::files::{self, shown, vector};
@@ -7,7 +7,7 @@ use krysp::Plan;
 use krysp::plan::Backend;
 use std::path::{Path, PathBuf};
 
-/// What is known of the system.
+/// Options that describe the system.
 #[derive(Args)]
 #[command(next_help_heading = "What is known of the system")]
 pub(super) struct Known {
