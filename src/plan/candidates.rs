@@ -1,6 +1,7 @@
 //! Which configurations suit a matrix.
 
-use super::costs::{Costs, Factorization, MachineClass, WorkUnits};
+use super::WorkUnits;
+use super::costs::{Costs, Factorization, MachineClass};
 use super::{Method, Preconditioner, Profile, calibrated};
 use crate::saved::saved;
 

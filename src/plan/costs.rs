@@ -5,80 +5,10 @@
 //! stencils and circuits with 1,000 to 2 million unknowns). Other numbers of threads and GPUs are described by what changes: work that
 //! runs on one thread costs more units where the iteration that is the unit becomes faster.
 
-use super::{Method, Preconditioner, Profile};
+use super::{Method, Preconditioner, Profile, WorkUnits};
 use crate::Result;
 use crate::preconditioners::{SaddleEstimate, Symbolic};
 use crate::saved::saved;
-use std::iter::Sum;
-use std::ops::{Add, AddAssign, Mul};
-
-/// Work: multiples of one iteration of conjugate gradients with Jacobi on the same matrix and machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
-pub struct WorkUnits(pub f64);
-
-impl WorkUnits {
-    /// No work.
-    pub const ZERO: WorkUnits = WorkUnits(0.0);
-
-    /// The cost of what cannot be done.
-    pub const INFINITE: WorkUnits = WorkUnits(f64::INFINITY);
-
-    /// The larger of two; a total order.
-    pub fn max(self, other: WorkUnits) -> WorkUnits {
-        WorkUnits(self.0.max(other.0))
-    }
-
-    /// The smaller of two.
-    pub fn min(self, other: WorkUnits) -> WorkUnits {
-        WorkUnits(self.0.min(other.0))
-    }
-
-    /// `self − other`, at least zero.
-    pub fn minus(self, other: WorkUnits) -> WorkUnits {
-        WorkUnits((self.0 - other.0).max(0.0))
-    }
-
-    /// Whether it is not infinite.
-    pub fn is_finite(self) -> bool {
-        self.0.is_finite()
-    }
-}
-
-impl Add for WorkUnits {
-    type Output = WorkUnits;
-    fn add(self, other: WorkUnits) -> WorkUnits {
-        WorkUnits(self.0 + other.0)
-    }
-}
-
-impl AddAssign for WorkUnits {
-    fn add_assign(&mut self, other: WorkUnits) {
-        self.0 += other.0;
-    }
-}
-
-impl Mul<f64> for WorkUnits {
-    type Output = WorkUnits;
-    fn mul(self, factor: f64) -> WorkUnits {
-        WorkUnits(self.0 * factor)
-    }
-}
-
-impl Sum for WorkUnits {
-    fn sum<I: Iterator<Item = WorkUnits>>(all: I) -> WorkUnits {
-        WorkUnits(all.map(|one| one.0).sum())
-    }
-}
-
-impl crate::saved::Saved for WorkUnits {
-    fn save(&self, to: &mut crate::saved::Writer<'_>) {
-        self.0.save(to);
-    }
-
-    fn load(from: &mut crate::saved::Reader<'_>) -> crate::saved::Loaded<Self> {
-        Ok(WorkUnits(from.load()?))
-    }
-}
 
 /// Where iterations run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

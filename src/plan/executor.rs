@@ -1,6 +1,7 @@
 //! Carries out what the scheduler decides: owns vectors, builds, iterates, recomputes residuals, and reports.
 
-use super::costs::{Factorization, WorkUnits, multiplications};
+use super::WorkUnits;
+use super::costs::{Factorization, multiplications};
 use super::least_squares::least_squares;
 use super::monitor::{Estimate, Verdict};
 use super::reorder::reordered;
@@ -220,7 +221,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             task.preparation = Preparation::Renewed;
             return Ok(Event::Renewed);
         }
-        // these values need another structure, or none will do
+        // a refused refresh may have taken some of the values: the preconditioner is built from scratch
+        if let Some((_, running)) = self.running.take() {
+            self.operator = Some(running.into_parts().0);
+        }
         self.build_within(index, WorkUnits::INFINITE, task)
     }
 

@@ -56,11 +56,12 @@ mod schedule;
 mod solved;
 mod solver;
 mod spectrum;
+mod work;
 
 pub use backend::Backend;
 pub use calibrated::calibrate_costs;
 pub use candidates::Candidate;
-pub use costs::{Costs, MachineClass, WorkUnits};
+pub use costs::{Costs, MachineClass};
 pub use knowledge::Declared;
 pub use measured::nearer;
 pub use monitor::iterations_expected;
@@ -73,6 +74,7 @@ pub use running::{AnyPreconditioner, Prepared};
 pub use solved::{Attempt, AttemptEnd, Solved};
 pub use solver::{PlannedSolver, Preparation};
 pub use spectrum::Spectrum;
+pub use work::WorkUnits;
 
 use crate::{Csr, Real, Result};
 

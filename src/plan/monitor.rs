@@ -10,7 +10,7 @@
 //! so that early, when estimates are poor, a larger difference is required. Nothing reads a clock.
 
 use super::Candidate;
-use super::costs::WorkUnits;
+use super::WorkUnits;
 use krysp_solvers::Progress;
 
 /// The remaining work must exceed the alternative's by this factor: convergence improves, above all that of conjugate gradients.

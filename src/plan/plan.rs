@@ -182,8 +182,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     }
 
     /// Declares the null space of a singular symmetric matrix: vectors in the user's order of unknowns that it maps to zero, one of ones
-    /// for a pure Neumann problem. The component of `b` in it is removed, and the solution has none. Complete factorizations are no
-    /// candidates then.
+    /// for a pure Neumann problem. `solve` and `solve_from` remove the component of `b` in it, and their solution has none; callers of `solve_into`
+    /// remove it themselves. Complete factorizations are no candidates then.
     ///
     /// ```
     /// use krysp::{Plan, gallery};

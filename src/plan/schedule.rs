@@ -19,13 +19,16 @@
 mod expected;
 #[cfg(test)]
 mod replay;
+mod state;
+
+pub(super) use state::{Action, End, Ended, Event, Findings};
 
 use super::Candidate;
+use super::WorkUnits;
 use super::candidates::Context;
-use super::costs::{Factorization, MachineClass, WorkUnits};
-use super::monitor::Estimate;
+use super::costs::{Factorization, MachineClass};
 use super::{Preconditioner, Profile};
-use crate::saved::saved;
+use state::{Built, Pending, Record, Solve, State};
 
 /// Cost of the last resort, the method of the least residual, and so the most that an attempt may cost while others are left. A guess.
 pub(super) const LAST: WorkUnits = WorkUnits(20_000.0);
@@ -44,129 +47,6 @@ pub(super) const REORDERING: WorkUnits = WorkUnits(90.0);
 
 /// A resumed attempt must reduce its residual to this share before it is suspended again, or else has failed.
 const RESUMED: f64 = 0.1;
-
-/// An instruction to the executor.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Action {
-    /// Compute the elimination ordering of complete factorizations.
-    Analyse,
-    /// Reorder the matrix if its rows then read `x` from nearer.
-    Reorder,
-    /// Build a preconditioner; `Lu` is suspended after this much work.
-    Build { index: usize, limit: WorkUnits },
-    /// Take the values of the matrix into a preconditioner that was built for earlier ones.
-    Renew { index: usize },
-    /// Iterate, watched by [`Scheduler::monitor`].
-    Run { index: usize },
-    /// Find out whether the system has a solution; `factorize` if a complete factorization has not solved it.
-    TestConsistency { factorize: bool },
-    /// Return the best solution so far.
-    Finish,
-}
-
-/// The result of an action.
-#[derive(Clone, Debug)]
-pub(super) enum Event {
-    Analysed(Factorization),
-    /// Whether the matrix is in another order now, for which nothing is built.
-    Reordered(bool),
-    Built,
-    /// Building was suspended at its limit.
-    Suspended,
-    NotBuilt {
-        indefinite: bool,
-    },
-    Renewed,
-    Ended(Ended),
-    /// Whether that has decided the solve.
-    Tested(bool),
-}
-
-/// How a run ended.
-#[derive(Clone, Debug)]
-pub(super) struct Ended {
-    pub(super) iterations: usize,
-    /// Relative residual, recomputed.
-    pub(super) residual: f64,
-    /// Whether that is less than before.
-    pub(super) improved: bool,
-    pub(super) end: End,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum End {
-    Converged,
-    /// Stopped by the monitor, to switch or to renew.
-    Stopped {
-        estimate: Estimate,
-        renew: bool,
-    },
-    Failed {
-        indefinite: bool,
-    },
-}
-
-/// Where a candidate stands in the current solve.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
-    Untried,
-    Suspended { remaining: WorkUnits, residual: f64 },
-    Failed,
-}
-
-/// Measurements of a candidate in earlier solves.
-#[derive(Clone, Copy, Debug, Default)]
-struct Record {
-    /// Work of a solve, the setup apart.
-    cost: Option<WorkUnits>,
-    /// Number of refreshes of the matrix before that.
-    values: usize,
-    /// How often it has failed, and the solve from which on it may be tried again with other values.
-    failures: u32,
-    retry: usize,
-    /// Solves with it, and how often its preconditioner took new values.
-    solves: usize,
-    renewals: usize,
-}
-
-saved!(impl[] Record { cost, values, failures, retry, solves, renewals });
-
-/// A preconditioner that is built.
-#[derive(Clone, Copy, Debug)]
-struct Built {
-    index: usize,
-    /// Whether the matrix has other values now.
-    stale: bool,
-    /// Iterations of its first solve with the values that it has.
-    fresh: Option<usize>,
-    /// Work of iterations beyond those, since then and in the last solve.
-    excess: [WorkUnits; 2],
-}
-
-/// State of the current solve.
-#[derive(Default)]
-struct Solve {
-    states: Vec<State>,
-    /// Work of the iterations of each candidate.
-    made: Vec<WorkUnits>,
-    indefinite: bool,
-    tested: bool,
-    /// Whether anything has run.
-    ran: bool,
-    /// Whether the preconditioner of the next run is renewed after a run with that of earlier values.
-    renewed: bool,
-    /// Whether Jacobi runs to find out whether it is the fastest again.
-    trial: bool,
-    /// The decision that is continued after `Analyse` or `Reorder`.
-    pending: Option<Pending>,
-}
-
-#[derive(Clone, Copy)]
-enum Pending {
-    First,
-    Next,
-    Prepare(usize),
-}
 
 /// The state machine.
 pub(super) struct Scheduler {
@@ -189,26 +69,6 @@ pub(super) struct Scheduler {
     pub(super) may_reorder: bool,
     built: Vec<Built>,
     solve: Solve,
-}
-
-/// Costs and records of a scheduler, which are saved.
-pub(super) struct Findings {
-    candidates: Vec<Candidate>,
-    factorization: Option<Factorization>,
-    records: Vec<Record>,
-    spent: WorkUnits,
-    refreshes: usize,
-    trial: [usize; 2],
-}
-
-saved!(impl[] Findings { candidates, factorization, records, spent, refreshes, trial }
-    where |read| !read.candidates.is_empty() && read.records.len() == read.candidates.len());
-
-impl Findings {
-    /// The preconditioner of a candidate.
-    pub(super) fn preconditioner(&self, index: usize) -> Option<Preconditioner> {
-        Some(self.candidates.get(index)?.preconditioner)
-    }
 }
 
 impl Scheduler {

@@ -1,8 +1,8 @@
 //! What a plan builds: a solver that runs one candidate after the other.
 
+use super::WorkUnits;
 use super::backend::ForFactors;
 use super::candidates::Context;
-use super::costs::WorkUnits;
 use super::matched::Begins;
 use super::measured::{fastest, is_scattered};
 use super::plan::Options;

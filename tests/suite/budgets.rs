@@ -189,3 +189,23 @@ fn an_interrupted_plan_can_be_used_again() {
     assert_eq!(interrupted.report.outcome, Outcome::Cancelled);
     assert!(solver.solve(&b).unwrap().converged());
 }
+
+/// A refused refresh may leave a factor with some of the new values: it is not used again.
+#[test]
+fn a_factor_that_refuses_values_is_built_again_for_others() {
+    let a = gallery::poisson::<f64>(&[9; 3]).unwrap();
+    let b = rhs(a.rows(), 2);
+    let mut solver =
+        Plan::new(&a).unwrap().preconditioner(Preconditioner::Cholesky).new_values(true).build().unwrap();
+    assert!(solver.solve(&b).unwrap().converged());
+    let indefinite: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { v - 5.0 } else { v }).collect();
+    solver.refresh(&indefinite).unwrap();
+    let refused = solver.solve(&b).unwrap();
+    assert!(!refused.converged(), "{refused}");
+    let ends = refused.attempts.iter().map(|one| &one.ending);
+    assert!(ends.into_iter().any(|end| matches!(end, AttemptEnd::NotBuilt(_))), "{refused}");
+    solver.refresh(a.entries()).unwrap();
+    let solved = solver.solve(&b).unwrap();
+    assert!(solved.converged(), "{solved}");
+    assert_eq!(solved.attempts[0].preparation, Preparation::Built, "{solved}");
+}

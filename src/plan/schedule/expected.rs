@@ -1,9 +1,11 @@
 //! What each candidate is expected to cost, from what a scheduler has seen so far.
 
-use super::{LAST, REORDERING, Scheduler, State};
+use super::state::State;
+use super::{LAST, REORDERING, Scheduler};
 use crate::plan::Preconditioner;
+use crate::plan::WorkUnits;
 use crate::plan::candidates::Context;
-use crate::plan::costs::{Factorization, WorkUnits};
+use crate::plan::costs::Factorization;
 use crate::plan::monitor::{Alternative, Monitor, Start};
 
 /// A candidate whose cost was measured is left before it begins if another is expected to be cheaper by this factor.
