@@ -3,6 +3,7 @@
 use super::WorkUnits;
 use super::costs::{Factorization, multiplications};
 use super::least_squares::least_squares;
+use super::matched::Begins;
 use super::monitor::{Estimate, Verdict};
 use super::reorder::reordered;
 use super::running::lock;
@@ -125,7 +126,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.scheduler.may_reorder = self.scheduler.may_reorder || may_reorder && !own;
         done?;
         self.scheduler.finish();
-        if let (Some(error), true) = (task.refused, self.attempts.iter().all(|one| one.residual.is_nan())) {
+        let outcome = &self.report.outcome;
+        let ended = matches!(outcome, Outcome::Cancelled | Outcome::TimeLimit | Outcome::NotFinite { .. });
+        let nothing_ran = self.attempts.iter().all(|one| one.residual.is_nan());
+        if let (Some(error), true) = (task.refused, nothing_ran && !ended) {
             return Err(error);
         }
         self.report.iterations = task.budget.spent;
@@ -140,7 +144,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         loop {
             if action != Action::Finish && task.budget.is_spent() {
                 self.report.outcome = Outcome::IterationLimit;
-                return Ok(());
+                return self.return_best(task);
             }
             let (event, index) = match action {
                 Action::Analyse => (Event::Analysed(analyse(&self.matrix, &self.symbolic)), 0),
@@ -175,12 +179,17 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// After an interruption: the guess counts as a solution if nothing has run.
+    /// After an interruption or with a limit of zero: the guess counts as a solution if nothing has run.
     fn return_best(&mut self, task: &mut Task<'_, M::Vector>) -> Result<()> {
         if task.best.is_some() {
             return Ok(());
         }
         let residual = self.recomputed(task)?;
+        if residual <= self.settings.options.rtol {
+            self.report.outcome = Outcome::Converged;
+            self.report.true_residual = residual * self.report.rhs_norm;
+            return Ok(());
+        }
         self.keep_best(task, residual)
     }
 
@@ -200,7 +209,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             Err(Error::Lost) => Err(Error::Lost),
             Err(Error::Interrupted(_)) => Ok(Event::NotBuilt { indefinite: false }),
             Err(Error::Unsuitable { .. })
-                if self.scheduler.candidates[index].preconditioner == Preconditioner::Lu =>
+                if self.scheduler.candidates[index].preconditioner == Preconditioner::Lu
+                    && self.begins.as_ref().is_some_and(Begins::is_suspended) =>
             {
                 Ok(Event::Suspended)
             }

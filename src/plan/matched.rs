@@ -81,7 +81,12 @@ impl<T: Real> Begins<T> {
         Ok(Matched { scaling: self.scaling.clone(), inner, factorise: Box::new(factorise) })
     }
 
-    /// Goes on with factors without gaps, for so many multiplications. `None` where that is not enough.
+    /// Whether a complete factorization has been suspended.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.halted.is_some()
+    }
+
+    /// Continues a complete factorization for so many multiplications. `None` if it is suspended after them.
     pub(super) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<Option<Matched<T, Lu<T>>>> {
         let (matrix, mut begun) = match self.halted.take() {
             Some(halted) => halted,

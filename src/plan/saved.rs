@@ -1,7 +1,7 @@
 //! A planned solver in a file: what was decided, what solves have cost, the matrix in its format, and the preconditioner that runs.
 //!
-//! The matrix itself is not in the file: whoever loads has it. What stands where in it must be what it was. Other values are
-//! taken as [`PlannedSolver::refresh`] takes them.
+//! The matrix is in the file only if it was reordered; otherwise the caller passes it, with the same pattern. Other values are
+//! taken as by [`PlannedSolver::refresh`], and a preconditioner from a file is renewed for them at once.
 
 use super::schedule::Findings;
 use super::solver::{Settings, user_order};
@@ -116,7 +116,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if other_values {
             solver.refresh(a.entries())?;
         } else if stale {
-            solver.scheduler.new_values();
+            solver.scheduler.mark_stale();
         }
         Ok(solver)
     }

@@ -45,12 +45,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         space.store(x, &mut host)?;
         multiply(&mut host, factor);
         space.load(&host, x)?;
-        self.execute(&scaled, x, own)?;
+        let done = self.execute(&scaled, x, own).map(|_| ());
         let space = x.space().clone();
         let back = 1.0 / factor;
         space.store(x, &mut host)?;
         multiply(&mut host, back);
         space.load(&host, x)?;
+        done?;
         let Report { outcome, history, true_residual, rhs_norm, .. } = &mut self.report;
         history.iter_mut().chain([true_residual, rhs_norm]).for_each(|norm| *norm *= back);
         let endings = self.attempts.iter_mut().filter_map(|attempt| match &mut attempt.ending {

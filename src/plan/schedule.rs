@@ -39,7 +39,7 @@ const EXHAUSTED: f64 = 0.5;
 /// Cost of the test whether a solution exists at all; made before something is resumed that costs more.
 const TEST: WorkUnits = WorkUnits(2_000.0);
 
-/// New values are taken into a preconditioner at once if that costs at most this share of a solve.
+/// A preconditioner of earlier values is renewed at once if that costs at most this share of a solve. A guess.
 const CHEAP: f64 = 0.05;
 
 /// Work to reorder the matrix (45 to 130 units were measured).
@@ -79,29 +79,30 @@ impl Scheduler {
         new_values: bool,
     ) -> Scheduler {
         let records = vec![Record::default(); candidates.len()];
-        let (spent, refreshes, trial) = (WorkUnits::ZERO, 0, [0, 1]);
-        let known = Findings { candidates, factorization: None, records, spent, refreshes, trial };
+        let (spent, trial) = (WorkUnits::ZERO, [0, 1]);
+        let known =
+            Findings { candidates, factorization: None, records, solves: 0, spent, refreshes: 0, trial };
         Scheduler::with(context, known, announced, new_values)
     }
 
-    /// Continues with the costs and records of an earlier run.
+    /// Continues with the costs and records of an earlier run. As many solves are ahead as were announced to that run.
     pub(super) fn with(
         context: Context<'_>,
         known: Findings,
         announced: Option<usize>,
         new_values: bool,
     ) -> Scheduler {
-        let Findings { candidates, factorization, records, spent, refreshes, trial } = known;
+        let Findings { candidates, factorization, records, solves, spent, refreshes, trial } = known;
         Scheduler {
             candidates,
             factorization,
             profile: context.profile.clone(),
             class: context.class,
             factors: context.factors,
-            announced,
+            announced: announced.map(|ahead| ahead.saturating_add(solves)),
             new_values,
             records,
-            solves: 0,
+            solves,
             spent,
             refreshes,
             trial,
@@ -112,14 +113,15 @@ impl Scheduler {
     }
 
     pub(super) fn findings(&self) -> Findings {
-        let Scheduler { candidates, factorization, records, spent, refreshes, .. } = self;
+        let Scheduler { candidates, factorization, records, solves, spent, refreshes, trial, .. } = self;
         Findings {
             candidates: candidates.clone(),
             factorization: *factorization,
             records: records.clone(),
+            solves: *solves,
             spent: *spent,
             refreshes: *refreshes,
-            trial: [self.trial[0].saturating_sub(self.solves), self.trial[1]],
+            trial: *trial,
         }
     }
 
@@ -151,6 +153,7 @@ impl Scheduler {
             }
             Event::Reordered(moved) => {
                 self.may_reorder = false;
+                // also if nothing came nearer: finding that out takes about as long
                 self.spent += REORDERING;
                 if moved {
                     self.built.clear();
@@ -168,7 +171,8 @@ impl Scheduler {
             Event::Suspended => {
                 let spent = self.limit(index);
                 self.spent += spent;
-                self.candidates[index].costs.setup = spent;
+                let costs = &mut self.candidates[index].costs;
+                (costs.setup, costs.refresh) = (spent, costs.refresh.max(spent));
                 self.proceed()
             }
             Event::NotBuilt { indefinite } => {
@@ -191,6 +195,11 @@ impl Scheduler {
     /// Takes in that the values of the matrix have changed.
     pub(super) fn new_values(&mut self) {
         self.refreshes += 1;
+        self.mark_stale();
+    }
+
+    /// Notes that all preconditioners are those of earlier values.
+    pub(super) fn mark_stale(&mut self) {
         self.built.iter_mut().for_each(|one| one.stale = true);
     }
 
@@ -244,7 +253,6 @@ impl Scheduler {
 
     /// Chooses where a solve begins.
     fn first(&mut self) -> Action {
-        let count = self.candidates.len();
         let known = |index: usize| self.records[index].cost.is_some() && !self.has_failed_before(index);
         let best = self.cheapest(known);
         if best == Some(0) {
@@ -265,7 +273,7 @@ impl Scheduler {
             }
             None => {
                 let soon = |index| unknown(index) && !self.waits_for_indefinite(index);
-                self.cheapest(soon).or_else(|| self.cheapest(unknown)).or_else(|| self.cheapest(|_| true))
+                self.cheapest(soon).or_else(|| self.cheapest(unknown))
             }
         };
         match first {
@@ -274,8 +282,7 @@ impl Scheduler {
                 Action::Analyse
             }
             Some(index) => self.prepare(index),
-            None if count == 0 => Action::Finish,
-            None => self.prepare(0),
+            None => Action::Finish,
         }
     }
 
@@ -294,7 +301,6 @@ impl Scheduler {
     fn proceed(&mut self) -> Action {
         let next = self.best_but(usize::MAX);
         if next.is_some_and(|next| self.needs_analysis(next)) {
-            self.solve.pending = Some(Pending::Next);
             return Action::Analyse;
         }
         let goes_on = |next: usize| {
@@ -323,8 +329,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether a preconditioner of earlier values is renewed before a solve: if the iterations that keeping it has cost, and those that
-    /// the next solve is expected to cost, are as much work as that.
+    /// Whether a preconditioner of earlier values is renewed before a solve: `excess + last excess >= refresh`, where the excess is the
+    /// work of iterations beyond those with values that were new.
     fn renews(&self, built: &Built) -> bool {
         let costs = self.candidates[built.index].costs;
         let solve = self.records[built.index].cost.unwrap_or(WorkUnits::ZERO);
@@ -358,7 +364,7 @@ impl Scheduler {
         let fresh = self.built(index).and_then(|one| one.fresh).unwrap_or(0);
         // what a renewal costs is shared by the solves until the next one
         let renewed = costs.refresh * self.renewals_per_solve(index) + costs.iteration * fresh as f64;
-        let was_renewed = std::mem::take(&mut self.solve.renewed);
+        let was_renewed = self.solve.renewed.take() == Some(index);
         let record = &mut self.records[index];
         let before = self.solve.states[index];
         let values = self.refreshes;
@@ -398,7 +404,7 @@ impl Scheduler {
 
     /// Renews a preconditioner in the middle of a solve.
     fn renew(&mut self, index: usize) -> Action {
-        self.solve.renewed = true;
+        self.solve.renewed = Some(index);
         Action::Renew { index }
     }
 

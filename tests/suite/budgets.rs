@@ -70,6 +70,7 @@ proptest! {
             prop_assert!(solved.report.iterations <= most, "{most} allowed: {solved}");
             let made: usize = solved.attempts.iter().map(|one| one.iterations).sum();
             prop_assert_eq!(made, solved.report.iterations);
+            prop_assert!(solved.report.relative_residual() <= 1.0, "{solved}");
         }
     }
 

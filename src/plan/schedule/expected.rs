@@ -5,22 +5,23 @@ use super::{LAST, REORDERING, Scheduler};
 use crate::plan::Preconditioner;
 use crate::plan::WorkUnits;
 use crate::plan::candidates::Context;
-use crate::plan::costs::Factorization;
+use crate::plan::costs::{Costs, Factorization};
 use crate::plan::monitor::{Alternative, Monitor, Start};
 
 /// A candidate whose cost was measured is left before it begins if another is expected to be cheaper by this factor.
 const CLEARLY: f64 = 1.3;
 
-/// With many solves ahead, a candidate is tried although it is expected to cost up to 1/0.3 of the best known, if that costs at most one
-/// fifteenth of the work ahead: expectations may be too high by that.
+/// A candidate is also tried if `trial * AFFORDABLE < known * ahead` and `cost * PERHAPS < known`, where `trial` is its setup and one
+/// solve, and `ahead` the number of solves ahead: expectations may be too high by that.
 const AFFORDABLE: f64 = 15.0;
 const PERHAPS: f64 = 0.3;
 
-/// `Lu` is suspended after this multiple of its estimate, or of the cost of another candidate.
+/// `Lu` is suspended after this multiple of its estimate or of the best other candidate's cost, whichever is more, but not before it has
+/// cost as much as the solves ahead with that candidate.
 const OVERRUN: f64 = 3.0;
 
-/// Renewals per refresh of the matrix that are expected of a preconditioner before they are counted: one in four. A guess; it matters
-/// in loops of time steps, where the fourth to the thirtieth part was counted.
+/// Renewals of a preconditioner per refresh of the matrix, expected until three solves have been counted. A guess; 1/4 to 1/30 were
+/// counted in loops of time steps.
 const LAGGED: f64 = 0.25;
 
 /// Share of later work that a reordering saves; 0.25 to 0.78 were measured.
@@ -67,14 +68,13 @@ impl Scheduler {
 
     /// The share of the setup, and what it takes to follow new values.
     pub(super) fn fixed(&self, index: usize) -> WorkUnits {
-        let costs = &self.candidates[index].costs;
-        let setup = match (self.built(index), self.announced) {
-            (Some(_), _) => WorkUnits::ZERO,
-            (None, Some(all)) => costs.setup * (1.0 / all.saturating_sub(self.solves).max(1) as f64),
-            // if the number of solves is unknown, the work done so far pays for a setup
-            (None, None) => costs.setup.minus(self.spent),
-        };
-        setup + costs.refresh * self.renewals_per_solve(index)
+        let (costs, built) = (&self.candidates[index].costs, self.built(index).is_some());
+        fixed(costs, built, self.ahead(), self.spent, self.renewals_per_solve(index))
+    }
+
+    /// Solves ahead, if they were announced.
+    fn ahead(&self) -> Option<f64> {
+        self.announced.map(|all| all.saturating_sub(self.solves).max(1) as f64)
     }
 
     /// Counted, or expected from how often the matrix takes new values. If that was announced, once for each solve until it is known.
@@ -147,7 +147,7 @@ impl Scheduler {
             return WorkUnits::INFINITE;
         }
         let other = self.best_but(index).map_or(LAST, |other| self.cost(other).min(LAST));
-        let ahead = self.announced.map_or(1, |all| all.saturating_sub(self.solves)).max(1) as f64;
+        let ahead = self.ahead().unwrap_or(1.0);
         (self.candidates[index].costs.setup.max(other) * OVERRUN).max(other * ahead)
     }
 
@@ -191,22 +191,21 @@ impl Scheduler {
         &self,
         index: usize,
     ) -> impl FnOnce(Factorization) -> Vec<Alternative> + Send + use<> {
-        let alternatives = self.alternatives(index);
-        let announced = self.announced.map(|all| all.saturating_sub(self.solves).max(1) as f64);
+        let with_rates = |one: Alternative| {
+            let rate = one.index.map_or(0.0, |other| self.renewals_per_solve(other));
+            (one, rate)
+        };
+        let alternatives: Vec<_> = self.alternatives(index).into_iter().map(with_rates).collect();
         let (profile, class, factors) = (self.profile.clone(), self.class, self.factors);
-        let spent = self.spent;
+        let (ahead, spent) = (self.ahead(), self.spent);
         move |factorization| {
             let context = Context { profile: &profile, class, factors };
-            let analysed = |mut one: Alternative| {
+            let analysed = |(mut one, rate): (Alternative, f64)| {
                 if let (true, Some(candidate)) = (one.analysable, &mut one.estimated) {
-                    let share = |setup: WorkUnits| match announced {
-                        Some(ahead) => setup * (1.0 / ahead),
-                        None => setup.minus(spent),
-                    };
-                    let old = share(candidate.costs.setup);
                     candidate.costs =
                         context.costs(candidate.method, candidate.preconditioner, Some(factorization));
-                    one.fixed = one.fixed.minus(old) + share(candidate.costs.setup);
+                    // a complete factorization that is built has been analysed
+                    one.fixed = fixed(&candidate.costs, false, ahead, spent, rate);
                 }
                 one
             };
@@ -242,4 +241,15 @@ impl Scheduler {
             renew_after,
         })
     }
+}
+
+/// The share of the setup that one solve pays, and the renewals that it needs. If the number of solves ahead is unknown, the work done
+/// so far pays for a setup.
+fn fixed(costs: &Costs, built: bool, ahead: Option<f64>, spent: WorkUnits, renewals: f64) -> WorkUnits {
+    let setup = match ahead {
+        _ if built => WorkUnits::ZERO,
+        Some(ahead) => costs.setup * (1.0 / ahead),
+        None => costs.setup.minus(spent),
+    };
+    setup + costs.refresh * renewals
 }

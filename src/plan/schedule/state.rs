@@ -114,18 +114,17 @@ pub(super) struct Solve {
     pub(super) tested: bool,
     /// Whether anything has run.
     pub(super) ran: bool,
-    /// Whether the preconditioner of the next run is renewed after a run with that of earlier values.
-    pub(super) renewed: bool,
+    /// The candidate whose next run continues after a renewal in the middle of the solve: the work of that run alone is recorded.
+    pub(super) renewed: Option<usize>,
     /// Whether Jacobi runs to find out whether it is the fastest again.
     pub(super) trial: bool,
-    /// The decision that is continued after `Analyse` or `Reorder`.
+    /// The decision that is continued after `Analyse` or `Reorder`; the choice of the next candidate if `None`.
     pub(super) pending: Option<Pending>,
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum Pending {
     First,
-    Next,
     Prepare(usize),
 }
 
@@ -134,12 +133,13 @@ pub(in crate::plan) struct Findings {
     pub(super) candidates: Vec<Candidate>,
     pub(super) factorization: Option<Factorization>,
     pub(super) records: Vec<Record>,
+    pub(super) solves: usize,
     pub(super) spent: WorkUnits,
     pub(super) refreshes: usize,
     pub(super) trial: [usize; 2],
 }
 
-saved!(impl[] Findings { candidates, factorization, records, spent, refreshes, trial }
+saved!(impl[] Findings { candidates, factorization, records, solves, spent, refreshes, trial }
     where |read| !read.candidates.is_empty() && read.records.len() == read.candidates.len());
 
 impl Findings {

@@ -198,7 +198,7 @@ impl<T: Real> Blocks<T> {
         (lengths, columns, values)
     }
 
-    /// The diagonal of `σ (H D⁻¹ G − K)`, without the product: a merge of each row of `H` with the column of `G`.
+    /// The diagonal of `σ (H D⁻¹ G − K)`, without the product: one search in `G` for each entry of `H`.
     pub(super) fn diagonal_of_schur(&self, inverse: &[T]) -> Result<(Vec<T>, T)> {
         let mut diagonal: Vec<T> = self.k.matrix.diagonal_entries().iter().map(|&k| -k).collect();
         let (h, g) = (&self.h.matrix, &self.g.matrix);

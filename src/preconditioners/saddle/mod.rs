@@ -33,6 +33,7 @@ pub use inner::BlockSolver;
 pub use schur::Schur;
 
 use super::{Origin, Refresh, check_space, check_square, finite};
+use crate::formats::check_symmetric;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
@@ -146,12 +147,6 @@ impl<T: Real> SaddlePoint<T> {
         };
         let (complement, sign) =
             Complement::new(&blocks, &inverse, &schur, symmetry.second, options.second, &a)?;
-        if complement.rows() != blocks.rows[1].len() {
-            let (rows, second) = (complement.rows(), blocks.rows[1].len());
-            return Err(refused(format!(
-                "the given matrix has {rows} rows, the second field {second} unknowns"
-            )));
-        }
         if options.block_diagonal && !(a.is_positive() && complement.is_positive()) {
             return Err(refused("the block diagonal form needs a positive definite block A".into()));
         }
@@ -212,9 +207,12 @@ fn refused(why: String) -> Error {
 fn in_order<T: Real>(given: &Csr<T>, space: &HostSpace<T>, rows: &[u32]) -> Result<Csr<T>> {
     check_square(NAME, given)?;
     given.check_finite()?;
-    let Some(numbering) = space.numbering().filter(|_| given.rows() == rows.len()) else {
-        return Ok(given.clone());
-    };
+    if given.rows() != rows.len() {
+        let (own, second) = (given.rows(), rows.len());
+        return Err(refused(format!("the given matrix has {own} rows, the second field {second} unknowns")));
+    }
+    check_symmetric(given)?;
+    let Some(numbering) = space.numbering() else { return Ok(given.clone()) };
     let mut by_user: Vec<u32> = (0..rows.len() as u32).collect();
     by_user.sort_unstable_by_key(|&at| numbering.old_of_new()[rows[at as usize] as usize]);
     let mut old_of_new = vec![0; rows.len()];

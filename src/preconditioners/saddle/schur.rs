@@ -27,7 +27,7 @@ pub enum Schur<T: Real> {
     #[doc(alias = "lsc")]
     #[doc(alias = "bfbt")]
     LeastSquares,
-    /// A given approximation of `C + B A⁻¹ Bᵀ` in the order of the second field's unknowns: for Stokes flow the pressure mass
+    /// A given approximation of `C + B A⁻¹ Bᵀ`, symmetric and positive definite, in the order of the second field's unknowns: for Stokes flow the pressure mass
     /// matrix divided by the viscosity. [`Refresh`](crate::Refresh) leaves it unchanged.
     Given(Csr<T>),
 }
