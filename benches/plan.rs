@@ -108,10 +108,10 @@ fn main() -> Result<()> {
     if options.transient {
         return match options.gpu {
             #[cfg(feature = "cuda")]
-            true => transient::all(&Cuda::new(0)?, false),
+            true => transient::all(&Cuda::new(0)?),
             #[cfg(not(feature = "cuda"))]
             true => Err("--gpu needs the feature cuda".into()),
-            false => transient::all(&Host, true),
+            false => transient::all(&Host),
         };
     }
     println!(

@@ -10,11 +10,14 @@ use krysp::plan::{Backend, Preparation};
 use krysp::prelude::*;
 use krysp::solvers::Solver;
 use krysp::testing::{shared_matrix, skipped};
-use krysp::{Amg, AmgOptions, Cholesky, HostVector, Ic0, Jacobi, Origin, Plan, Refresh};
+use krysp::{Amg, AmgOptions, Cholesky, Ic0, Origin, Plan, PositiveJacobi, Refresh};
 use std::time::Instant;
 
 const NAME: &str = "heat_sink_transient_80k";
 const RTOL: f64 = 1e-8;
+
+/// A configuration that has taken this multiple of the fastest one's time is stopped.
+const TOO_SLOW: f64 = 1.5;
 
 /// The step lengths of one loop.
 struct Loop {
@@ -55,8 +58,58 @@ impl Times {
     }
 }
 
+/// Fixed configurations of a machine.
+pub(crate) trait Rivals: Backend<f64> {
+    fn fixed(&self, problem: &Problem<'_>, every: usize, rows: &mut Rows) -> Result<()>;
+}
+
+/// The times of each configuration that was not stopped.
+#[derive(Default)]
+pub(crate) struct Rows {
+    rows: Vec<(String, Times)>,
+}
+
+impl Rows {
+    fn best(&self) -> f64 {
+        self.rows.iter().map(|(_, times)| times.total).fold(f64::INFINITY, f64::min)
+    }
+
+    fn add(&mut self, name: &str, every: usize, times: Option<Times>) {
+        let Some(times) = times else { return };
+        let name = match every {
+            usize::MAX => format!("{name} built once"),
+            every => format!("{name} renewed every {every}"),
+        };
+        self.rows.push((name, times));
+    }
+}
+
+impl Rivals for Host {
+    fn fixed(&self, problem: &Problem<'_>, every: usize, rows: &mut Rows) -> Result<()> {
+        let smoothed = AmgOptions { smoothed: true, ..AmgOptions::default() };
+        let jacobi = |a: &Csr<f64>, operator: &Operator<_>| PositiveJacobi::new(a, operator.domain());
+        rows.add("Jacobi", every, problem.fixed(self, every, rows.best(), jacobi)?);
+        rows.add("Amg", every, problem.fixed(self, every, rows.best(), |a, _| Amg::new(a))?);
+        let made = |a: &Csr<f64>, _: &Operator<_>| Amg::with::<Vec<f64>>(a, &[], smoothed.clone());
+        rows.add("Amg smoothed", every, problem.fixed(self, every, rows.best(), made)?);
+        rows.add("Ic0", every, problem.fixed(self, every, rows.best(), |a, _| Ic0::shifted(a))?);
+        rows.add("Cholesky", every, problem.fixed(self, every, rows.best(), |a, _| Cholesky::new(a))?);
+        Ok(())
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Rivals for Cuda {
+    fn fixed(&self, problem: &Problem<'_>, every: usize, rows: &mut Rows) -> Result<()> {
+        let jacobi = |a: &Csr<f64>, operator: &Operator<_>| PositiveJacobi::new(a, operator.domain());
+        rows.add("Jacobi", every, problem.fixed(self, every, rows.best(), jacobi)?);
+        rows.add("Amg", every, problem.fixed(self, every, rows.best(), |a, _| Amg::on(self, a))?);
+        Ok(())
+    }
+}
+
 /// Prints one line for each loop and way of solving it.
-pub(crate) fn all<M: Backend<f64>>(machine: &M, fixed: bool) -> Result<()> {
+pub(crate) fn all<M: Rivals>(machine: &M) -> Result<()> {
     let path = |suffix: &str| shared_matrix(&format!("{NAME}_{suffix}"));
     let (Some(k), Some(m), Some(f)) = (path("K"), path("M"), path("f")) else {
         skipped(&format!("{NAME} is not beside this checkout"));
@@ -65,34 +118,17 @@ pub(crate) fn all<M: Backend<f64>>(machine: &M, fixed: bool) -> Result<()> {
     let (k, m, f): (Csr<f64>, Csr<f64>, _) = (read_matrix(k)?, read_matrix(m)?, read_vector(f)?);
     println!("loop,solver,total_s,ratio,median_ms,slowest_ms,iterations,renewals");
     for Loop { name, lengths } in loops() {
-        let mut rows = vec![];
-        if fixed {
-            for every in [1, 5, usize::MAX] {
-                let label = |of: &str| match every {
-                    usize::MAX => format!("{of} built once"),
-                    every => format!("{of} renewed every {every}"),
-                };
-                let problem = Problem { k: &k, m: &m, f: &f, lengths: &lengths };
-                rows.push((label("Jacobi"), problem.fixed(every, Jacobi::new)?));
-                rows.push((label("Amg"), problem.fixed(every, Amg::new)?));
-                let smoothed = AmgOptions { smoothed: true, ..AmgOptions::default() };
-                rows.push((
-                    label("Amg smoothed"),
-                    problem.fixed(every, |a| Amg::with::<Vec<f64>>(a, &[], smoothed))?,
-                ));
-                rows.push((label("Ic0"), problem.fixed(every, Ic0::shifted)?));
-                rows.push((label("Cholesky"), problem.fixed(every, Cholesky::new)?));
-            }
+        let problem = Problem { k: &k, m: &m, f: &f, lengths: &lengths };
+        let mut rows = Rows::default();
+        for every in [usize::MAX, 5, 1] {
+            machine.fixed(&problem, every, &mut rows)?;
         }
-        let best = rows.iter().map(|(_, times)| times.total).fold(f64::INFINITY, f64::min);
-        let best = if best.is_finite() { best } else { f64::NAN };
-        for (solver, times) in &rows {
+        let best = rows.best();
+        for (solver, times) in &rows.rows {
             times.print(name, solver, best);
         }
-        let problem = Problem { k: &k, m: &m, f: &f, lengths: &lengths };
         let changes = lengths.windows(2).any(|pair| pair[0] != pair[1]);
-        let none = problem.planned(machine, None, false)?;
-        none.print(name, "Plan", best);
+        problem.planned(machine, None, false)?.print(name, "Plan", best);
         if changes {
             problem.planned(machine, None, true)?.print(name, "Plan new_values", best);
         }
@@ -101,7 +137,7 @@ pub(crate) fn all<M: Backend<f64>>(machine: &M, fixed: bool) -> Result<()> {
     Ok(())
 }
 
-struct Problem<'p> {
+pub(crate) struct Problem<'p> {
     k: &'p Csr<f64>,
     m: &'p Csr<f64>,
     f: &'p [f64],
@@ -130,17 +166,29 @@ impl Problem<'_> {
         b
     }
 
-    fn fixed<P>(&self, every: usize, make: impl Fn(&Csr<f64>) -> krysp::Result<P>) -> Result<Times>
+    /// `None` if it was too slow.
+    fn fixed<M, P>(
+        &self,
+        machine: &M,
+        every: usize,
+        best: f64,
+        make: impl Fn(&Csr<f64>, &Operator<M::Vector>) -> krysp::Result<P>,
+    ) -> Result<Option<Times>>
     where
-        P: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>,
+        M: Backend<f64>,
+        P: LinearOperator<Vector = M::Vector> + Refresh<f64>,
     {
         let a = self.matrix()?;
         let changes = self.lengths.windows(2).any(|pair| pair[0] != pair[1]);
         let mut t = vec![22.0; self.f.len()];
         let mut times = Times { total: 0.0, steps: vec![], iterations: 0, renewals: 0 };
-        let mut solver: Option<Solver<_, Operator<HostVector<f64>>, P>> = None;
-        for (step, pair) in self.lengths.iter().enumerate() {
-            let (b, new) = (self.rhs(&t, *pair), self.values(&a, *pair)?);
+        let mut solver: Option<Solver<_, Operator<M::Vector>, P>> = None;
+        let mut new = self.values(&a, self.lengths[0])?;
+        for (step, &dt) in self.lengths.iter().enumerate() {
+            let b = self.rhs(&t, dt);
+            if step > 0 && dt != self.lengths[step - 1] {
+                new = self.values(&a, dt)?;
+            }
             let started = Instant::now();
             let solver = match &mut solver {
                 Some(solver) => {
@@ -155,7 +203,9 @@ impl Problem<'_> {
                     solver
                 }
                 empty => {
-                    empty.insert(Cg::new(Operator::auto(&a, &Host)?).preconditioner(make(&a)?).rtol(RTOL))
+                    let operator = Operator::auto(&a, machine)?;
+                    let p = make(&a, &operator)?;
+                    empty.insert(Cg::new(operator).preconditioner(p).rtol(RTOL))
                 }
             };
             let solved = solver.solve_from(&b, &t)?;
@@ -164,8 +214,11 @@ impl Problem<'_> {
             times.steps.push(seconds);
             times.iterations += solved.report.iterations;
             t = solved.x;
+            if times.total > TOO_SLOW * best {
+                return Ok(None);
+            }
         }
-        Ok(times)
+        Ok(Some(times))
     }
 
     fn planned<M: Backend<f64>>(
@@ -180,8 +233,12 @@ impl Problem<'_> {
         let mut times = Times { total: 0.0, steps: vec![], iterations: 0, renewals: 0 };
         let mut solver = None;
         let explain = std::env::args().any(|one| one == "--explain");
+        let mut new = self.values(&a, self.lengths[0])?;
         for (step, &dt) in self.lengths.iter().enumerate() {
-            let (b, new) = (self.rhs(&t, dt), self.values(&a, dt)?);
+            let b = self.rhs(&t, dt);
+            if step > 0 && dt != self.lengths[step - 1] {
+                new = self.values(&a, dt)?;
+            }
             let started = Instant::now();
             let solver = match &mut solver {
                 Some(solver) => solver,

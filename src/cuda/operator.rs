@@ -4,7 +4,7 @@ use super::steps::OnChip;
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::given::UserOrder;
 use crate::formats::{Format, OnDevice, Source};
-use crate::{Csr, Real, Result, Storage};
+use crate::{Csr, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{Order, Ordered, Product, Refill, Resident};
 use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
@@ -120,9 +120,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
             }
         };
         self.arrays.fill(self.source.on_device(), &entries)?;
-        if let Some(Some(resident)) = self.resident.get_mut() {
-            resident.refill(&kept::<T, F::Value>(&entries))?;
-        }
+        self.outdate();
         Ok(())
     }
 
@@ -191,21 +189,16 @@ impl<T: Real, F: OnDevice<T>> OnChip<T> for CudaMatrix<T, F> {
         let outdated = self.outdated.lock().unwrap_or_else(PoisonError::into_inner).take();
         let made = match outdated {
             Some(mut resident) => {
-                resident.refill(&self.entries().map_err(failed)?).map_err(failed)?;
+                resident.refill(&self.arrays.entries(pattern).map_err(failed)?).map_err(failed)?;
                 Some(resident)
             }
             None if self.domain == self.range && Resident::<T>::suits(pattern) => {
-                Resident::new(device, pattern, || self.entries()).map_err(failed)?
+                Resident::new(device, pattern, || self.arrays.entries(pattern)).map_err(failed)?
             }
             None => None,
         };
         Ok(self.resident.get_or_init(|| made).as_ref())
     }
-}
-
-/// Entries as a matrix has them that stores `V`.
-fn kept<T: Real, V: Storage<T>>(entries: &[T]) -> Vec<T> {
-    entries.iter().map(|&entry| V::narrow(entry).widen()).collect()
 }
 
 impl<T: Real, F: OnDevice<T>> LinearOperator for CudaMatrix<T, F> {

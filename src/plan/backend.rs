@@ -25,10 +25,12 @@ use std::any::Any;
 pub struct ForFactors<'b, T: Real> {
     /// The order of `Cholesky`, if it has been found.
     pub(super) ordered: Option<Result<Symbolic>>,
-    /// The multiplications after which `Lu` is halted.
+    /// Multiplications after which `Lu` is suspended.
     pub(super) most: f64,
-    /// What others have begun with.
+    /// A matching and a suspended factorization, which other candidates continue.
     pub(super) begins: &'b mut Option<Begins<T>>,
+    /// Whether a setup that is more expensive is worth fewer iterations.
+    pub(super) many_solves: bool,
     /// Vectors, coordinates and fields that the user has given.
     pub(super) known: &'b Knowledge,
 }
@@ -189,7 +191,7 @@ impl<T: Real> Backend<T> for Host {
             Preconditioner::None => Box::new(Identity::new(operator.domain())),
             Preconditioner::Jacobi => Box::new(PositiveJacobi::new(csr, operator.domain())?),
             Preconditioner::TwoLevel => Box::new(TwoLevel::new(csr)?),
-            Preconditioner::Amg => Box::new(known.amg(csr)?),
+            Preconditioner::Amg => Box::new(known.amg(csr, factors.many_solves)?),
             Preconditioner::Fsai => Box::new(Fsai::new(csr)?),
             Preconditioner::Spai => Box::new(Spai::new(csr)?),
             other => factorized(other, csr, factors)?,

@@ -113,7 +113,13 @@ fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
         }
         let mut begins = None;
         let known = Knowledge::default();
-        let factors = ForFactors { ordered: None, most: f64::INFINITY, begins: &mut begins, known: &known };
+        let factors = ForFactors {
+            ordered: None,
+            most: f64::INFINITY,
+            begins: &mut begins,
+            many_solves: false,
+            known: &known,
+        };
         let started = Instant::now();
         let m = Host.preconditioner(preconditioner, a, &operator, factors)?;
         let setup = started.elapsed().as_secs_f64();

@@ -99,6 +99,9 @@ struct Shape {
     rough: bool,
     /// Whether near-null space vectors or coordinates were given.
     modes: bool,
+    /// Whether the finest prolongator of `Amg` is smoothed, and the setup on the host over that without smoothing.
+    smoothed: bool,
+    smoothing: f64,
     /// Iterations expected of `Ilut` and `Spai`.
     ilut: f64,
     spai: f64,
@@ -167,13 +170,14 @@ const TABLE: [Line; 12] = [
     // the shorter rows are, the less an iteration takes beside the setup; coarse levels take COARSE multiply-adds
     line(
         Preconditioner::Amg,
-        |s| 80.0 + 700.0 / s.length + COARSE / s.unit,
+        |s| s.smoothing * (80.0 + 700.0 / s.length + COARSE / s.unit),
         0.6,
         |_| 4.5,
         |s| match (s.modes, s.rough, s.blocks) {
             (true, ..) => 25.0,
             (_, true, _) => 500.0,
             (_, _, true) => 60.0,
+            _ if s.smoothed => 13.0,
             _ => 18.0,
         },
         [Partly, Alike],
@@ -295,8 +299,16 @@ const VARIED: f64 = 2.0;
 const FEWER: f64 = 0.5;
 const FEWEST: f64 = 0.15;
 
-/// Iterations of `Amg` at most, over the square root of those with Jacobi: 0.8 to 1.6 on 20 scalar systems where Jacobi takes 16 to 560.
-const ROOT: f64 = 1.3;
+/// Iterations with Jacobi for which the table states those of `Amg`; for fewer, `Amg` takes fewer by the square root. Over the root of
+/// Jacobi's iterations it took 0.8 to 1.6 on 20 scalar systems where Jacobi takes 16 to 560, and 0.6 to 1.1 with a smoothed prolongator.
+const TYPICAL: f64 = 190.0;
+
+/// Setup of `Amg` on the host with a smoothed finest prolongator over that without: 1.5 to 2.5 (heat sinks, `p7_64`). An iteration takes
+/// as long, within a fifth.
+const SMOOTHING: f64 = 1.8;
+
+/// Announced solves from which on a smoothed finest prolongator is worth its setup: after 2 to 14 solves it was.
+pub(super) const MANY_SOLVES: usize = 10;
 
 /// Iterations of `Ilut`: usually; where the diagonal is mostly zero and the matrix unsymmetric; where the pattern is symmetric and many
 /// diagonal entries are zero, because a matching destroys the symmetry of the pattern, factors fill in, and what is dropped matters.
@@ -374,6 +386,8 @@ impl Costs {
         factors: [f64; 2],
     ) -> Costs {
         let modes = profile.declared.near_null_space;
+        let scalar = profile.block == 1 && !modes;
+        let smoothed_by_host = scalar && profile.declared.many_solves && class != MachineClass::Gpu;
         let unit = unit(profile);
         let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
         let find = ORDERING * profile.entries as f64 / unit;
@@ -390,6 +404,8 @@ impl Costs {
             blocks: profile.block > 1,
             rough: profile.is_rough(),
             modes,
+            smoothed: class == MachineClass::Gpu || smoothed_by_host,
+            smoothing: if smoothed_by_host { SMOOTHING } else { 1.0 },
             ilut: profile.ilut_iterations(),
             saddle: profile.saddle.map_or(NO_SADDLE, |SaddleEstimate { setup, application, iterations }| {
                 SaddleEstimate { setup: setup / unit, application: application / unit, iterations }
@@ -443,7 +459,7 @@ impl Costs {
             _ if least > 0.0 && matches!(method, Method::Cg | Method::Fcg) => VARIED * least,
             Preconditioner::None | Preconditioner::Jacobi => f64::INFINITY,
             Preconditioner::Ilut if iterations > 0.0 => FEWEST * iterations,
-            Preconditioner::Amg if iterations > 0.0 => ROOT * iterations.sqrt(),
+            Preconditioner::Amg if iterations > 0.0 => self.iterations * (iterations / TYPICAL).sqrt(),
             _ if iterations > 0.0 => FEWER * iterations,
             _ => f64::INFINITY,
         };

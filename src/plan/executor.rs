@@ -271,7 +271,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         task.budget.spent = task.budget.spent.saturating_add(report.iterations);
         task.bytes += report.bytes;
         let (estimate, verdict) = {
-            let watcher = lock(&self.watch);
+            let mut watcher = lock(&self.watch);
+            // it shares the matrix, which a refresh would copy
+            watcher.analyse = None;
             (watcher.monitor.estimate, watcher.verdict)
         };
         let solved = residual <= self.settings.options.rtol;

@@ -9,7 +9,7 @@ use super::{AnyPreconditioner, Backend, PlannedSolver, Profile};
 use crate::formats::node_rows;
 use crate::preconditioners::Fields;
 use crate::saved::saved;
-use crate::{Amg, Csr, Error, LinearOperator, Real, Result, SaddlePoint, SaddlePointOptions};
+use crate::{Amg, AmgOptions, Csr, Error, LinearOperator, Real, Result, SaddlePoint, SaddlePointOptions};
 #[cfg(feature = "cuda")]
 use crate::{Cuda, ToCuda};
 use krysp_kernels::cpu::run::threads::find_row;
@@ -34,9 +34,11 @@ pub struct Declared {
     pub near_null_space: bool,
     /// Whether its null space is known: it is singular.
     pub null_space: bool,
+    /// Whether ten solves or more were announced: [`Plan::solves`](super::Plan::solves).
+    pub many_solves: bool,
 }
 
-saved!(impl[] Declared { symmetric, positive_definite, near_null_space, null_space });
+saved!(impl[] Declared { symmetric, positive_definite, near_null_space, null_space, many_solves });
 
 /// Vectors, coordinates and fields that the user has given.
 #[derive(Clone, Debug, Default)]
@@ -153,10 +155,13 @@ impl Knowledge {
         Ok(Some(Near { modes: in_precision(modes), nodes }))
     }
 
-    /// Multigrid with what is known of the near-null space.
-    pub(super) fn amg<T: Real>(&self, csr: &Csr<T>) -> Result<Amg<T>> {
+    /// Multigrid with what is known of the near-null space. Many solves pay for a smoothed prolongator on the finest level.
+    pub(super) fn amg<T: Real>(&self, csr: &Csr<T>, many_solves: bool) -> Result<Amg<T>> {
         match self.near(csr.rows())? {
-            None => Amg::new(csr),
+            None => {
+                let options = AmgOptions { smoothed: many_solves, ..AmgOptions::default() };
+                Amg::with::<Vec<T>>(csr, &[], options)
+            }
             Some(Near { modes, nodes: None }) => Amg::with_modes(csr, &modes),
             Some(Near { modes, nodes: Some(nodes) }) => Amg::with_nodes(csr, &modes, &nodes),
         }

@@ -1,6 +1,7 @@
 //! What is known before the first solve, and what follows from it.
 
 use super::candidates::{Candidate, Context, candidates};
+use super::costs::MANY_SOLVES;
 use super::knowledge::{Declared, Knowledge, check_declared};
 use super::schedule::Scheduler;
 use super::solved::configuration;
@@ -74,6 +75,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// and what takes longer to build is built when the work done so far has earned it.
     pub fn solves(mut self, solves: usize) -> Self {
         self.options.solves = Some(solves);
+        self.profile.declared.many_solves = solves >= MANY_SOLVES;
         self
     }
 

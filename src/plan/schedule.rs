@@ -198,6 +198,11 @@ impl Scheduler {
         self.mark_stale();
     }
 
+    /// Number of solves so far.
+    pub(super) fn solves(&self) -> usize {
+        self.solves
+    }
+
     /// Notes that all preconditioners are those of earlier values.
     pub(super) fn mark_stale(&mut self) {
         self.built.iter_mut().for_each(|one| one.stale = true);

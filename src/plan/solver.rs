@@ -3,6 +3,7 @@
 use super::WorkUnits;
 use super::backend::ForFactors;
 use super::candidates::Context;
+use super::costs::MANY_SOLVES;
 use super::matched::Begins;
 use super::measured::{fastest, is_scattered};
 use super::plan::Options;
@@ -339,7 +340,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         let mut begins = self.begins.take();
         let known = &self.settings.options.knowledge;
-        let factors = ForFactors { ordered, most, begins: &mut begins, known };
+        let many_solves =
+            self.settings.profile.declared.many_solves || self.scheduler.solves() >= MANY_SOLVES;
+        let factors = ForFactors { ordered, most, begins: &mut begins, many_solves, known };
         let built = self.operator().and_then(|operator| {
             self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator, factors)
         });

@@ -28,7 +28,7 @@ const NAME: [u8; 8] = *b"\x8bkrysp\r\n";
 const HEAD: usize = 24;
 
 /// To be raised whenever what is saved changes between two releases.
-const LAYOUT: u32 = 5;
+const LAYOUT: u32 = 6;
 
 /// What must be the same for a file to be of use.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,6 +22,18 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_number(const u32* f
     }
 }
 
+// Each slot takes the value at its place, or zero where the place is none of the `given` ones.
+extern "C" __global__ __launch_bounds__(THREADS) void refill_places(
+    const u32* places, i64 count, const real* values, u32 given, real* slots
+) {
+    begin();
+    const i64 threads = (i64)gridDim.x * blockDim.x;
+    for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {
+        const u32 place = places[slot];
+        slots[slot] = place < given ? values[place] : real(0);
+    }
+}
+
 // Adds the bits that arrived to the map.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_map(const stored* slots, i64 count, u32 shift, u32* map) {
     begin();

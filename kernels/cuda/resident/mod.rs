@@ -3,10 +3,11 @@
 mod blocks;
 pub(crate) mod segments;
 
-use crate::buffer::Buffer;
 use crate::cuda::device::error::Result;
+use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, lock};
+use crate::cuda::matrix::ordered::{Ordered, SOURCE};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::preconditioners::coarse::Coarse;
 use crate::cuda::resident::blocks::BlockArrays;
@@ -16,7 +17,6 @@ use crate::cuda::solve::step::Steps;
 use crate::cuda::tuning::{FEWEST_RESIDENT_ROWS, MOST_RESIDENT, MOST_RESIDENT_STEPS};
 use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
-use rayon::prelude::*;
 use std::sync::Mutex;
 
 /// The kernel of most solves.
@@ -90,7 +90,8 @@ pub struct Resident<T: Real> {
     window: usize,
     own: usize,
     n: usize,
-    entries: Vec<u32>,
+    /// The entry of the pattern in each slot of `values`; padding has none.
+    places: Array<u32>,
     first_rows: Vec<u32>,
     /// For the coarse space that was last solved with.
     segments: Mutex<Option<Segments<T>>>,
@@ -180,7 +181,7 @@ impl<T: Real> Resident<T> {
     pub fn new(
         device: &Device,
         pattern: Pattern<'_>,
-        values: impl FnOnce() -> Result<Buffer<T>>,
+        values: impl FnOnce() -> Result<Ordered<T>>,
     ) -> Result<Option<Self>> {
         let n = pattern.rows();
         if !Self::suits(pattern) {
@@ -217,7 +218,7 @@ impl<T: Real> Resident<T> {
             slices: device.upload(&arrays.slices)?,
             columns: device.upload(&arrays.columns)?,
             values: device.zeros(arrays.entries.len())?,
-            entries: arrays.entries,
+            places: device.upload(&arrays.entries)?,
             partials: device.zeros(4 * blocks)?,
             barrier: device.zeros(2)?,
             log: device.zeros(3 * MOST_RESIDENT_STEPS)?,
@@ -227,11 +228,18 @@ impl<T: Real> Resident<T> {
         Ok(Some(resident))
     }
 
-    /// New values, in the order of the pattern's entries.
-    pub fn refill(&mut self, values: &[T]) -> Result<()> {
-        let slot = |&entry: &u32| values.get(entry as usize).copied().unwrap_or_else(T::zero);
-        let slots: Vec<T> = self.entries.par_iter().map(slot).collect();
-        self.values.write(&slots)
+    /// Takes new values, in the order of the pattern's entries. Moves 4 bytes and two values for each slot.
+    pub fn refill(&mut self, ordered: &Ordered<T>) -> Result<()> {
+        let (count, given) = (self.places.len(), ordered.values.len());
+        assert!(ordered.device() == &self.device, "values on the device of the matrix");
+        let take = self.device.function::<T>(&SOURCE, "refill_places")?;
+        let (places, values, slots) =
+            (self.places.address(0), ordered.values.address(0), self.values.address(0));
+        let (number, most) = (count as i64, given as u32);
+        let mut launch = self.device.launch(&take);
+        launch.arg(&places).arg(&number).arg(&values).arg(&most).arg(&slots);
+        // SAFETY: arguments as in refill.cu; there are `count` places and slots, and `given` values
+        unsafe { launch.launch(config(count)) }
     }
 
     /// Queues up to `count` iterations in one launch; none where a correction does not suit it.
