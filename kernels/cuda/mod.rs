@@ -40,7 +40,7 @@ pub use solve::step::{Entry, Steps};
 pub use solve::told::Told;
 pub use tuning::{LAG, LAG_OF_LONG, LONG_STEP};
 
-/// Every file of kernels.
+/// All files of kernels.
 pub const SOURCES: &[&Source] = &[
     &solve::advance::SOURCE,
     &multigrid::AGGREGATES,
@@ -120,10 +120,10 @@ mod tests {
     use crate::cpu::simd::bf16::Bf16;
     use std::io::Write;
 
-    /// Kernels that may keep registers in memory: up to 16 bytes, the first, a whole solve with as many threads as fit the
-    /// chip; the next two 8 on sm_100; the fourth 16 on sm_75, whose shared memory it does not fit; the fifth 4 on sm_80; two
-    /// around calls of square roots on sm_100, one of them 64; the last two 4 on sm_100
-    /// and on sm_80.
+    /// Kernels that may spill registers to local memory. The first, a whole solve with as many threads as fit
+    /// on the chip, spills up to 16 bytes; the next two 8 bytes on sm_100; the fourth 16 on sm_75, because it
+    /// does not fit the shared memory there; the fifth 4 on sm_80; two around calls of square roots on
+    /// sm_100, one of them 64; the last two 4 on sm_100 and on sm_80.
     const MAY_SPILL: [&str; 9] = [
         "resident_cg_corrected",
         "restrict_rows",
@@ -136,14 +136,16 @@ mod tests {
         "blocks_axpy_product_dot",
     ];
 
-    /// Architectures that there are kernels for.
+    /// Architectures that the kernels are compiled for.
     const ALL: &[u32] = &[75, 80, 90, 100];
     /// The oldest and the newest of them.
     const ENDS: &[u32] = &[75, 100];
-    /// The one that was measured, where what is stored is all that differs.
+    /// The architecture of the measurements; enough for the storage types, since only the conversion of
+    /// values differs.
     const ONE: &[u32] = &[90];
 
-    /// Kernels of these files, for some architectures; no others may keep registers in memory.
+    /// Compiles all kernels of these files for some architectures; only those in [`MAY_SPILL`] may spill
+    /// registers.
     fn compiles<T: Real, V: Storage<T>>(sources: impl Iterator<Item = &'static Source>, archs: &[u32]) {
         let mut spilling = vec![];
         for source in sources {
@@ -161,7 +163,8 @@ mod tests {
                         let required =
                             std::env::var_os("KRYSP_REQUIRE_NVRTC").is_some_and(|value| value == "1");
                         assert!(!required, "no NVRTC on this machine, and KRYSP_REQUIRE_NVRTC=1 requires it");
-                        // past the harness, which hides what a passing test prints
+                        // written to stderr directly, because the test harness captures what a passing test
+                        // prints
                         let _ = writeln!(std::io::stderr(), "skipped: no NVRTC on this machine");
                         return;
                     }
@@ -172,7 +175,7 @@ mod tests {
         assert!(spilling.is_empty(), "{spilling:#?}");
     }
 
-    /// The number of kernels that the compiler tells of, and those that spill.
+    /// The number of kernels in the compiler's log, and those that spill.
     fn spills(log: &str) -> (usize, Vec<String>) {
         let (mut all, mut kernel, mut spilling) = (0, "", vec![]);
         for line in log.lines() {

@@ -1,8 +1,10 @@
-// Aggregates, as aggregates.rs of the host has them: every node decides by what held before its round, so both find the same.
+// Aggregation with the algorithm of aggregates.rs on the host: in each round, every node decides by the state before
+// the round, so both find the same aggregates.
 //
-// A round moves the patterns of nodes that are not decided, and a number a node; on lists nothing of others.
+// A round moves the rows of undecided nodes and a number per node; with lists of undecided nodes, nothing for the
+// others.
 
-// A root, in place of its number.
+// Marks a root, in place of its random number.
 constexpr u32 ROOT = ALL;
 
 __device__ __forceinline__ u32 scrambled(u32 bits) {
@@ -11,17 +13,17 @@ __device__ __forceinline__ u32 scrambled(u32 bits) {
     return bits ^ bits >> 16;
 }
 
-// A number for each node, zero for those that are left out.
+// A pseudo-random number for each node; zero for nodes that are left out.
 extern "C" __global__ __launch_bounds__(THREADS) void draw(const u8* left_out, u32 nodes, u32* drawn, u32* largest) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node >= nodes) return;
     drawn[node] = left_out[node] ? 0 : scrambled(node + 1);
-    // not known yet, and looked for: no node has drawn this
+    // 1: not known yet, but undecided; no node has drawn this number
     largest[node] = left_out[node] ? 0 : 1;
 }
 
-// Nodes that a round looks at: those of a list, or all where there is none.
+// Nodes that a round visits: those of a list, or all if there is no list.
 struct Nodes {
     const u32* list;
     const u32* count;
@@ -35,7 +37,8 @@ template <class Visit> __device__ __forceinline__ void each_node(const Nodes& no
     const u32 size = nodes.size(), threads = gridDim.x * blockDim.x;
     for (u32 place = blockIdx.x * blockDim.x + threadIdx.x; place < size; place += threads) visit(nodes.at(place));
 }
-// The largest number among a node and its neighbours. The loads of some stand together: to wait for each takes longest here.
+// The largest number among a node and its neighbours. Loads TOGETHER neighbours at once, because this loop is bound by
+// latency.
 __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u32 node) {
     constexpr u32 TOGETHER = 8;
     const u32 first = a.offsets[node], end = a.offsets[node + 1];
@@ -53,7 +56,7 @@ __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u3
 }
 __device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
 
-// The largest number among a node and its neighbours. One that is a root or zero stays.
+// The largest number among a node and its neighbours. Entries that are a root or zero stay.
 extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
     begin();
     each_node(nodes, [&](u32 node) {
@@ -61,8 +64,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, Nodes nodes, 
         largest[node] = most_among(a, drawn, node);
     });
 }
-// Roots, and nodes that have one two steps away or nearer. Marks that some are still open, once a block: writes to one place
-// wait for each other. `open` may be null.
+// Decides nodes: those with the largest number within distance two become roots; those with a root within distance two
+// become zero. Sets `open`, unless it is null, if undecided nodes remain; one write per block, because writes to one
+// address serialize.
 extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, Nodes nodes, const u32* largest, u32* drawn, u32* open) {
     begin();
     bool some = false;
@@ -76,7 +80,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, Nodes node
     });
     if (__syncthreads_or(some) && open && threadIdx.x == 0) *open = 1;
 }
-// Keeps the nodes whose number is open, in any order: which round decides a node does not hang on it. `count` was zero.
+// Compacts the list to the undecided nodes, in any order, which does not affect the result. `count` must be zero
+// before.
 extern "C" __global__ __launch_bounds__(THREADS) void keep_open(Nodes nodes, const u32* numbers, u32* kept, u32* count) {
     begin();
     __shared__ u32 before[THREADS / 32], first;
@@ -108,7 +113,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void mark_roots(const u32* draw
     if (node < nodes) marks[node] = drawn[node] == ROOT;
 }
 
-// Roots and their neighbours; `numbers` has a root's number.
+// Roots and their neighbours join the root's aggregate; `numbers` has the number of each root's aggregate.
 extern "C" __global__ __launch_bounds__(THREADS) void join_roots(Graph a, const u32* drawn, const u32* numbers, const u8* left_out, u32* near) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -126,7 +131,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_roots(Graph a, const 
     }
     near[node] = of;
 }
-// The others, where most of their neighbours are, the first of equals. `joined` is 1 for nodes that have an aggregate.
+// Other nodes join the aggregate with the most neighbours, the first one in a tie. `joined` is 1 for nodes that have an
+// aggregate.
 extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u32* near, const u8* left_out, u32* of_node, u32* joined) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -135,7 +141,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u
     if (of == NONE && !left_out[node]) {
         const u32 first = a.offsets[node], end = a.offsets[node + 1];
         u32 most = 0;
-        // votes of short rows are read once
+        // votes of short rows are loaded once
         constexpr u32 TOGETHER = 16;
         if (end - first <= TOGETHER) {
             u32 vote[TOGETHER];
@@ -177,8 +183,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void fill_joined(const u32* of_
     if (node < nodes && of_node[node] != NONE) columns[offsets[node]] = of_node[node];
 }
 
-// The modes made orthonormal on each aggregate, a warp for each: by Gram and Schmidt, twice. `members` are the rows of Tᵀ and
-// `entries` their blocks in T; blocks of T have `size` rows and `modes` columns, those of the coarse modes as many rows as columns.
+// Orthonormalizes the near-null-space vectors on each aggregate, one warp each, by Gram-Schmidt applied twice.
+// `members` are the rows of Tᵀ and `entries` the positions of their blocks in T. Blocks of T have `size` rows and
+// `modes` columns; blocks of the coarse vectors have `modes` rows and columns.
 extern "C" __global__ __launch_bounds__(THREADS) void orthonormal(
     Graph members, const u32* entries, u32 size, u32 modes, const double* values, double dependent, double* t, double* coarse) {
     begin();
@@ -218,7 +225,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void orthonormal(
         const double scale = kept ? 1.0 / rest : 0.0;
         if (lane == 0) own_coarse[mode * modes + mode] = kept ? rest : 0.0;
         for (u32 row = lane; row < rows; row += 32) {
-            // nothing was taken out of the first
+            // the first vector is only scaled
             const u64 node = members.columns[first + row / size];
             const double v = mode > 0 ? t[place(row) + mode] : values[(node * size + row % size) * modes];
             t[place(row) + mode] = v * scale;

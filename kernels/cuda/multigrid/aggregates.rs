@@ -1,4 +1,4 @@
-//! Aggregates of nodes on a device, and modes on them.
+//! Aggregation of nodes on a device, and the tentative prolongator.
 
 use super::graph::{Graph, RawGraph, ends};
 use super::products;
@@ -20,16 +20,17 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Rounds that are queued together, at first and then: most graphs need some ten, and a round without open nodes is short.
+/// Rounds that are queued between two checks by the host, first and later. Most graphs need about ten rounds,
+/// and a round without undecided nodes is short.
 const ROUNDS: [usize; 2] = [10, 4];
 
-/// Nodes of a graph whose rounds keep lists of those that are open, made anew after so many rounds. To make lists takes as long
-/// as a round of fewer nodes.
+/// Number of nodes from which rounds work on lists of undecided nodes, rebuilt every [`ROUNDS_OF_LIST`]
+/// rounds. Building the lists costs as much as one round over a smaller graph.
 const LISTED: usize = 1 << 16;
 /// See [`LISTED`].
 const ROUNDS_OF_LIST: usize = 2;
 
-/// `Nodes` as kernels see them.
+/// `Nodes` as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawNodes {
@@ -40,10 +41,10 @@ struct RawNodes {
 // SAFETY: as `Nodes` of aggregates.cu
 unsafe impl DeviceRepr for RawNodes {}
 
-/// The nodes whose number may change yet.
+/// The nodes whose number may still change.
 struct Open {
     all: u32,
-    /// A list and how many it has; none where all are looked at.
+    /// The list and its length; `None` while all nodes are visited.
     now: Option<[Array<u32>; 2]>,
 }
 
@@ -53,7 +54,7 @@ impl Open {
         RawNodes { list, count, all: self.all }
     }
 
-    /// Leaves those out whose number is known.
+    /// Removes the nodes that are decided.
     fn shorten(&mut self, numbers: &Array<u32>) -> Result<()> {
         let (device, nodes) = (numbers.device(), self.all as usize);
         let kept = [device.uninitialised(nodes)?, device.zeros(1)?];
@@ -65,7 +66,8 @@ impl Open {
     }
 }
 
-/// The pattern of `T`, a row of at most one entry for each node: the aggregate that it belongs to. As on the host.
+/// The pattern of the tentative prolongator `T`: each node's row has at most one entry, its aggregate. Equal
+/// to that of the host.
 pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     let (device, nodes, raw) = (graph.device(), graph.rows(), graph.raw());
     let numbers = || device.uninitialised::<u32>(nodes + 1);
@@ -81,7 +83,7 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
                 asks.shorten(&largest)?;
                 decides.shorten(&drawn)?;
             }
-            // the last round says what is open
+            // the last round reports whether undecided nodes remain
             let mark = if round + 1 == last { open.address() } else { 0 };
             let ([asks, decides], grid) = ([asks.raw(), decides.raw()], config_at_once(device, nodes, 1));
             queue!(device, f64, "ask", grid, raw, asks, d, l);
@@ -96,7 +98,7 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     let m = marks.address(0);
     queue!(device, f64, "mark_roots", config(nodes), d, count, m);
     let roots = ends(&marks)?;
-    // what was largest is needed no more
+    // `largest` is no longer needed: reuse it
     let (near, of_node) = (l, numbers()?);
     let (of, joined) = (of_node.address(0), numbers()?);
     let j = joined.address(0);
@@ -108,8 +110,8 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     Ok(t)
 }
 
-/// The pattern of `Tᵀ`; the numbers of `T`, columns that are orthonormal on each aggregate and span the modes there; and the modes
-/// of the coarse unknowns.
+/// Orthonormalizes the near-null-space vectors on each aggregate. Returns the pattern of `Tᵀ`, the values of
+/// `T`, and the near-null-space vectors of the coarse level.
 pub(super) fn orthonormal(
     t: &Graph,
     [size, modes]: [usize; 2],

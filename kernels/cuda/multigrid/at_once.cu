@@ -1,11 +1,13 @@
-// Products of sparse matrices of numbers whose pattern is not known: one pass finds the columns of a row and its numbers.
+// Single-pass products of scalar sparse matrices with unknown pattern: one pass finds the columns of a row and their
+// values.
 //
-// Each row has room for some columns, and keeps them in no order: what reads them again adds up one number of a row for each of its
-// own. Numbers are added entry by entry of A, always in one order. Moves A, a row of B for each of its entries, and what is found.
+// Each row has capacity ROOM and keeps its columns unsorted: kernels that read the product as right operand do not need
+// an order. Values are added entry by entry of A, in a fixed order. Moves A, a row of B for each of its entries, and
+// the result.
 
-// Rows of columns and numbers: one after the other, or with room for some each.
+// Rows of columns and values: CSR, or slots of equal capacity.
 struct Rows {
-    const u32* offsets;       // null where each has room
+    const u32* offsets;       // null for slots of equal capacity
     const u32* lengths;
     const u32* columns;
     const double* values;
@@ -15,21 +17,22 @@ struct Rows {
     __device__ __forceinline__ u32 end(u32 row) const { return offsets ? __ldg(offsets + row + 1) : row * room + __ldg(lengths + row); }
 };
 
-// What is found of rows.
+// Result rows.
 struct Kept {
     u32* lengths;
     u32* columns;
     double* values;
-    u32* overflow;            // set if a row has too many columns: then nothing of this is right
+    u32* overflow;            // set if a row has too many columns; then the result is invalid
 };
 
 constexpr u32 EMPTY = ALL;
 
 __device__ __forceinline__ u32 hashed(u32 column) { return column * 0x9e3779b1u >> 16; }
 
-// Hands out the terms of the rows of A B, LANES a row, in the order of entries of A: add(factor, column, value), each lane a column of
-// its own, no column twice between two calls of `__syncwarp`. Whole warps go on together; each lane asks for what one entry needs, and
-// all for its row a step ahead. LANES are a warp or fewer.
+// Calls add(column, term) for the terms of a row of A B, LANES lanes a row, in the order of entries of A. Each lane has
+// its own column; between two calls of `__syncwarp` no column occurs twice. All lanes of a warp iterate together: each
+// lane loads what one entry of A needs, and the first LANES entries of the next row of B are prefetched one step ahead.
+// LANES is at most 32.
 template <int LANES, class Add> __device__ __forceinline__ void each_term(
     const Graph& a, const double* a_values, const Rows& b, u32 entry, u32 last, Add add) {
     const u32 lane = threadIdx.x % LANES;
@@ -60,7 +63,7 @@ template <int LANES, class Add> __device__ __forceinline__ void each_term(
     }
 }
 
-// Rows of A B with up to ROOM columns each.
+// Rows of A B with up to ROOM columns each, accumulated in a hash table of TABLE slots.
 template <int LANES, int TABLE, int ROOM> __device__ __forceinline__ void rows_at_once(
     const Graph& a, const double* a_values, const Rows& b, const Kept& to) {
     constexpr int GROUPS = THREADS / LANES;
@@ -79,7 +82,7 @@ template <int LANES, int TABLE, int ROOM> __device__ __forceinline__ void rows_a
     each_term<LANES>(a, a_values, b, inside ? a.offsets[row] : 0, inside ? a.offsets[row + 1] : 0, [&](u32 column, double term) {
         u32 at = hashed(column) % TABLE;
         for (u32 tries = 0; tries < TABLE; tries++) {
-            // most are there already, which takes no atomic operation to see
+            // most columns are in the table already: check without an atomic operation
             u32 found = *(volatile u32*)(table + at);
             if (found == EMPTY) found = atomicCAS(table + at, EMPTY, column);
             if (found == EMPTY || found == column) {
@@ -116,7 +119,7 @@ AT_ONCE(32, 64, 8)
 AT_ONCE(64, 64, 8)
 AT_ONCE(128, 128, 16)
 
-// Puts rows in order, one after the other, 8 lanes a row.
+// Sorts rows and makes them contiguous, 8 lanes a row.
 extern "C" __global__ __launch_bounds__(THREADS) void order_rows(const u32* offsets, u32 rows, Rows kept, u32* columns, double* values) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
@@ -131,7 +134,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_rows(const u32* offs
     }
 }
 
-// The numbers of A B, whose pattern is known, in a table of TABLE columns.
+// The values of A B, whose pattern is known, in a hash table of TABLE columns.
 template <int LANES, int TABLE> __device__ __forceinline__ void known_rows(
     const Graph& a, const double* a_values, const Rows& b, const Graph& c, double* c_values) {
     constexpr int GROUPS = THREADS / LANES;
@@ -158,7 +161,7 @@ template <int LANES, int TABLE> __device__ __forceinline__ void known_rows(
         while (table[at] != column) at = (at + 1) % TABLE;
         return at;
     };
-    // rows without columns were skipped
+    // rows that were skipped have no columns
     const bool some = first < end;
     each_term<LANES>(a, a_values, b, some ? a.offsets[row] : 0, some ? a.offsets[row + 1] : 0,
                      [&](u32 column, double term) { sum[place(column)] += term; });

@@ -1,7 +1,8 @@
-//! Products of sparse matrices of numbers in one pass, which finds the columns of a row and its numbers.
+//! Single-pass products of scalar sparse matrices: symbolic and numeric phase at once.
 //!
-//! Budget of `Pᵀ (A P)`: `A` and a row of `P` for each of its entries, read once; `Pᵀ` and a row of `A P` for each of its entries, read
-//! once. Rows of `A P` stay where they were found, with room for more columns than most have.
+//! Budget of `Pᵀ (A P)`: `A`, and a row of `P` for each of its entries, are read once; `Pᵀ`, and a row of
+//! `A P` for each of its entries, are read once. Rows of `A P` stay where they were computed, in slots with more
+//! capacity than most rows need.
 
 use super::graph::{Blocks, Counts, Graph, RawGraph};
 use crate::cuda::device::Array;
@@ -22,17 +23,18 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Columns that a row has room for, terms of a mean row with which that is tried, the kernel, and its lanes of a row.
+/// Capacity of a row in columns, average number of terms per row up to which it is tried, kernel, lanes per
+/// row.
 const ROOM: [(usize, f64, &str, usize); 3] =
     [(32, 160.0, "at_once_32", 8), (64, 1000.0, "at_once_64", 8), (128, f64::INFINITY, "at_once_128", 16)];
 
-/// Columns that a row has at most, the kernel for those that are known, and its lanes of a row.
+/// Maximum columns of a row, the kernel for known patterns, and its lanes per row.
 const KNOWN: [(usize, &str, usize); 3] =
     [(64, "known_64", 8), (128, "known_128", 16), (KNOWN_COLUMNS, "known_512", WARP)];
-/// See [`KNOWN`].
+/// Largest capacity of [`KNOWN`].
 pub(super) const KNOWN_COLUMNS: usize = 512;
 
-/// `Rows` as kernels see them.
+/// `Rows` as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawRows {
@@ -45,7 +47,7 @@ struct RawRows {
 // SAFETY: as `Rows` of at_once.cu
 unsafe impl DeviceRepr for RawRows {}
 
-/// `Kept` as kernels see it.
+/// `Kept` as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawKept {
@@ -57,18 +59,18 @@ struct RawKept {
 // SAFETY: as `Kept` of at_once.cu
 unsafe impl DeviceRepr for RawKept {}
 
-/// A product whose rows have room for some columns each, kept in no order.
+/// A product whose rows have equal capacity and unsorted columns.
 pub(super) struct Kept {
     rows: usize,
     cols: usize,
-    /// Which of [`ROOM`].
+    /// Index into [`ROOM`].
     room: usize,
     lengths: Counts,
     columns: Array<u32>,
     values: Array<f64>,
 }
 
-/// What a product is made with.
+/// Right operand of a product.
 pub(super) enum Right<'a> {
     Blocks(&'a Blocks),
     Kept(&'a Kept),
@@ -94,7 +96,7 @@ impl Right<'_> {
         }
     }
 
-    /// Columns, and entries of a mean row: as many as it has room for, where that is not known.
+    /// Number of columns, and average entries per row; if the average is unknown, the capacity.
     fn size(&self) -> (usize, f64) {
         match self {
             Right::Blocks(b) => (b.graph.cols(), b.graph.entries() as f64 / b.graph.rows().max(1) as f64),
@@ -103,13 +105,13 @@ impl Right<'_> {
     }
 }
 
-/// The first of [`ROOM`] that may do for `A B`.
+/// Index of the first capacity of [`ROOM`] that may suffice for `A B`.
 fn first_room(a: &Blocks, b: &Right<'_>) -> usize {
     let terms = a.graph.entries() as f64 / a.graph.rows().max(1) as f64 * b.size().1;
     ROOM.iter().position(|room| terms <= room.1).unwrap_or(ROOM.len() - 1)
 }
 
-/// `A B` with this room or the next, where its rows fit; none where there is no such room.
+/// `A B` with the smallest capacity that its rows fit; `None` if none is large enough.
 pub(super) fn found(a: &Blocks, b: &Right<'_>) -> Result<Option<Kept>> {
     for (room, &(columns, ..)) in ROOM.iter().enumerate().skip(first_room(a, b)) {
         if u32::try_from(a.graph.rows() * columns).is_err() {
@@ -123,7 +125,7 @@ pub(super) fn found(a: &Blocks, b: &Right<'_>) -> Result<Option<Kept>> {
     Ok(None)
 }
 
-/// `A B` with a room that its rows fit.
+/// `A B` with the capacity `ROOM[room]`; the caller checks the overflow flag or knows that rows fit.
 pub(super) fn product(a: &Blocks, b: &Right<'_>, room: usize) -> Result<Kept> {
     let (device, rows) = (a.values.device(), a.graph.rows());
     let (columns, _, kernel, lanes) = ROOM[room];
@@ -147,12 +149,12 @@ pub(super) fn product(a: &Blocks, b: &Right<'_>, room: usize) -> Result<Kept> {
 }
 
 impl Kept {
-    /// Which room its rows have.
+    /// Index into [`ROOM`].
     pub(super) fn room(&self) -> usize {
         self.room
     }
 
-    /// Its rows in order, one after the other.
+    /// The product in CSR form with sorted rows; `None` if a row did not fit.
     pub(super) fn ordered(self) -> Result<Option<Blocks>> {
         let Kept { rows, cols, room, lengths, columns, values } = self;
         let device = values.device().clone();
@@ -173,7 +175,7 @@ impl Kept {
     }
 }
 
-/// The numbers of `A B`, whose pattern is known and has no more than [`KNOWN_COLUMNS`] columns in a row.
+/// The values of `A B`, whose pattern is known and has at most [`KNOWN_COLUMNS`] columns per row.
 pub(super) fn numbers(a: &Blocks, b: &Right<'_>, c: &Graph) -> Result<Array<f64>> {
     let device = a.values.device();
     let values = device.uninitialised(c.entries())?;

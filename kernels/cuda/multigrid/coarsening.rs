@@ -1,4 +1,4 @@
-//! From one level to the next on a device: aggregates, smoothed prolongation, Galerkin product.
+//! Coarsening of a level on a device: aggregation, smoothed prolongation, Galerkin product.
 
 use super::aggregates::{aggregates, orthonormal};
 use super::at_once::{self, Kept, Right};
@@ -11,83 +11,88 @@ use super::strength::strength;
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
 
-/// What decides how a level becomes coarser, as the host has it.
+/// Parameters of the coarsening, equal to those of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// A connection is strong if it is at least this part of the strongest of either node.
+    /// A connection is strong if it is at least this fraction of the strongest connection of either node.
     pub strength: f64,
-    /// A node whose couplings add up to no more than this part of its diagonal is left out.
+    /// A node is left out if the norms of its off-diagonal blocks sum to at most this fraction of its
+    /// diagonal's.
     pub dominant: f64,
-    /// Of a mode on an aggregate, what is left beside those before it is left out if it is smaller.
+    /// A near-null-space vector is dropped on an aggregate if, after orthogonalization against the previous
+    /// ones, at most this fraction of its norm remains.
     pub dependent: f64,
-    /// What of a weak entry's diagonal must be left for it to be added there.
+    /// Weak entries are lumped into the diagonal only if more than this fraction of it remains.
     pub positive: f64,
 }
 
-/// Vectors that span the near null space, a row of numbers for each row of the matrix.
+/// Vectors that span the near-null space, row-major: `count` values for each row of the matrix.
 #[derive(Debug)]
 pub struct Modes {
-    /// How many.
+    /// Number of vectors.
     pub count: usize,
-    /// Their numbers.
+    /// Values.
     pub values: Array<f64>,
 }
 
-/// How a level becomes coarser. Its numbers are those of the matrix, and are made anew with it.
+/// Patterns and aggregates of a coarsening. They are kept when the matrix changes its values; [`Numbers`] are
+/// recomputed.
 #[derive(Debug)]
 pub struct Coarsening {
     rules: Rules,
-    /// Strong connections, where blocks are numbers and not all are strong.
+    /// Strong connections; only for 1×1 blocks, and if not all are strong.
     strong: Option<Graph>,
-    /// `T`, a row for each node.
+    /// Tentative prolongator `T`, a row for each node.
     t: Blocks,
     prolongation: Graph,
-    /// The kernels that make its numbers at once, if some do.
+    /// Kernels that compute the values of `P` in a single pass, if any fit.
     at_once: Option<usize>,
     restriction: Graph,
-    /// The block of `P` that each block of `Pᵀ` is.
+    /// For each block of `Pᵀ`, its position in `P`.
     from: Array<u32>,
     product: Product,
     coarse: Graph,
-    /// Whether `P` is `T`.
+    /// Whether `P = T` (unsmoothed aggregation).
     plain: bool,
 }
 
-/// How `A P` is made.
+/// How `A P` is computed.
 #[derive(Debug)]
 enum Product {
-    /// On a pattern that is kept, as the product with `Pᵀ` is.
+    /// On its known pattern, as `Pᵀ (A P)` is.
     Known(Graph),
-    /// On a pattern that is kept, a thread for each row; the product with `Pᵀ` was found at once.
+    /// On its known pattern, one thread per row; the pattern of `Pᵀ (A P)` comes from the single-pass
+    /// kernels.
     Short(Graph),
-    /// Anew each time, with this room for its rows.
+    /// In a single pass each time, with this index into the capacities of `at_once.rs`.
     AtOnce(usize),
 }
 
-/// What a setup makes of a level.
+/// Result of the setup of a level.
 #[derive(Debug)]
 pub struct Made {
-    /// How it becomes coarser.
+    /// Patterns and aggregates.
     pub coarsening: Coarsening,
-    /// The numbers of that.
+    /// Values.
     pub numbers: Numbers,
-    /// The modes of the next level.
+    /// Near-null-space vectors of the next level.
     pub modes: Modes,
 }
 
-/// The aggregates of a level, and what is constant on them.
+/// The aggregates of a level, and the tentative prolongator on them.
 #[derive(Debug)]
 pub struct Aggregates {
-    /// As in [`Coarsening`].
+    /// See [`Coarsening`].
     strong: Option<Graph>,
     t: Blocks,
     members: Graph,
-    /// The modes of the next level.
+    /// Near-null-space vectors of the next level.
     modes: Modes,
 }
 
 impl Aggregates {
-    /// Of a matrix and its modes. None where too little would be gained.
+    /// Aggregates of a matrix and its near-null space. `None` if the coarse level would have more than 90 %
+    /// of the unknowns, or none.
     pub fn new(a: &Blocks, modes: &Modes, rules: Rules) -> Result<Option<Aggregates>> {
         let (strong, left_out) = strength(a, rules.strength, rules.dominant)?;
         let joined = aggregates(strong.as_ref().unwrap_or(&a.graph), &left_out)?;
@@ -99,12 +104,12 @@ impl Aggregates {
         let (members, values, below) = orthonormal(&joined, shape, &modes.values, rules.dependent)?;
         let modes = Modes { count: modes.count, values: below };
         let t = Blocks { graph: joined, shape, values };
-        // what is added to a diagonal is there for constants alone
+        // weak entries are lumped into the diagonal for scalar problems only
         let strong = strong.filter(|_| shape == [1, 1]);
         Ok(Some(Aggregates { strong, t, members, modes }))
     }
 
-    /// Nodes numbered by these, and these in that order.
+    /// The permutation that orders nodes by these aggregates, and the aggregates in that order.
     pub fn numbered(self) -> Result<(Numbering, Aggregates)> {
         let Aggregates { strong, t, members, modes } = self;
         let numbering = Numbering::new(t.shape[0], &t.graph, &members)?;
@@ -115,7 +120,7 @@ impl Aggregates {
     }
 }
 
-/// The numbers of a coarsening: `P`, `Pᵀ` and `Pᵀ A P`.
+/// Values of a coarsening: `P`, `Pᵀ` and `Pᵀ A P`.
 #[derive(Debug)]
 pub struct Numbers {
     /// `P`
@@ -127,7 +132,7 @@ pub struct Numbers {
 }
 
 impl Made {
-    /// Of a matrix, its inverse diagonal and its aggregates.
+    /// Coarsens a matrix, given its inverse diagonal and its aggregates.
     pub fn new(
         a: &Blocks,
         inverse: &Array<f64>,
@@ -171,7 +176,7 @@ impl Made {
     }
 }
 
-/// How `A P` of numbers is made, and `Pᵀ A P`; none where rows are too long.
+/// `Pᵀ A P` of scalar matrices, and how `A P` was computed; `None` if rows are too long.
 fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(Product, Blocks)>> {
     if [a.shape, p.shape] != [[1, 1]; 2] {
         return Ok(None);
@@ -188,15 +193,15 @@ fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(Prod
 }
 
 impl Coarsening {
-    /// On aggregates and modes that are known: `T` has a row of at most one block for each node, `strong` is there where blocks
-    /// are numbers and not all of them strong.
+    /// Coarsening with known aggregates: `t` has a row of at most one block for each node; `strong` is given
+    /// only for 1×1 blocks, if not all connections are strong.
     pub fn on(a: &Graph, rules: Rules, strong: Option<Graph>, t: Blocks) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows() && strong.as_ref().is_none_or(|strong| strong.rows() == a.rows()));
         let prolongation = products::pattern(strong.as_ref().unwrap_or(a), &t.graph, Some(&t.graph))?;
         Coarsening::with(a, rules, strong, t, prolongation)
     }
 
-    /// On aggregates that stay as they are: `P = T`, whose numbers are kept.
+    /// Coarsening by unsmoothed aggregation: `P = T`, whose values are kept.
     pub fn plain(a: &Graph, rules: Rules, t: Blocks) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows(), "a row for each node");
         let prolongation = t.graph.clone();
@@ -222,7 +227,7 @@ impl Coarsening {
         self.plain
     }
 
-    /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
+    /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal and the damping factor `ω`.
     pub fn numbers(&self, a: &Blocks, inverse: &Array<f64>, omega: f64) -> Result<Numbers> {
         let [rows, modes] = self.t.shape;
         let (strong, positive) = (self.strong.as_ref(), self.rules.positive);
@@ -243,7 +248,7 @@ impl Coarsening {
         Ok(Numbers { prolongation, restriction, coarse })
     }
 
-    /// `Tᵀ A T`
+    /// `Tᵀ A T`, for [`Coarsening::plain`].
     pub fn sums(&self, a: &Blocks) -> Result<Blocks> {
         let ([rows, modes], values) = (self.t.shape, products::transposed(&self.t, &self.from)?);
         let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };
@@ -271,12 +276,12 @@ impl Coarsening {
         Ok(Blocks { graph: self.coarse.clone(), shape: [modes, modes], values })
     }
 
-    /// Where the next level has blocks.
+    /// Pattern of the next level.
     pub fn coarse(&self) -> &Graph {
         &self.coarse
     }
 
-    /// The aggregates: where each node's row of `T` begins, and the aggregate of each entry.
+    /// The aggregates: the pattern of `T`, in which the column of a node's entry is its aggregate.
     pub fn aggregates(&self) -> &Graph {
         &self.t.graph
     }

@@ -1,8 +1,10 @@
-// Products of a V-cycle, each with all that is done with its sums: a sweep reads its matrix once.
+// Matrix-vector products of a V-cycle, each fused with the update of vectors by its sums: a sweep reads its matrix
+// once.
 //
-// Moves a matrix and x as sliced_rows.cu and dia_rows.cu say, and 4 B a row for each vector of Update.
+// Moves a matrix and x as in sliced_rows.cu and dia_rows.cu, and 4 B a row for each vector of Update.
 
-// y_i ← from_i + weight d_i (b_i − Σ), Σ alone where b is null; next_i ← next_weight next_d_i y_i. Null is left out.
+// y_i ← from_i + weight d_i (b_i − Σ), just Σ if b is null; next_i ← next_weight next_d_i y_i. Vectors that are null
+// are left out.
 struct Update {
     const real* from;
     const real* b;
@@ -10,7 +12,7 @@ struct Update {
     real* y;
     const real* next_d;
     real* next;
-    const u32* active;        // null outside of steps; 0 once the solve has ended: what is queued behind is for nothing
+    const u32* active;        // null outside of steps; 0 once the solve has ended and queued kernels have nothing to do
     float weight, next_weight;
 
     __device__ __forceinline__ bool ended() const { return active && !*(volatile const u32*)active; }
@@ -18,7 +20,7 @@ struct Update {
         real v = b ? __ldg(b + row) - sum : sum;
         v *= weight;
         if (d) v *= __ldg(d + row);
-        // may be y: every row is read by whoever writes it
+        // may alias y: each row is read only by the thread that writes it
         if (from) v += from[row];
         y[row] = v;
         if (next) next[row] = next_weight * __ldg(next_d + row) * v;

@@ -9,8 +9,8 @@
 //!     x ← x + w_i D⁻¹ (b − A x)           i = k … 1
 //! ```
 //!
-//! Budget of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over `Pᵀ`. The dense level
-//! takes one, both ends three in all.
+//! Budget of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over
+//! `Pᵀ`. The dense level takes one launch; conversion at both ends takes three in all.
 
 use super::graph::Blocks;
 use super::numbering::{Numbering, RawOrder};
@@ -33,7 +33,7 @@ use crate::cuda::solve::sums::Sums;
 use crate::cuda::tuning::SLOTS_IN_FLIGHT;
 use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 
-/// The kernels of levels.
+/// Kernels of the levels.
 pub(crate) const SOURCE: Source = Source {
     file: "cycle.cu",
     text: concat!(
@@ -46,7 +46,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Update" = RawUpdate { from, b, d, y, next_d, next, active, weight, next_weight })],
 };
 
-/// The kernels of both ends.
+/// Kernels that convert between the solve's vectors and those of the cycle.
 pub(crate) const ENDS: Source = Source {
     file: "ends.cu",
     text: concat!(include_str!("order.cu"), "#line 1 \"ends.cu\"\n", include_str!("ends.cu")),
@@ -57,10 +57,10 @@ pub(crate) const ENDS: Source = Source {
     ],
 };
 
-/// Entries of a mean row from which on rows may be sorted by length.
+/// Average entries per row from which rows may be sorted by length.
 const SORTED_FROM: usize = 8;
 
-/// What is done with the sums of a product, as kernels see it.
+/// How the sums of a product update vectors, as passed to kernels.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct RawUpdate {
@@ -77,7 +77,7 @@ struct RawUpdate {
 // SAFETY: as `Update` of cycle.cu
 unsafe impl DeviceRepr for RawUpdate {}
 
-/// Whether a cycle is for nothing, as kernels see it.
+/// Whether a cycle can be skipped, as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawEnds<T> {
@@ -103,9 +103,9 @@ enum Stored {
 }
 
 impl Matrix {
-    /// In slices, of a matrix with so many columns.
+    /// Stores a matrix with `cols` columns in slices (SELL-P).
     pub fn sliced(ordered: &Ordered<f32>, cols: usize) -> Result<Matrix> {
-        // rows in order are read and written in whole pieces, which short ones take longer for than for padding
+        // sorted rows lose coalesced access to the vectors, which costs short rows more than padding does
         let sort = ordered.nnz() >= SORTED_FROM * ordered.rows.count();
         Matrix::of_slices(Sliced::of_rows(ordered, cols, sort)?)
     }
@@ -121,7 +121,7 @@ impl Matrix {
         Ok(Matrix { stored: Stored::Sliced(Box::new(sliced)), update })
     }
 
-    /// By diagonals, if all entries stand on these.
+    /// Stores a matrix by diagonals; `None` if an entry is on none of these.
     pub fn by_diagonals(ordered: &Ordered<f32>, cols: usize, diagonals: &[i64]) -> Result<Option<Matrix>> {
         Dia::of(ordered, cols, diagonals)?.map(Matrix::of_diagonals).transpose()
     }
@@ -132,7 +132,7 @@ impl Matrix {
         Ok(Matrix { stored: Stored::Dia(Box::new(dia)), update })
     }
 
-    /// Blocks times a factor: by diagonals if there are such and all entries stand on these, in slices if not.
+    /// Stores blocks times a factor: by diagonals if they cover all entries, otherwise in slices.
     pub fn of_blocks(blocks: &Blocks, factor: f64, diagonals: &[i64]) -> Result<Matrix> {
         let (graph, cols) = (&blocks.graph, blocks.graph.cols() * blocks.shape[1]);
         if blocks.shape != [1, 1] {
@@ -151,20 +151,20 @@ impl Matrix {
         Matrix::of_slices(sliced)
     }
 
-    /// New numbers for what [`Matrix::of_blocks`] or a copy made.
+    /// Replaces the values of a matrix from [`Matrix::of_blocks`] or a copy of it.
     pub fn refill(&mut self, blocks: &Blocks, factor: f64) -> Result<()> {
         let graph = &blocks.graph;
         match &self.stored {
             _ if blocks.shape != [1, 1] => self.fill(&numbers::expanded(blocks, factor)?),
             Stored::Sliced(matrix) => matrix.take_scaled(&graph.rows, &blocks.values, factor),
-            // where entries stand is known to fit
+            // the pattern is known to fit
             Stored::Dia(matrix) => {
                 matrix.take_scaled((&graph.rows, &graph.columns), &blocks.values, factor).map(drop)
             }
         }
     }
 
-    /// New numbers, of a matrix with the pattern that it was made from.
+    /// Replaces the values, for a matrix with the same pattern.
     fn fill(&mut self, ordered: &Ordered<f32>) -> Result<()> {
         assert_eq!(ordered.nnz(), self.product().shape().entries, "a number for each entry");
         match &self.stored {
@@ -173,7 +173,7 @@ impl Matrix {
         }
     }
 
-    /// Its plain products.
+    /// Its product with a vector, without the update.
     pub fn product(&self) -> &dyn Product<f32> {
         match &self.stored {
             Stored::Sliced(matrix) => &**matrix,
@@ -181,7 +181,7 @@ impl Matrix {
         }
     }
 
-    /// The name of its format.
+    /// Name of its storage format.
     pub fn name(&self) -> &'static str {
         match &self.stored {
             Stored::Sliced(_) => "SELL-P",
@@ -207,27 +207,27 @@ impl Matrix {
     }
 }
 
-/// A level that is smoothed.
+/// A level with smoothing.
 #[derive(Debug)]
 pub struct Level {
     /// The matrix.
     pub a: Matrix,
     /// `D⁻¹`
     pub inverse: Array<f32>,
-    /// Of the sweeps, one or more.
+    /// Weights of the sweeps, one or more.
     pub weights: Vec<f32>,
-    /// What a refresh estimates them with; none before the first estimate.
+    /// Ratio of a full to a short estimate of the largest eigenvalue; `None` before the first.
     pub gain: Option<f64>,
-    /// `P` and `Pᵀ`; none on the last level where that is smoothed alone.
+    /// `P` and `Pᵀ`; `None` on the last level if that is smoothed alone.
     pub transfer: Option<[Matrix; 2]>,
 }
 
-/// The last level, inverted: rows [`row_stride`] numbers apart.
+/// The last level, inverted: rows are [`row_stride`] elements apart.
 #[derive(Debug)]
 pub struct Dense {
-    /// How many.
+    /// Number of rows.
     pub rows: usize,
-    /// Their numbers.
+    /// Elements of the inverse.
     pub inverse: Array<f32>,
 }
 
@@ -239,25 +239,25 @@ struct Room {
     t: Array<f32>,
 }
 
-/// All levels, and what a cycle works in. Only one is queued at a time.
+/// All levels and the workspace of a cycle. Only one cycle is queued at a time.
 #[derive(Debug)]
 pub struct Cycle<T: Real> {
     rows: usize,
     /// The levels, the finest first.
     pub levels: Vec<Level>,
-    /// The last, if it is dense.
+    /// The last level, if it is dense.
     pub dense: Option<Dense>,
-    /// How the rows of the finest level are numbered, if other than vectors are.
+    /// Permutation of the finest level's rows, if they are not ordered as the solve's vectors.
     pub numbering: Option<Numbering>,
-    /// How often the levels below the finest run in a cycle, from what they found before.
+    /// Number of visits per cycle to the levels below the finest; each starts from the previous result.
     pub passes: usize,
     rooms: Vec<Room>,
     /// `b` and `x` of the dense level, zero beyond its rows.
     dense_room: [Array<f32>; 2],
-    /// What `largest` finds, and what `narrow` makes of it.
+    /// Output of the kernel `largest`, and the scale that `narrow` derives from it.
     most: Array<u64>,
     size: Array<f64>,
-    /// Within a step, what `narrow` says of the solve: whether there is a use for this cycle.
+    /// Within a step: output of `narrow`, whether the solve still needs this cycle.
     goes_on: Array<u32>,
     kernels: Kernels,
     element: std::marker::PhantomData<T>,
@@ -316,8 +316,8 @@ impl<T: Real> Cycle<T> {
         unsafe { launch.launch(config) }
     }
 
-    /// As [`Cycle::apply`], and `⟨r, z⟩`. Where ‖r‖² is known, and within a step of which it is the residual: nothing if that ends
-    /// the solve.
+    /// As [`Cycle::apply`], and returns `⟨r, z⟩`. `squared` is `‖r‖²` if known; within a step, the cycle is
+    /// skipped if `r` is the residual and meets the threshold.
     pub fn apply_dot(
         &self,
         scale: f64,
@@ -339,7 +339,7 @@ impl<T: Real> Cycle<T> {
         Ok(rz)
     }
 
-    /// Bytes that a cycle reads, vectors apart.
+    /// Bytes that a cycle reads, vectors not counted.
     pub fn bytes(&self) -> usize {
         let sweep = |level: &Level| level.a.product().bytes() + level.inverse.bytes();
         let level = |level: &Level| {
@@ -348,22 +348,22 @@ impl<T: Real> Cycle<T> {
         };
         let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
         let Some((finest, below)) = self.levels.split_first() else { return dense };
-        // each pass but the first begins with one sweep more
+        // each pass but the first begins with one more sweep
         let (passes, more) = below.first().map_or((1, 0), |next| (self.passes, sweep(next)));
         level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * more
     }
 
-    /// An order of the rows of the finest level; none where they have the numbers of vectors.
+    /// A permutation of the finest level's rows as passed to kernels; the identity if there is none.
     fn order(&self, which: fn(&Numbering) -> RawOrder) -> RawOrder {
         self.numbering.as_ref().map_or_else(RawOrder::default, which)
     }
 
-    /// Where it says that there is a use for the cycle, if a step is in the making.
+    /// Address of the flag `goes_on`, if a step is being recorded; 0 otherwise.
     fn active(&self, device: &Device) -> u64 {
         if step::<T>(device).control == 0 { 0 } else { self.goes_on.address(0) }
     }
 
-    /// What a cycle makes of `r`, if there are rows.
+    /// Runs a cycle on `r` and returns its result; `None` if there are no rows.
     fn run(&self, r: &Array<T>, z: &Array<T>, squared: Option<&Scalar<T>>) -> Result<Option<&Array<f32>>> {
         assert!(r.len() == self.rows && z.len() == self.rows, "an entry for each row");
         if self.rows == 0 {
@@ -385,7 +385,7 @@ impl<T: Real> Cycle<T> {
         Ok(Some(self.result(0)))
     }
 
-    /// From a level to the last and back, its first sweep apart.
+    /// From a level down to the last and back up, without the level's first sweep.
     fn down_and_up(&self, first: usize) -> Result<()> {
         for at in first..self.levels.len() {
             self.down(at)?;
@@ -399,7 +399,7 @@ impl<T: Real> Cycle<T> {
         Ok(())
     }
 
-    /// `b` of the first level.
+    /// Writes `b` of the first level.
     fn narrow(&self, r: &Array<T>, squared: Option<&Scalar<T>>) -> Result<()> {
         let (device, n) = (r.device(), r.len() as i64);
         let (from, most, size) = (r.address(0), self.most.address(0), self.size.address(0));
@@ -407,7 +407,7 @@ impl<T: Real> Cycle<T> {
         let mut launch = device.launch(&self.kernels.largest);
         let control = step::<T>(device).control;
         launch.arg(&from).arg(&n).arg(&most).arg(&control);
-        // SAFETY: arguments as in ends.cu, a vector of `n` entries; a solve's state begins with whether it goes on
+        // SAFETY: arguments as in ends.cu, `r` has `n` entries; a solve's state begins with `active`
         unsafe { launch.launch(config) }?;
         let RawUpdate { y, next_d, next, next_weight, .. } = self.entry(0);
         let mut launch = device.launch(&self.kernels.narrow);
@@ -420,11 +420,11 @@ impl<T: Real> Cycle<T> {
             goes_on: self.goes_on.address(0),
         };
         launch.arg(&y).arg(&next_d).arg(&next_weight).arg(&next).arg(&ends);
-        // SAFETY: as above; what goes into a level is as long as it has rows
+        // SAFETY: as above; the outputs are as long as the first level has rows
         unsafe { launch.launch(config) }
     }
 
-    /// Where what goes into a level is written, and its first sweep.
+    /// Outputs for a level's right-hand side and first sweep.
     fn entry(&self, at: usize) -> RawUpdate {
         let Some(Level { inverse, weights, .. }) = self.levels.get(at) else {
             return RawUpdate { y: self.dense_room[0].address(0), weight: 1.0, ..RawUpdate::default() };
@@ -441,7 +441,7 @@ impl<T: Real> Cycle<T> {
         }
     }
 
-    /// What comes out of a level: of `2 k − 1` sweeps that read a matrix, the last writes the second `x`.
+    /// The result of a level: of the `2 k − 1` sweeps that read a matrix, the last writes the second `x`.
     fn result(&self, at: usize) -> &Array<f32> {
         self.rooms.get(at).map_or(&self.dense_room[1], |room| &room.x[1])
     }

@@ -1,13 +1,15 @@
-// What goes into a V-cycle and what comes out: single precision, scaled so that the largest entry is near one.
+// Input and output of a V-cycle: conversion to single precision, scaled so that the largest entry is near one, and
+// back.
 
-// Entries of a thread that are asked for before the first is used: the compiler would not ask past what is written.
+// Entries that a thread loads before it uses the first; unrolled explicitly, since the compiler does not move loads
+// above stores.
 constexpr int TOGETHER = 4;
 
-// Whether a solve has ended: what is queued behind is for nothing. `active` is null outside of steps.
+// Whether the solve has ended, so that queued kernels have nothing to do. `active` is null outside of steps.
 __device__ __forceinline__ bool ended(const u32* active) { return active && !*(volatile const u32*)active; }
 
-// The bits of the largest |r_i|, by their order that of the numbers; more than those of infinity if one is not a number.
-// Moves an element a row.
+// The bits of the largest |r_i|; as integers they have the order of the numbers, and those of a NaN exceed those of
+// infinity. Moves an element a row.
 extern "C" __global__ __launch_bounds__(THREADS) void largest(const real* r, i64 n, u64* most, const u32* active) {
     begin();
     if (ended(active)) return;
@@ -32,27 +34,28 @@ extern "C" __global__ __launch_bounds__(THREADS) void largest(const real* r, i64
     }
 }
 
-// The power of two below a number of these bits; one where there is none.
+// The power of two not above the number with these bits; one if that is zero, subnormal, infinite or NaN.
 __device__ __forceinline__ double power_below(u64 bits) {
     const u64 exponent = bits >> 52;
     return exponent == 0 || exponent >= 0x7ff ? 1.0 : __longlong_as_double(exponent << 52);
 }
 
-// Whether a cycle is for nothing: its solve has ended, or will with this step, whose ‖r‖² meets the threshold.
+// Whether a cycle can be skipped: its solve has ended, or ends with this step, whose ‖r‖² meets the threshold.
 struct Ends {
     const Control* control;   // null outside of steps
     u32 known;                // whether `squared` is ‖r‖²
     Number squared;
-    u32* goes_on;             // as `active` for the kernels behind
+    u32* goes_on;             // read as `active` by the kernels that follow
 };
 
-// b ← r / size, x ← weight d b where d is; `size` is kept for `widen`. Rows of `r` come in an order. Moves an element and 4 or 12 B a row.
+// b ← r / size, and x ← weight d b if d is not null; keeps `size` for `widen`. Reads `r` permuted. Moves an element and
+// 4 or 12 B a row.
 extern "C" __global__ __launch_bounds__(THREADS) void narrow(
     const real* r, Order order, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, Ends ends) {
     begin();
     if (ends.control) {
         bool goes_on = *(volatile const u32*)&ends.control->active;
-        // as `end_step` has it
+        // the same condition as in `end_step`
         if (ends.known) {
             const real squared = value(ends.squared);
             goes_on = goes_on && finite(squared) && squared > *(volatile const double*)&ends.control->threshold;
@@ -83,8 +86,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
     }
 }
 
-// z ← scale size x, whose rows are at other places; `most` is zero for the next cycle. Returns ⟨r, z⟩ of this thread if DOT. Moves 4 B and an element a row, two
-// if DOT.
+// z ← scale size x, with x permuted; resets `most` for the next cycle. Returns this thread's part of ⟨r, z⟩ if DOT.
+// Moves 4 B and an element a row, two elements if DOT.
 template <bool DOT> __device__ __forceinline__ real widened(
     const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active) {
     if (blockIdx.x == 0 && threadIdx.x == 0) *most = 0;

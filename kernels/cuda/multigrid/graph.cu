@@ -1,4 +1,4 @@
-// What the kernels of the setup share: patterns of rows with ascending columns.
+// Shared by the kernels of the setup: CSR patterns with ascending columns.
 
 typedef unsigned char u8;
 
@@ -8,12 +8,12 @@ struct Graph {
     u32 rows;
 };
 
-// Numbers of a block.
+// Rows and columns of a block.
 struct Shape {
     u32 rows, columns;
 };
 
-// The first entry of a row that does not stand before a column.
+// The first entry of a row whose column is at least `column` (lower bound).
 __device__ __forceinline__ u32 place_of(const u32* columns, u32 low, u32 high, u32 column) {
     while (low < high) {
         const u32 middle = low + (high - low) / 2;
@@ -25,7 +25,7 @@ __device__ __forceinline__ u32 place_of(const u32* columns, u32 low, u32 high, u
     }
     return low;
 }
-// The entry on the diagonal, NONE where there is none.
+// The diagonal entry of a row; NONE if there is none.
 __device__ __forceinline__ u32 own_place(const Graph& a, u32 row) {
     const u32 end = a.offsets[row + 1], place = place_of(a.columns, a.offsets[row], end, row);
     return place < end && a.columns[place] == row ? place : NONE;

@@ -1,4 +1,4 @@
-//! Sparse matrices of blocks on a device, which the setup computes with.
+//! Block sparse matrices on a device, in the form that the multigrid setup uses.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::{Array, Device};
@@ -7,28 +7,28 @@ use crate::cuda::matrix::scan::scan;
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 use std::sync::Arc;
 
-/// Threads of a block whose threads have a row each, see short.cu.
+/// Threads of a block in kernels that process one row per thread (short.cu).
 pub(super) const SHORT_THREADS: usize = 128;
-/// Columns of such a row, at most: more would leave room for fewer threads.
+/// Maximum number of columns of such a row; more shared memory per row would mean fewer resident threads.
 pub(super) const SHORT: usize = 16;
 
-/// A launch of a thread for each of so many short rows.
+/// Launch configuration for one thread per short row.
 pub(super) fn short_rows(rows: usize) -> LaunchConfig {
     let blocks = rows.div_ceil(SHORT_THREADS).max(1) as u32;
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (SHORT_THREADS as u32, 1, 1), shared_mem_bytes: 0 }
 }
 
-/// Where blocks stand: rows of ascending columns.
+/// Sparsity pattern of blocks: CSR with ascending columns in each row.
 #[derive(Clone, Debug)]
 pub struct Graph {
     pub(super) rows: Arc<RowStarts>,
     pub(super) columns: Arc<Array<u32>>,
     pub(super) cols: usize,
-    /// Columns that kernels have room for in its rows, if it is a product.
+    /// For a product: the capacity (columns per row) of the kernels that computed it; 0 otherwise.
     pub(super) room: usize,
 }
 
-/// A pattern as kernels see it.
+/// A pattern as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct RawGraph {
@@ -39,7 +39,7 @@ pub(super) struct RawGraph {
 // SAFETY: as `Graph` of graph.cu
 unsafe impl DeviceRepr for RawGraph {}
 
-/// Rows and columns of a block as kernels see them.
+/// Rows and columns of a block, as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct RawShape {
@@ -56,7 +56,7 @@ impl From<[usize; 2]> for RawShape {
 }
 
 impl Graph {
-    /// A copy of a pattern: rows begin at `offsets`.
+    /// Uploads a pattern in CSR form; `offsets` has one entry more than there are rows.
     pub fn upload(device: &Device, offsets: &[u32], columns: &[u32], cols: usize) -> Result<Graph> {
         Ok(Graph::new(device.upload(offsets)?, device.upload(columns)?, cols))
     }
@@ -65,34 +65,34 @@ impl Graph {
         Graph { rows: Arc::new(RowStarts::Short(offsets)), columns: Arc::new(columns), cols, room: 0 }
     }
 
-    /// Rows as long as `lengths` says, with a number more for the end; columns are to be filled in.
+    /// A pattern with the given row lengths (one element more, for the end); the caller fills in the columns.
     pub(super) fn of_lengths(lengths: Array<u32>, cols: usize) -> Result<Graph> {
         let entries = ends(&lengths)?;
         let columns = lengths.device().uninitialised(entries)?;
         Ok(Graph::new(lengths, columns, cols))
     }
 
-    /// Rows as long as these, with other columns.
+    /// A pattern with the same row lengths and other columns.
     pub(super) fn with_columns(&self, columns: Array<u32>) -> Graph {
         Graph { rows: self.rows.clone(), columns: Arc::new(columns), cols: self.cols, room: 0 }
     }
 
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows.count()
     }
 
-    /// The number of columns.
+    /// Number of columns.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// The number of blocks.
+    /// Number of blocks.
     pub fn entries(&self) -> usize {
         self.columns.len()
     }
 
-    /// Where rows begin and which columns they have, when they are known.
+    /// Copies row offsets and columns to the host; waits until they are computed.
     pub fn read(&self) -> Result<(Vec<u32>, Vec<u32>)> {
         let (mut offsets, mut columns) = (vec![0; self.rows() + 1], vec![0; self.entries()]);
         match &*self.rows {
@@ -116,17 +116,18 @@ impl Graph {
     }
 }
 
-/// Makes lengths starts, and returns their sum.
+/// Replaces lengths by row offsets (exclusive scan), and returns their sum.
 pub(super) fn ends(lengths: &Array<u32>) -> Result<usize> {
     scan(lengths)?;
     let [last] = lengths.read_last()?;
     Ok(last as usize)
 }
 
-/// Lengths of rows that are counted, and a mark that one is too long. Both are read at once: the host waits a single time.
+/// Row lengths that a kernel counts, and a flag that a row is too long. The host reads both with one
+/// transfer, so it waits once.
 pub(super) struct Counts {
     lengths: Array<u32>,
-    /// Behind the lengths, and the place of their sum.
+    /// Position of the flag: after the lengths and their sum.
     mark: usize,
 }
 
@@ -145,13 +146,13 @@ impl Counts {
         self.lengths.address(self.mark)
     }
 
-    /// Whether the mark was set.
+    /// Whether the flag is set.
     pub(super) fn is_marked(&self) -> Result<bool> {
         let [mark] = self.lengths.read_last()?;
         Ok(mark != 0)
     }
 
-    /// Rows as long as was counted, with columns to be filled in; none if the mark was set.
+    /// A pattern with the counted row lengths, whose columns the caller fills in; `None` if the flag is set.
     pub(super) fn graph(mut self, cols: usize) -> Result<Option<Graph>> {
         let offsets = self.mark;
         self.lengths.with_part(0..offsets, |lengths| scan(lengths))?;
@@ -165,24 +166,24 @@ impl Counts {
     }
 }
 
-/// What is said of matrices that 32-bit offsets do not reach the end of.
+/// The error for a level with more entries than 32-bit offsets can address.
 pub(super) fn too_many(got: usize) -> Error {
     Error::TooLarge { what: "the number of entries of a level", got, limit: u32::MAX as usize }
 }
 
-/// A sparse matrix of blocks: where they stand, rows and columns of each, and their numbers, block by block and row by row.
+/// A block sparse matrix (BSR): pattern, shape of a block, and values, block by block and row-major in each.
 #[derive(Debug)]
 pub struct Blocks {
-    /// Where they stand.
+    /// Sparsity pattern.
     pub graph: Graph,
     /// Rows and columns of a block.
     pub shape: [usize; 2],
-    /// Their numbers.
+    /// Values.
     pub values: Array<f64>,
 }
 
 impl Blocks {
-    /// The rows of its blocks.
+    /// Number of scalar rows.
     pub fn rows(&self) -> usize {
         self.graph.rows() * self.shape[0]
     }

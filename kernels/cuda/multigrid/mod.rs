@@ -7,8 +7,8 @@ macro_rules! queue {
         let function = device.function::<$element>(&SOURCE, $name)?;
         let mut launch = device.launch(&function);
         $(let argument = $argument; launch.arg(&argument);)*
-        // SAFETY: every caller stands beside its file of kernels: arguments are as there, arrays as long as they are read and
-        // written
+        // SAFETY: every use is in the module of its kernel file: arguments match the kernel's signature, and
+        // arrays are as long as the kernel reads and writes
         unsafe { launch.launch($config) }?;
     }};
 }
@@ -39,7 +39,7 @@ pub(crate) use products::SOURCE as PRODUCTS;
 pub(crate) use prolongation::SOURCE as PROLONGATION;
 pub(crate) use strength::SOURCE as STRENGTH;
 
-/// What setup and cycle take, what takes longest to compile first.
+/// Files that setup and cycle need, the slowest to compile first.
 const FILES: &[File] = &[
     (&PRODUCTS, For::Double),
     (&AT_ONCE, For::Double),
@@ -61,7 +61,7 @@ const FILES: &[File] = &[
     (&dia::SOURCE, For::Rounding),
 ];
 
-/// Begins to compile what multigrid for a solve in `T` needs, on other threads.
+/// Starts to compile the kernels that multigrid for a solve in `T` needs, on background threads.
 pub fn begin<T: Real>(device: &Device) {
     device.begin_with::<T>(FILES.iter().copied());
 }

@@ -1,12 +1,13 @@
-// Matrices of nodes that are numbered aggregate by aggregate. Lengths of rows are a thread's each, rows a few lanes' each.
+// Permutes matrices so that nodes are numbered aggregate by aggregate. One thread per row length, a few lanes per row.
 
-// Lengths of rows in an order.
+// Row lengths in the new order.
 extern "C" __global__ __launch_bounds__(THREADS) void numbered_lengths(Graph a, const u32* order, u32* lengths) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < a.rows) lengths[row] = a.offsets[order[row] + 1] - a.offsets[order[row]];
 }
-// Rows in an order, and `size` numbers for each column. Where `names` is null, columns keep theirs; where `values` is, there are none.
+// Rows in the new order, with `size` values per column. If `names` is null, columns keep their numbers; if `to` is
+// null, there are no values.
 extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
     Graph a, const double* values, u32 size, const u32* order, const u32* names, const u32* offsets, u32* columns, double* to, u32 lanes) {
     begin();
@@ -19,7 +20,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
     }
     for (u64 k = lane; to && k < (u64)length * size; k += lanes) to[(u64)start * size + k] = __ldg(values + (u64)first * size + k);
 }
-// The order of nodes and the place of each: `members` of aggregates one after the other, then nodes that have none.
+// The permutation and its inverse: the `members` of one aggregate after the other, then the nodes that have no
+// aggregate.
 extern "C" __global__ __launch_bounds__(THREADS) void number_nodes(Graph t, const u32* members, u32* order, u32* places) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;

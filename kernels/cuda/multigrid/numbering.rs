@@ -1,5 +1,5 @@
-//! Nodes of the finest level numbered aggregate by aggregate: neighbours then lie near together, and products find in the cache
-//! what they read.
+//! Permutation of the finest level that numbers nodes aggregate by aggregate. Neighbours then have nearby
+//! numbers, so products find more of the vector in the cache.
 
 use super::graph::{Blocks, Graph, RawGraph};
 use crate::cuda::device::error::Result;
@@ -17,10 +17,10 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
-/// Lanes of a row, where rows have more than an entry.
+/// Lanes per row, where rows have more than one entry on average.
 const LANES: usize = 8;
 
-/// What kernels are told of an order.
+/// A permutation as passed to kernels.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct RawOrder {
@@ -30,18 +30,19 @@ pub(super) struct RawOrder {
 // SAFETY: as `Order` of order.cu
 unsafe impl DeviceRepr for RawOrder {}
 
-/// Another order of nodes.
+/// A permutation of nodes and its inverse.
 #[derive(Debug)]
 pub struct Numbering {
-    /// Rows of a node.
+    /// Scalar rows of a node.
     size: usize,
-    /// The node at each place, and the place of each node.
+    /// Old number of each new node, and new number of each old node.
     order: Array<u32>,
     places: Array<u32>,
 }
 
 impl Numbering {
-    /// Of nodes of `size` rows, by their aggregates: `T` has a row for every node, `members` are the rows of `Tᵀ`.
+    /// Orders nodes of `size` rows by aggregate: `t` has a row for every node, `members` is the pattern of
+    /// `Tᵀ`.
     pub(super) fn new(size: usize, t: &Graph, members: &Graph) -> Result<Numbering> {
         let device = t.device();
         let (order, places) = (device.uninitialised(t.rows())?, device.uninitialised(t.rows())?);
@@ -51,20 +52,21 @@ impl Numbering {
         Ok(Numbering { size, order, places })
     }
 
-    /// A matrix in this order, its columns in no order.
+    /// The matrix with rows and columns permuted; columns within a row are not sorted.
     pub fn numbered(&self, a: &Blocks) -> Result<Blocks> {
         let (graph, values) = self.rows(&a.graph, Some(a), true)?;
         Ok(Blocks { graph, shape: a.shape, values })
     }
 
-    /// The place of each node.
+    /// New number of each node.
     pub fn places_of_nodes(&self) -> Result<Vec<u32>> {
         let mut places = vec![0; self.places.len()];
         self.places.read(&mut places)?;
         Ok(places)
     }
 
-    /// Rows in this order, with the numbers of blocks if there are such; columns by their places if they are nodes.
+    /// The rows of `graph` in the new order, with the values of `blocks` if given. If `of_nodes`, columns are
+    /// nodes and are renumbered too.
     pub(super) fn rows(
         &self,
         graph: &Graph,
@@ -88,12 +90,12 @@ impl Numbering {
         Ok((Graph::new(lengths, columns, graph.cols), values))
     }
 
-    /// Where a vector in this order takes its rows from.
+    /// For each new row, the old row.
     pub(super) fn order(&self) -> RawOrder {
         RawOrder { nodes: self.order.address(0), size: self.size as u32 }
     }
 
-    /// Where a vector in this order has the rows of others.
+    /// For each old row, the new row.
     pub(super) fn places(&self) -> RawOrder {
         RawOrder { nodes: self.places.address(0), size: self.size as u32 }
     }

@@ -1,7 +1,7 @@
-// The numbers of a level: its diagonal, the smoothing of its prolongation, and all of it rounded to single precision.
+// Values of a level: its inverse diagonal, the smoother of its prolongation, and their rounding to single precision.
 
-// The inverse of the diagonal, rows at other places, zero for rows of nothing; `refused` becomes the first row that is something else
-// and not positive, `least` the smallest inverse that is not zero.
+// The inverse of the diagonal, permuted; zero for empty rows. `refused` becomes the first nonempty row whose diagonal
+// is not positive, `least` the smallest nonzero inverse.
 extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
     Graph a, const double* values, u32 size, Order places, double* inverse, u32* refused, u64* least) {
     begin();
@@ -13,7 +13,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
         const double entry = own == NONE ? 0.0 : values[(u64)own * size * size + within * (size + 1)];
         const double v = entry == 0 ? 0.0 : 1.0 / entry;
         bool right = v > 0 && finite(v);
-        // the bits of positive numbers are in their order
+        // the bits of positive numbers, as integers, have the same order
         if (right) smallest = min(smallest, (u64)__double_as_longlong(v));
         if (entry == 0) {
             right = true;
@@ -29,7 +29,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int w = 1; w < THREADS / 32; w++) smallest = min(smallest, warps[w]);
-        // changes to one place wait for each other
+        // atomics on one address serialize: skip those without effect
         if (smallest < *(volatile u64*)least) atomicMin(least, smallest);
     }
 }
@@ -40,7 +40,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const doubl
     const double v = inverse[row];
     to[row] = v == 0 ? 1.0f : float(v / scale);
 }
-// Numbers between −1 and 1 that look random, in an order.
+// Pseudo-random values between −1 and 1, permuted.
 extern "C" __global__ __launch_bounds__(THREADS) void noise(Order order, u32 rows, float* to) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -65,8 +65,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void smoothing(
         }
     }
 }
-// I - omega D^-1 A on strong connections alone, where blocks are numbers: what is weak is added to the diagonal, if that leaves more of
-// it than `positive`.
+// I − ω D⁻¹ A on strong connections, for 1×1 blocks: weak entries are lumped into the diagonal, which the inverse
+// follows if more than the fraction `positive` of it remains.
 extern "C" __global__ __launch_bounds__(THREADS) void strong_smoothing(
     Graph a, const double* values, Graph strong, const double* inverse, double omega, double positive, double* to) {
     begin();
@@ -87,14 +87,14 @@ extern "C" __global__ __launch_bounds__(THREADS) void strong_smoothing(
     }
 }
 
-// Constants, one mode for each unknown of a node.
+// Near-null-space vectors for constants, one for each unknown of a node.
 extern "C" __global__ __launch_bounds__(THREADS) void constant_modes(u64 numbers, u32 size, double* to) {
     begin();
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (at < numbers) to[at] = at / size % size == at % size;
 }
 
-// Rows of blocks as rows of numbers: where these begin, and which columns they have.
+// Expands rows of blocks to scalar rows: row offsets.
 extern "C" __global__ __launch_bounds__(THREADS) void expand_offsets(Graph a, Shape shape, u32* offsets) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -103,7 +103,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand_offsets(Graph a, Sh
     const u32 width = node < a.rows ? (a.offsets[node + 1] - a.offsets[node]) * shape.columns : 0;
     offsets[row] = first * shape.rows + row % shape.rows * width;
 }
-// Columns, where there are some to write, and numbers times `scale`, a warp for each row of blocks.
+// Columns, unless null, and values times `scale`; one warp per row of blocks.
 extern "C" __global__ __launch_bounds__(THREADS) void expand_numbers(Graph a, Shape shape, const double* values, double scale, u32* columns, float* to) {
     begin();
     const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / 32, size = shape.rows * shape.columns;
@@ -116,20 +116,20 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand_numbers(Graph a, Sh
         if (columns) columns[at] = a.columns[first + entry] * shape.columns + column;
     }
 }
-// Entries that lie row by row, in double precision.
+// Values in double precision.
 extern "C" __global__ __launch_bounds__(THREADS) void widen_entries(const real* values, u64 count, double* to) {
     begin();
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (at < count) to[at] = double(values[at]);
 }
-// The pattern of nodes, of rows whose columns come node by node.
+// Row offsets of the pattern of nodes, whose scalar rows have equal patterns and columns grouped by node.
 extern "C" __global__ __launch_bounds__(THREADS) void node_offsets(const u32* offsets, u32 nodes, u32 size, u32* to) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node <= nodes) to[node] = offsets[(u64)node * size] / (size * size);
 }
-// Their columns where there are some to write, and blocks of `size` rows and columns, of entries that lie row by row: a warp for
-// each node.
+// Columns of nodes, unless null, and blocks of `size` rows and columns from the entries of scalar rows; one warp per
+// node.
 extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
     const u32* offsets, u32 nodes, u32 size, const u32* columns, const real* values, u32* to_columns, double* to) {
     begin();
@@ -143,7 +143,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
         if (to_columns && within == 0) to_columns[first + block] = columns[from] / size;
     }
 }
-// Blocks that rows do not fill, zeros before: each entry looks for its block among those of its node. A warp for each node.
+// Blocks that rows do not fill; `to` must be zero before. Each entry finds its block by binary search. One warp per
+// node.
 extern "C" __global__ __launch_bounds__(THREADS) void fill_blocks(
     const u32* offsets, u32 nodes, u32 size, const u32* starts, const u32* columns, const real* values,
     const u32* of_nodes, double* to) {
@@ -164,8 +165,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void fill_blocks(
         }
     }
 }
-// A matrix of blocks as a dense one, rows `stride` numbers apart, its diagonal `lift` times as large; one where it is zero. A
-// warp for each row of blocks; the matrix was zero.
+// A block matrix as a dense one, rows `stride` elements apart, its diagonal times `lift`; a zero diagonal becomes one.
+// One warp per row of blocks; `to` must be zero before.
 extern "C" __global__ __launch_bounds__(THREADS) void expand_dense(
     Graph a, const double* values, u32 size, double scale, double lift, u32 stride, double* to, double* diagonal) {
     begin();

@@ -1,4 +1,4 @@
-//! The numbers of a level on a device: from a matrix as it is given, and to what a cycle reads.
+//! Values of a level on a device: conversion from the given matrix, and to what a cycle reads.
 
 use super::cycle::Dense;
 use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
@@ -30,7 +30,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// The pattern of a square matrix's nodes of `size` rows, which are equal in pattern.
+/// The pattern of nodes of a square matrix; the `size` rows of a node must have the same pattern.
 pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
     let (device, entries) = (a.device(), a.nnz());
     let RowStarts::Short(starts) = &*a.rows else { return Err(too_many(entries)) };
@@ -44,8 +44,8 @@ pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
     Ok(Graph::new(offsets, device.uninitialised(entries / (size * size))?, count))
 }
 
-/// What is made of a matrix of nodes, whose pattern is [`nodes`], the columns of which this writes, or one with more blocks than its
-/// rows fill. What is in double precision stays where it is.
+/// Calls `made` with the matrix in blocks, in double precision. `graph` is from [`nodes`], whose columns are
+/// written here, or has blocks that the rows do not fill. Values that are in double precision are not copied.
 pub fn with_blocks<T: Real, R>(
     a: &Ordered<T>,
     graph: &Graph,
@@ -58,7 +58,8 @@ pub fn with_blocks<T: Real, R>(
     if size == 1
         && let Some(there) = (given as &dyn Any).downcast_ref::<Array<f64>>()
     {
-        // SAFETY: the array is lent by reference, for a time in which `a` lives; memory goes back behind what is queued
+        // SAFETY: the array is borrowed from `a`, which lives until the end of this function; memory is freed
+        // behind queued work
         let values = unsafe { device.lent(there.address(0), there.len()) };
         return Ok(made(&Blocks { graph, shape, values }));
     }
@@ -94,19 +95,19 @@ pub fn with_blocks<T: Real, R>(
     Ok(made(&Blocks { graph, shape, values }))
 }
 
-/// The inverse of a diagonal, zero for rows of nothing.
+/// Inverse of a diagonal; zero for empty rows.
 #[derive(Debug)]
 pub struct Inverse {
-    /// Its numbers, in a numbering, if there is one.
+    /// Values, permuted if there is a permutation.
     pub values: Array<f64>,
-    /// The first row that has something and no positive diagonal; the smallest number that is not zero.
+    /// The first nonempty row without a positive diagonal; the smallest nonzero value.
     found: Array<u64>,
-    /// Rows of a node.
+    /// Scalar rows of a node.
     size: usize,
 }
 
 impl Inverse {
-    /// Of a matrix.
+    /// Inverts the diagonal of a matrix.
     pub fn new(a: &Blocks, numbering: Option<&Numbering>) -> Result<Inverse> {
         let (device, rows, size) = (a.values.device(), a.rows(), a.shape[0]);
         let words = [u64::from(u32::MAX), f64::INFINITY.to_bits()];
@@ -118,8 +119,8 @@ impl Inverse {
         Ok(Inverse { values, found, size })
     }
 
-    /// Waits for the smallest number that is not zero, infinity where all are; or for the first row that has something and no
-    /// positive diagonal, and what it has there.
+    /// Waits for the smallest nonzero value, infinity if all are zero; or for the first nonempty row without
+    /// a positive diagonal, and its diagonal.
     pub fn least(&self, numbering: Option<&Numbering>) -> Result<std::result::Result<f64, (usize, f64)>> {
         let mut words = [0; 2];
         self.found.read(&mut words)?;
@@ -138,7 +139,7 @@ impl Inverse {
     }
 }
 
-/// The inverse diagonal of a matrix times `scale`, rounded; one for rows of nothing.
+/// The inverse diagonal of a matrix times `scale`, rounded; one for empty rows.
 pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
     let (device, rows) = (inverse.device(), inverse.len());
     let rounded = device.uninitialised(rows)?;
@@ -147,7 +148,8 @@ pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> 
     Ok(rounded)
 }
 
-/// Numbers between −1 and 1 that look random, in a numbering, if there is one.
+/// Fills a vector with pseudo-random values between −1 and 1; a row's value depends on its number before the
+/// permutation.
 pub fn noise(to: &mut Array<f32>, numbering: Option<&Numbering>) -> Result<()> {
     let (rows, address) = (to.len() as u32, to.address(0));
     let order = numbering.map_or_else(RawOrder::default, Numbering::order);
@@ -155,7 +157,7 @@ pub fn noise(to: &mut Array<f32>, numbering: Option<&Numbering>) -> Result<()> {
     Ok(())
 }
 
-/// Modes that are constants, one for each unknown of a node.
+/// Near-null-space vectors for constants, one for each unknown of a node.
 pub fn constants_of(device: &Device, rows: usize, size: usize) -> Result<Array<f64>> {
     let modes = device.uninitialised(rows * size)?;
     let (count, block, to) = ((rows * size) as u64, size as u32, modes.address(0));
@@ -163,7 +165,7 @@ pub fn constants_of(device: &Device, rows: usize, size: usize) -> Result<Array<f
     Ok(modes)
 }
 
-/// `I − ω D⁻¹ A`, on strong connections where there are such: then what is weak is added to the diagonal.
+/// `I − ω D⁻¹ A`; given `strong`, of the strong connections, with weak entries lumped into the diagonal.
 pub(super) fn smoothing(
     a: &Blocks,
     strong: Option<&Graph>,
@@ -186,7 +188,7 @@ pub(super) fn smoothing(
     Ok(Blocks { graph: graph.clone(), shape: a.shape, values })
 }
 
-/// The numbers of blocks times `scale`, rounded, row by row.
+/// The values of blocks times `scale`, rounded, as a CSR matrix of scalars.
 pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<Ordered<f32>> {
     let Blocks { graph, shape, values } = blocks;
     let (device, entries, rows) = (graph.device(), values.len(), blocks.rows());
@@ -202,8 +204,8 @@ pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<Ordered<f32>> {
     Ok(Ordered { rows, columns: Arc::new(columns), values: rounded })
 }
 
-/// The inverse of a matrix times `scale`, its diagonal times `lift`. Fails at the first pivot that is not positive beyond
-/// rounding, and returns its row, its value and the diagonal there.
+/// The inverse of a matrix times `scale`, with its diagonal times `lift`. Fails at the first pivot that is
+/// not positive beyond rounding, and returns its row, its value and the diagonal there.
 pub fn inverted(a: &Blocks, scale: f64, lift: f64) -> Result<std::result::Result<Dense, (usize, f64, f64)>> {
     let (device, rows) = (a.values.device(), a.rows());
     let stride = row_stride(rows);

@@ -1,9 +1,9 @@
-// Numbers of nodes in another order.
+// Permutations of rows, given by node.
 
-// The number that a row has elsewhere. Rows of a node follow each other.
+// Maps a row through a permutation of nodes; the rows of a node stay consecutive.
 struct Order {
-    const u32* nodes;         // null where rows have the numbers that they had
-    u32 size;                 // rows of a node
+    const u32* nodes;         // null for the identity
+    u32 size;                 // rows per node
 
     __device__ __forceinline__ i64 at(i64 row) const {
         if (!nodes) return row;

@@ -2,12 +2,13 @@
 //
 //     row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
 //
-// Some lanes share a row. Where blocks stand is found in a table in shared memory; then columns are put in order by how many of a
-// row are smaller. Numbers are added entry by entry of A, always in one order, at places that a search finds or a table has.
+// A few lanes share a row. The symbolic pass collects columns in a hash table in shared memory, then sorts them by
+// counting the smaller ones of a row. The numeric pass adds entry by entry of A, in a fixed order, at positions found
+// by binary search or in a table.
 
 constexpr u32 EMPTY = ALL;
 
-// Waits for the lanes of a row, or more.
+// Synchronizes the lanes of a row (their warp or block).
 template <int LANES> __device__ __forceinline__ void wait() {
     if constexpr (LANES > 32) {
         __syncthreads();
@@ -16,10 +17,12 @@ template <int LANES> __device__ __forceinline__ void wait() {
     }
 }
 
-// What is done with the columns of rows: counted and kept in no order, TABLE of a row; counted; filled in, in order.
+// What a kernel does with the columns of rows: counts and keeps them unsorted, TABLE slots a row; counts; fills in,
+// sorted.
 enum Does { KEEP, COUNT, FILL };
 
-// Rows that `skip` has nothing in are empty. Marks that a row has too many; nothing is counted once one has.
+// Rows that are empty in `skip` stay empty. Sets `overflow` if a row has more than TABLE columns; blocks that see it
+// return early.
 template <int LANES, int TABLE, Does DOES> __device__ __forceinline__ void rows_of_product(
     const Graph& a, const Graph& b, const u32* skip, const u32* offsets, u32* to, u32* kept, u32* overflow) {
     constexpr int GROUPS = THREADS / LANES;
@@ -40,7 +43,7 @@ template <int LANES, int TABLE, Does DOES> __device__ __forceinline__ void rows_
                     u32 at = column * 0x9e3779b1u >> 16, tries = 0;
                     for (; tries < TABLE; tries++) {
                         at %= TABLE;
-                        // most are there already, which takes no atomic operation to see
+                        // most columns are in the table already: check without an atomic operation
                         u32 found = *(volatile u32*)(table + at);
                         if (found == column) break;
                         if (found == EMPTY) found = atomicCAS(table + at, EMPTY, column);
@@ -97,10 +100,10 @@ KEPT(128, 32)
 FILLED(512, 32)
 FILLED(4096, THREADS)
 
-// ---- where rows are short, a thread has a row
+// ---- one thread per row, for short rows
 
-// The columns of the rows of A B: as many as each has, and in no order in `kept`, one of each row after the other, so that
-// neighbouring threads write side by side.
+// Symbolic pass: the length of each row of A B, and its unsorted columns in `kept`, interleaved by row so that
+// neighbouring threads write neighbouring elements.
 extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a, Graph b, u32* counts, u32* kept, u32* overflow) {
     begin();
     short_rows<false>(a.rows, 0, counts, 0, 0, overflow, [&](u32 row, ShortRow<false>& list) {
@@ -113,14 +116,14 @@ extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a,
     });
 }
 
-// The numbers, in the order of entries, at places that a search finds among SHORT columns; columns are written as well where
-// they were kept, and known otherwise.
+// Numeric pass, in the order of entries, at positions found by binary search among SHORT columns. If not KNOWN, the
+// columns come unsorted from `kept` and are written too.
 template <bool KNOWN> __device__ __forceinline__ void short_sums(
     const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, const u32* kept, u32* columns, double* values) {
     __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[SHORT_THREADS];
     __shared__ double sums_of[SHORT][SHORT_THREADS];
     __shared__ u8 thread_of[SHORT * SHORT_THREADS];
-    // rows of A, and entries of a row of B, that are asked for at once
+    // rows of B, and entries of such a row, that are loaded together
     constexpr u32 ROWS = 4, TERMS_AT_ONCE = 4;
     const u32 own = threadIdx.x, first_row = blockIdx.x * SHORT_THREADS, row = first_row + own;
     const u32 first = c.offsets[min(first_row, c.rows)], all = c.offsets[min(first_row + SHORT_THREADS, c.rows)] - first;
@@ -185,7 +188,7 @@ extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_short(
     short_sums<true>(a, a_values, b, b_values, c, 0, 0, c_values);
 }
 
-// Puts the columns that were kept in order, `room` of a row, 8 lanes a row.
+// Sorts the rows of kept columns, `room` slots a row, 8 lanes a row.
 extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offsets, u32 rows, const u32* kept, u32 room, u32* columns) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
@@ -200,7 +203,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offs
     }
 }
 
-// The numbers of A B where blocks are numbers and rows are long: a block sums a row in shared memory, in a table that has its columns.
+// The values of A B for 1×1 blocks and long rows: a block sums a row in shared memory, in a hash table of its columns.
 extern "C" __global__ __launch_bounds__(THREADS) void sums_4096(
     Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {
     begin();
@@ -225,7 +228,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void sums_4096(
             while (atomicCAS(table + at, EMPTY, column) != EMPTY) at = (at + 1) % TABLE;
         }
         __syncthreads();
-        // rows without columns were skipped
+        // rows that were skipped have no columns
         const u32 last = first < end ? a.offsets[row + 1] : 0;
         for (u32 entry = first < end ? a.offsets[row] : 0; entry < last; entry++) {
             const u32 middle = __ldg(a.columns + entry), stop = __ldg(b.offsets + middle + 1);
@@ -238,8 +241,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void sums_4096(
     }
 }
 
-// The numbers of A B, a warp for each block of C: its lanes look for the block's column in as many rows of B that its row of A
-// names, then each sums NUMBERS numbers over those that have it. Blocks of A have `inner` columns, those of B as many rows.
+// The values of A B, one warp per block of C. Each lane searches one row of B, named by an entry of the row of A, for
+// the block's column; then each lane sums NUMBERS values of the block over the rows that have it. Blocks of A have
+// `inner` columns, those of B `inner` rows.
 extern "C" __global__ __launch_bounds__(THREADS, 5) void sums_of_blocks(
     Graph a, const double* a_values, Graph b, const double* b_values, Shape shape, u32 inner, Graph c, double* c_values) {
     begin();
@@ -286,18 +290,18 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void sums_of_blocks(
     }
 }
 
-// ---- transposes: counts and places by atomics, of whole numbers; the order within a row is made afterwards
+// ---- transposes: integer atomics count and scatter; each row is sorted afterwards, so the result is deterministic
 
 extern "C" __global__ __launch_bounds__(THREADS) void count_columns(const u32* columns, u32 entries, u32* counts) {
     begin();
     const u32 entry = blockIdx.x * blockDim.x + threadIdx.x;
     if (entry >= entries) return;
     const u32 column = columns[entry], alike = __match_any_sync(__activemask(), column);
-    // neighbouring rows have columns in common, and sums of one place wait for each other
+    // neighbouring rows share columns, and atomics on one address serialize: aggregate within the warp
     if (threadIdx.x % 32 == __ffs(alike) - 1) atomicAdd(counts + column, u32(__popc(alike)));
 }
-// Puts entries into the rows of the transpose, in no order, LANES a row: an entry, and its row above it. `next` is where each row
-// begins, and ends as where it ends.
+// Scatters entries into the rows of the transpose, unsorted, LANES lanes a row: position in the low word, row in the
+// high word. `next` has the start of each row before, the end of each row afterwards.
 extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u32* next, u64* entries) {
     begin();
     constexpr u32 LANES = 4;
@@ -311,7 +315,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u
         entries[place] = (u64)row << 32 | entry;
     }
 }
-// A warp puts a row in order: each lane counts for some of its entries at once how many stand before.
+// Sorts a row of the transpose, one warp each: each lane counts, for TOGETHER of its entries at a time, how many
+// precede them.
 extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* offsets, u32 count, const u64* entries, u32* columns, u32* from) {
     begin();
     constexpr u32 TOGETHER = 4;
@@ -328,7 +333,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* o
         }
 #pragma unroll 4
         for (u32 other = first; other < end; other++) {
-            // entries are in the order of their rows
+            // positions in A ascend with the row
             const u32 entry = u32(__ldg(entries + other));
 #pragma unroll
             for (u32 q = 0; q < TOGETHER; q++) smaller[q] += entry < u32(own[q]);
@@ -341,7 +346,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* o
         }
     }
 }
-// The numbers of a transpose: blocks of A have this shape.
+// The values of a transpose; `shape` is that of the blocks of A.
 extern "C" __global__ __launch_bounds__(THREADS) void transpose(const u32* from, u64 numbers, Shape shape, const double* a, double* to) {
     begin();
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,7 +1,7 @@
-//! Products of sparse matrices of blocks on a device, and transposes.
+//! Sparse matrix-matrix products (SpGEMM) of block matrices on a device, and transposes.
 //!
-//! Budget of a product: a row of `B` read once for each entry of `A` while its pattern is found, and once more for the numbers.
-//! While the pattern of short rows is found, up to 128 columns are kept for each.
+//! Budget of a product: one row of `B` is read for each entry of `A` in the symbolic pass, and once more in
+//! the numeric pass. The symbolic pass for short rows keeps up to 128 columns per row.
 
 use super::at_once::{self, Right};
 use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, SHORT, SHORT_THREADS, short_rows, too_many};
@@ -30,21 +30,21 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Terms of a mean row with which a thread has a row, and the [`Graph::room`] of such products.
+/// Average number of terms per row of a product up to which one thread computes a row.
 const SHORT_TERMS: f64 = 32.0;
-/// See [`SHORT_TERMS`].
+/// [`Graph::room`] of such products.
 const BY_THREADS: usize = usize::MAX;
 
-/// How the columns of a row are found, by how many columns there is room for.
+/// Kernels that find the columns of rows, for one capacity.
 struct Room {
     columns: usize,
-    /// Terms of a mean row with which it is tried.
+    /// Average number of terms per row up to which these kernels are tried.
     terms: f64,
-    /// What counts and, where columns are not kept, what fills.
+    /// Kernel that counts, and, unless counting keeps the columns, kernel that fills.
     finds: [&'static str; 2],
-    /// Whether counting keeps the columns.
+    /// Whether the counting kernel keeps the columns.
     keeps: bool,
-    /// Lanes of a row.
+    /// Lanes per row.
     lanes: usize,
 }
 
@@ -60,13 +60,13 @@ const ROOM: [Room; 5] = [
     room(4096, f64::INFINITY, ["count_4096", "fill_4096"], THREADS as usize),
 ];
 
-/// Terms of a mean row of `A B`.
+/// Average number of terms per row of `A B`.
 fn terms(a: &Graph, b: &Graph) -> f64 {
     let mean = |graph: &Graph| graph.entries() as f64 / graph.rows().max(1) as f64;
     mean(a) * mean(b)
 }
 
-/// Where `A B` has blocks. Rows that `skip` has nothing in are empty.
+/// The pattern of `A B`. Rows that are empty in `skip` stay empty.
 pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Graph> {
     let (device, rows) = (a.device(), a.rows());
     let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
@@ -101,7 +101,8 @@ pub(super) fn product(a: &Blocks, b: &Blocks) -> Result<Blocks> {
     Ok(Blocks { graph, shape: [a.shape[0], b.shape[1]], values })
 }
 
-/// `A B` of numbers, a thread for each row; none if rows are long, or one has more than [`SHORT`] columns.
+/// `A B` of scalar matrices, one thread per row; `None` if rows have too many terms, or one has more than
+/// [`SHORT`] columns.
 pub(super) fn short(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
     if terms(&a.graph, &b.graph) > SHORT_TERMS {
         return Ok(None);
@@ -132,7 +133,7 @@ pub(super) fn short(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
     Ok(Some(Blocks { graph: Graph { room: BY_THREADS, ..graph }, shape: [1, 1], values }))
 }
 
-/// The numbers of `A B`, whose pattern is known.
+/// The values of `A B`, whose pattern is known.
 pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let device = a.values.device();
     let ([rows, inner], [_, columns]) = (a.shape, b.shape);
@@ -157,7 +158,7 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     Ok(values)
 }
 
-/// Where a transpose has blocks, and the block that each of them is.
+/// The pattern of the transpose, and for each of its blocks the position in `a`.
 pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     let (device, entries) = (a.device(), a.entries());
     let number = u32::try_from(entries).map_err(|_| too_many(entries))?;
@@ -165,7 +166,7 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     let (columns, count) = (a.columns.address(0), counts.address(0));
     queue!(device, f64, "count_columns", config(entries), columns, number, count);
     scan(&counts)?;
-    // each place is counted up while entries are put there, which leaves the starts of the rows behind
+    // the kernel advances each start while it scatters entries, so it works on a copy
     let mut next = device.uninitialised::<u32>(a.cols() + 1)?;
     device.inner.stream.memcpy_dtod(&*counts.slice, &mut *next.slice)?;
     let array = || device.uninitialised::<u32>(entries);
@@ -178,7 +179,7 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     Ok((Graph::new(counts, ordered, a.rows()), from))
 }
 
-/// The numbers of a transpose, where `from` names the block that each of its blocks is.
+/// The values of the transpose; `from` has, for each of its blocks, the position in `a`.
 pub(super) fn transposed(a: &Blocks, from: &Array<u32>) -> Result<Array<f64>> {
     let (device, numbers) = (a.values.device(), a.values.len());
     let values = device.uninitialised(numbers)?;

@@ -1,11 +1,11 @@
-// P = (I − ω D⁻¹ A) T in one go, where blocks are numbers and a row of T has one entry at most: P_ij is a sum over the entries of
-// row i of A whose columns belong to aggregate j.
+// P = (I − ω D⁻¹ A) T in a single pass, for 1×1 blocks and rows of T with at most one entry: P_ij is a sum over the
+// entries of row i of A whose columns belong to aggregate j.
 //
-// Some lanes share a row. What each entry adds, and to which aggregate, is put into shared memory; a lane then sums what has
-// the aggregate of its entry, in the order of entries, if no entry before has that, and counts the smaller ones for its place.
-// Moves a row of A, and a row of T for each of its entries.
+// A few lanes share a row. Each entry's term and aggregate are put into shared memory. The lane of the first entry of
+// an aggregate sums the terms of that aggregate, in the order of entries, and finds its position by counting the
+// smaller aggregates. Moves a row of A, and a row of T for each of its entries.
 
-// The row of T of a node: its aggregate, NONE where it has none, and its number. One load gets both.
+// The row of T of a node: its aggregate (NONE if it has none) and its value, in one 16-byte load.
 struct alignas(16) Joined {
     double value;
     u32 aggregate, unused;
@@ -24,22 +24,23 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_values(Graph t, const
 }
 
 struct Smoothing {
-    Graph a, strong;          // `strong` has no columns where all is strong, and the row itself in place of weak ones
+    Graph a, strong;          // no columns (null) if all connections are strong; otherwise the row itself in place of weak ones
     const Joined* joined;     // of each node
     const double* values;     // of A
     const double* inverse;    // D⁻¹
     double omega, positive;
 };
 
-// What is done with rows: their columns are counted; filled in with their numbers; known, so that numbers alone are.
+// What a kernel does with rows of P: counts their columns; fills in columns and values; fills in values for known
+// columns.
 enum Does { COUNT, FILL_IN, REFILL };
 
-// Marks rows that have more entries than there is ROOM for.
+// Sets `overflow` if a row of A has more than ROOM entries.
 template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smoothed_rows(
     const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
     constexpr int GROUPS = THREADS / LANES, OWN = ROOM / LANES;
     constexpr bool FILL = DOES != COUNT;
-    // one more, so that groups read different banks
+    // one more element, so that groups use different banks
     __shared__ u32 keys_of[GROUPS][ROOM + 1];
     __shared__ double terms_of[GROUPS][FILL ? ROOM + 1 : 1];
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, lane = threadIdx.x % LANES;
@@ -47,7 +48,7 @@ template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smooth
     double* terms = terms_of[threadIdx.x / LANES];
     const bool inside = row < of.a.rows;
     const Joined mine = joined_to(of.joined, inside ? row : 0);
-    // what has no aggregate has an empty row
+    // nodes without an aggregate have an empty row
     const bool kept = inside && mine.aggregate != NONE;
     const u32 first = kept ? of.a.offsets[row] : 0;
     u32 length = kept ? of.a.offsets[row + 1] - first : 0;
@@ -56,7 +57,7 @@ template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smooth
         length = ROOM;
     }
     const bool all_strong = !of.strong.columns;
-    // of strong connections alone: what is weak is added here
+    // lumped diagonal: the sum of the diagonal and the weak entries
     double diagonal = 0;
     for (u32 k = lane; k < length; k += LANES) {
         const u32 column = __ldg(of.a.columns + first + k);
@@ -66,7 +67,7 @@ template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smooth
         if constexpr (FILL) {
             const double v = __ldg(of.values + first + k);
             if (!is_strong || column == row) diagonal += v;
-            // the diagonal comes below, where something was added to it
+            // with lumping, the diagonal's term is added below
             const bool later = column == row && !all_strong;
             terms[k] = is_strong && !later ? v * other.value : 0.0;
         }
@@ -134,12 +135,12 @@ template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smooth
         }
     }
 }
-// Where a row of P is short, a thread has it.
+// One thread per row, for short rows of P.
 template <bool FILL> __device__ __forceinline__ void short_smoothed(
     const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
     short_rows<FILL>(of.a.rows, offsets, counts, columns, values, overflow, [&](u32 row, ShortRow<FILL>& list) {
         const Joined mine = joined_to(of.joined, row);
-        // what has no aggregate has an empty row
+        // nodes without an aggregate have an empty row
         if (mine.aggregate == NONE) return;
         const u32 first = of.a.offsets[row], end = of.a.offsets[row + 1];
         const bool all_strong = !of.strong.columns;
@@ -148,7 +149,7 @@ template <bool FILL> __device__ __forceinline__ void short_smoothed(
             inverse = of.inverse[row];
             own = mine.value;
             if (!all_strong) {
-                // what is weak is added to the diagonal
+                // lump the weak entries into the diagonal
                 double diagonal = 0;
                 for (u32 k = first; k < end; k++) {
                     const u32 column = __ldg(of.a.columns + k);
@@ -160,7 +161,7 @@ template <bool FILL> __device__ __forceinline__ void short_smoothed(
         }
         const double factor = -of.omega * inverse;
         list.add(mine.aggregate, own);
-        // what some entries need is asked for at once
+        // load the data of several entries before the first is used
         constexpr u32 TOGETHER = 4;
         for (u32 k = first; k < end; k += TOGETHER) {
             u32 aggregate[TOGETHER];
@@ -170,7 +171,7 @@ template <bool FILL> __device__ __forceinline__ void short_smoothed(
                 bool there = k + q < end;
                 const u32 column = there ? __ldg(of.a.columns + k + q) : row;
                 const Joined other = joined_to(of.joined, column);
-                // the row itself is there already
+                // the diagonal's term was added above
                 if (!all_strong && there) there = column != row && __ldg(of.strong.columns + k + q) == column;
                 aggregate[q] = there ? other.aggregate : NONE;
                 term[q] = FILL && there ? factor * (__ldg(of.values + k + q) * other.value) : 0.0;

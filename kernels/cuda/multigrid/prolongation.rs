@@ -1,4 +1,4 @@
-//! The smoothed prolongation in one go, where blocks are numbers and rows are short.
+//! Smoothed prolongation in a single pass, for scalar matrices (1×1 blocks) with short rows.
 
 use super::graph::{Blocks, Counts, Graph, RawGraph, SHORT, SHORT_THREADS, short_rows};
 use crate::cuda::device::Array;
@@ -24,10 +24,12 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// How many entries a row may have, kernels that count and fill, lanes of a row; what fills where columns are known, and its lanes.
+/// Maximum entries of a row; kernels that count and fill, and their lanes per row; the kernel that fills rows
+/// of known columns, and its lanes per row.
 type Room = (usize, [&'static str; 2], usize, (&'static str, usize));
 
-/// Kernels by how many entries a row may have. Those of short.cu ask no more than that `P` has few, and are for short rows.
+/// Kernels by maximum length of a row. Those of short.cu limit only the rows of `P`, and are meant for short
+/// rows.
 const ROOM: [Room; 4] = [
     (16, ["count_smoothed_short", "fill_smoothed_short"], 1, ("fill_smoothed_short", 1)),
     (32, ["count_smoothed_32", "fill_smoothed_32"], 8, ("refill_smoothed_32", 4)),
@@ -35,26 +37,26 @@ const ROOM: [Room; 4] = [
     (128, ["count_smoothed_128", "fill_smoothed_128"], 32, ("refill_smoothed_128", 16)),
 ];
 
-/// A launch for so many rows of `lanes` each.
+/// Launch configuration for `rows` rows of `lanes` lanes each.
 fn cut(rows: usize, lanes: usize) -> LaunchConfig {
     if lanes == 1 { short_rows(rows) } else { config(rows * lanes) }
 }
 
-/// What a prolongation is made of.
+/// Inputs of the smoothed prolongation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Smoothing<'a> {
     pub(super) a: &'a Blocks,
-    /// Strong connections; none where all are.
+    /// Strong connections; `None` if all are strong.
     pub(super) strong: Option<&'a Graph>,
     pub(super) t: &'a Blocks,
     /// `D⁻¹`
     pub(super) inverse: &'a Array<f64>,
     pub(super) omega: f64,
-    /// What of a weak entry's diagonal must be left for it to be added there.
+    /// Weak entries are lumped into the diagonal only if more than this fraction of it remains.
     pub(super) positive: f64,
 }
 
-/// `Smoothing` as kernels see it.
+/// `Smoothing` as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawSmoothing {
@@ -70,7 +72,7 @@ struct RawSmoothing {
 unsafe impl DeviceRepr for RawSmoothing {}
 
 impl Smoothing<'_> {
-    /// The row of `T` of each node, 16 bytes for each.
+    /// The entry of `T` of each node: aggregate and value in 16 bytes.
     fn joined(&self) -> Result<Array<u64>> {
         let (device, nodes) = (self.a.values.device(), self.t.graph.rows());
         let joined = device.uninitialised(2 * nodes)?;
@@ -92,7 +94,8 @@ impl Smoothing<'_> {
         }
     }
 
-    /// `P`, and which of [`ROOM`] it took. None where blocks are no numbers or a row is too long.
+    /// `P`, and the index into [`ROOM`] of the kernels used. `None` if blocks are not 1×1 or a row is too
+    /// long.
     pub(super) fn prolongation(&self) -> Result<Option<(usize, Blocks)>> {
         if self.t.shape != [1, 1] {
             return Ok(None);
@@ -101,7 +104,7 @@ impl Smoothing<'_> {
         let raw = self.raw(&joined);
         let mean = graph.entries() / graph.rows().max(1);
         for (at, (room, [count, fill], lanes, _)) in ROOM.iter().enumerate() {
-            // the longest row of A is seldom shorter than twice the mean, that of P is
+            // the longest row of A is seldom shorter than twice the mean; the longest of P often is
             let longest = if *lanes == 1 { mean } else { 2 * mean };
             if longest > *room {
                 continue;
@@ -116,14 +119,14 @@ impl Smoothing<'_> {
         Ok(None)
     }
 
-    /// The numbers of `P`, whose pattern took `room` of [`ROOM`].
+    /// The values of `P`, whose pattern the kernels `ROOM[room]` computed.
     pub(super) fn numbers(&self, room: usize, pattern: &Graph) -> Result<Array<f64>> {
         let (_, _, _, (fill, lanes)) = ROOM[room];
         let joined = self.joined()?;
         self.filled(self.raw(&joined), pattern, fill, lanes)
     }
 
-    /// Of `P`, whose rows begin where its pattern says.
+    /// Computes the values of `P` with the kernel `fill`; row offsets are those of the pattern.
     fn filled(
         &self,
         raw: RawSmoothing,

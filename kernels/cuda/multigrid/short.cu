@@ -1,14 +1,14 @@
-// Rows of few columns, a thread each: what products are made of where rows are short. SHORT_THREADS are a block, SHORT are the
-// columns of a row at most.
+// Rows with few columns, one thread each. A block has SHORT_THREADS threads; a row has at most SHORT columns.
 
-// What a thread has found of its row: columns and, if SUMS, their sums, slot by slot so that threads read different banks.
+// Accumulator of a thread's row: columns and, if SUMS, their sums. Slots are interleaved so that threads use different
+// banks.
 template <bool SUMS> struct ShortRow {
-    u32* columns;             // SHORT_THREADS from slot to slot
+    u32* columns;             // stride SHORT_THREADS between slots
     double* sums;
     u32 count;
     bool overflow;
 
-    // Adds a term to a column. Most columns come again at once.
+    // Adds a term to a column. The linear search is short, since most columns recur soon.
     __device__ __forceinline__ void add(u32 column, double term) {
         u32 at = 0;
         while (at < count && columns[at * SHORT_THREADS] != column) at++;
@@ -24,7 +24,7 @@ template <bool SUMS> struct ShortRow {
         if (SUMS) sums[at * SHORT_THREADS] += term;
     }
 
-    // Puts the columns in order.
+    // Sorts by column.
     __device__ __forceinline__ void sort() {
         for (u32 k = 1; k < count; k++) {
             const u32 column = columns[k * SHORT_THREADS];
@@ -40,8 +40,8 @@ template <bool SUMS> struct ShortRow {
     }
 };
 
-// A row for each thread of a block, found by `find(row, list)`: counted, or written where `offsets` say. The entries of a block
-// lie together, and are written by neighbouring threads.
+// Processes one row per thread, accumulated by `find(row, list)`: counts it, or writes it at `offsets`. The entries of
+// a block are contiguous, so neighbouring threads write neighbouring entries.
 template <bool FILL, class Find> __device__ __forceinline__ void short_rows(
     u32 rows, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow, Find find) {
     __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[FILL ? SHORT_THREADS : 1];

@@ -1,6 +1,7 @@
-// Strength of connection, as strength.rs of the host has it: every number is rounded as there, so that both decide alike.
+// Strength of connection, with the definition of strength.rs on the host. Every operation that decides rounds as there,
+// so both decide alike.
 //
-// Some lanes share a node. Moves the matrix once for each of `coupling_rows` and `strong`.
+// A few lanes share a node. Moves the matrix once for each of `coupling_rows` and `strong`.
 
 // ‖A_ij‖
 __device__ __forceinline__ double norm(const double* block, u32 size) {
@@ -22,14 +23,16 @@ extern "C" __global__ __launch_bounds__(THREADS) void inverse_roots(Graph a, con
 
 __device__ __forceinline__ double coupling(double root, double other, double norm) { return __dmul_rn(__dmul_rn(root, other), norm); }
 
-// Hands out the entries of a lane's node, LANES at a time: visit(entry, whether there is one), all lanes of a warp together.
+// Calls visit(entry, whether it exists) for the entries of a lane's node, LANES at a time; all lanes of a warp call
+// together.
 template <int LANES, class Visit> __device__ __forceinline__ void each_entry(const Graph& a, u32 node, Visit visit) {
     const u32 end = node < a.rows ? a.offsets[node + 1] : 0;
     u32 entry = (node < a.rows ? a.offsets[node] : 0) + threadIdx.x % LANES;
     for (; __any_sync(ALL, entry - threadIdx.x % LANES < end); entry += LANES) visit(entry, entry < end);
 }
 
-// The strongest connection of each node, and which are left out; marks a matrix with weak ones, once a block.
+// The strongest connection of each node, and the nodes that are left out. Sets `weak` if there are weak connections,
+// with at most one write per thread block.
 template <int LANES> __device__ __forceinline__ void coupling_of_rows(
     const Graph& a, const double* values, u32 size, const double* roots, double theta, double dominant, double* strongest, u8* left_out, u32* weak) {
     const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
@@ -51,7 +54,7 @@ template <int LANES> __device__ __forceinline__ void coupling_of_rows(
         least = fmin(least, __shfl_xor_sync(ALL, least, step));
         sum += __shfl_xor_sync(ALL, sum, step);
     }
-    // where what is left out may hang on the last bits, they are those of the host: entry by entry
+    // close to the threshold, where the last bits decide, sum again in the order of the host: entry by entry
     const bool close = fabs(sum * root * root - dominant) <= 1e-9 * dominant;
     if (__any_sync(ALL, close)) {
         sum = 0;
@@ -68,7 +71,7 @@ template <int LANES> __device__ __forceinline__ void coupling_of_rows(
     if (__syncthreads_or(node < a.rows && !(least >= __dmul_rn(theta, most))) && threadIdx.x == 0) *weak = 1;
 }
 
-// Writes the columns of strong connections, and the node itself in place of others.
+// Writes the columns of strong connections, and the node itself in place of weak ones.
 template <int LANES> __device__ __forceinline__ void strong_columns(
     const Graph& a, const double* values, u32 size, const double* roots, double theta, const double* strongest, u32* to) {
     const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
@@ -94,7 +97,7 @@ template <int LANES> __device__ __forceinline__ void strong_columns(
     }
 STRENGTH(4)
 STRENGTH(16)
-// Writes what `strong_columns` writes, from a pattern that has the strong connections alone.
+// Writes the same as `strong_columns`, from a pattern of the strong connections alone.
 extern "C" __global__ __launch_bounds__(THREADS) void spread_strong(Graph a, Graph strong, u32* to) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;

@@ -15,13 +15,14 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
-/// Rows of so many blocks are shared by sixteen lanes, shorter ones by four.
+/// Average number of blocks per row from which 16 lanes share a row; below, 4 lanes do.
 const LONG: usize = 10;
 
-/// Where connections are strong, none where all are; and nodes that are left out. As on the host, bit by bit.
+/// Strong connections (`None` if all are), and a flag for each node that is left out of aggregation. Both are
+/// bitwise equal to those of the host.
 ///
-/// In place of a weak connection the pattern has the node itself, which is its own neighbour: entries stay where those of the
-/// matrix are, and nothing is counted.
+/// The pattern keeps the offsets of `a`: the column of a weak connection is replaced by the node itself,
+/// which has no effect on aggregation. So entries keep their positions, and no row has to be counted.
 pub(super) fn strength(a: &Blocks, theta: f64, dominant: f64) -> Result<(Option<Graph>, Array<u8>)> {
     let (device, nodes) = (a.values.device(), a.graph.rows());
     let (raw, values, size) = (a.graph.raw(), a.address(), (a.shape[0] * a.shape[1]) as u32);
@@ -45,7 +46,8 @@ pub(super) fn strength(a: &Blocks, theta: f64, dominant: f64) -> Result<(Option<
     Ok((Some(a.graph.with_columns(columns)), left_out))
 }
 
-/// What `strength` returns, of a pattern that has the strong connections alone.
+/// Turns a pattern of the strong connections alone into the form that `strength` returns: the pattern of `a`,
+/// with the node itself in place of each weak connection.
 pub fn spread(a: &Graph, strong: &Graph) -> Result<Graph> {
     let columns = a.device().uninitialised(a.entries())?;
     let (raw, from, to) = (a.raw(), strong.raw(), columns.address(0));
