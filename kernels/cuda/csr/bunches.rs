@@ -1,5 +1,5 @@
-//! Compressed sparse rows on a device, cut into bunches of tiles by the number of entries alone, and the first stage of their
-//! speculative segmented sums. The kernel says how, and what is moved.
+//! CSR matrices on a device cut into bunches of tiles with equal numbers of entries, and the first stage of
+//! speculative segmented sums. speculative.cu describes the algorithm and the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -29,16 +29,16 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Rows of a range that only zeros are missing in.
+/// Rows of a range in which only zeros are missing.
 const ROWS_OF_RANGE: usize = 1024;
-/// Tiles of a bunch, at most.
+/// Maximum number of tiles per bunch.
 const MOST_TILES: usize = 32;
-/// Rows of a tile, over 32: more are searched for.
+/// Batches of 32 row starts that a warp reads per tile; further rows are found by a search.
 const NEAR_BATCHES: usize = TILE / WARP + 1;
-/// The bit of a range that only zeros are missing in.
+/// Flag of a range in which only zeros are missing.
 pub(crate) const FILL: u32 = 1 << 31;
 
-/// How entries are cut, by their number alone.
+/// Partition of the entries; depends on their number only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bunches {
     pub(crate) shape: Shape,
@@ -62,18 +62,18 @@ impl Bunches {
         self.tiles.div_ceil(self.tiles_of_bunch)
     }
 
-    /// Entries of a bunch.
+    /// Entries per bunch.
     pub(crate) fn of_bunch(self) -> usize {
         self.tiles_of_bunch * TILE
     }
 
-    /// Ranges of rows that the first stage may record: one for every tile, and those that far tiles are cut into.
+    /// Maximum number of ranges that the first stage may record: one per tile, and the pieces of far tiles.
     pub(crate) fn most_ranges(self) -> usize {
         self.tiles + self.shape.rows / ROWS_OF_RANGE
     }
 }
 
-/// What bunches send each other, and what the first stage leaves to the second, as kernels see it.
+/// Data passed between bunches and from the first stage to the second, as passed to kernels.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct RawUnfinished {
@@ -100,7 +100,7 @@ pub(crate) struct Raw {
 // SAFETY: as `Speculative` of speculative.cu
 unsafe impl DeviceRepr for Raw {}
 
-/// The arrays of a matrix, and the first stage.
+/// A matrix and the kernel of the first stage.
 #[derive(Debug)]
 pub(crate) struct Speculation<V: Element> {
     pub(crate) bunches: Bunches,
@@ -109,7 +109,7 @@ pub(crate) struct Speculation<V: Element> {
 }
 
 impl<V: Element> Speculation<V> {
-    /// Of a matrix on the device, for vectors of `T`, and a form of the first stage.
+    /// Loads the first stage, in one of its variants, for a matrix on the device and vectors of `T`.
     pub(crate) fn of<T: Real>(ordered: Ordered<V>, shape: Shape, form: &str) -> Result<Self>
     where
         V: Storage<T>,
@@ -128,8 +128,8 @@ impl<V: Element> Speculation<V> {
         Raw { rows, columns, values, left, count: shape.entries as u64, tiles, tiles_of_bunch }
     }
 
-    /// Queues the first stage. `y` is the address of an entry for each row, `left` those of arrays as long as `bunches` says.
-    /// `x` is of the type that it was made for.
+    /// Queues the first stage. `y` is the device address of an element for each row; the arrays of `left` are
+    /// as long as [`Bunches`] requires; `x` has the element type for which the kernel was loaded.
     pub(crate) fn queue<T: Real>(&self, x: &Array<T>, y: u64, left: RawUnfinished) -> Result<()> {
         let (raw, x_address) = (self.raw(left), x.address(0));
         let mut launch = x.device().launch(&self.speculate);
@@ -148,18 +148,18 @@ mod tests {
     use crate::index::Offsets;
     use std::ops::Range;
 
-    /// What the first stage writes.
+    /// Output of the first stage.
     struct Left {
         y: Vec<f64>,
-        /// What bunches send on the device.
+        /// Parts that bunches send on the device.
         parts: Vec<Option<f64>>,
         carries: Vec<f64>,
         rows: Vec<u32>,
-        /// Rows, and whether only zeros are missing.
+        /// Ranges of rows, and whether only zeros are missing.
         ranges: Vec<(Range<usize>, bool)>,
     }
 
-    /// The first stage with the products of all entries, a tile at a time, all lanes in step.
+    /// Emulates the first stage for given products of entries, tile by tile, with all lanes in lockstep.
     fn speculate(bunches: Bunches, offsets: &Offsets, products: &[f64]) -> Left {
         let mut left = Left {
             y: vec![f64::NAN; bunches.shape.rows],
@@ -214,12 +214,12 @@ mod tests {
         left
     }
 
-    /// What a tile is found to have.
+    /// Rows and segments of a tile.
     struct Walk {
         stop: usize,
         open: bool,
         flags: Vec<bool>,
-        /// The row of each segment, where they are far apart.
+        /// The row of each segment, in a tile of many rows.
         found: Option<Vec<usize>>,
     }
 
@@ -254,7 +254,7 @@ mod tests {
         Walk { stop, open, flags, found }
     }
 
-    /// Calls put(segment, sum, whether it is the last); returns how many there are.
+    /// Calls put(segment, sum, whether it is the last); returns the number of segments.
     fn segments(flags: &[bool], product: &[f64], mut put: impl FnMut(usize, f64, bool)) -> usize {
         let begun = |lane: usize| flags[lane * OF_LANE..][..OF_LANE].contains(&true);
         let before_here = |lane: usize| flags[..lane * OF_LANE].iter().filter(|&&flag| flag).count();
@@ -298,7 +298,7 @@ mod tests {
         all
     }
 
-    /// What the device does with it.
+    /// Emulates the second stage on the device.
     fn finish(bunches: Bunches, offsets: &Offsets, left: &mut Left) {
         let Left { y, parts, carries, rows, ranges } = left;
         for (range, only_zeros) in ranges.iter() {
@@ -321,7 +321,7 @@ mod tests {
                 slot += 1;
             }
         }
-        // where a row ends, what earlier bunches sent is received
+        // the bunch in which a row ends receives what earlier bunches sent
         let ends = |bunch: &usize| rows[*bunch] != NONE && !carries[2 * bunch].is_nan();
         for bunch in (0..bunches.count()).filter(ends) {
             let row = rows[bunch] as usize;
@@ -332,7 +332,7 @@ mod tests {
         assert!(parts.iter().all(Option::is_none), "all that is sent is received");
     }
 
-    /// Both forms give the sums of all rows.
+    /// Checks the row sums of both variants.
     fn adds_up(matrix: &Matrix, multiprocessors: usize) -> Left {
         let (pattern, name) = (matrix.pattern(), &matrix.name);
         let offsets = pattern.offsets();
@@ -360,7 +360,7 @@ mod tests {
     #[test]
     fn both_stages_add_up() {
         let mut all = matrices();
-        // from 30 % of rows without entries on, few and many in a row; rows of several bunches
+        // 30 % empty rows and more, few and many in succession; rows that cross several bunches
         for gap in [1, 2, 5, 37, 600, 5000] {
             all.push(with_lengths(20_000, 900, |row| if row % (gap + 1) == gap { 3 } else { 0 }));
             all.push(with_lengths(9_000, 900, |row| [0, 1, 0, 40, 2, 0, 0][row % 7]));
@@ -385,7 +385,7 @@ mod tests {
         }
     }
 
-    /// No entry of them is stored anywhere.
+    /// Uses offsets only; no entries are allocated.
     #[test]
     fn tiles_are_walked_beyond_32_bits() {
         let lengths: Vec<usize> = [vec![5 << 30, 0, 7], vec![0; 500], vec![3, 1 << 33]].concat();
@@ -397,7 +397,7 @@ mod tests {
             (entries / TILE + 1, entries / TILE / TILES_OF_CHUNK + 1)
         );
         let from = 5 << 30;
-        // inside the first row, and where it has ended
+        // inside the first row, and at its end
         let Walk { stop, open, flags, found } = walk(&offsets, 0, from - TILE, from);
         assert_eq!((stop, open, found, flags.iter().filter(|&&flag| flag).count()), (2, false, None, 1));
         let Walk { stop, open, flags, found } = walk(&offsets, 2, from, from + TILE);

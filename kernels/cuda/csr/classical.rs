@@ -1,4 +1,4 @@
-//! Compressed sparse rows on a device: 1 to 32 threads walk a row, by its mean length.
+//! CSR products on a device with a fixed number of lanes per row, 1 to 32, chosen by the mean row length.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::index;
@@ -23,7 +23,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Entries that a thread asks for at once.
+/// Entries that a thread loads before it uses the first.
 pub(crate) const AHEAD: usize = 4;
 
 /// A matrix in compressed sparse rows.
@@ -48,12 +48,12 @@ struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real, V: Storage<T>> Csr<T, V> {
-    /// A matrix with a value for each entry of the pattern.
+    /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         Csr::of(Ordered::narrowed(device, pattern, values)?, pattern)
     }
 
-    /// A matrix on the device, whose pattern this is.
+    /// Wraps a matrix on the device; `pattern` must be its pattern.
     pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
         let device = ordered.device().clone();
@@ -69,12 +69,12 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
         })
     }
 
-    /// Its arrays.
+    /// Returns the arrays of the matrix.
     pub(crate) fn into_ordered(self) -> Ordered<V> {
         self.ordered
     }
 
-    /// Threads that walk a row.
+    /// Lanes per row.
     pub fn lanes(&self) -> usize {
         self.lanes as usize
     }
@@ -90,7 +90,8 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
     }
 }
 
-/// Threads for a row of a matrix with rows of this mean length.
+/// Lanes per row for a mean row length: as many as get [`ENTRIES_PER_LANE`] entries each, and more if the
+/// device would not be filled.
 pub(crate) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
     let mut lanes = 1;
     while lanes < 32 {
@@ -104,7 +105,7 @@ pub(crate) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u3
     lanes
 }
 
-/// Values lie in the order of the pattern.
+/// Values are stored in the order of the pattern.
 impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
     fn shape(&self) -> Shape {
         self.shape
@@ -112,7 +113,8 @@ impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         check(self.shape, self.ordered.device(), x, y);
-        // SAFETY: offsets ascend to the number of columns and values; columns lie below the length of `x`
+        // SAFETY: offsets ascend to the number of columns and values; column indices are below the length of
+        // `x`
         unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }
     }
 

@@ -1,17 +1,17 @@
-// Compressed sparse rows: y_i ← Σ_k v_k x_{c_k} over the entries of row i.
+// CSR products: y_i ← Σ_k v_k x_{c_k} over the entries of row i.
 //
-// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y. 1, 2, 4, 8, 16 or 32 lanes walk a row, four
-// entries of each in flight, and add up their sums in a fixed order.
+// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y. A row has 1, 2, 4, 8, 16 or 32 lanes,
+// each with four entries in flight; their sums are added in a fixed order.
 
 template <class Offset> struct Csr {
     const Offset* offsets;
     const u32* columns;
     const stored* values;
     u32 rows;
-    u32 lanes;                // of a row
+    u32 lanes;                // per row
 };
 
-// The sum of a row's entries, those of lane 0, AHEAD · lanes, … here.
+// This lane's part of a row's sum: entries lane, lane + lanes, …, AHEAD of them in flight.
 __device__ __forceinline__ real part_of_row(const u32* columns, const stored* values, u32 length, u32 lane, u32 lanes, const real* x) {
     real sum = 0;
     for (u32 k = lane; k < length; k += AHEAD * lanes) {
@@ -23,7 +23,7 @@ __device__ __forceinline__ real part_of_row(const u32* columns, const stored* va
             column[u] = at < length ? __ldcs(columns + at) : NONE;
             v[u] = at < length ? __ldcs(values + at) : stored(0);
         }
-        // never so; the compiler asks for all of the above before it can know
+        // never true; keeps the compiler from sinking the loads above
         if (column[0] == NONE) break;
         real at_column[AHEAD];
 #pragma unroll

@@ -1,5 +1,5 @@
-//! Compressed sparse rows on a device, cut by entries: warps take equally many each and find the rows of these where rows
-//! start (CSRI of Anzt et al.). coo.cu says how, and what is moved.
+//! CSR products on a device balanced by entries: each warp takes an equal number of entries and finds their
+//! rows among the row starts (CSRI of Anzt et al.). coo.cu describes the algorithm and the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -16,7 +16,7 @@ use crate::cuda::tuning::ROWS_GONE_THROUGH;
 use cudarc::driver::CudaFunction;
 use rayon::prelude::*;
 
-/// A matrix in compressed sparse rows, cut by entries.
+/// A CSR matrix, multiplied with equal numbers of entries per warp.
 #[derive(Debug)]
 pub struct LoadBalance<T: Real, V: Storage<T> = T> {
     shape: Shape,
@@ -34,7 +34,8 @@ fn first_rows(chunks: &Chunks) -> Vec<u32> {
     (0..=chunks.tiles).into_par_iter().map(|tile| chunks.row_of(tile * TILE) as u32).collect()
 }
 
-/// The rows of all entries of tiles of more, and where each such tile has them.
+/// For tiles with more than [`ROWS_GONE_THROUGH`] rows, the row of every entry; and for each tile the index
+/// of its table there.
 fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let far: Vec<usize> =
         (0..chunks.tiles).filter(|&tile| first[tile + 1] - first[tile] > ROWS_GONE_THROUGH).collect();
@@ -45,7 +46,7 @@ fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
 }
 
 impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
-    /// A matrix on the device, whose pattern this is.
+    /// Wraps a matrix on the device; `pattern` must be its pattern.
     pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
@@ -86,8 +87,8 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
         };
         let mut launch = x.device().launch(&self.multiply);
         launch.arg(&raw).arg(&from).arg(&to);
-        // SAFETY: arguments as in coo.cu; rows are those of `y`, columns below the length of `x`, and what lies beyond
-        // `count` entries is not read
+        // SAFETY: arguments as in coo.cu; rows are those of `y`, column indices are below the length of `x`,
+        // and the kernel reads no more than `count` entries
         unsafe {
             launch.launch(config(
                 (self.chunks.chunks() * WARP).max(empty.len().div_ceil(EMPTY_ROWS_PER_THREAD)),
@@ -107,7 +108,7 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
         self.multiply(x, y)
     }
 
-    /// In a launch of its own: a row's entries may come from several warps.
+    /// The inner product takes another launch, because several warps may contribute to one row.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         check_square(self.shape, self.ordered.device(), x, y);
         self.multiply(x, y)?;
@@ -153,7 +154,7 @@ mod tests {
     use crate::cuda::matrix::chunks::OF_LANE;
     use crate::index::Offsets;
 
-    /// What the kernel finds for the entries of a tile, all lanes in step.
+    /// Emulates how the kernel finds the rows of a tile's entries, with all lanes in lockstep.
     fn rows_of_tile(
         starts: &Offsets,
         first: &[u32],
@@ -194,7 +195,7 @@ mod tests {
     #[test]
     fn rows_are_found_where_they_start() {
         let mut all = matrices();
-        // rows without entries, few and many of them
+        // empty rows, few and many in succession
         for gap in [1, 5, 37, 600, 5000] {
             all.push(with_lengths(20_000, 900, |row| if row % (gap + 1) == gap { 3 } else { 0 }));
         }

@@ -1,27 +1,28 @@
-// Compressed sparse rows, cut by work: y_i ← Σ_k v_k x_{c_k}, whatever the lengths of rows are (Merrill and Garland).
+// CSR products balanced by work: y_i ← Σ_k v_k x_{c_k} for any distribution of row lengths (merge path, Merrill and
+// Garland).
 //
-// The ends of rows and the entries are merged into one list: the end of a row comes behind its entries. Warps take tiles of
-// equally many items of that list, so that neither a row of 100,000 entries nor 100,000 rows of none keep one of them
-// longer than its neighbours. A warp multiplies the entries of its tile, all in flight, into shared memory; then a lane
-// adds up each row that ends here, and the warp together those that are long.
+// Row ends and entries are merged into one list, in which the end of a row follows its entries. Each warp takes a tile
+// with the same number of items, so that neither one row of 100,000 entries nor 100,000 empty rows keep a warp longer
+// than others. A warp loads all entries of its tile together and writes the products to shared memory. Then one lane
+// sums each row that ends in the tile; rows with a long part are summed by the whole warp.
 //
-// What a row has in earlier warps of the block is passed on through shared memory. A row that crosses the borders of
-// blocks is not written: each block carries its parts out, and `merge_finish` adds them in order. Nothing is added
-// atomically, so every product is bitwise the same.
+// Parts of a row in earlier warps of the block are passed on through shared memory. A row that crosses blocks is not
+// written: each block stores its part as a carry, and `merge_finish` adds them in order. There are no atomic additions,
+// so every product is bitwise the same.
 //
-// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, 4 B a tile, x and y; 16 B or 8 B a block and 12 B a
-// crossing row.
+// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, 4 B a tile, x and y; 16 B or 8 B a block and 12 B
+// a crossing row.
 
 struct Merge {
     RowStarts rows;
     const u32* columns;
     const stored* values;
-    const u32* first;         // rows that end before each tile, up to a whole block, and all of them
-    real* carries;            // of each block: of the row that began before, of the row that goes on
+    const u32* first;         // number of rows that end before each tile, padded to whole blocks, and before the end
+    real* carries;            // of each block: its part of the row that began before, and of the row that continues
     u64 entries;
 };
 
-// Rows that cross the borders of blocks.
+// Rows that cross blocks.
 struct Crossing {
     const u32* rows;          // [row, first block, last block] each
     const real* carries;
@@ -29,20 +30,20 @@ struct Crossing {
 };
 
 constexpr int WARPS = THREADS / 32, TILE = 32 * OF_LANE;
-// Longer parts of rows are added up by all lanes.
+// Row parts longer than this are summed by all lanes.
 constexpr int LONG = 24;
 
-// Rows of equal length would else lie in the same banks of shared memory.
+// Padding against bank conflicts of rows of equal length.
 __device__ __forceinline__ constexpr int spread(int entry) { return entry + entry / (128 / (int)sizeof(real)); }
 
-// What registers allow when eight entries are in flight.
+// Resident blocks that registers allow with eight entries in flight.
 constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
 extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, const real* x, real* y) {
     begin();
     __shared__ real shared[WARPS][spread(TILE)];
     __shared__ real heads[WARPS], tails[WARPS];
-    // the row that a warp's head is of, and whether it began in this block; NONE where there is no head
+    // the row of a warp's head, and whether it began in this block; NONE if there is no head
     __shared__ u32 head_rows[WARPS];
     __shared__ bool ends[WARPS], begins_here[WARPS];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -61,7 +62,7 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
         column[k] = at < count ? __ldcs(a.columns + entry + at) : NONE;
         v[k] = at < count ? __ldcs(a.values + entry + at) : stored(0);
     }
-    // lanes have the rows that end here
+    // each lane takes a row that ends here
     i64 began = 0, ended = 0;
     if (row + lane <= row_end && row + lane < a.rows.count) {
         began = a.rows.start(row + lane);
@@ -78,7 +79,7 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
         heads[warp] = 0;
         ends[warp] = row < row_end;
         head_rows[warp] = row < row_end && began < entry ? u32(row) : NONE;
-        // entries of the block begin behind the rows that end before it
+        // the block's first entry
         const i64 first_tile = (i64)blockIdx.x * WARPS;
         const i64 first_item = first_tile * TILE < items ? first_tile * TILE : items;
         begins_here[warp] = began >= first_item - __ldg(a.first + first_tile);
@@ -93,7 +94,7 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
                 ended = a.rows.start(at + lane + 1);
             }
         }
-        // the last of them, which goes on, has what is left of the tile
+        // the last row, which continues, has the rest of the tile
         const bool here = at + lane < row_end, open = at + lane == row_end && at + lane < a.rows.count;
         const int from = began > entry ? int(began - entry) : 0;
         const int to = here ? int(ended - entry) : open ? count : from;
@@ -143,7 +144,7 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
     }
 }
 
-// A warp has a row.
+// One warp per crossing row.
 extern "C" __global__ __launch_bounds__(THREADS) void merge_finish(Crossing a, real* y) {
     begin();
     const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);

@@ -1,5 +1,5 @@
-//! Compressed sparse rows on a device, cut by work: blocks of threads take equally many entries and ends of rows. The
-//! kernel says how, and what is moved.
+//! CSR products on a device balanced by work (merge path): thread blocks take equal numbers of entries plus
+//! row ends. merge.cu describes the algorithm and the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -29,19 +29,19 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Entries and ends of rows that a lane takes.
+/// Items (entries and row ends) per lane.
 const OF_LANE: usize = 8;
-/// Entries and ends of rows that a warp takes.
+/// Items per warp.
 const TILE: usize = OF_LANE * WARP;
-/// Tiles of a block of threads.
+/// Tiles per thread block.
 const TILES: usize = THREADS as usize / WARP;
 
-/// The list of the ends of rows and the entries, cut into tiles.
+/// The merged list of row ends and entries, cut into tiles.
 #[derive(Debug)]
 struct Tiles {
-    /// Rows that end before each tile, up to a whole block, and all of them.
+    /// Number of rows that end before each tile, padded to whole blocks, and before the end of the list.
     first: Vec<u32>,
-    /// `[row, first block, last block]` of every row that crosses the borders of blocks.
+    /// `[row, first block, last block]` of every row that crosses blocks.
     crossing: Vec<u32>,
 }
 
@@ -73,12 +73,12 @@ impl Tiles {
     }
 }
 
-/// Rows whose end is among the first `items` of the list.
+/// Number of row ends among the first `items` items of the list.
 fn ends_before(offsets: &Offsets, items: usize) -> usize {
     let (mut low, mut high) = (items.saturating_sub(offsets.end()), items.min(offsets.ranges()));
     while low < high {
         let middle = (low + high) / 2;
-        // before its end come its entries and all rows before it
+        // an end is preceded by its row's entries and by all earlier rows
         if offsets.at(middle + 1) + middle < items {
             low = middle + 1;
         } else {
@@ -88,7 +88,7 @@ fn ends_before(offsets: &Offsets, items: usize) -> usize {
     low
 }
 
-/// A matrix in compressed sparse rows, cut by work.
+/// A CSR matrix, multiplied along the merge path.
 #[derive(Debug)]
 pub struct Merge<T: Real, V: Storage<T> = T> {
     shape: Shape,
@@ -98,7 +98,7 @@ pub struct Merge<T: Real, V: Storage<T> = T> {
     carries: Array<T>,
     multiply: CudaFunction,
     finish: CudaFunction,
-    /// Held while both kernels are queued: they share `carries`.
+    /// Locked while both kernels are queued, because they share `carries`.
     queueing: Mutex<()>,
 }
 
@@ -126,7 +126,7 @@ struct RawCrossing {
 unsafe impl DeviceRepr for RawCrossing {}
 
 impl<T: Real, V: Storage<T>> Merge<T, V> {
-    /// A matrix on the device, whose pattern this is.
+    /// Wraps a matrix on the device; `pattern` must be its pattern.
     pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let tiles = Tiles::new(pattern.offsets())?;
@@ -161,7 +161,8 @@ impl<T: Real, V: Storage<T>> Merge<T, V> {
         let _queueing = lock(&self.queueing);
         let mut launch = device.launch(&self.multiply);
         launch.arg(&raw).arg(&x).arg(&y);
-        // SAFETY: arguments as in merge.cu; tiles are whole blocks, rows those of `y`, columns below the length of `x`
+        // SAFETY: arguments as in merge.cu; there are whole blocks of tiles, rows are those of `y`, and
+        // column indices are below the length of `x`
         unsafe { launch.launch(config(blocks * THREADS as usize)) }?;
         let count = self.crossing.len() / 3;
         if count > 0 {
@@ -169,7 +170,7 @@ impl<T: Real, V: Storage<T>> Merge<T, V> {
                 RawCrossing { rows: self.crossing.address(0), carries: raw.carries, count: count as u32 };
             let mut launch = device.launch(&self.finish);
             launch.arg(&crossing).arg(&y);
-            // SAFETY: arguments as in merge.cu; rows are those of `y`, blocks those that have carries
+            // SAFETY: arguments as in merge.cu; rows are those of `y`, and blocks are those with carries
             unsafe { launch.launch(config(count * WARP)) }?;
         }
         Ok(())
@@ -186,7 +187,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
         self.multiply(x, y)
     }
 
-    /// In a launch of its own: a row's entries may come from several blocks.
+    /// The inner product takes another launch, because several blocks may contribute to one row.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         check_square(self.shape, self.ordered.device(), x, y);
         self.multiply(x, y)?;
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
     use crate::cuda::matrix::cases::{Matrix, matrices};
 
-    /// What the kernels do with the values of all entries, a tile at a time.
+    /// Emulates the kernels for `x = 1`, tile by tile.
     fn add_up(tiles: &Tiles, matrix: &Matrix) -> Vec<f64> {
         let offsets = matrix.pattern().offsets();
         let (rows, items) = (offsets.ranges(), offsets.ranges() + offsets.end());
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(std::array::from_fn(|items| ends_before(&offsets, items)), ends);
     }
 
-    /// No entry of them is stored anywhere.
+    /// Uses offsets only; no entries are allocated.
     #[test]
     fn ends_are_found_beyond_32_bits() {
         let offsets = Offsets::from_lengths([3 << 30, 0, 1 << 31, 1 << 33]);

@@ -1,4 +1,5 @@
-//! Compressed sparse rows on a device, shared among threads by one of the strategies, and which of them suits a matrix.
+//! Compressed sparse rows (CSR) on a device with one of several strategies of distributing work to threads,
+//! and the choice among them.
 
 pub(crate) mod bunches;
 pub mod classical;
@@ -23,23 +24,23 @@ use crate::price::{Price, Work, scattering};
 use crate::strategy::Strategy;
 use rayon::prelude::*;
 
-/// The rows of a matrix, as far as they decide how threads share them.
+/// Properties of a matrix's rows that determine the best strategy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rows {
-    /// How many.
+    /// Number of rows.
     pub count: usize,
-    /// Entries of all.
+    /// Number of entries.
     pub entries: usize,
-    /// Entries of the longest.
+    /// Entries of the longest row.
     pub longest: usize,
-    /// Bytes of an entry's value.
+    /// Bytes per value.
     pub value: usize,
-    /// Of the entries of `x` they read, the share that is fetched by itself ([`scattering`]).
+    /// Fraction of entries whose element of `x` costs a memory transaction of its own ([`scattering`]).
     pub scattering: f64,
 }
 
 impl Rows {
-    /// Of vectors of `T`, values stored as `V`.
+    /// Properties of a pattern, for vectors of `T` and values stored as `V`.
     fn of<T, V>(pattern: Pattern<'_>) -> Rows {
         let (count, entries) = (pattern.rows(), pattern.entries());
         let longest = (0..count).into_par_iter().map(|row| pattern.row(row).len()).max();
@@ -52,8 +53,9 @@ impl Rows {
         }
     }
 
-    /// What a product by a strategy does: offsets, columns and values are read, and where a row has equally many threads as
-    /// any other, they wait for each `AHEAD` entries of the longest that they ask for at once.
+    /// Work of a product with a strategy. Offsets, columns and values are streamed. With `Classical`, all
+    /// rows have the same number of lanes, so the longest row determines the number of dependent loads: one
+    /// per `AHEAD` entries of a lane.
     pub fn work(self, strategy: Strategy, multiprocessors: usize) -> Work {
         let waits = match strategy {
             Strategy::Classical => {
@@ -71,8 +73,8 @@ impl Rows {
         }
     }
 
-    /// What [`Strategy::Automatic`] is for these rows: the one of least cost among those that have a price. (The others are
-    /// slower than one of these wherever the record has them.)
+    /// The strategy that [`Strategy::Automatic`] selects: the cheapest of those with a cost model. (The
+    /// others are slower than one of these on every matrix of the benchmark record.)
     pub fn strategy(self, multiprocessors: usize) -> Strategy {
         let cost = |&(strategy, price): &(Strategy, Price)| price.cost(&self.work(strategy, multiprocessors));
         let cheapest = CSR_PRICES.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
@@ -80,12 +82,12 @@ impl Rows {
     }
 }
 
-/// Compressed sparse rows, shared one way or another.
+/// A CSR matrix with one of the strategies.
 #[derive(Debug)]
 pub struct AnyCsr<T: Real>(Box<dyn Product<T>>);
 
 impl<T: Real> AnyCsr<T> {
-    /// A matrix with a value for each entry of the pattern, stored as `V`.
+    /// Uploads a matrix with a value for each entry of the pattern, stored as `V`.
     pub fn new<V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
@@ -95,8 +97,8 @@ impl<T: Real> AnyCsr<T> {
         AnyCsr::of(Ordered::<V>::narrowed(device, pattern, values)?, pattern, strategy)
     }
 
-    /// A matrix on the device, whose pattern this is, shared another way: its arrays stay where they are, only what the
-    /// strategy prepares is made.
+    /// Changes the strategy of a matrix on the device; `pattern` must be its pattern. The arrays are not
+    /// copied, only the data of the strategy is computed.
     pub fn prepared(csr: Csr<T>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
         assert_eq!(csr.shape(), pattern.shape(), "the pattern it was made from");
         AnyCsr::of(csr.into_ordered(), pattern, strategy)
@@ -174,7 +176,7 @@ mod tests {
         // a dense row among short ones, a vector
         assert_ne!(strategy(200_000, 1_359_203, 126_000), Strategy::Classical);
         assert_ne!(strategy(1, 10_000_000, 10_000_000), Strategy::Classical);
-        // it turns once as a row grows
+        // the choice changes once as a row grows
         let is_cut: Vec<bool> =
             (7..5000).map(|longest| strategy(20_000, 140_000, longest) != Strategy::Classical).collect();
         assert!(is_cut.is_sorted() && !is_cut[0] && is_cut[4992]);

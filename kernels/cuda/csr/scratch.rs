@@ -1,4 +1,4 @@
-//! Scratch for what products by speculation leave between warps and between their stages, and what they tell the host.
+//! Scratch memory of speculative products: values passed between warps and stages, and reports to the host.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::pinned::PinnedArray;
@@ -9,27 +9,27 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Memory that every product leaves as it was, so that all matrices of a device share it: the first product of one waits for no
-/// memory.
+/// Scratch memory that every product restores to its initial state, so that all matrices of a device share
+/// it, and only the first matrix has to wait for an allocation.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    /// [`PARCEL`] elements a bunch, the counts, the ranges.
+    /// [`PARCEL`] elements per bunch, then the counts, then the ranges.
     words: CudaSlice<u32>,
     told: Told,
     bunches: usize,
     ranges: usize,
-    /// Held while both kernels are queued.
+    /// Locked while both kernels are queued.
     pub(crate) queueing: Mutex<()>,
 }
 
-/// The memory that all matrices of an element type share.
+/// Scratch memory shared by all matrices of an element type.
 #[derive(Debug, Default)]
 struct Shared<T> {
     scratch: Mutex<Option<Arc<Scratch>>>,
     element: PhantomData<fn() -> T>,
 }
 
-/// Where parts, counts and ranges are for kernels, and what they tell the host.
+/// Device addresses of parts, counts, ranges, and of the word for the report to the host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     pub(crate) parts: u64,
@@ -38,16 +38,17 @@ pub(crate) struct Addresses {
     pub(crate) told: u64,
 }
 
-/// Words of counts, and what aligns the ranges behind them.
+/// Words of counts, padded so that the ranges that follow are aligned.
 const COUNTS: usize = 4;
 
 impl Scratch {
-    /// Words of the parts of `bunches`; counts and ranges follow.
+    /// Words for the parts of `bunches` bunches.
     fn of_parts<T: Real>(bunches: usize) -> usize {
         bunches * PARCEL * size_of::<T>() / size_of::<u32>()
     }
 
-    /// The memory of a device for this number of bunches and ranges; larger memory takes its place where it has less.
+    /// Scratch memory of a device for at least this many bunches and ranges; reallocated if the current
+    /// memory is smaller.
     pub(crate) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Scratch>> {
         let mut kept = lock(&device.kept::<Shared<T>>().scratch);
         if let Some(scratch) =
@@ -62,7 +63,7 @@ impl Scratch {
         Ok(kept.insert(Arc::new(scratch)).clone())
     }
 
-    /// For a matrix of this number.
+    /// Kernel arguments for the matrix with this id.
     pub(crate) fn addresses<T: Real>(&self, number: u64) -> Addresses {
         let counts = Scratch::of_parts::<T>(self.bunches);
         let word = |at: usize| self.words.device_ptr(self.words.stream()).0 + (at * size_of::<u32>()) as u64;
@@ -70,9 +71,10 @@ impl Scratch {
         Addresses { parts: word(0), counts: word(counts), ranges: word(counts + COUNTS), told }
     }
 
-    /// Whether products of a matrix of this number leave ranges to the second stage, once one has told it.
+    /// Whether products of the matrix with this id leave ranges to the second stage; `None` until a product
+    /// has reported it.
     pub(crate) fn leaves_ranges(&self, number: u64) -> Option<bool> {
-        // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
+        // SAFETY: within the allocation; the load is volatile because the device may write meanwhile
         let word = unsafe { self.told.place(number).read_volatile() };
         (word >> 1 == number).then_some(word & 1 == 1)
     }
@@ -80,19 +82,19 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // what is queued may still tell something; where the device is lost, nothing does
+        // queued kernels may still write a report; if the device is lost, none does
         let _ = self.words.stream().synchronize();
     }
 }
 
-/// A number that no other matrix of the process has, and no word begins as.
+/// An id that is unique in the process, and never 0, the initial value of a report.
 pub(crate) fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Words in host memory that the device writes to: `2 · number + dirty` of a matrix, at `number % 512`. Where another matrix has
-/// written to the word, its number differs, and the second stage runs.
+/// Reports in pinned memory: word `id % 512` has `2 * id + dirty`. If another matrix has overwritten the
+/// word, the ids differ, and the second stage runs.
 #[derive(Debug)]
 struct Told(PinnedArray<u64>);
 
@@ -103,7 +105,7 @@ impl Told {
         Ok(Told(device.pinned(Told::WORDS as usize)?))
     }
 
-    /// Pinned memory has one address for host and device.
+    /// Address of a matrix's word; the same on host and device, since memory is pinned.
     fn place(&self, number: u64) -> *mut u64 {
         // SAFETY: within the allocation
         unsafe { (self.0.address() as *mut u64).add((number % Told::WORDS) as usize) }

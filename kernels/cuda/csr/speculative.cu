@@ -1,43 +1,45 @@
-// Compressed sparse rows by speculative segmented sums (Liu and Vinter): y_i ← Σ_k v_k x_{c_k}, from plain arrays. Nothing is
-// prepared, and nothing of the matrix is stored twice.
+// CSR products by speculative segmented sums (Liu and Vinter): y_i ← Σ_k v_k x_{c_k}, from plain arrays. The matrix
+// needs no preprocessing, and nothing of it is duplicated.
 //
-// A bunch of threads, here a warp, walks tiles of 128 neighbouring entries:
+// A bunch of threads, here a warp, processes consecutive tiles of 128 entries:
 //
-//     boundaries of tiles are looked up among the places where rows start: rows [start, stop) end in the tile;
-//     where rows begin, a descriptor in shared memory has a flag; the first entry of the tile has one always;
-//     products are added up from flag to flag, and what the row before has so far to the first;
-//     the k-th sum goes to y[start + k], as if every row had entries; the sum of a row that goes on, to the next tile;
-//     a tile with fewer sums than rows is dirty: its range is recorded.
+//     find the tile's rows among the row starts: rows [start, stop) end in the tile;
+//     set a flag in shared memory for each entry with which a row begins, and for the first entry of the tile;
+//     sum products from flag to flag (segmented sum); add the previous tile's open row to the first segment;
+//     write the k-th sum to y[start + k], as if no row were empty; pass the sum of an open row to the next tile;
+//     if there are fewer sums than rows, the tile is dirty: record its range of rows.
 //
-// Where a bunch's first row began in an earlier bunch, it is synchronised: each bunch sends what it has of the row that goes on,
-// and the bunch in which the row ends waits for these parts and adds them up in order. (In the second stage, an H200 takes 0.0107 ms for
-// 0.0089, dc2_like, f64.) The second stage, `speculative_finish`, moves the sums of dirty tiles to their rows and sets rows without
-// entries to zero. Ranges come in any order and have no row in common, so every product is bitwise the same. The second stage
-// tells the host whether there were any ranges: where the first product of a matrix found no tile dirty, later ones are one launch.
+// A row that crosses bunches is synchronized: each bunch sends its part of a row that continues, and the bunch in which
+// the row ends waits for these parts and adds them in order. (Doing this in the second stage takes 0.0107 ms instead of
+// 0.0089 on an H200, dc2_like, f64.) The second stage, `speculative_finish`, moves the sums of dirty tiles to their
+// rows and sets empty rows to zero. Ranges are recorded in any order but are disjoint, so every product is bitwise the
+// same. The second stage reports to the host whether there were ranges: if the first product of a matrix found no dirty
+// tile, later products skip the second stage.
 //
-// Departures from the paper:
-// 1. a dirty tile, too, hands the sum of its last row on, where the paper's listing drops it;
-// 2. rows that began before the tile leave no flag, where the listing writes to a negative place;
-// 3. a bunch that starts with a row writes it, where the listing adds it to what y held before; and what is synchronised is
-//    written, not added;
-// 4. rows before the first entry belong to the first tile, where the listing leaves them as they were;
-// 5. the warp searches for the first row of its bunch together; other boundaries are met while it reads where rows start;
-// 6. a tile of more rows than it can have entries is dirty for certain: its sums go to their rows at once, found where these
-//    begin, and only zeros are left to the second stage, in ranges of ROWS_OF_RANGE rows;
-// 7. tiles of 4 entries a lane and up to 16 of them for both elements, as coordinates take them (theirs: 8 or 4, and 7).
+// Differs from the paper:
+// 1. a dirty tile, too, passes on the sum of its last row; the paper's listing drops it;
+// 2. rows that began before the tile set no flag; the listing writes to a negative index;
+// 3. a bunch that starts with a new row overwrites y, and so does synchronization; the listing adds to the old y;
+// 4. empty rows before the first entry belong to the first tile; the listing leaves them unchanged;
+// 5. all lanes search for the first row of the bunch together; other tile boundaries are found while reading row
+//    starts;
+// 6. a tile with more rows than entries is certainly dirty: its sums are written to their rows immediately, and only
+//    the zeros are left to the second stage, in ranges of ROWS_OF_RANGE rows;
+// 7. a lane has 4 entries of a tile, a bunch up to 16 tiles, for both precisions, as for coordinates (paper: 8 or 4,
+//    and 7).
 //
-// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y; 16 B or 8 B a bunch; 8 B a dirty tile, and the
-// offsets and y of its rows once more.
+// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y; 16 B or 8 B a bunch; 8 B a dirty tile,
+// and the offsets and y of its rows once more.
 
-// What the first stage leaves to the second.
+// Data passed between bunches, and from the first stage to the second.
 struct Unfinished {
-    Parcel* parts;            // of each bunch: what it has of the row that goes on
-    // where the host is the synchroniser, in place of parts:
-    real* carries;            // of each bunch: of the row that began before, of the row that goes on
-    u32* rows;                // that each bunch's first entry is of, where that row began before; NONE where it did not
-    u32* counts;              // of ranges; of blocks of the second stage that are done
-    uint2* ranges;            // from one row to another, the first with FILL where only zeros are missing
-    u64* told;                // in host memory: twice the number of the matrix, and one more where there are ranges
+    Parcel* parts;            // of each bunch: its part of the row that continues in the next bunch
+    // if the host synchronizes, instead of parts:
+    real* carries;            // of each bunch: its part of the row that began in an earlier bunch, and of the row that continues
+    u32* rows;                // row of each bunch's first entry, if that began in an earlier bunch; NONE otherwise
+    u32* counts;              // number of ranges; number of blocks of the second stage that are done
+    uint2* ranges;            // ranges of rows [x, y); FILL is set in x if only zeros are missing
+    u64* told;                // in host memory: twice the matrix's id, plus one if there are ranges
     u64 number;
 };
 
@@ -50,16 +52,16 @@ struct Speculative {
     u32 tiles, tiles_of_bunch;
 };
 
-// Rows that a warp then goes through, many on their way at once; among more, each lane searches its own.
+// Rows ahead that a warp reads in batches; for more, each lane searches the row of each of its entries.
 constexpr int NEAR = 8 * TILE;
 
-// Whether lanes ask for entries of x that are 32 apart, so that what a warp asks for together lies together: the first level of
-// cache takes as long as there are lines of 128 B to look up, and neighbours in a row are often in one. (lp_like on an H200, f32: 25
-// lines of 32 entries where neighbours of a lane would have 32, 0.077 ms for 0.090. In f64 the way through shared memory costs what
-// is saved.)
+// Whether a lane loads elements of x for entries 32 apart, so that a warp's loads are for neighbouring entries. The L1
+// cache needs time for each line of 128 B, and neighbouring entries of a row often share one. (lp_like on an H200, f32:
+// 25 lines per load instead of 32, 0.077 ms instead of 0.090. In f64 the transposition through shared memory costs as
+// much as it saves.)
 constexpr bool TURNED = sizeof(real) == sizeof(u32);
 
-// A lane's part of a tile of an array of `count`, 32 apart, with `beyond` where it has ended.
+// A lane's entries of a tile, 32 apart, of an array of `count` entries; `beyond` past the end.
 template <class X> __device__ __forceinline__ Few<X, OF_LANE> apart(const X* array, i64 tile, u32 lane, i64 count, X beyond) {
     Few<X, OF_LANE> entries;
     const X* from = array + (tile * TILE + lane);
@@ -73,7 +75,7 @@ template <class X> __device__ __forceinline__ Few<X, OF_LANE> apart(const X* arr
     return entries;
 }
 
-// What a warp has of x for a tile goes through shared memory to the lanes that multiply it.
+// Transposes a warp's elements of x through shared memory, from 32 apart to neighbouring entries per lane.
 __device__ __forceinline__ void turn_in(real* turned, const real (&x)[OF_LANE], u32 lane) {
 #pragma unroll
     for (int k = 0; k < OF_LANE; k++) turned[k * 32 + lane] = x[k];
@@ -84,7 +86,7 @@ __device__ __forceinline__ void turn_out(const real* turned, real (&x)[OF_LANE],
     for (int k = 0; k < OF_LANE; k++) x[k] = own.at[k];
 }
 
-// The last row from `low` on and before `high` that starts at or before an entry, found by a warp; row `low` does.
+// The last row in [low, high) that starts at or before an entry, by a 33-ary search of a warp; row `low` must do so.
 __device__ __forceinline__ u32 row_by_warp(const RowStarts& rows, i64 entry, u32 low, u32 high) {
     const u32 lane = threadIdx.x % 32;
     while (high - low > 32) {
@@ -99,8 +101,8 @@ __device__ __forceinline__ u32 row_by_warp(const RowStarts& rows, i64 entry, u32
     return low + __popc(__ballot_sync(ALL, starts)) - 1;
 }
 
-// The rows of a lane's entries, all of them from `first` to `last`, searched for together: a step waits for memory once. (More parts
-// a step need more registers than there are.)
+// The rows of a lane's entries, all within [first, last]: simultaneous binary searches, so that each step waits for
+// memory once. (A search with more branches per step needs too many registers.)
 __device__ __forceinline__ Few<u32, OF_LANE> search_rows(const RowStarts& rows, i64 entry, u32 first, u32 last) {
     Few<u32, OF_LANE> found;
 #pragma unroll
@@ -116,22 +118,22 @@ __device__ __forceinline__ Few<u32, OF_LANE> search_rows(const RowStarts& rows, 
     return found;
 }
 
-// The place of the first of `ranges` that a warp records.
+// Reserves places for `ranges` ranges, and returns the first.
 __device__ __forceinline__ u32 ranges_for(const Unfinished& left, u32 ranges) {
     u32 place = 0;
     if (threadIdx.x % 32 == 0) place = atomicAdd(left.counts, ranges);
     return __shfl_sync(ALL, place, 0);
 }
 
-// The first stage. Rows that bunches share are added up here, or with CARRIES left to the host.
+// The first stage. Rows that cross bunches are added up here, or, with CARRIES, by the host.
 template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculative& a, const real* x, real* y) {
-    // of far tiles; before, of what is turned
+    // far tiles: row of each segment; before that, workspace of the transposition of x
     __shared__ alignas(16) u32 tables[WARPS][TILE];
-    // what each bunch has of its first row, that row, and the bunch where it begins
+    // of each bunch: its part of the first row, that row, and the bunch in which the row begins
     __shared__ real heads[WARPS];
     __shared__ uint2 shared_rows[WARPS];
     __shared__ u32 descriptors[WARPS][32];
-    // ranges of each bunch that are not told yet, and how many
+    // of each bunch: ranges to be recorded, and their number
     __shared__ uint2 dirty[WARPS][MOST_TILES];
     __shared__ u32 dirty_tiles[WARPS];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -143,16 +145,16 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
     u32* descriptor = descriptors[warp];
     u32* table = tables[warp];
 
-    u32 start = NONE;             // not found yet
-    bool continues = false;       // the row `start` began before this tile
-    bool is_shared = false;       // and before this bunch
-    real transmitted = 0;         // what it has in this bunch so far
+    u32 start = NONE;             // unknown
+    bool continues = false;       // whether row `start` began before this tile
+    bool is_shared = false;       // whether it also began before this bunch
+    real transmitted = 0;         // sum of row `start` in this bunch so far
     for (; tile < end; tile++) {
         const i64 from = tile * TILE, to = from + TILE < count ? from + TILE : count;
         const Few<u32, OF_LANE> columns = TURNED ? apart(a.columns, tile, lane, count, BEYOND) : of_lane(a.columns, tile, lane, count, BEYOND);
         const Few<stored, OF_LANE> values = of_lane(a.values, tile, lane, count, stored(0));
         const auto begin_of = [&](u32 row) { return row <= a.rows.count ? a.rows.start(row) : to + 1; };
-        // where the first rows behind `start` begin, asked for before anything is waited for
+        // starts of the first rows after `start`, loaded before waiting for other loads
         i64 first_begins = 0;
         if (start != NONE) first_begins = begin_of(start + 1 + lane);
         real product[OF_LANE];
@@ -169,7 +171,7 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
             first_begins = begin_of(start + 1 + lane);
         }
 
-        // the descriptor, and the row that the next tile starts with
+        // set the flags, and find the row that the next tile starts with
         __syncwarp();
         if (TURNED) turn_in((real*)table, product, lane);
         descriptor[lane] = 0;
@@ -190,17 +192,17 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
         for (int batch = 1; batch < NEAR_BATCHES && more; batch++) pass(begin_of(stop + 1 + lane));
         const bool is_far = more;
         __syncwarp();
-        u32 flags = (descriptor[lane] * 0x01020408u) >> 24;   // a bit for each byte
+        u32 flags = (descriptor[lane] * 0x01020408u) >> 24;   // one bit per byte
         Few<u32, OF_LANE> found{};
         if (is_far) {
-            // most often it is not far away
+            // usually the next tile's first row is not far away
             u32 behind = a.rows.count + 1;
             if (behind - stop > NEAR && a.rows.start(stop + NEAR) > to) behind = stop + NEAR;
             stop = row_by_warp(a.rows, to, stop, behind);
             open = a.rows.start(stop) < to;
             flags = 0;
             if (stop - start <= NEAR) {
-                // rows leave their mark where they begin, but those without entries
+                // nonempty rows write their number where they begin
 #pragma unroll
                 for (int k = 0; k < OF_LANE; k++) table[k * 32 + lane] = 0;
                 __syncwarp();
@@ -224,7 +226,7 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
         }
         if (lane == 0) flags |= 1;
 
-        // segments that begin before this lane, and in all
+        // number of segments that begin before this lane, and in the tile
         u32 before_here = 0, segments = 0;
 #pragma unroll
         for (int k = 0; k < OF_LANE; k++) {
@@ -253,10 +255,10 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
         };
 
         if (lane == 0 && continues) product[0] += transmitted;
-        // `head`: what this lane has of a segment that began before; `tail`: of its last
+        // `head`: the lane's part of the segment that began before; `tail`: its part of the last segment
         real head = 0, tail = product[0];
         bool begun = flags & 1;
-        u32 segment = before_here + begun;    // the lane's next
+        u32 segment = before_here + begun;    // index of the lane's next segment
 #pragma unroll
         for (int k = 1; k < OF_LANE; k++) {
             if (flags >> k & 1) {
@@ -302,12 +304,12 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
     __syncwarp();
     const u32 ranges = dirty_tiles[warp];
     if (ranges > 0) {
-        // one addition for all: tens of thousands would wait for each other
+        // one atomic addition per bunch, because tens of thousands would serialize
         const u32 place = ranges_for(a.left, ranges);
         if (lane < ranges) a.left.ranges[place + lane] = dirty[warp][lane];
     }
     if (CARRIES) return;
-    // the first row is the synchroniser's: where it ends, what earlier bunches have of it is added
+    // the row that began in an earlier bunch ends here: add the earlier bunches' parts
     const uint2 shared_row = shared_rows[warp];
     if (shared_row.x == NONE || is_shared) return;
     const real parts = receive(a.left.parts, shared_row.y, bunch);
@@ -322,7 +324,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void speculative_carrying(Sp
     speculate<true>(a, x, y);
 }
 
-// Moves the sums of a dirty tile to their rows, by a warp: all are read before one is written.
+// Moves the sums of a dirty tile to their rows, by a warp: all are read before the first is written.
 __device__ __forceinline__ void rearrange(const RowStarts& rows, i64 start, i64 stop, real* y) {
     const u32 lane = threadIdx.x % 32;
     real sum[NEAR_BATCHES];
@@ -334,7 +336,7 @@ __device__ __forceinline__ void rearrange(const RowStarts& rows, i64 start, i64 
         const bool has_entries = row < stop && rows.start(row) < rows.start(row + 1);
         const u32 all = __ballot_sync(ALL, has_entries);
         const i64 slot = from + __popc(all & ~(ALL << lane));
-        // the first row may be another bunch's as well: it stays where it is
+        // the first row may also be written by another bunch: leave it if it is in place
         moves[batch] = row < stop && !(has_entries && slot == row);
         sum[batch] = has_entries && slot != row ? y[slot] : real(0);
         from += __popc(all);
@@ -361,7 +363,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void speculative_finish(Specula
         }
     }
     if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u64*)a.left.told = 2 * a.left.number + (ranges > 0);
-    // the last block to come here sets the counts back for the next product; no block reads them after it has
+    // the last block resets the counts for the next product; all other blocks have read them
     if (ranges == 0) return;
     __syncthreads();
     if (threadIdx.x == 0 && atomicAdd(a.left.counts + 1, 1u) == gridDim.x - 1) a.left.counts[0] = a.left.counts[1] = 0;

@@ -1,5 +1,5 @@
-//! Compressed sparse rows on a device, by speculative segmented sums: nothing is prepared. The kernel says how, and what is
-//! moved.
+//! CSR products on a device by speculative segmented sums. The pattern needs no preprocessing. speculative.cu
+//! describes the algorithm and the data moved.
 
 use crate::cuda::csr::bunches::{RawUnfinished, SOURCE, Speculation};
 use crate::cuda::csr::scratch::{Addresses, Scratch, next_number};
@@ -19,21 +19,22 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// A matrix in compressed sparse rows, multiplied by speculation.
+/// A CSR matrix, multiplied by speculative segmented sums.
 #[derive(Debug)]
 pub struct Speculative<T: Real, V: Storage<T> = T> {
     matrix: Speculation<V>,
     scratch: Arc<Scratch>,
-    /// Among all matrices.
+    /// Id of this matrix, unique in the process.
     number: u64,
-    /// Set once a product has told that no tile is dirty: then no other has dirty tiles, and none needs the second stage.
+    /// Set once a product has reported that no tile is dirty. Then no product of this matrix has dirty tiles,
+    /// and the second stage is not launched.
     is_clean: AtomicBool,
     finish: CudaFunction,
     vectors: PhantomData<T>,
 }
 
 impl<T: Real, V: Storage<T>> Speculative<T, V> {
-    /// A matrix on the device, whose pattern this is: nothing of it is looked at.
+    /// Wraps a matrix on the device; `pattern` must be its pattern, of which only the shape is used.
     pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let matrix = Speculation::of(ordered, pattern.shape(), "speculative")?;
@@ -48,7 +49,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
             return Ok(());
         }
         let (to, device) = (y.address(0), y.device());
-        // as many warps as there may be dirty tiles, and no more than run at once
+        // one warp per possible dirty tile, limited to those that are resident at once
         let at_once = VECTOR_BLOCKS * device.multiprocessors() * THREADS as usize;
         let Addresses { parts, counts, ranges, told } = self.scratch.addresses::<T>(self.number);
         let left =
@@ -61,12 +62,12 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         }
         let mut launch = device.launch(&self.finish);
         launch.arg(&raw).arg(&to);
-        // SAFETY: arguments as in speculative.cu; what the first stage leaves are rows of `y`
+        // SAFETY: arguments as in speculative.cu; the first stage recorded rows of `y` only
         unsafe { launch.launch(config((self.matrix.bunches.tiles * WARP).min(at_once))) }?;
         Ok(())
     }
 
-    /// Whether it is known that no tile is dirty. Nobody waits for it.
+    /// Whether it is known that no tile is dirty. Does not wait for a report.
     fn is_clean(&self) -> bool {
         if !self.is_clean.load(Relaxed) && self.scratch.leaves_ranges(self.number) == Some(false) {
             self.is_clean.store(true, Relaxed);
@@ -75,7 +76,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
     }
 }
 
-/// Values lie in the order of the pattern.
+/// Values are stored in the order of the pattern.
 impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     fn shape(&self) -> Shape {
         self.matrix.bunches.shape
@@ -86,7 +87,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
         self.multiply(x, y)
     }
 
-    /// In a launch of its own: a row's entries may come from several warps.
+    /// The inner product takes another launch, because several warps may contribute to one row.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         check_square(self.matrix.bunches.shape, self.matrix.ordered.device(), x, y);
         self.multiply(x, y)?;

@@ -1,8 +1,9 @@
-//! Speculative segmented sums with the second stage on the host, as Liu and Vinter have it on chips where processor and GPU
-//! share memory: the device speculates, the host waits for it, moves the sums of dirty tiles and synchronises bunches.
+//! Speculative segmented sums with the second stage on the host, as Liu and Vinter do on chips where CPU and
+//! GPU share memory. The device speculates; the host waits, moves the sums of dirty tiles and adds up rows
+//! that cross bunches.
 //!
-//! Waiting stalls every product, and `y` is the host's afterwards: this is not for solvers, but to compare
-//! [`Speculative`](crate::cuda::csr::speculative::Speculative) with.
+//! Waiting stalls every product, and `y` ends up on the host. Not for solvers; exists for comparison with
+//! [`Speculative`](crate::cuda::csr::speculative::Speculative).
 
 use crate::cpu::formats::speculative::{rearrange, synchronise};
 use crate::cuda::csr::bunches::{FILL, RawUnfinished, Speculation};
@@ -13,7 +14,7 @@ use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::index::Offsets;
 use cudarc::driver::UnifiedSlice;
 
-/// A matrix, and what both see of a product.
+/// A matrix, and unified memory for the results of a product.
 #[derive(Debug)]
 pub struct SpeculativeOnHost<T: Real> {
     matrix: Speculation<T>,
@@ -26,7 +27,7 @@ pub struct SpeculativeOnHost<T: Real> {
 }
 
 impl<T: Real> SpeculativeOnHost<T> {
-    /// A matrix with a value for each entry of the pattern.
+    /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
         let matrix =
             Speculation::of(Ordered::new(device, pattern, values)?, pattern.shape(), "speculative_carrying")?;
@@ -42,12 +43,12 @@ impl<T: Real> SpeculativeOnHost<T> {
         })
     }
 
-    /// The numbers of rows, of columns and of entries.
+    /// Numbers of rows, columns and entries.
     pub fn shape(&self) -> Shape {
         self.matrix.bunches.shape
     }
 
-    /// `A x`, done when this returns.
+    /// `A x`, complete on return.
     pub fn product(&mut self, x: &Array<T>) -> Result<&[T]> {
         let shape = self.shape();
         assert_eq!(x.len(), shape.cols, "`x` has an entry for each column");
@@ -85,9 +86,9 @@ impl<T: Real> SpeculativeOnHost<T> {
     }
 }
 
-/// Zeros that host and device see.
+/// Zeroed unified memory, accessible from host and device.
 fn visible<T: Element>(device: &Device, len: usize) -> Result<UnifiedSlice<T>> {
-    // SAFETY: its bytes are set to zero before they are read, and zero bytes are a `T`
+    // SAFETY: all bytes are set to zero before they are read, and zero bytes are a valid `T`
     let mut slice = unsafe { device.inner.context.alloc_unified(len.max(1), true) }?;
     device.inner.stream.memset_zeros(&mut slice)?;
     device.synchronize()?;

@@ -1,28 +1,28 @@
-// What conjugate gradients do between two products, in one launch whose blocks meet once:
+// The part of a conjugate gradient iteration between two products, in one launch with one grid-wide synchronization:
 //
 //     r ← r − α q;  z = d r;  ‖r‖², ρ' = ⟨r, z⟩        all blocks wait for the sums
 //     x ← x + α p;  p ← z + ρ'/ρ p
 //
-// z is kept on the chip, as much of it as fits; of the rest it is computed again from r and d. Moves r, q, d and r; x, p and x, p:
-// eight vectors, and r and d of what is not kept, where two launches move ten.
+// As much of z as fits is kept in shared memory; the rest is recomputed from r and d. Moves r, q, d and r; x, p and x,
+// p: eight vectors, plus r and d for the part that is not kept. Two separate launches move ten.
 //
-// The step of st7_128 by diagonals takes 0.0779 ms on an H200, of two launches instead 0.0910; of a matrix with the bytes of
-// el3_100M 0.1476, 0.1581; with those of p1_100M, of which half of z is kept, 0.335, 0.357 (f64). In whole solves, against
-// the bytes of the format and 11 vectors: st7_128 1.12 (DIA), el3_100M_perm in clusters 1.18 (symmetric blocks) and 1.09
-// (Halo), p1_100M_perm in clusters 1.07 (Halo). All of this was measured while launches of this kernel, too, were prepared
-// early, which takes about 0.001 ms off a kernel behind another (launch.rs).
+// Measured on an H200 (f64), per step, against two launches: st7_128 by diagonals 0.0779 ms, 0.0910; a matrix with the
+// bytes of el3_100M 0.1476, 0.1581; with those of p1_100M, where half of z is kept, 0.335, 0.357. Whole solves,
+// relative to the time for the bytes of the format and 11 vectors: st7_128 1.12 (DIA), el3_100M_perm in clusters 1.18
+// (symmetric blocks) and 1.09 (Halo), p1_100M_perm in clusters 1.07 (Halo). In all these measurements launches of this
+// kernel were also prepared early, which saves about 0.001 ms for a kernel that follows another (launch.rs).
 //
-// Left to be gained: the end of the step as a part of this launch takes 0.0023 ms less, four steps in a recording 0.0014 a
-// step. Tried: more threads, each with fewer loads on their way (768 with three 0.0799; 1024 with two 0.083), fewer with more
-// (256 with eight 0.0787, 0.345 for p1_100M); packs of r from the last to the first, for q has just been written there (the
-// same); x and d as streams that need not stay in the L2 cache (0.0802 and 0.344).
+// Not done: ending the step in this launch would save 0.0023 ms, recording four steps at a time 0.0014 ms a step. Tried
+// without gain: more threads with fewer loads in flight (768 with three 0.0799; 1024 with two 0.083), fewer threads
+// with more (256 with eight 0.0787, 0.345 for p1_100M); traversing r backwards, because q was just written there (no
+// change); loading x and d with a streaming hint (0.0802 and 0.344).
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
-// Adds v over all threads of the grid; all threads have the sums. Blocks must all be on the chip.
+// Adds v over all threads of the grid; every thread gets the sums. All blocks must be resident.
 template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], const Sum& sum) {
     const Team* const team = sum.team;
     __shared__ real totals[K];
@@ -45,7 +45,8 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
     block_sum(total);
     if (threadIdx.x == 0) {
         if (team) {
-            // one block sends, all receive: the sums of the devices reach every block without another meeting
+            // block 0 sends, all blocks receive: the sums of other devices reach every block without a second grid-wide
+            // synchronization
             if (blockIdx.x == 0) {
 #pragma unroll
                 for (int k = 0; k < K; k++) send_to_team(*team, total[k], k, together);
@@ -58,7 +59,7 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
         if (blockIdx.x == 0) {
 #pragma unroll
             for (int k = 0; k < K; k++) *sum.results[k] = total[k];
-            // all have read it, for all have sent
+            // every block has read the counter, since all have sent
             *sum.calls = call;
             if (team) *team->calls = together;
         }
@@ -68,7 +69,7 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
     for (int k = 0; k < K; k++) v[k] = totals[k];
 }
 
-// Packs of each vector that a thread has on their way, in one block a multiprocessor.
+// Packs of each vector that a thread has in flight; one block per multiprocessor.
 constexpr int DEPTH = 4;
 
 struct Three { Pack r, q, d; };
@@ -119,7 +120,7 @@ extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
         sum[0] += w * w, sum[1] += w * z_rest;
         r[rest] = w;
     }
-    // what comes after the sums is asked for before
+    // prefetch x and p before waiting for the sums
     const auto ask_two = [&](Two& v, u32 turn) {
         if (turn >= turns) return;
         const i64 at = (first + turn * step) * PACK;

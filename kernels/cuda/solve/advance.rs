@@ -1,7 +1,8 @@
-//! Conjugate gradients between two products, in one launch: what advance.cu says.
+//! The part of a conjugate gradient iteration between two matrix-vector products, in one launch; see
+//! advance.cu.
 //!
-//! Blocks wait for each other once, for the sums that decide the new direction: they are launched cooperatively, one on each
-//! multiprocessor, and keep the preconditioned residual in shared memory meanwhile.
+//! Blocks synchronize once, for the sums that determine the new direction. So the launch is cooperative, with
+//! one block per multiprocessor; meanwhile blocks keep the preconditioned residual in shared memory.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::module::{Source, constants};
@@ -25,20 +26,20 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Bytes of shared memory that the kernel declares itself, at most.
+/// Upper bound of the kernel's static shared memory, in bytes.
 const DECLARED: usize = 2048;
 
-/// The kernel for a device whose blocks can wait for each other.
+/// The kernel, for devices that support cooperative launches.
 #[derive(Debug)]
 struct Kernel<T> {
     function: CudaFunction,
-    /// Packs of a thread that stay on the chip, at most.
+    /// Maximum number of packs per thread that fit in shared memory.
     kept: usize,
     element: PhantomData<fn() -> T>,
 }
 
 impl<T: Real> Kernel<T> {
-    /// The kernel of a device, loaded when first needed.
+    /// The kernel of a device, loaded at first use.
     fn of(device: &Device) -> Result<Option<&Self>> {
         let kept = device.kept::<OnceLock<Result<Option<Kernel<T>>>>>();
         kept.get_or_init(|| Kernel::new(device)).as_ref().map(Option::as_ref).map_err(Clone::clone)
@@ -56,27 +57,27 @@ impl<T: Real> Kernel<T> {
     }
 }
 
-/// Conjugate gradients between two products: what is known, and what changes.
+/// Operands of conjugate gradients between two products.
 #[derive(Debug)]
 pub struct Advance<'a, T: Real> {
-    /// The length of the step.
+    /// Step length.
     pub alpha: &'a Scalar<T>,
-    /// `⟨r, d r⟩` before it.
+    /// `⟨r, d r⟩` before the step.
     pub rho: &'a Scalar<T>,
-    /// The product of the direction.
+    /// Product of the matrix and the direction.
     pub q: &'a Array<T>,
-    /// The diagonal that preconditions.
+    /// Inverse diagonal of the preconditioner.
     pub d: &'a Array<T>,
-    /// The solution.
+    /// Solution.
     pub x: &'a mut Array<T>,
-    /// The residual.
+    /// Residual.
     pub r: &'a mut Array<T>,
-    /// The direction.
+    /// Search direction.
     pub p: &'a mut Array<T>,
 }
 
-/// `r ← r − α q; z = d r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`; `None`, and nothing is done, where blocks
-/// cannot wait for each other.
+/// `r ← r − α q; z = d r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`. Returns `None`, without
+/// doing anything, if the device does not support cooperative launches.
 pub fn advance<T: Real>(at: Advance<'_, T>) -> Option<[Scalar<T>; 2]> {
     let device = at.x.device().clone();
     match queue(at) {
@@ -109,8 +110,8 @@ fn queue<T: Real>(at: Advance<'_, T>) -> Result<Option<[Scalar<T>; 2]>> {
     let mut launch = device.launch(&kernel.function);
     launch.arg(&gate).arg(&n).arg(&alpha).arg(&rho).arg(&q).arg(&d).arg(&x).arg(&r).arg(&p).arg(&kept);
     launch.arg(&sums.raw);
-    // SAFETY: arguments as in advance.cu; the vectors hold `n` entries, shared memory `kept` packs of each thread, and a
-    // multiprocessor has room for a block
+    // SAFETY: arguments as in advance.cu; the vectors have `n` entries, shared memory holds `kept` packs of
+    // each thread, and a block fits on a multiprocessor
     unsafe { launch.cooperative().launch(config) }?;
     Ok(Some(sums.scalars()))
 }

@@ -1,12 +1,12 @@
-// Several vectors at once, for an Arnoldi process: columns of V, `ld` entries apart, 16-byte aligned.
+// Operations of an Arnoldi process on several vectors: columns of V, `ld` entries apart, 16-byte aligned.
 //
-// A block takes ROWS rows of all k columns. Projecting reads V and w once; subtracting before projecting reads the block's
-// rows of V a second time, out of the caches.
+// A block processes ROWS rows of all k columns. Projection reads V and w once; subtraction followed by projection reads
+// the block's rows of V a second time, from the caches.
 
 constexpr int ROWS = THREADS * PACKS * PACK;
-constexpr int GROUP = 8;      // columns at a time
+constexpr int GROUP = 8;      // columns processed together
 
-// A thread's rows: PACKS packs, THREADS packs apart.
+// Rows of a thread: PACKS packs at a stride of THREADS packs.
 struct OwnRows {
     i64 first[PACKS];
     i64 n;
@@ -15,7 +15,7 @@ struct OwnRows {
 #pragma unroll
         for (int p = 0; p < PACKS; p++) first[p] = (i64)blockIdx.x * ROWS + (p * THREADS + threadIdx.x) * PACK;
     }
-    // entries beyond the last are zero
+    // entries beyond the end are zero
     __device__ __forceinline__ void load(const real* from, Pack (&to)[PACKS]) const {
 #pragma unroll
         for (int p = 0; p < PACKS; p++) {
@@ -72,7 +72,7 @@ __device__ __forceinline__ void project_columns(const OwnRows& rows, const real*
     for (int j = 0; j < k; j += GROUP) {
         real sums[GROUP];
         Pack column[GROUP][PACKS];
-        // columns beyond the last are the last again, and go nowhere
+        // columns beyond the last repeat the last; their sums are discarded
 #pragma unroll
         for (int g = 0; g < GROUP; g++) rows.load(v + (j + g < k ? j + g : k - 1) * ld, column[g]);
 #pragma unroll
@@ -100,7 +100,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void project(i64 n, i64 ld, int
     project_columns(rows, v, ld, k, here, partials);
 }
 
-// w ← w − V c, then as `project`
+// w ← w − V c, then the same as `project`
 extern "C" __global__ __launch_bounds__(THREADS) void subtract_project(Gate gate, i64 n, i64 ld, int k, const real* v, const real* c, real* w, real* partials) {
     begin();
     if (closed(gate)) return;
@@ -112,7 +112,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void subtract_project(Gate gate
     project_columns(rows, v, ld, k, here, partials);
 }
 
-// c_j ← Σ partials[j, :], a block each
+// c_j ← Σ partials[j, :], one block per column
 extern "C" __global__ __launch_bounds__(THREADS) void finish_projection(int blocks, const real* partials, real* c) {
     begin();
     real sum[1] = {0};

@@ -1,4 +1,4 @@
-//! Several vectors at once: the basis of an Arnoldi process.
+//! Operations on several vectors at once: the basis of an Arnoldi process.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::module::{Source, constants};
@@ -16,29 +16,29 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 pub(crate) const SOURCE: Source =
     Source { file: "basis.cu", text: include_str!("basis.cu"), constants: constants![PACKS], mirrors: &[] };
 
-/// Columns begin at multiples of this number of entries.
+/// Columns begin at multiples of this many entries.
 const ALIGN: usize = 64;
 
-/// Packs of a thread.
+/// Packs per thread.
 const PACKS: usize = 1;
 
-/// Rows of a block.
+/// Rows per block.
 fn rows_of_block<T>() -> usize {
     THREADS as usize * PACKS * PACK_BYTES / size_of::<T>()
 }
 
-/// Vectors of one length, side by side, and their inner products with another.
+/// Vectors of one length, stored as columns of a matrix, and their inner products with another vector.
 #[derive(Debug)]
 pub struct Basis<T: Real> {
     device: Device,
     n: usize,
     ld: usize,
     columns: Array<T>,
-    /// Coefficients of `project`, and of the `subtract_project` after it.
+    /// Coefficients of `project`, and of the `subtract_project` that follows.
     coefficients: [Array<T>; 2],
-    /// Which of the two came last.
+    /// Index of the last computed coefficients.
     last: usize,
-    /// A sum for each block and column.
+    /// Partial sums: one per block and column.
     partials: Array<T>,
     project: CudaFunction,
     subtract_project: CudaFunction,
@@ -49,12 +49,12 @@ pub struct Basis<T: Real> {
     chip: Chip,
 }
 
-/// What decides how many blocks may work at once so that the rows they read twice stay in the L2.
+/// Device properties that limit the number of resident blocks, so that rows read twice stay in the L2 cache.
 #[derive(Clone, Copy, Debug)]
 struct Chip {
     multiprocessors: usize,
     cache: usize,
-    /// Shared memory of a multiprocessor, and what one block may take.
+    /// Shared memory of a multiprocessor, and the maximum of a block.
     shared: usize,
     most_shared: usize,
 }
@@ -72,9 +72,10 @@ impl Chip {
         })
     }
 
-    /// Shared memory to ask for, and not to use, so that no more blocks run than the L2 holds rows for.
+    /// Unused shared memory to request per block, so that the rows of all resident blocks fit in the L2
+    /// cache.
     fn reserve(self, bytes_of_block: usize) -> usize {
-        // other arrays pass through the cache as well
+        // other arrays pass through the cache as well: use 70 %
         let fit = 7 * self.cache / 10 / (self.multiprocessors * bytes_of_block).max(1);
         if fit >= 8 {
             0
@@ -159,7 +160,7 @@ impl<T: Real> Basis<T> {
     pub fn subtract_project(&mut self, k: usize, w: &mut Array<T>) {
         self.check(k, w);
         let before = std::mem::replace(&mut self.last, 1);
-        // a third pass takes the place of the first
+        // a third pass replaces the coefficients of the first
         if before == 1 {
             self.coefficients.swap(0, 1);
         }
@@ -220,7 +221,7 @@ impl<T: Real> Basis<T> {
         })
     }
 
-    /// Copies the last projection's `c` to the host.
+    /// Copies the coefficients of the last projection to the host.
     pub fn coefficients(&self, c: &mut [T]) -> Result<()> {
         let mut all = vec![T::zero(); self.coefficients[self.last].len()];
         self.coefficients[self.last].read(&mut all)?;
@@ -228,12 +229,13 @@ impl<T: Real> Basis<T> {
         Ok(())
     }
 
-    /// Takes other coefficients in place of the last projection's `c`: those of longer vectors, of which these are parts.
+    /// Replaces the coefficients of the last projection by `c`, e.g. by those of the whole vectors of which
+    /// these are parts.
     pub fn replace_coefficients(&mut self, c: &[T]) -> Result<()> {
         self.coefficients[self.last].with_part(0..c.len(), |part| part.write(c))
     }
 
-    /// Tells the host the sums of the coefficients since `project`.
+    /// Reports the coefficients since `project`, summed, to the host.
     pub fn record(&self, k: usize, steps: &mut Steps<T>) {
         let [first, second] = &self.coefficients;
         steps.record_sums(first, (self.last == 1).then_some(second), k);

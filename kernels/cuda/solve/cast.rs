@@ -1,4 +1,4 @@
-//! Vectors in single precision and back, outside of steps that are recorded.
+//! Conversion of vectors to and from single precision, outside of recorded steps.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config_at_once;
@@ -9,12 +9,12 @@ use crate::cuda::device::{Array, Element, Real};
 pub(crate) const SOURCE: Source =
     Source { file: "cast.cu", text: include_str!("cast.cu"), constants: constants![], mirrors: &[] };
 
-/// `y ← factor x`, in single precision.
+/// `y ← factor x`, rounded to single precision.
 pub fn to_single<T: Real>(x: &Array<T>, factor: f64, y: &mut Array<f32>) -> Result<()> {
     cast::<T, _, _>("to_single", x, factor, y)
 }
 
-/// `y ← factor x`, of what is in single precision.
+/// `y ← factor x`, for `x` in single precision.
 pub fn from_single<T: Real>(x: &Array<f32>, factor: f64, y: &mut Array<T>) -> Result<()> {
     cast::<T, _, _>("from_single", x, factor, y)
 }

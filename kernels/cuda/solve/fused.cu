@@ -1,4 +1,5 @@
-// Vector operations that methods do together, and products with a diagonal. A file of its own is compiled beside the other.
+// Fused vector operations of solvers, and products with a diagonal. Separate from vector.cu so that both compile in
+// parallel.
 
 // r ← r + a x; ‖r‖², ⟨r, y⟩
 struct AxpyDot2 {
@@ -42,7 +43,7 @@ struct AxpyXpby {
     real a, b;
     __device__ __forceinline__ void at(const real (&v)[3], real (&w)[2]) {
         w[0] = v[0] + a * v[1];
-        // where b is 0 nothing of p lives on, finite or not
+        // if b is 0, p is overwritten even if it is not finite
         w[1] = b == real(0) ? v[2] : v[2] + b * v[1];
     }
 };
@@ -56,7 +57,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void axpy_xpby(Gate gate, i64 n
     loop.run(n);
 }
 
-// y ← d x, entry by entry
+// y ← d x, elementwise
 struct Multiply {
     __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = v[0] * v[1]; }
 };

@@ -1,4 +1,5 @@
-//! What the kernels of a step are told: what to watch before a vector changes, and what to write when the step ends.
+//! Gates and endings of steps: conditions that kernels check before they change a vector, and numbers that
+//! are written when a step ends.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::module::{Source, constants, is_compiled, mirror};
@@ -19,8 +20,8 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Whether the kernels that every solve needs are compiled and on disk, for some GPU. Compiled with them were, most likely, the
-/// other kernels of a solve.
+/// Whether the kernels that every solve needs are compiled and in the disk cache, for any GPU. If so, the
+/// other kernels of a solve most likely are, too.
 pub fn has_compiled<T: Real>() -> bool {
     is_compiled::<T, T>(&SOURCE)
 }
@@ -34,7 +35,7 @@ pub(crate) struct Kernels<T> {
 }
 
 impl<T: Real> Kernels<T> {
-    /// The kernels of a device, loaded when first needed.
+    /// The kernels of a device, loaded at first use.
     pub(crate) fn of(device: &Device) -> Result<&Self> {
         let kept = device.kept::<OnceLock<Result<Kernels<T>>>>();
         kept.get_or_init(|| Kernels::new(device)).as_ref().map_err(Clone::clone)
@@ -51,7 +52,7 @@ impl<T: Real> Kernels<T> {
     }
 }
 
-/// What a watched number must be; a number that is not finite fails every condition.
+/// Condition on a watched number; a number that is not finite fails every condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Condition {
@@ -63,18 +64,18 @@ pub enum Condition {
     Positive = POSITIVE,
 }
 
-/// What the kernels of a step in the making still have to do.
+/// State of the step that is being queued: what its next kernels must check and write.
 #[derive(Debug)]
 pub(crate) struct Step<T> {
-    /// The address of the gate's state within a step; zero outside.
+    /// Address of the gate's state within a step; zero outside.
     pub(crate) control: u64,
     pub(crate) watches: Vec<(Number<T>, Condition, u32)>,
     assignments: Vec<(Arc<Cell>, Number<T>)>,
-    /// Counts how often assignments were settled.
+    /// Number of times that assignments were settled.
     epoch: u64,
 }
 
-/// The step in the making on a device.
+/// The step that is being queued on a device.
 pub(crate) fn step<T: Real>(device: &Device) -> MutexGuard<'_, Step<T>> {
     lock(device.kept::<Mutex<Step<T>>>())
 }
@@ -86,7 +87,7 @@ impl<T> Default for Step<T> {
 }
 
 impl<T> Step<T> {
-    /// Whether what was assigned then has reached its place.
+    /// Whether the value assigned in this epoch has been written to its home.
     pub(crate) fn settled(&self, assigned: u64) -> bool {
         assigned < self.epoch
     }
@@ -98,9 +99,9 @@ impl<T> Step<T> {
     }
 }
 
-/// Assignments that the end of a step takes.
+/// Maximum number of assignments at the end of a step.
 const ASSIGNMENTS: usize = 6;
-/// Numbers that the end of a step records one by one.
+/// Maximum number of scalars that the end of a step reports to the host.
 pub(crate) const NUMBERS: usize = 3;
 
 impl<T: Real> RawGate<T> {
@@ -123,14 +124,14 @@ pub(crate) struct RawEnding<T> {
     pub(crate) ring: u64,
     pub(crate) width: u32,
     pub(crate) entries: u32,
-    /// Those that are recorded, and those that are assigned behind them.
+    /// Numbers that are reported, followed by numbers that are assigned.
     pub(crate) number: [RawNumber<T>; NUMBERS + ASSIGNMENTS],
     pub(crate) home: [u64; ASSIGNMENTS],
 }
 // SAFETY: as `Ending` of step.cu
 unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
 
-/// The gate for the next launch that changes a vector, with the watches that wait for one.
+/// The gate for the next launch that changes a vector; takes over the pending watches.
 pub(crate) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
     let mut step = step::<T>(device);
     let mut gate = RawGate::open(step.control);
@@ -151,7 +152,7 @@ pub(crate) fn gate<T: Real>(device: &Device) -> Result<RawGate<T>> {
     Ok(gate)
 }
 
-/// Ends a step, or settles what was assigned outside of one.
+/// Queues the end of a step, or settles assignments made outside of one.
 pub(crate) fn end<T: Real>(
     device: &Device,
     ending: RawEnding<T>,
@@ -160,7 +161,7 @@ pub(crate) fn end<T: Real>(
     launch_end(device, ending, of.iter().map(|(home, number)| (home.address, number)))
 }
 
-/// Writes numbers to addresses that the device reaches, now.
+/// Queues writes of numbers to addresses that the device can access.
 pub(crate) fn deliver<'n, T: Real>(
     device: &Device,
     of: impl ExactSizeIterator<Item = (u64, &'n Number<T>)>,
@@ -209,12 +210,12 @@ impl<T: Real> RawEnding<T> {
     }
 }
 
-/// Puts numbers into cells, now.
+/// Queues writes of numbers to cells.
 pub(crate) fn settle<T: Real>(device: &Device, numbers: &[(Arc<Cell>, Number<T>)]) -> Result<()> {
     end(device, RawEnding::nothing(), numbers)
 }
 
-/// Puts the sum of two numbers, or its square root, into a cell, now.
+/// Queues a write of the sum of two numbers, or its square root, to a cell.
 pub(crate) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, into: &Cell) -> Result<()> {
     let ([a, b], root) = (of.map(Number::raw), u32::from(root));
     let one = LaunchConfig { grid_dim: (1, 1, 1), block_dim: (1, 1, 1), shared_mem_bytes: 0 };
@@ -225,7 +226,7 @@ pub(crate) fn add<T: Real>(device: &Device, of: [&Number<T>; 2], root: bool, int
     Ok(())
 }
 
-/// Settles what is assigned so far.
+/// Settles all pending assignments.
 pub(crate) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
     let assigned = take_assigned::<T>(device);
     if assigned.is_empty() {
@@ -234,7 +235,8 @@ pub(crate) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
     if assigned.len() <= ASSIGNMENTS {
         return settle(device, &assigned);
     }
-    // more than one launch takes: all are evaluated before the first reaches its place, which others may read
+    // too many for one launch: evaluate all into cells before the first home is written, since others may
+    // read that
     let (mut values, mut homes) = (Vec::new(), Vec::new());
     for (home, number) in assigned {
         let cell = device.cells::<T>()?.take(device)?;
@@ -244,7 +246,7 @@ pub(crate) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
     values.chunks(ASSIGNMENTS).chain(homes.chunks(ASSIGNMENTS)).try_for_each(|some| settle(device, some))
 }
 
-/// What is assigned so far, on its way to its places.
+/// Takes all pending assignments; the caller settles them.
 pub(crate) fn take_assigned<T: Real>(device: &Device) -> Vec<(Arc<Cell>, Number<T>)> {
     let mut step = step::<T>(device);
     step.epoch += 1;

@@ -1,11 +1,11 @@
-// Vector operations. Each moves its operands once: 8 B (f64) or 4 B (f32) an entry read or written, in packs of 16 B.
-// Within a step all but plain reductions stand behind a gate.
+// Loops of vector operations. Each operand moves once: 8 B (f64) or 4 B (f32) per entry read or written, in packs of 16
+// B. Within a step, all kernels except plain reductions check a gate first.
 
 __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
-// An operation on `IN` vectors read and `OUT` written, entry by entry: `void at(real (&v)[IN], real (&w)[OUT])`. Two packs of
-// each vector are on their way at any time; `ask` sends for the first, before it is known what is done with them.
+// An operation that reads `IN` vectors and writes `OUT`, elementwise: `void at(real (&v)[IN], real (&w)[OUT])`. Two
+// packs of each vector are in flight at any time; `ask(n)` loads the first two, before the coefficients are known.
 template <class Op, int IN, int OUT> struct Loop {
     Op op;
     const real* in[IN];
@@ -38,7 +38,7 @@ template <class Op, int IN, int OUT> struct Loop {
 #pragma unroll
         for (int j = 0; j < OUT; j++) store(out[j] + pack * PACK, w[j]);
     }
-    // All n entries, the first packs of which were asked for.
+    // Processes all n entries; `ask(n)` must have loaded the first packs.
     __device__ __forceinline__ void run(i64 n) {
         const i64 packs = n / PACK, step = stride();
         for (i64 i = first(); i < packs; i += 2 * step) {
@@ -59,7 +59,7 @@ template <class Op, int IN, int OUT> struct Loop {
     }
 };
 
-// Operations whose coefficients decide what is read.
+// For operations whose coefficients determine which vectors are read.
 template <class Op, int IN, int OUT> __device__ __forceinline__ void over(i64 n, Loop<Op, IN, OUT>& loop) {
     loop.ask(n);
     loop.run(n);

@@ -1,4 +1,5 @@
-//! What a solve is made of: scalars that stay on the device, vectors, bases, and steps that are queued ahead of the host.
+//! Building blocks of a solve: scalars that stay on the device, vectors, bases, and steps queued ahead of the
+//! host.
 
 pub(crate) mod advance;
 pub(crate) mod basis;

@@ -1,5 +1,6 @@
-//! Scalars that stay on the device: a reduction leaves its result in a cell of device memory, and products and quotients of
-//! cells are evaluated by the kernel that uses them. Sums and roots are computed at once, into a cell of their own.
+//! Scalars that stay on the device. A reduction leaves its result in a cell of device memory; products and
+//! quotients of cells are evaluated by the kernel that uses them. Sums and roots are computed immediately,
+//! into a new cell.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::{RawNumber, TERMS};
@@ -9,13 +10,13 @@ use crate::cuda::solve::told::Told;
 use cudarc::driver::{CudaSlice, DevicePtr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// Cells of a device at a time.
+/// Maximum number of cells in use on a device.
 pub(crate) const CELLS: usize = 4096;
 
-/// Device memory for scalars, handed out one by one.
+/// Pool of device memory for scalars.
 #[derive(Debug)]
 pub(crate) struct Cells<T: Real> {
-    /// Without a handle to the device, which owns this.
+    /// A slice without handle to the device, because the device owns this pool.
     memory: CudaSlice<T>,
     free: Arc<Mutex<Free>>,
 }
@@ -23,11 +24,12 @@ pub(crate) struct Cells<T: Real> {
 #[derive(Debug)]
 struct Free {
     cells: Vec<u32>,
-    /// Cells given back while a step is being recorded: the recording writes to them whenever it is replayed.
+    /// Cells freed while a step is being recorded. They must not be reused, since every replay writes to
+    /// them.
     kept: Option<Vec<u32>>,
 }
 
-/// A scalar's place in device memory, given back when dropped.
+/// A scalar's location in device memory; returns to the pool when dropped.
 #[derive(Debug)]
 pub(crate) struct Cell {
     pub(crate) address: u64,
@@ -53,7 +55,7 @@ impl Drop for Cell {
     }
 }
 
-/// Cells that a recorded step writes to, kept for as long as it may be replayed.
+/// Cells that a recorded step writes to; they return to the pool when the recording is dropped.
 #[derive(Debug)]
 pub(crate) struct Kept {
     cells: Vec<u32>,
@@ -68,7 +70,7 @@ impl Drop for Kept {
 
 impl<T: Real> Cells<T> {
     pub(crate) fn new(device: &Device) -> Result<Cells<T>> {
-        // the last given back is the first taken again: a loop lives on few of them
+        // last freed, first reused: a loop touches few cells
         let free = Free { cells: (0..CELLS as u32).rev().collect(), kept: None };
         Ok(Cells { memory: device.zeros(CELLS)?.into_slice(), free: Arc::new(Mutex::new(free)) })
     }
@@ -88,12 +90,12 @@ impl<T: Real> Cells<T> {
         }))
     }
 
-    /// From now on cells given back are kept.
+    /// Starts to hold back freed cells, for a recording.
     pub(crate) fn keep(&self) {
         lock(&self.free).kept = Some(Vec::new());
     }
 
-    /// The cells given back since [`Cells::keep`].
+    /// Ends [`Cells::keep`] and returns the cells freed since.
     pub(crate) fn kept(&self) -> Kept {
         let cells = lock(&self.free).kept.take().unwrap_or_default();
         Kept { cells, free: self.free.clone() }
@@ -107,7 +109,7 @@ impl<T: Real> Cells<T> {
     }
 }
 
-/// `factor · Π above / Π below`, of numbers in cells.
+/// `factor · Π above / Π below`, where both products are over cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Number<T> {
     pub(crate) factor: T,
@@ -149,7 +151,7 @@ impl<T: Real> Number<T> {
         }
     }
 
-    /// A number of one cell with the same value, computed now.
+    /// Evaluates into a new cell, and returns the number as this cell alone.
     fn settled(self) -> Self {
         let Some(Ok(device)) = self.device() else { return self };
         let cell = device.cells::<T>().and_then(|cells| cells.take(&device));
@@ -163,7 +165,7 @@ impl<T: Real> Number<T> {
         })
     }
 
-    /// Its value, of what its cells hold.
+    /// The value, given the contents of all cells.
     fn value(&self, all: &[T]) -> T {
         let mut value = self.factor;
         for i in 0..self.above.len().max(self.below.len()) {
@@ -195,7 +197,7 @@ impl<T: Real> Number<T> {
             return Number { factor: self.factor / other.factor, ..self };
         }
         if other.factor.abs() != T::one() {
-            // only ±1 is its own reciprocal
+            // a factor of ±1 is its own reciprocal; others are evaluated first
             other = other.settled();
         }
         std::mem::swap(&mut other.above, &mut other.below);
@@ -204,21 +206,22 @@ impl<T: Real> Number<T> {
 }
 
 impl Device {
-    /// The cells of scalars, made when first needed.
+    /// The pool of cells, allocated at first use.
     pub(crate) fn cells<T: Real>(&self) -> Result<&Cells<T>> {
         let kept = self.kept::<OnceLock<Result<Cells<T>>>>();
         kept.get_or_init(|| Cells::new(self)).as_ref().map_err(Clone::clone)
     }
 }
 
-/// A number that is known to the device first, and to the host when it asks.
+/// A number that a kernel computes, and that the host may read back.
 ///
-/// Arithmetic is lazy. [`Scalar::assign`] gives it a fixed place, from which steps that are replayed read it.
+/// Arithmetic is lazy. [`Scalar::assign`] stores the value at a fixed address, from which steps that are
+/// replayed read it.
 #[derive(Clone, Debug)]
 pub struct Scalar<T> {
     number: Number<T>,
     home: Option<Arc<Cell>>,
-    /// When `number` was assigned; once the device has settled that, `home` holds it.
+    /// Epoch of the last assignment; in later epochs `home` holds the value.
     assigned: u64,
 }
 
@@ -236,14 +239,14 @@ impl<T: Real> Scalar<T> {
         Scalar { number, home: None, assigned: 0 }
     }
 
-    /// The address of its fixed place, if that holds its value.
+    /// The address of `home`, if the value has been written there.
     pub(crate) fn home(&self) -> Option<u64> {
         let home = self.home.as_ref()?;
         let device = home.device().ok()?;
         gate::step::<T>(&device).settled(self.assigned).then_some(home.address)
     }
 
-    /// What kernels launched now evaluate.
+    /// The expression that kernels launched now evaluate.
     pub(crate) fn number(&self) -> Number<T> {
         match &self.home {
             Some(home) if self.home().is_some() => Number::cell(home.clone()),
@@ -267,7 +270,7 @@ impl<T: Real> Scalar<T> {
         Scalar::of(self.number().over(other.number()))
     }
 
-    /// `self / other`, and zero where both are zero.
+    /// `self / other`, or zero if both are zero.
     pub fn quotient(&self, other: &Self) -> Self {
         Scalar::of(Number { zero_over_zero: true, ..self.number().over(other.number()) })
     }
@@ -282,14 +285,14 @@ impl<T: Real> Scalar<T> {
         self.combined(&Scalar::constant(T::zero()), true)
     }
 
-    /// The sum, or its root, computed now; NaN, and the error kept, where that could not be queued.
+    /// The sum, or its root, queued immediately; NaN if queueing failed (the error is kept on the device).
     fn combined(&self, other: &Self, root: bool) -> Self {
         let (a, b) = (self.number(), other.number());
         let Some(device) = a.device().or_else(|| b.device()) else {
             let sum = a.factor + b.factor;
             return Scalar::constant(if root { sum.sqrt() } else { sum });
         };
-        // where the device was dropped, nothing can read the sum
+        // if the device was dropped, the sum cannot be read
         let Ok(device) = device else { return Scalar::constant(T::nan()) };
         let queued = device.cells::<T>().and_then(|cells| {
             let cell = cells.take(&device)?;
@@ -302,7 +305,7 @@ impl<T: Real> Scalar<T> {
         })
     }
 
-    /// Takes the value of another, in a fixed place that changes when the step ends.
+    /// Takes the value of another scalar, written to a fixed address when the step ends.
     pub fn assign(&mut self, value: &Self) {
         let number = value.number();
         let device = match (&self.home, number.device()) {
@@ -310,7 +313,7 @@ impl<T: Real> Scalar<T> {
             (None, device) => device,
         };
         let Some(device) = device else {
-            // a constant over a constant: no device knows of either
+            // both are constants, and belong to no device
             self.number = number;
             return;
         };
@@ -324,22 +327,22 @@ impl<T: Real> Scalar<T> {
         });
         match assigned {
             Ok((home, epoch)) => *self = Scalar { number, home: Some(home), assigned: epoch },
-            // the device was dropped, and nothing can read the number there
+            // the device was dropped, so no kernel can read the number there
             Err(_) => self.number = number,
         }
     }
 
-    /// The value, when all work queued before is done. The host looks for it, which takes less time than a copy.
+    /// Reads the value back, after all work queued before. Polling pinned memory is faster than a copy.
     pub fn read(&self) -> Result<T> {
         Ok(Told::new([self])?.read()?[0])
     }
 
-    /// The values of this and another scalar of one device, with one wait.
+    /// Reads back this and another scalar of the same device, with one wait.
     pub fn read_both(&self, other: &Self) -> Result<[T; 2]> {
         Told::new([self, other])?.read()
     }
 
-    /// The values of scalars of one device, with one wait.
+    /// Reads back scalars of one device, with one wait.
     pub fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {
         let numbers: Vec<_> = scalars.iter().map(|scalar| scalar.number()).collect();
         let all = match numbers.iter().find_map(Number::device) {

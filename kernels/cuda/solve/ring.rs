@@ -1,6 +1,7 @@
-//! What the device tells the host: entries of numbers in host memory that the device writes to.
+//! Ring buffer in pinned host memory, through which the device reports the numbers of steps.
 //!
-//! Words may arrive in any order, and the device does not wait for them: an entry is known once none of its words is empty.
+//! Words may arrive in any order, and the device does not wait for them: an entry is complete once none of
+//! its words is empty.
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::Result;
@@ -8,11 +9,11 @@ use crate::cuda::device::pinned::Pinned;
 use crate::cuda::device::prelude::{FAILED, HEAD};
 use crate::cuda::tuning::LAG;
 
-/// Host memory that the device writes to.
+/// Ring of entries in pinned memory. The device writes them; the host reads and clears them.
 #[derive(Debug)]
 pub(crate) struct Ring {
     words: *mut u64,
-    /// Where they are stored.
+    /// Owns the memory.
     _memory: Pinned,
     /// Words of an entry.
     pub(crate) width: usize,
@@ -23,12 +24,12 @@ pub(crate) struct Ring {
 // SAFETY: the memory is owned, and read through volatile loads only
 unsafe impl Send for Ring {}
 
-/// Entries of a ring, at least: those on their way, and as many that were given up.
+/// Minimum number of entries: those in flight, and as many of steps that were abandoned.
 const FEWEST_ENTRIES: usize = 4 * LAG;
-/// Words of a ring, where that makes for more entries: room for many steps of one launch.
+/// Minimum number of words: allows for many steps in one launch.
 const WORDS: usize = 8192;
 
-/// A word that was not written yet: no number that the device writes.
+/// Value of a word that has not been written yet; the device never writes these bits.
 const EMPTY: u64 = u64::MAX;
 
 impl Ring {
@@ -43,7 +44,7 @@ impl Ring {
         Ok(Ring { words, _memory: memory, width, entries, device: device.clone() })
     }
 
-    /// Where it begins: pinned memory has one address for host and device.
+    /// Device address of the ring; the same as on the host, since memory is pinned.
     pub(crate) fn address(&self) -> u64 {
         self.words as u64
     }
@@ -55,14 +56,14 @@ impl Ring {
         unsafe { self.words.add(entry * self.width + at) }
     }
 
-    /// A word of an entry, once it is written.
+    /// A word of an entry; `None` until it is written.
     fn word(&self, sequence: u64, at: usize) -> Option<f64> {
-        // SAFETY: within the allocation; the device may write to it meanwhile, which a volatile load allows for
+        // SAFETY: within the allocation; the load is volatile because the device may write meanwhile
         let word = unsafe { self.place(sequence, at).read_volatile() };
         (word != EMPTY).then_some(f64::from_bits(word))
     }
 
-    /// Makes an entry empty again. The device writes to it once more when a later step was queued.
+    /// Marks an entry as empty, so that the device can use it for a later step.
     pub(crate) fn clear(&mut self, sequence: u64) {
         for at in 0..self.width {
             // SAFETY: within the allocation, and the device is done with the entry
@@ -70,7 +71,8 @@ impl Ring {
         }
     }
 
-    /// The entry of a step, once all of it is written: what it is, its count or watch, and its numbers.
+    /// The entry of a step, once it is complete: its kind, its count or the watch that failed, and its
+    /// numbers.
     pub(crate) fn entry(&self, sequence: u64, numbers: &mut Vec<f64>) -> Option<(u32, usize)> {
         let (what, count) = (self.word(sequence, 0)? as u32, self.word(sequence, 1)? as usize);
         numbers.clear();
@@ -84,7 +86,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // what is queued may still write here
+        // queued kernels may still write here
         self.device.park(self.device.synchronize());
     }
 }

@@ -1,8 +1,9 @@
-//! Steps of a solve: what they watch, record and carry over, and how one that was recorded is replayed.
+//! Steps (iterations) of a solve: what they watch, report and carry over, and how a recorded step is
+//! replayed.
 //!
-//! The host runs a fixed number of steps ahead of what it knows. Each step ends by writing the numbers it recorded into
-//! host memory; once the residual meets the threshold, or a watched number fails, the device stops changing vectors, so
-//! that the solution is the iterate that was reported last.
+//! The host queues a fixed number of steps ahead of the results it has seen. Each step ends by writing its
+//! reported numbers to host memory. Once the residual meets the threshold, or a watched number fails, the
+//! device stops changing vectors, so the solution is the iterate that was reported last.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::{CONTROL, FAILED, HEAD, LAST};
@@ -14,20 +15,20 @@ use crate::cuda::solve::number::{Kept, Number, Scalar};
 use crate::cuda::solve::ring::Ring;
 use cudarc::driver::{CudaGraph, CudaSlice, DevicePtr, LaunchConfig, sys};
 
-/// A step that can be queued again as it was.
+/// A step recorded as a CUDA graph.
 struct Recording {
     graph: CudaGraph,
-    /// The cells that it writes to.
+    /// Cells that the graph writes to.
     _kept: Kept,
 }
 
 // SAFETY: a graph may be moved between threads, and is used through `&mut Steps` only
 unsafe impl Send for Recording {}
 
-/// What is known of a step.
+/// Outcome of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Entry {
-    /// It recorded its numbers.
+    /// The step reported its numbers.
     Numbers {
         /// Whether its residual ended the solve.
         last: bool,
@@ -41,33 +42,33 @@ pub enum Entry {
     },
 }
 
-/// Runs steps of one solve at a time.
+/// Queues and tracks the steps of one solve at a time.
 pub struct Steps<T: Real> {
     device: Device,
     /// The gate's state, `Control` of prelude.cu.
     control: CudaSlice<u64>,
     ring: Ring,
     names: Vec<&'static str>,
-    /// Steps queued, and steps known, ever.
+    /// Numbers of steps queued and of outcomes read, over all solves.
     queued: u64,
     known: u64,
     numbers: Vec<Number<T>>,
     has_residual: bool,
-    /// Two arrays whose sums are recorded, and how many; the second may be null.
+    /// Addresses of two arrays whose sum is reported, and their length; the second address may be null.
     coefficients: Option<(u64, u64, usize)>,
     places: Vec<Place>,
-    /// The place of the step in the making, and whether it is being recorded.
+    /// Place of the step that is being queued, and whether it is being recorded.
     making: usize,
     recording: bool,
 }
 
-/// How far a place in a solve's cycle of steps has come.
+/// State of a place in a solve's cycle of steps.
 enum Place {
     New,
-    /// It was queued once, call by call: everything it needs exists.
+    /// It was queued once without recording: all kernels are loaded and all memory is allocated.
     Warm,
     Recorded(Recording),
-    /// It cannot be recorded.
+    /// Recording failed, so it is always queued call by call.
     Never,
 }
 
@@ -78,7 +79,7 @@ impl<T: Real> std::fmt::Debug for Steps<T> {
 }
 
 impl<T: Real> Steps<T> {
-    /// Steps on a device, each of which records at most this number of numbers.
+    /// Steps on a device, each of which reports at most `numbers` numbers.
     pub fn new(device: &Device, numbers: usize) -> Result<Self> {
         Ok(Steps {
             device: device.clone(),
@@ -96,11 +97,11 @@ impl<T: Real> Steps<T> {
         })
     }
 
-    /// Begins anew: steps end the solve at this `‖r‖²`.
+    /// Starts a solve that ends when `‖r‖²` meets this threshold.
     pub fn begin(&mut self, threshold: f64) -> Result<()> {
         settle_assigned::<T>(&self.device)?;
         if self.known < self.queued {
-            // what is still on its way is waited for, and forgotten
+            // wait for steps still in flight, and discard their outcomes
             self.device.synchronize()?;
             for step in self.known + 1..=self.queued {
                 self.ring.clear(step);
@@ -116,27 +117,28 @@ impl<T: Real> Steps<T> {
         Ok(())
     }
 
-    /// Forgets what was recorded: its vectors may be others now.
+    /// Drops all recordings; required if vectors were reallocated.
     pub fn forget(&mut self) {
         self.places.clear();
     }
 
-    /// The ring as kernels see it: its address, the words of an entry, its entries.
+    /// Kernel arguments for the ring: address, words per entry, number of entries.
     pub(crate) fn ring(&self) -> (u64, u32, u32) {
         (self.ring.address(), self.ring.width as u32, self.ring.entries as u32)
     }
 
-    /// How many steps one launch may record now: half of the ring, so that as many entries stay for steps that were given up.
+    /// Maximum number of steps in one launch: half of the ring, less those in flight; the other half is for
+    /// abandoned steps.
     pub(crate) fn free_entries(&self) -> usize {
         self.ring.entries / 2 - self.in_flight().min(self.ring.entries / 2)
     }
 
-    /// Steps were queued by a launch of their own.
+    /// Counts steps that were queued by another kernel.
     pub(crate) fn queued(&mut self, count: usize) {
         self.queued += count as u64;
     }
 
-    /// The number by which the device calls a watched number.
+    /// Id by which the device reports a watched number.
     pub(crate) fn name(&mut self, what: &'static str) -> u32 {
         let at = self.names.iter().position(|name| *name == what);
         let at = at.unwrap_or_else(|| {
@@ -150,34 +152,35 @@ impl<T: Real> Steps<T> {
         self.control.device_ptr(&self.device.inner.stream).0
     }
 
-    /// Ends the solve before anything more is changed, if the number is not what it must be.
+    /// Ends the solve before another vector changes, if the number fails the condition.
     pub fn watch(&mut self, what: &'static str, value: &Scalar<T>, must_be: Condition) {
         let name = self.name(what);
-        // before the lock, which it takes as well
+        // before the lock below, which `number` takes as well
         let number = value.number();
         gate::step::<T>(&self.device).watches.push((number, must_be, name));
     }
 
-    /// Tells the host `‖r‖²`, and ends the solve where it meets the threshold. Comes before any other number.
+    /// Reports `‖r‖²` to the host, and ends the solve if it meets the threshold. Must precede other reported
+    /// numbers.
     pub fn residual(&mut self, squared: &Scalar<T>) {
         self.has_residual = self.numbers.is_empty();
         self.record(squared);
     }
 
-    /// Tells the host a number.
+    /// Reports a number to the host.
     pub fn record(&mut self, value: &Scalar<T>) {
         self.numbers.push(value.number());
     }
 
-    /// Tells the host the entries of an array, or of the sum of two, after all other numbers.
+    /// Reports the entries of an array, or of the sum of two, to the host, after all other numbers.
     pub(crate) fn record_sums(&mut self, first: &Array<T>, second: Option<&Array<T>>, count: usize) {
         let count = count.min(first.len()).min(second.map_or(count, Array::len));
         self.coefficients = Some((first.address(0), second.map_or(0, |second| second.address(0)), count));
     }
 
-    /// Begins one more step, the one at a place of the solve's cycle. Either it is replayed, or the answer is `true`: the
-    /// caller queues its work, and then calls [`Steps::end_step`]. A step that `replays` queues equal work every time. No more
-    /// than [`LAG`](crate::cuda::tuning::LAG) may be unknown at a time.
+    /// Begins the step at a place of the solve's cycle. Returns `false` if the step was replayed; if `true`,
+    /// the caller queues its work and then calls [`Steps::end_step`]. A step that `replays` queues the same
+    /// work every time. At most [`LAG`](crate::cuda::tuning::LAG) steps may be in flight.
     pub fn begin_step(&mut self, place: usize, replays: bool) -> Result<bool> {
         while self.places.len() <= place {
             self.places.push(Place::New);
@@ -207,8 +210,8 @@ impl<T: Real> Steps<T> {
         Ok(true)
     }
 
-    /// Ends the step whose work was queued; `ok` unless that failed. `true` if the caller has to queue it again, because it
-    /// could not be recorded.
+    /// Ends the step whose work was queued; `ok` is false if queueing failed. Returns `true` if recording
+    /// failed and the caller must queue the work again.
     pub fn end_step(&mut self, ok: bool) -> Result<bool> {
         let ended = if ok { self.end() } else { Ok(()) };
         {
@@ -216,7 +219,7 @@ impl<T: Real> Steps<T> {
             state.control = 0;
             state.watches.clear();
         }
-        // nothing of a step that failed is recorded with the next
+        // do not report numbers of a failed step with the next one
         self.numbers.clear();
         (self.coefficients, self.has_residual) = (None, false);
         if !std::mem::take(&mut self.recording) {
@@ -238,13 +241,13 @@ impl<T: Real> Steps<T> {
             }
             _ => {
                 self.places[self.making] = Place::Never;
-                // what was not recorded was not queued either
+                // work that was captured without success was not queued
                 Ok(ok && self.begin_step(self.making, false)?)
             }
         }
     }
 
-    /// Steps queued that are not known yet.
+    /// Number of steps queued whose outcome has not been read.
     pub fn in_flight(&self) -> usize {
         (self.queued - self.known) as usize
     }
@@ -272,8 +275,8 @@ impl<T: Real> Steps<T> {
         end(&self.device, ending, &assigned)
     }
 
-    /// What became of the oldest step not yet known, and the numbers that it recorded; waits for it. `None` once the solve
-    /// has ended.
+    /// Waits for the outcome of the oldest step in flight, and returns it with the numbers it reported.
+    /// `None` once the solve has ended.
     pub fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Option<Entry>> {
         if self.known == self.queued {
             return Ok(None);

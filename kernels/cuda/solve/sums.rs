@@ -1,4 +1,4 @@
-//! Sums over a grid: where blocks leave theirs, and the scalars that come of them.
+//! Grid-wide sums: partial sums of blocks, and the scalars that hold the results.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::MAX_BLOCKS;
@@ -9,17 +9,17 @@ use cudarc::driver::{CudaSlice, DevicePtr};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
-/// What blocks leave for the one that adds up.
+/// Partial sums that blocks pass to the block that adds them up.
 #[derive(Debug)]
 struct Parcels<T: Real> {
     /// `Parcel`s of prelude.cu, one for each block and sum.
     parcels: CudaSlice<T>,
-    /// How many calls have used them.
+    /// Number of calls that have used them.
     calls: CudaSlice<u32>,
 }
 
 impl<T: Real> Parcels<T> {
-    /// The parcels of a device, made when first needed.
+    /// The parcels of a device, allocated at first use.
     fn of(device: &Device) -> Result<&Self> {
         let new = || {
             let parcels = device.zeros(RESULTS * PARCEL * MAX_BLOCKS)?.into_slice();
@@ -29,7 +29,7 @@ impl<T: Real> Parcels<T> {
     }
 }
 
-/// `K` sums to come: what a kernel writes to, and the scalars that it gives.
+/// `K` sums of a kernel to be launched: its output argument, and the scalars of the results.
 pub(crate) struct Sums<T, const K: usize> {
     pub(crate) raw: RawSum,
     cells: [Arc<Cell>; K],
@@ -57,7 +57,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
         Ok(Sums { raw, cells: taken, element: PhantomData })
     }
 
-    /// For a kernel that is told not to sum.
+    /// Argument for a kernel variant that computes no sums.
     pub(crate) fn nowhere() -> RawSum {
         RawSum { parcels: 0, calls: 0, results: [0; RESULTS], team: 0 }
     }
@@ -67,7 +67,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
         self.raw.results[0]
     }
 
-    /// The sums, of all of the team where the device works in one.
+    /// The sums; over all members of the team if the device works in one.
     pub(crate) fn scalars(self) -> [Scalar<T>; K] {
         self.cells.map(Scalar::in_cell)
     }

@@ -1,4 +1,4 @@
-//! Numbers on their way to the host, which looks for them in its own memory and lets the queue go on.
+//! Asynchronous readback of scalars: the host polls pinned memory, and the queue need not drain.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::pinned::PinnedArray;
@@ -8,7 +8,7 @@ use crate::cuda::solve::gate;
 use crate::cuda::solve::number::{CELLS, Number, Scalar};
 use std::sync::{Mutex, OnceLock};
 
-/// Host memory that the device writes numbers to, a slot for those that are told together.
+/// Pinned host memory that the device writes to, with a slot for scalars that are read back together.
 #[derive(Debug)]
 struct Slots {
     words: PinnedArray<u64>,
@@ -28,20 +28,21 @@ impl Slots {
     }
 }
 
-/// Numbers that a device knows first, told to the host as soon as they are known.
+/// Scalars being read back: the device writes them to host memory as soon as they are known.
 #[derive(Debug)]
 pub struct Told<T: Real, const COUNT: usize> {
-    /// Where they will be; constants are known.
+    /// Slot in host memory; or the values, if they are constants.
     from: std::result::Result<(Device, usize), [T; COUNT]>,
 }
 
-/// A word that was not written yet. (A NaN with these bits is known when all queued work is done.)
+/// Whether a word has not been written yet. (A NaN with these bits is recognized once all queued work is
+/// done.)
 fn is_empty<T: Real>(number: T) -> bool {
     crate::buffer::bytes_of(&[number]).iter().all(|&byte| byte == 0xff)
 }
 
 impl<T: Real, const COUNT: usize> Told<T, COUNT> {
-    /// Queues that up to two scalars of one device are told.
+    /// Queues the readback of up to two scalars of one device.
     pub fn new(scalars: [&Scalar<T>; COUNT]) -> Result<Told<T, COUNT>> {
         const { assert!(COUNT <= RESULTS, "a slot has room for no more") };
         let numbers: [Number<T>; COUNT] = scalars.map(Scalar::number);
@@ -54,7 +55,7 @@ impl<T: Real, const COUNT: usize> Told<T, COUNT> {
         let slot = lock(&slots.free).pop().ok_or_else(full)?;
         let told = Told { from: Ok((device.clone(), slot)) };
         for at in 0..RESULTS {
-            // SAFETY: a word of the slot, which nobody else has
+            // SAFETY: a word of the slot, which no other readback uses
             unsafe { slots.place::<u64>(slot, at).write_volatile(u64::MAX) };
         }
         let places =
@@ -63,14 +64,15 @@ impl<T: Real, const COUNT: usize> Told<T, COUNT> {
         Ok(told)
     }
 
-    /// The numbers, once the device knows them.
+    /// Waits until the device has written the numbers, and returns them.
     pub fn read(&self) -> Result<[T; COUNT]> {
         let (device, slot) = match &self.from {
             Ok((device, slot)) => (device, *slot),
             Err(known) => return Ok(*known),
         };
         let slots = Slots::of(device)?;
-        // SAFETY: a word of the slot, and any bits are a value; a volatile load allows for a device that writes
+        // SAFETY: a word of the slot, and any bits are a value; the load is volatile because the device may
+        // write meanwhile
         let number = |at: usize| unsafe { slots.place::<T>(slot, at).read_volatile() };
         device.wait_for(|| !(0..COUNT).any(|at| is_empty(number(at))))?;
         if let Some(error) = device.parked() {
@@ -83,7 +85,7 @@ impl<T: Real, const COUNT: usize> Told<T, COUNT> {
 impl<T: Real, const COUNT: usize> Drop for Told<T, COUNT> {
     fn drop(&mut self) {
         let Ok((device, slot)) = &self.from else { return };
-        // the device may still write there
+        // the slot is free only after the device has written to it
         let read = self.read().map(|_| ());
         if let Ok(slots) = Slots::of(device) {
             lock(&slots.free).push(*slot);

@@ -1,4 +1,4 @@
-// Vector operations of one result: copies, sums and inner products.
+// Vector operations with one result: copies, sums and inner products.
 
 struct Copy {
     __device__ __forceinline__ void at(const real (&v)[1], real (&w)[1]) { w[0] = v[0]; }
@@ -11,7 +11,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void copy(Gate gate, i64 n, con
     loop.run(n);
 }
 
-// Negates about half of the entries, as if by chance: an odd number of bits in the place times the golden ratio.
+// Negates about half of the entries, pseudo-randomly: by the parity of the bits of the index times 2⁶⁴ over the golden
+// ratio.
 extern "C" __global__ __launch_bounds__(THREADS) void flip_signs(i64 n, real* x) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -84,7 +85,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void dot(i64 n, const real* x, 
     grid_sum(sum, out);
 }
 
-// ⟨x, y⟩, ⟨x, z⟩; where z is x it is read once
+// ⟨x, y⟩, ⟨x, z⟩; if z is x, it is read once
 struct Dot2 {
     real sum[2];
     __device__ __forceinline__ void at(const real (&v)[3], real (&)[1]) { sum[0] += v[0] * v[1]; sum[1] += v[0] * v[2]; }

@@ -1,4 +1,4 @@
-//! Vector operations on a device: queued, in order, and never waited for.
+//! Vector operations on a device. All are queued in order; none waits.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config_at_once;
@@ -12,7 +12,7 @@ use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// The kernels of one result.
+/// Kernels with one result.
 pub(crate) const SOURCE: Source = Source {
     file: "vector.cu",
     text: concat!(include_str!("loop.cu"), "#line 1 \"vector.cu\"\n", include_str!("vector.cu")),
@@ -20,7 +20,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// The kernels of several.
+/// Kernels with several results.
 pub(crate) const FUSED: Source = Source {
     file: "fused.cu",
     text: concat!(include_str!("loop.cu"), "#line 1 \"fused.cu\"\n", include_str!("fused.cu")),
@@ -28,7 +28,7 @@ pub(crate) const FUSED: Source = Source {
     mirrors: &[],
 };
 
-/// The kernels.
+/// Loaded kernels.
 #[derive(Debug)]
 pub(crate) struct Kernels<T: Real> {
     copy: CudaFunction,
@@ -67,14 +67,14 @@ impl<T: Real> Kernels<T> {
         })
     }
 
-    /// The kernels of a device, loaded when first needed.
+    /// The kernels of a device, loaded at first use.
     fn of(device: &Device) -> Result<&Self> {
         let kept = device.kept::<OnceLock<Result<Kernels<T>>>>();
         kept.get_or_init(|| Kernels::new(device)).as_ref().map_err(Clone::clone)
     }
 }
 
-/// The operation on vectors of one length, and what its kernel is launched with.
+/// Launch parameters of an operation on vectors of one length.
 struct Call<'d, T: Real> {
     device: &'d Device,
     kernels: &'d Kernels<T>,
@@ -99,12 +99,12 @@ impl<'d, T: Real> Call<'d, T> {
     }
 }
 
-/// Keeps an error of work that cannot return it.
+/// Keeps an error of an operation that cannot return it.
 fn parked<T: Real>(y: &Array<T>, outcome: Result<()>) {
     y.device().park(outcome);
 }
 
-/// The scalars of a sum; NaN, and the error kept, where it could not be queued.
+/// The scalars of a sum; NaN if queueing failed (the error is kept on the device).
 pub(crate) fn parked_sums<T: Real, const K: usize>(
     device: &Device,
     outcome: Result<[Scalar<T>; K]>,
@@ -121,7 +121,7 @@ pub fn copy<T: Real>(x: &Array<T>, y: &mut Array<T>) {
     parked(y, copy_from(x, 0, y));
 }
 
-/// `y ← x[first..]`, as far as `y` reaches.
+/// `y ← x[first..first + y.len()]`
 pub(crate) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Result<()> {
     let call = Call::new(y, &[])?;
     assert!(x.device() == y.device() && first + y.len() <= x.len(), "a part of an array on the same device");
@@ -133,7 +133,7 @@ pub(crate) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Re
     Ok(())
 }
 
-/// Negates about half of the entries, as if by chance.
+/// Negates about half of the entries, pseudo-randomly.
 pub fn flip_signs<T: Real>(x: &mut Array<T>) -> Result<()> {
     let call = Call::new(x, &[])?;
     let to = x.address(0);
@@ -261,7 +261,7 @@ pub fn axpy_xpby<T: Real>(a: &Scalar<T>, p: &mut Array<T>, z: &Array<T>, b: &Sca
     parked(x, queue());
 }
 
-/// `y ← d x`, entry by entry.
+/// `y ← d x`, elementwise.
 pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) {
     let queue = || {
         let call = Call::new(y, &[d, x])?;
