@@ -1,12 +1,12 @@
-//! What chunks of entries need beside the entries: a place for the parts of rows that go on in the next chunk, and the rows
-//! without entries. coo.cu says how both are used.
+//! Additional data for chunks of entries: parts of rows that continue in the next chunk, and the list of
+//! empty rows. coo.cu describes the use of both.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::prelude::PARCEL;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::chunks::Chunks;
 
-/// What becomes of `y`.
+/// Whether a product overwrites or updates `y`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Onto {
     /// `y ← A x`
@@ -15,11 +15,11 @@ pub(crate) enum Onto {
     Y,
 }
 
-/// Rows without entries, and what chunks send each other.
+/// Empty rows, and buffers through which chunks pass parts of rows.
 #[derive(Debug)]
 pub(crate) struct Borders<T: Real> {
     pub(crate) empty: Array<u32>,
-    /// A `Parcel` of prelude.cu for each chunk.
+    /// A `Parcel` of prelude.cu per chunk.
     pub(crate) parts: Array<T>,
 }
 
@@ -37,5 +37,5 @@ impl<T: Real> Borders<T> {
     }
 }
 
-/// Rows without entries that a thread sets to zero.
+/// Empty rows per thread that sets them to zero.
 pub(crate) const EMPTY_ROWS_PER_THREAD: usize = 4;

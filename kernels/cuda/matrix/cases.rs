@@ -1,4 +1,4 @@
-//! Patterns for tests, at the edges of slices, groups and batches.
+//! Test patterns at the edges of slices, groups and batches.
 
 use crate::cuda::matrix::pattern::Pattern;
 use crate::index::{Columns, Offsets};
@@ -28,7 +28,7 @@ impl Matrix {
     fn new(name: &str, cols: usize, rows: Vec<Vec<u32>>) -> Matrix {
         let offsets = Offsets::from_lengths(rows.iter().map(Vec::len));
         let columns = Columns::new(rows.concat(), cols).unwrap();
-        // a value tells where it came from
+        // distinct values, so that a misplaced entry is detected
         let values = (1..=columns.len()).map(|k| k as f64).collect();
         Matrix { name: format!("{name}, {} x {cols}", rows.len()), offsets, columns, values }
     }

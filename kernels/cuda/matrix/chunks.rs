@@ -1,5 +1,5 @@
-//! Matrices cut into chunks of equally many entries, one chunk for a warp. coo.cu says how they are multiplied, and its
-//! structs have their counterparts here.
+//! Matrices cut into chunks of equal numbers of entries, one per warp. coo.cu describes the products, and
+//! defines the counterparts of the structs here.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{WARP, index};
@@ -50,7 +50,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Coordinates as the kernels that multiply see them.
+/// Coordinates (COO) as passed to the kernels that multiply.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawCoo {
@@ -68,7 +68,7 @@ pub(crate) struct RawCoo {
 // SAFETY: as `Coo` of coo.cu
 unsafe impl DeviceRepr for RawCoo {}
 
-/// Coordinates of all entries but the first of rows, as the kernels that fill them see it.
+/// Coordinates of all entries except the first of each row, as passed to the kernels that fill them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawTaken {
@@ -82,7 +82,7 @@ pub(crate) struct RawTaken {
 // SAFETY: as `Taken` of coo.cu
 unsafe impl DeviceRepr for RawTaken {}
 
-/// Compressed sparse rows, cut by entries, as the kernel sees them.
+/// CSR cut by entries, as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawCsrByEntries {
@@ -102,21 +102,21 @@ pub(crate) struct RawCsrByEntries {
 // SAFETY: as `CsrByEntries` of coo.cu
 unsafe impl DeviceRepr for RawCsrByEntries {}
 
-/// Entries that a lane takes at a time.
+/// Entries of a tile per lane.
 pub(crate) const OF_LANE: usize = 4;
 /// Entries that a warp takes at a time.
 pub(crate) const TILE: usize = OF_LANE * WARP;
 
-/// The entries of every row but the first `skip`, in tiles and chunks of tiles.
+/// All entries except the first `skip` of each row, partitioned into tiles, and these into chunks.
 #[derive(Debug)]
 pub(crate) struct Chunks {
-    /// The entries before each row, and all of them.
+    /// Offset of each row's entries, and their number.
     pub(crate) starts: Offsets,
     pub(crate) tiles: usize,
     pub(crate) tiles_of_chunk: usize,
 }
 
-/// Tiles of a chunk: as many as let all chunks run at once, or in waves that are all full.
+/// Tiles per chunk, such that all chunks are resident at once, or run in full waves.
 pub(crate) fn tiles_of_chunk(tiles: usize, multiprocessors: usize) -> usize {
     let at_once = (WARPS_OF_CHUNKS * multiprocessors).max(1);
     let waves = tiles.div_ceil(at_once * TILES_OF_CHUNK).max(1);
@@ -129,8 +129,8 @@ impl Chunks {
         Chunks::of(Offsets::from_lengths(lengths), multiprocessors)
     }
 
-    /// Chunks of entries that can be moved apart: rows much shorter than a chunk end in the chunk that they begin in. What is
-    /// left of a chunk belongs to the row before, behind its entries.
+    /// Chunks for which rows much shorter than a chunk do not cross chunks: entries are moved apart, and the
+    /// remainder of a chunk is padding at the end of the previous row.
     pub(crate) fn of_whole_rows(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
         let chunks = Chunks::new(pattern, skip, multiprocessors)?;
         let padded = |tiles_of_chunk: usize| {
@@ -141,11 +141,11 @@ impl Chunks {
         };
         let waves = |chunks: &Chunks| chunks.chunks().div_ceil((WARPS_OF_CHUNKS * multiprocessors).max(1));
         let same = padded(chunks.tiles_of_chunk)?;
-        // a few chunks more that run in the same wave delay nothing
+        // a few more chunks within the same wave cost no time
         if waves(&same) > waves(&chunks) { padded(chunks.tiles_of_chunk + 1) } else { Ok(same) }
     }
 
-    /// Of entries that begin so in each row.
+    /// Chunks for given row offsets.
     fn of(starts: Offsets, multiprocessors: usize) -> Result<Chunks> {
         index("the number of rows", starts.ranges())?;
         let tiles = starts.end().div_ceil(TILE);
@@ -166,21 +166,21 @@ impl Chunks {
         self.tiles.div_ceil(self.tiles_of_chunk)
     }
 
-    /// The row of an entry; behind the last entry, its row.
+    /// The row of an entry; for indices past the end, the row of the last entry.
     pub(crate) fn row_of(&self, entry: usize) -> usize {
         row_of(&self.starts, entry.min(self.count().saturating_sub(1)))
     }
 
-    /// Rows without entries.
+    /// Empty rows.
     pub(crate) fn empty(&self) -> Vec<u32> {
         let empty = |row: &usize| self.starts.range(*row).is_empty();
         (0..self.rows()).filter(empty).map(|row| row as u32).collect()
     }
 }
 
-/// Lengths of rows, some of them longer, so that rows much shorter than a chunk are in one.
+/// Lengths of rows, some of them padded so that rows much shorter than a chunk lie in one chunk.
 fn filled_up(lengths: impl Iterator<Item = usize>, of_chunk: usize) -> Vec<usize> {
-    /// Chunks are that much longer than what is not cut: hardly more is filled up.
+    /// Rows are kept whole if a chunk is at least this many times longer; so little padding is added.
     const SHORT: usize = 8;
     let mut lengths: Vec<usize> = lengths.collect();
     let (mut end, mut before) = (0usize, None);
@@ -199,7 +199,7 @@ fn filled_up(lengths: impl Iterator<Item = usize>, of_chunk: usize) -> Vec<usize
     lengths
 }
 
-/// The last of the rows that start so, at or before an entry.
+/// The last row that starts at or before an entry.
 fn row_of(starts: &Offsets, entry: usize) -> usize {
     let (mut low, mut high) = (0, starts.ranges().max(1));
     while high - low > 1 {
@@ -213,13 +213,13 @@ fn row_of(starts: &Offsets, entry: usize) -> usize {
     low
 }
 
-/// The rows that have entries, and where these start. A lane's word has a bit for each of its entries that starts a row, and
-/// 16 times the number of those in the tile's lanes before.
+/// Nonempty rows and their starts. In the arrays for kernels, a lane's word has a bit for each of its entries
+/// that starts a row, plus 16 times the number of row starts in the preceding lanes of the tile.
 #[derive(Debug)]
 pub(crate) struct Started {
-    /// Where they start, one after the other.
+    /// Offsets of the nonempty rows.
     pub(crate) at: Offsets,
-    /// Which they are, where not all rows have entries.
+    /// Their row numbers, unless all rows are nonempty.
     pub(crate) rows: Option<Vec<u32>>,
 }
 
@@ -233,7 +233,8 @@ impl Started {
         Started { at, rows }
     }
 
-    /// Of each chunk: the row, counted here, of the entry before, and the chunk in which it begins.
+    /// For each chunk: the index (among nonempty rows) of the row of the preceding entry, and the chunk in
+    /// which that row begins.
     pub(crate) fn before(&self, chunks: &Chunks) -> Vec<[u32; 2]> {
         let of_chunk = chunks.tiles_of_chunk * TILE;
         let before = |chunk: usize| match (chunk * of_chunk).checked_sub(1) {

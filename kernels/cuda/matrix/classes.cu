@@ -1,13 +1,14 @@
-// Rows by class, those of one class in order: for kernels that take rows of one kind each.
+// Sorts rows by class (a stable counting sort), for kernels that process rows of one kind each.
 //
-// A block of threads has a share of the rows. It counts the rows of each class. The rows of all classes before,
-// and those of the class in all blocks before, come before its own: their number is where it puts its own. Moves 1 B a row twice and 4 B once, and the counts for each block.
+// Each block has a contiguous share of the rows. It counts the rows of each class; then it places its rows after those
+// of all earlier classes and after those of the same class in earlier blocks. Moves 1 B a row twice and 4 B once, and
+// the counts of each block.
 
 typedef unsigned char u8;
 
 constexpr u32 WARPS = THREADS / 32;
 
-// Of class c in the share of block p at c · blocks + p.
+// The count of class c in the share of block p is at c · blocks + p.
 extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* classes, u32 rows, u32 share, u32* counts) {
     begin();
     __shared__ u32 own[CLASSES];
@@ -19,7 +20,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* clas
     if (threadIdx.x < CLASSES) counts[threadIdx.x * gridDim.x + blockIdx.x] = own[threadIdx.x];
 }
 
-// The rows of each class, and where each begins in `list`, with the end.
+// The rows of each class in `list`, and the start of each class, with the end.
 extern "C" __global__ __launch_bounds__(THREADS) void class_place(
     const u8* classes, u32 rows, u32 share, const u32* counts, u32* starts, u32* list) {
     begin();
@@ -53,7 +54,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_place(
     const u64 first = (u64)blockIdx.x * share, end = first + share < rows ? first + share : rows;
     for (u64 base = first; base < end; base += blockDim.x) {
         const u64 row = base + threadIdx.x;
-        // a thread without a row has none of the classes
+        // a thread without a row belongs to no class
         const u32 own = row < end ? classes[row] : CLASSES, same = __match_any_sync(ALL, own);
         of_warps[warp][lane] = 0;
         __syncwarp();
@@ -71,7 +72,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_place(
         }
         __syncthreads();
         if (own < CLASSES) list[of_warps[warp][own] + rank] = (u32)row;
-        // the next rows may be counted over these
+        // the next iteration overwrites these counts
         __syncthreads();
     }
 }

@@ -1,4 +1,4 @@
-//! Rows by class, sorted on a device: for kernels that take rows of one kind each.
+//! Rows sorted by class on a device, for kernels that process rows of one kind each.
 
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
@@ -16,15 +16,15 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Classes at most.
+/// Maximum number of classes.
 const CLASSES: usize = 32;
 
-/// Blocks of threads that sort rows at most: each of them adds up what all have counted.
+/// Maximum number of blocks that sort rows; each of them reads the counts of all.
 const MOST_BLOCKS: usize = 256;
-/// Rows of a block, at least.
+/// Minimum number of rows per block.
 const LEAST_SHARE: usize = 1024;
 
-/// Rows on a device.
+/// A list of rows on a device: a range of an array.
 #[derive(Debug)]
 pub(crate) struct List {
     rows: Arc<Array<u32>>,
@@ -32,23 +32,23 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// All of an array.
+    /// A list of all elements of an array.
     pub(crate) fn all(rows: Array<u32>) -> List {
         let range = 0..rows.len();
         List { rows: Arc::new(rows), range }
     }
 
-    /// How many.
+    /// Number of rows.
     pub(crate) fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Where they stand, for kernels.
+    /// Device address of the first row.
     pub(crate) fn address(&self) -> u64 {
         self.rows.address(self.range.start)
     }
 
-    /// The rows, when they are there.
+    /// Copies the rows to the host; waits until they are computed.
     pub(crate) fn read(&self) -> Result<Vec<u32>> {
         let (device, mut rows) = (self.rows.device(), vec![0; self.len()]);
         if !rows.is_empty() {
@@ -59,7 +59,8 @@ impl List {
     }
 }
 
-/// The rows of each of the first `N` classes, in order, of which `classes` has one for each row, below 32.
+/// The rows of each of the first `N` classes, in ascending order. `classes` has the class of each row, below
+/// 32.
 pub(crate) fn sorted<const N: usize>(classes: &Array<u8>) -> Result<[List; N]> {
     assert!(N <= CLASSES, "classes that there are");
     let (device, rows) = (classes.device(), classes.len());
@@ -76,11 +77,11 @@ pub(crate) fn sorted<const N: usize>(classes: &Array<u8>) -> Result<[List; N]> {
     let (counted, begins, to) = (counts.address(0), starts.address(0), list.address(0));
     let mut launch = device.launch(&count);
     launch.arg(&from).arg(&number).arg(&share).arg(&counted);
-    // SAFETY: arguments as in classes.cu; there is a counter for each class of each block
+    // SAFETY: arguments as in classes.cu; there is a counter for each class and block
     unsafe { launch.launch(config) }?;
     let mut launch = device.launch(&place);
     launch.arg(&from).arg(&number).arg(&share).arg(&counted).arg(&begins).arg(&to);
-    // SAFETY: as above; there is a place for each row
+    // SAFETY: as above; there is an element for each row
     unsafe { launch.launch(config) }?;
     let mut bounds = [0; CLASSES + 1];
     starts.read(&mut bounds)?;

@@ -1,4 +1,5 @@
-//! Quantiles of the lengths of rows, by histograms on the device: rows are not sorted, and never read more than a few times.
+//! Quantiles of row lengths by histograms on the device: rows are not sorted, and offsets are read only a few
+//! times.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::module::{Source, constants};
@@ -16,10 +17,10 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Bins of a histogram, beside the one for longer rows.
+/// Bins of a histogram, not counting the overflow bin.
 const BINS: usize = 2048;
 
-/// The shortest length that more rows than `rows` do not exceed; the longest of all where there is none.
+/// The smallest length such that more than `rows` rows are not longer; the maximum length if there is none.
 pub(crate) fn quantile(device: &Device, offsets: &RowStarts, rows: f64) -> Result<usize> {
     let count = device.function::<f32>(&SOURCE, "count_lengths")?;
     let raw = offsets.raw();
@@ -32,7 +33,7 @@ pub(crate) fn quantile(device: &Device, offsets: &RowStarts, rows: f64) -> Resul
         let (low, to) = (low as i64, bins.address(0));
         let mut launch = device.launch(&count);
         launch.arg(&raw).arg(&low).arg(&shift).arg(&to);
-        // SAFETY: arguments as in lengths.cu; there is a counter for each bin and one more
+        // SAFETY: arguments as in lengths.cu; there is a counter for each bin and the overflow bin
         unsafe { launch.launch(config) }?;
         let mut counts = vec![0; BINS + 1];
         bins.read(&mut counts)?;
@@ -41,9 +42,10 @@ pub(crate) fn quantile(device: &Device, offsets: &RowStarts, rows: f64) -> Resul
     search(offsets.count(), rows, histogram)
 }
 
-/// The search, in histograms of lengths from `low` on in bins of `2^shift` lengths, and a count of those beyond.
+/// Searches in histograms: `histogram(low, shift)` has bins of `2^shift` lengths from `low` on, and an
+/// overflow bin.
 fn search(count: usize, rows: f64, histogram: impl Fn(usize, u32) -> Result<Vec<u32>>) -> Result<usize> {
-    // all rows at the most; half a row less, as `more` is asked for
+    // limit to all rows, minus a half, because the comparison is strict
     let rows = rows.min(count as f64 - 0.5);
     let (mut low, mut shift, mut passed) = (0, 0, 0u64);
     if count == 0 {
@@ -59,9 +61,9 @@ fn search(count: usize, rows: f64, histogram: impl Fn(usize, u32) -> Result<Vec<
         low += bin << shift;
         match (bin < BINS, shift) {
             (true, 0) => return Ok(low),
-            // closer
+            // refine
             (true, _) => shift = shift.saturating_sub(BINS.ilog2()),
-            // farther
+            // widen
             (false, _) => shift += BINS.ilog2(),
         }
     }

@@ -1,4 +1,5 @@
-//! What formats share: patterns and products, values in and out of slots, and layouts of rows that are made on the device.
+//! Shared by the formats: patterns and products, copies of values into and out of slots, and row layouts that
+//! are computed on the device.
 
 pub(crate) mod borders;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A matrix on a device whose entries lie row by row, as in the pattern on the host: what layouts are filled from.
+//! CSR matrices on a device, in the order of the host's pattern; other layouts are filled from them.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
@@ -12,7 +12,7 @@ use cudarc::driver::DeviceRepr;
 use std::any::Any;
 use std::sync::Arc;
 
-/// The kernels that move values in and out of slots.
+/// Kernels that copy values into and out of slots.
 pub(crate) const SOURCE: Source = Source {
     file: "refill.cu",
     text: include_str!("refill.cu"),
@@ -20,10 +20,10 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Tiles" = RawTiles { counts, sectors, places, tile, most, slots })],
 };
 
-/// Bytes of a sector.
+/// Bytes per memory sector.
 pub(crate) const SECTOR: usize = 32;
 
-/// What a refill of an array of slots reads, as the kernels see it.
+/// Data for the refill of an array of slots, as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawTiles {
@@ -37,7 +37,7 @@ pub(crate) struct RawTiles {
 // SAFETY: as `Tiles` of refill.cu
 unsafe impl DeviceRepr for RawTiles {}
 
-/// Where the entries of rows lie.
+/// Row offsets of 32 or 64 bits.
 #[derive(Debug)]
 pub(crate) enum RowStarts {
     Short(Array<u32>),
@@ -66,7 +66,7 @@ impl RowStarts {
         }
     }
 
-    /// How many rows.
+    /// Number of rows.
     pub(crate) fn count(&self) -> usize {
         let offsets = match self {
             RowStarts::Short(offsets) => offsets.len(),
@@ -81,7 +81,7 @@ impl RowStarts {
     }
 }
 
-/// A matrix in the order of its pattern, with values of `V`.
+/// A CSR matrix with values of type `V`.
 #[derive(Debug)]
 pub struct Ordered<V> {
     pub(crate) rows: Arc<RowStarts>,
@@ -90,7 +90,7 @@ pub struct Ordered<V> {
 }
 
 impl<V: Element> Ordered<V> {
-    /// A pattern with a value for each entry.
+    /// Uploads a pattern and a value for each entry.
     pub(crate) fn new(device: &Device, pattern: Pattern<'_>, values: &[V]) -> Result<Self> {
         assert_eq!(values.len(), pattern.entries(), "a value for each entry");
         Ok(Ordered {
@@ -100,7 +100,7 @@ impl<V: Element> Ordered<V> {
         })
     }
 
-    /// A pattern with a value for each entry, narrowed to what is stored.
+    /// Uploads a pattern and a value for each entry, rounded to the storage type.
     pub(crate) fn narrowed<T: Real>(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self>
     where
         V: Storage<T>,
@@ -108,23 +108,23 @@ impl<V: Element> Ordered<V> {
         Ordered::new(device, pattern, &V::narrowed(values))
     }
 
-    /// A pattern with zeros, for values that are computed on the device.
+    /// Uploads a pattern; values are zero, to be computed on the device.
     pub fn zeros_of(device: &Device, pattern: Pattern<'_>) -> Result<Self> {
         Ordered::zeros(device, pattern.shape(), pattern)?.with_columns(pattern)
     }
 
-    /// A matrix of zeros on the pattern of this one; both share it.
+    /// A zero matrix that shares the pattern of this one.
     pub fn alike(&self) -> Result<Self> {
         let values = self.device().zeros(self.values.len())?;
         Ok(Ordered { rows: self.rows.clone(), columns: self.columns.clone(), values })
     }
 
-    /// Takes a value for each entry of the pattern.
+    /// Writes a value for each entry.
     pub fn write(&mut self, values: &[V]) -> Result<()> {
         self.values.write(values)
     }
 
-    /// Refuses a pattern that is not that of a matrix of this shape, or not this one's.
+    /// Panics unless the pattern is that of this matrix, and of a matrix of shape `made_from`.
     pub(crate) fn check(&self, made_from: Shape, pattern: Pattern<'_>) {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         let (rows, entries) = (self.rows.count(), self.values.len());
@@ -132,22 +132,22 @@ impl<V: Element> Ordered<V> {
         assert_eq!(self.columns.len(), entries, "a column for each entry");
     }
 
-    /// The number of entries.
+    /// Number of entries.
     pub fn nnz(&self) -> usize {
         self.values.len()
     }
 
-    /// The values, when they are computed.
+    /// Copies the values to the host; waits until they are computed.
     pub fn read(&self, values: &mut [V]) -> Result<()> {
         self.values.read(values)
     }
 
-    /// Where it lives.
+    /// The device that stores the matrix.
     pub fn device(&self) -> &Device {
         self.values.device()
     }
 
-    /// A pattern without columns and with zeros, for the values of a matrix that was made from it.
+    /// A zero matrix without columns, as a buffer for the values of a matrix with this pattern.
     pub(crate) fn zeros(device: &Device, made_from: Shape, pattern: Pattern<'_>) -> Result<Self> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         Ok(Ordered {
@@ -157,7 +157,7 @@ impl<V: Element> Ordered<V> {
         })
     }
 
-    /// A pattern with zeros; its rows are uploaded unless they are on the device already.
+    /// A zero matrix without columns; row offsets are uploaded unless `rows` provides them.
     pub(crate) fn on(
         device: &Device,
         rows: Option<&Arc<RowStarts>>,
@@ -170,7 +170,7 @@ impl<V: Element> Ordered<V> {
         Ok(Ordered { rows: rows.clone(), columns, values })
     }
 
-    /// A pattern with these values, for a matrix of this shape.
+    /// A matrix without columns with these values, for a matrix of shape `made_from`.
     pub(crate) fn with_values(
         device: &Device,
         made_from: Shape,
@@ -182,7 +182,7 @@ impl<V: Element> Ordered<V> {
         Ok(ordered)
     }
 
-    /// Adds the columns of the pattern, if it has none yet.
+    /// Uploads the columns of the pattern, unless they are present.
     pub fn with_columns(mut self, pattern: Pattern<'_>) -> Result<Self> {
         if self.columns.len() == pattern.entries() {
             return Ok(self);
@@ -191,7 +191,7 @@ impl<V: Element> Ordered<V> {
         Ok(self)
     }
 
-    /// New values for the pattern that it was made from.
+    /// Writes new values; the pattern must be the one that it was made from.
     pub(crate) fn fill<T: Real>(&mut self, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<()>
     where
         V: Storage<T>,
@@ -200,7 +200,7 @@ impl<V: Element> Ordered<V> {
         self.values.write(&V::narrowed(values))
     }
 
-    /// A copy, widened, of a matrix of the pattern that it was made from: places are shared.
+    /// A copy with values widened to `T`; the pattern is shared.
     pub(crate) fn entries<T: Real>(&self, made_from: Shape, pattern: Pattern<'_>) -> Result<Ordered<T>>
     where
         V: Storage<T>,
@@ -212,13 +212,13 @@ impl<V: Element> Ordered<V> {
         Ok(copy)
     }
 
-    /// This matrix, where its values are stored in `T`, in the memory of the device.
+    /// This matrix, if its values are of type `T` and in device memory.
     pub(crate) fn in_order<T: Real>(&self) -> Option<&Ordered<T>> {
         let same = (self as &dyn Any).downcast_ref::<Ordered<T>>();
         same.filter(|ordered| !ordered.values.is_spilled() && !ordered.columns.is_spilled())
     }
 
-    /// Takes the values of a matrix of the same pattern, narrowed.
+    /// Copies the values of a matrix with the same pattern, rounded to the storage type.
     pub(crate) fn take<T: Real>(&mut self, other: &Ordered<T>) -> Result<()>
     where
         V: Storage<T>,
@@ -226,7 +226,7 @@ impl<V: Element> Ordered<V> {
         self.copy_values(other, Way::IntoSlots)
     }
 
-    /// Gives its values, widened, to a matrix of the same pattern.
+    /// Copies its values, widened, to a matrix with the same pattern.
     pub(crate) fn give_to<T: Real>(&self, other: &mut Ordered<T>) -> Result<()>
     where
         V: Storage<T>,
@@ -234,7 +234,7 @@ impl<V: Element> Ordered<V> {
         self.copy_values(other, Way::Back)
     }
 
-    /// Queues the copy of values between this matrix and another of the same pattern.
+    /// Queues the copy of values between this matrix and another one with the same pattern.
     fn copy_values<T: Real>(&self, other: &Ordered<T>, way: Way) -> Result<()>
     where
         V: Storage<T>,
@@ -255,14 +255,14 @@ impl<V: Element> Ordered<V> {
     }
 }
 
-/// Which way values go between the order of a pattern and the slots of a layout.
+/// Direction of a copy between the order of the pattern and the slots of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     IntoSlots,
     Back,
 }
 
-/// A mark that a kernel sets where a matrix does not fit.
+/// A flag that a kernel sets if a matrix does not satisfy a condition.
 pub(crate) struct Misfit(Array<u32>);
 
 impl Misfit {
@@ -274,7 +274,7 @@ impl Misfit {
         self.0.address(0)
     }
 
-    /// Whether it was set, when all work queued before is done.
+    /// Whether the flag was set; waits for all work queued before.
     pub(crate) fn is_set(&self) -> Result<bool> {
         let mut mark = [0];
         self.0.read(&mut mark)?;

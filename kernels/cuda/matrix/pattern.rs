@@ -1,22 +1,22 @@
-//! Where the entries of a matrix stand, as kernels take it from the host.
+//! Sparsity patterns and shapes, as passed from the host.
 
 use crate::index::{Columns, Offsets};
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// How large a matrix is.
+/// Size of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// The number of rows.
+    /// Number of rows.
     pub rows: usize,
-    /// The number of columns.
+    /// Number of columns.
     pub cols: usize,
-    /// The number of entries.
+    /// Number of entries.
     pub entries: usize,
 }
 
-/// Where the entries of a matrix stand: rows of ascending columns.
+/// A sparsity pattern: rows of ascending columns.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern<'a> {
     offsets: &'a Offsets,
@@ -24,10 +24,10 @@ pub struct Pattern<'a> {
     columns: &'a dyn HasColumns,
 }
 
-/// What has the columns of a pattern, or makes them when they are asked for: what fills a matrix from arrays that are on a
-/// device need not do so.
+/// Provides the columns of a pattern, perhaps computed at first use: filling a matrix from arrays on a device
+/// does not need them.
 pub trait HasColumns: Sync + Debug {
-    /// A column for each entry.
+    /// The column of each entry.
     fn columns(&self) -> &Columns;
 }
 
@@ -44,28 +44,28 @@ impl<F: FnOnce() -> Columns + Send> HasColumns for LazyLock<Columns, F> {
 }
 
 impl<'a> Pattern<'a> {
-    /// Rows begin at `offsets`, and `columns` has a column for each entry.
+    /// A pattern with row offsets `offsets` and a column for each entry.
     pub fn new(offsets: &'a Offsets, columns: &'a Columns) -> Self {
         assert_eq!(offsets.end(), columns.len(), "offsets end at the number of entries");
         Pattern { offsets, cols: columns.bound(), columns }
     }
 
-    /// A pattern whose columns need not be there yet, all below `cols`.
+    /// A pattern whose columns are computed at first use, all below `cols`.
     pub fn with_columns_of(offsets: &'a Offsets, cols: usize, columns: &'a dyn HasColumns) -> Self {
         Pattern { offsets, cols, columns }
     }
 
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(self) -> usize {
         self.offsets.ranges()
     }
 
-    /// The number of columns.
+    /// Number of columns.
     pub fn cols(self) -> usize {
         self.cols
     }
 
-    /// The number of entries.
+    /// Number of entries.
     pub fn entries(self) -> usize {
         self.offsets.end()
     }
@@ -74,7 +74,7 @@ impl<'a> Pattern<'a> {
         Shape { rows: self.rows(), cols: self.cols(), entries: self.entries() }
     }
 
-    /// The places of a row's entries among all entries.
+    /// Indices of a row's entries.
     pub(crate) fn row(self, row: usize) -> Range<usize> {
         self.offsets.range(row)
     }

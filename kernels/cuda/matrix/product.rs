@@ -1,4 +1,4 @@
-//! Products of matrices in device memory, and what all of them are launched with.
+//! Products with matrices in device memory, and their launch parameters.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{MAX_BLOCKS, index};
@@ -15,62 +15,62 @@ use std::sync::Arc;
 
 /// A matrix in device memory.
 ///
-/// Products are queued, and bitwise the same from run to run on one device.
+/// Products are queued, and are bitwise reproducible on one device.
 pub trait Product<T: Real>: Send + Sync + Debug {
-    /// The numbers of rows, of columns and of entries.
+    /// Numbers of rows, columns and entries.
     fn shape(&self) -> Shape;
 
-    /// `y ← A x`, every entry of `y` written.
+    /// `y ← A x`; overwrites every entry of `y`.
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()>;
 
-    /// `y ← A x; ⟨x, y⟩`, of a square matrix.
+    /// `y ← A x; ⟨x, y⟩`, for a square matrix.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>>;
 
-    /// New values for the entries of the pattern that the matrix was made from.
+    /// Replaces the values of the entries of the pattern that the matrix was made from.
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
 
-    /// New values from a matrix on the device, of this pattern and with its columns.
+    /// Replaces the values by those of a matrix on the device with this pattern, including its columns.
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()>;
 
-    /// Gives the values of its entries to a matrix of the pattern with its columns.
+    /// Copies the values of its entries to a matrix with this pattern, including its columns.
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()>;
 
-    /// The matrix row by row, of the pattern that it was made from: its values, and columns where these are found on the
-    /// device.
+    /// The matrix in CSR, in the order of the pattern that it was made from: its values, and its columns if
+    /// they can be found on the device.
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>>;
 
-    /// The matrix row by row, where it lies on the device like that.
+    /// The matrix in CSR, if it is stored like that.
     fn in_order(&self) -> Option<&Ordered<T>> {
         None
     }
 
-    /// The arrays that values lie in, padding among them.
+    /// The arrays of values, including padding.
     fn slots(&self) -> Vec<Slots>;
 
     /// Bytes of the matrix that a product reads.
     fn bytes(&self) -> usize;
 
-    /// Moves the arrays that a product streams to host memory, from where it reads them over the bus. Returns their bytes: none
-    /// where this is not known how.
+    /// Moves the arrays that a product streams to host memory, from which products then read them over the
+    /// bus. Returns their size in bytes; 0 if the format does not support this.
     fn spill(&mut self) -> Result<usize> {
         Ok(0)
     }
 }
 
-/// An array that values of a matrix lie in, of elements or of numbers with fewer bits.
+/// An array of values of a matrix, perhaps in a storage type with fewer bits.
 #[derive(Debug)]
 pub struct Slots {
     pub(crate) address: u64,
     pub(crate) len: usize,
     pub(crate) device: Device,
-    /// Bits of an integer that a slot holds exactly, at least.
+    /// Number of bits of the integers that a slot can hold exactly; a lower bound.
     pub(crate) bits: u32,
-    /// Finds kernels for what the slots store.
+    /// Loads a kernel for the storage type of the slots.
     pub(crate) function: fn(&Device, &Source, &str) -> Result<CudaFunction>,
 }
 
 impl Slots {
-    /// An array, for vectors of `T`.
+    /// Describes an array of values, for vectors of `T`.
     pub(crate) fn of<T: Real, V: Storage<T>>(values: &Array<V>) -> Slots {
         Slots {
             address: values.address(0),
@@ -82,16 +82,16 @@ impl Slots {
     }
 }
 
-/// A matrix that one kernel multiplies, filled by another.
+/// A matrix with one kernel that multiplies and another that fills it.
 ///
 /// # Safety
-/// `raw()` is the first argument of `kernel()`: its arrays live as long as the matrix, and are as the kernel expects for an
-/// `x` and a `y` as long as `shape()` says.
+/// `raw()` is the first argument of `kernel()`: its arrays live as long as the matrix, and fulfil the
+/// kernel's requirements for vectors `x` and `y` of the lengths in `shape()`.
 pub(crate) unsafe trait Layout: Send + Sync + Debug {
     type Element: Real;
     type Raw: DeviceRepr;
 
-    /// Whether slots follow from columns, beside the lengths of rows.
+    /// Whether slots depend on columns, not only on the lengths of rows.
     fn by_column(&self) -> bool;
 
     fn raw(&self) -> Self::Raw;
@@ -112,21 +112,21 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
 
     fn device(&self) -> &Device;
 
-    /// All arrays that values lie in.
+    /// All arrays of values.
     fn slots(&self) -> Vec<Slots>;
 
-    /// Where the entries of rows lie, if the matrix keeps that.
+    /// Row offsets, if the matrix keeps them.
     fn rows(&self) -> Option<&Arc<RowStarts>> {
         None
     }
 
-    /// The columns of entries that lie row by row where `rows` says, if they follow from the slots.
+    /// The columns of entries in CSR order with offsets `rows`, if they can be recovered from the slots.
     fn columns(&self, _: &RowStarts) -> Result<Option<Array<u32>>> {
         Ok(None)
     }
 
-    /// Queues the copy of values between entries and slots. `ordered` is of the shape of this, and has columns where
-    /// `by_column` says so.
+    /// Queues the copy of values between entries and slots. `ordered` has the shape of this matrix, and has
+    /// columns if `by_column()` is true.
     fn copy_values(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
 }
 
@@ -137,7 +137,7 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         check(Layout::shape(self), self.device(), x, y);
-        // SAFETY: as the layout promises, for vectors of these lengths
+        // SAFETY: guaranteed by the layout, for vectors of these lengths
         unsafe { self.kernel().product(&self.raw(), self.threads(), x, y) }
     }
 
@@ -191,22 +191,24 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
     }
 }
 
-/// The kernels `y ← A x` and `y ← A x; ⟨x, y⟩` of a format, for vectors of `T`: `name(matrix, x, y)` and `name_dot(matrix, x, y, sum)`.
+/// The kernels `y ← A x` and `y ← A x; ⟨x, y⟩` of a format, for vectors of `T`: `name(matrix, x, y)` and
+/// `name_dot(matrix, x, y, sum)`.
 #[derive(Debug)]
 pub(crate) struct Kernel<T> {
     product: CudaFunction,
     product_dot: CudaFunction,
-    /// Threads of a block.
+    /// Threads per block.
     threads: u32,
-    /// Bytes of shared memory of a block, beside what the kernel declares.
+    /// Bytes of dynamic shared memory per block.
     shared: u32,
-    /// Blocks of `product_dot`, at most.
+    /// Maximum number of blocks of `product_dot`.
     most_summing: usize,
     element: PhantomData<fn() -> T>,
 }
 
 impl<T: Real> Kernel<T> {
-    /// The kernels of a name for a matrix that stores `V`, launched with `threads` a block.
+    /// Loads the kernels with this name for a matrix with values of type `V`, to be launched with `threads`
+    /// threads per block.
     pub(crate) fn load<V: Storage<T>>(
         device: &Device,
         source: &Source,
@@ -221,14 +223,14 @@ impl<T: Real> Kernel<T> {
             product_dot,
             threads,
             shared: 0,
-            // the last block sums one number of each: no more than run at once
+            // the last block adds up one number per block: use no more blocks than are resident
             most_summing: (per_multiprocessor.max(1) as usize * device.multiprocessors()).min(MAX_BLOCKS),
             element: PhantomData,
         })
     }
 
-    /// Kernels with shared memory for each block. There is one block for each unit of work: filling shared memory is too costly
-    /// to repeat in a loop over the grid.
+    /// Loads kernels with dynamic shared memory. They get one block per unit of work, because filling shared
+    /// memory is too expensive to repeat in a grid-stride loop.
     pub(crate) fn with_shared_memory<V: Storage<T>>(
         device: &Device,
         source: &Source,
@@ -253,16 +255,16 @@ impl<T: Real> Kernel<T> {
         }
     }
 
-    /// A launch of at least `threads` in all, that adds up over its blocks.
+    /// Launch configuration with at least `threads` threads in total, limited for sums over the grid.
     pub(crate) fn summing(&self, threads: usize) -> LaunchConfig {
         self.config(threads, self.most_summing)
     }
 
-    /// `y ← A x` on at least `threads` in all.
+    /// `y ← A x` with at least `threads` threads in total.
     ///
     /// # Safety
-    /// `matrix` is the kernel's first argument: its arrays live and are as the kernel expects, for an `x` and a `y` of
-    /// these lengths.
+    /// `matrix` is the kernel's first argument: its arrays live and fulfil the kernel's requirements for
+    /// vectors `x` and `y` of these lengths.
     pub(crate) unsafe fn product<M: DeviceRepr>(
         &self,
         matrix: &M,
@@ -276,7 +278,7 @@ impl<T: Real> Kernel<T> {
         let (x, to) = (x.address(0), y.address(0));
         let mut launch = y.device().launch(&self.product);
         launch.arg(matrix).arg(&x).arg(&to);
-        // SAFETY: as the caller promised; the loop over rows takes any grid
+        // SAFETY: promised by the caller; the grid-stride loop over rows works with any grid
         unsafe { launch.launch(self.config(threads, i32::MAX as usize)) }?;
         Ok(())
     }
@@ -284,7 +286,7 @@ impl<T: Real> Kernel<T> {
     /// `y ← A x; ⟨x, y⟩`
     ///
     /// # Safety
-    /// As [`Kernel::product`].
+    /// See [`Kernel::product`].
     pub(crate) unsafe fn product_dot<M: DeviceRepr>(
         &self,
         matrix: &M,
@@ -297,21 +299,21 @@ impl<T: Real> Kernel<T> {
         let (x, to) = (x.address(0), y.address(0));
         let mut launch = device.launch(&self.product_dot);
         launch.arg(matrix).arg(&x).arg(&to).arg(&sums.raw);
-        // SAFETY: as the caller promised; the loop over rows takes any grid
+        // SAFETY: promised by the caller; the grid-stride loop over rows works with any grid
         unsafe { launch.launch(self.summing(threads)) }?;
         let [xy] = sums.scalars();
         Ok(xy)
     }
 }
 
-/// Compares the vectors of a product with the matrix.
+/// Checks the vectors of a product against the matrix.
 pub(crate) fn check<T: Real>(shape: Shape, device: &Device, x: &Array<T>, y: &Array<T>) {
     assert_eq!(x.len(), shape.cols, "`x` has an entry for each column");
     assert_eq!(y.len(), shape.rows, "`y` has an entry for each row");
     assert!(x.device() == device && y.device() == device, "a matrix and vectors of one device");
 }
 
-/// As [`check`], for an inner product of `x` and `y`.
+/// Like [`check`], also for an inner product of `x` and `y`.
 pub(crate) fn check_square<T: Real>(shape: Shape, device: &Device, x: &Array<T>, y: &Array<T>) {
     check(shape, device, x, y);
     assert_eq!(shape.rows, shape.cols, "an inner product needs equal lengths");

@@ -1,17 +1,18 @@
-// New values for a matrix, from values on the device in the order that it was given in.
+// New values for a matrix, from values on the device in the order in which the matrix was given.
 //
-// Every slot knows where its value comes from: 1 + a place, 0 for padding. How that is found out: numbers that tell where
-// each entry's value comes from take the way of values into the slots, as many bits at a time as what is stored holds exactly.
+// A map has for each slot 1 + the index of its value, or 0 for padding. To compute it, the indices themselves take the
+// path of values into the slots, in as many bits at a time as the storage type holds exactly.
 //
-// Neighbouring slots take values from few places: those of a tile of slots lie in sectors, 32 B of given values, that are read
-// once each, into shared memory. A slot then tells its place among them in 16 bits.
+// Neighbouring slots take values from few places. The values for a tile of slots lie in sectors of 32 B, each of which
+// is loaded once, into shared memory. A slot then has a 16-bit index into the loaded sectors.
 //
-// A refill moves a value and 2 B a slot, 32 B and 4 B a sector of a tile. Slots that read their values by themselves, each from
-// a place of 4 B, ask for every sector several times, and a warp for 32 of them far apart. 100M slots of a permuted matrix on an
-// H200 (f64), with tiles and without: rows of 15 entries in slices 0.63 ms and 0.77, dense blocks of three rows 0.60 and 1.08,
-// those of a symmetric matrix, where half of the values have no slot, 0.72 and 1.09; in the order given 0.50 to 0.62, and 0.51
-// to 0.67. Half as many slots a tile, for half as many threads: 0.63, 0.63 and 0.73.
-// Of p1_100M_perm and el3_100M_perm, renumbered, a refill takes 0.45 to 0.58 ms in all formats, 1.2 to 3.3 products.
+// A refill moves a value and 2 B a slot, 32 B and 4 B a sector of a tile. If instead each slot loads its value
+// directly, with an index of 4 B, every sector is loaded several times, and a warp loads 32 sectors that are far apart.
+// 100M slots of a permuted matrix on an H200 (f64), with and without tiles: rows of 15 entries in slices 0.63 ms and
+// 0.77, dense blocks of three rows 0.60 and 1.08, those of a symmetric matrix, where half of the values have no slot,
+// 0.72 and 1.09; in the order given 0.50 to 0.62, and 0.51 to 0.67. With half as many slots a tile, and half as many
+// threads: 0.63, 0.63 and 0.73. For p1_100M_perm and el3_100M_perm, reordered, a refill takes 0.45 to 0.58 ms in all
+// formats, as long as 1.2 to 3.3 products.
 
 extern "C" __global__ __launch_bounds__(THREADS) void refill_number(const u32* from, i64 count, u32 shift, u32 mask, real* entries) {
     begin();
@@ -34,7 +35,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_places(
     }
 }
 
-// Adds the bits that arrived to the map.
+// Adds the bits that arrived in the slots to the map.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_map(const stored* slots, i64 count, u32 shift, u32* map) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -43,7 +44,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_map(const stored* s
     }
 }
 
-// What was given for one place is added in the order given, as on the host.
+// Sums duplicates in the order given, as the host does.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_sum(RowStarts starts, const u32* from, const real* given, real* sums) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -55,21 +56,21 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_sum(RowStarts start
     }
 }
 
-// Values of a sector, and what a slot that takes none has for a place.
+// Values per sector, and the index of a slot of padding.
 constexpr u32 PER_SECTOR = SECTOR / sizeof(real);
 constexpr u32 NOWHERE = 0xffff;
 
 struct Tiles {
-    u32* counts;              // sectors of each tile
-    u32* sectors;             // which they are, ascending; `most` words for each tile
-    u16* places;              // of each slot: a value of the sectors of its tile
-    u32 tile, most;           // slots of a tile: a power of two, up to that of `refill`
+    u32* counts;              // number of sectors of each tile
+    u32* sectors;             // sectors of each tile, ascending; `most` words for each tile
+    u16* places;              // of each slot: index into the values of its tile's sectors
+    u32 tile, most;           // slots of a tile: a power of two, at most that of `refill`
     i64 slots;
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// Finds the sectors of tiles from the map of their slots: only how many they are while `sectors` is null.
+// Finds the sectors of tiles from the map of their slots; only counts them while `sectors` is null.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* map, Tiles tiles) {
     begin();
     u32* const keys = (u32*)shared_memory;
@@ -80,7 +81,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* ma
         const auto number = [&](u32 i) { return first + i < tiles.slots ? map[first + i] : 0; };
         for (u32 i = threadIdx.x; i < tiles.tile; i += blockDim.x) keys[i] = number(i) ? (number(i) - 1) / PER_SECTOR : ALL;
         __syncthreads();
-        // Batcher's bitonic sort
+        // bitonic sort (Batcher)
         for (u32 sorted = 2; sorted <= tiles.tile; sorted *= 2) {
             for (u32 apart = sorted / 2; apart; apart /= 2) {
                 for (u32 i = threadIdx.x; i < tiles.tile; i += blockDim.x) {
@@ -119,7 +120,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* ma
     }
 }
 
-// Begins a copy of 16 B into shared memory, or of what is left of the values; `gathered` waits for it.
+// Starts an asynchronous copy of 16 B, or of the rest of the values, into shared memory; `gathered` waits for it.
 __device__ __forceinline__ void gather_pack(real* to, const real* given, i64 from, i64 count) {
 #if __CUDA_ARCH__ >= 800
     if (from + PACK <= count) {
@@ -130,10 +131,10 @@ __device__ __forceinline__ void gather_pack(real* to, const real* given, i64 fro
     for (i64 i = from; i < min(from + PACK, count); i++) to[i - from] = given[i];
 }
 
-// A thread has two neighbouring slots several times.
+// A thread processes PAIRS pairs of neighbouring slots.
 constexpr u32 PAIRS = REFILL_SLOTS<0> / (2 * REFILL_THREADS);
 
-// A block of threads has a tile.
+// One thread block per tile.
 extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles, const real* given, i64 count, stored* slots) {
     begin();
     constexpr u32 PACKS = SECTOR / PACK_BYTES;
@@ -141,7 +142,7 @@ extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles,
     const i64 first = (i64)blockIdx.x * tiles.tile, end = min(first + tiles.tile, tiles.slots);
     const u32* sectors = tiles.sectors + (i64)blockIdx.x * tiles.most;
     const u32 packs = __ldg(tiles.counts + blockIdx.x) * PACKS;
-    // a tile has `most` words: all are asked for before it is known how many there are
+    // a tile has `most` words of sectors: load them before the actual number is known
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < tiles.most * PACKS; i += REFILL_THREADS) {
         const i64 from = (i64)__ldg(sectors + i / PACKS) * PER_SECTOR + i % PACKS * PACK;
@@ -166,7 +167,7 @@ extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles,
     if (end % 2 && threadIdx.x == 0) slots[end - 1] = at(tiles.places[end - 1]);
 }
 
-// Values that stand as entries do, or are given `back`.
+// Copies values that are stored in the order of entries; in the opposite direction if `back`.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_in_order(real* entries, i64 count, stored* values, u32 back) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

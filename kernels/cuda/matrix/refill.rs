@@ -1,15 +1,16 @@
-//! New values that are on the device already, in the order in which a matrix was given: which slot takes which.
+//! Refills a matrix with values on the device, given in the order of the original entries.
 //!
 //! ```text
-//! once:    number the values, send the numbers the way of values into the slots, some bits at a time, and keep what arrives;
-//!          a tile of slots takes values from sectors of 32 bytes: list them, and say where among them each slot finds its own
-//! refill:  for each tile: read its sectors into shared memory;  slot ← value at its place, 0 for padding
-//!          before that, where places were given twice, their sums
+//! once:    store indices of values in place of the values, some bits at a time, and read them back from the slots;
+//!          a tile of slots takes values from sectors of 32 bytes: list these, and the index of each slot's value in them
+//! refill:  for each tile: load its sectors into shared memory;  slot ← value at its index, 0 for padding
+//!          before that, if there are duplicates, their sums
 //! ```
 //!
-//! Budget of a refill: one launch for each array of slots, moving 2 bytes and a value a slot, and 36 bytes a sector of each
-//! tile: with values that lie together where slots do, little more than the given values once. Maps take 2 bytes of device
-//! memory a slot, and for each tile 4 a sector of the tile that has the most: 3 to 6 bytes a slot in all.
+//! Budget of a refill: one launch per array of slots, which moves 2 bytes and a value a slot, and 36 bytes a
+//! sector of each tile: if values of neighbouring slots are close together, little more than all given values
+//! once. Maps take 2 bytes of device memory a slot, and for each tile 4 bytes a sector of the largest tile: 3
+//! to 6 bytes a slot in total.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config_at_once;
@@ -22,50 +23,50 @@ use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
 use crate::index::Offsets;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 
-/// How given values become the entries of a pattern.
+/// How given values map to the entries of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub enum Order<'a> {
     /// Entry `k` is value `k`.
     InOrder,
     /// Entry `k` is value `from[k]`.
     Permuted {
-        /// The value of each entry.
+        /// Index of the value of each entry.
         from: &'a [u32],
     },
     /// Entry `k` is the sum of the values `from[starts.range(k)]`.
     Summed {
-        /// Where the values of each entry begin.
+        /// Offsets of each entry's values in `from`.
         starts: &'a Offsets,
-        /// The values.
+        /// Indices of the values.
         from: &'a [u32],
     },
 }
 
-/// What refills one matrix.
+/// The plan of refilling one matrix.
 #[derive(Debug)]
 pub struct Refill<T: Real> {
-    /// Values given.
+    /// Number of values given.
     given: usize,
     sums: Option<Sums<T>>,
-    /// For each array of slots.
+    /// One for each array of slots.
     tiles: Vec<Tiles>,
 }
 
-/// Where the slots of an array take their values from.
+/// For an array of slots: the source of each slot's value.
 #[derive(Debug)]
 struct Tiles {
     counts: Array<u32>,
     sectors: Array<u32>,
     places: Array<u16>,
-    /// Slots of a tile.
+    /// Slots per tile.
     slots: usize,
-    /// Sectors of a tile, at most.
+    /// Maximum number of sectors per tile.
     most: usize,
     refill: CudaFunction,
 }
 
 impl Tiles {
-    /// Finds the sectors of tiles from where each slot takes its value from: 1 + a place, 0 for none.
+    /// Finds the sectors of tiles; `map` has for each slot 1 + the index of its value, or 0 for padding.
     fn new<T: Real>(map: &Array<u32>, refill: CudaFunction) -> Result<Self> {
         let device = map.device();
         let make = device.function::<T>(&SOURCE, "refill_tiles")?;
@@ -80,7 +81,8 @@ impl Tiles {
                 let (raw, map) = (tiles.raw(map.len()), map.address(0));
                 let mut launch = device.launch(&make);
                 launch.arg(&map).arg(&raw);
-                // SAFETY: arguments as in refill.cu; the kernel writes sectors and places only where `sectors` is not null
+                // SAFETY: arguments as in refill.cu; the kernel writes sectors and places only if `sectors`
+                // is not null
                 unsafe { launch.launch(tiles.config(THREADS, bytes)) }
             };
             let (counts, none) = (device.zeros(all)?, device.zeros(0)?);
@@ -99,7 +101,7 @@ impl Tiles {
             if tiles.most * SECTOR > if slots > last { shared / 3 } else { shared } {
                 continue;
             }
-            // those of a tile begin a sector themselves
+            // align each tile's list of sectors to a sector
             tiles.most = tiles.most.max(1).next_multiple_of(SECTOR / size_of::<u32>());
             tiles.sectors = device.zeros(all * tiles.most)?;
             tiles.places = device.zeros(map.len())?;
@@ -110,7 +112,7 @@ impl Tiles {
     }
 
     fn raw(&self, slots: usize) -> RawTiles {
-        // null tells that the array is not there yet
+        // null means that the array is not allocated yet
         let address = |array: &Array<u32>| if array.is_empty() { 0 } else { array.address(0) };
         RawTiles {
             counts: self.counts.address(0),
@@ -122,14 +124,14 @@ impl Tiles {
         }
     }
 
-    /// A launch of a block for each tile, with these threads and bytes of shared memory.
+    /// Launch configuration of one block per tile, with this number of threads and bytes of shared memory.
     fn config(&self, threads: u32, bytes: usize) -> LaunchConfig {
         let blocks = self.counts.len().clamp(1, i32::MAX as usize) as u32;
         LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (threads, 1, 1), shared_mem_bytes: bytes as u32 }
     }
 }
 
-/// Values that are added up before slots take them.
+/// Duplicates that are summed before slots take the sums.
 #[derive(Debug)]
 struct Sums<T: Real> {
     starts: RowStarts,
@@ -139,8 +141,8 @@ struct Sums<T: Real> {
 }
 
 impl<T: Real> Refill<T> {
-    /// Finds out where the slots of a matrix made from `pattern` take `given` values from. Leaves the matrix without values:
-    /// it must be refilled.
+    /// Computes the plan for a matrix made from `pattern`, with `given` values. Overwrites the values of the
+    /// matrix, which must be refilled afterwards.
     pub fn new<P: Product<T>>(
         matrix: &mut P,
         pattern: Pattern<'_>,
@@ -185,7 +187,8 @@ impl<T: Real> Refill<T> {
             let (entries, mask) = (ordered.values.address(0), (1u32 << bits) - 1);
             let mut launch = device.launch(&number);
             launch.arg(&from).arg(&count).arg(&shift).arg(&mask).arg(&entries);
-            // SAFETY: arguments as in refill.cu; there are `count` entries, and a place for each where there are places
+            // SAFETY: arguments as in refill.cu; there are `count` entries, and an index for each if `from`
+            // is not null
             unsafe { launch.launch(config_at_once(&device, pattern.entries(), 1)) }?;
             matrix.fill_from(pattern, &ordered)?;
             for (slots, to) in all.iter().zip(&maps) {
@@ -193,7 +196,8 @@ impl<T: Real> Refill<T> {
                 let (count, to) = (slots.len as i64, to.address(0));
                 let mut launch = device.launch(&map);
                 launch.arg(&slots.address).arg(&count).arg(&shift).arg(&to);
-                // SAFETY: arguments as in refill.cu; a map has a number for each slot, and the matrix is borrowed
+                // SAFETY: arguments as in refill.cu; a map has a number for each slot, and the matrix is
+                // borrowed
                 unsafe { launch.launch(config_at_once(&device, slots.len, 1)) }?;
             }
         }
@@ -204,7 +208,7 @@ impl<T: Real> Refill<T> {
         Ok(Refill { given, sums, tiles: tiles.collect::<Result<_>>()? })
     }
 
-    /// Queues the refill of the matrix that this was made for.
+    /// Queues the refill of the matrix for which this plan was made.
     pub fn run<P: Product<T>>(&self, matrix: &mut P, values: &Array<T>) -> Result<()> {
         assert_eq!(values.len(), self.given, "as many values as the matrix was given with");
         let device = values.device();
@@ -213,7 +217,7 @@ impl<T: Real> Refill<T> {
             let (rows, places, to) = (starts.raw(), places.address(0), entries.address(0));
             let mut launch = device.launch(sum);
             launch.arg(&rows).arg(&places).arg(&from).arg(&to);
-            // SAFETY: arguments as in refill.cu; places were checked to lie below the number of values
+            // SAFETY: arguments as in refill.cu; indices were checked to be below the number of values
             unsafe { launch.launch(config_at_once(device, entries.len(), 1)) }?;
             from = to;
         }
@@ -231,15 +235,15 @@ impl<T: Real> Refill<T> {
             let raw = tiles.raw(slots.len);
             let mut launch = device.launch(&tiles.refill);
             launch.arg(&raw).arg(&from).arg(&count).arg(&slots.address);
-            // SAFETY: arguments as in refill.cu; places lie in the sectors of their tiles, these in values, or sums, that were
-            // there when they were found, and the matrix is borrowed
+            // SAFETY: arguments as in refill.cu; indices lie in the sectors of their tiles, and these within
+            // the values, or sums, for which they were computed; and the matrix is borrowed
             unsafe { launch.launch(tiles.config(REFILL_THREADS, tiles.most * SECTOR)) }?;
         }
         Ok(())
     }
 }
 
-/// Places on a device, all below a bound.
+/// Uploads indices, after checking that all are below a bound.
 fn checked(device: &Device, places: &[u32], bound: usize) -> Result<Array<u32>> {
     let largest = places.iter().copied().max();
     assert!(largest.is_none_or(|place| (place as usize) < bound), "places lie among the given values");

@@ -1,8 +1,9 @@
-// Rows of a square matrix in another numbering, sorted again.
+// Rows of a symmetrically permuted square matrix, with sorted columns.
 
 
-// A warp has a row; its columns are distinct, and each counts those that come before it. Moves 16 B (f64) or 8 B of an entry
-// twice, 12 or 16 B a row, and gathers the new number of each column, from caches where rows are neighbours.
+// One warp per row; columns of a row are distinct, and each entry counts those with smaller new columns. Moves 16 B
+// (f64) or 8 B of an entry twice, 12 or 16 B a row, and gathers the new number of each column, from caches if
+// neighbouring rows have similar columns.
 extern "C" __global__ __launch_bounds__(THREADS) void renumber_rows(
     RowStarts old, const u32* columns, const real* values, const u32* old_of_new, const u32* new_of_old, RowStarts rows,
     u32* new_columns, real* new_values) {

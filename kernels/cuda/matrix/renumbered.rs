@@ -1,4 +1,4 @@
-//! A matrix in another numbering, its entries put there on a device.
+//! Symmetric permutation of a matrix on a device.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -18,12 +18,14 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Each entry of a row is compared with all others: longer rows are for the host.
+/// Maximum length of a row: each entry is compared with all others of its row, so the host permutes longer
+/// rows faster.
 const LONGEST: usize = 2048;
 
 impl<T: Real> Ordered<T> {
-    /// A square matrix in another numbering, the old index of each new row and the new index of each old column, and where
-    /// its rows begin; none if a row has more than 2048 entries. Columns are distinct in each row.
+    /// A symmetrically permuted square matrix, and its row offsets. `old_of_new` has the old index of each
+    /// new row, `new_of_old` the new index of each old one. `None` if a row has more than 2048 entries.
+    /// Columns must be distinct in each row.
     pub fn renumbered(
         device: &Device,
         pattern: Pattern<'_>,
@@ -61,8 +63,8 @@ impl<T: Real> Ordered<T> {
         let mut launch = device.launch(&renumber);
         launch.arg(&old).arg(&columns).arg(&values).arg(&rows_of).arg(&names);
         launch.arg(&new).arg(&to).arg(&new_values);
-        // SAFETY: arguments as in renumbered.cu; old and new numbers lie below the number of rows, and a new row has as many
-        // entries as the old one
+        // SAFETY: arguments as in renumbered.cu; old and new indices are below the number of rows, and a new
+        // row has as many entries as the old one
         unsafe { launch.launch(config(rows * WARP)) }?;
         Ok(Some((renumbered, offsets)))
     }

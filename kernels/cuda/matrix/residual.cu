@@ -1,13 +1,14 @@
-// r ← b − A x in twice the precision: what rounding takes from each product and each sum is added up apart (Ogita, Rump and
-// Oishi 2005, Dot2). A warp for a row. Moves 12 B (f64) or 8 B (f32) an entry, offsets, x, b and r: at the end of a solve near its limit, and when it is started again.
+// r ← b − A x in twice the precision: the rounding errors of products and sums are accumulated separately (Dot2 of
+// Ogita, Rump and Oishi 2005). One warp per row. Moves 12 B (f64) or 8 B (f32) an entry, offsets, x, b and r. Used at
+// the end of a solve near its attainable accuracy, and for restarts.
 
-// Rounded once, and never contracted.
+// Operations with a single rounding that the compiler must not contract.
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }
 __device__ __forceinline__ float plus(float a, float b) { return __fadd_rn(a, b); }
 
-// A sum and what rounding took from it.
+// A sum and its accumulated rounding errors.
 struct Sum2 {
     real high, low;
 

@@ -25,7 +25,8 @@ impl<T: Real> Ordered<T> {
         let (b, x, to) = (b.address(0), x.address(0), r.address(0));
         let mut launch = device.launch(&kernel);
         launch.arg(&raw).arg(&columns).arg(&values).arg(&b).arg(&x).arg(&to);
-        // SAFETY: arguments as in residual.cu; columns were checked to lie below those of the pattern, and the lengths just now
+        // SAFETY: arguments as in residual.cu; columns were checked to be below the number of columns, and
+        // lengths are checked above
         unsafe { launch.launch(config(rows * WARP)) }?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Sums of all numbers before each, in place: where rows, slices or clusters begin, from how long they are.
+//! Exclusive prefix sums in place: starts of rows, slices or clusters from their lengths.
 
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
@@ -14,13 +14,13 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Numbers that a block sums.
+/// Numbers per block.
 const NUMBERS_OF_BLOCK: usize = 4096;
 
-/// Numbers that one block sums and writes at once, in one launch in place of three.
+/// Up to this many numbers are scanned by one block, in one launch instead of three.
 const NUMBERS_OF_ONE: usize = 2048;
 
-/// Replaces every number but the last by the sum of all before it, and the last by that of all others.
+/// Replaces each number but the last by the sum of all before it, and the last by the total of the others.
 pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
     let (device, count) = (numbers.device(), numbers.len() - 1);
     let parts = count.div_ceil(NUMBERS_OF_BLOCK).max(1);
@@ -37,7 +37,7 @@ pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
     if count as usize <= NUMBERS_OF_ONE {
         let mut launch = device.launch(&scan_sums);
         launch.arg(&from).arg(&count);
-        // SAFETY: arguments as in scan.cu; there is one number more
+        // SAFETY: arguments as in scan.cu; there is one more element for the total
         return unsafe { launch.launch(blocks(1)) };
     }
     let mut launch = device.launch(&sum);
@@ -46,10 +46,10 @@ pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
     unsafe { launch.launch(blocks(parts)) }?;
     let mut launch = device.launch(&scan_sums);
     launch.arg(&to).arg(&count_of_sums);
-    // SAFETY: as above, and one sum more
+    // SAFETY: as above; there is one more sum, for the total
     unsafe { launch.launch(blocks(1)) }?;
     let mut launch = device.launch(&scan);
     launch.arg(&from).arg(&count).arg(&to);
-    // SAFETY: as above; there is one number more
+    // SAFETY: as above; there is one more element for the total
     unsafe { launch.launch(blocks(parts)) }
 }

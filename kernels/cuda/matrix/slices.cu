@@ -1,22 +1,22 @@
-// Cuts rows into slices, fills these from entries that lie row by row, and gives the entries back. sliced.cu says where slots
-// lie.
+// Cuts rows into slices, fills these from entries in CSR order, and copies values back. sliced_rows.cu describes the
+// order of slots.
 //
-// A warp has a slice, as in the products. Moves what it reads and what it writes, once.
+// One warp per slice, as in the products. Moves what it reads and what it writes, once.
 
 struct Slices {
-    const u32* starts;        // of slices, in groups; null where all have `width` groups
-    const u32* order;         // the row at each place; null where rows stand in order
+    const u32* starts;        // first group of each slice; null if all have `width` groups
+    const u32* order;         // row at each place; null if rows are not sorted
     u32 rows, count, width;
-    u32 lanes;                // of a row
+    u32 lanes;                // per row
     u32 pack;                 // neighbouring slots of a lane
-    u32 longest;              // entries of a row, at most: the rest is stored elsewhere
+    u32 longest;              // maximum number of entries per row here; the rest is held elsewhere
 };
 
 constexpr u32 PADDING = ~0u;
 constexpr u16 SHORT_PADDING = u16(~u16(0));
 constexpr i64 NO_ENTRY = -1;
 
-// visit(slot, which 32 of a warp it is of, entry): the lanes of a warp together.
+// Calls visit(slot, index of the warp-wide set of 32 slots that contains it, entry), all lanes of a warp together.
 template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a, const RowStarts& rows, Visit visit) {
     const u32 lane = threadIdx.x % 32, rows_of_slice = 32 / a.lanes, warps = gridDim.x * (blockDim.x / 32);
     for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.count; slice += warps) {
@@ -43,14 +43,14 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
     }
 }
 
-// ---- how rows are cut
+// ---- partition of rows
 
-// Lengths that are told apart by a key, with the place of a row in its window below.
+// Longer lengths are not distinguished by a sort key, whose low bits have the row's index in the window.
 constexpr u32 LENGTHS = 1 << 22;
 constexpr u32 KEYS = 1024;
 static_assert(SORTED_ROWS <= KEYS, "10 bits below 22");
 
-// The groups of each slice of a window, with one slot of a lane and with `pack`, and their sums.
+// The number of groups of each slice of a window, with narrow and with wide loads (`pack` slots), and their sums.
 __device__ __forceinline__ void groups_of(
     const u32* lengths, u64 first, u32 count, u32 lanes, u32 pack, u32* one, u32* all, u64* sums) {
     const u32 height = 32 / lanes;
@@ -69,13 +69,13 @@ __device__ __forceinline__ void groups_of(
     }
 }
 
-// Sorts KEYS keys, by a block: runs twice as long each time, by pairs that come closer (Batcher 1968).
+// Sorts KEYS keys by a block: bitonic sort (Batcher 1968).
 __device__ __forceinline__ void put_in_order(u32* keys) {
     for (u32 size = 2; size <= KEYS; size *= 2) {
         for (u32 apart = size / 2; apart; apart /= 2) {
             for (u32 pair = threadIdx.x; pair < KEYS / 2; pair += blockDim.x) {
                 const u32 low = pair / apart * 2 * apart + pair % apart, a = keys[low], b = keys[low + apart];
-                // runs ascend and descend by turns, the last one ascends
+                // sorted runs alternate between ascending and descending; the last one ascends
                 if (a > b == !(low & size)) {
                     keys[low] = b;
                     keys[low + apart] = a;
@@ -86,8 +86,8 @@ __device__ __forceinline__ void put_in_order(u32* keys) {
     }
 }
 
-// Groups of slices, of rows in order and, where they are to be sorted, by falling length, of equal ones in order; the row at
-// each place is then in `order`. A block for each window. Moves offsets, and writes 4 B a row.
+// Numbers of groups of slices, for rows in order and, if `sort`, by descending length (stable); then `order` gets the
+// row at each place. One block per window. Moves offsets, and writes 4 B a row.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
     RowStarts rows, u32 lanes, u32 pack, u32 sort, u32* order, u32* one, u32* all, u32* one_sorted, u32* all_sorted, u64* totals) {
     begin();
@@ -99,7 +99,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
         for (u32 i = threadIdx.x; i < SORTED_ROWS; i += blockDim.x) {
             const u32 length = i < count ? u32(rows.start(first + i + 1) - rows.start(first + i)) : 0;
             lengths[i] = length;
-            // a longer row has a smaller key, and all keys are different
+            // a longer row has a smaller key, and all keys are distinct
             const u32 rest = i >= count ? LENGTHS - 1 : length < LENGTHS ? LENGTHS - 1 - length : 0;
             keys[i] = rest << 10 | i;
         }
@@ -116,24 +116,25 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
             __syncthreads();
             groups_of(keys, first, count, lanes, pack, one_sorted, all_sorted, sums + 2);
         }
-        // the next rows are written over these
+        // the next iteration overwrites these
         __syncthreads();
     }
     if (threadIdx.x < 4) atomicAdd(totals + threadIdx.x, sums[threadIdx.x]);
 }
 
-// ---- what they hold
+// ---- columns and values
 
 extern "C" __global__ __launch_bounds__(THREADS) void slices_wide(Slices a, RowStarts rows, const u32* columns, u32* slots) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? columns[entry] : PADDING; });
 }
 
-// Columns as offsets from the smallest of the 32 that a warp reads at once; marks a matrix where these need more bits.
+// Columns as offsets from the smallest of the 32 that a warp reads together; sets `misfit` if an offset needs more than
+// 16 bits.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
     Slices a, RowStarts rows, const u32* columns, u32* bases, u16* slots, u32* misfit) {
     begin();
-    // once there is one, all columns are stored another way
+    // if so, wide columns will be used: stop
     if (*(volatile u32*)misfit) return;
     each_slot(a, rows, [&](i64 slot, i64 read, i64 entry) {
         const u32 column = entry != NO_ENTRY ? columns[entry] : PADDING;
@@ -143,14 +144,14 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
             const u32 other = __shfl_xor_sync(ALL, base, step);
             if (other < base) base = other;
         }
-        // written where it is not set yet: writes to one place wait for each other
+        // written only if not set yet, because writes to one address serialize
         if (__any_sync(ALL, column != PADDING && column - base >= SHORT_PADDING) && threadIdx.x % 32 == 0 && !*(volatile u32*)misfit) *misfit = 1;
         slots[slot] = column != PADDING ? u16(column - base) : SHORT_PADDING;
         if (threadIdx.x % 32 == 0) bases[read] = base != PADDING ? base : 0;
     });
 }
 
-// The columns of entries; 0 where a slot has none.
+// The columns of entries; 0 if the slot has padding.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
     Slices a, RowStarts rows, const u32* bases, const u32* wide, const u16* offsets, u32* columns) {
     begin();
@@ -161,13 +162,13 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
     });
 }
 
-// Takes values from entries, times a factor, and zeros for padding.
+// Copies values from entries, times a factor; zeros for padding.
 extern "C" __global__ __launch_bounds__(THREADS, 6) void slices_scale_values(Slices a, RowStarts rows, const real* entries, real factor, stored* slots) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? entries[entry] * factor : real(0); });
 }
 
-// Takes values from entries, zeros for padding, or gives them back.
+// Copies values from entries, with zeros for padding; in the opposite direction if `back`.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_copy_values(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) {

@@ -1,7 +1,8 @@
-//! Where the slots of rows in slices lie, and what they hold.
+//! Layout and columns of matrices stored in slices (ELLPACK variants).
 //!
-//! A slice is a warp's, of 32 rows or fewer: where rows are long or few, several lanes share a row. sliced_rows.cu says where
-//! slots lie. How slices are cut follows from the lengths of rows, on the device unless all are as wide.
+//! A slice belongs to a warp and has 32 rows or fewer: if rows are long or few, several lanes share a row.
+//! sliced_rows.cu describes the order of slots. Slices are cut by the lengths of rows, on the device unless
+//! all slices have the same width.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -25,62 +26,63 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Slices" = RawSlices { starts, order, rows, count, width, lanes, pack, longest })],
 };
 
-/// How wide slices are.
+/// Widths of slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widths {
-    /// All as the longest row; a lane ends where it meets padding only (ELLPACK). Long rows of few are shared by up to 32
-    /// lanes.
+    /// All slices as wide as the longest row; a lane stops at padding (ELLPACK). Few long rows are shared by
+    /// up to 32 lanes each.
     Uniform,
-    /// All as the longest row, with the length of every row beside them (ELLPACK-R).
+    /// All slices as wide as the longest row, with an array of row lengths (ELLPACK-R).
     Lengths,
-    /// At most this number of entries of every row, the first ones; the rest is stored elsewhere (HYB).
+    /// The first entries of every row, at most this number; the rest is stored elsewhere (HYB).
     First(usize),
-    /// Each as its longest row (SELL-P); `sort` rows by length where that saves padding (SELL-C-σ).
+    /// Each slice as wide as its longest row (SELL-P); if `sort`, rows are sorted by length if that saves
+    /// padding (SELL-C-σ).
     Each {
         /// Whether rows may be sorted.
         sort: bool,
     },
 }
 
-/// What a lane reads.
+/// Loads of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
-    /// Neighbouring slots that one load may hold.
+    /// Neighbouring slots that one load may read.
     pub(crate) pack: usize,
-    /// Slots that are in flight at once: rows are not shared where that leaves less to a lane.
+    /// Slots in flight; rows are not shared if that would leave fewer per lane.
     pub(crate) in_flight: usize,
 }
 
 impl Lane {
-    /// Slots that a lane loads at once. `one` and `all` are the slots needed with narrow and with wide loads; wide loads are
-    /// taken if they add at most 4 % of padding.
+    /// Slots per load of a lane. `one` and `all` are the total slots with narrow and with wide loads; wide
+    /// loads are chosen if they add at most 4 % of padding.
     fn packed(self, one: usize, all: usize) -> usize {
         if 25 * all <= 26 * one { self.pack } else { 1 }
     }
 }
 
-/// How rows are cut.
+/// Partition of rows into slices.
 #[derive(Debug)]
 pub(crate) struct Slices {
     rows: usize,
-    /// Entries of a row that are stored, at most.
+    /// Maximum number of entries per row that are stored here.
     longest: usize,
-    /// Lanes of a row.
+    /// Lanes per row.
     lanes: usize,
-    /// Neighbouring slots of a lane.
+    /// Neighbouring slots per load of a lane.
     pack: usize,
-    /// Groups of all slices.
+    /// Groups of all slices together.
     groups: usize,
-    /// Of every slice, where none has more or fewer.
+    /// Groups per slice, if all slices have the same number; 0 otherwise.
     width: usize,
-    /// The groups at which slices start, where they differ, and the end.
+    /// Index of each slice's first group, and the end, if slices differ.
     starts: Option<Array<u32>>,
-    /// The row at each place, where rows were sorted.
+    /// Row at each place, if rows were sorted.
     order: Option<Array<u32>>,
 }
 
 impl Slices {
-    /// Cuts a pattern, whose rows are on a device, for vectors of `T` and values stored as `V`.
+    /// Cuts a pattern, whose row offsets are on a device, for vectors of `T` and values of type `V`.
     pub(crate) fn new<T: Real, V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
@@ -95,14 +97,14 @@ impl Slices {
         }
     }
 
-    /// All of one width. `multiprocessors` is how many should be kept busy.
+    /// Slices of equal width. `multiprocessors` is the number that should be kept busy.
     fn uniform(pattern: Pattern<'_>, lane: Lane, widths: Widths, multiprocessors: usize) -> Result<Slices> {
         let rows = pattern.rows();
         let longest = if let Widths::First(entries) = widths { entries } else { usize::MAX };
         let length = |row: usize| pattern.row(row).len().min(longest);
         let width = (0..rows).into_par_iter().map(length).max().unwrap_or(0);
         let lanes = match widths {
-            // Anzt et al. 2020
+            // threshold of Anzt et al. 2020
             Widths::Uniform if 100 * width > rows => width.next_power_of_two().min(WARP),
             _ => shared_by(rows, pattern.mean_length().min(width as f64), lane.in_flight, multiprocessors),
         };
@@ -117,8 +119,8 @@ impl Slices {
         Ok(Slices { rows, longest, lanes, pack, groups, width, starts: None, order: None })
     }
 
-    /// Each as wide as its longest row. How many groups slices need is found for rows in order and by length, and for lanes
-    /// that read one slot at a time or more.
+    /// Slices as wide as their longest row. The number of groups is computed for rows in order and sorted by
+    /// length, and for narrow and wide loads.
     pub(crate) fn each<T: Real, V: Storage<T>>(
         device: &Device,
         rows: &RowStarts,
@@ -140,13 +142,15 @@ impl Slices {
         let mut launch = device.launch(&cut);
         launch.arg(&raw.0).arg(&raw.1[0]).arg(&raw.1[1]).arg(&raw.1[2]).arg(&places);
         launch.arg(&to[0]).arg(&to[1]).arg(&to[2]).arg(&to[3]).arg(&sums);
-        // SAFETY: arguments as in slices.cu; there is a place for each row, a number of groups for each slice, and four sums
+        // SAFETY: arguments as in slices.cu; there is an element for each row, a number of groups for each
+        // slice, and four sums
         unsafe { launch.launch(config(count.div_ceil(SORTED_ROWS) * THREADS as usize)) }?;
         let mut all = [0u64; 4];
         totals.read(&mut all)?;
         let [natural, natural_packed, sorted, sorted_packed] = all.map(|groups| groups as usize);
         let [a, b, c, d] = groups;
-        // what sorting cannot save need not be sorted for, and rows out of order cost their places and writes in pieces
+        // sort only if it saves more than a tenth, because sorted rows cost an order array and uncoalesced
+        // writes
         let saves = sort && 10 * natural > 11 * entries.div_ceil(WARP) && 10 * natural > 11 * sorted;
         let (one, packed) = match saves {
             true => ((sorted, c), (sorted_packed, d)),
@@ -165,17 +169,17 @@ impl Slices {
     }
 }
 
-/// Where slots lie and which columns they hold, on a device.
+/// Slots and columns of sliced rows, on a device.
 #[derive(Debug)]
 pub(crate) struct SliceArrays {
     pub(crate) rows: usize,
-    /// Slices.
+    /// Number of slices.
     pub(crate) count: usize,
-    /// Groups of every slice; 0 where slices differ.
+    /// Groups per slice; 0 if slices differ.
     pub(crate) width: usize,
-    /// Lanes of a row.
+    /// Lanes per row.
     pub(crate) lanes: usize,
-    /// Neighbouring slots of a lane.
+    /// Neighbouring slots per load of a lane.
     pub(crate) pack: usize,
     longest: usize,
     slots: usize,
@@ -191,7 +195,7 @@ enum ColumnArrays {
     Short { bases: Array<u32>, offsets: Array<u16> },
 }
 
-/// How rows are cut, as the kernels that fill slices see it.
+/// Partition into slices, as passed to the kernels that fill them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawSlices {
@@ -208,7 +212,7 @@ struct RawSlices {
 unsafe impl DeviceRepr for RawSlices {}
 
 impl SliceArrays {
-    /// Moves the columns to host memory; where slices begin, and what columns count from, stays.
+    /// Moves the columns to host memory; starts of slices and bases of columns stay on the device.
     pub(crate) fn spill_columns(&mut self) -> Result<usize> {
         match &mut self.columns {
             ColumnArrays::Wide(columns) => columns.spill().map(|()| columns.bytes()),
@@ -216,7 +220,7 @@ impl SliceArrays {
         }
     }
 
-    /// Slices of rows on a device, filled with their columns, for vectors of `T` and values stored as `V`.
+    /// Slices of rows on a device, filled with their columns, for vectors of `T` and values of type `V`.
     pub(crate) fn new<T: Real, V: Storage<T>>(
         slices: Slices,
         rows: &RowStarts,
@@ -239,7 +243,7 @@ impl SliceArrays {
             copy_values: device.function_storing::<T, V>(&SOURCE, "slices_copy_values")?,
         };
         if !arrays.fill_short::<T, V>(rows, columns)? {
-            // given back before as much again is asked for
+            // free the short columns before allocating twice as much
             arrays.columns = ColumnArrays::Wide(device.zeros(0)?);
             arrays.columns = ColumnArrays::Wide(device.uninitialised(slots)?);
             arrays.fill_wide::<T, V>(rows, columns)?;
@@ -247,7 +251,7 @@ impl SliceArrays {
         Ok(arrays)
     }
 
-    /// Fills columns of 16 bits, and says whether these are enough.
+    /// Fills 16-bit columns, and returns whether 16 bits suffice.
     fn fill_short<T: Real, V: Storage<T>>(&self, rows: &RowStarts, columns: &Array<u32>) -> Result<bool> {
         let device = columns.device();
         let (fill, misfit) =
@@ -256,7 +260,7 @@ impl SliceArrays {
         let mark = misfit.address();
         let mut launch = device.launch(&fill);
         launch.arg(&cut).arg(&rows).arg(&from).arg(&raw.bases).arg(&raw.columns).arg(&mark);
-        // SAFETY: arguments as in slices.cu; arrays have as many groups and slots as slices were cut to
+        // SAFETY: arguments as in slices.cu; arrays have as many groups and slots as the partition says
         unsafe { launch.launch(config(self.count * WARP)) }?;
         Ok(!misfit.is_set()?)
     }
@@ -272,7 +276,7 @@ impl SliceArrays {
         Ok(())
     }
 
-    /// The columns of the entries of rows that slices have all of.
+    /// The columns of the entries, for slices that hold all entries.
     pub(crate) fn columns<T: Real, V: Storage<T>>(
         &self,
         rows: &RowStarts,
@@ -284,12 +288,12 @@ impl SliceArrays {
         let (cut, rows, raw, to) = (self.raw_slices(), rows.raw(), self.raw(), columns.address(0));
         let mut launch = device.launch(&read);
         launch.arg(&cut).arg(&rows).arg(&raw.bases).arg(&raw.columns).arg(&raw.columns).arg(&to);
-        // SAFETY: as in `fill_short`; there are bases where columns are short, and as many entries as the rows have
+        // SAFETY: as in `fill_short`; there are bases if columns are short, and an element for each entry
         unsafe { launch.launch(config(self.count * WARP)) }?;
         Ok(columns)
     }
 
-    /// Queues the copy of values between the order of rows and slots: those types that it was made for.
+    /// Queues the copy of values between CSR order and slots, for the types with which the kernel was loaded.
     pub(crate) fn copy_values<T: Real, V: Storage<T>>(
         &self,
         rows: &RowStarts,
@@ -302,12 +306,12 @@ impl SliceArrays {
         let (entries, slots) = (entries.address(0), slots.address(0));
         let mut launch = self.device().launch(&self.copy_values);
         launch.arg(&cut).arg(&rows).arg(&entries).arg(&slots).arg(&back);
-        // SAFETY: as in `fill_short`; entries are as many as the rows have
+        // SAFETY: as in `fill_short`; there is an element for each entry
         unsafe { launch.launch(config(self.count * WARP)) }?;
         Ok(())
     }
 
-    /// Queues that slots take values from entries, times a factor.
+    /// Queues the copy of values from entries to slots, times a factor.
     pub(crate) fn scale_values<T: Real, V: Storage<T>>(
         &self,
         rows: &RowStarts,
@@ -321,7 +325,7 @@ impl SliceArrays {
         let (entries, slots) = (entries.address(0), slots.address(0));
         let mut launch = self.device().launch(&scale);
         launch.arg(&cut).arg(&rows).arg(&entries).arg(&factor).arg(&slots);
-        // SAFETY: as in `fill_short`; entries are as many as the rows have
+        // SAFETY: as in `fill_short`; there is an element for each entry
         unsafe { launch.launch(config(self.count * WARP)) }
     }
 
@@ -340,7 +344,7 @@ impl SliceArrays {
         self.order.is_some()
     }
 
-    /// Slots, those of padding included.
+    /// Number of slots, including padding.
     pub(crate) fn slots(&self) -> usize {
         self.slots
     }
@@ -376,12 +380,12 @@ impl SliceArrays {
     }
 }
 
-/// The address of an array, null where there is none.
+/// Device address of an array; null if there is none.
 pub(crate) fn address<X: Element>(array: &Option<Array<X>>) -> u64 {
     array.as_ref().map_or(0, |array| array.address(0))
 }
 
-/// [`SliceArrays`] as kernels see them.
+/// [`SliceArrays`] as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawSliceArrays {
@@ -391,7 +395,7 @@ pub(crate) struct RawSliceArrays {
     pub(crate) columns: u64,
 }
 
-/// Lanes that share a row, so that long rows and few keep a device busy.
+/// Lanes per row: more than one if rows are long, and too few to fill the device.
 pub(crate) fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: usize) -> usize {
     let mut lanes = 1;
     while lanes < 8 && rows * lanes < BUSY * multiprocessors && mean_length > (lanes * in_flight) as f64 {
@@ -400,7 +404,7 @@ pub(crate) fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multipr
     lanes
 }
 
-/// The group at which each slice starts, and the end.
+/// Index of each slice's first group, and the end.
 pub(crate) fn group_starts(groups: &[u32]) -> Result<Vec<u32>> {
     let mut starts = Vec::with_capacity(groups.len() + 1);
     let mut end = 0usize;
@@ -412,7 +416,7 @@ pub(crate) fn group_starts(groups: &[u32]) -> Result<Vec<u32>> {
     Ok(starts)
 }
 
-/// The longest row of each slice.
+/// Length of the longest row in each slice.
 pub(crate) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
     lengths
         .par_chunks(height)
@@ -421,7 +425,7 @@ pub(crate) fn longest_of(lengths: &[u32], height: usize) -> Vec<u32> {
         .collect()
 }
 
-/// Rows by falling length within windows of `window` rows.
+/// Rows sorted by descending length within windows of `window` rows.
 pub(crate) fn sorted(lengths: &[u32], window: usize) -> Vec<u32> {
     let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
     let by_length = |window: &mut [u32]| window.sort_by_key(|&row| std::cmp::Reverse(lengths[row as usize]));

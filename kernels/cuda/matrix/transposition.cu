@@ -1,6 +1,6 @@
-// Entries of a matrix with rows for columns.
+// Correspondence of the entries of a matrix and its transpose.
 
-// The first entry of a row that does not stand before a column.
+// The first entry of a row whose column is at least `column` (lower bound).
 __device__ __forceinline__ i64 place_of(const RowStarts& rows, const u32* columns, i64 row, i64 column) {
     i64 low = rows.start(row), high = rows.start(row + 1);
     while (low < high) {
@@ -14,8 +14,9 @@ __device__ __forceinline__ i64 place_of(const RowStarts& rows, const u32* column
     return low;
 }
 
-// Finds in `rows` the entry (j, i) for each entry (i, j) of `transposed`, LANES a row; marks a matrix that has it not. Both
-// are square. Moves both patterns, one of them some log₂ of a row's length times, most of it from caches.
+// Finds in `rows` the entry (j, i) for each entry (i, j) of `transposed`, LANES lanes a row; sets `misfit` if one is
+// missing. Both matrices are square. Moves both patterns, one of them about log₂ of a row's length times, mostly from
+// caches.
 extern "C" __global__ __launch_bounds__(THREADS) void find_mirrored(
     RowStarts rows, const u32* columns, RowStarts transposed, const u32* transposed_columns, u32* from, u32* misfit) {
     begin();
@@ -31,7 +32,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void find_mirrored(
     }
 }
 
-// Marks a square matrix that lacks some of its diagonal. Moves offsets, and reads some log₂ of a row's length columns.
+// Sets `misfit` if a square matrix lacks diagonal entries. Moves the offsets, and about log₂ of a row's length columns
+// per row.
 extern "C" __global__ __launch_bounds__(THREADS) void find_diagonal(RowStarts rows, const u32* columns, u32* misfit) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -41,7 +43,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void find_diagonal(RowStarts ro
     }
 }
 
-// Moves 4 B an entry, what it reads, most of it from caches, and what it writes.
+// Permutes values. Moves 4 B an entry, what it reads, mostly from caches, and what it writes.
 extern "C" __global__ __launch_bounds__(THREADS) void take_from(const u32* from, const real* values, real* to, u64 count) {
     begin();
     const u64 stride = (u64)gridDim.x * blockDim.x;

@@ -1,4 +1,4 @@
-//! How the values of a matrix with rows for columns follow those of the matrix, on a device.
+//! Updates the values of a transposed matrix from those of the matrix, on a device.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config;
@@ -14,19 +14,19 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Lanes of a row of `find_mirrored`.
+/// Lanes per row in `find_mirrored`.
 const LANES: usize = 8;
 
-/// The entry of a matrix that each entry of its transpose is.
+/// For each entry of the transpose, its index in the matrix.
 #[derive(Debug)]
 pub struct Transposition {
     from: Array<u32>,
-    /// Entries of the matrix.
+    /// Number of entries.
     entries: usize,
 }
 
 impl<T: Real> Ordered<T> {
-    /// Whether a square matrix has an entry at each place of the diagonal.
+    /// Whether a square matrix has all diagonal entries in its pattern.
     pub fn has_diagonal(&self) -> Result<bool> {
         assert_eq!(self.columns.len(), self.values.len(), "a pattern with columns");
         let (device, misfit) = (self.device(), Misfit::none(self.device())?);
@@ -41,8 +41,8 @@ impl<T: Real> Ordered<T> {
 }
 
 impl Transposition {
-    /// Looks for the mirror image of each entry of `transposed`; none if one is missing in the matrix, or the numbers of
-    /// entries differ: then it is the transpose of another.
+    /// Finds the mirrored entry of each entry of `transposed`. `None` if one is missing in the matrix or the
+    /// numbers of entries differ, so that `transposed` is not its transpose.
     pub fn find<T: Real>(matrix: &Ordered<T>, transposed: &Ordered<T>) -> Result<Option<Transposition>> {
         let (device, entries) = (matrix.device(), matrix.values.len());
         check_entries(entries)?;
@@ -57,13 +57,13 @@ impl Transposition {
         let (to, mark) = (from.address(0), misfit.address());
         let mut launch = device.launch(&find);
         launch.arg(&rows).arg(&columns).arg(&others).arg(&their_columns).arg(&to).arg(&mark);
-        // SAFETY: arguments as in transposition.cu; `from` has a place for each entry, and columns of square matrices of
-        // one size lie below the number of rows
+        // SAFETY: arguments as in transposition.cu; `from` has an element for each entry, and columns of
+        // square matrices of equal size are below the number of rows
         unsafe { launch.launch(config(matrix.rows.count() * LANES)) }?;
         Ok((!misfit.is_set()?).then_some(Transposition { from, entries }))
     }
 
-    /// Queues that the transpose takes the values of the matrix.
+    /// Queues a copy of the matrix's values to the transpose.
     pub fn refresh<T: Real>(&self, matrix: &Ordered<T>, transposed: &mut Ordered<T>) -> Result<()> {
         assert_eq!(matrix.values.len(), self.entries, "the matrix that was transposed");
         assert_eq!(transposed.values.len(), self.entries, "its transpose");
@@ -73,12 +73,12 @@ impl Transposition {
         let (to, count) = (transposed.values.address(0), self.entries as u64);
         let mut launch = device.launch(&take);
         launch.arg(&from).arg(&values).arg(&to).arg(&count);
-        // SAFETY: arguments as in transposition.cu; places lie below the number of values
+        // SAFETY: arguments as in transposition.cu; indices are below the number of values
         unsafe { launch.launch(config(self.entries)) }
     }
 }
 
-/// Entries are found by 32-bit places.
+/// Fails if 32 bits do not suffice for the indices of entries.
 fn check_entries(got: usize) -> Result<()> {
     let limit = u32::MAX as usize;
     if got <= limit { Ok(()) } else { Err(Error::TooLarge { what: "the number of entries", got, limit }) }

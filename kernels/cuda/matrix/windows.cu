@@ -1,12 +1,12 @@
-// Columns that blocks of rows read beside those with the numbers of their own rows.
+// Halos of blocks of rows: the columns that a block reads outside the range of its own rows.
 
-// What is left of a hash of 32 bits is a place of the table.
+// Shift that maps a hash of 32 bits to an index of the table.
 constexpr int HASHED = 19;
 static_assert(TABLE == 1 << 32 - HASHED, "a place for each hash");
 
-// The halo of each block of `height` rows, ascending: its length, or with `halo` itself, from `starts` on. A block of threads
-// has a block, and each column counts those before it; marks a halo of more than `most`, half of the table or fewer. Moves 4 B
-// an entry, and 4 B a column of a halo.
+// The halo of each block of `height` rows, ascending: its length, or, if `halo` is not null, its columns from `starts`
+// on. One thread block per block of rows. Sets `misfit` if a halo has more than `most` columns, which is at most half
+// of the table. Moves 4 B an entry, and 4 B a column of a halo.
 extern "C" __global__ __launch_bounds__(THREADS) void window_halos(
     RowStarts rows, const u32* columns, u32 height, u32 most, u32* starts, u32* halo, u32* misfit) {
     begin();
@@ -21,7 +21,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void window_halos(
         const u32 column = __ldcs(columns + entry);
         if (column >= first && column < last) continue;
         u32 at = (column * 0x9e3779b9u) >> HASHED;
-        // a table that is full up to where all threads may still add one
+        // stop once there are too many columns; each thread may still add one, for which the table has space
         while (*(volatile u32*)&found <= most) {
             const u32 there = atomicCAS(table + at, NONE, column);
             if (there == NONE) atomicAdd(&found, 1u);
@@ -39,7 +39,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void window_halos(
         if (threadIdx.x == 0) starts[blockIdx.x] = count;
         return;
     }
-    // to the front of the table, whose columns are all held by threads
+    // compact the table; all its columns are in registers meanwhile
     constexpr u32 HELD = TABLE / THREADS;
     u32 held[HELD];
 #pragma unroll

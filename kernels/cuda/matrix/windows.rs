@@ -1,4 +1,4 @@
-//! Blocks of rows and their windows, on a device.
+//! Blocks of rows and the windows of `x` that they read, on a device.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::module::{Source, constants};
@@ -17,16 +17,16 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Places of the table in which a block finds distinct columns.
+/// Capacity of the hash table in which a block finds distinct columns.
 const TABLE: usize = 8192;
-/// Columns of a halo that is found on a device, at most: half of its table.
+/// Maximum size of a halo that is found on a device: half of the table.
 const LONGEST: usize = TABLE / 2;
 
-/// Where blocks begin, and what their windows hold.
+/// Row bounds of blocks, and the contents of their windows.
 #[derive(Debug)]
 pub(crate) struct WindowArrays {
     pub(crate) blocks: usize,
-    /// Places of the largest window, and of its zero.
+    /// Elements of the largest window, plus one for a zero.
     pub(crate) largest: usize,
     cols: usize,
     bounds: Array<u32>,
@@ -36,7 +36,7 @@ pub(crate) struct WindowArrays {
 
 impl WindowArrays {
     pub(crate) fn new(device: &Device, windows: &Windows) -> Result<Self> {
-        // kernels find one block, without rows, where there are none
+        // kernels expect at least one block: an empty one if there are no rows
         let ends =
             |ends: &[u32]| if windows.is_empty() { device.upload(&[0, 0]) } else { device.upload(ends) };
         Ok(WindowArrays {
@@ -49,8 +49,8 @@ impl WindowArrays {
         })
     }
 
-    /// Blocks of `height` rows of a square matrix, and where they begin; none where a window would have more than `most`
-    /// places: blocks are halved on the host.
+    /// Cuts a square matrix into blocks of `height` rows; also returns their bounds. `None` if a window would
+    /// have more than `most` elements: then the host cuts, halving blocks.
     pub(crate) fn of_blocks<V: Element>(
         ordered: &Ordered<V>,
         height: usize,
@@ -71,8 +71,8 @@ impl WindowArrays {
             let (height, most, to) = (height as u32, most as u32, starts.address(0));
             let mut launch = device.launch(&find);
             launch.arg(&raw).arg(&columns).arg(&height).arg(&most).arg(&to).arg(&halo).arg(&mark);
-            // SAFETY: arguments as in windows.cu; there is a start for each block, and the halo is null or as long as the
-            // last of them says
+            // SAFETY: arguments as in windows.cu; there is a start for each block, and the halo is null or as
+            // long as the last start says
             unsafe { launch.launch(config) }
         };
         find_halos(0)?;
@@ -92,7 +92,7 @@ impl WindowArrays {
         Ok(Some((arrays, bounds)))
     }
 
-    /// Nodes in halos, all blocks together.
+    /// Total number of halo nodes of all blocks.
     pub(crate) fn halo_nodes(&self) -> usize {
         self.halo.len()
     }
@@ -112,7 +112,7 @@ impl WindowArrays {
     }
 }
 
-/// What a device says of rows that read too much.
+/// Converts the error for rows whose window is too large.
 pub(crate) fn too_large(most: usize) -> impl Fn(TooLarge) -> Error {
     move |TooLarge { rows, window }| Error::Window { rows, window, most }
 }

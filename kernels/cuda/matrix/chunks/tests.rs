@@ -1,9 +1,9 @@
-//! Chunks hold the matrix, and their sums are those of its rows.
+//! Checks that chunks hold the matrix and that their sums are those of its rows.
 
 use super::*;
 use crate::cuda::matrix::cases::{Matrix, matrices};
 
-/// What `put` of the kernel writes to: `y`, or what the chunk has of the row that began before it.
+/// Destination of the kernel's `put`: `y`, or the chunk's part of a row that began in an earlier chunk.
 struct Target<'t> {
     y: &'t mut [f64],
     head: f64,
@@ -18,7 +18,7 @@ impl Target<'_> {
     }
 }
 
-/// The word of a lane, as `coo_starts` makes it.
+/// The word of a lane, as computed by the kernel `coo_starts`.
 fn word(started: &Started, tile: usize, lane: usize) -> u32 {
     let before = |entry: usize| (0..started.at.ranges()).filter(|&row| started.at.at(row) < entry).count();
     let entry = tile * TILE + lane * (TILE / WARP);
@@ -26,7 +26,8 @@ fn word(started: &Started, tile: usize, lane: usize) -> u32 {
     bits.sum::<u32>() + 16 * (before(entry) - before(tile * TILE)) as u32
 }
 
-/// The rows of a tile's entries, as the kernel finds them in the words, behind an entry of row `open`.
+/// The rows of a tile's entries, decoded from the words as in the kernel; the preceding entry belongs to row
+/// `open`.
 fn rows_of_tile(started: &Started, tile: usize, open: u32) -> Vec<u32> {
     let of_lane = |lane: usize| {
         let word = word(started, tile, lane);
@@ -67,7 +68,7 @@ fn words_lead_to_rows() {
     }
 }
 
-/// What the kernels do with the products of all entries, a tile at a time.
+/// Emulates the kernels for given products of entries, tile by tile.
 fn add_up(chunks: &Chunks, rows: &[u32], products: &[f64]) -> Vec<f64> {
     let mut y = vec![f64::NAN; chunks.rows()];
     let mut parts: Vec<Option<f64>> = vec![None; chunks.chunks()];
@@ -109,7 +110,7 @@ fn add_up(chunks: &Chunks, rows: &[u32], products: &[f64]) -> Vec<f64> {
     y
 }
 
-/// A tile of the kernel, all lanes in step.
+/// Emulates the kernel for one tile, with all lanes in lockstep.
 fn tile_of(
     rows: &[u32],
     products: &[f64],
@@ -205,7 +206,7 @@ fn coordinates_hold_the_matrix_and_add_up() {
     }
 }
 
-/// The rows that go on in another chunk.
+/// The rows that continue in another chunk.
 fn crossing(chunks: &Chunks) -> impl Iterator<Item = usize> {
     let borders = (1..chunks.chunks()).map(|chunk| chunk * chunks.tiles_of_chunk * TILE);
     borders
@@ -232,7 +233,7 @@ fn short_rows_do_not_cross_borders() {
 fn waves_of_chunks_are_full() {
     let of = |tiles| tiles_of_chunk(tiles, 132);
     assert_eq!([0, 1, 5280, 5281, 16 * 5280].map(of), [1, 1, 1, 2, 16]);
-    // one more would have left most of a second wave idle
+    // one tile more per chunk would have left most of a second wave idle
     assert_eq!(of(16 * 5280 + 1), 9);
     assert_eq!(tiles_of_chunk(100, 0), TILES_OF_CHUNK - 1);
     for tiles in (0..3_000_000).step_by(997) {
@@ -240,7 +241,7 @@ fn waves_of_chunks_are_full() {
     }
 }
 
-/// No entry of them is stored anywhere.
+/// Uses offsets only; no entries are allocated.
 #[test]
 fn entries_beyond_32_bits_are_cut() {
     let lengths = [3 << 30, 0, 1 << 31, 5, 0, 1 << 33];
@@ -252,7 +253,7 @@ fn entries_beyond_32_bits_are_cut() {
     let of_chunk = TILE * TILES_OF_CHUNK;
     let mut rows: Vec<usize> = crossing(&chunks).collect();
     rows.dedup();
-    // five entries begin the chunk that the last row shares
+    // the chunk that the last row shares begins with five entries of another row
     let begin = |row| (row, chunks.starts.at(row) / of_chunk);
     let border = (5usize << 30) / of_chunk;
     let expected = [(0, 0), (2, (3 << 30) / of_chunk), (5, border)];
