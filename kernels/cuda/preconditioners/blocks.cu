@@ -1,21 +1,23 @@
-// Diagonal blocks of up to 32 rows: inverted by Gauss-Jordan elimination with row pivoting in double precision, rounded to what
-// their conditions allow, and multiplied.
+// Diagonal blocks of up to 32 rows: inverted by Gauss-Jordan elimination with row pivoting in double precision, rounded
+// to the precision that their condition numbers allow, and multiplied.
 //
-// To invert one, T lanes have a block, lane i its row i, in shared memory:
+// Inversion: T lanes invert a block in shared memory, lane i row i:
 //
-//     for each k:  swap row k and that of the largest |a_ik|, i ≥ k;  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
+//     for each k:  swap row k with that of the largest |a_ik|, i ≥ k;  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
 //
-// where column k becomes that of the inverse as it goes; columns are swapped back at the end, in turn. Moves the blocks once and
-// their inverses once, and of other entries of their rows some log₂ of a row's length. Rounding them moves the inverses twice.
+// Column k is overwritten by that of the inverse; columns are swapped back at the end, in reverse order. Moves the
+// blocks once and their inverses once, and about log₂ of a row's length of other entries per row. Rounding moves the
+// inverses twice.
 //
-// To multiply, a warp has a slice of whole blocks, a lane a row: x comes once, and from lane to lane where a block needs it.
-// block_diagonal.rs says where numbers lie. Moves what is stored of each number, 16 B a slice, and the vectors.
+// Product: a warp processes a slice of whole blocks, a lane one row; x is loaded once and exchanged between lanes by
+// shuffles. block_diagonal.rs describes the order of values. Moves the values in their storage type, 16 B a slice, and
+// the vectors.
 
 struct Slice {
-    u32 first;                // its first row
-    u32 starts;               // the bit of each row with which a block begins
-    u32 place;                // where its numbers begin, in units
-    u32 info;                 // rows, rows of the largest block, what stores its numbers (ELEMENT, SINGLE or HALF): 8 bits each
+    u32 first;                // first row
+    u32 starts;               // bit mask of the rows with which a block begins
+    u32 place;                // position of its values, in units
+    u32 info;                 // number of rows, rows of the largest block, storage type (ELEMENT, SINGLE or HALF): 8 bits each
 
     __device__ __forceinline__ int rows() const { return info & 255; }
     __device__ __forceinline__ int width() const { return info >> 8 & 255; }
@@ -39,25 +41,26 @@ struct Blocks {
     RowStarts a;
     const u32* a_columns;
     const real* a_values;
-    Diagonal inverse;         // of elements
+    Diagonal inverse;         // in the element type
     u32* conditions;          // of the worst block of each slice: bits of a float
-    const u32* bounds;        // the row where each block begins, and the end
+    const u32* bounds;        // first row of each block, and the end
     u32 count;
-    u32* singular;            // the least block without an inverse
+    u32* singular;            // the first block without an inverse
 };
 
-// Norms that numbers of 8 bits of exponent hold, with what is smaller by 2⁻⁴⁴ and less.
+// Range of norms for which values with an exponent of 8 bits suffice, down to 2⁻⁴⁴ of the norm.
 constexpr double LEAST = 1.0 / (1ll << 50) / (1ll << 50), MOST = double(1ll << 60) * double(1ll << 60);
 #define INFINITE __uint_as_float(0x7f800000u)
 
-// The largest over T lanes.
+// The maximum over T lanes.
 template <int T> __device__ __forceinline__ double most(u32 lanes, double v) {
 #pragma unroll
     for (int step = T / 2; step; step /= 2) v = fmax(v, __shfl_xor_sync(lanes, v, step));
     return v;
 }
 
-// One block by T lanes, which `lanes` names. Its rows in `dense` are T + 1 numbers apart: no two lanes meet in a bank.
+// Inverts one block with T lanes, given by the mask `lanes`. Rows of `dense` are T + 1 elements apart to avoid bank
+// conflicts.
 template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 block, u32 lanes, double (*dense)[T + 1], u32* swaps) {
     const int i = threadIdx.x % T;
     const u32 begin_row = b.bounds[block], end_row = b.bounds[block + 1];
@@ -86,7 +89,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
     norm = most<T>(lanes, norm);
     __syncwarp(lanes);
     for (int k = 0; k < n; k++) {
-        // NaN compares as smaller than all: a pivot that is NaN is found below
+        // NaN compares as smaller than any value; a pivot that is NaN is detected below
         double largest = i >= k && i < n ? fabs(mine[k]) : -1.0;
         u32 row = i;
 #pragma unroll
@@ -98,7 +101,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
                 row = its_row;
             }
         }
-        // lanes that compared with NaN may have found other rows: the first lane decides
+        // with NaN, lanes may have found different rows: use the first lane's
         row = __shfl_sync(lanes, row, 0, T);
         if (row < (u32)k || row >= (u32)n) row = k;
         if (i < n) {
@@ -131,7 +134,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
             mine[k] = mine[swaps[k]];
             mine[swaps[k]] = left;
         }
-        // the slice that has the block
+        // find the slice that contains the block
         u32 slice = 0, beyond = b.inverse.count;
         while (beyond - slice > 1) {
             const u32 middle = (slice + beyond) / 2;
@@ -154,7 +157,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
     const bool in_range = of_inverse >= LEAST && of_inverse < MOST;
     if (i == 0) atomicMax(b.conditions + at, __float_as_uint(in_range ? float(norm * of_inverse) : INFINITE));
     if (!sound) atomicMin(b.singular, block);
-    // the next block is written over this one
+    // the next block overwrites this one
     __syncwarp(lanes);
 }
 
@@ -186,7 +189,7 @@ extern "C" __global__ __launch_bounds__(BLOCK, 8) void blocks_32(Blocks b) {
     invert_all<32>(b);
 }
 
-// Stores inverted blocks as the limits of conditions say.
+// Stores inverted blocks in the precision that the limits of their condition numbers allow.
 extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from, const u32* conditions, float single, float half, Diagonal to) {
     begin();
     const int lane = threadIdx.x & 31;
@@ -206,7 +209,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from
     }
 }
 
-// Row `lane` of a slice times x, of which each lane has its own row's. Reads of numbers do not wait for each other.
+// Product of row `lane` of a slice with x, of which each lane passes the element of its row. Loads AT_ONCE values
+// together.
 template <class V> __device__ __forceinline__ real times(const V* numbers, const Slice& slice, int start, int size, real x) {
     constexpr int AT_ONCE = 4;
     const int lane = threadIdx.x & 31, rows = slice.rows(), width = slice.width();
@@ -229,7 +233,7 @@ template <class V> __device__ __forceinline__ real times(const V* numbers, const
 
 __device__ __forceinline__ real row_times(const Diagonal& m, const Slice& slice, real x) {
     const int lane = threadIdx.x & 31, rows = slice.rows();
-    // the lane's block: from the last bit at or below the lane to the first bit above it
+    // the lane's block: from the last set bit at or below the lane to the first one above it
     const int start = 31 - __clz(slice.starts & (ALL >> (31 - lane)));
     const int behind = __ffs(slice.starts >> lane >> 1);
     const int end = behind ? lane + behind : rows;

@@ -1,4 +1,5 @@
-//! Diagonal blocks on a device, and their inverses. The kernels say how a block is inverted, and what is moved.
+//! Diagonal blocks on a device, and their inverses (block Jacobi). blocks.cu describes the algorithm and the
+//! data moved.
 
 use crate::block_diagonal::{
     Limits, Slice, StoredAs, StoredRows, UNIT, capacity, count, cut, largest_block, same_blocks,
@@ -31,27 +32,27 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Threads of a block that inverts.
+/// Threads per block of the kernels that invert.
 const BLOCK: usize = 128;
 
-/// [`StoredAs`] as kernels see it.
+/// [`StoredAs`] as passed to kernels.
 const ELEMENT: u32 = StoredAs::Element as u32;
 /// See [`ELEMENT`].
 const SINGLE: u32 = StoredAs::Single as u32;
 /// See [`ELEMENT`].
 const HALF: u32 = StoredAs::Half as u32;
 
-// SAFETY: as `Slice` of blocks.cu, on machines whose integers begin with their lowest byte, as all have that CUDA runs on
+// SAFETY: as `Slice` of blocks.cu, on little-endian machines, as are all that run CUDA
 unsafe impl DeviceRepr for Slice {}
-// SAFETY: integers
+// SAFETY: consists of integers
 unsafe impl ValidAsZeroBits for Slice {}
 
-/// A matrix of diagonal blocks in device memory.
+/// A block-diagonal matrix in device memory.
 #[derive(Debug)]
 pub struct BlockDiagonal<T: Real> {
     shape: Shape,
     slices: Array<Slice>,
-    /// The slices in host memory.
+    /// Copy of the slices in host memory.
     known: Vec<Slice>,
     numbers: Array<T>,
     kernel: Kernel<T>,
@@ -69,7 +70,7 @@ struct RawDiagonal {
 unsafe impl DeviceRepr for RawDiagonal {}
 
 impl<T: Real> BlockDiagonal<T> {
-    /// A copy of a matrix in host memory.
+    /// Uploads a matrix from host memory.
     pub fn new(device: &Device, host: &block_diagonal::BlockDiagonal<T>) -> Result<Self> {
         let mut matrix = BlockDiagonal::zeros(device, host.slices())?;
         matrix.numbers.write(host.numbers())?;
@@ -90,12 +91,12 @@ impl<T: Real> BlockDiagonal<T> {
         })
     }
 
-    /// Whether a matrix in host memory has blocks of the same rows.
+    /// Whether a matrix in host memory has the same partition into blocks.
     pub fn has_blocks_of(&self, host: &block_diagonal::BlockDiagonal<T>) -> bool {
         same_blocks(&self.known, host.slices())
     }
 
-    /// Takes the numbers of a matrix in host memory, whose blocks have the same rows.
+    /// Copies the values of a matrix in host memory, whose blocks have the same rows.
     pub fn write(&mut self, host: &block_diagonal::BlockDiagonal<T>) -> Result<()> {
         assert!(self.has_blocks_of(host), "the same blocks");
         self.known.copy_from_slice(host.slices());
@@ -103,19 +104,19 @@ impl<T: Real> BlockDiagonal<T> {
         self.numbers.write(host.numbers())
     }
 
-    /// A copy in host memory.
+    /// Copies the matrix to host memory.
     pub fn to_host(&self) -> Result<block_diagonal::BlockDiagonal<T>> {
         let mut numbers = Buffer::zeros(self.numbers.len());
         self.numbers.read(&mut numbers)?;
         Ok(block_diagonal::BlockDiagonal::from_arrays(self.known.clone(), numbers))
     }
 
-    /// Rows by what stores them.
+    /// Numbers of rows by storage type.
     pub fn stored_rows(&self) -> StoredRows {
         count::<T>(&self.known).0
     }
 
-    /// Bytes that a product reads beside the vectors.
+    /// Bytes that a product reads in addition to the vectors.
     pub fn bytes(&self) -> usize {
         count::<T>(&self.known).1
     }
@@ -132,7 +133,7 @@ impl<T: Real> BlockDiagonal<T> {
     /// `y ← M x`
     pub fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         check_square(self.shape, self.numbers.device(), x, y);
-        // SAFETY: slices have the rows of vectors of these lengths, and room for their numbers
+        // SAFETY: slices cover the rows of vectors of these lengths, and have space for their values
         unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }
     }
 
@@ -159,22 +160,22 @@ impl<T: Real> BlockDiagonal<T> {
         let (q, r, z) = (q.address(0), r.address(0), z.address(0));
         let mut launch = device.launch(&self.axpy_product_dot);
         launch.arg(&gate).arg(&a).arg(&matrix).arg(&q).arg(&r).arg(&z).arg(&sums.raw);
-        // SAFETY: arguments as in blocks.cu, for vectors of these lengths; any grid will do
+        // SAFETY: arguments as in blocks.cu, for vectors of these lengths; the kernel works with any grid
         unsafe { launch.launch(self.kernel.summing(self.threads())) }?;
         Ok(sums.scalars())
     }
 }
 
-/// Inverts the diagonal blocks of a matrix, on a pattern that stays.
+/// Inverts the diagonal blocks of matrices with a fixed pattern.
 #[derive(Debug)]
 pub struct Blocks<T: Real> {
     a: Ordered<T>,
-    /// Stored as elements.
+    /// The inverses, in the element type.
     inverse: BlockDiagonal<T>,
-    /// Of the worst block of each slice, bits of an `f32`.
+    /// Condition number of the worst block of each slice, as bits of an `f32`.
     conditions: Array<u32>,
     bounds: Array<u32>,
-    /// The least block without an inverse, all bits set for none.
+    /// The first block without an inverse; all bits set if there is none.
     singular: Array<u32>,
     invert: CudaFunction,
     config: LaunchConfig,
@@ -197,8 +198,8 @@ struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real> Blocks<T> {
-    /// For matrices of the pattern `a`, one of which is given: blocks begin at these rows, and end at the last of these
-    /// numbers.
+    /// For matrices of pattern `a`, of which `matrix` is one. Blocks begin at the rows in `bounds`, whose
+    /// last element is the number of rows.
     pub fn new((matrix, a): (Ordered<T>, Pattern<'_>), bounds: &[usize]) -> Result<Self> {
         let (n, device) = (a.rows(), matrix.device().clone());
         matrix.check(a.shape(), a);
@@ -226,12 +227,13 @@ impl<T: Real> Blocks<T> {
         })
     }
 
-    /// The matrix, to give it new values.
+    /// The matrix, to change its values.
     pub fn matrix_mut(&mut self) -> &mut Ordered<T> {
         &mut self.a
     }
 
-    /// Inverts the blocks of the matrix with the values that it has now, and returns the first without an inverse, if any.
+    /// Inverts the blocks of the matrix with its current values. Returns the first block without an inverse,
+    /// if any.
     pub fn invert(&mut self) -> Result<Option<usize>> {
         self.singular.write(&[u32::MAX])?;
         self.conditions.clear()?;
@@ -247,19 +249,20 @@ impl<T: Real> Blocks<T> {
         };
         let mut launch = self.singular.device().launch(&self.invert);
         launch.arg(&raw);
-        // SAFETY: arguments as in blocks.cu; blocks have no more rows than lanes, and their slices room for their inverses
+        // SAFETY: arguments as in blocks.cu; blocks have at most as many rows as lanes, and slices have space
+        // for their inverses
         unsafe { launch.launch(self.config) }?;
         let mut block = [0];
         self.singular.read(&mut block)?;
         Ok((block[0] != u32::MAX).then_some(block[0] as usize))
     }
 
-    /// A matrix for the inverses, without numbers as yet: [`Blocks::round`] fills it.
+    /// A zero matrix with the structure of the inverses, for [`Blocks::round`].
     pub fn zeros(&self) -> Result<BlockDiagonal<T>> {
         BlockDiagonal::zeros(self.a.values.device(), &self.inverse.known)
     }
 
-    /// Stores the inverses as the limits say.
+    /// Stores the inverses in the precision that the limits allow.
     pub fn round(&self, limits: Limits, to: &mut BlockDiagonal<T>) -> Result<()> {
         assert!(same_blocks(&self.inverse.known, &to.known), "the same blocks");
         assert!(self.inverse.numbers.device() == to.numbers.device(), "blocks on one device");

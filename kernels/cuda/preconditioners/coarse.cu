@@ -1,23 +1,25 @@
-// A coarse space: c = Zᵀ r, e = E c with a dense E, z = M⁻¹ r + Z e, in one launch each; and the inverse that E is.
+// Coarse-space correction: c = Zᵀ r, e = E c with a dense E, z = M⁻¹ r + Z e, in one launch each; and the computation
+// of E as an inverse.
 //
-// Moved: restriction r, an index and `modes` weights a row (the update r and q besides); the dense product E; prolongation r,
-// z, an index, the weights and the diagonal of M⁻¹. All but E in passes over vectors.
+// Moves, for the restriction, r, an index and `modes` weights a row (and r and q for the fused update); for the dense
+// product E; for the prolongation r, z, an index, the weights and the diagonal of M⁻¹. All but E are passes over
+// vectors.
 
-// Rows by aggregates, and the columns of Z: `modes` for each aggregate.
+// Rows sorted by aggregate, and the columns of Z: `modes` per aggregate.
 struct Aggregates {
-    const u32* starts;         // where the rows of each aggregate begin, and the end
-    const u32* rows;           // aggregate by aggregate, and at last those without one
-    const u32* of_row;         // NONE for rows without one
-    const real* weights;       // mode by mode, an entry for each row; null where all are one
+    const u32* starts;         // start of each aggregate's rows, and the end
+    const u32* rows;           // aggregate by aggregate, followed by those without one
+    const u32* of_row;         // aggregate of each row; NONE for rows without one
+    const real* weights;       // for each mode an entry per row; null if all are one
     i64 n;                     // rows
     u32 count, modes;
-    u32 rows_alone;            // rows without an aggregate that one block updates
+    u32 rows_alone;            // rows without an aggregate per block that updates them
 };
 
 constexpr int TOGETHER = 3;    // modes summed in one pass over the rows
 
-// Sums over the rows of this block's aggregate, in an order that depends on them alone. `update` is called once for each
-// row and gives the entry of r there.
+// Sums over the rows of this block's aggregate, in a fixed order. Calls `update` once for each row, which returns the
+// entry of r.
 template <class Update> __device__ __forceinline__ void restrict_block(const Aggregates& z, const real* r, real* c, Update& update) {
     const u32 own = blockIdx.x;
     const bool sums = own < z.count;
@@ -28,7 +30,7 @@ template <class Update> __device__ __forceinline__ void restrict_block(const Agg
         real sum[TOGETHER] = {};
         for (i64 k = first + threadIdx.x; k < end; k += blockDim.x) {
             const u32 row = z.rows[k];
-            // later passes read what the same thread wrote in the first
+            // later passes read what the same thread wrote in the first one
             const real v = mode == 0 ? update(row) : r[row];
             if (!z.weights) {
                 sum[0] += v;
@@ -82,7 +84,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void update_restrict(Gate gate,
     grid_sum(axpy.sum, out);
 }
 
-// y ← E c: a warp for each row of E, rows `stride` numbers apart with zeros at the end
+// y ← E c, one warp per row of E; rows are `stride` elements apart, padded with zeros
 extern "C" __global__ __launch_bounds__(32 * DENSE_ROWS) void dense_product(const real* e, u32 n, u32 stride, const real* c, real* y) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31;
@@ -103,7 +105,7 @@ extern "C" __global__ __launch_bounds__(32 * DENSE_ROWS) void dense_product(cons
     if (lane == 0) y[row] = total;
 }
 
-// z ← d r + Z e, or z + Z e where d is null; ⟨r, z⟩ of this thread
+// z ← d r + Z e, or z ← z + Z e if d is null; returns this thread's part of ⟨r, z⟩
 __device__ __forceinline__ real prolong_rows(const Aggregates& z, const real* d, const real* r, const real* e, real* to) {
     real sum = 0;
     const i64 stride = (i64)gridDim.x * blockDim.x;
@@ -136,7 +138,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void prolong_dot(Gate gate, Agg
     grid_sum(sum, out);
 }
 
-// A block of `modes` rows and columns goes to its place in a dense matrix.
+// Copies blocks of `modes` rows and columns to their positions in a dense matrix.
 extern "C" __global__ __launch_bounds__(THREADS) void expand(double* a, u32 stride, const u32* places, const double* blocks, u32 modes, u64 entries) {
     begin();
     const u64 k = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -147,17 +149,17 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand(double* a, u32 stri
     a[row * stride + column] = blocks[k];
 }
 
-// ---- the inverse, in double precision: Gauss-Jordan by panels of 32 rows k, without pivoting
+// ---- the inverse in double precision: Gauss-Jordan elimination with panels k of 32 rows, without pivoting
 //
 //     D = A_kk⁻¹    R = D A_k,:    R_:k = D    W = A_:k    A_i,: ← A_i,: − W_i R    A_k,: ← R
 //
-// two launches a panel. Thread t has column t % 32 and rows t / 32 + AT_ONCE s.
+// Two launches a panel. Thread t processes column t % 32 and rows t / 32 + AT_ONCE s.
 
-// Rows of a panel that a block has at once.
+// Rows of a panel that a block processes at the same time.
 constexpr u32 AT_ONCE = THREADS / PANEL;
 
-// One block for 32 columns of R, and as many rows of W. Every block inverts A_kk for itself. The first pivot that is not
-// above `least` goes into `failed`: [row + 1, pivot].
+// One block per 32 columns of R and 32 rows of W. Every block inverts A_kk redundantly. `failed` gets the first pivot
+// that is not above `least`: [row + 1, pivot].
 extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double* a, u32 n, u32 stride, u32 first, const double* least, double* r, double* w, double* failed) {
     begin();
     __shared__ double d[PANEL][PANEL + 1], t[PANEL][PANEL + 1];
@@ -165,7 +167,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double*
     const u32 column = blockIdx.x * PANEL + j;
     for (u32 i = top; i < PANEL; i += AT_ONCE) {
         const i64 row = (i64)(first + i) * stride;
-        // beyond the last row stands the identity
+        // padded with the identity
         d[i][j] = i < rows && j < rows ? a[row + first + j] : i == j ? 1.0 : 0.0;
         t[i][j] = i < rows && column < stride ? a[row + column] : 0.0;
     }
@@ -203,7 +205,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double*
     }
 }
 
-// One block for 32 rows and 32 columns of A.
+// One block per 32 rows and 32 columns of A.
 extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u32 n, u32 stride, u32 first, const double* r, const double* w) {
     begin();
     __shared__ double left[PANEL][PANEL + 1], above[PANEL][PANEL + 1];
@@ -231,7 +233,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u3
     }
 }
 
-// E ← the inverse, rounded. What stands below the diagonal goes to both sides: E is symmetric.
+// E ← the inverse, rounded. The lower triangle is copied to both sides, because E is symmetric.
 extern "C" __global__ __launch_bounds__(THREADS) void round_inverse(const double* a, u32 n, u32 stride, real* e) {
     begin();
     const u32 column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;

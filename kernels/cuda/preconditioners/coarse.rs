@@ -1,6 +1,7 @@
-//! A coarse space on a device: `z = M⁻¹ r + Z E Zᵀ r` with a dense `E`, in three launches, and the inverse that `E` is.
+//! Coarse-space correction on a device: `z = M⁻¹ r + Z E Zᵀ r` with a dense `E`, in three launches; and the
+//! computation of `E` as an inverse.
 //!
-//! Budget in coarse.cu. The inverse of `n` unknowns takes `n / 16` launches that follow each other.
+//! coarse.cu has the budget. The inverse for `n` unknowns takes `n / 16` launches, one after the other.
 
 use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};
 use crate::cpu::preconditioners::inverse::row_stride;
@@ -25,15 +26,15 @@ pub(crate) const SOURCE: Source = Source {
     )],
 };
 
-/// Rows of a panel of the inverse.
+/// Rows per panel of the inverse.
 const PANEL: u32 = 32;
-/// Rows of the dense matrix for a block of threads: one for each warp.
+/// Rows of the dense matrix per thread block: one per warp.
 pub(crate) const DENSE_ROWS: u32 = 4;
-/// Blocks that update rows without an aggregate, at most, and rows of such a block at least.
+/// Maximum number of blocks that update rows without an aggregate, and minimum number of rows per such block.
 const BLOCKS_ALONE: usize = 1 << 14;
 const ROWS_ALONE: usize = 1024;
 
-/// As `Aggregates` of coarse.cu.
+/// `Aggregates` as passed to kernels.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct RawAggregates {
@@ -49,18 +50,19 @@ struct RawAggregates {
 // SAFETY: as `Aggregates` of coarse.cu
 unsafe impl DeviceRepr for RawAggregates {}
 
-/// Aggregates of rows, modes on them, and a dense matrix of the coarse unknowns.
+/// Aggregates of rows, near-null-space vectors on them, and a dense matrix of the coarse unknowns.
 #[derive(Debug)]
 pub struct Coarse<T: Real> {
     device: Device,
-    /// A token of identity: code that keeps arrays made of the aggregates compares tokens to see whether these are of this space.
+    /// Identity token. Code that caches arrays derived from the aggregates compares tokens to detect another
+    /// coarse space.
     pub(crate) identity: Arc<()>,
     starts: Array<u32>,
     rows: Array<u32>,
     pub(crate) of_row: Array<u32>,
     pub(crate) weights: Option<Array<T>>,
     pub(crate) modes: usize,
-    /// Rows that no aggregate has.
+    /// Number of rows without an aggregate.
     alone: usize,
     pub(crate) dense: Array<T>,
     /// `Zᵀ r` and `E Zᵀ r`, zero beyond the coarse unknowns.
@@ -78,9 +80,9 @@ struct Kernels {
     expand: CudaFunction,
 }
 
-/// Makes a dense matrix the inverse of `a`, symmetric and positive definite with this diagonal; `a` is lost. Rows of both are
-/// [`row_stride`] numbers apart. Returns the row and the value of the first pivot that is not positive beyond rounding, if
-/// there is one: then `inverse` is as it was.
+/// Computes the inverse of `a`, which is symmetric and positive definite with this diagonal; overwrites `a`.
+/// Rows of both are [`row_stride`] elements apart. Returns the row and the value of the first pivot that is
+/// not positive beyond rounding, if there is one; then `inverse` is unchanged.
 pub(crate) fn invert<T: Real>(
     a: &Array<f64>,
     diagonal: &[f64],
@@ -133,7 +135,7 @@ pub(crate) fn invert<T: Real>(
 }
 
 impl<T: Real> Coarse<T> {
-    /// Copies aggregates; the dense matrix is zero as yet.
+    /// Uploads aggregates; the dense matrix is zero until it is written or computed.
     pub fn new(device: &Device, aggregates: &Aggregates<'_, T>) -> Result<Self> {
         let function = |name| device.function::<T>(&SOURCE, name);
         let kernels = Kernels {
@@ -161,34 +163,34 @@ impl<T: Real> Coarse<T> {
         })
     }
 
-    /// The number of aggregates.
+    /// Number of aggregates.
     pub(crate) fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The number of coarse unknowns.
+    /// Number of coarse unknowns.
     pub(crate) fn unknowns(&self) -> usize {
         self.count() * self.modes
     }
 
-    /// The numbers from one row of the dense matrix to the next.
+    /// Elements between the starts of consecutive rows of the dense matrix.
     pub(crate) fn stride(&self) -> usize {
         row_stride(self.unknowns())
     }
 
-    /// Bytes that an application reads, vectors apart.
+    /// Bytes that an application reads, vectors not counted.
     pub fn bytes(&self) -> usize {
         let weights = 2 * self.weights.as_ref().map_or(0, Array::bytes);
         self.rows.bytes() + self.of_row.bytes() + weights + self.dense.bytes()
     }
 
-    /// Copies the dense matrix, rows [`row_stride`] numbers apart.
+    /// Writes the dense matrix; rows are [`row_stride`] elements apart.
     pub fn write(&mut self, dense: &[T]) -> Result<()> {
         self.dense.write(dense)
     }
 
-    /// Makes the dense matrix the inverse of one that is symmetric and positive definite. Returns the row and the value of the
-    /// first pivot that is not positive beyond rounding, if there is one.
+    /// Sets the dense matrix to the inverse of a symmetric positive definite one. Returns the row and the
+    /// value of the first pivot that is not positive beyond rounding, if there is one.
     pub fn invert(&mut self, matrix: &Blocks) -> Result<Option<(usize, f64)>> {
         assert!(
             matrix.unknowns() == self.unknowns() && matrix.modes == self.modes,
@@ -198,7 +200,7 @@ impl<T: Real> Coarse<T> {
         invert(&a, &matrix.diagonal(), &mut self.dense)
     }
 
-    /// A matrix in blocks as a dense one.
+    /// Expands a block matrix to a dense one.
     fn expanded(&self, matrix: &Blocks) -> Result<Array<f64>> {
         let (device, stride) = (&self.device, self.stride() as u32);
         let dense = device.zeros::<f64>(self.unknowns() * self.stride())?;
@@ -244,7 +246,7 @@ impl<T: Real> Coarse<T> {
         }
     }
 
-    /// Keeps `Zᵀ r`.
+    /// Computes `c = Zᵀ r` into a workspace.
     pub fn restrict(&self, r: &Array<T>) -> Result<()> {
         self.check(&[r]);
         let count = self.count();
@@ -258,7 +260,7 @@ impl<T: Real> Coarse<T> {
         unsafe { launch.launch(Self::blocks(count)) }
     }
 
-    /// `Zᵀ r`, on the host.
+    /// Computes `Zᵀ r`, and copies it to the host.
     pub fn restricted(&self, r: &Array<T>) -> Result<Vec<T>> {
         self.restrict(r)?;
         let mut numbers = vec![T::zero(); self.stride()];
@@ -267,7 +269,7 @@ impl<T: Real> Coarse<T> {
         Ok(numbers)
     }
 
-    /// `z ← z + Z e`, of what the host has.
+    /// `z ← z + Z e`, for `e` in host memory.
     pub fn add(&mut self, e: &[T], z: &mut Array<T>) -> Result<()> {
         self.check(&[z]);
         assert_eq!(e.len(), self.unknowns(), "a number for each coarse unknown");
@@ -275,7 +277,7 @@ impl<T: Real> Coarse<T> {
         self.prolong_rows(None, z, z)
     }
 
-    /// `r ← r + a q; ‖r‖²`, and keeps `Zᵀ r`.
+    /// `r ← r + a q; ‖r‖²`; also computes `c = Zᵀ r` into the workspace.
     pub fn update_restrict(&self, a: &Scalar<T>, q: &Array<T>, r: &mut Array<T>) -> Result<Scalar<T>> {
         self.check(&[q, r]);
         let sums = Sums::<T, 1>::new(&self.device)?;
@@ -290,7 +292,7 @@ impl<T: Real> Coarse<T> {
         Ok(norm)
     }
 
-    /// `E` times what was kept.
+    /// Computes `E c` from the workspace.
     fn multiply(&self) -> Result<()> {
         let n = self.unknowns() as u32;
         if n == 0 {
@@ -309,7 +311,7 @@ impl<T: Real> Coarse<T> {
         unsafe { launch.launch(config) }
     }
 
-    /// `z ← d r + Z E c`, or `z + Z E c` without `d`, with `c` as kept.
+    /// `z ← d r + Z E c`, or `z ← z + Z E c` without `d`, where `c` is in the workspace.
     pub fn prolong(&self, d: Option<&Array<T>>, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
         self.check(&[d.unwrap_or(r), r, z]);
         self.multiply()?;
@@ -326,7 +328,7 @@ impl<T: Real> Coarse<T> {
         unsafe { launch.launch(config) }
     }
 
-    /// As [`Coarse::prolong`], and `⟨r, z⟩`.
+    /// Like [`Coarse::prolong`], and returns `⟨r, z⟩`.
     pub fn prolong_dot(&self, d: Option<&Array<T>>, r: &Array<T>, z: &mut Array<T>) -> Result<Scalar<T>> {
         self.check(&[d.unwrap_or(r), r, z]);
         self.multiply()?;

@@ -1,7 +1,7 @@
-// The diagonal of a matrix that lies row by row, and its inverse. Nothing here is called within a step of a solve.
+// The diagonal of a CSR matrix, and its inverse. None of these kernels is used within a step of a solve.
 
-// Which entry of each row is on the diagonal, all bits set where none is; u32 is enough, rows are shorter. Moves offsets, 4 B a
-// row, and reads some log₂ of a row's length columns.
+// Position of the diagonal entry within each row; all bits set if there is none. 32 bits suffice, since rows are
+// shorter. Moves offsets, 4 B a row, and about log₂ of a row's length columns per row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows, const u32* columns, u32* places) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -20,7 +20,8 @@ extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows
     }
 }
 
-// The entries at these places, zero where none is. Moves offsets, 4 B and an element a row, and a sector of values a row.
+// The entries at these positions; zero if there is none. Moves offsets, 4 B and an element a row, and a sector of
+// values a row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_take(RowStarts rows, const u32* places, const real* values, real* diagonal) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -30,8 +31,8 @@ extern "C" __global__ __launch_bounds__(256) void diagonal_take(RowStarts rows, 
     }
 }
 
-// Finds the first row whose entry cannot be divided by, or whose inverse is zero; `refused` keeps its bits where there is none.
-// Moves an element a row.
+// Finds the first row whose entry has no finite nonzero inverse; `refused` is unchanged if there is none. Moves an
+// element a row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_check(i64 n, const real* diagonal, u32* refused) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

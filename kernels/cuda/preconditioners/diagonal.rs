@@ -1,4 +1,4 @@
-//! Diagonals of matrices on a device, and their inverses. Budget in diagonal.cu.
+//! Diagonals of matrices on a device, and their inverses. diagonal.cu has the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{config_at_once, index};
@@ -10,17 +10,17 @@ use crate::cuda::matrix::ordered::Ordered;
 pub(crate) const SOURCE: Source =
     Source { file: "diagonal.cu", text: include_str!("diagonal.cu"), constants: constants![], mirrors: &[] };
 
-/// Which entry of each row is on the diagonal, in all matrices of a pattern.
+/// Positions of the diagonal entries, for all matrices of a pattern.
 #[derive(Debug)]
 pub struct Places {
-    /// Counted from where the row begins.
+    /// Position within each row.
     of_row: Array<u32>,
     /// Entries of the pattern.
     entries: usize,
 }
 
 impl Places {
-    /// Looks through the columns of a matrix.
+    /// Finds the diagonal entries of a matrix.
     pub fn find<T: Real>(matrix: &Ordered<T>) -> Result<Places> {
         let (device, rows, entries) = (matrix.device(), matrix.rows.count(), matrix.values.len());
         index("the number of rows", rows)?;
@@ -30,12 +30,13 @@ impl Places {
         let (raw, columns, to) = (matrix.rows.raw(), matrix.columns.address(0), of_row.address(0));
         let mut launch = device.launch(&find);
         launch.arg(&raw).arg(&columns).arg(&to);
-        // SAFETY: arguments as in diagonal.cu; there is a column for each entry, and a place for each row
+        // SAFETY: arguments as in diagonal.cu; there is a column for each entry, and an element of `of_row`
+        // for each row
         unsafe { launch.launch(config_at_once(device, rows, 1)) }?;
         Ok(Places { of_row, entries })
     }
 
-    /// The diagonal of a matrix of the pattern, zero where nothing is stored.
+    /// The diagonal of a matrix of the pattern; zero for rows without a diagonal entry.
     pub fn diagonal<T: Real>(&self, matrix: &Ordered<T>) -> Result<Array<T>> {
         let (device, rows) = (matrix.device(), matrix.rows.count());
         let (of_pattern, of_matrix) = ((self.of_row.len(), self.entries), (rows, matrix.values.len()));
@@ -46,14 +47,14 @@ impl Places {
         let (values, to) = (matrix.values.address(0), diagonal.address(0));
         let mut launch = device.launch(&take);
         launch.arg(&raw).arg(&places).arg(&values).arg(&to);
-        // SAFETY: arguments as in diagonal.cu; places are entries of rows with these lengths
+        // SAFETY: arguments as in diagonal.cu; positions were found in rows of these lengths
         unsafe { launch.launch(config_at_once(device, rows, 1)) }?;
         Ok(diagonal)
     }
 }
 
-/// `d_i ← 1 / a_ii`. Returns the first row whose entry has no inverse that is finite and not zero, and this entry, if there is
-/// one; then `inverse` is as it was.
+/// `d_i ← 1 / a_ii`. Returns the first row for which this is not finite or zero, and its entry, if there is
+/// one; then `inverse` is unchanged.
 pub fn invert<T: Real>(diagonal: &Array<T>, inverse: &mut Array<T>) -> Result<Option<(usize, T)>> {
     let (device, n) = (diagonal.device(), diagonal.len());
     assert!(inverse.len() == n && inverse.device() == device, "an inverse for each entry, on one device");

@@ -1,13 +1,13 @@
-// Rows of FSAI's factor G, each from a small system of its own: A[S, S] y = e_last, g = y / √y_last, where S are the columns
-// of the row, its own last.
+// Rows of FSAI's factor G, each from a small system: A[S, S] y = e_last, g = y / √y_last, where S is the set of the
+// row's columns, the diagonal last.
 //
-// T lanes have a row. Lane i holds row i of A[S, S] = L D Lᵀ, and row i + T and so on where S is longer; the lower triangle
-// stands in shared memory in double precision, row after row, which 16 lanes read and write without conflicts:
+// T lanes process a row. Lane i holds row i of A[S, S] = L D Lᵀ, and rows i + T and so on if S is larger. The packed
+// lower triangle is in shared memory in double precision, row after row; 16 lanes access it without bank conflicts:
 //
 //     for each k:  d_k = a_kk;  a_ij -= a_ik a_jk / d_k  for i ≥ j > k      columns stay multiplied by d
 //     z_last = 1;  z_i = −Σ_k>i a_ki z_k / d_i;  g = z / √d_last
 //
-// Moves G once, its rows and columns, and for each entry of G a row of A up to its diagonal, most of it from caches.
+// Moves G once, its rows and columns, and for each entry of G a row of A up to its diagonal, mostly from caches.
 
 struct Systems {
     RowStarts a;
@@ -16,10 +16,10 @@ struct Systems {
     RowStarts g;
     const u32* g_columns;
     real* g_values;
-    u32* failed;              // the least row that does not end on the diagonal, or whose system has a pivot that is not positive
+    u32* failed;              // the first row that does not end on the diagonal, or whose system has a pivot that is not positive
 };
 
-// The class of each row by its length: those that 8, 16 or 32 LANES share, and those longer.
+// The class of each row by its length: for 8, 16 or 32 LANES, or longer.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_classes(RowStarts g, unsigned char* classes) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -31,7 +31,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_classes(RowStarts g, 
 
 __device__ __forceinline__ int packed(int row) { return row * (row + 1) / 2; }
 
-// Entries of each row up to its diagonal; marks a matrix that lacks some of it.
+// Number of entries of each row up to the diagonal; sets `misfit` if diagonal entries are missing.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_lower(RowStarts rows, const u32* columns, u32* lengths, u32* misfit) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -47,7 +47,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_lower(RowStarts rows,
     }
 }
 
-// Where rows of the upper triangle begin: both have the diagonal.
+// Row offsets of the upper triangle; both triangles include the diagonal.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_upper(RowStarts rows, RowStarts lower, u32* upper) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -56,8 +56,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_upper(RowStarts rows,
     }
 }
 
-// The lower or the upper triangle of a pattern with a full diagonal: of each row the first or the last entries, as many as the
-// triangle has, TRIANGLE_LANES a row. Moves 4 B an entry twice, and offsets.
+// The lower or the upper triangle of a pattern with a full diagonal: the first or the last entries of each row, as many
+// as the triangle has, TRIANGLE_LANES lanes a row. Moves 4 B an entry twice, and offsets.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_triangle(RowStarts rows, const u32* columns, RowStarts triangle, u32* to, u32 upper) {
     begin();
     const i64 stride = (i64)gridDim.x * (blockDim.x / TRIANGLE_LANES);
@@ -69,7 +69,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_triangle(RowStarts ro
     }
 }
 
-// One row by T lanes, which `lanes` names, with memory for a triangle, and for as many numbers and columns as the row has entries.
+// Computes one row with T lanes, given by the mask `lanes`; `triangle`, `z` and `members` are workspace for its n
+// entries.
 template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32 row, u32 lanes, double* triangle, double* z, u32* members) {
     const int lane = threadIdx.x % T;
     const i64 first = s.g.start(row);
@@ -92,7 +93,7 @@ template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32
         for (i64 entry = s.a.start(own); entry < end; entry++) {
             const u32 column = __ldg(s.a_columns + entry);
             if (column > own) break;
-            // ends at `own` at the latest
+            // stops at `own` at the latest
             while (members[place] < column) place++;
             if (members[place] == column) mine[place] = __ldg(s.a_values + entry);
         }
@@ -100,7 +101,7 @@ template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32
     double pivot = 1, inverse = 1;
     for (int k = 0; k < n; k++) {
         __syncwarp(lanes);
-        // the pivot before was read by all
+        // all lanes have read the previous pivot
         if (k > 0 && lane == 0) triangle[packed(k - 1) + k - 1] = inverse;
         pivot = triangle[packed(k) + k];
         if (!(pivot > 0 && finite(pivot))) {
@@ -130,11 +131,11 @@ template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32
     }
     const double scale = 1 / sqrt(pivot);
     for (int i = lane; i < n; i += T) s.g_values[first + i] = real(z[i] * scale);
-    // the next row may be written over this one
+    // the next row may overwrite this one
     __syncwarp(lanes);
 }
 
-// Rows of T entries at most, T lanes each.
+// Rows of at most T entries, T lanes each.
 template <int T> __device__ __forceinline__ void solve_rows(const Systems& s, const u32* rows, u32 count) {
     constexpr int GROUPS = BLOCK / T;
     __shared__ double triangles[GROUPS][T * (T + 1) / 2], z[GROUPS][T];
@@ -159,7 +160,7 @@ extern "C" __global__ __launch_bounds__(BLOCK) void fsai_32(Systems s, const u32
     solve_rows<32>(s, rows, count);
 }
 
-// Rows of any length that shared memory has room for, `longest` entries at most, a block of 32 threads each; others fail.
+// Rows of up to `longest` entries, limited by shared memory, one block of 32 threads each; longer rows fail.
 extern "C" __global__ __launch_bounds__(32) void fsai_long(Systems s, const u32* rows, u32 count, u32 longest) {
     begin();
     extern __shared__ double memory[];

@@ -1,4 +1,4 @@
-//! The factor of FSAI on a device, row by row. The kernels say how a row is computed, and what is moved.
+//! The factor of FSAI on a device, row by row. fsai.cu describes the algorithm and the data moved.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config;
@@ -23,33 +23,33 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Systems" = Raw { a, a_columns, a_values, g, g_columns, g_values, failed })],
 };
 
-/// Threads of a block whose rows have lanes of their own.
+/// Threads per block for rows with a fixed number of lanes.
 const BLOCK: usize = 128;
 
-/// Lanes of a row of `fsai_triangle`.
+/// Lanes per row in `fsai_triangle`.
 const TRIANGLE_LANES: usize = 8;
 
-/// Entries of rows at most, and lanes that share one, of each class of `fsai_classes`; 0 for longer rows, which have a warp and
-/// shared memory as they need.
+/// For each class of `fsai_classes`, the maximum length of rows, and the number of lanes per row; 0 for
+/// longer rows, which get a warp and as much shared memory as they need.
 const LANES: [usize; 4] = [8, 16, 32, 0];
 
-/// Computes `G` from `A`, on patterns that stay.
+/// Computes `G` from `A`, on fixed patterns.
 #[derive(Debug)]
 pub struct Fsai<T: Real> {
     a: Ordered<T>,
     g: Ordered<T>,
     classes: Vec<Class>,
-    /// The least row that failed, all bits set for none.
+    /// The first row that failed; all bits set if none did.
     failed: Array<u32>,
 }
 
-/// Rows of about one length.
+/// Rows of similar length.
 #[derive(Debug)]
 struct Class {
     kernel: CudaFunction,
     rows: List,
     config: LaunchConfig,
-    /// Entries of the longest row of all, where some have no lanes of their own.
+    /// Length of the longest row of `G`, for the class of long rows.
     longest: u32,
 }
 
@@ -68,7 +68,7 @@ struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real> Fsai<T> {
-    /// Computes `factor` from `matrix`, square matrices of these patterns: rows of the factor end on the diagonal.
+    /// For square matrices of these patterns; rows of the factor must end on the diagonal.
     pub fn new(
         (matrix, a): (Ordered<T>, Pattern<'_>),
         (factor, g): (Ordered<T>, Pattern<'_>),
@@ -83,7 +83,7 @@ impl<T: Real> Fsai<T> {
         Ok(Fsai { a: matrix, g: factor, classes, failed })
     }
 
-    /// Queues the computation of all rows from the values that `A` has now.
+    /// Queues the computation of all rows from the current values of `A`.
     pub fn solve(&mut self) -> Result<()> {
         self.failed.write(&[u32::MAX])?;
         let raw = self.raw();
@@ -94,31 +94,32 @@ impl<T: Real> Fsai<T> {
             if config.shared_mem_bytes > 0 {
                 launch.arg(longest);
             }
-            // SAFETY: arguments as in fsai.cu; rows of `g` are no longer than the kernel has room for, or fail; columns of
-            // both patterns lie below the number of rows
+            // SAFETY: arguments as in fsai.cu; rows of `g` fit the kernel's memory, or fail; columns of both
+            // patterns are below the number of rows
             unsafe { launch.launch(*config) }?;
         }
         Ok(())
     }
 
-    /// The first row whose system is not positive definite, or that lacks its diagonal, if any, when it is computed.
+    /// The first row whose system is not positive definite, or that lacks a diagonal entry, if any; waits for
+    /// the computation.
     pub fn failed(&self) -> Result<Option<usize>> {
         let mut row = [0];
         self.failed.read(&mut row)?;
         Ok((row[0] != u32::MAX).then_some(row[0] as usize))
     }
 
-    /// `A`, row by row.
+    /// `A` in CSR.
     pub fn matrix(&self) -> &Ordered<T> {
         &self.a
     }
 
-    /// `A`, to give it new values.
+    /// `A`, to change its values.
     pub fn matrix_mut(&mut self) -> &mut Ordered<T> {
         &mut self.a
     }
 
-    /// `G`, row by row.
+    /// `G` in CSR.
     pub fn factor(&self) -> &Ordered<T> {
         &self.g
     }
@@ -136,19 +137,21 @@ impl<T: Real> Fsai<T> {
     }
 }
 
-/// The triangles of a square matrix that has its whole diagonal, which both have.
+/// Lower and upper triangle of a square matrix with a full diagonal, each including the diagonal.
 #[derive(Debug)]
 pub struct Triangles<T: Real> {
-    /// Zeros on the lower one.
+    /// Lower triangle, with zero values.
     pub lower: Ordered<T>,
-    /// Where rows of the lower one begin.
+    /// Row offsets of the lower triangle.
     pub offsets: Offsets,
-    /// Zeros on the upper one; none where it has another number of entries, and is no transpose.
+    /// Upper triangle, with zero values; `None` if it has another number of entries, so that it is not the
+    /// transpose of the lower.
     pub upper: Option<Ordered<T>>,
 }
 
 impl<T: Real> Triangles<T> {
-    /// Cuts a matrix; none where it lacks some of the diagonal, or has more entries than 32-bit offsets reach.
+    /// Splits a matrix; `None` if it lacks diagonal entries, or has more entries than 32-bit offsets can
+    /// address.
     pub fn of(matrix: &Ordered<T>) -> Result<Option<Triangles<T>>> {
         let (device, rows, entries) = (matrix.device(), matrix.rows.count(), matrix.nnz());
         assert_eq!(matrix.columns.len(), entries, "a pattern with columns");
@@ -187,8 +190,8 @@ impl<T: Real> Triangles<T> {
     }
 }
 
-/// Zeros on the first or the last of each row's entries: as many as lie between its start and the next in `starts`, `entries` in
-/// all.
+/// A zero matrix on the first or the last entries of each row: as many as `starts` has from this row to the
+/// next, `entries` in total.
 fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: bool) -> Result<Ordered<T>> {
     let device = matrix.device();
     let part = Ordered {
@@ -201,12 +204,13 @@ fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: 
     let (to, its_columns) = (part.rows.raw(), part.columns.address(0));
     let mut launch = device.launch(&cut);
     launch.arg(&from).arg(&columns).arg(&to).arg(&its_columns).arg(&last);
-    // SAFETY: arguments as in fsai.cu, where no more is read of a row than it has; starts end at the number of entries
+    // SAFETY: arguments as in fsai.cu, where no row is read beyond its end; starts end at the number of
+    // entries
     unsafe { launch.launch(config(matrix.rows.count() * TRIANGLE_LANES)) }?;
     Ok(part)
 }
 
-/// Rows of `g` by how many lanes share one.
+/// Rows of `g` grouped by the number of lanes that share one.
 fn classes<T: Real>(device: &Device, g: &RowStarts, pattern: Pattern<'_>) -> Result<Vec<Class>> {
     let (of_rows, classify) =
         (device.uninitialised::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
@@ -228,12 +232,12 @@ fn classes<T: Real>(device: &Device, g: &RowStarts, pattern: Pattern<'_>) -> Res
     classes.map(|(rows, lanes)| Class::new::<T>(device, rows, lanes, longest)).collect()
 }
 
-/// Bytes that a row of `entries` takes: its triangle, its numbers, its columns.
+/// Shared memory in bytes for a row of `entries` entries: a triangle, a vector, and columns.
 fn bytes_of(entries: usize) -> usize {
     entries * (entries + 1) / 2 * size_of::<f64>() + entries * (size_of::<f64>() + size_of::<u32>())
 }
 
-/// The most entries of a row that fits this many bytes.
+/// Maximum number of entries of a row for this much memory.
 fn most_entries(bytes: usize) -> usize {
     let root = (bytes as f64 / 4.0).sqrt() as usize;
     (0..=root).rev().find(|&entries| bytes_of(entries) <= bytes).unwrap_or(0)

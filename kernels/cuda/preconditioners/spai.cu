@@ -1,26 +1,26 @@
-// Rows of a sparse approximate inverse, each from a least-squares problem of its own: min ‖Σ_j m_j a_j − e_k‖ over the columns
-// j of row k of the inverse, where a_j is row j of the matrix (both transposed for columns).
+// Rows of a sparse approximate inverse, each from a least-squares problem: min ‖Σ_j m_j a_j − e_k‖ over the columns j
+// of row k of the inverse, where a_j is row j of the matrix (both transposed for columns).
 //
-// By modified Gram-Schmidt without roots, e_k the last column, in double precision:
+// Modified Gram-Schmidt without square roots, with e_k as last column, in double precision:
 //
 //     for each column k:  s_j = ⟨a_k, a_j⟩ for j ≥ k;  a_j ← a_j − a_k s_j / s_k for j > k;  then  S m = s_last,  S = (s_kj)
 //
-// which is backward stable as Householder's reflections are (Björck 1967), and takes one sum over lanes for all columns of a
-// step at once.
+// This is as backward stable as Householder reflections (Björck 1967), and needs only one reduction over lanes per
+// step, for all columns together.
 //
-// Small problems are a warp's, in registers: a lane has R rows of each of K columns. What row of its problem an entry becomes
-// is found once and kept, a byte each. Others are a block's, in shared memory, or in device memory where that has no room, and
-// find it anew. Rows of the inverse with one pattern have all but e_k in common, as the unknowns of a node do: a block solves
-// up to 4 of them at once.
+// A small problem is solved by a warp, in registers: a lane has R rows of each of K columns. The row within the problem
+// of each entry is computed once and kept, in one byte. Other problems are solved by a block, in shared memory, or in
+// device memory if they do not fit, and compute these rows again each time. Rows of the inverse with the same pattern
+// have problems that differ in e_k only, as do the unknowns of a node: a block solves up to 4 of them together.
 //
-// Moves the inverse once, its rows and columns, and for each entry of it the values of a row of the matrix, most of it from
-// caches, with the kept bytes of a warp's problems, or twice the columns of others. Per step of a warp's problem with C
-// columns left: 4 R C flops a lane, about C + 2 shuffles, C products through shared memory.
+// Moves the inverse once, its rows and columns, and for each entry of it the values of a row of the matrix, mostly from
+// caches; in addition the kept bytes for problems of a warp, or twice the columns for others. A step of a warp's
+// problem with C columns left takes 4 R C flops a lane, about C + 2 shuffles, and C products through shared memory.
 
 // ---- sums
 
-// Sums C numbers over the lanes of a warp. Lane `lane_of(C, i)` has the sum of the i-th; a lane, that of the one that it
-// returns in `which`, C or more for none.
+// Sums C numbers over the lanes of a warp. Lane `lane_of(C, i)` gets the sum of the i-th; the calling lane gets that of
+// number `which`, or none if `which` is C or more.
 template <int C> __device__ __forceinline__ double sums(double (&p)[C], int& which) {
     int width = C, own = C;
     which = 0;
@@ -67,8 +67,9 @@ __device__ __forceinline__ double sum_of_lanes(double v) {
 
 // ---- solving
 
-// Checks S and solves by a warp, up to 32 L unknowns: row k of S stands at `products + k * apart`, its diagonal first, the
-// right-hand sides last, of which `member` is solved for. False if a column depends on those before it.
+// Checks S and solves with a warp, up to 32 L unknowns. Row k of S is at `products + k * apart`, its diagonal first,
+// the right-hand sides last, of which number `member` is used. Returns false if a column is linearly dependent on the
+// previous ones.
 template <int L> __device__ __forceinline__ bool substitute(const double* products, i64 apart, int n, int member, int rows, real* solution) {
     const int lane = threadIdx.x % 32;
     double diagonal[L], inverse[L], right[L], above[L];
@@ -97,7 +98,7 @@ template <int L> __device__ __forceinline__ bool substitute(const double* produc
 #pragma unroll
     for (int l = 0; l < L; l++) {
         const double norm = sqrt(diagonal[l]);
-        // what rounding leaves of a dependent column
+        // what rounding errors leave of a dependent column
         const double rounding = EPSILON * (norm + sqrt(above[l])) * (1 + rows);
         independent &= norm > rounding && finite(norm);
     }
@@ -121,7 +122,7 @@ template <int L> __device__ __forceinline__ bool substitute(const double* produc
     return true;
 }
 
-// What a warp says of a row once its problem is solved; `rest` is a lane's part of the squared residual.
+// Records the result of a warp for a row; `rest` is a lane's part of the squared residual.
 __device__ __forceinline__ void report(const Systems& s, u32 k, bool independent, double rest) {
     rest = sum_of_lanes(rest);
     if (threadIdx.x % 32) return;
@@ -134,10 +135,10 @@ __device__ __forceinline__ void report(const Systems& s, u32 k, bool independent
 
 // ---- a warp's problems
 
-// Columns whose products are summed at once: more take registers.
+// Columns whose products are reduced together; limited by registers.
 constexpr int GROUP = 8;
 
-// The products of the first column with C from one on.
+// The products of the first column with C columns, beginning at `from`.
 template <int C, int K, int R> __device__ __forceinline__ void sum_columns(const double (&x)[K][R], int from, double* products) {
     double p[C];
 #pragma unroll
@@ -151,8 +152,8 @@ template <int C, int K, int R> __device__ __forceinline__ void sum_columns(const
     if (which < C) products[from + which] = sum;
 }
 
-// Eliminates columns while more than C − 4 are left, of C at most, then those of fewer. The column that is eliminated is
-// always the first: the others move up.
+// Eliminates columns while more than C − 4, and at most C, are left; continues with smaller C. The eliminated column is
+// always the first; the others move up by one.
 template <int C, int K, int R> __device__ __forceinline__ void eliminate(double (&x)[K][R], double* products, int left) {
     for (; left > (C > 4 ? C - 4 : 1); left--) {
         double w[R];
@@ -182,11 +183,11 @@ template <int C, int K, int R> __device__ __forceinline__ void eliminate(double 
     if constexpr (C > 4) eliminate<C - 4>(x, products, left);
 }
 
-// Entries of a lane in flight.
+// Entries per lane in flight.
 constexpr int FLIGHT = 8;
 
-// Fills a dense problem of zeros, whose columns are `apart` numbers apart; false if one of the a_j has no entries: then the
-// problem is not filled as a whole.
+// Fills a zeroed dense problem, whose columns are `apart` elements apart; returns false, without filling it completely,
+// if one of the a_j is empty.
 __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 first, int n, double* dense, int apart) {
     const u32 lane = threadIdx.x;
     i64 shift = 0;
@@ -196,10 +197,10 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
         shift = s.a.start(row);
         length = u32(s.a.start(row + 1) - shift);
     }
-    // of an a_j without entries no first entry would tell where it begins
+    // an empty a_j has no first entry that would mark its beginning
     if (!__all_sync(ALL, lane >= n || length > 0)) return false;
     const u32 end = sum_up_to(length), entries = __shfl_sync(ALL, end, 31);
-    // from an entry to where it stands in the matrix
+    // offset from an entry's position in the problem to that in the matrix
     shift -= end - length;
     int begun = -1;
     for (u32 from = 0; from <= entries; from += 32 * FLIGHT) {
@@ -228,7 +229,7 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
     return true;
 }
 
-// Problems of less than K unknowns and at most 32 R rows, one a block of a warp.
+// Problems of less than K unknowns and at most 32 R rows; one warp (block) each.
 template <int R, int K> __device__ __forceinline__ void solve_in_registers(const Systems& s, const Launch& launch) {
     constexpr int ROWS = 32 * R;
     __shared__ double2 memory[K * ROWS / 2];
@@ -255,21 +256,21 @@ template <int R, int K> __device__ __forceinline__ void solve_in_registers(const
 #pragma unroll
         for (int r = 0; r < R; r++) rest += x[0][r] * x[0][r];
         report(s, k, full && substitute<1>(dense, K, n, 0, ROWS, s.m_values + first), rest);
-        // the next problem is written over this one
+        // the next problem overwrites this one
         __syncwarp();
     }
 }
 
 // ---- a block's problems
 
-// Columns that a warp has at once.
+// Columns that a warp processes together.
 constexpr int COLUMNS = 4;
 
-// Takes column k out of those behind it, `columns` in all, of 32 T rows; of any number if T is 0.
+// Eliminates column k from those after it, of `columns` in total, with 32 T rows; with any number of rows if T is 0.
 template <int T> __device__ __forceinline__ void eliminate_column(double* dense, int apart, int columns, int k) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const double* pivot = dense + (i64)k * apart + lane;
-    // over the column before, which is not read any more
+    // stored in the previous column, which is no longer needed
     double* products = dense + (i64)(k - 1) * apart;
     if constexpr (T > 0) {
         double v[T];
@@ -325,7 +326,7 @@ template <int T> __device__ __forceinline__ void eliminate_column(double* dense,
     }
 }
 
-// Problems of at most 32 T rows, one a block; of any number if T is 0.
+// Problems of at most 32 T rows, one per block; of any number of rows if T is 0.
 template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Launch& launch) {
     extern __shared__ double2 memory[];
     __shared__ i64 starts[MOST_UNKNOWNS];
@@ -348,7 +349,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
         collect<WARPS>(s, k, walk, table);
         __syncthreads();
         const int rows = table.count<WARPS>(counts);
-        // even, so that rows of S stand in different banks
+        // even, so that rows of S use different banks
         const int apart = T ? 32 * T : ((rows > columns ? rows : columns) + 1) / 2 * 2;
         double* dense = spare + apart;
         for (i64 i = threadIdx.x; i < (i64)columns * apart; i += 32 * WARPS) dense[i] = 0;
@@ -371,7 +372,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
             }
             report(s, member, substitute<4>(spare, apart, n, warp, rows, s.m_values + s.m.start(member)), rest);
         }
-        // the next problem is written over this one
+        // the next problem overwrites this one
         __syncthreads();
     }
 }
@@ -386,8 +387,8 @@ template <int ROWS, int UNKNOWNS> __device__ __forceinline__ void solve(const Sy
     }
 }
 
-// Problems of at most KERNEL_ROWS rows, of any number if that is 0: a warp's, of at most KERNEL_UNKNOWNS unknowns, or a block's if
-// that is 0. One kernel a file, so that only what is needed is compiled.
+// Problems of at most KERNEL_ROWS rows (0: any number), solved by a warp with at most KERNEL_UNKNOWNS unknowns (0:
+// solved by a block). One kernel per file, so that only those needed are compiled.
 extern "C" __global__ __launch_bounds__(KERNEL_UNKNOWNS ? 32 : 32 * WARPS, KERNEL_BLOCKS) void spai_solve(Systems s, Launch launch) {
     begin();
     solve<KERNEL_ROWS, KERNEL_UNKNOWNS>(s, launch);

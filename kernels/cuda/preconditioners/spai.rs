@@ -1,8 +1,8 @@
-//! A sparse approximate inverse on a device, row by row. The kernels say how a row is computed, and what is moved.
+//! Sparse approximate inverse on a device, row by row. spai.cu describes the algorithm and the data moved.
 //!
-//! How many rows a dense problem has is counted on the device, once, and what row of its problem each entry becomes is kept for
-//! problems of a warp. Then each problem goes to the kernel that has room for it and keeps most others like it at once on a
-//! multiprocessor.
+//! The number of rows of each dense problem is counted on the device, once. For problems solved by a warp,
+//! the row within the problem of each entry is kept. Each problem is then assigned to the kernel that it fits
+//! and that runs most blocks per multiprocessor.
 
 use super::spai_kernels::{
     COUNTED, FOUND, Found, KERNELS, MEMBERS, MOST_UNKNOWNS, OF_BLOCKS, OF_WARPS, Raw, RawLaunch,
@@ -19,55 +19,57 @@ use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::cell::LazyCell;
 
-/// Rows that kernels of a block have room for, with all unknowns that shared memory has room for. The last is of any number,
-/// at less speed.
+/// Maximum numbers of rows for kernels that use a block per problem; the number of unknowns is limited by
+/// shared memory. The last kernel takes any number of rows, but is slower.
 const OF_A_BLOCK: [usize; 5] = [128, 192, 256, 320, COUNTED];
 
 /// Threads of such a block.
 const BLOCK: usize = WARP * MEMBERS;
 
-/// Blocks that a multiprocessor should have at once, by the shared memory that they take: the more the better.
+/// Targets for the number of resident blocks per multiprocessor, which is limited by their shared memory: the
+/// more the better.
 const AT_ONCE: [usize; 5] = [8, 4, 3, 2, 1];
 
-/// Bytes of shared memory of a block that it does not choose: of the kernel, and of the driver.
+/// Bytes of shared memory per block not under our control: static memory of the kernel, and the driver's.
 const FIXED: usize = 3 << 10;
 
-/// Blocks of a multiprocessor, so that rows of different lengths even out.
+/// Blocks per multiprocessor of a launch, enough to balance rows of different lengths.
 const BLOCKS: usize = 64;
 
-/// Bytes of device memory for problems that shared memory has no room for.
+/// Bytes of device memory for problems that do not fit shared memory.
 const SCRATCH: usize = 256 << 20;
 
-/// Computes the rows of an approximate inverse, on patterns that stay.
+/// Computes the rows of an approximate inverse, on fixed patterns.
 #[derive(Debug)]
 pub struct Spai<T: Real> {
     matrix: Ordered<T>,
     inverse: Ordered<T>,
     residuals: Array<f64>,
-    /// The least row that was refused, all bits set for none.
+    /// The first row that was refused; all bits set if there is none.
     refused: Array<u32>,
-    /// What row of its problem each entry becomes, problem by problem, and where these start, of problems of a warp.
+    /// For problems solved by a warp, the row within its problem of each entry, problem by problem; and where
+    /// each problem starts.
     places: Array<u8>,
     starts: Array<u64>,
     launches: Vec<Launch>,
 }
 
-/// Problems that one kernel solves.
+/// Problems solved by one kernel.
 #[derive(Debug)]
 struct Launch {
     kernel: CudaFunction,
     rows: List,
     problems: usize,
     slots: usize,
-    /// Of problems in device memory.
+    /// Workspace for problems in device memory.
     scratch: Option<Array<f64>>,
-    /// Of a problem with its table.
+    /// Elements per problem, including its table.
     numbers: usize,
     config: LaunchConfig,
 }
 
 impl<T: Real> Spai<T> {
-    /// Computes the rows of `inverse` from those of `matrix`, square matrices of these patterns.
+    /// For square matrices of these patterns; computes the rows of `inverse` from the values of `matrix`.
     pub fn new(
         (matrix, a): (Ordered<T>, Pattern<'_>),
         (inverse, m): (Ordered<T>, Pattern<'_>),
@@ -101,15 +103,15 @@ impl<T: Real> Spai<T> {
         Ok(spai)
     }
 
-    /// Reserves memory for the places of problems that may be a warp's; refuses more unknowns than there is room for.
+    /// Allocates `places` for problems that a warp may solve; fails if a row has too many unknowns.
     fn reserve_places(&mut self) -> Result<()> {
         let (device, total) = (self.matrix.device(), self.matrix.device().zeros::<u64>(2)?);
         let kernel = device.function::<T>(&FOUND, "spai_reserve")?;
         let (systems, to) = (self.raw(), total.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
-        // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, each of which has
-        // a start
+        // SAFETY: arguments as in spai_found.cu; columns of both patterns are below the number of rows, each
+        // of which has an element of `starts`
         unsafe { queued.launch(launch::config(self.starts.len())) }?;
         let mut most = [0; 2];
         total.read(&mut most)?;
@@ -122,20 +124,20 @@ impl<T: Real> Spai<T> {
         Ok(())
     }
 
-    /// The rows of each kernel of a warp, whose problems find their places, and all others.
+    /// The rows for each kernel of warps, whose `places` are computed, and all other rows.
     fn find_places(&self) -> Result<[List; KERNELS + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
         let (kernel, kernels) = (device.function::<T>(&FOUND, "spai_places")?, device.uninitialised(n)?);
         let (systems, to) = (self.raw(), kernels.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
-        // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, each of which has
-        // a kernel, and there is room for what has a start
+        // SAFETY: arguments as in spai_found.cu; columns of both patterns are below the number of rows, each
+        // of which has an element of `kernels`, and problems with a start have space in `places`
         unsafe { queued.launch(config(blocks(device, n), 32, 0)) }?;
         classes::sorted(&kernels)
     }
 
-    /// What the device finds of the problems of rows of the inverse.
+    /// Sizes and leaders of the problems of rows of the inverse.
     fn count(&self, rows: &List) -> Result<Vec<Found>> {
         let mut found = vec![[0; 3]; rows.len()];
         if found.is_empty() {
@@ -146,14 +148,14 @@ impl<T: Real> Spai<T> {
         let (systems, list, count, to) = (self.raw(), rows.address(), rows.len() as u32, counts.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&list).arg(&count).arg(&to);
-        // SAFETY: arguments as in spai_problems.cu; columns of both patterns lie below the number of rows, and rows of the
-        // inverse have no more unknowns than there is room for
+        // SAFETY: arguments as in spai_found.cu; columns of both patterns are below the number of rows, and
+        // rows of the inverse have at most [`MOST_UNKNOWNS`] unknowns
         unsafe { queued.launch(config(blocks(device, rows.len()), 32, 0)) }?;
         counts.read(found.as_flattened_mut())?;
         Ok(found)
     }
 
-    /// Queues the computation of all rows from the values that the matrix has now.
+    /// Queues the computation of all rows from the current values of the matrix.
     pub fn solve(&mut self) -> Result<()> {
         self.refused.write(&[u32::MAX])?;
         self.launches.iter().try_for_each(|launch| self.queue(launch))
@@ -163,31 +165,31 @@ impl<T: Real> Spai<T> {
         let (systems, rows) = (self.raw(), launch.raw());
         let mut queued = self.matrix.device().launch(&launch.kernel);
         queued.arg(&systems).arg(&rows);
-        // SAFETY: arguments as in spai.cu; columns of both patterns lie below the number of rows, of which there are no
-        // others in the launch, and problems are no larger than the kernel has room for
+        // SAFETY: arguments as in spai.cu; columns of both patterns and rows in the launch are below the
+        // number of rows, and problems fit the kernel
         unsafe { queued.launch(launch.config) }
     }
 
-    /// The first row whose columns depend on each other, if any, when it is computed.
+    /// The first row whose problem is rank-deficient, if any; waits for the computation.
     pub fn refused(&self) -> Result<Option<usize>> {
         let mut row = [0];
         self.refused.read(&mut row)?;
         Ok((row[0] != u32::MAX).then_some(row[0] as usize))
     }
 
-    /// The residual of each row.
+    /// The residual of each row's problem.
     pub fn residuals(&self) -> Result<Vec<f64>> {
         let mut residuals = vec![0.0; self.residuals.len()];
         self.residuals.read(&mut residuals)?;
         Ok(residuals)
     }
 
-    /// The matrix, to give it new values.
+    /// The matrix, to change its values.
     pub fn matrix_mut(&mut self) -> &mut Ordered<T> {
         &mut self.matrix
     }
 
-    /// The inverse, row by row.
+    /// The inverse in CSR.
     pub fn inverse(&self) -> &Ordered<T> {
         &self.inverse
     }
@@ -208,13 +210,13 @@ impl<T: Real> Spai<T> {
     }
 }
 
-/// A dense problem.
+/// Size of a dense least-squares problem.
 #[derive(Clone, Copy, Debug)]
 struct Problem {
     unknowns: usize,
-    /// At most.
+    /// Upper bound.
     rows: usize,
-    /// Of all its columns.
+    /// Entries of all its columns.
     entries: usize,
 }
 
@@ -223,25 +225,27 @@ impl Problem {
         let unknowns = m.row(row);
         let (mut rows, mut entries) = (rows as usize, entries as usize);
         if rows == u32::MAX as usize {
-            // as if no two of its sparse rows met
+            // upper bounds, as if the sparse rows had disjoint columns
             entries = m.columns()[unknowns.clone()].iter().map(|&j| a.row(j as usize).len()).sum();
             rows = (entries + 1).min(a.rows());
         }
         Problem { unknowns: unknowns.len(), rows, entries }
     }
 
-    /// Numbers that a block has of it, behind the table: columns so far apart, one of them spare.
+    /// Elements of memory that a block needs after the table, with columns `apart` elements apart, including
+    /// one spare column.
     fn numbers(self, apart: usize) -> usize {
         (self.unknowns + MEMBERS + 1) * apart
     }
 
-    /// Columns are so far apart at least: a row of S stands in one.
+    /// Minimum distance of columns: a column must also hold a row of `S`.
     fn height(self) -> usize {
         self.rows.max(self.unknowns + MEMBERS)
     }
 }
 
-/// Places of a table of hashes for this number of rows, half of them empty: a power of two, and one for each thread of a block.
+/// Slots of a hash table for this number of rows: a power of two, at least half empty, and at least one per
+/// thread of a block.
 fn slots(rows: usize) -> usize {
     (2 * rows).next_power_of_two().max(BLOCK)
 }
@@ -251,13 +255,13 @@ fn table(slots: usize) -> usize {
     2 * slots * size_of::<u32>()
 }
 
-/// Problems for one kernel of a block.
+/// Problems for one kernel that uses a block per problem.
 #[derive(Debug)]
 struct Class {
     kernel: BlockKernel,
-    /// Of each problem all of [`MEMBERS`], all bits set for those that it lacks.
+    /// [`MEMBERS`] elements per problem; all bits set for unused ones.
     rows: Vec<u32>,
-    /// The most of a problem: rows, numbers, entries.
+    /// Maxima over the problems: rows, elements of memory, entries.
     most: [usize; 3],
 }
 
@@ -265,12 +269,12 @@ struct Class {
 enum BlockKernel {
     /// For problems of at most this number of rows.
     Small(usize),
-    /// Of any size, in device memory.
+    /// For problems of any size, in device memory.
     Large,
 }
 
 impl BlockKernel {
-    /// All, the small ones once for each of [`AT_ONCE`].
+    /// All kernels; the small ones once for each of [`AT_ONCE`].
     fn all() -> impl Iterator<Item = BlockKernel> {
         let small = OF_A_BLOCK.iter().flat_map(|&rows| [BlockKernel::Small(rows); AT_ONCE.len()]);
         small.chain([BlockKernel::Large])
@@ -284,7 +288,7 @@ impl BlockKernel {
         OF_BLOCKS[place.unwrap_or(OF_BLOCKS.len() - 1)]
     }
 
-    /// How far apart it has the columns of a problem: as `apart` of spai.cu.
+    /// Distance of the columns of a problem, equal to `apart` of spai.cu.
     fn apart(self, problem: Problem) -> usize {
         match self {
             BlockKernel::Small(rows) if rows < COUNTED => rows,
@@ -292,7 +296,8 @@ impl BlockKernel {
         }
     }
 
-    /// Which of all solves a problem, the multiprocessor having so much shared memory.
+    /// Index in [`BlockKernel::all`] of the kernel for a problem, given the shared memory of a
+    /// multiprocessor.
     fn of(problem: Problem, shared: usize) -> usize {
         let place = OF_A_BLOCK.iter().position(|&most| problem.height() <= most).and_then(|kernel| {
             let most = OF_A_BLOCK[kernel];
@@ -305,12 +310,12 @@ impl BlockKernel {
     }
 }
 
-/// Problems of rows by what solves them, and by how many a multiprocessor has room for at once.
+/// Problems of rows, grouped by kernel and by the number of resident blocks.
 fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
     let mut classes: Vec<Class> = BlockKernel::all().map(Class::new).collect();
-    // where the class of a leader has room for another row of its last problem
+    // for each leader, the next unused element of its last problem in its class
     let mut open = vec![0usize; rows.len()];
-    // leaders have as many unknowns as those that follow them, and are among these rows
+    // leaders have as many unknowns as their followers, so they are among these rows
     let places = LazyCell::new(|| {
         let mut places = vec![0u32; a.rows()];
         (0..).zip(rows).for_each(|(at, &row)| places[row as usize] = at);
@@ -320,7 +325,7 @@ fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Patte
         let problem = Problem::new(row as usize, found, a, m);
         let class = &mut classes[BlockKernel::of(problem, shared)];
         let [_, _, leader] = found;
-        // the class of a leader is that of all who have its problem
+        // all rows that share a leader's problem have its class
         let next = &mut open[if leader == row { at } else { places[leader as usize] as usize }];
         if !next.is_multiple_of(MEMBERS) {
             class.rows[*next] = row;
@@ -351,7 +356,7 @@ impl Class {
 }
 
 impl Launch {
-    /// Rows whose problems a warp solves.
+    /// A launch for rows whose problems are solved by a warp each.
     fn of_a_warp<T: Real>(device: &Device, source: &'static Source, rows: List) -> Result<Launch> {
         let kernel = device.function::<T>(source, "spai_solve")?;
         let (problems, config) = (rows.len(), config(blocks(device, rows.len()), 32, 0));

@@ -1,6 +1,6 @@
-// What is found out once of each row's dense problem: what solves it, and where its entries stand.
+// Computed once for each row's dense problem: the kernel that solves it, and the positions of its entries.
 
-// The first row of the inverse that has the pattern of row k, and from which row k's problem differs in e_k alone.
+// The first row of the inverse with the pattern of row k, and whose problem differs from that of row k in e_k only.
 __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n) {
     const int lane = threadIdx.x;
     const auto holds = [&](RowStarts rows, const u32* columns) {
@@ -9,7 +9,7 @@ __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n)
         for (i64 i = rows.start(k) + lane; i < end; i += 32) found |= __ldg(columns + i) == k;
         return __any_sync(ALL, found);
     };
-    // otherwise row k of the problem may be e_k's alone
+    // otherwise only e_k may have row k of the problem
     if (!holds(s.m, s.m_columns) || !holds(s.a, s.a_columns)) return k;
     const u32 head = __ldg(s.m_columns + first);
     for (int base = 0; base < n; base += 32) {
@@ -32,11 +32,11 @@ __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n)
     return k;
 }
 
-// What is found of a block's problem.
+// Properties of a problem solved by a block.
 struct Found {
-    u32 rows;                 // NONE where they are too many to count here
-    u32 entries;              // of its a_j, NONE likewise
-    u32 leader;               // the row of the inverse with whose problem it may be solved
+    u32 rows;                 // NONE if there are too many to count here
+    u32 entries;              // of its a_j; NONE likewise
+    u32 leader;               // row of the inverse with whose problem it can be solved together
 };
 
 extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32* rows, u32 count, Found* problems) {
@@ -67,9 +67,9 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32
     }
 }
 
-// Reserves memory for the places of each row's problem that may be a warp's, for each entry of its a_j and one more; `total` of all, and
-// behind it the entries of the longest row of the inverse if these are more than MOST_UNKNOWNS. Where that of a row lies is left to
-// chance: what is found there is not.
+// Reserves `places` for each row's problem that a warp may solve: one for each entry of its a_j and one more. `total`
+// gets their number, and in its second element the length of the longest row of the inverse if that exceeds
+// MOST_UNKNOWNS. The order of the problems in memory is nondeterministic, but their contents are not.
 extern "C" __global__ __launch_bounds__(THREADS) void spai_reserve(Systems s, u64* total) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = s.m.count;
@@ -97,12 +97,12 @@ extern "C" __global__ __launch_bounds__(THREADS) void spai_reserve(Systems s, u6
 
 __device__ __forceinline__ u8 kernel_of(u32 rows, int unknowns) {
     if (rows > MOST_ROWS_OF_A_WARP || unknowns > MOST_OF_A_WARP) return KERNELS;
-    // the first two differ in rows alone, the others in unknowns
+    // the first two differ in their maximum rows only, the others in unknowns
     if (unknowns <= WARP_UNKNOWNS<0>) return rows > WARP_ROWS<0>;
     return unknowns <= WARP_UNKNOWNS<2> ? 2 : 3;
 }
 
-// The kernel that solves each row's problem, and the places of the entries of a warp's.
+// The kernel that solves each row's problem, and the places of the entries for problems of a warp.
 extern "C" __global__ __launch_bounds__(32) void spai_places(Systems s, u8* kernels) {
     begin();
     __shared__ i64 starts[32];

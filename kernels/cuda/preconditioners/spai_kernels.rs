@@ -1,11 +1,11 @@
-//! The files of kernels of a sparse approximate inverse: one that finds what solves each row's problem, and one for each that does, so
-//! that only what is needed is compiled.
+//! Kernel files of the sparse approximate inverse: one that determines the kernel for each row's problem, and
+//! one per solving kernel, so that only those that are needed are compiled.
 
 use crate::cuda::device::module::{Mirror, Source, constants, mirror};
 use crate::cuda::device::prelude::RawRowStarts;
 use cudarc::driver::DeviceRepr;
 
-/// Finds what solves each row's problem.
+/// Determines the kernel for each row's problem.
 pub(crate) const FOUND: Source = Source {
     file: "spai_found.cu",
     text: concat!(
@@ -23,7 +23,8 @@ const SYSTEMS: Mirror = mirror!(
 
 const LAUNCH: Mirror = mirror!("Launch" = RawLaunch { rows, count, slots, scratch, numbers });
 
-/// What solves problems of so many rows, 0 for any number, and unknowns, 0 for a block's; so many blocks should fit a multiprocessor.
+/// A kernel for problems of up to `rows` rows (0: any number) and `unknowns` unknowns (0: solved by a block);
+/// `blocks` blocks should fit a multiprocessor.
 macro_rules! solver {
     ($file:literal, $rows:literal, $unknowns:literal, $blocks:literal) => {{
         const KERNEL_ROWS: usize = $rows;
@@ -38,7 +39,7 @@ macro_rules! solver {
     }};
 }
 
-/// What solves problems of a warp, in the order of [`WARP_ROWS`].
+/// Kernels for problems solved by a warp, in the order of [`WARP_ROWS`].
 pub(crate) const OF_WARPS: [&Source; KERNELS] = [
     solver!("spai_64_15.cu", 64, 15, 16),
     solver!("spai_96_15.cu", 96, 15, 12),
@@ -46,7 +47,7 @@ pub(crate) const OF_WARPS: [&Source; KERNELS] = [
     solver!("spai_96_23.cu", 96, 23, 8),
 ];
 
-/// What solves problems of a block, in the order of `OF_A_BLOCK` in spai.rs.
+/// Kernels for problems solved by a block, in the order of `OF_A_BLOCK` in spai.rs.
 pub(crate) const OF_BLOCKS: [&Source; 5] = [
     solver!("spai_128.cu", 128, 0, 4),
     solver!("spai_192.cu", 192, 0, 4),
@@ -55,20 +56,21 @@ pub(crate) const OF_BLOCKS: [&Source; 5] = [
     solver!("spai_any.cu", 0, 0, 4),
 ];
 
-/// Unknowns of a row at most.
+/// Maximum number of unknowns per row.
 pub(super) const MOST_UNKNOWNS: usize = 127;
 
-/// Kernels that solve problems of a warp.
+/// Number of kernels for problems solved by a warp.
 pub(super) const KERNELS: usize = 4;
-/// Rows that each of them has room for.
+/// Maximum number of rows for each of them.
 const WARP_ROWS: [usize; KERNELS] = [64, 96, 96, 96];
-/// Unknowns that each of them has room for.
+/// Maximum number of unknowns for each of them.
 const WARP_UNKNOWNS: [usize; KERNELS] = [15, 15, 19, 23];
 
-/// Rows that are counted at most.
+/// Capacity of the table with which the rows of a problem are counted.
 pub(super) const COUNTED: usize = 1024;
 
-/// Rows of the inverse that share a block's problem at most: each warp of the block finishes one.
+/// Maximum number of rows of the inverse that share a problem of a block: each warp of the block computes
+/// one.
 pub(super) const MEMBERS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +102,6 @@ pub(super) struct RawLaunch {
 // SAFETY: as `Launch` of spai_problems.cu
 unsafe impl DeviceRepr for RawLaunch {}
 
-/// The rows of a block's problem and the entries of its columns, all bits set where they are too many to count, and the first
-/// row of the inverse that has the same problem but for its right-hand side: `Found` of spai_problems.cu.
+/// Rows of a problem and entries of its columns (all bits set if there are too many to count), and the first
+/// row of the inverse with the same problem up to the right-hand side: `Found` of spai_found.cu.
 pub(super) type Found = [u32; 3];

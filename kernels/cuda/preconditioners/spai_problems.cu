@@ -1,7 +1,8 @@
-// The dense problems of spai.cu: which rows of the matrix take part in one, and which row of the problem each becomes.
+// Setup of the dense problems of spai.cu: which rows of the matrix occur in a problem, and their numbers in it.
 //
-// The columns of all a_j, and k, go into a table of hashes whose places depend on what it holds alone, not on who came first
-// (a smaller one stays, the larger moves on; Shun and Blelloch 2014): the occupied places, counted, number the rows.
+// The columns of all a_j, and k, are inserted into a hash table whose final state depends on its contents alone, not on
+// the order of insertion (the smaller key stays, the larger moves on; Shun and Blelloch 2014). Counting the occupied
+// slots numbers the rows.
 
 typedef unsigned char u8;
 
@@ -12,26 +13,26 @@ struct Systems {
     RowStarts m;
     const u32* m_columns;
     real* m_values;
-    double* residuals;        // of rows
-    u32* refused;             // the least row whose a_j depend on each other
-    u64* starts;              // of each row's places, of which a warp's problems have some
+    double* residuals;        // one per row
+    u32* refused;             // the first row whose a_j are linearly dependent
+    u64* starts;              // start of each row's places, for problems that a warp may solve
     u8* places;
 };
 
 // The rows that a launch computes.
 struct Launch {
-    const u32* rows;          // of a warp's problems; of each of a block's, MEMBERS, those that lack NONE
-    u32 count;                // of problems
-    u32 slots;                // of a table: a power of 2
-    double* scratch;          // memory for each block; null where that is shared memory
-    u64 numbers;              // that a block has there
+    const u32* rows;          // one per problem of a warp; MEMBERS per problem of a block, unused ones NONE
+    u32 count;                // number of problems
+    u32 slots;                // slots of a table: a power of 2
+    double* scratch;          // workspace of the blocks; null if that is in shared memory
+    u64 numbers;              // elements of workspace per block
 };
 
 constexpr u64 NOWHERE = ~0ull;
 constexpr double EPSILON = 2.220446049250313e-16;
-// Warps of a block that has a problem of its own: each finishes one of the rows of the inverse that share it.
+// Warps of a block that solves a problem: each computes one of the rows of the inverse that share it.
 constexpr int WARPS = MEMBERS;
-// Unknowns and rows of problems that a warp may solve: these are shared by no other row.
+// Maximum unknowns and rows of problems that a warp may solve; these are not shared by rows.
 constexpr int MOST_OF_A_WARP = WARP_UNKNOWNS<KERNELS - 1>, MOST_ROWS_OF_A_WARP = WARP_ROWS<KERNELS - 1>;
 
 template <int W> __device__ __forceinline__ void sync() {
@@ -42,7 +43,7 @@ template <int W> __device__ __forceinline__ void sync() {
     }
 }
 
-// The sum of the lanes up to this one.
+// Inclusive prefix sum over the lanes.
 __device__ __forceinline__ u32 sum_up_to(u32 v) {
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
@@ -60,7 +61,7 @@ struct Table {
     u32 slots;
 
     __device__ __forceinline__ u32 place(u32 key) const { return (key * 0x9e3779b1u) >> (__clz(slots) + 1); }
-    // False where it is full.
+    // Returns false if the table is full.
     __device__ __forceinline__ bool insert(u32 key) const {
         u32 at = place(key);
         for (u32 turn = 0; turn < slots; turn++) {
@@ -71,7 +72,7 @@ struct Table {
         }
         return false;
     }
-    // Of a key that it holds.
+    // The number of a key that is in the table.
     __device__ __forceinline__ u32 number(u32 key) const {
         u32 at = place(key);
         while (keys[at] != key) at = (at + 1) & (slots - 1);
@@ -80,7 +81,7 @@ struct Table {
     template <int W> __device__ __forceinline__ void clear() const {
         for (u32 i = threadIdx.x; i < slots; i += 32 * W) keys[i] = NONE;
     }
-    // Numbers the keys and returns how many there are; `counts` has room for W.
+    // Numbers the keys and returns how many there are; `counts` has W elements.
     template <int W> __device__ __forceinline__ u32 count(u32* counts) const {
         const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, share = slots / W;
         u32 before = 0, all = 0;
@@ -106,13 +107,13 @@ struct Table {
 
 // ---- gathering
 
-// The entries of all a_j of a problem, one after the other.
+// Iterates over the entries of all a_j of a problem.
 struct Walk {
-    i64* starts;              // where each a_j stands in the matrix
-    u32* ends;                // and where it ends among those entries
+    i64* starts;              // start of each a_j in the matrix
+    u32* ends;                // its end among the entries of the problem
     int n;
 
-    // Finds them; false where there are too many to count.
+    // Computes starts and ends; returns false if there are too many entries to count.
     template <int W> __device__ __forceinline__ bool find(const Systems& s, i64 first, int unknowns) {
         n = unknowns;
         bool few = true;
@@ -139,8 +140,8 @@ struct Walk {
         return few;
     }
     __device__ __forceinline__ u32 entries() const { return n ? ends[n - 1] : 0; }
-    // Calls `f` with each entry's j, with where it is among all, with where it stands in the matrix, and its column. 8 lanes
-    // have an a_j.
+    // Calls `f` with each entry's j, its position in the problem, its position in the matrix, and its column. 8 lanes
+    // per a_j.
     template <int W, class F> __device__ __forceinline__ void each(const Systems& s, F f) const {
         for (int j = threadIdx.x / 8; j < n; j += 4 * W) {
             const i64 start = starts[j];
@@ -155,12 +156,13 @@ struct Walk {
     }
 };
 
-// Puts the rows of a problem into a table that is empty; false where that is full.
+// Inserts the rows of a problem into an empty table; returns false if that gets full.
 template <int W> __device__ __forceinline__ bool collect(const Systems& s, u32 k, const Walk& walk, const Table& table) {
     bool fits = threadIdx.x || table.insert(k);
     walk.each<W>(s, [&](int, u32, i64, u32 column) { fits &= table.insert(column); });
     return fits;
 }
 
-// A place: the row of an entry in its dense problem, and whether it is the first of an a_j. Behind all of them is that of e_k.
+// Flag in `places`, whose elements have the row of an entry in its dense problem: the entry is the first of an a_j. The
+// last element is that of e_k.
 constexpr u32 FIRST = 128;

@@ -1,8 +1,9 @@
-//! Memory of a device that other processes of this machine write to: their kernels find it at an address of their own.
+//! Device memory that other processes on this machine write to (CUDA IPC); each process maps it at its own
+//! address.
 //!
-//! Each process offers memory, tells the others the name by which the driver knows it, and opens what they offer. What others
-//! have opened is not given back before the program ends, for they may still write there: whoever makes regions keeps them, and
-//! uses them again.
+//! Each process allocates memory, sends the others its IPC handle, and opens theirs. Memory that others have
+//! opened is not freed before the program ends, because they may still write to it; so callers keep regions
+//! and reuse them.
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
@@ -12,20 +13,21 @@ use std::fs::OpenOptions;
 use std::mem::ManuallyDrop;
 use std::path::Path;
 
-/// The bytes of a name.
+/// Bytes of an IPC handle.
 pub const NAME: usize = 64;
 
 /// Bytes of a page of host memory.
 const PAGE: u64 = 4096;
 
-/// Memory is offered in pieces of this many bytes, which share no page with anything else.
+/// Granularity of allocations in bytes, so that they share no page with other allocations.
 const PIECE: usize = 2 << 20;
 
-/// A word of host memory that processes share, zero at first.
+/// A word of host memory that processes share; initially zero.
 #[derive(Debug)]
 pub struct SharedWord(pub(super) MmapMut);
 
-/// In a file that `first` makes, and that may be removed as soon as all have opened it.
+/// Maps a shared word in a file that the process with `first` creates. The file may be removed once all have
+/// opened it.
 pub fn shared_word(path: &Path, first: bool) -> Result<SharedWord> {
     let open = || {
         let mut options = OpenOptions::new();
@@ -33,13 +35,13 @@ pub fn shared_word(path: &Path, first: bool) -> Result<SharedWord> {
         if first {
             file.set_len(PAGE)?;
         }
-        // SAFETY: nobody makes the file shorter, and all use the word as an atomic
+        // SAFETY: no process truncates the file, and all access the word atomically
         unsafe { MmapMut::map_mut(&file) }
     };
     open().map(SharedWord).map_err(|error| Error::Driver(format!("no memory that processes share: {error}")))
 }
 
-/// Memory of this process, all zero, that others may open.
+/// Zeroed memory of this process that others may open.
 #[derive(Debug)]
 pub struct Offer {
     device: Device,
@@ -48,7 +50,7 @@ pub struct Offer {
 }
 
 impl Offer {
-    /// So many bytes or more.
+    /// Allocates this many bytes or more.
     pub fn new(device: &Device, bytes: usize) -> Result<Offer> {
         device.inner.context.bind_to_thread()?;
         let bytes = bytes.max(1).next_multiple_of(PIECE);
@@ -59,18 +61,18 @@ impl Offer {
         Ok(offer)
     }
 
-    /// Its name, for other processes.
+    /// Its IPC handle, for other processes.
     pub fn name(&self) -> Result<[u8; NAME]> {
         self.device.inner.context.bind_to_thread()?;
         let mut handle = sys::CUipcMemHandle { reserved: [0; NAME] };
-        // SAFETY: the address of an allocation that lives; the answer goes to a local
+        // SAFETY: the address of a live allocation; the result goes to a local
         unsafe { sys::cuIpcGetMemHandle(&mut handle, self.address) }.result()?;
         Ok(handle.reserved.map(|byte| byte as u8))
     }
 
     fn clear(&self, bytes: usize) -> Result<()> {
         self.device.inner.context.bind_to_thread()?;
-        // SAFETY: the allocation has as many bytes
+        // SAFETY: the allocation has this many bytes
         unsafe { result::memset_d8_async(self.address, 0, bytes, self.device.inner.stream.cu_stream()) }?;
         self.device.synchronize()
     }
@@ -86,17 +88,17 @@ impl Drop for Offer {
     }
 }
 
-/// Memory of each of several processes, as this one's kernels find it, until the program ends.
+/// Memory of several processes, mapped into this one's address space until the program ends.
 #[derive(Debug)]
 pub struct Region {
     own: ManuallyDrop<Offer>,
     addresses: Vec<u64>,
-    /// Bytes that all have.
+    /// Minimum size over all processes, in bytes.
     bytes: usize,
 }
 
 impl Region {
-    /// Opens what all processes offer by these names; this one's is the one at `place`.
+    /// Opens the memory of all processes, given by their handles; this process's is number `place`.
     pub fn open(own: Offer, place: usize, names: &[[u8; NAME]]) -> Result<Region> {
         own.device.inner.context.bind_to_thread()?;
         let (mut least, mut addresses) = (own.bytes, Vec::with_capacity(names.len()));
@@ -108,7 +110,7 @@ impl Region {
             let handle = sys::CUipcMemHandle { reserved: name.map(|byte| byte as _) };
             let flags = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
             let (mut address, mut start, mut bytes) = (0, 0, 0);
-            // SAFETY: the answers go to locals; the driver refuses what is no name of memory
+            // SAFETY: the results go to locals; the driver rejects invalid handles
             unsafe {
                 sys::cuIpcOpenMemHandle_v2(&mut address, handle, flags).result()?;
                 sys::cuMemGetAddressRange_v2(&mut start, &mut bytes, address).result()?;
@@ -119,27 +121,27 @@ impl Region {
         Ok(Region { own: ManuallyDrop::new(own), addresses, bytes: least })
     }
 
-    /// Where the memory of each process begins.
+    /// Start address of each process's memory.
     pub fn addresses(&self) -> &[u64] {
         &self.addresses
     }
 
-    /// Bytes that it has in each process.
+    /// Bytes available in each process.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Makes this process's memory zero. Nobody else may use it meanwhile.
+    /// Sets this process's memory to zero. No other process may use it meanwhile.
     pub fn clear(&self) -> Result<()> {
         self.own.clear(self.own.bytes)
     }
 }
 
 impl Device {
-    /// What tells this device from all others, also on other machines.
+    /// A UUID that distinguishes this device from all others, also on other machines.
     pub fn identity(&self) -> Result<[u8; 16]> {
         let mut uuid = sys::CUuuid { bytes: [0; 16] };
-        // SAFETY: the device was found before; the answer goes to a local
+        // SAFETY: the device was found before; the result goes to a local
         unsafe { sys::cuDeviceGetUuid_v2(&mut uuid, self.inner.context.cu_device()) }.result()?;
         Ok(uuid.bytes.map(|byte| byte as u8))
     }

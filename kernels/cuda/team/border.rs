@@ -1,4 +1,4 @@
-//! Rows with entries in columns that others own, and those entries.
+//! Rows with entries in columns owned by other members (ghost columns), and those entries.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config_at_once;
@@ -22,21 +22,22 @@ struct RawBorder {
 // SAFETY: as `Border` of team.cu
 unsafe impl DeviceRepr for RawBorder {}
 
-/// [`RawBorder`] as kernels have it.
+/// Layout check of [`RawBorder`] against the kernels.
 pub(super) const MIRROR: Mirror = mirror!("Border" = RawBorder { rows, offsets, columns, values, count });
 
-/// Rows with entries in columns of others, on a device.
+/// Rows with entries in ghost columns, on a device.
 #[derive(Debug)]
 pub(super) struct Border<T: Real> {
     raw: RawBorder,
-    /// What the addresses in `raw` are of.
+    /// The arrays whose addresses are in `raw`.
     arrays: [Array<u32>; 3],
     values: Array<T>,
     add_ghosts: CudaFunction,
 }
 
 impl<T: Real> Border<T> {
-    /// `offsets` says where the entries of each of `rows` begin, and has their number; `columns` are places among the ghosts.
+    /// `offsets` has the start of the entries of each of `rows`, and the end; `columns` are indices of
+    /// ghosts.
     pub(super) fn new(
         device: &Device,
         rows: &[u32],
@@ -60,12 +61,13 @@ impl<T: Real> Border<T> {
         self.values.bytes() + self.arrays.iter().map(Array::bytes).sum::<usize>()
     }
 
-    /// New values for the same entries.
+    /// Replaces the values of the same entries.
     pub(super) fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.values.write(values)
     }
 
-    /// `y ← y + A_ghost ghosts` once the senders of `halo` have sent them; with `sums`, `own` and `⟨x, y⟩` over what is added.
+    /// `y ← y + A_ghost ghosts`, once the senders of `halo` have sent the ghosts. With `sums`, also adds
+    /// `own` and `⟨x, y⟩` over the added terms.
     pub(super) fn add(
         &self,
         halo: &RawHalo,
@@ -86,7 +88,7 @@ impl<T: Real> Border<T> {
         };
         let mut launch = device.launch(&self.add_ghosts);
         launch.arg(halo).arg(&self.raw).arg(&ghosts).arg(&x).arg(&y).arg(&with_sums).arg(&own).arg(out);
-        // SAFETY: arguments as in team.cu; rows of the border are rows of `y`, its columns places among the ghosts
+        // SAFETY: arguments as in team.cu; rows of the border are rows of `y`, its columns indices of ghosts
         unsafe { launch.launch(config_at_once(device, 8 * self.raw.count as usize, 1)) }
     }
 }

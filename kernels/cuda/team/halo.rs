@@ -34,7 +34,7 @@ pub(super) struct RawHalo {
 // SAFETY: as `Halo` of team.cu
 unsafe impl DeviceRepr for RawHalo {}
 
-/// [`RawHalo`] as kernels have it.
+/// Layout check of [`RawHalo`] against the kernels.
 pub(crate) const MIRROR: Mirror = mirror!(
     "Halo" = RawHalo {
         members,
@@ -53,24 +53,26 @@ pub(crate) const MIRROR: Mirror = mirror!(
     }
 );
 
-/// What a member sends and receives in a product, and its entries in columns of others, as the host finds them.
+/// Data that a member sends and receives in a product, and its entries in ghost columns; computed by the
+/// host.
 #[derive(Clone, Debug, Default)]
 pub struct Plan<T> {
-    /// For each member: entries of this one's `x` that it reads, in the order in which it has them among its ghosts.
+    /// For each member: indices of the entries of this member's `x` that it reads, in the order of its
+    /// ghosts.
     pub sends: Vec<Vec<u32>>,
-    /// For each member: where its entries begin among this one's ghosts, and the end.
+    /// For each member: start of its entries among this one's ghosts, and the end.
     pub ghosts_from: Vec<usize>,
-    /// Rows with entries in columns of others.
+    /// Rows with entries in ghost columns.
     pub rows: Vec<u32>,
-    /// Where the entries of each of these rows begin, and the end.
+    /// Start of the entries of each of these rows, and the end.
     pub offsets: Vec<u32>,
-    /// Their places among the ghosts.
+    /// Indices of ghosts.
     pub columns: Vec<u32>,
     /// Their values.
     pub values: Vec<T>,
 }
 
-/// What others write to on a member's device.
+/// Memory on a member's device that others write to.
 #[derive(Debug)]
 struct Inbox<T: Real> {
     ghosts: Array<T>,
@@ -78,7 +80,7 @@ struct Inbox<T: Real> {
     used: Array<u64>,
 }
 
-/// What the addresses in [`RawHalo`] are of.
+/// The arrays whose addresses are in [`RawHalo`].
 #[derive(Debug)]
 struct Arrays {
     _product: Array<u64>,
@@ -86,10 +88,10 @@ struct Arrays {
     places: Array<u32>,
 }
 
-/// What keeps the memory of inboxes.
+/// Keeps the memory of inboxes alive.
 type Kept = Arc<dyn Any + Send + Sync>;
 
-/// A member's side of products that reach into the parts of others.
+/// A member's side of products with ghost columns.
 #[derive(Debug)]
 pub struct Halo<T: Real> {
     member: Arc<Member>,
@@ -98,15 +100,15 @@ pub struct Halo<T: Real> {
     /// Entries of this member's vectors.
     length: usize,
     sends: usize,
-    /// The address of this member's ghosts.
+    /// Device address of this member's ghosts.
     ghosts: u64,
     push: CudaFunction,
     arrays: Arrays,
     _inboxes: Kept,
 }
 
-/// Where a member's inbox is in a region of memory: words that say which product was sent to it by each member, words that say
-/// which of its own each has used, and the ghosts.
+/// Layout of a member's inbox in a region of memory: for each member, the number of the last product that it
+/// sent; then for each member, the number of this one's last product that it used; then the ghosts.
 const USED_AT: usize = TEAM_MEMBERS * size_of::<u64>();
 const GHOSTS_AT: usize = 256;
 
@@ -122,7 +124,7 @@ impl<T: Real> Halo<T> {
                 sent: device.zeros(count)?,
                 used: device.zeros(count)?,
             };
-            // others write here as soon as they are asked to
+            // other members write here as soon as their work is queued: finish clearing first
             device.synchronize()?;
             Ok(inbox)
         };
@@ -140,13 +142,14 @@ impl<T: Real> Halo<T> {
         (0..count).map(halo).collect()
     }
 
-    /// Bytes that a region must have for so many ghosts, beside other members'.
+    /// Bytes of a region per member for this number of ghosts.
     pub fn inbox_bytes(ghosts: usize) -> usize {
         GHOSTS_AT + ghosts * size_of::<T>()
     }
 
-    /// This process's side, where other members are other processes'. Vectors have `length` entries here. All members use one
-    /// region, all zero, with their inboxes; `at_others` says where this member's entries begin among the ghosts of each.
+    /// This process's side, if other members belong to other processes. Vectors have `length` entries in this
+    /// process. All members use one zeroed region for their inboxes; `at_others` has the start of this
+    /// member's entries among the ghosts of each.
     pub fn across(
         member: &Arc<Member>,
         length: usize,
@@ -179,7 +182,8 @@ impl<T: Real> Halo<T> {
         Halo::new(member, length, plan, &address, inboxes[own] + GHOSTS_AT as u64, region.clone())
     }
 
-    /// `address` says where a member has the ghosts that come from this one, its words of what was sent, and of what was used.
+    /// `address` returns a member's addresses: ghosts that come from this one, flags of products sent, and
+    /// flags of products used.
     fn new(
         member: &Arc<Member>,
         length: usize,
@@ -234,12 +238,12 @@ impl<T: Real> Halo<T> {
         })
     }
 
-    /// Bytes of the entries in columns of others, and of what is sent.
+    /// Bytes of the entries in ghost columns, and of the indices of entries that are sent.
     pub fn bytes(&self) -> usize {
         self.border.bytes() + self.arrays.places.bytes()
     }
 
-    /// New values for the entries in columns of others.
+    /// Replaces the values of the entries in ghost columns.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.border.refresh(values)
     }
@@ -248,13 +252,13 @@ impl<T: Real> Halo<T> {
         self.member.device()
     }
 
-    /// Sends entries of `x` to the members that read them.
+    /// Queues sending of entries of `x` to the members that read them.
     pub fn send(&self, x: &Array<T>) -> Result<()> {
         assert!(x.device() == self.device() && x.len() == self.length, "a part of the member's");
         let x = x.address(0);
         let mut launch = self.device().launch(&self.push);
         launch.arg(&self.raw).arg(&x);
-        // SAFETY: arguments as in team.cu; places to send are entries of `x`, and inboxes have room for them
+        // SAFETY: arguments as in team.cu; places are indices of `x`, and inboxes have space for them
         unsafe { launch.launch(config_at_once(self.device(), self.sends, 1)) }
     }
 
@@ -269,12 +273,13 @@ impl<T: Real> Halo<T> {
         self.border.add(&self.raw, self.ghosts, [x, y], own, sums)
     }
 
-    /// `y ← y + A_ghost ghosts`, of what was sent last; waits on the device for what others send.
+    /// `y ← y + A_ghost ghosts`, with the ghosts sent last; the device waits for those of other members.
     pub fn add(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         self.receive(x, y, RawNumber::constant(T::zero()), None)
     }
 
-    /// [`Halo::add`], and `⟨x, y⟩` over all members, where `own` is what this member has of it without ghosts.
+    /// Like [`Halo::add`]; returns `⟨x, y⟩` over all members, where `own` is this member's value without
+    /// ghosts.
     pub fn add_dot(&self, x: &Array<T>, y: &mut Array<T>, own: &Scalar<T>) -> Result<Scalar<T>> {
         let sums = Sums::<T, 1>::new(self.device())?;
         self.receive(x, y, own.number().raw(), Some(&sums))?;
@@ -285,7 +290,7 @@ impl<T: Real> Halo<T> {
 
 impl<T: Real> Drop for Halo<T> {
     fn drop(&mut self) {
-        // what is queued may still write to the inboxes of others, and others use this one's again when it is let go
+        // queued kernels may still write to the inboxes of others, whose memory may then be reused
         let device = self.device();
         device.park(device.synchronize());
     }

@@ -1,12 +1,13 @@
-//! What a device knows of the team that it works in.
+//! Membership of a device in a team.
 //!
-//! Each member has a part of every vector. While a device is a member, the sums of its kernels are those of the whole team:
-//! each sends its part to the mailboxes of the others, and adds up what comes in the order of the members, so that all have
-//! the same bits. The host takes no part in it.
+//! Each member has a part of every vector. While a device is a member, reductions in its kernels are over the
+//! whole team: each member sends its part to the mailboxes of the others, and adds the parts in the order of
+//! members, so that all get bitwise equal sums. The host is not involved.
 //!
-//! Members must queue the same work. One that cannot gives up: the others then stop waiting, and their sums are NaN. A device
-//! that waits in vain for ten seconds gives up for the member that it waits for. So no wait is without end, not even where the
-//! driver makes a call of that member's host wait for the device that waits.
+//! Members must queue the same work. A member that cannot do so announces failure: the others then stop
+//! waiting, and their sums are NaN. A device that has waited for ten seconds announces failure on behalf of
+//! the member that it waits for. So no wait is unbounded, even if the driver blocks a call of that member's
+//! host until the waiting device is done.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -27,30 +28,31 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[super::halo::MIRROR, super::border::MIRROR],
 };
 
-/// Members that a team may have.
+/// Maximum number of members of a team.
 pub const MEMBERS: usize = TEAM_MEMBERS;
 
-/// Words of 64 bits that a number takes on its way.
+/// Words of 64 bits per number in a mailbox.
 const WORDS: usize = 2;
 
-/// Bytes of the mailbox of each of so many members.
+/// Bytes of a mailbox for this number of members.
 pub fn mail_bytes(members: usize) -> usize {
     2 * members * TEAM_MAIL * WORDS * size_of::<u64>()
 }
 
-/// How often a host that waits for others looks whether one has failed.
+/// Interval at which a waiting host checks whether a member has failed.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// A word in host memory that all devices see: zero, or one more than the place of the member that failed first.
+/// A word in host memory that all devices access: zero, or one plus the index of the member that failed
+/// first.
 #[derive(Debug)]
 pub(crate) struct Notice {
     word: *mut u32,
-    /// For kernels.
+    /// Device address.
     address: u64,
     shared: Option<SharedWord>,
 }
 
-// SAFETY: hosts access the word as an atomic, devices through volatile loads and stores
+// SAFETY: hosts access the word atomically, devices through volatile loads and stores
 unsafe impl Send for Notice {}
 // SAFETY: as above
 unsafe impl Sync for Notice {}
@@ -66,15 +68,15 @@ impl Notice {
         Ok(Notice { word, address: word as u64, shared: None })
     }
 
-    /// A word in memory that processes share: all zero when it was made.
+    /// Registers a word in memory that processes share; initially zero.
     fn shared(device: &Device, mut memory: SharedWord) -> Result<Notice> {
         device.inner.context.bind_to_thread()?;
         let (word, bytes) = (memory.0.as_mut_ptr(), memory.0.len());
         let flags = sys::CU_MEMHOSTREGISTER_DEVICEMAP | sys::CU_MEMHOSTREGISTER_PORTABLE;
-        // SAFETY: the memory is kept until it is no longer registered
+        // SAFETY: the memory outlives its registration
         unsafe { sys::cuMemHostRegister_v2(word.cast(), bytes, flags) }.result()?;
         let (mut address, shared) = (0, Some(memory));
-        // SAFETY: just registered; the answer goes to a local
+        // SAFETY: just registered; the result goes to a local
         unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, word.cast(), 0) }.result()?;
         Ok(Notice { word: word.cast(), address, shared })
     }
@@ -84,7 +86,7 @@ impl Notice {
     }
 
     fn failed(&self) -> &AtomicU32 {
-        // SAFETY: the word lives as long as this, and is aligned
+        // SAFETY: the word lives as long as `self`, and is aligned
         unsafe { AtomicU32::from_ptr(self.word) }
     }
 }
@@ -92,16 +94,17 @@ impl Notice {
 impl Drop for Notice {
     fn drop(&mut self) {
         let _ = match &self.shared {
-            // SAFETY: allocated by `malloc_host`, and freed once; members have waited for their devices
+            // SAFETY: allocated by `malloc_host`, and freed once; members have synchronized with their
+            // devices
             None => unsafe { result::free_host(self.word.cast()) },
-            // SAFETY: registered once, as above
+            // SAFETY: registered once, in `shared`
             Some(_) => unsafe { sys::cuMemHostUnregister(self.word.cast()) }.result(),
         };
     }
 }
 
-/// What hosts of members say to each other: the wishes of this round, and what came of the last; how many members will say no
-/// more.
+/// State of the agreement between the hosts of members: requests of this round, result of the last one, and
+/// the number of members that will make no more requests.
 #[derive(Debug, Default)]
 struct Talk {
     said: usize,
@@ -111,43 +114,43 @@ struct Talk {
     silent: usize,
 }
 
-/// Where the threads of the members meet.
+/// Synchronization point of the members' threads.
 #[derive(Debug, Default)]
 struct Table {
     talk: Mutex<Talk>,
     changed: Condvar,
 }
 
-/// What the addresses of mailboxes are of.
+/// Keeps the memory of mailboxes alive.
 #[derive(Debug)]
 enum Mail {
     Here { _mail: Vec<Arc<Array<u64>>> },
     Across { _mail: Arc<Region> },
 }
 
-/// A device's part in a team.
+/// A device's membership in a team.
 #[derive(Debug)]
 pub struct Member {
     device: Device,
     own: usize,
     count: usize,
-    /// Entries of a vector that this member has, and that all have.
+    /// Entries of a vector on this member, and on all together.
     lengths: [usize; 2],
     team: Array<RawTeam>,
-    /// What others write to lives as long as any member.
+    /// Lives as long as any member, because others write to it.
     _mail: Mail,
     _calls: Array<u32>,
     table: Arc<Table>,
     pub(crate) notice: Arc<Notice>,
 }
 
-/// Lets the work queued on one device read and write the memory of the other.
+/// Enables access of work queued on one device to the memory of the other.
 fn connect(device: &Device, other: &Device) -> Result<()> {
     if device.ordinal() == other.ordinal() {
         return Ok(());
     }
     let (mut possible, [from, to]) = (0, [device, other].map(|d| d.inner.context.cu_device()));
-    // SAFETY: both devices were found before; the answer goes to a local
+    // SAFETY: both devices were found before; the result goes to a local
     unsafe { sys::cuDeviceCanAccessPeer(&mut possible, from, to) }.result()?;
     if possible == 0 {
         let [a, b] = [device, other].map(Device::ordinal);
@@ -163,7 +166,7 @@ fn connect(device: &Device, other: &Device) -> Result<()> {
 }
 
 impl Member {
-    /// Makes a team of devices, which have these numbers of entries of every vector, in this order.
+    /// Creates a team of devices, which have these numbers of entries of every vector, in this order.
     pub fn team(devices: &[Device], lengths: &[usize]) -> Result<Vec<Member>> {
         if devices.is_empty() || devices.len() > TEAM_MEMBERS || devices.len() != lengths.len() {
             let (what, got) = ("the number of devices in a team", devices.len());
@@ -185,8 +188,9 @@ impl Member {
         devices.iter().zip(lengths).enumerate().map(member).collect()
     }
 
-    /// This process's member of a team whose others are other processes', with a word of memory that all of them share, all
-    /// zero, and a region of [`mail_bytes`]. The team's host work is theirs to do; its sums are those of [`Member::sum`] alone.
+    /// This process's member of a team whose other members belong to other processes. All share a zeroed word
+    /// of memory, and a region of [`mail_bytes`]. The hosts of the processes coordinate themselves; only sums
+    /// in [`Member::sum`] are over the team.
     pub fn across(device: &Device, own: usize, mail: Arc<Region>, notice: SharedWord) -> Result<Member> {
         let (addresses, notice) = (mail.addresses(), Arc::new(Notice::shared(device, notice)?));
         assert!(
@@ -216,12 +220,12 @@ impl Member {
         };
         raw.mail[..addresses.len()].copy_from_slice(addresses);
         let (device, count, team) = (device.clone(), addresses.len(), device.upload(&[raw])?);
-        // others write here as soon as they are asked to
+        // other members write here as soon as their work is queued: finish clearing first
         device.synchronize()?;
         Ok(Member { device, own, count, lengths, team, _mail: mail, _calls: calls, table, notice })
     }
 
-    /// Queues work whose sums are those of the team.
+    /// Queues work whose sums are over the team.
     pub fn sum<R>(self: &Arc<Self>, work: impl FnOnce() -> R) -> R {
         self.device.join(Some(self.clone()));
         let result = work();
@@ -234,47 +238,47 @@ impl Member {
         &self.device
     }
 
-    /// Which member it is, and of how many.
+    /// Its index, and the number of members.
     pub fn place(&self) -> (usize, usize) {
         (self.own, self.count)
     }
 
-    /// Entries of a vector that this member has.
+    /// Entries of a vector on this member.
     pub fn own_length(&self) -> usize {
         self.lengths[0]
     }
 
-    /// Entries of a vector that all members have.
+    /// Entries of a vector on all members together.
     pub fn whole_length(&self) -> usize {
         self.lengths[1]
     }
 
-    /// The others stop waiting for this member.
+    /// Announces failure: the other members stop waiting for this one.
     pub fn give_up(&self) {
         let (mine, relaxed) = (self.own as u32 + 1, Ordering::Relaxed);
-        // where another was first, its reason is the one to tell
+        // if another member failed first, its failure is the one to report
         let _ = self.notice.failed().compare_exchange(0, mine, relaxed, relaxed);
         self.table.changed.notify_all();
     }
 
-    /// The member that gave up first, if one did.
+    /// The member that failed first, if one did.
     pub fn given_up_by(&self) -> Option<usize> {
         (self.notice.failed().load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
-    /// The work of the team begins.
+    /// Resets the hosts' agreement, before the team's work begins.
     pub fn begin(&self) {
         *lock(&self.table.talk) = Talk::default();
     }
 
-    /// This member queues no more, and its device does what it has.
+    /// Announces that this member queues no more work, and waits for its device.
     pub fn end(&self) {
         lock(&self.table.talk).silent += 1;
         self.table.changed.notify_all();
         self.device.park(self.device.synchronize());
     }
 
-    /// The largest wish of all members, each of which asks on a thread of its own.
+    /// The maximum of all members' requests; each member calls this on its own thread.
     pub fn agree(&self, wish: u8) -> Result<u8> {
         let mut talk = lock(&self.table.talk);
         let round = talk.round;
@@ -285,7 +289,8 @@ impl Member {
             self.table.changed.notify_all();
             return Ok(talk.agreed);
         }
-        // nobody enters the next round before all have left this one: each asks again only after an answer
+        // no thread enters the next round before all have left this one, because each calls again only after
+        // it has returned
         while talk.round == round {
             if self.given_up_by().is_some() || talk.silent > 0 {
                 return Err(Error::Driver(
@@ -301,31 +306,32 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // what is queued may still read the words of the team
+        // queued kernels may still access the memory of the team
         self.device.park(self.device.synchronize());
     }
 }
 
-/// The team that a device works in.
+/// The current team of a device.
 #[derive(Debug, Default)]
 struct Membership {
     member: Mutex<Option<Arc<Member>>>,
-    /// Sums are this device's own for now.
+    /// Whether sums are over this device only, temporarily.
     apart: Mutex<bool>,
 }
 
 impl Device {
-    /// From now on this device works in a team, or alone. Vectors as long as its part are parts of the team's.
+    /// Makes this device a member of a team, or of none. Vectors of the length of its part are then parts of
+    /// the team's vectors.
     pub fn join(&self, member: Option<Arc<Member>>) {
         *lock(&self.kept::<Membership>().member) = member;
     }
 
-    /// The team that it works in.
+    /// Its membership, if it is in a team.
     pub fn member(&self) -> Option<Arc<Member>> {
         lock(&self.kept::<Membership>().member).clone()
     }
 
-    /// Queues work whose sums are this device's own.
+    /// Queues work whose sums are over this device only.
     pub fn apart<R>(&self, work: impl FnOnce() -> R) -> R {
         let apart = &self.kept::<Membership>().apart;
         *lock(apart) = true;
@@ -334,7 +340,7 @@ impl Device {
         result
     }
 
-    /// The address of `Team` for kernels that sum; 0 for sums of this device alone.
+    /// Device address of `Team` for kernels that sum; 0 for sums over this device only.
     pub(crate) fn team_address(&self) -> u64 {
         let membership = self.kept::<Membership>();
         match &*lock(&membership.member) {
@@ -343,7 +349,7 @@ impl Device {
         }
     }
 
-    /// Adds an array over the team, place by place, where the device works in one.
+    /// Sums an array elementwise over the team, if the device is in one.
     pub(crate) fn sum_over_team<T: Real>(&self, array: u64, count: usize) -> Result<()> {
         let team = self.team_address();
         if team == 0 || count == 0 {
@@ -355,7 +361,7 @@ impl Device {
         let (function, numbers) = (self.function::<T>(&SOURCE, "sum_array")?, count as u32);
         let mut launch = self.launch(&function);
         launch.arg(&team).arg(&numbers).arg(&array);
-        // SAFETY: arguments as in team.cu; the array has so many places, and the launch a thread for each
+        // SAFETY: arguments as in team.cu; the array has `count` elements, and the launch a thread for each
         unsafe { launch.launch(one_block(count)) }
     }
 }

@@ -1,4 +1,4 @@
-//! Devices that share the vectors of a solve: each has a part of them, and sums are those of all parts.
+//! Teams: devices that solve together. Each has a part of every vector; sums are over all parts.
 
 pub mod across;
 mod border;

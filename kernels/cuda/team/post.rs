@@ -1,11 +1,11 @@
-//! What goes between a device and other processes by way of the host: entries of `x` that they read, and ghosts.
+//! Halo exchange between a device and other processes through host memory.
 //!
-//! A product takes the launches of a team's, where the one other member is host memory:
+//! A product uses the kernels of a team, with host memory in place of the other members:
 //!
 //! ```text
-//! push          entries that others read of x, to host memory, and says so     the host sends them, and waits for others
-//! (any format)  y ← A_own x                                                    meanwhile
-//! add_ghosts    y ← y + A_ghost ghosts                                         of ghosts that the host has copied here
+//! push          copies entries of x to host memory and sets a flag     the host sends them, and waits for others
+//! (any format)  y ← A_own x                                            meanwhile
+//! add_ghosts    y ← y + A_ghost ghosts                                 after the host has copied the ghosts to the device
 //! ```
 
 use crate::cuda::device::error::{Error, Result};
@@ -21,18 +21,18 @@ use crate::cuda::team::member::SOURCE;
 use cudarc::driver::CudaFunction;
 use std::marker::PhantomData;
 
-/// What kernels of a team are told where there is one member, whose host sees to it that nobody waits.
+/// Arguments for the kernels of a team with a single member: all flags are set, so that no kernel waits.
 #[derive(Debug)]
 struct Alone {
     raw: RawHalo,
-    /// What addresses in `raw` are of.
+    /// The arrays whose addresses are in `raw`.
     _words: [Array<u64>; 2],
     _tickets: Array<u32>,
 }
 
 impl Alone {
     fn new(device: &Device) -> Result<Alone> {
-        // what is sent has always been used
+        // all that was sent counts as used
         let (product, used) = (device.zeros::<u64>(1)?, device.upload(&[u64::MAX])?);
         let tickets = device.zeros::<u32>(2)?;
         let raw = RawHalo {
@@ -54,21 +54,21 @@ impl Alone {
     }
 }
 
-/// Copies some entries of vectors to host memory.
+/// Copies selected entries of vectors to host memory.
 #[derive(Debug)]
 pub struct Collect<T: Real> {
     device: Device,
     alone: Alone,
     length: usize,
     places: Array<u32>,
-    /// Not zero once they are there.
+    /// Nonzero once the entries are in host memory.
     collected: PinnedArray<u64>,
     push: CudaFunction,
     element: PhantomData<T>,
 }
 
 impl<T: Real> Collect<T> {
-    /// The entries at `places` of vectors with `length` entries.
+    /// For the entries at `places` of vectors with `length` entries.
     pub fn new(device: &Device, length: usize, places: &[u32]) -> Result<Collect<T>> {
         assert!(places.iter().all(|&place| (place as usize) < length), "entries of the vector");
         let (mut alone, collected) = (Alone::new(device)?, device.pinned::<u64>(1)?);
@@ -80,12 +80,12 @@ impl<T: Real> Collect<T> {
         Ok(Collect { device: device.clone(), alone, length, places, collected, push, element: PhantomData })
     }
 
-    /// Bytes of what is read beside vectors.
+    /// Bytes read in addition to vectors.
     pub fn bytes(&self) -> usize {
         self.places.bytes()
     }
 
-    /// Queues that the entries are copied.
+    /// Queues the copy of the entries to `into`.
     pub fn queue(&mut self, x: &Array<T>, into: &mut PinnedArray<T>) -> Result<()> {
         let fits = x.len() == self.length && into.as_ref().len() == self.places.len();
         assert!(fits && x.device() == &self.device, "a vector of this device, and room for what is sent");
@@ -97,12 +97,12 @@ impl<T: Real> Collect<T> {
         let x = x.address(0);
         let mut launch = self.device.launch(&self.push);
         launch.arg(&self.alone.raw).arg(&x);
-        // SAFETY: arguments as in team.cu; places to send are entries of `x`, and `into`, which waits for the device before its
-        // memory is given back, has room for them
+        // SAFETY: arguments as in team.cu; places are indices of `x`, and `into`, which waits for the device
+        // before its memory is freed, has an element for each
         unsafe { launch.launch(config_at_once(&self.device, self.places.len(), 1)) }
     }
 
-    /// Waits until what was queued last is in host memory. Work queued after it may go on.
+    /// Waits until the last queued copy is in host memory. Does not wait for work queued after it.
     pub fn wait(&self) -> Result<()> {
         if self.places.is_empty() || self.device.wait_for(|| self.collected.peek(0) != 0)? {
             return Ok(());
@@ -111,7 +111,7 @@ impl<T: Real> Collect<T> {
     }
 }
 
-/// Adds what comes of other processes to vectors.
+/// Adds contributions of ghosts, received from other processes, to vectors.
 #[derive(Debug)]
 pub struct Ghosts<T: Real> {
     device: Device,
@@ -123,8 +123,8 @@ pub struct Ghosts<T: Real> {
 }
 
 impl<T: Real> Ghosts<T> {
-    /// For vectors with `length` entries and so many ghosts. `offsets` says where the entries of each of `rows` begin, and has
-    /// their number; `columns` are places among the ghosts.
+    /// For vectors with `length` entries and this number of ghosts. `offsets` has the start of the entries of
+    /// each of `rows`, and the end; `columns` are indices of ghosts.
     pub fn new(
         device: &Device,
         length: usize,
@@ -144,22 +144,23 @@ impl<T: Real> Ghosts<T> {
         Ok(Ghosts { device: device.clone(), alone: Alone::new(device)?, border, length, ghosts })
     }
 
-    /// Bytes of the entries in columns of ghosts.
+    /// Bytes of the entries in ghost columns.
     pub fn bytes(&self) -> usize {
         self.border.bytes()
     }
 
-    /// New values for those entries.
+    /// Replaces the values of these entries.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.border.refresh(values)
     }
 
-    /// Queues `y ← y + A_ghost ghosts`. The ghosts must stay as they are until the device has copied them.
+    /// Queues `y ← y + A_ghost ghosts`. `ghosts` must not change until the device has copied them.
     pub fn add(&mut self, ghosts: &PinnedArray<T>, y: &mut Array<T>) -> Result<()> {
         self.receive(ghosts, [y, y], RawNumber::constant(T::zero()), None)
     }
 
-    /// [`Ghosts::add`], and `⟨x, y⟩` over all rows here, where `own` is what it is without ghosts.
+    /// Like [`Ghosts::add`]; returns `⟨x, y⟩` over all rows of this device, where `own` is its value without
+    /// ghosts.
     pub fn add_dot(
         &mut self,
         ghosts: &PinnedArray<T>,

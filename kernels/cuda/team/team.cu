@@ -1,35 +1,36 @@
-// Devices that share the vectors of a solve: sums of arrays over all of them, and products whose rows read entries of x that
-// other devices own.
+// Devices that share the vectors of a solve: sums of arrays over all devices, and products whose rows read entries of x
+// that other devices own (halo exchange).
 //
 // A product takes three launches on each device:
 //
-//     push          sends entries of x to the devices that read them, over NVLink or the bus, and says so
+//     push          writes entries of x to the devices that read them, over NVLink or PCIe, and sets their flags
 //     (any format)  y ← A_own x
-//     add_ghosts    waits for what others have sent, y ← y + A_ghost ghosts, and says that it is used
+//     add_ghosts    waits for flags of the senders, y ← y + A_ghost ghosts, and sets flags that the ghosts were used
 //
-// Nobody waits for the host. What a device sends of one product waits until the other has used that of the product before.
+// The host is not involved. Before a device sends the entries for a product, it waits until the receiver has used those
+// of the previous one.
 
-// What a device knows of the entries that it sends and receives.
+// A device's description of the entries that it sends and receives.
 struct Halo {
     u32 members, own;
-    u64* product;             // products so far
-    u32* tickets;             // [2]: blocks that have sent, and blocks that have used what came
-    volatile u32* notice;     // as in `Team`
-    const u32* places;        // entries of x to send, member after member
-    u32 firsts[TEAM_MEMBERS + 1];        // where those of each member begin, and the end
-    u32 senders;              // a bit for each member that sends to this one
-    real* ghosts[TEAM_MEMBERS];  // at each member: where the entries from here go
-    u64* sent_at[TEAM_MEMBERS];  // at each member: the word that tells it which product they belong to
-    u64* used_at[TEAM_MEMBERS];  // at each member: the word that tells it which product of it is used up
-    const u64* sent;          // [members] here
-    const u64* used;          // [members] here
+    u64* product;             // number of products so far
+    u32* tickets;             // [2]: number of blocks that have sent, and that have used ghosts
+    volatile u32* notice;     // see `Team`
+    const u32* places;        // indices of entries of x to send, grouped by member
+    u32 firsts[TEAM_MEMBERS + 1];        // start of each member's entries, and the end
+    u32 senders;              // bit mask of the members that send to this one
+    real* ghosts[TEAM_MEMBERS];  // at each member: address of the ghosts that this one sends
+    u64* sent_at[TEAM_MEMBERS];  // at each member: flag with the number of the product that was sent
+    u64* used_at[TEAM_MEMBERS];  // at each member: flag with the number of its product whose ghosts were used
+    const u64* sent;          // [members] flags of this one, written by others
+    const u64* used;          // [members] likewise
 };
 
-// Rows with entries in columns of other devices, and those entries.
+// Rows with entries in ghost columns, and those entries.
 struct Border {
     const u32* rows;
-    const u32* offsets;       // one for each row, and the end
-    const u32* columns;       // places among the ghosts
+    const u32* offsets;       // one per row, and the end
+    const u32* columns;       // indices of ghosts
     const real* values;
     u32 count;
 };
@@ -42,7 +43,7 @@ __device__ __forceinline__ u64 look(const u64* word) {
 __device__ __forceinline__ void tell(u64* word, u64 v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
 }
-// Waits until the word of a member is at least so large, or that is in vain.
+// Waits until a member's flag is at least `least`, or waiting is in vain.
 __device__ __forceinline__ void wait_for(const u64* words, u32 member, u64 least, volatile u32* notice) {
     Wait wait;
     while (look(words + member) < least && !wait.in_vain(notice, member)) {}
@@ -70,7 +71,7 @@ extern "C" __global__ __launch_bounds__(256) void push(Halo h, const real* x) {
     }
 }
 
-// With `sums`, ⟨x, y⟩ over the whole team as well, to which `own` is what the rows have of it without ghosts.
+// With `sums`, also computes ⟨x, y⟩ over the whole team; `own` is this member's value without ghosts.
 extern "C" __global__ __launch_bounds__(256) void add_ghosts(
     Halo h, Border border, const real* ghosts, const real* x, real* y, u32 sums, Number own, Sum out) {
     begin();
@@ -80,7 +81,7 @@ extern "C" __global__ __launch_bounds__(256) void add_ghosts(
     __syncthreads();
     real dot[1] = {0};
     const u32 lane = threadIdx.x & 7;
-    // eight threads a row: of a matrix of finite elements few entries lie across a border
+    // eight threads a row, because few entries per row of a finite element matrix are in ghost columns
     for (u32 at = (blockIdx.x * blockDim.x + threadIdx.x) / 8; at < (border.count + 3) / 4 * 4; at += gridDim.x * blockDim.x / 8) {
         real v = 0;
         if (at < border.count) {
@@ -107,7 +108,7 @@ extern "C" __global__ __launch_bounds__(256) void add_ghosts(
     grid_sum(dot, out);
 }
 
-// A thread for each number: sends this device's, and adds up what all members have sent.
+// One thread per number: sends that of this device, and adds up those of all members.
 extern "C" __global__ void sum_array(const Team* team, u32 count, real* array) {
     begin();
     const u32 call = *(volatile u32*)team->calls + 1, place = threadIdx.x;
