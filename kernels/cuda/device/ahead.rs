@@ -1,8 +1,8 @@
-//! Files of kernels compiled before they are asked for, on threads of their own, while the host looks at a matrix.
+//! Kernel files compiled in advance on background threads, while the host analyses a matrix.
 //!
-//! A solve needs about ten files, a hierarchy of multigrid as many more, and the compiler takes half a second for each. Which
-//! formats a matrix will have is not known at first; what nearly every solve needs is, and a processor with more cores guesses
-//! further.
+//! A solve needs about ten files, a multigrid hierarchy as many more, and each takes the compiler half a
+//! second. The formats that a matrix will use are not known at first, but the files that nearly every solve
+//! needs are; with more cores, less likely files are compiled, too.
 
 use super::element::{Real, Storage};
 use super::module::{Source, load_or_compile};
@@ -14,26 +14,26 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{JoinHandle, available_parallelism};
 
-/// A file, an element, and what matrices store of it.
+/// File, arithmetic type, and storage type of matrices.
 pub(super) type Key = [&'static str; 3];
 
-/// Machine code, or why there is none; whoever asks first compiles, and others wait.
+/// Machine code, or the error; the first thread that needs it compiles, and others wait.
 type Code = OnceLock<Result<Vec<u8>>>;
 
-/// What a file is compiled for, in a solve in `T`.
+/// Types that a file is compiled for, in a solve in `T`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum For {
     /// `T`
     Solve,
-    /// `f32`, whatever the solve
+    /// `f32`, for any `T`
     Single,
-    /// `f64`, whatever the solve
+    /// `f64`, for any `T`
     Double,
-    /// Numbers of `f64` into matrices that store `f32`, whatever the solve
+    /// Arithmetic in `f64` with matrices that store `f32`, for any `T`
     Rounding,
 }
 
-/// A file, and what it is compiled for.
+/// A file, and the types that it is compiled for.
 pub(crate) type File = (&'static Source, For);
 
 impl For {
@@ -62,7 +62,7 @@ impl For {
 pub(super) struct Ahead {
     codes: Mutex<HashMap<Key, Arc<Code>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Elements whose files were begun with.
+    /// Types whose likely files have been started.
     begun: Mutex<Vec<&'static str>>,
 }
 
@@ -71,17 +71,18 @@ impl Ahead {
         lock(&self.codes).entry(key).or_default().clone()
     }
 
-    /// The machine code of a file: from a thread that began with it, or made here.
+    /// The machine code of a file: from the thread that started on it, or compiled here.
     pub(super) fn take<T: Real, V: Storage<T>>(&self, source: &Source, arch: u32) -> Result<Vec<u8>> {
         let key = [source.file, T::C_NAME, V::STORED_AS];
         let code = self.code(key);
         let made = code.get_or_init(|| load_or_compile::<T, V>(source, arch)).clone();
-        // it is loaded now; what failed may be tried again
+        // the caller loads it now; after a failure the next caller tries again
         lock(&self.codes).remove(&key);
         made
     }
 
-    /// Begins with what a solve in `T` is likely to need: as many files as there are cores. Does so once.
+    /// Starts to compile the files that a solve in `T` most likely needs, as many as there are cores; only
+    /// once per type.
     pub(super) fn begin<T: Real>(&self, arch: u32) {
         let mut begun = lock(&self.begun);
         if !begun.contains(&T::C_NAME) {
@@ -90,12 +91,12 @@ impl Ahead {
         }
     }
 
-    /// Begins with files that a solve in `T` needs: as many at once as there are cores.
+    /// Starts to compile files that a solve in `T` needs, as many at the same time as there are cores.
     pub(super) fn begin_with<T: Real>(&self, files: impl Iterator<Item = File>, arch: u32) {
         let mut codes = lock(&self.codes);
         let new = files.filter_map(|file| match codes.entry(file.1.key::<T>(file.0)) {
             Entry::Vacant(code) => Some((file, code.insert(Arc::default()).clone())),
-            // begun with, and perhaps never asked for
+            // already started, perhaps never needed
             Entry::Occupied(_) => None,
         });
         let new: Vec<(File, Arc<Code>)> = new.collect();
@@ -109,17 +110,17 @@ impl Ahead {
                     code.get_or_init(|| made_for.compile::<T>(source, arch));
                 }
             };
-            // without a thread the file is compiled when it is asked for
+            // if no thread can be started, the file is compiled when it is needed
             let thread = std::thread::Builder::new().name("krysp compiles".into()).spawn(work);
             lock(&self.threads).extend(thread);
         }
     }
 
-    /// Waits for all threads: a process that ends while the compiler runs would unload the compiler.
+    /// Waits for all threads. (A process that exits while the compiler runs would unload the compiler.)
     pub(super) fn wait(&self) {
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
-            // a panic was reported where it happened
+            // a panic was reported where it occurred
             let _ = thread.join();
         }
     }
@@ -149,7 +150,7 @@ mod tests {
         ahead.begin::<f64>(90);
         let began = lock(&ahead.threads).len();
         assert!(began > 0);
-        // a second time nothing is begun
+        // the second call starts nothing
         ahead.begin::<f64>(90);
         assert_eq!(lock(&ahead.threads).len(), began);
         let code = |taken| match taken {
@@ -158,7 +159,7 @@ mod tests {
         };
         let taken = code(ahead.take::<f64, f64>(&gate::SOURCE, 90));
         assert!(!lock(&ahead.codes).contains_key(&[gate::SOURCE.file, "double", "double"]));
-        // each for what it was asked for
+        // each for its own types
         let all =
             [For::Solve, For::Single, For::Double, For::Rounding].map(|made_for| (&dia::SOURCE, made_for));
         ahead.begin_with::<f64>(all.into_iter(), 90);

@@ -1,4 +1,4 @@
-//! Arrays in the memory of a device, and what they count for there.
+//! Arrays in the memory of a device, and the accounting of their size.
 
 use crate::cuda::device::pinned::Pinned;
 use crate::cuda::device::queue::Queue;
@@ -11,10 +11,10 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Bytes of an array that is worth a look at how much memory there is.
+/// Size in bytes from which an allocation first queries the free memory.
 const HUGE: usize = 1 << 30;
 
-/// What an array counts for in the memory of its device.
+/// Accounting of an array's memory.
 struct Held {
     device: Device,
     bytes: usize,
@@ -26,7 +26,7 @@ impl Drop for Held {
     }
 }
 
-/// Memory of a device, which goes back when this is dropped, unless something else owns it.
+/// Device memory, freed on drop unless something else owns it.
 pub(crate) struct Memory<T> {
     slice: ManuallyDrop<CudaSlice<T>>,
     owned: bool,
@@ -54,7 +54,7 @@ impl<T> DerefMut for Memory<T> {
 
 impl<T> Drop for Memory<T> {
     fn drop(&mut self) {
-        // SAFETY: taken once, as nothing is done with it after this
+        // SAFETY: taken once, since the value is being dropped
         let slice = unsafe { ManuallyDrop::take(&mut self.slice) };
         if !self.owned {
             slice.leak();
@@ -62,23 +62,24 @@ impl<T> Drop for Memory<T> {
     }
 }
 
-/// An array in device memory, or one that was moved to host memory, where the device reads it over the bus.
+/// An array in device memory, or in host memory after [`Array::spill`], where the device reads it over the
+/// bus.
 pub struct Array<T> {
     pub(crate) slice: Memory<T>,
-    /// Where the entries are instead.
+    /// Pinned host memory with the entries, if they were moved there.
     spilled: Option<Box<Pinned>>,
     len: usize,
     held: Held,
 }
 
 impl Device {
-    /// An array that is not initialised: it is written before it is read.
+    /// An uninitialised array; callers write it before they read it.
     pub(crate) fn uninitialised<T: Element>(&self, len: usize) -> Result<Array<T>> {
         let (Queue { context, stream, pool, .. }, stored) = (&**self.inner, len.max(1));
         context.bind_to_thread()?;
         let requested = stored.saturating_mul(size_of::<T>());
         let held = self.hold(requested)?;
-        // more than there can be is not asked for: the driver takes all that is free before it gives up
+        // do not try to allocate more than the device has: the driver would first take all free memory
         if requested > HUGE {
             let (free, total) = self.memory()?;
             if requested > total {
@@ -87,7 +88,7 @@ impl Device {
         }
         let take = || match pool {
             Some(pool) => pool.take(stream, stored),
-            // SAFETY: any bits are a value
+            // SAFETY: any bits are a valid value
             None => unsafe { stream.alloc(stored) },
         };
         let full = |error: &DriverError| error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
@@ -119,18 +120,19 @@ impl Device {
         Ok(array)
     }
 
-    /// Memory of this device that something else owns, as an array.
+    /// Wraps device memory that something else owns as an array.
     ///
     /// # Safety
-    /// So many entries from the address on are in one allocation, which outlives the array and what is queued with it.
+    /// `len` entries from `address` on lie within one allocation, which outlives the array and all work queued
+    /// with it.
     pub(crate) unsafe fn lent<T>(&self, address: u64, len: usize) -> Array<T> {
-        // SAFETY: as the caller promised
+        // SAFETY: promised by the caller
         let slice = unsafe { self.inner.stream.upgrade_device_ptr(address, len) };
         let slice = Memory { slice: ManuallyDrop::new(slice), owned: false };
         Array { slice, spilled: None, len, held: Held { device: self.clone(), bytes: 0 } }
     }
 
-    /// Counts an array, if there may be one more so large.
+    /// Accounts for an array; fails if it would exceed the limit.
     fn hold(&self, bytes: usize) -> Result<Held> {
         let before = self.inner.held.fetch_add(bytes, Ordering::Relaxed);
         let (held, limit) = (Held { device: self.clone(), bytes }, self.limit());
@@ -152,17 +154,17 @@ impl<T> fmt::Debug for Array<T> {
 }
 
 impl<T: Element> Array<T> {
-    /// The number of entries.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether it has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes held.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()
     }
@@ -172,14 +174,14 @@ impl<T: Element> Array<T> {
         self.spilled.is_some()
     }
 
-    /// The memory itself, for owners that must not own the device.
+    /// The memory without a handle to the device, for owners that the device itself owns.
     pub(crate) fn into_slice(self) -> CudaSlice<T> {
         let mut memory = ManuallyDrop::new(self.slice);
-        // SAFETY: taken once, as its owner is not dropped
+        // SAFETY: taken once, because the owner is not dropped
         unsafe { ManuallyDrop::take(&mut memory.slice) }
     }
 
-    /// Where it lives.
+    /// The device that it belongs to.
     pub fn device(&self) -> &Device {
         &self.held.device
     }
@@ -188,7 +190,7 @@ impl<T: Element> Array<T> {
         &self.held.device.inner.stream
     }
 
-    /// The address of an entry, for kernels.
+    /// Device address of an entry.
     pub(crate) fn address(&self, entry: usize) -> u64 {
         assert!(entry <= self.len, "entry {entry} of {}", self.len);
         use cudarc::driver::DevicePtr;
@@ -199,8 +201,8 @@ impl<T: Element> Array<T> {
         first + (entry * size_of::<T>()) as u64
     }
 
-    /// Moves the entries to host memory, when all work queued before is done. Kernels find them there, at the speed of the
-    /// bus; device memory is given back.
+    /// Moves the entries to pinned host memory and frees the device memory; waits for all work queued before.
+    /// Kernels then read them over the bus.
     pub(crate) fn spill(&mut self) -> Result<()> {
         if self.spilled.is_some() || self.is_empty() {
             return Ok(());
@@ -208,7 +210,8 @@ impl<T: Element> Array<T> {
         let device = self.device().clone();
         let mut pinned = Pinned::new(&device, self.bytes())?;
         let from = self.address(0);
-        // SAFETY: as many bytes as the array has; they are there when the stream has come here
+        // SAFETY: the buffer has as many bytes as the array, and is read only after the stream is
+        // synchronized
         unsafe { result::memcpy_dtoh_async(pinned.bytes_mut(), from, device.inner.stream.cu_stream()) }?;
         device.synchronize()?;
         let nothing = device.uninitialised::<T>(0)?;
@@ -217,15 +220,15 @@ impl<T: Element> Array<T> {
         Ok(())
     }
 
-    /// Lends a range of entries as an array of its own.
+    /// Calls `work` with a range of the entries as an array.
     pub fn with_part<R>(&mut self, range: Range<usize>, work: impl FnOnce(&mut Array<T>) -> R) -> R {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         let (address, len) = (self.address(range.start), range.len());
-        // SAFETY: entries of this array, which is borrowed for as long as the part is there, and keeps the memory
+        // SAFETY: entries of this array, which is borrowed while the part exists, and owns the memory
         work(&mut unsafe { self.device().lent(address, len) })
     }
 
-    /// Copies host data into the array, as many entries as the array has.
+    /// Copies host data of the same length into the array.
     pub fn write(&mut self, host: &[T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
         if let Some(pinned) = &mut self.spilled {
@@ -237,7 +240,7 @@ impl<T: Element> Array<T> {
         if self.bytes() >= STAGED_FROM {
             let to = self.address(0);
             return inner.staged(|staging| {
-                // SAFETY: the array has as many bytes
+                // SAFETY: the array has this many bytes
                 unsafe { staging.upload(&inner.stream, crate::buffer::bytes_of(host), to) }
             });
         }
@@ -247,7 +250,7 @@ impl<T: Element> Array<T> {
         Ok(())
     }
 
-    /// Queues that all entries become zero.
+    /// Queues setting all entries to zero.
     pub fn clear(&mut self) -> Result<()> {
         if let Some(pinned) = &mut self.spilled {
             self.held.device.synchronize()?;
@@ -257,7 +260,7 @@ impl<T: Element> Array<T> {
         Ok(self.held.device.inner.stream.memset_zeros(&mut *self.slice)?)
     }
 
-    /// The last entries, when all work queued before is done.
+    /// Copies the last entries to the host; waits for all work queued before.
     pub(crate) fn read_last<const COUNT: usize>(&self) -> Result<[T; COUNT]>
     where
         T: Default,
@@ -269,12 +272,12 @@ impl<T: Element> Array<T> {
         Ok(last)
     }
 
-    /// Leaves the entries from `len` on unused.
+    /// Reduces the length; the memory behind stays allocated.
     pub(crate) fn shorten(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Copies all entries to host memory, when all work queued before is done.
+    /// Copies all entries to host memory; waits for all work queued before.
     pub fn read(&self, host: &mut [T]) -> Result<()> {
         assert_eq!(host.len(), self.len, "host and device arrays of one length");
         let inner = &self.held.device.inner;
@@ -286,7 +289,7 @@ impl<T: Element> Array<T> {
         if self.bytes() >= STAGED_FROM {
             let from = self.address(0);
             inner.staged(|staging| {
-                // SAFETY: the array has as many bytes
+                // SAFETY: the array has this many bytes
                 unsafe { staging.download(&inner.stream, from, crate::buffer::bytes_of_mut(host)) }
             })?;
         } else if self.len > 0 {

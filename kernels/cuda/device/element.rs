@@ -1,4 +1,4 @@
-//! What kernels compute with, what matrices store of it, and what arrays hold.
+//! Types of numbers: for arithmetic, for stored matrix values, and for arrays.
 
 use crate::buffer::Plain;
 use crate::cpu::simd::Value;
@@ -6,9 +6,9 @@ use crate::cpu::simd::bf16::Bf16;
 use crate::cpu::simd::storage;
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 
-/// A number that kernels on a device compute with: `f32` or `f64`.
+/// A type for arithmetic on a device: `f32` or `f64`.
 pub trait Real: Value + DeviceRepr + ValidAsZeroBits {
-    /// Its name in C.
+    /// Name of the type in C.
     const C_NAME: &'static str;
 }
 
@@ -20,9 +20,9 @@ impl Real for f64 {
     const C_NAME: &'static str = "double";
 }
 
-/// What a matrix on a device stores of a number of type `T`.
+/// A type in which a matrix on a device stores values of type `T`.
 pub trait Storage<T: Real>: storage::Storage<T> + Element {
-    /// Its name in C.
+    /// Name of the type in C.
     const STORED_AS: &'static str;
 }
 
@@ -46,6 +46,6 @@ where
     const STORED_AS: &'static str = "bfloat";
 }
 
-/// What arrays on a device hold.
+/// A type of the elements of device arrays.
 pub trait Element: Plain + DeviceRepr + ValidAsZeroBits {}
 impl<T: Plain + DeviceRepr + ValidAsZeroBits> Element for T {}

@@ -1,71 +1,71 @@
-//! What can go wrong on a GPU.
+//! Errors of a GPU.
 
 use std::fmt;
 
-/// What calls to a GPU return.
+/// Result of calls to a GPU.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A GPU that is not there, is full, or failed.
+/// Error of a GPU: absent, out of memory, or failed.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No driver.
+    /// The CUDA driver is not installed.
     #[error(
         "no CUDA driver on this machine (libcuda was not found): install NVIDIA's driver, or solve in host memory"
     )]
     NoDriver,
-    /// No run-time compiler.
+    /// The run-time compiler is not installed.
     #[error(
         "no CUDA run-time compiler on this machine (libnvrtc was not found; it comes with the CUDA toolkit)"
     )]
     NoCompiler,
-    /// No such device.
+    /// There is no device with this number.
     #[error("there is no CUDA device {ordinal}, this machine has {count}")]
     NoDevice {
-        /// The device asked for.
+        /// The requested device.
         ordinal: usize,
-        /// How many there are.
+        /// Number of devices.
         count: usize,
     },
-    /// A process that was forked from one that had used a GPU.
+    /// The process was forked from one that had used a GPU.
     #[error(
         "this process was forked from one that had used a GPU, and CUDA does not work in it: start the process by other means \
          (in Python, the start method \"spawn\" of `multiprocessing`), or solve in host memory"
     )]
     Forked,
-    /// Device memory is full. Nothing was allocated, and the device can be used on.
-    #[error("{requested} bytes of device memory were asked for, {free} of {total} are free")]
+    /// Device memory is full. Nothing was allocated, and the device remains usable.
+    #[error("device memory is full: {requested} bytes were requested, {free} of {total} are free")]
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: usize,
         /// Bytes that were free.
         free: usize,
-        /// Bytes that the device has.
+        /// Total bytes of the device, or the limit set for it.
         total: usize,
     },
-    /// An address that is not in the memory of the device.
+    /// A range of addresses that is not in the memory of the device.
     #[error(
         "{bytes} bytes at address {address:#x} are not in one allocation of GPU {ordinal}, or do not begin at a multiple of 256"
     )]
     Foreign {
-        /// The address.
+        /// Start address.
         address: u64,
-        /// The bytes that were to be there.
+        /// Size in bytes.
         bytes: usize,
         /// The device.
         ordinal: usize,
     },
-    /// A kernel that the run-time compiler refuses.
+    /// The run-time compiler rejected a kernel.
     #[error("{file} does not compile for sm_{arch}: {log}")]
     Compile {
-        /// The kernel's file.
+        /// File of the kernel.
         file: &'static str,
-        /// The architecture.
+        /// Architecture: 90 for `sm_90`.
         arch: u32,
-        /// What the compiler says.
+        /// Messages of the compiler.
         log: String,
     },
-    /// A matrix too large for the indices of a kernel.
+    /// A number is too large for a kernel.
     #[error("{what} is {got}, at most {limit} are possible on a GPU")]
     TooLarge {
         /// Which number.
@@ -75,7 +75,7 @@ pub enum Error {
         /// The largest value.
         limit: usize,
     },
-    /// A layout that would be mostly padding.
+    /// A layout that would consist mostly of padding.
     #[error("{slots} slots for {entries} entries are mostly padding")]
     Padding {
         /// Slots that would be stored.
@@ -83,23 +83,23 @@ pub enum Error {
         /// Entries of the matrix.
         entries: usize,
     },
-    /// Rows that need more of `x` than shared memory has room for.
-    #[error("rows {} to {} need {window} entries of x, at most {most} fit a block's shared memory: renumber, or use SELL-P or CSR", rows.start, rows.end)]
+    /// Rows that read more entries of `x` than fit in shared memory.
+    #[error("rows {} to {} read {window} entries of x, at most {most} fit in a block's shared memory: reorder the matrix, or use SELL-P or CSR", rows.start, rows.end)]
     Window {
-        /// The rows, of nodes where these have several.
+        /// Rows; if nodes have several rows, nodes.
         rows: std::ops::Range<usize>,
-        /// What they need.
+        /// Number of entries that they read.
         window: usize,
-        /// What fits.
+        /// Maximum number.
         most: usize,
     },
-    /// A device that failed in the middle of its work. Its arrays are gone, and CUDA lets this process do nothing more on it;
-    /// other devices and the host go on.
+    /// A device failed during its work. Its arrays are lost, and CUDA lets this process do nothing more on it; other
+    /// devices and the host are not affected.
     #[error(
-        "a GPU has failed and takes no more work from this process: {0}; build what was on it again on another, or start anew"
+        "a GPU has failed and takes no more work from this process: {0}; rebuild its objects on another GPU, or restart the process"
     )]
     Lost(String),
-    /// The driver reports an error.
+    /// Error reported by the driver.
     #[error("CUDA: {0}")]
     Driver(String),
 }
@@ -148,7 +148,7 @@ mod tests {
         mirrors: &[],
     };
 
-    /// A kernel that fails takes its device with it, for the rest of the process, and nothing else.
+    /// A kernel that fails makes its device unusable for the rest of the process, and nothing else.
     #[test]
     #[ignore = "fails the first GPU for all of this process"]
     fn a_device_that_fails_is_lost_alone() {
@@ -168,7 +168,7 @@ mod tests {
             array.read(&mut back).unwrap();
             assert_eq!(back, [1.0, 2.0]);
         }
-        // neither beside what was there, nor after it
+        // neither while old objects live, nor afterwards
         let again = || Device::new(0)?.upload(&[1.0]).map(drop);
         assert!(lost(again()));
         drop((fault, before, device));

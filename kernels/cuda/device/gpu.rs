@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 /// A GPU of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Its number.
+    /// CUDA device number (ordinal).
     pub ordinal: usize,
-    /// Its name.
+    /// Name of the model.
     pub name: String,
     /// Bytes of memory.
     pub memory: usize,
@@ -66,7 +66,7 @@ fn is_forked() -> bool {
     matches!(OWNER.compare_exchange(0, id, Ordering::SeqCst, Ordering::SeqCst), Err(owner) if owner != id)
 }
 
-/// The GPUs of this machine; none where there is no driver. The driver finds them once per process.
+/// The GPUs of this machine; empty if there is no driver. The driver searches for them once per process.
 pub fn devices() -> Vec<Info> {
     found().to_vec()
 }
@@ -105,7 +105,7 @@ fn found() -> &'static [Info] {
 }
 
 fn driver_is_present() -> bool {
-    // SAFETY: asks for the presence of a library only; every other call panics without it
+    // SAFETY: checks for the presence of a library only; every other call panics without it
     unsafe { sys::is_culib_present() }
 }
 

@@ -1,11 +1,13 @@
-//! What a device keeps for the code that works on it, by type: kernels that are loaded, cells of scalars, the step in the making.
+//! Objects that a device caches for the code that works on it, keyed by type: loaded kernels, cells of
+//! scalars, the current step.
 //!
-//! The device knows none of these types. Each is made when it is first asked for, and lives as long as the device.
+//! The device does not know these types. Each object is created at first use, and lives as long as the
+//! device.
 
 use std::any::Any;
 use std::sync::OnceLock;
 
-/// A list that grows at its end: what it holds is never moved, and found without a lock.
+/// A list that grows at its end: its elements are never moved, and are found without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct KeptByType {
     first: OnceLock<Box<Node>>,
@@ -18,7 +20,8 @@ struct Node {
 }
 
 impl KeptByType {
-    /// What is kept of a type. `X::default()` must not call this function: other threads wait until it returns.
+    /// The object of a type. `X::default()` must not call this function, because other threads wait until it
+    /// returns.
     pub(crate) fn get<X: Any + Send + Sync + Default>(&self) -> &X {
         let mut link = &self.first;
         loop {

@@ -1,10 +1,12 @@
-//! Launches of kernels, each of which, but those that are launched cooperatively, is prepared while the one before it runs.
+//! Kernel launches, with programmatic dependent launch: except for cooperative kernels, each launch is
+//! prepared while the previous kernel runs.
 //!
-//! Every kernel begins with `begin` of prelude.cu, which waits until the kernel before it has ended and all it wrote can be
-//! seen: no result can tell the difference. What a launch costs is paid in the meantime, about 1 µs of each kernel behind
-//! another: on an H200, el3_2M_perm 0.0081 ms to 0.0069 (BSR, f64), heat_sink_p1_340k 0.0163 to 0.0147 (Halo, f64), CG on
-//! st7_128 0.0990 to 0.0976 an iteration. No kernel lets the next one start before its own end (`launch_dependents`): blocks
-//! that come early find room on some multiprocessors and not on others (Halo f32 0.0108 became 0.0128, CG 0.0976 0.1021).
+//! Every kernel begins with `begin` of prelude.cu, which waits until the previous kernel has ended and all
+//! its writes are visible, so results are not affected. This hides the cost of a launch, about 1 µs per
+//! kernel: on an H200, el3_2M_perm improves from 0.0081 ms to 0.0069 (BSR, f64), heat_sink_p1_340k from
+//! 0.0163 to 0.0147 (Halo, f64), CG on st7_128 from 0.0990 to 0.0976 an iteration. No kernel lets the next
+//! one start before its own end (`launch_dependents`), because blocks that start early are distributed
+//! unevenly over multiprocessors (Halo f32 0.0108 became 0.0128, CG 0.0976 became 0.1021).
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
@@ -16,34 +18,35 @@ use std::marker::PhantomData;
 
 /// Threads of a warp.
 pub(crate) const WARP: usize = 32;
-/// Blocks of a launch that sums, at most.
+/// Maximum number of blocks of a launch with sums over the grid.
 pub(crate) const MAX_BLOCKS: usize = 1 << 16;
 
-/// A launch of at least `threads`, for kernels that take any grid.
+/// Launch configuration of at least `threads` threads, for kernels that work with any grid.
 pub(crate) fn config(threads: usize) -> LaunchConfig {
     let blocks = threads.div_ceil(THREADS as usize).clamp(1, i32::MAX as usize) as u32;
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
 
-/// A launch of enough blocks for `items` a thread each, and no more than fit the device at once.
+/// Launch configuration with `items` of `n` elements per thread, limited to the blocks that are resident at
+/// once.
 pub(crate) fn config_at_once(device: &Device, n: usize, items: usize) -> LaunchConfig {
     let most = (VECTOR_BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
     let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
     LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
 
-/// A number that kernels take as 32 bits, if it fits them.
+/// Converts a number for kernels that use 32-bit indices; fails if it does not fit.
 pub(crate) fn index(what: &'static str, got: usize) -> Result<i32> {
     i32::try_from(got).map_err(|_| Error::TooLarge { what, got, limit: i32::MAX as usize })
 }
 
-/// The first architecture whose kernels can wait for the one before them.
+/// The first architecture with programmatic dependent launch.
 const WAITS: u32 = 90;
 
-/// Arguments of most kernels.
+/// Number of arguments of most kernels.
 const ARGUMENTS: usize = 10;
 
-/// A kernel with its arguments, to be launched on a device's stream.
+/// A kernel and its arguments, to be launched on a device's stream.
 pub(crate) struct Launch<'a> {
     stream: &'a CudaStream,
     function: &'a CudaFunction,
@@ -54,7 +57,7 @@ pub(crate) struct Launch<'a> {
 }
 
 impl Device {
-    /// A launch of a kernel, to be given its arguments.
+    /// Starts a launch of a kernel; the caller adds its arguments.
     pub(crate) fn launch<'a>(&'a self, function: &'a CudaFunction) -> Launch<'a> {
         Launch {
             stream: &self.inner.stream,
@@ -74,8 +77,9 @@ impl<'a> Launch<'a> {
         self
     }
 
-    /// All blocks will be on the chip at once, so that they may wait for each other. Such a kernel is not prepared early: nothing
-    /// says that all of its blocks find room where they come while another kernel ends.
+    /// Makes the launch cooperative: all blocks are resident, so they may wait for each other. Such a kernel
+    /// is not prepared early, since it is not guaranteed that all of its blocks become resident while another
+    /// kernel ends.
     pub(crate) fn cooperative(&mut self) -> &mut Self {
         self.cooperative = true;
         self
@@ -84,7 +88,7 @@ impl<'a> Launch<'a> {
     /// Queues the kernel.
     ///
     /// # Safety
-    /// Arguments are those of the kernel, and what they point to lives until it has run.
+    /// The arguments match the kernel's parameters, and what they point to lives until it has run.
     pub(crate) unsafe fn launch(&mut self, config: LaunchConfig) -> Result<()> {
         self.stream.context().bind_to_thread()?;
         let (id, value) = match self.cooperative {
@@ -111,7 +115,7 @@ impl<'a> Launch<'a> {
             numAttrs: (self.cooperative || self.prepared_early).into(),
         };
         let arguments = self.arguments.as_mut_ptr();
-        // SAFETY: as the caller promised; the configuration and its attribute live until the call returns
+        // SAFETY: promised by the caller; the configuration and its attribute live until the call returns
         let queued = unsafe {
             sys::cuLaunchKernelEx(&config, self.function.cu_function(), arguments, std::ptr::null_mut())
         };
@@ -121,10 +125,10 @@ impl<'a> Launch<'a> {
 
 #[cfg(test)]
 mod tests {
-    /// What stands behind the first brace that follows the parameters of a kernel.
+    /// The text after the first brace that follows the parameters of a kernel.
     fn body(kernel: &str) -> Option<&str> {
         let mut open = 0;
-        // bounds, if any, and parameters
+        // launch bounds, if any, and parameters
         let end = kernel.char_indices().find(|&(_, c)| {
             open += i32::from(c == '(') - i32::from(c == ')');
             c == '{' && open == 0

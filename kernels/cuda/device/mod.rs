@@ -1,4 +1,4 @@
-//! A device, its one stream of work, its memory, and the first thing that went wrong on it.
+//! A device: one stream of work, its memory, and the first error on it.
 
 pub(crate) mod ahead;
 mod array;
@@ -36,7 +36,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A device with a stream of its own: work queued on it runs in the order it was queued in. Clones share the stream.
+/// A device with its own stream: queued work runs in order. Clones share the stream.
 #[derive(Clone)]
 pub struct Device {
     pub(crate) inner: Arc<Inner>,
@@ -47,7 +47,7 @@ pub(crate) struct Inner {
     /// Shared with no other device while this one lives.
     queue: Arc<Queue>,
     error: Mutex<Option<Error>>,
-    /// Bytes of all arrays, and how many there may be.
+    /// Total bytes of all arrays, and their limit.
     held: AtomicUsize,
     limit: AtomicUsize,
     kept: KeptByType,
@@ -87,7 +87,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Device {
-    /// A stream of work on a device.
+    /// Creates a stream of work on a device.
     ///
     /// The first call for a device in a process creates its context, which takes 0.1 to 0.2 s. Later ones share the context and
     /// the kernels loaded so far, and take over a stream and memory of a device that was dropped, if there is one.
@@ -104,33 +104,34 @@ impl Device {
         Ok(Device { inner: Arc::new(inner) })
     }
 
-    /// Its number.
+    /// CUDA device number (ordinal).
     pub fn ordinal(&self) -> usize {
         self.inner.context.ordinal()
     }
 
-    /// Its name.
+    /// Name of the model.
     pub fn name(&self) -> &str {
         &self.inner.gpu.name
     }
 
-    /// Its architecture, 90 for `sm_90`.
+    /// Its architecture: 90 for `sm_90`.
     pub fn arch(&self) -> u32 {
         self.inner.gpu.arch
     }
 
-    /// How many multiprocessors it has.
+    /// Number of multiprocessors.
     pub fn multiprocessors(&self) -> usize {
         self.inner.gpu.multiprocessors
     }
 
-    /// Bytes of shared memory that a block of threads can have.
+    /// Maximum bytes of shared memory of a thread block.
     pub(crate) fn shared_memory(&self) -> Result<usize> {
         let most = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         Ok(self.inner.context.attribute(most)?.max(0) as usize)
     }
 
-    /// Bytes free and bytes in all, as far as its limit allows. What was given back is free.
+    /// Free and total bytes of memory, as far as the limit allows. Memory that pools keep for reuse counts as
+    /// free.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let (free, total) = self.inner.context.mem_get_info()?;
         let free = free + self.inner.spare()? + self.inner.gpu.idle_memory();
@@ -139,22 +140,22 @@ impl Device {
         Ok((free.min(left), total.min(limit)))
     }
 
-    /// From now on arrays take no more bytes than this; one that would is refused as if memory was full.
+    /// Limits the total size of arrays; an array that would exceed it fails as if the memory was full.
     pub fn limit_memory(&self, bytes: usize) {
         self.inner.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// The bytes that arrays may take.
+    /// The limit of the total size of arrays in bytes.
     pub fn limit(&self) -> usize {
         self.inner.limit.load(Ordering::Relaxed)
     }
 
-    /// The stream, a `CUstream`, alive as long as this device.
+    /// The stream, a `CUstream`, which lives as long as this device.
     pub fn stream(&self) -> *mut c_void {
         self.inner.stream.cu_stream().cast()
     }
 
-    /// Waits until all work queued so far is done, and returns the first error since the last call.
+    /// Waits until all queued work is done, and returns the first error since the last call.
     pub fn synchronize(&self) -> Result<()> {
         let waited = self.inner.stream.synchronize().map_err(Error::from);
         match lock(&self.inner.error).take() {
@@ -170,17 +171,17 @@ impl Device {
         }
     }
 
-    /// The error kept, if any.
+    /// Takes the kept error, if any.
     pub fn parked(&self) -> Option<Error> {
         lock(&self.inner.error).take()
     }
 
-    /// Begins to compile what solves in `T` need, on other threads.
+    /// Starts to compile the kernels that solves in `T` most likely need, on background threads.
     pub fn begin<T: Real>(&self) {
         self.inner.gpu.ahead.begin::<T>(self.arch());
     }
 
-    /// Begins to compile files that a solve in `T` needs, except those that are loaded.
+    /// Starts to compile files that a solve in `T` needs, except those that are loaded.
     pub(crate) fn begin_with<T: Real>(&self, files: impl Iterator<Item = File>) {
         let modules = lock(&self.inner.gpu.modules);
         let missing: Vec<File> =
@@ -189,12 +190,12 @@ impl Device {
         self.inner.gpu.ahead.begin_with::<T>(missing.into_iter(), self.arch());
     }
 
-    /// A kernel of a file, compiled for this device.
+    /// Loads a kernel of a file, compiled for this device.
     pub(crate) fn function<T: Real>(&self, source: &Source, name: &str) -> Result<CudaFunction> {
         self.function_storing::<T, T>(source, name)
     }
 
-    /// A kernel of a file, compiled for this device and for matrices that store `V`.
+    /// Loads a kernel of a file, compiled for this device and for matrices with values of type `V`.
     pub(crate) fn function_storing<T: Real, V: Storage<T>>(
         &self,
         source: &Source,
@@ -221,30 +222,31 @@ impl Device {
         Ok(module.load_function(name)?)
     }
 
-    /// Lets launches of a kernel ask for all the shared memory that a block can have. The limit belongs to the kernel, which all
-    /// matrices of a format share: were it set for each matrix, that of the last one would hold for all.
+    /// Allows launches of a kernel to use all the shared memory that a block can have. The limit is a
+    /// property of the kernel, which all matrices of a format share: a limit per matrix would be overwritten
+    /// by that of the last one.
     pub(crate) fn lift_shared_limit(&self, function: &CudaFunction) -> Result<()> {
         let own = function.get_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
         let limit = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let most = self.shared_memory()? as i32 - own;
-        // to set it takes longer than to ask
+        // setting it takes longer than querying it
         if function.get_attribute(limit)? < most {
             function.set_attribute(limit, most)?;
         }
         Ok(())
     }
 
-    /// All memory that is given back stays at hand, until what is returned is dropped.
+    /// Keeps all freed memory for reuse, until the returned value is dropped.
     pub fn keep_memory(&self) -> Result<KeepsMemory> {
         KeepsMemory::of(self)
     }
 
-    /// Lets another device read and write the arrays of this one.
+    /// Gives another device access to the arrays of this one.
     pub(crate) fn open_pool_to(&self, other: &Device) -> Result<()> {
         self.inner.pool.as_ref().map_or(Ok(()), |pool| pool.open_to(other.ordinal()))
     }
 
-    /// What the device keeps of a type, made when first asked for.
+    /// The object of a type that this device caches, created at first use.
     pub(crate) fn kept<X: Any + Send + Sync + Default>(&self) -> &X {
         self.inner.kept.get()
     }

@@ -1,12 +1,13 @@
-//! Kernels from source to machine code: compiled at run time for the device at hand, and kept.
+//! Compilation of kernels from source to machine code, at run time for the present device, and the cache of
+//! the results.
 //!
-//! A constant that Rust and a kernel both need stands in Rust alone, and is handed to the compiler with the file. The size
-//! of a struct that both have is handed over too, and in tests the offset of each field: where one differs, the file does not
-//! compile.
+//! A constant that Rust and a kernel share is defined in Rust only, and is passed to the compiler with the
+//! file. For a shared struct, its size is passed too, and in tests the offset of each field: if they differ,
+//! the file does not compile.
 //!
-//! Compiled code is cached on disk, keyed by all that is compiled, element, what matrices store of it, architecture and
-//! compiler. A file that is not what was written is ignored and written again; a disk that cannot be written to costs time
-//! and nothing else.
+//! Compiled code is cached on disk; the key covers all of the source, the arithmetic and storage types,
+//! architecture and compiler. A corrupt file is ignored and written again; if the disk cannot be written to,
+//! kernels are compiled each time.
 
 use crate::cache;
 use crate::cuda::device::element::{Real, Storage};
@@ -19,17 +20,17 @@ use std::path::PathBuf;
 /// A file of kernels.
 #[derive(Debug)]
 pub struct Source {
-    /// The file.
+    /// Name of the file.
     pub file: &'static str,
-    /// What it holds.
+    /// Source text.
     pub text: &'static str,
-    /// What it is handed from Rust.
+    /// Constants passed from Rust.
     pub(crate) constants: &'static [Constant],
-    /// What its structs are in Rust.
+    /// Structs that are also defined in Rust.
     pub(crate) mirrors: &'static [Mirror],
 }
 
-/// A number of Rust, or a list of numbers, that kernels know by the name that it has in Rust.
+/// A number, or a list of numbers, that kernels know by its name in Rust.
 #[derive(Debug)]
 pub(crate) struct Constant {
     pub(crate) name: &'static str,
@@ -52,7 +53,7 @@ impl Constant {
     }
 }
 
-/// Constants by their names: `constants![A, B]`, and behind a semicolon those that are arrays.
+/// Constants by name: `constants![A, B]`, and after a semicolon those that are arrays.
 macro_rules! constants {
     ($($one:ident),* $(; $($list:ident),*)?) => {
         &[
@@ -63,18 +64,20 @@ macro_rules! constants {
 }
 pub(crate) use constants;
 
-/// What a struct of a file of kernels is in Rust: bytes in all, and before each field, with elements of 4 bytes and of 8.
+/// The Rust definition of a struct in a file of kernels: its size, and the offset of each field, with
+/// elements of 4 and of 8 bytes.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     /// Its name in the file.
     pub(crate) name: &'static str,
     pub(crate) size: [usize; 2],
-    /// Paths in Rust, whose last word is the name in the file.
+    /// Paths in Rust, whose last component is the name in the file.
     pub(crate) fields: &'static [(&'static str, [usize; 2])],
 }
 
-/// A struct of a file of kernels, its type in Rust, and fields that both have under one name: `mirror!("Csr<u32>" = Raw {
-/// offsets, columns })`; for types with elements `mirror!("Number" = RawNumber<f32> | RawNumber<f64> { factor })`.
+/// A struct of a file of kernels, its type in Rust, and the fields with equal names in both:
+/// `mirror!("Csr<u32>" = Raw { offsets, columns })`; for generic types
+/// `mirror!("Number" = RawNumber<f32> | RawNumber<f64> { factor })`.
 macro_rules! mirror {
     ($name:literal = $single:ty | $double:ty { $($($field:ident).+),* $(,)? }) => {
         $crate::cuda::device::module::Mirror {
@@ -91,7 +94,8 @@ macro_rules! mirror {
 pub(crate) use mirror;
 
 impl Source {
-    /// What is compiled for an element: the prelude and the file, each behind its constants, and what structs must be.
+    /// The text to compile for an arithmetic type: prelude and file, each preceded by its constants, and the
+    /// assertions about structs.
     pub(crate) fn whole<T: Real>(&self) -> String {
         let (mut whole, mut mirrored) = (String::new(), String::new());
         for part in [&PRELUDE, self] {
@@ -104,8 +108,8 @@ impl Source {
 }
 
 impl Mirror {
-    /// What the compiler refuses where it has another size. Other offsets are refused in tests alone: how to ask for them is
-    /// not the same in all compilers, but structs are laid out alike.
+    /// Assertions that fail to compile if the struct has another size, or, in tests only, other offsets: the
+    /// expression for an offset is not portable between compilers, but the layout of structs is.
     fn assertions<T>(&self) -> String {
         let Mirror { name, size, fields } = self;
         let element = usize::from(size_of::<T>() == 8);
@@ -120,7 +124,7 @@ impl Mirror {
 }
 
 impl Constant {
-    /// A list is a template of the place in it, so that the compiler knows each of its numbers.
+    /// A list becomes a template with the index as argument, so that the compiler knows each element.
     fn declaration(&self) -> String {
         let name = self.name;
         match self.value {
@@ -136,17 +140,18 @@ impl Constant {
     }
 }
 
-/// Compiles a file for an element, what matrices store of it and an architecture (90 for `sm_90`) to machine code.
+/// Compiles a file for an arithmetic type, a storage type and an architecture (90 for `sm_90`) to machine
+/// code.
 pub fn compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec<u8>> {
     Ok(compile_and_tell::<T, V>(source, arch)?.0)
 }
 
-/// As [`compile`], with what the compiler says: the registers that each kernel takes, and the bytes that it spills.
+/// Like [`compile`], and also returns the compiler's log: registers and spilled bytes of each kernel.
 pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
     source: &Source,
     arch: u32,
 ) -> Result<(Vec<u8>, String)> {
-    // SAFETY: asks for the presence of a library only
+    // SAFETY: checks for the presence of a library only
     if !unsafe { sys::is_culib_present() } {
         return Err(Error::NoCompiler);
     }
@@ -171,18 +176,18 @@ pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
         (Err(_), Ok(log)) => Err(failed(log)),
         (Err(error), Err(_)) => Err(failed(error.to_string())),
     };
-    // SAFETY: the program is used no more
+    // SAFETY: the program is not used afterwards
     let _ = unsafe { result::destroy_program(program) };
     code
 }
 
 fn cubin(program: sys::nvrtcProgram) -> std::result::Result<Vec<u8>, String> {
     let mut size = 0;
-    // SAFETY: the program lives, the size is written to a local
+    // SAFETY: the program lives; the size is written to a local
     let status = unsafe { sys::nvrtcGetCUBINSize(program, &mut size) };
     status.result().map_err(|e| e.to_string())?;
     let mut code = vec![0u8; size];
-    // SAFETY: the buffer is as long as the compiler said
+    // SAFETY: the buffer has the length that the compiler reported
     let status = unsafe { sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast()) };
     status.result().map_err(|e| e.to_string())?;
     Ok(code)
@@ -196,7 +201,7 @@ pub(crate) fn load_or_compile<T: Real, V: Storage<T>>(source: &Source, arch: u32
     }
     let code = compile::<T, V>(source, arch)?;
     if let Some(path) = path {
-        // a cache that cannot be written costs time only
+        // a cache that cannot be written only costs time
         let _ = cache::write_whole(&path, &sealed(&code));
     }
     Ok(code)
@@ -207,7 +212,7 @@ fn cache_path<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Option<Path
     Some(cache::folder()?.join(format!("{start}{arch}{end}")))
 }
 
-/// The parts of the name of a cached file before and after the architecture.
+/// The parts of a cached file's name before and after the architecture.
 fn cache_name<T: Real, V: Storage<T>>(source: &Source) -> Option<[String; 2]> {
     let compiler = compiler_version()?;
     let key = hash([source.whole::<T>().as_bytes(), &compiler]);
@@ -215,7 +220,7 @@ fn cache_name<T: Real, V: Storage<T>>(source: &Source) -> Option<[String; 2]> {
     Some([format!("{stem}-{}-{}-sm", T::C_NAME, V::STORED_AS), format!("-{key:016x}.cubin")])
 }
 
-/// Whether the cache has machine code, for any architecture.
+/// Whether the cache has machine code of a file, for any architecture.
 pub(crate) fn is_compiled<T: Real, V: Storage<T>>(source: &Source) -> bool {
     let (Some([start, end]), Some(folder)) = (cache_name::<T, V>(source), cache::folder()) else {
         return false;
@@ -226,7 +231,7 @@ pub(crate) fn is_compiled<T: Real, V: Storage<T>>(source: &Source) -> bool {
 }
 
 fn compiler_version() -> Option<[u8; 8]> {
-    // SAFETY: asks for the presence of a library only
+    // SAFETY: checks for the presence of a library only
     if !unsafe { sys::is_culib_present() } {
         return None;
     }
@@ -239,20 +244,20 @@ fn compiler_version() -> Option<[u8; 8]> {
     Some(bytes)
 }
 
-/// FNV-1a over all parts.
+/// FNV-1a hash of all parts.
 fn hash<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> u64 {
     let bytes = parts.into_iter().flatten();
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Code with its hash in front.
+/// The code, preceded by its hash.
 fn sealed(code: &[u8]) -> Vec<u8> {
     let mut file = hash([code]).to_le_bytes().to_vec();
     file.extend_from_slice(code);
     file
 }
 
-/// The code of a sealed file, `None` if its hash is not that of the code.
+/// The code in a file; `None` if its hash does not match.
 fn unsealed(file: Vec<u8>) -> Option<Vec<u8>> {
     let (seal, code) = file.split_first_chunk::<8>()?;
     (u64::from_le_bytes(*seal) == hash([code])).then(|| code.to_vec())
@@ -316,7 +321,7 @@ mod tests {
         }
     }
 
-    /// What the SAFETY comments of mirrors say: the struct, and the file.
+    /// Checks the SAFETY comments of mirrors: they name a struct that is compared.
     #[test]
     fn every_mirror_is_compared() {
         let folders = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda")).unwrap();

@@ -1,4 +1,4 @@
-//! Host memory that stays where it is, so that a device reads and writes it over the bus.
+//! Pinned host memory, which a device reads and writes over the bus.
 
 use crate::buffer::bytes_of;
 use crate::cuda::device::error::Result;
@@ -9,29 +9,29 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of the copies that measure the bus: 0.3 ms at 55 GB/s.
+/// Bytes of each copy that measures the speed of the bus: 0.3 ms at 55 GB/s.
 const MEASURED: usize = 16 << 20;
 
-/// A host that waits looks this often for what it waits for, and then once whether the device still works.
+/// Number of polls between two queries of the stream's state.
 const LOOKS: usize = 1000;
 
-/// Pinned memory that kernels of one queue use, at one address for host and device.
+/// Pinned memory for kernels of one queue, at the same address for host and device.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    /// None once it was given back.
+    /// `None` after it was returned.
     block: Option<Block>,
     start: *mut u8,
     len: usize,
     queue: Arc<Queue>,
 }
 
-// SAFETY: the memory is owned; the host reaches it through references to this only
+// SAFETY: the memory is owned; the host accesses it only through references to `self`
 unsafe impl Send for Pinned {}
 // SAFETY: as above
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// So many bytes, all zero, for kernels of a device.
+    /// Zeroed memory of `len` bytes, for kernels of a device.
     pub(crate) fn new(device: &Device, len: usize) -> Result<Pinned> {
         let queue = device.inner.queue.clone();
         let block = queue.take_pinned(len)?;
@@ -40,13 +40,13 @@ impl Pinned {
         Ok(pinned)
     }
 
-    /// The address, for kernels.
+    /// Device address.
     pub(crate) fn address(&self) -> u64 {
         self.start as u64
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: allocated with this length, and written
+        // SAFETY: allocated with this length, and initialized
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 
@@ -59,7 +59,8 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
-        // what is queued may still use it; waiting for the whole GPU is an error while another thread records its steps
+        // queued kernels may still use it; synchronizing with the whole GPU would be an error while another
+        // thread records its steps
         match self.queue.stream.synchronize() {
             Ok(()) => self.queue.return_pinned(block),
             error => self.queue.context.record_err(error),
@@ -67,7 +68,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Numbers in pinned memory, which a device and MPI may both read and write.
+/// An array in pinned memory, which a device and MPI can both read and write.
 #[derive(Debug)]
 pub struct PinnedArray<T> {
     memory: Pinned,
@@ -76,19 +77,20 @@ pub struct PinnedArray<T> {
 }
 
 impl<T: Element> PinnedArray<T> {
-    /// The address, for kernels.
+    /// Device address.
     pub(crate) fn address(&self) -> u64 {
         self.memory.address()
     }
 
-    /// A number that the device may write meanwhile.
+    /// Reads an element that the device may write meanwhile.
     pub(crate) fn peek(&self, at: usize) -> T {
         let all = self.as_ref();
-        // SAFETY: a place of the array, and any bits are a value; a volatile load allows for a device that writes
+        // SAFETY: an element of the array, and any bits are a value; the load is volatile because the device
+        // may write meanwhile
         unsafe { std::ptr::from_ref(&all[at]).read_volatile() }
     }
 
-    /// Queues a copy to an array of the device.
+    /// Queues a copy to an array on the device.
     pub fn copy_to(&self, array: &mut Array<T>) -> Result<()> {
         assert_eq!(array.len(), self.len, "arrays of one length");
         if self.len == 0 {
@@ -96,14 +98,14 @@ impl<T: Element> PinnedArray<T> {
         }
         self.memory.queue.stream.context().bind_to_thread()?;
         let stream = self.memory.queue.stream.cu_stream();
-        // SAFETY: both have as many bytes, and this memory is not given back before the device is done
+        // SAFETY: both have this many bytes, and this memory is not freed before the device is done
         Ok(unsafe { result::memcpy_htod_async(array.address(0), bytes_of(self.as_ref()), stream) }?)
     }
 }
 
 impl<T: Element> AsRef<[T]> for PinnedArray<T> {
     fn as_ref(&self) -> &[T] {
-        // SAFETY: allocated for as many, aligned to a page, and any bits are a value
+        // SAFETY: allocated with this length, page-aligned, and any bits are a value
         unsafe { std::slice::from_raw_parts(self.memory.start.cast(), self.len) }
     }
 }
@@ -116,20 +118,20 @@ impl<T: Element> AsMut<[T]> for PinnedArray<T> {
 }
 
 impl Device {
-    /// So many zeros in pinned memory.
+    /// An array of zeros in pinned memory.
     pub fn pinned<T: Element>(&self, len: usize) -> Result<PinnedArray<T>> {
         let memory = Pinned::new(self, len * size_of::<T>())?;
         Ok(PinnedArray { memory, len, element: PhantomData })
     }
 
-    /// Waits until the device has written what `there` looks for; says whether it has, where all queued work is done.
+    /// Polls until `there` returns true, or all queued work is done; returns the last value of `there`.
     pub(crate) fn wait_for(&self, there: impl Fn() -> bool) -> Result<bool> {
         loop {
             if (0..LOOKS).any(|_| there()) {
                 return Ok(true);
             }
             self.inner.context.bind_to_thread()?;
-            // SAFETY: asks for the state of a stream that lives
+            // SAFETY: queries the state of a live stream
             match unsafe { sys::cuStreamQuery(self.inner.stream.cu_stream()) } {
                 sys::CUresult::CUDA_ERROR_NOT_READY => std::thread::yield_now(),
                 done => {
@@ -140,7 +142,7 @@ impl Device {
         }
     }
 
-    /// Bytes a second from pinned memory to the device: the fastest of five copies.
+    /// Transfer rate from pinned memory to the device in bytes per second: the fastest of five copies.
     pub fn bus(&self) -> Result<f64> {
         let pinned = Pinned::new(self, MEASURED)?;
         let to = self.uninitialised::<u8>(MEASURED)?;
@@ -148,7 +150,8 @@ impl Device {
         for _ in 0..5 {
             self.synchronize()?;
             let started = Instant::now();
-            // SAFETY: the array has as many bytes, and the pinned memory outlives the copy, which is waited for
+            // SAFETY: the array has this many bytes, and the pinned memory outlives the copy, which is waited
+            // for
             let copied = unsafe {
                 result::memcpy_htod_async(to.address(0), pinned.bytes(), self.inner.stream.cu_stream())
             };

@@ -1,11 +1,13 @@
-//! Memory of a device that is given back to a pool and taken from it again.
+//! Memory pools of device memory.
 //!
-//! To ask the driver for as much memory as a preconditioner takes, 200 to 350 MB, takes as long as to cut, to transpose and to lay
-//! out its matrices there: on an H200, FSAI of heat_sink_p1_340k is built in 4.0 ms instead of 4.8, SPAI in 6.3 instead of 7.9,
-//! once the pool has what the one before gave back.
+//! Allocating as much memory from the driver as a preconditioner needs, 200 to 350 MB, takes as long as
+//! partitioning, transposing and laying out its matrices on the device: on an H200, FSAI of heat_sink_p1_340k
+//! is built in 4.0 ms instead of 4.8, SPAI in 6.3 instead of 7.9, once the pool has the memory of a previous
+//! one.
 //!
-//! Each queue has a pool of its own. With one for all, the driver lets a queue have what another gave back and wait for that one to
-//! come so far: sixteen threads with a queue each came to a stand (CUDA 13.0 on an H200).
+//! Each queue has its own pool. With a shared pool, the driver gives memory that one queue has freed to
+//! another queue, which then waits for the first one: sixteen threads with a queue each deadlocked (CUDA 13.0
+//! on an H200).
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::Result;
@@ -14,20 +16,20 @@ use cudarc::driver::{CudaSlice, CudaStream, DriverError, result, sys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// A pool of one queue's own, which other users of the device do not see.
+/// Memory pool of one queue, not shared with other users of the device.
 #[derive(Debug)]
 pub(crate) struct Pool {
     handle: sys::CUmemoryPool,
-    /// Bytes that it keeps for the next ones.
+    /// Bytes that it keeps for reuse.
     share: u64,
-    /// How many want it to keep all.
+    /// Number of live [`KeepsMemory`].
     keepers: AtomicUsize,
     /// Whether other devices have access.
     open: AtomicBool,
 }
 
-/// A device whose pool gives nothing back to the driver, as long as this lives: what takes gigabytes by turns would wait for the
-/// driver each time.
+/// While this lives, the pool of a device returns no memory to the driver. Otherwise, work that repeatedly
+/// allocates gigabytes would wait for the driver each time.
 #[derive(Debug)]
 pub struct KeepsMemory(Device);
 
@@ -46,13 +48,13 @@ impl Drop for KeepsMemory {
         if let Some(pool) = &self.0.inner.pool
             && pool.keepers.fetch_sub(1, Ordering::SeqCst) == 1
         {
-            // a pool that keeps more than its share works as well
+            // on failure the pool keeps more than its share, which is harmless
             let _ = pool.keep(pool.share);
         }
     }
 }
 
-// SAFETY: the driver's functions may be called with it from any thread
+// SAFETY: the driver's functions may be called with the handle from any thread
 unsafe impl Send for Pool {}
 // SAFETY: as above
 unsafe impl Sync for Pool {}
@@ -73,7 +75,7 @@ impl Pool {
             usage: 0,
             reserved: [0; 54],
         };
-        // SAFETY: properties of a pool of device memory, that live until the call returns
+        // SAFETY: properties of a pool of device memory, which live until the call returns
         let handle = unsafe { result::mem_pool::create(&properties) }?;
         let pool = Pool {
             handle,
@@ -85,27 +87,27 @@ impl Pool {
         Ok(pool)
     }
 
-    /// What is given back stays while the pool has no more than so many bytes.
+    /// Sets the size in bytes up to which the pool keeps freed memory.
     fn keep(&self, mut bytes: u64) -> std::result::Result<(), DriverError> {
         let threshold = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         // SAFETY: the pool lives; the attribute is a number of 64 bits
         unsafe { result::mem_pool::set_attribute(self.handle, threshold, (&raw mut bytes).cast()) }
     }
 
-    /// Memory for `len` entries on a stream of the device, whose context is bound.
+    /// Allocates memory for `len` entries on a stream of the device, whose context is bound.
     pub(crate) fn take<T>(
         &self,
         stream: &Arc<CudaStream>,
         len: usize,
     ) -> std::result::Result<CudaSlice<T>, DriverError> {
         let bytes = len * size_of::<T>();
-        // SAFETY: pool and stream live; what is there is not read before it is written
+        // SAFETY: pool and stream live; the memory is written before it is read
         let address = unsafe { result::mem_pool::alloc_async(self.handle, bytes, stream.cu_stream()) }?;
         // SAFETY: just allocated with this length, and owned by nothing else
         Ok(unsafe { stream.upgrade_device_ptr(address, len) })
     }
 
-    /// Lets another device read and write what is taken from this pool.
+    /// Gives another device access to the memory of this pool.
     pub(crate) fn open_to(&self, ordinal: usize) -> Result<()> {
         let location = sys::CUmemLocation {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
@@ -114,17 +116,17 @@ impl Pool {
         let flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
         self.open.store(true, Ordering::SeqCst);
         let access = sys::CUmemAccessDesc { location, flags };
-        // SAFETY: the pool lives, and the description until the call returns
+        // SAFETY: the pool lives, and the description lives until the call returns
         unsafe { sys::cuMemPoolSetAccess(self.handle, &access, 1) }.result()?;
         Ok(())
     }
 
-    /// Whether other devices have access to what is taken from this pool.
+    /// Whether other devices have access to the memory of this pool.
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Returns memory to the driver that is not in use, all but `bytes`.
+    /// Returns unused memory to the driver, except for `bytes`.
     pub(crate) fn trim(&self, bytes: usize) -> Result<()> {
         // SAFETY: the pool lives
         Ok(unsafe { result::mem_pool::trim_to(self.handle, bytes) }?)
@@ -146,7 +148,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // what is still in use, or about to be given back, is released when it is
+        // memory that is still in use, or being freed, is released when it is freed
         // SAFETY: destroyed once
         let _ = unsafe { result::mem_pool::destroy(self.handle) };
     }

@@ -1,5 +1,6 @@
-// What every file of kernels begins with: types, scalars that stay on the device, gates, and sums over a grid.
-// REAL is the element, double or float; STORED what matrices store of it, or bfloat. No library headers.
+// Beginning of every file of kernels: types, scalars that stay on the device, gates, and sums over a grid. REAL is the
+// arithmetic type, double or float; STORED is the storage type of matrix values, the same or one with fewer bits. No
+// library headers.
 
 typedef REAL real;
 typedef unsigned short u16;
@@ -7,12 +8,12 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// The upper half of a float.
+// bfloat16: the upper half of a float.
 struct bfloat {
     u16 bits;
 
     bfloat() = default;
-    // To the nearest, the even one of two; a carry out of the fraction belongs into the exponent.
+    // Rounds to nearest, ties to even; a carry out of the fraction goes into the exponent. A NaN stays a NaN.
     __device__ __forceinline__ bfloat(float v) {
         const u32 all = __float_as_uint(v);
         bits = v == v ? (all + 0x7fffu + (all >> 16 & 1)) >> 16 : all >> 16 | 0x40u;
@@ -25,22 +26,23 @@ __device__ __forceinline__ bfloat __ldcs(const bfloat* p) {
     return v;
 }
 
-// The element, or what has fewer bits, as float for double: widened when it is multiplied, so that loads do not wait for
-// it. Budgets name the bytes of a value and of an entry of x and y alike; of the former there are then fewer.
+// The storage type of matrix values: the arithmetic type, or one with fewer bits, as float for double. Values are
+// widened when they are multiplied, so that loads do not wait for the conversion. Budgets state bytes for equal types;
+// a storage type with fewer bits moves less per value.
 typedef STORED stored;
 
 constexpr u32 ALL = 0xffffffffu;
 
-// Elements that are read at once.
+// Elements of a 16-byte load.
 constexpr int PACK = PACK_BYTES / sizeof(real);
 struct alignas(PACK_BYTES) Pack { real at[PACK]; };
-// Stored values that are read at once.
+// Stored values of a load.
 constexpr int VALUES = PACK_BYTES / sizeof(stored) < MOST_VALUES ? PACK_BYTES / sizeof(stored) : MOST_VALUES;
 
-// N neighbours in memory, read at once.
+// N neighbouring elements, loaded together.
 template <class X, int N> struct alignas(sizeof(X) * N) Few { X at[N]; };
 
-// Reads what is used once: it need not stay in a cache.
+// Loads data that is used once, with a streaming cache hint.
 template <class X, int N> __device__ __forceinline__ Few<X, N> stream(const Few<X, N>* p) {
     constexpr int BYTES = sizeof(Few<X, N>);
     static_assert(BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16, "one load");
@@ -52,10 +54,10 @@ template <class X, int N> __device__ __forceinline__ Few<X, N> stream(const Few<
     return few;
 }
 
-// ---- order
+// ---- order of kernels
 
-// Stands first in every kernel: waits until the kernel before has ended and what it wrote is there. The launch itself was
-// prepared while that one ran.
+// Comes first in every kernel: waits until the previous kernel has ended and its writes are visible (programmatic
+// dependent launch). This launch was prepared while that one ran.
 __device__ __forceinline__ void begin() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -64,15 +66,15 @@ __device__ __forceinline__ void begin() {
 
 // ---- patterns
 
-// Where the entries of rows lie, one row after the other.
+// Offsets of rows in arrays of entries.
 struct RowStarts {
-    const void* offsets;      // one for each row, and the end: of 64 bits if `wide`, of 32 if not
+    const void* offsets;      // one per row, and the end: 64 bits each if `wide`, otherwise 32
     u32 count, wide;
 
     __device__ __forceinline__ i64 start(i64 row) const {
         return wide ? (i64)((const u64*)offsets)[row] : (i64)((const u32*)offsets)[row];
     }
-    // The last row from `low` on and before `high` that starts at or before an entry; row `low` does.
+    // The last row in [low, high) that starts at or before an entry; row `low` must do so.
     __device__ __forceinline__ i64 row_of(i64 entry, i64 low, i64 high) const {
         while (high - low > 1) {
             const i64 middle = (low + high) / 2;
@@ -86,7 +88,7 @@ struct RowStarts {
     }
 };
 
-// A value goes into its slot, rounded to what that stores, or `back` to where it came from.
+// Copies a value into its slot, rounded to the storage type; in the opposite direction if `back`.
 __device__ __forceinline__ void copy_value(real& entry, stored& slot, u32 back) {
     if (back) {
         entry = slot;
@@ -97,7 +99,7 @@ __device__ __forceinline__ void copy_value(real& entry, stored& slot, u32 back) 
 
 // ---- scalars
 
-// factor · Π above / Π below, evaluated where it is used: a quotient costs no launch of its own.
+// factor · Π above / Π below, evaluated by the kernels that use it, so that a quotient needs no launch.
 struct Number {
     real factor;
     u32 zero_over_zero;       // whether 0/0 is 0
@@ -125,13 +127,13 @@ __device__ __forceinline__ bool finite(double v) { return v - v == 0.0; }
 
 // ---- gates
 
-// What decides whether the steps of a solve still have an effect.
+// State that determines whether the steps of a solve still have an effect.
 struct Control {
-    u32 active;               // 0 once the solve has ended: its vectors stay as they are
-    u32 failed;               // the watch that ended it, counted from 1; 0 for none
+    u32 active;               // 0 once the solve has ended; then its vectors do not change
+    u32 failed;               // id of the watch that ended it, counted from 1; 0 for none
     double failed_value;
-    double threshold;         // ‖r‖² at which it ends
-    u64 sequence;             // steps recorded
+    double threshold;         // the solve ends at this ‖r‖²
+    u64 sequence;             // number of recorded steps
 };
 
 struct Watch {
@@ -140,7 +142,7 @@ struct Watch {
     u32 id;
 };
 
-// Stands before every change of a vector within a step. `control` is null outside of steps.
+// Checked before every change of a vector within a step. `control` is null outside of steps.
 struct Gate {
     Control* control;
     u32 watches;
@@ -151,13 +153,13 @@ __device__ __forceinline__ bool holds(u32 condition, double v) {
     return finite(v) && (condition == FINITE || (condition == NONZERO ? v != 0.0 : v > 0.0));
 }
 
-// Whether nothing may be changed any more. All threads of a launch get one answer: a launch clears `active` only because a
-// watched number failed, and every thread computes that number itself.
+// Whether the solve has ended, so that vectors must not change. All threads of a launch get the same answer: a launch
+// clears `active` only because a watched number failed, and every thread evaluates that number itself.
 __device__ __forceinline__ bool closed(const Gate& gate) {
     if (!gate.control) return false;
     bool active = *(volatile u32*)&gate.control->active;
     double v[WATCHES];
-    // a gate without watches has numbers that are constant: all are asked for at once
+    // unused watches have constant numbers, so all can be loaded together
 #pragma unroll
     for (int i = 0; i < WATCHES; i++) v[i] = value(gate.watch[i].number);
 #pragma unroll
@@ -173,18 +175,18 @@ __device__ __forceinline__ bool closed(const Gate& gate) {
     return !active;
 }
 
-// ---- what the host is told
+// ---- reports to the host
 
-// An entry of a ring in host memory: [what it is, how many numbers or which watch failed, number…]. Every word was empty
-// (all ones) before, and the host waits until no word that it needs is empty: words may arrive in any order, and the device
-// does not wait for them.
+// An entry of a ring in host memory: [kind, number of numbers or id of the failed watch, numbers…]. Every word was
+// empty (all bits set) before, and the host waits until no word that it needs is empty. So words may arrive in any
+// order, and the device does not wait for them.
 struct Entry {
     volatile double* words;
 
     __device__ __forceinline__ Entry(double* ring, u32 width, u32 entries, u64 sequence)
         : words(ring + (sequence % entries) * width) {}
     __device__ __forceinline__ void word(u32 at, double v) {
-        // a NaN with every bit set would look empty
+        // a NaN with all bits set would look empty
         words[at] = v == v ? v : __longlong_as_double(0x7ff8000000000000ll);
     }
     __device__ __forceinline__ void number(u32 at, double v) { word(HEAD + at, v); }
@@ -199,10 +201,10 @@ struct Entry {
     }
 };
 
-// ---- sums over a grid, in an order that depends on the launch alone
+// ---- sums over a grid, in an order that depends only on the launch
 
-// A number on its way from one block to another, 32 bits of it a word, with the call that it belongs to. A word is there
-// whole or not at all: the sender waits for nothing, and the receiver needs no fence.
+// A number passed from one block to another: each word has 32 bits of it and the number of the call. Words are written
+// atomically, so the sender does not wait, and the receiver needs no fence.
 constexpr int WORDS = sizeof(real) / 4;
 struct alignas(8 * WORDS) Parcel { u64 word[WORDS]; };
 
@@ -215,7 +217,7 @@ __device__ __forceinline__ void send(Parcel* to, real v, u32 call) {
         asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(tag | (bits & 0xffffffffu)), "l"(tag | bits >> 32) : "memory");
     }
 }
-// Whether what belongs to a call has come.
+// Whether the number of this call has arrived.
 __device__ __forceinline__ bool received(const Parcel* from, u32 call, real& v) {
     u64 low, high;
     if constexpr (WORDS == 1) {
@@ -228,7 +230,7 @@ __device__ __forceinline__ bool received(const Parcel* from, u32 call, real& v) 
         return low >> 32 == call && high >> 32 == call;
     }
 }
-// Waits for what blocks send, and adds it up. A thread has some of them, and asks for several at once.
+// Waits for the parcels of all blocks, and adds them up. A thread takes several parcels, AT_ONCE at a time.
 template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const Parcel* parcels, u32 call) {
     constexpr int AT_ONCE = 4;
     const u32 stride = blockDim.x;
@@ -256,9 +258,9 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
 
 // The devices that share the vectors of a solve. Each has a mailbox that all of them write to.
 struct Team {
-    u32 members, own;         // how many there are, and which of them this device is
-    u32* calls;               // sums of the team before this one
-    volatile u32* notice;     // in host memory: what `Wait` looks at
+    u32 members, own;         // number of members, and index of this device
+    u32* calls;               // number of sums of the team before this one
+    volatile u32* notice;     // in host memory: see `Wait`
     Parcel* mail[TEAM_MEMBERS];  // of each member: [2][members][TEAM_MAIL] parcels
 };
 
@@ -285,9 +287,9 @@ __device__ __forceinline__ bool received_from_member(const Parcel* from, u32 cal
     }
 }
 
-// A wait for a member that may send nothing more. It is in vain once a member has failed, says the notice, or once it has taken too
-// long; then this member is the one that failed, and all others wait no longer either. Asked rarely, for the answer comes from host
-// memory.
+// Polling for a member that may never send. Waiting is in vain once a member has failed according to the notice, or
+// after a timeout; then the awaited member is recorded as failed, and all others stop waiting, too. The notice is
+// polled rarely, because it is in host memory.
 struct Wait {
     u32 polls = 0;
     u64 since = 0;
@@ -304,17 +306,17 @@ struct Wait {
     }
 };
 
-// Where a member's parcel for a sum lies in a mailbox. Two halves take turns: who sends for one sum has received all of the
-// sum before, and so nobody still reads the half that it writes to.
+// Position of a member's parcel for a sum in a mailbox. Two halves alternate: a member that sends for one sum has
+// received all parcels of the previous sum, so no member still reads the half that is written.
 __device__ __forceinline__ Parcel* parcel_of(const Team& team, Parcel* mail, u32 member, u32 place, u32 call) {
     return mail + ((u64)(call & 1) * team.members + member) * TEAM_MAIL + place;
 }
-// Sends this member's part of a sum to all members, itself among them.
+// Sends this member's part of a sum to all members, including itself.
 __device__ __forceinline__ void send_to_team(const Team& team, real own, u32 place, u32 call) {
     for (u32 m = 0; m < team.members; m++) send_to_member(parcel_of(team, team.mail[m], team.own, place, call), own, call);
 }
-// Adds up what all members have sent, in the order of the members; not a number where a wait is in vain. Called, not inlined:
-// kernels that work alone need its registers for loads.
+// Adds up the parts of all members, in the order of members; NaN if waiting is in vain. Not inlined, because kernels on
+// a single device need its registers for loads.
 __device__ __noinline__ real receive_from_team(const Team& team, u32 place, u32 call) {
     real total = 0;
     for (u32 m = 0; m < team.members; m++) {
@@ -329,7 +331,7 @@ __device__ __noinline__ real receive_from_team(const Team& team, u32 place, u32 
     return total;
 }
 
-// Adds up what the devices have of K sums. One thread of each device calls it.
+// Sums K numbers over the devices. Called by one thread of each device.
 template <int K> __device__ __forceinline__ void sum_in_team(const Team& team, real (&v)[K]) {
     const u32 call = *(volatile u32*)team.calls + 1;
 #pragma unroll
@@ -340,10 +342,10 @@ template <int K> __device__ __forceinline__ void sum_in_team(const Team& team, r
 }
 
 struct Sum {
-    Parcel* parcels;          // K of each block, sum by sum
-    u32* calls;               // before this one
+    Parcel* parcels;          // K per block, sum by sum
+    u32* calls;               // number of calls before this one
     real* results[RESULTS];
-    const Team* team;         // whose sums these are; null where they are this device's own
+    const Team* team;         // null if the sums are over this device only
 };
 
 __device__ __forceinline__ real warp_sum(real v) {
@@ -352,7 +354,7 @@ __device__ __forceinline__ real warp_sum(real v) {
     return v;
 }
 
-// Sums over the block, valid in thread 0. Blocks are whole warps.
+// Sums over the block, valid in thread 0. Blocks must consist of whole warps.
 template <int K> __device__ __forceinline__ void block_sum(real (&v)[K]) {
     __shared__ real warps[K][32];
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, count = blockDim.x >> 5;
@@ -369,10 +371,11 @@ template <int K> __device__ __forceinline__ void block_sum(real (&v)[K]) {
     }
 }
 
-// Adds v over all threads of the grid into sum.results[0..K]; the block of the highest index, as a rule the last to begin, waits
-// for all others: it alone does, so that they find room. They leave at once: with a ticket that each had to wait for, a product
-// of 4,700 blocks took 0.2765 ms where it takes 0.2665 (Halo, p1_100M_perm on an H200, f64). All threads call it.
-// In a team that block sends the sums of this device to the others, and waits for theirs.
+// Adds v over all threads of the grid into sum.results[0..K]. The block with the highest index, usually the last to
+// start, waits for all others; only one block waits, so the others can always become resident, and they exit
+// immediately. With a ticket that each block had to wait for, a product with 4,700 blocks took 0.2765 ms instead of
+// 0.2665 (Halo, p1_100M_perm on an H200, f64). All threads must call it. In a team, that block also exchanges sums with
+// the other devices.
 template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Sum& sum) {
     const u32 call = *(volatile u32*)sum.calls + 1;
     block_sum(v);
@@ -394,7 +397,7 @@ template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Su
 
 // ---- shared memory
 
-// Begins a copy of a number into shared memory; `gathered` waits for it.
+// Starts an asynchronous copy of a number into shared memory; `gathered` waits for it.
 __device__ __forceinline__ void gather(real* to, const real* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from), "n"(sizeof(real)) : "memory");
@@ -409,17 +412,17 @@ __device__ __forceinline__ void gathered() {
     __syncthreads();
 }
 
-// ---- blocks of rows, and the part of x that each reads
+// ---- blocks of rows, and the window of x that each reads
 
 struct Windows {
-    const u32* bounds;        // nodes at which blocks begin, multiples of 32, and the end
-    const u32* halos;         // where the halo of each block begins, and the end
-    const u32* halo;          // nodes
+    const u32* bounds;        // first node of each block, a multiple of 32, and the end
+    const u32* halos;         // start of each block's halo, and the end
+    const u32* halo;          // nodes of all halos
     u32 blocks;
-    u32 cols;                 // nodes of x
+    u32 cols;                 // number of nodes of x
 };
 
-// Where a block's nodes are, and what of x its window holds: that of its own nodes, that of its halo, a zero.
+// The nodes of a block, and the contents of its window of x: its own nodes, its halo, and a zero.
 struct Block {
     u32 first, rows, own, from, outside;
 
@@ -431,13 +434,13 @@ struct Block {
         own = first >= w.cols ? 0 : min(rows, w.cols - first);
     }
     __device__ __forceinline__ u32 slices() const { return (rows + 31) / 32; }
-    // The place that holds zero.
+    // Index of the zero in the window.
     __device__ __forceinline__ u32 zero() const { return own + outside; }
-    // The node at a place that is not zero's.
+    // The node at an index of the window, except that of the zero.
     __device__ __forceinline__ u32 node(const Windows& w, u32 place) const {
         return place < own ? first + place : w.halo[from + (place - own)];
     }
-    // Fills the window of nodes with B rows, T threads together; it is there after `gathered`.
+    // Fills the window for nodes with B rows, by T threads; complete after `gathered`.
     template <int B, int T> __device__ __forceinline__ void gather_window(const Windows& w, const real* x, real* window) const {
         for (u32 i = threadIdx.x; i < own * B; i += T) gather(window + i, x + ((i64)first * B + i));
 #pragma unroll 4

@@ -1,5 +1,5 @@
-//! What every file of kernels begins with, and what mirrors it: the structs and constants that prelude.cu and Rust both have are
-//! defined here, and whoever fills or reads them takes them from here.
+//! The beginning of every file of kernels, and its counterpart in Rust: structs and constants that prelude.cu
+//! and Rust share are defined here, and all users import them from here.
 
 use crate::buffer::Plain;
 use crate::cpu::simd::bf16::Bf16;
@@ -44,16 +44,16 @@ pub(crate) const PRELUDE: Source = Source {
     ],
 };
 
-/// Threads of a block, of most kernels.
+/// Threads per block of most kernels.
 pub(crate) const THREADS: u32 = 256;
-/// Bytes that a thread reads at once, at most.
+/// Maximum bytes of a thread's load.
 pub(crate) const PACK_BYTES: usize = 16;
-/// Stored values that a thread reads at once, at most.
+/// Maximum number of stored values per load of a thread.
 pub(crate) const MOST_VALUES: usize = 4;
 /// No row, column, entry or vertex.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// Where the entries of rows lie, as kernels see it.
+/// Row offsets as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawRowStarts {
@@ -64,10 +64,10 @@ pub(crate) struct RawRowStarts {
 // SAFETY: as `RowStarts` of prelude.cu
 unsafe impl DeviceRepr for RawRowStarts {}
 
-/// Cells above, and below, the line of a number.
+/// Maximum number of cells in the numerator, and in the denominator, of a number.
 pub(crate) const TERMS: usize = 4;
 
-/// A number as kernels see it.
+/// A number as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawNumber<T> {
@@ -79,17 +79,17 @@ pub(crate) struct RawNumber<T> {
 // SAFETY: as `Number` of prelude.cu
 unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
 
-/// What a watched number must be: neither infinite nor NaN.
+/// Condition on a watched number: neither infinite nor NaN.
 pub(crate) const FINITE: u32 = 0;
-/// See [`FINITE`]: finite and not zero.
+/// See [`FINITE`]: finite and nonzero.
 pub(crate) const NONZERO: u32 = 1;
-/// See [`FINITE`]: finite and above zero.
+/// See [`FINITE`]: finite and positive.
 pub(crate) const POSITIVE: u32 = 2;
 
-/// Watches of a gate.
+/// Maximum number of watches of a gate.
 pub(crate) const WATCHES: usize = 2;
 
-/// A watched number as kernels see it.
+/// A watched number as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawWatch<T> {
@@ -98,7 +98,7 @@ pub(crate) struct RawWatch<T> {
     pub(crate) id: u32,
 }
 
-/// A gate as kernels see it.
+/// A gate as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawGate<T> {
@@ -109,24 +109,25 @@ pub(crate) struct RawGate<T> {
 // SAFETY: as `Gate` of prelude.cu
 unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
 
-/// The words of a gate's state.
+/// Words of a gate's state.
 pub(crate) const CONTROL: usize = 4;
 
-/// What comes before the numbers of an entry of a ring: what it is, and how many numbers follow or which watch failed.
+/// Words before the numbers of a ring entry: its kind, and the number of numbers or the watch that failed.
 pub(crate) const HEAD: usize = 2;
-/// What an entry is: the numbers of a step that others may follow, those of the last, or those of a step that a watch ended.
+/// Kind of an entry: a step after which the solve goes on, the last step, or a step that a failed watch
+/// ended.
 pub(crate) const GOES_ON: u32 = 0;
 /// See [`GOES_ON`].
 pub(crate) const LAST: u32 = 1;
 /// See [`GOES_ON`].
 pub(crate) const FAILED: u32 = 2;
 
-/// Elements that a `Parcel` takes.
+/// Elements of a `Parcel`.
 pub(crate) const PARCEL: usize = 2;
-/// Sums of one launch, at most.
+/// Maximum number of sums of one launch.
 pub(crate) const RESULTS: usize = 2;
 
-/// Where a sum over the grid goes, as kernels see it.
+/// Destination of a sum over the grid, as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawSum {
@@ -138,15 +139,16 @@ pub(crate) struct RawSum {
 // SAFETY: as `Sum` of prelude.cu
 unsafe impl DeviceRepr for RawSum {}
 
-/// Members of a team, at most.
+/// Maximum number of members of a team.
 pub(crate) const TEAM_MEMBERS: usize = 8;
-/// Numbers that a member sends to another for one sum, at most.
+/// Maximum number of values that a member sends to another for one sum.
 pub(crate) const TEAM_MAIL: usize = 1024;
 
-/// Milliseconds after which nobody waits any longer for a member, in which it should have queued its part of a sum or a product.
+/// Timeout in milliseconds for a member to queue its part of a sum or a product; then all members stop
+/// waiting for it.
 pub(crate) const TEAM_PATIENCE: u32 = 10_000;
 
-/// A team as kernels see it.
+/// A team as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawTeam {
@@ -160,10 +162,10 @@ pub(crate) struct RawTeam {
 unsafe impl DeviceRepr for RawTeam {}
 // SAFETY: zero bits are zero
 unsafe impl ValidAsZeroBits for RawTeam {}
-// SAFETY: numbers without padding: two of 32 bits, and ten of 64
+// SAFETY: integers without padding: two of 32 bits, and ten of 64
 unsafe impl Plain for RawTeam {}
 
-/// Blocks of rows and their windows, as kernels see them.
+/// Blocks of rows and their windows, as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawWindows {

@@ -1,8 +1,8 @@
 //! A stream of a GPU, and the memory that only its work uses.
 //!
-//! A queue belongs to one device at a time. When that is dropped, the queue waits for the next one with all that takes long to
-//! create: the stream, its memory pool, and pinned memory. It has no other state: what users of a queue set, such as limits, the
-//! first error or a team, belongs to the device.
+//! A queue belongs to one device at a time. When that device is dropped, the queue is kept for the next one
+//! with everything that is slow to create: the stream, its memory pool, and pinned memory. It has no other
+//! state: settings of a device's users, such as limits, the first error or a team, belong to the device.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::lock;
@@ -17,9 +17,9 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Queue {
     /// Created for the first large array that is copied.
     staging: Mutex<Option<Staging>>,
-    /// Pinned memory that was given back.
+    /// Pinned memory for reuse.
     pinned: Mutex<Vec<Block>>,
-    /// None where the driver has no memory pools.
+    /// `None` if the driver has no memory pools.
     pub(crate) pool: Option<Pool>,
     pub(crate) stream: Arc<CudaStream>,
     /// The primary context; a queue has a reference of its own because cudarc keeps errors of destructors in it.
@@ -29,7 +29,7 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new(ordinal: usize) -> Result<Queue> {
         let context = CudaContext::new(ordinal)?;
-        // SAFETY: all memory of a queue is used on its one stream, where order needs no events
+        // SAFETY: all memory of a queue is used on its one stream, where the order needs no events
         unsafe { context.disable_event_tracking() };
         let pool = match context.has_async_alloc() {
             true => Some(Pool::new(ordinal, context.total_mem()?)?),
@@ -39,7 +39,7 @@ impl Queue {
         Ok(Queue { staging: Mutex::default(), pinned: Mutex::default(), pool, stream, context })
     }
 
-    /// Does a transfer through pinned memory.
+    /// Runs a transfer through pinned memory.
     pub(crate) fn staged(&self, transfer: impl FnOnce(&mut Staging) -> Result<()>) -> Result<()> {
         let mut staging = lock(&self.staging);
         let staging = match &mut *staging {
@@ -67,7 +67,7 @@ impl Queue {
         waited.is_ok() && trimmed.is_ok() && self.context.check_err().is_ok()
     }
 
-    /// Pinned memory of at least so many bytes, with any content.
+    /// Pinned memory of at least this many bytes, with any content.
     pub(crate) fn take_pinned(&self, bytes: usize) -> Result<Block> {
         let mut pinned = lock(&self.pinned);
         let fits =
@@ -108,7 +108,7 @@ impl Block {
         let (flags, bytes) = (sys::CU_MEMHOSTALLOC_DEVICEMAP | sys::CU_MEMHOSTALLOC_PORTABLE, bytes.max(1));
         // SAFETY: the memory is freed once, on drop
         let start = unsafe { result::malloc_host(bytes, flags) }?.cast::<u8>();
-        // every byte is a value from now on
+        // initialize, so that every byte may be read
         // SAFETY: just allocated with this length
         unsafe { start.write_bytes(0, bytes) };
         Ok(Block { start, bytes, context: context.clone() })

@@ -1,6 +1,6 @@
-//! Large arrays on their way to a device and back, through pinned memory that all threads copy to and from.
+//! Transfers of large arrays through pinned memory, which all threads copy to and from.
 //!
-//! The driver copies from ordinary memory with one thread; a bus moves several times what that thread can.
+//! For pageable memory, the driver copies with one thread; the bus is several times faster than that thread.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::tuning::{STAGE_BYTES, STAGE_SHARE, STAGES};
@@ -8,16 +8,16 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, result, sys};
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Pinned memory, in stages.
+/// Pinned memory, divided into stages.
 #[derive(Debug)]
 pub(crate) struct Staging {
     start: *mut u8,
-    /// When the device is done with a stage.
+    /// Event of each stage: the device has finished with it.
     done: Vec<CudaEvent>,
     context: Arc<CudaContext>,
 }
 
-// SAFETY: the memory is owned, and reached through `&mut self` only
+// SAFETY: the memory is owned, and accessed through `&mut self` only
 unsafe impl Send for Staging {}
 
 impl Staging {
@@ -30,25 +30,26 @@ impl Staging {
         Ok(Staging { start: start.cast(), done, context: context.clone() })
     }
 
-    /// A stage, when the device is done with it.
+    /// A stage, after waiting until the device has finished with it.
     fn stage(&mut self, number: usize, len: usize) -> Result<&mut [u8]> {
         let at = number % STAGES;
         self.done[at].synchronize()?;
         assert!(len <= STAGE_BYTES, "no more than a stage");
-        // SAFETY: within the allocation, whose bytes were written; nothing else uses it
+        // SAFETY: within the allocation, which is initialized; nothing else uses it
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start.add(at * STAGE_BYTES), len) })
     }
 
     /// Queues a copy of host memory to a device.
     ///
     /// # Safety
-    /// As many bytes as `host` has can be written from the address `to` on.
+    /// `host.len()` bytes can be written from the address `to` on.
     pub(crate) unsafe fn upload(&mut self, stream: &CudaStream, host: &[u8], to: u64) -> Result<()> {
         self.context.bind_to_thread()?;
         for (number, part) in host.chunks(STAGE_BYTES).enumerate() {
             let stage = self.stage(number, part.len())?;
             copy(part, stage);
-            // SAFETY: within what the caller promised; the stage is not written to before the event
+            // SAFETY: within the range that the caller promised; the stage is not overwritten before the
+            // event
             unsafe {
                 result::memcpy_htod_async(to + (number * STAGE_BYTES) as u64, stage, stream.cu_stream())
             }?;
@@ -57,14 +58,14 @@ impl Staging {
         Ok(())
     }
 
-    /// Copies from a device to host memory, when all work queued before is done.
+    /// Copies from a device to host memory; waits for all work queued before.
     ///
     /// # Safety
-    /// As many bytes as `host` has can be read from the address `from` on.
+    /// `host.len()` bytes can be read from the address `from` on.
     pub(crate) unsafe fn download(&mut self, stream: &CudaStream, from: u64, host: &mut [u8]) -> Result<()> {
         self.context.bind_to_thread()?;
         let lens: Vec<usize> = host.chunks(STAGE_BYTES).map(<[u8]>::len).collect();
-        // what the device copies runs ahead of what the host does
+        // the device copies STAGES − 1 parts ahead of the host
         for turn in 0..lens.len() + STAGES - 1 {
             if let Some(number) = (turn + 1).checked_sub(STAGES) {
                 let part = &mut host[number * STAGE_BYTES..][..lens[number]];
@@ -72,7 +73,7 @@ impl Staging {
             }
             if let Some(&len) = lens.get(turn) {
                 let stage = self.stage(turn, len)?;
-                // SAFETY: within what the caller promised; the stage is not read before the event
+                // SAFETY: within the range that the caller promised; the stage is not read before the event
                 unsafe {
                     result::memcpy_dtoh_async(stage, from + (turn * STAGE_BYTES) as u64, stream.cu_stream())
                 }?;
@@ -83,7 +84,7 @@ impl Staging {
     }
 }
 
-/// Copies on all threads.
+/// Copies with all threads.
 fn copy(from: &[u8], to: &mut [u8]) {
     to.par_chunks_mut(STAGE_SHARE)
         .zip(from.par_chunks(STAGE_SHARE))
@@ -94,7 +95,7 @@ impl Drop for Staging {
     fn drop(&mut self) {
         let bound = self.context.bind_to_thread();
         let waited = self.done.iter().try_for_each(CudaEvent::synchronize);
-        // SAFETY: allocated by `malloc_host`, freed once; the device is done with it
+        // SAFETY: allocated by `malloc_host`, freed once; the device has finished with it
         let freed = unsafe { result::free_host(self.start.cast()) };
         self.context.record_err(bound.and(waited).and(freed));
     }

@@ -108,7 +108,7 @@ impl Tiles {
             launch(&tiles)?;
             return Ok(tiles);
         }
-        Err(Error::TooLarge { what: "the sectors of a tile", got: last, limit: shared / SECTOR })
+        Err(Error::TooLarge { what: "the number of sectors of a tile", got: last, limit: shared / SECTOR })
     }
 
     fn raw(&self, slots: usize) -> RawTiles {

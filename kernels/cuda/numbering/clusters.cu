@@ -1,29 +1,30 @@
-// Clusters of a vertex and its neighbours, and the graph of clusters, as numbering/aggregate.rs says. Every vertex decides by
-// what held before the launch, so that nothing depends on which thread is first.
+// Clusters of a vertex and its neighbours, and the graph of clusters, as defined in numbering/aggregate.rs. Every
+// vertex decides by the state before the launch, so the result does not depend on thread scheduling.
 
 constexpr u32 WARPS = THREADS / 32;
 
-// The warp of this thread among all of the launch, and how many there are.
+// Index of this thread's warp in the launch, and the number of warps.
 __device__ __forceinline__ u64 this_warp() { return (u64)blockIdx.x * WARPS + threadIdx.x / 32; }
 __device__ __forceinline__ u64 all_warps() { return (u64)gridDim.x * WARPS; }
 
 // ---- clusters
 
-// Never zero for a vertex with neighbours. Moves 4 or 8 B of offsets and 4 B a vertex, and its first neighbour.
+// A pseudo-random draw per vertex, nonzero if it has neighbours. Moves 4 or 8 B of offsets and 4 B a vertex, and its
+// first neighbour.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_draws(Graph graph, u32* draws) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
     for (u64 v = (u64)blockIdx.x * blockDim.x + threadIdx.x; v < graph.rows.count; v += threads) {
         u32 count;
         const i64 start = graph.neighbours((u32)v, count);
-        // columns are distinct: of two, one is another vertex
+        // columns are distinct: of two, at least one is another vertex
         const bool has_others = count > 1 || (count == 1 && graph.columns[start] != v);
         draws[v] = has_others ? scrambled((u32)v) | 1 : 0;
     }
 }
 
-// Marks vertices that draw more than all of their neighbours that they meet, a share of them. Moves a part of the pattern,
-// and gathers draws.
+// Marks seeds: vertices with a larger draw than all neighbours that are compared, a share of them. Moves a part of the
+// pattern, and gathers draws.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_seeds(Graph graph, const u32* draws, u32 share, u32* marks) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -44,7 +45,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_seeds(Graph graph,
     }
 }
 
-// Seeds are labelled in order, of `ranks` each less than the next.
+// Seeds are labelled in ascending order by `ranks`, the exclusive prefix sum of their marks.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_labels(const u32* ranks, u32 vertices, u32* labels) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -53,8 +54,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_labels(const u32* 
     }
 }
 
-// The label that most of a vertex's entries lead to, among equals the least scrambled, for vertices that wait for one. A warp
-// for 32 vertices, one after the other. Moves the pattern and gathers labels, once in all rounds but for those that wait on.
+// For vertices without a label: the label that most of their neighbours have, in a tie the one with the smallest hash.
+// A warp processes 32 vertices, one after the other. Moves the pattern and gathers labels, once for each vertex in all
+// rounds together, and again for vertices that remain without a label.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_join(
     Graph graph, const u32* draws, const u32* labels, u32* found) {
     begin();
@@ -73,13 +75,13 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_join(
             }
             const u64 mine = tally.sum ? (u64)tally.sum << 32 | scrambled(tally.key) : 0;
             const u64 best = warp_max(mine);
-            // sums and scrambled labels are those of one label only
+            // sum and hash together identify the label
             if (best ? mine == best : lane == 0) found[v] = tally.key;
         }
     }
 }
 
-// Vertices that found a label take it; whether others wait on.
+// Assigns the labels found; sets `waiting` if vertices remain without one.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_take(
     u32 vertices, const u32* draws, const u32* found, u32* labels, u32* waiting) {
     begin();
@@ -91,7 +93,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_take(
     }
 }
 
-// Counts members, and marks vertices without a cluster. A member's slot is taken in any order.
+// Counts members, and marks vertices without a cluster. Slots of members are assigned in any order.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_sizes(
     u32 vertices, const u32* labels, u32* sizes, u32* slots, u32* alone) {
     begin();
@@ -103,7 +105,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_sizes(
     }
 }
 
-// Members cluster by cluster, in any order within each; those without a cluster at last and in order.
+// Members cluster by cluster, unsorted within each; vertices without a cluster last, in ascending order.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_members(
     u32 vertices, u32 clusters, const u32* labels, const u32* starts, const u32* slots, const u32* alone, u32* unsorted,
     u32* members) {
@@ -119,10 +121,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_members(
     }
 }
 
-// More members are not sorted by comparing each with each.
+// Limit for sorting by comparison of all pairs.
 constexpr u32 MOST_MEMBERS = 1 << 14;
 
-// Sorts the members of each cluster, a warp each; marks a cluster of too many.
+// Sorts the members of each cluster, one warp each; sets `misfit` if a cluster has too many.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_sort(
     u32 clusters, const u32* starts, const u32* unsorted, u32* members, u32* misfit) {
     begin();
@@ -141,11 +143,12 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_sort(
     }
 }
 
-// Ends of one cluster's edges at most.
+// Maximum number of edges per cluster.
 constexpr u32 MOST_ENDS = 256;
 
-// The edges of each cluster, added up by their ends, in the order in which ends came first: their number, or with `ends` and
-// `strengths` themselves, from `places` on. A warp for each; marks a cluster of too many. Moves the pattern and gathers labels.
+// The edges of each cluster, accumulated by their other end, in the order of first occurrence: their number, or, if
+// `ends` is not null, ends and strengths, from `places` on. One warp per cluster; sets `misfit` if one has too many
+// edges. Moves the pattern and gathers labels.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_edges(
     Graph graph, u32 clusters, const u32* labels, const u32* starts, const u32* members, u32* places, u32* ends,
     u32* strengths, u32* misfit) {
@@ -203,7 +206,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_edges(
     }
 }
 
-// ---- clusters in a line
+// ---- ordering of the vertices from that of the clusters
 
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_lengths(
     u32 clusters, const u32* line, const u32* starts, u32* lengths) {
@@ -214,7 +217,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_lengths(
     }
 }
 
-// The vertices in the order of their clusters, a warp for each of these; those without any last.
+// The vertices in the order of their clusters, one warp per cluster; those without a cluster last.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_expand(
     u32 vertices, u32 clusters, const u32* line, const u32* places, const u32* starts, const u32* members, u32* order) {
     begin();

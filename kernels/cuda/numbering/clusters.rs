@@ -1,8 +1,9 @@
-//! Clusters of a vertex and its neighbours, and the graph of clusters, found on a device. clusters.cu says how. They are bit for
-//! bit those of `numbering/aggregate.rs` on the host, which says what they are.
+//! Clusters of vertices and the graph of clusters, computed on a device; clusters.cu describes the algorithm.
+//! The result is bitwise equal to that of `numbering/aggregate.rs` on the host, which defines it.
 //!
-//! Budget, of a mesh with 15 entries a row: the pattern five times, and about 60 bytes a vertex; a wait for the number of
-//! clusters, one for each round in which vertices join them, and one for the number of edges.
+//! Budget, for a mesh with 15 entries per row: the pattern five times, and about 60 bytes per vertex; the
+//! host waits for the number of clusters, in each round in which vertices join clusters, and for the number
+//! of edges.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -23,28 +24,28 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[graph::MIRROR],
 };
 
-/// Which vertices make up each cluster.
+/// Partition of the vertices into clusters.
 #[derive(Debug)]
 pub struct Clusters {
     count: usize,
-    /// The cluster of each vertex, all ones where it has none.
+    /// Cluster of each vertex; all bits set if it has none.
     labels: Array<u32>,
-    /// Where the members of each cluster begin, and the end.
+    /// Start of each cluster's members, and the end.
     starts: Array<u32>,
-    /// Cluster by cluster, and at last the vertices without any.
+    /// Vertices cluster by cluster, followed by those without a cluster.
     members: Array<u32>,
 }
 
-/// The graph of clusters, on the host.
+/// The graph of clusters, in host memory.
 #[derive(Debug)]
 pub struct Edges {
-    /// Where the edges of each cluster begin.
+    /// Start of each cluster's edges.
     pub offsets: Offsets,
-    /// The clusters that they lead to.
+    /// Cluster at the other end of each edge.
     pub ends: Vec<u32>,
-    /// The edges of the finer graph that lead there.
+    /// Strength of each edge: the number of edges of the finer graph between the two clusters.
     pub strengths: Vec<u32>,
-    /// The number of each cluster's members.
+    /// Number of members of each cluster.
     pub weights: Vec<u32>,
 }
 
@@ -52,7 +53,7 @@ fn function(device: &Device, name: &str) -> Result<CudaFunction> {
     device.function::<f32>(&SOURCE, name)
 }
 
-/// The last of some numbers, when it is known.
+/// The last element; waits until it is computed.
 fn last(numbers: &Array<u32>) -> Result<usize> {
     let (device, end) = (numbers.device(), numbers.len());
     let mut last = [0];
@@ -62,8 +63,9 @@ fn last(numbers: &Array<u32>) -> Result<usize> {
 }
 
 impl Clusters {
-    /// Clusters of all vertices that have neighbours. A seed beats a `share` of its neighbours, in 2⁻¹⁶. None for a graph of
-    /// clusters that kernels do not take: no edges, or a cluster of more than 16,384 vertices.
+    /// Clusters of all vertices that have neighbours. A seed has a larger draw than a `share` (in units of
+    /// 2⁻¹⁶) of its neighbours. `None` if there are no edges, or a cluster has more than 16,384 vertices,
+    /// which the kernels do not support.
     pub fn new(graph: &Graph, share: u32) -> Result<Option<Clusters>> {
         let (device, vertices) = (graph.device(), graph.vertices());
         let (draws, ranks) = (device.zeros::<u32>(vertices)?, device.zeros::<u32>(vertices + 1)?);
@@ -76,7 +78,7 @@ impl Clusters {
         unsafe { launch.launch(config(vertices)) }?;
         let mut launch = device.launch(&seed);
         launch.arg(&raw).arg(&drawn).arg(&share).arg(&ranked);
-        // SAFETY: as above, and a mark for each vertex
+        // SAFETY: as above; there is a mark for each vertex
         unsafe { launch.launch(config(vertices)) }?;
         scan(&ranks)?;
         let count = last(&ranks)?;
@@ -88,7 +90,8 @@ impl Clusters {
         Ok(fits.then_some(Clusters { count, labels, starts, members }))
     }
 
-    /// The graph of the clusters; none where kernels do not take it: more than 256 edges of a cluster, or 2³² in all.
+    /// The graph of the clusters. `None` if a cluster has more than 256 edges or there are 2³² entries or
+    /// more, which the kernels do not support.
     pub fn edges(&self, graph: &Graph) -> Result<Option<Edges>> {
         let device = graph.device();
         assert_eq!(graph.vertices(), self.labels.len(), "the graph that clusters were made of");
@@ -104,8 +107,8 @@ impl Clusters {
             let mut launch = device.launch(&find);
             launch.arg(&raw).arg(&count).arg(&labels).arg(&starts).arg(&members).arg(&places);
             launch.arg(&ends).arg(&strengths).arg(&mark);
-            // SAFETY: arguments as in clusters.cu; there is a place for each cluster, and ends and strengths are null or as
-            // many as the last place says
+            // SAFETY: arguments as in clusters.cu; there is a place for each cluster, and `ends` and
+            // `strengths` are null or have as many elements as the last place says
             unsafe { launch.launch(config(self.count * WARP)) }
         };
         find_edges(0, 0)?;
@@ -131,7 +134,8 @@ impl Clusters {
         }))
     }
 
-    /// The vertices in the order of their clusters, of each of which `line` has one; those without any last.
+    /// The vertices in the order of their clusters, where `line` is an ordering of the clusters; those
+    /// without a cluster last.
     pub fn expand(&self, line: &[u32]) -> Result<Array<u32>> {
         let mut seen = vec![false; self.count];
         let is_new = |&cluster: &u32| !std::mem::replace(&mut seen[cluster as usize], true);
@@ -150,13 +154,13 @@ impl Clusters {
         scan(&places)?;
         let mut launch = device.launch(&expand);
         launch.arg(&vertices).arg(&count).arg(&clusters).arg(&lengths).arg(&starts).arg(&members).arg(&to);
-        // SAFETY: as above; each cluster is in the line once, so that there is a place for each vertex
+        // SAFETY: as above; each cluster is in the line once, so there is a place for each vertex
         unsafe { launch.launch(config(self.count * WARP)) }?;
         Ok(order)
     }
 }
 
-/// Labels of all vertices with neighbours: those of seeds, and what the others join.
+/// Labels of all vertices with neighbours: first of the seeds, then of the vertices that join them.
 fn joined(graph: &Graph, draws: &Array<u32>, ranks: &Array<u32>) -> Result<Array<u32>> {
     let (device, vertices) = (graph.device(), graph.vertices());
     let (labels, found) = (device.zeros::<u32>(vertices)?, device.zeros::<u32>(vertices)?);
@@ -167,12 +171,12 @@ fn joined(graph: &Graph, draws: &Array<u32>, ranks: &Array<u32>) -> Result<Array
     let (label, join, take) = (label?, join?, take?);
     let mut launch = device.launch(&label);
     launch.arg(&ranked).arg(&count).arg(&labelled);
-    // SAFETY: arguments as in clusters.cu; there is a label for each vertex, and a rank and one more
+    // SAFETY: arguments as in clusters.cu; there is a label for each vertex, and one rank more than vertices
     unsafe { launch.launch(config(vertices)) }?;
     loop {
         let mut launch = device.launch(&join);
         launch.arg(&raw).arg(&drawn).arg(&labelled).arg(&joins);
-        // SAFETY: as above; there is a draw and a find for each vertex
+        // SAFETY: as above; `draws` and `found` have an element for each vertex
         unsafe { launch.launch(config(vertices)) }?;
         let waiting = Misfit::none(device)?;
         let mark = waiting.address();
@@ -180,14 +184,15 @@ fn joined(graph: &Graph, draws: &Array<u32>, ranks: &Array<u32>) -> Result<Array
         launch.arg(&count).arg(&drawn).arg(&joins).arg(&labelled).arg(&mark);
         // SAFETY: as above
         unsafe { launch.launch(config(vertices)) }?;
-        // of those that wait, one that no neighbour beats would be a seed: in each round some join
+        // terminates: among waiting vertices, one with the largest draw would be a seed, so some join in each
+        // round
         if !waiting.is_set()? {
             return Ok(labels);
         }
     }
 }
 
-/// Where the members of each cluster begin, these in order, and whether there were too many of one.
+/// Start of each cluster's members, the members in ascending order, and whether no cluster has too many.
 fn sorted(labels: &Array<u32>, clusters: usize) -> Result<(Array<u32>, Array<u32>, bool)> {
     let (device, vertices) = (labels.device(), labels.len());
     let (starts, alone) = (device.zeros::<u32>(clusters + 1)?, device.zeros::<u32>(vertices + 1)?);
@@ -201,7 +206,7 @@ fn sorted(labels: &Array<u32>, clusters: usize) -> Result<(Array<u32>, Array<u32
     let (measure, gather, sort) = (measure?, gather?, sort?);
     let mut launch = device.launch(&measure);
     launch.arg(&count).arg(&labelled).arg(&begins).arg(&taken).arg(&lonely);
-    // SAFETY: arguments as in clusters.cu; labels lie below the number of clusters, or are none
+    // SAFETY: arguments as in clusters.cu; labels are below the number of clusters, or NONE
     unsafe { launch.launch(config(vertices)) }?;
     scan(&starts)?;
     scan(&alone)?;

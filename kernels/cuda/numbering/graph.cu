@@ -1,4 +1,4 @@
-// The pattern of a square matrix as a graph: what kernels that number it have in common.
+// The pattern of a square matrix as a graph; shared by the kernels that compute orderings.
 
 
 struct Graph {
@@ -6,7 +6,7 @@ struct Graph {
     const u32* columns;
     u32 longest;              // longer rows count as empty
 
-    // Where the neighbours of a vertex begin, itself perhaps among them, and how many there are.
+    // Start of a vertex's neighbours, which may include itself, and in `count` their number.
     __device__ __forceinline__ i64 neighbours(u32 vertex, u32& count) const {
         const i64 start = rows.start(vertex), length = rows.start((i64)vertex + 1) - start;
         count = length > longest ? 0 : (u32)length;
@@ -14,7 +14,7 @@ struct Graph {
     }
 };
 
-// Bits that look random (the 32-bit finaliser of Murmur's third hash).
+// Pseudo-random bits (the 32-bit finalizer of MurmurHash3).
 __device__ __forceinline__ u32 scrambled(u32 bits) {
     bits = (bits ^ bits >> 16) * 0x85ebca6bu;
     bits = (bits ^ bits >> 13) * 0xc2b2ae35u;
@@ -30,11 +30,11 @@ __device__ __forceinline__ u64 warp_max(u64 v) {
     return v;
 }
 
-// Sums for a few keys, those that came first, each in a lane of a warp; beyond that, later keys are left out.
+// Sums for up to 32 keys, one per lane of a warp; keys that come after the first 32 are ignored.
 struct Tally {
     u32 key = NONE, sum = 0, len = 0;
 
-    // Adds one for the key of each lane, none where it is NONE; those of lower lanes come first.
+    // Adds one for the key of each lane, except NONE; keys of lower lanes come first.
     __device__ __forceinline__ void add(u32 of_lane) {
         const u32 lane = threadIdx.x % 32;
         u32 rest = __ballot_sync(ALL, of_lane != NONE);

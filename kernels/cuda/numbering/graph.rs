@@ -1,4 +1,4 @@
-//! The pattern of a square matrix as a graph, on a device: what is numbered there.
+//! The pattern of a square matrix as a graph on a device, for which an ordering is computed.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::index;
@@ -9,7 +9,7 @@ use crate::cuda::matrix::ordered::RowStarts;
 use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::DeviceRepr;
 
-/// Vertices and their neighbours.
+/// Vertices and their neighbours (adjacency lists).
 #[derive(Debug)]
 pub struct Graph {
     pub(crate) rows: RowStarts,
@@ -17,7 +17,7 @@ pub struct Graph {
     longest: u32,
 }
 
-/// [`Graph`] as kernels see it.
+/// [`Graph`] as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawGraph {
@@ -28,11 +28,11 @@ pub(crate) struct RawGraph {
 // SAFETY: as `Graph` of graph.cu
 unsafe impl DeviceRepr for RawGraph {}
 
-/// [`RawGraph`] as kernels have it.
+/// Layout check of [`RawGraph`] against the kernels.
 pub(crate) const MIRROR: Mirror = mirror!("Graph" = RawGraph { rows, columns, longest });
 
 impl Graph {
-    /// The graph of a pattern, with as many rows as columns and distinct columns in each; rows of more than `longest` entries
+    /// The graph of a square pattern with distinct columns in each row; rows of more than `longest` entries
     /// count as empty.
     pub fn new(device: &Device, pattern: Pattern<'_>, longest: usize) -> Result<Graph> {
         assert_eq!(pattern.rows(), pattern.cols(), "a square pattern");
@@ -44,12 +44,12 @@ impl Graph {
         })
     }
 
-    /// The number of vertices.
+    /// Number of vertices.
     pub fn vertices(&self) -> usize {
         self.rows.count()
     }
 
-    /// Where it lives.
+    /// The device that stores the graph.
     pub fn device(&self) -> &Device {
         self.columns.device()
     }

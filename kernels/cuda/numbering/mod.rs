@@ -1,4 +1,4 @@
-//! Numberings of large graphs that are found on a device.
+//! Orderings of large graphs, computed on a device.
 
 pub(crate) mod clusters;
 pub(crate) mod graph;

@@ -1,14 +1,14 @@
-// Vertices of neighbouring runs that would rather be with each other's change places, as src/numbering/trades.rs says: every
-// launch reads what the one before it wrote. Runs are of equal lengths, the last perhaps shorter; a block of threads each.
+// Exchanges vertices between runs to reduce the number of cut edges, as defined in src/numbering/trades.rs: every
+// launch reads what the previous one wrote. Runs have equal lengths, except perhaps the last; one thread block each.
 
-// Edges that a vertex may lose by a change of places if another gains more by it.
+// A vertex may lose this many internal edges in an exchange if the other vertex gains more.
 constexpr int SACRIFICE = 1;
-// No wish.
+// Value of `saves` for a vertex that proposes no move.
 constexpr int CONTENT = 1 << 31;
 
 struct Runs {
-    u32* members;             // of all runs, one after the other, in any order within each
-    u32* place;               // of each vertex among members
+    u32* members;             // of all runs, one after the other, unsorted within each
+    u32* place;               // position of each vertex in members
     u32* run_of;
     u32 vertices, length;
 
@@ -16,20 +16,20 @@ struct Runs {
     __device__ __forceinline__ u32 size(u32 run) const { return min(length, vertices - first(run)); }
 };
 
-// Where a vertex would rather be, and how many edges that saves.
+// A proposed move: the target run, and the number of edges that are no longer cut.
 struct Wish {
     u32 run;
     int saves;
 };
 
-// Wishes of the members of each run, in its places: by where to, what they cost, and whose they are.
+// Proposed moves of the members of each run, at its members' positions, sorted by target, cost and vertex.
 struct Moves {
     u32* counts;
     u32* to;
     int* costs;
     u32* who;
 
-    // The first wish of a run that leads to another or a later one, among all.
+    // Position of the first move of a run whose target is `other` or a later run.
     __device__ __forceinline__ u32 first(const Runs& runs, u32 run, u32 other) const {
         u32 low = runs.first(run), high = low + counts[run];
         while (low < high) {
@@ -42,7 +42,7 @@ struct Moves {
         }
         return low;
     }
-    // Whether there is one at a place that leads there.
+    // Whether there is a move at a position with this target.
     __device__ __forceinline__ bool leads(const Runs& runs, u32 run, u32 at, u32 other) const {
         return at < runs.first(run) + counts[run] && to[at] == other;
     }
@@ -62,8 +62,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_start(Runs runs, cons
     }
 }
 
-// The other run that holds most of a vertex's neighbours, of equals the last, for vertices around which something changed. A
-// warp for 32 vertices, one after the other. Moves the pattern of these, and gathers runs.
+// For vertices with changed neighbours: proposes a move to the other run that has most of its neighbours, in a tie the
+// last one. A warp processes 32 vertices, one after the other. Moves their adjacency lists, and gathers runs.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_wish(Graph graph, Runs runs, u16* changed, Wish* wishes) {
     begin();
     const u32 lane = threadIdx.x % 32;
@@ -93,7 +93,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_wish(Graph graph, Run
     }
 }
 
-// The wishes of each run, sorted. 12 B of shared memory a place; compares each with each. Moves 12 B a vertex, and 12 B a wish.
+// Sorts the proposed moves of each run by comparison of all pairs. 12 B of shared memory a vertex. Moves 12 B a vertex,
+// and 12 B a move.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_moves(Runs runs, const Wish* wishes, Moves moves) {
     begin();
     __shared__ u32 count;
@@ -107,7 +108,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_moves(Runs runs, cons
         const Wish wish = wishes[v];
         if (wish.saves == CONTENT) continue;
         const u32 at = atomicAdd(&count, 1u);
-        // costs ascend as they do with the sign turned
+        // the key's order is that of the costs, because the sign bit is flipped
         keys[at] = (u64)wish.run << 32 | ((u32)-wish.saves ^ 1u << 31);
         who[at] = v;
     }
@@ -124,7 +125,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_moves(Runs runs, cons
     if (threadIdx.x == 0) moves.counts[blockIdx.x] = count;
 }
 
-// A wish that the best in return does not pay for has no hope. Hopes are of a round, counted from 1.
+// Marks promising moves: those that save edges together with the best move in the opposite direction. Marks are the
+// round, counted from 1.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_hope(Runs runs, Moves moves, u16* hopes, u32 round) {
     begin();
     const u32 first = runs.first(blockIdx.x), count = moves.counts[blockIdx.x];
@@ -135,7 +137,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_hope(Runs runs, Moves
     }
 }
 
-// Leaves those wishes that have hope and whose neighbours with hope wish less; among equals another vertex each round.
+// Keeps promising moves with a larger gain than those of all promising neighbours; ties are broken by a hash that
+// changes each round.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_apart(
     Graph graph, Runs runs, const Wish* wishes, const u16* hopes, u32 round, Moves moves) {
     begin();
@@ -158,7 +161,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_apart(
                 keeps = theirs > cost || (theirs == cost && scrambled(other ^ salt) < draw);
             }
         }
-        // all of these were read before, and what is written stands no later
+        // all of these were read before, and writes go to earlier or equal positions
         u32 all;
         const u32 at = first + kept + sum_before(keeps, all);
         if (keeps) {
@@ -172,8 +175,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_apart(
     if (threadIdx.x == 0) moves.counts[blockIdx.x] = kept;
 }
 
-// For each two runs, the best of both sides change places, as long as both together save edges. `granted` says of each round
-// whether any did: the first in which none did is the last.
+// For each pair of runs, exchanges the best vertices of both sides as long as a pair saves edges. `granted` has for each
+// round whether there was an exchange: the first round without one is the last.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_grant(
     Graph graph, Runs runs, Moves moves, u16* changed, u32* granted, u32 round) {
     begin();
@@ -181,7 +184,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_grant(
     const u32 run = blockIdx.x, first = runs.first(run), count = moves.counts[run];
     for (u32 i = first + threadIdx.x; i < first + count; i += blockDim.x) {
         const u32 to = moves.to[i];
-        // one of the two sees to both
+        // the block of the lower run performs the exchange
         if (to < run) continue;
         const u32 back = moves.first(runs, to, run) + (i - moves.first(runs, run, to));
         if (!moves.leads(runs, to, back, run) || moves.costs[i] + moves.costs[back] >= 0) continue;
@@ -202,8 +205,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_grant(
     }
 }
 
-// The vertices that came into a run in the places of those that left it, in ascending order; then the longest rows first. 12 B
-// of shared memory a place; compares each with each.
+// Puts vertices that moved into a run at the positions of those that left it, in ascending order; then sorts by
+// descending row length. 12 B of shared memory a vertex; compares all pairs.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_finish(
     Graph graph, Runs runs, const u32* order, const u32* home, u32* result) {
     begin();

@@ -1,8 +1,9 @@
-//! Vertices of equally long runs that change places, on a device. runs.cu says how. The runs are bit for bit those of
-//! `src/numbering/trades.rs` on the host, which says which vertices change places.
+//! Refinement of a partition into equally long runs by exchanging vertices, on a device; runs.cu describes
+//! the algorithm. The runs are bitwise equal to those of `src/numbering/trades.rs` on the host, which defines
+//! which vertices are exchanged.
 //!
-//! Budget of a round: five launches, and no wait; the pattern of the vertices around which something changed, of all in the
-//! first, 12 bytes a vertex, and some passes over the wishes.
+//! Budget of a round: five launches, without waiting; the adjacency lists of the vertices with changed
+//! neighbours, in the first round of all, 12 bytes per vertex, and some passes over the proposed moves.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
@@ -30,16 +31,16 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Bytes of shared memory for each vertex of a run.
+/// Bytes of shared memory per vertex of a run.
 const SHARED: usize = 12;
 
-/// The vertices of a run at most.
+/// Maximum length of a run.
 pub fn longest(device: &Device) -> Result<usize> {
-    // some is declared by the kernels themselves
+    // the kernels also use static shared memory
     Ok(device.shared_memory()?.saturating_sub(1024) / SHARED)
 }
 
-/// Which vertex is in which run, and at which place.
+/// The partition: members of each run, and run and place of each vertex.
 #[derive(Debug)]
 struct Runs {
     length: usize,
@@ -48,7 +49,7 @@ struct Runs {
     run_of: Array<u32>,
 }
 
-/// Wishes, run by run.
+/// Proposed moves, run by run.
 #[derive(Debug)]
 struct Moves {
     counts: Array<u32>,
@@ -57,7 +58,7 @@ struct Moves {
     who: Array<u32>,
 }
 
-/// [`Runs`] as kernels see them.
+/// [`Runs`] as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawRuns {
@@ -70,7 +71,7 @@ struct RawRuns {
 // SAFETY: as `Runs` of runs.cu
 unsafe impl DeviceRepr for RawRuns {}
 
-/// [`Moves`] as kernels see them.
+/// [`Moves`] as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawMoves {
@@ -93,7 +94,7 @@ impl Runs {
         }
     }
 
-    /// A block for each run, with shared memory for its vertices.
+    /// Launch configuration with one block per run, and shared memory for its vertices.
     fn blocks(&self, shared: usize) -> LaunchConfig {
         let blocks = self.members.len().div_ceil(self.length).max(1) as u32;
         LaunchConfig {
@@ -105,8 +106,9 @@ impl Runs {
     }
 }
 
-/// The vertices of a graph, `order` a line of all of them cut into runs of a length, after some rounds in which those of
-/// neighbouring runs change places; the longest rows first in each. A run is no longer than [`longest`] says.
+/// An ordering of the vertices of a graph. Cuts `order` into runs of `length` vertices, which exchange
+/// vertices for some rounds, and sorts the vertices of each run by descending row length. `length` is at most
+/// [`longest`].
 pub fn refined(graph: &Graph, order: &Array<u32>, length: usize, rounds: u32) -> Result<Vec<u32>> {
     let (device, vertices) = (graph.device(), graph.vertices());
     assert_eq!(order.len(), vertices, "every vertex once");
@@ -122,7 +124,8 @@ pub fn refined(graph: &Graph, order: &Array<u32>, length: usize, rounds: u32) ->
     let (raw, from, was, marks) = (runs.raw(), order.address(0), home.address(0), changed.address(0));
     let mut launch = device.launch(&start);
     launch.arg(&raw).arg(&from).arg(&was).arg(&marks);
-    // SAFETY: arguments as in runs.cu; all arrays are as long as there are vertices, of which the order has each once
+    // SAFETY: arguments as in runs.cu; all arrays have an element for each vertex, and the order has each
+    // vertex once
     unsafe { launch.launch(config(vertices)) }?;
     trade_vertices(graph, &runs, &changed, rounds)?;
     let result = array()?;
@@ -137,7 +140,7 @@ pub fn refined(graph: &Graph, order: &Array<u32>, length: usize, rounds: u32) ->
     Ok(line)
 }
 
-/// Queues some rounds.
+/// Queues the rounds of exchanges.
 fn trade_vertices(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32) -> Result<()> {
     let (device, vertices) = (graph.device(), graph.vertices());
     let array = || device.zeros::<u32>(vertices);
@@ -160,7 +163,8 @@ fn trade_vertices(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32)
     for round in 1..=rounds {
         let mut launch = device.launch(&wish);
         launch.arg(&raw_graph).arg(&raw).arg(&marks).arg(&wished);
-        // SAFETY: arguments as in runs.cu; all arrays are as long as there are vertices, and counts as there are runs
+        // SAFETY: arguments as in runs.cu; all arrays have an element for each vertex, and `counts` one for
+        // each run
         unsafe { launch.launch(config(vertices)) }?;
         let mut launch = device.launch(&sort);
         launch.arg(&raw).arg(&wished).arg(&list);
@@ -176,13 +180,13 @@ fn trade_vertices(graph: &Graph, runs: &Runs, changed: &Array<u16>, rounds: u32)
         unsafe { launch.launch(runs.blocks(0)) }?;
         let mut launch = device.launch(&grant);
         launch.arg(&raw_graph).arg(&raw).arg(&list).arg(&marks).arg(&done).arg(&round);
-        // SAFETY: as above; there is a word for each round, counted from 1
+        // SAFETY: as above; `granted` has an element for each round, counted from 1
         unsafe { launch.launch(runs.blocks(0)) }?;
     }
     Ok(())
 }
 
-/// A kernel that has shared memory for the vertices of a run.
+/// Loads a kernel with dynamic shared memory for the vertices of a run.
 fn with_shared_memory(device: &Device, name: &str) -> Result<CudaFunction> {
     let function = device.function::<f32>(&SOURCE, name)?;
     device.lift_shared_limit(&function)?;

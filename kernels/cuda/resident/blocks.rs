@@ -1,4 +1,4 @@
-//! What each block keeps on the chip: its rows, and the entries of `x` that they read.
+//! Parts of the matrix that each block keeps on the chip: its rows, and the entries of `x` that they read.
 
 use super::RESIDENT_THREADS;
 use crate::cuda::matrix::pattern::Pattern;
@@ -7,7 +7,7 @@ use std::ops::Range;
 
 const WARPS: usize = RESIDENT_THREADS / 32;
 
-/// What a block owns, in its own numbering: its rows first, then its halo.
+/// The parts of all blocks, with local indices: a block's own rows first, then its halo.
 #[derive(Debug, Default)]
 pub(super) struct BlockArrays {
     pub(super) rows: Vec<u32>,
@@ -16,7 +16,7 @@ pub(super) struct BlockArrays {
     pub(super) slice_first: Vec<u32>,
     pub(super) slices: Vec<u32>,
     pub(super) columns: Vec<u16>,
-    /// The entry in each slot, `u32::MAX` for padding.
+    /// Entry of the matrix in each slot; `u32::MAX` for padding.
     pub(super) entries: Vec<u32>,
     pub(super) lanes: usize,
     pub(super) window: usize,
@@ -24,8 +24,8 @@ pub(super) struct BlockArrays {
 }
 
 impl BlockArrays {
-    /// Cuts rows into blocks of about equal numbers of entries; `None` where one of them has too large a window for `fits`, which is
-    /// told of windows and of the most rows of a block, or for 16 bits.
+    /// Partitions rows into blocks with about equal numbers of entries. `None` if a window has more than
+    /// 16-bit indices, or if `fits(window, most rows of a block)` is false.
     pub(super) fn new(
         pattern: Pattern<'_>,
         blocks: usize,
@@ -71,18 +71,18 @@ impl BlockArrays {
     }
 }
 
-/// One block by itself.
+/// The part of one block.
 struct Block {
     halo: Vec<u32>,
     window: usize,
-    /// Where each slice ends, in groups from the first of the block.
+    /// End of each slice, in groups, relative to the start of the block.
     slices: Vec<u32>,
     columns: Vec<u16>,
     entries: Vec<u32>,
 }
 
 impl Block {
-    /// `place` has `u32::MAX` for each column, before and after; `None` where the window does not fit.
+    /// `place` has `u32::MAX` for each column, before and after the call; `None` if the window does not fit.
     fn new(
         pattern: Pattern<'_>,
         rows: Range<usize>,
@@ -103,7 +103,7 @@ impl Block {
             halo.iter().for_each(|&column| place[column as usize] = u32::MAX);
             return None;
         }
-        // neighbours in memory are loaded together
+        // sorted, so that neighbours in memory are loaded together
         halo.sort_unstable();
         for (at, &column) in halo.iter().enumerate() {
             place[column as usize] = (rows.len() + at) as u32;
@@ -119,7 +119,7 @@ impl Block {
         Some(block)
     }
 
-    /// Lays out its slices.
+    /// Lays out the slices of the block.
     fn fill(&mut self, pattern: Pattern<'_>, rows: Range<usize>, lanes: usize, local: impl Fn(u32) -> u16) {
         let height = 32 / lanes;
         for start in rows.clone().step_by(height) {
@@ -142,7 +142,7 @@ impl Block {
     }
 }
 
-/// Threads of a row: as many as keep all warps of a block busy, for the fewest rounds of groups.
+/// Lanes per row that minimize the rounds of groups over the warps of a block.
 fn lanes(mean_length: f64, own: usize) -> usize {
     let rounds = |lanes: usize| {
         let slices = (own * lanes).div_ceil(32);
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
     use crate::index::{Columns, Offsets};
 
-    /// What the blocks store, back in rows and columns.
+    /// Reconstructs row, column and entry of all slots.
     fn entries_of(arrays: &BlockArrays, blocks: usize) -> Vec<(usize, usize, u32)> {
         let mut found = vec![];
         for block in 0..blocks {

@@ -1,4 +1,5 @@
-//! Conjugate gradients on a system that stays on the chip: one launch runs many iterations.
+//! Persistent kernel for conjugate gradients: the system stays in shared memory, and one launch runs many
+//! iterations.
 
 mod blocks;
 pub(crate) mod segments;
@@ -19,14 +20,14 @@ use cudarc::driver::sys::CUdevice_attribute;
 use cudarc::driver::{DeviceRepr, LaunchConfig, PushKernelArg};
 use std::sync::Mutex;
 
-/// The kernel of most solves.
+/// Kernel for solves with a diagonal preconditioner or none.
 pub(crate) const PLAIN: Source = Source {
     file: "plain.cu",
     text: concat!(include_str!("resident.cu"), "#line 1 \"plain.cu\"\n", include_str!("plain.cu")),
     ..CORRECTED
 };
 
-/// The kernel with a coarse correction.
+/// Kernel for solves with a coarse correction.
 pub(crate) const CORRECTED: Source = Source {
     file: "corrected.cu",
     text: concat!(include_str!("resident.cu"), "#line 1 \"corrected.cu\"\n", include_str!("corrected.cu")),
@@ -71,20 +72,20 @@ pub(crate) const CORRECTED: Source = Source {
     ],
 };
 
-/// Threads of a block.
+/// Threads per block.
 const RESIDENT_THREADS: usize = 1024;
-/// Shared memory that the kernel takes beside what is asked for.
+/// Upper bound of the kernel's static shared memory, in bytes.
 const STATIC_SHARED: usize = 2048;
 
-/// A matrix laid out for blocks that keep it on the chip.
+/// A matrix partitioned among blocks that keep their parts on the chip.
 #[derive(Debug)]
 pub struct Resident<T: Real> {
     device: Device,
     blocks: usize,
-    /// Shared memory of a block, at most, and what its vectors take of it.
+    /// Maximum shared memory per block, and the part of it that the vectors need.
     most: usize,
     vectors: usize,
-    /// Groups of the largest block.
+    /// Groups of the block with the most groups.
     groups: usize,
     lanes: usize,
     window: usize,
@@ -93,7 +94,7 @@ pub struct Resident<T: Real> {
     /// The entry of the pattern in each slot of `values`; padding has none.
     places: Array<u32>,
     first_rows: Vec<u32>,
-    /// For the coarse space that was last solved with.
+    /// Data for the coarse space of the last solve.
     segments: Mutex<Option<Segments<T>>>,
     rows: Array<u32>,
     halo_first: Array<u32>,
@@ -151,33 +152,34 @@ unsafe impl DeviceRepr for RawSolve {}
 /// The vectors of a solve between two steps.
 #[derive(Debug)]
 pub struct Iterate<'s, T: Real> {
-    /// The inverse of the diagonal that preconditions; none for ones.
+    /// Inverse of the diagonal preconditioner; `None` for the identity.
     pub inverse: Option<&'s Array<T>>,
-    /// The coarse space that corrects it.
+    /// Coarse space that is added to the preconditioner.
     pub correction: Option<&'s Coarse<T>>,
-    /// The solution.
+    /// Solution.
     pub x: &'s mut Array<T>,
-    /// The residual.
+    /// Residual.
     pub r: &'s mut Array<T>,
-    /// The direction.
+    /// Search direction.
     pub p: &'s mut Array<T>,
-    /// Where the preconditioned residual goes.
+    /// Receives the preconditioned residual.
     pub z: &'s mut Array<T>,
     /// `⟨r, z⟩`
     pub rho: &'s Scalar<T>,
-    /// The names of `⟨r, z⟩` and `⟨p, A p⟩`, which must stay positive.
+    /// Names of `⟨r, z⟩` and `⟨p, A p⟩`, which must stay positive.
     pub watched: [&'static str; 2],
 }
 
 impl<T: Real> Resident<T> {
-    /// Whether a matrix is small enough to be worth laying out.
+    /// Whether a matrix is small enough for this kernel.
     pub fn suits(pattern: Pattern<'_>) -> bool {
         let (n, entries) = (pattern.rows(), pattern.entries());
         n == pattern.cols() && n > 0 && entries > 0 && entries <= MOST_RESIDENT
     }
 
-    /// Lays out a square matrix; `None` where it is too large to gain from this, or its blocks refer to too much. Values, in the order
-    /// of the pattern's entries, are asked for only where it is laid out.
+    /// Lays out a square matrix; `None` if it is too large to be faster with this kernel, or the windows of
+    /// its blocks do not fit. `values`, which returns the values in the order of the pattern, is called only
+    /// if the matrix is laid out.
     pub fn new(
         device: &Device,
         pattern: Pattern<'_>,
@@ -242,7 +244,8 @@ impl<T: Real> Resident<T> {
         unsafe { launch.launch(config(count)) }
     }
 
-    /// Queues up to `count` iterations in one launch; none where a correction does not suit it.
+    /// Queues up to `count` iterations in one launch and returns their number; 0 if the correction does not
+    /// fit this kernel.
     pub fn steps(&self, at: Iterate<'_, T>, steps: &mut Steps<T>, count: usize) -> Result<usize> {
         let Iterate { inverse, correction, x, r, p, z, rho, watched } = at;
         for vector in [inverse.unwrap_or(x), x, r, p, z] {
@@ -254,7 +257,7 @@ impl<T: Real> Resident<T> {
         if count == 0 {
             return Ok(0);
         }
-        // held until the launch is queued: the next one may be of another coarse space
+        // locked until the launch is queued, because the next one may use another coarse space
         let mut segments = lock(&self.segments);
         let correction = match correction {
             None => None,
@@ -316,14 +319,15 @@ impl<T: Real> Resident<T> {
         if let Some((raw, _)) = &correction {
             launch.arg(raw);
         }
-        // SAFETY: arguments as in resident.cu; the layout was made for these blocks and fits their shared memory, and a
-        // cooperative launch has all blocks on the chip at once
+        // SAFETY: arguments as in resident.cu; the layout was made for these blocks and fits their shared
+        // memory, and in a cooperative launch all blocks are resident
         unsafe { launch.launch_cooperative(config) }?;
         steps.queued(count);
         Ok(count)
     }
 
-    /// A coarse space as the kernel sees it, and the bytes of shared memory that it takes; laid out when it is first met.
+    /// Kernel arguments for a coarse space, and the bytes of shared memory that it needs; laid out at first
+    /// use.
     fn corrected(
         &self,
         kept: &mut Option<Segments<T>>,

@@ -1,38 +1,39 @@
-// Conjugate gradients on a system that stays on the chip: one launch runs many iterations.
+// Persistent kernel for conjugate gradients: the system stays on the chip, and one launch runs many iterations.
 //
-// Every block owns some rows. It holds their part of r, q, x and the inverse diagonal in shared memory, a window of p (its
-// own rows and those its matrix refers to, the halo), and as much of its matrix as fits beside them. An iteration waits
-// for all blocks twice, once for each pair of inner products; z is handed to the blocks whose halo has it through L2.
+// Every block owns some rows. It keeps their part of r, q, x and the inverse diagonal in shared memory, a window of p
+// (its own rows and the halo, which its part of the matrix refers to), and as much of its part of the matrix as fits.
+// An iteration has two grid-wide synchronizations, one per set of inner products; z passes through L2 to the blocks
+// whose halo contains it.
 //
 //     q ← A p, σ ← ⟨p, q⟩                                                         first sum
 //     α ← ρ/σ, x ← x + α p, r ← r − α q, z ← D⁻¹ r, ‖r‖², ρ' ← ⟨r, z⟩             second sum
 //     β ← ρ'/ρ, p ← z + β p, in the halo as well
 //
-// Moves through L2 what is not on chip: 10 B (f64) or 6 B (f32) a slot beyond the shared memory, and the halo.
+// Moves through L2 what is not on the chip: 10 B (f64) or 6 B (f32) a slot beyond the shared memory, and the halo.
 //
-// With a coarse correction z ← D⁻¹ r + Z E c, c = Zᵀ r, each block adds up its part of Zᵀ q, segment by segment, before the
-// first sum. Behind it every block reads all parts and keeps c ← c − α Zᵀ q, which is as far from Zᵀ r as r is from b − A x:
-// by what rounding adds up to. Its rows of e ← E c and of ⟨c, e⟩, which ρ' lacks, come before the second sum.
-// That moves E once, and a few kilobytes a block.
+// With a coarse correction, z ← D⁻¹ r + Z E c, c = Zᵀ r. Before the first sum, each block adds up its part of Zᵀ q,
+// segment by segment. After it, every block reads all parts and updates c ← c − α Zᵀ q, which deviates from Zᵀ r only
+// by accumulated rounding errors, as r does from b − A x. Each block computes its rows of e ← E c and their
+// contribution ⟨c, e⟩ to ρ' before the second sum. This moves E once, and a few kilobytes a block.
 
 constexpr int WARPS = RESIDENT_THREADS / 32;
 
 struct System {
     const u32* rows;          // first row of each block, and the end
     const u32* halo_first;    // first halo entry of each block, and the end
-    const u32* halo;          // the unknown that each halo entry is
+    const u32* halo;          // unknown of each halo entry
     const u32* slice_first;   // first slice of each block, and the end
     const u32* slices;        // first group of each slice, and the end
     const real* values;       // groups of 32 slots
-    const u16* columns;       // places in the block's window
-    u32 lanes;                // threads of a row
-    u32 window, own;          // the largest of any block
+    const u16* columns;       // indices into the block's window
+    u32 lanes;                // per row
+    u32 window, own;          // maxima over the blocks
     u32 staged;               // groups that fit into shared memory
 };
 
 struct Solve {
     Control* control;
-    const real* inverse;      // null for ones
+    const real* inverse;      // null for the identity
     real* x;
     real* r;
     real* p;
@@ -40,27 +41,27 @@ struct Solve {
     real* rho;
     real* partials;           // 2 calls × 2 numbers × blocks
     u32* barrier;             // arrivals, departures
-    double* log;              // 3 numbers an iteration
+    double* log;              // 3 numbers per iteration
     double* ring;
     u32 width, entries;
     u32 rho_watch, sigma_watch;
-    u32 count;                // iterations at most
+    u32 count;                // maximum number of iterations
 };
 
-// z ← D⁻¹ r + Z E Zᵀ r. A segment is what a block and an aggregate share.
+// z ← D⁻¹ r + Z E Zᵀ r. A segment is the intersection of a block and an aggregate.
 struct Correction {
-    const u16* order;         // the rows of each block, in its own numbering, segment by segment
+    const u16* order;         // local rows of each block, segment by segment
     const u32* segment_first; // first segment of each block, and the end
-    const u32* segments;      // where each begins in the order, and the end
-    const u32* slots;         // the place of each among all, aggregate by aggregate
-    const u32* aggregates;    // first place of each aggregate, and the end
-    const u32* of_row;        // the aggregate of each row, ALL for none
-    const real* weights;      // of Z: mode by mode, an entry for each row; null for ones
-    const real* dense;        // E, rows `stride` numbers apart
-    real* sums;               // place by place, a number for each mode
+    const u32* segments;      // start of each segment in the order, and the end
+    const u32* slots;         // position of each segment among all, sorted by aggregate
+    const u32* aggregates;    // first position of each aggregate, and the end
+    const u32* of_row;        // aggregate of each row; ALL if it has none
+    const real* weights;      // of Z: for each mode an entry per row; null if all are one
+    const real* dense;        // E, rows `stride` elements apart
+    real* sums;               // at each position a number per mode
     real* e;
     u32 n, modes, unknowns, stride;
-    u32 numbers;              // numbers that it takes of shared memory
+    u32 numbers;              // elements of shared memory that it needs
 };
 
 struct Shared {
@@ -68,8 +69,8 @@ struct Shared {
     real totals[2];
 };
 
-// Waits for all blocks, and adds v over all threads of the grid in a fixed order; every thread gets the sums, and sees what
-// all wrote before.
+// Grid-wide synchronization and reduction: adds v over all threads of the grid in a fixed order. Every thread gets the
+// sums, and sees what all threads wrote before.
 template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve& s, Shared& shared, u32& calls) {
     constexpr int AT_ONCE = 8;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -80,7 +81,7 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
     }
     __syncthreads();
     if (warp == 0) {
-        // the sums of two calls lie apart: no block is a whole call ahead of another
+        // two buffers suffice: no block is a whole call ahead of another
         real* const partials = s.partials + (calls & 1) * 2 * gridDim.x;
 #pragma unroll
         for (int k = 0; k < K; k++) {
@@ -121,8 +122,8 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
     calls++;
 }
 
-// Sums of many numbers each, with as many warps for each as there are: `part` gives what one of `parts` warps adds to a sum,
-// by lanes, and `take` is called with each sum by some thread.
+// Computes `count` sums with all warps, several per sum if there are few sums. `part(sum, which, parts)` returns a
+// lane's contribution to a sum that `parts` warps share; `take` is called with each sum by some thread.
 template <class Part, class Take> __device__ __forceinline__ void sums_of_warps(u32 count, Shared& shared, Part part, Take take) {
     const u32 thread = threadIdx.x, warp = thread >> 5;
     u32 parts = 1;
@@ -142,17 +143,17 @@ template <class Part, class Take> __device__ __forceinline__ void sums_of_warps(
     }
 }
 
-// What a block keeps of a correction: its segments, and the aggregates of its window.
+// A block's shared memory for a correction: its segments, and the aggregates of its window.
 struct Kept {
-    u32* starts;              // of segments in the order, and the end
+    u32* starts;              // start of each segment in the order, and the end
     u32* slots;
-    u32* aggregates;          // first places of all
+    u32* aggregates;          // first positions of all aggregates
     u16* order;
-    u16* of_window;           // NOWHERE for none
+    u16* of_window;           // aggregate of each element of the window; NOWHERE if it has none
     u32 segments;
     real* c;
     real* e;
-    real* weights;            // of the window's rows, mode by mode; null for ones
+    real* weights;            // of the window's rows: for each mode an element per row; null if all are one
     u32 window;
 };
 
@@ -187,7 +188,7 @@ __device__ __forceinline__ Kept keep(const Correction& z, real* memory, u32 firs
     return kept;
 }
 
-// Zᵀ v of this block's segments, for each mode.
+// Writes Zᵀ v of this block's segments, for each mode.
 __device__ __forceinline__ void add_segments(const Correction& z, const Kept& kept, const real* v, Shared& shared) {
     const u32 lane = threadIdx.x & 31;
     const auto part = [&](u32 task, u32 part, u32 parts) {
@@ -205,7 +206,7 @@ __device__ __forceinline__ void add_segments(const Correction& z, const Kept& ke
     sums_of_warps(kept.segments * z.modes, shared, part, take);
 }
 
-// c ← c + a Zᵀ v from the segments of all blocks.
+// c ← c + a Zᵀ v, with the sums of all blocks' segments.
 __device__ __forceinline__ void add_restricted(const Correction& z, const Kept& kept, real a) {
     for (u32 k = threadIdx.x; k < z.unknowns; k += RESIDENT_THREADS) {
         const u32 aggregate = k / z.modes, mode = k % z.modes, end = kept.aggregates[aggregate + 1];
@@ -216,7 +217,7 @@ __device__ __forceinline__ void add_restricted(const Correction& z, const Kept& 
     }
 }
 
-// This block's rows of e ← E c; their ⟨c, e⟩ of each thread.
+// Writes this block's rows of e ← E c; returns this thread's part of ⟨c, e⟩.
 __device__ __forceinline__ real multiply_dense(const Correction& z, const Kept& kept, Shared& shared) {
     const u32 lane = threadIdx.x & 31;
     const u32 first = (u64)z.unknowns * blockIdx.x / gridDim.x, rows = (u64)z.unknowns * (blockIdx.x + 1) / gridDim.x - first;
@@ -236,7 +237,7 @@ __device__ __forceinline__ real multiply_dense(const Correction& z, const Kept& 
     return product;
 }
 
-// What Z e has in a row of the window.
+// The row of Z e for an element of the window.
 __device__ __forceinline__ real prolonged(const Correction& z, const Kept& kept, u32 row) {
     const u16 aggregate = kept.of_window[row];
     if (aggregate == NOWHERE) return 0;
@@ -295,7 +296,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         add_segments(correction, kept, r, shared);
         meet(nothing, s, shared, calls);
         add_restricted(correction, kept, 1);
-        // all have read what the first iteration writes over
+        // all blocks have read the sums that the first iteration overwrites
         meet(nothing, s, shared, calls);
     }
 
@@ -360,7 +361,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
             window[own + i] = z + beta * window[own + i];
         }
         active = finite(sums[0]) && double(sums[0]) > threshold;
-        // not to the host yet: the next meeting would wait for that
+        // logged in device memory: the next synchronization would wait for writes to host memory
         if (blockIdx.x == 0 && thread == RESIDENT_THREADS - 1) {
             __stcg(s.log + 3 * made, double(sums[0]));
             __stcg(s.log + 3 * made + 1, double(alpha));
@@ -389,7 +390,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
             if (failed) Entry(s.ring, s.width, s.entries, before + 1 + made).failed(failed, bad);
         }
     }
-    // the last block to leave makes the barrier ready for the next launch
+    // the last block to finish resets the barrier for the next launch
     if (thread == 0 && atomicAdd(s.barrier + 1, 1u) == gridDim.x - 1) {
         s.barrier[0] = 0;
         s.barrier[1] = 0;

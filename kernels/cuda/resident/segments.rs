@@ -1,4 +1,5 @@
-//! A coarse correction laid out for the blocks of a resident solve: what each block adds up of each aggregate.
+//! Layout of a coarse correction for the blocks of a persistent solve: which sums each block contributes to
+//! each aggregate.
 
 use crate::cpu::preconditioners::coarse::NONE;
 use crate::cuda::device::error::Result;
@@ -10,23 +11,23 @@ use cudarc::driver::DeviceRepr;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// The rows of each block, aggregate by aggregate. A segment is what a block and an aggregate share.
+/// The rows of each block, sorted by aggregate. A segment is the intersection of a block and an aggregate.
 #[derive(Debug, Default, PartialEq)]
 struct SegmentArrays {
-    /// Rows in the numbering of their block, segment by segment.
+    /// Local row indices, segment by segment.
     order: Vec<u16>,
     /// First segment of each block, and the end.
     first: Vec<u32>,
-    /// Where segments begin in the order, and the end.
+    /// Start of each segment in `order`, and the end.
     starts: Vec<u32>,
-    /// The place of each segment among all, aggregate by aggregate.
+    /// Position of each segment among all segments, sorted by aggregate.
     slots: Vec<u32>,
-    /// The first place of each aggregate, and the end.
+    /// First position of each aggregate, and the end.
     aggregates: Vec<u32>,
 }
 
 impl SegmentArrays {
-    /// Blocks begin at `rows`, and have no more than 16 bits count.
+    /// `rows` has the first row of each block, which has at most 2¹⁶ rows, and the end.
     fn new(rows: &[u32], of_row: &[u32], aggregates: usize) -> SegmentArrays {
         let sorted: Vec<Vec<(u32, u16)>> = rows
             .par_windows(2)
@@ -61,12 +62,12 @@ impl SegmentArrays {
     }
 }
 
-/// The layout on the device, made for one coarse space.
+/// The layout on the device, for one coarse space.
 #[derive(Debug)]
 pub(crate) struct Segments<T: Real> {
     identity: Arc<()>,
     most_segments: usize,
-    /// Whether blocks have so few segments.
+    /// Whether the numbers of sums and aggregates are small enough for the kernel.
     suits: bool,
     order: Array<u16>,
     first: Array<u32>,
@@ -77,7 +78,7 @@ pub(crate) struct Segments<T: Real> {
     e: Array<T>,
 }
 
-/// As `Correction` of resident.cu.
+/// `Correction` as passed to the kernel.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct RawCorrection {
@@ -100,7 +101,7 @@ pub(crate) struct RawCorrection {
 // SAFETY: as `Correction` of resident.cu
 unsafe impl DeviceRepr for RawCorrection {}
 
-/// [`RawCorrection`] as the kernel has it.
+/// Layout check of [`RawCorrection`] against the kernel.
 pub(crate) const MIRROR: Mirror = mirror!(
     "Correction" = RawCorrection {
         order,
@@ -122,7 +123,7 @@ pub(crate) const MIRROR: Mirror = mirror!(
 );
 
 impl<T: Real> Segments<T> {
-    /// For blocks that begin at `rows`.
+    /// For blocks whose first rows are `rows`.
     pub(crate) fn new(device: &Device, rows: &[u32], coarse: &Coarse<T>) -> Result<Self> {
         let mut of_row = vec![0; coarse.of_row.len()];
         coarse.of_row.read(&mut of_row)?;
@@ -149,8 +150,9 @@ impl<T: Real> Segments<T> {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }
 
-    /// Numbers of shared memory for blocks of `own` rows in windows of `window`: two of each coarse unknown, the weights of
-    /// windows; segments, first places of aggregates, an order, and the aggregates of a window.
+    /// Elements of shared memory for blocks with `own` rows and windows of `window` elements: two per coarse
+    /// unknown, and the weights of the window; segments, first positions of aggregates, the order, and the
+    /// aggregates of the window.
     fn shared_numbers(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
         let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
         let weights = if coarse.weights.is_some() { window * coarse.modes } else { 0 };
@@ -158,8 +160,8 @@ impl<T: Real> Segments<T> {
         numbers + (words * size_of::<u32>()).next_multiple_of(16) / size_of::<T>()
     }
 
-    /// What kernels are told, and the bytes of shared memory that they take for it, for these sizes of a block's rows and of
-    /// its window; `None` where there are too many segments.
+    /// Kernel arguments, and the bytes of shared memory that they need, for a block's number of rows and size
+    /// of its window; `None` if there are too many segments.
     pub(crate) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
         let numbers = self.shared_numbers(coarse, sizes);
         let raw = RawCorrection {

@@ -257,7 +257,8 @@ impl<T: Real> Steps<T> {
         let mut ending = RawEnding { gate: gate(&self.device)?, ..RawEnding::nothing() };
         let numbers = std::mem::take(&mut self.numbers);
         if numbers.len() > NUMBERS {
-            return Err(Error::TooLarge { what: "numbers recorded", got: numbers.len(), limit: NUMBERS });
+            let what = "the number of values that a step reports";
+            return Err(Error::TooLarge { what, got: numbers.len(), limit: NUMBERS });
         }
         for (raw, number) in ending.number.iter_mut().zip(&numbers) {
             *raw = number.raw();
@@ -269,7 +270,8 @@ impl<T: Real> Steps<T> {
         }
         let words = HEAD + numbers.len() + ending.coefficients as usize;
         if words > self.ring.width {
-            return Err(Error::TooLarge { what: "an entry's words", got: words, limit: self.ring.width });
+            let what = "the number of words of a step's report";
+            return Err(Error::TooLarge { what, got: words, limit: self.ring.width });
         }
         (ending.ring, ending.width, ending.entries) = self.ring();
         end(&self.device, ending, &assigned)

@@ -38,7 +38,7 @@ pub fn shared_word(path: &Path, first: bool) -> Result<SharedWord> {
         // SAFETY: no process truncates the file, and all access the word atomically
         unsafe { MmapMut::map_mut(&file) }
     };
-    open().map(SharedWord).map_err(|error| Error::Driver(format!("no memory that processes share: {error}")))
+    open().map(SharedWord).map_err(|error| Error::Driver(format!("cannot map shared memory: {error}")))
 }
 
 /// Zeroed memory of this process that others may open.

@@ -162,7 +162,7 @@ impl<T: Real> Halo<T> {
         let ends = plan.sends.iter().zip(at_others).map(|(sends, first)| first + sends.len());
         let needed = Self::inbox_bytes(ends.max().unwrap_or(0).max(ghosts));
         if needed > region.bytes() {
-            let (what, limit) = ("bytes that others send", region.bytes());
+            let (what, limit) = ("the size of a halo in bytes", region.bytes());
             return Err(Error::TooLarge { what, got: needed, limit });
         }
         let fits = [plan.sends.len(), at_others.len(), region.addresses().len()] == [count; 3]

@@ -294,7 +294,7 @@ impl Member {
         while talk.round == round {
             if self.given_up_by().is_some() || talk.silent > 0 {
                 return Err(Error::Driver(
-                    "another member of the team has given up, or ended its work".into(),
+                    "another member of the team has failed, or has ended its work".into(),
                 ));
             }
             let waited = self.table.changed.wait_timeout(talk, LOOKS);
@@ -356,7 +356,8 @@ impl Device {
             return Ok(());
         }
         if count > TEAM_MAIL {
-            return Err(Error::TooLarge { what: "numbers summed at once", got: count, limit: TEAM_MAIL });
+            let what = "the number of values in one sum over a team";
+            return Err(Error::TooLarge { what, got: count, limit: TEAM_MAIL });
         }
         let (function, numbers) = (self.function::<T>(&SOURCE, "sum_array")?, count as u32);
         let mut launch = self.launch(&function);

@@ -107,7 +107,7 @@ impl<T: Real> Collect<T> {
         if self.places.is_empty() || self.device.wait_for(|| self.collected.peek(0) != 0)? {
             return Ok(());
         }
-        Err(Error::Driver("the device has ended its work and has not collected what is sent".into()))
+        Err(Error::Driver("internal: the device finished without copying the entries to be sent".into()))
     }
 }
 
