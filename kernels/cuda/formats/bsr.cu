@@ -1,30 +1,30 @@
-// Small dense blocks: one column for B × B entries.
+// Small dense blocks (BSR): one column index for B × B entries.
 //
-// Block rows lie in slices as the rows of sliced.cu do, a block in each slot: a lane multiplies whole blocks, and 32 / T
-// block rows of T lanes each are a slice. Entry (i, j) of a block is number e = j B + i of its lane; groups of 32 blocks
-// store W neighbouring numbers for each lane together, so that loads are coalesced and W wide.
+// Block rows are in slices like the rows of sliced_rows.cu, with a block in each slot: a lane multiplies whole blocks,
+// and a slice has 32 / T block rows with T lanes each. Entry (i, j) of a block is element e = j B + i of its lane; in
+// groups of 32 blocks, W neighbouring elements of each lane are together, so that loads are coalesced and W wide.
 //
-// The lanes of a warp fetch x for each other: neighbours read neighbouring entries and pass them on through shared memory.
-// Each for itself would look up B cache lines for a block instead of one.
+// The lanes of a warp load x for each other: neighbouring lanes load neighbouring entries and exchange them through
+// shared memory. Otherwise each block would need lookups of B cache lines instead of one.
 //
-// Moves 8 B (f64) or 4 B (f32) an entry of a block, 4 B a block, with 16-bit columns 2 B and 4 B a base of 32 blocks; 4 B
-// a slice; x and y. For B = 3 that is 8.44 or 4.44 B an entry, 8.24 or 4.24 B with 16-bit columns.
+// Moves 8 B (f64) or 4 B (f32) an entry of a block, 4 B a block, with 16-bit columns 2 B and 4 B a base of 32 blocks; 4
+// B a slice; x and y. For B = 3 that is 8.44 or 4.44 B an entry, 8.24 or 4.24 B with 16-bit columns.
 
 template <class Column> struct Bsr {
-    const u32* starts;        // of slices, in groups
-    const u32* order;         // the block row at each place; null where they stand in order
-    const u32* bases;         // what 16-bit columns count from: one for each group
+    const u32* starts;        // first group of each slice
+    const u32* order;         // block row at each place; null if they are not sorted
+    const u32* bases;         // base of 16-bit columns: one per group
     const Column* columns;
     const stored* values;
-    u32 rows;                 // of blocks
+    u32 rows;                 // block rows
     u32 slices;
-    u32 lanes;                // of a block row: T
+    u32 lanes;                // per block row: T
 };
 
 template <class Column> constexpr Column PADDING = Column(~Column(0));
 constexpr int WARPS = THREADS / 32;
 
-// What registers allow: blocks of a lane in flight, and blocks of threads at a time.
+// Limits from registers: blocks per lane in flight, and resident thread blocks.
 template <int B> struct Fit;
 template <> struct Fit<2> { static constexpr int IN_FLIGHT = sizeof(real) == 8 ? 3 : 4, BLOCKS = sizeof(real) == 8 ? 3 : 4; };
 template <> struct Fit<3> { static constexpr int IN_FLIGHT = 2, BLOCKS = sizeof(real) == 8 ? 3 : 4; };
@@ -65,7 +65,7 @@ template <class Column, int B, bool DOT> __device__ __forceinline__ real multipl
                     for (int q = 0; q < LOADS; q++) v[u][q] = stream(values + (u * LOADS + q) * 32);
                 }
             }
-            // never so; the compiler asks for all of the above before it can know
+            // never true; keeps the compiler from sinking the loads above
             if (__all_sync(ALL, place[0] == PADDING<Column>)) break;
             real fetched[U][B];
 #pragma unroll
@@ -137,8 +137,8 @@ KERNELS(bsr_3_short, u16, 3)
 KERNELS(bsr_4_short, u16, 4)
 KERNELS(bsr_6_short, u16, 6)
 
-// Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix; its columns and the
-// blocks of its block row both ascend. Marks a matrix with an entry in none of them.
+// Copies values from CSR entries, or back. One thread per matrix row; its columns and the blocks of its block row both
+// ascend. Sets `misfit` if an entry is in no block.
 template <class Column> __device__ __forceinline__ void copy_all_values(
     const Bsr<Column>& a, const RowStarts& rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     const u32 of_block = size * size, wide = of_block % VALUES == 0 ? VALUES : 1, rows_of_slice = 32 / a.lanes;

@@ -1,4 +1,5 @@
-//! Small dense blocks on a device, in slices of block rows. The kernel says where entries lie, and what is moved.
+//! Small dense blocks (BSR) on a device, in slices of block rows. bsr.cu describes the layout and the data
+//! moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -25,7 +26,7 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Lanes that share a block row of a matrix with block rows of this mean length.
+/// Lanes per block row for a mean number of blocks per block row.
 pub fn lanes(block_rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
     shared_by(block_rows, mean_length, BLOCKS_IN_FLIGHT, multiprocessors)
 }
@@ -34,9 +35,9 @@ pub fn lanes(block_rows: usize, mean_length: f64, multiprocessors: usize) -> usi
 #[derive(Debug)]
 pub struct Bsr<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    /// Rows of a block.
+    /// Rows per block.
     size: usize,
-    /// Of block rows.
+    /// Slices of block rows.
     slices: SliceArrays,
     values: Array<V>,
     kernel: Kernel<T>,
@@ -56,8 +57,8 @@ pub(crate) struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real, V: Storage<T>> Bsr<T, V> {
-    /// A matrix with a value for each entry of the pattern, in blocks of `size`: 2, 3, 4 or 6. Every entry stands in one of
-    /// the `blocks`.
+    /// Uploads a matrix with a value for each entry of the pattern, in blocks of `size` rows and columns: 2,
+    /// 3, 4 or 6. Every entry must be in one of the `blocks`.
     pub fn new(
         device: &Device,
         size: usize,
@@ -89,7 +90,7 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
         Ok(bsr)
     }
 
-    /// Whether block columns take 16 bits.
+    /// Whether block columns are stored in 16 bits.
     pub fn has_short_columns(&self) -> bool {
         self.slices.has_short_columns()
     }
@@ -99,14 +100,14 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
         self.slices.is_sorted()
     }
 
-    /// Lanes that share a block row.
+    /// Lanes per block row.
     pub fn lanes(&self) -> usize {
         self.slices.lanes
     }
 }
 
-// SAFETY: slices are of the block rows of `y`, their columns below the block columns of `x`, and `values` has a block for
-// each of their slots
+// SAFETY: slices cover the block rows of `y`, their columns are below the number of block columns of `x`, and
+// `values` has a block for each slot
 unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
     type Element = T;
     type Raw = Raw;
@@ -169,7 +170,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
             .arg(&size)
             .arg(&back)
             .arg(&mark);
-        // SAFETY: arguments as in bsr.cu; rows are those of the matrix, and what is in no block is not moved
+        // SAFETY: arguments as in bsr.cu; rows are those of the matrix, and entries in no block are not
+        // copied
         unsafe { launch.launch(config(self.shape.rows)) }?;
         assert!(!misfit.is_set()?, "a block for each entry");
         Ok(())

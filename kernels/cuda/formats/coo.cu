@@ -1,32 +1,32 @@
-// Coordinates: y_i ← Σ v_k x_{c_k} over the entries k whose row is i, sorted by row.
+// Coordinates (COO): y_i ← Σ v_k x_{c_k} over the entries k with row i, sorted by row.
 //
-// Warps take chunks of equally many entries, however these spread over the rows, and walk them in tiles of 4 neighbouring
-// entries for each lane:
+// Each warp takes a chunk with an equal number of entries, independent of row lengths, and processes it in tiles of 4
+// neighbouring entries per lane (segmented sum):
 //
 //     a lane adds up its products row by row and writes the rows that begin and end within its entries;
-//     what its last row has so far goes to the lanes behind it, by a scan over the warp that restarts with each row;
+//     the partial sum of its last row is passed to later lanes, by a scan over the warp that restarts with each row;
 //     the lane with a row's last entry writes the row;
-//     what the tile's last row has so far goes to the next tile.
+//     the partial sum of the tile's last row is passed to the next tile.
 //
-// Rows much shorter than a chunk end in the chunk that they begin in; what is left of a chunk is filled with zeros of its last
-// row. Where a row crosses the border of chunks, each sends its part, and the chunk in which the row ends waits for them and adds
-// them up in order: nothing is added atomically, and every product is bitwise the same. Chunks begin in their order, so that who
-// waits waits for those that run or have ended. (Added up in a second launch, an H200 takes 0.0072 ms for 0.0063, dc2_like, and
-// 0.0142 for 0.0132, ins2_like, f64; in the first, but with a count of chunks that was seen before the parts, 0.0097 ms for 0.0082,
-// dc2_like.)
+// Rows much shorter than a chunk end in the chunk in which they begin; the rest of a chunk is padded with zeros that
+// belong to its last row. If a row crosses chunks, each chunk sends its part, and the chunk in which the row ends waits
+// for them and adds them in order: there are no atomic additions, and every product is bitwise the same. Chunks start
+// in order, so a waiting chunk only waits for chunks that are running or done. (With a second launch for these sums, an
+// H200 takes 0.0072 ms instead of 0.0063, dc2_like, and 0.0142 instead of 0.0132, ins2_like, f64; in one launch, but
+// with a counter of chunks that is read before the parts, 0.0097 ms instead of 0.0082, dc2_like.)
 //
-// Of rows, a bit of each entry is stored, whether it begins one, and for each lane how many begin in the lanes before: rows
-// are counted from one end of the matrix to the other, those without entries left out.
+// Row indices are compressed: one bit per entry for whether it begins a row, and for each lane the number of rows that
+// begin in earlier lanes of its tile. Rows are counted through the matrix, without empty rows.
 //
-// Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 8 B a chunk; where there are rows
-// without entries, 4 B for every other row and 4 B for those, which are set to zero. (With a row for each entry, 16 B or 12 B an
-// entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
+// Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 8 B a chunk; if there
+// are empty rows, 4 B for each nonempty row and 4 B for each empty one, which is set to zero. (With a row index for
+// each entry, 16 B or 12 B an entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
 //
-// `CsrByEntries` has no bits: a warp finds the rows of a tile in the places where rows start. Its entries stay where they are,
-// so that a row crosses nearly every border. It moves 0.5 B less an entry, and 4 or 8 B a row and 4 B a tile more (load balance,
-// CSRI of Anzt et al.).
+// `CsrByEntries` has no bits: a warp finds the rows of a tile among the row starts. Its entries are not padded, so a
+// row crosses nearly every border of chunks. It moves 0.5 B less an entry, and 4 or 8 B a row and 4 B a tile more (load
+// balance, CSRI of Anzt et al.).
 
-// What a lane reads of a tile; `word` of `Coo` alone.
+// A lane's loads for a tile; `word` is used by `Coo` only.
 struct Loaded {
     Few<u32, OF_LANE> columns;
     Few<stored, OF_LANE> values;
@@ -36,26 +36,26 @@ struct Loaded {
 // Rows of a lane's entries.
 struct Own {
     Few<u32, OF_LANE> rows;
-    u32 starts;               // bit k: the k-th has another row than the entry before it
+    u32 starts;               // bit k: entry k has another row than the one before it
 };
 
 struct Coo {
     static constexpr bool IS_PADDED = true, IS_AHEAD = true;
-    const u16* starts;        // of each lane of each tile: bits as above, and 16 times the starts in the lanes before
-    const uint2* before;      // of each chunk: the row of the entry before, NONE before the first; the chunk where that row begins
-    const u32* rows;          // rows that have entries; null where all have
-    const u32* empty;         // the other rows
-    const u32* columns;       // of padding, the last of its row
-    const stored* values;     // zero in padding: an infinite x makes NaN there
-    Parcel* parts;            // of each chunk: what it has of a row that goes on
+    const u16* starts;        // of each lane of each tile: bits as above, plus 16 times the starts in earlier lanes
+    const uint2* before;      // of each chunk: row of the preceding entry, NONE before the first; chunk in which that row begins
+    const u32* rows;          // nonempty rows; null if all are nonempty
+    const u32* empty;         // empty rows
+    const u32* columns;       // padding has the last column of its row
+    const stored* values;     // zero in padding: an infinite x gives NaN there
+    Parcel* parts;            // of each chunk: its part of a row that continues
     u32 empties;
     u32 tiles;                // of all chunks
     u32 tiles_of_chunk;
 
-    // The row of the entry before a chunk, and the chunk where that begins.
+    // The row of the entry before a chunk, and the chunk in which that row begins.
     __device__ __forceinline__ u32 open(i64 chunk, i64) const { return __ldg(&before[chunk].x); }
     __device__ __forceinline__ u32 first_chunk(i64 chunk, u32) const { return __ldg(&before[chunk].y); }
-    // Whether a tile's first row has entries before it.
+    // Whether a tile's first row began in an earlier tile.
     __device__ __forceinline__ bool continues(i64 tile) const { return !(__ldg(starts + tile * 32) & 1); }
     __device__ __forceinline__ Loaded load(i64 tile, u32 lane) const {
         return {of_lane(columns, tile, lane), of_lane(values, tile, lane), __ldcs(starts + (tile * 32 + lane))};
@@ -78,9 +78,9 @@ struct CsrByEntries {
     static constexpr const u32* rows = nullptr;
     RowStarts row_starts;
     const u32* first;         // row of each tile's first entry, and of the last entry
-    const u32* far_at;        // of a tile of more rows than `ROWS_GONE_THROUGH`: its place in `far`
-    const u32* far;           // the rows of such a tile's entries
-    const u32* empty;         // as of `Coo`
+    const u32* far_at;        // for tiles with more rows than `ROWS_GONE_THROUGH`: index of its table in `far`
+    const u32* far;           // rows of the entries of such tiles
+    const u32* empty;         // see `Coo`
     const u32* columns;
     const stored* values;
     Parcel* parts;
@@ -105,7 +105,7 @@ struct CsrByEntries {
         }
         return own;
     }
-    // Rows that begin in the tile leave their mark at their first entry; a lane's rows are those of the last marks.
+    // Rows that begin in the tile mark their first entry; an entry's row is that of the last mark at or before it.
     __device__ __forceinline__ Few<u32, OF_LANE> rows_of_lane(i64 tile, u32 lane) const {
         __shared__ Few<u32, OF_LANE> marks[WARPS][32];
         const u32 row = first_row(tile), last = first_row(tile + 1);
@@ -130,17 +130,17 @@ struct CsrByEntries {
     }
 };
 
-// Where the sum of a row goes: into y, or to the other chunks that have the row.
+// Destination of a row's sum: y, or the chunk in which the row ends.
 struct Target {
     real* y;
-    const u32* rows;          // null where rows are those of y
-    real* head;               // what this chunk has of its first row
-    u32 first;                // that row, where it began before; NONE where it did not
+    const u32* rows;          // null if rows are those of y
+    real* head;               // this chunk's part of its first row
+    u32 first;                // that row, if it began in an earlier chunk; NONE otherwise
 
     __device__ __forceinline__ real& entry(u32 row) const { return y[rows ? __ldg(rows + row) : row]; }
 };
 
-// What becomes of y: it is written, or added to.
+// Whether y is overwritten or added to.
 enum Onto { WRITE, ADD };
 
 template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {
@@ -164,13 +164,13 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
     u32 tile = u32(chunk) * a.tiles_of_chunk;
     const u32 end = tile + min(a.tiles_of_chunk, a.tiles - tile);
 
-    // where registers allow
+    // load ahead where registers allow
     constexpr bool AHEAD = Matrix::IS_AHEAD && ONTO != ADD;
     Loaded loaded;
     if (AHEAD) loaded = a.load(tile, lane);
     // `open_row`: the row of the entry before this tile
     u32 open_row = a.open(chunk, tile);
-    real open_sum = 0;            // what it has so far
+    real open_sum = 0;            // its sum so far
     Target target{y, a.rows, heads + warp, NONE};
     if (tile > 0 && a.continues(tile)) target.first = open_row;
     const bool goes_on = end < a.tiles && a.continues(end);
@@ -186,13 +186,13 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         const Own own = a.own(loaded, tile, lane, open_row);
 #pragma unroll
         for (int k = 0; k < OF_LANE; k++) product[k] *= loaded.values.at[k];
-        // the next tile is on its way while this one is added up: ins2_like 0.0123 ms for 0.0132, f64
+        // prefetch the next tile while this one is added up: ins2_like 0.0123 ms instead of 0.0132, f64
         if (AHEAD && tile + 1 < end) loaded = a.load(tile + 1, lane);
         const Few<u32, OF_LANE>& rows = own.rows;
-        // what came before the chunk is not its own
+        // the first lane of a chunk does not close a row of the previous chunk
         const u32 starts = opens ? own.starts & ~1u : own.starts;
 
-        // `head`: what this lane has of its first row; `tail`: of its last
+        // `head`: this lane's part of its first row; `tail`: of its last row
         real head = 0, tail = product[0];
         const bool one_row = starts < 2, continues = !(starts & 1);
 #pragma unroll
@@ -209,7 +209,7 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
             }
         }
 
-        // the first lane takes over from the tile before
+        // the first lane continues the sum of the previous tile
         if (lane == 0 && !continues) put<ONTO>(target, open_row, open_sum);
         real sum = tail;
         if (lane == 0 && continues && one_row) sum += open_sum;
@@ -217,7 +217,8 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         real sum_before = __shfl_up_sync(ALL, sum, 1);
         if (lane == 0) sum_before = open_sum;
 
-        // rows that end: the first of a lane with several, and the last of a lane whose neighbour goes on with another
+        // rows that end here: the first row of a lane with several, and the last row of a lane whose neighbour begins
+        // another
         if (!one_row) put<ONTO>(target, rows.at[0], continues ? sum_before + head : head);
         const u32 starting = __ballot_sync(ALL, !continues);
         if (lane < 31 && starting >> (lane + 1) & 1) put<ONTO>(target, rows.at[OF_LANE - 1], sum);
@@ -231,7 +232,7 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
             put<ONTO>(target, open_row, open_sum);
         }
     }
-    // the first row ends here, and may have its last entry here
+    // add the parts of earlier chunks, unless the first row continues beyond this chunk
     if (target.first == NONE || (goes_on && target.first == open_row)) return;
     const real parts = receive(a.parts, a.first_chunk(chunk, target.first), chunk);
     __syncwarp();
@@ -255,18 +256,18 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void csr_by_entries(CsrByEnt
     multiply<WRITE>(a, x, y);
 }
 
-// Coordinates of all entries of each row but the first `skip`: `here` are their slots, those of a row its entries and then, at
-// the end of a chunk, padding; `all` is the matrix they are of.
+// Coordinates of all entries of each row except the first `skip`. `here` has the slots of each row: its entries, then
+// perhaps padding up to the end of a chunk. `all` has the rows of the whole matrix.
 struct Taken {
     RowStarts all, here;
     const u32* columns;       // of all
     u32 skip;
     u32 last_column;
-    u64 slots;                // with padding behind the last row, too
+    u64 slots;                // including padding after the last row
 };
 
-// Calls visit(slot, its entry of `all`, the end of its row there), padding where the entry is beyond: `all` may be of another
-// pattern than what the matrix was made from.
+// Calls visit(slot, its entry in `all`, the end of its row there); a slot whose entry is beyond the end is padding.
+// Checked because `all` may belong to another pattern than that of the matrix.
 template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a, Visit visit) {
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
     for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {
@@ -275,7 +276,7 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a,
     }
 }
 
-// Columns of all slots: padding reads what its row reads.
+// Columns of all slots: padding reads an element of x that its row reads anyway.
 extern "C" __global__ __launch_bounds__(THREADS) void coo_columns(Taken a, u32* columns) {
     begin();
     each_slot(a, [&](i64 slot, i64 entry, i64 end) { columns[slot] = a.columns[entry < end ? entry : end - 1]; });
@@ -285,12 +286,12 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_columns(Taken a, u32* 
     }
 }
 
-// The bits of all lanes of all tiles, from where those rows start that have entries. A thread has a lane.
+// The words of all lanes of all tiles, from the starts of the nonempty rows. One thread per lane.
 extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows, u32 tiles, u16* starts) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = rows.start(rows.count);
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (i64)tiles * 32; i += threads) {
-        // rows that start before an entry: as many as the number of the row that starts there, or of the next one
+        // number of rows that start before an entry: the index of the row that starts there, or of the next one
         const auto started_before = [&](i64 entry) {
             if (entry >= count) return (i64)rows.count;
             const i64 row = rows.row_of(entry, 0, rows.count);
@@ -308,7 +309,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows,
     }
 }
 
-// Takes values from entries that lie row by row, or gives them back.
+// Copies values from CSR entries, or back.
 extern "C" __global__ __launch_bounds__(THREADS) void coo_copy_values(Taken a, real* entries, stored* values, u32 back) {
     begin();
     each_slot(a, [&](i64 slot, i64 entry, i64 end) {

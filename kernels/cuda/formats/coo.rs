@@ -1,5 +1,5 @@
-//! Coordinates on a device: warps take equally many entries each. The kernels, coo.cu and slabs.cu, say how, and what is
-//! moved.
+//! Coordinates (COO) on a device: each warp takes an equal number of entries. coo.cu and slabs.cu describe
+//! the algorithms and the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -20,17 +20,18 @@ use crate::index::Offsets;
 use crate::price::scattering;
 use cudarc::driver::CudaFunction;
 
-/// How rows are finished whose entries several warps have.
+/// How rows are completed whose entries are divided among several warps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
-    /// By slabs where columns are scattered and entries many, else carried out.
+    /// By slabs if columns are scattered and there are many entries, otherwise carried out.
     #[default]
     Automatic,
-    /// Each warp carries out what it has, and the one in which the row ends waits for it and adds it up, in a fixed order.
+    /// Each warp passes on its part of a row, and the one in which the row ends waits for the parts and adds
+    /// them in a fixed order.
     CarriedOut,
-    /// In a second kernel that adds up, in a fixed order, what each slab of columns has of a row: entries are sorted by slabs
-    /// whose part of `x` is kept on the chip. Carried out where a row has sums of too many slabs or chunks for that, 4,096 of
-    /// them, or columns make more than 8,192 slabs.
+    /// In a second kernel, which adds the partial sums of a row over all slabs of columns, in a fixed order.
+    /// Entries are sorted by slabs whose part of `x` is kept in shared memory. Falls back to `CarriedOut` if
+    /// a row has more than 4,096 partial sums, or there are more than 8,192 slabs.
     Slabs,
 }
 
@@ -38,24 +39,26 @@ pub enum Crossing {
 #[derive(Debug)]
 pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
     chunks: Chunks,
-    /// The first entries of every row that are not here.
+    /// Number of first entries of every row that are stored elsewhere.
     skip: usize,
-    /// Bits and counts of [`Started`], for each lane of each tile.
+    /// Words of [`Started`], one for each lane of each tile.
     starts: Array<u16>,
-    /// Of each chunk: the row of the entry before, `NONE` before the first, and the chunk in which it begins.
+    /// For each chunk: the row of the preceding entry (`NONE` before the first), and the chunk in which that
+    /// row begins.
     before: Array<u32>,
-    /// Rows that have entries, where not all do: the others are not counted.
+    /// The nonempty rows, unless all are nonempty: empty rows are not counted in row numbers.
     rows: Option<Array<u32>>,
     columns: Array<u32>,
     values: Array<V>,
-    /// Where the warp that has the last entries of a row waits for what the others send.
+    /// Buffers for the parts of rows that cross chunks, and the empty rows.
     borders: Borders<T>,
     multiply: CudaFunction,
     copy_values: CudaFunction,
 }
 
 impl<T: Real, V: Storage<T>> Coordinates<T, V> {
-    /// All entries of every row but the first `skip`, of a matrix on the device whose pattern this is.
+    /// All entries except the first `skip` of every row, of a matrix on the device; `pattern` must be its
+    /// pattern.
     pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
         let device = ordered.device();
         let chunks = Chunks::of_whole_rows(pattern, skip, device.multiprocessors())?;
@@ -118,13 +121,13 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let (rows, tiles, starts) = (rows.raw(), self.chunks.tiles as u32, self.starts.address(0));
         let mut launch = device.launch(&mark);
         launch.arg(&rows).arg(&tiles).arg(&starts);
-        // SAFETY: arguments as in coo.cu; the array has a word for each lane of all tiles, and the rows live until the
-        // stream has come here: they are given back in its order
+        // SAFETY: arguments as in coo.cu; the array has a word for each lane of all tiles, and the rows are
+        // freed in stream order, after the kernel
         unsafe { launch.launch(config(self.starts.len())) }?;
         Ok(())
     }
 
-    /// Queues the copy of values between the order of rows and slots.
+    /// Queues the copy of values between CSR order and slots.
     pub(crate) fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -135,13 +138,13 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
         let mut launch = device.launch(&self.copy_values);
         launch.arg(&taken).arg(&entries).arg(&values).arg(&back);
-        // SAFETY: arguments as in coo.cu; entries are those of a pattern with as many rows and entries as this, values
-        // have as many slots as `taken` says
+        // SAFETY: arguments as in coo.cu; entries are those of a pattern with as many rows and entries as
+        // this one, and there are as many values as `taken` says
         unsafe { launch.launch(config(self.values.len())) }?;
         Ok(())
     }
 
-    /// `y ← A x` or `y ← y + A x`, for vectors that were compared with the matrix.
+    /// `y ← A x` or `y ← y + A x`, for vectors that were checked against the matrix.
     pub(crate) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let to = y.address(0);
         let empties = self.borders.empty.len();
@@ -170,7 +173,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
         Ok(())
     }
 
-    /// The array that values lie in.
+    /// The array of values.
     pub(crate) fn slots(&self) -> Slots {
         Slots::of::<T, V>(&self.values)
     }
@@ -205,17 +208,17 @@ pub struct Coo<T: Real, V: Storage<T> = T> {
     sorted: Sorted<T, V>,
 }
 
-/// How entries are sorted.
+/// Order of the entries.
 #[derive(Debug)]
 enum Sorted<T: Real, V: Storage<T>> {
-    /// By rows.
+    /// Sorted by rows.
     Rows(Box<Coordinates<T, V>>),
-    /// By slabs of columns.
+    /// Sorted by slabs of columns.
     Slabs(Box<Slabs<T, V>>),
 }
 
 impl<T: Real, V: Storage<T>> Coo<T, V> {
-    /// A matrix with a value for each entry of the pattern.
+    /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], crossing: Crossing) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
         let ordered = Ordered::new(device, pattern, values)?;
@@ -254,16 +257,18 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
     }
 }
 
-/// The sums of a matrix in slabs, about, on a device with so much shared memory for a block; none where slabs are slower than
-/// rows: where what they do not fetch again does not outweigh what they write and read in between.
+/// Estimated number of partial sums of a matrix in slabs, on a device with `shared` bytes of shared memory
+/// per block. `None` if slabs are slower than rows, that is, if the loads of `x` that they save do not
+/// outweigh the partial sums that they write and read.
 ///
-/// This alone decides between rows and slabs: [`Crossing::Automatic`] asks it, and so does what chooses a format. A chooser has
-/// a price of either order only to compare it with other formats, never with the other order: of one matrix, one of both is a
-/// candidate. (In all cases of the record of an H200 that have slabs, both prices say what this model says.)
+/// This function alone decides between rows and slabs, for [`Crossing::Automatic`] and in the choice of a
+/// format. The latter uses the cost models of either order only for comparison with other formats, never with
+/// each other: of one matrix, only one of the two orders is a candidate. (In all cases of the record of an
+/// H200 with slabs, both cost models agree with this one.)
 pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
     let entries = pattern.entries() as f64;
     let width = slabs::width::<T>(pattern.cols(), shared);
-    // the most that can be saved is known without looking at columns
+    // an upper bound of the savings does not need the columns
     if width == 0 || !SLABS.contains(&pattern.cols().div_ceil(width)) || entries * SLABS_SAVE < SLABS_START {
         return None;
     }
@@ -272,8 +277,9 @@ pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
     (saved_by_slabs(entries, gathers, entries * share, size_of::<T>()) > 0.0).then_some(entries * share)
 }
 
-/// What slabs save of a product in coordinates, in picoseconds; below zero what they cost. `gathers` are the entries of `x` that
-/// rows would fetch by themselves, `value` the bytes of a number.
+/// Time that slabs save in a product with coordinates, in picoseconds; negative if they are slower. `gathers`
+/// is the number of entries of `x` that rows would load in transactions of their own, `value` the bytes of a
+/// value.
 fn saved_by_slabs(entries: f64, gathers: f64, sums: f64, value: usize) -> f64 {
     let value = value as f64;
     SLABS_SAVE * gathers
@@ -292,7 +298,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
         self.multiply(x, y)
     }
 
-    /// In a launch of its own: a row's entries may come from several warps.
+    /// The inner product takes another launch, because several warps may contribute to one row.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         check_square(self.shape, self.device(), x, y);
         self.multiply(x, y)?;
@@ -346,7 +352,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
 mod tests {
     use super::*;
 
-    /// Slabs that the record has as a candidate are faster than rows by the model, which it was fitted to.
+    /// Slabs that are a candidate in the record are faster than rows by the model, which was fitted to it.
     #[test]
     fn slabs_of_the_record_are_chosen() {
         let record = include_str!("../../../benches/record/h200/layouts.csv");
@@ -358,7 +364,8 @@ mod tests {
             let number = |row: &[&str], at: usize| row[at].parse::<f64>().unwrap();
             let (entries, gathers) = (number(slabs, 6), number(csr, 6));
             let value = if slabs[2] == "f64" { 8 } else { 4 };
-            // an entry takes its value, 2 bytes of its column and 4 bits; a sum is written, read, and has its place
+            // bytes: an entry takes its value, 2 bytes of column and 4 bits; a sum is written, read, and has
+            // its position
             let of_entries = entries * (value as f64 + 2.0) + (entries / 2.0).ceil();
             let sums = (number(slabs, 5) - of_entries) / (2 * value + 2) as f64;
             assert!((0.0..=entries).contains(&sums), "{slabs:?}: {sums}");

@@ -1,4 +1,4 @@
-// Products of diagonals. dia_rows.cu says where slots lie, and what is moved.
+// Products of matrices stored by diagonals. dia_rows.cu describes the layout and the data moved.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia& a, const real* x, real* y) {
@@ -10,7 +10,7 @@ template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia
     return xy;
 }
 
-// What registers allow when four diagonals of four rows are in flight.
+// Resident blocks that registers allow with four diagonals of four rows in flight.
 constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
 
 #define KERNELS(NAME, ROWS)                                                                                             \
@@ -26,8 +26,8 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
 KERNELS(dia_1, 1)
 KERNELS(dia_4, 4)
 
-// visit(entry, slot) for entries that lie row by row. A thread has a row; its columns and the diagonals both ascend. Marks a
-// matrix with an entry on none of them.
+// Calls visit(entry, slot) for CSR entries. One thread per row; its columns and the diagonals both ascend. Sets
+// `misfit` if an entry is on none of the diagonals.
 template <class Visit> __device__ __forceinline__ void each_entry(
     const Dia& a, const RowStarts& rows, const u32* columns, stored* values, u32 of_lane, u32* misfit, Visit visit) {
     const u32 wide = of_lane < VALUES ? of_lane : VALUES, loads = of_lane / wide, height = 32 * of_lane;
@@ -47,13 +47,13 @@ template <class Visit> __device__ __forceinline__ void each_entry(
         }
     }
 }
-// Takes values from entries, or gives them back.
+// Copies values from entries, or back.
 extern "C" __global__ __launch_bounds__(THREADS) void dia_copy_values(
     Dia a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 of_lane, u32 back, u32* misfit) {
     begin();
     each_entry(a, rows, columns, values, of_lane, misfit, [&](i64 entry, stored& slot) { copy_value(entries[entry], slot, back); });
 }
-// Takes values from entries, times a factor.
+// Copies values from entries, times a factor.
 extern "C" __global__ __launch_bounds__(THREADS) void dia_scale_values(
     Dia a, RowStarts rows, const u32* columns, const real* entries, real factor, stored* values, u32 of_lane, u32* misfit) {
     begin();

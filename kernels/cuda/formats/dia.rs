@@ -1,4 +1,4 @@
-//! Diagonals on a device. The kernel says where slots lie, and what is moved.
+//! Matrices stored by diagonals, on a device. dia_rows.cu describes the layout and the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -21,9 +21,9 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Dia" = Raw { offsets, values, rows, cols, slices, diagonals })],
 };
 
-/// Diagonals that a kernel reads the offsets of at once, at most.
+/// Maximum number of diagonals whose offsets a kernel loads together.
 pub(crate) const BATCH: usize = 8;
-/// The offset of no diagonal: no row reaches a column with it.
+/// Padding in the offsets: no row reaches a column with it.
 pub(crate) const NOWHERE: u32 = 1 << 31;
 
 /// A matrix stored by diagonals.
@@ -31,7 +31,7 @@ pub(crate) const NOWHERE: u32 = 1 << 31;
 pub struct Dia<T: Real, V: Storage<T> = T> {
     shape: Shape,
     diagonals: usize,
-    /// Rows of a lane.
+    /// Rows per lane.
     of_lane: usize,
     offsets: Array<u32>,
     values: Array<V>,
@@ -53,8 +53,8 @@ pub(crate) struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real, V: Storage<T>> Dia<T, V> {
-    /// A matrix with a value for each entry of the pattern. Entries stand on `diagonals`, which ascend: those of a
-    /// diagonal at `(i, i + offset)`.
+    /// Uploads a matrix with a value for each entry of the pattern. Entries must be on `diagonals`, which
+    /// ascend: entry `(i, j)` is on diagonal `j − i`.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], diagonals: &[i64]) -> Result<Self> {
         let ordered = Ordered::new(device, pattern, values)?;
         let dia = Dia::empty(device, pattern.shape(), diagonals)?;
@@ -62,14 +62,14 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
         Ok(dia)
     }
 
-    /// A matrix on the device with these columns; none if an entry stands on no diagonal.
+    /// Lays out a matrix on the device with `cols` columns; `None` if an entry is on none of the diagonals.
     pub(crate) fn of(ordered: &Ordered<T>, cols: usize, diagonals: &[i64]) -> Result<Option<Self>> {
         let shape = Shape { rows: ordered.rows.count(), cols, entries: ordered.nnz() };
         let dia = Dia::empty(ordered.device(), shape, diagonals)?;
         Ok(dia.copies(ordered, Way::IntoSlots)?.then_some(dia))
     }
 
-    /// A matrix on the device with zeros for values.
+    /// A matrix of zeros on the device.
     pub(crate) fn empty(device: &Device, shape: Shape, diagonals: &[i64]) -> Result<Self> {
         index("the number of diagonals", diagonals.len())?;
         assert!(diagonals.is_sorted(), "diagonals ascend");
@@ -92,12 +92,12 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
         })
     }
 
-    /// Rows of a lane.
+    /// Rows per lane.
     pub(crate) fn rows_of_lane(&self) -> usize {
         self.of_lane
     }
 
-    /// Copies values, and says whether every entry stands on a diagonal.
+    /// Copies values, and returns whether every entry is on a diagonal.
     fn copies(&self, ordered: &Ordered<T>, way: Way) -> Result<bool> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
@@ -113,12 +113,14 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
             .arg(&of_lane)
             .arg(&back)
             .arg(&mark);
-        // SAFETY: arguments as in dia.cu; rows are those of the matrix, and what is on no diagonal is not moved
+        // SAFETY: arguments as in dia.cu; rows are those of the matrix, and entries on no diagonal are not
+        // copied
         unsafe { launch.launch(config(self.shape.rows)) }?;
         Ok(!misfit.is_set()?)
     }
 
-    /// Takes numbers of rows with these columns, times a factor, and says where it marks that some stand on no diagonal.
+    /// Copies values of rows with these columns, times a factor. The returned flag is set if an entry is on
+    /// no diagonal.
     pub(crate) fn take_scaled<U: Real>(
         &self,
         (rows, columns): (&RowStarts, &Array<u32>),
@@ -157,15 +159,15 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
     }
 }
 
-/// Offsets as the kernel adds them, modulo 2³², up to a whole batch.
+/// Offsets as the kernel adds them, modulo 2³², padded to whole batches.
 fn offsets(diagonals: &[i64]) -> Vec<u32> {
     let mut offsets: Vec<u32> = diagonals.iter().map(|&offset| offset as u32).collect();
     offsets.resize(offsets.len().next_multiple_of(BATCH), NOWHERE);
     offsets
 }
 
-// SAFETY: `offsets` is padded to whole batches and `values` has a slot for every row of every slice on every diagonal; the
-// kernel compares columns with the length of `x`, rows with that of `y`
+// SAFETY: `offsets` is padded to whole batches, and `values` has a slot for every row of every slice on every
+// diagonal; the kernel compares columns with the length of `x`, and rows with that of `y`
 unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
     type Element = T;
     type Raw = Raw;

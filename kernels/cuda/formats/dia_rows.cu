@@ -1,20 +1,20 @@
-// Diagonals: y_i ← Σ_d v_{i,d} x_{i + o_d}, no column indices at all.
+// Storage by diagonals: y_i ← Σ_d v_{i,d} x_{i + o_d}, without column indices.
 //
-// A slice is a warp's: 32 · ROWS rows, of which a lane has every 32nd, so that 32 neighbours of x are read at once. The
-// values of a diagonal lie together, as many neighbours of a lane as one load holds: row l + 32 (q W + k) of a slice is
-// value k of lane l in load q, W values wide.
+// A slice is processed by a warp and has 32 · ROWS rows; a lane has every 32nd of them, so that 32 neighbours of x are
+// loaded together. The values of a diagonal are contiguous, with as many neighbours per lane as one load holds: row l +
+// 32 (q W + k) of a slice is value k of lane l in load q, W values wide.
 //
-// Moves 8 B (f64) or 4 B (f32) a slot, x and y. Neighbouring diagonals find x in the L1 cache: a block's rows are
-// neighbours for that.
+// Moves 8 B (f64) or 4 B (f32) a slot, x and y. Neighbouring diagonals find x in the L1 cache, because a block's rows
+// are neighbours.
 
 struct Dia {
-    const int* offsets;       // of diagonals, and NOWHERE up to a multiple of BATCH
+    const int* offsets;       // of diagonals, padded with NOWHERE to a multiple of BATCH
     const stored* values;
     u32 rows, cols, slices;
     u32 diagonals;
 };
 
-// Hands out each row and its sum.
+// Calls `row_is` with each row and its sum.
 template <int ROWS, class Row> __device__ __forceinline__ void each_row(const Dia& a, const real* x, Row row_is) {
     constexpr int WIDE = ROWS < VALUES ? ROWS : VALUES, LOADS = ROWS / WIDE;
     constexpr int U = ROWS == 1 ? BATCH : BATCH / 2;
@@ -40,13 +40,13 @@ template <int ROWS, class Row> __device__ __forceinline__ void each_row(const Di
                     if (d + u < a.diagonals) v[u][q] = stream(values + (u * LOADS + q) * 32);
                 }
             }
-            // never so; the compiler asks for all of the values before it can know
+            // never true; keeps the compiler from sinking the loads of values
             if (offset[0].at[0] == NOWHERE) break;
 #pragma unroll
             for (int u = 0; u < U; u++) {
 #pragma unroll
                 for (int p = 0; p < ROWS; p++) {
-                    // left of the first column wraps around to far beyond the last
+                    // columns left of the first wrap around to large indices
                     const u32 column = first + 32 * p + u32(offset[u / 4].at[u % 4]);
                     at_diagonal[u][p] = column < a.cols ? __ldg(x + column) : real(0);
                 }

@@ -1,31 +1,32 @@
-// EHYB: a part's own x cached in shared memory, for the entries that lie inside; the others in slices of their own.
+// EHYB: the x of a part of rows is cached in shared memory, for the entries inside the part's columns; other entries
+// are held in separate slices (extra lines).
 //
-// A block of threads has a part, in slices of 32 rows. Rows are sorted by length, longest first, and warps take slices as
-// they come, from a counter in shared memory; the sum of a row does not depend on who takes it. An inner product does:
-// there warps have slices in turns. Entry k of the row at lane l is slot k 32 + l of its slice. Behind the cached x stands a
-// zero that padding points to.
+// A thread block processes a part, in slices of 32 rows. Rows are sorted by descending length, and warps take the next
+// slice from a counter in shared memory; the sum of a row does not depend on which warp computes it. An inner product
+// does, so its kernel assigns slices round-robin. Entry k of the row at lane l is slot k 32 + l of its slice. The
+// cached x is followed by a zero, to which padding points.
 //
-// Lines of entries outside are added by a second kernel, a lane a line, when all of y is written: every row has one line at
-// most, so that y is the same from run to run.
+// A second kernel adds the lines of entries outside, one line per lane, after all of y is written. Every row has at
+// most one line, so y is reproducible.
 //
-// Moves 10 B (f64) or 6 B (f32) a slot inside; 12 or 8 and an entry of x a slot outside; 4 B a slice, 2 B a row, 4 B and y
-// twice more a line; x and y.
+// Moves 10 B (f64) or 6 B (f32) a slot inside; 12 or 8 and an entry of x a slot outside; 4 B a slice, 2 B a row, 4 B
+// and y twice more a line; x and y.
 
 
 struct Inside {
-    const u32* slices;        // of 32 places, part after part: the group at which each starts, and the end
-    const u16* order;         // the row of its part at each place
-    const u16* columns;       // of the part
+    const u32* slices;        // of 32 places, part by part: first group of each slice, and the end
+    const u16* order;         // row (within its part) at each place
+    const u16* columns;       // within the part
     const stored* values;
-    u32 rows, cols, height;   // rows of a part: a multiple of 32
+    u32 rows, cols, height;   // rows per part, a multiple of 32
 };
 
 struct Extra {
     const u32* slices;        // of 32 lines
-    const u32* rows;          // yIdxER
+    const u32* rows;          // row of each line (yIdxER in the paper)
     const u32* columns;
     const stored* values;
-    Number inside;            // ⟨x, y⟩ without the lines, if asked for
+    Number inside;            // ⟨x, y⟩ without the lines, for an inner product
     u32 count;
 };
 
@@ -43,7 +44,7 @@ struct Part {
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 constexpr int WARPS = PART_THREADS / 32;
-// Slots that a lane asks for at once.
+// Slots that a lane loads together.
 constexpr int BATCH = 8;
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
@@ -54,7 +55,7 @@ template <bool DOT> __device__ __forceinline__ real multiply(const Inside& a, co
     real xy = 0;
     for (u32 part = blockIdx.x; part < parts; part += gridDim.x) {
         const Part at(a, part);
-        // the part before is done with x and the counter
+        // the previous part's use of x and the counter must be complete
         if (part != blockIdx.x) __syncthreads();
         for (u32 i = threadIdx.x; i < at.own; i += PART_THREADS) gather(cached + i, x + (at.first + i));
         if (threadIdx.x == 0) {
@@ -88,7 +89,7 @@ template <bool DOT> __device__ __forceinline__ real multiply(const Inside& a, co
             columns = a.columns + ((i64)group * 32 + lane);
             load();
         };
-        // asked for before x is there
+        // load the first slots before x has arrived
         begin();
         gathered();
         while (slice < at.slices()) {
@@ -167,7 +168,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void ehyb_extra_dot(Extra a,
     grid_sum(xy, sum);
 }
 
-// Where the entries of rows lie, one row after the other, and their columns.
+// CSR offsets and columns.
 struct Entries {
     RowStarts rows;
     const u32* columns;
@@ -175,7 +176,7 @@ struct Entries {
 
 constexpr i64 NO_ENTRY = -1;
 
-// visit(slot, entry, part) of every slot inside. Columns ascend: what lies inside follows what lies before.
+// Calls visit(slot, entry, part) for every slot inside. Columns ascend, so entries inside follow those before the part.
 template <class Visit> __device__ __forceinline__ void each_inside(const Inside& a, const Entries& from, Visit visit) {
     const i64 places = ((i64)a.rows + 31) / 32 * 32;
     for (i64 place = blockIdx.x * blockDim.x + threadIdx.x; place < places; place += gridDim.x * blockDim.x) {
@@ -195,7 +196,7 @@ template <class Visit> __device__ __forceinline__ void each_inside(const Inside&
     }
 }
 
-// visit(slot, entry) of every slot of a line.
+// Calls visit(slot, entry) for every slot of a line.
 template <class Visit> __device__ __forceinline__ void each_outside(const Inside& a, const Extra& b, const Entries& from, Visit visit) {
     const i64 lines = ((i64)b.count + 31) / 32 * 32;
     for (i64 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
@@ -222,7 +223,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void ehyb_columns(Inside a, Ext
     each_outside(a, b, from, [&](i64 slot, i64 entry) { outside[slot] = entry != NO_ENTRY ? from.columns[entry] : NONE; });
 }
 
-// Takes values from entries, or gives them back; padding stays as it is.
+// Copies values from entries, or back; padding is unchanged.
 extern "C" __global__ __launch_bounds__(THREADS) void ehyb_copy_values(
     Inside a, Extra b, Entries from, real* entries, stored* inside, stored* outside, u32 back) {
     begin();

@@ -1,5 +1,5 @@
-//! EHYB: parts of rows with their own `x` in shared memory, and lines of the entries outside. The kernels say where slots
-//! lie, and what is moved.
+//! EHYB: parts of rows with their own `x` in shared memory, and extra lines of the entries outside. ehyb.cu
+//! describes the layout and the data moved.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -31,13 +31,14 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Threads of a part.
+/// Threads per part.
 const PART_THREADS: usize = 512;
 
-/// Rows of a part are a multiple: whole slices, and whole nodes of 1, 2, 3, 4 or 6 rows, which numberings keep together.
+/// Granularity of rows per part: whole slices, and whole nodes of 1, 2, 3, 4 or 6 rows, which orderings keep
+/// together.
 const GRAIN: usize = 3 * WARP;
 
-/// Bytes that a block of threads takes of shared memory, beside the cached `x`.
+/// Bytes of shared memory per block that are not available for `x`.
 const RESERVED: usize = 2 << 10;
 
 /// A matrix in parts, with extra lines.
@@ -56,7 +57,7 @@ pub struct Ehyb<T: Real, V: Storage<T> = T> {
 #[derive(Debug)]
 struct SlicesOnDevice<R, C, V> {
     slices: Array<u32>,
-    /// The row at each place.
+    /// Row at each place.
     rows: Array<R>,
     columns: Array<C>,
     values: Array<V>,
@@ -98,22 +99,23 @@ struct RawEntries {
 // SAFETY: as `Entries` of ehyb.cu
 unsafe impl DeviceRepr for RawEntries {}
 
-/// Rows of a part on a device, by equations 1 and 2: a processor is what runs a block of threads, of which each
-/// multiprocessor is several, and its cache their share of the shared memory.
+/// Rows per part on a device, by equations 1 and 2 of the paper. Each resident block counts as a processor,
+/// several per multiprocessor, and its share of the shared memory as the processor's cache.
 pub fn rows_per_part<T: Real>(device: &Device, rows: usize) -> Result<usize> {
     let processors = RESIDENT_PARTS * device.multiprocessors();
     Ok(crate::parts::rows_per_part(rows, processors, most_rows::<T>(device, RESIDENT_PARTS)?, GRAIN))
 }
 
-/// The rows whose `x` and a zero fit the shared memory of a block of threads, `blocks` of which share a multiprocessor.
+/// Maximum number of rows whose `x`, with a zero, fits the shared memory of a block, if `blocks` blocks share
+/// a multiprocessor.
 fn most_rows<T: Real>(device: &Device, blocks: usize) -> Result<usize> {
     let places = (device.shared_memory()? / blocks).saturating_sub(RESERVED) / size_of::<T>();
     Ok((places.saturating_sub(1) / WARP * WARP).min((u16::MAX as usize - 1) / WARP * WARP))
 }
 
 impl<T: Real, V: Storage<T>> Ehyb<T, V> {
-    /// A matrix with a value for each entry of the pattern, in parts of `height` rows, rounded up to a multiple of 32, or as
-    /// [`rows_per_part`] says.
+    /// Uploads a matrix with a value for each entry of the pattern, in parts of `height` rows, rounded up to
+    /// a multiple of 32; `None` means [`rows_per_part`].
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], height: Option<usize>) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
         let height = match height {
@@ -143,12 +145,12 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         Ok(ehyb)
     }
 
-    /// The number of parts.
+    /// Number of parts.
     pub fn parts(&self) -> usize {
         self.parts.count()
     }
 
-    /// Rows that have extra lines.
+    /// Number of rows with an extra line.
     pub fn extra_rows(&self) -> usize {
         self.extra.rows.len()
     }
@@ -166,7 +168,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         }
     }
 
-    /// Lines, and where `⟨x, y⟩` without them is.
+    /// Kernel arguments for the lines; `inside` is `⟨x, y⟩` without them.
     fn raw_extra(&self, inside: RawNumber<T>) -> RawExtra<T> {
         let SlicesOnDevice { slices, rows, columns, values } = &self.extra;
         RawExtra {
@@ -195,7 +197,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
         let mut launch = device.launch(&fill);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&inside.columns).arg(&extra.columns);
-        // SAFETY: arguments as in ehyb.cu; the entries are those that slices were cut for
+        // SAFETY: arguments as in ehyb.cu; slices were made for these entries
         unsafe { launch.launch(config(self.filling())) }?;
         Ok(())
     }
@@ -206,7 +208,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         let mut launch = ordered.device().launch(&self.copy_values);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&values);
         launch.arg(&inside.values).arg(&extra.values).arg(&back);
-        // SAFETY: as in `fill_columns`; what has no slot is not moved
+        // SAFETY: as in `fill_columns`; entries without a slot are not copied
         unsafe { launch.launch(config(self.filling())) }?;
         Ok(())
     }
@@ -216,12 +218,12 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
     }
 }
 
-/// No sum that lines are added to.
+/// A constant zero, if no inner product is accumulated.
 fn nothing<T: Real>() -> RawNumber<T> {
     RawNumber::constant(T::zero())
 }
 
-/// Entries with their columns, as kernels see them.
+/// CSR offsets and columns as passed to kernels.
 fn entries<T: Real>(ordered: &Ordered<T>) -> RawEntries {
     RawEntries { rows: ordered.rows.raw(), columns: ordered.columns.address(0) }
 }
@@ -233,12 +235,12 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         check(self.shape, self.device(), x, y);
-        // SAFETY: parts are of the rows of `y`, and there is shared memory for their `x` and a zero; columns lie within it,
-        // slots are as many as slices were cut to
+        // SAFETY: parts cover the rows of `y`, and their `x` and a zero fit the shared memory; columns are
+        // within it, and there are as many slots as the slices need
         unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }?;
         match self.extra_rows() {
             0 => Ok(()),
-            // SAFETY: lines are of different rows of `y`, their columns below the length of `x`
+            // SAFETY: lines belong to different rows of `y`, and their columns are below the length of `x`
             lines => unsafe { self.extra_kernel.product(&self.raw_extra(nothing()), lines, x, y) },
         }
     }
@@ -288,7 +290,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
 }
 
 impl<R: Element, C: Element, V: Element> SlicesOnDevice<R, C, V> {
-    /// Slots for slices, without columns and values.
+    /// Slots for slices, with zero columns and values.
     fn new(device: &Device, slices: &Slices<R>) -> Result<Self> {
         let slots = slices.groups() * WARP;
         Ok(SlicesOnDevice {
@@ -307,30 +309,30 @@ impl<R: Element, C: Element, V: Element> SlicesOnDevice<R, C, V> {
 /// Rows in slices.
 #[derive(Debug)]
 struct Slices<R> {
-    /// The row at each place.
+    /// Row at each place.
     rows: Vec<R>,
-    /// The group at which each slice starts, and the end.
+    /// First group of each slice, and the end.
     starts: Vec<u32>,
 }
 
 impl<R> Slices<R> {
-    /// Rows whose lengths these are.
+    /// Slices for rows with these lengths.
     fn new(rows: Vec<R>, lengths: &[u32]) -> Result<Slices<R>> {
         Ok(Slices { rows, starts: group_starts(&longest_of(lengths, WARP))? })
     }
 
-    /// Groups of all slices.
+    /// Groups of all slices together.
     fn groups(&self) -> usize {
         self.starts.last().map_or(0, |&end| end as usize)
     }
 }
 
-/// How a matrix lies in slices.
+/// Layout of a matrix in slices.
 #[derive(Debug)]
 struct PartSlices {
-    /// The row of its part at each place.
+    /// Row (within its part) at each place.
     inside: Slices<u16>,
-    /// The row of each line, `yIdxER`.
+    /// Row of each line (`yIdxER` in the paper).
     extra: Slices<u32>,
 }
 

@@ -1,36 +1,38 @@
-// Blocks of rows with their window of x in shared memory: every column is a short index into it.
+// Blocks of rows with their window of x in shared memory: column indices are short positions in the window.
 //
-// A block of threads has a block of nodes, B rows each, in slices of 32: B warps have a slice, a thread each row. The
-// window holds the block's own x and its halo, and a zero at the end that padding points to. Slots of a slice come in
-// groups, one for each of its 32 nodes; entry (i, j) of the node at lane l is number (j 32 + l) B + i of its group: a
-// thread multiplies a row of a dense block.
+// A thread block processes a block of nodes, B rows each, in slices of 32 nodes: a slice has B warps, with one thread
+// per row. The window holds the block's own x, its halo, and a zero at the end, to which padding points. Slots of a
+// slice are in groups, with a dense block for each of its 32 nodes; entry (i, j) of the node at lane l is element (j 32
+// + l) B + i of its group: a thread multiplies a row of a dense block.
 //
-// Where nodes have one row, places take 12 bits: those of four groups are packed into three words of each lane, the fourth
-// in the upper bits of the others; the words that begin an incomplete four are stored. Else they take 16 bits, one for B².
+// If nodes have one row, positions take 12 bits: those of four groups are packed into three words per lane, the fourth
+// in the upper bits of the other three; for an incomplete set of four, only the words needed are held. Otherwise a
+// position takes 16 bits for B² entries.
 //
-// Moves 9.5 B (f64) or 5.5 B (f32) a slot for B = 1, 8 + 2/B² or 4 + 2/B² for larger blocks; 4 B and B numbers a column of
-// a halo, which other blocks read too; 4 or 8 B a slice, 8 B a block, 2 B a node where these are sorted; x and y.
+// Moves 9.5 B (f64) or 5.5 B (f32) a slot for B = 1, 8 + 2/B² or 4 + 2/B² for larger blocks; 4 B and B elements of x
+// for each column of a halo, which other blocks read too; 4 or 8 B a slice, 8 B a block, 2 B a node if these are
+// sorted; x and y.
 
 struct Halo {
     Windows windows;
-    const u32* slices;        // of 32 nodes: the group at which each starts, and the end
-    const u32* words;         // where places are packed: the word of 32 lanes at which each slice starts, and the end
-    const u16* order;         // the node of its block at each place; null where they stand in order
-    const u16* columns;       // places of nodes in the window
+    const u32* slices;        // of 32 nodes: first group of each slice, and the end
+    const u32* words;         // for packed positions: first word (of 32 lanes) of each slice, and the end
+    const u16* order;         // node (within its block) at each place; null if nodes are not sorted
+    const u16* columns;       // positions of nodes in the window
     const stored* values;
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// Groups that a thread asks for at once.
+// Groups that a thread loads together.
 template <int B> constexpr int GROUPS = B == 1 ? 8 : B == 2 || B == 3 ? 4 : B == 4 ? 2 : 1;
-// What registers allow.
+// Resident blocks that registers allow.
 template <int B, bool DOT> constexpr int BLOCKS = sizeof(real) == 8 ? (B % 3 == 0 ? 2 : 4) : B % 3 == 0 ? 3 : B > 1 && DOT ? 4 : B == 1 && !DOT ? 6 : 5;
 
-// The upper bits of the k-th of three words: a third of a place.
+// Bits of the packed fourth position that go into the k-th of three words.
 __device__ __forceinline__ u32 third(u32 place, int k) { return (place >> 4 * k & 15) << 12; }
 
-// Places of a lane in `GROUPS` groups.
+// Positions of a lane in `GROUPS` groups.
 template <int B> struct Places {
     static constexpr int U = GROUPS<B>;
     u16 column[U];
@@ -42,7 +44,7 @@ template <int B> struct Places {
     __device__ __forceinline__ u32 operator[](int u) const { return column[u]; }
 };
 
-// Places of 12 bits, four in three words.
+// Positions of 12 bits, four in three words.
 template <> struct Places<1> {
     static constexpr int U = GROUPS<1>;
     u16 word[U / 4 * 3];
@@ -65,7 +67,7 @@ template <int B> struct Batch {
     stored v[U][B];
     Places<B> place;
 
-    // those of `left` groups from the one that the addresses are of
+    // loads `left` groups, beginning at the addresses
     __device__ __forceinline__ void load(const stored* values, const u16* columns, int left, u32 zero) {
 #pragma unroll
         for (int u = 0; u < U; u++) {
@@ -95,7 +97,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
     real xy = 0;
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
         const Block at(a.windows, block);
-        // the window of the block before has been read
+        // the previous block's window must have been read
         if (block != blockIdx.x) __syncthreads();
         at.gather_window<B, HALO_THREADS<B>>(a.windows, x, window);
 
@@ -111,7 +113,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
             columns = a.columns + ((i64)(B == 1 ? __ldg(a.words + at.first / 32 + slice) : group) * 32 + lane);
             batch.load(values, columns, int(end - group), at.zero());
         };
-        // asked for before the window is there
+        // load the first slots before the window has arrived
         begin();
         gathered();
         while (slice < at.slices()) {
@@ -151,7 +153,7 @@ KERNELS(halo_3, 3)
 KERNELS(halo_4, 4)
 KERNELS(halo_6, 6)
 
-// visit(which of `parts`, node or none, lane, slice) of every place of a block.
+// Calls visit(which of `parts`, node or NONE, lane, slice) for every place of a block.
 template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, const Block& at, u32 parts, Visit visit) {
     for (u32 i = threadIdx.x; i < at.slices() * 32 * parts; i += blockDim.x) {
         const u32 place = i / parts;
@@ -160,7 +162,7 @@ template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, 
     }
 }
 
-// Places from the columns of the nodes, which lie row by row; a block of threads has a block. Every column stands in the
+// Positions in the window from the CSR columns of the nodes; one thread block per block. Every column must be in the
 // window.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_columns(Halo a, RowStarts rows, const u32* from, u16* columns) {
     begin();
@@ -194,7 +196,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_columns(Halo a, Ro
     }
 }
 
-// The columns of entries that lie row by row, from the places of nodes of one row; 0 where there is none.
+// CSR columns of the entries from the positions of nodes with one row; 0 for padding.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_entries(Halo a, RowStarts rows, u32* columns) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
@@ -216,8 +218,8 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_entries(Halo a, Ro
     }
 }
 
-// Takes values from entries that lie row by row, or gives them back. A thread has a row of the matrix. Where nodes have one
-// row, entries and slots stand in one order; else the columns of both ascend. Marks a matrix with an entry that has no slot.
+// Copies values from CSR entries, or back. One thread per matrix row. If nodes have one row, entries and slots have the
+// same order; otherwise the columns of both ascend. Sets `misfit` if an entry has no slot.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_copy_values(
     Halo a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();

@@ -1,4 +1,4 @@
-//! Blocks of rows with their window of `x` in shared memory. The kernel says where slots lie, and what is moved.
+//! Blocks of rows with their window of `x` in shared memory. halo.cu describes the layout and the data moved.
 
 use crate::cpu::run::threads::Split;
 use crate::cuda::device::error::{Error, Result};
@@ -33,11 +33,11 @@ pub(crate) const SOURCE: Source = Source {
 #[derive(Debug)]
 pub struct Halo<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    /// Rows of a node.
+    /// Rows per node.
     size: usize,
-    /// Of entries, 4 or 8 B a row: what gives them values, or takes them from it, asks where they lie.
+    /// Row offsets of the entries, 4 or 8 B a row; needed to copy values into slots and back.
     rows: Arc<RowStarts>,
-    /// Threads of a block.
+    /// Threads per block.
     threads: usize,
     windows: WindowArrays,
     slices: Array<u32>,
@@ -63,8 +63,8 @@ pub(crate) struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real, V: Storage<T>> Halo<T, V> {
-    /// A matrix with a value for each entry of the pattern, of nodes with `size` rows each: 1, 2, 3, 4 or 6. Every entry
-    /// stands in one of the dense blocks whose pattern is `nodes`.
+    /// Uploads a matrix with a value for each entry of the pattern, with `size` rows per node: 1, 2, 3, 4 or
+    /// 6. Every entry must be in one of the dense blocks with pattern `nodes`.
     pub fn new(
         device: &Device,
         size: usize,
@@ -91,8 +91,8 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         Ok(halo)
     }
 
-    /// A square matrix of single rows that is on a device, rows beginning at `offsets`, and whose windows are found there; none
-    /// where blocks of rows must be halved for their windows to fit.
+    /// Lays out a square matrix on a device, with one row per node and row offsets `offsets`; windows are
+    /// found on the device. `None` if blocks of rows must be halved for their windows to fit.
     pub fn of(ordered: &Ordered<T>, offsets: &Offsets) -> Result<Option<Self>> {
         let (device, rows, entries) = (ordered.device(), offsets.ranges(), offsets.end());
         assert_eq!((ordered.rows.count(), ordered.columns.len()), (rows, entries), "the offsets of its rows");
@@ -107,7 +107,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         Ok(Some(halo))
     }
 
-    /// A matrix with the slots that nodes were cut to, without columns and values.
+    /// A matrix with the slots of `slices`, without columns and values.
     fn shaped(
         ordered: &Ordered<T>,
         size: usize,
@@ -137,17 +137,17 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         })
     }
 
-    /// Rows of a node.
+    /// Rows per node.
     pub fn node_size(&self) -> usize {
         self.size
     }
 
-    /// Blocks of rows.
+    /// Number of blocks of rows.
     pub fn blocks(&self) -> usize {
         self.windows.blocks
     }
 
-    /// Nodes in halos, all blocks together.
+    /// Total number of halo nodes of all blocks.
     pub fn halo_nodes(&self) -> usize {
         self.windows.halo_nodes()
     }
@@ -164,20 +164,21 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let to = self.columns.address(0);
         let mut launch = device.launch(&fill);
         launch.arg(&matrix).arg(&rows).arg(&from).arg(&to);
-        // SAFETY: arguments as in halo.cu; `columns` are those that windows and slices were made from
+        // SAFETY: arguments as in halo.cu; windows and slices were made from `columns`
         unsafe { launch.launch(self.config()) }?;
         Ok(())
     }
 
-    /// A launch of a block of threads for each block of rows, for kernels that take any grid.
+    /// Launch configuration with one thread block per block of rows, for kernels that work with any grid.
     fn config(&self) -> LaunchConfig {
         let blocks = self.windows.blocks.clamp(1, i32::MAX as usize) as u32;
         LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
     }
 }
 
-// SAFETY: blocks are of the nodes of `y`; the nodes of halos lie below the nodes of `x`, columns within the window or on the
-// zero behind it, for which there is shared memory; slots are as many as slices were cut to
+// SAFETY: blocks cover the nodes of `y`; the nodes of halos are below the number of nodes of `x`; columns are
+// within the window or the zero after it, for which there is shared memory; there are as many slots as the
+// slices need
 unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
     type Element = T;
     type Raw = Raw;
@@ -229,7 +230,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
 
     fn columns(&self, rows: &RowStarts) -> Result<Option<Array<u32>>> {
         if self.size > 1 {
-            // which slots of a dense block are entries, places of nodes do not tell
+            // which elements of a dense block are entries cannot be recovered from the positions of nodes
             return Ok(None);
         }
         let device = self.values.device();
@@ -238,7 +239,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         let (matrix, rows, to) = (self.raw(), rows.raw(), columns.address(0));
         let mut launch = device.launch(&read);
         launch.arg(&matrix).arg(&rows).arg(&to);
-        // SAFETY: arguments as in halo.cu; rows are those of the matrix, which have as many entries
+        // SAFETY: arguments as in halo.cu; rows are those of the matrix, which has `entries` entries
         unsafe { launch.launch(self.config()) }?;
         Ok(Some(columns))
     }
@@ -251,15 +252,16 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         let mut launch = self.values.device().launch(&self.copy_values);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots);
         launch.arg(&size).arg(&back).arg(&mark);
-        // SAFETY: arguments as in halo.cu; rows are those of the matrix, and what has no slot is not moved
+        // SAFETY: arguments as in halo.cu; rows are those of the matrix, and entries without a slot are not
+        // copied
         unsafe { launch.launch(self.config()) }?;
         assert!(!misfit.is_set()?, "a slot for each entry");
         Ok(())
     }
 }
 
-/// Nodes of a block, and places of a window at most, the one that holds zero apart: what columns can name, and a share of
-/// shared memory has room for.
+/// Nodes per block, and maximum number of nodes of a window, without its zero: limited by the range of
+/// columns and by a share of the shared memory.
 fn limits<T: Real>(device: &Device, nodes: usize, size: usize) -> Result<(usize, usize)> {
     let memory = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR;
     let fits = (memory / (size * size_of::<T>())).saturating_sub(1);
@@ -267,12 +269,12 @@ fn limits<T: Real>(device: &Device, nodes: usize, size: usize) -> Result<(usize,
     Ok((nodes_per_block(nodes, size, device.multiprocessors()), fits.min(named)))
 }
 
-/// Nodes of a block of a matrix with `nodes` of `size` rows.
+/// Nodes per block of a matrix with `nodes` nodes of `size` rows.
 pub fn nodes_per_block(nodes: usize, size: usize, multiprocessors: usize) -> usize {
     height(nodes, size, resident_windows(size) * multiprocessors)
 }
 
-/// Nodes of a block: as many as pays, in blocks that `at_once` of run at a time and all of them to the end.
+/// Nodes per block: as many as are useful, such that all waves of `at_once` resident blocks are full.
 fn height(nodes: usize, size: usize, at_once: usize) -> usize {
     let (fewest, most) = ROWS_OF_WINDOW;
     let rounds = (nodes * size).div_ceil(most * at_once).max(1);
@@ -280,7 +282,7 @@ fn height(nodes: usize, size: usize, at_once: usize) -> usize {
     rows.div_ceil(size).next_multiple_of(WARP)
 }
 
-/// The words at which packed places of slices start, and the end: three for four groups.
+/// Start of each slice's packed positions in words, and the end: three words for four groups.
 fn words(starts: &[u32]) -> Vec<u32> {
     let mut end = 0;
     let mut words = Vec::with_capacity(starts.len());
@@ -293,17 +295,17 @@ fn words(starts: &[u32]) -> Vec<u32> {
     words
 }
 
-/// How the nodes of blocks lie in slices.
+/// Layout of the nodes of blocks in slices.
 #[derive(Debug)]
 struct NodeSlices {
-    /// The group at which each slice starts, and the end.
+    /// First group of each slice, and the end.
     starts: Vec<u32>,
-    /// The node of its block at each place, where nodes were sorted by length.
+    /// Node (within its block) at each place, if nodes were sorted by length.
     order: Option<Vec<u16>>,
 }
 
 impl NodeSlices {
-    /// Nodes that begin at `offsets`, in blocks that begin at `bounds`.
+    /// For nodes with row offsets `offsets`, in blocks with first nodes `bounds`.
     fn new(offsets: &Offsets, bounds: &[u32]) -> Result<NodeSlices> {
         let nodes = offsets.ranges();
         let lengths: Vec<u32> =
@@ -325,7 +327,7 @@ impl NodeSlices {
             by_length.iter_mut().zip(&*order).for_each(|(length, &node)| *length = lengths[node as usize]);
         });
         let sorted = longest_of(&by_length, WARP);
-        // an order costs two bytes a node, and a slot ten or so
+        // an order costs two bytes per node, and a slot about ten
         let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes;
         let (longest, order) = if pays { (sorted, Some(order)) } else { (natural, None) };
         let slices = NodeSlices { starts: group_starts(&longest)?, order };
@@ -336,7 +338,7 @@ impl NodeSlices {
         Ok(slices)
     }
 
-    /// Groups of all slices.
+    /// Groups of all slices together.
     fn groups(&self) -> usize {
         self.starts.last().map_or(0, |&end| end as usize)
     }

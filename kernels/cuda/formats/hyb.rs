@@ -1,6 +1,6 @@
-//! HYB on a device: the first entries of every row in slices, then the overflow of long rows as coordinates, added to `y`
-//! in a launch of its own. Moves what [`Sliced`] and [`Coo`](crate::cuda::formats::coo::Coo) move; rows with overflow read and write
-//! `y` once more.
+//! HYB on a device: the first entries of every row in slices, and the rest of long rows as coordinates, added
+//! to `y` by a second launch. Moves the data of [`Sliced`] and [`Coo`](crate::cuda::formats::coo::Coo); rows
+//! with overflow read and write `y` once more.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Device, Real, Storage};
@@ -14,13 +14,13 @@ use crate::cuda::matrix::product::{Layout, Product, Slots, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
 
-/// Entries of every row that slices store: as many as the shortest length has that more rows than `rows` do not exceed, and
-/// `most`.
+/// Number of entries per row that are stored in slices: the smallest length such that more than `rows` rows
+/// are not longer, limited to `most`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Width {
-    /// So many rows may be as long or shorter; from the number of all on, none overflows.
+    /// Number of rows that defines the quantile; if it is the number of all rows or more, no row overflows.
     pub rows: f64,
-    /// The most.
+    /// Maximum number of entries per row.
     pub most: usize,
 }
 
@@ -32,7 +32,7 @@ pub struct Hyb<T: Real, V: Storage<T> = T> {
 }
 
 impl<T: Real, V: Storage<T>> Hyb<T, V> {
-    /// A matrix with a value for each entry of the pattern.
+    /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], width: Width) -> Result<Self> {
         let ordered = Ordered::new(device, pattern, values)?;
         let width = lengths::quantile(device, &ordered.rows, width.rows)?.min(width.most);
@@ -58,7 +58,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Hyb<T, V> {
         self.overflow.multiply(x, y)
     }
 
-    /// Where rows overflow, in a launch of its own.
+    /// The inner product takes another launch if rows overflow.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         if self.overflow.is_empty() {
             return self.first.product_dot(x, y);

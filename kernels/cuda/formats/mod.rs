@@ -1,4 +1,5 @@
-//! Formats: each has its layout and its launches in a `.rs` file, beside the `.cu` file with the kernels.
+//! Storage formats: each has its layout and launches in a `.rs` file, next to the `.cu` file with its
+//! kernels.
 
 pub mod bsr;
 pub mod coo;

@@ -1,5 +1,5 @@
-//! Entries in slabs of columns, as slabs.cu multiplies them: how they are cut, which sums come out, and which rows these are
-//! of.
+//! Layout of entries in slabs of columns, for slabs.cu: partition of the entries, partial sums of rows, and
+//! the bins in which they are added.
 
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::prelude::NONE;
@@ -9,76 +9,77 @@ use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Entries of a lane.
+/// Entries per lane of a chunk.
 pub(crate) const OWN: usize = 8;
-/// Entries of a warp.
+/// Entries per warp: a chunk.
 pub(crate) const CHUNK: usize = OWN * WARP;
 
-/// Sums of a row, at most: what shared memory has room for on every device that can be meant.
+/// Maximum number of partial sums per row: those of one row must fit the shared memory of every supported
+/// device.
 const MOST_SUMS: usize = 4096;
 
-/// Slabs, at most: each is sorted into by every thread.
+/// Maximum number of slabs, because every sorting thread has a list per slab.
 const MOST_SLABS: usize = 1 << 13;
 
-/// How large slabs, and the shares of blocks and bins, are.
+/// Sizes of slabs, and targets for the numbers of blocks and bins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlabSizes {
-    /// Columns of a slab, at most 2¹⁶.
+    /// Columns per slab, at most 2¹⁶.
     pub(crate) width: usize,
-    /// Blocks of the first kernel that run at once.
+    /// Resident blocks of the first kernel.
     pub(crate) blocks: usize,
-    /// Bins that should be there at least.
+    /// Desired minimum number of bins.
     pub(crate) bins: usize,
 }
 
 /// A matrix in slabs.
 #[derive(Debug, Default)]
 pub(crate) struct Slabbed {
-    /// Of each slot: its column in the slab, and its entry, [`NONE`] for what is behind the last of a slab.
+    /// For each slot: its column within the slab, and its entry; [`NONE`] for padding at the end of a slab.
     pub(crate) columns: Vec<u16>,
     pub(crate) entries: Vec<u32>,
-    /// For each lane, in the low 16 bits: which slots begin a sum. In the high 16: how many sums begin in earlier lanes of the
-    /// chunk.
+    /// For each lane: in the low 16 bits, which slots begin a partial sum; in the high 16 bits, the number of
+    /// sums that begin in earlier lanes of the chunk.
     pub(crate) starts: Vec<u32>,
-    /// The first sum of each chunk.
+    /// Index of the first sum of each chunk.
     pub(crate) first: Vec<u32>,
-    /// What blocks of the first kernel do: `[first chunk, chunks, first column, columns]`.
+    /// Work of each block of the first kernel: `[first chunk, chunks, first column, columns]`.
     pub(crate) shares: Vec<u32>,
-    /// How many sums there are.
+    /// Number of partial sums.
     pub(crate) sums: usize,
-    /// Neighbouring sums of a slab that a bin takes, at most `lanes` at once: `[first, how many]`, bin by bin.
+    /// Runs of consecutive sums of a slab that a bin takes, at most `lanes` each: `[first, count]`, bin by bin.
     pub(crate) runs: Vec<[u32; 2]>,
-    /// The first run of each bin, and the end.
+    /// First run of each bin, and the end.
     pub(crate) first_run: Vec<u32>,
-    /// Lanes that take a run.
+    /// Lanes per run.
     pub(crate) lanes: usize,
-    /// Where sums go in shared memory.
+    /// Position of each sum in the shared memory of its bin.
     pub(crate) places: Vec<u16>,
-    /// The first row of each bin, and the end.
+    /// First row of each bin, and the end.
     pub(crate) rows: Vec<u32>,
-    /// Where the sums of each row begin in shared memory, and in each bin the end.
+    /// Start of each row's sums in shared memory, and for each bin the end.
     pub(crate) offsets: Vec<u16>,
     /// Sums of the largest bin.
     pub(crate) most_sums: usize,
 }
 
-/// What becomes of one slab. Sums are counted from its own first.
+/// The layout of one slab, with sums counted from its own first.
 #[derive(Default)]
 struct Slab {
     columns: Vec<u16>,
     entries: Vec<u32>,
     starts: Vec<u32>,
     first: Vec<u32>,
-    /// The row of each sum.
+    /// Row of each sum.
     rows: Vec<u32>,
 }
 
 impl Slab {
-    /// Of rows and entries, in their order.
+    /// Lays out rows and entries, given in order.
     fn new(own: impl Iterator<Item = (u32, u32)>, first_column: usize, columns: &[u32]) -> Slab {
         let own: Vec<(u32, u32)> = own.collect();
         let mut slab = Slab::default();
-        // behind the last entry, its column is read again: what is not a number stays in the rows that read it
+        // padding repeats the last column, so a NaN in x affects only rows that read it anyway
         let mut column = 0;
         for chunk in own.chunks(CHUNK) {
             let first = slab.rows.len();
@@ -109,7 +110,8 @@ impl Slab {
 }
 
 impl Slabbed {
-    /// None where there are no slabs or too many, more slots than 32 bits count, or a row of too many sums.
+    /// Lays out a matrix. `None` if there are no slabs or too many, slots exceed 32 bits, or a row has too
+    /// many partial sums.
     pub(crate) fn new(pattern: Pattern<'_>, sizes: SlabSizes) -> Option<Slabbed> {
         let slabs = pattern.cols().div_ceil(sizes.width);
         if pattern.entries() == 0 || slabs > MOST_SLABS || pattern.entries() + slabs * CHUNK >= NONE as usize
@@ -131,9 +133,10 @@ impl Slabbed {
         Some(all)
     }
 
-    /// Blocks of the first kernel have chunks of one slab, the largest begin first. Slabs are cut into as many shares as let the last block
-    /// ends as early as can be: with a tenth more than its share for each, a few blocks were often left for a second round (on an
-    /// H200 boyd2_like took 0.0184 ms for 0.0162, f64, lp_like 0.0310 for 0.0279, f32).
+    /// Partitions slabs into shares of the blocks of the first kernel, each with chunks of one slab, largest
+    /// first. The maximum share minimizes the estimated end of the last block: with a fixed limit of 10 %
+    /// above the average share, a few blocks often remained for a second wave (on an H200 boyd2_like took
+    /// 0.0184 ms instead of 0.0162, f64, lp_like 0.0310 instead of 0.0279, f32).
     fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], sizes: SlabSizes) {
         let chunks: usize = slabs.iter().map(|slab| slab.first.len()).sum();
         let part = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * sizes.blocks).max(1);
@@ -154,7 +157,7 @@ impl Slabbed {
         self.shares = shares.concat();
     }
 
-    /// Bins have neighbouring rows, and about equally many sums.
+    /// Partitions rows into bins of neighbouring rows with about equal numbers of sums.
     fn cut_rows(&mut self, rows: usize, slabs: &[Slab], bins: usize) -> Option<()> {
         let mut counts = vec![0u32; rows];
         slabs.iter().flat_map(|slab| &slab.rows).for_each(|&row| counts[row as usize] += 1);
@@ -165,13 +168,13 @@ impl Slabbed {
         }
         let (least, most) = SUMS_OF_BIN;
         let enough = sums.div_ceil(bins).clamp(least, most);
-        // places of the first sum of each row
+        // position of the first sum of each row
         let mut next = Vec::with_capacity(rows);
         let mut here = 0;
         self.rows.push(0);
         for (row, &count) in counts.iter().enumerate() {
             let rows = row - self.rows.last().map_or(0, |&first| first as usize);
-            // a row of more has a bin of its own
+            // a row with more sums gets its own bin
             if rows > 0 && here + count as usize > enough || rows == enough {
                 self.offsets.push(here as u16);
                 self.rows.push(row as u32);
@@ -185,7 +188,7 @@ impl Slabbed {
         self.rows.push(rows as u32);
         self.most_sums = enough.max(longest);
 
-        // as many lanes as most runs have work for
+        // as many lanes as most runs can use
         let bins = self.rows.len() - 1;
         self.lanes = if sums / (bins * slabs.len()) >= SUMS_FOR_SIXTEEN { 16 } else { 8 };
         let runs_of_bin = |bin: &[u32]| {
@@ -218,7 +221,8 @@ impl Slabbed {
     }
 }
 
-/// When the last block ends, in chunks, if a block has `most` chunks or fewer, and `blocks` of them run at once.
+/// Estimated end of the last block, in chunks, if blocks have at most `most` chunks and `blocks` of them are
+/// resident.
 fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
     let mut shares: Vec<usize> = vec![];
     for slab in slabs.iter().filter(|slab| !slab.first.is_empty()) {
@@ -235,8 +239,8 @@ fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
     ends.into_iter().map(|end| end.0).max().unwrap_or(0)
 }
 
-/// Sums for each entry of a matrix in slabs of `width` columns, about: those of a run of 1024 entries, in the mean of 64 runs
-/// that are spread evenly.
+/// Estimated number of partial sums per entry in slabs of `width` columns: the average over 64 evenly spaced
+/// runs of 1024 entries.
 pub(crate) fn share_of_sums(pattern: Pattern<'_>, width: usize) -> f64 {
     const RUNS: usize = 64;
     let (columns, offsets) = (pattern.columns(), pattern.offsets());
@@ -259,7 +263,7 @@ pub(crate) fn share_of_sums(pattern: Pattern<'_>, width: usize) -> f64 {
     (0..RUNS).map(sums_of_run).sum::<usize>() as f64 / (RUNS * run).max(1) as f64
 }
 
-/// The first row that begins at or behind an entry.
+/// The first row that starts at or after an entry.
 fn first_row(pattern: Pattern<'_>, entry: usize) -> usize {
     let (mut low, mut high) = (0, pattern.rows());
     while low < high {
@@ -273,9 +277,9 @@ fn first_row(pattern: Pattern<'_>, entry: usize) -> usize {
     low
 }
 
-/// The slabs of a matrix, each of `width` columns.
+/// The slabs of a matrix, with `width` columns each.
 fn of_columns(pattern: Pattern<'_>, width: usize, slabs: usize) -> Vec<Slab> {
-    /// Entries that a thread sorts at a time, about.
+    /// Approximate number of entries that a thread sorts at a time.
     const ENTRIES: usize = 1 << 18;
     let columns = pattern.columns();
     let blocks = pattern.entries().div_ceil(ENTRIES);
@@ -303,7 +307,7 @@ mod tests {
     use super::*;
     use crate::cuda::matrix::cases::{Matrix, matrices, with_lengths};
 
-    /// What the kernels do with the values of all entries.
+    /// Emulates the kernels for `x = 1`.
     fn add_up(slabbed: &Slabbed, matrix: &Matrix, width: usize) -> Vec<f64> {
         let pattern = matrix.pattern();
         let mut sums = vec![f64::NAN; slabbed.sums];
@@ -398,7 +402,7 @@ mod tests {
             let (pattern, width) = (matrix.pattern(), 64);
             let sizes = SlabSizes { width, blocks: 264, bins: 800 };
             let Some(slabbed) = Slabbed::new(pattern, sizes) else { continue };
-            // chunks begin sums of their own, and a run that ends within a row or slab splits one
+            // chunks begin new sums, and a run that ends within a row or slab splits one
             let (share, sums) =
                 (share_of_sums(pattern, width), slabbed.sums as f64 / pattern.entries() as f64);
             assert!(share > 0.5 * sums && share < 1.5 * sums + 0.05, "{}: {share}, {sums}", matrix.name);

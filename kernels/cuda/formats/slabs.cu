@@ -1,46 +1,47 @@
-// Coordinates in slabs of columns: y_i ← Σ v_k x_{c_k} over the entries k whose row is i, where x is read from the chip.
+// Coordinates in slabs of columns: y_i ← Σ v_k x_{c_k} over the entries k with row i, where x is read from shared
+// memory.
 //
-// Entries of x that lie nowhere near each other cost a sector of the L2 cache each, 32 B for 4 or 8; a product of scattered
-// columns takes as long as these. So columns are cut into slabs whose part of x fits the shared memory of a block, and entries
-// are sorted by slab, then by row:
+// With scattered columns, each entry of x costs a sector of the L2 cache, 32 B for 4 or 8, which dominates the time of
+// a product. So columns are cut into slabs whose part of x fits the shared memory of a block, and entries are sorted by
+// slab, then by row:
 //
-//     a block copies its slab's part of x, and its warps multiply chunks of the slab's entries, 8 neighbouring ones for each
-//     lane; a lane adds up what it has of each row, the warp what lanes have of the same row;
-//     the sums of a chunk's rows go to memory one after the other, whatever rows they are of;
-//     a second kernel brings the sums of some neighbouring rows, a bin, from all slabs into shared memory, each to its place
-//     in its row, and adds up the rows.
+//     a block copies its slab's part of x, and its warps multiply chunks of the slab's entries, 8 neighbouring ones per lane;
+//     lanes add up their products of each row, then the warp adds those of the same row;
+//     the partial sums of a chunk's rows are written to memory contiguously;
+//     a second kernel loads the partial sums of a bin (some neighbouring rows) of all slabs into shared memory, each to its
+//     position in its row, and adds up the rows.
 //
-// (lp_like on an H200: 0.0275 ms for 0.0868 by rows; rmat20 0.0395 for 0.0591; webbase_like, whose sums have hardly more
-// than one entry, 0.0219 for 0.0182, f32.)
+// (lp_like on an H200: 0.0275 ms instead of 0.0868 by rows; rmat20 0.0395 instead of 0.0591; slower for webbase_like,
+// whose sums have hardly more than one entry, 0.0219 instead of 0.0182, f32.)
 //
-// A row that goes on in another chunk begins a sum there: nothing is carried on, nothing added atomically, and every product
-// is bitwise the same.
+// A row that continues in another chunk begins a new partial sum there: no carries, no atomic additions, and every
+// product is bitwise the same.
 //
-// Moves 10.5 B (f64) or 6.5 B (f32) an entry, 18 B or 10 B a sum, 8 B for each slab in each bin, 2 B a row, x for each block
-// of its slab, and y.
+// Moves 10.5 B (f64) or 6.5 B (f32) an entry, 18 B or 10 B a sum, 8 B for each slab in each bin, 2 B a row, x for each
+// block of its slab, and y.
 
-// Stored values that are read at once.
+// Values of a load.
 constexpr int WIDE = 16 / sizeof(stored) < OWN ? 16 / sizeof(stored) : OWN;
-// Rows of more sums are added up by all lanes.
+// Rows with more sums than this are added up by all lanes.
 constexpr int LONG = 24;
 
 struct Slabs {
-    const u16* columns;       // of each slot, in its slab
-    const stored* values;     // zero behind the last of a slab
-    const u32* starts;        // of each lane: a bit for each slot that begins a sum, 2¹⁶ times the sums that begin in lanes before
-    const u32* first;         // sum of each chunk
+    const u16* columns;       // of each slot, within its slab
+    const stored* values;     // zero in the padding of a slab
+    const u32* starts;        // of each lane: a bit for each slot that begins a sum, plus 2¹⁶ times the sums that begin in earlier lanes
+    const u32* first;         // first sum of each chunk
     const uint4* shares;      // of each block: first chunk, chunks, first column, columns
     real* sums;
 };
 
 struct Bins {
-    const uint2* runs;        // neighbouring sums of one slab that a bin takes together: the first, how many
-    const u32* first_run;     // of each bin, and the end
-    const u16* places;        // of sums in shared memory, row by row
-    const u32* rows;          // first of each bin, and the end
-    const u16* offsets;       // of the rows of each bin in shared memory, and its end
+    const uint2* runs;        // consecutive sums of one slab that a bin takes together: first, count
+    const u32* first_run;     // first run of each bin, and the end
+    const u16* places;        // position of each sum in shared memory, row by row
+    const u32* rows;          // first row of each bin, and the end
+    const u16* offsets;       // start of each row's sums in shared memory, and for each bin the end
     const real* sums;
-    u32 most_sums;            // sums of a bin, at most
+    u32 most_sums;            // maximum number of sums per bin
 };
 
 // A lane's part of a chunk.
@@ -60,11 +61,11 @@ struct Owned {
     }
 };
 
-// Lanes begin their sums far from each other's: they would else lie in the same banks of shared memory.
+// Padding against bank conflicts, because lanes begin their sums at similar distances.
 __device__ __forceinline__ constexpr int spread(int sum) { return sum + sum / 16; }
 static_assert(PLACES == spread(CHUNK) + 1, "the sums of a chunk, and what stands before the first");
 
-// Begins a copy of 16 bytes into shared memory; `gathered` waits for it.
+// Starts an asynchronous copy of 16 bytes into shared memory; `gathered` waits for it.
 __device__ __forceinline__ void gather_pack(real* to, const real* from) {
 #if __CUDA_ARCH__ >= 800
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((u32)__cvta_generic_to_shared(to)), "l"(from) : "memory");
@@ -73,7 +74,7 @@ __device__ __forceinline__ void gather_pack(real* to, const real* from) {
 #endif
 }
 
-// Shared memory: of x as many packs as a slab has columns for, then the sums of each warp.
+// Shared memory: packs of x for the columns of a slab, then the sums of each warp.
 template <int BLOCK> __device__ __forceinline__ void multiply(const Slabs& a, const real* x) {
     constexpr int TEAM = BLOCK / 32;
     extern __shared__ Pack shared[];
@@ -94,7 +95,7 @@ template <int BLOCK> __device__ __forceinline__ void multiply(const Slabs& a, co
         if (chunk + TEAM < end) next.load(a, chunk + TEAM, lane);
         const u32 begins = own.starts & 0xffffu;
         const int before = int(own.starts >> 16) - 1;
-        // the sum that the lane is at: at first one that began in the lanes before
+        // index of the lane's current sum; at first, one that began in an earlier lane
         int at = before;
         real sum = 0;
 #pragma unroll
@@ -120,21 +121,22 @@ template <int BLOCK> __device__ __forceinline__ void multiply(const Slabs& a, co
     }
 }
 
-// Blocks that share a multiprocessor, where it has the shared memory for them.
+// Resident blocks, if the multiprocessor has enough shared memory for them.
 #if __CUDA_ARCH__ >= 800
 constexpr int RESIDENT = SLAB_BLOCKS;
 #else
 constexpr int RESIDENT = 1;
 #endif
 extern "C" __global__ __launch_bounds__(SLAB_THREADS, RESIDENT) void slabs(Slabs a, const real* x) { begin(); multiply<SLAB_THREADS>(a, x); }
-// One block has a multiprocessor, and more of x. Where slabs are as many as blocks at once, fewer of them begin fewer sums
-// and copy less: rmat_33M 0.231 ms for 0.256, lp_like 0.0391 for 0.0434, f64.
+// One block per multiprocessor, with more of x. If there are about as many slabs as resident blocks, fewer slabs mean
+// fewer partial sums and fewer copies: rmat_33M 0.231 ms instead of 0.256, lp_like 0.0391 instead of 0.0434, f64.
 extern "C" __global__ __launch_bounds__(WIDE_SLAB_THREADS) void slabs_wide(Slabs a, const real* x) { begin(); multiply<WIDE_SLAB_THREADS>(a, x); }
 
-// Runs that lanes have in flight.
+// Runs in flight per lane.
 constexpr int AHEAD = 4;
 
-// A block has a bin; LANES lanes take a run, of no more sums. Shared memory: the sums of the bin, the offsets of its rows.
+// One bin per block; LANES lanes take a run, which has at most LANES sums. Shared memory: the sums of the bin, the
+// offsets of its rows.
 template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real* y) {
     constexpr int AT_ONCE = THREADS / LANES;
     extern __shared__ Pack shared[];
@@ -185,7 +187,7 @@ template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real*
 extern "C" __global__ __launch_bounds__(THREADS) void slabs_finish_8(Bins a, real* y) { begin(); finish<8>(a, y); }
 extern "C" __global__ __launch_bounds__(THREADS) void slabs_finish_16(Bins a, real* y) { begin(); finish<16>(a, y); }
 
-// Takes values from entries that lie row by row, or gives them back. `of` has the entry of each slot, NONE where there is none.
+// Copies values from CSR entries, or back. `of` has the entry of each slot, NONE for padding.
 extern "C" __global__ __launch_bounds__(THREADS) void slabs_copy_values(const u32* of, i64 slots, real* entries, stored* values, u32 back) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

@@ -1,4 +1,5 @@
-//! Coordinates in slabs of columns whose part of `x` is kept on the chip. The kernels say how, and what is moved.
+//! Coordinates in slabs of columns whose part of `x` is kept in shared memory. slabs.cu describes the
+//! algorithm and the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{WARP, config};
@@ -28,19 +29,20 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// A slab's part of `x` is a multiple of this number of bytes: it can be copied in packs.
+/// Alignment of a slab's part of `x` in bytes, so that it can be copied in packs.
 const ALIGNED: usize = 256;
-/// Places that the sums of a warp take: those of a chunk, spread over banks, and what stands before the first.
+/// Elements of shared memory for the sums of a warp: those of a chunk, padded against bank conflicts, and one
+/// before the first.
 const PLACES: usize = CHUNK + CHUNK / 16 + 1;
 
-/// A first kernel and its slabs.
+/// Variant of the first kernel, and its slabs.
 struct FirstKernel {
     kernel: &'static str,
-    /// Threads of a block.
+    /// Threads per block.
     threads: u32,
-    /// Blocks that run at once on a multiprocessor.
+    /// Resident blocks per multiprocessor.
     resident: usize,
-    /// Bytes of `x` that belong to a slab, at most.
+    /// Maximum bytes of `x` per slab.
     bytes: usize,
 }
 const NARROW: FirstKernel =
@@ -49,25 +51,25 @@ const WIDE: FirstKernel =
     FirstKernel { kernel: "slabs_wide", threads: WIDE_SLAB_THREADS, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
 
 impl FirstKernel {
-    /// The kernel for a matrix of `cols` columns, where a block may have `shared` bytes of shared memory.
+    /// The variant for a matrix with `cols` columns, if a block may have `shared` bytes of shared memory.
     fn of<T>(cols: usize, shared: usize) -> FirstKernel {
         let is_wide = cols * size_of::<T>() >= WIDE_SLABS_FROM && WIDE.beside::<T>() + WIDE.bytes <= shared;
         if is_wide { WIDE } else { NARROW }
     }
 
-    /// Bytes of shared memory beside `x`: to the end of its last pack, and the sums of warps.
+    /// Bytes of shared memory in addition to `x`: padding to a whole pack, and the sums of warps.
     fn beside<T>(&self) -> usize {
         16 + self.threads as usize / WARP * PLACES * size_of::<T>()
     }
 
-    /// Columns of a slab.
+    /// Columns per slab.
     fn width<T>(&self, shared: usize) -> usize {
         shared.saturating_sub(self.beside::<T>()).min(self.bytes) / ALIGNED * ALIGNED / size_of::<T>()
     }
 }
 
-/// Columns of a slab of a matrix with `cols` columns, where a block may have `shared` bytes of shared memory; 0 where that is too
-/// little.
+/// Columns per slab of a matrix with `cols` columns, if a block may have `shared` bytes of shared memory; 0
+/// if that is not enough.
 pub(crate) fn width<T>(cols: usize, shared: usize) -> usize {
     FirstKernel::of::<T>(cols, shared).width::<T>(shared)
 }
@@ -87,16 +89,16 @@ pub(crate) struct Slabs<T: Real, V: Storage<T>> {
     places: Array<u16>,
     rows: Array<u32>,
     offsets: Array<u16>,
-    /// Sums of a bin, at most.
+    /// Maximum number of sums per bin.
     most_sums: u32,
     /// Bytes of shared memory of both kernels.
     shared: [u32; 2],
-    /// Threads of a block of the first.
+    /// Threads per block of the first kernel.
     threads: u32,
     multiply: CudaFunction,
     finish: CudaFunction,
     copy_values: CudaFunction,
-    /// Held while both kernels are queued: they share `sums`.
+    /// Locked while both kernels are queued, because they share `sums`.
     queueing: Mutex<()>,
 }
 
@@ -128,7 +130,8 @@ struct RawBins {
 unsafe impl DeviceRepr for RawBins {}
 
 impl<T: Real, V: Storage<T>> Slabs<T, V> {
-    /// A matrix on the device whose pattern this is; none where a row would have too many sums.
+    /// Lays out a matrix on the device; `pattern` must be its pattern. `None` if a row would have too many
+    /// sums.
     pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
         let device = ordered.device();
         let (at_once, shared) = (device.multiprocessors(), device.shared_memory()?);
@@ -140,7 +143,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         let sizes =
             SlabSizes { width, blocks: first.resident * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
         let Some(slabbed) = Slabbed::new(pattern, sizes) else { return Ok(None) };
-        // of the second kernel: the sums of a bin and the offsets of its rows
+        // second kernel: the sums of a bin, and the offsets of its rows
         let of_slab = width * size_of::<T>() + first.beside::<T>();
         let shared = [of_slab, slabbed.most_sums * size_of::<T>() + 2 * (slabbed.most_sums + 1)]
             .map(|bytes| bytes as u32);
@@ -172,19 +175,20 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         Ok(Some(slabs))
     }
 
-    /// Queues the copy of values between the order of rows and slots.
+    /// Queues the copy of values between CSR order and slots.
     pub(crate) fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
         let (of, slots, back) =
             (self.entries.address(0), self.values.len() as i64, u32::from(way == Way::Back));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
         let mut launch = self.device().launch(&self.copy_values);
         launch.arg(&of).arg(&slots).arg(&entries).arg(&values).arg(&back);
-        // SAFETY: arguments as in slabs.cu; entries are as many as those of the pattern that slots were made from
+        // SAFETY: arguments as in slabs.cu; there is an element for each entry of the pattern that slots were
+        // made from
         unsafe { launch.launch(config(self.values.len())) }?;
         Ok(())
     }
 
-    /// `y ← A x`, for vectors that were compared with the matrix.
+    /// `y ← A x`, for vectors that were checked against the matrix.
     pub(crate) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let (device, x, y) = (self.device(), x.address(0), y.address(0));
         let raw = Raw {
@@ -212,11 +216,13 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         let _queueing = lock(&self.queueing);
         let mut launch = device.launch(&self.multiply);
         launch.arg(&raw).arg(&x);
-        // SAFETY: arguments as in slabs.cu; a block has a share, for whose columns, all of `x`, there is shared memory
+        // SAFETY: arguments as in slabs.cu; there is a share per block, whose columns are below the length of
+        // `x` and fit its shared memory
         unsafe { launch.launch(blocks(self.shares.len() / 4, self.threads, self.shared[0])) }?;
         let mut launch = device.launch(&self.finish);
         launch.arg(&bins).arg(&y);
-        // SAFETY: arguments as in slabs.cu; a block has a bin, for whose sums there is shared memory; rows are those of `y`
+        // SAFETY: arguments as in slabs.cu; there is a bin per block, whose sums fit its shared memory; rows
+        // are those of `y`
         unsafe { launch.launch(blocks(self.rows.len() - 1, THREADS, self.shared[1])) }?;
         Ok(())
     }
@@ -225,7 +231,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         self.values.device()
     }
 
-    /// The array that values lie in.
+    /// The array of values.
     pub(crate) fn slots(&self) -> Slots {
         Slots::of::<T, V>(&self.values)
     }

@@ -1,4 +1,4 @@
-// Products of rows in slices. sliced_rows.cu says where slots lie, and what is moved.
+// Products of matrices in slices. sliced_rows.cu describes the layout and the data moved.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <class Column, int G, bool DOT> __device__ __forceinline__ real multiply(const Sliced<Column>& a, const real* x, real* y) {
@@ -10,7 +10,7 @@ template <class Column, int G, bool DOT> __device__ __forceinline__ real multipl
     return xy;
 }
 
-// What registers allow when eight entries are in flight.
+// Resident blocks that registers allow with eight entries in flight.
 constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
 #define KERNELS(NAME, COLUMN, G)                                                                                        \

@@ -1,7 +1,7 @@
-//! Rows side by side in slices on a device: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
+//! Rows in slices on a device: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
 //!
-//! Columns take 16 bits, as offsets from the smallest of the 32 that a warp reads at once, wherever all of them fit. The
-//! kernel says where slots lie, and what is moved.
+//! Columns are stored in 16 bits, as offsets from the smallest of the 32 that a warp reads together, if all
+//! of them fit. sliced_rows.cu describes the layout and the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -30,12 +30,12 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Lanes that share a row of a matrix with rows of this mean length; where all rows are padded to one length, there may be more.
+/// Lanes per row for a mean row length; there may be more if all rows are padded to one length.
 pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
     shared_by(rows, mean_length, SLOTS_IN_FLIGHT, multiprocessors)
 }
 
-/// What a lane reads of values stored as `V`.
+/// Loads of a lane for values of type `V`.
 fn lane<V>() -> Lane {
     Lane { pack: (PACK_BYTES / size_of::<V>()).min(MOST_VALUES), in_flight: SLOTS_IN_FLIGHT }
 }
@@ -44,8 +44,8 @@ fn lane<V>() -> Lane {
 #[derive(Debug)]
 pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    /// Where the entries of each row begin, 4 or 8 B a row: needed to copy values into slots and back. Not kept once values
-    /// are in host memory.
+    /// Row offsets of the entries, 4 or 8 B a row; needed to copy values into slots and back. Dropped once
+    /// values are in host memory.
     rows: Option<Arc<RowStarts>>,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,
@@ -68,12 +68,12 @@ pub(crate) struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real, V: Storage<T>> Sliced<T, V> {
-    /// A matrix with a value for each entry of the pattern.
+    /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], widths: Widths) -> Result<Self> {
         Sliced::of(&Ordered::new(device, pattern, values)?, pattern, widths)
     }
 
-    /// Slices of a matrix on the device, whose pattern this is.
+    /// Lays out a matrix on the device; `pattern` must be its pattern.
     pub fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
         ordered.check(pattern.shape(), pattern);
         let device = ordered.device();
@@ -91,15 +91,15 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         Ok(sliced)
     }
 
-    /// Slices of a matrix on the device, each as wide as its longest row: nothing of it need be in host memory. `sort` as in
-    /// [`Widths::Each`].
+    /// Lays out a matrix on the device, each slice as wide as its longest row, without any of its data in
+    /// host memory. `sort` is that of [`Widths::Each`].
     pub(crate) fn of_rows(ordered: &Ordered<T>, cols: usize, sort: bool) -> Result<Self> {
         let sliced = Sliced::without_values(&ordered.rows, &ordered.columns, cols, sort)?;
         sliced.copy_values(ordered, Way::IntoSlots)?;
         Ok(sliced)
     }
 
-    /// As [`Sliced::of_rows`], with values to be filled in.
+    /// Like [`Sliced::of_rows`], but leaves the values uninitialised.
     pub(crate) fn without_values(
         rows: &Arc<RowStarts>,
         columns: &Array<u32>,
@@ -111,7 +111,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         Sliced::cut(rows, columns, Shape { rows: rows.count(), cols, entries }, slices, None)
     }
 
-    /// Takes numbers in the order of rows, times a factor.
+    /// Copies values in CSR order, times a factor.
     pub(crate) fn take_scaled<U: Real>(&self, rows: &RowStarts, numbers: &Array<U>, factor: U) -> Result<()>
     where
         V: Storage<U>,
@@ -148,7 +148,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         })
     }
 
-    /// Whether columns take 16 bits.
+    /// Whether columns are stored in 16 bits.
     pub fn has_short_columns(&self) -> bool {
         self.slices.has_short_columns()
     }
@@ -158,24 +158,24 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         self.slices.is_sorted()
     }
 
-    /// Neighbouring slots of a lane.
+    /// Neighbouring slots per load of a lane.
     pub(crate) fn pack(&self) -> usize {
         self.slices.pack
     }
 
-    /// Lanes that share a row.
+    /// Lanes per row.
     pub fn lanes(&self) -> usize {
         self.slices.lanes
     }
 
-    /// Slots, those of padding included.
+    /// Number of slots, including padding.
     pub fn slots(&self) -> usize {
         self.values.len()
     }
 }
 
-// SAFETY: slices are of the rows of `y`, their columns below the length of `x`, and `values` has as many slots; `lengths`
-// has as many as there are rows
+// SAFETY: slices cover the rows of `y`, their columns are below the length of `x`, and `values` has as many
+// slots; `lengths` has an element for each row
 unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
     type Element = T;
     type Raw = Raw;

@@ -1,44 +1,46 @@
-// Symmetric matrices, each pair of entries within a block of rows stored once.
+// Symmetric matrices, in which each pair of entries within a block of rows is held once.
 //
-// A block of threads has a block of nodes, B rows each, with the window of halo.cu, and sums of its own in shared memory.
-// A pair (i, j) of the block is stored at one of its ends and adds to the sums of both: y_i += A_ij x_j in registers of the
-// thread that has i, y_j += A_ijᵀ x_i in shared memory. Pairs come in steps, a barrier after each; those of one step have
-// different i and different j, so that nothing is added atomically and the order of additions is fixed. Pairs that cross
-// blocks are stored at both ends, and fill the places that steps leave empty.
+// A thread block processes a block of nodes with B rows each, with the window of halo.cu, and accumulates sums in
+// shared memory. A pair (i, j) of the block is held at one of its ends and contributes to both sums: y_i += A_ij x_j in
+// registers of the thread that has i, y_j += A_ijᵀ x_i in shared memory. Pairs are grouped into steps with a barrier
+// after each; the pairs of a step have different i and different j (a matching), so there are no atomic additions and
+// the order of additions is fixed. Pairs that cross blocks are held at both ends, and fill slots that steps leave
+// empty.
 //
-// Nodes are sorted by what they store, in slices of 32, a lane for each; a thread has R of them. Group s of a slice holds
-// step s: number (i, j) of the dense block at lane l is (i B + j) 32 + l of the group. Diagonal blocks are stored by their
-// upper half, in the order of rows.
+// Nodes are sorted by the number of pairs that they hold, in slices of 32, one per lane; a thread has R of them. Group
+// s of a slice has step s: element (i, j) of the dense block at lane l is (i B + j) 32 + l of the group. Diagonal
+// blocks are held as their upper triangle, row by row.
 //
-// Moves 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for two entries of a pair, for one of a diagonal or a crossing pair; windows as
-// halo.cu has them; x and y.
+// Moves 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for two entries of a pair, for one of a diagonal or a crossing pair;
+// windows as in halo.cu; x and y.
 //
-// Wins with several rows a node beyond the L2 cache: el3_100M_perm on an H200 0.129 ms (f64), Halo 0.190, each in clusters as
-// large as its blocks (`cuda_spmv -- --pairs`, and without). With one row a node halo.cu is not beaten, in trials of which none
-// was kept: a pair saves a quarter of the bytes, and takes three accesses to shared memory at banks that chance decides, where
-// an entry takes one. p1_100M_perm, f64 / f32: Halo 0.264-0.278 / 0.166-0.173 ms; this 0.326 / 0.218; with two or
-// three steps on their way in registers, blocks of 512 rows, 0.280 / 0.188; steps copied into a ring in shared memory 0.300 /
-// 0.185; pairs within the 128 rows of a warp alone, without barriers, 0.314 / 0.248. Barriers left out (sums then are wrong)
-// it takes as long. Where a matrix fits the cache (el3_10M_perm, 0.030 for 0.023) its bytes are not what is waited for.
+// Faster for several rows per node beyond the L2 cache: el3_100M_perm on an H200 0.129 ms (f64), Halo 0.190, each in
+// clusters as large as its blocks (`cuda_spmv -- --pairs`, and without). With one row per node it is slower than
+// halo.cu; none of the following trials was kept. A pair saves a quarter of the bytes, but takes three accesses to
+// shared memory with random bank conflicts, where an entry takes one. p1_100M_perm, f64 / f32: Halo 0.264-0.278 /
+// 0.166-0.173 ms; this kernel 0.326 / 0.218; with two or three steps in flight in registers, blocks of 512 rows, 0.280
+// / 0.188; steps copied into a ring in shared memory 0.300 / 0.185; pairs within the 128 rows of a warp only, without
+// barriers, 0.314 / 0.248. Without barriers (and with wrong sums) the time is the same. If a matrix fits the cache
+// (el3_10M_perm, 0.030 instead of 0.023), its bytes are not the bottleneck.
 
 struct Symmetric {
     Windows windows;
-    const u32* slices;        // of 32 nodes: the group at which each starts, and the end
-    const u32* steps;         // of each block: those with a barrier
-    const u16* order;         // the node of its block at each place
-    const u16* columns;       // places of nodes in the window
+    const u32* slices;        // of 32 nodes: first group of each slice, and the end
+    const u32* steps;         // of each block: number of steps with a barrier
+    const u16* order;         // node (within its block) at each place
+    const u16* columns;       // positions in the window
     const stored* values;
     const stored* diagonals;
-    u32 window;               // places of the largest window and its zero: where sums begin
+    u32 window;               // elements of the largest window and its zero: where sums begin
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 template <int B> constexpr int HALF = B * (B + 1) / 2;
-// Nodes of a thread: what registers hold.
+// Nodes per thread, limited by registers.
 template <int B> constexpr int NODES = sizeof(real) == 8 ? NODES_OF_8<B> : NODES_OF_4<B>;
 
-// A dense block and the place of its column.
+// A dense block and its column's position in the window.
 template <int B> struct Slot {
     stored v[B * B];
     u32 place;
@@ -54,7 +56,7 @@ template <int B> struct Slot {
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
     constexpr int R = NODES<B>, T = SYMMETRIC_THREADS<B>, WARPS = T / 32;
-    // one block of threads for each block of nodes
+    // one thread block per block of nodes
     const Block at(a.windows, blockIdx.x);
     const u32 first = at.first, own = at.rows, steps = __ldg(a.steps + blockIdx.x);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -75,7 +77,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
         }
         most = max(most, groups[r]);
     }
-    // small blocks are asked for a step ahead; of one number, all at once
+    // small blocks are loaded one step ahead; for 1×1 blocks, all of a thread's together
     constexpr int AHEAD = B == 1 ? R : B <= 3 ? 1 : 0;
     Slot<B> next[AHEAD ? AHEAD : 1];
 #pragma unroll
@@ -174,7 +176,7 @@ KERNELS(symmetric_3, 3)
 KERNELS(symmetric_4, 4)
 KERNELS(symmetric_6, 6)
 
-// The entry of a row in a column; none where there is none.
+// The entry of a row in a column; NO_ENTRY if there is none.
 constexpr i64 NO_ENTRY = -1;
 __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i64 row, u32 column) {
     i64 low = rows.start(row), high = rows.start(row + 1);
@@ -186,8 +188,8 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
     return low < end && columns[low] == column ? low : NO_ENTRY;
 }
 
-// Takes values from entries that lie row by row, or gives them back; a block of threads has a block of nodes. Of the two
-// entries of a pair that is stored once, that below the diagonal counts.
+// Copies values from CSR entries, or back; one thread block per block of nodes. For a pair that is held once, the entry
+// below the diagonal is used.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void symmetric_copy_values(
     Symmetric a, RowStarts rows, const u32* columns, real* entries, stored* values, stored* diagonals, u32 size, u32 back) {
     begin();

@@ -1,5 +1,5 @@
-//! Symmetric matrices on a device, each pair of entries within a block of rows stored once. The kernel says where slots lie,
-//! and what is moved.
+//! Symmetric matrices on a device, in which each pair of entries within a block of rows is stored once.
+//! symmetric.cu describes the layout and the data moved.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -33,7 +33,7 @@ pub(crate) const SOURCE: Source = Source {
 #[derive(Debug)]
 pub struct Symmetric<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    /// Rows of a node.
+    /// Rows per node.
     size: usize,
     windows: WindowArrays,
     slices: Array<u32>,
@@ -62,8 +62,9 @@ pub(crate) struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real, V: Storage<T>> Symmetric<T, V> {
-    /// A matrix with a value for each entry of the pattern, of nodes with `size` rows each: 1, 2, 3, 4 or 6. Every entry
-    /// stands in one of the dense blocks whose pattern is `nodes`, and has its mirror image.
+    /// Uploads a matrix with a value for each entry of the pattern, with `size` rows per node: 1, 2, 3, 4 or
+    /// 6. Every entry must be in one of the dense blocks with pattern `nodes`, and its mirrored entry must
+    /// exist.
     pub fn new(
         device: &Device,
         size: usize,
@@ -113,31 +114,32 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
     }
 }
 
-/// Bytes of shared memory that a block of threads takes beside windows and sums of nodes, at most: the driver's and those of
+/// Upper bound of the shared memory per block besides windows and sums, in bytes: the driver's, and that of
 /// reductions.
 const BESIDE: usize = 2048;
 
-/// Nodes of a block, with `size` rows each.
+/// Nodes per block, for nodes with `size` rows.
 pub fn nodes_per_block<T>(size: usize) -> usize {
     by_size(&SYMMETRIC_THREADS, size) * nodes_of_thread(size, size_of::<T>())
 }
 
-/// Places of a window at most, where a multiprocessor has `shared_memory` bytes: its blocks share them, and the sums of nodes
-/// lie beside the window.
+/// Maximum number of nodes of a window if a multiprocessor has `shared_memory` bytes, which its resident
+/// blocks share, each with a window and the sums of its nodes.
 fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
     let memory = (shared_memory / by_size(&SYMMETRIC_BLOCKS, size)).saturating_sub(BESIDE);
     let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
     places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
 
-/// Nodes of `size` rows that a thread has, one after the other, for values of `value` bytes.
+/// Nodes with `size` rows that a thread processes one after the other, for values of `value` bytes.
 pub fn nodes_of_thread(size: usize, value: usize) -> usize {
     if value == 8 { by_size(&NODES_OF_8, size) } else { by_size(&NODES_OF_4, size) }
 }
 
-// SAFETY: blocks are of the nodes of `y`, and no larger than threads have nodes; the nodes of halos lie below the nodes of
-// `x`, columns within the window or on the zero behind it, for which there is shared memory, as for the sums; pairs of one
-// step have different ends; slots are as many as slices were cut to
+// SAFETY: blocks cover the nodes of `y`, and have no more nodes than threads process; the nodes of halos are
+// below the number of nodes of `x`; columns are within the window or the zero after it, for which there is
+// shared memory, as for the sums; pairs of one step have different ends; there are as many slots as the
+// slices need
 unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     type Element = T;
     type Raw = Raw;
@@ -200,23 +202,25 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
         let mut launch = self.values.device().launch(&self.copy_values);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots).arg(&diagonals);
         launch.arg(&size).arg(&back);
-        // SAFETY: arguments as in symmetric.cu; rows are those of the matrix, and what has no entry is not moved
+        // SAFETY: arguments as in symmetric.cu; rows are those of the matrix, and slots without an entry are
+        // not copied
         unsafe { launch.launch(config) }?;
         Ok(())
     }
 }
 
-/// What a product reads of a symmetric matrix.
+/// Data that a product reads of a symmetric matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// Bytes, vectors apart.
+    /// Bytes, vectors not counted.
     pub bytes: usize,
-    /// Nodes in halos, all blocks together.
+    /// Total number of halo nodes of all blocks.
     pub halo: usize,
 }
 
-/// What a matrix of values `T` takes whose dense blocks of `size` rows have this pattern, found without cutting it: a node
-/// is taken to own half of its pairs, and each slice to be as long as its longest node.
+/// Estimated footprint of a matrix with values of type `T` and this pattern of dense blocks of `size` rows,
+/// without laying it out: assumes that a node holds half of its pairs, and that each slice is as long as its
+/// longest node.
 pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Footprint, TooLarge> {
     let (height, most) = (nodes_per_block::<T>(size), largest_window::<T>(size, SHARED_MEMORY));
     let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)?;
@@ -243,24 +247,24 @@ pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Foot
     Ok(Footprint { bytes, halo: halo.len() })
 }
 
-/// What the nodes of blocks store, and where.
+/// Layout of the pairs that the nodes of blocks hold.
 #[derive(Debug)]
 struct PairSlices {
-    /// The group at which each slice starts, and the end.
+    /// First group of each slice, and the end.
     starts: Vec<u32>,
-    /// Of each block.
+    /// Number of steps of each block.
     steps: Vec<u32>,
-    /// The node of its block at each place: those that store most first.
+    /// Node (within its block) at each place, sorted by descending number of pairs held.
     order: Vec<u16>,
-    /// Places in windows, 32 a group.
+    /// Positions in windows, 32 per group.
     columns: Vec<u16>,
 }
 
-/// What one block has of what [`PairSlices`] has of all.
+/// The part of [`PairSlices`] of one block.
 struct BlockSlices {
     steps: usize,
     order: Vec<u16>,
-    /// The groups of each slice.
+    /// Number of groups of each slice.
     groups: Vec<u32>,
     columns: Vec<u16>,
 }
@@ -307,7 +311,7 @@ impl BlockSlices {
             ends.push(crossing.len());
         }
         let (pairs, steps) = pairs::steps(rows.len(), &pairs);
-        // the place that each node adds to in each step
+        // for each node and step, the position of the other node of the pair
         let mut slots = vec![vec![zero; steps]; rows.len()];
         for Pair { owner, other, step } in pairs {
             slots[owner as usize][step as usize] = other;
@@ -366,7 +370,7 @@ mod tests {
         (offsets, Columns::new(rows.into_iter().flatten().collect::<Vec<_>>(), nodes).unwrap())
     }
 
-    /// What is foretold is near what cutting finds.
+    /// Checks that the estimate is close to the footprint of the actual layout.
     #[test]
     fn a_footprint_is_near_the_cut() {
         for (nodes, far, near) in [(0, 1, 0.0), (4096, 7, 0.05), (5000, 20, 0.05), (20_000, 170, 0.05)] {
@@ -384,7 +388,7 @@ mod tests {
         }
     }
 
-    /// What is stored stands for every entry once, and the pairs of a step do not meet.
+    /// Checks that slots represent every entry once, and that the pairs of a step have no node in common.
     #[test]
     fn slots_stand_for_all_entries() {
         for (nodes, far) in [(0, 1), (1, 1), (31, 7), (64, 20), (500, 3), (1000, 170)] {
