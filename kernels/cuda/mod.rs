@@ -1,4 +1,5 @@
-//! Kernels for NVIDIA GPUs: CUDA C++ compiled at run time for the device at hand, behind safe functions.
+//! Kernels for NVIDIA GPUs: CUDA C++ that is compiled at run time for the present device, behind safe
+//! functions.
 //!
 //! Work is queued on a device's one stream and runs in the order of the calls. Nothing here needs CUDA to build, and a
 //! machine without it has no devices.
@@ -98,7 +99,7 @@ pub const SOURCES: &[&Source] = &[
     &matrix::windows::SOURCE,
 ];
 
-/// Files that a first solve is likely to need, the most likely first.
+/// Files that a first solve most likely needs, the most likely first.
 const LIKELY: &[File] = &[
     (&solve::vector::SOURCE, For::Solve),
     (&solve::vector::FUSED, For::Solve),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 pub(crate) struct Scratch {
     /// [`PARCEL`] elements per bunch, then the counts, then the ranges.
     words: CudaSlice<u32>,
-    told: Told,
+    reports: Reports,
     bunches: usize,
     ranges: usize,
     /// Locked while both kernels are queued.
@@ -59,7 +59,8 @@ impl Scratch {
         let before = kept.as_ref().map_or((0, 0), |scratch| (scratch.bunches, scratch.ranges));
         let (bunches, ranges) = (bunches.max(before.0), ranges.max(before.1));
         let words = device.zeros(Scratch::of_parts::<T>(bunches) + COUNTS + 2 * ranges)?.into_slice();
-        let scratch = Scratch { words, told: Told::new(device)?, bunches, ranges, queueing: Mutex::new(()) };
+        let scratch =
+            Scratch { words, reports: Reports::new(device)?, bunches, ranges, queueing: Mutex::new(()) };
         Ok(kept.insert(Arc::new(scratch)).clone())
     }
 
@@ -67,7 +68,7 @@ impl Scratch {
     pub(crate) fn addresses<T: Real>(&self, number: u64) -> Addresses {
         let counts = Scratch::of_parts::<T>(self.bunches);
         let word = |at: usize| self.words.device_ptr(self.words.stream()).0 + (at * size_of::<u32>()) as u64;
-        let told = self.told.place(number) as u64;
+        let told = self.reports.place(number) as u64;
         Addresses { parts: word(0), counts: word(counts), ranges: word(counts + COUNTS), told }
     }
 
@@ -75,7 +76,7 @@ impl Scratch {
     /// has reported it.
     pub(crate) fn leaves_ranges(&self, number: u64) -> Option<bool> {
         // SAFETY: within the allocation; the load is volatile because the device may write meanwhile
-        let word = unsafe { self.told.place(number).read_volatile() };
+        let word = unsafe { self.reports.place(number).read_volatile() };
         (word >> 1 == number).then_some(word & 1 == 1)
     }
 }
@@ -96,18 +97,18 @@ pub(crate) fn next_number() -> u64 {
 /// Reports in pinned memory: word `id % 512` has `2 * id + dirty`. If another matrix has overwritten the
 /// word, the ids differ, and the second stage runs.
 #[derive(Debug)]
-struct Told(PinnedArray<u64>);
+struct Reports(PinnedArray<u64>);
 
-impl Told {
+impl Reports {
     const WORDS: u64 = 512;
 
-    fn new(device: &Device) -> Result<Told> {
-        Ok(Told(device.pinned(Told::WORDS as usize)?))
+    fn new(device: &Device) -> Result<Reports> {
+        Ok(Reports(device.pinned(Reports::WORDS as usize)?))
     }
 
     /// Address of a matrix's word; the same on host and device, since memory is pinned.
     fn place(&self, number: u64) -> *mut u64 {
         // SAFETY: within the allocation
-        unsafe { (self.0.address() as *mut u64).add((number % Told::WORDS) as usize) }
+        unsafe { (self.0.address() as *mut u64).add((number % Reports::WORDS) as usize) }
     }
 }

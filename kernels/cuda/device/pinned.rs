@@ -13,7 +13,7 @@ use std::time::Instant;
 const MEASURED: usize = 16 << 20;
 
 /// Number of polls between two queries of the stream's state.
-const LOOKS: usize = 1000;
+const POLLS: usize = 1000;
 
 /// Pinned memory for kernels of one queue, at the same address for host and device.
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Device {
     /// Polls until `there` returns true, or all queued work is done; returns the last value of `there`.
     pub(crate) fn wait_for(&self, there: impl Fn() -> bool) -> Result<bool> {
         loop {
-            if (0..LOOKS).any(|_| there()) {
+            if (0..POLLS).any(|_| there()) {
                 return Ok(true);
             }
             self.inner.context.bind_to_thread()?;

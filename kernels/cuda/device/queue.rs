@@ -97,7 +97,7 @@ pub(crate) struct Block {
     context: Arc<CudaContext>,
 }
 
-// SAFETY: the memory is owned; owners of the block reach it through references to themselves only
+// SAFETY: the memory is owned; owners of the block access it only through references to themselves
 unsafe impl Send for Block {}
 // SAFETY: as above
 unsafe impl Sync for Block {}

@@ -356,7 +356,7 @@ mod tests {
     use crate::index::{Columns, Offsets};
     use std::collections::BTreeMap;
 
-    /// Nodes of a ring that know those at some distances, on both sides.
+    /// The pattern of nodes on a ring that are coupled to those at some distances, on both sides.
     fn ring(nodes: usize, distances: impl Fn(usize) -> Vec<usize>) -> (Offsets, Columns) {
         let mut rows = vec![std::collections::BTreeSet::new(); nodes];
         for node in 0..nodes {

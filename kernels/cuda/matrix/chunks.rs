@@ -102,9 +102,9 @@ pub(crate) struct RawCsrByEntries {
 // SAFETY: as `CsrByEntries` of coo.cu
 unsafe impl DeviceRepr for RawCsrByEntries {}
 
-/// Entries of a tile per lane.
+/// Entries of a lane in a tile.
 pub(crate) const OF_LANE: usize = 4;
-/// Entries that a warp takes at a time.
+/// Entries of a tile, which a warp processes together.
 pub(crate) const TILE: usize = OF_LANE * WARP;
 
 /// All entries except the first `skip` of each row, partitioned into tiles, and these into chunks.

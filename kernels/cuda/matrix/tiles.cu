@@ -1,11 +1,11 @@
-// Tiles of equally many entries, one after the other whatever rows they are of: what kernels that cut a matrix by entries
-// have in common. A lane of a warp has neighbours.
+// Tiles of equal numbers of consecutive entries, independent of rows: shared by kernels that cut a matrix by entries. A
+// lane of a warp has neighbouring entries.
 
 constexpr int WARPS = THREADS / 32;
-// The column of what stands beyond the last entry.
+// Column index that marks padding after the last entry.
 constexpr u32 BEYOND = NONE - 1;
 
-// A lane's part of a tile that lies wholly within the array.
+// A lane's entries of a tile that is entirely within the array.
 template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane) {
     constexpr int WIDE = 16 / sizeof(X) < OF_LANE ? 16 / sizeof(X) : OF_LANE;
     const Few<X, WIDE>* loads = (const Few<X, WIDE>*)array + (tile * 32 + lane) * (OF_LANE / WIDE);
@@ -19,7 +19,7 @@ template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* a
     return entries;
 }
 
-// The entries of a lane in a tile of an array of `count`, with `beyond` where it has ended.
+// A lane's entries of a tile, of an array of `count` entries; `beyond` past the end.
 template <class X>
 __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane, i64 count, X beyond) {
     if ((tile + 1) * TILE <= count) return of_lane(array, tile, lane);
@@ -32,13 +32,15 @@ __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32
     return entries;
 }
 
-// ---- rows that several warps have, one after the other
+// ---- rows that continue over several warps
 
-// Each warp sends what it has of a row that goes on in the next; that in which the row ends waits for those before it, which have
-// begun earlier. A part that was received is set back to none: a launch finds all of them empty.
+// Each warp sends its part of a row that continues in the next warp; the warp in which the row ends waits for the parts
+// of the previous ones, which started earlier. The receiver resets a part to empty, since every launch expects all
+// parts to be empty.
 constexpr u32 SENT = 1;
 
-// The sum of the parts of a row from one warp to another, in a fixed order, by a warp.
+// Receives the parts of a row from warps `first` to `end` (exclusive), and returns their sum, in a fixed order; called
+// by a warp.
 __device__ __forceinline__ real receive(Parcel* parts, i64 first, i64 end) {
     constexpr int AHEAD = 4;
     real sum = 0;
@@ -62,8 +64,8 @@ __device__ __forceinline__ real receive(Parcel* parts, i64 first, i64 end) {
     return warp_sum(sum);
 }
 
-// Calls mark(place, row) for the rows from `first` to `last` that have entries and begin within a tile, by a warp. Several rows
-// of a lane are on their way before one is looked at.
+// Calls mark(place, row) for the nonempty rows from `first` to `last` that begin within a tile, by a warp. Each lane
+// loads several rows together.
 template <class Mark> __device__ __forceinline__ void mark_rows(const RowStarts& rows, u32 first, u32 last, i64 from, Mark mark) {
     constexpr int AHEAD = 4;
     for (u32 at = first + threadIdx.x % 32; at <= last; at += 32 * AHEAD) {
@@ -86,7 +88,7 @@ template <class Mark> __device__ __forceinline__ void mark_rows(const RowStarts&
     }
 }
 
-// What lanes have of one row, added up to each of them: a lane of `restarts` begins anew.
+// Segmented inclusive scan over the lanes; segments begin at the lanes of the bit mask `restarts`.
 __device__ __forceinline__ real scan_rows(real sum, u32 restarts) {
     const int lane = threadIdx.x % 32, start = 31 - __clz(restarts & (ALL >> (31 - lane)));
 #pragma unroll

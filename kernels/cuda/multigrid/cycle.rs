@@ -233,7 +233,7 @@ pub struct Dense {
 
 /// The vectors of a level. Sweeps read one `x` and write the other.
 #[derive(Debug)]
-struct Room {
+struct Workspace {
     b: Array<f32>,
     x: [Array<f32>; 2],
     t: Array<f32>,
@@ -251,9 +251,9 @@ pub struct Cycle<T: Real> {
     pub numbering: Option<Numbering>,
     /// Number of visits per cycle to the levels below the finest; each starts from the previous result.
     pub passes: usize,
-    rooms: Vec<Room>,
+    work: Vec<Workspace>,
     /// `b` and `x` of the dense level, zero beyond its rows.
-    dense_room: [Array<f32>; 2],
+    dense_work: [Array<f32>; 2],
     /// Output of the kernel `largest`, and the scale that `narrow` derives from it.
     most: Array<u64>,
     size: Array<f64>,
@@ -283,19 +283,19 @@ impl<T: Real> Cycle<T> {
             widen_dot: function("widen_dot")?,
             dense_product: device.function::<f32>(&coarse::SOURCE, "dense_product")?,
         };
-        let room = |level: &Level| {
+        let workspace = |level: &Level| {
             let zeros = || device.zeros(level.inverse.len());
-            Ok(Room { b: zeros()?, x: [zeros()?, zeros()?], t: zeros()? })
+            Ok(Workspace { b: zeros()?, x: [zeros()?, zeros()?], t: zeros()? })
         };
         let stride = dense.as_ref().map_or(0, |dense| row_stride(dense.rows));
         Ok(Cycle {
             rows,
-            rooms: levels.iter().map(room).collect::<Result<_>>()?,
+            work: levels.iter().map(workspace).collect::<Result<_>>()?,
             levels,
             dense,
             numbering: None,
             passes: 1,
-            dense_room: [device.zeros(stride)?, device.zeros(stride)?],
+            dense_work: [device.zeros(stride)?, device.zeros(stride)?],
             most: device.zeros(1)?,
             size: device.zeros(1)?,
             goes_on: device.zeros(1)?,
@@ -427,9 +427,9 @@ impl<T: Real> Cycle<T> {
     /// Outputs for a level's right-hand side and first sweep.
     fn entry(&self, at: usize) -> RawUpdate {
         let Some(Level { inverse, weights, .. }) = self.levels.get(at) else {
-            return RawUpdate { y: self.dense_room[0].address(0), weight: 1.0, ..RawUpdate::default() };
+            return RawUpdate { y: self.dense_work[0].address(0), weight: 1.0, ..RawUpdate::default() };
         };
-        let Room { b, x, .. } = &self.rooms[at];
+        let Workspace { b, x, .. } = &self.work[at];
         let (next_d, next) = (inverse.address(0), x[0].address(0));
         RawUpdate {
             y: b.address(0),
@@ -443,12 +443,12 @@ impl<T: Real> Cycle<T> {
 
     /// The result of a level: of the `2 k − 1` sweeps that read a matrix, the last writes the second `x`.
     fn result(&self, at: usize) -> &Array<f32> {
-        self.rooms.get(at).map_or(&self.dense_room[1], |room| &room.x[1])
+        self.work.get(at).map_or(&self.dense_work[1], |work| &work.x[1])
     }
 
     /// `x[1 − of] ← x[of] + weight D⁻¹ (b − A x[of])`
     fn sweep(&self, at: usize, weight: f32, of: usize) -> Result<()> {
-        let (Level { a, inverse, .. }, Room { b, x, .. }) = (&self.levels[at], &self.rooms[at]);
+        let (Level { a, inverse, .. }, Workspace { b, x, .. }) = (&self.levels[at], &self.work[at]);
         let (from, y) = (x[of].address(0), x[1 - of].address(0));
         let (b, d) = (b.address(0), inverse.address(0));
         let active = self.active(x[of].device());
@@ -456,7 +456,7 @@ impl<T: Real> Cycle<T> {
     }
 
     fn down(&self, at: usize) -> Result<()> {
-        let (Level { a, weights, transfer, .. }, Room { b, x, t }) = (&self.levels[at], &self.rooms[at]);
+        let (Level { a, weights, transfer, .. }, Workspace { b, x, t }) = (&self.levels[at], &self.work[at]);
         for (k, &weight) in weights[1..].iter().enumerate() {
             self.sweep(at, weight, k % 2)?;
         }
@@ -470,7 +470,7 @@ impl<T: Real> Cycle<T> {
 
     fn multiply(&self, dense: &Dense) -> Result<()> {
         let (rows, stride) = (dense.rows as u32, row_stride(dense.rows) as u32);
-        let [b, x] = [0, 1].map(|k| self.dense_room[k].address(0));
+        let [b, x] = [0, 1].map(|k| self.dense_work[k].address(0));
         let e = dense.inverse.address(0);
         let mut launch = dense.inverse.device().launch(&self.kernels.dense_product);
         launch.arg(&e).arg(&rows).arg(&stride).arg(&b).arg(&x);
@@ -484,7 +484,7 @@ impl<T: Real> Cycle<T> {
     }
 
     fn up(&self, at: usize) -> Result<()> {
-        let (Level { weights, transfer, .. }, Room { x, .. }) = (&self.levels[at], &self.rooms[at]);
+        let (Level { weights, transfer, .. }, Workspace { x, .. }) = (&self.levels[at], &self.work[at]);
         let first = weights.len() - 1;
         if let Some([prolongation, _]) = transfer {
             let x = x[first % 2].address(0);

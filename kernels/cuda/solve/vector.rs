@@ -128,7 +128,7 @@ pub(crate) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Re
     let (gate, x, to) = (call.gate()?, x.address(first), y.address(0));
     let mut launch = call.device.launch(&call.kernels.copy);
     launch.arg(&gate).arg(&call.n).arg(&x).arg(&to);
-    // SAFETY: arguments as in vector.cu; both arrays hold `n` entries from there on
+    // SAFETY: arguments as in vector.cu; both arrays hold `n` entries from these addresses on
     unsafe { launch.launch(call.config) }?;
     Ok(())
 }

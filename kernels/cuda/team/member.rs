@@ -40,7 +40,7 @@ pub fn mail_bytes(members: usize) -> usize {
 }
 
 /// Interval at which a waiting host checks whether a member has failed.
-const LOOKS: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A word in host memory that all devices access: zero, or one plus the index of the member that failed
 /// first.
@@ -106,18 +106,18 @@ impl Drop for Notice {
 /// State of the agreement between the hosts of members: requests of this round, result of the last one, and
 /// the number of members that will make no more requests.
 #[derive(Debug, Default)]
-struct Talk {
-    said: usize,
+struct Agreement {
+    arrived: usize,
     most: u8,
     round: u64,
     agreed: u8,
-    silent: usize,
+    ended: usize,
 }
 
 /// Synchronization point of the members' threads.
 #[derive(Debug, Default)]
-struct Table {
-    talk: Mutex<Talk>,
+struct Rendezvous {
+    agreement: Mutex<Agreement>,
     changed: Condvar,
 }
 
@@ -140,7 +140,7 @@ pub struct Member {
     /// Lives as long as any member, because others write to it.
     _mail: Mail,
     _calls: Array<u32>,
-    table: Arc<Table>,
+    rendezvous: Arc<Rendezvous>,
     pub(crate) notice: Arc<Notice>,
 }
 
@@ -180,10 +180,10 @@ impl Member {
         let mail = devices.iter().map(|device| Ok(Arc::new(device.zeros(words)?)));
         let mail = mail.collect::<Result<Vec<Arc<Array<u64>>>>>()?;
         let addresses: Vec<u64> = mail.iter().map(|mail| mail.address(0)).collect();
-        let (total, table) = (lengths.iter().sum(), Arc::new(Table::default()));
+        let (total, rendezvous) = (lengths.iter().sum(), Arc::new(Rendezvous::default()));
         let member = |(own, (device, &length)): (usize, (&Device, &usize))| {
             let (mail, lengths) = (Mail::Here { _mail: mail.clone() }, [length, total]);
-            Member::new(device, own, lengths, &addresses, mail, table.clone(), notice.clone())
+            Member::new(device, own, lengths, &addresses, mail, rendezvous.clone(), notice.clone())
         };
         devices.iter().zip(lengths).enumerate().map(member).collect()
     }
@@ -207,7 +207,7 @@ impl Member {
         lengths: [usize; 2],
         addresses: &[u64],
         mail: Mail,
-        table: Arc<Table>,
+        rendezvous: Arc<Rendezvous>,
         notice: Arc<Notice>,
     ) -> Result<Member> {
         let calls = device.zeros::<u32>(1)?;
@@ -222,7 +222,7 @@ impl Member {
         let (device, count, team) = (device.clone(), addresses.len(), device.upload(&[raw])?);
         // other members write here as soon as their work is queued: finish clearing first
         device.synchronize()?;
-        Ok(Member { device, own, count, lengths, team, _mail: mail, _calls: calls, table, notice })
+        Ok(Member { device, own, count, lengths, team, _mail: mail, _calls: calls, rendezvous, notice })
     }
 
     /// Queues work whose sums are over the team.
@@ -258,7 +258,7 @@ impl Member {
         let (mine, relaxed) = (self.own as u32 + 1, Ordering::Relaxed);
         // if another member failed first, its failure is the one to report
         let _ = self.notice.failed().compare_exchange(0, mine, relaxed, relaxed);
-        self.table.changed.notify_all();
+        self.rendezvous.changed.notify_all();
     }
 
     /// The member that failed first, if one did.
@@ -268,39 +268,40 @@ impl Member {
 
     /// Resets the hosts' agreement, before the team's work begins.
     pub fn begin(&self) {
-        *lock(&self.table.talk) = Talk::default();
+        *lock(&self.rendezvous.agreement) = Agreement::default();
     }
 
     /// Announces that this member queues no more work, and waits for its device.
     pub fn end(&self) {
-        lock(&self.table.talk).silent += 1;
-        self.table.changed.notify_all();
+        lock(&self.rendezvous.agreement).ended += 1;
+        self.rendezvous.changed.notify_all();
         self.device.park(self.device.synchronize());
     }
 
     /// The maximum of all members' requests; each member calls this on its own thread.
-    pub fn agree(&self, wish: u8) -> Result<u8> {
-        let mut talk = lock(&self.table.talk);
-        let round = talk.round;
-        talk.most = talk.most.max(wish);
-        talk.said += 1;
-        if talk.said == self.count {
-            *talk = Talk { said: 0, most: 0, round: round + 1, agreed: talk.most, ..*talk };
-            self.table.changed.notify_all();
-            return Ok(talk.agreed);
+    pub fn agree(&self, request: u8) -> Result<u8> {
+        let mut agreement = lock(&self.rendezvous.agreement);
+        let round = agreement.round;
+        agreement.most = agreement.most.max(request);
+        agreement.arrived += 1;
+        if agreement.arrived == self.count {
+            *agreement =
+                Agreement { arrived: 0, most: 0, round: round + 1, agreed: agreement.most, ..*agreement };
+            self.rendezvous.changed.notify_all();
+            return Ok(agreement.agreed);
         }
         // no thread enters the next round before all have left this one, because each calls again only after
         // it has returned
-        while talk.round == round {
-            if self.given_up_by().is_some() || talk.silent > 0 {
+        while agreement.round == round {
+            if self.given_up_by().is_some() || agreement.ended > 0 {
                 return Err(Error::Driver(
                     "another member of the team has failed, or has ended its work".into(),
                 ));
             }
-            let waited = self.table.changed.wait_timeout(talk, LOOKS);
-            talk = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.rendezvous.changed.wait_timeout(agreement, POLL_INTERVAL);
+            agreement = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(talk.agreed)
+        Ok(agreement.agreed)
     }
 }
 
