@@ -23,7 +23,8 @@ use cudarc::driver::CudaFunction;
 /// How rows are completed whose entries are divided among several warps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
-    /// By slabs if columns are scattered and there are many entries, otherwise carried out.
+    /// [`Crossing::Slabs`] if columns are scattered and there are many entries, otherwise
+    /// [`Crossing::CarriedOut`].
     #[default]
     Automatic,
     /// Each warp passes on its part of a row, and the one in which the row ends waits for the parts and adds

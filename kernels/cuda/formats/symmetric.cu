@@ -31,7 +31,7 @@ struct Symmetric {
     const u16* columns;       // positions in the window
     const stored* values;
     const stored* diagonals;
-    u32 window;               // elements of the largest window and its zero: where sums begin
+    u32 window;               // nodes of the largest window and its zero: sums begin after these
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];

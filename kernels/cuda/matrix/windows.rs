@@ -26,7 +26,7 @@ const LONGEST: usize = TABLE / 2;
 #[derive(Debug)]
 pub(crate) struct WindowArrays {
     pub(crate) blocks: usize,
-    /// Elements of the largest window, plus one for a zero.
+    /// Nodes of the largest window, plus one for the zero.
     pub(crate) largest: usize,
     cols: usize,
     bounds: Array<u32>,
@@ -50,7 +50,7 @@ impl WindowArrays {
     }
 
     /// Cuts a square matrix into blocks of `height` rows; also returns their bounds. `None` if a window would
-    /// have more than `most` elements: then the host cuts, halving blocks.
+    /// have more than `most` nodes: then the host cuts, halving blocks.
     pub(crate) fn of_blocks<V: Element>(
         ordered: &Ordered<V>,
         height: usize,

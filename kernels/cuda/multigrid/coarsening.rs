@@ -22,7 +22,8 @@ pub struct Rules {
     /// A near-null-space vector is dropped on an aggregate if, after orthogonalization against the previous
     /// ones, at most this fraction of its norm remains.
     pub dependent: f64,
-    /// Weak entries are lumped into the diagonal only if more than this fraction of it remains.
+    /// With weak entries lumped into the diagonal, rows are scaled by the lumped diagonal if it exceeds this
+    /// fraction of the original one, otherwise by the original.
     pub positive: f64,
 }
 

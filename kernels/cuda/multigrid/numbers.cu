@@ -65,8 +65,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void smoothing(
         }
     }
 }
-// I − ω D⁻¹ A on strong connections, for 1×1 blocks: weak entries are lumped into the diagonal, which the inverse
-// follows if more than the fraction `positive` of it remains.
+// I − ω D⁻¹ A on strong connections, for 1×1 blocks, with weak entries lumped into the diagonal. D is the lumped diagonal
+// if that exceeds the fraction `positive` of the original one, otherwise the original.
 extern "C" __global__ __launch_bounds__(THREADS) void strong_smoothing(
     Graph a, const double* values, Graph strong, const double* inverse, double omega, double positive, double* to) {
     begin();

@@ -52,7 +52,8 @@ pub(super) struct Smoothing<'a> {
     /// `D⁻¹`
     pub(super) inverse: &'a Array<f64>,
     pub(super) omega: f64,
-    /// Weak entries are lumped into the diagonal only if more than this fraction of it remains.
+    /// With weak entries lumped into the diagonal, rows are scaled by the lumped diagonal if it exceeds this
+    /// fraction of the original one, otherwise by the original.
     pub(super) positive: f64,
 }
 

@@ -63,9 +63,9 @@ fn last(numbers: &Array<u32>) -> Result<usize> {
 }
 
 impl Clusters {
-    /// Clusters of all vertices that have neighbours. A seed has a larger draw than a `share` (in units of
-    /// 2⁻¹⁶) of its neighbours. `None` if there are no edges, or a cluster has more than 16,384 vertices,
-    /// which the kernels do not support.
+    /// Clusters of all vertices that have neighbours. A seed has a larger draw than those neighbours that it
+    /// is compared with, a pseudo-random `share` of them (in units of 2⁻¹⁶). `None` if there are no edges, or
+    /// a cluster has more than 16,384 vertices, which the kernels do not support.
     pub fn new(graph: &Graph, share: u32) -> Result<Option<Clusters>> {
         let (device, vertices) = (graph.device(), graph.vertices());
         let (draws, ranks) = (device.zeros::<u32>(vertices)?, device.zeros::<u32>(vertices + 1)?);
@@ -160,7 +160,7 @@ impl Clusters {
     }
 }
 
-/// Labels of all vertices with neighbours: first of the seeds, then of the vertices that join them.
+/// Labels of all vertices with neighbours: labels the seeds first, then the vertices that join them.
 fn joined(graph: &Graph, draws: &Array<u32>, ranks: &Array<u32>) -> Result<Array<u32>> {
     let (device, vertices) = (graph.device(), graph.vertices());
     let (labels, found) = (device.zeros::<u32>(vertices)?, device.zeros::<u32>(vertices)?);
