@@ -62,7 +62,7 @@ impl<T> Drop for Memory<T> {
     }
 }
 
-/// An array in device memory, or in host memory after [`Array::spill`], where the device reads it over the
+/// An array in device memory, or in host memory after `spill`, where the device reads it over the
 /// bus.
 pub struct Array<T> {
     pub(crate) slice: Memory<T>,

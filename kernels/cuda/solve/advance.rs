@@ -66,7 +66,7 @@ pub struct Advance<'a, T: Real> {
     pub rho: &'a Scalar<T>,
     /// Product of the matrix and the direction.
     pub q: &'a Array<T>,
-    /// Inverse diagonal of the preconditioner.
+    /// Diagonal of the preconditioner `M⁻¹`.
     pub d: &'a Array<T>,
     /// Solution.
     pub x: &'a mut Array<T>,
