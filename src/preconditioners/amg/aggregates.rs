@@ -1,19 +1,20 @@
-//! Aggregates: a root and the nodes around it, roots three steps from each other or more.
+//! Aggregation: each aggregate is a root node and the nodes around it; roots are at least three edges apart.
 //!
 //! ```text
-//! every node draws a number, a fixed one
-//! until all are decided:
-//!     m ← the largest number among a node and its neighbours, roots above all, decided others below all
-//!     a node becomes a root if its number is the largest m among it and its neighbours,
-//!     and decided if a root is the largest
-//! neighbours of roots join them; the others join the aggregate that most of their neighbours belong to
+//! each node has a fixed pseudo-random priority
+//! until all nodes are decided:
+//!     m ← maximum priority over a node and its neighbours (root = highest, decided non-root = lowest)
+//!     a node becomes a root if its priority equals the maximum of m over itself and its neighbours;
+//!     it is decided as a non-root if that maximum is a root's
+//! neighbours of a root join its aggregate; each remaining node joins the aggregate of most of its neighbours
 //! ```
 //!
-//! That is a maximal independent set of the square of the graph (Bell, Dalton and Olson 2012), with numbers that depend on
-//! nothing but the node: every node decides by what held before its round, so the result is the same for every number of
-//! threads.
+//! This computes a maximal independent set of the squared graph (MIS-2; Bell, Dalton and Olson 2012).
+//! Priorities depend on the node's index only, and every node decides from the state before the round, so the
+//! result does not depend on the number of threads.
 //!
-//! Budget: two passes over the graph of the nodes that are not decided, some six rounds, and two passes to join.
+//! Cost: about six rounds, each with two passes over the graph of the undecided nodes, and two passes to
+//! join.
 
 use super::super::rows::Places;
 use crate::formats::pattern::Pattern;
@@ -24,20 +25,20 @@ use rayon::prelude::*;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// No aggregate.
+/// Marks a node without an aggregate.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A root, in place of its number.
+/// Priority of a root.
 const ROOT: u32 = u32::MAX;
 
-/// Nodes that a thread looks at together.
+/// Number of nodes in a unit of parallel work.
 const GROUP: usize = 8192;
 
 /// The aggregate of each node.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Aggregates {
     pub(super) count: usize,
-    /// [`NONE`] for nodes that are left out.
+    /// Index of the node's aggregate, or [`NONE`] for nodes that are left out.
     pub(super) of_node: Vec<u32>,
 }
 
@@ -46,7 +47,7 @@ saved!(impl[] Aggregates { count, of_node } where |read| {
 });
 
 impl Aggregates {
-    /// Of a symmetric graph.
+    /// Computes the aggregates of a symmetric graph.
     pub(super) fn new(graph: &Pattern, left_out: &[bool]) -> Aggregates {
         let roots = roots(graph, left_out);
         let is_root = |node: u32| roots[node as usize].load(Relaxed) == ROOT;
@@ -76,7 +77,8 @@ impl Aggregates {
     }
 }
 
-/// A maximal set of nodes three steps from each other or more: [`ROOT`] for those, zero for all others.
+/// Computes a maximal set of nodes that are at least three edges apart: [`ROOT`] for its members, zero for
+/// all others.
 fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
     let nodes = graph.rows();
     let draw = |node: usize| if left_out[node] { 0 } else { scrambled(node as u32 + 1) };
@@ -92,9 +94,9 @@ fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
         let own = numbers[node as usize].load(Relaxed);
         graph.row(node as usize).iter().fold(own, |most, &k| most.max(numbers[k as usize].load(Relaxed)))
     };
-    // interrupted work leaves nodes without a root; the caller checks
+    // an interrupt leaves nodes undecided; the caller checks for it
     while open.iter().any(|group| !group.is_empty()) && !interrupt::is_raised() {
-        // a largest number that is a root's, or that of nodes all decided, stays
+        // once the maximum of a node is a root's or zero (all decided), it no longer changes
         asked.par_iter_mut().for_each(|group| {
             keep(group, |node| {
                 let most = among(&drawn, node);
@@ -115,7 +117,8 @@ fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
     drawn
 }
 
-/// Keeps those of a group of which something is true. No processor foretells which: all are written, and nothing jumps.
+/// `retain` without branches: the predicate is unpredictable, so every node is written and only the count
+/// depends on it.
 fn keep(group: &mut Vec<u32>, mut kept: impl FnMut(u32) -> bool) {
     let mut count = 0;
     for at in 0..group.len() {
@@ -126,7 +129,7 @@ fn keep(group: &mut Vec<u32>, mut kept: impl FnMut(u32) -> bool) {
     group.truncate(count);
 }
 
-/// What neighbours vote for.
+/// Counts how many neighbours belong to each aggregate.
 struct Votes {
     places: Places,
     counts: Vec<(u32, u32)>,
@@ -137,7 +140,7 @@ impl Votes {
         Votes { places: Places::new(aggregates), counts: vec![] }
     }
 
-    /// What occurs most, among equals the first.
+    /// Returns the most frequent aggregate; of equally frequent ones, the first.
     fn most(&mut self, votes: impl Iterator<Item = u32>) -> u32 {
         for vote in votes.filter(|&vote| vote != NONE) {
             match self.places.get(vote) {
@@ -154,7 +157,7 @@ impl Votes {
     }
 }
 
-/// Bits that look random, different for different bits (the finaliser of Murmur's third hash); zero for zero alone.
+/// A bijective hash of 32 bits (the finalizer of MurmurHash3); maps only zero to zero.
 fn scrambled(bits: u32) -> u32 {
     let bits = (bits ^ bits >> 16).wrapping_mul(0x85eb_ca6b);
     let bits = (bits ^ bits >> 13).wrapping_mul(0xc2b2_ae35);

@@ -10,13 +10,15 @@ use rayon::prelude::*;
 use std::array::from_fn;
 use std::sync::atomic::Ordering;
 
-/// A sparse matrix of blocks: where they stand, rows and columns of each, and their numbers, block by block and row by row.
+/// A sparse matrix of dense blocks: the block pattern, the shape of a block, and the values, block by block
+/// and row-major within a block.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks<'a> {
     pub(super) pattern: &'a Pattern,
     pub(super) shape: [usize; 2],
     pub(super) values: &'a [f64],
-    /// The numbers lie as in CSR instead, row by row of the whole matrix: so nodes need no copy whose rows have one pattern.
+    /// The values are in CSR order of the scalar matrix instead, so that a matrix in which all rows of a node
+    /// have the same pattern is used without a copy.
     pub(super) by_rows: bool,
 }
 
@@ -25,7 +27,7 @@ impl<'a> Blocks<'a> {
         Blocks { pattern, shape, values, by_rows: false }
     }
 
-    /// Where the numbers of a node's block begin, and how far its rows are apart.
+    /// Position of the first value of a block of row `node`, and the distance between its rows.
     #[inline(always)]
     fn place(self, node: usize, entry: usize) -> (usize, usize) {
         let [rows, columns] = self.shape;
@@ -36,26 +38,26 @@ impl<'a> Blocks<'a> {
         (range.start * rows * columns + (entry - range.start) * columns, range.len() * columns)
     }
 
-    /// A row of a node's block.
+    /// Row `row` of a block of row `node`.
     #[inline(always)]
     pub(super) fn line(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
         let (first, apart) = self.place(node, entry);
         &self.values[first + row * apart..][..self.shape[1]]
     }
 
-    /// The rows of a node's block.
+    /// The rows of a block of row `node`.
     #[inline(always)]
     pub(super) fn lines(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
         (0..self.shape[0]).map(move |row| self.line(node, entry, row))
     }
 
-    /// The block of a node with itself.
+    /// Position of the diagonal block of a node.
     pub(super) fn own(self, node: usize) -> Option<usize> {
         let at = self.pattern.row(node).binary_search(&(node as u32)).ok()?;
         Some(self.pattern.offsets.at(node) + at)
     }
 
-    /// The numbers of a block, where they lie together.
+    /// The values of a block, which must be contiguous (`by_rows` is false).
     #[inline(always)]
     pub(super) fn block(self, entry: usize) -> &'a [f64] {
         debug_assert!(!self.by_rows);
@@ -64,36 +66,36 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// The entries of a row of numbers.
+/// The columns and values of a row of a matrix with 1 x 1 blocks.
 #[inline(always)]
 pub(super) fn entries(a: Blocks<'_>, row: usize) -> impl Iterator<Item = (u32, f64)> + Clone {
     let range = a.pattern.offsets.range(row);
     a.pattern.columns[range.clone()].iter().copied().zip(a.values[range].iter().copied())
 }
 
-/// The left factor of a product, asked for block after block.
-pub(super) trait Left: Copy + Sync {
+/// The left factor of a product, read block by block.
+pub(super) trait LeftFactor: Copy + Sync {
     fn pattern(&self) -> &Pattern;
 
-    /// Rows and columns of a block.
+    /// RowAccess and columns of a block.
     fn shape(&self) -> [usize; 2];
 
-    /// The numbers of a node's block, for a shape that is known to the compiler.
+    /// The values of a block of row `node`, for a shape known at compile time.
     fn load<const ROWS: usize, const COLUMNS: usize>(
         &self,
         node: usize,
         entry: usize,
     ) -> [[f64; COLUMNS]; ROWS];
 
-    /// Asks for what will be read of a block, where it does not lie behind the one before.
+    /// Prefetches a block, if blocks are not read in the order in which they are stored.
     #[inline(always)]
     fn fetch(&self, _entry: usize) {}
 
-    /// A number of a block.
+    /// One value of a block.
     fn number(&self, node: usize, entry: usize, row: usize, column: usize) -> f64;
 }
 
-impl Left for Blocks<'_> {
+impl LeftFactor for Blocks<'_> {
     fn pattern(&self) -> &Pattern {
         self.pattern
     }
@@ -122,7 +124,8 @@ impl Left for Blocks<'_> {
     }
 }
 
-/// A transpose that is not stored: its pattern, and the block of `of` that each of its blocks is. Blocks of `of` lie together.
+/// A transpose that is not stored: its pattern, and for each of its blocks the index of the block in `of`.
+/// The blocks of `of` must be contiguous.
 #[derive(Clone, Copy)]
 pub(super) struct Transposed<'a> {
     pub(super) pattern: &'a Pattern,
@@ -130,7 +133,7 @@ pub(super) struct Transposed<'a> {
     pub(super) from: &'a [u32],
 }
 
-impl Left for Transposed<'_> {
+impl LeftFactor for Transposed<'_> {
     fn pattern(&self) -> &Pattern {
         self.pattern
     }
@@ -163,21 +166,21 @@ impl Left for Transposed<'_> {
     }
 }
 
-/// A matrix that can be asked for a row.
-pub(super) trait Rows: Sync {
+/// A matrix whose rows can be read in any order.
+pub(super) trait RowAccess: Sync {
     fn columns(&self) -> usize;
 
     /// Columns of a block.
     fn width(&self) -> usize;
 
-    /// The columns and the numbers of a row.
+    /// The columns and the values of a row.
     fn of(&self, row: usize) -> (&[u32], &[f64]);
 
-    /// Asks for where a row begins, if rows before it do not lie beside it.
+    /// Prefetches the offset of a row, if offsets of consecutive rows are not adjacent.
     #[inline(always)]
     fn fetch_place(&self, _row: usize) {}
 
-    /// Asks for what [`Rows::of`] will read.
+    /// Prefetches what [`RowAccess::of`] will read.
     #[inline(always)]
     fn fetch(&self, row: usize) {
         let (columns, values) = self.of(row);
@@ -186,7 +189,7 @@ pub(super) trait Rows: Sync {
     }
 }
 
-impl Rows for Blocks<'_> {
+impl RowAccess for Blocks<'_> {
     fn columns(&self) -> usize {
         self.pattern.cols()
     }
@@ -202,8 +205,9 @@ impl Rows for Blocks<'_> {
     }
 }
 
-/// Where a transpose has blocks, and the block that each of them is. Entries are counted by columns in ranges of rows, which
-/// then put theirs behind those of the ranges before.
+/// Computes the pattern of the transpose, and for each of its blocks the index of the original block. Ranges
+/// of rows are counted in parallel; each range then writes its entries of a column behind those of the
+/// preceding ranges.
 pub(super) fn transposed_pattern(pattern: &Pattern) -> Result<(Pattern, Vec<u32>)> {
     let (rows, cols) = (pattern.rows(), pattern.cols());
     let parts = tasks(pattern.entries()).clamp(1, 2 * rayon::current_num_threads());

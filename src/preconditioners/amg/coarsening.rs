@@ -1,15 +1,16 @@
-//! From one level to the next: aggregates, smoothed prolongation, Galerkin product.
+//! From one level to the next: aggregates, smoothed prolongator, Galerkin product.
 //!
 //! ```text
-//! T    modes, orthonormal on each aggregate
-//! P = (I − ω D⁻¹ A_F) T        A_F: weak entries are added to the diagonal block of their row
+//! T    tentative prolongator: near-null space modes, orthonormalized on each aggregate
+//! P = (I − ω D⁻¹ A_F) T        A_F: filtered matrix, weak entries are lumped into the diagonal
 //! A_c = Pᵀ (A P)
 //! ```
 //!
-//! Aggregates, `T` and all patterns are made once; after a refresh [`Coarsening::numbers`] makes the rest anew.
+//! Aggregates, `T` and all patterns are computed once; after a refresh [`Coarsening::numbers`] recomputes the
+//! rest.
 //!
-//! Departure from Vaněk, Mandel and Brezina (1996): with several modes weak entries stay where they are, `A_F = A`. Added to
-//! the diagonal they would spare constants alone, not rotations.
+//! Departure from Vaněk, Mandel and Brezina (1996): with several modes the matrix is not filtered, `A_F = A`.
+//! Lumping weak entries into the diagonal preserves constants only, not rotations.
 
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{self, Blocks, Transposed, entries};
@@ -24,38 +25,39 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::interrupt;
 use std::sync::Arc;
 
-/// What of a weak entry's diagonal must be left for it to be added there.
+/// Weak entries are lumped into the diagonal only if it stays above this part of its value (a guess).
 pub(super) const POSITIVE: f64 = 0.1;
 
-/// How a level becomes coarser.
+/// The symbolic part of a coarsening, which a refresh reuses.
 #[derive(Debug)]
 pub(super) struct Coarsening {
-    /// Strong connections; none where all are.
+    /// Strong connections; `None` where all connections are strong.
     pub(super) strong: Option<Pattern>,
     pub(super) aggregates: Aggregates,
-    /// `T`, a block for each node.
+    /// Values of `T`, a dense block for each node.
     pub(super) tentative: Vec<f64>,
-    /// Rows of a node, and modes.
+    /// Rows per node, and number of modes.
     pub(super) shape: [usize; 2],
     pub(super) prolongation: Arc<Pattern>,
     pub(super) restriction: Arc<Pattern>,
-    /// The block of `P` that each block of `Pᵀ` is.
+    /// For each block of `Pᵀ`, the index of the same block in `P`.
     pub(super) from: Vec<u32>,
-    /// Of `A P`.
+    /// The pattern of `A P`.
     pub(super) product: Pieces,
     pub(super) coarse: Arc<Pattern>,
 }
 
 saved!(impl[] Coarsening { strong, aggregates, tentative, shape, prolongation, restriction, from, product, coarse });
 
-/// The numbers of a coarsening.
+/// The values of a coarsening.
 pub(super) struct Numbers {
     pub(super) prolongation: Buffer<f64>,
     pub(super) coarse: Buffer<f64>,
 }
 
-/// Strong connections, none where all are, and aggregates for so many modes. None where too little would be gained: where there
-/// is nothing to aggregate, or nearly as many unknowns would be left.
+/// Computes strong connections (`None` where all are strong) and aggregates. Returns `None` where coarsening
+/// would not pay: where there is nothing to aggregate, or where more than 0.9 times as many unknowns would
+/// remain.
 pub(super) fn aggregated(
     a: Blocks<'_>,
     modes: usize,
@@ -70,8 +72,8 @@ pub(super) fn aggregated(
 }
 
 impl Coarsening {
-    /// Of a matrix, its inverse diagonal, its modes and what [`aggregated`] found; with the numbers, and the modes of the next
-    /// level.
+    /// Coarsens a matrix, given its inverse diagonal, its modes and the result of [`aggregated`]. Returns the
+    /// values as well, and the modes of the next level.
     pub(super) fn new(
         a: Blocks<'_>,
         inverse_diagonal: &[f64],
@@ -81,7 +83,7 @@ impl Coarsening {
     ) -> Result<(Coarsening, Numbers, Modes)> {
         let (nodes, [size, _]) = (a.pattern.rows(), a.shape);
         let (tentative, coarse_modes) = modes.orthonormal(&aggregates, size);
-        // what is added to a diagonal is there for constants alone
+        // lumping preserves the row sum, which is right for constants only
         let strong = strong.filter(|_| modes.count == 1);
         let shape = [size, modes.count];
         let smoother = Smoother {
@@ -124,7 +126,7 @@ impl Coarsening {
         Ok([prolongation, Stored::rows(&expanded(&self.restriction, [modes, rows])?, r)])
     }
 
-    /// New numbers for what [`Coarsening::transfers`] made.
+    /// Overwrites the values of the matrices made by [`Coarsening::transfers`].
     pub(super) fn refill(&self, numbers: &Numbers, [prolongation, restriction]: &mut [Stored; 2]) {
         let [p, r] = self.rounded(numbers);
         prolongation.fill(&p);
@@ -137,12 +139,12 @@ impl Coarsening {
         [rounded(p, 1.0), rounded(r, 1.0)]
     }
 
-    /// Unknowns of an aggregate.
+    /// Unknowns per aggregate.
     pub(super) fn modes(&self) -> usize {
         self.shape[1]
     }
 
-    /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
+    /// Computes the values of `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
     pub(super) fn numbers(&mut self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Result<Numbers> {
         let modes = self.modes();
         let smoother = Smoother {
@@ -164,7 +166,7 @@ impl Coarsening {
     }
 }
 
-/// What computes rows of `(I − ω D⁻¹ A_F) T`.
+/// Computes rows of `(I − ω D⁻¹ A_F) T`.
 pub(super) struct Smoother<'a> {
     pub(super) a: Blocks<'a>,
     pub(super) strong: Option<&'a Pattern>,
@@ -185,7 +187,7 @@ impl Smoother<'_> {
         }
     }
 
-    /// Where blocks are numbers, and all are strong.
+    /// Row of `P` for 1 x 1 blocks, if all connections are strong.
     fn numbers(&self, node: usize, to: &mut Row) {
         let own = self.of_node[node];
         if own == NONE {
@@ -201,7 +203,7 @@ impl Smoother<'_> {
         }
     }
 
-    /// Where blocks are numbers: what is weak is added to the diagonal.
+    /// Row of `P` for 1 x 1 blocks, with weak entries lumped into the diagonal.
     fn strong_numbers(&self, strong: &[u32], node: usize, to: &mut Row) {
         let own = self.of_node[node];
         if own == NONE {

@@ -2,17 +2,20 @@
 //!
 //! ```text
 //! cycle(b):                               on the coarsest level: x = A⁻¹ b, dense
-//!     x ← w₁ D⁻¹ b                        sweeps with weights w₁ … w_k, the first of them from zero
+//!     x ← w₁ D⁻¹ b                        sweeps with weights w₁ … w_k, from a zero initial guess
 //!     x ← x + w_i D⁻¹ (b − A x)
-//!     x ← x + P cycle(Pᵀ (b − A x))       below aggregates as they are, several cycles, each from what is there (plain.rs)
-//!     x ← x + w_i D⁻¹ (b − A x)           all k
+//!     x ← x + P cycle(Pᵀ (b − A x))       below unsmoothed aggregates, PASSES cycles, each continuing from
+//!                                         the result of the one before (plain.rs)
+//!     x ← x + w_i D⁻¹ (b − A x)           all k sweeps, in reverse order
 //! ```
 //!
-//! Sweeps of Jacobi whose weights are the inverse roots of Chebyshev's polynomial are that polynomial: symmetric before and
-//! after, so the cycle is symmetric, and positive definite where `1 − Π (1 − w_i λ)` is positive.
+//! Jacobi sweeps whose weights are the inverse roots of a Chebyshev polynomial apply that polynomial
+//! (Chebyshev smoothing). Sweeps after the correction run in reverse order, so the cycle is symmetric, and it
+//! is positive definite where `1 − Π (1 − w_i λ)` is positive.
 //!
-//! Budget of a level: `2 k` products with `A`, one more where a cycle goes on from what is there, one with `P` and one with `Pᵀ`, 4
-//! bytes a number; sweeps, residuals and corrections are within the products, so that vectors are read and written once for each.
+//! Cost of a level: `2 k` products with `A`, one more for each cycle that starts from a nonzero guess, one
+//! with `P` and one with `Pᵀ`, 4 bytes a value. Sweeps, residuals and corrections are fused with the
+//! products, so that each reads and writes its vectors once.
 
 use super::plain::{PASSES, Plain};
 use super::stored::Stored;
@@ -25,26 +28,27 @@ use krysp_kernels::cpu::run::followed::Then;
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{LinearOperator, Result, Space};
 
-/// A level that is smoothed.
+/// A level that is smoothed, as opposed to the coarsest one, which is inverted.
 #[derive(Debug)]
 pub(super) struct Level {
     pub(super) a: Stored,
     /// `D⁻¹`
     pub(super) inverse: HostVector<f32>,
     pub(super) weights: Vec<f32>,
-    /// What a refresh estimates them with, see [`largest`](super::spectrum::largest).
+    /// Correction factor of the eigenvalue estimate in a refresh, see [`largest`](super::spectrum::largest).
     pub(super) gain: Option<f64>,
+    /// `None` on the last level if that is only smoothed.
     pub(super) transfer: Option<Transfer>,
 }
 
 saved!(impl[] Level { a, inverse, weights, gain, transfer });
 
-/// The way to the next level and back; none on the last level where that is smoothed alone.
+/// Transfer to the next level and back.
 #[derive(Debug)]
 pub(super) enum Transfer {
     /// `P` and `Pᵀ`
     Smoothed(Box<[Stored; 2]>),
-    /// Of the finest level.
+    /// Unsmoothed aggregation, on the finest level only.
     Plain(Box<Plain>),
 }
 
@@ -80,7 +84,7 @@ impl Transfer {
     }
 }
 
-/// The last level, inverted.
+/// The inverse of the coarsest level.
 #[derive(Debug)]
 pub(super) struct Dense {
     pub(super) rows: usize,
@@ -91,17 +95,17 @@ saved!(impl[] Dense { rows, inverse } where |read| {
     read.rows.checked_mul(row_stride(read.rows)).is_some_and(|numbers| numbers <= read.inverse.len())
 });
 
-/// What a cycle works in.
+/// Workspace of a cycle.
 #[derive(Debug)]
-pub(super) struct Room {
-    /// `b`, `x` and a residual, level by level, the dense one included.
+pub(super) struct Workspace {
+    /// `b`, `x` and a temporary vector for each level, the coarsest one included.
     levels: Vec<[HostVector<f32>; 3]>,
-    /// `b` and `x` of the dense one, in whole registers.
+    /// `b` and `x` of the coarsest level, padded to whole SIMD registers.
     dense: [Vec<f32>; 2],
 }
 
-impl Room {
-    pub(super) fn new(levels: &[Level], dense: Option<&Dense>) -> Result<Room> {
+impl Workspace {
+    pub(super) fn new(levels: &[Level], dense: Option<&Dense>) -> Result<Workspace> {
         let rows = levels.iter().map(|level| level.inverse.as_slice().len());
         let of = |rows: usize| -> Result<_> {
             let space = HostSpace::new(rows);
@@ -109,10 +113,10 @@ impl Room {
         };
         let levels = rows.chain(dense.map(|dense| dense.rows)).map(of).collect::<Result<_>>()?;
         let stride = dense.map_or(0, |dense| row_stride(dense.rows));
-        Ok(Room { levels, dense: [0; 2].map(|_| vec![0.0; stride]) })
+        Ok(Workspace { levels, dense: [0; 2].map(|_| vec![0.0; stride]) })
     }
 
-    /// What goes in, and what comes out.
+    /// The right-hand side and the solution of the finest level.
     pub(super) fn ends(&mut self) -> [&mut [f32]; 2] {
         match self.levels.first_mut() {
             Some([b, x, _]) => [b.as_mut_slice(), x.as_mut_slice()],
@@ -121,19 +125,19 @@ impl Room {
     }
 }
 
-/// From what goes in to what comes out.
-pub(super) fn cycle(levels: &[Level], dense: Option<&Dense>, room: &mut Room) -> Result<()> {
-    down_and_up(levels, dense, &mut room.levels, &mut room.dense, true)
+/// Applies one cycle to the right-hand side in `workspace`.
+pub(super) fn cycle(levels: &[Level], dense: Option<&Dense>, workspace: &mut Workspace) -> Result<()> {
+    down_and_up(levels, dense, &mut workspace.levels, &mut workspace.dense, true)
 }
 
 fn down_and_up(
     levels: &[Level],
     dense: Option<&Dense>,
-    rooms: &mut [[HostVector<f32>; 3]],
+    workspaces: &mut [[HostVector<f32>; 3]],
     registers: &mut [Vec<f32>; 2],
     from_zero: bool,
 ) -> Result<()> {
-    let Some(([b, x, t], below)) = rooms.split_first_mut() else { return Ok(()) };
+    let Some(([b, x, t], below)) = workspaces.split_first_mut() else { return Ok(()) };
     let Some((level, coarser)) = levels.split_first() else {
         if let Some(dense) = dense {
             let [from, to] = registers;
@@ -163,7 +167,7 @@ fn down_and_up(
             }
             Transfer::Plain(plain) => {
                 plain.restrict(t, b_below);
-                // what is inverted leaves nothing for a second time
+                // an exact solve leaves no residual for a second pass
                 for pass in 0..if coarser.is_empty() { 1 } else { PASSES } {
                     down_and_up(coarser, dense, below, registers, pass == 0)?;
                 }
@@ -187,7 +191,7 @@ pub(super) fn scaled(weight: f32, inverse: &HostVector<f32>, b: &HostVector<f32>
     });
 }
 
-/// `x ← x + w D⁻¹ (b − A x)`, by way of `t`
+/// `x ← x + w D⁻¹ (b − A x)`, using `t` as workspace
 fn sweep(
     a: &Stored,
     weight: f32,

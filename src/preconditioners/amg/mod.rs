@@ -1,31 +1,35 @@
-//! Algebraic multigrid by smoothed aggregation: levels made of the matrix alone, each some ten to thirty times smaller.
+//! Algebraic multigrid by smoothed aggregation: the levels are built from the matrix alone, each some ten to
+//! thirty times smaller than the one before.
 //!
 //! ```text
 //! setup, level by level, until few rows are left:
 //!     strong connections            strength.rs
 //!     aggregates                    aggregates.rs
-//!     P = T, A ← Tᵀ A T             plain.rs, on the finest level in host memory, where it pays
-//!     T: modes on each aggregate    modes.rs, and on all others
-//!     P = (I − ω D⁻¹ A) T           coarsening.rs, ω = 4/3 of the inverse of the largest eigenvalue of D⁻¹ A
+//!     P = T, A ← Tᵀ A T             plain.rs: unsmoothed, on the finest level in host memory, where it pays
+//!     T: tentative prolongator      modes.rs: on all other levels
+//!     P = (I − ω D⁻¹ A) T           coarsening.rs: ω = 4/3 / (largest eigenvalue of D⁻¹ A)
 //!     A ← Pᵀ A P                    product.rs
-//! the last level: A⁻¹, dense
+//! coarsest level: A⁻¹, dense
 //! application: one cycle            cycle.rs
 //! ```
 //!
-//! Smoothing removes what errors have of a rough kind, and the rest is seen by fewer unknowns: iterations hardly grow with the
-//! mesh. The cycle is symmetric and positive definite where `A` is: for conjugate gradients as for anything else.
+//! Smoothing damps the oscillatory part of an error; the smooth part is represented on the coarser levels.
+//! The number of iterations therefore hardly grows with the mesh. The cycle is symmetric and positive
+//! definite where `A` is, as conjugate gradients require.
 //!
 //! Departures from Vaněk, Mandel and Brezina (1996):
-//! 1. the cycle computes in single precision, within a solve in double: half of the bytes, and no more iterations. Numbers
-//!    are scaled by powers of two, so that they stay in its range. The hierarchy itself is made in double precision;
-//! 2. strength, aggregates and the smoother are those of `strength.rs`, `aggregates.rs` and `cycle.rs`, which say how they
-//!    differ;
-//! 3. a last level that is singular but for rounding, as a floating body's, is moved a little: [`Cg`](crate::Cg) with
-//!    [`null_space`](krysp_solvers::Solver::null_space) solves such systems.
+//! 1. the cycle computes in single precision within a solve in double precision: half of the bytes at no more
+//!    iterations. Values are scaled by powers of two to stay in its range. The hierarchy itself is computed
+//!    in double precision;
+//! 2. strength, aggregates and the smoother are those of `strength.rs`, `aggregates.rs` and `cycle.rs`, which
+//!    say how they differ;
+//! 3. if the coarsest level is singular up to rounding, as for a floating body, its diagonal is shifted
+//!    slightly: [`Cg`](crate::Cg) with [`null_space`](krysp_solvers::Solver::null_space) solves such systems.
 //!
-//! Budget: an application reads each level's matrix `2 k` times in single precision with `k` sweeps, and `P` and `Pᵀ` once, three
-//! times as often below aggregates as they are: some 20 bytes an entry with two sweeps. Setup reads the matrix some ten times, and
-//! takes as many multiply-adds as `A P` and `Pᵀ (A P)` have. For refreshing, patterns of all levels are kept.
+//! Cost: with `k` sweeps, an application reads each level's matrix `2 k` times in single precision, and `P`
+//! and `Pᵀ` once; three times as often on the levels below unsmoothed aggregates. With two sweeps these are
+//! some 20 bytes per entry. Setup reads the matrix some ten times, and takes the multiply-adds of `A P` and
+//! `Pᵀ (A P)`. The patterns of all levels are kept for refreshes.
 
 mod aggregates;
 mod blocks;
@@ -62,7 +66,7 @@ use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use blocks::Blocks;
 use coarsening::{Coarsening, aggregated};
-use cycle::{Dense, Level, Room, Transfer};
+use cycle::{Dense, Level, Transfer, Workspace};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
@@ -82,21 +86,21 @@ use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Instant;
 use stored::{Stored, expanded, gathered};
 
-/// What errors call it.
+/// Name in error messages.
 const NAME: &str = "AMG";
 
-/// Levels at most: each has fewer than nine tenths of the rows of the one before.
+/// Maximum number of levels. Each has at most nine tenths of the rows of the one before.
 const LEVELS: usize = 40;
 
-/// A pivot of the last level that is below zero by more than this part of its diagonal is no rounding.
+/// A pivot of the coarsest level below minus this part of its diagonal entry is not due to rounding.
 const SINGULAR: f64 = 1e-8;
 
-/// What a diagonal that is singular but for rounding is raised by: far above the rounding of single precision, far below what
-/// is left of errors after a cycle.
+/// Relative shift of the diagonal of a coarsest level that is singular up to rounding: far above the rounding
+/// of single precision, far below the error reduction of a cycle.
 const SHIFT: f64 = 1e-5;
 
-/// Algebraic multigrid, one cycle through all levels: for symmetric positive definite matrices, the larger the better. Printed, it
-/// is a table of its levels.
+/// Algebraic multigrid by smoothed aggregation, one cycle per application: for symmetric positive definite
+/// matrices; the larger they are, the more it saves. `Display` prints a table of the levels.
 ///
 /// ```
 /// use krysp::{Amg, Cg, gallery};
@@ -109,7 +113,7 @@ const SHIFT: f64 = 1e-5;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Elasticity wants rigid motions, from the places of its nodes:
+/// For elasticity, pass rigid body modes, computed from the coordinates of the nodes:
 ///
 /// ```
 /// use krysp::{Amg, Cg, Unknowns, gallery, rigid_motions};
@@ -121,47 +125,50 @@ const SHIFT: f64 = 1e-5;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A node that only itself knows, a Dirichlet row for example, is smoothed alone. What hardly has strong connections does not
-/// coarsen: the levels end there, and the last one is smoothed if it has more than [`AmgOptions::coarsest`] rows.
+/// A node without off-diagonal couplings, a Dirichlet row for example, is only smoothed. Where nodes have
+/// hardly any strong connections, coarsening stops; the last level is then smoothed if it has more than
+/// [`AmgOptions::coarsest`] rows.
 #[derive(Debug)]
 pub struct Amg<T: Real> {
     space: HostSpace<T>,
-    /// Rows of a node.
+    /// Rows per node.
     size: usize,
-    /// The matrix's pattern.
+    /// The pattern of the matrix.
     whole: Arc<Pattern>,
-    /// That of its nodes.
+    /// The pattern of its nodes.
     pattern: Arc<Pattern>,
     options: AmgOptions,
-    /// A power of two that brings the largest number on the diagonal near one.
+    /// A power of two that scales the largest diagonal entry to about one.
     scale: f64,
     setup: Vec<Coarsening>,
     levels: Vec<Level>,
     dense: Option<Dense>,
-    room: Mutex<Room>,
+    workspace: Mutex<Workspace>,
     reports: Vec<LevelReport>,
 }
 
 impl<T: Real> Amg<T> {
-    /// For what maps constants to nearly nothing, one for each unknown of a node: rows that
-    /// follow each other are a node where they have one pattern, or would have if one entry in twenty were added.
+    /// Builds a hierarchy for a matrix whose near-null space is spanned by constants, one for each unknown of
+    /// a node. Consecutive rows form a node if they have the same pattern, or would have after adding one
+    /// entry in twenty.
     pub fn new(csr: &Csr<T>) -> Result<Amg<T>> {
         Amg::with::<[T; 0]>(csr, &[], AmgOptions::default())
     }
 
-    /// For what maps these vectors to nearly nothing but for boundary conditions, given in the user's numbering:
-    /// [`rigid_motions`] for elasticity. Where nodes differ in their numbers of unknowns, consecutive rows of one pattern are a node;
-    /// [`Amg::with_nodes`] takes other nodes.
+    /// Builds a hierarchy for a near-null space spanned by the given vectors, in the order of the user's
+    /// unknowns: vectors which the matrix maps to nearly zero apart from boundary conditions, as
+    /// [`rigid_motions`] are for elasticity. If the nodes differ in their number of unknowns, consecutive
+    /// rows with the same pattern form a node; [`Amg::with_nodes`] takes other nodes.
     pub fn with_modes<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Amg<T>> {
         Amg::with(csr, modes, AmgOptions::default())
     }
 
-    /// With options. No modes stand for constants.
+    /// As [`Amg::with_modes`], with options. An empty slice of modes means constants.
     pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
         Amg::made(csr, modes, None, options)
     }
 
-    /// Of a matrix with `size` rows for each node.
+    /// Builds a hierarchy for a matrix with `size` rows per node.
     fn of_nodes(
         csr: &Csr<T>,
         size: usize,
@@ -184,15 +191,15 @@ impl<T: Real> Amg<T> {
             setup: vec![],
             levels: vec![],
             dense: None,
-            room: Mutex::new(Room::new(&[], None)?),
+            workspace: Mutex::new(Workspace::new(&[], None)?),
             reports: vec![],
         };
         amg.build(csr, near, plain, started)?;
-        amg.room = Mutex::new(Room::new(&amg.levels, amg.dense.as_ref())?);
+        amg.workspace = Mutex::new(Workspace::new(&amg.levels, amg.dense.as_ref())?);
         Ok(amg)
     }
 
-    /// The aggregate of each node of each level, none for what is left out.
+    /// The aggregate of each node of each level, `None` for nodes that are only smoothed.
     #[doc(hidden)]
     pub fn aggregates(&self) -> Vec<Vec<Option<u32>>> {
         let of = |&aggregate: &u32| (aggregate != aggregates::NONE).then_some(aggregate);
@@ -269,7 +276,7 @@ impl<T: Real> Amg<T> {
         }
     }
 
-    /// The finest level's aggregates, if they are not smoothed.
+    /// The unsmoothed aggregation of the finest level, if it has one.
     fn plain(&self) -> Option<&Plain> {
         match self.levels.first()?.transfer.as_ref()? {
             Transfer::Plain(plain) => Some(plain),
@@ -277,12 +284,13 @@ impl<T: Real> Amg<T> {
         }
     }
 
-    /// Whether all rows of a node have one pattern: its blocks can be read where they are.
+    /// Whether all rows of a node have the same pattern, so that its blocks can be read from the CSR arrays.
     fn by_rows(&self, csr: &Csr<T>) -> bool {
         self.size > 1 && csr.nnz() == self.pattern.entries() * self.size * self.size
     }
 
-    /// The matrix, block by block, or as it is.
+    /// The values of the matrix in double precision, gathered block by block unless they can be read in
+    /// place.
     fn numbers_of<'a>(&self, csr: &'a Csr<T>) -> Cow<'a, Buffer<f64>> {
         let entries: Cow<'a, Buffer<f64>> = match (csr.values() as &dyn Any).downcast_ref::<Buffer<f64>>() {
             Some(values) => Cow::Borrowed(values),
@@ -297,7 +305,8 @@ impl<T: Real> Amg<T> {
 }
 
 impl Level {
-    /// Takes a diagonal, and chooses weights for it; `ω` of the prolongation.
+    /// Stores an inverse diagonal and chooses the weights of the smoother for it; returns the `ω` of the
+    /// prolongator.
     fn weigh(&mut self, inverse: &[f64], scale: f64, sweeps: usize) -> Result<f64> {
         over_rows(inverse.len(), 3, self.inverse.as_mut_slice(), &|rows, to: &mut [f32]| {
             for (to, &from) in to.iter_mut().zip(&inverse[rows]) {
@@ -312,7 +321,7 @@ impl Level {
     }
 }
 
-/// Modes in the numbering of the matrix.
+/// The modes in the row order of the matrix.
 fn loaded<T: Real, V: AsRef<[T]> + Sync>(space: &HostSpace<T>, modes: &[V]) -> Result<Modes> {
     let loaded: Vec<HostVector<T>> =
         modes.par_iter().map(|mode| Ok(space.vector(mode.as_ref())?)).collect::<Result<_>>()?;
@@ -321,8 +330,8 @@ fn loaded<T: Real, V: AsRef<[T]> + Sync>(space: &HostSpace<T>, modes: &[V]) -> R
     Ok(Modes { count, values: map_rows(space.len() * count, 2, &entry) })
 }
 
-/// The inverse of the last level. Rows of nothing stay as they are; a matrix that is singular but for rounding is moved
-/// away from that.
+/// Inverts the coarsest level. Zero rows become rows of the identity; a matrix that is singular up to
+/// rounding is regularized by a shift of its diagonal.
 fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
     let size = a.shape[0];
     let rows = a.pattern.rows() * size;
@@ -360,9 +369,9 @@ fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
     Ok(Dense { rows, inverse })
 }
 
-/// The largest of some numbers in size; zero if one is not finite.
+/// The largest absolute value; zero if one is not finite.
 fn largest_of<T: Real>(numbers: &[T]) -> f64 {
-    // the bits of numbers that are not negative are in their order
+    // the bit patterns of nonnegative numbers are ordered as the numbers
     let most = AtomicU64::new(0);
     over_rows(numbers.len(), 1, (), &|rows, ()| {
         let own = numbers[rows].iter().fold(0, |most, &v| most.max(Element::to_f64(v).abs().to_bits()));
@@ -372,21 +381,21 @@ fn largest_of<T: Real>(numbers: &[T]) -> f64 {
     if most.is_finite() { most } else { 0.0 }
 }
 
-/// At most so many rows, from all over a matrix. They are shifted from each other by a prime: a grid's sides divide equal
-/// distances, and one side says little of the others.
+/// Up to `most` rows from all over a matrix. Each is displaced by a multiple of a prime, because equally
+/// spaced rows of a structured grid could all be on the same side of the domain.
 fn sampled(rows: usize, most: usize) -> impl Iterator<Item = usize> {
     let count = most.min(rows);
     (0..count).map(move |k| (k * rows / count + 37 * k) % rows)
 }
 
-/// The power of two below a positive number; one where there is none.
+/// The largest power of two that does not exceed a positive number; one where there is none.
 fn power_below(number: f64) -> f64 {
     let power = f64::powi(2.0, number.log2().floor() as i32);
     if power.is_normal() { power } else { 1.0 }
 }
 
-/// Aggregates, modes and patterns stay; the numbers of all levels are computed anew. After an error there are no numbers to
-/// apply: refresh again.
+/// Keeps aggregates, modes and patterns; recomputes the values of all levels. After an error the
+/// preconditioner must be refreshed again before it is applied.
 impl<T: Real> Refresh<T> for Amg<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, &self.space)?;
@@ -437,32 +446,32 @@ impl<T: Real> LinearOperator for Amg<T> {
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
-        // whoever finds the room taken works in one of its own: waiting for a solve on the same threads could last forever
+        // if the workspace is in use, allocate a temporary one: blocking inside a Rayon worker could deadlock
         let (mut guard, mut own);
-        let room = match self.room.try_lock() {
-            Ok(room) => {
-                guard = room;
+        let workspace = match self.workspace.try_lock() {
+            Ok(workspace) => {
+                guard = workspace;
                 &mut *guard
             }
-            Err(TryLockError::Poisoned(room)) => {
-                guard = room.into_inner();
+            Err(TryLockError::Poisoned(workspace)) => {
+                guard = workspace.into_inner();
                 &mut *guard
             }
             Err(TryLockError::WouldBlock) => {
-                own = Room::new(&self.levels, self.dense.as_ref())?;
+                own = Workspace::new(&self.levels, self.dense.as_ref())?;
                 &mut own
             }
         };
-        let [b, _] = room.ends();
+        let [b, _] = workspace.ends();
         let wide = r.as_slice();
-        // single precision reaches from 1e-38 to 1e38
+        // the range of single precision is 1e-38 to 1e38
         let size = power_below(largest_of(wide));
         let (down, up) = (1.0 / size, self.scale * size);
         over_rows(wide.len(), 2, &mut b[..wide.len()], &|rows, b: &mut [f32]| {
             b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * down) as f32);
         });
-        cycle::cycle(&self.levels, self.dense.as_ref(), room)?;
-        let [_, x] = room.ends();
+        cycle::cycle(&self.levels, self.dense.as_ref(), workspace)?;
+        let [_, x] = workspace.ends();
         let narrow = &*x;
         over_rows(wide.len(), 2, z.as_mut_slice(), &|rows, z: &mut [T]| {
             z.iter_mut().zip(&narrow[rows]).for_each(|(z, &x)| *z = T::from_f64(f64::from(x) * up));
@@ -479,7 +488,7 @@ impl<T: Real> LinearOperator for Amg<T> {
         let Some((finest, below)) = self.levels.split_first().filter(|_| self.plain().is_some()) else {
             return self.levels.iter().map(level).sum::<usize>() + dense;
         };
-        // each pass but the first begins with one product more
+        // each pass but the first starts from a nonzero guess, which costs one product more
         let (passes, begin) = match below.first() {
             Some(next) => (plain::PASSES, next.a.bytes() + size_of_val(next.inverse.as_slice())),
             None => (1, 0),

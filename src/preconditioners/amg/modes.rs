@@ -1,25 +1,26 @@
-//! Modes of the near null space: what the matrix maps to nearly nothing, and what of them an aggregate sees.
+//! Near-null space modes and their restriction to aggregates (the tentative prolongator).
 
 use super::aggregates::{Aggregates, NONE};
 use crate::formats::pattern::{by_rows, place_of};
 use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_parts, tasks};
 
-/// Of a mode's restriction to an aggregate, what is left beside the modes before it is left out if it is smaller.
+/// A mode whose component orthogonal to the preceding modes of an aggregate is below this part of its norm
+/// there is dropped as linearly dependent.
 pub(super) const DEPENDENT: f64 = 1e-6;
 
-/// How the unknowns of a system with several unknowns a node are numbered.
+/// Order of the unknowns in a system with several unknowns per node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unknowns {
-    /// All of the first node, then all of the second.
+    /// All unknowns of the first node, then all of the second.
     #[default]
     ByNode,
-    /// The first of all nodes, then the second of all nodes. [`Amg`](crate::Amg) does not see then that unknowns belong to
-    /// one node: renumber by node for fewer iterations.
+    /// The first unknown of all nodes, then the second of all nodes. [`Amg`](crate::Amg) then does not see
+    /// which unknowns belong to one node: reorder by node for fewer iterations.
     ByComponent,
 }
 
-/// The motions of a rigid body, for displacements of nodes at these points: three in the plane, six in space. They are the near
-/// null space of elasticity, for [`Amg::with_modes`](crate::Amg::with_modes) and
+/// The rigid body modes of the displacements of nodes at these points: three in the plane, six in space. They
+/// span the near-null space of elasticity, for [`Amg::with_modes`](crate::Amg::with_modes) and
 /// [`CoarseSpace::with_modes`](crate::CoarseSpace::with_modes).
 ///
 /// ```
@@ -31,6 +32,7 @@ pub enum Unknowns {
 /// // about the centre
 /// assert_eq!(modes[2], [0.0, -1.0, 0.0, 1.0]);
 /// ```
+#[doc(alias = "rigid body modes")]
 pub fn rigid_motions<const D: usize>(points: &[[f64; D]], unknowns: Unknowns) -> Vec<Vec<f64>> {
     let n = points.len();
     let mean = |axis: usize| points.iter().map(|point| point[axis]).sum::<f64>() / n.max(1) as f64;
@@ -64,7 +66,7 @@ pub fn rigid_motions<const D: usize>(points: &[[f64; D]], unknowns: Unknowns) ->
     shifts.chain(turns).collect()
 }
 
-/// Vectors that span the near null space, a row of numbers for each row of the matrix.
+/// Vectors that span the near-null space, stored row by row.
 #[derive(Clone, Debug)]
 pub(super) struct Modes {
     pub(super) count: usize,
@@ -72,15 +74,16 @@ pub(super) struct Modes {
 }
 
 impl Modes {
-    /// One for each unknown of a node.
+    /// Constants, one for each unknown of a node.
     pub(super) fn constants(rows: usize, size: usize) -> Modes {
         let entry = |at: usize| f64::from(u8::from(at / size % size == at % size));
         Modes { count: size, values: map_rows(rows * size, 1, &entry) }
     }
 
-    /// Columns that are orthonormal on each aggregate and span the modes there, a block for each node; and the modes of the
-    /// coarse unknowns, which these columns turn into the modes. By Gram and Schmidt, twice. What depends on modes before it
-    /// becomes a column of zeros.
+    /// Computes the tentative prolongator, whose columns are orthonormal on each aggregate and span the modes
+    /// there, as a block for each node; and the modes of the coarse unknowns, so that `T` times the coarse
+    /// modes gives the modes. Gram-Schmidt, done twice. A mode that depends linearly on preceding ones
+    /// becomes a zero column.
     pub(super) fn orthonormal(&self, aggregates: &Aggregates, size: usize) -> (Vec<f64>, Modes) {
         let Aggregates { count, of_node } = aggregates;
         let (count, modes, nodes) = (*count, self.count, of_node.len());

@@ -1,12 +1,13 @@
-//! Aggregates of nodes whose numbers of unknowns differ, as where boundary conditions have removed single unknowns.
+//! Aggregates of nodes that differ in their number of unknowns, for example after eliminating single unknowns
+//! for boundary conditions.
 //!
 //! ```text
 //! B_IJ = (Σ a_ij² over unknowns i of node I and j of node J)^½
 //! strength of connection and aggregates: of B; an unknown is in the aggregate of its node
 //! ```
 //!
-//! So they are those of nodes of one size, where the norms are of whole blocks. The finest level itself stays a matrix of single
-//! unknowns.
+//! If all nodes had the same size, the aggregates would be the same, because strength compares Frobenius
+//! norms of blocks. The finest level itself remains a matrix of single unknowns.
 
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
@@ -27,7 +28,8 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// From the label of each unknown's node. None where hardly any node has more than one unknown.
+    /// Numbers the nodes, given a label of each unknown's node. `None` where there are at least nine nodes
+    /// for ten unknowns.
     pub(super) fn new(labels: impl ExactSizeIterator<Item = u32>) -> Option<Nodes> {
         let rows = labels.len();
         let (mut known, mut count) = (vec![], 0u32);
@@ -47,7 +49,7 @@ impl Nodes {
         (10 * count < 9 * rows).then_some(Nodes { count, of })
     }
 
-    /// Consecutive rows that have one pattern are a node of at most `most` unknowns.
+    /// Groups consecutive rows with the same pattern into nodes of at most `most` unknowns.
     pub(super) fn of_equal_rows(pattern: &Pattern, most: usize) -> Option<Nodes> {
         let (mut label, mut unknowns) = (0, 0);
         let labels = (0..pattern.rows()).map(|row| {
@@ -62,7 +64,7 @@ impl Nodes {
         Nodes::new(labels)
     }
 
-    /// [`aggregated`], of the nodes of a matrix of single unknowns.
+    /// As [`aggregated`], with the nodes of a matrix of single unknowns.
     pub(super) fn aggregated(
         &self,
         a: Blocks<'_>,
@@ -90,15 +92,16 @@ impl Nodes {
 }
 
 impl<T: Real> Amg<T> {
-    /// [`Amg::with_modes`], with a number for each unknown's node: unknowns of one number are aggregated together. For nodes that
-    /// have lost single unknowns to boundary conditions, or whose unknowns are not consecutive.
+    /// As [`Amg::with_modes`], given the node of each unknown: unknowns of one node are aggregated together.
+    /// For nodes that have lost single unknowns to boundary conditions, or whose unknowns are not
+    /// consecutive.
     ///
     /// ```
     /// use krysp::{Amg, Cg, Csr, Unknowns, gallery, rigid_motions};
     ///
     /// let (a, points) = gallery::elasticity::<f64>([9, 9, 9], 0.3)?;
     /// let modes = rigid_motions(&points, Unknowns::ByNode);
-    /// // nothing moves in z where z = 0: those unknowns are removed
+    /// // the displacement in z is fixed where z = 0: those unknowns are removed
     /// let free: Vec<usize> = (0..a.rows()).filter(|i| i % 3 != 2 || points[i / 3][2] > 0.0).collect();
     /// let place = |i: usize| free.binary_search(&i).ok();
     /// let entries = a.triplets().filter_map(|(i, j, value)| Some((place(i)?, place(j)?, value)));
@@ -125,7 +128,7 @@ impl<T: Real> Amg<T> {
         Amg::made(csr, modes, Some(nodes), AmgOptions::default())
     }
 
-    /// With the node of each unknown, where that is known.
+    /// Builds a hierarchy, given the node of each unknown if it is known.
     pub(super) fn made<V: AsRef<[T]> + Sync>(
         csr: &Csr<T>,
         modes: &[V],

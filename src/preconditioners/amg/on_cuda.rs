@@ -1,4 +1,4 @@
-//! Algebraic multigrid in device memory. `setup_on_cuda.rs` has its setup.
+//! Algebraic multigrid in device memory. Its setup is in `setup_on_cuda.rs`.
 
 use super::aggregates::Aggregates;
 use super::coarsening::{Coarsening, POSITIVE};
@@ -22,11 +22,13 @@ use krysp_solvers::{LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Algebraic multigrid on a GPU. Made by [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_modes_on`] or [`Amg::with_on`].
+/// Algebraic multigrid on a GPU, from [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_modes_on`] or
+/// [`Amg::with_on`].
 ///
-/// A cycle with two sweeps takes six launches a level, and four more; a copy of what a host made whose finest level keeps its
-/// aggregates as they are goes through the levels below it three times. As long as it lives, memory that is given back on its GPU
-/// stays at hand: setup and refresh work in some three times what it holds.
+/// A cycle with two sweeps takes six kernel launches per level, and four more. A copy of a hierarchy from the
+/// host whose finest level is not smoothed ([`AmgOptions::smoothed`]) visits the levels below it three times.
+/// While the preconditioner exists, memory freed on its GPU stays in the pool, because setup and refresh need
+/// workspace of about three times its size.
 ///
 /// ```no_run
 /// use krysp::{Amg, gallery};
@@ -42,25 +44,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 pub struct OnGpu<T: Real> {
     pub(super) space: CudaSpace<T>,
-    /// The matrix's pattern.
+    /// The pattern of the matrix.
     pub(super) whole: Arc<Pattern>,
-    /// Rows of a node.
+    /// Rows per node.
     pub(super) size: usize,
-    /// The pattern of its nodes.
+    /// The pattern of the nodes.
     pub(super) nodes: Graph,
     pub(super) options: AmgOptions,
-    /// As in [`Amg`].
+    /// A power of two, as in [`Amg`].
     pub(super) scale: f64,
     pub(super) setup: Vec<coarsening::Coarsening>,
     pub(super) cycle: Cycle<T>,
     pub(super) reports: Vec<LevelReport>,
-    /// Held while an application is queued: its kernels share the vectors of all levels.
+    /// Held while an application is enqueued, because its kernels share the vectors of all levels.
     pub(super) queueing: Mutex<()>,
-    /// What a refresh works in stays at hand.
+    /// Keeps freed memory in the pool, for the workspace of a refresh.
     pub(super) _keeps: KeepsMemory,
 }
 
-/// What decides how levels become coarser.
+/// The thresholds of coarsening.
 pub(super) fn rules(options: &AmgOptions) -> Rules {
     Rules { strength: options.strength, dominant: DOMINANT, dependent: DEPENDENT, positive: POSITIVE }
 }
@@ -68,7 +70,7 @@ pub(super) fn rules(options: &AmgOptions) -> Rules {
 impl<T: Real> ToCuda for Amg<T> {
     type OnCuda = OnGpu<T>;
 
-    /// With all that a refresh there needs.
+    /// Copies all levels, with what a refresh on the GPU needs.
     fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
         let device = gpu.device();
         let levels = self.levels.iter().map(|level| level.to(gpu)).collect::<Result<_>>()?;
@@ -123,7 +125,7 @@ impl Coarsening {
     }
 }
 
-/// `T`; ones where it has no numbers.
+/// `T`; its values are ones if `numbers` is `None`.
 fn tentative(
     gpu: &Cuda,
     Aggregates { count, of_node }: &Aggregates,
@@ -147,7 +149,7 @@ fn tentative(
 }
 
 impl Plain {
-    /// `OVER T` and `Tᵀ`, as a GPU's cycle reads them.
+    /// `OVER T` and `Tᵀ`, in the formats of the GPU's cycle.
     fn to(&self, gpu: &Cuda) -> Result<[Matrix; 2]> {
         let t = tentative(gpu, &self.aggregates, None, [1, 1])?;
         let values = gpu.device().upload(&vec![1.0; self.members.entries()])?;
@@ -228,7 +230,8 @@ impl<T: Real> LinearOperator for OnGpu<T> {
         Ok(CudaScalar(self.cycle.apply_dot(self.scale, &r.entries, &mut z.entries, None).map_err(failed)?))
     }
 
-    /// Within a step, `z` stays as it was if `‖r‖²` ends the solve: a cycle takes as long as all else that a step does.
+    /// Within a step, the cycle is skipped if `‖r‖²` ends the solve, and `z` stays unchanged: a cycle takes
+    /// as long as the rest of a step.
     fn axpy_apply_dot(
         &self,
         a: &CudaScalar<T>,

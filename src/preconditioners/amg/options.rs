@@ -1,24 +1,26 @@
-//! What may be chosen about a hierarchy.
+//! Options of algebraic multigrid.
 
 use crate::saved::saved;
 use crate::{Error, Result};
 
-/// Rows of the last level at most: its inverse takes the third power of them in time.
+/// Maximum number of rows of the coarsest level: inverting it takes time proportional to their third power.
 const LARGEST: usize = 8192;
 
 /// Options of [`Amg`](crate::Amg).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgOptions {
-    /// A connection is strong if it is at least this part of the strongest of either node: 0 to 1. Larger values coarsen along
-    /// strong directions alone, where coefficients depend on the direction.
+    /// Threshold of strong connections, 0 to 1: a connection is strong if it is at least this part of the
+    /// strongest connection of one of its two nodes. For anisotropic coefficients, larger values coarsen
+    /// along the strong direction only.
     pub strength: f64,
     /// Sweeps of the smoother before and after each coarse correction: at least one.
     pub sweeps: usize,
-    /// A level of so many rows is inverted.
+    /// A level with at most this many rows is inverted.
     pub coarsest: usize,
-    /// Whether a matrix in host memory gets the hierarchy that a GPU and ranks make: up to a third fewer iterations, for twice
-    /// the setup and more. Worth it for many solves. Otherwise the finest level's aggregates stay as they are, where the matrix is
-    /// symmetric with one unknown a node, and modes are constants.
+    /// Smooths the prolongator of the finest level in host memory too, as GPUs and ranks always do: up to a
+    /// third fewer iterations for at least twice the setup. Worth it for many solves. If false, the finest
+    /// level uses unsmoothed aggregation where the matrix is symmetric with one unknown per node, and the
+    /// modes are constants.
     pub smoothed: bool,
 }
 

@@ -1,20 +1,22 @@
-//! From the finest level to the next by aggregates as they are: of a setup with a smoothed prolongation, that level's products
-//! take more than half, and the iterations that it saves are not worth as much in a single solve.
+//! Unsmoothed aggregation on the finest level. With a smoothed prolongator, the matrix products of that level
+//! take more than half of the setup, more than the saved iterations are worth in a single solve.
 //!
 //! ```text
 //! T = 1 where a node belongs to an aggregate
 //! A_c = Tᵀ A T                                sums of entries
-//! x ← x + OVER T cycle(Tᵀ (b − A x))          three cycles below
+//! x ← x + OVER T cycle(Tᵀ (b − A x))          PASSES cycles on the next level
 //! ```
 //!
-//! Constants on aggregates have too much energy, so that what comes from below is too small: [`OVER`] makes up for a part of that
-//! (Braess 1995). Below, prolongations are smoothed, and cycles go on from what the one before left: they take little, because
-//! aggregates have some ten to twenty nodes, and rows are hardly longer than on the finest level.
+//! Piecewise constant vectors have too much energy, so the coarse correction is too small: the overcorrection
+//! factor [`OVER`] compensates for a part of that (Braess 1995). Prolongators of coarser levels are smoothed,
+//! and the repeated cycles continue from the result of the one before. They are cheap, because aggregates
+//! have some ten to twenty nodes, and rows are hardly longer than on the finest level.
 //!
-//! For a matrix that is symmetric, with one unknown a node and constants as modes: on convection and diffusion, iterations
-//! were 1.7 times as many, and on elasticity 1.3 times.
+//! Used for symmetric matrices with one unknown per node and constants as modes: it took 1.7 times as many
+//! iterations for convection-diffusion, and 1.3 times as many for elasticity.
 //!
-//! Budget: one pass over the matrix; two indices a row are kept. In a cycle, they are read once each.
+//! Cost: one pass over the matrix in the setup. Two indices per row are stored, which a cycle reads once
+//! each.
 
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
@@ -29,20 +31,22 @@ use krysp_kernels::cpu::simd::prefetch;
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
-/// What corrections are multiplied by. Symmetric and positive definite is the cycle for less than two.
+/// Overcorrection factor of the coarse correction. The cycle is symmetric positive definite for values below
+/// two.
 pub(super) const OVER: f32 = 1.6;
 
-/// How often what lies below is asked.
+/// Number of cycles on the next level per cycle of the finest one.
 pub(super) const PASSES: usize = 3;
 
-/// Rows that are looked at for whether they are symmetric; and differences that count as rounding, beside the diagonal.
+/// Number of rows that are tested for symmetry; and the relative difference that counts as rounding, off the
+/// diagonal.
 const SAMPLE: usize = 1024;
 const ROUNDING: f64 = 1e-5;
 
-/// Members of aggregates ahead whose rows are asked for.
+/// Prefetch distance, in nodes of an aggregate.
 const AHEAD: usize = 4;
 
-/// The finest level's aggregates.
+/// Unsmoothed aggregation of the finest level.
 #[derive(Debug)]
 pub(super) struct Plain {
     pub(super) aggregates: Aggregates,
@@ -54,7 +58,7 @@ pub(super) struct Plain {
 saved!(impl[] Plain { aggregates, members, coarse });
 
 impl Plain {
-    /// Of a matrix of numbers; with the numbers of the next level.
+    /// Aggregates a matrix with 1 x 1 blocks; returns the values of the next level as well.
     pub(super) fn new(a: Blocks<'_>, aggregates: Aggregates) -> Result<(Plain, Buffer<f64>)> {
         let Aggregates { count, of_node } = &aggregates;
         let (count, nodes) = (*count, of_node.len());
@@ -67,7 +71,7 @@ impl Plain {
         Ok((Plain { aggregates, members, coarse: Arc::new(coarse) }, values))
     }
 
-    /// The numbers of the next level anew.
+    /// Recomputes the values of the next level.
     pub(super) fn numbers(&self, a: Blocks<'_>) -> Result<Buffer<f64>> {
         let of_node = &self.aggregates.of_node;
         product::numbers(&self.coarse, 1, &|aggregate, to| sum(a, of_node, &self.members, aggregate, to))
@@ -116,7 +120,7 @@ fn sum(a: Blocks<'_>, of_node: &[u32], members: &Pattern, aggregate: usize, to: 
     }
 }
 
-/// Whether some rows, far from each other, are those of a symmetric matrix but for rounding, beside the diagonal.
+/// Whether a sample of rows is that of a symmetric matrix up to rounding.
 pub(super) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
     let (pattern, values, rows) = (csr.pattern(), csr.entries(), csr.rows());
     let place = |row: usize, column: usize| {

@@ -4,15 +4,15 @@
 //! row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
 //! ```
 //!
-//! The first time columns are found on the way; later numbers alone are computed, at places that are known. Either way a row is
-//! computed by one thread, in the order of the rows of `A` and `B`: the result is bitwise the same for every number of
-//! threads, and at first as ever after.
+//! The first product finds the pattern as well; later ones compute the values of the known pattern. Each row
+//! is computed by one thread, in the order of the rows of `A` and `B`, so that values are bitwise the same
+//! for every number of threads, and for the first and every later product.
 //!
-//! Budget: a row of `B` read for each entry of `A`, and `C` written once; `2 · rows · inner · columns` operations of a block
-//! for each pair. Each task has an array of 4 bytes a column of `C`.
+//! Cost: one row of `B` read for each entry of `A`, and `C` written once; `2 · rows · inner · columns`
+//! operations for each pair of blocks. Each task has an array of 4 bytes per column of `C`.
 
 use super::super::rows::STREAMS;
-use super::blocks::{Blocks, Left, Rows};
+use super::blocks::{Blocks, LeftFactor, RowAccess};
 use crate::Result;
 use crate::formats::pattern::{Pattern, cut};
 use crate::saved::saved;
@@ -24,16 +24,16 @@ use krysp_kernels::interrupt::Phase;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// A row of blocks in the making.
+/// Accumulator of one row of blocks.
 pub(super) struct Row {
-    /// Numbers of a block.
+    /// Values per block.
     size: usize,
-    /// Of each column, `base` and the place of its block; less where it has none in this row.
+    /// For each column, `base` plus the position of its block; less than `base` if this row has none.
     places: Vec<u32>,
     base: u32,
-    /// Blocks of this row.
+    /// Number of blocks of this row.
     count: usize,
-    /// Columns and blocks; what lies beyond `count` is zero.
+    /// Columns and blocks in the order of first use; blocks beyond `count` are zero.
     columns: Vec<u32>,
     values: Vec<f64>,
 }
@@ -63,7 +63,7 @@ impl Row {
         &self.values[..self.count * self.size]
     }
 
-    /// Makes room for so many columns more.
+    /// Reserves capacity for more columns.
     #[inline(always)]
     fn reserve(&mut self, columns: usize) {
         if self.columns.len() < self.count + columns {
@@ -73,8 +73,8 @@ impl Row {
         }
     }
 
-    /// The place of a column's block. Where there is room: whether the column is new decides about numbers, not about
-    /// what runs next, because no processor foretells it.
+    /// Position of a column's block. Capacity must have been reserved. Written without branches, because
+    /// whether a column is new is unpredictable.
     #[inline(always)]
     fn place(&mut self, column: u32) -> usize {
         let place = &mut self.places[column as usize];
@@ -87,7 +87,7 @@ impl Row {
         at
     }
 
-    /// The block of a column, zeros at first.
+    /// The block of a column, initially zero.
     #[inline(always)]
     pub(super) fn block(&mut self, column: u32) -> &mut [f64] {
         self.reserve(1);
@@ -95,7 +95,7 @@ impl Row {
         &mut self.values[at..at + self.size]
     }
 
-    /// Adds to the number of a column, where blocks are numbers.
+    /// Adds to the value of a column, for 1 x 1 blocks.
     #[inline(always)]
     pub(super) fn add(&mut self, column: u32, value: f64) {
         self.reserve(1);
@@ -104,7 +104,7 @@ impl Row {
     }
 }
 
-/// Rows that follow each other.
+/// Consecutive rows of a result.
 #[derive(Clone, Default)]
 struct Collected {
     lengths: Vec<usize>,
@@ -112,11 +112,11 @@ struct Collected {
     values: Vec<f64>,
 }
 
-/// So many numbers are faster compared with each other than sorted.
+/// Up to this many numbers, counting smaller ones is faster than sorting.
 const COMPARED: usize = 128;
 
-/// The place of each of some different numbers among all, in ascending order. Few are compared with each other, all at once: what
-/// sorts them jumps back and forth, and no processor foretells where to.
+/// Computes the rank of each of some distinct numbers in ascending order. Few numbers are ranked by counting
+/// the smaller ones: quadratic, but without the unpredictable branches of a sort.
 fn ranks(numbers: &[u32], places: &mut Vec<u32>) {
     places.clear();
     if numbers.len() <= COMPARED {
@@ -131,7 +131,7 @@ fn ranks(numbers: &[u32], places: &mut Vec<u32>) {
     (0..).zip(order).for_each(|(place, of)| places[of as u32 as usize] = place);
 }
 
-/// A matrix whose rows are computed by `row`, of blocks of `size` numbers: where they stand, and the numbers.
+/// Assembles a matrix with blocks of `size` values from the rows that `row` computes: pattern and values.
 pub(super) fn assembled(
     [rows, cols]: [usize; 2],
     size: usize,
@@ -183,7 +183,7 @@ pub(super) fn assembled(
     Ok((Pattern::sorted(offsets, columns, cols)?, values))
 }
 
-/// The numbers of such a matrix, whose pattern is known.
+/// As [`assembled`] for a known pattern: the values only.
 pub(super) fn numbers(
     pattern: &Pattern,
     size: usize,
@@ -208,7 +208,7 @@ pub(super) fn numbers(
             if counter.add(local.values().len()).is_err() {
                 return;
             }
-            // as many, but for a pattern of a forged file
+            // the lengths differ only if a loaded pattern was forged
             to.iter_mut().zip(local.values()).for_each(|(to, &value)| *to = value);
         }
     });
@@ -216,24 +216,25 @@ pub(super) fn numbers(
     Ok(values)
 }
 
-/// `A B`: where it has blocks, and the numbers.
-pub(super) fn product(a: impl Left, b: &impl Rows) -> Result<(Pattern, Buffer<f64>)> {
+/// `A B`: pattern and values.
+pub(super) fn product(a: impl LeftFactor, b: &impl RowAccess) -> Result<(Pattern, Buffer<f64>)> {
     let shape = [a.pattern().rows(), b.columns()];
     each_row(a, b, |size, row| assembled(shape, size, row))
 }
 
-/// The numbers of `A B`, whose pattern is known.
-pub(super) fn values(a: impl Left, b: &impl Rows, pattern: &Pattern) -> Result<Buffer<f64>> {
+/// The values of `A B`, whose pattern is known.
+pub(super) fn values(a: impl LeftFactor, b: &impl RowAccess, pattern: &Pattern) -> Result<Buffer<f64>> {
     each_row(a, b, |size, row| numbers(pattern, size, row))
 }
 
-/// How many rows of `B` ahead are asked for; where they begin is asked for twice as far ahead.
+/// Prefetch distance, in entries of `A`, for rows of `B`; their offsets are prefetched twice as far ahead.
 const AHEAD: usize = 12;
 
-/// Rows of a piece.
+/// Number of rows in a piece.
 pub(super) const PIECE: usize = 4096;
 
-/// A product that is only read again row by row: in pieces as they were made, the columns of a row in no order.
+/// A product that is only read row by row: stored in the pieces in which it was computed, the columns of a
+/// row not sorted.
 #[derive(Debug)]
 pub(super) struct Pieces {
     pub(super) columns: usize,
@@ -254,12 +255,12 @@ saved!(impl[] Piece { starts, columns, values });
 
 impl Pieces {
     /// `A B`
-    pub(super) fn product(a: Blocks<'_>, b: &impl Rows) -> Result<Pieces> {
+    pub(super) fn product(a: Blocks<'_>, b: &impl RowAccess) -> Result<Pieces> {
         let phase = Phase::new("sparse matrix product", 0.0);
         let (rows, columns) = (a.pattern.rows(), b.columns());
         let pieces = each_row(a, b, |size, row| {
             let piece = |(local, like): &mut (Row, usize), at: usize| -> Result<Piece> {
-                // as large as the one before, and a little
+                // expect the size of the preceding piece, plus a margin
                 let (columns, values) = (Vec::with_capacity(*like), Vec::with_capacity(*like * size));
                 let mut piece = Piece { starts: vec![0], columns, values };
                 let mut counter = phase.counter();
@@ -280,8 +281,8 @@ impl Pieces {
         Ok(Pieces { columns, shape: [a.shape[0], b.width()], pieces })
     }
 
-    /// The numbers anew, of matrices with the patterns that there were.
-    pub(super) fn refill(&mut self, a: Blocks<'_>, b: &impl Rows) -> Result<()> {
+    /// Recomputes the values, for matrices with the same patterns.
+    pub(super) fn refill(&mut self, a: Blocks<'_>, b: &impl RowAccess) -> Result<()> {
         let columns = self.columns;
         let phase = Phase::new("sparse matrix product", 0.0);
         each_row(a, b, |size, row| {
@@ -303,13 +304,13 @@ impl Pieces {
         })
     }
 
-    /// Forgets the numbers.
+    /// Frees the values; the pattern stays.
     pub(super) fn clear(&mut self) {
         self.pieces.par_iter_mut().for_each(|piece| piece.values = vec![]);
     }
 }
 
-impl Rows for Pieces {
+impl RowAccess for Pieces {
     fn columns(&self) -> usize {
         self.columns
     }
@@ -331,10 +332,10 @@ impl Rows for Pieces {
     }
 }
 
-/// Hands out what computes a row of `A B`, compiled for blocks of these shapes.
+/// Calls `does` with a function that computes a row of `A B`, compiled for blocks of these shapes.
 fn each_row<R>(
-    a: impl Left,
-    b: &impl Rows,
+    a: impl LeftFactor,
+    b: &impl RowAccess,
     does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R,
 ) -> R {
     let ([rows, inner], columns) = (a.shape(), b.width());
@@ -358,7 +359,8 @@ fn each_row<R>(
                 }
             }
         }),
-        // elasticity in two and in three dimensions, the finest level and the others, with constants and with rigid motions
+        // elasticity in two and three dimensions, finest and coarser levels, with constants and with rigid
+        // body modes
         [2, 2, 3] => does(size, &|row, to| of_row::<2, 2, 3>(a, b, row, to)),
         [3, 2, 3] => does(size, &|row, to| of_row::<3, 2, 3>(a, b, row, to)),
         [2, 2, 2] => does(size, &|row, to| of_row::<2, 2, 2>(a, b, row, to)),
@@ -383,11 +385,11 @@ fn each_row<R>(
     }
 }
 
-/// Row `row` of `A B`.
+/// Computes row `row` of `A B`.
 #[inline(always)]
 fn of_row<const ROWS: usize, const INNER: usize, const COLUMNS: usize>(
-    a: impl Left,
-    b: &impl Rows,
+    a: impl LeftFactor,
+    b: &impl RowAccess,
     row: usize,
     to: &mut Row,
 ) {
@@ -417,7 +419,7 @@ mod tests {
     use crate::Csr;
     use crate::testing::matrices;
 
-    /// A matrix without a pattern in it, and its numbers as a dense matrix.
+    /// A random sparse matrix, its block values, and the same as a dense matrix.
     fn random([rows, cols]: [usize; 2], shape: [usize; 2], seed: u64) -> (Csr<f64>, Vec<f64>, Vec<f64>) {
         let pattern = matrices::random(rows, cols, 0.07, seed).csr::<f64>().unwrap();
         let size = shape[0] * shape[1];

@@ -1,4 +1,4 @@
-//! How a hierarchy reads.
+//! Tables of the levels of a hierarchy.
 
 use super::Amg;
 use super::cycle::{Level, Transfer};
@@ -12,7 +12,7 @@ use krysp_solvers::LinearOperator;
 use std::fmt;
 use std::time::Instant;
 
-/// A level.
+/// One line of the table.
 #[derive(Clone, Debug)]
 pub(super) struct LevelReport {
     rows: usize,
@@ -45,7 +45,7 @@ impl LevelReport {
         }
     }
 
-    /// Of a level on a GPU.
+    /// Report of a level on a GPU.
     #[cfg(feature = "cuda")]
     pub(super) fn on_gpu(level: &on_gpu::Level, started: Instant) -> LevelReport {
         let (a, rows) = (level.a.product(), level.inverse.len());

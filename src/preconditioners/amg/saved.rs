@@ -1,9 +1,9 @@
-//! A hierarchy in a file. What was read is compared level by level: a file whose checksum was made to fit is refused where its
-//! levels do not fit each other.
+//! Saving and loading a hierarchy. After loading, the sizes of all levels are compared, so that a forged file
+//! with a valid checksum is refused.
 
 use super::Amg;
 use super::coarsening::Coarsening;
-use super::cycle::{Dense, Level, Room, Transfer};
+use super::cycle::{Dense, Level, Transfer, Workspace};
 use super::plain::Plain;
 use super::product::{PIECE, Piece, Pieces};
 use crate::Real;
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 
 impl<T: Real> Saved for Amg<T> {
     fn save(&self, to: &mut Writer<'_>) {
-        let Amg { space, size, whole, pattern, options, scale, setup, levels, dense, room: _, reports } =
+        let Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspace: _, reports } =
             self;
         (space.clone(), (*size, *scale)).save(to);
         (whole.clone(), pattern.clone()).save(to);
@@ -32,19 +32,21 @@ impl<T: Real> Saved for Amg<T> {
         let options = from.load()?;
         let (setup, levels): (Vec<Coarsening>, Vec<Level>) = (from.load()?, from.load()?);
         let (dense, reports) = (from.load::<Option<Dense>>()?, from.load()?);
-        let room = Mutex::new(Room::new(&levels, dense.as_ref()).map_err(|_| Broken)?);
-        let amg = Amg { space, size, whole, pattern, options, scale, setup, levels, dense, room, reports };
+        let workspace = Mutex::new(Workspace::new(&levels, dense.as_ref()).map_err(|_| Broken)?);
+        let amg =
+            Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspace, reports };
         if amg.fits().is_some() { Ok(amg) } else { Err(Broken) }
     }
 }
 
-/// Something, if a condition holds.
-fn if_so(holds: bool) -> Option<()> {
+/// Returns `Some` if a condition holds, for use with `?`.
+fn require(holds: bool) -> Option<()> {
     holds.then_some(())
 }
 
 impl<T: Real> Amg<T> {
-    /// Whether each entry of the matrix is in a block of its nodes: where all blocks are full, counting says so.
+    /// Whether each entry of the matrix is in a block of its node pattern. If all blocks are full, comparing
+    /// the counts suffices.
     fn covers(&self) -> bool {
         let (whole, nodes, size) = (&self.whole, &self.pattern, self.size);
         if nodes.entries().checked_mul(size * size) == Some(whole.entries()) {
@@ -57,47 +59,47 @@ impl<T: Real> Amg<T> {
         size > 1 && find_row(whole.rows(), 16, &uncovered).is_none()
     }
 
-    /// Whether all that was read fits together, from level to level.
+    /// Whether the sizes of everything that was read agree, level by level.
     fn fits(&self) -> Option<()> {
         let nodes = self.pattern.rows();
-        if_so(self.whole.cols() == self.whole.rows() && self.space.len() == self.whole.rows())?;
-        if_so(nodes.checked_mul(self.size) == Some(self.space.len()) && self.size > 0)?;
-        if_so(self.pattern.cols() == nodes && self.covers())?;
-        if_so(self.options.check().is_ok() && self.scale.is_normal())?;
+        require(self.whole.cols() == self.whole.rows() && self.space.len() == self.whole.rows())?;
+        require(nodes.checked_mul(self.size) == Some(self.space.len()) && self.size > 0)?;
+        require(self.pattern.cols() == nodes && self.covers())?;
+        require(self.options.check().is_ok() && self.scale.is_normal())?;
         let (mut pattern, mut size, mut setup) = (&*self.pattern, self.size, self.setup.iter());
         let mut goes_on = true;
         for (at, level) in self.levels.iter().enumerate() {
-            if_so(goes_on && level.fits(pattern, size))?;
+            require(goes_on && level.fits(pattern, size))?;
             match &level.transfer {
                 None => goes_on = false,
                 Some(Transfer::Plain(plain)) => {
-                    if_so(at == 0 && size == 1 && plain.fits(pattern))?;
+                    require(at == 0 && size == 1 && plain.fits(pattern))?;
                     pattern = &plain.coarse;
                 }
                 Some(Transfer::Smoothed(transfers)) => {
                     let coarsening = setup.next()?;
-                    if_so(coarsening.fits(pattern, size))?;
+                    require(coarsening.fits(pattern, size))?;
                     let (fine, coarse) =
                         (pattern.rows() * size, coarsening.coarse.rows() * coarsening.modes());
                     let [p, r] = transfers.each_ref().map(|one| [one.range().len(), one.domain().len()]);
-                    if_so(p == [fine, coarse] && r == [coarse, fine])?;
+                    require(p == [fine, coarse] && r == [coarse, fine])?;
                     let [p, r] = transfers.each_ref().map(|one| one.entries());
                     let entries = coarsening.prolongation.entries() * size * coarsening.modes();
-                    if_so([p, r] == [entries; 2])?;
+                    require([p, r] == [entries; 2])?;
                     (pattern, size) = (&coarsening.coarse, coarsening.modes());
                 }
             }
         }
-        if_so(setup.next().is_none())?;
+        require(setup.next().is_none())?;
         match &self.dense {
-            Some(dense) => if_so(goes_on && dense.rows == pattern.rows() * size),
-            None => if_so(!goes_on),
+            Some(dense) => require(goes_on && dense.rows == pattern.rows() * size),
+            None => require(!goes_on),
         }
     }
 }
 
 impl Level {
-    /// Whether it is one of so many rows for each node.
+    /// Whether the level has `size` rows for each node of `pattern`.
     fn fits(&self, pattern: &Pattern, size: usize) -> bool {
         let rows = pattern.rows().checked_mul(size);
         let lengths = [self.a.domain().len(), self.a.range().len(), self.inverse.as_slice().len()];
@@ -136,7 +138,7 @@ impl Coarsening {
 }
 
 impl Pieces {
-    /// Whether these are pieces of so many rows and columns, of blocks of a shape.
+    /// Whether the pieces form a matrix with this many block rows and columns and blocks of this shape.
     fn fits(&self, rows: usize, columns: usize, shape: [usize; 2]) -> bool {
         let fits = |(at, piece): (usize, &Piece)| {
             let (starts, count) = (&piece.starts, rows.saturating_sub(at * PIECE).min(PIECE));

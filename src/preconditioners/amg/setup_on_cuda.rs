@@ -1,8 +1,8 @@
-//! Setup of algebraic multigrid on a GPU: all of it, level by level, with the aggregates of the host and its numbers to
-//! rounding. What crosses the bus are sizes, and some ten numbers a level.
+//! Setup of algebraic multigrid on a GPU. All levels are computed there, with the same aggregates as on the
+//! host and the same values up to rounding. Only sizes and some ten scalars per level cross the bus.
 //!
-//! Where rows of the finest level read what lies far apart, its nodes are numbered aggregate by aggregate as soon as these are
-//! known: what is made of them, and every cycle, then finds in the cache what it reads.
+//! If rows of the finest level read entries that are far apart, its nodes are reordered by aggregates as soon
+//! as these are known, so that the rest of the setup and every cycle find their data in the cache.
 
 use super::on_cuda::{OnGpu, graph, rules};
 use super::report::LevelReport;
@@ -26,23 +26,24 @@ use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Diagonals of the finest level at most, and slots at most for a hundred entries there, for it to be stored by diagonals.
+/// The finest level is stored by diagonals if it has at most this many, and at most [`SLOTS`] slots for a
+/// hundred entries.
 const DIAGONALS: usize = 64;
 /// See [`DIAGONALS`].
 const SLOTS: usize = 120;
 
-/// Rows that are looked at for diagonals, and groups of rows for columns that lie far apart.
+/// Number of rows that are searched for diagonals, and of groups of rows whose columns are compared.
 const SAMPLE: usize = 512;
 /// See [`SAMPLE`].
 const GROUPS: usize = 32;
 
 impl<T: Real> Amg<T> {
-    /// [`Amg::new`], on a GPU. Of an operator that is there already, only sizes cross the bus.
+    /// As [`Amg::new`], on a GPU. If the operator is there already, only sizes and scalars cross the bus.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         Amg::with_on::<[T; 0]>(gpu, a, &[], AmgOptions::default())
     }
 
-    /// [`Amg::with_modes`], on a GPU.
+    /// As [`Amg::with_modes`], on a GPU.
     pub fn with_modes_on<V: AsRef<[T]> + Sync>(
         gpu: &Cuda,
         a: &impl Origin<T>,
@@ -51,8 +52,8 @@ impl<T: Real> Amg<T> {
         Amg::with_on(gpu, a, modes, AmgOptions::default())
     }
 
-    /// [`Amg::with`], on a GPU. Refuses what has too many entries in a row of some level: [`Amg::to`](crate::ToCuda::to) takes it
-    /// there from the host.
+    /// As [`Amg::with`], on a GPU. Refuses matrices with too many entries in a row of some level: build those
+    /// on the host, and copy them by [`Amg::to`](crate::ToCuda::to).
     pub fn with_on<V: AsRef<[T]> + Sync>(
         gpu: &Cuda,
         a: &impl Origin<T>,
@@ -127,7 +128,7 @@ impl<T: Real> OnGpu<T> {
                 true => Aggregates::new(a, &modes, rules(&self.options))?,
                 false => None,
             };
-            // while the last kernels run
+            // on the host, while the last kernels run
             let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
             if levels.is_empty() && diagonals.is_empty() && is_wide(&self.whole) {
                 (numbering, aggregates) = aggregates.map(Aggregates::numbered).transpose()?.unzip();
@@ -168,7 +169,7 @@ impl<T: Real> OnGpu<T> {
         }
     }
 
-    /// The aggregate of each node of each level, none for what is left out.
+    /// The aggregate of each node of each level, `None` for nodes that are only smoothed.
     #[doc(hidden)]
     pub fn aggregates(&self) -> Result<Vec<Vec<Option<u32>>>> {
         let of_level = |coarsening: &Coarsening| {
@@ -185,20 +186,20 @@ impl<T: Real> OnGpu<T> {
     }
 }
 
-/// The smallest number of an inverse diagonal that is not zero; refuses what is not positive.
+/// The smallest nonzero number of an inverse diagonal; refuses a diagonal that is not positive.
 fn least(inverse: &Inverse, numbering: Option<&Numbering>) -> Result<f64> {
     let refused = |(row, pivot)| Error::NotPositive { what: NAME, row, pivot };
     inverse.least(numbering)?.map_err(refused)
 }
 
-/// `P` and `Pᵀ` as a cycle reads them.
+/// `P` and `Pᵀ`, in the formats of the cycle.
 fn transfer(blocks: [&Blocks; 2]) -> Result<[Matrix; 2]> {
     let [p, r] = blocks.map(|blocks| Matrix::of_blocks(blocks, 1.0, &[]));
     Ok([p?, r?])
 }
 
-/// The diagonals that some rows have entries on, if most of their slots would be entries; none where they are many, or
-/// where a numbering has scattered them.
+/// The diagonals on which a sample of rows has entries, if few of their slots would be padding. Empty if
+/// there are too many, or if the matrix has been reordered, which scatters them.
 fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
     let rows = pattern.rows();
     if space.numbering().is_some() {
@@ -220,8 +221,8 @@ fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
     if few { found } else { vec![] }
 }
 
-/// Whether products read what lies far apart: in some group of rows that stand together, columns of entries with equal places in
-/// their rows take more than 16 bits.
+/// Whether products read entries that are far apart: in some group of consecutive rows, the columns of their
+/// k-th entries span more than 16 bits.
 fn is_wide(pattern: &Pattern) -> bool {
     const ROWS: usize = 32;
     let groups = pattern.rows() / ROWS;
@@ -236,7 +237,7 @@ fn is_wide(pattern: &Pattern) -> bool {
     })
 }
 
-/// Chooses weights for a level; `ω` of the prolongation.
+/// Chooses the weights of a level's smoother; returns the `ω` of the prolongator.
 fn weigh(gpu: &Cuda, level: &mut Level, sweeps: usize, numbering: Option<&Numbering>) -> Result<f64> {
     let space = gpu.space::<f32>(level.inverse.len());
     let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
@@ -249,7 +250,7 @@ fn weigh(gpu: &Cuda, level: &mut Level, sweeps: usize, numbering: Option<&Number
     Ok(4.0 / 3.0 / largest)
 }
 
-/// A level's matrix as an operator.
+/// A level's matrix as a linear operator.
 struct Products<'a> {
     matrix: &'a Matrix,
     space: CudaSpace<f32>,
@@ -277,7 +278,7 @@ impl LinearOperator for Products<'_> {
     }
 }
 
-/// The inverse of the last level; one that is singular but for rounding is moved away from that.
+/// Inverts the coarsest level; one that is singular up to rounding is regularized by a shift of its diagonal.
 fn inverted(a: &Blocks, scale: f64) -> Result<Dense> {
     let refused = |row, pivot: f64| Error::NotPositive { what: NAME, row, pivot: pivot / scale };
     match numbers::inverted(a, scale, 1.0)? {
@@ -287,8 +288,8 @@ fn inverted(a: &Blocks, scale: f64) -> Result<Dense> {
     }
 }
 
-/// Aggregates, modes and patterns stay; the numbers of all levels are computed anew, of an operator on the GPU without the host.
-/// After an error there are no numbers to apply: refresh again.
+/// Keeps aggregates, modes and patterns; recomputes the values of all levels, on the GPU alone if the
+/// operator is there. After an error the preconditioner must be refreshed again before it is applied.
 impl<T: Real> Refresh<T> for OnGpu<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.space.host())?;
@@ -302,7 +303,8 @@ impl<T: Real> OnGpu<T> {
     fn renew(&mut self, gpu: &Cuda, finest: &Blocks) -> Result<()> {
         let mut kept: Blocks;
         let mut a = finest;
-        // of coarse levels: what is not positive is refused at last, and the GPU need not wait for the host at each
+        // the diagonals of coarse levels are checked at the end, so that the GPU does not wait for the host
+        // at each level
         let mut inverses = vec![];
         for at in 0..=self.cycle.levels.len() {
             let numbering = self.cycle.numbering.as_ref().filter(|_| at == 0);

@@ -1,4 +1,4 @@
-//! The largest eigenvalue of a level's `D⁻¹ A`, and the weights of sweeps that follow from it.
+//! The largest eigenvalue of a level's `D⁻¹ A`, and the weights of the smoother, which follow from it.
 
 use crate::Result;
 use krysp_kernels::cpu::run::threads::map_rows;
@@ -6,13 +6,14 @@ use krysp_kernels::interrupt::Interrupted;
 use krysp_solvers::{Diagonal, LinearOperator, Scalar, Space, Vector};
 use std::ops::Range;
 
-/// Steps of conjugate gradients that estimate the largest eigenvalue of `D⁻¹ A`.
+/// Conjugate gradient (Lanczos) steps that estimate the largest eigenvalue of `D⁻¹ A`.
 const STEPS: usize = 6;
 
-/// Steps of a refresh: what the others added stays as it was.
+/// Steps in a refresh: the gain of the remaining steps is taken from the first setup.
 const STEPS_OF_REFRESH: usize = 3;
 
-/// The inverse roots of Chebyshev's polynomial on the upper part of the eigenvalues up to `largest`.
+/// Weights of Jacobi sweeps: the inverse roots of the Chebyshev polynomial on `[0.15 largest, largest]`, or
+/// on the upper half of the spectrum for a single sweep.
 pub(super) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
     let fraction = match sweeps {
         1 => 0.5,
@@ -26,7 +27,7 @@ pub(super) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
     (0..sweeps).map(|k| (1.0 / root(k)) as f32).collect()
 }
 
-/// Numbers between −1 and 1 that look random, for these rows.
+/// Pseudo-random numbers between −1 and 1 for these rows, which do not depend on the number of ranks.
 pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
     map_rows(rows.len(), 2, &|at| {
         let bits = ((rows.start + at) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -35,11 +36,13 @@ pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
     })
 }
 
-/// The largest eigenvalue of `D⁻¹ A`, a little more, from what conjugate gradients tell of it that start with [`noise`]. On a GPU
-/// all steps are queued before the first number is read.
+/// Estimates the largest eigenvalue of `D⁻¹ A`, increased by 7 %, from the Lanczos matrix of conjugate
+/// gradient steps that start with [`noise`]. On a GPU all steps are queued before the first scalar is read
+/// back.
 ///
-/// `gain` becomes how many times larger all steps find it than the first [`STEPS_OF_REFRESH`] do. Where it is known, those are
-/// enough: of a matrix whose numbers did not change, both find the same.
+/// `gain` is set to the ratio of the estimates after all steps and after [`STEPS_OF_REFRESH`] steps. If it is
+/// given, only those steps run, and their estimate is multiplied by it: for an unchanged matrix both give the
+/// same.
 pub(super) fn largest<A>(
     a: &A,
     inverse: &Diagonal<A::Vector>,
@@ -69,7 +72,7 @@ where
         p.axpby(&1.0.into(), &z, &next.clone().quotient(rho.clone()));
         steps.push([std::mem::replace(&mut rho, next), energy]);
     }
-    // the tridiagonal matrix of Lanczos: its diagonal, and the squares beside it
+    // the Lanczos matrix: its diagonal, and the squares of its off-diagonal
     let (mut diagonal, mut beside, mut before, mut first) = (vec![], vec![], None, 0.0);
     let scalars: Vec<_> = steps.iter().flatten().collect();
     for numbers in Scalar::read_all(&scalars)?.chunks_exact(2) {
@@ -78,7 +81,7 @@ where
             return Err(krysp_solvers::Error::Breakdown { what: "⟨p, A p⟩", value: energy }.into());
         }
         first = if diagonal.is_empty() { rho } else { first };
-        // what is left is rounding, or nothing
+        // converged up to rounding, or a zero vector
         if !(rho > 1e-12 * first && energy > 0.0 && rho.is_finite() && energy.is_finite()) {
             break;
         }
@@ -103,14 +106,14 @@ where
     Ok(1.07 * gain * first)
 }
 
-/// The largest eigenvalue of a symmetric tridiagonal matrix with positive ones, by bisection; `beside` has the squares before
-/// each row.
+/// The largest eigenvalue of a symmetric positive definite tridiagonal matrix, by bisection; `beside[i]` is
+/// the square of the off-diagonal entry before row `i`.
 fn largest_eigenvalue(diagonal: &[f64], beside: &[f64]) -> f64 {
     let trace: f64 = diagonal.iter().sum();
     let (mut low, mut high) = (0.0, trace);
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
-        // whether `middle` minus the matrix has positive pivots only
+        // Sturm sequence: `middle I` minus the matrix is positive definite if all pivots are positive
         let mut pivot = 1.0;
         let above = diagonal.iter().zip(beside).all(|(d, squared)| {
             pivot = middle - d - squared / pivot;

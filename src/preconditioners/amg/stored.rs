@@ -1,6 +1,7 @@
-//! A level's matrices in single precision: `A` in the format that suits it, `P` in slices where its rows are short, `Pᵀ` in CSR.
+//! The matrices of a level in single precision: `A` in the format that suits it, `P` in SELL if its rows are
+//! short, `Pᵀ` in CSR.
 
-use super::blocks::{Blocks, Left};
+use super::blocks::{Blocks, LeftFactor};
 use crate::formats::pattern::Pattern;
 use crate::formats::{BLOCK_SIZES, SellOptions, Source, diagonals_of};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
@@ -13,7 +14,7 @@ use krysp_kernels::index::Offsets;
 use krysp_solvers::LinearOperator;
 use std::sync::Arc;
 
-/// A matrix in a format.
+/// A matrix in one of four formats.
 #[derive(Debug)]
 pub(super) enum Stored {
     Csr(Csr<f32>),
@@ -51,9 +52,9 @@ impl Saved for Stored {
 }
 
 impl Stored {
-    /// A level's matrix, times `scale`: in blocks where there is a kernel for them, by diagonals where a third of their places is
-    /// empty at most, or in slices. Asking all formats what they would take cost more than the conversion. `whole` is the pattern of
-    /// its numbers.
+    /// Stores a level's matrix, times `scale`: as BSR if there is a kernel for its block size, as DIA if at
+    /// most a third of the slots is padding, else as SELL. Comparing the sizes of all formats took longer
+    /// than the conversion. `whole` is the scalar pattern.
     pub(super) fn new(a: Blocks<'_>, whole: &Arc<Pattern>, scale: f64) -> Result<Stored> {
         let space = HostSpace::new(whole.rows());
         let source = Source::new(whole.clone(), space.clone(), space);
@@ -73,13 +74,13 @@ impl Stored {
         }
     }
 
-    /// What is not square stays as it is: setup would take longer to convert it than cycles gain.
+    /// Stores a rectangular matrix as CSR: converting it would take setup longer than cycles gain.
     pub(super) fn rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Stored {
         Stored::Csr(Stored::csr(pattern, values))
     }
 
-    /// As [`Stored::rows`]; in slices where rows are so short that each would fill less than half a register. They are not sorted
-    /// by length: that takes longer than cycles gain.
+    /// As [`Stored::rows`], but as SELL if rows are so short that each would fill less than half a SIMD
+    /// register. Rows are not sorted by length, which takes longer than cycles gain.
     pub(super) fn short_rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Result<Stored> {
         let csr = Stored::csr(pattern, values);
         if csr.nnz() > 8 * csr.rows() {
@@ -96,7 +97,7 @@ impl Stored {
         Csr::from_source(Source::new(pattern.clone(), domain, range), values)
     }
 
-    /// New numbers of what [`Stored::new`] made.
+    /// Overwrites the values of what [`Stored::new`] made.
     pub(super) fn renew(&mut self, a: Blocks<'_>, scale: f64) {
         match self {
             Stored::Bsr(matrix) if BLOCK_SIZES.contains(&a.shape[0]) => {
@@ -106,7 +107,7 @@ impl Stored {
         }
     }
 
-    /// New numbers of the entries.
+    /// Overwrites the values of the entries.
     pub(super) fn fill(&mut self, values: &[f32]) {
         each!(self, matrix => matrix.fill(values));
     }
@@ -118,7 +119,7 @@ impl Stored {
         each!(self, matrix => name(matrix))
     }
 
-    /// `y ←` what becomes of `A x`.
+    /// `y ←` the result of the fused operation `then` on `A x`.
     pub(super) fn product(
         &self,
         then: Then<'_, f32>,
@@ -156,7 +157,7 @@ impl LinearOperator for Stored {
     }
 }
 
-/// The pattern of the numbers of blocks.
+/// The scalar pattern of a pattern of blocks.
 pub(super) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> Result<Arc<Pattern>> {
     if [rows, columns] == [1, 1] {
         return Ok(pattern.in_order());
@@ -175,8 +176,8 @@ pub(super) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> R
     Ok(Arc::new(Pattern::sorted(offsets, all, pattern.cols() * columns)?))
 }
 
-/// The numbers of blocks, times `scale`, row by row.
-pub(super) fn rounded(blocks: impl Left, scale: f64) -> Buffer<f32> {
+/// The values of blocks, times `scale`, in CSR order of the scalar matrix.
+pub(super) fn rounded(blocks: impl LeftFactor, scale: f64) -> Buffer<f32> {
     let ([rows, columns], pattern) = (blocks.shape(), blocks.pattern());
     let mut values = Buffer::zeros(pattern.entries() * rows * columns);
     let offset = |node: usize| pattern.offsets.at(node) * rows * columns;
@@ -208,7 +209,8 @@ pub(super) fn rounded(blocks: impl Left, scale: f64) -> Buffer<f32> {
     values
 }
 
-/// The numbers of square blocks, times `scale`, as [`Bsr`] stores them: block by block and column by column.
+/// The values of square blocks, times `scale`, in the order of [`Bsr`]: block by block, column-major within a
+/// block.
 fn rounded_blocks(a: Blocks<'_>, scale: f64) -> Buffer<f32> {
     let (size, entries) = (a.shape[0], a.pattern.entries());
     let square = size * size;
@@ -227,7 +229,7 @@ fn rounded_blocks(a: Blocks<'_>, scale: f64) -> Buffer<f32> {
     values
 }
 
-/// The blocks of `size` rows and columns of a matrix, node by node; zero where it has no entry.
+/// Gathers the `size` x `size` blocks of a matrix, node by node; zero where it has no entry.
 pub(super) fn gathered(values: &[f64], whole: &Pattern, nodes: &Pattern, size: usize) -> Buffer<f64> {
     let square = size * size;
     let mut blocks = Buffer::zeros(nodes.entries() * square);

@@ -1,4 +1,4 @@
-//! Strength of connection: which neighbours of a node have errors like its own.
+//! Strength of connection: along which connections smooth errors vary slowly.
 //!
 //! ```text
 //! s_ij = ‖A_ij‖ / (‖A_ii‖ ‖A_jj‖)^½                       Frobenius norms of blocks
@@ -6,12 +6,14 @@
 //! left out:  Σ_j ‖A_ij‖ ≤ ‖A_ii‖ / 5
 //! ```
 //!
-//! Smoothing alone solves for nodes that are left out: Dirichlet rows, and what hardly knows its neighbours.
+//! Nodes that are left out are not aggregated, smoothing alone solves for them: Dirichlet rows, and strongly
+//! diagonally dominant rows.
 //!
-//! Departure from Vaněk, Mandel and Brezina (1996), who compare `s_ij` with `θ` alone: dense rows have many small couplings,
-//! none of which may be told from the others. A coupling that is strong for one of both nodes is strong.
+//! Departure from Vaněk, Mandel and Brezina (1996), who compare `s_ij` with `θ` itself: dense rows have many
+//! couplings, all of which are small, and none would be strong. Here the threshold is relative to the
+//! strongest coupling of a node, and a coupling that is strong for one of its two nodes is strong.
 //!
-//! Budget: two passes over `A`, and a third where something is weak.
+//! Cost: two passes over `A`, and a third where some connection is weak.
 
 use super::blocks::Blocks;
 use super::power_below;
@@ -22,22 +24,23 @@ use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A node whose couplings add up to no more than this part of its diagonal is left out: a sweep of Jacobi leaves this part of
-/// its error (Napov and Notay 2012 say where one may).
+/// A node is left out if the sum of its coupling norms is at most this part of its diagonal block's norm: a
+/// Jacobi sweep reduces its error to this part (Napov and Notay 2012 give the condition).
 pub(super) const DOMINANT: f64 = 0.2;
 
-/// Which connections are strong.
+/// The strong connections of a matrix.
 #[derive(Debug)]
 pub(super) struct Strength {
-    /// Where they are, nodes with themselves included; none where all of the matrix is strong.
+    /// Pattern of the strong connections and the diagonal; `None` if all connections are strong.
     pub(super) strong: Option<Pattern>,
-    /// Nodes that smoothing alone solves for.
+    /// Nodes that are only smoothed.
     pub(super) left_out: Vec<bool>,
 }
 
 impl Strength {
-    /// Of a matrix with a positive diagonal, or rows of nothing. Where columns go on beyond the rows, `beyond` adds the numbers
-    /// of those nodes to the numbers of these.
+    /// Computes the strong connections of a matrix whose diagonal is positive except in zero rows. If the
+    /// matrix has more columns than rows (ghosts on ranks), `beyond` appends the values of those columns to
+    /// the values of the rows.
     pub(super) fn new(
         a: Blocks<'_>,
         theta: f64,
@@ -96,7 +99,7 @@ impl Strength {
         }
         let is_strong = |node: usize, entry: usize, column: u32| {
             let s = coupling(roots[node], column, norm(node, entry));
-            // no processor foretells what is strong: all is computed, and nothing jumps
+            // without branches, because strength is unpredictable
             (s >= theta * largest[node]) | (s >= theta * largest[column as usize]) | (column as usize == node)
         };
         let (mut marks, mut lengths) = (Buffer::<u8>::zeros(a.pattern.entries()), vec![0u32; nodes]);
@@ -131,7 +134,7 @@ impl Strength {
     }
 }
 
-/// The inverse of the diagonal, zero for rows of nothing; refuses what is not positive.
+/// The inverse of the diagonal, zero for zero rows; refuses other entries that are not positive.
 pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     let size = a.shape[0];
     let entry = |row: usize| {
@@ -158,9 +161,9 @@ pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     }
 }
 
-/// The smallest number of an inverse diagonal that is not zero, infinity if all are.
+/// The smallest nonzero number of an inverse diagonal, infinity if all are zero.
 pub(super) fn least_of(inverse: &[f64]) -> f64 {
-    // the bits of positive numbers are in their order
+    // the bit patterns of positive numbers are ordered as the numbers
     let least = AtomicU64::new(f64::INFINITY.to_bits());
     over_rows(inverse.len(), 1, (), &|rows, ()| {
         let own = inverse[rows].iter().filter(|v| **v > 0.0).fold(f64::INFINITY, |least, &v| least.min(v));
@@ -169,7 +172,7 @@ pub(super) fn least_of(inverse: &[f64]) -> f64 {
     f64::from_bits(least.into_inner())
 }
 
-/// What brings the largest number on a diagonal near one, whose inverse is the smallest.
+/// The power of two that scales the largest diagonal entry to about one, given its inverse.
 pub(super) fn scale_of(least: f64) -> f64 {
     1.0 / power_below(1.0 / least)
 }

@@ -1,11 +1,13 @@
-//! Multigrid over ranks of MPI.
+//! Algebraic multigrid over MPI ranks.
 //!
-//! Aggregates lie within ranks. Everything else is as on one process: prolongations are smoothed across ranks, and coarse
-//! matrices are those of the whole system. A level that is small enough to be inverted, or has few rows for each rank, is put
-//! together on all ranks, which go on alike: such rows would cost more in messages than they cost to compute.
+//! Aggregates do not cross rank boundaries. Everything else is as in one process: prolongators are smoothed
+//! across ranks, and coarse matrices are those of the whole system. A level that is small enough to be
+//! inverted, or that has few rows per rank, is replicated on all ranks, which compute the remaining levels
+//! redundantly: communicating so few rows would take longer than computing them.
 //!
-//! Budget, beside what a cycle costs anyway: for each level on ranks and each neighbour, as many messages as products with
-//! the level's matrix, which travel while own columns are multiplied, and one with `P` and one with `Pᵀ`; and one gathering.
+//! Communication of a cycle: for each distributed level and each neighbour, one message per product with the
+//! level's matrix, overlapped with the product of the own columns, and one each with `P` and `Pᵀ`; and one
+//! gather at the end.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;
@@ -25,14 +27,15 @@ use setup::Rows;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A level with fewer rows for each rank is put together on all.
+/// A level with at most this many rows per rank is replicated on all ranks.
 const FEW: u64 = 8;
 
-/// Numbers may grow or shrink by so much before they are scaled anew: single precision reaches from 1e-38 to 1e38.
+/// The right-hand side may grow or shrink by this factor before its scale is changed: the range of single
+/// precision is 1e-38 to 1e38.
 const REACH: f64 = 1e12;
 
-/// [`Amg`] over ranks: one hierarchy for the whole system. Printed, it says how large its levels are. `m.to(&gpu)` copies its
-/// levels to the GPUs of the ranks.
+/// [`Amg`] over MPI ranks: one hierarchy for the whole system. `Display` prints the sizes of its levels.
+/// `m.to(&gpu)` copies the levels to the GPUs of the ranks.
 ///
 /// ```no_run
 /// use krysp::Cg;
@@ -52,41 +55,41 @@ pub struct RankAmg<T: Real> {
     report: String,
 }
 
-/// What a cycle reads and works in.
+/// The levels and the workspace of a cycle.
 #[derive(Debug)]
 struct Hierarchy {
-    /// A power of two that brings the largest number on the diagonal near one.
+    /// A power of two that scales the largest diagonal entry to about one.
     scale: f64,
-    /// What the last vector was divided by.
+    /// The power of two by which the last right-hand side was divided.
     size: f64,
     levels: Vec<Level>,
     last: Last,
 }
 
-/// A level on ranks.
+/// A level that is distributed over the ranks.
 #[derive(Debug)]
 struct Level {
     a: RankMatrix<f32>,
     /// `D⁻¹`
     inverse: HostVector<f32>,
     weights: Vec<f32>,
-    /// None on the last level where that is smoothed alone.
+    /// `None` on the last distributed level if no level follows.
     transfer: Option<Transfer>,
     b: RankVector<f32>,
     x: RankVector<f32>,
     t: RankVector<f32>,
 }
 
-/// To the next level and back: rows of `P` and columns of `Pᵀ` are those of this rank.
+/// Transfer to the next level and back: the rows of `P` and the columns of `Pᵀ` of this rank.
 struct Transfer {
     p: Stored,
     r: Stored,
     halo: Halo<f32>,
     back: Back<f32>,
-    /// For copies on GPUs.
+    /// Kept for copies on GPUs.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     routes: Routes,
-    /// A vector of the next level, own entries and ghosts.
+    /// A vector of the next level: own entries, then ghosts.
     coarse: HostVector<f32>,
 }
 
@@ -96,30 +99,30 @@ impl fmt::Debug for Transfer {
     }
 }
 
-/// What all ranks have alike, behind the levels on ranks.
+/// The levels that are replicated on all ranks.
 #[derive(Clone, Debug)]
 struct Last {
     ranks: Ranks,
-    /// None where the last level on ranks is smoothed alone.
+    /// `None` where the last distributed level is only smoothed.
     amg: Option<Arc<Amg<f64>>>,
-    /// Where the rows of each rank begin, and their number.
+    /// The first row of each rank, and the number of rows.
     bounds: Vec<usize>,
     b: Vec<f32>,
     x: Vec<f32>,
 }
 
 impl<T: Real> RankAmg<T> {
-    /// As [`Amg::new`]. All ranks call this.
+    /// As [`Amg::new`]. Collective: all ranks call this.
     pub fn new(matrix: &RankMatrix<T>) -> Result<RankAmg<T>> {
         RankAmg::with::<[T; 0]>(matrix, &[], AmgOptions::default())
     }
 
-    /// As [`Amg::with_modes`], each rank with its part of the modes. All ranks call this.
+    /// As [`Amg::with_modes`], each rank with its part of the modes. Collective: all ranks call this.
     pub fn with_modes<V: AsRef<[T]> + Sync>(matrix: &RankMatrix<T>, modes: &[V]) -> Result<RankAmg<T>> {
         RankAmg::with(matrix, modes, AmgOptions::default())
     }
 
-    /// As [`Amg::with`], each rank with its part of the modes. All ranks call this.
+    /// As [`Amg::with`], each rank with its part of the modes. Collective: all ranks call this.
     pub fn with<V: AsRef<[T]> + Sync>(
         matrix: &RankMatrix<T>,
         modes: &[V],
@@ -138,7 +141,7 @@ impl<T: Real> RankAmg<T> {
         Ok(RankAmg { space: space.clone(), modes, options, hierarchy, report })
     }
 
-    /// Takes new values from a matrix: all levels are made anew. All ranks call this.
+    /// Takes new values from a matrix, and rebuilds all levels. Collective: all ranks call this.
     pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
         *self = RankAmg::with(matrix, &self.modes, self.options)?;
         Ok(())
@@ -204,7 +207,7 @@ impl Level {
         Ok(Level { a, inverse, weights: vec![], transfer: None, b, x, t })
     }
 
-    /// Chooses weights for the diagonal; `ω` of the prolongation.
+    /// Chooses the weights of the smoother; returns the `ω` of the prolongator.
     fn weigh(&mut self, sweeps: usize) -> Result<f64> {
         let space = self.a.domain();
         let own = space.rows();
@@ -239,14 +242,15 @@ impl Last {
         Last { ranks: ranks.clone(), amg, bounds, b: vec![0.0; own], x: vec![0.0; own] }
     }
 
-    /// Solves with the matrix times `scale`; returns the largest of `own` on all ranks, which travels along.
+    /// Solves with the replicated levels, whose matrix is scaled by `scale`. Returns the maximum of `own`
+    /// over all ranks, which is sent in the same message.
     fn solve(&mut self, scale: f64, own: f64) -> Result<f64> {
         let Last { ranks, amg, bounds, b, x } = self;
         let lengths = || bounds.windows(2).map(|pair| pair[1] - pair[0]);
         let most = lengths().max().unwrap_or(0);
         let mut message = vec![0.0f32; most + 1];
         message[..b.len()].copy_from_slice(b);
-        // single precision has room for the exponent
+        // the base-2 logarithm of any `f64` fits into single precision
         message[most] = own.log2() as f32;
         let parts = ranks.gather(message)?;
         let parts = parts.chunks_exact(most + 1);
@@ -263,7 +267,8 @@ impl Last {
 }
 
 impl Hierarchy {
-    /// One V-cycle for a vector of which `own` is the largest entry here; returns the largest of all.
+    /// Applies one V-cycle to a vector whose largest entry on this rank is `own`; returns the maximum over
+    /// all ranks.
     fn cycle(&mut self, own: f64) -> krysp_solvers::Result<f64> {
         let Hierarchy { scale, levels, last, .. } = self;
         for at in 0..levels.len() {
@@ -310,7 +315,7 @@ impl Hierarchy {
         Ok(largest)
     }
 
-    /// What goes in, and what comes out.
+    /// The right-hand side and the solution of the finest level.
     fn ends(&mut self) -> [&mut [f32]; 2] {
         match self.levels.first_mut() {
             Some(Level { b, x, .. }) => [b.own_mut().as_mut_slice(), x.own_mut().as_mut_slice()],
@@ -337,7 +342,8 @@ impl<T: Real> LinearOperator for RankAmg<T> {
             over_rows(wide.len(), 2, b, &|rows, b: &mut [f32]| {
                 b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * down) as f32);
             });
-            // how large the whole vector is, ranks learn on the way: of one that was scaled wrongly they start again
+            // the cycle reports the largest entry over all ranks; if the scale was wrong, the cycle is
+            // repeated with a new one
             let largest = hierarchy.cycle(own)?;
             let apart = largest / hierarchy.size;
             if !(largest.is_normal()) || (apart < REACH && apart > 1.0 / REACH) {
@@ -365,7 +371,7 @@ impl<T: Real> LinearOperator for RankAmg<T> {
     }
 }
 
-/// The rows of each level on all ranks together.
+/// The number of rows of each level, over all ranks.
 impl<T: Real> fmt::Display for RankAmg<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.report)

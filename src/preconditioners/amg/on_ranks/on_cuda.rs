@@ -1,4 +1,5 @@
-//! Multigrid over ranks that have GPUs: levels on these; the last one, which all ranks have alike, on processors.
+//! Algebraic multigrid over MPI ranks with GPUs: distributed levels on the GPUs, replicated ones in host
+//! memory.
 
 use super::{Last, REACH, RankAmg};
 use crate::cuda::{Cuda, CudaVector, ToCuda, failed};
@@ -12,21 +13,21 @@ use krysp_kernels::cuda::team::post::Ghosts;
 use krysp_solvers::{Element, LinearOperator, Scalar, Space, Vector, check_spaces};
 use std::sync::{Mutex, PoisonError};
 
-/// [`RankAmg`] of ranks with GPUs, made by [`RankAmg::to`](ToCuda::to) of one in host memory.
+/// [`RankAmg`] on the GPUs of the ranks, made by [`RankAmg::to`](ToCuda::to) from one in host memory.
 pub struct OnGpu<T: Real> {
     space: RankSpace<T, Cuda>,
     hierarchy: Mutex<Hierarchy>,
     bytes: usize,
 }
 
-/// What a cycle reads and works in.
+/// The levels and the workspace of a cycle.
 struct Hierarchy {
     scale: f64,
-    /// What the last vector was divided by.
+    /// The power of two by which the last right-hand side was divided.
     size: f64,
     levels: Vec<Level>,
     last: Last,
-    /// What goes into the last one, and what comes out.
+    /// Right-hand side and solution of the replicated levels.
     ends: [CudaVector<f32>; 2],
 }
 
@@ -41,21 +42,21 @@ struct Level {
     change: CudaVector<f32>,
 }
 
-/// To the next level and back.
+/// Transfer to the next level and back.
 struct Transfer {
     p: Matrix,
     r: Matrix,
-    /// A vector of the next level, own entries and ghosts.
+    /// A vector of the next level: own entries, then ghosts.
     coarse: CudaVector<f32>,
     own: usize,
-    /// Own entries, to where they are ghosts.
+    /// Sends own entries to the ranks where they are ghosts.
     up: Exchange<f32>,
-    /// Numbers at ghosts, to where their entries are; and how they are added there.
+    /// Sends the values at ghosts to the owners of these entries; `returned` adds them there.
     down: Exchange<f32>,
     returned: Ghosts<f32>,
 }
 
-/// A copy whose levels are on GPUs. All ranks call this.
+/// Copies the distributed levels to the GPUs. Collective: all ranks call this.
 impl<T: Real> ToCuda for RankAmg<T> {
     type OnCuda = OnGpu<T>;
 
@@ -111,7 +112,7 @@ impl Transfer {
     fn of(gpu: &Cuda, host: &super::Transfer) -> Result<Transfer> {
         let (routes, length) = (&host.routes, host.coarse.space().len());
         let own = length - routes.ghost_count();
-        // what comes back for an entry is added in the order of the ranks
+        // contributions to an entry are added in the order of the ranks
         let sent = routes.sent();
         let mut columns: Vec<u32> = (0..sent.len() as u32).collect();
         columns.sort_by_key(|&at| sent[at as usize]);
@@ -164,7 +165,7 @@ impl Transfer {
 }
 
 impl Hierarchy {
-    /// One V-cycle for a vector of which `own` is the norm here; returns the largest of all.
+    /// Applies one V-cycle to a vector whose norm on this rank is `own`; returns the maximum over all ranks.
     fn cycle(&mut self, own: f64) -> krysp_solvers::Result<f64> {
         let Hierarchy { scale, levels, last, ends: [into_last, out_of_last], .. } = self;
         for at in 0..levels.len() {
@@ -195,7 +196,7 @@ impl Hierarchy {
         Ok(largest)
     }
 
-    /// What goes in, and what comes out.
+    /// The right-hand side and the solution of the finest level.
     fn ends(&mut self) -> [&mut CudaVector<f32>; 2] {
         match self.levels.first_mut() {
             Some(Level { b, x, .. }) => [b, x.own_mut()],

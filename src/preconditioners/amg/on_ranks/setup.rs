@@ -1,15 +1,15 @@
-//! Levels of which each rank has the rows of its own nodes.
+//! Setup of distributed levels: each rank has the rows of its own nodes.
 //!
 //! ```text
-//! columns of a level:     own nodes, then ghosts, ascending
-//! aggregates, T           of own nodes alone
+//! columns of a level:     own nodes, then ghosts in ascending order
+//! aggregates, T           of own nodes only
 //! P = (I − ω D⁻¹ A_F) T   reads aggregates and T of ghosts
 //! A P                     reads rows of P of ghosts
-//! Pᵀ (A P)                rows that belong to others are sent there, and added
+//! Pᵀ (A P)                rows owned by other ranks are sent there and added
 //! ```
 
 use super::super::aggregates::{Aggregates, NONE};
-use super::super::blocks::{Blocks, Left, Rows as _, Transposed, transposed_pattern};
+use super::super::blocks::{Blocks, LeftFactor, RowAccess as _, Transposed, transposed_pattern};
 use super::super::coarsening::Smoother;
 use super::super::modes::Modes;
 use super::super::product::{self, Pieces};
@@ -28,28 +28,28 @@ use krysp_kernels::index::Offsets;
 use krysp_solvers::{Element, LinearOperator, Space};
 use std::sync::Arc;
 
-/// No aggregate, counted over all ranks.
+/// Marks a node without an aggregate, in the numbering over all ranks.
 const NOWHERE: u64 = u64::MAX;
 
 /// A level's matrix in double precision: the rows of own nodes.
 pub(super) struct Rows {
     pub(super) ranks: Ranks,
-    /// Where the nodes of each rank begin, and the number of nodes.
+    /// The first node of each rank, and the number of nodes.
     pub(super) bounds: Vec<u64>,
-    /// The nodes of others that own rows read.
+    /// The nodes of other ranks that own rows read, in ascending order.
     ghosts: Vec<u64>,
     routes: Routes,
     pattern: Arc<Pattern>,
-    /// Rows of a node.
+    /// Rows per node.
     pub(super) size: usize,
     values: Buffer<f64>,
 }
 
-/// What becomes of a level: how vectors go to the next and come back, that level, and its modes.
+/// Transfer to the next level, that level's matrix, and its modes.
 pub(super) type Coarser = (Transfer, Rows, Modes);
 
 impl Rows {
-    /// Of a matrix. All ranks call this.
+    /// Reads the rows of a matrix. Collective: all ranks call this.
     pub(super) fn of<T: Real>(matrix: &RankMatrix<T>) -> Result<Rows> {
         let (ranks, space) = (matrix.ranks().clone(), matrix.domain());
         let whole = matrix.whole();
@@ -61,7 +61,7 @@ impl Rows {
         let (pattern, values) = match size {
             1 => (csr.source().pattern.in_order(), entries.into()),
             size => {
-                // of a ghost's unknowns, own rows may read some alone
+                // own rows may read only some of the unknowns of a ghost node
                 let own = csr.rows();
                 let place = |ghost: u64| {
                     let node = ghosts.partition_point(|&node| node < ghost / size as u64);
@@ -95,12 +95,12 @@ impl Rows {
         self.bounds[self.ranks.rank()]
     }
 
-    /// Rows on all ranks.
+    /// Number of rows over all ranks.
     pub(super) fn all(&self) -> u64 {
         self.bounds[self.ranks.size()] * self.size as u64
     }
 
-    /// A column of [`Rows::expanded`], counted over all ranks.
+    /// Global index of a column of [`Rows::expanded`].
     fn column(&self, local: u32) -> u64 {
         let (local, size) = (local as usize, self.size);
         let (node, own) = (local / size, self.pattern.rows());
@@ -108,14 +108,14 @@ impl Rows {
         node * size as u64 + (local % size) as u64
     }
 
-    /// Where numbers stand, row by row.
+    /// Offsets and global columns of the scalar rows.
     fn expanded(&self) -> Result<(Vec<usize>, Vec<u64>)> {
         let pattern = expanded(&self.pattern, [self.size; 2])?;
         let offsets = (0..=pattern.rows()).map(|row| pattern.offsets.at(row)).collect();
         Ok((offsets, map_rows(pattern.entries(), 3, &|at| self.column(pattern.columns[at]))))
     }
 
-    /// In single precision, times `scale`. All ranks call this.
+    /// Converts to single precision, times `scale`. Collective: all ranks call this.
     pub(super) fn narrow(&self, scale: f64) -> Result<RankMatrix<f32>> {
         let rows = expanded(&self.pattern, [self.size; 2]).map(|pattern| {
             let [domain, range] = [pattern.cols(), pattern.rows()].map(HostSpace::new);
@@ -126,7 +126,7 @@ impl Rows {
         RankMatrix::from_whole(&rows, ghosts, &self.routes.widened(self.size))
     }
 
-    /// The rows of all ranks, on each. All ranks call this.
+    /// Replicates the rows of all ranks on each. Collective: all ranks call this.
     pub(super) fn everywhere(&self, modes: &Modes) -> Result<(Csr<f64>, Modes)> {
         let everywhere = |own: Vec<u64>| -> Result<Vec<u64>> {
             Ok(self.ranks.exchange(vec![own; self.ranks.size()])?.concat())
@@ -147,7 +147,7 @@ impl Rows {
         Ok((self.ranks.all(csr)?, Modes { count: modes.count, values: values_of_modes }))
     }
 
-    /// The next level; none where too little would be gained. All ranks call this.
+    /// Computes the next level; `None` where coarsening would not pay. Collective: all ranks call this.
     pub(super) fn coarser(
         &self,
         inverse_diagonal: &[f64],
@@ -220,7 +220,8 @@ impl Rows {
         Ok(Some((transfer, coarse, coarse_modes)))
     }
 
-    /// Rows of `P` for own nodes and for ghosts, and the aggregates that are its columns.
+    /// Appends the rows of ghosts to the rows of `P`; returns pattern, values, and the aggregates that are
+    /// the columns.
     fn with_ghosts(&self, p: Blocks<'_>, near: &Columns) -> Result<(Pattern, Vec<f64>, Columns)> {
         let width = p.shape[0] * p.shape[1];
         let names = |row: usize| p.pattern.row(row).iter().map(|&column| near.name(column)).collect();
@@ -235,7 +236,7 @@ impl Rows {
         all.extend(own);
         let mut numbers = Vec::with_capacity(p.values.len() + values.len());
         numbers.extend_from_slice(p.values);
-        // what comes is sorted by names, not by places
+        // received rows are sorted by global column, not by local one
         let mut order: Vec<(u32, usize)> = vec![];
         let mut end = 0;
         for &length in &lengths {
@@ -254,7 +255,7 @@ impl Rows {
         Ok((self.ranks.all(pattern)?, numbers, columns))
     }
 
-    /// The next level: own rows of `partial`, and what other ranks have of them.
+    /// Adds the rows received from other ranks to the own rows of `partial`, which gives the next level.
     fn joined(
         &self,
         partial: Blocks<'_>,
@@ -271,7 +272,7 @@ impl Rows {
         let bits = |ghost: usize| partial.of(own + ghost).1.iter().map(|v| v.to_bits()).collect();
         let values: Vec<u64> = routes.rows_back(bits)?;
         let values: Vec<f64> = values.into_iter().map(f64::from_bits).collect();
-        // what came for each row, in the order of the ranks
+        // positions of the received rows for each own row, in the order of the ranks
         let starts: Vec<u64> = sums(&lengths);
         let mut came: Vec<Vec<usize>> = vec![vec![]; own];
         routes.sent().iter().enumerate().for_each(|(at, &row)| came[row as usize].push(at));
@@ -305,7 +306,7 @@ impl Rows {
     }
 }
 
-/// The columns that a rank sees: its own, and behind them those of others, ascending.
+/// The columns used by a rank: its own, followed by those of other ranks in ascending order.
 struct Columns {
     first: u64,
     own: usize,
@@ -328,7 +329,7 @@ impl Columns {
         name >= self.first && name < self.first + self.own as u64
     }
 
-    /// The place of a column that is counted over all ranks.
+    /// Local position of a global column.
     fn place(&self, name: u64) -> u32 {
         let ghost = || self.own + self.ghosts.partition_point(|&ghost| ghost < name);
         (if self.is_own(name) { (name - self.first) as usize } else { ghost() }) as u32
@@ -340,13 +341,13 @@ impl Columns {
     }
 }
 
-/// Rows of a node, the same on all ranks: as the patterns of all ranks' own blocks tell.
+/// Number of rows per node, the same on all ranks: determined from the patterns of their diagonal blocks.
 fn common_size<T: Real>(matrix: &RankMatrix<T>) -> Result<usize> {
     let (ranks, space) = (matrix.ranks(), matrix.domain());
     let found = matrix.own_block().in_host_memory().map(|block| node_rows(block.pattern()).0 as u64);
     let own = ranks.all(found)?;
     let whole = space.bounds().iter().all(|bound| bound.is_multiple_of(own));
-    // a rank without rows does as the others do
+    // a rank without rows accepts what the others find
     let own = if space.local_len() == 0 { 0 } else { own };
     let mut sizes = ranks.gather(vec![if whole { own } else { own.min(1) }])?;
     sizes.retain(|&size| size > 0);
@@ -354,7 +355,7 @@ fn common_size<T: Real>(matrix: &RankMatrix<T>) -> Result<usize> {
     Ok(if let [size] = sizes[..] { size as usize } else { 1 })
 }
 
-/// Entries in columns that are rows, too.
+/// Restricts a pattern to the columns of own nodes.
 fn own_part(pattern: &Pattern) -> Result<Pattern> {
     let rows = pattern.rows();
     let own = |row: usize| pattern.row(row).partition_point(|&column| (column as usize) < rows);
@@ -364,7 +365,7 @@ fn own_part(pattern: &Pattern) -> Result<Pattern> {
     Pattern::sorted(offsets, columns, rows)
 }
 
-/// The numbers of blocks, row by row.
+/// The values in CSR order of the scalar matrix.
 fn by_rows(blocks: Blocks<'_>) -> Vec<f64> {
     let rows = blocks.shape[0];
     let of_node = |node: usize| {
@@ -375,7 +376,7 @@ fn by_rows(blocks: Blocks<'_>) -> Vec<f64> {
     (0..blocks.pattern.rows()).flat_map(of_node).copied().collect()
 }
 
-/// Zero, and the sums of the first, of the first two, and so on.
+/// Exclusive prefix sums, followed by the total.
 fn sums(numbers: &[u64]) -> Vec<u64> {
     let mut sum = 0;
     let sums = numbers.iter().map(|number| {
