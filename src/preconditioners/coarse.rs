@@ -1,14 +1,15 @@
-//! A coarse space: a few vectors that between them come near to what errors look like from afar.
+//! Coarse spaces: a few vectors that together approximate the smooth part of an error.
 //!
-//! The graph of the matrix is cut into connected aggregates of about equal size (clusters of clusters, `numbering`). Each
-//! contributes the restrictions of some modes to it: a constant for each unknown of a node, or modes that the user gives,
-//! rigid motions for example, whose restrictions are orthonormalised.
+//! The graph of the matrix is partitioned into connected aggregates of about equal size (by recursive
+//! clustering, `numbering`). Each contributes the restrictions of some modes to it: a constant for each
+//! unknown of a node, or modes that the user gives, rigid body modes for example, whose restrictions are
+//! orthonormalized.
 //!
 //! Departures from Nicolaides (1987), who has one constant for each subdomain of a mesh:
-//! 1. aggregates come from the matrix, and are connected: what conducts badly between its two halves has no use for one
-//!    constant on both;
-//! 2. several modes, as in smoothed aggregation (Vaněk, Mandel and Brezina 1996), and as there restrictions that depend on
-//!    others are left out.
+//! 1. aggregates are computed from the matrix, and are connected: a single constant does not help on an
+//!    aggregate of two weakly connected halves;
+//! 2. several modes, as in smoothed aggregation (Vaněk, Mandel and Brezina 1996), and as there linearly
+//!    dependent restrictions are dropped.
 
 use super::{check_space, check_square};
 use crate::formats::node_rows;
@@ -25,37 +26,40 @@ use krysp_solvers::Element;
 use rayon::prelude::*;
 use std::array::from_fn;
 
-/// Nodes of an aggregate at least, on average: below, what is coarse is not much cheaper than what is fine.
+/// Minimum average number of nodes per aggregate: with fewer, the coarse problem is not much cheaper than the
+/// fine one.
 const NODES: usize = 32;
 
-/// Of a mode's restriction to an aggregate, what is left beside the modes before it is left out if it is smaller.
+/// A mode whose component orthogonal to the preceding modes of an aggregate is below this part of its norm
+/// there is dropped as linearly dependent.
 const DEPENDENT: f64 = 1e-6;
 
-/// Weights of a row that are added up at once.
+/// Number of weights of a row that are accumulated together in one SIMD register.
 const LANES: usize = 4;
 type Lanes = [f64; LANES];
 
-/// Aggregates of unknowns, and modes on them.
+/// A coarse space: aggregates of unknowns, and modes on them.
 #[derive(Clone, Debug)]
 pub struct CoarseSpace<T: Real> {
     space: HostSpace<T>,
     starts: Vec<u32>,
-    /// Aggregate by aggregate, and those in none.
+    /// Rows sorted by aggregate; rows without one come last.
     rows: Vec<u32>,
     of_row: Vec<u32>,
     modes: usize,
-    /// Mode by mode, an entry for each row; none where there is one constant.
+    /// Weights of each mode in turn, one for each row; `None` for a single constant mode.
     weights: Option<Vec<T>>,
 }
 
 impl<T: Real> CoarseSpace<T> {
-    /// Unknowns that are worth their dense matrix, 2 MB of `f64`, for systems of some 100 000 unknowns: with twice as many,
-    /// iterations fall by a fifth to a quarter and cost a fifth to two fifths more, and setup takes longer
-    /// (`preconditioners.csv`: heat_sink_p1_340k, elast_bracket_p1_59k with rigid motions).
+    /// Number of coarse unknowns at which the dense inverse pays for systems of some 100 000 unknowns (2 MB
+    /// of `f64`): with twice as many, the number of iterations falls by a fifth to a quarter, each costs a
+    /// fifth to two fifths more, and setup takes longer (`preconditioners.csv`: heat_sink_p1_340k,
+    /// elast_bracket_p1_59k with rigid body modes).
     pub const UNKNOWNS: usize = 512;
 
-    /// With a constant on each aggregate for every unknown of a node (as entries tell): about so many coarse unknowns,
-    /// fewer in small systems.
+    /// Builds a coarse space of about `unknowns` unknowns, fewer for small systems: a constant on each
+    /// aggregate for every unknown of a node. Nodes are detected from the pattern.
     pub fn new(csr: &Csr<T>, unknowns: usize) -> Result<CoarseSpace<T>> {
         let (size, _) = node_rows(csr.pattern());
         let mut coarse = CoarseSpace::aggregated(csr, size, size, unknowns)?;
@@ -67,8 +71,8 @@ impl<T: Real> CoarseSpace<T> {
         Ok(coarse)
     }
 
-    /// With modes on each aggregate, given as vectors in the user's numbering: what `A` maps to nearly nothing but for
-    /// boundary conditions, as the six rigid motions of elasticity.
+    /// Builds a coarse space from modes, given as vectors in the user's order: a near-null space, which `A`
+    /// maps to nearly zero apart from boundary conditions, as the six rigid body modes of elasticity.
     pub fn with_modes<V: AsRef<[T]> + Sync>(
         csr: &Csr<T>,
         unknowns: usize,
@@ -87,7 +91,7 @@ impl<T: Real> CoarseSpace<T> {
         Ok(coarse)
     }
 
-    /// Aggregates of nodes of `size` rows.
+    /// Partitions nodes of `size` rows into aggregates.
     fn aggregated(csr: &Csr<T>, size: usize, modes: usize, unknowns: usize) -> Result<CoarseSpace<T>> {
         check_square("a coarse space", csr)?;
         let (n, nodes) = (csr.rows(), csr.rows() / size);
@@ -101,7 +105,7 @@ impl<T: Real> CoarseSpace<T> {
         Ok(CoarseSpace { space, starts, rows, of_row, modes, weights: None })
     }
 
-    /// The restrictions of modes to aggregates, by Gram and Schmidt, twice.
+    /// Orthonormalizes the restrictions of modes to aggregates, by Gram-Schmidt, done twice.
     fn orthonormal(&self, modes: &[&[T]]) -> Result<Vec<T>> {
         let (n, count) = (self.of_row.len(), self.aggregates());
         let ends = self.kernel().starts;
@@ -144,12 +148,12 @@ impl<T: Real> CoarseSpace<T> {
         Ok(map_rows(n * modes.len(), 4, &entry))
     }
 
-    /// The number of aggregates.
+    /// Number of aggregates.
     pub fn aggregates(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The number of coarse unknowns.
+    /// Number of coarse unknowns.
     pub fn unknowns(&self) -> usize {
         self.kernel().unknowns()
     }
@@ -175,7 +179,7 @@ impl<T: Real> CoarseSpace<T> {
                 Some(weights) => self.add_weighted_rows(a, aggregate, weights, sums),
             }
             for mode in 0..modes {
-                // a mode that was left out: its coarse number is zero times one
+                // if the mode was dropped, its row and column are zero: put one on the diagonal
                 let own = &mut sums.block(aggregate as u32)[mode * (modes + 1)];
                 if *own == 0.0
                     && z.rows_of(aggregate).iter().all(|&row| z.weight(mode, row as usize).is_zero())
@@ -195,7 +199,7 @@ impl<T: Real> CoarseSpace<T> {
         Ok(product)
     }
 
-    /// An aggregate's rows of `Zᵀ A Z` where all weights are one.
+    /// Adds an aggregate's rows of `Zᵀ A Z`, if all weights are one.
     fn add_rows(&self, a: &Csr<T>, aggregate: usize, sums: &mut BlockRow) {
         for &row in self.kernel().rows_of(aggregate) {
             let row = row as usize;
@@ -208,7 +212,7 @@ impl<T: Real> CoarseSpace<T> {
         }
     }
 
-    /// The weights of each row, mode by mode, and zeros up to whole [`Lanes`].
+    /// The weights of each row, mode by mode, padded with zeros to whole [`Lanes`].
     fn weights_by_rows(&self) -> Vec<Lanes> {
         let (z, lanes) = (self.kernel(), self.modes.div_ceil(LANES));
         let weight = |row: usize, mode: usize| match mode < z.modes {
@@ -219,7 +223,7 @@ impl<T: Real> CoarseSpace<T> {
         map_rows(self.of_row.len() * lanes, 2 * LANES, &few)
     }
 
-    /// Adds what the rows of an aggregate have in common with others, entries weighted by the modes.
+    /// Adds an aggregate's rows of `Zᵀ A Z`, with entries weighted by the modes.
     fn add_weighted_rows(&self, a: &Csr<T>, aggregate: usize, weights: &[Lanes], sums: &mut BlockRow) {
         let (modes, lanes) = (self.modes, self.modes.div_ceil(LANES));
         let of = |row: usize| &weights[row * lanes..][..lanes];
@@ -233,7 +237,8 @@ impl<T: Real> CoarseSpace<T> {
         };
         for &row in self.kernel().rows_of(aggregate) {
             let row = row as usize;
-            // columns of one aggregate come one after the other, mostly: what they add up to is weighted once
+            // consecutive columns mostly belong to one aggregate: their entries are summed first, then
+            // weighted once
             let mut open = NONE;
             for (&column, &value) in a.row_columns(row).iter().zip(a.row_values(row)) {
                 let (column, value) = (column as usize, Element::to_f64(value));
@@ -266,7 +271,7 @@ impl<T: Real> CoarseSpace<T> {
         Ok(map_rows(product.len(), 2, &|at| T::from_f64(product[at])).into())
     }
 
-    /// What to say of a pivot of `Zᵀ A Z` that is not positive.
+    /// The error for a pivot of `Zᵀ A Z` that is not positive.
     pub(crate) fn refused(&self, at: usize, pivot: f64) -> Error {
         let aggregate = at / self.modes.max(1);
         let rows = self.kernel().rows_of(aggregate);
@@ -275,10 +280,10 @@ impl<T: Real> CoarseSpace<T> {
     }
 }
 
-/// A row of blocks in the making.
+/// Accumulator of one row of blocks.
 struct BlockRow {
     size: usize,
-    /// Where the block of each column is, [`NONE`] for none yet.
+    /// Position of each column's block; [`NONE`] if the row has none yet.
     places: Vec<u32>,
     columns: Vec<u32>,
     values: Vec<f64>,
@@ -294,7 +299,7 @@ impl BlockRow {
         self.values.clear();
     }
 
-    /// The block of a column.
+    /// The block of a column, initially zero.
     fn block(&mut self, column: u32) -> &mut [f64] {
         let place = &mut self.places[column as usize];
         if *place == NONE {
@@ -310,7 +315,7 @@ fn norm(v: &[f64]) -> f64 {
     dot(v, v).sqrt()
 }
 
-/// `⟨x, y⟩`, in as many sums as are added up at once.
+/// `⟨x, y⟩`, in [`LANES`] partial sums.
 fn dot(x: &[f64], y: &[f64]) -> f64 {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<LANES>(), y.as_chunks::<LANES>());
     let mut sums = [0.0; LANES];

@@ -1,27 +1,30 @@
-//! FSAI, the factorised sparse approximate inverse of a symmetric positive definite matrix (Kolotilina and Yeremin 1993).
+//! FSAI, the factorized sparse approximate inverse of a symmetric positive definite matrix (Kolotilina and
+//! Yeremin 1993).
 //!
-//! `G ≈ L⁻¹` of the Cholesky factor `A = L Lᵀ`, without ever computing `L`: of all lower triangular matrices of a pattern,
-//! `G` makes `‖I − G L‖_F` smallest. Every row is a small system of its own,
+//! `G ≈ L⁻¹` for the Cholesky factor of `A = L Lᵀ`, without computing `L`: among all lower triangular
+//! matrices on a pattern, `G` minimizes `‖I − G L‖_F`. Every row follows from a small system,
 //!
 //! ```text
 //! A[S, S] y = e_last,   g = y / √y_last       S: the pattern of the row, the diagonal last
 //! ```
 //!
-//! of which Cholesky needs the second half only: with `A[S, S] = C Cᵀ`, `Cᵀ g = e_last`. Then `z = Gᵀ (G r)`: two products,
-//! no recurrence, as parallel as any.
+//! of which only the backward substitution is needed: with `A[S, S] = C Cᵀ`, `Cᵀ g = e_last`. Applying it, `z
+//! = Gᵀ (G r)`, takes two matrix-vector products, which are fully parallel.
 //!
-//! The adaptive pattern follows the Kaporin number (Janna, Ferronato, Sartoretto, Gambolati 2015): with a unit diagonal, a
-//! row's share of it is `ψ = g A gᵀ`, and the entries that come next are those where its gradient `2 A gᵀ` is large.
+//! The adaptive pattern reduces the Kaporin number (Janna, Ferronato, Sartoretto, Gambolati 2015): with a
+//! unit diagonal, a row's contribution to it is `ψ = g A gᵀ`, and entries are added where its gradient `2 A
+//! gᵀ` is large.
 //!
 //! Departures:
-//! 1. gradients are weighed by the diagonal, `(A gᵀ)ⱼ² / aⱼⱼ`, which is what `ψ` falls by when `j` alone is added: the
-//!    pattern does not depend on how `A` is scaled;
-//! 2. growth starts from a pattern that is known, that of `A` as a rule, not from the diagonal: what is obvious takes no steps to
-//!    find;
-//! 3. a grown pattern is solved once more as if it had been given, so that new values for it give the same numbers.
+//! 1. gradients are weighted by the diagonal, `(A gᵀ)ⱼ² / aⱼⱼ`, which is the decrease of `ψ` if only `j` is
+//!    added: the pattern does not depend on the scaling of `A`;
+//! 2. growth starts from a given pattern, usually that of `A`, rather than the diagonal, which saves the
+//!    steps that would find it;
+//! 3. the final pattern is solved again as if it had been given, so that a refresh with the same values gives
+//!    the same result.
 //!
-//! Budget: a row of `s` entries takes `s³/6` multiplications and reads `s` rows of `A`; an application reads `G` and `Gᵀ`
-//! once, and 4 vectors.
+//! Cost: computing a row of `s` entries takes `s³/6` multiplications and reads `s` rows of `A`; an
+//! application reads `G` and `Gᵀ` once, and moves 4 vectors.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;
@@ -75,7 +78,7 @@ const NAME: &str = "FSAI";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fsai<T: Real> {
-    /// `Gᵀ` after `G`.
+    /// `Gᵀ G`
     product: Composed<Csr<T>, Csr<T>>,
     transposition: Derivation,
 }
@@ -96,20 +99,22 @@ impl<T: Real> Saved for Fsai<T> {
 }
 
 impl<T: Real> Fsai<T> {
-    /// How [`Fsai::adaptive`] grows unless told otherwise. A row's residual is `ψ / aᵢᵢ`, 1 for the diagonal alone.
+    /// Default limits of [`Fsai::adaptive`]. A row's residual is `ψ / aᵢᵢ`, 1 for the diagonal alone.
     pub const GROWTH: Growth = Growth { epsilon: 1e-3, max_steps: 4, step_entries: 4, max_fill: 128 };
 
-    /// On the lower triangle of the matrix's own pattern, in the matrix's space. Only that triangle is read.
+    /// Computes `G` on the lower triangle of the matrix's own pattern, in the matrix's space. Only that
+    /// triangle is read.
     pub fn new(csr: &Csr<T>) -> Result<Fsai<T>> {
         Fsai::with_pattern(csr, Sparsity::Power(1))
     }
 
-    /// On the lower triangle of a pattern, and the diagonal.
+    /// Computes `G` on the lower triangle of a pattern, including the diagonal.
     pub fn with_pattern(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Fsai<T>> {
         Fsai::of(csr, lower_pattern(csr, sparsity)?)
     }
 
-    /// On a pattern that grows, row by row, from the lower triangle of one that is known. Reads both triangles.
+    /// Computes `G` on a pattern that grows row by row, from the lower triangle of a given one. Reads both
+    /// triangles.
     pub fn adaptive(csr: &Csr<T>, start: Sparsity<'_, T>, growth: Growth) -> Result<Fsai<T>> {
         check_square(NAME, csr)?;
         growth.check()?;
@@ -146,7 +151,7 @@ impl<T: Real> Fsai<T> {
     }
 }
 
-/// The pattern of `G` stays, whatever that of the matrix is.
+/// The pattern of `G` is kept, for any pattern of the matrix.
 impl<T: Real> Refresh<T> for Fsai<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
@@ -156,7 +161,7 @@ impl<T: Real> Refresh<T> for Fsai<T> {
     }
 }
 
-/// The lower triangle of a pattern, and the diagonal.
+/// The lower triangle of a pattern, including the diagonal.
 fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pattern> {
     check_square(NAME, csr)?;
     match own_triangle(csr, sparsity) {
@@ -165,7 +170,7 @@ fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pat
     }
 }
 
-/// The lower triangle of a square matrix's own pattern, if that is meant and has the whole diagonal.
+/// The lower triangle of a square matrix's own pattern, if that is wanted and contains the diagonal.
 fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Pattern> {
     if !matches!(sparsity, Sparsity::Power(1)) {
         return None;
@@ -184,16 +189,16 @@ fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Patt
     whole.into_inner().then(lower)
 }
 
-/// Why the system of a row is refused.
+/// The error for the system of a row that the GPU has refused.
 #[cfg(feature = "cuda")]
 fn refusal<T: Real>(a: &Csr<T>, lower: &Pattern, row: usize) -> Error {
     let mut system = System::new(a.cols());
     let refused = lower.row(row).iter().find_map(|&member| system.push(a, member).err());
-    // what is positive by a rounding here is none there
+    // the host may find a pivot slightly positive that the GPU has refused
     refused.unwrap_or(Error::NotPositive { what: NAME, row, pivot: 0.0 })
 }
 
-/// Rows of `G` on a pattern, the last entry of each on the diagonal.
+/// Computes rows of `G` on a pattern, whose last entry in each row is the diagonal.
 pub(crate) fn factor<T: Real>(
     a: &Csr<T>,
     pattern: Pattern,
@@ -206,7 +211,7 @@ pub(crate) fn factor<T: Real>(
     Ok(lower)
 }
 
-/// Every row of `G`, on the pattern that it has.
+/// Computes every row of `G` on its pattern.
 fn solve<T: Real>(a: &Csr<T>, lower: &mut Csr<T>) -> Result<()> {
     let source = lower.source().clone();
     let values = lower.values_mut();
@@ -227,10 +232,10 @@ fn solve<T: Real>(a: &Csr<T>, lower: &mut Csr<T>) -> Result<()> {
     Ok(())
 }
 
-/// `A[S, S]`, factorised as `S` grows.
+/// `A[S, S]`, factorized row by row as `S` grows.
 struct System {
     members: Vec<u32>,
-    /// Where in `members` an unknown stands.
+    /// Position of each unknown in `members`.
     places: Places,
     cholesky: Cholesky,
     row: Vec<f64>,
@@ -261,13 +266,13 @@ impl System {
     }
 }
 
-/// A row whose pattern grows.
+/// A row of `G` whose pattern grows.
 struct Growing {
-    /// Without the row itself.
+    /// `A[S, S]` without the row itself.
     system: System,
-    /// `−C⁻¹ A[S, i]`, of which `ψ = aᵢᵢ − ‖w‖²`
+    /// `−C⁻¹ A[S, i]`, which gives `ψ = aᵢᵢ − ‖w‖²`
     w: Vec<f64>,
-    /// The row of `G` before it is scaled, its diagonal 1 left out.
+    /// The row of `G` before scaling, without its diagonal of 1.
     g: Vec<f64>,
     gradient: Accumulator,
     next: Vec<(u32, f64)>,
@@ -279,7 +284,7 @@ impl Growing {
         Growing { system, w: vec![], g: vec![], gradient: Accumulator::new(n), next: vec![] }
     }
 
-    /// Finds the members of row `i`, those to start with first.
+    /// Computes the pattern of row `i`, beginning with the columns in `start`.
     fn grow<T: Real>(
         &mut self,
         a: &Csr<T>,
@@ -355,7 +360,7 @@ mod tests {
         terms.map(|(&k, g)| g * a.get(k as usize, column).unwrap_or_default()).sum()
     }
 
-    /// What defines `G`: `G A` vanishes on the pattern off the diagonal, and `G A Gᵀ` is 1 on it.
+    /// Definition of `G`: `G A` vanishes on the pattern off the diagonal, and the diagonal of `G A Gᵀ` is 1.
     fn check(a: &Csr<f64>, fsai: &Fsai<f64>) {
         let g = fsai.lower();
         for row in 0..a.rows() {
@@ -388,7 +393,7 @@ mod tests {
         assert_eq!(longest, Some(17));
     }
 
-    /// On the whole lower triangle `Gᵀ G` is the inverse.
+    /// On the whole lower triangle, `Gᵀ G` is the inverse.
     #[test]
     fn a_full_pattern_gives_the_inverse() {
         let a = matrices::stencil7(3).csr::<f64>().unwrap();
@@ -403,11 +408,11 @@ mod tests {
         }
     }
 
-    /// A scaled matrix has the pattern of the matrix.
+    /// The pattern does not depend on symmetric scaling.
     #[test]
     fn growth_does_not_see_scaling() {
         let a = matrices::tetrahedra(6, matrices::Numbering::Natural).csr::<f64>().unwrap();
-        // powers of two: no rounding
+        // powers of two do not round
         let scale = |i: usize| f64::powi(2.0, (i % 11) as i32);
         let scaled: Vec<_> = a.triplets().map(|(i, j, v)| (i, j, v * scale(i) * scale(j))).collect();
         let scaled = Csr::from_triplets(a.rows(), a.rows(), &scaled).unwrap();

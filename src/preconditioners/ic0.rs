@@ -1,21 +1,26 @@
-//! IC(0): an incomplete Cholesky factorisation on the pattern of the matrix (Meijerink and van der Vorst 1977).
+//! IC(0): an incomplete Cholesky factorization on the pattern of the matrix (Meijerink and van der Vorst
+//! 1977).
 //!
-//! `A ≈ L Lᵀ`, exact where `A` has entries: fewer iterations than an approximate inverse of the same size, for two
-//! recurrences in every application. Rows of a level run side by side and on all threads; what is few levels and what is many
-//! depends on the numbering, and the matrix's own is kept, for it decides how good the factors are.
+//! `A ≈ L Lᵀ`, exact where `A` has entries: fewer iterations than an approximate inverse of the same size,
+//! for two triangular solves in every application. Solves are scheduled by levels, whose rows are computed in
+//! SIMD lanes and on all threads. The number of levels depends on the order of the rows; the matrix's own
+//! order is kept, because it determines the quality of the factors.
 //!
-//! **Measured** on two threads of an EPYC with AVX-512: an application took 4.7 ms on `heat_sink_p1_340k`, 798 levels, and 3.4 ms
-//! as `Narrow::new(Ic0::new(&a.cast::<f32>())?)`; on the 7-point Laplacian on 128³ nodes, 382 levels, 9.4 and 6.0 ms. Products
-//! take 2.1 and 3.6 ms there. Iterations of `heat_sink_p1_340k` were 485, 1,373 with [`Jacobi`](super::Jacobi). `cargo bench --bench incomplete`
-//! compares whole solves. Levels of less than a hundred rows leave threads little to share.
+//! **Measured** on two threads of an EPYC with AVX-512: an application took 4.7 ms on `heat_sink_p1_340k`,
+//! 798 levels, and 3.4 ms as `Narrow::new(Ic0::new(&a.cast::<f32>())?)`; on the 7-point Laplacian on 128³
+//! nodes, 382 levels, 9.4 and 6.0 ms. Matrix-vector products take 2.1 and 3.6 ms there. Iterations of
+//! `heat_sink_p1_340k` were 485, and 1,373 with [`Jacobi`](super::Jacobi). `cargo bench --bench incomplete`
+//! compares whole solves. Levels of less than a hundred rows leave little to share among threads.
 //!
-//! It does not run on a GPU: there are no triangular solves there, because rows that wait for each other leave a GPU idle. What
-//! runs there is [`Isai`](super::Isai) of this one.
+//! There are no triangular solves on a GPU, because their dependencies would leave most of it idle.
+//! [`Isai`](super::Isai) of this factorization runs there.
 //!
-//! A pivot that is not positive is an error that names its row. [`Ic0::shifted`] factorises `A + α diag A` instead
-//! (Manteuffel 1980), `α` the first of 0, 0.001, 0.002, 0.004, … that works, and says which it was.
+//! A pivot that is not positive is an error that names its row. [`Ic0::shifted`] factorizes `A + α diag A`
+//! instead (Manteuffel 1980), with the first `α` of 0, 0.001, 0.002, 0.004, … for which all pivots are
+//! positive; [`Ic0::shift`] returns it.
 //!
-//! Budget: an application moves `L` and `Lᵀ` once, padded to slices, 8 vectors, and waits for all threads twice a level.
+//! Cost: an application reads `L` and `Lᵀ` once, padded to slices, moves 8 vectors, and synchronizes all
+//! threads at most twice per level.
 
 use super::solves::{Scheduled, Solves};
 use super::{Origin, Refresh, check_space, finite};
@@ -28,13 +33,14 @@ use krysp_solvers::{Element, LinearOperator, check_spaces};
 
 const NAME: &str = "IC(0)";
 
-/// The first shift that is tried, then doubled.
+/// The first nonzero shift; further ones are twice the preceding one.
 const FIRST_SHIFT: f64 = 1e-3;
 
-/// Shifts beyond this leave little of the matrix.
+/// Largest shift: larger ones would leave little of the matrix.
 const LAST_SHIFT: f64 = 1.1;
 
-/// An incomplete Cholesky factorisation in host memory. It has no copy on a GPU; [`Isai`](super::Isai) of it has.
+/// An incomplete Cholesky factorization in host memory. It cannot be copied to a GPU; [`Isai`](super::Isai)
+/// of it can.
 ///
 /// ```
 /// use krysp::{Cg, Ic0, gallery};
@@ -46,6 +52,7 @@ const LAST_SHIFT: f64 = 1.1;
 /// assert!(preconditioned.report.iterations < plain.report.iterations);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[doc(alias = "incomplete cholesky")]
 #[derive(Debug)]
 pub struct Ic0<T: Real> {
     /// `L`, and `Lᵀ` as the upper triangle.
@@ -59,12 +66,13 @@ pub struct Ic0<T: Real> {
 saved!(impl[T: Real] Ic0<T> { solves, from_a, transposition, shift, largest_shift });
 
 impl<T: Real> Ic0<T> {
-    /// Factorises a symmetric positive definite matrix in its own space. Only its lower triangle is read.
+    /// Factorizes a symmetric positive definite matrix in its own space. Only its lower triangle is read.
     pub fn new(csr: &Csr<T>) -> Result<Ic0<T>> {
         Ic0::build(csr, Scheduled::new(NAME, csr)?, 0.0)
     }
 
-    /// As [`Ic0::new`]; where a pivot is not positive, the diagonal is made larger until all are. See [`Ic0::shift`].
+    /// As [`Ic0::new`], but if a pivot is not positive, increases the diagonal until all are. See
+    /// [`Ic0::shift`].
     pub fn shifted(csr: &Csr<T>) -> Result<Ic0<T>> {
         Ic0::build(csr, Scheduled::new(NAME, csr)?, LAST_SHIFT)
     }
@@ -80,8 +88,8 @@ impl<T: Real> Ic0<T> {
         Ok(ic0)
     }
 
-    /// Factorises with the shift that is set; an error within is a pivot that is not positive.
-    fn factorise(&mut self, csr: &Csr<T>) -> Result<std::result::Result<(), (usize, T)>> {
+    /// Factorizes with the current shift; the inner error is a pivot that is not positive.
+    fn factorize(&mut self, csr: &Csr<T>) -> Result<std::result::Result<(), (usize, T)>> {
         let Solves { lower, levels, .. } = &mut self.solves;
         self.from_a.refresh(csr, lower)?;
         let pattern = lower.source().pattern.clone();
@@ -98,12 +106,12 @@ impl<T: Real> Ic0<T> {
         }
     }
 
-    /// `α`, by which the diagonal was made larger, as a share of itself: zero unless it had to be.
+    /// The relative shift `α` of the diagonal; zero if none was needed.
     pub fn shift(&self) -> f64 {
         self.shift
     }
 
-    /// How many levels the rows form, each of which is waited for twice in an application.
+    /// Number of levels of the triangular solves; threads synchronize at most twice per level.
     pub fn stages(&self) -> usize {
         self.solves.levels.len() - 1
     }
@@ -114,13 +122,13 @@ impl<T: Real> Ic0<T> {
     }
 }
 
-/// From a matrix of the same pattern. The levels stay; a shift is looked for anew.
+/// Takes values of a matrix of the same pattern. Levels are kept; the shift is determined again.
 impl<T: Real> Refresh<T> for Ic0<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
         let csr = &*finite(a)?;
         self.shift = 0.0;
-        while let Err((place, pivot)) = self.factorise(csr)? {
+        while let Err((place, pivot)) = self.factorize(csr)? {
             self.shift = (2.0 * self.shift).max(FIRST_SHIFT);
             if self.shift > self.largest_shift {
                 let row = self.solves.row(place);
@@ -183,7 +191,7 @@ mod tests {
         }
     }
 
-    /// Without fill to drop, the factorisation is exact.
+    /// A tridiagonal matrix has no fill, so its factorization is exact.
     #[test]
     fn a_tridiagonal_system_takes_one_iteration() {
         let a = matrices::edge::tridiagonal(2000).csr::<f64>().unwrap();
@@ -194,11 +202,11 @@ mod tests {
         assert_eq!(report.iterations, 1);
     }
 
-    /// Levels of some hundred rows, which threads share in tasks: the same bits whoever takes which, and the iterations of the
-    /// factors in the matrix's own order.
+    /// Levels of some hundred rows, which threads share in tasks: results are bitwise the same for every
+    /// number of threads.
     #[test]
     fn threads_change_nothing_but_time() {
-        // other tests of this process change how wide registers are, and with it how sums are rounded
+        // other tests of this process change the SIMD width, and with it the rounding of sums
         let _one_level = force(Level::best());
         let a = matrices::stencil7(40).csr::<f64>().unwrap();
         let b: Vec<f64> = (0..a.rows()).map(|i| (i % 11) as f64).collect();
@@ -233,7 +241,7 @@ mod tests {
         assert!(ic0.refresh(&matrices::stencil7(7).csr().unwrap()).is_err());
     }
 
-    /// Kershaw (1978): positive definite, and yet the last pivot of its incomplete factorisation is −5.
+    /// Kershaw (1978): positive definite, and yet the last pivot of its incomplete factorization is −5.
     #[test]
     fn shifts_are_asked_for_and_reported() {
         let rows =
@@ -248,7 +256,7 @@ mod tests {
         check(&a, &ic0);
         let report = Cg::new(&a).preconditioner(&ic0).solve(&[1.0, 2.0, 3.0, 4.0]).unwrap().report;
         assert!(report.converged());
-        // a matrix that needs none gets none
+        // a matrix that needs no shift gets none
         let dominant: Vec<f64> = entries.iter().map(|e| if e.0 == e.1 { 9.0 } else { e.2 }).collect();
         ic0.refresh(&a.with_values(&dominant).unwrap()).unwrap();
         assert_eq!(ic0.shift(), 0.0);

@@ -1,11 +1,12 @@
-//! ILU(0): an incomplete LU factorisation on the pattern of the matrix (Meijerink and van der Vorst 1977).
+//! ILU(0): an incomplete LU factorization on the pattern of the matrix (Meijerink and van der Vorst 1977).
 //!
-//! `A ≈ L U`, exact where `A` has entries, `L` with a diagonal of ones. Rows of a level run in parallel, as in
-//! [`Ic0`](super::Ic0); no pivots are sought.
+//! `A ≈ L U`, exact where `A` has entries, `L` with a unit diagonal. Rows of a level are computed in
+//! parallel, as in [`Ic0`](super::Ic0); there is no pivoting.
 //!
-//! An application costs what one of [`Ic0`](super::Ic0) costs. It does not run on a GPU; [`Isai`](super::Isai) of it does.
+//! It does not run on a GPU; [`Isai`](super::Isai) of it does.
 //!
-//! Budget: an application moves `L` and `U` once, padded to slices, 8 vectors, and waits for all threads twice a level.
+//! Cost: as that of [`Ic0`](super::Ic0): an application reads `L` and `U` once, padded to slices, moves 8
+//! vectors, and synchronizes all threads at most twice per level.
 
 use super::solves::{Scheduled, Solves};
 use super::{Origin, Refresh, check_space, finite};
@@ -18,7 +19,8 @@ use krysp_solvers::{Element, LinearOperator, check_spaces};
 
 const NAME: &str = "ILU(0)";
 
-/// An incomplete LU factorisation in host memory. It has no copy on a GPU; [`Isai`](super::Isai) of it has.
+/// An incomplete LU factorization in host memory. It cannot be copied to a GPU; [`Isai`](super::Isai) of it
+/// can.
 ///
 /// ```
 /// use krysp::{Gmres, Ilu0, gallery};
@@ -31,17 +33,17 @@ const NAME: &str = "ILU(0)";
 #[derive(Debug)]
 pub struct Ilu0<T: Real> {
     solves: Solves<T>,
-    /// Both factors in the pattern of `A`, in the order of elimination.
+    /// Both factors on the pattern of `A`, in the order of elimination.
     factors: Csr<T>,
     from_a: Derivation,
-    /// How the triangles are parts of `factors`.
+    /// The maps from `factors` to its lower and upper triangle.
     parts: [Derivation; 2],
 }
 
 saved!(impl[T: Real] Ilu0<T> { solves, factors, from_a, parts });
 
 impl<T: Real> Ilu0<T> {
-    /// Factorises a matrix in its own space.
+    /// Factorizes a matrix in its own space.
     pub fn new(csr: &Csr<T>) -> Result<Ilu0<T>> {
         Ilu0::build(csr, Scheduled::new(NAME, csr)?)
     }
@@ -56,12 +58,12 @@ impl<T: Real> Ilu0<T> {
         Ok(ilu0)
     }
 
-    /// How many levels the rows form, each of which is waited for twice in an application.
+    /// Number of levels of the triangular solves; threads synchronize at most twice per level.
     pub fn stages(&self) -> usize {
         self.solves.levels.len() - 1
     }
 
-    /// `L`, its ones included, in the matrix's space.
+    /// `L` with its unit diagonal, in the matrix's space.
     pub fn lower(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.lower)
     }
@@ -72,7 +74,7 @@ impl<T: Real> Ilu0<T> {
     }
 }
 
-/// From a matrix of the same pattern. The levels stay.
+/// Takes values of a matrix of the same pattern. Levels are kept.
 impl<T: Real> Refresh<T> for Ilu0<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
@@ -122,7 +124,7 @@ mod tests {
     use crate::testing::matrices;
     use crate::{BiCgStab, Numbering};
 
-    /// Convection over a stencil, and a few entries that have no partner.
+    /// A convection stencil, and a few unsymmetric entries.
     fn convection(side: usize) -> Csr<f64> {
         let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
         let n = stencil.rows();
@@ -155,7 +157,7 @@ mod tests {
         check(&a, &Ilu0::new(&a).unwrap());
     }
 
-    /// On a full pattern it is Gaussian elimination.
+    /// For a full pattern it is Gaussian elimination.
     #[test]
     fn a_full_pattern_is_solved() {
         let n = 30;

@@ -1,15 +1,16 @@
-//! ILUT: an incomplete LU factorisation that keeps what is large (Saad 1994), for systems on which patterns chosen
-//! beforehand fail.
+//! ILUT: an incomplete LU factorization with a drop tolerance (Saad 1994), for systems on which fixed
+//! patterns fail.
 //!
-//! `A ≈ L U` row by row. Entries below a tolerance are dropped, and of the others a row keeps the largest, as many as there is room
-//! for. Where the diagonal is much smaller than another entry of its row of `U`, both columns change places (ILUTP). Rows are
-//! eliminated in an order of their own, by reverse Cuthill and McKee, which keeps the fill small.
+//! `A ≈ L U`, computed row by row. Entries below the tolerance are dropped, and a row keeps at most a given
+//! number of the largest others. If the diagonal is much smaller than another entry of its row of `U`, the
+//! two columns are exchanged (ILUTP). Rows are eliminated in reverse Cuthill-McKee order, which reduces fill.
 //!
-//! A pivot smaller than what is dropped, where no other column helps, is replaced by a number of that size, and counted: the
-//! factors are an approximation anyway, and a solver tells whether it is one of use. A row without entries is refused.
+//! A pivot below the drop tolerance, where no column exchange helps, is replaced by a number of that size,
+//! and counted: the factors are an approximation anyway, and the convergence of the solver shows whether it
+//! is a useful one. A row without entries is an error.
 //!
-//! Setup is a recurrence on one thread, and so are the two triangular solves of an application: they move `L` and `U` once and 6
-//! vectors. In `f32` they take two thirds of the bytes: `Narrow::new(Ilut::new(&a.cast::<f32>())?)`.
+//! Setup is sequential, and so are the two triangular solves of an application. They read `L` and `U` once
+//! and move 6 vectors. `f32` takes two thirds of the bytes: `Narrow::new(Ilut::new(&a.cast::<f32>())?)`.
 
 mod elimination;
 
@@ -27,11 +28,12 @@ const NAME: &str = "ILUT";
 /// Options of [`Ilut`].
 #[derive(Clone, Debug)]
 pub struct IlutOptions {
-    /// What is dropped: entries below this, times the mean magnitude of their row's entries in the matrix.
+    /// Entries are dropped below this tolerance times the mean magnitude of their row's entries in the
+    /// matrix.
     pub drop_tolerance: f64,
-    /// How many entries the factors may have beyond those of the matrix, as a multiple of these.
+    /// Maximum number of entries of the factors in excess of those of the matrix, as a multiple of these.
     pub fill: f64,
-    /// How many bytes the factors may take: more is an error.
+    /// Maximum size of the factors in bytes; exceeding it is an error.
     pub most_bytes: usize,
 }
 
@@ -64,10 +66,11 @@ impl IlutOptions {
     }
 }
 
-/// An incomplete LU factorisation with thresholds, in host memory, for general systems that are hard.
+/// An incomplete LU factorization with thresholds, in host memory, for general systems that are hard to
+/// solve.
 ///
-/// On a matrix whose diagonal has zeros or is weak, factorise the one that
-/// [`Scaling::matched`](crate::Scaling::matched) makes of it.
+/// If the diagonal of the matrix is weak or has zeros, factorize the matrix that
+/// [`Scaling::matched`](crate::Scaling::matched) computes from it.
 ///
 /// ```
 /// use krysp::{BiCgStab, Ilut, gallery};
@@ -82,9 +85,9 @@ impl IlutOptions {
 pub struct Ilut<T: Real> {
     space: HostSpace<T>,
     options: IlutOptions,
-    /// The row of the matrix that each row of the factors is.
+    /// The row of the matrix that corresponds to each row of the factors.
     rows: Numbering,
-    /// The column of the matrix that each column of the factors is.
+    /// The column of the matrix that corresponds to each column of the factors.
     columns: Vec<u32>,
     lower: Csr<T>,
     upper: Csr<T>,
@@ -142,11 +145,11 @@ impl<T: Real> Ilut<T> {
             replaced: 0,
             x: Mutex::new(vec![T::zero(); csr.rows()]),
         };
-        ilut.factorise(csr)?;
+        ilut.factorize(csr)?;
         Ok(ilut)
     }
 
-    fn factorise(&mut self, csr: &Csr<T>) -> Result<()> {
+    fn factorize(&mut self, csr: &Csr<T>) -> Result<()> {
         let n = csr.rows();
         let Factors { lower, upper, columns, replaced } =
             eliminate(csr, self.rows.old_of_new(), &self.options)?;
@@ -156,22 +159,24 @@ impl<T: Real> Ilut<T> {
         Ok(())
     }
 
-    /// The entries of both factors.
+    /// Number of entries of both factors.
     pub fn entries(&self) -> usize {
         self.lower.nnz() + self.upper.nnz()
     }
 
-    /// How many pivots were too small and were replaced. Where they are more than a few, the factors are of little use.
+    /// Number of pivots that were too small and were replaced. If these are more than a few, the factors are
+    /// of little use.
     pub fn replaced(&self) -> usize {
         self.replaced
     }
 }
 
-/// From a matrix of the same size. Rows keep their order; what is dropped is decided anew.
+/// Takes values of a matrix of the same size. The order of the rows is kept; entries are dropped by their new
+/// values.
 impl<T: Real> Refresh<T> for Ilut<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
-        self.factorise(&*finite(a)?)
+        self.factorize(&*finite(a)?)
     }
 }
 
@@ -205,7 +210,7 @@ mod tests {
     use crate::testing::matrices;
     use crate::{BiCgStab, HostVector, Vector};
 
-    /// Pseudo-random entries without a pattern, and zeros on half of the diagonal.
+    /// A random sparse matrix with zeros on half of the diagonal.
     fn scattered(n: usize) -> Csr<f64> {
         let value = |k: usize| ((k * 7919) % 201) as f64 / 100.0 - 1.003;
         let entries: Vec<_> = (0..n * 6)
@@ -227,7 +232,7 @@ mod tests {
         (az.norm_squared() / r.norm_squared()).sqrt()
     }
 
-    /// Where nothing is dropped it is Gaussian elimination with pivots, whatever the diagonal.
+    /// Without dropping it is Gaussian elimination with pivoting, for any diagonal.
     #[test]
     fn without_dropping_it_is_exact() {
         let all = IlutOptions { drop_tolerance: 0.0, fill: 1e9, ..IlutOptions::default() };

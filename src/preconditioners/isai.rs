@@ -1,16 +1,17 @@
 //! ISAI: incomplete sparse approximate inverses of triangular factors (Anzt, Huckle, Bräckle, Dongarra 2018).
 //!
-//! Recurrences do not suit a GPU; products do. Of a triangle `L`, a matrix `M` on a pattern is computed with `M L = I` on
-//! that pattern, row by row:
+//! Triangular solves do not suit a GPU; matrix-vector products do. For a triangle `L`, a matrix `M` on a
+//! given pattern is computed so that `M L = I` holds on that pattern, row by row:
 //!
 //! ```text
 //! m L[S, S] = e_iᵀ        S: the pattern of row i
 //! ```
 //!
-//! which is a small triangular system, so that `z = M_U (M_L r)` stands for `z = U⁻¹ (L⁻¹ r)`. A Cholesky factor takes
-//! `M_U = M_Lᵀ`, so that the preconditioner stays symmetric.
+//! which is a small triangular system. Then `z = M_U (M_L r)` approximates `z = U⁻¹ (L⁻¹ r)`. For a Cholesky
+//! factor `M_U = M_Lᵀ`, so that the preconditioner stays symmetric.
 //!
-//! Budget: a row of `s` entries reads `s` rows of the triangle; an application reads both inverses once, and 4 vectors.
+//! Cost: computing a row of `s` entries reads `s` rows of the triangle; an application reads both inverses
+//! once, and moves 4 vectors.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;
@@ -27,9 +28,9 @@ use std::sync::Arc;
 
 const NAME: &str = "ISAI";
 
-/// What is factorised into triangles, in one space.
+/// A factorization into two triangles in the same space.
 pub trait Factorised<T: Real> {
-    /// The lower triangle, and the upper one unless it is the lower one's transpose.
+    /// The lower triangle, and the upper one unless it is the transpose of the lower one.
     fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)>;
 }
 
@@ -51,10 +52,10 @@ impl<T: Real, P: Factorised<T>> Factorised<T> for &P {
     }
 }
 
-/// Approximate inverses of the triangles of a factorisation `P`, and their product as a preconditioner.
+/// Approximate inverses of the triangles of a factorization `P`, and their product as a preconditioner.
 ///
-/// It keeps the factorisation, which new values need. One that is not its own, `Isai::new(&ic0, ..)`, does for values that
-/// stay.
+/// It owns the factorization, which a refresh needs. It may borrow it, `Isai::new(&ic0, ..)`, if values do
+/// not change.
 ///
 /// ```
 /// use krysp::{Cg, Ic0, Isai, Sparsity, gallery};
@@ -67,14 +68,14 @@ impl<T: Real, P: Factorised<T>> Factorised<T> for &P {
 #[derive(Clone, Debug)]
 pub struct Isai<T: Real, P = Ic0<T>> {
     factors: P,
-    /// The upper triangle's after the lower one's.
+    /// The inverse of the upper triangle times that of the lower one.
     product: Composed<Csr<T>, Csr<T>>,
-    /// How the upper one follows the lower one, if it is its transpose.
+    /// The map from the lower inverse to the upper one, if that is its transpose.
     transposition: Option<Derivation>,
 }
 
 impl<T: Real, P: Factorised<T>> Isai<T, P> {
-    /// From the factors, on the patterns of a power of theirs, or on the triangles of a given one.
+    /// Inverts the factors, on the patterns of a power of them, or on the triangles of a given pattern.
     pub fn new(factors: P, sparsity: Sparsity<'_, T>) -> Result<Isai<T, P>> {
         let (lower, upper) = factors.triangles()?;
         let inverse = |triangle: &Csr<T>, keep: fn(usize, usize) -> bool| {
@@ -97,23 +98,23 @@ impl<T: Real, P: Factorised<T>> Isai<T, P> {
 }
 
 impl<T: Real, P> Isai<T, P> {
-    /// What is factorised.
+    /// The factorization.
     pub fn factors(&self) -> &P {
         &self.factors
     }
 
-    /// The inverse of the lower triangle.
+    /// The approximate inverse of the lower triangle.
     pub fn lower(&self) -> &Csr<T> {
         self.product.inner()
     }
 
-    /// The inverse of the upper triangle.
+    /// The approximate inverse of the upper triangle.
     pub fn upper(&self) -> &Csr<T> {
         self.product.outer()
     }
 }
 
-/// Factorises the matrix, then inverts its factors. The patterns of the inverses stay.
+/// Factorizes the matrix, then inverts its factors. The patterns of the inverses are kept.
 impl<T: Real, P: Factorised<T> + Refresh<T>> Refresh<T> for Isai<T, P> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         self.factors.refresh(a)?;
@@ -130,7 +131,7 @@ impl<T: Real, P: Factorised<T> + Refresh<T>> Refresh<T> for Isai<T, P> {
     }
 }
 
-/// Every row of an inverse, on the pattern that it has, from the diagonal outwards.
+/// Computes every row of an inverse on its pattern, by substitution that begins at the diagonal.
 fn solve<T: Real>(triangle: &Csr<T>, inverse: &mut Csr<T>) -> Result<()> {
     let source = inverse.source().clone();
     let scratch = || (Places::new(triangle.cols()), vec![]);
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(isai.upper().nnz() + isai.lower().nnz(), a.nnz() + a.rows());
     }
 
-    /// Between the diagonal and the solves that it stands for.
+    /// The iteration count lies between those of Jacobi and of exact triangular solves.
     #[test]
     fn iterations_lie_between() {
         let a = matrices::stencil7(16).csr::<f64>().unwrap();

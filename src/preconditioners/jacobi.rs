@@ -1,9 +1,9 @@
 //! Jacobi: `M` is the diagonal of `A`, or its small diagonal blocks.
 //!
-//! The diagonal is one vector, and its application is fused with whatever vector work stands beside it. Blocks suit nodes
-//! with several unknowns: they take the coupling within a node into account, for `size` numbers a row instead of one. They
-//! are inverted on all threads, each by Gauss-Jordan elimination with pivoting, in double precision, and may be stored in
-//! fewer bits: [`Jacobi::rounded`].
+//! The diagonal is stored as one vector, and its application is fused with adjacent vector operations. Blocks
+//! suit nodes with several unknowns: they include the coupling within a node, for `size` values per row
+//! instead of one. All blocks are inverted in parallel, by Gauss-Jordan elimination with pivoting in double
+//! precision, and may be stored in lower precision: [`Jacobi::rounded`].
 
 #[cfg(feature = "cuda")]
 mod blocks_on_cuda;
@@ -42,15 +42,15 @@ struct Blocks<T: Real> {
     space: HostSpace<T>,
     matrix: BlockDiagonal<T>,
     limits: Limits,
-    /// The rows where blocks begin, and the number of rows.
+    /// The first row of each block, and the number of rows.
     #[cfg(feature = "cuda")]
     bounds: Vec<usize>,
-    /// Boundaries of what threads share.
+    /// Boundaries of the parts into which rows are divided among threads.
     parts: Vec<usize>,
 }
 
 impl<T: Real> Jacobi<T> {
-    /// From the diagonal of a matrix, in the matrix's space.
+    /// Inverts the diagonal of a matrix, in the matrix's space.
     pub fn new(csr: &Csr<T>) -> Result<Jacobi<T>> {
         check_square("Jacobi", csr)?;
         let zeros = csr.source().domain().zeros()?;
@@ -59,19 +59,20 @@ impl<T: Real> Jacobi<T> {
         Ok(jacobi)
     }
 
-    /// From a diagonal in the user's numbering, for operators that are no [`Csr`].
+    /// Inverts a diagonal given in the user's order, for operators other than [`Csr`].
     pub fn from_diagonal(diagonal: &[T]) -> Result<Jacobi<T>> {
         let mut inverse = HostSpace::new(diagonal.len()).zeros()?;
         invert_diagonal(diagonal, &mut inverse)?;
         Ok(Jacobi { inverse: Inverse::Diagonal(Diagonal::new(inverse)) })
     }
 
-    /// From the diagonal blocks of a size, up to 32; the last may be smaller.
+    /// Inverts the diagonal blocks of `size` rows, up to 32; the last may be smaller.
     pub fn blocks(csr: &Csr<T>, size: usize) -> Result<Jacobi<T>> {
         Jacobi::partitioned(csr, &even_bounds(csr.rows(), size))
     }
 
-    /// From given diagonal blocks: the row where each begins, and the number of rows. Each has 1 to 32 rows.
+    /// Inverts the given diagonal blocks: `bounds` has the first row of each, and the number of rows. Each
+    /// block has 1 to 32 rows.
     pub fn partitioned(csr: &Csr<T>, bounds: &[usize]) -> Result<Jacobi<T>> {
         check_bounds(csr, bounds)?;
         let lengths = bounds.windows(2).flat_map(|block| (block[0]..block[1]).map(|_| block[1] - block[0]));
@@ -92,8 +93,8 @@ impl<T: Real> Jacobi<T> {
         Ok(jacobi)
     }
 
-    /// From the largest diagonal blocks whose rows have equal patterns everywhere, as nodes of several unknowns do; from
-    /// the diagonal where there are none.
+    /// Inverts the largest diagonal blocks whose rows all have the same pattern, as nodes of several unknowns
+    /// do, or the diagonal if there are none.
     pub fn detected(csr: &Csr<T>) -> Result<Jacobi<T>> {
         match row_blocks(csr) {
             1 => Jacobi::new(csr),
@@ -101,11 +102,13 @@ impl<T: Real> Jacobi<T> {
         }
     }
 
-    /// Stores inverted blocks in fewer bits, `f32` or [`Bf16`](crate::Bf16), where that costs less than an accuracy: where
-    /// `M A` of a block, the identity, moves by no more than `accuracy` in the norm of the largest row sum. An accuracy of a
-    /// tenth costs an iteration or none: of a symmetric positive definite matrix, the condition of the preconditioned one
-    /// rises by 1.1 / 0.9 at most. The condition of each block decides, at 2⁸ and 2²⁴ times the accuracy, then and after each
-    /// [`Jacobi::refresh`]; what was rounded is not as it was before a refresh. A diagonal stays as it is.
+    /// Stores inverted blocks in lower precision, `f32` or [`Bf16`](crate::Bf16), where that perturbs `M A`
+    /// of the block (the identity) by at most `accuracy` in the infinity norm. An accuracy of 0.1 costs at
+    /// most an iteration or so: for a symmetric positive definite matrix, the condition number of the
+    /// preconditioned matrix grows by a factor of 1.1 / 0.9 at most. The precision of each block follows from
+    /// its condition number (thresholds are 2⁸ and 2²⁴ times the accuracy), now and after each
+    /// [`Jacobi::refresh`]. Values that have been rounded stay rounded until a refresh. A diagonal is not
+    /// affected.
     ///
     /// ```
     /// use krysp::{Cg, Jacobi, gallery};
@@ -125,19 +128,19 @@ impl<T: Real> Jacobi<T> {
         Ok(self)
     }
 
-    /// The size of the blocks, 1 for the diagonal; of the largest where they differ.
+    /// The block size; 1 for the diagonal, and the largest if blocks differ in size.
     pub fn block_size(&self) -> usize {
         self.block_diagonal().map_or(1, BlockDiagonal::largest_block)
     }
 
-    /// Rows by what stores them.
+    /// Number of rows by the type in which they are stored.
     pub fn stored_rows(&self) -> StoredRows {
         let elements = self.domain().len();
         let all = StoredRows { elements, ..StoredRows::default() };
         self.block_diagonal().map_or(all, BlockDiagonal::stored_rows)
     }
 
-    /// The inverse of the diagonal, in the numbering of the space; none where there are blocks.
+    /// The inverse of the diagonal, in the order of the space; `None` for blocks.
     pub fn diagonal(&self) -> Option<&HostVector<T>> {
         match &self.inverse {
             Inverse::Diagonal(inverse) => Some(inverse.diagonal()),
@@ -145,7 +148,7 @@ impl<T: Real> Jacobi<T> {
         }
     }
 
-    /// The inverted blocks; none for a diagonal.
+    /// The inverted blocks; `None` for a diagonal.
     fn block_diagonal(&self) -> Option<&BlockDiagonal<T>> {
         match &self.inverse {
             Inverse::Diagonal(_) => None,
@@ -154,8 +157,8 @@ impl<T: Real> Jacobi<T> {
     }
 }
 
-/// From the diagonal alone, no matrix is made of it. After an error a diagonal is as it was; blocks have no values, refresh
-/// them again.
+/// A diagonal is refreshed without copying the matrix to CSR. After an error a diagonal is unchanged; blocks
+/// are invalid until the next successful refresh.
 impl<T: Real> Refresh<T> for Jacobi<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
@@ -180,7 +183,7 @@ impl<T: Real> Refresh<T> for Jacobi<T> {
     }
 }
 
-/// Refuses bounds of blocks that are none.
+/// Refuses invalid block boundaries.
 fn check_bounds<T: Real>(a: &dyn Origin<T>, bounds: &[usize]) -> Result<()> {
     check_square("Jacobi", a)?;
     let n = a.structure().pattern.rows();
@@ -199,7 +202,8 @@ fn check_bounds<T: Real>(a: &dyn Origin<T>, bounds: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// What an accuracy allows; refuses one that leaves nothing of an inverse.
+/// The limits of an accuracy; refuses accuracies of one or more, at which nothing of an inverse would be
+/// left.
 fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
     if (0.0..1.0).contains(&accuracy) {
         return Ok(Limits::of::<T>(accuracy));
@@ -208,7 +212,8 @@ fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
     Err(Error::Option { what: "the accuracy of rounded blocks", got, expected })
 }
 
-/// The rows where blocks of a size begin, and the number of rows; none of size 0, which is refused.
+/// The first row of each block of `size` rows, and the number of rows. For size 0 there are no blocks, which
+/// is refused later.
 fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
     let starts = (0..rows).filter(|row| row.checked_rem(size) == Some(0));
     starts.chain([rows]).collect()
@@ -312,7 +317,7 @@ mod tests {
         assert_eq!(Jacobi::detected(&stencil).unwrap().block_size(), 1);
     }
 
-    /// Blocks of every size, and of several, undo the products that they were taken from.
+    /// Blocks of several sizes, and blocks of different sizes, are inverted.
     #[test]
     fn blocks_of_any_size_are_inverted() {
         let csr = matrices::elasticity(5).csr::<f64>().unwrap();
@@ -343,8 +348,8 @@ mod tests {
         }
     }
 
-    /// The identity that `M A` is moves by the accuracy at most, whatever blocks there are, and by more than rounding of
-    /// elements makes where fewer bits store them; new values are rounded as well.
+    /// For all blocks, `M A` differs from the identity by at most the accuracy, and by more than rounding to
+    /// `f64` if blocks are stored in lower precision; refreshed values are rounded as well.
     #[test]
     fn rounded_blocks_are_as_accurate_as_asked() {
         let csr = matrices::elasticity(5).csr::<f64>().unwrap();

@@ -1,4 +1,4 @@
-//! The local least-squares problems of SPAI, `min ‖A[I, J] m − e_k‖`, and patterns that grow by them.
+//! The local least-squares problems of SPAI, `min ‖A[I, J] m − e_k‖`, and patterns that grow adaptively.
 
 use super::rows::{Accumulator, Places, keep_largest};
 use super::sparsity::Growth;
@@ -6,11 +6,11 @@ use crate::{Csr, Real};
 use krysp_kernels::cpu::preconditioners::dense::LeastSquares;
 use krysp_solvers::Element;
 
-/// `A[I, J]`, factorised as `J` grows, with `e_k` on the right-hand side.
+/// `A[I, J]`, factorized column by column as `J` grows, and the right-hand side `e_k`.
 pub(super) struct System {
     unknowns: Vec<u32>,
     equations: Vec<u32>,
-    /// Where in `equations` a row of `A` stands.
+    /// Position of each row of `A` in `equations`.
     places: Places,
     least_squares: LeastSquares,
     column: Vec<f64>,
@@ -38,7 +38,8 @@ impl System {
         self.least_squares.start(&[1.0]);
     }
 
-    /// Adds an unknown, unless its column depends on those that are there.
+    /// Adds an unknown, unless its column depends linearly on those already present; returns whether it was
+    /// added.
     pub(super) fn push<T: Real>(&mut self, columns: &Csr<T>, unknown: u32) -> bool {
         let (rows, values) = (columns.row_columns(unknown as usize), columns.row_values(unknown as usize));
         self.column.clear();
@@ -62,14 +63,14 @@ impl System {
         independent
     }
 
-    /// Solves it, and returns the norm of what is left.
+    /// Returns the solution and the norm of its residual.
     pub(super) fn solve(&mut self) -> (&[f64], f64) {
         self.least_squares.solve(&mut self.m);
         (&self.m, self.least_squares.residual())
     }
 }
 
-/// A column whose pattern grows.
+/// A column of the inverse whose pattern grows.
 pub(super) struct Growing {
     system: System,
     /// `A m − e_k`, in the order of the equations.
@@ -83,7 +84,7 @@ impl Growing {
         Growing { system: System::new(n), residual: vec![], slopes: Accumulator::new(n), next: vec![] }
     }
 
-    /// Finds the unknowns of column `k`, those to start with first, and returns them.
+    /// Computes the pattern of column `k`, beginning with the unknowns in `start`.
     pub(super) fn grow<T: Real>(
         &mut self,
         columns: &Csr<T>,
@@ -97,7 +98,7 @@ impl Growing {
         next.clear();
         next.extend(start.iter().map(|&j| (j, 0.0)));
         for step in 0..=growth.max_steps {
-            // a column that depends on others lowers no residual
+            // a linearly dependent column cannot reduce the residual, and is not added
             next.iter().for_each(|&(j, _)| {
                 system.push(columns, j);
             });

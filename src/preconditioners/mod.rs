@@ -6,9 +6,9 @@
 //! | [`PositiveJacobi`] | the same for indefinite matrices; what a plan calls Jacobi | the same | built |
 //! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
 //! | [`Spai`] | any matrix, likewise | one product, `M r` | copied, built |
-//! | [`TwoLevel`] | symmetric positive definite and large; over any other | what it stands over, two passes over vectors, a small dense product | copied, built |
+//! | [`TwoLevel`] | symmetric positive definite and large; combined with any other | the other preconditioner, two passes over vectors, a small dense product | copied, built |
 //! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | copied, built |
-//! | [`Isai`] | what the next two factorise, without their waiting | two products | copied |
+//! | [`Isai`] | what the next two factorize, without triangular solves | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; less than half of the iterations of [`Jacobi`] | two triangular solves, level by level | no |
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
 //! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
@@ -16,13 +16,14 @@
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | the factor, twice | no |
 //! | [`Lu`] | any matrix whose factors fit: what no method converges on | two triangular solves, as long as the fill | no |
 //!
-//! A copy is made by `x.to(&gpu)`, of `ToCuda`. `X::on(&gpu, &a)` builds one there, to rounding as on the host,
-//! of a matrix in host memory or of an operator that is on the GPU already. Constructors with options have a twin:
-//! [`Fsai::with_pattern`] and `Fsai::with_pattern_on`. Approximate inverses are matrices: any format, on any device, applies
-//! them.
+//! `x.to(&gpu)` (trait `ToCuda`) copies a preconditioner to a GPU. `X::on(&gpu, &a)` builds one there, equal
+//! to that of the host up to rounding, from a matrix in host memory or an operator that is already on the
+//! GPU. Constructors with options have counterparts: [`Fsai::with_pattern`] and `Fsai::with_pattern_on`.
+//! Approximate inverses are matrices: they can be applied in any format, on any device.
 //!
-//! All take new values in one way: [`Refresh::refresh`] with the operator that has them, whatever stores it. [`Narrow`] applies
-//! any of them in single precision within a solve in double.
+//! All are updated for new values in the same way: [`Refresh::refresh`] with an operator that stores them, in
+//! any format and memory. [`Narrow`] applies any of them in single precision within a solve in double
+//! precision.
 
 pub mod amg;
 mod coarse;

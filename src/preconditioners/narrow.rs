@@ -1,11 +1,12 @@
-//! A preconditioner in single precision within a solve in double.
+//! A preconditioner in single precision within a solve in double precision.
 //!
-//! A preconditioner is an approximation: that its numbers have 24 bits costs no iterations as a rule, and saves half of the
-//! bytes of values, and gathers from half as much memory. The residual, the solution and all scalars stay as they are.
+//! Preconditioners are approximations: rounding their values to 24 bits rarely costs iterations, and it
+//! halves the bytes of values and of gathered vector entries. The residual, the solution and all scalars
+//! remain in double precision.
 //!
-//! Budget: beside the operator, two vectors of each type, to round `r` and to widen `z`.
+//! Memory: in addition to the operator's, two vectors of `f32`, for the rounded `r` and the result.
 //!
-//! What is too small for single precision, below 1e-38, becomes zero: scale systems whose residuals come near it.
+//! Values below 1e-38 underflow to zero in single precision: scale systems whose residuals become that small.
 
 use super::{Origin, Refresh};
 use crate::{HostSpace, HostVector, Result};
@@ -42,18 +43,18 @@ impl<M: LinearOperator<Vector = HostVector<f32>>> Narrow<M> {
         Ok(Narrow { inner, domain, range, vectors })
     }
 
-    /// The operator.
+    /// The wrapped operator.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// The operator, to give it new values. Its spaces must stay.
+    /// The wrapped operator, for refreshing it. Its spaces must not change.
     pub fn inner_mut(&mut self) -> &mut M {
         &mut self.inner
     }
 }
 
-/// From a copy of the matrix that is rounded first.
+/// Refreshes the wrapped operator from a rounded copy of the matrix.
 impl<M: Refresh<f32>> Refresh<f64> for Narrow<M> {
     fn refresh(&mut self, a: &dyn Origin<f64>) -> Result<()> {
         self.inner.refresh(&a.in_host_memory()?.cast::<f32>())

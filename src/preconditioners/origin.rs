@@ -1,4 +1,4 @@
-//! Where preconditioners take values from: operators whose entries are known.
+//! The source of a preconditioner's values: operators whose entries can be read.
 
 use crate::formats::Source;
 #[cfg(feature = "cuda")]
@@ -19,10 +19,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::LazyLock;
 
-/// A preconditioner that takes new values.
+/// A preconditioner that can be updated for new values.
 ///
-/// An operator is refreshed with values, its preconditioner with the operator that has them, whatever stores it and
-/// wherever that is:
+/// An operator is refreshed with new values, its preconditioner with the operator that stores them, in any
+/// format and memory:
 ///
 /// ```
 /// use krysp::{Cg, Format, Jacobi, Refresh, Sell, gallery};
@@ -38,13 +38,15 @@ use std::sync::LazyLock;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Refresh<T: Real> {
-    /// Takes new values from a matrix of the same space and, where the preconditioner was made for a pattern, of the same
-    /// pattern. What is analysed stays: levels, patterns, aggregates.
+    /// Recomputes the preconditioner for new values, from a matrix of the same space and, where the
+    /// preconditioner was made for a pattern, of the same pattern. Everything that depends on the pattern
+    /// only is kept: levels, patterns, aggregates.
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()>;
 }
 
-/// A matrix whose entries a preconditioner can ask for: every [`Format`], every operator on a GPU, and [`Operator`] of
-/// both. A preconditioner on a GPU takes the values of an operator there without the host.
+/// A matrix whose entries a preconditioner can read: every [`Format`], every operator on a GPU, and
+/// [`Operator`] of both. A preconditioner on a GPU reads the values of an operator there without involving
+/// the host.
 pub trait Origin<T: Real> {
     /// Its pattern and spaces.
     #[doc(hidden)]
@@ -54,28 +56,29 @@ pub trait Origin<T: Real> {
     #[doc(hidden)]
     fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>>;
 
-    /// Its diagonal in the numbering of its space, zero where nothing is stored.
+    /// Its diagonal in the order of its space, zero where no entry is stored.
     #[doc(hidden)]
     fn diagonal(&self) -> Result<Vec<T>>;
 
-    /// The matrix on a GPU, row by row.
+    /// The matrix on a GPU, in CSR order.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>>;
 
-    /// The matrix on a GPU, row by row; not a copy where it lies there like that.
+    /// As `ordered`, but borrowed instead of copied if it is already stored like that.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     fn lent(&self, gpu: &Cuda) -> Result<Lent<'_, T>> {
         Ok(Lent::Copied(self.ordered(gpu)?))
     }
 
-    /// Its values, for one of the same pattern on a GPU.
+    /// Copies its values into a matrix of the same pattern on a GPU.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()>;
 
-    /// Its diagonal on a GPU. `places` are those found before, and become those of this matrix, if it is there.
+    /// Its diagonal on a GPU. `places` caches the positions of the diagonal entries; they are recomputed if
+    /// the pattern differs.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     fn diagonal_on(&self, gpu: &Cuda, _: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
@@ -83,7 +86,7 @@ pub trait Origin<T: Real> {
     }
 }
 
-/// A matrix on a GPU, row by row.
+/// A matrix on a GPU in CSR order, borrowed or copied.
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 #[derive(Debug)]
@@ -104,7 +107,7 @@ impl<T> Deref for Lent<'_, T> {
     }
 }
 
-/// Where matrices of a pattern have their diagonal, on a GPU.
+/// Positions of the diagonal entries on a GPU, for matrices of a pattern.
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 #[derive(Debug)]
@@ -123,10 +126,10 @@ impl<T: Real, F: Format<T> + Clone + 'static> Origin<T> for F {
         Ok(as_csr(self).map_or_else(|| Cow::Owned(self.to_csr()), Cow::Borrowed))
     }
 
-    /// From the slots of the diagonal.
+    /// Reads the slots of the diagonal.
     fn diagonal(&self) -> Result<Vec<T>> {
         let pattern = &self.source().pattern;
-        // a loop on all threads asks for them
+        // compute them before a parallel loop reads them
         LazyLock::force(&pattern.columns);
         let entry = |row: usize| {
             let Ok(place) = pattern.row(row).binary_search(&(row as u32)) else { return T::zero() };
@@ -157,7 +160,7 @@ impl<T: Real, F: Format<T> + Clone + 'static> Origin<T> for F {
     }
 }
 
-/// The matrix itself, where it is stored as CSR: it need not be copied.
+/// The matrix itself if it is stored as CSR, which saves a copy.
 fn as_csr<T: Real, F: 'static>(format: &F) -> Option<&Csr<T>> {
     (format as &dyn Any).downcast_ref()
 }
@@ -197,7 +200,7 @@ impl<T: Real, V: Vector<Elem = T>> Origin<T> for Operator<V> {
     }
 }
 
-/// An operator on a GPU. Its values come back only where the host needs them.
+/// An operator on a GPU. Its values are copied back only if the host needs them.
 #[cfg(feature = "cuda")]
 impl<T: Real, F: OnDevice<T>> Origin<T> for CudaMatrix<T, F> {
     fn structure(&self) -> &Source<T> {
@@ -263,8 +266,8 @@ pub(crate) fn check_square<T: Real>(what: &'static str, a: &dyn Origin<T>) -> Re
     if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
 }
 
-/// The matrix in host memory. Refuses entries that are infinite or NaN, and names the first: a factorization would only find some
-/// pivot that is wrong.
+/// The matrix in host memory. Refuses infinite entries and NaN, and reports the first: a factorization would
+/// report only some invalid pivot.
 pub(crate) fn finite<T: Real>(a: &dyn Origin<T>) -> Result<Cow<'_, Csr<T>>> {
     let csr = a.in_host_memory()?;
     csr.check_finite()?;

@@ -11,13 +11,14 @@ use krysp_solvers::{
 /// A diagonal entry is weak if it is below this part of the largest entry of its row.
 pub(crate) const WEAK: f64 = 1e-6;
 
-/// A diagonal preconditioner that is positive definite for every matrix, so that [`Minres`](crate::Minres) and others take it for
-/// indefinite ones. Plans use it wherever they print "Jacobi".
+/// A diagonal preconditioner that is positive definite for every matrix, so that [`Minres`](crate::Minres)
+/// and other methods can use it for indefinite matrices. Plans use it wherever they print "Jacobi".
 ///
-/// It divides by `d_i = |a_ii|`. Where `|a_ii|` is at most 10⁻⁶ of the largest entry of its row, it divides by
-/// `d_i = Σ a_ij² / d_j` over the unknowns `j` whose own diagonal is larger than that: the diagonal of the Schur complement of a saddle
-/// point. Where that is zero too, `d_i` is the largest magnitude of the row, or one for a row of zeros. With a positive diagonal
-/// that is nowhere small it is [`Jacobi`](crate::Jacobi).
+/// It divides by `d_i = |a_ii|`. Where `|a_ii|` is at most 10⁻⁶ of the largest magnitude of its row, it
+/// divides by `d_i = Σ a_ij² / d_j` over the unknowns `j` whose own diagonal is larger than that: the
+/// diagonal of the Schur complement of a saddle point. Where that is zero too, `d_i` is the largest magnitude
+/// of the row, or one for a row of zeros. For a matrix with a positive diagonal and no such small entries it
+/// equals [`Jacobi`](crate::Jacobi).
 ///
 /// ```
 /// use krysp::{Csr, LinearOperator, Minres, PositiveJacobi};
@@ -49,8 +50,8 @@ impl<T: Real> Saved for PositiveJacobi<T, HostVector<T>> {
 }
 
 impl<T: Real, V: Vector<Elem = T>> PositiveJacobi<T, V> {
-    /// Builds the preconditioner of a matrix, in a space of the same numbering: `a.domain()` of the matrix itself, or of an operator
-    /// made from it, in host memory or on a GPU.
+    /// Builds the preconditioner of a matrix for a space in the same order: `a.domain()` of the matrix
+    /// itself, or of an operator made from it, in host memory or on a GPU.
     pub fn new(csr: &Csr<T>, space: &SpaceOf<V>) -> Result<Self> {
         check_square("Jacobi", csr)?;
         let mut made =
@@ -104,7 +105,7 @@ fn inverse_magnitudes<T: Real>(csr: &Csr<T>) -> Vec<T> {
     })
 }
 
-/// That of the diagonal, every method passed on.
+/// Forwards every method to the diagonal.
 impl<T: Real, V: Vector<Elem = T>> LinearOperator for PositiveJacobi<T, V> {
     type Vector = V;
 

@@ -1,4 +1,4 @@
-//! Rows that are computed by themselves, each from a small system of its own, on all threads.
+//! Rows that are computed independently, each from a small system, on all threads.
 
 use crate::formats::pattern::Pattern;
 use crate::{Error, Real, Result};
@@ -7,16 +7,17 @@ use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::Phase;
 use std::sync::{Mutex, PoisonError};
 
-/// Numbers that a small system moves, for what a row is worth to threads.
+/// Estimated number of values read per row, for dividing work among threads.
 pub(super) const STREAMS: usize = 256;
 
-/// Rows that one thread computes between two polls for interruption: their systems take some microseconds each, some 0.1 ms at most.
+/// Number of rows that one thread computes between two polls for interruption: a row takes some microseconds,
+/// at most about 0.1 ms.
 const POLLED: u64 = 64;
 
-/// Rows whose patterns are collected together.
+/// Number of rows whose patterns are collected together.
 const TOGETHER: usize = 64;
 
-/// The failure of the first row that failed.
+/// The error of the first row that failed.
 #[derive(Default)]
 struct First(Mutex<Option<(usize, Error)>>);
 
@@ -34,8 +35,8 @@ impl First {
     }
 }
 
-/// Computes the values of a pattern row by row: `solve(row, scratch, values)`, and what it returns for each. Every task
-/// has a scratch of its own. If rows fail, the first of them is reported.
+/// Computes the values of a pattern row by row by `solve(row, scratch, values)`, and collects what it
+/// returns. Every task has its own scratch. If rows fail, the first of them is reported.
 pub(super) fn solve_rows<T: Real, W, R: Default + Clone + Send>(
     pattern: &Pattern,
     values: &mut [T],
@@ -76,7 +77,8 @@ struct Collected {
     columns: Vec<u32>,
 }
 
-/// Finds a pattern row by row: `find(row, scratch, columns)` writes the columns of a row, in any order and none twice.
+/// Computes a pattern row by row: `find(row, scratch, columns)` writes the distinct columns of a row, in any
+/// order.
 pub(super) fn find_rows<W>(
     rows: usize,
     cols: usize,
@@ -112,42 +114,42 @@ pub(super) fn find_rows<W>(
     Pattern::sorted(offsets, columns.concat(), cols)
 }
 
-/// Which place each of a few indices has, out of many: an array that is cleaned by those who wrote in it.
+/// Positions of a few indices out of many: a dense array whose users reset the entries that they have set.
 pub(super) struct Places {
-    /// The place and one, zero for none.
+    /// The position plus one, zero for none.
     of: Vec<u32>,
 }
 
 impl Places {
-    /// No index below `bound` has a place.
+    /// Creates an array for indices below `bound`, none of which has a position.
     pub(super) fn new(bound: usize) -> Places {
         Places { of: vec![0; bound] }
     }
 
-    /// The place of an index.
+    /// The position of an index.
     pub(super) fn get(&self, index: u32) -> Option<usize> {
         (self.of[index as usize] as usize).checked_sub(1)
     }
 
-    /// Gives an index a place.
+    /// Sets the position of an index.
     pub(super) fn set(&mut self, index: u32, place: usize) {
         self.of[index as usize] = place as u32 + 1;
     }
 
-    /// Takes the places of indices away.
+    /// Removes the positions of indices.
     pub(super) fn clear(&mut self, indices: impl IntoIterator<Item = u32>) {
         indices.into_iter().for_each(|index| self.of[index as usize] = 0);
     }
 }
 
-/// A sparse vector that is added to: `Σ` over the entries that were touched.
+/// A sparse accumulator: a vector of which only touched entries are stored.
 pub(super) struct Accumulator {
     places: Places,
     entries: Vec<(u32, f64)>,
 }
 
 impl Accumulator {
-    /// Of so many entries, all zero.
+    /// A zero vector of `bound` entries.
     pub(super) fn new(bound: usize) -> Accumulator {
         Accumulator { places: Places::new(bound), entries: vec![] }
     }
@@ -163,7 +165,7 @@ impl Accumulator {
         }
     }
 
-    /// The entries that were touched, which are forgotten.
+    /// Moves the touched entries into `into` and resets the vector.
     pub(super) fn take(&mut self, into: &mut Vec<(u32, f64)>) {
         self.places.clear(self.entries.iter().map(|&(index, _)| index));
         into.clear();
@@ -171,8 +173,8 @@ impl Accumulator {
     }
 }
 
-/// Keeps the `count` entries of largest weight, largest first; of equal ones those of smaller index. Drops what has no
-/// weight.
+/// Keeps the `count` entries of largest weight, in descending order; among equal weights the smaller index
+/// comes first. Entries without positive weight are dropped.
 pub(super) fn keep_largest(entries: &mut Vec<(u32, f64)>, count: usize) {
     entries.retain(|&(_, weight)| weight > 0.0);
     let order = |a: &(u32, f64), b: &(u32, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));

@@ -1,4 +1,4 @@
-//! Two triangular solves as a preconditioner, their rows numbered level by level.
+//! Two triangular solves as a preconditioner, with rows reordered by level (level scheduling).
 
 use super::check_square;
 use crate::formats::derived::Derivation;
@@ -11,9 +11,9 @@ use krysp_kernels::index::Columns;
 use krysp_solvers::Space;
 use std::sync::{Mutex, PoisonError};
 
-/// In which order the rows of a matrix are eliminated, and the matrix that way.
+/// A matrix whose rows are reordered by level.
 pub(super) struct Scheduled<T: Real> {
-    /// Where levels begin, and the end.
+    /// First row of each level, and the number of rows.
     pub(super) levels: Vec<usize>,
     pub(super) numbering: Numbering,
     pub(super) csr: Csr<T>,
@@ -21,12 +21,13 @@ pub(super) struct Scheduled<T: Real> {
 }
 
 impl<T: Real> Scheduled<T> {
-    /// Renumbers a matrix level by level. Rows that are joined keep their order: what is below the diagonal stays there.
+    /// Reorders a matrix by level. Coupled rows keep their relative order, so entries below the diagonal stay
+    /// below it.
     pub(super) fn new(what: &'static str, a: &Csr<T>) -> Result<Scheduled<T>> {
         check_square(what, a)?;
         let rows = a.rows();
         if rows >= Columns::LIMIT {
-            let why = format!("{rows} rows are more than SIMD lanes can look up");
+            let why = format!("{rows} rows exceed the limit of 2³¹ for SIMD gathers");
             return Err(Error::Unsuitable { format: what, why });
         }
         let (levels, places) = levels(rows, |row| a.row_columns(row));
@@ -41,19 +42,19 @@ impl<T: Real> Scheduled<T> {
 /// `z = U⁻¹ (L⁻¹ r)`
 #[derive(Debug)]
 pub(super) struct Solves<T: Real> {
-    /// Of the preconditioner; the triangles live in one of their own.
+    /// Space of the preconditioner; the triangles have a space of their own, in level order.
     pub(super) space: HostSpace<T>,
     pub(super) levels: Vec<usize>,
     numbering: Numbering,
     pub(super) lower: Csr<T>,
     pub(super) upper: Csr<T>,
     slices: Slices,
-    /// What solves read: `lower` and `upper` in slices.
+    /// The arrays that solves read: `lower` and `upper` in slices.
     sliced: [Sliced<T>; 2],
     scratch: Mutex<Scratch<T>>,
 }
 
-/// Slices are cut anew when this is read.
+/// Slices are not saved; they are recomputed when loading.
 impl<T: Real> Saved for Solves<T> {
     fn save(&self, to: &mut Writer<'_>) {
         let Solves { space, levels, numbering, lower, upper, slices: _, sliced: _, scratch: _ } = self;
@@ -73,7 +74,8 @@ impl<T: Real> Saved for Solves<T> {
         if ends != [Some(0), Some(n)] || !levels.is_sorted() || sizes != [n; 3] || n >= Columns::LIMIT {
             return Err(Broken);
         }
-        let fits = |triangle, csr| has_diagonal(triangle, csr) && waits(triangle, csr, &levels);
+        let fits =
+            |triangle, csr| has_diagonal(triangle, csr) && depends_on_other_levels(triangle, csr, &levels);
         if !(fits(Triangle::Lower, &lower) && fits(Triangle::Upper, &upper)) {
             return Err(Broken);
         }
@@ -83,7 +85,7 @@ impl<T: Real> Saved for Solves<T> {
     }
 }
 
-/// Whether a matrix is a square triangle with every diagonal entry, and columns in order, each once.
+/// Whether a matrix is a square triangle with a full diagonal and strictly ascending columns.
 pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
     let wrong = |row: usize| {
         let columns = csr.row_columns(row);
@@ -96,8 +98,9 @@ pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {
     csr.rows() == csr.cols() && find_row(csr.rows(), 2, &wrong).is_none()
 }
 
-/// Whether a triangle's rows wait for rows of other levels only. The nearest that a row waits for decides.
-fn waits<T: Real>(triangle: Triangle, csr: &Csr<T>, levels: &[usize]) -> bool {
+/// Whether each row depends only on rows of other levels. It suffices to check the nearest dependency of each
+/// row.
+fn depends_on_other_levels<T: Real>(triangle: Triangle, csr: &Csr<T>, levels: &[usize]) -> bool {
     let level = |row: u32| levels.partition_point(|&first| first <= row as usize);
     let nearest = |row: usize| match triangle {
         Triangle::Lower => csr.row_columns(row).iter().nth_back(1),
@@ -122,24 +125,24 @@ impl<T: Real> Solves<T> {
         Solves { space: space.clone(), levels, numbering, lower, upper, slices, sliced, scratch }
     }
 
-    /// Takes the values that the triangles have now.
+    /// Copies the current values of the triangles into the slices.
     pub(super) fn fill(&mut self) {
         let Solves { lower, upper, slices, sliced: [below, above], .. } = self;
         rayon::join(|| below.fill(slices, lower.arrays()), || above.fill(slices, upper.arrays()));
     }
 
     pub(super) fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) {
-        // what a solve that failed left behind is overwritten
+        // an interrupted solve may leave the workspace in any state: it is overwritten
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         solve_both(&self.slices, &self.sliced, &mut scratch, r.as_slice(), z.as_mut_slice());
     }
 
-    /// A triangle in the numbering of the preconditioner's space.
+    /// A triangle in the order of the preconditioner's space.
     pub(super) fn in_space(&self, triangle: &Csr<T>) -> Result<Csr<T>> {
         Ok(Derivation::renumbered(triangle, self.numbering.old_of_new(), &self.space)?.0)
     }
 
-    /// The row of the matrix that a row of the triangles is.
+    /// The row of the matrix that corresponds to a row of the triangles.
     pub(super) fn row(&self, place: usize) -> usize {
         self.numbering.old_of_new()[place] as usize
     }

@@ -1,22 +1,23 @@
 //! SPAI, the sparse approximate inverse of any matrix (Grote and Huckle 1997).
 //!
-//! Of all matrices of a pattern, `M` makes `‖A M − I‖_F` smallest (or `‖M A − I‖_F`). Columns do not know of each other:
+//! Among all matrices on a pattern, `M` minimizes `‖A M − I‖_F` (or `‖M A − I‖_F`). Columns are independent
+//! of each other:
 //!
 //! ```text
 //! min ‖A[I, J] m − e_k‖       J: the pattern of column k, I: the rows in which A[:, J] has entries
 //! ```
 //!
-//! by Householder reflections in double precision. The adaptive pattern follows the residual `r = A m − e_k`: while
-//! `‖r‖ > ε`, the columns `j` come next that lower it most when one of them is added alone, by `(rᵀ A e_j)² / ‖A e_j‖²`,
-//! and the factorisation grows by them.
+//! solved by Householder reflections in double precision. The adaptive pattern follows the residual `r = A m
+//! − e_k`: while `‖r‖ > ε`, those columns `j` are added that reduce it most if only one is added, by `(rᵀ A
+//! e_j)² / ‖A e_j‖²`; the factorization is extended by them.
 //!
 //! Departures:
-//! 1. of the columns that lower the residual, the best of a step are taken; whether they are better than the mean of all is
-//!    not asked;
-//! 2. a grown pattern is solved once more as if it had been given, so that new values for it give the same numbers.
+//! 1. a step adds the best candidate columns, without comparing them with the mean of all candidates;
+//! 2. the final pattern is solved again as if it had been given, so that a refresh with the same values gives
+//!    the same result.
 //!
-//! Budget: a column of `n` entries that reach `m` rows takes `2 n² (m − n/3)` multiplications; an application is one
-//! product with `M`.
+//! Cost: computing a column of `n` entries that involves `m` rows takes `2 n² (m − n/3)` multiplications; an
+//! application is one product with `M`.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;
@@ -40,27 +41,27 @@ use std::sync::Arc;
 
 const NAME: &str = "SPAI";
 
-/// The residual of a column of zeros, but for rounding.
+/// The residual of a zero column, up to rounding.
 const NOTHING: f64 = 1.0 - 1e-12;
 
-/// On which side of `A` its approximate inverse stands.
+/// The side of `A` on which its approximate inverse is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// `M A ≈ I`, row by row.
+    /// `M A ≈ I`, computed row by row.
     Left,
-    /// `A M ≈ I`, column by column: what right-preconditioned methods see.
+    /// `A M ≈ I`, computed column by column: for right-preconditioned methods.
     Right,
 }
 
-/// How good an approximate inverse is, in double precision, before its entries were rounded to their type.
+/// Quality of an approximate inverse in double precision, before its entries were rounded to their type.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpaiReport {
     /// `‖A M − I‖_F`, or `‖M A − I‖_F`.
     pub frobenius: f64,
-    /// The largest residual of a column (of a row, on the left).
+    /// The largest residual norm of a column (of a row for [`Side::Left`]).
     pub largest: f64,
-    /// The columns (rows) that fell short of [`Growth::epsilon`], or, where the pattern was given, whose residual is that
-    /// of a column of zeros, 1.
+    /// The columns (rows) that did not reach [`Growth::epsilon`], or, for a given pattern, whose residual is
+    /// not less than 1, that of a zero column.
     pub missed: Vec<usize>,
 }
 
@@ -85,10 +86,10 @@ saved!(impl[] SpaiReport { frobenius, largest, missed });
 #[derive(Clone, Debug)]
 pub struct Spai<T: Real> {
     matrix: Csr<T>,
-    /// What the right side computes in.
+    /// Transposes needed for [`Side::Right`].
     right: Option<Right<T>>,
     report: SpaiReport,
-    /// What a column's residual must not exceed.
+    /// Largest residual of a column that counts as reached.
     epsilon: f64,
 }
 
@@ -97,29 +98,30 @@ saved!(impl[T: Real] Spai<T> { matrix, right, report, epsilon });
 /// Transposes, for an inverse that is computed by columns.
 #[derive(Clone, Debug)]
 struct Right<T: Real> {
-    /// `Aᵀ`, and how it follows `A`.
+    /// `Aᵀ`, and the map from the values of `A`.
     columns: (Csr<T>, Derivation),
-    /// `Mᵀ`, and how `M` follows it.
+    /// `Mᵀ`, and the map from its values to those of `M`.
     inverse: (Csr<T>, Derivation),
 }
 
 saved!(impl[T: Real] Right<T> { columns, inverse });
 
 impl<T: Real> Spai<T> {
-    /// How [`Spai::adaptive`] grows unless told otherwise. A column's residual is `‖A m − e_k‖`.
+    /// Default limits of [`Spai::adaptive`]. A column's residual is `‖A m − e_k‖`.
     pub const GROWTH: Growth = Growth { epsilon: 0.4, max_steps: 10, step_entries: 5, max_fill: 50 };
 
-    /// From the right, on the matrix's own pattern, in the matrix's space.
+    /// Computes a right inverse on the matrix's own pattern, in the matrix's space.
     pub fn new(csr: &Csr<T>) -> Result<Spai<T>> {
         Spai::with_pattern(csr, Side::Right, Sparsity::Power(1))
     }
 
-    /// On a pattern that is known; `Sparsity::Power(0)` is SPAI-0, a diagonal of `aᵢᵢ / ‖aᵢ‖²`.
+    /// Computes an inverse on a given pattern; `Sparsity::Power(0)` is SPAI-0, a diagonal of `aᵢᵢ / ‖aᵢ‖²`.
     pub fn with_pattern(csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Spai<T>> {
         Spai::build(csr, side, sparsity, None)
     }
 
-    /// On a pattern that grows, column by column (row by row on the left), from one that is known: the diagonal, as a rule.
+    /// Computes an inverse on a pattern that grows column by column (row by row for [`Side::Left`]) from a
+    /// given one, usually the diagonal.
     pub fn adaptive(csr: &Csr<T>, side: Side, start: Sparsity<'_, T>, growth: Growth) -> Result<Spai<T>> {
         growth.check()?;
         Spai::build(csr, side, start, Some(growth))
@@ -134,7 +136,7 @@ impl<T: Real> Spai<T> {
             let (space, values) = (csr.source().domain(), Buffer::zeros(pattern.entries()));
             Csr::from_source(Source::new(pattern, space.clone(), space.clone()), values)
         };
-        // everything below computes by rows: those of `Mᵀ` on the right, from the columns of `A`
+        // everything below computes by rows: for the right side those of `Mᵀ`, from the columns of `A`
         let (columns, equations, start) = match side {
             Side::Left => (csr, &transposed.0, given),
             Side::Right => {
@@ -160,18 +162,18 @@ impl<T: Real> Spai<T> {
         Ok(Spai { matrix, right, report, epsilon })
     }
 
-    /// `M`, for other formats and other devices.
+    /// `M`, for use in other formats and on other devices.
     pub fn matrix(&self) -> &Csr<T> {
         &self.matrix
     }
 
-    /// How good it is.
+    /// Quality of the inverse.
     pub fn report(&self) -> &SpaiReport {
         &self.report
     }
 }
 
-/// The pattern of `M` stays; [`Spai::report`] is that of the new values.
+/// The pattern of `M` is kept; [`Spai::report`] is updated.
 impl<T: Real> Refresh<T> for Spai<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;
@@ -201,7 +203,8 @@ impl SpaiReport {
     }
 }
 
-/// Every row of the inverse, on the pattern that it has, from the columns of the matrix, one a row; and their residuals.
+/// Computes every row of the inverse on its pattern, and its residual, from the columns of the matrix, stored
+/// as rows.
 fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
     let source = inverse.source().clone();
     let scratch = || System::new(columns.rows());
@@ -218,7 +221,7 @@ fn solve<T: Real>(columns: &Csr<T>, inverse: &mut Csr<T>) -> Result<Vec<f64>> {
     })
 }
 
-/// Rows of `Mᵀ` on a pattern, from the columns of the matrix, one a row.
+/// Computes rows of `Mᵀ` on a pattern, from the columns of the matrix, stored as rows.
 #[cfg(feature = "mpi")]
 pub(crate) fn on_pattern<T: Real>(columns: &Csr<T>, pattern: Pattern) -> Result<Csr<T>> {
     let values = Buffer::zeros(pattern.entries());
@@ -228,18 +231,20 @@ pub(crate) fn on_pattern<T: Real>(columns: &Csr<T>, pattern: Pattern) -> Result<
     Ok(inverse)
 }
 
-/// Why the local system of a row of the inverse is refused, `unknowns` its pattern.
+/// The error for the local system of row `k` of the inverse that the GPU has refused; `unknowns` is its
+/// pattern.
 #[cfg(feature = "cuda")]
 fn refusal<T: Real>(columns: &Csr<T>, unknowns: &[u32], k: usize) -> Error {
     let mut system = System::new(columns.rows());
     system.start(k as u32);
     let refused = unknowns.iter().find(|&&unknown| !system.push(columns, unknown));
-    // what is independent by a rounding here depends on others there
+    // the host may find a column slightly independent that the GPU has refused
     let unknown = refused.or(unknowns.last()).map_or(k, |&unknown| unknown as usize);
     Error::SingularLocal { what: NAME, at: k, unknown }
 }
 
-/// The pattern that grows from `start`; `equations` are the rows of the matrix whose `columns` are given.
+/// Computes an adaptive pattern, beginning with `start`; `equations` are the rows of the matrix and `columns`
+/// its columns, stored as rows.
 fn grown<T: Real>(columns: &Csr<T>, equations: &Csr<T>, start: &Pattern, growth: Growth) -> Result<Pattern> {
     let n = columns.rows();
     let norm_squared =
@@ -277,7 +282,7 @@ mod tests {
     use super::*;
     use crate::testing::matrices;
 
-    /// Convection and diffusion on a line of knots that are not alike: neither symmetric nor of constant rows.
+    /// A one-dimensional convection-diffusion matrix on a nonuniform mesh: unsymmetric, with variable rows.
     fn convection(n: usize) -> Csr<f64> {
         let mut entries = vec![];
         for i in 0..n {
@@ -292,7 +297,7 @@ mod tests {
         Csr::from_triplets(n, n, &entries).unwrap()
     }
 
-    /// `A M − I`, or `M A − I`, dense and column by column (row by row on the left).
+    /// `A M − I`, or `M A − I`, as dense columns (rows for the left side).
     fn residuals(a: &Csr<f64>, m: &Csr<f64>, side: Side) -> Vec<Vec<f64>> {
         let (n, mut dense) = (a.rows(), vec![vec![0.0; a.rows()]; a.rows()]);
         let (first, second) = if side == Side::Right { (a, m) } else { (m, a) };
@@ -310,7 +315,8 @@ mod tests {
         x.iter().map(|x| x * x).sum::<f64>().sqrt()
     }
 
-    /// `(A e_j)ᵀ (A m_k − e_k) = 0` for every entry `j` of every column `k`, and the report tells the truth.
+    /// `(A e_j)ᵀ (A m_k − e_k) = 0` for every entry `j` of every column `k`, and the report has the same
+    /// norms.
     fn check(a: &Csr<f64>, spai: &Spai<f64>, side: Side) {
         let residuals = residuals(a, spai.matrix(), side);
         let norms: Vec<f64> = residuals.iter().map(|r| norm(r)).collect();
@@ -376,7 +382,7 @@ mod tests {
         let mut fill = [0; 60];
         spai.matrix().columns().iter().for_each(|&k| fill[k as usize] += 1);
         assert_eq!(fill.iter().max(), Some(&4));
-        // a column that its pattern cannot reach: zeros, and named
+        // columns that the pattern cannot reach are zero, and are reported
         let shift = Csr::from_triplets(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]).unwrap();
         let spai = Spai::with_pattern(&shift, Side::Right, Sparsity::Power(0)).unwrap();
         assert_eq!(spai.report().missed, [0, 1]);
@@ -407,7 +413,7 @@ mod tests {
         let a = Csr::from_triplets(3, 3, &[(0, 0, 1.0), (2, 2, 1.0)]).unwrap();
         let singular = Spai::new(&a);
         assert!(matches!(singular, Err(Error::SingularLocal { at: 1, unknown: 1, .. })));
-        // growing, it is a column that falls short
+        // with an adaptive pattern, it is reported as a column that misses the tolerance
         let grown = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
         assert_eq!(grown.report().missed, [1]);
         let wide = Spai::new(&Csr::<f64>::from_triplets::<u32>(1, 2, &[]).unwrap());

@@ -1,4 +1,4 @@
-//! Where an approximate inverse may have entries.
+//! Patterns of approximate inverses.
 
 use super::rows::{Places, find_rows};
 use crate::formats::pattern::Pattern;
@@ -6,30 +6,31 @@ use crate::{Csr, Error, Format, Real, Result};
 use krysp_kernels::cpu::run::threads::find_row;
 use std::sync::{Arc, LazyLock};
 
-/// A pattern that is known beforehand.
+/// A pattern that is given in advance.
 #[derive(Clone, Copy, Debug)]
 pub enum Sparsity<'a, T: Real> {
-    /// That of a power of `A`, as if no entries cancelled, and the diagonal: 0 is the diagonal alone, 1 is `A` itself.
+    /// The pattern of a power of `A` (assuming that no entries cancel) plus the diagonal: 0 is the diagonal
+    /// only, 1 is the pattern of `A`.
     Power(usize),
-    /// That of another matrix, in the space of `A`.
+    /// The pattern of another matrix, in the space of `A`.
     Of(&'a Csr<T>),
 }
 
-/// How a pattern that follows the residual grows, row by row (or column by column).
+/// Limits of an adaptive pattern, which grows row by row (or column by column) where the residual is large.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// A row is good enough at this residual. What a residual is, the preconditioner says.
+    /// Growth of a row stops at this residual, whose definition depends on the preconditioner.
     pub epsilon: f64,
-    /// A row grows at most so many times,
+    /// Maximum number of growth steps of a row.
     pub max_steps: usize,
-    /// by at most so many entries,
+    /// Maximum number of entries added in one step.
     pub step_entries: usize,
-    /// up to so many entries.
+    /// Maximum number of entries of a row.
     pub max_fill: usize,
 }
 
 impl Growth {
-    /// Refuses options that let nothing grow.
+    /// Refuses options that allow no growth.
     pub(super) fn check(&self) -> Result<()> {
         let refused = |what, got: String, expected| Err(Error::Option { what, got, expected });
         if self.epsilon.is_nan() || self.epsilon < 0.0 {
@@ -46,11 +47,11 @@ impl Growth {
 }
 
 impl<T: Real> Sparsity<'_, T> {
-    /// The whole pattern, columns and all.
+    /// The whole pattern, with its columns computed.
     pub(crate) fn whole(&self, a: &Csr<T>) -> Result<Arc<Pattern>> {
         match self.own(&a.source().pattern) {
             Some(own) => {
-                // loops on all threads ask for them
+                // compute them before a parallel loop reads them
                 LazyLock::force(&own.columns);
                 Ok(own)
             }
@@ -58,14 +59,14 @@ impl<T: Real> Sparsity<'_, T> {
         }
     }
 
-    /// The whole pattern, if it is that of `A` itself, which has its diagonal.
+    /// The pattern of `A` itself, if that is wanted and contains the diagonal.
     fn own(&self, a: &Arc<Pattern>) -> Option<Arc<Pattern>> {
         let open = |row: usize| a.row(row).binary_search(&(row as u32)).is_err();
         let own = matches!(self, Sparsity::Power(1)) && find_row(a.rows(), 8, &open).is_none();
         own.then(|| a.in_order())
     }
 
-    /// The pattern, of it what `keep(row, column)` says, and the diagonal where `diagonal` demands it.
+    /// The part of the pattern for which `keep(row, column)` holds, with the diagonal added if `diagonal`.
     pub(super) fn pattern(
         &self,
         a: &Csr<T>,
@@ -91,7 +92,7 @@ impl<T: Real> Sparsity<'_, T> {
     }
 }
 
-/// What `steps` steps along entries reach from a row, itself first.
+/// Collects the nodes within `steps` edges of a row, that row first.
 fn reach<T: Real>(a: &Csr<T>, row: u32, steps: usize, reached: &mut Places, columns: &mut Vec<u32>) {
     columns.push(row);
     reached.set(row, 0);

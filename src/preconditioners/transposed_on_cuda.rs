@@ -6,8 +6,9 @@ use crate::{Error, Real, Result};
 use krysp_kernels::cuda::{Ordered, Transposition};
 use std::sync::Arc;
 
-/// The transpose of a square matrix of a pattern: its pattern, a place for its values, and how these follow those of the
-/// matrix. `guess` is what it may be, which a device tells faster than a host finds another.
+/// Computes the transpose of a square matrix: its pattern, storage for its values, and the map from the
+/// matrix's values to these. If `guess` is the right pattern, no search on the host is needed; the device
+/// checks that faster.
 pub(crate) fn transposed<T: Real>(
     pattern: &Pattern,
     matrix: &Ordered<T>,
@@ -25,8 +26,8 @@ pub(crate) fn transposed<T: Real>(
     Ok((Arc::new(found), values, transposition))
 }
 
-/// How the values of one follow those of the other, patterns that are transposes of each other.
+/// The map from the values of a matrix to those of its transpose, whose pattern must be the transposed one.
 pub(crate) fn mirrored<T: Real>(matrix: &Ordered<T>, transposed: &Ordered<T>) -> Result<Transposition> {
-    // every entry of a transpose has its mirror image
+    // each entry has a mirror image
     Transposition::find(matrix, transposed)?.ok_or(Error::OtherPattern { row: 0 })
 }

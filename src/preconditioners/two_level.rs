@@ -1,18 +1,20 @@
-//! Two levels: what a preconditioner does near every unknown, and a small system that sees the whole domain.
+//! Two-level preconditioners: a local preconditioner and an additive coarse correction.
 //!
 //! ```text
 //! z = M⁻¹ r + Z (Zᵀ A Z)⁻¹ Zᵀ r
 //! ```
 //!
-//! What one application of Jacobi, FSAI or SPAI changes reaches a few neighbours: the parts of the error that stretch over
-//! the whole domain take as many iterations as the mesh has cells across. [`CoarseSpace`] removes those, at the price of
-//! one small dense product. It is symmetric and positive definite where `A` and `M` are, and a fixed linear operator: for
-//! conjugate gradients as for anything else. The two parts are added, not chained (departure from Tang, Nabben, Vuik and Erlangga
-//! 2009, whose other variants need fewer iterations): chained they would cost another product with `A` each time.
+//! Jacobi, FSAI and SPAI couple an unknown with few neighbours only, so the smooth part of an error takes
+//! about as many iterations as the mesh has cells across. [`CoarseSpace`] removes that part for the price of
+//! a small dense product. The preconditioner is symmetric and positive definite where `A` and `M` are, and a
+//! fixed linear operator, as conjugate gradients require. The two parts are added; the multiplicative
+//! variants of Tang, Nabben, Vuik and Erlangga (2009) need fewer iterations, but one more product with `A` in
+//! each.
 //!
-//! An application costs, beside `M`'s, two passes over `r` and `z`, two indices and `modes` weights a row, and `n²` numbers
-//! of the dense inverse for `n` coarse unknowns; setup one pass over `A` and `n³` multiply-adds. Neither needs an order:
-//! everything runs on all threads, and on GPUs in two launches more than `M`.
+//! In addition to `M`, an application costs two passes over `r` and `z`, two indices and `modes` weights per
+//! row, and the `n²` values of the dense inverse for `n` coarse unknowns; setup one pass over `A` and `n³`
+//! multiply-adds. Nothing is sequential: everything runs on all threads, and on GPUs in two kernel launches
+//! in addition to those of `M`.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;
@@ -27,7 +29,7 @@ use krysp_kernels::cpu::preconditioners::coarse::dense_product;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
 use krysp_solvers::{Error, LinearOperator, check_spaces};
 
-/// A preconditioner and a coarse correction, added: for symmetric positive definite `A`, and `M` like it.
+/// A preconditioner plus an additive coarse correction: for symmetric positive definite `A` and `M`.
 ///
 /// ```
 /// use krysp::{Cg, TwoLevel, gallery};
@@ -45,7 +47,8 @@ pub struct TwoLevel<T: Real, M = Jacobi<T>> {
 }
 
 impl<T: Real> TwoLevel<T> {
-    /// Over Jacobi, with a constant on each of some [512](CoarseSpace::UNKNOWNS) aggregates; fewer in small systems.
+    /// Combines Jacobi with a constant on each of about [512](CoarseSpace::UNKNOWNS) aggregates; fewer for
+    /// small systems.
     pub fn new(csr: &Csr<T>) -> Result<TwoLevel<T>> {
         let coarse = CoarseSpace::new(csr, CoarseSpace::<T>::UNKNOWNS)?;
         TwoLevel::over(Jacobi::new(csr)?, coarse, csr)
@@ -53,7 +56,7 @@ impl<T: Real> TwoLevel<T> {
 }
 
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
-    /// Over a preconditioner `M⁻¹` in the matrix's space.
+    /// Combines a preconditioner `M⁻¹` in the matrix's space with a coarse space.
     pub fn over(inner: M, coarse: CoarseSpace<T>, csr: &Csr<T>) -> Result<TwoLevel<T, M>> {
         if inner.domain() != coarse.domain() || inner.range() != coarse.domain() {
             return Err(Error::Space { what: "the preconditioner", than: "the coarse space" }.into());
@@ -62,12 +65,12 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
         Ok(TwoLevel { inner, coarse, inverse })
     }
 
-    /// The preconditioner that the coarse space completes.
+    /// The local preconditioner `M⁻¹`.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// The preconditioner that the coarse space completes, to refresh it. Its spaces must stay.
+    /// The local preconditioner `M⁻¹`, for refreshing it. Its spaces must not change.
     pub fn inner_mut(&mut self) -> &mut M {
         &mut self.inner
     }
@@ -77,14 +80,14 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
         &self.coarse
     }
 
-    /// Takes new values for the coarse level alone, from a matrix of the same pattern.
+    /// Updates only the coarse level, from a matrix of the same pattern.
     pub fn refresh_coarse(&mut self, a: &dyn Origin<T>) -> Result<()> {
         self.inverse = self.coarse.inverse(&*a.in_host_memory()?)?;
         Ok(())
     }
 }
 
-/// Both levels, over what takes new values itself. Over anything else there are [`TwoLevel::inner_mut`] and
+/// Updates both levels. If `M` cannot be refreshed, use [`TwoLevel::inner_mut`] and
 /// [`TwoLevel::refresh_coarse`].
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>> + Refresh<T>> Refresh<T> for TwoLevel<T, M> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
@@ -105,7 +108,7 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> LinearOperator for TwoL
         check_spaces(self, r, z)?;
         self.inner.apply(r, z)?;
         let (aggregates, n) = (self.coarse.kernel(), self.coarse.unknowns());
-        // some kilobytes: a room of their own would have to be waited for
+        // some kilobytes: allocating them is cheaper than locking a shared workspace
         let [mut restricted, mut corrected] = [0; 2].map(|_| vec![T::zero(); row_stride(n)]);
         aggregates.restrict(r.as_slice(), &mut restricted);
         dense_product(&self.inverse, n, &restricted, &mut corrected);

@@ -1,14 +1,16 @@
 //! FSAI built and applied in device memory.
 //!
-//! The device cuts the triangles of `A`; patterns that are not the matrix's own are the host's. A warp or a part of one solves
-//! each row, and what it finds goes from the order of rows into the format of the factors: a matrix that is in host memory
-//! crosses the bus, and the host is told where rows of `G` begin, and that is all. Columns of the factors are not in host memory
-//! before something asks for them, such as [`CudaMatrix::to_csr`].
+//! The device extracts the triangles of `A`; patterns other than the matrix's own are computed by the host. A
+//! warp or a part of one solves each row, and the result is converted from CSR order into the format of the
+//! factors. A matrix in host memory crosses the bus once; only the row offsets of `G` are copied back. Column
+//! indices of the factors are not in host memory until they are needed, for example by
+//! [`CudaMatrix::to_csr`].
 //!
-//! Budget: building moves `A` over the bus once, refreshing its values, unless an operator has them on the GPU: then 4 bytes a
-//! row come back, where its format tells columns (CSR, ELLPACK, SELL-P, Halo of single rows), and columns go there for others. Both
-//! read `A` some times a row's length from caches; an application is two products. Building waits some ten times for a few
-//! numbers, to know what to ask for next.
+//! Cost: building moves `A` over the bus once, refreshing its values. If an operator has them on the GPU, 4
+//! bytes per row are copied back for formats that store column indices directly (CSR, ELLPACK, SELL-P, Halo
+//! of single rows); for others, column indices are uploaded. Building and refreshing read `A` from caches, as
+//! often as rows have entries; an application is two products. Building waits about ten times for the sizes
+//! of the next step.
 
 use super::{NAME, lower_pattern, refusal};
 use crate::cuda::{Cuda, CudaMatrix, CudaSpace, CudaVector, ToCuda};
@@ -23,7 +25,7 @@ use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator};
 use std::sync::Arc;
 
-/// FSAI on a GPU, with its factors in the format `F`. Made by [`Fsai::to`](ToCuda::to), [`Fsai::on`] or
+/// FSAI on a GPU, with its factors in the format `F`; from [`Fsai::to`](ToCuda::to), [`Fsai::on`] or
 /// [`Fsai::with_pattern_on`].
 ///
 /// ```no_run
@@ -33,29 +35,29 @@ use std::sync::Arc;
 /// let csr = gallery::poisson::<f64>(&[8; 3])?;
 /// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
 /// let a = csr.to(&gpu)?;
-/// // of what is on the GPU already; `&csr` would cross the bus
+/// // from the operator on the GPU: `&csr` would cross the bus
 /// let fsai = Fsai::on(&gpu, &a)?;
 /// assert!(Cg::new(&a).preconditioner(fsai).solve(&b)?.report.converged());
-/// // of another pattern, in another format
+/// // on another pattern, in another format
 /// let square = Fsai::with_pattern_on::<Halo<f64>>(&gpu, &a, Sparsity::Power(2))?;
 /// assert!(Cg::new(&a).preconditioner(square).solve(&b)?.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct OnGpu<T: Real, F: OnDevice<T> = Sell<T>> {
-    /// `Gᵀ` after `G`.
+    /// `Gᵀ G`
     product: Composed<CudaMatrix<T, F>, CudaMatrix<T, F>>,
     /// The pattern of `G`.
     lower: Arc<Pattern>,
-    /// What computes values; a copy of what the host computed has none before its first refresh.
+    /// Computes the values; `None` for a copy of the host's factors until its first refresh.
     solver: Option<Solver<T>>,
 }
 
-/// What computes the factors, row by row.
+/// Computes the factors row by row.
 #[derive(Debug)]
 struct Solver<T: Real> {
     rows: fsai::Fsai<T>,
-    /// `Gᵀ`, and how it follows `G`.
+    /// `Gᵀ`, and the map from the values of `G` to its values.
     upper: Ordered<T>,
     transposition: Transposition,
     /// The pattern of `A`.
@@ -63,14 +65,14 @@ struct Solver<T: Real> {
 }
 
 impl<T: Real> Fsai<T> {
-    /// [`Fsai::new`], built on a GPU. Both triangles are given, of which the numbers of the lower are read. Of an operator that
-    /// is there already, little crosses the bus.
+    /// As [`Fsai::new`], built on a GPU. The matrix must have both triangles; only the values of the lower
+    /// one are read. If the operator is already on the GPU, little crosses the bus.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         OnGpu::new(gpu, a, Sparsity::Power(1))
     }
 
-    /// [`Fsai::with_pattern`], built on a GPU, the factors in the format `F`. What the host grew, `fsai`, has the pattern
-    /// `Sparsity::Of(fsai.lower())`.
+    /// As [`Fsai::with_pattern`], built on a GPU, with the factors in the format `F`. For the adaptive
+    /// pattern of an `fsai` on the host, pass `Sparsity::Of(fsai.lower())`.
     pub fn with_pattern_on<F: OnDevice<T>>(
         gpu: &Cuda,
         a: &impl Origin<T>,
@@ -126,8 +128,8 @@ impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
 }
 
 impl<T: Real> Solver<T> {
-    /// Computes `factor`, of the pattern `lower`, from a matrix. `guess` is what its transpose may be, whose pattern comes with
-    /// the solver.
+    /// Computes `factor` on the pattern `lower` from a matrix. Returns the pattern of its transpose as well,
+    /// for which `guess` is tried first.
     fn new(
         (a, matrix): (&dyn Origin<T>, Ordered<T>),
         (lower, factor): (&Arc<Pattern>, Ordered<T>),
@@ -136,7 +138,7 @@ impl<T: Real> Solver<T> {
         let origin = a.structure().pattern.clone();
         let mut rows = fsai::Fsai::new((matrix, origin.on_device()), (factor, lower.on_device()))?;
         rows.solve()?;
-        // found while rows are solved
+        // on the host, while the GPU solves rows
         let (pattern, mut upper, transposition) = transposed(lower, rows.factor(), guess)?;
         if let Some(row) = rows.failed()? {
             return Err(refusal(&*a.in_host_memory()?, lower, row));
@@ -145,7 +147,7 @@ impl<T: Real> Solver<T> {
         Ok((Solver { rows, upper, transposition, origin }, pattern))
     }
 
-    /// Computes anew from a matrix of the same space.
+    /// Recomputes the values from a matrix of the same space.
     fn refresh(&mut self, gpu: &Cuda, a: &dyn Origin<T>, lower: &Pattern) -> Result<()> {
         a.give_values(gpu, self.rows.matrix_mut())?;
         self.rows.solve()?;
@@ -156,7 +158,7 @@ impl<T: Real> Solver<T> {
     }
 }
 
-/// From a matrix of the same pattern. After an error the factors are as they were.
+/// Takes values of a matrix of the same pattern. After an error the factors are unchanged.
 impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain().host())?;
@@ -181,7 +183,7 @@ impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
     }
 }
 
-/// The upper triangle of a pattern that has this lower one, and the diagonal in both.
+/// The upper triangle of a pattern whose lower triangle is `lower`; both contain the diagonal.
 fn upper_pattern(whole: &Arc<Pattern>, lower: &Pattern) -> Pattern {
     let length = |row: usize| whole.offsets.range(row).len() + 1 - lower.offsets.range(row).len();
     let offsets = Offsets::of_rows(whole.rows(), &length);

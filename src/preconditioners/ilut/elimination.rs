@@ -1,14 +1,14 @@
-//! Gaussian elimination row by row that drops what is small, with pivots chosen among columns (Saad 1994, ILUT and ILUTP).
+//! Row-wise Gaussian elimination with dropping and column pivoting (Saad 1994, ILUT and ILUTP).
 //!
 //! ```text
 //! for each row i:   w ← a_i
 //!     for each k < i with w_k ≠ 0, ascending:   l = w_k / u_kk;  drop it if |l| max |u_k| ≤ τ_i;  w ← w − l u_k
-//!     keep the largest of L and of U beyond τ_i, as many as there is room for
-//!     swap columns if the diagonal is much smaller than the largest of U
+//!     keep the largest entries of L and of U above τ_i, up to a limit for each
+//!     exchange columns if the diagonal is much smaller than the largest entry of U
 //! ```
 //!
-//! `τ_i` is the drop tolerance times the mean magnitude of the row's entries. An `l` is judged by what it would change, not by its
-//! own size, so that scaling rows changes nothing.
+//! `τ_i` is the drop tolerance times the mean magnitude of the row's entries. A multiplier `l` is dropped by
+//! the size of the update that it would cause, not by its own size, so that scaling rows changes nothing.
 
 use super::{IlutOptions, NAME};
 use crate::{Csr, Error, Real, Result};
@@ -17,13 +17,13 @@ use krysp_solvers::Element;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How much smaller than the largest of its row a pivot may be before columns are swapped.
+/// Columns are exchanged if the pivot is below this part of the largest entry of its row.
 const PIVOTING: f64 = 0.1;
 
-/// Entries read between two polls for interruption: some 0.2 ms.
+/// Number of entries read between two polls for interruption: some 0.2 ms.
 const POLLED: usize = 1 << 16;
 
-/// A triangle row by row, columns ascending.
+/// A triangle in CSR, with ascending columns.
 #[derive(Debug, Default)]
 pub(super) struct Triangle<T> {
     pub(super) offsets: Vec<usize>,
@@ -48,29 +48,29 @@ impl<T> Triangle<T> {
     }
 }
 
-/// What elimination leaves: `A ≈ L U`, rows in the order given, columns in the order found.
+/// The factors, `A ≈ L U`, with rows in the given order and columns in the order found by pivoting.
 #[derive(Debug)]
 pub(super) struct Factors<T> {
-    /// With its ones.
+    /// `L` with its unit diagonal.
     pub(super) lower: Triangle<T>,
     pub(super) upper: Triangle<T>,
-    /// The column of the matrix that each column of the factors is.
+    /// The column of the matrix that corresponds to each column of the factors.
     pub(super) columns: Vec<u32>,
-    /// How many pivots were too small and were replaced.
+    /// Number of pivots that were too small and were replaced.
     pub(super) replaced: usize,
 }
 
-/// A place or a column, its value, and its weight among those to keep.
+/// A position or a column, its value, and its weight in dropping.
 type Entry<T> = (u32, T, T);
 
-/// The row in the making: a value for each column of the matrix, and which columns have one.
+/// Accumulator of the current row: a value for each column of the matrix, and which columns are set.
 struct Row<T> {
     values: Vec<T>,
     is_set: Vec<bool>,
     set: Vec<u32>,
 }
 
-/// Eliminates a matrix, row `rows[i]` as row `i`, with the diagonals as first pivots.
+/// Eliminates a matrix, with row `rows[i]` as row `i`, and its diagonal entry as first choice of pivot.
 pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptions) -> Result<Factors<T>> {
     let n = rows.len();
     let mut column_at = rows.to_vec();
@@ -82,7 +82,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
     let mut row = Row { values: vec![T::zero(); n], is_set: vec![false; n], set: vec![] };
     let mut waiting: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
     let (mut left, mut right): (Vec<Entry<T>>, Vec<Entry<T>>) = (vec![], vec![]);
-    // of both triangles together
+    // additional entries per row and triangle
     let room = (0.5 * options.fill * csr.nnz() as f64 / n.max(1) as f64).ceil() as usize;
     let mut replaced = 0;
     let phase = Phase::new("ILUT factorization", n as f64);
@@ -174,14 +174,14 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
         let bytes = (lower.columns.len() + upper.columns.len()) * (size_of::<u32>() + size_of::<T>());
         if bytes > options.most_bytes {
             let why = format!(
-                "the factors of {} of {n} rows take {bytes} bytes already, {} are allowed: allow more, or less `fill`",
+                "after {} of {n} rows the factors take {bytes} bytes, {} are allowed: raise `most_bytes` or lower `fill`",
                 i + 1,
                 options.most_bytes
             );
             return Err(Error::Unsuitable { format: NAME, why });
         }
     }
-    // from columns of the matrix to places
+    // from columns of the matrix to their positions
     for i in 0..n {
         let range = upper.offsets[i]..upper.offsets[i + 1];
         let entries = upper.columns[range.clone()].iter().zip(&upper.values[range.clone()]);
@@ -196,7 +196,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
 }
 
 impl<T: Real> Row<T> {
-    /// Adds to an entry; whether it had no value before.
+    /// Adds to an entry; returns whether it was unset before.
     fn add(&mut self, column: u32, value: T) -> bool {
         let at = column as usize;
         if self.is_set[at] {

@@ -5,8 +5,9 @@ use crate::formats::OnDevice;
 use crate::{Isai, Real, Result, Sell};
 use krysp_solvers::Composed;
 
-/// Copies both inverses. New values need the factorisation, which stays in host memory: refresh there, and copy again. In another
-/// format each is copied by itself, `Halo::on(&gpu, isai.lower())`, and joined to the other by [`Composed`].
+/// Copies both inverses. A refresh needs the factorization, which stays in host memory: refresh there, and
+/// copy again. For another format copy each inverse separately, `Halo::on(&gpu, isai.lower())`, and join them
+/// by [`Composed`].
 ///
 /// ```no_run
 /// use krysp::prelude::*;

@@ -17,21 +17,21 @@ pub(super) struct Blocks<T: Real> {
     pub(super) space: CudaSpace<T>,
     limits: Limits,
     bounds: Vec<usize>,
-    /// What inverts blocks; a copy of what the host inverted has none before its first refresh.
+    /// Inverts blocks on the GPU; `None` for a copy of the host's blocks until its first refresh.
     solver: Option<Solver<T>>,
 }
 
 #[derive(Debug)]
 struct Solver<T: Real> {
     blocks: blocks::Blocks<T>,
-    /// Whether it has the inverses that are applied.
+    /// Whether the inverses are valid, in full precision.
     is_whole: bool,
     /// The pattern of `A`.
     origin: Arc<Pattern>,
 }
 
 impl<T: Real> Blocks<T> {
-    /// A copy of what the host inverted.
+    /// Copies blocks that the host has inverted.
     pub(super) fn copy(gpu: &Cuda, host: &super::Blocks<T>) -> Result<Self> {
         Ok(Blocks {
             inverse: BlockDiagonal::new(gpu.device(), &host.matrix)?,
@@ -42,7 +42,7 @@ impl<T: Real> Blocks<T> {
         })
     }
 
-    /// The blocks of a matrix.
+    /// Inverts the blocks of a matrix on the GPU.
     pub(super) fn new(gpu: &Cuda, a: &dyn Origin<T>, bounds: &[usize]) -> Result<Self> {
         let (solver, limits) = (Solver::new(gpu, a, bounds)?, Limits::of::<T>(0.0));
         let mut inverse = solver.blocks.zeros()?;
@@ -54,12 +54,13 @@ impl<T: Real> Blocks<T> {
     pub(super) fn round(&mut self, accuracy: f64) -> Result<()> {
         let limits = limits::<T>(accuracy)?;
         let refused = |got: &str| {
-            let (what, expected) = ("rounded blocks", "a refresh that inverts them");
+            let (what, expected) =
+                ("the source of rounded blocks", "inverses computed on the GPU: refresh first");
             Err(Error::Option { what, got: got.into(), expected })
         };
         match &self.solver {
-            None => refused("a copy of those of the host"),
-            Some(solver) if !solver.is_whole => refused("those of a refresh that failed"),
+            None => refused("a copy of the host's inverses"),
+            Some(solver) if !solver.is_whole => refused("those of a failed refresh"),
             Some(solver) => {
                 self.limits = limits;
                 Ok(solver.blocks.round(limits, &mut self.inverse)?)
@@ -78,7 +79,7 @@ impl<T: Real> Blocks<T> {
         Ok(Csr::from_csr(n, n, &offsets, &columns, &values)?.declared_in(self.space.host()))
     }
 
-    /// Of a matrix in the space of this.
+    /// Inverts the blocks of a matrix in the same space.
     pub(super) fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         let solver = match &mut self.solver {
             None => self.solver.insert(Solver::new(self.space.gpu(), a, &self.bounds)?),

@@ -1,9 +1,9 @@
 //! Jacobi in device memory.
 //!
-//! Budget: an application reads a diagonal, or inverted blocks as they are stored, and two vectors. A refresh from an operator
-//! on the GPU moves its values once from slots to the order of rows, and then the diagonal, or all blocks, from there; one from
-//! host memory moves the diagonal over the bus, for blocks all values. Blocks that were inverted here are kept as they were
-//! before rounding, too, beside the matrix.
+//! Cost: an application reads the diagonal, or the blocks as they are stored, and two vectors. A refresh from
+//! an operator on the GPU copies its values into CSR order once, and then the diagonal or the blocks from
+//! there; a refresh from host memory moves the diagonal over the bus, or for blocks all values. Memory: for
+//! blocks that were inverted on the GPU, the matrix and the inverses in full precision are kept as well.
 
 use super::blocks_on_cuda::Blocks;
 use super::{Inverse as OnHost, check_bounds, even_bounds};
@@ -14,8 +14,8 @@ use crate::{Csr, Error, Jacobi, Real, Result};
 use krysp_kernels::cuda::preconditioners::diagonal::invert;
 use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};
 
-/// The inverse of a diagonal, or of diagonal blocks, on a GPU. Made by [`Jacobi::to`](ToCuda::to), by [`Jacobi::on`],
-/// [`Jacobi::blocks_on`] or [`Jacobi::partitioned_on`].
+/// The inverse of a diagonal, or of diagonal blocks, on a GPU; from [`Jacobi::to`](ToCuda::to),
+/// [`Jacobi::on`], [`Jacobi::blocks_on`] or [`Jacobi::partitioned_on`].
 ///
 /// ```no_run
 /// use krysp::formats::row_blocks;
@@ -25,7 +25,7 @@ use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};
 /// let (csr, _) = gallery::elasticity::<f64>([8, 7, 7], 0.3)?;
 /// let gpu = Cuda::new(0)?;
 /// let (a, b) = (csr.to(&gpu)?, vec![1.0; csr.rows()]);
-/// // of what is on the GPU already; `&csr` would cross the bus
+/// // from the operator on the GPU: `&csr` would cross the bus
 /// let diagonal = Jacobi::on(&gpu, &a)?;
 /// let blocks = Jacobi::blocks_on(&gpu, &a, row_blocks(&csr))?;
 /// assert!(Cg::new(&a).preconditioner(diagonal).solve(&b)?.report.converged());
@@ -41,7 +41,7 @@ pub struct OnGpu<T: Real> {
 enum Inverse<T: Real> {
     Diagonal {
         inverse: Box<Diagonal<CudaVector<T>>>,
-        /// Where operators on the GPU have their diagonal; found when one is first asked for it.
+        /// Positions of the diagonal entries of operators on the GPU, found at the first refresh from one.
         places: Option<DiagonalPlaces>,
     },
     Blocks(Box<Blocks<T>>),
@@ -54,7 +54,7 @@ impl<T: Real> ToCuda for Jacobi<T> {
         Ok(match &self.inverse {
             OnHost::Diagonal(inverse) => {
                 let mut copy = OnGpu::zeros(&CudaSpace::like(gpu, inverse.domain()))?;
-                // both are in the numbering of the space
+                // both are in the order of the space
                 copy.diagonal_mut().entries.write(inverse.diagonal().as_slice())?;
                 OnGpu { inverse: Inverse::Diagonal { inverse: copy, places: None } }
             }
@@ -66,7 +66,7 @@ impl<T: Real> ToCuda for Jacobi<T> {
 }
 
 impl<T: Real> Jacobi<T> {
-    /// [`Jacobi::new`], on a GPU. Of an operator that is there already, nothing crosses the bus.
+    /// As [`Jacobi::new`], on a GPU. If the operator is already there, nothing crosses the bus.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         check_square("Jacobi", a)?;
         let inverse = OnGpu::zeros(&CudaSpace::like(gpu, a.structure().domain()))?;
@@ -75,12 +75,12 @@ impl<T: Real> Jacobi<T> {
         Ok(jacobi)
     }
 
-    /// [`Jacobi::blocks`], inverted on a GPU.
+    /// As [`Jacobi::blocks`], inverted on a GPU.
     pub fn blocks_on(gpu: &Cuda, a: &impl Origin<T>, size: usize) -> Result<OnGpu<T>> {
         Jacobi::partitioned_on(gpu, a, &even_bounds(a.structure().pattern.rows(), size))
     }
 
-    /// [`Jacobi::partitioned`], inverted on a GPU.
+    /// As [`Jacobi::partitioned`], inverted on a GPU.
     pub fn partitioned_on(gpu: &Cuda, a: &impl Origin<T>, bounds: &[usize]) -> Result<OnGpu<T>> {
         check_bounds(a, bounds)?;
         Ok(OnGpu { inverse: Inverse::Blocks(Box::new(Blocks::new(gpu, a, bounds)?)) })
@@ -92,7 +92,8 @@ impl<T: Real> OnGpu<T> {
         Ok(Box::new(Diagonal::new(space.zeros()?)))
     }
 
-    /// As [`Jacobi::rounded`], from the whole inverses: what the host inverted is rounded there, or after a refresh.
+    /// As [`Jacobi::rounded`], from inverses in full precision. Blocks that the host has inverted must be
+    /// rounded there, or refreshed here first.
     pub fn rounded(mut self, accuracy: f64) -> Result<Self> {
         match &mut self.inverse {
             Inverse::Diagonal { .. } => _ = super::limits::<T>(accuracy)?,
@@ -101,7 +102,7 @@ impl<T: Real> OnGpu<T> {
         Ok(self)
     }
 
-    /// Rows by what stores them.
+    /// Number of rows by the type in which they are stored.
     pub fn stored_rows(&self) -> StoredRows {
         match &self.inverse {
             Inverse::Diagonal { inverse, .. } => {
@@ -127,8 +128,8 @@ impl<T: Real> OnGpu<T> {
     }
 }
 
-/// From the diagonal, or from blocks that are inverted on the GPU; what was rounded is rounded again. After an error the inverse
-/// is as it was, and blocks are rounded anew only after another refresh.
+/// Blocks are inverted on the GPU and rounded again. After an error the inverse is unchanged, and blocks can
+/// be rounded only after another refresh.
 impl<T: Real> Refresh<T> for OnGpu<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain().host())?;

@@ -1,14 +1,15 @@
 //! SPAI built and applied in device memory.
 //!
-//! A warp or a block solves the least-squares problem of each row or column by modified Gram-Schmidt, and what it finds goes
-//! from there into the format of the inverse: a matrix that is in host memory crosses the bus, and another pattern where one is
-//! given, and problems of blocks are handed out by the host.
+//! A warp or a block solves the least-squares problem of each row or column by modified Gram-Schmidt, and the
+//! result is converted into the format of the inverse. A matrix in host memory crosses the bus once, and so
+//! does the pattern if another one is given. The host distributes the problems that take a block each.
 //!
-//! Budget: building moves `A` over the bus once, refreshing its values, unless an operator has them on the GPU: then nothing,
-//! where its format tells columns (CSR, ELLPACK, SELL-P, Halo of single rows), and columns for others. Both read `A` some times a
-//! row's length from caches; an application is one product. Beside both patterns and their transposes, a byte stays in device
-//! memory for each entry of the rows of `A` that meet in a problem of a warp: some 15 for each of `A` where rows have as many
-//! entries.
+//! Cost: building moves `A` over the bus once, refreshing its values. If an operator has them on the GPU,
+//! nothing is moved for formats that store column indices directly (CSR, ELLPACK, SELL-P, Halo of single
+//! rows), and column indices for others. Building and refreshing read `A` from caches, as often as rows have
+//! entries; an application is one product. Memory: both patterns and their transposes, and for problems
+//! solved by a warp one byte for each entry of the rows of `A` that a problem involves: some 15 per entry of
+//! `A` if rows have 15 entries.
 
 use super::{NAME, NOTHING, refusal};
 use crate::cuda::{Cuda, CudaMatrix, CudaScalar, CudaSpace, CudaVector, ToCuda};
@@ -22,7 +23,7 @@ use krysp_kernels::cuda::{Ordered, Transposition, preconditioners::spai};
 use krysp_solvers::LinearOperator;
 use std::sync::Arc;
 
-/// A sparse approximate inverse on a GPU, in the format `F`. Made by [`Spai::to`](ToCuda::to), [`Spai::on`] or
+/// A sparse approximate inverse on a GPU, in the format `F`; from [`Spai::to`](ToCuda::to), [`Spai::on`] or
 /// [`Spai::with_pattern_on`].
 ///
 /// ```no_run
@@ -32,11 +33,11 @@ use std::sync::Arc;
 /// let csr = gallery::poisson::<f64>(&[8; 3])?;
 /// let (gpu, b) = (Cuda::new(0)?, vec![1.0; csr.rows()]);
 /// let a = csr.to(&gpu)?;
-/// // of what is on the GPU already; `&csr` would cross the bus
+/// // from the operator on the GPU: `&csr` would cross the bus
 /// let spai = Spai::on(&gpu, &a)?;
 /// println!("‖A M − I‖ = {:.1}", spai.report()?.frobenius);
 /// assert!(BiCgStab::new(&a).preconditioner(spai).solve(&b)?.report.converged());
-/// // of another pattern, in another format
+/// // on another pattern, in another format
 /// let square = Spai::with_pattern_on::<Halo<f64>>(&gpu, &a, Side::Right, Sparsity::Power(2))?;
 /// assert!(BiCgStab::new(&a).preconditioner(square).solve(&b)?.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -45,26 +46,26 @@ use std::sync::Arc;
 pub struct OnGpu<T: Real, F: OnDevice<T> = Sell<T>> {
     matrix: CudaMatrix<T, F>,
     side: Side,
-    /// What the residual of a row or column must not exceed.
+    /// Largest residual of a row or column that counts as reached.
     epsilon: f64,
     values: Values<T>,
 }
 
-/// Where values come from.
+/// Where the values were computed.
 #[derive(Debug)]
 enum Values<T: Real> {
-    /// From the host, which told how good they are.
+    /// On the host, which supplied the report.
     Host(SpaiReport),
-    /// They were computed on the GPU.
+    /// On the GPU.
     Gpu(Box<Solver<T>>),
 }
 
-/// What computes an inverse, row by row, or column by column.
+/// Computes an inverse row by row, or column by column.
 #[derive(Debug)]
 struct Solver<T: Real> {
     problems: spai::Spai<T>,
     right: Option<Right<T>>,
-    /// The pattern that is computed row by row: of `M`, or of `Mᵀ` on the right.
+    /// The pattern that is computed row by row: that of `M`, or for the right side that of `Mᵀ`.
     rows: Arc<Pattern>,
     /// The pattern of `A`.
     origin: Arc<Pattern>,
@@ -73,22 +74,22 @@ struct Solver<T: Real> {
 /// Transposes, for an inverse that is computed by columns.
 #[derive(Debug)]
 struct Right<T: Real> {
-    /// `A`, and how its transpose follows.
+    /// `A`, and the map from its values to those of its transpose.
     a: Ordered<T>,
     follow_a: Arc<Transposition>,
-    /// `M`, and how it follows its transpose.
+    /// `M`, and the map from the values of its transpose.
     inverse: Ordered<T>,
     followed: Arc<Transposition>,
 }
 
 impl<T: Real> Spai<T> {
-    /// [`Spai::new`], built on a GPU. Of an operator that is there already, little crosses the bus.
+    /// As [`Spai::new`], built on a GPU. If the operator is already there, little crosses the bus.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         OnGpu::new(gpu, a, Side::Right, Sparsity::Power(1))
     }
 
-    /// [`Spai::with_pattern`], built on a GPU, the inverse in the format `F`. What the host grew, `spai`, has the pattern
-    /// `Sparsity::Of(spai.matrix())`.
+    /// As [`Spai::with_pattern`], built on a GPU, with the inverse in the format `F`. For the adaptive
+    /// pattern of a `spai` on the host, pass `Sparsity::Of(spai.matrix())`.
     pub fn with_pattern_on<F: OnDevice<T>>(
         gpu: &Cuda,
         a: &impl Origin<T>,
@@ -129,7 +130,7 @@ impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
         &self.matrix
     }
 
-    /// How good it is, when it is computed.
+    /// Quality of the inverse; waits until it is computed.
     pub fn report(&self) -> Result<SpaiReport> {
         match &self.values {
             Values::Host(report) => Ok(report.clone()),
@@ -139,7 +140,8 @@ impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
 }
 
 impl<T: Real> Solver<T> {
-    /// Computes an inverse of the pattern `given` from a matrix, whose `own` it may be.
+    /// Computes an inverse on the pattern `given` from a matrix; `own` says that this is the matrix's
+    /// pattern.
     fn new(
         (from, a): (&dyn Origin<T>, Ordered<T>),
         side: Side,
@@ -154,7 +156,7 @@ impl<T: Real> Solver<T> {
         let (problems, rows, right) = match side {
             Side::Left => (build((a, &origin), (inverse, given))?, given.clone(), None),
             Side::Right => {
-                // as a rule patterns are symmetric
+                // patterns are usually symmetric
                 let guess = (origin.clone(), a.alike()?);
                 let (columns, mut at, follow_a) = transposed(&origin, &a, Some(guess))?;
                 follow_a.refresh(&a, &mut at)?;
@@ -166,7 +168,7 @@ impl<T: Real> Solver<T> {
                     let (rows, mt, _) = transposed(given, &inverse, Some(guess))?;
                     (rows, mt)
                 };
-                // of one symmetric pattern, both ways are the same
+                // if both patterns are the same symmetric one, both maps are equal
                 let alike = own && Arc::ptr_eq(&columns, &origin);
                 let followed = if alike { follow_a.clone() } else { Arc::new(mirrored(&mt, &inverse)?) };
                 let problems = build((at, &columns), (mt, &rows))?;
@@ -178,7 +180,7 @@ impl<T: Real> Solver<T> {
         Ok(solver)
     }
 
-    /// Computes anew from a matrix of the same pattern.
+    /// Recomputes the inverse from a matrix of the same pattern.
     fn refresh(&mut self, gpu: &Cuda, from: &dyn Origin<T>) -> Result<()> {
         match &mut self.right {
             None => from.give_values(gpu, self.problems.matrix_mut())?,
@@ -191,7 +193,7 @@ impl<T: Real> Solver<T> {
         self.check(from)
     }
 
-    /// `M`, row by row.
+    /// `M` in CSR order.
     fn inverse(&mut self) -> Result<&Ordered<T>> {
         match &mut self.right {
             None => Ok(self.problems.inverse()),
@@ -202,7 +204,7 @@ impl<T: Real> Solver<T> {
         }
     }
 
-    /// Refuses a local system whose columns depend on each other.
+    /// Refuses local systems with linearly dependent columns.
     fn check(&self, from: &dyn Origin<T>) -> Result<()> {
         let Some(row) = self.problems.refused()? else { return Ok(()) };
         let csr = from.in_host_memory()?;
@@ -213,7 +215,7 @@ impl<T: Real> Solver<T> {
     }
 }
 
-/// From a matrix of the same pattern. After an error the inverse is as it was.
+/// Takes values of a matrix of the same pattern. After an error the inverse is unchanged.
 impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain().host())?;

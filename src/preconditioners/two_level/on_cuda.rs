@@ -1,4 +1,4 @@
-//! Two levels in device memory.
+//! Two-level preconditioners in device memory.
 
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
 use crate::preconditioners::jacobi;
@@ -8,11 +8,12 @@ use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, Form, LinearOperator, check_spaces};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A preconditioner and a coarse correction, added, on a GPU. Made by [`TwoLevel::to`](ToCuda::to), [`TwoLevel::on`] or
+/// A two-level preconditioner on a GPU, from [`TwoLevel::to`](ToCuda::to), [`TwoLevel::on`] or
 /// [`TwoLevel::over_on`].
 ///
-/// Over a diagonal, an iteration of conjugate gradients takes one launch more than with the diagonal alone, and another
-/// for the dense product; small systems that stay on the chip take a launch for many iterations, as with the diagonal alone.
+/// With Jacobi, an iteration of conjugate gradients takes one kernel launch more than with Jacobi alone, and
+/// another for the dense product. Small systems whose vectors stay on the chip take one launch for many
+/// iterations, as with Jacobi alone.
 ///
 /// ```no_run
 /// use krysp::prelude::*;
@@ -23,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// let a = csr.to(&gpu)?;
 /// let solution = Cg::new(&a).preconditioner(TwoLevel::on(&gpu, &csr)?).solve(&b)?;
 /// assert!(solution.report.converged());
-/// // over what is on the GPU
+/// // combined with a preconditioner on the GPU
 /// let fsai = Fsai::on(&gpu, &a)?;
 /// let mut both = TwoLevel::over_on(fsai, CoarseSpace::new(&csr, 256)?, &csr)?;
 /// both.refresh(&a)?;
@@ -35,20 +36,20 @@ pub struct OnGpu<T: Real, M = jacobi::OnGpu<T>> {
     coarse: CoarseSpace<T>,
     arrays: Coarse<T>,
     space: CudaSpace<T>,
-    /// Held while an application is queued: its kernels share the coarse numbers.
+    /// Held while an application is enqueued, because its kernels share the coarse vectors.
     queueing: Mutex<()>,
 }
 
 impl<T: Real> TwoLevel<T> {
-    /// [`TwoLevel::new`], on a GPU. The host finds aggregates and computes the coarse matrix; the GPU inverts it. Of an operator
-    /// that is there, values come back for the coarse matrix.
+    /// As [`TwoLevel::new`], on a GPU. The host computes aggregates and the coarse matrix; the GPU inverts
+    /// it. The values of an operator that is already on the GPU are copied back for the coarse matrix.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         let csr = &*a.in_host_memory()?;
         let coarse = CoarseSpace::new(csr, CoarseSpace::<T>::UNKNOWNS)?;
         TwoLevel::over_on(Jacobi::on(gpu, a)?, coarse, csr)
     }
 
-    /// [`TwoLevel::over`] a preconditioner on a GPU, of the space of the matrix there.
+    /// As [`TwoLevel::over`], with a preconditioner on a GPU in the space of the matrix there.
     pub fn over_on<M: LinearOperator<Vector = CudaVector<T>>>(
         inner: M,
         coarse: CoarseSpace<T>,
@@ -80,12 +81,12 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> OnGpu<T, M> {
         Ok(OnGpu { inner, coarse, arrays, space, queueing: Mutex::new(()) })
     }
 
-    /// The preconditioner that the coarse space completes.
+    /// The local preconditioner `M⁻¹`.
     pub fn inner(&self) -> &M {
         &self.inner
     }
 
-    /// The preconditioner that the coarse space completes, to refresh it. Its spaces must stay.
+    /// The local preconditioner `M⁻¹`, for refreshing it. Its spaces must not change.
     pub fn inner_mut(&mut self) -> &mut M {
         &mut self.inner
     }
@@ -95,7 +96,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> OnGpu<T, M> {
         &self.coarse
     }
 
-    /// What the coarse space completes, where it is a diagonal.
+    /// The diagonal of `M⁻¹`, if it is diagonal.
     fn diagonal(&self) -> Option<&CudaVector<T>> {
         match self.inner.form() {
             Form::Diagonal(diagonal) => Some(diagonal),
@@ -107,7 +108,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> OnGpu<T, M> {
         self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes new values for the coarse level alone, from a matrix of the same pattern. After an error it is as it was.
+    /// Updates only the coarse level, from a matrix of the same pattern. After an error it is unchanged.
     pub fn refresh_coarse(&mut self, a: &dyn Origin<T>) -> Result<()> {
         match self.arrays.invert(&self.coarse.galerkin(&*a.in_host_memory()?)?)? {
             None => Ok(()),
@@ -116,8 +117,8 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> OnGpu<T, M> {
     }
 }
 
-/// Both levels, over what takes new values itself. Over anything else there are [`OnGpu::inner_mut`] and
-/// [`OnGpu::refresh_coarse`]. Of an operator on the GPU, values come back for the coarse matrix.
+/// Updates both levels. If `M` cannot be refreshed, use [`OnGpu::inner_mut`] and [`OnGpu::refresh_coarse`].
+/// The values of an operator on the GPU are copied back for the coarse matrix.
 impl<T: Real, M: LinearOperator<Vector = CudaVector<T>> + Refresh<T>> Refresh<T> for OnGpu<T, M> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         self.inner.refresh(a)?;
