@@ -271,7 +271,7 @@ impl<T: Real> Spread<T> {
         if let Some(failed) = given_up_by() {
             // the other parts failed because this one did
             solutions.swap_remove(failed)?;
-            let why = "took no part in what others waited for: all parts must do the same";
+            let why = "did not take part in a collective operation: all parts must make the same calls";
             return Err(used_up(format!("GPU {failed} of this team {why}")));
         }
         let solutions = solutions.into_iter().collect::<krysp_solvers::Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! Ways to a matrix whose rows are shared out: from entries that lie anywhere, from a file, from one rank.
+//! Constructors of distributed matrices: from entries given on any rank, from a file, or from one rank.
 
 use super::local::Local;
 use super::matrix::RankMatrix;
@@ -11,19 +11,19 @@ use krysp_kernels::buffer::Plain;
 use krysp_solvers::{LinearOperator, Space};
 use std::path::Path;
 
-/// How the rows of a matrix are shared out.
+/// Distribution of the rows of a matrix over the ranks.
 #[derive(Clone, Copy, Debug)]
 pub enum Rows<'b> {
-    /// Equally many rows for each rank.
+    /// An equal number of rows for each rank.
     Even,
-    /// About equally many entries for each rank. (A row counts as two entries besides its own: its parts of vectors are
-    /// moved as well.)
+    /// About an equal number of entries for each rank. (A row counts as two more entries, for its entries of
+    /// vectors.)
     ByEntries,
-    /// The row where each rank begins, and the number of rows.
+    /// The first row of each rank, and the number of rows.
     Given(&'b [u64]),
 }
 
-/// Some entries, by rows, columns and values.
+/// Matrix entries in coordinate format.
 struct Entries<T> {
     rows: Vec<u64>,
     columns: Vec<u64>,
@@ -31,9 +31,9 @@ struct Entries<T> {
 }
 
 impl<T: Real> RankMatrix<T> {
-    /// From `(row, column, value)`, counted over all ranks, of a matrix with `n` rows. A rank may give entries of any row;
-    /// each goes to the rank that has the row. Values of equal places are added up in the order of the ranks. All ranks
-    /// call this.
+    /// Builds a matrix with `n` rows from `(row, column, value)` with global indices. A rank may pass entries
+    /// of any row; they are sent to the rank that owns it. Duplicate entries are added up in the order of the
+    /// ranks. Collective: all ranks call this.
     pub fn from_entries(
         ranks: &Ranks,
         n: u64,
@@ -68,7 +68,7 @@ impl<T: Real> RankMatrix<T> {
         let entries = deliver(ranks, &bounds, entries)?;
         let first = bounds[ranks.rank()];
         let own = (bounds[ranks.rank() + 1] - first) as usize;
-        // a counting sort by rows
+        // counting sort by rows
         let mut offsets = vec![0usize; own + 1];
         entries.rows.iter().for_each(|row| offsets[(row - first) as usize + 1] += 1);
         (0..own).for_each(|row| offsets[row + 1] += offsets[row]);
@@ -82,8 +82,8 @@ impl<T: Real> RankMatrix<T> {
         RankMatrix::from_rows(ranks, &offsets, &columns, &values)
     }
 
-    /// From a Matrix Market file that all ranks can open: each reads its part of the text. (A gzipped file is inflated by
-    /// all.) All ranks call this.
+    /// Reads a Matrix Market file that all ranks can open: each parses its part of the text. (A gzipped file
+    /// is decompressed by every rank.) Collective: all ranks call this.
     pub fn read(ranks: &Ranks, path: impl AsRef<Path>, rows: Rows<'_>) -> Result<RankMatrix<T>>
     where
         T: Number,
@@ -103,10 +103,10 @@ impl<T: Real> RankMatrix<T> {
         RankMatrix::from_entries(ranks, rows_of_all as u64, rows, &entries)
     }
 
-    /// From the first rank, which gives the whole matrix. Rows are cut into ranges of about equally many entries, in the
-    /// numbering that the matrix has: number an irregular one by clusters first ([`Csr::renumbered`]), so that few rows
-    /// read what other ranks have. [`RankMatrix::scatter`] shares out vectors, [`RankMatrix::gather`] joins them. All ranks
-    /// call this.
+    /// Distributes a matrix that the first rank has. Rows are divided into ranges with about an equal number
+    /// of entries, in the order of the matrix: reorder an unstructured one by clusters first
+    /// ([`Csr::renumbered`]), so that few rows need entries of other ranks. [`RankMatrix::scatter`]
+    /// distributes vectors, [`RankMatrix::gather`] collects them. Collective: all ranks call this.
     pub fn from_first(ranks: &Ranks, csr: Option<&Csr<T>>) -> Result<RankMatrix<T>> {
         let size = ranks.size();
         let whole = csr.filter(|_| ranks.rank() == 0);
@@ -125,7 +125,7 @@ impl<T: Real> RankMatrix<T> {
         let (mut lengths, mut columns, mut values) =
             (vec![vec![]; size], vec![vec![]; size], vec![vec![]; size]);
         if let Some(a) = whole {
-            // unknowns of a node stay together
+            // keep the unknowns of a node on one rank
             let mut bounds = even_parts(&*a.pattern().offsets, size, node_rows(a.pattern()).0);
             bounds.resize(size + 1, a.rows());
             let offsets = a.offsets();
@@ -150,8 +150,8 @@ impl<T: Real> RankMatrix<T> {
 }
 
 impl<T: Real, L: Local<T>> RankMatrix<T, L> {
-    /// Shares out a vector that the first rank has, in the order of that rank's matrix: returns this rank's part. All ranks
-    /// call this.
+    /// Distributes a vector that the first rank has, in the order of that rank's matrix; returns this rank's
+    /// part. Collective: all ranks call this.
     pub fn scatter(&self, whole: Option<&[T]>) -> Result<Vec<T>> {
         let (ranks, space, n) = (self.ranks(), self.domain(), self.domain().len());
         let whole = whole.filter(|_| ranks.rank() == 0);
@@ -171,8 +171,8 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         Ok(from_first(ranks.exchange(parts)?))
     }
 
-    /// Joins the parts of a vector on the first rank, in the order of that rank's matrix; the others get `None`. All ranks
-    /// call this.
+    /// Collects the parts of a vector on the first rank, in the order of that rank's matrix; returns `None`
+    /// on the others. Collective: all ranks call this.
     pub fn gather(&self, own: &[T]) -> Result<Option<Vec<T>>> {
         let (ranks, expected) = (self.ranks(), self.domain().local_len());
         let wrong = Error::Length { what: "the part", got: own.len(), expected, why: "one for each row" };
@@ -185,7 +185,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
     }
 }
 
-/// What came of the first rank.
+/// The part received from the first rank.
 fn from_first<X>(parts: Vec<Vec<X>>) -> Vec<X> {
     parts.into_iter().next().unwrap_or_default()
 }
@@ -203,11 +203,11 @@ fn check_bounds(bounds: &[u64], n: u64, ranks: usize) -> Result<Vec<u64>> {
     if bounds.len() == ranks + 1 && bounds[0] == 0 && bounds[ranks] == n && ascend {
         return Ok(bounds.to_vec());
     }
-    let expected = "one for each rank and the number of rows, ascending from 0";
-    Err(Error::Option { what: "the rows where ranks begin", got: format!("{bounds:?}"), expected })
+    let expected = "the first row of each rank and the number of rows, ascending from 0";
+    Err(Error::Option { what: "the distribution of rows", got: format!("{bounds:?}"), expected })
 }
 
-/// Sends each entry to the rank that has its row.
+/// Sends each entry to the rank that owns its row.
 fn deliver<T: Real>(ranks: &Ranks, bounds: &[u64], entries: Entries<T>) -> Result<Entries<T>> {
     let owner = |row: u64| bounds.partition_point(|&bound| bound <= row) - 1;
     fn sorted<X: Plain + Default>(ranks: &Ranks, owners: &[usize], from: &[X]) -> Result<Vec<X>> {
@@ -223,8 +223,8 @@ fn deliver<T: Real>(ranks: &Ranks, bounds: &[u64], entries: Entries<T>) -> Resul
     })
 }
 
-/// The rows where ranks begin so that each has about as many entries. `rows` has the row of each entry, which now lie where
-/// `even` says.
+/// The first row of each rank so that ranks have about equally many entries. `rows` has the row of each
+/// entry, which are distributed by `even` at this point.
 fn bounds_by_entries(ranks: &Ranks, even: &[u64], rows: &[u64]) -> Result<Vec<u64>> {
     let (first, end) = (even[ranks.rank()], even[ranks.rank() + 1]);
     let mut work = vec![2u64; (end - first) as usize];
@@ -232,7 +232,7 @@ fn bounds_by_entries(ranks: &Ranks, even: &[u64], rows: &[u64]) -> Result<Vec<u6
     let of_ranks = ranks.gather(vec![work.iter().sum::<u64>()])?;
     let all: u64 = of_ranks.iter().sum();
     let mut before: u64 = of_ranks[..ranks.rank()].iter().sum();
-    // the row that reaches a rank's share ends the part of the rank before
+    // a rank's part ends with the row that reaches its share of the work
     let target = |rank: usize| (u128::from(all) * rank as u128 / ranks.size() as u128) as u64;
     let (mut found, mut rank) = (vec![], 1);
     while target(rank) <= before && rank < ranks.size() {

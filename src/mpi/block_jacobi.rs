@@ -1,4 +1,4 @@
-//! A preconditioner that each rank has for itself.
+//! Block Jacobi with one block per rank.
 
 use super::local::Local;
 use super::matrix::RankMatrix;
@@ -9,10 +9,11 @@ use crate::{Csr, Host, Real, Result};
 use krysp_solvers::{Form, LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
 
-/// Block Jacobi: each rank preconditions with its own rows and columns alone, by whatever serves there.
+/// Block Jacobi: each rank preconditions with its own diagonal block only, by any preconditioner.
 ///
-/// With [`Jacobi`](crate::Jacobi) in each block this is Jacobi for the whole matrix. With a factorisation or a multigrid in
-/// each block iterations grow with the number of ranks, slowly where blocks are compact.
+/// With [`Jacobi`](crate::Jacobi) in each block this is Jacobi of the whole matrix. With a factorization or a
+/// multigrid method in each block, the number of iterations grows with the number of ranks, slowly if the
+/// blocks are compact subdomains.
 ///
 /// ```no_run
 /// use krysp::mpi::{BlockJacobi, RankMatrix, Ranks};
@@ -26,7 +27,8 @@ use std::fmt;
 pub struct BlockJacobi<T: Real, M, L: Local<T> = Host> {
     space: RankSpace<T, L>,
     own: M,
-    /// The diagonal that it multiplies by, if it is one and GPUs are joined: they have a kernel for that.
+    /// The diagonal of the preconditioner, if it is diagonal and GPUs are linked, for which there is a fused
+    /// kernel.
     diagonal: Option<RankVector<T, L>>,
 }
 
@@ -40,8 +42,8 @@ impl<T: Real, M: fmt::Debug, L: Local<T>> fmt::Debug for BlockJacobi<T, M, L> {
 }
 
 impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T, M, L> {
-    /// Makes this rank's preconditioner from this rank's diagonal block. Where the matrix is on GPUs it must be there too. All
-    /// ranks call this.
+    /// Builds this rank's preconditioner from its diagonal block. If the matrix is on GPUs, so must be the
+    /// preconditioner. Collective: all ranks call this.
     pub fn new(
         matrix: &RankMatrix<T, L>,
         make: impl FnOnce(&Csr<T>) -> Result<M>,
@@ -63,7 +65,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T,
         &self.own
     }
 
-    /// Takes new values from a matrix. All ranks call this.
+    /// Refreshes each block from a matrix. Collective: all ranks call this.
     pub fn refresh(&mut self, matrix: &RankMatrix<T, L>) -> Result<()>
     where
         M: Refresh<T>,
@@ -76,7 +78,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T,
     }
 }
 
-/// A copy of a diagonal, for joined GPUs.
+/// A copy of the diagonal, for linked GPUs.
 fn diagonal<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>>(
     space: &RankSpace<T, L>,
     own: &M,
@@ -106,7 +108,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> LinearOperator
     ) -> krysp_solvers::Result<RankScalar<T, L>> {
         check_spaces(self, x, y)?;
         if self.space.link().is_some() {
-            // sums within the preconditioner are this rank's own
+            // sums inside the preconditioner are those of this rank alone
             self.own.apply(&x.own, &mut y.own)?;
             return Ok(x.dot(y));
         }

@@ -1,4 +1,4 @@
-//! FSAI over ranks.
+//! FSAI of distributed matrices.
 
 use super::assemble::Rows;
 use super::local::Local;
@@ -11,9 +11,11 @@ use crate::{Csr, Host, HostSpace, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator, Space};
 
-/// [`Fsai`](crate::Fsai) of the whole matrix, on its own pattern: the same factors, to rounding, for any number of ranks.
+/// [`Fsai`](crate::Fsai) of the whole matrix, on its own pattern: the same factors up to rounding for any
+/// number of ranks.
 ///
-/// A row of `G` needs rows of the matrix that other ranks have; those are fetched once. `G` and `Gᵀ` are matrices over ranks.
+/// A row of `G` needs rows of the matrix that other ranks own; they are fetched once. `G` and `Gᵀ` are
+/// distributed matrices.
 ///
 /// ```no_run
 /// use krysp::Cg;
@@ -24,12 +26,13 @@ use krysp_solvers::{Composed, LinearOperator, Space};
 /// }
 /// ```
 pub struct RankFsai<T: Real, L: Local<T> = Host> {
-    /// `Gᵀ` after `G`.
+    /// `Gᵀ G`
     product: Composed<RankMatrix<T, L>, RankMatrix<T, L>>,
 }
 
 impl<T: Real> RankFsai<T> {
-    /// On the lower triangle of the matrix's own pattern. Only that triangle is read. All ranks call this.
+    /// Computes `G` on the lower triangle of the matrix's own pattern. Only that triangle is read.
+    /// Collective: all ranks call this.
     pub fn new(matrix: &RankMatrix<T>) -> Result<RankFsai<T>> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());
         let near = Near::new(matrix, |row, column| column <= row)?;
@@ -53,7 +56,7 @@ impl<T: Real> RankFsai<T> {
         RankFsai::of_factors(g, transposed)
     }
 
-    /// Takes new values from a matrix. All ranks call this.
+    /// Recomputes the factors for new values. Collective: all ranks call this.
     pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
         *self = RankFsai::new(matrix)?;
         Ok(())
@@ -76,7 +79,7 @@ impl<T: Real, L: Local<T>> RankFsai<T, L> {
     }
 }
 
-/// Where own rows of `G` have entries: those of the lower triangle, the last one on the diagonal.
+/// The pattern of own rows of `G`: their lower triangle, whose last entry is the diagonal.
 fn pattern<T: Real>(near: &Near<T>, system: &Csr<T>) -> Result<Pattern> {
     let (mut lengths, mut columns) = (vec![], vec![]);
     for row in near.own() {

@@ -1,4 +1,4 @@
-//! Entries of a vector that travel between ranks.
+//! Halo exchange: communication of vector entries between ranks.
 
 use super::ranks::{HALO, Ranks};
 use super::raw::{Buffer, Messages};
@@ -6,21 +6,22 @@ use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Plain;
 use std::ops::Range;
 
-/// Who reads which of this rank's entries, and whose entries this rank reads: its ghosts.
+/// Communication pattern: which of this rank's entries others read, and which entries of others this rank
+/// reads (its ghosts).
 #[derive(Clone, Debug)]
 pub struct Routes {
     ranks: Ranks,
-    /// Which entries are sent, in the order of the ranks that receive them.
+    /// The entries that are sent, in the order of the ranks that receive them.
     sent: Vec<u32>,
-    /// The part of `sent` for each rank that receives some.
+    /// For each receiving rank, its part of `sent`.
     sends: Vec<(usize, Range<usize>)>,
-    /// The ghosts of each rank that sends some.
+    /// For each sending rank, its part of the ghosts.
     receives: Vec<(usize, Range<usize>)>,
 }
 
 impl Routes {
-    /// Tells every rank which of its entries others read. `bounds` says where the entries of each rank begin, and their
-    /// number; `ghosts` are ascending. All ranks call this.
+    /// Exchanges which entries each rank needs. `bounds` has the first entry of each rank, and the number of
+    /// entries; `ghosts` are ascending. Collective: all ranks call this.
     pub(crate) fn new(ranks: &Ranks, bounds: &[u64], ghosts: &[u64]) -> Result<Routes> {
         let place = |row: u64| ghosts.partition_point(|&ghost| ghost < row);
         let of_rank = |rank: usize| place(bounds[rank])..place(bounds[rank + 1]);
@@ -44,7 +45,7 @@ impl Routes {
         &self.sent
     }
 
-    /// How many ghosts there are.
+    /// Number of ghosts.
     #[cfg(feature = "cuda")]
     pub(crate) fn ghost_count(&self) -> usize {
         self.receives.last().map_or(0, |(_, part)| part.end)
@@ -58,7 +59,7 @@ impl Routes {
         parts
     }
 
-    /// Where the ghosts of each rank begin, and their number.
+    /// The first ghost of each rank, and the number of ghosts.
     #[cfg(feature = "cuda")]
     pub(super) fn ghosts_from(&self) -> Vec<usize> {
         let mut starts = vec![0; self.ranks.size() + 1];
@@ -66,12 +67,12 @@ impl Routes {
         starts
     }
 
-    /// To how many ranks entries are sent.
+    /// Number of ranks to which entries are sent.
     pub(super) fn neighbours(&self) -> usize {
         self.sends.len()
     }
 
-    /// The routes of `width` numbers for each entry.
+    /// The pattern for vectors with `width` values per entry.
     pub(crate) fn widened(&self, width: usize) -> Routes {
         let wide = |parts: &[(usize, Range<usize>)]| {
             parts.iter().map(|(rank, part)| (*rank, part.start * width..part.end * width)).collect()
@@ -85,23 +86,24 @@ impl Routes {
         }
     }
 
-    /// Once: what ghosts have where own entries have `width` numbers each. All ranks call this.
+    /// Exchanges once: returns the values of ghosts, where own entries have `width` values each. Collective:
+    /// all ranks call this.
     pub(crate) fn ghosts<X: Plain + Default>(&self, width: usize, own: &[X]) -> Result<Vec<X>> {
         let numbers = |&entry: &u32| own[entry as usize * width..][..width].iter().copied();
         let part = |sent: Range<usize>| self.sent[sent].iter().flat_map(numbers).collect();
         self.turn(&self.sends, part).map(|parts| parts.concat())
     }
 
-    /// Once: something of each entry that is sent, of any length, for the ghosts of others; returns those of this rank's
-    /// ghosts, joined. All ranks call this.
+    /// Exchanges once: sends values of any number for each entry that others read; returns those of this
+    /// rank's ghosts, concatenated. Collective: all ranks call this.
     pub(crate) fn rows<X: Plain + Default>(&self, of: impl Fn(usize) -> Vec<X>) -> Result<Vec<X>> {
         let part =
             |sent: Range<usize>| self.sent[sent].iter().flat_map(|&entry| of(entry as usize)).collect();
         self.turn(&self.sends, part).map(|parts| parts.concat())
     }
 
-    /// Once, the other way: something of each ghost, for the rank that has the entry; returns what came for each of
-    /// [`Routes::sent`], joined. All ranks call this.
+    /// Exchanges once in the opposite direction: sends values for each ghost to the owner of the entry;
+    /// returns those received for each of [`Routes::sent`], concatenated. Collective: all ranks call this.
     pub(crate) fn rows_back<X: Plain + Default>(&self, of: impl Fn(usize) -> Vec<X>) -> Result<Vec<X>> {
         self.turn(&self.receives, |ghosts| ghosts.flat_map(&of).collect()).map(|parts| parts.concat())
     }
@@ -116,20 +118,21 @@ impl Routes {
         self.ranks.exchange(parts)
     }
 
-    /// Messages to ghosts, for many times. All ranks call this.
+    /// Prepares a repeated exchange of ghosts. Collective: all ranks call this.
     pub(crate) fn halo<T: Real>(&self) -> Result<Halo<T>> {
         let messages = self.ranks.comm().messages(HALO, &self.sends, &self.receives);
         self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
 
-    /// [`Routes::halo`] through buffers for what is sent and what comes. All ranks call this.
+    /// As [`Routes::halo`], with given buffers for sending and receiving. Collective: all ranks call this.
     #[cfg(feature = "cuda")]
     pub(super) fn halo_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<Halo<T, B>> {
         let messages = self.ranks.comm().messages_in(HALO, &self.sends, &self.receives, sent, came);
         self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
 
-    /// [`Routes::back`] through buffers for what is sent, the numbers at ghosts, and what comes. All ranks call this.
+    /// As [`Routes::back`], with given buffers for sending the values at ghosts, and for receiving.
+    /// Collective: all ranks call this.
     #[cfg(feature = "cuda")]
     pub(super) fn back_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<Halo<T, B>> {
         let messages = self.ranks.comm().messages_in(HALO, &self.receives, &self.sends, sent, came);
@@ -145,7 +148,7 @@ impl Routes {
         Ok(Halo { messages: self.ranks.all(messages)?, ranks: self.ranks.clone(), sent, neighbours })
     }
 
-    /// Messages from ghosts to where their entries are, for many times. All ranks call this.
+    /// Prepares a repeated exchange from ghosts to their owners. Collective: all ranks call this.
     pub(crate) fn back<T: Real>(&self) -> Result<Back<T>> {
         let messages = self.ranks.comm().messages(HALO, &self.receives, &self.sends);
         let messages = self.ranks.all(messages)?;
@@ -154,7 +157,7 @@ impl Routes {
     }
 }
 
-/// What this rank sends of its part of a vector, and the ghosts that it receives, again and again.
+/// A repeated exchange: sends this rank's entries that others read, and receives the ghosts.
 pub(crate) struct Halo<T: Real, B: Buffer<T> = Vec<T>> {
     ranks: Ranks,
     messages: Messages<T, B>,
@@ -167,7 +170,7 @@ impl<T: Real, B: Buffer<T>> Halo<T, B> {
         &self.ranks
     }
 
-    /// Begins to send what others read, and to receive.
+    /// Starts to send entries of `x`, and to receive.
     pub(crate) fn start(&mut self, x: &[T]) -> Result<()> {
         let Halo { ranks, messages, sent, .. } = self;
         ranks.check()?;
@@ -177,14 +180,14 @@ impl<T: Real, B: Buffer<T>> Halo<T, B> {
         self.go()
     }
 
-    /// Lends the buffer of what is sent by [`Halo::go`].
+    /// Passes the send buffer to `fill`; [`Halo::go`] then sends it.
     #[cfg(feature = "cuda")]
     pub(super) fn fill(&mut self, fill: impl FnOnce(&mut B) -> Result<()>) -> Result<()> {
         self.ranks.check()?;
         fill(outgoing(&mut self.messages)?)
     }
 
-    /// Begins to send what is in the buffer, and to receive.
+    /// Starts to send the contents of the buffer, and to receive.
     pub(super) fn go(&mut self) -> Result<()> {
         self.ranks.check()?;
         self.ranks.count(self.neighbours, self.sent.len() * size_of::<T>());
@@ -197,23 +200,23 @@ impl<T: Real, B: Buffer<T>> Halo<T, B> {
         Ok(self.came()?.as_ref())
     }
 
-    /// Waits for the ghosts, and lends the buffer that they are in.
+    /// Waits for the ghosts, and returns the buffer that holds them.
     pub(super) fn came(&mut self) -> Result<&B> {
         let messages = &mut self.messages;
         self.ranks.wait(|| messages.landed())?;
-        self.messages.received().ok_or_else(on_their_way)
+        self.messages.received().ok_or_else(in_flight)
     }
 }
 
 fn outgoing<T: Real, B: Buffer<T>>(messages: &mut Messages<T, B>) -> Result<&mut B> {
-    messages.outgoing().ok_or_else(on_their_way)
+    messages.outgoing().ok_or_else(in_flight)
 }
 
-fn on_their_way() -> Error {
-    Error::Mpi("messages of the last product are still on their way".into())
+fn in_flight() -> Error {
+    Error::Mpi("messages of the preceding product are still in flight".into())
 }
 
-/// The transpose of a [`Halo`]: numbers at ghosts are added where their entries are.
+/// The transpose of a [`Halo`]: values at ghosts are added to the entries of their owners.
 pub(crate) struct Back<T: Real> {
     ranks: Ranks,
     messages: Messages<T>,
@@ -222,7 +225,7 @@ pub(crate) struct Back<T: Real> {
 }
 
 impl<T: Real> Back<T> {
-    /// Sends the numbers at ghosts, and adds what others send to `own`, in the order of the ranks.
+    /// Sends the values at ghosts, and adds those received to `own`, in the order of the ranks.
     pub(crate) fn add(&mut self, ghosts: &[T], own: &mut [T]) -> Result<()> {
         self.ranks.check()?;
         outgoing(&mut self.messages)?.copy_from_slice(ghosts);
@@ -230,7 +233,7 @@ impl<T: Real> Back<T> {
         self.messages.start();
         let messages = &mut self.messages;
         self.ranks.wait(|| messages.landed())?;
-        let came = self.messages.received().ok_or_else(on_their_way)?;
+        let came = self.messages.received().ok_or_else(in_flight)?;
         for (&to, &number) in self.sent.iter().zip(came) {
             own[to as usize] += number;
         }

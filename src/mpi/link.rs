@@ -1,8 +1,9 @@
-//! GPUs of ranks that reach each other's memory: sums and entries of `x` pass between them without the hosts.
+//! GPUs of ranks that access each other's memory (peer access): sums and entries of `x` pass between them
+//! without the hosts.
 //!
-//! All ranks must run on one machine, each with a GPU of its own. Each offers memory to the others, which open it by its name; their
-//! kernels then write there over NVLink or the bus, as those of one process that has several GPUs do. Where that is not possible,
-//! everything passes through pinned host memory and MPI.
+//! All ranks must run on one machine, each with a GPU of its own. Each exports memory, which the others open
+//! by its handle; their kernels then write there over NVLink or PCIe, as those of one process with several
+//! GPUs do. If that is not possible, everything passes through pinned host memory and MPI.
 
 use super::halo::Routes;
 use super::local::Link;
@@ -16,14 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Bytes of the name of a file that all ranks open.
+/// Length of the name of a file that all ranks open, in bytes.
 const PATH: usize = 64;
 
-/// The teams that GPUs of this rank are in. They are kept: other ranks may still have their memory open.
+/// The teams that this rank's GPUs belong to. They are kept, because other ranks may still have their memory
+/// open.
 #[derive(Debug, Default)]
 pub(super) struct Teams {
     made: Mutex<Vec<(Cuda, Option<Arc<Team>>)>>,
-    /// Whether ranks that share a GPU are joined, too.
+    /// Whether ranks that share a GPU are linked, too.
     #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
     shared: AtomicBool,
 }
@@ -33,7 +35,7 @@ impl Teams {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// GPUs of other ranks stop waiting for this one's.
+    /// Makes the GPUs of other ranks stop waiting for this rank's GPUs.
     pub(super) fn give_up(&self) {
         let members =
             |(_, team): &(Cuda, Option<Arc<Team>>)| team.as_ref().and_then(|team| team.member.clone());
@@ -44,13 +46,13 @@ impl Teams {
 /// A rank's part of a team.
 #[derive(Debug)]
 struct Team {
-    /// None where there is one rank.
+    /// `None` if there is only one rank.
     member: Option<Arc<Member>>,
-    /// Memory that ranks send to, given out again when all of them are done with it.
+    /// Memory that other ranks write to, reused once all ranks have released it.
     regions: Mutex<Vec<Arc<Region>>>,
 }
 
-/// What joins a rank's GPU to those of the others.
+/// Link of a rank's GPU to those of the other ranks.
 #[derive(Clone, Debug)]
 pub struct CudaLink {
     team: Arc<Team>,
@@ -74,27 +76,27 @@ impl Link for CudaLink {
 }
 
 impl Ranks {
-    /// From now on GPUs of these ranks are joined even where ranks share one: for tests where there is only one. All ranks call
-    /// this.
+    /// From now on links GPUs of these ranks even if ranks share one: for tests on a machine with a single
+    /// GPU. Collective: all ranks call this.
     #[cfg(any(test, feature = "testing"))]
     pub fn join_on_one_gpu(&self) {
         self.teams().shared.store(true, Ordering::Relaxed);
     }
 
-    /// What all ranks have, if none has an error: then they do without.
+    /// Returns this rank's value if all ranks have one, else `None` on all ranks.
     fn each_has<R>(&self, result: Result<R>) -> Result<Option<R>> {
         let all = self.gather(vec![u8::from(result.is_ok())])?;
         Ok(result.ok().filter(|_| all.iter().all(|&has| has == 1)))
     }
 
-    /// The names by which ranks offer memory.
+    /// Gathers the handles of exported memory.
     fn names<const K: usize>(&self, own: [u8; K]) -> Result<Vec<[u8; K]>> {
         Ok(self.gather(own.to_vec())?.as_chunks::<K>().0.to_vec())
     }
 }
 
 impl CudaLink {
-    /// Joins a GPU of each rank, where that is possible. All ranks call this.
+    /// Links the GPUs of all ranks, if that is possible. Collective: all ranks call this.
     pub(super) fn new(ranks: &Ranks, gpu: &Cuda) -> Result<Option<CudaLink>> {
         let link = |team: Option<Arc<Team>>| team.map(|team| CudaLink { team, ranks: ranks.clone() });
         let before = ranks.teams().made().iter().find(|(of, _)| of == gpu).map(|(_, team)| team.clone());
@@ -107,12 +109,13 @@ impl CudaLink {
         Ok(link(team))
     }
 
-    /// The other ranks, if there are any.
+    /// The link to other ranks, if there are any.
     pub(super) fn member(&self) -> Option<&Arc<Member>> {
         self.team.member.as_ref()
     }
 
-    /// Prepares products with rows that have entries in columns of other ranks. All ranks call this.
+    /// Prepares products with rows that have entries in columns of other ranks. Collective: all ranks call
+    /// this.
     pub(super) fn halo<T: Real>(
         &self,
         member: &Arc<Member>,
@@ -130,7 +133,7 @@ impl CudaLink {
             columns: outside.columns().to_vec(),
             values: outside.entries().to_vec(),
         };
-        // each rank learns where its entries begin among the ghosts of the others
+        // exchange where each rank's entries begin among the ghosts of the others
         let begin = plan.ghosts_from[..ranks.size()].iter().map(|&place| vec![place as u64]).collect();
         let begin: Vec<usize> =
             ranks.exchange(begin)?.concat().into_iter().map(|place| place as usize).collect();
@@ -140,7 +143,7 @@ impl CudaLink {
 }
 
 impl Team {
-    /// None where GPUs cannot be joined. All ranks call this.
+    /// Returns `None` if the GPUs cannot be linked. Collective: all ranks call this.
     fn new(ranks: &Ranks, gpu: &Cuda) -> Result<Option<Team>> {
         let regions = Mutex::default();
         if ranks.size() == 1 {
@@ -153,7 +156,7 @@ impl Team {
         let may = one_machine
             && ranks.size() <= MEMBERS
             && (!shares || ranks.teams().shared.load(Ordering::Relaxed));
-        // machines are told apart by their names, which need not be the same for all who ask
+        // machines are identified by name, which can differ between ranks: decide together
         if ranks.gather(vec![u8::from(may)])?.contains(&0) {
             return Ok(None);
         }
@@ -163,10 +166,10 @@ impl Team {
         Ok(ranks.each_has(member)?.map(|member| Team { member: Some(Arc::new(member)), regions }))
     }
 
-    /// Memory of each rank, all zero: what all have done with, or more. All ranks call this.
+    /// Zeroed memory of at least `bytes` on each rank, reused if possible. Collective: all ranks call this.
     fn region(&self, ranks: &Ranks, member: &Member, bytes: usize) -> Result<Arc<Region>> {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        // regions are made by all ranks together, so that all have equally many
+        // all ranks create regions together, so each has the same number
         let free = |region: &Arc<Region>| u8::from(Arc::strong_count(region) == 1 && region.bytes() >= bytes);
         let count = regions.len();
         let mine: Vec<u8> = regions.iter().map(free).chain([1]).collect();
@@ -176,7 +179,7 @@ impl Team {
             ranks.all(region.clear().map_err(Into::into))?;
             return Ok(region.clone());
         }
-        // as much on each as the largest needs: what fits on one then fits on all
+        // all ranks allocate the maximum, so that a region that fits one fits all
         let most = ranks.gather(vec![bytes as u64])?.into_iter().max().unwrap_or(0) as usize;
         let offer = ranks.all(Offer::new(member.device(), most).map_err(Into::into))?;
         let names = ranks.names(ranks.all(offer.name().map_err(Into::into))?)?;
@@ -187,7 +190,8 @@ impl Team {
     }
 }
 
-/// Memory of each rank's GPU that all reach; none where they cannot. All ranks call this.
+/// Exports memory of each rank's GPU to all others; `None` if that is impossible. Collective: all ranks call
+/// this.
 fn region(ranks: &Ranks, gpu: &Cuda, bytes: usize) -> Result<Option<Arc<Region>>> {
     let offered = || {
         let offer = Offer::new(gpu.device(), bytes)?;
@@ -200,7 +204,7 @@ fn region(ranks: &Ranks, gpu: &Cuda, bytes: usize) -> Result<Option<Arc<Region>>
     Ok(ranks.each_has(region)?.map(Arc::new))
 }
 
-/// A word of memory that all ranks share; none where they cannot. All ranks call this.
+/// A word of memory shared by all ranks; `None` if that is impossible. Collective: all ranks call this.
 fn word(ranks: &Ranks) -> Result<Option<SharedWord>> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos());
     let mut own = format!("/dev/shm/krysp-{}-{now:x}", std::process::id()).into_bytes();
@@ -215,7 +219,7 @@ fn word(ranks: &Ranks) -> Result<Option<SharedWord>> {
     let opened = made.map_or_else(|| shared_word(&path, false), Ok);
     let word = ranks.each_has(opened.map_err(Into::into));
     if is_first {
-        // what is open stays
+        // the open mappings stay valid
         let _ = std::fs::remove_file(&path);
     }
     word

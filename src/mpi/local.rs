@@ -1,4 +1,4 @@
-//! Where a rank has its part of vectors and matrices: host memory, or a GPU.
+//! The memory of a rank's part of vectors and matrices: host memory, or a GPU.
 
 use super::halo::{Halo, Routes};
 use super::ranks::{Own, Ranks};
@@ -8,33 +8,33 @@ use krysp_solvers::{Element, LinearOperator, ScalarOf, Space, SpaceOf, StepsOf, 
 use std::convert::Infallible;
 use std::fmt;
 
-/// The bases of a rank.
+/// The basis type of a rank's part.
 pub(super) type BasisOf<T, L> = <<L as Stores<T>>::Vector as Vector>::Basis;
 
-/// What a rank computes with: [`Host`], its threads, or a [`Cuda`](crate::Cuda), its GPU.
+/// What a rank computes with: the threads of [`Host`], or the GPU of a [`Cuda`](crate::Cuda).
 pub trait Local<T: Real>: Keeps<T> {}
 
 impl<T: Real> Local<T> for Host {}
 #[cfg(feature = "cuda")]
 impl<T: Real> Local<T> for crate::Cuda {}
 
-/// What ranks ask of the memory that has their parts.
+/// Operations that ranks need from the memory that holds their parts.
 pub trait Keeps<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'static {
-    /// The entries of a rank's rows in columns of other ranks.
+    /// Entries of a rank's rows in columns of other ranks.
     type Border: Border<T, Self::Vector>;
 
-    /// What joins GPUs of all ranks.
+    /// Link between the GPUs of all ranks.
     type Link: Link;
 
-    /// Joins them, where they reach each other's memory: sums and entries of `x` then pass between them without the hosts. All
-    /// ranks call this.
+    /// Links the GPUs of all ranks if they can access each other's memory: sums and entries of `x` then pass
+    /// between them without the hosts. Collective: all ranks call this.
     fn link(&self, ranks: &Ranks) -> Result<Option<Self::Link>>;
 
-    /// The space of vectors with so many entries.
+    /// The space of vectors with `len` entries.
     fn space(&self, len: usize) -> SpaceOf<Self::Vector>;
 
-    /// Prepares products with rows that have entries in columns of other ranks: a row of `outside` for each of `rows`, a
-    /// column for each ghost. All ranks call this.
+    /// Prepares products with rows that have entries in columns of other ranks: `outside` has a row for each
+    /// of `rows`, and a column for each ghost. Collective: all ranks call this.
     fn border(
         &self,
         routes: &Routes,
@@ -44,39 +44,41 @@ pub trait Keeps<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'stati
         outside: Csr<T>,
     ) -> Result<Self::Border>;
 
-    /// Begins a step of joined GPUs; `true` if its work is to be queued, and [`Keeps::end_step`] to be called then.
+    /// Begins a step of linked GPUs; returns `true` if the caller must enqueue the step and then call
+    /// [`Keeps::end_step`].
     fn begin_step(_: &mut StepsOf<Self::Vector>, _: usize, _: bool) -> krysp_solvers::Result<bool> {
         Ok(true)
     }
 
-    /// Ends it; `ok` unless that failed. `true` if its work is to be queued again.
+    /// Ends a step; `ok` says that it was enqueued without an error. Returns `true` if it must be enqueued
+    /// again.
     fn end_step(_: &mut StepsOf<Self::Vector>, _: bool) -> krysp_solvers::Result<bool> {
         Ok(false)
     }
 
-    /// Sums of this rank, for the host that adds up those of all ranks.
-    fn told<const K: usize>(sums: [ScalarOf<Self::Vector>; K]) -> Own;
+    /// Reads back this rank's parts of sums, for the host to sum over all ranks.
+    fn read_back<const K: usize>(sums: [ScalarOf<Self::Vector>; K]) -> Own;
 
-    /// What restrictions to aggregates of this rank's rows need.
+    /// Aggregates of this rank's rows, for restriction and prolongation.
     type Aggregates: Aggregated<T, Self::Vector> + fmt::Debug;
 
-    /// Prepares restrictions to the aggregates of a coarse space of this rank's rows.
+    /// Prepares restriction to the aggregates of a coarse space of this rank's rows.
     fn aggregates(space: &SpaceOf<Self::Vector>, coarse: &CoarseSpace<T>) -> Result<Self::Aggregates>;
 
-    /// Coefficients of a projection in place of those that this rank has found.
+    /// Replaces the coefficients of a projection on this rank by those over all ranks.
     fn replace_coefficients(basis: &mut BasisOf<T, Self>, c: &[T]) -> krysp_solvers::Result<()>;
 }
 
-/// GPUs of all ranks that reach each other's memory.
+/// A link between GPUs of all ranks that can access each other's memory.
 pub trait Link: Clone + fmt::Debug + Send + Sync {
-    /// Queues work whose sums are those of all ranks.
+    /// Enqueues work whose sums are taken over all ranks.
     fn sum<R>(&self, work: impl FnOnce() -> R) -> R;
 
-    /// An error if a rank has given up: numbers that are read then are none.
+    /// Returns an error if a rank has failed, in which case numbers read before are invalid.
     fn check(&self) -> Result<()>;
 }
 
-/// Hosts are not joined in this way.
+/// Hosts have no such link.
 impl Link for Infallible {
     fn sum<R>(&self, _: impl FnOnce() -> R) -> R {
         match *self {}
@@ -87,32 +89,33 @@ impl Link for Infallible {
     }
 }
 
-/// The entries of a rank's rows in columns of other ranks, with what a product needs of those.
+/// Entries of a rank's rows in columns of other ranks, with the exchange of ghosts that a product needs.
 pub trait Border<T: Real, V: Vector<Elem = T>>: Send {
-    /// Sends what others read of `x`, and sums that wait, while `own` computes or is queued.
+    /// Starts to send the entries of `x` that others read, and deferred sums, while `own` computes or is
+    /// enqueued.
     fn send<R>(&mut self, x: &V, own: impl FnOnce() -> krysp_solvers::Result<R>) -> krysp_solvers::Result<R>;
 
     /// Waits for the ghosts; `y ← y + A_ghost ghosts`.
     fn add(&mut self, x: &V, y: &mut V) -> krysp_solvers::Result<()>;
 
-    /// [`Border::add`], and `⟨x, y⟩` over the rows of this rank, where `own` is what it was before; over all rows, where GPUs are
-    /// joined.
+    /// As [`Border::add`], and returns `⟨x, y⟩` over this rank's rows, given its value `own` without ghosts;
+    /// for linked GPUs over all ranks.
     fn add_dot(&mut self, x: &V, y: &mut V, own: V::Scalar) -> krysp_solvers::Result<V::Scalar>;
 
-    /// The ghosts of a vector of which the host has this rank's entries.
+    /// The ghosts of a vector whose own entries are in host memory.
     fn ghosts(&mut self, x: &[T]) -> Result<Vec<T>>;
 
-    /// New values, in the order in which `outside` was given.
+    /// Takes new values, in the order of the entries of `outside`.
     fn refresh(&mut self, values: &[T]) -> Result<()>;
 
-    /// Those entries.
+    /// The entries in columns of other ranks.
     fn outside(&self) -> Result<Csr<T>>;
 
     /// Bytes that a product reads.
     fn bytes(&self) -> usize;
 }
 
-/// Sums over aggregates, and what comes back from there.
+/// Restriction to aggregates and prolongation from them.
 pub trait Aggregated<T: Real, V: Vector<Elem = T>>: Send + Sync {
     /// `Zᵀ r`
     fn restrict(&self, r: &V) -> krysp_solvers::Result<Vec<T>>;
@@ -164,7 +167,7 @@ impl<T: Real> Keeps<T> for Host {
         Ok(HostBorder { rows: rows.to_vec(), outside, halo: routes.halo()?, ghosts, sums })
     }
 
-    fn told<const K: usize>(sums: [T; K]) -> Own {
+    fn read_back<const K: usize>(sums: [T; K]) -> Own {
         let own = sums.map(Element::to_f64).to_vec();
         Box::new(|| Ok(own))
     }
@@ -179,13 +182,13 @@ impl<T: Real> Keeps<T> for Host {
     }
 }
 
-/// A border in host memory.
+/// Entries in columns of other ranks, in host memory.
 pub struct HostBorder<T: Real> {
     rows: Vec<u32>,
     outside: Operator<HostVector<T>>,
     halo: Halo<T>,
     ghosts: HostVector<T>,
-    /// What ghosts contribute to the rows.
+    /// Contributions of the ghosts to the rows.
     sums: HostVector<T>,
 }
 

@@ -1,4 +1,4 @@
-//! A matrix whose rows are shared out among ranks.
+//! Matrices whose rows are distributed over the ranks.
 
 use super::halo::Routes;
 use super::local::{Border, Keeps, Local};
@@ -13,52 +13,55 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A square matrix of which each rank has some consecutive rows: in host memory, or, after `a.to(&gpu)`, on its GPU.
+/// A square matrix of which each rank has some consecutive rows: in host memory, or, after `a.to(&gpu)`, on
+/// its GPU.
 ///
-/// Entries in columns that belong to this rank are stored apart from those in others, in the format that
-/// [`Operator::auto`] picks. In a product, entries of `x` travel while the former are multiplied.
+/// Entries in this rank's columns (its diagonal block) are stored separately from those in columns of other
+/// ranks, in the format that [`Operator::auto`] chooses. In a product, entries of `x` are communicated while
+/// the diagonal block is multiplied.
 pub struct RankMatrix<T: Real, L: Local<T> = Host> {
     space: RankSpace<T, L>,
     inside: Operator<L::Vector>,
     /// The rows that have entries in columns of other ranks.
     boundary: Vec<u32>,
-    /// Those entries: a row for each of `boundary`, a column for each ghost.
+    /// These entries: a row for each of `boundary`, a column for each ghost.
     outside: Mutex<L::Border>,
-    /// The places of those entries among all that were given, and how many these are.
+    /// The positions of these entries among all `given` ones.
     places: Vec<usize>,
     given: usize,
-    /// The columns of other ranks that this rank's rows have entries in, ascending.
+    /// The columns of other ranks in which this rank's rows have entries, ascending.
     ghosts: Vec<u64>,
     report: RankReport,
-    /// On the first rank, the numbering of the matrix that it gave.
+    /// On the first rank, the permutation of the matrix that it has distributed.
     pub(super) numbering: Option<Arc<Numbering>>,
 }
 
-/// What this rank has of a matrix, and what it sends in a product.
+/// This rank's part of a matrix, and its communication in a product.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankReport {
-    /// Its rows.
+    /// Rows of this rank.
     pub rows: usize,
-    /// Their entries.
+    /// Entries of these rows.
     pub entries: usize,
-    /// Those of them in columns of other ranks.
+    /// Entries of these rows in columns of other ranks.
     pub outside: usize,
-    /// Messages that it sends in a product.
+    /// Messages sent in a product.
     pub messages: usize,
-    /// Entries of `x` that it sends in a product.
+    /// Entries of `x` sent in a product.
     pub sent: usize,
-    /// Entries of `x` that it receives in a product.
+    /// Entries of `x` received in a product.
     pub received: usize,
-    /// The format of the entries in columns of its own.
+    /// Format of the diagonal block, the entries in this rank's columns.
     pub format: String,
-    /// Whether GPUs of all ranks are joined: they send and add up by themselves, which [`Traffic`](super::Traffic) does not count.
+    /// Whether GPUs of all ranks are linked: they then communicate directly, which
+    /// [`Traffic`](super::Traffic) does not count.
     pub joined: bool,
 }
 
 impl<T: Real> RankMatrix<T> {
-    /// From the rows of this rank: compressed rows whose columns are counted over all ranks. The first rank has the first
-    /// rows, the next rank those that follow, and so on. Columns may come in any order within a row; values of equal
-    /// places are added up. All ranks call this; a rank may have no rows.
+    /// Builds a matrix from the rows of this rank, in CSR with global columns. The first rank has the first
+    /// rows, the next rank those that follow, and so on. Columns may be in any order within a row; duplicate
+    /// entries are added up. Collective: all ranks call this; a rank may have no rows.
     pub fn from_rows(
         ranks: &Ranks,
         offsets: &[usize],
@@ -74,15 +77,15 @@ impl<T: Real> RankMatrix<T> {
         RankMatrix::joined(space, cut, &routes, places, values.len())
     }
 
-    /// From the rows of this rank as [`RankMatrix::whole`] has them, with the columns that are ghosts and the routes to them.
-    /// All ranks call this.
+    /// Builds a matrix from the rows of this rank in the form of [`RankMatrix::whole`], given the columns
+    /// that are ghosts and their communication pattern. Collective: all ranks call this.
     pub(crate) fn from_whole(rows: &Csr<T>, ghosts: Vec<u64>, routes: &Routes) -> Result<RankMatrix<T>> {
         let space = RankSpace::<T>::new(routes.ranks(), rows.rows())?;
         let (cut, places) = routes.ranks().all(Cut::of_whole(rows, ghosts))?;
         RankMatrix::joined(space, cut, routes, places, rows.nnz())
     }
 
-    /// `places` are those of the entries outside among the `given` ones.
+    /// Joins both parts; `places` are the positions of the entries outside among the `given` ones.
     fn joined(
         space: RankSpace<T>,
         cut: Cut<T>,
@@ -123,7 +126,7 @@ impl<T: Real> RankMatrix<T> {
 }
 
 impl<T: Real, L: Local<T>> RankMatrix<T, L> {
-    /// A copy whose part on this rank is elsewhere. All ranks call this.
+    /// A copy whose part on this rank is in other memory. Collective: all ranks call this.
     #[cfg(feature = "cuda")]
     pub(super) fn at<To: Local<T>>(&self, local: &To) -> Result<RankMatrix<T, To>> {
         let (ranks, own) = (self.ranks(), self.space.local_len());
@@ -152,8 +155,9 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         })
     }
 
-    /// Takes new values for this rank's rows, in the order in which they were given to [`RankMatrix::from_rows`]: the order of a
-    /// matrix's entries if columns ascended within rows and none was repeated. All ranks call this.
+    /// Takes new values for this rank's rows, in the order in which they were passed to
+    /// [`RankMatrix::from_rows`]: the order of the entries of a CSR matrix with ascending columns and no
+    /// duplicates. Collective: all ranks call this.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         let ranks = self.space.ranks().clone();
         let refreshed = self.refresh_own(values);
@@ -183,12 +187,12 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         self.space.ranks()
     }
 
-    /// What this rank has, and what it sends in a product.
+    /// This rank's part, and its communication in a product.
     pub fn report(&self) -> &RankReport {
         &self.report
     }
 
-    /// The entries of this rank's rows in this rank's columns, for preconditioners.
+    /// The diagonal block of this rank, for preconditioners.
     pub fn own_block(&self) -> &Operator<L::Vector> {
         &self.inside
     }
@@ -197,12 +201,12 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         self.outside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The columns of other ranks that this rank's rows have entries in, ascending.
+    /// The columns of other ranks in which this rank's rows have entries, ascending.
     pub(crate) fn ghosts(&self) -> &[u64] {
         &self.ghosts
     }
 
-    /// The entries of the transpose that are this rank's in this matrix, counted over all ranks.
+    /// The entries of this rank's rows, transposed, with global indices.
     pub(super) fn mirrored(&self) -> Result<Vec<(u64, u64, T)>> {
         let (whole, own) = (self.space.ranks().all(self.whole())?, self.space.rows());
         let rows = self.space.local_len();
@@ -224,7 +228,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         let (rows, entries) = (inside.rows(), inside.nnz() + outside.nnz());
         let (mut columns, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
         let (mut offsets, mut first) = (own.clone(), 0);
-        // rows up to one of the boundary are copied together
+        // rows between two rows of the boundary are copied together
         for (at, &row) in self.boundary.iter().enumerate() {
             let next = row as usize + 1;
             let (mine, others) = (own[first]..own[next], beside[at]..beside[at + 1]);
@@ -243,7 +247,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
     }
 }
 
-/// Refuses offsets that do not fit the entries.
+/// Refuses invalid offsets.
 fn check_rows<T>(offsets: &[usize], columns: &[u64], values: &[T]) -> Result<()> {
     let entries = columns.len();
     if values.len() != entries {
@@ -298,7 +302,8 @@ impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
         Ok(sum)
     }
 
-    /// Joins both parts of the matrix in host memory for the time of this call: their sums must not be rounded apart.
+    /// Joins both parts of the matrix in host memory during this call: the residual of a row must be summed
+    /// in one pass before it is rounded.
     fn residual(
         &self,
         b: &RankVector<T, L>,
@@ -323,7 +328,7 @@ impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
         self.inside.bytes() + self.outside().bytes()
     }
 
-    /// Joined GPUs need no host within a product.
+    /// Products of linked GPUs do not involve the hosts.
     fn replays(&self) -> bool {
         self.space.link().is_some() && self.inside.replays()
     }
@@ -338,7 +343,7 @@ impl<T: Real, L: Local<T>> fmt::Debug for RankMatrix<T, L> {
     }
 }
 
-/// A sentence about this rank's part.
+/// One sentence about this rank's part.
 impl fmt::Display for RankReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RankReport { rows, entries, outside, messages, sent, received, format, joined } = self;

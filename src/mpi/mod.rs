@@ -1,4 +1,5 @@
-//! One system on many machines: each rank of MPI has some of the rows, and every method runs on all of them at once.
+//! Solving one system on many machines with MPI: each rank has some of the rows, and every method runs on all
+//! ranks together.
 //!
 //! ```no_run
 //! use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Rows};
@@ -17,25 +18,27 @@
 //! }
 //! ```
 //!
-//! Every rank runs the same program. Vectors ([`RankVector`]) and matrices ([`RankMatrix`]) are shared out by rows; `b` and
-//! `x` of a solve are this rank's parts. What a product reads of other ranks travels while rows are multiplied that need
-//! none of it. Sums wait until one of them is needed and then take one message together; they are added up in the order of
-//! the ranks, so that all have the same bits and decide alike.
+//! Every rank runs the same program. Vectors ([`RankVector`]) and matrices ([`RankMatrix`]) are distributed
+//! by rows; `b` and `x` of a solve are this rank's parts. In a product, the entries of `x` that other ranks
+//! own are communicated while those rows and columns are multiplied that do not need them. Sums are deferred
+//! until one of them is needed, and then take one collective operation together. They are added up in the
+//! order of the ranks, so that all ranks get the same bits and take the same decisions.
 //!
 //! | preconditioner | what it is |
 //! | --- | --- |
-//! | [`BlockJacobi`] | any preconditioner of each rank's own rows and columns; with [`Jacobi`](crate::Jacobi) that of the whole matrix |
+//! | [`BlockJacobi`] | any preconditioner of each rank's diagonal block; with [`Jacobi`](crate::Jacobi) it is that of the whole matrix |
 //! | [`RankFsai`] | [`Fsai`](crate::Fsai) of the whole matrix |
 //! | [`RankSpai`] | [`Spai`](crate::Spai) of the whole matrix |
-//! | [`RankTwoLevel`] | any other, and a coarse system of all ranks |
-//! | [`RankAmg`] | multigrid of the whole system |
+//! | [`RankTwoLevel`] | any other, plus a coarse correction over all ranks |
+//! | [`RankAmg`] | algebraic multigrid of the whole system |
 //!
-//! `a.to(&gpu)` puts this rank's part on a GPU, `ranks.gpu()` finds one for it: [`Ranks::gpu`] has an example.
+//! `a.to(&gpu)` copies this rank's part to a GPU, `ranks.gpu()` chooses one for it: [`Ranks::gpu`] has an
+//! example.
 //!
-//! A rank that fails ends the work of all: constructors return an error on all ranks if one has an error; where one fails
-//! later, the others stop waiting and return an error with its message. See [`Ranks::run`].
+//! An error on one rank ends the work of all: constructors return an error on all ranks if one has an error;
+//! if one fails later, the others stop waiting and return an error with its message. See [`Ranks::run`].
 //!
-//! The page `docs/cluster.md` says how to build and run such programs.
+//! The page `docs/cluster.md` explains how to build and run such programs.
 
 mod assemble;
 mod block_jacobi;

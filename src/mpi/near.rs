@@ -1,27 +1,29 @@
-//! Rows of a matrix with those rows of other ranks that they read, for preconditioners that solve small systems of them.
+//! Own rows of a matrix and the rows of other ranks that they couple with, for preconditioners that solve
+//! small local systems.
 
 use super::halo::Routes;
 use super::matrix::RankMatrix;
 use crate::{Csr, Error, Real, Result};
 use krysp_solvers::{LinearOperator, Space};
 
-/// Own rows, and the rows of other ranks that they have columns of, fetched once.
+/// Own rows, and the rows of other ranks in whose columns they have entries, fetched once.
 ///
-/// Places count what this rank knows of: fetched rows, ascending; then own rows; then columns that only fetched rows have.
+/// Local positions: first the fetched rows in ascending order, then own rows, then columns in which only
+/// fetched rows have entries.
 pub(super) struct Near<T: Real> {
     first: u64,
     own: usize,
     fetched: Vec<u64>,
     beyond: Vec<u64>,
-    /// Rows in the order of their places: columns counted over all ranks, and values.
+    /// Entries of all rows in the order of their positions, with global columns.
     lengths: Vec<usize>,
     columns: Vec<u64>,
     values: Vec<T>,
 }
 
 impl<T: Real> Near<T> {
-    /// Of each row the entries whose row and column, counted over all ranks, `kept` wants. Rows are fetched for the columns
-    /// of own rows that are kept. All ranks call this.
+    /// Keeps the entries for which `kept(row, column)`, with global indices, holds. Rows are fetched for the
+    /// columns of own rows that are kept. Collective: all ranks call this.
     pub(super) fn new(matrix: &RankMatrix<T>, kept: impl Fn(u64, u64) -> bool) -> Result<Near<T>> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());
         let csr: Csr<T> = ranks.all(matrix.whole())?;
@@ -52,7 +54,7 @@ impl<T: Real> Near<T> {
         Ok(Near { first, own, fetched, beyond, lengths, columns, values })
     }
 
-    /// The column, counted over all ranks, that has a place.
+    /// Global column of a local position.
     pub(super) fn name(&self, place: u32) -> u64 {
         let (place, fetched) = (place as usize, self.fetched.len());
         match place.checked_sub(fetched) {
@@ -75,12 +77,12 @@ impl<T: Real> Near<T> {
         place as u32
     }
 
-    /// The places of own rows.
+    /// Positions of own rows.
     pub(super) fn own(&self) -> std::ops::Range<usize> {
         self.fetched.len()..self.fetched.len() + self.own
     }
 
-    /// The matrix of all places; those behind own rows have rows without entries.
+    /// The matrix of all local positions; rows after the own ones are empty.
     pub(super) fn system(&self) -> Result<Csr<T>> {
         let n = self.lengths.len() + self.beyond.len();
         let mut offsets = vec![0usize];
@@ -91,7 +93,7 @@ impl<T: Real> Near<T> {
         Csr::from_csr(n, n, &offsets, &columns, &self.values)
     }
 
-    /// An error that names the row as it is counted over all ranks.
+    /// Replaces local rows in an error by global ones.
     pub(super) fn renamed(&self, error: Error) -> Error {
         let name = |row: usize| self.name(row as u32) as usize;
         match error {
@@ -104,7 +106,7 @@ impl<T: Real> Near<T> {
     }
 }
 
-/// Each once, ascending.
+/// Sorts and removes duplicates.
 fn distinct(columns: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut columns: Vec<u64> = columns.collect();
     columns.sort_unstable();

@@ -1,4 +1,4 @@
-//! Ranks that have their parts on GPUs.
+//! Ranks whose parts are on GPUs.
 
 use super::fsai::RankFsai;
 use super::halo::{Halo, Routes};
@@ -18,8 +18,8 @@ use krysp_solvers::Element;
 use std::sync::{Mutex, PoisonError};
 
 impl Ranks {
-    /// A GPU for this rank: the GPUs of a machine are dealt out among the ranks that run there. Ranks share GPUs where there
-    /// are more ranks. All ranks call this.
+    /// Chooses a GPU for this rank: the GPUs of a machine are assigned to the ranks on it in turn, so ranks
+    /// share GPUs if there are more ranks. Collective: all ranks call this.
     ///
     /// ```no_run
     /// use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Rows};
@@ -85,10 +85,10 @@ impl<T: Real> Keeps<T> for Cuda {
         steps.steps.end_step(ok).map_err(failed)
     }
 
-    fn told<const K: usize>(sums: [CudaScalar<T>; K]) -> Own {
-        // queued now, so that it is told while later work runs
-        let told = Told::new(sums.each_ref().map(|sum| &sum.0)).map_err(Error::from);
-        Box::new(move || Ok(told?.read()?.into_iter().map(Element::to_f64).collect()))
+    fn read_back<const K: usize>(sums: [CudaScalar<T>; K]) -> Own {
+        // enqueue the readback now, so that it overlaps with later work
+        let read_back = Told::new(sums.each_ref().map(|sum| &sum.0)).map_err(Error::from);
+        Box::new(move || Ok(read_back?.read()?.into_iter().map(Element::to_f64).collect()))
     }
 
     fn aggregates(space: &CudaSpace<T>, coarse: &CoarseSpace<T>) -> Result<Mutex<Coarse<T>>> {
@@ -112,38 +112,38 @@ impl<T: Real> Aggregated<T, CudaVector<T>> for Mutex<Coarse<T>> {
     }
 }
 
-/// Entries of a vector on a GPU that are sent, through pinned memory.
+/// Gathers entries of a vector on a GPU into pinned memory for sending.
 pub(crate) struct Sending<T: Real> {
     collect: Collect<T>,
     sent: PinnedArray<T>,
 }
 
 impl<T: Real> Sending<T> {
-    /// The entries at `places` of vectors with `length` entries.
+    /// Prepares to gather the entries at `places` of vectors with `length` entries.
     pub(crate) fn new(gpu: &Cuda, length: usize, places: &[u32]) -> Result<Sending<T>> {
         let device = gpu.device();
         Ok(Sending { collect: Collect::new(device, length, places)?, sent: device.pinned(places.len())? })
     }
 
-    /// To ghosts; what comes of other ranks is in `came`. All ranks call this.
+    /// Prepares an exchange of ghosts; `came` is the receive buffer. Collective: all ranks call this.
     pub(crate) fn forwards(self, routes: &Routes, came: PinnedArray<T>) -> Result<Exchange<T>> {
         Ok(Exchange { collect: self.collect, halo: routes.halo_through(self.sent, came)? })
     }
 
-    /// From ghosts to where their entries are. All ranks call this.
+    /// Prepares an exchange from ghosts to their owners. Collective: all ranks call this.
     pub(crate) fn backwards(self, routes: &Routes, came: PinnedArray<T>) -> Result<Exchange<T>> {
         Ok(Exchange { collect: self.collect, halo: routes.back_through(self.sent, came)? })
     }
 }
 
-/// Messages with entries of vectors on a GPU.
+/// A repeated exchange of entries of vectors on GPUs.
 pub(crate) struct Exchange<T: Real> {
     collect: Collect<T>,
     halo: Halo<T, PinnedArray<T>>,
 }
 
 impl<T: Real> Exchange<T> {
-    /// Sends while the GPU does what `meanwhile` queues.
+    /// Sends entries of `x` while the GPU runs what `meanwhile` enqueues.
     pub(crate) fn send<R>(
         &mut self,
         x: &CudaVector<T>,
@@ -157,15 +157,15 @@ impl<T: Real> Exchange<T> {
         Ok(result)
     }
 
-    /// Waits for what others send.
+    /// Waits for the entries of other ranks.
     pub(crate) fn came(&mut self) -> Result<&PinnedArray<T>> {
         self.halo.came()
     }
 }
 
-/// How entries of `x` come to those ranks that read them.
+/// Path of the entries of `x` between ranks.
 enum Through<T: Real> {
-    /// No other rank reads or is read.
+    /// No communication is needed.
     Nothing,
     /// From host to host, by MPI.
     Hosts(Box<(Exchange<T>, Ghosts<T>)>),
@@ -173,7 +173,7 @@ enum Through<T: Real> {
     Gpus(Box<halo::Halo<T>>, CudaLink),
 }
 
-/// A border on a GPU.
+/// Entries in columns of other ranks, for products on a GPU.
 pub struct CudaBorder<T: Real> {
     through: Through<T>,
     outside: Csr<T>,
@@ -181,7 +181,7 @@ pub struct CudaBorder<T: Real> {
 }
 
 impl Cuda {
-    /// All ranks call this.
+    /// Prepares communication by MPI through pinned memory. Collective: all ranks call this.
     fn through_hosts<T: Real>(
         &self,
         routes: &Routes,
@@ -275,7 +275,7 @@ impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
     }
 }
 
-/// The space of vectors whose part on this rank is on its GPU. All ranks call this.
+/// The space of vectors whose part on this rank is on its GPU. Collective: all ranks call this.
 impl<T: Real> ToCuda for RankSpace<T> {
     type OnCuda = RankSpace<T, Cuda>;
 
@@ -284,7 +284,7 @@ impl<T: Real> ToCuda for RankSpace<T> {
     }
 }
 
-/// A copy whose part on this rank is on its GPU. All ranks call this.
+/// A copy whose part on this rank is on its GPU. Collective: all ranks call this.
 impl<T: Real> ToCuda for RankMatrix<T> {
     type OnCuda = RankMatrix<T, Cuda>;
 
@@ -293,7 +293,7 @@ impl<T: Real> ToCuda for RankMatrix<T> {
     }
 }
 
-/// A copy whose factors are on GPUs. All ranks call this.
+/// A copy whose factors are on GPUs. Collective: all ranks call this.
 impl<T: Real> ToCuda for RankFsai<T> {
     type OnCuda = RankFsai<T, Cuda>;
 
@@ -302,7 +302,7 @@ impl<T: Real> ToCuda for RankFsai<T> {
     }
 }
 
-/// A copy that is on GPUs. All ranks call this.
+/// A copy on GPUs. Collective: all ranks call this.
 impl<T: Real> ToCuda for RankSpai<T> {
     type OnCuda = RankSpai<T, Cuda>;
 

@@ -1,4 +1,4 @@
-//! Ranks that work together: sums, agreement, and what happens when one fails.
+//! Ranks that work together: sums, collective errors, and the failure of single ranks.
 
 use super::raw::{Comm, Flight};
 use crate::{Error, Result};
@@ -13,21 +13,21 @@ use std::time::Duration;
 #[cfg(feature = "cuda")]
 use std::time::Instant;
 
-/// The tag of the message by which a rank gives up.
-const GIVE_UP: i32 = 1;
-/// The tag of messages with entries of `x`.
+/// Tag of the message by which a rank reports its failure.
+const FAILURE: i32 = 1;
+/// Tag of messages with entries of `x`.
 pub(super) const HALO: i32 = 2;
-/// The tag of messages by which a matrix is shared out.
+/// Tag of messages that distribute a matrix.
 const EXCHANGE: i32 = 3;
-/// A rank that waits looks this often for what it waits for, and then once for a rank that gave up.
-const LOOKS: usize = 64;
-/// So long a rank waits for the message of one that its GPU knows to have failed.
+/// A waiting rank polls the awaited operation this often for each poll for a failed rank.
+const POLLS: usize = 64;
+/// Maximum wait for the message of a rank that is known, through its GPU, to have failed.
 #[cfg(feature = "cuda")]
-const PATIENCE: Duration = Duration::from_secs(1);
-/// After so many rounds, some tenths of a millisecond, it sleeps between them.
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
+/// After this many rounds of polling, some tenths of a millisecond, a waiting rank sleeps between rounds.
 const ROUNDS: usize = 20;
 
-/// The ranks of a communicator, and this one among them. A clone stands for the same ranks.
+/// The ranks of a communicator, and this one among them. Clones share the communicator.
 ///
 /// All ranks must make the same calls in the same order, from one thread at a time.
 #[derive(Clone)]
@@ -36,45 +36,45 @@ pub struct Ranks(Arc<Inner>);
 struct Inner {
     comm: Comm,
     sums: Mutex<Sums>,
-    /// The rank that failed, and its message.
+    /// The first rank that failed, and its message.
     failed: OnceLock<(usize, String)>,
     traffic: [AtomicU64; 4],
     #[cfg(feature = "cuda")]
     teams: super::link::Teams,
 }
 
-/// How the host comes to know sums of this rank.
+/// Reads back this rank's parts of sums.
 pub(super) type Own = Box<dyn FnOnce() -> Result<Vec<f64>> + Send>;
 
-/// Sums of this rank that are not yet added up over all.
+/// Sums of this rank that are not yet known over all ranks.
 #[derive(Default)]
 struct Sums {
     waiting: Vec<(Arc<Pending>, Own)>,
     travelling: Option<Travelling>,
 }
 
-/// Sums on their way, and how many there are of each.
+/// Sums in flight, and the number of values of each.
 struct Travelling {
     flight: Flight<f64>,
     sums: Vec<(Arc<Pending>, usize)>,
 }
 
-/// Some sums over all ranks that are known later.
+/// Sums over all ranks that will be known later.
 #[derive(Default)]
 pub(super) struct Pending {
     whole: OnceLock<Vec<f64>>,
 }
 
-/// What a rank has sent since it began.
+/// Counts of what a rank has communicated since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Messages with entries of `x`, for products.
+    /// Messages with entries of `x`, for matrix-vector products.
     pub messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub bytes: u64,
-    /// Times at which all ranks added up numbers, agreed, or gathered something small.
+    /// Collective operations: sums, collective error checks, and gathers of small data.
     pub reductions: u64,
-    /// Numbers that were added up.
+    /// Numbers that were summed over all ranks.
     pub numbers: u64,
 }
 
@@ -92,18 +92,18 @@ impl std::ops::Sub for Traffic {
 }
 
 impl Ranks {
-    /// All ranks that `mpirun` has started. Starts MPI if the program has not; MPI then ends with the last of what was made
-    /// of these ranks.
+    /// All ranks that `mpirun` has started. Initializes MPI if the program has not; MPI is then finalized
+    /// when the last object made from these ranks is dropped.
     pub fn world() -> Result<Ranks> {
         Comm::world().map(Ranks::from)
     }
 
-    /// The ranks of a communicator of the program's own, such as `mpi::topology::SimpleCommunicator`. It is copied, so
-    /// messages of the program and of this library do not meet; all its ranks must call this. MPI must run as long as
-    /// anything made of these ranks is in use.
+    /// The ranks of the program's own communicator, such as `mpi::topology::SimpleCommunicator`. It is
+    /// duplicated, so that messages of the program and of this library do not mix; all its ranks must call
+    /// this. MPI must not be finalized while anything made from these ranks is in use.
     #[allow(unsafe_code, reason = "the communicator comes from another library")]
     pub fn of(communicator: &impl AsRaw<Raw = MPI_Comm>) -> Result<Ranks> {
-        // SAFETY: `AsRaw` promises a handle that is in use; that MPI runs until the end is the caller's part
+        // SAFETY: `AsRaw` promises a valid handle; the caller must not finalize MPI before
         unsafe { Comm::of(communicator.as_raw()) }.map(Ranks::from)
     }
 
@@ -112,18 +112,18 @@ impl Ranks {
         self.0.comm.rank
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     pub fn size(&self) -> usize {
         self.0.comm.size
     }
 
-    /// Runs what this rank does. If it fails, or panics, the other ranks end too, with an error that names this rank: they
-    /// would wait for it without end.
+    /// Runs this rank's work. If it fails or panics, the other ranks return an error that names this rank,
+    /// instead of waiting for it forever.
     pub fn run<R, E: fmt::Display>(
         &self,
         work: impl FnOnce() -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
-        /// Tells the others, unless all went well.
+        /// Reports a failure to the other ranks when dropped, unless its message is empty.
         struct Leave<'r>(&'r Ranks, String);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
@@ -138,7 +138,8 @@ impl Ranks {
         result
     }
 
-    /// What this rank has sent since it began. A difference of two tells of the time between.
+    /// Counts what this rank has communicated since the start. Subtract two results to get the counts for the
+    /// time between.
     pub fn traffic(&self) -> Traffic {
         let [messages, bytes, reductions, numbers] =
             self.0.traffic.each_ref().map(|count| count.load(Relaxed));
@@ -155,24 +156,24 @@ impl Ranks {
         &self.0.comm
     }
 
-    /// Whether both are the same ranks.
+    /// Whether both are the same communicator.
     pub(super) fn same(&self, other: &Ranks) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Ends the work of all ranks with this one's error.
+    /// Reports this rank's error to all others, which ends their work.
     pub(super) fn give_up(&self, message: &str) {
         let message = if message.is_empty() { "an error without a message" } else { message };
         if self.0.failed.set((self.rank(), message.into())).is_ok() {
             for rank in (0..self.size()).filter(|&rank| rank != self.rank()) {
-                self.0.comm.call_out(rank, GIVE_UP, message);
+                self.0.comm.post_text(rank, FAILURE, message);
             }
         }
         #[cfg(feature = "cuda")]
         self.0.teams.give_up();
     }
 
-    /// An error if a rank has given up.
+    /// Returns an error if a rank has failed.
     pub(super) fn check(&self) -> Result<()> {
         match self.0.failed.get() {
             None => Ok(()),
@@ -180,17 +181,17 @@ impl Ranks {
         }
     }
 
-    /// Waits until something is done, or until a rank gives up.
+    /// Waits until `done` returns true, or until a rank fails.
     pub(super) fn wait(&self, mut done: impl FnMut() -> bool) -> Result<()> {
         self.check()?;
         for round in 0.. {
-            for _ in 0..LOOKS {
+            for _ in 0..POLLS {
                 if done() {
                     return Ok(());
                 }
             }
-            if let Some(failed) = self.0.comm.heard(GIVE_UP) {
-                // if this rank fails at the same time, its own error counts
+            if let Some(failed) = self.0.comm.probe_text(FAILURE) {
+                // if this rank has failed at the same time, its own error is kept
                 let _ = self.0.failed.set(failed);
             }
             self.check()?;
@@ -208,19 +209,19 @@ impl Ranks {
         Ok(flight.received())
     }
 
-    /// The numbers of all ranks, in their order; each gives as many.
+    /// Gathers numbers from all ranks, in their order. Each rank must pass equally many.
     pub(crate) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
         self.landed(self.depart(own)?)
     }
 
-    /// Sends this rank's numbers on their way to all; each gives as many.
+    /// Starts a nonblocking gather on all ranks. Each rank must pass equally many numbers.
     pub(super) fn depart<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         self.check()?;
         self.0.traffic[2].fetch_add(1, Relaxed);
         self.0.comm.gather(own)
     }
 
-    /// Sends numbers to each rank; returns what comes of each.
+    /// Sends numbers to each rank; returns those received from each.
     pub(crate) fn exchange<X: Plain + Default>(&self, to: Vec<Vec<X>>) -> Result<Vec<Vec<X>>> {
         self.check()?;
         let announced = self.0.comm.turn(to.iter().map(|part| part.len() as u64).collect())?;
@@ -248,8 +249,8 @@ impl Ranks {
         Ok(parts)
     }
 
-    /// This rank's result, if no rank has an error. All ranks call this, and all get an error if one has: their own, or that
-    /// of the first rank which has one.
+    /// Returns this rank's result if no rank has an error. Collective: all ranks call this, and all get an
+    /// error if one has: their own, or else that of the first rank which has one.
     pub fn all<R>(&self, result: Result<R>) -> Result<R> {
         let message = result.as_ref().err().map(|error| error.to_string()).unwrap_or_default();
         let lengths = self.gather(vec![message.len() as u64])?;
@@ -264,7 +265,7 @@ impl Ranks {
         })
     }
 
-    /// The ranks that run on the same machine as this one.
+    /// The ranks on the same machine as this one.
     #[cfg(feature = "cuda")]
     pub(super) fn of_this_machine(&self) -> Result<Vec<usize>> {
         let own = self.0.comm.machine();
@@ -277,18 +278,18 @@ impl Ranks {
         &self.0.teams
     }
 
-    /// The error of a rank that is known to have given up: waits for its message, which may be on its way.
+    /// The error of a rank that is known to have failed: waits for its message, which may be in flight.
     #[cfg(feature = "cuda")]
     pub(super) fn failed(&self, rank: usize) -> Error {
         let started = Instant::now();
         let late = |message: &str| Error::Rank { rank, message: message.into() };
-        let heard = self.wait(|| started.elapsed() > PATIENCE);
-        heard
-            .err()
-            .unwrap_or_else(|| late("took no part in what others waited for: all ranks must do the same"))
+        let heard = self.wait(|| started.elapsed() > FAILURE_TIMEOUT);
+        heard.err().unwrap_or_else(|| {
+            late("did not take part in a collective operation: all ranks must make the same calls")
+        })
     }
 
-    /// The largest of the numbers of all ranks.
+    /// The maximum over all ranks.
     pub(super) fn largest(&self, own: u8) -> Result<u8> {
         Ok(self.gather(vec![own])?.into_iter().max().unwrap_or(own))
     }
@@ -297,18 +298,20 @@ impl Ranks {
         self.0.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Numbers to be added up over all ranks once one of them is needed, together with others that wait by then.
+    /// Defers a sum over all ranks until it is needed; it is then communicated together with all other
+    /// deferred sums.
     pub(super) fn sum(&self, own: Own) -> Arc<Pending> {
         let pending = Arc::<Pending>::default();
         self.sums().waiting.push((pending.clone(), own));
         pending
     }
 
-    /// Sends the sums that wait on their way, so that they travel while this rank computes.
+    /// Starts to communicate all deferred sums, so that this overlaps with computation.
     pub(super) fn send_sums(&self) -> Result<()> {
         self.send(&mut self.sums())
     }
 
+    /// Starts a gather of all deferred sums, after completing the one in flight.
     fn send(&self, sums: &mut Sums) -> Result<()> {
         if sums.waiting.is_empty() {
             return Ok(());
@@ -327,7 +330,8 @@ impl Ranks {
         Ok(())
     }
 
-    /// Adds up what travels, in the order of the ranks: the same bits on each, and in every run.
+    /// Completes the sums in flight, in the order of the ranks, so that results are bitwise the same on each
+    /// and in every run.
     fn receive(&self, sums: &mut Sums) -> Result<()> {
         let Some(Travelling { flight, sums }) = sums.travelling.take() else { return Ok(()) };
         let parts = self.landed(flight)?;
@@ -345,7 +349,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// The sums over all ranks.
+    /// The sums over all ranks; waits for them if necessary.
     pub(super) fn whole<'p>(&self, pending: &'p Pending) -> Result<&'p [f64]> {
         if let Some(whole) = pending.whole.get() {
             return Ok(whole);
@@ -358,11 +362,11 @@ impl Ranks {
             self.receive(&mut sums)?;
         }
         drop(sums);
-        let lost = || Error::Mpi("a sum that was dropped is read".into());
+        let lost = || Error::Mpi("a sum was read after an earlier failure".into());
         pending.whole.get().map(Vec::as_slice).ok_or_else(lost)
     }
 
-    /// Whether the sums are known, so that nobody has to wait for them.
+    /// Whether the sums are known, so that reading them does not wait.
     pub(super) fn known(pending: &Pending) -> bool {
         pending.whole.get().is_some()
     }

@@ -1,8 +1,9 @@
-//! What this library asks of MPI, with lengths checked and buffers owned: the only place where MPI is called.
+//! Safe wrappers of the MPI functions that this library needs, with checked lengths and owned buffers: the
+//! only place where MPI is called.
 //!
-//! No call waits for another rank, except those that begin and end MPI and that copy a communicator: who waits polls, so
-//! that it also learns of a rank that gave up. Calls are made one at a time, whatever thread they come from, so that MPI
-//! needs to be started only at the level `MPI_THREAD_SERIALIZED`.
+//! No call blocks, except those that start and finalize MPI and that duplicate a communicator: callers poll,
+//! so that they also notice a failed rank. Calls from all threads are serialized, so the thread level
+//! `MPI_THREAD_SERIALIZED` suffices.
 #![allow(unsafe_code, reason = "MPI is a C library")]
 
 use crate::{Error, Result};
@@ -15,7 +16,7 @@ use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// One call at a time.
+/// Serializes all calls.
 static CALLS: Mutex<()> = Mutex::new(());
 /// MPI, if this library has started it and still uses it.
 static STARTED: Mutex<Weak<Started>> = Mutex::new(Weak::new());
@@ -24,7 +25,7 @@ fn calling() -> MutexGuard<'static, ()> {
     CALLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// MPI started by this library. It ends with the last communicator that was made of it.
+/// MPI started by this library. It is finalized when the last communicator is dropped.
 struct Started;
 
 impl Drop for Started {
@@ -35,7 +36,8 @@ impl Drop for Started {
     }
 }
 
-/// A communicator of this library's own. It is not given back before MPI ends: that would wait for the other ranks.
+/// A communicator of this library. It is not freed before MPI is finalized, because `MPI_Comm_free` is
+/// collective.
 pub(super) struct Comm {
     raw: ffi::MPI_Comm,
     pub(super) rank: usize,
@@ -43,27 +45,30 @@ pub(super) struct Comm {
     _started: Option<Arc<Started>>,
 }
 
-// SAFETY: the handle is used only within `calling`
+// SAFETY: the handle is used only while `CALLS` is locked
 unsafe impl Send for Comm {}
 // SAFETY: as above
 unsafe impl Sync for Comm {}
 
 impl Comm {
-    /// All ranks. Starts MPI if nobody has.
+    /// The communicator of all ranks. Initializes MPI if that has not been done.
     pub(super) fn world() -> Result<Comm> {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(started) = started.upgrade() {
-            // SAFETY: MPI has started, and `started` keeps it
+            // SAFETY: MPI has started, and `started` keeps it running
             return unsafe { Comm::copy(ffi::RSMPI_COMM_WORLD, Some(started)) };
         }
         let (mut is_started, mut is_ended, mut level) = (0, 0, 0);
         let call = calling();
-        // SAFETY: these may be called at any time; `MPI_Init_thread` only where MPI has neither started nor ended
+        // SAFETY: these may be called at any time; `MPI_Init_thread` only if MPI was neither initialized nor
+        // finalized
         let serialized = unsafe {
             ffi::MPI_Initialized(&mut is_started);
             ffi::MPI_Finalized(&mut is_ended);
             if is_ended != 0 {
-                return Err(Error::Mpi("it has ended in this program and cannot start again".into()));
+                return Err(Error::Mpi(
+                    "it was finalized in this program and cannot be initialized again".into(),
+                ));
             }
             if is_started == 0 {
                 ffi::MPI_Init_thread(null_mut(), null_mut(), ffi::RSMPI_THREAD_SERIALIZED, &mut level);
@@ -79,17 +84,17 @@ impl Comm {
         }
         if level < serialized {
             return Err(Error::Mpi(
-                "it allows calls from one thread only (`MPI_THREAD_SERIALIZED` is needed)".into(),
+                "thread level `MPI_THREAD_SERIALIZED` is needed, but it provides less".into(),
             ));
         }
         // SAFETY: MPI has started
         unsafe { Comm::copy(ffi::RSMPI_COMM_WORLD, ours) }
     }
 
-    /// The ranks of a communicator. All of them must call this.
+    /// Duplicates a communicator. Collective: all its ranks must call this.
     ///
     /// # Safety
-    /// The handle is that of a communicator between ranks that is in use, and MPI runs until the copy is dropped.
+    /// The handle is that of a valid intracommunicator, and MPI is not finalized before the copy is dropped.
     pub(super) unsafe fn of(raw: ffi::MPI_Comm) -> Result<Comm> {
         // SAFETY: the caller's promise
         unsafe { Comm::copy(raw, None) }
@@ -111,14 +116,14 @@ impl Comm {
         Ok(Comm { raw, rank: rank as usize, size: size as usize, _started: started })
     }
 
-    /// Begins to gather as many numbers from each rank.
+    /// Starts to gather equally many numbers from each rank.
     pub(super) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         let count = number(own.len())?;
         let mut flight = Flight::new(own, self.size * count as usize);
         let of = datatype::<X>()?;
         let _call = calling();
-        // SAFETY: `flight` owns both buffers until the request is complete; `count` numbers go out and `count` of each
-        // rank come in
+        // SAFETY: `flight` owns both buffers until the request is complete; `count` numbers are sent and
+        // `count` received from each rank
         unsafe {
             let Flight { send, receive, request } = &mut flight;
             let (from, to) = (send.as_ptr().cast(), receive.as_mut_ptr().cast());
@@ -127,15 +132,19 @@ impl Comm {
         Ok(flight)
     }
 
-    /// Begins to send a number to each rank and to receive one of it.
+    /// Starts to send one number to each rank and to receive one from each.
     pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         if own.len() != self.size {
-            return Err(Error::Mpi(format!("{} numbers for {} ranks", own.len(), self.size)));
+            return Err(Error::Mpi(format!(
+                "got {} numbers, expected one for each of {} ranks",
+                own.len(),
+                self.size
+            )));
         }
         let mut flight = Flight::new(own, self.size);
         let of = datatype::<X>()?;
         let _call = calling();
-        // SAFETY: `flight` owns both buffers until the request is complete; each has a number for each rank
+        // SAFETY: `flight` owns both buffers until the request is complete; each has one number for each rank
         unsafe {
             let Flight { send, receive, request } = &mut flight;
             let (from, to) = (send.as_ptr().cast(), receive.as_mut_ptr().cast());
@@ -144,7 +153,7 @@ impl Comm {
         Ok(flight)
     }
 
-    /// Prepares messages between this rank and others, for many times.
+    /// Prepares repeated messages between this rank and others.
     pub(super) fn messages<X: Plain + Default>(
         &self,
         tag: c_int,
@@ -155,7 +164,8 @@ impl Comm {
         self.messages_in(tag, sends, receives, send, receive)
     }
 
-    /// [`Comm::messages`] in buffers that the caller has made. Their numbers must stay where they are when the buffers move.
+    /// As [`Comm::messages`], with given buffers. The memory of their numbers must not move when the buffers
+    /// are moved.
     pub(super) fn messages_in<X: Plain, B: Buffer<X>>(
         &self,
         tag: c_int,
@@ -173,14 +183,17 @@ impl Comm {
         };
         let [going, coming] = [messages.send.as_ref().len(), messages.receive.as_ref().len()];
         if [going, coming] != [end(sends), end(receives)] {
-            return Err(Error::Mpi(format!("buffers of {going} and {coming} numbers, which do not fit")));
+            return Err(Error::Mpi(format!(
+                "buffers of {going} and {coming} numbers do not match the messages"
+            )));
         }
         number(going.max(coming))?;
         let of = datatype::<X>()?;
         let _call = calling();
         for (rank, range) in receives {
             let (part, count) = (&mut messages.receive.as_mut()[range.clone()], range.len() as c_int);
-            // SAFETY: the part stays where it is as long as the request does, and has `count` numbers
+            // SAFETY: the memory stays valid and in place as long as the request exists, and has `count`
+            // numbers
             messages.requests.push(unsafe {
                 let mut request = ffi::RSMPI_REQUEST_NULL;
                 let to = part.as_mut_ptr().cast();
@@ -201,13 +214,13 @@ impl Comm {
         Ok(messages)
     }
 
-    /// A number for the machine that this rank runs on, others for other machines.
+    /// A hash of the name of the machine that this rank runs on.
     #[cfg(feature = "cuda")]
     pub(super) fn machine(&self) -> u64 {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let (mut name, mut length) = ([0u8; ffi::MPI_MAX_PROCESSOR_NAME as usize], 0);
         let call = calling();
-        // SAFETY: the buffer is as long as any name
+        // SAFETY: the buffer is as long as the longest possible name
         unsafe { ffi::MPI_Get_processor_name(name.as_mut_ptr().cast(), &mut length) };
         drop(call);
         let mut hasher = DefaultHasher::new();
@@ -215,11 +228,11 @@ impl Comm {
         hasher.finish()
     }
 
-    /// Sends a text that the other rank may look for. Used once in a program, so the text is never freed.
-    pub(super) fn call_out(&self, rank: usize, tag: c_int, text: &str) {
+    /// Sends a text that the other rank can probe for. Used once in a program, so the text is never freed.
+    pub(super) fn post_text(&self, rank: usize, tag: c_int, text: &str) {
         let text: &'static [u8] = Box::leak(Box::from(text.as_bytes()));
         let _call = calling();
-        // SAFETY: the text lives as long as the program; nobody waits for the request
+        // SAFETY: the text is valid until the program ends; the request is not waited for
         unsafe {
             let mut request = ffi::RSMPI_REQUEST_NULL;
             let count = text.len() as c_int;
@@ -231,11 +244,11 @@ impl Comm {
         }
     }
 
-    /// A text that another rank has sent in this way, and that rank.
-    pub(super) fn heard(&self, tag: c_int) -> Option<(usize, String)> {
+    /// Receives a text sent by [`Comm::post_text`], if there is one; returns the sender, too.
+    pub(super) fn probe_text(&self, tag: c_int) -> Option<(usize, String)> {
         let _call = calling();
-        // SAFETY: an all-zero status is a value of this plain struct; the message that was found has `count` bytes, which
-        // is what the buffer takes
+        // SAFETY: an all-zero status is a valid value of this plain struct; the message that was found has
+        // `count` bytes, which is the size of the buffer
         unsafe {
             let mut status: ffi::MPI_Status = std::mem::zeroed();
             let (mut found, mut count, of) = (0, 0, ffi::RSMPI_UINT8_T);
@@ -252,14 +265,14 @@ impl Comm {
     }
 }
 
-/// Numbers on their way to and from all ranks.
+/// A collective operation in flight, with its buffers.
 pub(super) struct Flight<X: Plain> {
     send: Vec<X>,
     receive: Vec<X>,
     request: ffi::MPI_Request,
 }
 
-// SAFETY: the handle is used only within `calling`
+// SAFETY: the handle is used only while `CALLS` is locked
 unsafe impl<X: Plain> Send for Flight<X> {}
 
 impl<X: Plain + Default> Flight<X> {
@@ -269,7 +282,7 @@ impl<X: Plain + Default> Flight<X> {
         Flight { send, receive: vec![X::default(); expected], request }
     }
 
-    /// Whether all numbers have come and all of this rank's have gone.
+    /// Whether the operation is complete.
     pub(super) fn landed(&mut self) -> bool {
         let mut done = 0;
         let _call = calling();
@@ -278,13 +291,13 @@ impl<X: Plain + Default> Flight<X> {
         done != 0
     }
 
-    /// What has come, in the order of the ranks. Empty before all has.
+    /// The numbers received, in the order of the ranks; empty if the operation is not complete.
     pub(super) fn received(mut self) -> Vec<X> {
         if self.landed() { std::mem::take(&mut self.receive) } else { vec![] }
     }
 }
 
-/// MPI may still read and write the buffers: they are kept for good unless all has come and gone.
+/// MPI may still read and write the buffers: they are leaked unless the operation is complete.
 impl<X: Plain> Drop for Flight<X> {
     fn drop(&mut self) {
         let _call = calling();
@@ -296,11 +309,11 @@ impl<X: Plain> Drop for Flight<X> {
     }
 }
 
-/// What messages lie in.
+/// Buffer of messages.
 pub(crate) trait Buffer<X>: AsRef<[X]> + AsMut<[X]> {}
 impl<X, B: AsRef<[X]> + AsMut<[X]>> Buffer<X> for B {}
 
-/// Messages that are sent and received again and again.
+/// Messages that are sent and received repeatedly (persistent requests).
 pub(super) struct Messages<X: Plain, B: Buffer<X> = Vec<X>> {
     send: ManuallyDrop<B>,
     receive: ManuallyDrop<B>,
@@ -309,32 +322,33 @@ pub(super) struct Messages<X: Plain, B: Buffer<X> = Vec<X>> {
     number: PhantomData<X>,
 }
 
-// SAFETY: the handles are used only within `calling`
+// SAFETY: the handles are used only while `CALLS` is locked
 unsafe impl<X: Plain, B: Buffer<X> + Send> Send for Messages<X, B> {}
 
 impl<X: Plain, B: Buffer<X>> Messages<X, B> {
-    /// What to send; none while messages travel.
+    /// The send buffer; `None` while messages are in flight.
     pub(super) fn outgoing(&mut self) -> Option<&mut B> {
         (!self.travelling).then_some(&mut *self.send)
     }
 
-    /// What has come last; none while messages travel.
+    /// The receive buffer; `None` while messages are in flight.
     pub(super) fn received(&self) -> Option<&B> {
         (!self.travelling).then_some(&*self.receive)
     }
 
-    /// Begins to send and to receive.
+    /// Starts to send and to receive.
     pub(super) fn start(&mut self) {
         if self.travelling || self.requests.is_empty() {
             return;
         }
         self.travelling = true;
         let _call = calling();
-        // SAFETY: persistent requests that are not active; nobody touches the buffers while `travelling`
+        // SAFETY: persistent requests that are inactive; nothing else accesses the buffers while `travelling`
+        // is set
         unsafe { ffi::MPI_Startall(self.requests.len() as c_int, self.requests.as_mut_ptr()) };
     }
 
-    /// Whether all messages have come and gone.
+    /// Whether all messages have been sent and received.
     pub(super) fn landed(&mut self) -> bool {
         if !self.travelling {
             return true;
@@ -349,7 +363,7 @@ impl<X: Plain, B: Buffer<X>> Messages<X, B> {
     }
 }
 
-/// Buffers of messages that still travel are kept for good: MPI may read and write them.
+/// Buffers of messages that are still in flight are leaked: MPI may read and write them.
 impl<X: Plain, B: Buffer<X>> Drop for Messages<X, B> {
     fn drop(&mut self) {
         if self.travelling {
@@ -357,11 +371,12 @@ impl<X: Plain, B: Buffer<X>> Drop for Messages<X, B> {
         }
         let call = calling();
         for request in &mut self.requests {
-            // SAFETY: a persistent request that is not active; MPI runs, because whoever owns messages owns a communicator
+            // SAFETY: an inactive persistent request; MPI still runs, because owners of messages own a
+            // communicator
             unsafe { ffi::MPI_Request_free(request) };
         }
         drop(call);
-        // SAFETY: nobody uses the buffers any more, and they are dropped once
+        // SAFETY: the buffers are no longer used, and they are dropped once
         unsafe {
             ManuallyDrop::drop(&mut self.send);
             ManuallyDrop::drop(&mut self.receive);
@@ -369,12 +384,12 @@ impl<X: Plain, B: Buffer<X>> Drop for Messages<X, B> {
     }
 }
 
-/// Where the last of some ranges ends.
+/// The largest end of some ranges.
 fn end(ranges: &[(usize, Range<usize>)]) -> usize {
     ranges.iter().map(|(_, range)| range.end).max().unwrap_or(0)
 }
 
-/// MPI's type for the bits of a number.
+/// The MPI type for the bits of a number.
 fn datatype<X: Plain>() -> Result<ffi::MPI_Datatype> {
     // SAFETY: constants
     unsafe {
@@ -382,12 +397,12 @@ fn datatype<X: Plain>() -> Result<ffi::MPI_Datatype> {
             1 => Ok(ffi::RSMPI_UINT8_T),
             4 => Ok(ffi::RSMPI_UINT32_T),
             8 => Ok(ffi::RSMPI_UINT64_T),
-            bytes => Err(Error::Mpi(format!("numbers of {bytes} bytes are not sent"))),
+            bytes => Err(Error::Mpi(format!("cannot send numbers of {bytes} bytes"))),
         }
     }
 }
 
 fn number(count: usize) -> Result<c_int> {
-    let tell = |_| Error::Mpi(format!("a message of {count} numbers, at most {} are possible", c_int::MAX));
-    c_int::try_from(count).map_err(tell)
+    let error = |_| Error::Mpi(format!("a message of {count} numbers exceeds the limit of {}", c_int::MAX));
+    c_int::try_from(count).map_err(error)
 }

@@ -1,4 +1,4 @@
-//! Numbers that all ranks have, or are about to have.
+//! Scalars that are the same on all ranks, known now or later.
 
 use super::local::{Keeps, Link, Local};
 use super::ranks::{Pending, Ranks};
@@ -7,17 +7,18 @@ use krysp_solvers::{Result, Scalar, ScalarOf};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
-/// A number that all ranks know, or one of the sums that are added up over the ranks when one of them is read.
+/// A scalar that all ranks know, or a sum over the ranks that is communicated when a scalar is read.
 ///
-/// Sums wait until a number is needed. They are then added up together with all others that wait, so that several sums of
-/// a step take one message; or they travel during the next product. Where GPUs of one machine add up among themselves, the
-/// number is on each of them, and the host learns it when it asks.
+/// Sums are deferred until a scalar is read. They are then communicated together with all other deferred
+/// sums, so that several sums of a step take one collective operation; or they overlap with the next product.
+/// GPUs that are linked sum directly: the scalar is then on each of them, and is read back when the host
+/// needs it.
 pub struct RankScalar<T: Real, L: Local<T> = Host>(Number<T, L>);
 
 enum Number<T: Real, L: Local<T>> {
     Known(T),
     Sum(Ranks, Arc<Pending>, usize),
-    /// Each rank's GPU has it.
+    /// Stored on the GPU of each rank.
     There(ScalarOf<L::Vector>, <L as Keeps<T>>::Link),
 }
 
@@ -32,14 +33,14 @@ impl<T: Real, L: Local<T>> Clone for RankScalar<T, L> {
 }
 
 impl<T: Real, L: Local<T>> RankScalar<T, L> {
-    /// Sums over all ranks of which this rank has these parts.
+    /// Deferred sums over all ranks; `own` are this rank's parts.
     pub(super) fn sums<const K: usize>(ranks: &Ranks, own: [ScalarOf<L::Vector>; K]) -> [Self; K] {
-        RankScalar::whole(ranks, ranks.sum(L::told(own)))
+        RankScalar::whole(ranks, ranks.sum(L::read_back(own)))
     }
 
-    /// A sum over all ranks of numbers that their hosts have.
+    /// A deferred sum over all ranks of numbers in host memory.
     pub(super) fn sum_of_hosts(ranks: &Ranks, own: T) -> Self {
-        let [sum] = RankScalar::whole(ranks, ranks.sum(Host::told([own])));
+        let [sum] = RankScalar::whole(ranks, ranks.sum(Host::read_back([own])));
         sum
     }
 
@@ -47,12 +48,12 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         std::array::from_fn(|at| RankScalar(Number::Sum(ranks.clone(), pending.clone(), at)))
     }
 
-    /// A number that the GPUs of all ranks have.
+    /// A scalar that is on the GPUs of all ranks.
     pub(super) fn there(number: ScalarOf<L::Vector>, link: &<L as Keeps<T>>::Link) -> Self {
         RankScalar(Number::There(number, link.clone()))
     }
 
-    /// Whether [`Scalar::read`] would not wait.
+    /// Whether [`Scalar::read`] returns without waiting.
     pub(super) fn is_known(&self) -> bool {
         match &self.0 {
             Number::Known(_) => true,
@@ -61,12 +62,12 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         }
     }
 
-    /// The number; NaN if a rank has failed, which [`Scalar::read`] reports.
+    /// The value; NaN if a rank has failed, which [`Scalar::read`] reports.
     fn value(&self) -> T {
         self.read().unwrap_or(T::from_f64(f64::NAN))
     }
 
-    /// The number, for operations on this rank's parts of vectors; NaN as for [`RankScalar::value`].
+    /// The scalar for operations on this rank's parts of vectors; NaN as for [`RankScalar::value`].
     pub(super) fn local(&self) -> ScalarOf<L::Vector> {
         match &self.0 {
             Number::There(number, _) => number.clone(),
@@ -81,7 +82,7 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         }
     }
 
-    /// Computed where the numbers are.
+    /// Combines two scalars, on the GPUs if one of them is there.
     fn joined(
         self,
         other: Self,

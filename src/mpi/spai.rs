@@ -1,4 +1,4 @@
-//! SPAI over ranks.
+//! SPAI of distributed matrices.
 
 use super::assemble::Rows;
 use super::local::Local;
@@ -11,10 +11,10 @@ use crate::{Csr, Host, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{LinearOperator, Space};
 
-/// [`Spai`](crate::Spai) of the whole matrix, from the right, on its own pattern: the same matrix, to rounding, for any number
-/// of ranks.
+/// [`Spai`](crate::Spai) of the whole matrix, as a right inverse on its own pattern: the same matrix up to
+/// rounding for any number of ranks.
 ///
-/// A column of `M` needs columns of the matrix that other ranks have; those are fetched once.
+/// A column of `M` needs columns of the matrix that other ranks own; they are fetched once.
 ///
 /// ```no_run
 /// use krysp::BiCgStab;
@@ -29,11 +29,11 @@ pub struct RankSpai<T: Real, L: Local<T> = Host> {
 }
 
 impl<T: Real> RankSpai<T> {
-    /// On the matrix's own pattern. All ranks call this.
+    /// Computes `M` on the matrix's own pattern. Collective: all ranks call this.
     pub fn new(matrix: &RankMatrix<T>) -> Result<RankSpai<T>> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());
         let (n, rows) = (space.len() as u64, Rows::Given(space.bounds()));
-        // each rank computes the columns that are its rows of the transpose
+        // each rank computes those columns that are its rows of the transpose
         let columns = RankMatrix::from_entries(ranks, n, rows, &matrix.mirrored()?)?;
         let near = Near::new(&columns, |_, _| true)?;
         let inverse = near.system().and_then(|system| {
@@ -47,7 +47,7 @@ impl<T: Real> RankSpai<T> {
         Ok(RankSpai::of_matrix(RankMatrix::from_entries(ranks, n, rows, &entries)?))
     }
 
-    /// Takes new values from a matrix. All ranks call this.
+    /// Recomputes `M` for new values. Collective: all ranks call this.
     pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
         *self = RankSpai::new(matrix)?;
         Ok(())
@@ -65,7 +65,7 @@ impl<T: Real, L: Local<T>> RankSpai<T, L> {
     }
 }
 
-/// Where own columns of `M` have entries: where those of the matrix do. Other places have none.
+/// The pattern of own columns of `M`: that of the matrix. Other columns are empty.
 fn pattern<T: Real>(near: &Near<T>, columns: &Csr<T>) -> Result<Pattern> {
     let own = near.own();
     let lengths =

@@ -7,28 +7,29 @@ use crate::{Host, Real};
 use krysp_solvers::{Condition, Element, Ending, Error, Result, Scalar, Space, Steps, StepsOf};
 use std::collections::VecDeque;
 
-/// Runs each step at once. What a step records may be a sum that is still to be added up: then the next step begins before
-/// it is known, and the sum travels during that step's product.
+/// Runs each step immediately. A step may record a sum that is not known yet: the next step then begins
+/// before it is known, and its communication overlaps with the product of that step.
 ///
-/// A step that began too early, because the step before was the last, ends at its first watch, where the sum is known at
-/// the latest, and changes nothing.
+/// If the preceding step turns out to be the last, the step that was begun early ends at its first call of
+/// `watch`, where the sum is known, and changes nothing.
 ///
-/// Joined GPUs run steps as one GPU does: queued ahead of the hosts, and recorded where they can be replayed.
+/// Linked GPUs run steps as a single GPU does: enqueued ahead of the hosts, and recorded as graphs if they
+/// can be replayed.
 pub struct RankSteps<T: Real, L: Local<T> = Host> {
     threshold_squared: f64,
     queued: VecDeque<Queued<T, L>>,
     joined: Option<Joined<T, L>>,
 }
 
-/// Steps of joined GPUs.
+/// Steps of linked GPUs.
 struct Joined<T: Real, L: Local<T>> {
     steps: StepsOf<L::Vector>,
     link: <L as Keeps<T>>::Link,
-    /// Whether the last step can be replayed: then hosts have nothing to wait for within steps.
+    /// Whether the last step can be replayed, so that the hosts do not wait within steps.
     replays: bool,
 }
 
-/// A step that has run, whose numbers the host may not know yet.
+/// A step that has run, whose numbers may not be known to the host yet.
 struct Queued<T: Real, L: Local<T>> {
     numbers: Vec<RankScalar<T, L>>,
     known: Vec<f64>,
@@ -42,20 +43,20 @@ impl<T: Real, L: Local<T>> Queued<T, L> {
     }
 }
 
-/// One step may run before the numbers of the step before it are known. All ranks queue equally many: with GPUs, too, however much
-/// each moves in a step.
+/// One step may run before the numbers of the preceding step are known. All ranks must enqueue equally many,
+/// for GPUs as well, no matter how long their steps take.
 const LAG: usize = 2;
 
-/// How a step ends that began after the last.
+/// Reason for which a step that was begun after the last one ends.
 const TOO_LATE: &str = "the residual of the step before";
 
 impl<T: Real, L: Local<T>> RankSteps<T, L> {
-    /// Steps of this rank's GPU, where GPUs are joined.
+    /// The steps of this rank's GPU, if GPUs are linked.
     pub(super) fn of_gpu(&mut self) -> Option<&mut StepsOf<L::Vector>> {
         self.joined.as_mut().map(|joined| &mut joined.steps)
     }
 
-    /// Records, within a step, numbers that are known already.
+    /// Records numbers that are already known, within a step.
     pub(super) fn record_known(&mut self, numbers: &[T]) {
         if let Some(step) = self.queued.back_mut() {
             step.known.extend(numbers.iter().map(|&number| Element::to_f64(number)));
@@ -70,7 +71,7 @@ impl<T: Real, L: Local<T>> RankSteps<T, L> {
 
     fn is_last(&self, residual: &RankScalar<T, L>) -> Result<bool> {
         let squared = residual.read()?.to_f64();
-        // A residual of NaN or infinity ends the solve, too.
+        // a residual of NaN or infinity ends the solve, too
         Ok(!(squared.is_finite() && squared > self.threshold_squared))
     }
 }
@@ -81,7 +82,8 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
     fn new(space: &RankSpace<T, L>, numbers: usize) -> Result<Self> {
         let joined = |link: &<L as Keeps<T>>::Link| -> Result<_> {
             let steps = StepsOf::<L::Vector>::new(space.own(), numbers)?;
-            // GPUs wait for each other only so long: what came before may have taken one rank longer than others
+            // waiting of linked GPUs times out: synchronize the ranks, whose preceding work may have taken
+            // different times
             space.agree(0)?;
             Ok(Joined { steps, link: link.clone(), replays: false })
         };
@@ -134,7 +136,7 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
         Ok(())
     }
 
-    /// Steps whose numbers are known leave nothing to run ahead for.
+    /// If all numbers are known, running ahead gains nothing, and the queue counts as full.
     fn in_flight(&self) -> usize {
         if let Some(Joined { steps, replays, .. }) = &self.joined {
             let queued = steps.in_flight();

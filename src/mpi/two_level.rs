@@ -1,4 +1,4 @@
-//! Two levels over ranks.
+//! Two-level preconditioners of distributed matrices.
 
 use super::halo::Routes;
 use super::local::{Aggregated, Local};
@@ -15,9 +15,9 @@ use krysp_kernels::index::Offsets;
 use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
 use std::ops::Range;
 
-/// A preconditioner over ranks and a coarse correction, added, as [`TwoLevel`](crate::TwoLevel). Aggregates lie within ranks.
-/// All ranks gather the coarse residual, while the other preconditioner computes, and each multiplies by its rows of the
-/// inverse.
+/// A distributed preconditioner plus an additive coarse correction, as [`TwoLevel`](crate::TwoLevel).
+/// Aggregates do not cross rank boundaries. All ranks gather the coarse residual, while the other
+/// preconditioner computes, and each multiplies it by its rows of the inverse.
 ///
 /// ```no_run
 /// use krysp::mpi::{BlockJacobi, RankMatrix, RankTwoLevel};
@@ -35,20 +35,21 @@ pub struct RankTwoLevel<T: Real, M, L: Local<T> = Host> {
     inner: M,
     coarse: CoarseSpace<T>,
     aggregates: L::Aggregates,
-    /// Where the coarse unknowns of each rank begin, and their number.
+    /// The first coarse unknown of each rank, and their number.
     bounds: Vec<usize>,
     /// This rank's rows of the inverse.
     inverse: Vec<T>,
 }
 
 impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwoLevel<T, M, L> {
-    /// With a constant on each aggregate for every unknown of a node: about so many coarse unknowns over all ranks, at least
-    /// one for each rank. All ranks call this.
+    /// Builds a coarse space of about `unknowns` unknowns over all ranks, at least one for each rank: a
+    /// constant on each aggregate for every unknown of a node. Collective: all ranks call this.
     pub fn over(inner: M, matrix: &RankMatrix<T, L>, unknowns: usize) -> Result<RankTwoLevel<T, M, L>> {
         RankTwoLevel::with(inner, matrix, |block| CoarseSpace::new(block, share(matrix, unknowns)))
     }
 
-    /// With modes on each aggregate, each rank with its part of them, as [`CoarseSpace::with_modes`]. All ranks call this.
+    /// Builds a coarse space from modes, each rank with its part of them, as [`CoarseSpace::with_modes`].
+    /// Collective: all ranks call this.
     pub fn over_modes<V: AsRef<[T]> + Sync>(
         inner: M,
         matrix: &RankMatrix<T, L>,
@@ -78,23 +79,24 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwo
         Ok(RankTwoLevel { space, inner, coarse, aggregates, bounds, inverse })
     }
 
-    /// The preconditioner that the coarse space completes, to refresh it. Its spaces must stay.
+    /// The preconditioner that the coarse correction is added to, for refreshing it. Its spaces must not
+    /// change.
     pub fn inner_mut(&mut self) -> &mut M {
         &mut self.inner
     }
 
-    /// Takes new values for the coarse level alone, from a matrix of the same pattern. All ranks call this.
+    /// Updates only the coarse level, from a matrix of the same pattern. Collective: all ranks call this.
     pub fn refresh_coarse(&mut self, matrix: &RankMatrix<T, L>) -> Result<()> {
         self.inverse = inverse(matrix, &self.coarse, &self.bounds)?;
         Ok(())
     }
 
-    /// The number of coarse unknowns on all ranks.
+    /// Number of coarse unknowns on all ranks.
     pub fn unknowns(&self) -> usize {
         self.bounds[self.bounds.len() - 1]
     }
 
-    /// Sends `Zᵀ r` on its way to all ranks.
+    /// Starts to gather `Zᵀ r` on all ranks.
     fn restrict(&self, r: &RankVector<T, L>) -> Result<Flight<T>> {
         let most = self.bounds.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or(0);
         let mut restricted = self.aggregates.restrict(&r.own)?;
@@ -102,7 +104,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwo
         self.space.ranks().depart(restricted)
     }
 
-    /// `z ← z + Z c` with the coarse solution `c`; `⟨r, Z c⟩`, which takes no pass over vectors.
+    /// `z ← z + Z c` with the coarse solution `c`; returns `⟨r, Z c⟩`, which is computed from coarse vectors.
     fn correct(&self, flight: Flight<T>, z: &mut RankVector<T, L>) -> Result<RankScalar<T, L>> {
         let (ranks, own) = (self.space.ranks(), self.own());
         let parts = ranks.landed(flight)?;
@@ -132,7 +134,7 @@ fn share<T: Real, L: Local<T>>(matrix: &RankMatrix<T, L>, unknowns: usize) -> us
     (unknowns * space.local_len()).div_ceil(space.len().max(1)).max(1)
 }
 
-/// This rank's rows of `(Zᵀ A Z)⁻¹`, which all ranks compute.
+/// This rank's rows of `(Zᵀ A Z)⁻¹`, which all ranks compute redundantly.
 fn inverse<T: Real, L: Local<T>>(
     matrix: &RankMatrix<T, L>,
     coarse: &CoarseSpace<T>,
@@ -171,7 +173,7 @@ fn inverse<T: Real, L: Local<T>>(
         }
     }
     for (at, sums) in product.chunks_exact_mut(n.max(1)).enumerate() {
-        // a mode that was left out: its coarse number is zero times one
+        // if the mode was dropped, its row and column are zero: put one on the diagonal
         let mut members = z.rows_of(at / z.modes).iter();
         if sums[own.start + at] == 0.0 && members.all(|&row| z.weight(at % z.modes, row as usize).is_zero()) {
             sums[own.start + at] = 1.0;

@@ -1,4 +1,4 @@
-//! Vectors whose entries are shared out among ranks.
+//! Vectors whose entries are distributed over the ranks.
 
 use super::local::{BasisOf, Keeps, Link, Local};
 use super::ranks::{Own, Ranks};
@@ -11,18 +11,18 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The space of vectors of which each rank has the entries of a range, in the order of the ranks.
+/// The space of distributed vectors: each rank has the entries of a range, in the order of the ranks.
 pub struct RankSpace<T: Real, L: Local<T> = Host> {
     ranks: Ranks,
-    /// Where the rows of each rank begin, and the number of rows.
+    /// The first row of each rank, and the number of rows.
     bounds: Arc<[u64]>,
     own: SpaceOf<L::Vector>,
-    /// Where GPUs of all ranks reach each other's memory.
+    /// Link between the GPUs of all ranks, if they can access each other's memory.
     link: Option<<L as Keeps<T>>::Link>,
 }
 
 impl<T: Real> RankSpace<T> {
-    /// The space in which this rank has so many entries. All ranks call this.
+    /// The space in which this rank has `own` entries. Collective: all ranks call this.
     pub fn new(ranks: &Ranks, own: usize) -> crate::Result<RankSpace<T>> {
         let mut end = 0;
         let ends = ranks.gather(vec![own as u64])?.into_iter().map(|rows| {
@@ -35,7 +35,7 @@ impl<T: Real> RankSpace<T> {
 }
 
 impl<T: Real, L: Local<T>> RankSpace<T, L> {
-    /// The space of vectors whose part on this rank is elsewhere. All ranks call this.
+    /// The space of vectors whose part on this rank is in other memory. Collective: all ranks call this.
     #[cfg(feature = "cuda")]
     pub(super) fn at<To: Local<T>>(&self, local: &To) -> crate::Result<RankSpace<T, To>> {
         let (ranks, bounds, link) = (self.ranks.clone(), self.bounds.clone(), local.link(&self.ranks)?);
@@ -46,7 +46,7 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
         self.link.as_ref()
     }
 
-    /// Sums over all ranks, of which `own` computes or queues this rank's parts.
+    /// Sums over all ranks; `own` computes or enqueues this rank's parts.
     pub(super) fn sums<const K: usize>(
         &self,
         own: impl FnOnce() -> [ScalarOf<L::Vector>; K],
@@ -72,7 +72,7 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
         self.rows_of(self.ranks.rank())
     }
 
-    /// Where the rows of each rank begin, and the number of rows.
+    /// The first row of each rank, and the number of rows.
     pub(crate) fn bounds(&self) -> &[u64] {
         &self.bounds
     }
@@ -87,7 +87,7 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
         &self.own
     }
 
-    /// A vector of which this rank has these entries.
+    /// A vector with these entries on this rank.
     pub fn vector(&self, own: &[T]) -> Result<RankVector<T, L>> {
         let mut vector = self.zeros()?;
         self.load(own, &mut vector)?;
@@ -138,7 +138,7 @@ impl<T: Real, L: Local<T>> Space for RankSpace<T, L> {
         Ok(RankVector { own: self.own.zeros()?, space: self.clone() })
     }
 
-    /// Joined GPUs wait for each other only so long: before a solve, when `b` comes, the hosts meet.
+    /// Waiting of linked GPUs times out: synchronize the hosts before a solve, which begins by loading `b`.
     fn load(&self, host: &[T], into: &mut RankVector<T, L>) -> Result<()> {
         if self.link.is_some() {
             self.agree(0)?;
@@ -214,7 +214,7 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
         Ok(RankBasis { own, space: space.clone(), c: zeros.clone(), total: zeros })
     }
 
-    /// As on one rank: the entries of all are counted on.
+    /// Flips the same signs as on one rank, which depend on global indices.
     fn flip_signs(&mut self) -> Result<()> {
         let mut entries = vec![T::zero(); self.space.local_len()];
         self.space.own.store(&self.own, &mut entries)?;
@@ -265,7 +265,7 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
     fn cg_update(at: CgUpdate<'_, Self>) -> [RankScalar<T, L>; 2] {
         let CgUpdate { alpha, rho, q, d, x, r, p, z } = at;
         if r.space.link.is_none() {
-            // the hosts add up before the second half can begin
+            // the sums must be known on the hosts before the second half can begin
             let [norm_squared, rho_next] = r.axpy_multiply_dot(&-alpha.clone(), q, d, z);
             x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
             return [norm_squared, rho_next];
@@ -276,20 +276,20 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
     }
 }
 
-/// An orthonormal basis of which each rank has a part. The coefficients of a projection are added up over the ranks in one
-/// message, or by joined GPUs.
+/// An orthonormal basis of which each rank has a part. The coefficients of a projection are summed over the
+/// ranks in one collective operation, or by linked GPUs.
 pub struct RankBasis<T: Real, L: Local<T> = Host> {
     own: BasisOf<T, L>,
     space: RankSpace<T, L>,
-    /// Coefficients of the last projection, over all ranks, where hosts have added them up.
+    /// Coefficients of the last projection, over all ranks, if the hosts sum them.
     c: Vec<T>,
-    /// The sum of all coefficients since the last [`Basis::project`].
+    /// Coefficients accumulated since the last [`Basis::project`].
     total: Vec<T>,
 }
 
 impl<T: Real, L: Local<T>> RankBasis<T, L> {
-    /// Finds `k` coefficients, and adds them up over the ranks; NaN if a rank has failed, which the next number that is read
-    /// reports.
+    /// Computes `k` coefficients and sums them over the ranks; NaN if a rank has failed, which the next
+    /// scalar that is read reports.
     fn find(&mut self, k: usize, find: impl FnOnce(&mut BasisOf<T, L>)) {
         let RankBasis { own, space, c, .. } = self;
         if let Some(link) = &space.link {
