@@ -1,4 +1,4 @@
-//! Small clusters, each a vertex with vertices around it, and the graph of the clusters.
+//! Small clusters, each a vertex and its neighbourhood, and the graph of the clusters.
 //!
 //! ```text
 //! draw a pseudo-random number for each vertex
@@ -7,8 +7,8 @@
 //!     each vertex without one joins the cluster with which most of its entries connect it
 //! ```
 //!
-//! Every vertex decides by the state before its round, so the result does not depend on the number of threads. A
-//! cluster has about as many vertices as a vertex has neighbours, or fewer on request.
+//! Every vertex decides from the state before its round, so the result does not depend on the number of
+//! threads. A cluster has about as many vertices as a vertex has neighbours, or fewer if requested.
 
 use super::graph::{Coarse, Graph};
 use crate::formats::pattern::{by_rows, cut, fill_by_rows, place_of};
@@ -61,8 +61,8 @@ impl Clusters {
     }
 }
 
-/// Clusters all vertices that have neighbours. A cluster has about `size` vertices, or fewer where a vertex has fewer
-/// neighbours.
+/// Clusters all vertices that have neighbours. A cluster has about `size` vertices, or fewer if its seed has
+/// fewer neighbours.
 pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     let vertices = graph.vertices();
     // zero only for a vertex without neighbours
@@ -83,22 +83,22 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     over_rows(count, 4, (), &|clusters, ()| {
         clusters.for_each(|cluster| labels[seeds[cluster] as usize].store(cluster as u32, Relaxed));
     });
-    let waits = |&v: &u32| draws[v as usize] != 0 && label(v) == NONE;
-    let mut waiting: Vec<u32> = (0..vertices as u32).into_par_iter().filter(waits).collect();
-    let mut found = vec![0; waiting.len()];
-    while !waiting.is_empty() {
-        let found = &mut found[..waiting.len()];
-        over_rows(waiting.len(), 16, &mut *found, &|range, found: &mut [u32]| {
+    let is_unassigned = |&v: &u32| draws[v as usize] != 0 && label(v) == NONE;
+    let mut unassigned: Vec<u32> = (0..vertices as u32).into_par_iter().filter(is_unassigned).collect();
+    let mut found = vec![0; unassigned.len()];
+    while !unassigned.is_empty() {
+        let found = &mut found[..unassigned.len()];
+        over_rows(unassigned.len(), 16, &mut *found, &|range, found: &mut [u32]| {
             let mut tally = Tally::default();
-            for (&v, found) in waiting[range].iter().zip(found) {
+            for (&v, found) in unassigned[range].iter().zip(found) {
                 *found = strongest(graph, v, label, &mut tally);
             }
         });
-        over_rows(waiting.len(), 4, (), &|range, ()| {
-            let joined = waiting[range.clone()].iter().zip(&found[range]);
+        over_rows(unassigned.len(), 4, (), &|range, ()| {
+            let joined = unassigned[range.clone()].iter().zip(&found[range]);
             joined.for_each(|(&v, &cluster)| labels[v as usize].store(cluster, Relaxed));
         });
-        waiting = waiting.into_par_iter().filter(waits).collect();
+        unassigned = unassigned.into_par_iter().filter(is_unassigned).collect();
     }
     let of_vertex = map_rows(vertices, 2, &|v| label(v as u32).min(count as u32));
     let (starts, entries) = by_rows(count + 1, vertices, &|v| (of_vertex[v], 0));
@@ -106,16 +106,16 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     Clusters { count, of_vertex, starts, members }
 }
 
-/// To make clusters smaller than neighbourhoods, a vertex is compared with a fraction of its neighbours only. This is
-/// the fraction, in units of 2⁻¹⁶, that makes one in about `size` vertices a seed. Whether two vertices are compared
-/// depends on their draws, the same for both ends of an edge.
+/// The fraction of its neighbours with which a vertex is compared, in units of 2⁻¹⁶: to make clusters smaller
+/// than neighbourhoods, it is chosen so that one in about `size` vertices becomes a seed. Whether two
+/// vertices are compared depends on their draws, which is the same for both ends of an edge.
 pub(super) fn share<G: Graph>(graph: &G, size: usize) -> u32 {
     let others = size.saturating_sub(1).saturating_mul(graph.vertices()) as f64 / graph.ends().max(1) as f64;
     (others * 65536.0) as u32
 }
 
-/// Clusters the graph, then clusters the clusters, until there are at most `most` of them or no fewer can be made.
-/// Returns their number and the cluster of each vertex, [`NONE`] where a vertex has none.
+/// Clusters the graph, then clusters the clusters, until there are at most `most` of them or no fewer can be
+/// made. Returns their number and the cluster of each vertex, [`NONE`] if a vertex has none.
 pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) {
     let share = |count: usize| count.div_ceil(most.max(1));
     let first = clusters(graph, share(graph.vertices()));
@@ -136,7 +136,7 @@ pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) 
     (count, labels)
 }
 
-/// The label with which most entries connect a vertex; of equals, the one with the largest scrambled number.
+/// The label with which most entries connect a vertex; of equals, the one with the largest hash.
 fn strongest<G: Graph>(graph: &G, vertex: u32, label: impl Fn(u32) -> u32, tally: &mut Tally) -> u32 {
     tally.clear();
     graph.look_up(vertex, label, |label, strength| {
@@ -175,7 +175,7 @@ impl Tally {
     }
 }
 
-/// The number of clusters in a batch, for which one task builds the edges.
+/// Number of clusters in a batch, whose edges are built by one task.
 const CLUSTERS_IN_BATCH: usize = 256;
 
 /// The part of a coarse graph that one batch of clusters makes.
@@ -274,7 +274,7 @@ impl EdgeSums {
     }
 }
 
-/// Bits that look random (the 32-bit finaliser of Murmur's third hash).
+/// A bijective hash of 32 bits (the finalizer of MurmurHash3).
 pub(super) fn scrambled(bits: u32) -> u32 {
     let bits = (bits ^ bits >> 16).wrapping_mul(0x85eb_ca6b);
     let bits = (bits ^ bits >> 13).wrapping_mul(0xc2b2_ae35);

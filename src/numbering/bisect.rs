@@ -1,11 +1,11 @@
-//! Lays a graph out in a line by recursive bisection, so that ranges of the line are compact.
+//! Orders a graph along a line by recursive bisection, so that ranges of the line are compact.
 //!
 //! ```text
 //! s, t: roughly the most distant two vertices;     x = distance from s - distance from t
 //! u, v: a vertex far from both, and one far from u;  y = distance from u - distance from v
 //! smooth both a few times: x ← (x + mean of the neighbours' x) / 2
-//! cut across x, y, x + y and x - y at the weighted median, moved to where a run ends; take the cut with fewest edges
-//! refine it after Fiduccia and Mattheyses (1982)
+//! cut across x, y, x + y and x - y at the weighted median, moved to the end of a run; take the cut with fewest edges
+//! refine it by the method of Fiduccia and Mattheyses (1982)
 //! the half that is connected more to earlier vertices of the line goes first
 //! bisect both halves in the same way
 //! ```
@@ -20,18 +20,18 @@ const SMOOTHING: usize = 2;
 /// The directions, in both coordinates, across which cuts are tried.
 const DIRECTIONS: [[f32; 2]; 4] = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.0]];
 
-/// The most passes of refinement.
+/// Maximum number of refinement passes.
 const PASSES: usize = 4;
 
-/// Halves with fewer vertices are bisected by one thread, one after the other.
+/// Halves with fewer vertices are bisected one after the other by one thread.
 const TASK: usize = 256;
 
-/// A part of a graph. Its vertices are numbered from 0.
+/// A part of a graph, with local vertex numbers from 0.
 pub(super) struct Part {
-    /// The number of each vertex in the whole graph.
+    /// The vertex of the whole graph for each local one.
     ids: Vec<u32>,
     weights: Vec<u32>,
-    /// Where the edges of each vertex begin.
+    /// The first edge of each vertex.
     starts: Vec<u32>,
     /// Neighbours within the part, with the strength of each edge.
     edges: Vec<(u32, u32)>,
@@ -40,8 +40,8 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// The part of the vertices `ids`, which stand in a line from place `first` on. `place_of` has the place of every
-    /// vertex.
+    /// The part with the vertices `ids`, which have consecutive positions on the line from `first` on.
+    /// `place_of` has the position of every vertex.
     pub(super) fn new<G: Graph>(graph: &G, ids: &[u32], first: usize, place_of: &[u32]) -> Part {
         let mut part = Part::with_capacity(ids.len());
         for &id in ids {
@@ -93,7 +93,8 @@ impl Part {
         self.weights.iter().map(|&weight| f64::from(weight)).sum()
     }
 
-    /// Lays the part out: its vertices in order, `from` the weight before them. Runs of this weight are to be compact.
+    /// Orders the part: writes its vertices in order; `from` is the weight before them. Runs of weight `run`
+    /// become compact.
     pub(super) fn lay_out(self, from: f64, run: f64, order: &mut [u32]) {
         let Some(target) = target(from, self.weight(), run).filter(|_| self.len() > 1) else {
             order.copy_from_slice(&self.ids);
@@ -117,7 +118,7 @@ impl Part {
         }
     }
 
-    /// The cut with the fewest edges, of one across each direction.
+    /// The cut with the fewest edges among those across each direction.
     pub(super) fn bisected(&self, target: f64) -> Vec<bool> {
         let coordinates = self.coordinates();
         let cuts = DIRECTIONS.map(|direction| self.cut(&coordinates, direction, target));
@@ -155,7 +156,7 @@ impl Part {
         line.select_nth_unstable(middle);
         let pull =
             |keys: &[u64]| keys.iter().map(|&key| i64::from(self.pull[key as u32 as usize])).sum::<i64>();
-        // inverted keys sort the other way round
+        // inverted keys sort in reverse order
         let inverted = if pull(&line[..middle]) > pull(&line[middle..]) { u64::MAX } else { 0 };
         line.iter_mut().for_each(|key| *key ^= inverted);
         let vertex = |key: u64| (key ^ inverted) as u32 as usize;
@@ -222,7 +223,7 @@ impl Part {
         distance[from] = 0;
         queue.push(from as u32);
         let (mut head, mut unreached) = (0, 0);
-        // once all vertices are in the queue, no more can be found
+        // stop once all vertices are in the queue
         while queue.len() < self.len() {
             if head == queue.len() {
                 while distance[unreached] != u32::MAX {
@@ -267,7 +268,7 @@ impl Part {
     }
 }
 
-/// Bits that, compared as an integer, are ordered like the numbers.
+/// Bits that compare as integers in the order of the numbers.
 fn ascending(number: f32) -> u32 {
     let bits = number.to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
@@ -345,11 +346,11 @@ impl<'a> Refinement<'a> {
                 self.queues[usize::from(self.second[v])].push((gain, Reverse(v as u32)));
             }
         }
-        let patience = 20 + self.part.len() / 50;
+        let lookahead = 20 + self.part.len() / 50;
         let (mut moves, mut kept) = (vec![], 0);
         let (mut saved, mut best) = (0i64, 0i64);
         let mut best_missing = self.missing.abs();
-        while moves.len() < kept + patience {
+        while moves.len() < kept + lookahead {
             let Some(v) = self.next() else { break };
             saved += i64::from(self.gains[v]);
             self.shift(v);

@@ -1,17 +1,17 @@
-//! A numbering cut into runs: ranges of equally many consecutive rows, each of which reads few columns outside of
-//! itself.
+//! Clustered ordering: rows in runs of equally many consecutive rows, each of which has few columns outside
+//! of itself.
 //!
 //! ```text
 //! gather vertices into small clusters, and build the graph of the clusters   (`aggregate`)
-//! lay the clusters out in a line, by recursive bisection                      (`bisect`)
+//! order the clusters along a line, by recursive bisection                     (`bisect`)
 //! write out their vertices in that order, and cut the line into runs
 //! trade vertices between runs, so that more edges lie within runs             (`trades`)
 //! ```
 //!
-//! To partition a small graph of clusters and to refine the result on the large graph is the idea of Karypis and Kumar
-//! (1998). Departures:
+//! Partitioning a small graph of clusters and refining the result on the large graph is the multilevel method
+//! of Karypis and Kumar (1998). Departures:
 //! 1. A cluster is a whole neighbourhood, not a pair, so that one level is enough.
-//! 2. A graph is halved by distances from far-off vertices, not by growing from random ones.
+//! 2. A graph is bisected by distances from far-off vertices, not by growing from random ones.
 //! 3. Runs have exactly equal lengths, because refinement only trades vertices.
 
 use super::aggregate::{clusters, coarse};
@@ -26,31 +26,31 @@ use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::interrupt::{self, Phase};
 use rayon::prelude::*;
 
-/// The number of clusters in a run. Clusters must be much smaller than a run, so that runs can take any shape.
+/// Number of clusters in a run. Clusters must be much smaller than a run, so that runs can take any shape.
 pub(super) const CLUSTERS_IN_RUN: usize = 64;
 
-/// Up to `WHOLE` clusters are laid out together. A larger graph is first cut into groups of about `GROUP` clusters,
-/// small enough for a cache.
+/// Up to `WHOLE` clusters are ordered together. A larger graph is first partitioned into groups of about
+/// `GROUP` clusters, small enough for a cache.
 const WHOLE: usize = 20 * 1024;
 const GROUP: f64 = 8.0 * 1024.0;
 
-/// Rounds of trades. Later rounds would find little.
+/// Rounds of trades. Later rounds would gain little.
 pub(super) const ROUNDS: u32 = 8;
 
 impl Numbering {
-    /// A numbering whose runs of `rows_per_block` consecutive rows are tied closely within and loosely to other rows,
-    /// as the parts of a graph partitioner are. Several runs together are compact too, though less so. Within a run,
-    /// longer rows come first. The number of columns outside of the runs, see [`halo`](crate::partition::halo), is
-    /// close to its minimum.
+    /// Computes an ordering in runs of `rows_per_block` consecutive rows that are strongly connected within
+    /// and weakly to other rows, as the parts of a graph partitioner are. Several runs together are compact
+    /// too, though less so. Within a run, longer rows come first. The number of columns outside of the runs,
+    /// see [`halo`](crate::partition::halo), is close to its minimum.
     ///
-    /// Only the pattern of the matrix matters; it is treated as symmetric. Unknowns of one node stay together and in
-    /// order, if their rows have one pattern (blocks as in [`row_blocks`]); `rows_per_block` should be a multiple of
-    /// the block size. The numbering does not depend on the number of threads.
+    /// Only the pattern of the matrix matters; it is treated as symmetric. Unknowns of one node stay together
+    /// and in order, if their rows have the same pattern (blocks as in [`row_blocks`]); `rows_per_block`
+    /// should be a multiple of the block size. The ordering does not depend on the number of threads.
     ///
     /// ```
     /// use krysp::{Csr, Numbering, partition::halo};
     ///
-    /// // two chains of 50 unknowns, one on even numbers and one on odd ones
+    /// // two chains of 50 unknowns, one with even indices and one with odd ones
     /// let entries: Vec<_> = (0..98).flat_map(|i| [(i, i, 2.0), (i, i + 2, -1.0), (i + 2, i, -1.0)]).collect();
     /// let a = Csr::from_triplets(100, 100, &entries)?;
     /// let renumbered = a.renumbered(&Numbering::clustered(&a, 50)?)?;
@@ -63,8 +63,8 @@ impl Numbering {
         })
     }
 
-    /// Makes the numbering from an order of the nodes, which `line(offsets, columns, run_length)` finds. A node is a
-    /// block of unknowns whose rows have one pattern.
+    /// Makes the permutation from an order of the nodes, which `line(offsets, columns, run_length)` computes.
+    /// A node is a block of unknowns whose rows have the same pattern.
     pub(super) fn in_runs<T: Real>(
         a: &Csr<T>,
         rows_per_block: usize,
@@ -72,7 +72,7 @@ impl Numbering {
     ) -> Result<Numbering> {
         let (rows, cols) = (a.rows(), a.cols());
         if rows != cols {
-            return Err(Error::NotSquare { what: "renumbering", rows, cols });
+            return Err(Error::NotSquare { what: "reordering", rows, cols });
         }
         let size = row_blocks(a);
         let order = if size == 1 {
@@ -110,10 +110,10 @@ pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run_length: usiz
     order
 }
 
-/// Lays the clusters out in a line. Runs of weight `run` will be compact.
+/// Orders the clusters along a line, so that runs of weight `run` are compact.
 ///
-/// A large graph is first cut into groups, which are then laid out in parallel. Bisecting the whole graph would be
-/// slow, and its first bisections serial.
+/// A large graph is first partitioned into groups, which are then ordered in parallel. Bisecting the whole
+/// graph would be slow, and its first bisections serial.
 pub(super) fn line(graph: &Coarse, run: f64) -> Result<Vec<u32>> {
     let (order, starts) =
         groups(graph, run)?.unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
@@ -141,18 +141,18 @@ pub(super) fn line(graph: &Coarse, run: f64) -> Result<Vec<u32>> {
     Ok(line)
 }
 
-/// A group of a large graph's vertices that is laid out by itself.
+/// A group of a large graph's vertices that is ordered separately.
 struct Group<'a> {
-    /// The place of its first vertex in the order.
+    /// Position of its first vertex in the order.
     start: usize,
     members: &'a [u32],
     /// The weight of all vertices before the group.
     weight_before: f64,
 }
 
-/// Cuts a large graph into groups: returns the vertices in an order, and where each group begins in it. A group has a
-/// multiple of `run` as weight, and about [`GROUP`] vertices. `None` for a small graph, or one that does not get
-/// smaller by clustering.
+/// Partitions a large graph into groups: returns the vertices in an order, and the first position of each
+/// group in it. The weight of a group is a multiple of `run`, and it has about [`GROUP`] vertices. `None` for
+/// a small graph, or one that does not get smaller by clustering.
 fn groups(graph: &Coarse, run: f64) -> Result<Option<(Vec<u32>, Vec<usize>)>> {
     let vertices = graph.vertices();
     if vertices <= WHOLE {

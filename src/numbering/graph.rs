@@ -1,16 +1,16 @@
-//! The graphs that are clustered: the pattern of a matrix, and the graph of its clusters.
+//! The graphs that are clustered: the pattern of a matrix, and graphs of clusters.
 
 use krysp_kernels::index::{Offsets, OffsetsRef};
 
 /// A graph with weighted vertices and edges.
 pub(super) trait Graph: Sync {
-    /// The number of vertices.
+    /// Number of vertices.
     fn vertices(&self) -> usize;
 
-    /// The number of entries in all lists of neighbours.
+    /// Total length of all lists of neighbours.
     fn ends(&self) -> usize;
 
-    /// How many vertices of the finest graph this vertex stands for.
+    /// Number of vertices of the finest graph that this vertex represents.
     fn weight(&self, vertex: u32) -> u32;
 
     /// The neighbours of a vertex. The vertex itself may be among them.
@@ -46,10 +46,10 @@ pub(super) trait Graph: Sync {
     }
 }
 
-/// The pattern of a matrix, taken as symmetric.
+/// The pattern of a matrix, which is taken to be symmetric.
 ///
-/// Rows much longer than others are treated as empty. They say nothing about neighbourhoods, yet would make all rows
-/// neighbours.
+/// Rows much longer than others are treated as empty: they say nothing about neighbourhoods, yet would make
+/// all rows neighbours.
 #[derive(Clone, Copy)]
 pub(super) struct Pattern<'a> {
     offsets: OffsetsRef<'a>,

@@ -1,18 +1,19 @@
-//! The order in which a matrix is eliminated with little fill: by approximate minimum degree (Amestoy, Davis and Duff 1996).
+//! Fill-reducing ordering by approximate minimum degree (AMD; Amestoy, Davis and Duff 1996).
 //!
 //! ```text
 //! repeat until all variables are eliminated:
-//!     p: a variable whose degree is least
-//!     L_p: what p is joined to, by entries or by an element; p becomes the element L_p, and takes in p's other elements
-//!     each i in L_p: drop entries and elements that L_p covers
-//!                    degree ≤ |L_p| + entries of i + what its other elements have outside of L_p
-//!     variables of L_p that are joined to the same others become one
+//!     p: a variable of minimum degree
+//!     L_p: its neighbours, by entries or through an element; p becomes the element L_p and absorbs p's elements
+//!     for each i in L_p: drop entries and elements that L_p covers
+//!                        degree ≤ |L_p| + entries of i + |its other elements \ L_p|
+//!     merge variables of L_p with the same adjacency (supervariables)
 //! ```
 //!
-//! An *element* stands for the dense block that an elimination leaves: it takes one list and not its square. A row of `A` is such
-//! an element of `Aᵀ A`, so that columns of an unsymmetric matrix are ordered without that product.
+//! An *element* represents the dense block that an elimination creates, by one list instead of its square.
+//! Rows of `A` are such elements of `Aᵀ A`, so columns of an unsymmetric matrix are ordered without forming
+//! that product.
 //!
-//! Variables much longer than others come last: they would cost much and change little.
+//! Dense variables come last: they would cost much and change little.
 
 use crate::{Csr, Real, Result};
 use krysp_kernels::interrupt::Phase;
@@ -20,14 +21,15 @@ use std::mem::replace;
 
 const NONE: u32 = u32::MAX;
 
-/// A variable is eliminated last if it is joined to more than this many others, and more than this many times `√n`.
+/// A variable is dense, and eliminated last, if it has more than this many neighbours, and more than
+/// `DENSE_BY_ROOT √n`.
 const DENSE: usize = 16;
 const DENSE_BY_ROOT: f64 = 10.0;
 
 /// List items scanned between two polls for interruption: about 0.2 ms.
 const POLLED: usize = 1 << 16;
 
-/// The order of elimination of the pattern of `A + Aᵀ`: the variable that is eliminated first, then the next.
+/// Computes an elimination order for the pattern of `A + Aᵀ`: the variable eliminated first, then the next.
 pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     let n = a.rows();
     let mut lists = Lists::default();
@@ -45,7 +47,7 @@ pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32
     Elimination::new(n, lists, vec![]).run()
 }
 
-/// The order of elimination of the pattern of `Aᵀ A`, in which columns may be eliminated whatever rows are chosen for pivots.
+/// Computes an elimination order for the pattern of `Aᵀ A`, which suits columns for any choice of pivot rows.
 pub(crate) fn of_columns<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     let n = a.cols();
     let mut lists = Lists::default();
@@ -71,12 +73,13 @@ fn longest(n: usize) -> usize {
     DENSE.max((DENSE_BY_ROOT * (n as f64).sqrt()) as usize)
 }
 
-/// Lists one after the other: of each variable its elements, then its neighbours; of each element its variables.
+/// Adjacency lists, stored consecutively: for each variable its elements, then its neighbours; for each
+/// element its variables.
 struct Lists {
     items: Vec<u32>,
     starts: Vec<usize>,
     lengths: Vec<u32>,
-    /// How many items are elements.
+    /// Number of items in each list that are elements.
     elements: Vec<u32>,
 }
 
@@ -87,7 +90,7 @@ impl Default for Lists {
 }
 
 impl Lists {
-    /// Ends a list.
+    /// Ends the current list.
     fn close(&mut self, elements: usize) {
         let start = self.starts.last().copied().unwrap_or(0);
         self.lengths.push((self.items.len() - start) as u32);
@@ -100,35 +103,36 @@ impl Lists {
     }
 }
 
-/// A variable's or an element's number: variables first, and a variable that is eliminated becomes the element of its number;
-/// then elements that were there from the start.
+/// State of the elimination. Variables are numbered first, and an eliminated variable becomes the element
+/// with its number; then follow the elements that exist from the start.
 struct Elimination {
     n: usize,
     lists: Lists,
-    /// How many variables a variable stands for, zero once it is eliminated or stands for none.
+    /// Number of variables that a supervariable represents, zero once it is eliminated or merged into
+    /// another.
     weights: Vec<u32>,
-    /// The weight of an element's variables, zero where there is no such element.
+    /// Total weight of an element's variables, zero if there is no such element.
     sizes: Vec<u32>,
-    /// The degree of each variable at most.
+    /// Upper bound on the degree of each variable.
     degrees: Vec<u32>,
-    /// The first variable of each degree, and each variable's neighbours in the list of its degree.
+    /// The first variable of each degree; `next` and `previous` link the variables of a degree.
     heads: Vec<u32>,
     next: Vec<u32>,
     previous: Vec<u32>,
     least: usize,
-    /// Variables that a variable stands for: the next one of each, and the last.
+    /// Linked list of the variables merged into each supervariable, and the last one of each.
     members: Vec<u32>,
     last_member: Vec<u32>,
     left: usize,
-    /// Items beyond which lists are moved together.
-    room: usize,
+    /// Number of items beyond which the lists are compacted.
+    capacity: usize,
 }
 
 impl Elimination {
-    fn new(n: usize, lists: Lists, of_start: Vec<u32>) -> Elimination {
+    fn new(n: usize, lists: Lists, from_start: Vec<u32>) -> Elimination {
         let mut sizes = vec![0; n];
-        sizes.extend(of_start);
-        let room = 2 * lists.items.len() + n;
+        sizes.extend(from_start);
+        let capacity = 2 * lists.items.len() + n;
         Elimination {
             n,
             lists,
@@ -142,7 +146,7 @@ impl Elimination {
             members: vec![NONE; n],
             last_member: (0..n as u32).collect(),
             left: n,
-            room,
+            capacity,
         }
     }
 
@@ -157,13 +161,14 @@ impl Elimination {
                 items[..elements].iter().map(|&e| self.sizes[e as usize] as usize - 1).sum();
             let degree = (items.len() - elements + by_elements).min(n - 1);
             self.degrees[v] = degree as u32;
-            // a column of `Aᵀ A` is joined to many where it has few entries: its entries are counted
+            // for `Aᵀ A`, the number of entries of a column decides: a column with few entries may have many
+            // neighbours
             if items.len() > longest(n) {
                 dense.push(v as u32);
             }
         }
         for &v in &dense {
-            // elements must not count what is not there
+            // remove it from the sizes of its elements
             self.weights[v as usize] = 0;
             self.left -= 1;
             let elements =
@@ -215,7 +220,7 @@ impl Elimination {
                 let i = self.lists.items[at] as usize;
                 let (degree, hash) = self.clean(i, p, &in_pivot, &outside, base);
                 if degree == 0 {
-                    // joined to nothing but L_p: it may go right now
+                    // its only neighbours are in L_p: mass elimination
                     let own = replace(&mut self.weights[i], 0);
                     (weight, size) = (weight + own, size - own);
                     self.join(pivot, i);
@@ -230,7 +235,7 @@ impl Elimination {
             }
             self.left -= weight as usize;
             self.append(pivot, &mut order);
-            // the element keeps those that are still there
+            // the element keeps the variables that are not eliminated
             let mut kept = first;
             for at in first..end {
                 let i = self.lists.items[at] as usize;
@@ -252,7 +257,8 @@ impl Elimination {
         Ok(order)
     }
 
-    /// Appends the pivot's variables to the lists, and drops its elements. Returns their weight.
+    /// Appends the variables of the new element to the lists, and absorbs the pivot's elements. Returns their
+    /// weight.
     fn collect(&mut self, pivot: usize, in_pivot: &mut [u32]) -> u32 {
         let mut size = 0;
         let own = self.lists.range(pivot);
@@ -278,8 +284,8 @@ impl Elimination {
         size
     }
 
-    /// Drops what the pivot covers of a variable's list, and adds the pivot as an element. Returns the weight of what is left,
-    /// and a number that is equal for equal lists.
+    /// Removes what the new element covers from a variable's list, and adds the pivot as an element. Returns
+    /// the weight of the remaining neighbours, and a hash of the list.
     fn clean(&mut self, i: usize, p: u32, in_pivot: &[u32], outside: &[u64], base: u64) -> (u32, u32) {
         let Lists { items, starts, lengths, elements } = &mut self.lists;
         let start = starts[i];
@@ -292,7 +298,7 @@ impl Elimination {
                 continue;
             }
             if rest == 0 {
-                // all of it lies in the pivot's element
+                // the element is a subset of the new one: absorb it
                 self.sizes[e as usize] = 0;
                 continue;
             }
@@ -312,7 +318,7 @@ impl Elimination {
                 to += 1;
             }
         }
-        // there is room for the pivot: whatever joined this variable to it is gone
+        // there is space for the pivot, because an item that connected them was removed
         items[to] = items[first];
         items[first] = p;
         elements[i] = (first - start + 1) as u32;
@@ -320,7 +326,7 @@ impl Elimination {
         (degree.min(u64::from(u32::MAX >> 1)) as u32, hash)
     }
 
-    /// Makes one variable of those with equal lists.
+    /// Merges variables with equal lists into supervariables.
     fn merge(&mut self, group: &[(u32, u32)], seen: &mut [u32], compared: &mut u32) {
         for (at, &(_, i)) in group.iter().enumerate() {
             let i = i as usize;
@@ -350,7 +356,7 @@ impl Elimination {
         }
     }
 
-    /// Puts the variables that `j` stands for behind those of `i`.
+    /// Appends the variables that `j` represents to those of `i`.
     fn join(&mut self, i: usize, j: usize) {
         self.members[self.last_member[i] as usize] = j as u32;
         self.last_member[i] = self.last_member[j];
@@ -386,7 +392,7 @@ impl Elimination {
         }
     }
 
-    /// Takes out a variable of the least degree.
+    /// Removes a variable of minimum degree, and returns it.
     fn pop(&mut self) -> Option<u32> {
         while self.heads.get(self.least)? == &NONE {
             self.least += 1;
@@ -396,12 +402,12 @@ impl Elimination {
         Some(v)
     }
 
-    /// Moves lists that are still there together, where those that are not take up too much.
+    /// Compacts the lists if too much space is taken by removed ones.
     fn compact(&mut self) {
-        if self.lists.items.len() <= self.room {
+        if self.lists.items.len() <= self.capacity {
             return;
         }
-        let mut items = Vec::with_capacity(self.room);
+        let mut items = Vec::with_capacity(self.capacity);
         for of in 0..self.sizes.len() {
             let there = self.sizes[of] > 0 || self.weights.get(of).is_some_and(|&weight| weight > 0);
             let range = self.lists.range(of);
@@ -412,7 +418,7 @@ impl Elimination {
                 self.lists.lengths[of] = 0;
             }
         }
-        self.room = self.room.max(2 * items.len() + self.n);
+        self.capacity = self.capacity.max(2 * items.len() + self.n);
         self.lists.items = items;
     }
 }
@@ -423,7 +429,8 @@ mod tests {
     use crate::formats::derived::Derivation;
     use crate::testing::matrices::{self, edge};
 
-    /// The entries of `L` that elimination in this order makes of a symmetric pattern, diagonal included.
+    /// Number of entries of `L` after elimination in this order, for a symmetric pattern, including the
+    /// diagonal.
     fn fill(a: &Csr<f64>, order: &[u32]) -> usize {
         let mut rows: Vec<std::collections::BTreeSet<u32>> =
             (0..a.rows()).map(|row| a.row_columns(row).iter().copied().collect()).collect();
@@ -467,7 +474,7 @@ mod tests {
         }
     }
 
-    /// Columns of a matrix are ordered as its product with its transpose is.
+    /// Ordering the columns of a matrix is as good as ordering `Aᵀ A`.
     #[test]
     fn columns_are_ordered_without_the_product() {
         let a = matrices::stencil7(7).csr::<f64>().unwrap();

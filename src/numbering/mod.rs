@@ -1,7 +1,7 @@
-//! Numberings: permutations of the unknowns that bring together in memory what is read together.
+//! Orderings: permutations of the unknowns that bring entries together in memory which are used together.
 //!
-//! A numbering belongs to a space. Operators and vectors of the space are stored in the new order; `b` is permuted on
-//! its way in, and `x` on its way out.
+//! A permutation belongs to a space. Operators and vectors of the space are stored in the new order; `b` is
+//! permuted when it is loaded, and `x` when it is stored.
 
 mod aggregate;
 mod bisect;
@@ -24,9 +24,9 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Cuts the graph of a matrix into about `most` connected parts of about equal sizes. Nodes are `size` consecutive
-/// rows. Returns the number of parts and the part of each node, [`u32::MAX`] for a node without neighbours. Much faster
-/// in a clustered numbering.
+/// Partitions the graph of a matrix into about `most` connected parts of about equal sizes. Nodes are `size`
+/// consecutive rows. Returns the number of parts and the part of each node, [`u32::MAX`] for a node without
+/// neighbours. Much faster if the matrix is in a clustered order.
 pub(crate) fn aggregates<T: Real>(a: &Csr<T>, size: usize, most: usize) -> Result<(usize, Vec<u32>)> {
     let run_length = a.source().domain().numbering().and_then(|numbering| numbering.run_length);
     if size == 1 {
@@ -45,11 +45,15 @@ fn connected_parts(graph: &Pattern<'_>, run_length: Option<usize>, most: usize) 
 }
 
 /// A permutation of the unknowns, with its inverse. Clones share the arrays.
+#[doc(alias = "permutation")]
+#[doc(alias = "reordering")]
+#[doc(alias = "renumbering")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbering {
     old_of_new: Arc<Vec<u32>>,
     new_of_old: Arc<Vec<u32>>,
-    /// The rows of a run, in a clustered numbering. A run is a range of consecutive rows that are tied closely to each other.
+    /// Rows per run, in a clustered order. A run is a range of consecutive rows with many entries among each
+    /// other.
     run_length: Option<usize>,
 }
 
@@ -59,7 +63,7 @@ saved!(impl[] Numbering { old_of_new, new_of_old, run_length } where |read| {
 });
 
 impl Numbering {
-    /// Makes a numbering from the old index of each new one.
+    /// Makes a permutation from the old index of each new one.
     pub fn from_old_of_new(old_of_new: Vec<u32>) -> Result<Numbering> {
         let new_of_old = inverse(&old_of_new);
         let is_wrong = |new: usize| new_of_old.get(old_of_new[new] as usize) != Some(&(new as u32));
@@ -69,9 +73,9 @@ impl Numbering {
         Ok(Numbering { old_of_new: Arc::new(old_of_new), new_of_old: Arc::new(new_of_old), run_length: None })
     }
 
-    /// Sorts rows by length, longest first, so that slices of rows need little padding. In graphs with hubs, the
-    /// entries of `x` that most rows read then share cache lines. For matrices without geometry: on a mesh it scatters
-    /// neighbouring rows.
+    /// Sorts rows by length, longest first, so that slices of rows need little padding. In graphs with hubs,
+    /// the entries of `x` that most rows read then share cache lines. For matrices without geometry: on a
+    /// mesh it scatters neighbouring rows.
     pub fn by_length<T: Real>(a: &Csr<T>) -> Result<Numbering> {
         let lengths: Vec<usize> = a.row_lengths().collect();
         let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
@@ -79,7 +83,7 @@ impl Numbering {
         Numbering::from_old_of_new(order)
     }
 
-    /// The number of unknowns.
+    /// Number of unknowns.
     pub fn len(&self) -> usize {
         self.old_of_new.len()
     }
@@ -100,8 +104,8 @@ impl Numbering {
     }
 }
 
-/// The new index of each old one. Invalid input is not detected here: of an index that occurs twice one place is kept,
-/// and an index out of range is ignored.
+/// The new index of each old one. Invalid input is not detected: for an index that occurs twice one position
+/// is kept, and an index out of range is ignored.
 fn inverse(old_of_new: &[u32]) -> Vec<u32> {
     let len = old_of_new.len();
     let places: Vec<AtomicU32> = (0..len).into_par_iter().map(|_| AtomicU32::new(u32::MAX)).collect();
@@ -115,7 +119,7 @@ fn inverse(old_of_new: &[u32]) -> Vec<u32> {
     places.into_iter().map(AtomicU32::into_inner).collect()
 }
 
-/// The error that names the first place where `old_of_new` is no permutation.
+/// The error that reports the first position at which `old_of_new` is not a permutation.
 fn not_permutation(old_of_new: &[u32]) -> Error {
     let len = old_of_new.len();
     let mut seen = vec![false; len];

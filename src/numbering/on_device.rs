@@ -1,13 +1,14 @@
-//! A clustered numbering whose passes over the whole pattern run on a GPU.
+//! Clustered ordering whose passes over the whole pattern run on a GPU.
 //!
 //! ```text
 //! copy the pattern to the GPU
 //! on the GPU:  gather vertices into small clusters, and build the graph of the clusters
-//! on the host: lay the clusters out in a line
+//! on the host: order the clusters along a line
 //! on the GPU:  write out their vertices in that order, cut the line into runs, and trade vertices between runs
 //! ```
 //!
-//! On the GPU as on the host, a vertex decides by the state before its round, so both find the same numbering.
+//! On the GPU as on the host, a vertex decides from the state before its round, so both compute the same
+//! ordering.
 
 use super::Numbering;
 use super::aggregate::share;
@@ -18,11 +19,11 @@ use krysp_kernels::cuda::{self, Clusters, Device, Edges, numbering::runs};
 use krysp_kernels::index::{Columns, Offsets};
 
 impl Numbering {
-    /// Computes [`Numbering::clustered`] on a GPU, except for the layout of the small coarse graph. The numbering is
-    /// the same; a large matrix takes a fraction of the time.
+    /// Computes [`Numbering::clustered`] on a GPU, except for ordering the small graph of clusters. The
+    /// ordering is the same; for a large matrix it takes a fraction of the time.
     ///
-    /// Some graphs are numbered on the host instead: if a run has more vertices than fit in shared memory (some 19,000
-    /// on an H100), or if a cluster has more than 256 neighbouring clusters.
+    /// The host computes it instead if a run has more vertices than fit in shared memory (some 19,000 on an
+    /// H100), or if a cluster has more than 256 neighbouring clusters.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {
@@ -46,7 +47,7 @@ impl Numbering {
     }
 }
 
-/// The vertices in an order whose runs are compact, or `None` if the kernels cannot take the graph.
+/// The vertices in an order whose runs are compact, or `None` if the graph exceeds the limits of the kernels.
 fn on_device(
     device: &Device,
     offsets: &Offsets,

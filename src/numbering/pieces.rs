@@ -1,4 +1,4 @@
-//! Cuts the runs of a clustered numbering into connected pieces of about equal sizes.
+//! Partitions the runs of a clustered order into connected pieces of about equal sizes.
 //!
 //! ```text
 //! for every run, and every connected component of it:
@@ -9,8 +9,8 @@
 //! a component that is a small piece by itself joins a piece of another run
 //! ```
 //!
-//! A run is cut without looking at other runs. One thread cuts it, in two passes over its entries, and its data fits in
-//! the first caches.
+//! Runs are partitioned independently of each other. One thread processes a run, in two passes over its
+//! entries, and its data fits in the first-level caches.
 
 use super::aggregate::{NONE, Tally};
 use super::graph::Graph;
@@ -21,8 +21,8 @@ use std::ops::Range;
 /// A piece smaller than the usual size divided by `SMALL` joins another.
 const SMALL: usize = 4;
 
-/// Cuts a graph, numbered in runs of `run_length` vertices, into about `count` pieces of equal sizes. Returns the
-/// number of pieces and the piece of each vertex.
+/// Partitions a graph, ordered in runs of `run_length` vertices, into about `count` pieces of equal sizes.
+/// Returns the number of pieces and the piece of each vertex.
 pub(super) fn pieces<G: Graph>(graph: &G, run_length: usize, count: usize) -> (usize, Vec<u32>) {
     let vertices = graph.vertices();
     let size = vertices.div_ceil(count.max(1)).max(1);
@@ -39,7 +39,7 @@ pub(super) fn pieces<G: Graph>(graph: &G, run_length: usize, count: usize) -> (u
     let labels = map_rows(vertices, 2, &|v| firsts[v / length] + cut[v / length].labels[v % length]);
     let sizes: Vec<usize> = cut.iter().flat_map(|run| &run.sizes).copied().collect();
     let joined = joined(graph, &labels, &sizes, size);
-    // renumber the pieces that did not join another
+    // assign consecutive numbers to the pieces that did not join another
     let mut number = vec![NONE; sizes.len()];
     let mut remaining = 0;
     for (piece, number) in number.iter_mut().enumerate() {
@@ -72,7 +72,7 @@ fn joined<G: Graph>(graph: &G, labels: &[u32], sizes: &[usize], size: usize) -> 
     (0..sizes.len()).map(|piece| strongest(piece).unwrap_or(piece as u32)).collect()
 }
 
-/// A run of vertices and the pieces that it is cut into.
+/// A run of vertices and its partition into pieces.
 struct Run<'a, G> {
     graph: &'a G,
     vertices: Range<usize>,
@@ -128,8 +128,8 @@ impl<'a, G: Graph> Run<'a, G> {
         }
     }
 
-    /// Cuts a component, given in the order in which pieces start, into pieces of about `size` vertices. `piece` is
-    /// work space.
+    /// Partitions a component, given in the order in which pieces start, into pieces of about `size`
+    /// vertices. `piece` is workspace.
     fn grow(&mut self, order: &[u32], size: usize, piece: &mut Vec<u32>) {
         for &start in order {
             if self.labels[start as usize] != NONE {

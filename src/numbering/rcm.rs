@@ -1,4 +1,4 @@
-//! Reverse Cuthill and McKee's numbering.
+//! The reverse Cuthill-McKee ordering.
 
 use super::Numbering;
 use crate::{Csr, Error, Real, Result};
@@ -6,13 +6,14 @@ use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::interrupt::{Interrupted, Phase};
 
 impl Numbering {
-    /// Reverse Cuthill and McKee (1969): a breadth-first search from a vertex at the edge of the graph, vertices of
-    /// small degree first, in reverse order. Brings the entries of unstructured meshes close to the diagonal, which
-    /// makes their products about twice as fast. Only the pattern of the matrix matters; it is treated as symmetric.
+    /// Computes the reverse Cuthill-McKee ordering (1969): a breadth-first search from a vertex at the edge
+    /// of the graph, vertices of small degree first, in reverse order. It brings the entries of unstructured
+    /// meshes close to the diagonal, which makes their products about twice as fast. Only the pattern of the
+    /// matrix matters; it is treated as symmetric.
     pub fn rcm<T: Real>(a: &Csr<T>) -> Result<Numbering> {
         let (rows, cols) = (a.rows(), a.cols());
         if rows != cols {
-            return Err(Error::NotSquare { what: "renumbering", rows, cols });
+            return Err(Error::NotSquare { what: "reordering", rows, cols });
         }
         let transposed = if is_mirrored(a) { None } else { Some(Transposed::new(a)) };
         let degree = |v: u32| a.row_columns(v as usize).len();
@@ -20,7 +21,7 @@ impl Numbering {
         // the search in which a vertex was last seen
         let mut seen = vec![0u32; rows];
         let mut current_search = 0;
-        // what a vertex is the first to see, sorted by degree: degrees stand in the upper bits
+        // vertices first seen from the current one, sorted by degree, which is in the upper bits
         let mut fresh: Vec<u64> = vec![];
         let phase = Phase::new("reverse Cuthill-McKee ordering", 0.0);
         let mut counter = phase.counter();
@@ -62,9 +63,10 @@ impl Numbering {
                 continue;
             }
             let done = order.len();
-            // the first only finds where to begin
+            // the first search only finds a start vertex
             let (mut depth, mut candidate) = search(seed, &mut order, done, false)?;
-            // a vertex of the last level lies closer to the edge of the graph; three searches are enough in practice
+            // a vertex of the last level is closer to the edge of the graph; three searches are enough in
+            // practice
             for _ in 0..3 {
                 let (deeper, next) = search(candidate, &mut order, done, true)?;
                 if deeper <= depth {
@@ -81,8 +83,8 @@ impl Numbering {
     }
 }
 
-/// Whether every entry has its mirror image, as far as sums of mixed bits tell. If they err, the search misses edges, and entries
-/// lie farther from the diagonal.
+/// Whether the pattern is symmetric, decided by comparing sums of hashes. If a collision makes this wrong,
+/// the search misses edges, and entries are farther from the diagonal.
 fn is_mirrored<T: Real>(a: &Csr<T>) -> bool {
     // the mixer of SplitMix64 (Steele, Lea and Flood 2014)
     let mixed = |row: u32, column: u32| {
@@ -98,8 +100,8 @@ fn is_mirrored<T: Real>(a: &Csr<T>) -> bool {
     map_rows(a.rows(), 8, &of_row).into_iter().fold(0, u64::wrapping_add) == 0
 }
 
-/// The rows of the entries in each column. The search must follow edges in both directions, or it would miss unknowns
-/// of an unsymmetric matrix.
+/// The rows of the entries in each column. The search must follow edges in both directions, or it would miss
+/// unknowns of an unsymmetric matrix.
 struct Transposed {
     starts: Vec<usize>,
     rows: Vec<u32>,

@@ -26,7 +26,7 @@ struct Proposal {
     gain: i32,
 }
 
-/// The gain of a vertex that proposes no move.
+/// Gain of a vertex that proposes no move.
 const STAYS: i32 = i32::MIN;
 
 /// A vertex proposes moves that lose up to this many edges, because the vertex that it trades with may gain more.
@@ -43,7 +43,7 @@ struct Move {
     high_run: u32,
     /// Whether the move leads from the high run to the low one.
     down: bool,
-    /// The gain with the other sign, so that the best moves come first.
+    /// The negative gain, so that the best moves come first.
     cost: i32,
     vertex: u32,
 }
@@ -99,7 +99,7 @@ fn each_run(order: &mut [u32], starts: &[usize], visit: impl Fn(u32, &mut [u32])
     runs.for_each(|(run, members)| visit(run as u32, members));
 }
 
-/// Brings the order up to date: in each run, vertices that moved in take the places of those that moved out.
+/// Updates the order: in each run, vertices that moved in take the positions of those that moved out.
 fn reorder(order: &mut [u32], starts: &[usize], run_of: &[AtomicU32]) {
     let run_of = |v: u32| run_of[v as usize].load(Relaxed);
     let run_at = |place: usize| starts.partition_point(|&start| start <= place) as u32 - 1;
@@ -114,7 +114,8 @@ fn reorder(order: &mut [u32], starts: &[usize], run_of: &[AtomicU32]) {
     });
 }
 
-/// The pairs of vertices that swap their runs in this round. `candidates` is work space, false before and after.
+/// The pairs of vertices that swap their runs in this round. `candidates` is workspace, false before and
+/// after.
 fn select_trades<G: Graph>(
     graph: &G,
     proposals: &[Proposal],
