@@ -1,19 +1,21 @@
-//! Shares the rows of a matrix among processors of different power, after Yang, Li, Mo and Li (2015).
+//! Distributes the rows of a matrix over processors of different speeds, after Yang, Li, Mo and Li (2015).
 //!
-//! `K` processors have computing powers `CP_k`. Each gets rows whose share of the nonzeros is the processor's share of
-//! the power. The rows of a processor are contiguous ([`by_rows`], [`by_nonzeros`]), or have similar lengths
-//! ([`by_length_classes`], [`by_least_padding`]), which needs less padding in ELLPACK. [`by_diagonal_blocks`] cuts entries
-//! instead of rows. A [`Report`] says what each part has, as a table.
+//! `K` processors have computing powers `CP_k`. Each gets rows whose share of the nonzeros is the processor's
+//! share of the total power. The rows of a processor are contiguous ([`by_rows`], [`by_nonzeros`]), or have
+//! similar lengths ([`by_length_classes`], [`by_least_padding`]), which needs less padding in ELLPACK.
+//! [`by_diagonal_blocks`] divides entries instead of rows. A [`Report`] prints a table of the parts.
 //!
 //! Departures from the paper:
 //! 1. The paper's algorithm 1 distributes `NNZ` rows; this must be `N`.
-//! 2. The paper's algorithm 2 exceeds every share by a row, algorithm 3 by less than one, and the last part has what all
-//!    these errors leave. Here a part ends as near to its share as whole rows allow, and its share is that of what the
-//!    parts before have left, so that errors do not add up. The worked example comes out as printed. [`even_parts`],
-//!    which threads use, finds each boundary by bisection.
-//! 3. The paper's imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their magnitudes.
-//! 4. The paper's theorem 1 is not true: the order in which processors take rows in ascending length matters. Algorithm 3
-//!    takes them as they are given; [`by_least_padding`] takes the order that pads least.
+//! 2. In the paper's algorithm 2 every part exceeds its share by up to a row, in algorithm 3 by less than
+//!    one, and the last part gets what these errors leave. Here a part ends as near to its share as whole
+//!    rows allow, and its share is that of what the preceding parts have left, so that errors do not
+//!    accumulate. The worked example gives the printed result. [`even_parts`], which threads use, finds each
+//!    boundary by bisection.
+//! 3. The paper's imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their
+//!    magnitudes.
+//! 4. The paper's theorem 1 is not true: the order in which processors take rows of ascending length matters.
+//!    Algorithm 3 takes them in the given order; [`by_least_padding`] takes the order with the least padding.
 //! 5. Line 6 of the paper's algorithm 4 has a remainder where a quotient is meant.
 
 mod blocks;
@@ -34,8 +36,8 @@ use crate::{Error, Result};
 use krysp_kernels::index::OffsetsRef;
 use std::ops::Range;
 
-/// Cuts the rows into contiguous parts whose numbers of rows are proportional to the powers (algorithm 1). Returns `K +
-/// 1` boundaries.
+/// Divides the rows into contiguous parts whose numbers of rows are proportional to the powers (algorithm 1).
+/// Returns `K + 1` boundaries.
 pub fn by_rows(rows: usize, powers: &[f64]) -> Result<Vec<usize>> {
     let total = total_power(powers)?;
     let mut bounds = vec![0];
@@ -48,8 +50,8 @@ pub fn by_rows(rows: usize, powers: &[f64]) -> Result<Vec<usize>> {
     Ok(bounds)
 }
 
-/// Cuts the rows into contiguous parts, each with as many rows as bring its nonzeros nearest to the processor's share
-/// (algorithm 2). Returns `K + 1` boundaries. The last part takes the remaining rows.
+/// Divides the rows into contiguous parts whose nonzeros are as near to the processors' shares as whole rows
+/// allow (algorithm 2). Returns `K + 1` boundaries. The last part takes the remaining rows.
 pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     total_power(powers)?;
     let mut left: usize = lengths.iter().sum();
@@ -58,7 +60,7 @@ pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     for k in 0..powers.len() - 1 {
         let share = share_of(left, powers, k);
         let mut taken = 0;
-        // with half of the next row the part would still be within its share
+        // even with half of the next row the part does not exceed its share
         while row < lengths.len() && (2 * taken + lengths[row]) as f64 <= 2.0 * share {
             taken += lengths[row];
             row += 1;
@@ -70,8 +72,9 @@ pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     Ok(bounds)
 }
 
-/// Deals out the rows in ascending length (algorithm 3): whole classes of rows of equal length while they fit, then as
-/// many rows of the next class as bring the processor nearest to its share. Returns the rows of each processor.
+/// Distributes the rows in ascending length (algorithm 3): whole classes of rows of equal length as long as
+/// they fit, then as many rows of the next class as bring the processor nearest to its share. Returns the
+/// rows of each processor.
 pub fn by_length_classes(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<usize>>> {
     total_power(powers)?;
     let sorted = ascending(lengths);
@@ -99,15 +102,15 @@ pub fn by_length_classes(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<us
     Ok(parts)
 }
 
-/// The share of a processor in the nonzeros that those before it have left.
+/// A processor's share of the nonzeros that the preceding ones have left.
 fn share_of(left: usize, powers: &[f64], k: usize) -> f64 {
     left as f64 * (powers[k] / powers[k..].iter().sum::<f64>())
 }
 
-/// The rows in ascending length, those of one length in their order.
+/// The rows in ascending length, in a stable order.
 fn ascending(lengths: &[usize]) -> Vec<usize> {
     let longest = lengths.iter().copied().max().unwrap_or(0);
-    // a counting sort: class by class
+    // counting sort by length
     let mut next = vec![0; longest + 2];
     for &length in lengths {
         next[length + 1] += 1;
@@ -127,7 +130,7 @@ fn ascending(lengths: &[usize]) -> Vec<usize> {
 pub fn even_parts<'o>(offsets: impl Into<OffsetsRef<'o>>, count: usize, grain: usize) -> Vec<usize> {
     let offsets = offsets.into();
     let rows = offsets.ranges();
-    // apart from its entries, a row costs its `y` and its offset
+    // in addition to its entries, a row costs its `y` and its offset
     let work = |row: usize| offsets.at(row) + 2 * row;
     let mut bounds = vec![0];
     for part in 1..count {

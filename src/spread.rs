@@ -1,4 +1,5 @@
-//! One system on several GPUs: each has some of the rows, and every method runs on all of them at once.
+//! Solving one system on several GPUs of a machine: each has some of the rows, and every method runs on all
+//! of them together.
 //!
 //! ```no_run
 //! use krysp::{Cg, Cuda, Spread, gallery};
@@ -13,14 +14,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Rows are cut into ranges of about equally many entries, in the numbering that the matrix has: number an irregular matrix
-//! first ([`Csr::renumbered`] by clusters), so that few rows read what other GPUs own. A matrix that one GPU would be faster
-//! with stays on one; [`Spread::on_all`] shares it all the same.
+//! Rows are divided into ranges with about equally many entries, in the order of the matrix: reorder an
+//! unstructured one first ([`Csr::renumbered`] by clusters), so that few rows need entries owned by other
+//! GPUs. A matrix for which one GPU would be faster stays on one; [`Spread::on_all`] distributes it anyway.
 //!
-//! The closure runs once for each GPU, on a thread of its own, with that GPU's [`Part`] and its slice of `b`. All must do
-//! the same. What a product reads of other GPUs travels from memory to memory while rows are multiplied that need none of
-//! it; sums are added up by the GPUs, in their order. The host waits for neither. So all GPUs have the same numbers, bit by
-//! bit, decide alike, and need the same number of iterations; a second solve gives the same bits.
+//! The closure runs once for each GPU, on a separate thread, with that GPU's [`Part`] and its slice of `b`.
+//! All must make the same calls. In a product, entries of `x` on other GPUs are copied from memory to memory
+//! while those entries are multiplied that do not need them; sums are added up by the GPUs, in the order of
+//! the GPUs. The host waits for neither. All GPUs therefore have bitwise the same scalars, take the same
+//! decisions and need the same number of iterations; a second solve gives the same bits.
 
 mod balance;
 mod forecast;
@@ -44,43 +46,43 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A square matrix whose rows are shared by several GPUs.
+/// A square matrix whose rows are distributed over several GPUs.
 pub struct Spread<T: Real> {
     source: Source<T>,
     space: HostSpace<T>,
     parts: Vec<Part<T>>,
     forecast: Forecast,
-    /// Held while GPUs work in the team: there is one.
+    /// Held while the GPUs work as a team: only one solve at a time.
     working: Mutex<()>,
 }
 
-/// What a GPU has of a matrix.
+/// A GPU's part of a matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PartReport {
-    /// The GPU's name.
+    /// Name of the GPU.
     pub gpu: String,
-    /// Its rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Their entries.
+    /// Number of entries.
     pub entries: usize,
-    /// Those of them in columns of other GPUs.
+    /// Number of entries in columns of other GPUs.
     pub outside: usize,
-    /// Entries of `x` that it receives in a product.
+    /// Number of entries of `x` received in a product.
     pub received: usize,
     /// Bytes of its arrays that a product reads.
     pub bytes: usize,
-    /// The format of the entries in columns of its own.
+    /// Format of the diagonal block, the entries in its own columns.
     pub format: String,
 }
 
 impl<T: Real> Spread<T> {
-    /// Shares a matrix among GPUs, up to eight, which must reach each other's memory: among as many of them, from the first on, as
-    /// an iteration is likely to be fastest with. One may be.
+    /// Distributes a matrix over up to eight GPUs that have peer access to each other: over as many of them,
+    /// beginning with the first, as give the shortest estimated time of an iteration. That may be one.
     pub fn new(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
         each_once(gpus)?;
         let forecast = Forecast::new(gpus, csr)?;
         let spread = Spread::evenly(&gpus[..forecast.best()], csr, forecast.clone())?;
-        // how much GPUs read of each other is known now
+        // the number of exchanged entries is known now
         let received = spread.parts().map(|part| part.received).max().unwrap_or(0);
         match spread.parts.len() > 1 && forecast.one_is_faster(spread.parts.len(), received * size_of::<T>())
         {
@@ -89,21 +91,23 @@ impl<T: Real> Spread<T> {
         }
     }
 
-    /// Shares a matrix among all of these GPUs, whether that is faster or not; those that would have no row are left out.
+    /// Distributes a matrix over all of these GPUs, whether that is faster or not; GPUs that would get no row
+    /// are left out.
     pub fn on_all(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
         each_once(gpus)?;
         Spread::evenly(gpus, csr, Forecast::new(gpus, csr)?)
     }
 
-    /// Shares a matrix among all of these GPUs so that entries are as their computing powers, which [`Spread::balance`] measures.
-    /// Rows are cut by the second algorithm of [`partition`](crate::partition), nodes of several unknowns kept whole.
+    /// Distributes a matrix over all of these GPUs in proportion to their computing powers, which
+    /// [`Spread::balance`] measures. Rows are divided by the second algorithm of
+    /// [`partition`](crate::partition), which keeps nodes of several unknowns together.
     pub fn by_powers(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
         each_once(gpus)?;
         Spread::cut(gpus, csr, powers)
     }
 
-    /// As [`Spread::by_powers`] among queues, several of which may be on one GPU: for tests where there is only one. Parts wait
-    /// for each other, so that the matrix must be small enough for all of them to find room on that GPU at once.
+    /// As [`Spread::by_powers`], over queues, several of which may be on one GPU: for tests on a machine with
+    /// a single GPU. Parts wait for each other, so the kernels of all must fit on that GPU at the same time.
     #[cfg(any(test, feature = "testing"))]
     pub fn on_queues(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
         Spread::cut(gpus, csr, powers)
@@ -127,7 +131,8 @@ impl<T: Real> Spread<T> {
         Spread::among(gpus, csr, bounds, Forecast::new(gpus, csr)?)
     }
 
-    /// Each has the rows between two boundaries. GPUs without rows are left out, but for one where there are none.
+    /// Assigns the rows between two boundaries to each GPU. GPUs without rows are left out, except for one if
+    /// the matrix has no rows.
     fn among(all: &[Cuda], csr: &Csr<T>, bounds: Vec<usize>, forecast: Forecast) -> Result<Spread<T>> {
         let (rows, cols) = (csr.rows(), csr.cols());
         if rows != cols || Format::source(csr).domain() != Format::source(csr).range() {
@@ -141,7 +146,7 @@ impl<T: Real> Spread<T> {
             ranges.push(0..0);
         }
         let lengths: Vec<usize> = ranges.iter().map(Range::len).collect();
-        // queues of their own: what else runs on these GPUs does not get in between
+        // use separate queues, so that other work on these GPUs does not get in between
         let queue = |gpu: &Cuda| {
             let own = Cuda::new(gpu.ordinal())?;
             own.limit_memory(gpu.device().limit());
@@ -163,13 +168,13 @@ impl<T: Real> Spread<T> {
         Ok(Spread { space: source.domain().clone(), source, parts, forecast, working: Mutex::default() })
     }
 
-    /// What each GPU has.
+    /// Reports of the parts of all GPUs.
     pub fn parts(&self) -> impl Iterator<Item = PartReport> {
         self.parts.iter().map(Part::report)
     }
 
-    /// Measures what each GPU takes for its part of a product, one after the other. Where they are unequal, a cut by the powers
-    /// that this shows makes products faster, and says by how much:
+    /// Measures the time of each GPU for its part of a product, one after the other. If times differ, a
+    /// partition by the measured powers makes products faster; [`Balance::gain`] estimates by how much:
     ///
     /// ```no_run
     /// # use krysp::{Cuda, Spread, gallery};
@@ -189,7 +194,8 @@ impl<T: Real> Spread<T> {
         Ok(Balance { seconds, entries: self.parts().map(|part| part.entries).collect() })
     }
 
-    /// Another matrix of the same unknowns, cut like this one: an approximate inverse, for example, that preconditions.
+    /// Distributes another matrix of the same unknowns in the same way, for example an approximate inverse as
+    /// preconditioner.
     ///
     /// ```no_run
     /// use krysp::solvers::Composed;
@@ -216,8 +222,8 @@ impl<T: Real> Spread<T> {
         Ok(SpreadMatrix::new(matrix::cut(csr, places)?))
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
-    /// [`Format::refresh`] does.
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed
+    /// in, as [`Format::refresh`] does.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.source.check_entries(values)?;
         let csr = Csr::from_source(self.source.clone(), Buffer::copy_of(values));
@@ -225,13 +231,14 @@ impl<T: Real> Spread<T> {
         self.parts.iter_mut().try_for_each(|part| part.refresh(&csr, &diagonal))
     }
 
-    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was passed in.
+    /// Converts assembled values to entries, as [`Csr::assemble`] of the matrix that was passed in.
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
         self.source.assemble(values)
     }
 
-    /// Solves on all GPUs at once: `solve` is called on a thread for each, with its part of the matrix and of `b`, and does
-    /// the same on each. The solution is in the order of `b`, and the report that of the first GPU.
+    /// Solves on all GPUs together: calls `solve` on a thread for each GPU, with its part of the matrix and
+    /// of `b`; it must make the same calls on each. The solution is in the order of `b`, and the report is
+    /// that of the first GPU.
     pub fn solve<F>(&self, b: &[T], solve: F) -> Result<Solution<T>>
     where
         F: Fn(&Part<T>, &[T]) -> krysp_solvers::Result<Solution<T>> + Sync,
@@ -250,7 +257,7 @@ impl<T: Real> Spread<T> {
         let first = self.parts.first().map(Part::member);
         let given_up_by = || first.and_then(|member| member.given_up_by());
         if let Some(failed) = given_up_by() {
-            return Err(used_up(format!("GPU {failed} of this team has failed before")));
+            return Err(unusable(format!("GPU {failed} of this team has failed before")));
         }
         first.iter().for_each(|member| member.begin());
         let mut solutions = std::thread::scope(|scope| {
@@ -269,10 +276,10 @@ impl<T: Real> Spread<T> {
             joined.collect::<Vec<_>>()
         });
         if let Some(failed) = given_up_by() {
-            // the other parts failed because this one did
+            // the error of this part made the others fail
             solutions.swap_remove(failed)?;
             let why = "did not take part in a collective operation: all parts must make the same calls";
-            return Err(used_up(format!("GPU {failed} of this team {why}")));
+            return Err(unusable(format!("GPU {failed} of this team {why}")));
         }
         let solutions = solutions.into_iter().collect::<krysp_solvers::Result<Vec<_>>>()?;
         let mut x = Vec::with_capacity(n);
@@ -289,23 +296,23 @@ impl<T: Real> Spread<T> {
     }
 }
 
-/// Refuses a GPU that is named twice: its parts would wait for each other on one device.
+/// Refuses a GPU that is listed twice: its parts would wait for each other on one device.
 fn each_once(gpus: &[Cuda]) -> Result<()> {
     let ordinals: Vec<usize> = gpus.iter().map(Cuda::ordinal).collect();
     match (1..ordinals.len()).find(|&at| ordinals[..at].contains(&ordinals[at])) {
         Some(twice) => {
             let (what, got) = ("the GPUs", format!("GPU {} twice", ordinals[twice]));
-            Err(Error::Option { what, got, expected: "each named once" })
+            Err(Error::Option { what, got, expected: "each listed once" })
         }
         None => Ok(()),
     }
 }
 
-fn used_up(why: String) -> Error {
+fn unusable(why: String) -> Error {
     krysp_solvers::Error::Backend(format!("{why}; spread the matrix again").into()).into()
 }
 
-/// A table of the parts, and why there are no more.
+/// A table of the parts, and the estimated times on other numbers of GPUs.
 impl<T: Real> fmt::Display for Spread<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: usize = self.parts().map(|part| part.entries).sum();

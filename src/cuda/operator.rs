@@ -1,4 +1,4 @@
-//! Formats in device memory, as operators.
+//! Matrices in device memory, as operators.
 
 use super::steps::OnChip;
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
@@ -13,23 +13,23 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`ToCuda::to`](super::ToCuda::to).
 ///
-/// Its pattern stays in host memory beside it, shared with the matrix that it was made from, for [`CudaMatrix::refresh`] and
-/// [`CudaMatrix::to_csr`]. New values are in the order of [`Csr::entries`] of the matrix that was passed in, also after
-/// [`OnDevice::on_renumbered`].
+/// Its pattern is kept in host memory as well, shared with the matrix that it was made from, for
+/// [`CudaMatrix::refresh`] and [`CudaMatrix::to_csr`]. New values are in the order of [`Csr::entries`] of the
+/// matrix that was passed in, also after [`OnDevice::on_renumbered`].
 #[derive(Debug)]
 pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     pub(crate) source: Source<T>,
     pub(crate) arrays: F::Arrays<F::Value>,
     domain: CudaSpace<T>,
     range: CudaSpace<T>,
-    /// The order of the user's entries, where the matrix was renumbered on the GPU.
+    /// The order of the user's entries, if the matrix was reordered on the GPU.
     user_order: Option<UserOrder<T>>,
-    /// Where slots take values from that are on the GPU, in the order of the user's entries and in the order of assembly; found
-    /// when first needed.
+    /// Maps from values on the GPU, in the order of the user's entries and in the order of assembly, to
+    /// slots; computed when first needed.
     refill: [Option<Refill<T>>; 2],
-    /// The matrix again, for solves that keep a small one on the chip; made when first needed.
+    /// A copy of the matrix for solves that keep a small one in on-chip memory; made when first needed.
     resident: OnceLock<Option<Resident<T>>>,
-    /// That copy with values of before: it takes new ones when it is needed again.
+    /// Such a copy with outdated values, which is refilled when it is needed again.
     outdated: Mutex<Option<Resident<T>>>,
 }
 
@@ -38,7 +38,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         CudaMatrix::with_arrays(gpu, csr.source().clone(), F::lay_out(csr, options, gpu.device()))
     }
 
-    /// A matrix whose values are in the memory of the GPU already.
+    /// A matrix whose values are already on the GPU.
     pub(crate) fn from_ordered(
         gpu: &Cuda,
         source: Source<T>,
@@ -49,7 +49,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         CudaMatrix::with_arrays(gpu, source, arrays)
     }
 
-    /// This matrix, of which the user holds one in another numbering.
+    /// This matrix, marked as a reordered copy of the user's.
     pub(crate) fn renumbered_from(self, user: &Source<T>) -> CudaMatrix<T, F> {
         CudaMatrix { user_order: Some(UserOrder::new(user, &self.source)), ..self }
     }
@@ -71,14 +71,15 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(CudaMatrix { source, arrays, domain, range, user_order: None, refill, resident, outdated })
     }
 
-    /// New values for the same pattern, from the memory of the GPU.
+    /// Takes new values for the same pattern from the memory of the GPU.
     pub(crate) fn fill_from(&mut self, ordered: &Ordered<T>) -> Result<()> {
         self.arrays.fill_from(self.source.on_device(), ordered)?;
         self.outdate();
         Ok(())
     }
 
-    /// Values have changed on the GPU. Whether the matrix is small enough to have a copy does not hang on them.
+    /// Marks the copy for on-chip memory as outdated after values have changed on the GPU. Whether there is
+    /// one depends on the size only.
     fn outdate(&mut self) {
         match self.resident.take() {
             Some(Some(resident)) => self.outdated = Mutex::new(Some(resident)),
@@ -87,7 +88,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         }
     }
 
-    /// The matrix in host memory, with the values it has now.
+    /// The matrix in host memory, with its current values.
     pub fn to_csr(&self) -> Result<Csr<T>> {
         Ok(Csr::from_source(self.source.clone(), self.entries()?))
     }
@@ -99,18 +100,18 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(entries)
     }
 
-    /// The matrix that the user holds.
+    /// The matrix that the user passed in.
     fn user(&self) -> &Source<T> {
         self.user_order.as_ref().map_or(&self.source, UserOrder::user)
     }
 
-    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was passed in.
+    /// Converts assembled values to entries, as [`Csr::assemble`] of the matrix that was passed in.
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
         self.user().assemble(values)
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
-    /// [`Format::refresh`] does. Refuses values that are infinite or NaN; then the old ones stay.
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed
+    /// in, as [`Format::refresh`] does. Refuses infinite values and NaN, and keeps the old values then.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         let entries = match &self.user_order {
             Some(order) => Cow::Owned(order.entries(values)?),
@@ -130,15 +131,15 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         self.refresh(&entries)
     }
 
-    /// Takes new values that are on the GPU already, in the order of [`Csr::entries`] of the matrix that was passed in: a vector of
-    /// [`Cuda::space`] with as many entries.
+    /// Takes new values that are already on the GPU, in the order of [`Csr::entries`] of the matrix that was
+    /// passed in: a vector of [`Cuda::space`] with as many entries.
     ///
-    /// The first time takes as long as a conversion and finds out which slot takes which value, 3 to 6 bytes of device memory
-    /// a slot; after that nothing is copied to the GPU or waited for, and a refresh takes as long as one to four
-    /// products. After an error of the first call the matrix has no values: refresh it.
+    /// The first call takes as long as a conversion and computes which slot takes which value, 3 to 6 bytes
+    /// of device memory per slot. Later calls neither copy to the GPU nor wait, and take as long as one to
+    /// four products. After an error of the first call the matrix has no values: refresh it.
     ///
-    /// Values are not tested for infinity and NaN, because that would wait for the GPU: a solve with such values ends with
-    /// [`Outcome::NotFinite`](crate::Outcome::NotFinite).
+    /// Values are not tested for infinity and NaN, because that would wait for the GPU: a solve with such
+    /// values ends with [`Outcome::NotFinite`](crate::Outcome::NotFinite).
     pub fn refresh_on(&mut self, values: &CudaVector<T>) -> Result<()> {
         self.user().check_length(values.space().len())?;
         let order = self.user_order.as_ref().map_or(Order::InOrder, |order| order.order().on_device());
@@ -147,8 +148,8 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
-    /// As [`CudaMatrix::refresh_on`], with values in the order in which the matrix was assembled: its triplets, its CSR or CSC
-    /// arrays, its triangle. Values of equal places are added up on the GPU.
+    /// As [`CudaMatrix::refresh_on`], with values in the order in which the matrix was assembled: its
+    /// triplets, its CSR or CSC arrays, its triangle. Duplicate entries are added up on the GPU.
     pub fn refresh_assembled_on(&mut self, values: &CudaVector<T>) -> Result<()> {
         let given = &self.source.pattern.given;
         given.check_length(values.space().len())?;
@@ -241,7 +242,7 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for CudaMatrix<T, F> {
         let precise =
             precise.and_then(|entries| entries.residual(pattern, &b.entries, &x.entries, &mut r.entries));
         match precise {
-            // the entries stand there once more for it
+            // this needs a second copy of the entries
             Err(super::Error::OutOfMemory { .. }) => krysp_solvers::plain_residual(self, b, x, r),
             precise => precise.map_err(failed),
         }

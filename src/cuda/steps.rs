@@ -6,14 +6,14 @@ use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_kernels::cuda::{self, Entry, LAG, LAG_OF_LONG, LONG_STEP, Resident};
 use krysp_solvers::{CgIterate, Condition, Ending, Error, Form, Result, Space, Steps};
 
-/// What an operator tells the kernel that keeps small systems on the chip.
+/// Data of an operator for the kernel that keeps small systems in on-chip memory.
 pub trait OnChip<T: Real>: Send + Sync {
-    /// The matrix laid out to stay there; none where it is too large, or where this is no matrix.
+    /// The matrix in the layout for on-chip memory; `None` if it is too large, or if this is not a matrix.
     fn resident(&self) -> Result<Option<&Resident<T>>> {
         Ok(None)
     }
 
-    /// A coarse space, which is added to a diagonal.
+    /// A coarse space that is added to a diagonal preconditioner.
     fn coarse(&self) -> Option<&Coarse<T>> {
         None
     }
@@ -25,11 +25,11 @@ impl<T: Real> OnChip<T> for Coarse<T> {
     }
 }
 
-/// Steps queued ahead of the host, recorded once and replayed.
+/// Steps enqueued ahead of the host, recorded once as graphs and replayed.
 #[derive(Debug)]
 pub struct CudaSteps<T: Real> {
     pub(crate) steps: cuda::Steps<T>,
-    /// Whether no other GPU takes part: those of a team queue equally many steps.
+    /// Whether no other GPU takes part. The members of a team must enqueue equally many steps.
     alone: bool,
 }
 
@@ -42,8 +42,8 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
 
     fn new(space: &CudaSpace<T>, numbers: usize) -> Result<Self> {
         let steps = cuda::Steps::new(space.gpu().device(), numbers).map_err(failed)?;
-        // GPUs wait for each other only so long, and memory that is taken may wait for all of them: what came before may have
-        // taken one longer than others
+        // synchronize the members: waits between GPUs time out, and allocating memory may wait for all of
+        // them; their preceding work may have taken different times
         space.agree(0)?;
         Ok(CudaSteps { steps, alone: space.len() == space.local_len() })
     }
@@ -79,7 +79,9 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
         match self.steps.next(numbers).map_err(failed)? {
             Some(Entry::Numbers { last }) => Ok(Ending::Known { last }),
             Some(Entry::Failed { what, value }) => Ok(Ending::Failed { what, value }),
-            None => Err(Error::Backend("the device ended the solve without a word".into())),
+            None => Err(Error::Backend(
+                "internal error: the device ended the solve without a status record".into(),
+            )),
         }
     }
 

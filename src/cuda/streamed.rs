@@ -1,9 +1,9 @@
 //! Matrices larger than the memory of a GPU.
 //!
-//! A matrix is cut into pieces of rows. Each is laid out on the GPU, once. As many as fit stay there; the large arrays of
-//! the others move to pinned host memory, and kernels read them from there over the bus, entry after entry, as they would
-//! read them from memory of the GPU. So a product needs no copies beside it: it multiplies while it reads, and is recorded
-//! and replayed like any other.
+//! A matrix is divided into pieces of rows. Each is converted on the GPU once. As many as fit stay there; the
+//! large arrays of the others are moved to pinned host memory, and kernels read them from there over the bus,
+//! entry by entry, as they would read device memory. So a product needs no separate copies: it computes while
+//! it reads, and is recorded and replayed like any other.
 //!
 //! ```no_run
 //! use krysp::prelude::*;
@@ -11,15 +11,15 @@
 //!
 //! let a: Csr<f64> = gallery::poisson(&[200; 3])?;
 //! let gpu = Cuda::new(0)?;
-//! let streamed = Streamed::on(&gpu, &a, 200 << 20)?; // 200 MiB of the GPU's memory
-//! println!("{}", streamed.traffic()); // what a product will take, and what would help
+//! let streamed = Streamed::on(&gpu, &a, 200 << 20)?; // limit: 200 MiB of the GPU's memory
+//! println!("{}", streamed.traffic()); // time of a product, and how to reduce it
 //! let mut solver = Cg::new(streamed).preconditioner(Jacobi::new(&a)?.to(&gpu)?);
 //! assert!(solver.solve(&vec![1.0; a.rows()])?.report.converged());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The bus decides what a product takes, so each piece is stored in the format that has the fewest bytes, of those that can be
-//! read over it: DIA, BSR, SELL-P and COO.
+//! The time of a product is that of the bus, so each piece is stored in the format with the fewest bytes
+//! among those that can be read over it: DIA, BSR, SELL-P and COO.
 
 use super::{Cuda, CudaSpace, CudaVector, Error, failed};
 use crate::choice::{Candidate, Choice, Estimate, Model};
@@ -32,17 +32,18 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// Pieces that together are as large as the limit. Building one takes as much memory again as two of them, which are then
-/// not there for others; each is a launch.
+/// Number of pieces whose total size is the limit. Building one temporarily takes as much memory as two more,
+/// which are not available to others; each piece takes a kernel launch.
 const PIECES: usize = 24;
 
-/// Entries of a piece at most: places in its arrays are numbers of 32 bits.
+/// Maximum number of entries of a piece: positions in its arrays have 32 bits.
 const LARGEST: usize = 1 << 28;
 
-/// Boundaries of pieces are multiples of so many rows: of all blocks, and of whole lines of memory.
+/// Boundaries of pieces are multiples of this number of rows, a multiple of all block sizes and of cache
+/// lines.
 const GRAIN: usize = 768;
 
-/// A matrix of which a part is in the memory of a GPU, and the rest in host memory.
+/// A matrix partly in the memory of a GPU, and partly in host memory.
 #[derive(Debug)]
 pub struct Streamed<T: Real> {
     source: Source<T>,
@@ -58,25 +59,25 @@ struct Piece<T: Real> {
     rows: Range<usize>,
     source: Source<T>,
     matrix: Box<dyn Product<T>>,
-    /// Those in the memory of the GPU.
+    /// Bytes in the memory of the GPU.
     bytes: usize,
-    /// Those in host memory.
+    /// Bytes in host memory.
     streamed: usize,
 }
 
-/// What a product with a [`Streamed`] matrix reads, and from where.
+/// Bytes that a product with a [`Streamed`] matrix reads, and from where.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Traffic {
     /// Bytes of the matrix in the memory of the GPU.
     pub kept: usize,
-    /// Bytes that cross the bus in a product.
+    /// Bytes read over the bus in a product.
     pub streamed: usize,
-    /// Bytes that the bus moves in a second, as measured when the matrix was made.
+    /// Bandwidth of the bus in bytes per second, measured when the matrix was made.
     pub bus: f64,
 }
 
 impl Traffic {
-    /// The seconds that a product takes at least.
+    /// A lower bound of the seconds of a product.
     pub fn seconds(&self) -> f64 {
         self.streamed as f64 / self.bus
     }
@@ -92,17 +93,17 @@ impl fmt::Display for Traffic {
         }
         let (gbs, ms) = (bus / 1e9, 1e3 * self.seconds());
         write!(f, "; a product reads {:.1} MB over the bus, at {gbs:.1} GB/s: {ms:.3} ms", mb(streamed))?;
-        write!(f, ". What would help: {:.1} MB more of the GPU's memory", mb(streamed))?;
+        write!(f, ". To reduce this: {:.1} MB more of the GPU's memory", mb(streamed))?;
         if kept > 0 {
             let gpus = (kept + streamed).div_ceil(kept);
-            write!(f, "; {gpus} GPUs that keep as much each (`Spread`)")?;
+            write!(f, "; {gpus} GPUs with as much memory each (`Spread`)")?;
         }
-        write!(f, "; values of 32 bits instead of 64")
+        write!(f, "; 32-bit values instead of 64-bit ones")
     }
 }
 
 impl<T: Real> Piece<T> {
-    /// Moves its large arrays to host memory, unless they are there.
+    /// Moves its large arrays to host memory, unless they are already there.
     fn spill(&mut self, traffic: &mut Traffic) -> Result<()> {
         if self.streamed == 0 {
             let whole = self.matrix.bytes();
@@ -117,7 +118,7 @@ impl<T: Real> Piece<T> {
 }
 
 impl<T: Real> Streamed<T> {
-    /// Lays a matrix out, of which no more than `limit` bytes are in the memory of a GPU at any time, while it is made neither.
+    /// Stores a matrix with at most `limit` bytes in the memory of a GPU at any time, also while it is built.
     /// Vectors are not counted.
     pub fn on(gpu: &Cuda, csr: &Csr<T>, limit: usize) -> Result<Streamed<T>> {
         let entry = size_of::<T>() + size_of::<u32>();
@@ -130,16 +131,16 @@ impl<T: Real> Streamed<T> {
         for rows in ranges(&bounds) {
             let piece = rows_of(csr, rows.clone())?;
             let matrix = lay_out(gpu, &piece)?;
-            // beside it, while the next is made: its entries row by row, and their slots
-            let room = 2 * (piece.nnz() * entry + piece.rows() * size_of::<u64>());
-            // where its rows begin stays with it, for new values
+            // memory needed while the next piece is built: its entries in CSR order, and their slots
+            let workspace = 2 * (piece.nnz() * entry + piece.rows() * size_of::<u64>());
+            // the row offsets are kept for new values
             let starts = (piece.rows() + 1) * size_of::<u32>();
             let bytes = matrix.bytes() + starts;
             let mut piece = Piece { rows, source: piece.source().clone(), matrix, bytes, streamed: 0 };
             traffic.kept += bytes;
-            // even a piece in host memory leaves something here, for which others may have to go
+            // even a piece in host memory leaves something on the GPU, for which others may have to be moved
             for piece in std::iter::once(&mut piece).chain(pieces.iter_mut().rev()) {
-                if traffic.kept + room > limit {
+                if traffic.kept + workspace > limit {
                     piece.spill(&mut traffic)?;
                 }
             }
@@ -154,13 +155,13 @@ impl<T: Real> Streamed<T> {
         Ok(Streamed { source, domain, range, pieces, traffic })
     }
 
-    /// What a product reads over the bus, how long that takes, and what would help.
+    /// Bytes that a product reads over the bus; `Display` prints its time and how to reduce it.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
-    /// [`Format::refresh`] does. Each piece stays where it is.
+    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed
+    /// in, as [`Format::refresh`] does. Each piece stays in its memory.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.source.check_entries(values)?;
         let mut first = 0;
@@ -172,7 +173,7 @@ impl<T: Real> Streamed<T> {
         Ok(())
     }
 
-    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was passed in.
+    /// Converts assembled values to entries, as [`Csr::assemble`] of the matrix that was passed in.
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
         self.source.assemble(values)
     }
@@ -187,7 +188,8 @@ fn rows_of<T: Real>(csr: &Csr<T>, rows: Range<usize>) -> Result<Csr<T>> {
     Csr::from_csr(rows.len(), csr.cols(), &offsets, columns, values)
 }
 
-/// Lays a piece out on the GPU in the format of the fewest bytes, of those that can be moved to host memory.
+/// Converts a piece on the GPU to the format with the fewest bytes among those that can be moved to host
+/// memory.
 fn lay_out<T: Real>(gpu: &Cuda, piece: &Csr<T>) -> Result<Box<dyn Product<T>>> {
     let device = gpu.device();
     let choice = Choice::of(piece, Model::Gpu { multiprocessors: device.multiprocessors() });

@@ -1,9 +1,9 @@
-//! What has a copy on a GPU.
+//! Copies of operators and preconditioners on a GPU.
 
 use super::Cuda;
 use crate::Result;
 
-/// What can be copied to a GPU. `x.to(&gpu)` is there what `x` is here.
+/// A value that can be copied to a GPU: `x.to(&gpu)` does there what `x` does on the host.
 ///
 /// ```no_run
 /// use krysp::prelude::*;
@@ -17,12 +17,12 @@ use crate::Result;
 /// # }
 /// ```
 pub trait ToCuda {
-    /// Its type there.
+    /// The type of the copy.
     type OnCuda;
 
-    /// A copy on a GPU. What is in host memory stays as it is.
+    /// Copies to a GPU. The original in host memory is not changed.
     fn to(&self, gpu: &Cuda) -> Result<Self::OnCuda>;
 }
 
-/// What something in host memory is on a GPU: `OnCuda<Sell<f64>>`, `OnCuda<Fsai<f64>>`.
+/// The type of the copy on a GPU: `OnCuda<Sell<f64>>`, `OnCuda<Fsai<f64>>`.
 pub type OnCuda<X> = <X as ToCuda>::OnCuda;

@@ -11,8 +11,9 @@ use krysp_solvers::{Basis, CgUpdate, Error, Result, Scalar, Space, Vector};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
-/// Device memory: vectors of a length, in the user's numbering or another, on one GPU's queue. Where the GPU works in a
-/// team, vectors as long as its part are parts of vectors that all of the team have.
+/// Spaces of vectors in device memory: vectors of a length, in the user's order or another, on the queue of a
+/// GPU. If the GPU works in a team, vectors as long as its part are parts of vectors distributed over the
+/// team.
 #[derive(Clone, Debug)]
 pub struct CudaSpace<T: Real> {
     gpu: Cuda,
@@ -43,21 +44,22 @@ impl<T: Real> CudaSpace<T> {
         &self.gpu
     }
 
-    /// The numbering, where it is not the user's own.
+    /// The permutation, if the order is not the user's.
     pub fn numbering(&self) -> Option<&Arc<Numbering>> {
         self.host.numbering()
     }
 
-    /// A vector with these entries, given in the user's numbering.
+    /// A vector with these entries, given in the user's order.
     pub fn vector(&self, entries: &[T]) -> Result<CudaVector<T>> {
         let mut vector = self.zeros()?;
         self.load(entries, &mut vector)?;
         Ok(vector)
     }
 
-    /// Lends what another library keeps at an address in the memory of the GPU as a vector, whose entries are in the numbering of
-    /// the space. What writes them there must be done, or be queued on [`Cuda::stream`] before; what `work` queues may still run
-    /// when this returns. An address that is not in the GPU's memory, or not a multiple of 256, is refused.
+    /// Calls `work` with a vector that another library has stored at an address in the memory of the GPU,
+    /// whose entries are in the order of the space. The work that writes them must be done, or be enqueued on
+    /// [`Cuda::stream`] before; what `work` enqueues may still run when this returns. An address that is not
+    /// in the GPU's memory, or not a multiple of 256, is refused.
     pub fn with_vector_at<R>(
         &self,
         address: u64,
@@ -89,7 +91,7 @@ impl<T: Real> Space for CudaSpace<T> {
     }
 
     fn is_interrupted(&self) -> bool {
-        // members of a team end together, which takes `agree`
+        // members of a team must end together, which takes `agree`
         self.team.is_none() && interrupt::is_raised()
     }
 
@@ -130,7 +132,7 @@ impl<T: Real> Space for CudaSpace<T> {
     }
 }
 
-/// A number that the device knows first, and the host when it asks.
+/// A scalar in device memory, which is read back when the host needs it.
 #[derive(Clone, Debug)]
 pub struct CudaScalar<T>(pub(crate) cuda::Scalar<T>);
 
@@ -207,7 +209,7 @@ pub struct CudaVector<T: Real> {
 }
 
 impl<T: Real> CudaVector<T> {
-    /// Queues that all entries become zero.
+    /// Enqueues setting all entries to zero.
     pub fn clear(&mut self) -> Result<()> {
         self.entries.clear().map_err(failed)
     }
@@ -298,7 +300,7 @@ impl<T: Real> Vector for CudaVector<T> {
         if let Some(sums) = cuda::advance(advance) {
             return sums.map(CudaScalar);
         }
-        // blocks of this GPU cannot wait for each other
+        // thread blocks cannot wait for each other here: two kernels
         let [norm_squared, rho_next] = r.axpy_multiply_dot(&-alpha.clone(), q, d, z);
         x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
         [norm_squared, rho_next]

@@ -1,13 +1,13 @@
-//! Entries near the main diagonal apart from the others.
+//! Separates entries near the main diagonal from the others.
 
 use crate::formats::{Format, Source};
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use std::sync::Arc;
 
-/// Cuts a matrix in two that add up to it (algorithm 4): the entries inside the blocks of `block` rows and columns along
-/// the main diagonal, and all others. The first has at most `2 block − 1` diagonals, for [`Dia`](crate::Dia); the others
-/// stay [`Csr`]. Both live in the spaces of the matrix.
+/// Splits a matrix into two that add up to it (algorithm 4): the entries inside the blocks of `block` rows
+/// and columns along the main diagonal, and all others. The first has at most `2 block − 1` diagonals, for
+/// [`Dia`](crate::Dia); the second remains [`Csr`]. Both are in the spaces of the matrix.
 ///
 /// ```
 /// use krysp::partition::by_diagonal_blocks;

@@ -1,28 +1,28 @@
-//! The rows of one processor: what they read of its own columns, and what of others.
+//! The rows of one processor, split into its own columns and those of others.
 
 use crate::formats::Index;
 use crate::{Csr, Error, Real, Result};
 use std::ops::Range;
 
-/// Consecutive rows of a square matrix whose rows and columns are shared out alike.
+/// Consecutive rows of a square matrix whose rows and columns are distributed alike.
 pub(crate) struct Cut<T: Real> {
-    /// The entries in columns that belong to the rows. Rows and columns are counted from the first row.
+    /// The entries in columns that belong to the same range as the rows; both are counted from its start.
     pub(crate) inside: Csr<T>,
-    /// The rows that have entries outside, counted from the first row.
+    /// The rows that have entries outside this range, counted from the first row.
     pub(crate) rows: Vec<u32>,
-    /// Where the entries outside begin of each of `rows`, and their number.
+    /// Offsets of the entries outside for each of `rows`, and their number.
     pub(crate) offsets: Vec<u32>,
-    /// The place among `ghosts` of each entry outside.
+    /// For each entry outside, the index of its column in `ghosts`.
     pub(crate) columns: Vec<u32>,
     /// The value of each entry outside.
     pub(crate) values: Vec<T>,
-    /// The columns of entries outside, each once, ascending.
+    /// The distinct columns of entries outside, ascending.
     pub(crate) ghosts: Vec<u64>,
 }
 
 impl<T: Real> Cut<T> {
-    /// Cuts `rows` of a matrix of `all` rows. `offsets` says where each of these rows begins among `columns` and `values`,
-    /// and where the last ends.
+    /// Extracts `rows` of a matrix with `all` rows. `offsets` are the CSR offsets of these rows into
+    /// `columns` and `values`.
     pub(crate) fn new<I: Index>(
         all: u64,
         rows: Range<u64>,
@@ -69,8 +69,8 @@ impl<T: Real> Cut<T> {
         })
     }
 
-    /// Cuts rows whose columns are their own ones, and behind these the `ghosts`. With the places of the entries outside among
-    /// all entries.
+    /// Splits rows whose columns are the own ones followed by the `ghosts`. Returns the positions of the
+    /// entries outside as well.
     #[cfg(feature = "mpi")]
     pub(crate) fn of_whole(whole: &Csr<T>, ghosts: Vec<u64>) -> Result<(Cut<T>, Vec<usize>)> {
         let (n, all) = (whole.rows(), whole.offsets());
@@ -83,7 +83,7 @@ impl<T: Real> Cut<T> {
             let own = whole.row_columns(row).partition_point(|&column| (column as usize) < n);
             let others = all[row] + own..all[row + 1];
             if !others.is_empty() {
-                // with the rows before it that have none
+                // copy it together with the preceding rows that have no entries outside
                 inside.extend_from_slice(&whole.columns()[copied..others.start]);
                 kept.extend_from_slice(&whole.entries()[copied..others.start]);
                 rows.push(row as u32);
@@ -102,7 +102,7 @@ impl<T: Real> Cut<T> {
         Ok((Cut { inside, rows, offsets, columns, values, ghosts }, places))
     }
 
-    /// The places of the ghosts that belong to a range of rows.
+    /// The range of ghosts that belong to a range of rows.
     #[cfg(feature = "cuda")]
     pub(crate) fn ghosts_of(&self, rows: &Range<u64>) -> Range<usize> {
         self.ghosts.partition_point(|&g| g < rows.start)..self.ghosts.partition_point(|&g| g < rows.end)

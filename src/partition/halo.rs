@@ -1,19 +1,19 @@
-//! Counts the columns that blocks of consecutive rows read outside of themselves.
+//! Counts the columns outside of themselves that blocks of consecutive rows read.
 
 use crate::{Csr, Real};
 use rayon::prelude::*;
 
-/// The number of columns that blocks of rows read outside of themselves.
+/// Counts of the columns outside of themselves that blocks of rows read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halo {
-    /// The columns of all blocks together, divided by the number of rows.
+    /// Total count over all blocks, divided by the number of rows.
     pub per_row: f64,
-    /// The columns of the block that has the most.
+    /// The largest count of a block.
     pub largest: usize,
 }
 
-/// The halo of a matrix cut into blocks of `rows_per_block` consecutive rows: the distinct columns among the entries of
-/// a block that are not among its own rows.
+/// Computes the halo of a matrix divided into blocks of `rows_per_block` consecutive rows: the distinct
+/// columns with entries in a block that are not among its own rows.
 pub fn halo<T: Real>(csr: &Csr<T>, rows_per_block: usize) -> Halo {
     let (rows, per_block) = (csr.rows(), rows_per_block.max(1));
     let of_block = |block: usize| {

@@ -1,29 +1,31 @@
-//! The order of processors in which rows of similar length need the least padding.
+//! The order of processors that needs the least padding when rows of similar length are grouped.
 
 use super::{ascending, by_length_classes, total_power};
 use crate::Result;
 
-/// How many sets of processors are looked at, at most.
+/// Maximum number of sets of processors that are examined.
 const SETS: usize = 1 << 16;
 
-/// Deals out the rows in ascending length to the processors in the order that needs the fewest slots as ELLPACK, of all
-/// orders. Returns the rows of each processor.
+/// Distributes the rows in ascending length to the processors, in the order of processors that needs the
+/// fewest ELLPACK slots. Returns the rows of each processor.
 ///
-/// After a set of processors has been served, the rows that are left depend on the powers in the set alone. So the best
-/// order of a set ends with one of its processors and is otherwise the best order of the others:
+/// After a set of processors has been served, the remaining rows depend only on the total power of the set.
+/// So the best order of a set ends with one of its processors, and the rest of it is the best order of the
+/// others (dynamic programming):
 ///
 /// ```text
 /// slots(set) = min over k in set:  slots(set without k) + rows(k) · longest(k)
 /// ```
 ///
-/// Processors of equal power count as one kind, so that there are few sets. With more than 65,536 of them (17 different
-/// powers) the order is that of [`by_length_classes`].
+/// Processors of equal power are interchangeable, which keeps the number of sets small. With more than 65,536
+/// sets (17 different powers) the order is that of [`by_length_classes`].
 pub fn by_least_padding(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<usize>>> {
     let total = total_power(powers)?;
     let mut kinds = powers.to_vec();
     kinds.sort_by(f64::total_cmp);
     let runs: Vec<&[f64]> = kinds.chunk_by(|a, b| a == b).collect();
-    // a set is a number with a digit for each kind: how many processors of it are served
+    // a set is encoded as a number with one digit for each distinct power: how many such processors are
+    // served
     let mut worth = vec![1_usize];
     for run in &runs {
         worth.push(worth[worth.len() - 1].saturating_mul(run.len() + 1));
@@ -56,7 +58,7 @@ pub fn by_least_padding(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<usi
     let slots =
         |from: usize, to: usize| (to - from) * to.checked_sub(1).map_or(0, |last| lengths[sorted[last]]);
 
-    // for each set the slots of its best order, and the kind that is served last in it
+    // for each set, the slots of its best order, and the kind of processor served last
     let mut best = vec![(0, 0)];
     for set in 1..sets {
         let last = (0..runs.len()).filter(|&kind| digit(set, kind) > 0).map(|kind| {
@@ -98,7 +100,7 @@ mod tests {
         assert_eq!(by_least_padding(&lengths, &powers).unwrap(), [vec![2, 3], vec![0, 1]]);
     }
 
-    /// All orders of up to five processors, tried one by one.
+    /// All orders of up to five processors are enumerated.
     #[test]
     fn no_order_pads_less() {
         fn orders(left: Vec<usize>) -> Vec<Vec<usize>> {

@@ -1,4 +1,4 @@
-//! What the parts of a partition have, and how well they suit the processors.
+//! Reports of the parts of a partition, and of how well they suit the processors.
 
 use super::total_power;
 use crate::{Csr, Real, Result};
@@ -7,23 +7,23 @@ use std::fmt;
 /// A part of a partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// Its rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Their nonzeros.
+    /// Number of nonzeros.
     pub nonzeros: usize,
-    /// The nonzeros of its longest row.
+    /// Number of nonzeros of the longest row.
     pub longest: usize,
-    /// The nonzeros that the power of its processor asks for.
+    /// The nonzeros that correspond to the power of its processor.
     pub share: f64,
 }
 
 impl Part {
-    /// Its slots as ELLPACK: its rows times its longest row.
+    /// ELLPACK slots: the number of rows times the longest row.
     pub fn places(&self) -> usize {
         self.rows * self.longest
     }
 
-    /// Its nonzeros divided by its slots.
+    /// Nonzeros divided by slots.
     pub fn density(&self) -> f64 {
         self.nonzeros as f64 / self.places().max(1) as f64
     }
@@ -37,15 +37,15 @@ impl Part {
 /// Measures of how good a partition is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quality {
-    /// What each part has.
+    /// Counts of each part.
     pub parts: Vec<Part>,
-    /// All nonzeros divided by all slots.
+    /// Total number of nonzeros divided by the total number of slots.
     pub density: f64,
     /// `Σ |nonzeros − share| / share` over the parts.
     pub imbalance: f64,
 }
 
-/// Measures a partition given as the rows of each part.
+/// Evaluates a partition given as the rows of each part.
 pub fn quality<R: IntoIterator<Item = usize>>(
     lengths: &[usize],
     parts: impl IntoIterator<Item = R>,
@@ -71,7 +71,7 @@ pub fn quality<R: IntoIterator<Item = usize>>(
     Ok(Quality { parts, density: nonzeros as f64 / places.max(1) as f64, imbalance })
 }
 
-/// What the processors of a partition get of a matrix; prints as a table.
+/// Sizes of the parts of a matrix partitioned over processors; `Display` prints a table.
 ///
 /// ```
 /// use krysp::gallery;
@@ -89,16 +89,17 @@ pub fn quality<R: IntoIterator<Item = usize>>(
 pub struct Report {
     /// Rows, nonzeros and padding of the parts.
     pub quality: Quality,
-    /// The distinct columns that each part reads and that are not among its rows. Of a matrix that is not square, all.
+    /// Number of distinct columns that each part reads outside of its rows; all columns if the matrix is not
+    /// square.
     pub halo: Vec<usize>,
-    /// Bytes of each part stored as ELLPACK, with lengths of rows.
+    /// Bytes of each part stored as ELLPACK, including row lengths.
     pub ellpack_bytes: Vec<usize>,
     /// Bytes of each part stored as CSR.
     pub csr_bytes: Vec<usize>,
 }
 
 impl Report {
-    /// Measures a partition of a matrix, given as the rows of each part.
+    /// Evaluates a partition of a matrix, given as the rows of each part.
     pub fn new<T: Real>(csr: &Csr<T>, parts: &[Vec<usize>], powers: &[f64]) -> Result<Report> {
         let lengths: Vec<usize> = csr.row_lengths().collect();
         let quality = quality(&lengths, parts.iter().map(|part| part.iter().copied()), powers)?;
@@ -112,9 +113,9 @@ impl Report {
     }
 }
 
-/// The distinct columns that each part reads beyond its own rows.
+/// Number of distinct columns that each part reads outside of its own rows.
 fn halo_of_parts<T: Real>(csr: &Csr<T>, parts: &[Vec<usize>]) -> Vec<usize> {
-    // the last part that has read a column, or owns it: both mean that it is not counted
+    // the last part that has read or owns a column; for that part it is not counted again
     let mut seen = vec![usize::MAX; csr.cols()];
     let of_part = |(part, rows): (usize, &Vec<usize>)| {
         if csr.rows() == csr.cols() {
@@ -131,7 +132,7 @@ fn halo_of_parts<T: Real>(csr: &Csr<T>, parts: &[Vec<usize>]) -> Vec<usize> {
     parts.iter().enumerate().map(of_part).collect()
 }
 
-/// A line for each part, and one for all.
+/// A line for each part, and one with totals.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mb = |bytes: usize| bytes as f64 / 1e6;

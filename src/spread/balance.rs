@@ -1,25 +1,26 @@
-//! What the GPUs of a [`Spread`](super::Spread) take for their parts, and the powers by which parts take equally long.
+//! Measured times of the parts of a [`Spread`](super::Spread), and the powers with which all parts take
+//! equally long.
 
 use std::fmt;
 
-/// What each GPU of a [`Spread`](super::Spread) takes for its part of a product.
+/// Times of the parts of a [`Spread`](super::Spread) in a product.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balance {
-    /// Its seconds.
+    /// Seconds of each GPU.
     pub seconds: Vec<f64>,
-    /// Its entries.
+    /// Entries of each GPU.
     pub entries: Vec<usize>,
 }
 
 impl Balance {
-    /// The computing powers that this shows, in entries a second: [`Spread::by_powers`](super::Spread::by_powers) cuts by them so
-    /// that all take equally long.
+    /// The measured computing powers, in entries per second: partitioned by them
+    /// ([`Spread::by_powers`](super::Spread::by_powers)), all parts take equally long.
     pub fn powers(&self) -> Vec<f64> {
         let powers = self.entries.iter().zip(&self.seconds);
         powers.map(|(&entries, seconds)| entries.max(1) as f64 / seconds).collect()
     }
 
-    /// The part of the time of a product that a cut by these powers is likely to save.
+    /// Estimated fraction of the time of a product that a partition by these powers would save.
     pub fn gain(&self) -> f64 {
         let slowest = self.seconds.iter().fold(0.0, |most: f64, &seconds| most.max(seconds));
         let entries: usize = self.entries.iter().sum();
@@ -28,15 +29,15 @@ impl Balance {
     }
 }
 
-/// The time and the share of each GPU, and what another cut would save.
+/// Time and share of each GPU, and the estimated gain of another partition.
 impl fmt::Display for Balance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: usize = self.entries.iter().sum();
         for (at, (seconds, &entries)) in self.seconds.iter().zip(&self.entries).enumerate() {
             let share = 100.0 * entries as f64 / all.max(1) as f64;
-            writeln!(f, "{at}: {share:.1} % of the entries, {:.4} ms of a product", 1e3 * seconds)?;
+            writeln!(f, "{at}: {share:.1} % of the entries, {:.4} ms per product", 1e3 * seconds)?;
         }
-        write!(f, "cut by these powers, products would take {:.1} % less", 100.0 * self.gain())
+        write!(f, "partitioned by these powers, a product would take {:.1} % less time", 100.0 * self.gain())
     }
 }
 
@@ -44,7 +45,8 @@ impl fmt::Display for Balance {
 mod tests {
     use super::*;
 
-    /// Three GPUs of powers 2 : 1 : 1 with equal shares: the slower ones take twice as long, and equal times are 3/4 of theirs.
+    /// Three GPUs of powers 2 : 1 : 1 with equal shares: the slower ones take twice as long; balanced, all
+    /// take 3/4 of that.
     #[test]
     fn powers_follow_from_times() {
         let balance = Balance { seconds: vec![0.5, 1.0, 1.0], entries: vec![100; 3] };

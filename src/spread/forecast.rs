@@ -1,7 +1,8 @@
-//! How many GPUs an iteration is likely to be fastest with.
+//! Estimates the number of GPUs with which an iteration is fastest.
 //!
-//! An iteration of conjugate gradients reads the matrix and moves eleven vectors; launches, and where there are several GPUs
-//! meetings of all, come on top. What GPUs read of each other is known once the matrix is cut:
+//! An iteration of conjugate gradients reads the matrix and moves eleven vectors; kernel launches, and with
+//! several GPUs their synchronization, are added. The exchanged entries (ghosts) are known once the matrix is
+//! distributed:
 //!
 //! ```text
 //! seconds(k) = (matrix + 11 vectors) / k / memory + ghosts / link + step(k)
@@ -11,20 +12,20 @@ use crate::{Csr, Cuda, Error, Real, Result};
 use krysp_kernels::cuda::tuning::{LINK_SPEED, MEMORY_SPEED, STEP_ALONE, STEP_TOGETHER};
 use std::fmt;
 
-/// Vectors that an iteration of conjugate gradients with a diagonal preconditioner moves.
+/// Number of vectors that an iteration of conjugate gradients with a diagonal preconditioner moves.
 const VECTORS: usize = 11;
 
-/// Bytes of a column, where most formats store 16 bits.
+/// Bytes of a column index: most formats store 16 bits.
 const COLUMN: usize = 2;
 
-/// The seconds of an iteration on one GPU, on two, and so on; infinite where memory would not suffice.
+/// Estimated seconds of an iteration on one GPU, on two, and so on; infinite if memory would not suffice.
 #[derive(Clone, Debug)]
 pub(super) struct Forecast {
     seconds: Vec<f64>,
 }
 
 impl Forecast {
-    /// For a matrix that may be shared by the first of these GPUs.
+    /// Estimates the times of a matrix distributed over the first 1, 2, ... of these GPUs.
     pub(super) fn new<T: Real>(gpus: &[Cuda], csr: &Csr<T>) -> Result<Forecast> {
         if gpus.is_empty() {
             let (what, got) = ("the GPUs", "none".into());
@@ -32,7 +33,7 @@ impl Forecast {
         }
         let (value, vectors) = (size_of::<T>(), VECTORS * size_of::<T>() * csr.rows());
         let moved = csr.nnz() * (value + COLUMN) + vectors;
-        // while it is laid out a matrix is there twice
+        // during conversion the matrix is stored twice
         let needed = csr.nnz() * (2 * value + COLUMN + size_of::<u32>()) + vectors;
         let mut least = usize::MAX;
         let mut seconds = vec![];
@@ -48,27 +49,27 @@ impl Forecast {
         moved as f64 / count as f64 / MEMORY_SPEED + step
     }
 
-    /// The number of GPUs with which it is fastest; all of them where memory suffices for no number.
+    /// The number of GPUs with the shortest time; all of them if memory suffices for no number.
     pub(super) fn best(&self) -> usize {
         let fastest = self.seconds.iter().zip(1..).min_by(|(a, _), (b, _)| a.total_cmp(b));
         fastest.filter(|(seconds, _)| seconds.is_finite()).map_or(self.seconds.len(), |(_, count)| count)
     }
 
-    /// Whether one GPU is faster than several that receive so many bytes of each other in a product.
+    /// Whether one GPU is faster than several that receive this many bytes from each other in a product.
     pub(super) fn one_is_faster(&self, count: usize, received: usize) -> bool {
         self.seconds[0] < self.seconds[count - 1] + received as f64 / LINK_SPEED
     }
 }
 
-/// What it says of each number of GPUs.
+/// The estimated times for each number of GPUs.
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "an iteration is likely to take")?;
+        write!(f, "estimated time of an iteration:")?;
         for (seconds, count) in self.seconds.iter().zip(1..) {
             let comma = if count == 1 { "" } else { "," };
             match seconds.is_finite() {
-                true => write!(f, "{comma} {:.4} ms on {count}", 1e3 * seconds)?,
-                false => write!(f, "{comma} more memory than there is on {count}")?,
+                true => write!(f, "{comma} {:.4} ms on {count} GPUs", 1e3 * seconds)?,
+                false => write!(f, "{comma} not enough memory on {count} GPUs")?,
             }
         }
         Ok(())
@@ -79,7 +80,7 @@ impl fmt::Display for Forecast {
 mod tests {
     use super::*;
 
-    /// The table of docs/several_gpus.md: which number of GPUs is faster, from rows and entries.
+    /// The table of docs/several_gpus.md: the fastest number of GPUs, from rows and entries.
     #[test]
     fn small_systems_stay_on_one_gpu() {
         let measured = [

@@ -1,4 +1,5 @@
-//! A matrix cut for the GPUs of a team: what each multiplies by itself, and what it reads of others.
+//! A matrix distributed over a team of GPUs: the diagonal block of each, and its entries in columns of
+//! others.
 
 use super::{Part, PartReport};
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
@@ -11,10 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Products that are timed together.
+/// Number of products in one measurement.
 const PRODUCTS: usize = 20;
 
-/// A matrix of the unknowns that a [`Spread`](super::Spread) shares, cut alike.
+/// Another matrix, distributed as that of a [`Spread`](super::Spread).
 pub struct SpreadMatrix<T: Real> {
     parts: Vec<PartMatrix<T>>,
 }
@@ -24,7 +25,7 @@ impl<T: Real> SpreadMatrix<T> {
         SpreadMatrix { parts }
     }
 
-    /// What the GPU of a part has of it: an operator in the space of that part.
+    /// The part of a GPU: an operator in the space of that part.
     pub fn of(&self, part: &Part<T>) -> &PartMatrix<T> {
         &self.parts[part.place()]
     }
@@ -35,7 +36,7 @@ pub struct PartMatrix<T: Real> {
     space: CudaSpace<T>,
     /// The entries in columns that this GPU owns.
     own: Operator<CudaVector<T>>,
-    /// The others; none where it has all rows.
+    /// The other entries; `None` if the GPU has all rows.
     halo: Option<Halo<T>>,
     entries: usize,
     outside: usize,
@@ -50,7 +51,7 @@ fn cut_rows<T: Real>(csr: &Csr<T>, rows: &Range<usize>) -> Result<Cut<T>> {
     Cut::new(csr.rows() as u64, rows.start as u64..rows.end as u64, &offsets, columns, values)
 }
 
-/// Cuts a matrix for GPUs that have these rows.
+/// Distributes a matrix over GPUs that have these rows.
 pub(super) fn cut<'p, T: Real>(
     csr: &Csr<T>,
     places: impl Iterator<Item = (&'p Cuda, &'p Arc<Member>, Range<usize>)>,
@@ -68,7 +69,7 @@ pub(super) fn cut<'p, T: Real>(
     let mut parts = vec![];
     for ((gpu, member, rows), cut) in places.into_iter().zip(cuts) {
         let halo = halos.pop();
-        // spaces that are made now are those of the team
+        // spaces created now belong to the team
         gpu.device().join(halo.is_some().then(|| member.clone()));
         let own = Operator::auto(&cut.inside, gpu);
         let space = CudaSpace::like(gpu, &HostSpace::new(rows.len()));
@@ -86,7 +87,7 @@ pub(super) fn cut<'p, T: Real>(
     Ok(parts)
 }
 
-/// What a member sends, receives and adds.
+/// The communication of one member: what it sends and receives, and its entries in columns of others.
 fn plan<T: Real>(cuts: &[Cut<T>], ranges: &[Range<usize>], own: usize) -> Plan<T> {
     let (mine, first) = (&cuts[own], ranges[own].start as u64);
     let of = |cut: &Cut<T>, member: usize| {
@@ -108,7 +109,7 @@ fn plan<T: Real>(cuts: &[Cut<T>], ranges: &[Range<usize>], own: usize) -> Plan<T
 }
 
 impl<T: Real> PartMatrix<T> {
-    /// Whether it has all rows.
+    /// Whether this part has all rows.
     pub(super) fn is_whole(&self) -> bool {
         self.halo.is_none()
     }
@@ -130,7 +131,8 @@ impl<T: Real> PartMatrix<T> {
         }
     }
 
-    /// The seconds of a product with entries in columns of its own: the least of three times, each the mean of several.
+    /// Seconds of a product with the diagonal block: the minimum of three measurements, each the mean of
+    /// several products.
     pub(super) fn seconds(&self) -> Result<f64> {
         let (x, mut y) = (self.own.domain().zeros()?, self.own.range().zeros()?);
         let mut least = f64::INFINITY;

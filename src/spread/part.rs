@@ -37,7 +37,7 @@ impl<T: Real> Part<T> {
         self.matrix.report(self.gpu.name())
     }
 
-    /// What a product takes, beside what waits for other GPUs.
+    /// Seconds of a product without waiting for other GPUs.
     pub(super) fn seconds(&self) -> Result<f64> {
         self.matrix.seconds()
     }
@@ -47,12 +47,12 @@ impl<T: Real> Part<T> {
         self.matrix.refresh(csr, &self.rows)
     }
 
-    /// Works in the team for as long as `solve` takes. A GPU that has all rows needs no team.
+    /// Runs `solve` as a member of the team. A GPU that has all rows needs no team.
     pub(super) fn run<R>(
         &self,
         solve: impl FnOnce(&Self) -> krysp_solvers::Result<R>,
     ) -> krysp_solvers::Result<R> {
-        /// Leaves the team, and lets the others go where this thread ends early.
+        /// Leaves the team when dropped; if this thread has failed, releases the others.
         struct Leave<'p>(&'p Cuda, &'p Member, bool);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
@@ -72,22 +72,22 @@ impl<T: Real> Part<T> {
         result
     }
 
-    /// The GPU, and the queue on it that works for this matrix.
+    /// The GPU, with the queue that this matrix uses.
     pub fn gpu(&self) -> &Cuda {
         &self.gpu
     }
 
-    /// Its rows, in the numbering of the matrix.
+    /// Its rows, in the order of the matrix.
     pub fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
 
-    /// Its place among the parts.
+    /// Index of this part.
     pub(super) fn place(&self) -> usize {
         self.member.place().0
     }
 
-    /// Jacobi's preconditioner: the inverse of this part of the diagonal.
+    /// Jacobi preconditioner: the inverse of this part of the diagonal.
     pub fn jacobi(&self) -> Result<Diagonal<CudaVector<T>>> {
         if let Some(row) = self.diagonal.iter().position(|&d| {
             let inverse = T::one() / d;
@@ -99,8 +99,9 @@ impl<T: Real> Part<T> {
         Ok(Diagonal::new(self.matrix.domain().vector(&inverse)?))
     }
 
-    /// The entries in rows and columns of this part: what is made of it preconditions this part alone, as one block of block
-    /// Jacobi. Small blocks along the diagonal lie inside parts, so that those of `Jacobi` are the ones of the whole matrix.
+    /// The diagonal block of this part: a preconditioner built from it acts on this part only, as one block
+    /// of block Jacobi. The small diagonal blocks of nodes are not divided between parts, so those of
+    /// `Jacobi` equal those of the whole matrix.
     ///
     /// ```no_run
     /// # use krysp::{Cg, Cuda, Jacobi, Spread, ToCuda, gallery};
