@@ -276,7 +276,7 @@ pub enum Error {
         /// What is wrong, and what to do.
         why: String,
     },
-    /// What was saved is of no use here.
+    /// A saved file cannot be used here.
     #[error("{}: {why}", path.display())]
     Saved {
         /// The file.
@@ -353,48 +353,48 @@ impl From<Error> for krysp_solvers::Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// It is another kind of file.
-    #[error("nothing was saved in this file: it is of another kind")]
+    /// Not a file written by this library.
+    #[error("it was not saved by krysp")]
     NotSaved,
-    /// It was cut off, or something was appended.
-    #[error("it has {found} bytes where {stated} were saved: save again")]
+    /// The file was truncated, or something was appended.
+    #[error("it has {found} bytes, but {stated} were saved: save again")]
     Length {
-        /// The bytes that were written.
+        /// Number of bytes that were written.
         stated: u64,
-        /// The bytes that are there.
+        /// Number of bytes of the file.
         found: u64,
     },
-    /// Its checksum is wrong.
-    #[error("it is damaged, its checksum is wrong: save again")]
+    /// The checksum is wrong.
+    #[error("its checksum is wrong, so it is damaged: save again")]
     Damaged,
-    /// Its parts do not fit together, although its checksum is right.
-    #[error("its parts do not fit together: save again")]
+    /// The parts are inconsistent, although the checksum is right.
+    #[error("its parts are inconsistent: save again")]
     Inconsistent,
-    /// Another version of this library saved it.
-    #[error("version {saved} saved it, this is {here}: save again")]
+    /// Saved by another version of this library.
+    #[error("it was saved by version {saved}, this is version {here}: save again")]
     Version {
         /// The version that saved it.
         saved: String,
         /// This version.
         here: String,
     },
-    /// It was saved on another kind of processor.
+    /// Saved on another kind of processor.
     #[error("it was saved on {saved}, this is {here}: save again")]
     Architecture {
-        /// The processor and its registers there.
+        /// Processor and SIMD level where it was saved.
         saved: String,
-        /// The processor and its registers here.
+        /// Processor and SIMD level here.
         here: String,
     },
-    /// It is for another machine or of other numbers.
-    #[error("it is {saved}, needed is {here}: save again")]
+    /// Saved for another machine or element type.
+    #[error("expected {here}, but it holds {saved}: save again")]
     Kind {
         /// What was saved.
         saved: String,
         /// What is loaded.
         here: String,
     },
-    /// It belongs to a matrix with another pattern.
-    #[error("it belongs to another matrix: the entries of this one stand in other places")]
+    /// Saved for a matrix with another pattern.
+    #[error("it was saved for a matrix with a different sparsity pattern")]
     OtherMatrix,
 }

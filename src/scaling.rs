@@ -1,14 +1,14 @@
-//! Scaled systems: `R A C y = R b` with `x = C y`, rows in another order where that helps.
+//! Scaled systems: `R A C y = R b` with `x = C y`, with rows permuted if that helps.
 //!
 //! | scaling | for | factors |
 //! | --- | --- | --- |
 //! | [`Scaling::symmetric`] | a positive diagonal, and `Cg` | `diag(A)^(−1/2)` on both sides: the diagonal is one |
-//! | [`Scaling::equilibrated`] | rows or columns of very different sizes | powers of two: the largest of each row and column is about one |
-//! | [`Scaling::matched`] | a diagonal that is zero or weak | those of a [`Matching`], whose entries become the diagonal |
+//! | [`Scaling::equilibrated`] | rows or columns of very different sizes | powers of two: the largest magnitude of each row and column becomes about one |
+//! | [`Scaling::matched`] | a diagonal that is zero or weak | those of a [`Matching`]; the matched entries are permuted to the diagonal |
 //!
-//! Conjugate gradients on the symmetrically scaled system take the same iterations as CG preconditioned by Jacobi. They
-//! need neither the diagonal nor a preconditioned residual, and so move 10 vectors an iteration, not 12. The residual
-//! reported is `‖R (b − A x)‖`.
+//! Conjugate gradients on the symmetrically scaled system take the same iterations as with a Jacobi
+//! preconditioner. They need neither the diagonal nor a preconditioned residual, and so move 10 vectors per
+//! iteration instead of 12. The reported residual is `‖R (b − A x)‖`.
 //!
 //! ```
 //! use krysp::{Cg, Csr, Scaling};
@@ -29,17 +29,17 @@ use crate::{Csr, Error, Format, HostSpace, Real, Result};
 use krysp_solvers::{Element, LinearOperator, Space};
 pub use matching::Matching;
 
-/// Sweeps of equilibration: each takes the root of how far the largest entries are from one, so that factors of 2^1000
-/// shrink to one of 2.
+/// Maximum number of equilibration sweeps: each takes the square root of the remaining deviation from one, so
+/// that ten reduce a factor of 2^1000 to 2.
 const SWEEPS: usize = 10;
 
 /// The factors of a scaled system, and the order of its rows.
 #[derive(Clone, Debug)]
 pub struct Scaling<T: Real> {
     space: HostSpace<T>,
-    /// Which row of the matrix each row of the scaled one is, in the numbering of the space.
+    /// The row of the matrix for each row of the scaled one, in the order of the space.
     rows: Option<Vec<u32>>,
-    /// A factor for each row of the matrix, in the numbering of the space.
+    /// A factor for each row of the matrix, in the order of the space.
     row_factors: Vec<T>,
     /// A factor for each column.
     column_factors: Vec<T>,
@@ -113,8 +113,9 @@ impl<T: Real> Scaling<T> {
         Ok(Scaling { space: csr.domain().clone(), rows: None, row_factors, column_factors })
     }
 
-    /// Puts the entries that a matching chose on the diagonal, with a magnitude of one; no entry is larger. For a diagonal
-    /// with zeros, which [`Jacobi`](crate::Jacobi) and incomplete factorisations divide by. Symmetry is lost.
+    /// Permutes the entries chosen by a matching to the diagonal, and scales them to magnitude one; no entry
+    /// is larger. For a diagonal with zeros, by which [`Jacobi`](crate::Jacobi) and incomplete factorizations
+    /// would divide. Symmetry is lost.
     ///
     /// ```
     /// use krysp::{BiCgStab, Csr, Jacobi, Matching, Scaling};
@@ -144,7 +145,7 @@ impl<T: Real> Scaling<T> {
         })
     }
 
-    /// Computes `R A C`, rows in their new order, for a matrix in the space of the scaling.
+    /// Computes `R A C`, with permuted rows, for a matrix in the space of the scaling.
     pub fn matrix(&self, csr: &Csr<T>) -> Result<Csr<T>> {
         if csr.domain() != &self.space || csr.range() != &self.space {
             return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the scaling" }.into());
@@ -176,17 +177,17 @@ impl<T: Real> Scaling<T> {
         Ok(Csr::from_sorted(csr.cols(), offsets, columns, values)?.declared_in(&self.space))
     }
 
-    /// The row of the matrix that a row of the scaled one is.
+    /// The row of the matrix for a row of the scaled one.
     fn row(&self, place: usize) -> usize {
         self.rows.as_ref().map_or(place, |rows| rows[place] as usize)
     }
 
-    /// The place in the user's numbering.
+    /// The index in the user's order.
     fn user(&self, place: usize) -> usize {
         self.space.numbering().map_or(place, |numbering| numbering.old_of_new()[place] as usize)
     }
 
-    /// Computes `R b`, in the new order of rows.
+    /// Computes `R b`, with permuted rows.
     pub fn rhs(&self, b: &[T]) -> Result<Vec<T>> {
         self.check_length(b)?;
         let mut scaled = b.to_vec();
@@ -197,7 +198,7 @@ impl<T: Real> Scaling<T> {
         Ok(scaled)
     }
 
-    /// The transpose of what [`Scaling::rhs`] does: `vᵀ rhs(b) = rhs_transposed(v)ᵀ b`.
+    /// The transpose of [`Scaling::rhs`]: `vᵀ rhs(b) = rhs_transposed(v)ᵀ b`.
     pub(crate) fn rhs_transposed(&self, v: &[T]) -> Result<Vec<T>> {
         self.check_length(v)?;
         let mut scaled = v.to_vec();
@@ -208,14 +209,14 @@ impl<T: Real> Scaling<T> {
         Ok(scaled)
     }
 
-    /// Turns the solution of the scaled system into that of the original one: `x ← C x`.
+    /// Converts the solution of the scaled system to that of the original one: `x ← C x`.
     pub fn unscale(&self, x: &mut [T]) -> Result<()> {
         self.check_length(x)?;
         self.column_factors.iter().enumerate().for_each(|(place, &factor)| x[self.user(place)] *= factor);
         Ok(())
     }
 
-    /// Turns a guess for the original system into one for the scaled system: `x ← C⁻¹ x`.
+    /// Converts an initial guess of the original system to one of the scaled system: `x ← C⁻¹ x`.
     pub fn scale_guess(&self, x: &mut [T]) -> Result<()> {
         self.check_length(x)?;
         self.column_factors.iter().enumerate().for_each(|(place, &factor)| x[self.user(place)] /= factor);
@@ -231,7 +232,7 @@ impl<T: Real> Scaling<T> {
     }
 }
 
-/// `2^log`, no larger or smaller than a product of two such factors can represent.
+/// `2^log`, clamped so that a product of two such factors is representable.
 fn representable<T: Real>(log: f64) -> T {
     let limit = (0.5 * T::max_value().to_f64().log2()).floor();
     T::from_f64(log.clamp(-limit, limit).exp2())
@@ -307,7 +308,7 @@ mod tests {
         let symmetric = Csr::from_triplets(125, 125, &entries).unwrap();
         let scaling = Scaling::equilibrated(&symmetric).unwrap();
         scaling.matrix(&symmetric).unwrap().check_symmetric(0.0).unwrap();
-        // nothing to scale, and what must not be
+        // nothing to scale, and values that must not be scaled
         let empty = Csr::from_triplets(3, 3, &[(0, 2, 4.0), (1, 1, 0.0)]).unwrap();
         assert_eq!(Scaling::equilibrated(&empty).unwrap().matrix(&empty).unwrap().entries(), [1.0, 0.0]);
         let infinite = Csr::from_triplets(1, 1, &[(0, 0, f64::NAN)]).unwrap();

@@ -1,23 +1,24 @@
-//! A checksum of bytes, computed by all threads: any change within one number of 64 bits is found for certain, any other but for
-//! one in 2⁶⁴.
+//! A checksum of bytes, computed by all threads. It detects any change within one 64-bit word for certain,
+//! and other changes with a probability of 1 − 2⁻⁶⁴.
 //!
-//! Every step is a bijection of the state, and of the number that goes into it: two inputs that differ in one number differ in
-//! the state from there on.
+//! Every step is a bijection of the state for a given word, and of the word for a given state: two inputs
+//! that differ in one word differ in the state from there on.
 
 use krysp_kernels::cpu::run::threads::map_rows;
 
-/// Bytes that one thread takes at once.
+/// Number of bytes that one thread processes at a time.
 const BLOCK: usize = 1 << 20;
 
-/// Chains that a processor works on at once: one multiplication waits for the one before it.
+/// Number of independent chains: they hide the latency of multiplications, each of which depends on the one
+/// before it.
 const CHAINS: usize = 8;
 
 const WORD: usize = size_of::<u64>();
 
-/// Odd, its bits in no order: the golden ratio.
+/// 2⁶⁴ divided by the golden ratio: odd, with irregular bits.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The next state, of one that a number goes into.
+/// The next state after a word.
 #[inline(always)]
 pub(crate) fn step(state: u64, word: u64) -> u64 {
     let product = (state ^ word).wrapping_mul(FACTOR);
@@ -32,7 +33,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     sums.into_iter().fold(step(FACTOR, bytes.len() as u64), step)
 }
 
-/// The checksum of several checksums.
+/// Combines several checksums.
 pub(crate) fn joined(sums: &[u64]) -> u64 {
     sums.iter().copied().fold(step(FACTOR, sums.len() as u64), step)
 }
@@ -69,7 +70,7 @@ mod tests {
             }
             assert_ne!(checksum(&bytes[..at]), whole, "{at} bytes");
         }
-        // zeros that stand for nothing are not zeros that are there
+        // padding zeros differ from zeros in the input
         assert_ne!(checksum(&[0; 8]), checksum(&[0; 7]));
     }
 

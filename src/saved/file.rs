@@ -1,15 +1,16 @@
-//! The file around what is saved: what it is, whether it is whole, and whether it belongs here.
+//! The format of saved files: type, integrity and compatibility.
 //!
 //! ```text
-//! 8 bytes    a name that no other kind of file begins with
+//! 8 bytes    magic number
 //! 8 bytes    the length of the file
-//! 8 bytes    the checksum of all that follows
-//! keys       the version, the architecture, what was saved for which machine, and fingerprints of the matrix
+//! 8 bytes    the checksum of everything that follows
+//! keys       version, architecture, kind of content and machine, fingerprints of the matrix
 //! content
 //! ```
 //!
-//! Nothing in a file is believed before its checksum is, and then its keys are compared. A file is written beside its place and
-//! moved there when it is whole: whoever has the old one mapped keeps it.
+//! The checksum is verified before anything else is interpreted, then the keys are compared. A file is
+//! written under a temporary name and renamed when it is complete, so that processes that have the old one
+//! mapped keep it.
 
 use super::checksum::checksum;
 use super::{Broken, Loaded, Reader, Saved, Writer, saved};
@@ -21,16 +22,16 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
-/// A byte that no text has, and an end of line that any conversion of text would change.
+/// Magic number: a byte that does not occur in text, and a line end that text conversions would change.
 const NAME: [u8; 8] = *b"\x8bkrysp\r\n";
 
-/// The name, the length and the checksum.
+/// Size of the header: magic number, length and checksum.
 const HEAD: usize = 24;
 
-/// To be raised whenever what is saved changes between two releases.
+/// Version of the layout; increase it whenever the saved fields change between two releases.
 const LAYOUT: u32 = 6;
 
-/// What must be the same for a file to be of use.
+/// Properties that must match for a file to be usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Keys {
     version: String,
@@ -43,12 +44,12 @@ pub(crate) struct Keys {
 saved!(impl[] Keys { version, architecture, kind, pattern, values });
 
 impl Keys {
-    /// Of something of this kind, for a matrix with these fingerprints.
+    /// Keys for this kind of content, and for a matrix with these fingerprints.
     pub(crate) fn new(kind: &str, pattern: u64, values: u64) -> Keys {
         let byte_order = if cfg!(target_endian = "big") { "big" } else { "little" };
         Keys {
             version: format!("{} ({LAYOUT})", env!("CARGO_PKG_VERSION")),
-            // slices are as high as registers are wide
+            // the height of slices depends on the SIMD width
             architecture: format!("{} {:?} {byte_order}", std::env::consts::ARCH, simd::level()),
             kind: kind.into(),
             pattern,
@@ -56,7 +57,7 @@ impl Keys {
         }
     }
 
-    /// Why a file with other keys is of no use; values may differ.
+    /// Why a file with the keys `found` is not usable, if so; values may differ.
     fn refuses(&self, found: &Keys) -> Option<Unusable> {
         let differ =
             |ours: &String, theirs: &String| (ours != theirs).then(|| (theirs.clone(), ours.clone()));
@@ -80,7 +81,7 @@ pub(crate) fn write(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'
     let beside = Path::new(&beside);
     let written = write_whole(beside, keys, content).and_then(|()| std::fs::rename(beside, path));
     written.map_err(|error| {
-        // what is there of it is of no use, and there may be nothing
+        // remove the incomplete file, if there is one
         let _ = std::fs::remove_file(beside);
         Error::Write(WriteError::Io { path: Some(path.to_owned()), source: error })
     })
@@ -103,8 +104,8 @@ fn write_whole(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'_>)) 
     file.sync_all()
 }
 
-/// Reads a file whose keys are these but for the values, which may differ: `content` is told whether they do. The file must not
-/// be truncated meanwhile, which would end the process; [`write`] does not do so.
+/// Reads a file whose keys match except for the values: `content` is called with whether these differ. The
+/// file must not be truncated meanwhile, which would end the process; [`write`] never does that.
 pub(crate) fn read<X>(
     path: &Path,
     keys: &Keys,

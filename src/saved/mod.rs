@@ -1,12 +1,13 @@
-//! What is built once and kept in a file, so that the next run of a program begins without building.
+//! Saves what is expensive to build to a file, so that the next run of a program can load it instead.
 //!
-//! Whatever can be saved implements [`Saved`]: it writes its parts one after the other, and is read back in the same order. A
-//! struct says so by one line of [`saved!`], with the names of its fields. What several parts share, a pattern or a numbering, is
-//! behind an [`Arc`] and written once.
+//! A type that can be saved implements [`Saved`]: it writes its parts one after the other, and reads them
+//! back in the same order. For a struct, [`saved!`] implements it, given the names of its fields. Parts that
+//! are shared, patterns and permutations, are behind an [`Arc`] and written once.
 //!
-//! A file is mapped, checked as a whole ([`file`]), and copied from the map by all threads. Nothing stays in the map: arrays of
-//! their own have huge pages, which a product feels each time, and no one else can change them. Index arrays go through the
-//! constructors that check them, so that a file that passes its checksum by design is still refused, or harmless.
+//! A file is mapped, verified as a whole ([`file`]), and copied from the mapping by all threads. The mapping
+//! is not kept: separate arrays have huge pages, which every product profits from, and other processes cannot
+//! change them. Index arrays go through checking constructors, so that even a forged file with a valid
+//! checksum is refused or harmless.
 
 pub(crate) mod checksum;
 mod file;
@@ -26,20 +27,20 @@ use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What was read does not fit together.
+/// Loaded data is inconsistent.
 #[derive(Clone, Copy, Debug)]
 pub struct Broken;
 
-/// What reading gives.
+/// Result of loading.
 pub(crate) type Loaded<X> = Result<X, Broken>;
 
-/// What is shared, known by its address.
+/// A shared value, identified by its address.
 type Shared = Arc<dyn Any + Send + Sync>;
 
-/// Where something is written.
+/// Writes values to a file.
 pub struct Writer<'f> {
     file: &'f mut dyn Write,
-    /// The first failure; after it nothing is written.
+    /// The first error, after which nothing is written.
     failed: Option<io::Error>,
     shared: Vec<Shared>,
 }
@@ -49,7 +50,7 @@ impl<'f> Writer<'f> {
         Writer { file, failed: None, shared: vec![] }
     }
 
-    /// Names something that whoever reads has already.
+    /// Registers a shared value that the reader already has.
     pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
         self.shared.push(known.clone());
     }
@@ -61,7 +62,7 @@ impl<'f> Writer<'f> {
     }
 }
 
-/// Where something is read from.
+/// Reads values from a file.
 pub struct Reader<'f> {
     left: &'f [u8],
     shared: Vec<Shared>,
@@ -72,7 +73,7 @@ impl<'f> Reader<'f> {
         Reader { left, shared: vec![] }
     }
 
-    /// What the writer knew, in the same order.
+    /// Registers the same shared values as the writer, in the same order.
     pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
         self.shared.push(known.clone());
     }
@@ -81,13 +82,14 @@ impl<'f> Reader<'f> {
         self.left.split_off(..count).ok_or(Broken)
     }
 
-    /// How many things follow, each of at least so many bytes: more than the file has would be asked of memory in vain.
+    /// Reads the number of items that follow, each of at least `bytes` bytes; refuses more than the file can
+    /// hold before memory is allocated.
     fn count(&mut self, bytes: usize) -> Loaded<usize> {
         let count = usize::load(self)?;
         if count.saturating_mul(bytes) <= self.left.len() { Ok(count) } else { Err(Broken) }
     }
 
-    /// The bytes of numbers, copied by all threads.
+    /// Fills an array with bytes from the file, copied by all threads.
     fn fill<X: Plain>(&mut self, numbers: &mut [X]) -> Loaded<()> {
         let from = self.bytes(size_of_val(numbers))?;
         over_rows(from.len(), 1, bytes_of_mut(numbers), &|range, part: &mut [u8]| {
@@ -96,33 +98,33 @@ impl<'f> Reader<'f> {
         Ok(())
     }
 
-    /// Something written by the same name.
+    /// Reads a value of type `X`.
     pub(crate) fn load<X: Saved>(&mut self) -> Loaded<X> {
         X::load(self)
     }
 }
 
-/// What can be put into a file and taken out again.
+/// A type that can be saved to a file and loaded again.
 pub trait Saved: Sized {
-    /// Writes it.
+    /// Writes the value.
     fn save(&self, to: &mut Writer<'_>);
 
-    /// Reads what was written.
+    /// Reads a value.
     fn load(from: &mut Reader<'_>) -> Loaded<Self>;
 
-    /// Writes many; numbers do so at once.
+    /// Writes many values; overridden for numbers, which are written at once.
     fn save_all(all: &[Self], to: &mut Writer<'_>) {
         all.iter().for_each(|one| one.save(to));
     }
 
-    /// Reads so many.
+    /// Reads `count` values.
     fn load_all(from: &mut Reader<'_>, count: usize) -> Loaded<Vec<Self>> {
         (0..count).map(|_| Self::load(from)).collect()
     }
 }
 
-/// Makes a struct [`Saved`]: `saved!(impl[T: Real] Type<T> { field, field })`. Fields that are made anew follow as
-/// `; field = value`, and what must hold of what was read as `where |read| holds`.
+/// Implements [`Saved`] for a struct: `saved!(impl[T: Real] Type<T> { field, field })`. Fields that are
+/// recomputed follow as `; field = value`, and a condition on what was read as `where |read| condition`.
 macro_rules! saved {
     (impl[$($of:tt)*] $type:ty {
         $($field:ident),* $(; $($made:ident = $value:expr),*)?
@@ -148,7 +150,7 @@ macro_rules! saved {
 }
 pub(crate) use saved;
 
-/// Makes an enum without data [`Saved`], by the place of a variant in a list.
+/// Implements [`Saved`] for an enum without data, by the index of a variant in a list.
 macro_rules! saved_names {
     ($type:ty: $($variant:path),*) => {
         impl $crate::saved::Saved for $type {
@@ -310,7 +312,7 @@ impl Saved for std::time::Duration {
     }
 }
 
-/// Written once, wherever it is.
+/// Written once, and referred to by its index afterwards.
 impl<X: Saved + Any + Send + Sync> Saved for Arc<X> {
     fn save(&self, to: &mut Writer<'_>) {
         let address = Arc::as_ptr(self).cast::<()>();
@@ -367,7 +369,7 @@ impl Saved for Columns {
     }
 }
 
-/// As a `Vec` or a `Buffer` is.
+/// Writes a slice in the format of a `Vec` or `Buffer`.
 pub(crate) fn save_slice<X: Saved>(slice: &[X], to: &mut Writer<'_>) {
     slice.len().save(to);
     X::save_all(slice, to);
@@ -383,7 +385,8 @@ impl Saved for ChunkOrder {
     }
 }
 
-/// Columns of slices, whose slots are given: offsets are checked by slices.
+/// Writes column indices of slices, whose slots are known to the reader: it checks the offsets slice by
+/// slice.
 pub(crate) fn save_sliced(columns: &SlicedColumns, to: &mut Writer<'_>) {
     match columns {
         SlicedColumns::Wide(columns) => (false, columns.bound()).save(to),
@@ -398,7 +401,7 @@ pub(crate) fn save_sliced(columns: &SlicedColumns, to: &mut Writer<'_>) {
     }
 }
 
-/// What [`save_sliced`] wrote.
+/// Reads what [`save_sliced`] wrote.
 pub(crate) fn load_sliced(
     from: &mut Reader<'_>,
     slices: usize,
@@ -441,7 +444,7 @@ impl Saved for Halves {
     fn load(from: &mut Reader<'_>) -> Loaded<Halves> {
         let (size, parts) = from.load::<(usize, Vec<usize>)>()?;
         let (offsets, inner) = from.load::<(Offsets, Vec<u32>)>()?;
-        // rows of blocks are counted in single ones
+        // blocks are counted here, scalar rows elsewhere
         if size == 0 || offsets.ranges().checked_mul(size).is_none() {
             return Err(Broken);
         }

@@ -1,18 +1,20 @@
 //! Maximum-product matching: which row to put on the diagonal of each column (Duff and Koster 2001, "job 5" of MC64).
 //!
-//! Of all ways to choose one entry of each row and column, it finds one whose product is largest in absolute value: the
-//! least sum of the costs `c_ij = ln max_k |a_ik| − ln |a_ij|`. The dual variables of that problem, `u_i + v_j ≤ c_ij` with
-//! equality where matched, are logarithms of factors that make chosen entries 1 and all others at most 1.
+//! Among all choices of one entry of each row and column, it finds one with the maximum product of
+//! magnitudes, which is the minimum sum of the costs `c_ij = ln max_k |a_ik| − ln |a_ij|` (linear
+//! assignment). The dual variables of that problem, `u_i + v_j ≤ c_ij` with equality for matched entries, are
+//! logarithms of scale factors with which matched entries become 1 and all others at most 1 in magnitude.
 //!
 //! ```text
-//! v_j = min_i c_ij,  u_i = min_j (c_ij − v_j)        match what has c_ij = u_i + v_j, as far as that goes
-//! for each row that is left:                         Dijkstra, over lengths c_ij − u_i − v_j ≥ 0
-//!     find the shortest path, to any free column, of edges that are matched in turn and not
-//!     shift u and v by what is shorter than it; exchange what is matched along it
+//! v_j = min_i c_ij,  u_i = min_j (c_ij − v_j)        greedily match entries with c_ij = u_i + v_j
+//! for each unmatched row:                            Dijkstra, over lengths c_ij − u_i − v_j ≥ 0
+//!     find the shortest alternating path to a free column
+//!     increase or decrease u and v of settled columns by the difference to its length; augment along it
 //! ```
 //!
-//! Departures from the paper: rows are searched from, not columns, because rows are what is stored. Columns reached by a
-//! search that found no free column are never looked at again: nothing that changes later reaches a free column from there.
+//! Departures from the paper: searches start from rows, not columns, because rows are stored contiguously.
+//! Columns reached by a search that found no free column are excluded from later searches: no later change
+//! makes a free column reachable from them.
 
 use crate::preconditioners::origin::check_square;
 use crate::{Csr, Real, Result};
@@ -24,8 +26,8 @@ use std::collections::BinaryHeap;
 
 const NONE: u32 = u32::MAX;
 
-/// One entry of each row and column, so that the product of all is largest, and the factors that make these entries 1 and
-/// all others at most 1 in absolute value.
+/// A maximum-product matching: one entry of each row and column with the largest product of magnitudes, and
+/// factors that scale these entries to 1 and all others to at most 1 in absolute value.
 ///
 /// [`Scaling::matched`](crate::Scaling::matched) puts the entries on the diagonal.
 ///
@@ -47,7 +49,8 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Finds it for a square matrix. Stored zeros count as nothing. Infinite and NaN entries are refused.
+    /// Computes the matching of a square matrix. Stored zeros are ignored. Infinite and NaN entries are
+    /// refused.
     pub fn of<T: Real>(a: &Csr<T>) -> Result<Matching> {
         check_square("a matching", a)?;
         a.check_finite()?;
@@ -65,33 +68,33 @@ impl Matching {
         Ok(search.finish(a))
     }
 
-    /// The row whose entry is chosen in each column, in the numbering of the matrix.
+    /// The row matched to each column, in the order of the matrix.
     pub fn rows(&self) -> &[u32] {
         &self.rows
     }
 
-    /// How many rows have no entry of their own. A matrix where there are any is singular, whatever its values; these rows
-    /// are given the columns that are left, where nothing is stored.
+    /// Number of rows that cannot be matched. If it is not zero, the matrix is structurally singular; these
+    /// rows are assigned to the remaining columns, at positions without entries.
     pub fn unmatched(&self) -> usize {
         self.unmatched
     }
 }
 
-/// A matching in the making.
+/// State of the computation.
 struct Search<'a> {
     offsets: &'a Offsets,
     columns: &'a [u32],
-    /// `c_ij`, infinite where zero is stored.
+    /// `c_ij`, infinite for stored zeros.
     costs: Vec<f64>,
     u: Vec<f64>,
     v: Vec<f64>,
     row_of: Vec<u32>,
     column_of: Vec<u32>,
-    /// The length of the shortest path to a column that is known yet.
+    /// Length of the shortest known path to each column.
     distance: Vec<f64>,
-    /// The row from which that path comes.
+    /// The last row of that path.
     parent: Vec<u32>,
-    /// Whether that path is final; for ever, of columns from which no free column can be reached.
+    /// Whether that path is final; set permanently for columns from which no free column can be reached.
     settled: Vec<bool>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
@@ -132,7 +135,7 @@ impl<'a> Search<'a> {
         self.costs[entry] - self.v[self.columns[entry] as usize] - self.u[row]
     }
 
-    /// The least `c_ij − v_j` of a row; zero where nothing is stored.
+    /// The minimum `c_ij − v_j` of a row; zero if nothing is stored.
     fn least_of_row(&self, row: usize) -> f64 {
         let lengths = self.offsets.range(row).map(|entry| {
             let column = self.columns[entry] as usize;
@@ -141,7 +144,8 @@ impl<'a> Search<'a> {
         finite(lengths.fold(f64::INFINITY, f64::min))
     }
 
-    /// First dual variables; matches rows by entries of length zero, and once removed: where another row can change over.
+    /// Computes initial dual variables, and matches rows by entries of length zero; then also by moving one
+    /// other row to another column.
     fn match_what_is_tight(&mut self) {
         for (&column, &cost) in self.columns.iter().zip(&self.costs) {
             let least = &mut self.v[column as usize];
@@ -171,7 +175,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The columns of entries of length zero.
+    /// The columns of a row's entries of length zero.
     fn tight(&self, row: usize) -> impl Iterator<Item = u32> + '_ {
         let entries = self.offsets.range(row).filter(move |&entry| self.length(row, entry) <= 0.0);
         entries.map(|entry| self.columns[entry])
@@ -196,7 +200,7 @@ impl<'a> Search<'a> {
             for entry in self.offsets.range(row) {
                 let column = self.columns[entry];
                 let at = column as usize;
-                // rounding may leave a length a little below zero
+                // rounding may leave a length slightly negative
                 let distance = base + self.length(row, entry).max(0.0);
                 if self.settled[at] || distance >= shortest {
                     continue;
@@ -210,7 +214,7 @@ impl<'a> Search<'a> {
                     }
                     self.distance[at] = distance;
                     self.parent[at] = row as u32;
-                    // no shorter path can follow one that adds nothing: it need not be sorted in
+                    // a path as long as the current one is the shortest possible: it bypasses the heap
                     if distance <= base {
                         ready.push(column);
                     } else {
@@ -254,7 +258,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The column of the shortest path that is not settled.
+    /// Removes the column with the shortest path that is not settled.
     fn nearest(&mut self, ready: &mut Vec<u32>) -> Option<u32> {
         while let Some(column) = ready.pop() {
             if !self.settled[column as usize] {
@@ -274,7 +278,8 @@ impl<'a> Search<'a> {
         let n = self.u.len();
         let without: Vec<u32> = (0..n as u32).filter(|&row| self.column_of[row as usize] == NONE).collect();
         if !without.is_empty() {
-            // searches left out columns that lead nowhere, whose entries may have become too large
+            // searches skipped columns from which no free column is reachable: restore `u + v ≤ c` for their
+            // entries
             for row in 0..n {
                 for entry in self.offsets.range(row) {
                     let column = self.columns[entry] as usize;
@@ -295,7 +300,7 @@ impl<'a> Search<'a> {
         }
         let mut row_logs: Vec<f64> = (0..n).map(|row| self.u[row] - finite(largest(a, row).ln())).collect();
         let mut column_logs = self.v;
-        // what rows lose columns may gain: factors of both are of one size
+        // shift factors from rows to columns, so that both have the same mean
         let shift =
             (row_logs.iter().sum::<f64>() - column_logs.iter().sum::<f64>()) / (2.0 * n.max(1) as f64);
         row_logs.iter_mut().for_each(|log| *log -= shift);
@@ -304,7 +309,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Zero in place of a logarithm of nothing.
+/// Zero for infinite logarithms (of zeros).
 fn finite(log: f64) -> f64 {
     if log.is_finite() { log } else { 0.0 }
 }

@@ -64,12 +64,12 @@ impl Forecast {
 /// The estimated times for each number of GPUs.
 impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "estimated time of an iteration:")?;
+        write!(f, "estimated time of an iteration by number of GPUs:")?;
         for (seconds, count) in self.seconds.iter().zip(1..) {
             let comma = if count == 1 { "" } else { "," };
             match seconds.is_finite() {
-                true => write!(f, "{comma} {:.4} ms on {count} GPUs", 1e3 * seconds)?,
-                false => write!(f, "{comma} not enough memory on {count} GPUs")?,
+                true => write!(f, "{comma} {:.4} ms on {count}", 1e3 * seconds)?,
+                false => write!(f, "{comma} not enough memory on {count}")?,
             }
         }
         Ok(())
