@@ -1,4 +1,4 @@
-//! The bytes of files, and what the readers and writers of binary files share.
+//! The bytes of files, and functions shared by the readers and writers of binary files.
 
 use super::matrix_market::{ReadError, WriteError};
 use crate::{Element, Error, Result};
@@ -10,13 +10,13 @@ use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
 
-/// What gzipped files begin with.
+/// Magic number of gzip files.
 const GZIP: &[u8] = b"\x1f\x8b";
 
-/// Bytes read between two polls for interruption: a few milliseconds of inflating.
+/// Bytes read between two polls for interruption: a few milliseconds of decompression.
 const PIECE: u64 = 1 << 20;
 
-/// The bytes of a file, inflated if it is gzipped, which its first bytes tell.
+/// The bytes of a file, decompressed if its first bytes are those of a gzip file.
 ///
 /// The file is mapped into memory and must not be truncated while it is read: most operating systems end the process in
 /// that case.
@@ -36,7 +36,7 @@ pub(super) fn load(path: &Path) -> std::result::Result<Box<dyn Deref<Target = [u
     }
 }
 
-/// As [`load`], from a pipe or from memory; `name` stands for the file in errors.
+/// As [`load`], from a pipe or from memory; errors call the source `name`.
 pub(super) fn load_from(name: &Path, mut source: impl Read) -> std::result::Result<Vec<u8>, ReadError> {
     let mut bytes = Vec::new();
     let read = source.read_to_end(&mut bytes);
@@ -47,7 +47,7 @@ pub(super) fn load_from(name: &Path, mut source: impl Read) -> std::result::Resu
     }
 }
 
-/// The bytes inflated; `None` if they are not gzipped.
+/// Decompresses the bytes; `None` if they are not gzipped.
 pub(super) fn inflated(bytes: &[u8]) -> Option<std::result::Result<Vec<u8>, ReadError>> {
     bytes.starts_with(GZIP).then(|| {
         read_to_end(&mut MultiGzDecoder::new(bytes)).map_err(|source| match interrupted(&source) {
@@ -57,7 +57,8 @@ pub(super) fn inflated(bytes: &[u8]) -> Option<std::result::Result<Vec<u8>, Read
     })
 }
 
-/// Reads all that is left, in pieces between which it can be interrupted: then the error holds [`Interrupted`].
+/// Reads everything that is left, in pieces, between which it can be interrupted; the error then contains
+/// [`Interrupted`].
 pub(super) fn read_to_end(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let phase = Phase::new("reading", 0.0);
     let mut bytes = Vec::new();
@@ -70,12 +71,12 @@ pub(super) fn read_to_end(from: &mut impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The interruption that an error holds.
+/// The interruption that an error contains.
 pub(super) fn interrupted(error: &io::Error) -> Option<Interrupted> {
     error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
 }
 
-/// Whether the name of a file ends in this, in any case.
+/// Whether the name of a file ends with this, in upper or lower case.
 pub(super) fn ends_in(path: &Path, ending: &str) -> bool {
     path.to_string_lossy().to_ascii_lowercase().ends_with(ending)
 }
@@ -91,10 +92,10 @@ pub(super) fn wrong(path: &Path, why: impl Into<String>) -> Error {
     Error::File { path: path.to_owned(), why: why.into() }
 }
 
-/// What a reader of bytes returns: an error says what is wrong, and the caller adds the name of the file.
+/// Result of a reader of bytes: an error says what is wrong, and the caller adds the name of the file.
 pub(super) type Parsed<T> = std::result::Result<T, String>;
 
-/// The order of the bytes of a number.
+/// Byte order of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// The least significant byte first.
@@ -103,28 +104,28 @@ pub(super) enum Order {
     Big,
 }
 
-/// The kind of numbers that a file holds.
+/// Type of the numbers in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// With a sign.
+    /// Signed integers.
     Signed,
-    /// Without a sign.
+    /// Unsigned integers.
     Unsigned,
-    /// With a point.
+    /// Floating-point numbers.
     Float,
 }
 
-/// How numbers lie in a file.
+/// Representation of numbers in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     pub(super) order: Order,
     pub(super) kind: Kind,
-    /// Bytes of each.
+    /// Bytes of a number.
     pub(super) width: usize,
 }
 
 impl Numbers {
-    /// A whole number. `None` if it is none, or has another width than 1, 2, 4 or 8 bytes.
+    /// Reads an integer. `None` if it is not one, or has a width other than 1, 2, 4 or 8 bytes.
     pub(super) fn whole(self, bytes: &[u8]) -> Option<i64> {
         let mut raw = [0; 8];
         raw.get_mut(..self.width)?.copy_from_slice(bytes.get(..self.width)?);
@@ -159,7 +160,7 @@ impl Numbers {
         }
     }
 
-    /// All of these bytes as whole numbers.
+    /// Reads all bytes as integers.
     pub(super) fn all_whole(self, bytes: &[u8]) -> Parsed<Vec<i64>> {
         let phase = Phase::new("reading", 0.0);
         let mut counter = phase.counter();
@@ -170,9 +171,9 @@ impl Numbers {
         bytes.chunks_exact(self.width).map(&mut whole).collect()
     }
 
-    /// All of these bytes as values.
+    /// Reads all bytes as values.
     pub(super) fn all_values<T: Element>(self, bytes: &[u8]) -> Parsed<Vec<T>> {
-        let refused = || format!("values of {} bytes are not read: store 32-bit or 64-bit ones", self.width);
+        let refused = || format!("expected values of 4 or 8 bytes, found {} bytes", self.width);
         let phase = Phase::new("reading", 0.0);
         let mut counter = phase.counter();
         let mut value = |one| {
@@ -183,13 +184,15 @@ impl Numbers {
     }
 }
 
-/// A part of the bytes from the front, which is taken away.
+/// Splits off the first `count` bytes.
 pub(super) fn take<'a>(bytes: &mut &'a [u8], count: usize, what: &str) -> Parsed<&'a [u8]> {
     let left = bytes.len();
-    bytes.split_off(..count).ok_or_else(|| format!("it ends within {what}: {count} bytes, {left} are left"))
+    bytes
+        .split_off(..count)
+        .ok_or_else(|| format!("it ends within {what}: expected {count} bytes, found {left}"))
 }
 
-/// A length as a file states it.
+/// A length stated in a file.
 pub(super) fn length(stated: i64, what: &str) -> Parsed<usize> {
-    usize::try_from(stated).map_err(|_| format!("it states {stated} {what}"))
+    usize::try_from(stated).map_err(|_| format!("invalid number of {what}: {stated}"))
 }

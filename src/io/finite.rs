@@ -5,9 +5,9 @@ use super::matrix_market;
 use crate::{Csr, Real, Result};
 use std::path::Path;
 
-/// Refuses a matrix that was read from this file if an entry is infinite or NaN. Of a Matrix Market file the error names the line,
-/// and the row and the column that stand there, counted from 1; of other files what [`Csr::check_finite`] says. The file is read again
-/// only in that case.
+/// Refuses a matrix read from this file if an entry is infinite or NaN. For a Matrix Market file the error
+/// gives the line, and the row and column written there, counted from 1; for other files the message of
+/// [`Csr::check_finite`]. Only in that case the file is read again.
 ///
 /// ```no_run
 /// let a = krysp::io::read_matrix::<f64>("heat_sink.mtx")?;

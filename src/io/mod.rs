@@ -1,14 +1,15 @@
 //! Reads matrices and vectors from files, and writes them.
 //!
-//! | form | names | recognised by | remarks |
+//! | format | names | recognized by | remarks |
 //! | --- | --- | --- | --- |
 //! | Matrix Market | `.mtx` | `%%MatrixMarket` | [`matrix_market`] |
-//! | SciPy, NumPy | matrices `.npz`, vectors `.npy` | `PK`, `\x93NUMPY` | compressed rows, columns, or entry by entry |
-//! | PETSc's binary form | `.petsc`, `.bin` | its first number | indices of 32 or 64 bits |
+//! | SciPy, NumPy | matrices `.npz`, vectors `.npy` | `PK`, `\x93NUMPY` | CSR, CSC or COO |
+//! | PETSc binary | `.petsc`, `.bin` | its first number | indices of 32 or 64 bits |
 //! | Rutherford-Boeing | `.rb`, `.hb` | the type in its third line | and Harwell-Boeing |
 //!
-//! Each may be gzipped. What is read is recognised by its content. What is written has the form of its extension, gzipped if the
-//! name ends in `.gz`; an extension that is not in the table is refused.
+//! Each may be gzipped. Files are recognized by their content when they are read. They are written in the
+//! format of their extension, gzipped if the name ends with `.gz`; an extension that is not in the table is
+//! refused.
 
 mod file;
 mod finite;
@@ -29,8 +30,8 @@ use std::path::Path;
 
 pub use finite::check_finite;
 
-/// Reads a matrix from a file of any of the [forms](self), plain or gzipped. Of a symmetric or skew-symmetric matrix both
-/// triangles are stored.
+/// Reads a matrix from a file in any of the [formats](self), plain or gzipped. For a symmetric or
+/// skew-symmetric matrix both triangles are stored.
 ///
 /// ```no_run
 /// let a = krysp::io::read_matrix::<f64>("heat_sink.mtx.gz")?;
@@ -42,8 +43,8 @@ pub fn read_matrix<T: Real + Number>(path: impl AsRef<Path>) -> Result<Csr<T>> {
     matrix_of(path, &load(path)?)
 }
 
-/// Reads a matrix from a pipe or from memory, in any of the [forms](self), plain or gzipped. Error messages call the source
-/// `name`.
+/// Reads a matrix from a pipe or from memory, in any of the [formats](self), plain or gzipped. Error messages
+/// call the source `name`.
 ///
 /// ```
 /// let text = "%%MatrixMarket matrix coordinate real general\n2 2 2\n1 1 4.0\n2 2 1.0\n";
@@ -59,7 +60,7 @@ pub fn read_matrix_from<T: Real + Number>(name: impl AsRef<Path>, source: impl R
 /// The matrix in the bytes of a file.
 fn matrix_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Csr<T>> {
     let in_file = |parsed: Parsed<Csr<T>>| {
-        // an interruption is no fault of the file
+        // report an interruption instead of an error in the file
         interrupt::check("reading")?;
         parsed.map_err(|why| wrong(path, why))
     };
@@ -73,7 +74,7 @@ fn matrix_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Csr<T>> {
         return in_file(rutherford_boeing::matrix(bytes));
     }
     if npy::is_array(bytes) || petsc::is_vector(bytes) {
-        return Err(wrong(path, "it holds a vector, a matrix is needed"));
+        return Err(wrong(path, "expected a matrix, found a vector"));
     }
     match matrix_market::parse(bytes).map_err(|error| error.in_file(path))? {
         Content::Coordinate(matrix) => from_coordinate(matrix),
@@ -94,14 +95,14 @@ fn from_coordinate<T: Real>(matrix: Coordinate<T>) -> Result<Csr<T>> {
     }
 }
 
-/// The skew-symmetric matrix of which this is one triangle.
+/// The skew-symmetric matrix with this triangle.
 fn skew<T: Real>(triangle: &Csr<T>) -> Result<Csr<T>> {
     let mirrored = |(row, column, value): (usize, usize, T)| (row != column).then_some((column, row, -value));
     let entries: Vec<_> = triangle.triplets().chain(triangle.triplets().filter_map(mirrored)).collect();
     Csr::from_triplets(triangle.rows(), triangle.cols(), &entries)
 }
 
-/// The entries of a file and, of a symmetric or skew-symmetric matrix, their mirror images.
+/// The entries of a file, with their mirror images for a symmetric or skew-symmetric matrix.
 #[cfg(feature = "mpi")]
 pub(crate) fn both_triangles<T: Real>(part: &Coordinate<T>) -> Vec<(u64, u64, T)> {
     let mut entries = Vec::with_capacity(part.value.len());
@@ -116,8 +117,8 @@ pub(crate) fn both_triangles<T: Real>(part: &Coordinate<T>) -> Vec<(u64, u64, T)
     entries
 }
 
-/// Reads a vector from a file: an array or a matrix with one column in Matrix Market form, an array of NumPy, or a vector
-/// of PETSc.
+/// Reads a vector from a file: an array or a one-column matrix in Matrix Market format, a NumPy array, or a
+/// PETSc vector.
 pub fn read_vector<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<T>> {
     let path = path.as_ref();
     vector_of(path, &load(path)?)
@@ -148,13 +149,13 @@ fn vector_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<T>> {
             Ok(values)
         }
         Content::Array { cols, .. } | Content::Coordinate(Coordinate { cols, .. }) => {
-            Err(wrong(path, format!("it has {cols} columns, a vector has one")))
+            Err(wrong(path, format!("expected a vector, found {cols} columns")))
         }
     }
 }
 
-/// Writes a matrix in the [form](self) of the extension. Of a symmetric matrix only one triangle is written where the form knows
-/// that.
+/// Writes a matrix in the [format](self) of the extension. For a symmetric matrix only one triangle is
+/// written, if the format supports that.
 pub fn write_matrix<T: Real + Number>(path: impl AsRef<Path>, csr: &Csr<T>) -> Result<()> {
     let path = path.as_ref();
     match Form::for_matrix(path)? {
@@ -190,7 +191,7 @@ pub fn write_matrix_to<T: Real + Number>(
     matrix_market::write_to(out, &Content::Coordinate(matrix))
 }
 
-/// Which entries Matrix Market text has, and how many.
+/// The entries that are written to Matrix Market text, and their number.
 fn stored<T: Real>(csr: &Csr<T>) -> (Symmetry, usize) {
     let symmetry = if csr.check_symmetric(0.0).is_ok() { Symmetry::Symmetric } else { Symmetry::General };
     (symmetry, entries(csr, symmetry).count())
@@ -201,7 +202,7 @@ fn entries<T: Real>(csr: &Csr<T>, symmetry: Symmetry) -> impl Iterator<Item = (u
     csr.triplets().filter(stored).map(|(row, col, value)| (row as u32, col as u32, value))
 }
 
-/// Writes a vector in the [form](self) of the extension.
+/// Writes a vector in the [format](self) of the extension.
 pub fn write_vector<T: Real + Number>(path: impl AsRef<Path>, values: &[T]) -> Result<()> {
     let path = path.as_ref();
     match Form::for_vector(path)? {
@@ -220,17 +221,17 @@ pub fn write_vector_to<T: Real + Number>(
     matrix_market::write_to(out, &content)
 }
 
-/// Whether [`write_matrix`] knows the extension of this name; an error lists those that it knows.
+/// Checks that [`write_matrix`] supports the extension of this name; an error lists the supported ones.
 pub fn check_matrix_name(path: impl AsRef<Path>) -> Result<()> {
     Form::for_matrix(path.as_ref()).map(|_| ())
 }
 
-/// Whether [`write_vector`] knows the extension of this name; an error lists those that it knows.
+/// Checks that [`write_vector`] supports the extension of this name; an error lists the supported ones.
 pub fn check_vector_name(path: impl AsRef<Path>) -> Result<()> {
     Form::for_vector(path.as_ref()).map(|_| ())
 }
 
-/// The form of a file by its name.
+/// Format of a file, by its name.
 #[derive(Clone, Copy)]
 enum Form {
     MatrixMarket,
@@ -269,7 +270,7 @@ impl Form {
     }
 }
 
-/// Writes bytes, gzipped if the name says so.
+/// Writes bytes, gzipped if the name ends with `.gz`.
 fn binary(path: &Path, bytes: Parsed<Vec<u8>>) -> Result<()> {
     let bytes = bytes.map_err(|why| wrong(path, why))?;
     if !ends_in(path, ".gz") {

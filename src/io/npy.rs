@@ -1,5 +1,5 @@
-//! NumPy's arrays (`.npy`), and archives of them (`.npz`) as `scipy.sparse.save_npz` writes them: in compressed rows, in
-//! compressed columns, or entry by entry.
+//! NumPy arrays (`.npy`), and archives of them (`.npz`) as written by `scipy.sparse.save_npz`, in the formats
+//! CSR, CSC and COO.
 
 use super::file::{Kind, Numbers, Order, Parsed, length, take};
 use super::zip::{self, Member};
@@ -24,7 +24,7 @@ impl<'a> Array<'a> {
         let width = match version.strip_prefix(MAGIC) {
             Some([1, _]) => 2,
             Some([2 | 3, _]) => 4,
-            _ => return Err("it does not begin as NumPy's arrays do".into()),
+            _ => return Err("it is not a NumPy array of version 1 to 3".into()),
         };
         let size = Numbers { order: Order::Little, kind: Kind::Unsigned, width };
         let size = size.whole(take(&mut bytes, width, "the header")?).unwrap_or(0);
@@ -59,9 +59,10 @@ impl<'a> Array<'a> {
     }
 }
 
-/// The numbers that a type such as `<f8` means. Text has characters as numbers, so that names can be read.
+/// The number type for a NumPy type string such as `<f8`. Strings are read as numbers, one for each
+/// character, so that format names can be read.
 fn numbers(descr: &str) -> Parsed<Numbers> {
-    let refused = || format!("an array has the type `{descr}`: store real or whole numbers");
+    let refused = || format!("an array has the type `{descr}`: expected real numbers or integers");
     let (order, rest) = match descr.split_at_checked(1) {
         Some((">", rest)) => (Order::Big, rest),
         Some(("<" | "|" | "=", rest)) => (Order::Little, rest),
@@ -99,7 +100,7 @@ pub(super) fn matrix<T: Real>(bytes: &[u8]) -> Parsed<Csr<T>> {
     let named = |name: &str| Array::new(find(name)?).map_err(|why| format!("array `{name}`: {why}"));
     let text: Vec<u8> = named("format")?.bytes.iter().copied().filter(u8::is_ascii_alphabetic).collect();
     let shape = named("shape")?.whole()?;
-    let &[rows, cols] = shape.as_slice() else { return Err("its shape has not two numbers".into()) };
+    let &[rows, cols] = shape.as_slice() else { return Err("its shape must have two numbers".into()) };
     let (rows, cols) = (length(rows, "rows")?, length(cols, "columns")?);
     let whole = |name| named(name)?.whole();
     let values = || named("data")?.values::<T>();
@@ -114,20 +115,20 @@ pub(super) fn matrix<T: Real>(bytes: &[u8]) -> Parsed<Csr<T>> {
         b"coo" => Csr::from_coordinates(rows, cols, &whole("row")?, &whole("col")?, &values()?),
         other => {
             let other = String::from_utf8_lossy(other);
-            return Err(format!("it is stored as {other}: save `A.tocsr()` in its place"));
+            return Err(format!("its format is {other}: save `A.tocsr()` instead"));
         }
     };
     matrix.map_err(|error| error.to_string())
 }
 
-/// The header of an array and its bytes.
+/// A header followed by the values.
 fn array(descr: &str, count: usize, values: impl Iterator<Item = u8>) -> Vec<u8> {
     array_of(descr, &format!("({count},)"), values)
 }
 
 fn array_of(descr: &str, shape: &str, values: impl Iterator<Item = u8>) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-    // the values begin at a multiple of 64 bytes, behind a newline
+    // the values begin at a multiple of 64 bytes, after a newline
     let width = (MAGIC.len() + 4 + header.len() + 1).next_multiple_of(64) - MAGIC.len() - 4;
     let mut bytes = MAGIC.to_vec();
     bytes.extend([1, 0]);
@@ -141,7 +142,7 @@ pub(super) fn vector_bytes<T: Element>(values: &[T]) -> Vec<u8> {
     array("<f8", values.len(), values.iter().flat_map(|value| Element::to_f64(*value).to_le_bytes()))
 }
 
-/// The archive of a matrix in compressed rows.
+/// The archive of a matrix in CSR format.
 pub(super) fn matrix_bytes<T: Real>(csr: &Csr<T>) -> Parsed<Vec<u8>> {
     let offsets = csr.offsets();
     let whole = |name: &str, count, values: &mut dyn Iterator<Item = usize>| Member {

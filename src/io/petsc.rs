@@ -1,12 +1,12 @@
-//! PETSc's binary files, as `MatView` and `VecView` write them with a binary viewer, in the order of the most
-//! significant byte first:
+//! PETSc's binary files, as written by `MatView` and `VecView` with a binary viewer, in big-endian byte
+//! order:
 //!
 //! ```text
 //! matrix: 1211216, rows, columns, entries; entries of each row; columns from 0; values in 64 bits
 //! vector: 1211214, length; values in 64 bits
 //! ```
 //!
-//! Indices have 32 bits, or 64 if PETSc was configured so, which the first number tells.
+//! Indices have 32 bits, or 64 if PETSc was configured so, which follows from the first number.
 
 use super::file::{Kind, Numbers, Order, Parsed, length, take};
 use crate::{Csr, Element, Real};
@@ -20,7 +20,7 @@ fn indices(width: usize) -> Numbers {
     Numbers { order: Order::Big, kind: Kind::Signed, width }
 }
 
-/// Numbers as this file has them, if its first is this one.
+/// The number type of this file, if its first number is `class`.
 fn beginning(bytes: &[u8], class: i64) -> Option<Numbers> {
     [4, 8].map(indices).into_iter().find(|numbers| numbers.whole(bytes) == Some(class))
 }
@@ -33,7 +33,7 @@ pub(super) fn is_vector(bytes: &[u8]) -> bool {
     beginning(bytes, VECTOR).is_some()
 }
 
-/// The header's numbers after the class, and how indices lie.
+/// Reads the numbers of the header after the class; returns the type of indices as well.
 fn header<const N: usize>(bytes: &mut &[u8], class: i64) -> Parsed<(Numbers, [i64; N])> {
     let numbers = beginning(bytes, class).ok_or("it is not one of PETSc's binary files")?;
     let header = numbers.all_whole(take(bytes, numbers.width * (N + 1), "the header")?)?;

@@ -1,21 +1,21 @@
-//! Rutherford-Boeing files, and Harwell-Boeing files, from which they come: compressed columns as text in the fixed fields
-//! of Fortran.
+//! Rutherford-Boeing files, and the older Harwell-Boeing files: compressed columns as text in fixed Fortran
+//! fields.
 //!
 //! ```text
 //! title, key
-//! lines in all, of pointers, of rows, of values [of right-hand sides: Harwell-Boeing]
+//! numbers of lines: total, pointers, rows, values [right-hand sides: Harwell-Boeing]
 //! type, rows, columns, entries, 0               type: real, integer or pattern; symmetric, ...; assembled
 //! formats, such as (13I6) (16I5) (3E26.18)
-//! pointers, rows and values, counted from 1     of a symmetric matrix one triangle
+//! pointers, rows and values, counted from 1     one triangle of a symmetric matrix
 //! ```
 //!
-//! Fields have a fixed width and need no blanks between them. Right-hand sides are passed over.
+//! Fields have a fixed width and need no blanks between them. Right-hand sides are skipped.
 
 use super::file::{Parsed, length};
 use crate::{Csr, Element, Real};
 use std::fmt::Write;
 
-/// The type of a matrix, three letters in the third line; `None` if the text is of another form.
+/// The type of a matrix, three letters in the third line; `None` if the text has another format.
 fn kind(text: &[u8]) -> Option<[u8; 3]> {
     let line = text.split(|&byte| byte == b'\n').nth(2)?;
     let kind = [*line.first()?, *line.get(1)?, *line.get(2)?].map(|letter| letter.to_ascii_lowercase());
@@ -28,10 +28,11 @@ pub(super) fn is_matrix(text: &[u8]) -> bool {
     kind(text).is_some()
 }
 
-/// A Fortran format: so many fields of this width on a line. A scale factor means nothing where exponents are written.
+/// Parses a Fortran format: the number of fields on a line, and their width. A scale factor has no effect on
+/// numbers with exponents.
 fn fields(format: &str) -> Parsed<(usize, usize)> {
     let refused =
-        || format!("the format `{format}` is not understood: whole numbers or numbers with exponents are");
+        || format!("the format `{format}` is not supported: expected integers or numbers with exponents");
     let inner = format.trim().trim_start_matches('(').trim_end_matches(')').to_ascii_uppercase();
     let inner = inner.split_once('P').map_or(inner.as_str(), |(_, rest)| rest).trim_start_matches(',');
     let (count, rest) = inner.split_once(['I', 'E', 'D', 'F', 'G']).ok_or_else(refused)?;
@@ -41,7 +42,7 @@ fn fields(format: &str) -> Parsed<(usize, usize)> {
     if count == 0 || width == 0 { Err(refused()) } else { Ok((count, width)) }
 }
 
-/// Lines with their numbers.
+/// Lines and their numbers.
 struct Lines<'a> {
     text: std::str::Lines<'a>,
     number: usize,
@@ -57,7 +58,7 @@ impl<'a> Lines<'a> {
         format!("line {}: {why}", self.number)
     }
 
-    /// This many fields, over as many lines as they take.
+    /// Reads this many fields, from as many lines as they take.
     fn read<V>(&mut self, count: usize, format: &str, parse: impl Fn(&str) -> Option<V>) -> Parsed<Vec<V>> {
         let (per_line, width) = fields(format).map_err(|why| self.wrong(why))?;
         let mut found = vec![];
@@ -75,7 +76,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A number, its exponent marked by E, D or nothing but a sign.
+/// Parses a number whose exponent is marked by E, D or only by its sign.
 fn real(text: &str) -> Option<f64> {
     let text = text.replace(['D', 'd'], "e");
     text.parse().ok().or_else(|| {
@@ -85,7 +86,7 @@ fn real(text: &str) -> Option<f64> {
 }
 
 pub(super) fn matrix<T: Real>(text: &[u8]) -> Parsed<Csr<T>> {
-    let kind = kind(text).ok_or("line 3 has no type of a matrix, such as `rsa`")?;
+    let kind = kind(text).ok_or("expected a matrix type such as `rsa` in line 3")?;
     let text = String::from_utf8_lossy(text);
     let mut lines = Lines { text: text.lines(), number: 0 };
     lines.next()?;
@@ -128,7 +129,7 @@ pub(super) fn matrix<T: Real>(text: &[u8]) -> Parsed<Csr<T>> {
     full.map_err(|error| error.to_string())
 }
 
-/// Fields in lines of no more than 80 characters, and their number.
+/// Writes fields in lines of at most 80 characters; returns the number of lines as well.
 fn written(fields: impl Iterator<Item = String>, width: usize) -> (String, usize) {
     let per_line = 80 / width;
     let (mut text, mut count) = (String::new(), 0);
@@ -146,7 +147,7 @@ fn written(fields: impl Iterator<Item = String>, width: usize) -> (String, usize
     (text, count.div_ceil(per_line))
 }
 
-/// Writes every entry of the matrix by columns, of a symmetric one the lower triangle.
+/// Writes the entries of a matrix by columns; for a symmetric one only the lower triangle.
 pub(super) fn matrix_text<T: Real>(csr: &Csr<T>) -> Parsed<String> {
     const VALUE: usize = 26;
     let symmetric = csr.check_symmetric(0.0).is_ok();

@@ -1,5 +1,5 @@
-//! Archives in the zip format, as far as NumPy writes them: members stored or deflated, in archives of any size that are
-//! read, and of less than 4 GB that are written.
+//! Zip archives as written by NumPy, with stored or deflated members. Archives of any size can be read; those
+//! written must have less than 4 GB.
 
 use super::file::{Kind, Numbers, Order, Parsed, read_to_end, take};
 use flate2::write::DeflateEncoder;
@@ -12,9 +12,9 @@ const END: &[u8] = b"PK\x05\x06";
 const END_64: &[u8] = b"PK\x06\x06";
 const LOCATOR_64: &[u8] = b"PK\x06\x07";
 
-/// Bytes of the last record, which a comment may follow.
+/// Size of the end record, which may be followed by a comment.
 const END_SIZE: usize = 22;
-/// What stands in place of a number that is too large for 32 bits.
+/// Placeholder for a number that does not fit in 32 bits.
 const ELSEWHERE: u64 = 0xffff_ffff;
 
 const STORED: u64 = 0;
@@ -30,23 +30,23 @@ pub(super) struct Member {
     pub(super) bytes: Vec<u8>,
 }
 
-/// The number of this many bytes at a place.
+/// Reads the number in `width` bytes at a position.
 fn number(bytes: &[u8], at: usize, width: usize) -> Parsed<u64> {
     let numbers = Numbers { order: Order::Little, kind: Kind::Unsigned, width };
     let found = bytes.get(at..).and_then(|bytes| numbers.whole(bytes));
-    Ok(found.ok_or("the archive is cut off")? as u64)
+    Ok(found.ok_or("the archive is truncated")? as u64)
 }
 
-/// The part of the archive from a place on.
+/// The archive from a position on.
 fn from(bytes: &[u8], at: u64) -> Parsed<&[u8]> {
-    usize::try_from(at).ok().and_then(|at| bytes.get(at..)).ok_or_else(|| "the archive is cut off".into())
+    usize::try_from(at).ok().and_then(|at| bytes.get(at..)).ok_or_else(|| "the archive is truncated".into())
 }
 
-/// The number of members, and where their list begins.
+/// The number of members, and the position of their directory.
 fn directory(bytes: &[u8]) -> Parsed<(u64, u64)> {
     let last = bytes.len().saturating_sub(END_SIZE);
     let at = (0..=last).rev().take(1 << 16).find(|&at| bytes[at..].starts_with(END));
-    let at = at.ok_or("the archive has no end: it is cut off, or no zip file")?;
+    let at = at.ok_or("no end record found: the archive is truncated, or not a zip file")?;
     let (count, start) = (number(bytes, at + 10, 2)?, number(bytes, at + 16, 4)?);
     let locator = at.checked_sub(20).map(|at| &bytes[at..]).filter(|bytes| bytes.starts_with(LOCATOR_64));
     let Some(locator) = locator else { return Ok((count, start)) };
@@ -54,7 +54,7 @@ fn directory(bytes: &[u8]) -> Parsed<(u64, u64)> {
     if end.starts_with(END_64) { Ok((number(end, 32, 8)?, number(end, 48, 8)?)) } else { Ok((count, start)) }
 }
 
-/// All members.
+/// Reads all members.
 pub(super) fn read(bytes: &[u8]) -> Parsed<Vec<Member>> {
     let (count, start) = directory(bytes)?;
     let mut list = from(bytes, start)?;
@@ -77,7 +77,7 @@ pub(super) fn read(bytes: &[u8]) -> Parsed<Vec<Member>> {
         let (whole, packed, place) = (size(24)?, size(20)?, size(42)?);
         let local = from(bytes, place)?;
         if !local.starts_with(LOCAL) {
-            return Err("an array is not where the list says".into());
+            return Err("an array is not at the position given in the directory".into());
         }
         let head = 30 + number(local, 26, 2)? + number(local, 28, 2)?;
         let mut content = from(local, head)?;
@@ -95,14 +95,14 @@ pub(super) fn read(bytes: &[u8]) -> Parsed<Vec<Member>> {
         let mut sum = Crc::new();
         sum.update(&content);
         if content.len() as u64 != whole || u64::from(sum.sum()) != number(entry, 16, 4)? {
-            return Err(format!("{name} is damaged: its checksum is not the one stated"));
+            return Err(format!("{name} is damaged: its checksum is wrong"));
         }
         members.push(Member { name, bytes: content });
     }
     Ok(members)
 }
 
-/// The numbers of 64 bits in an extra field.
+/// The 64-bit numbers in an extra field.
 fn wide_numbers(mut extra: &[u8]) -> Parsed<Vec<u64>> {
     while extra.len() >= 4 {
         let (kind, size) = (number(extra, 0, 2)?, number(extra, 2, 2)?);
@@ -115,7 +115,7 @@ fn wide_numbers(mut extra: &[u8]) -> Parsed<Vec<u64>> {
     Ok(vec![])
 }
 
-/// An archive of these members, deflated.
+/// Writes an archive of these members, deflated.
 pub(super) fn write(members: &[Member]) -> Parsed<Vec<u8>> {
     let short = |size: usize| {
         u32::try_from(size).map_err(|_| "the archive would have more than 4 GB: write PETSc's binary form")

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a file could not be read.
+/// Reasons why a file could not be read.
 #[derive(thiserror::Error)]
 pub enum ReadError {
     /// The file could not be opened or read.
@@ -13,10 +13,10 @@ pub enum ReadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The file starts like a gzip file but cannot be inflated to its end.
+    /// The file starts like a gzip file but cannot be decompressed to its end.
     #[error("{}{}", In(path, ": "), Gzip(source))]
     Gzip {
         /// The file, if the text came from one.
@@ -32,7 +32,7 @@ pub enum ReadError {
     NotFinite {
         /// The file, if there is one.
         path: Option<PathBuf>,
-        /// The line, counted from 1; of a gzip file, in the inflated text.
+        /// The line, counted from 1; for a gzip file, in the decompressed text.
         line: u64,
         /// The row, counted from 1.
         row: u64,
@@ -46,7 +46,7 @@ pub enum ReadError {
     Syntax {
         /// The file, if there is one.
         path: Option<PathBuf>,
-        /// The line, counted from 1; of a gzip file, in the inflated text.
+        /// The line, counted from 1; for a gzip file, in the decompressed text.
         line: u64,
         /// What the line should have.
         expected: String,
@@ -68,7 +68,7 @@ impl ReadError {
     }
 }
 
-/// Why a file could not be written.
+/// Reasons why a file could not be written.
 #[derive(thiserror::Error)]
 pub enum WriteError {
     /// The file could not be created or written.
@@ -76,7 +76,7 @@ pub enum WriteError {
     Io {
         /// The file, if there is one.
         path: Option<PathBuf>,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The matrix is inconsistent, so the file could not be read again.
@@ -89,14 +89,14 @@ pub enum WriteError {
     },
 }
 
-/// The message: a `main` that returns the error prints what `Debug` writes.
+/// Prints the message, because `main` prints errors that it returns by `Debug`.
 impl fmt::Debug for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// The message: a `main` that returns the error prints what `Debug` writes.
+/// Prints the message, because `main` prints errors that it returns by `Debug`.
 impl fmt::Debug for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -125,7 +125,7 @@ impl fmt::Display for Gzip<'_> {
     }
 }
 
-/// A part of a file in a form for error messages: short, printable, and in quotes unless it is a whole number.
+/// Formats a part of a file for error messages: short, printable, and in quotes unless it is an integer.
 pub(super) fn shown(text: &[u8]) -> String {
     const LONGEST: usize = 40;
     let (head, dots) = if text.len() > LONGEST { (&text[..LONGEST], "...") } else { (text, "") };

@@ -4,8 +4,9 @@ use super::error::ReadError;
 use super::header::header;
 use super::number::{count, real, skip_blanks};
 
-/// The first entry of a file that is infinite or NaN, as an error that names its line, its row and its column as the file counts
-/// them: from 1, and of a symmetric matrix only what the file has. `None` if all are finite, or the text is malformed.
+/// The first entry of a file that is infinite or NaN, as an error with its line, row and column as written in
+/// the file: counted from 1, for a symmetric matrix only the entries in the file. `None` if all are finite,
+/// or the text is malformed.
 pub(in crate::io) fn not_finite(text: &[u8]) -> Option<ReadError> {
     let (header, body) = header(text).ok()?;
     let mut place = 0;

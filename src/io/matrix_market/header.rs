@@ -4,7 +4,7 @@ use super::error::{ReadError, shown};
 use super::number::{count, is_blank, skip_blanks, word};
 use super::{LARGEST_DIMENSION, Symmetry};
 
-/// The content of the banner and the size line. The counts are not yet compared with the entries that follow.
+/// The banner and the size line. The counts are not yet compared with the entries that follow.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) field: Field,

@@ -21,7 +21,7 @@ use krysp_kernels::interrupt::Phase;
 /// piece does not matter.
 const PIECE: usize = 256 << 10;
 
-/// Reads a file, plain or gzipped. Gzip is recognised by the first bytes, not by the name.
+/// Reads a file, plain or gzipped. Gzip is recognized by the first bytes, not by the name.
 ///
 /// The file is mapped into memory and must not be truncated while it is read: most operating systems end the process in
 /// that case.
@@ -44,8 +44,8 @@ pub fn read<T: Number>(path: impl AsRef<Path>) -> Result<Content<T>, ReadError> 
     parse_text(&load(path)?).map_err(|error| error.in_file(path))
 }
 
-/// Reads one of `parts` parts of a file of coordinates, which are cut at ends of lines. Returns how many entries the whole
-/// file must have, too: nobody sees all of them here.
+/// Reads one of `parts` parts of a coordinate file, which are divided at line ends. Returns the number of
+/// entries of the whole file as well, which the caller must compare, because no rank reads all entries.
 #[cfg(feature = "mpi")]
 pub(crate) fn read_part<T: Number>(
     path: impl AsRef<Path>,
@@ -111,7 +111,7 @@ fn parse_text<T: Number>(text: &[u8]) -> Result<Content<T>, ReadError> {
     }
 }
 
-/// Coordinates, of which there must be so many.
+/// Parses coordinates; `entries` is their expected number, if known.
 fn of_field<T: Number>(body: &[u8], header: &Header, entries: Option<u64>) -> Result<Content<T>, ReadError> {
     let entries = entries.unwrap_or(ANY);
     match header.field {
@@ -121,7 +121,7 @@ fn of_field<T: Number>(body: &[u8], header: &Header, entries: Option<u64>) -> Re
     }
 }
 
-/// Any number of entries: more than a header may say.
+/// Accepts any number of entries; larger than any number in a header.
 const ANY: u64 = u64::MAX;
 
 fn coordinate<T: Number>(

@@ -176,7 +176,7 @@ fn array<T: Number>(
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// Ends a line by its value, and passes the text on when there is enough of it.
+/// Appends a value and ends the line; writes the text to `out` when there is enough of it.
 fn line<T: Number>(out: &mut (impl Write + ?Sized), text: &mut String, value: T) -> io::Result<()> {
     print(text, value);
     text.push('\n');
