@@ -315,7 +315,7 @@ mod tests {
         assert!(matches!(Scaling::equilibrated(&infinite), Err(Error::NotFinite { .. })));
     }
 
-    /// Every scaling leads to the same solution, in any numbering, and maps a guess there and back.
+    /// Every scaling leads to the same solution, in any order of rows, and maps a guess there and back.
     #[test]
     fn scaled_systems_have_the_same_solution() {
         let a = badly_scaled(60);

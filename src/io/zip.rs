@@ -127,7 +127,7 @@ pub(super) fn write(members: &[Member]) -> Parsed<Vec<u8>> {
         sum.update(content);
         let mut packed = DeflateEncoder::new(vec![], Compression::fast());
         let packed = packed.write_all(content).and_then(|()| packed.finish()).map_err(|e| e.to_string())?;
-        // version, flags, method; time and day: midnight of the first day that there is
+        // version, flags, method; time and day: midnight of 1 January 1980
         let mut about = [20_u16, 0, DEFLATED as u16, 0, 0x21].map(u16::to_le_bytes).concat();
         for number in [sum.sum(), short(packed.len())?, short(content.len())?] {
             about.extend(number.to_le_bytes());

@@ -148,7 +148,7 @@ impl<T: Real, L: Local<T>> Div for RankScalar<T, L> {
 impl<T: Real, L: Local<T>> Scalar<T> for RankScalar<T, L> {
     fn assign(&mut self, value: &Self) {
         let Some(link) = self.link().or(value.link()).cloned() else { return self.clone_from(value) };
-        // a place of its own on the GPU, from which steps that are replayed read it
+        // a separate cell on the GPU, from which replayed steps read the value
         let mut place = self.local();
         place.assign(&value.local());
         *self = RankScalar(Number::There(place, link));

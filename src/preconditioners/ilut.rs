@@ -123,12 +123,12 @@ impl<T: Real> Saved for Ilut<T> {
 }
 
 impl<T: Real> Ilut<T> {
-    /// Factorises a matrix with default options.
+    /// Factorizes a matrix with default options.
     pub fn new(csr: &Csr<T>) -> Result<Ilut<T>> {
         Ilut::with(csr, IlutOptions::default())
     }
 
-    /// Factorises a matrix.
+    /// Factorizes a matrix.
     pub fn with(csr: &Csr<T>, options: IlutOptions) -> Result<Ilut<T>> {
         check_square(NAME, csr)?;
         options.check()?;

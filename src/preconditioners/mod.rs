@@ -13,7 +13,7 @@
 //! | [`Ilu0`] | any matrix, likewise | the same | no |
 //! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
 //! | [`SaddlePoint`] | saddle points `[A Bᵀ; B −C]`: flow, constraints | a cycle or a factorization of `A`, and the Schur complement | no |
-//! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | the factor, twice | no |
+//! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | two triangular solves with the factor | no |
 //! | [`Lu`] | any matrix whose factors fit: what no method converges on | two triangular solves, as long as the fill | no |
 //!
 //! `x.to(&gpu)` (trait `ToCuda`) copies a preconditioner to a GPU. `X::on(&gpu, &a)` builds one there, equal
