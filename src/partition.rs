@@ -126,7 +126,8 @@ fn ascending(lengths: &[usize]) -> Vec<usize> {
     sorted
 }
 
-/// Boundaries of at most `count` parts with about equally many entries each. Boundaries are multiples of `grain` rows.
+/// Boundaries of at most `count` parts with about equally many entries each. Boundaries are multiples of
+/// `grain` rows.
 pub fn even_parts<'o>(offsets: impl Into<OffsetsRef<'o>>, count: usize, grain: usize) -> Vec<usize> {
     let offsets = offsets.into();
     let rows = offsets.ranges();

@@ -69,9 +69,9 @@ impl<T: Real> Scaling<T> {
         Ok(Scaling { space, rows: None, row_factors: factors.clone(), column_factors: factors })
     }
 
-    /// Brings the largest entry of each row and column to about one (Ruiz 2001): every sweep divides by the roots of the
-    /// largest entries of row and column. A symmetric matrix stays symmetric. Factors are powers of two, so nothing is
-    /// rounded. Rows and columns without entries keep a factor of one.
+    /// Brings the largest entry of each row and column to about one (Ruiz 2001): every sweep divides by the
+    /// roots of the largest entries of row and column. A symmetric matrix stays symmetric. Factors are powers
+    /// of two, so nothing is rounded. Rows and columns without entries keep a factor of one.
     ///
     /// ```
     /// use krysp::{Csr, Scaling};

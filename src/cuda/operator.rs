@@ -11,7 +11,8 @@ use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
 use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or [`ToCuda::to`](super::ToCuda::to).
+/// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or
+/// [`ToCuda::to`](super::ToCuda::to).
 ///
 /// Its pattern is kept in host memory as well, shared with the matrix that it was made from, for
 /// [`CudaMatrix::refresh`] and [`CudaMatrix::to_csr`]. New values are in the order of [`Csr::entries`] of the

@@ -18,8 +18,8 @@ const PIECE: u64 = 1 << 20;
 
 /// The bytes of a file, decompressed if its first bytes are those of a gzip file.
 ///
-/// The file is mapped into memory and must not be truncated while it is read: most operating systems end the process in
-/// that case.
+/// The file is mapped into memory and must not be truncated while it is read: most operating systems end the
+/// process in that case.
 pub(super) fn load(path: &Path) -> std::result::Result<Box<dyn Deref<Target = [u8]>>, ReadError> {
     let failed = |source| ReadError::Io { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(failed)?;

@@ -226,8 +226,8 @@ pub(super) fn coarse<G: Graph>(graph: &G, clusters: &Clusters) -> Coarse {
     Coarse { offsets, neighbours, strengths, weights }
 }
 
-/// The edges of one cluster, with strengths added up for each neighbouring cluster. A hash table, at most half full,
-/// and the list of its used slots.
+/// The edges of one cluster, with strengths added up for each neighbouring cluster. A hash table, at most
+/// half full, and the list of its used slots.
 #[derive(Default)]
 struct EdgeSums {
     slots: Vec<(u32, u32)>,
@@ -257,8 +257,8 @@ impl EdgeSums {
         }
     }
 
-    /// Doubles the table. It starts small, because most clusters have few neighbours and a small table stays in the
-    /// cache.
+    /// Doubles the table. It starts small, because most clusters have few neighbours and a small table stays
+    /// in the cache.
     #[cold]
     fn grow(&mut self) {
         let mut edges = vec![];

@@ -35,7 +35,8 @@ pub(super) struct Part {
     starts: Vec<u32>,
     /// Neighbours within the part, with the strength of each edge.
     edges: Vec<(u32, u32)>,
-    /// For each vertex, the strength of its edges to vertices after the part in the line, minus that to vertices before.
+    /// For each vertex, the strength of its edges to vertices after the part in the line, minus that to
+    /// vertices before.
     pull: Vec<i32>,
 }
 
@@ -147,7 +148,8 @@ impl Part {
         across
     }
 
-    /// Whether each vertex comes after the cut across a direction. The weight before the cut is about `target`.
+    /// Whether each vertex comes after the cut across a direction. The weight before the cut is about
+    /// `target`.
     fn cut(&self, at: &[[f32; 2]], [x, y]: [f32; 2], target: f64) -> Vec<bool> {
         // Sort keys: the coordinate along the direction in the upper half, the vertex in the lower half.
         let key = |(v, at): (usize, &[f32; 2])| u64::from(ascending(x * at[0] + y * at[1])) << 32 | v as u64;
@@ -215,8 +217,8 @@ impl Part {
         at
     }
 
-    /// The distance of each vertex from `from` in edges, and the last vertex reached. Vertices of another component get
-    /// larger distances, component by component.
+    /// The distance of each vertex from `from` in edges, and the last vertex reached. Vertices of another
+    /// component get larger distances, component by component.
     fn distances(&self, from: usize) -> (usize, Vec<u32>) {
         let mut distance = vec![u32::MAX; self.len()];
         let mut queue = Vec::with_capacity(self.len());
@@ -274,16 +276,16 @@ fn ascending(number: f32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// The weight of the first half of a part: a multiple of `run` in the line nearest to the part's middle. `None` for a
-/// part that needs no cut.
+/// The weight of the first half of a part: a multiple of `run` in the line nearest to the part's middle.
+/// `None` for a part that needs no cut.
 fn target(from: f64, weight: f64, run: f64) -> Option<f64> {
     let nearest = ((from + 0.5 * weight) / run).round() * run - from;
     (weight > 1.5 * run && nearest > 0.0 && nearest < weight).then_some(nearest)
 }
 
-/// Moves single vertices between two halves, so that fewer edges run between them. In a pass each vertex moves at most
-/// once, the best move first, even if a move makes the cut worse. Then moves after the best state of the pass are
-/// undone.
+/// Moves single vertices between two halves, so that fewer edges run between them. In a pass each vertex
+/// moves at most once, the best move first, even if a move makes the cut worse. Then moves after the best
+/// state of the pass are undone.
 struct Refinement<'a> {
     part: &'a Part,
     second: &'a mut [bool],
@@ -368,7 +370,8 @@ impl<'a> Refinement<'a> {
         best > 0
     }
 
-    /// The vertex with the largest gain: of the half that is too heavy, or of both halves if they are balanced.
+    /// The vertex with the largest gain: of the half that is too heavy, or of both halves if they are
+    /// balanced.
     fn next(&mut self) -> Option<usize> {
         let tops = [0, 1].map(|half| self.top(half));
         let from = match tops {

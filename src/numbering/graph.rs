@@ -19,15 +19,16 @@ pub(super) trait Graph: Sync {
     /// For each neighbour, the number of matrix entries that connect it with the vertex.
     fn strengths(&self, vertex: u32) -> impl Iterator<Item = u32>;
 
-    /// The neighbours of a vertex without the vertex itself, each with the number of matrix entries that connect it.
+    /// The neighbours of a vertex without the vertex itself, each with the number of matrix entries that
+    /// connect it.
     #[inline]
     fn edges(&self, vertex: u32) -> impl Iterator<Item = (u32, u32)> {
         let all = self.neighbours(vertex).iter().copied().zip(self.strengths(vertex));
         all.filter(move |&(other, _)| other != vertex)
     }
 
-    /// Calls `visit(label(neighbour), strength)` for every neighbour except the vertex itself. The labels of several
-    /// neighbours are read before any is visited, so that their loads overlap.
+    /// Calls `visit(label(neighbour), strength)` for every neighbour except the vertex itself. The labels of
+    /// several neighbours are read before any is visited, so that their loads overlap.
     #[inline]
     fn look_up(&self, vertex: u32, label: impl Fn(u32) -> u32, mut visit: impl FnMut(u32, u32)) {
         const AHEAD: usize = 16;

@@ -51,8 +51,8 @@ pub(super) fn pieces<G: Graph>(graph: &G, run_length: usize, count: usize) -> (u
     (remaining as usize, map_rows(vertices, 3, &|v| number[joined[labels[v] as usize] as usize]))
 }
 
-/// For each piece, the piece that it becomes part of: itself, or for a small piece the larger one with which most
-/// entries connect it.
+/// For each piece, the piece that it becomes part of: itself, or for a small piece the larger one with which
+/// most entries connect it.
 fn joined<G: Graph>(graph: &G, labels: &[u32], sizes: &[usize], size: usize) -> Vec<u32> {
     let is_small = |piece: u32| sizes[piece as usize] * SMALL < size;
     let mut tallies: Vec<Option<Box<Tally>>> = sizes.iter().map(|_| None).collect();
@@ -108,8 +108,9 @@ impl<'a, G: Graph> Run<'a, G> {
         run
     }
 
-    /// A breadth-first search within the run: collects up to `most` vertices from `start` on, nearest first. Only
-    /// vertices for which `enters` returns true are collected; `enters` marks them, so that each is collected once.
+    /// A breadth-first search within the run: collects up to `most` vertices from `start` on, nearest first.
+    /// Only vertices for which `enters` returns true are collected; `enters` marks them, so that each is
+    /// collected once.
     fn around(&self, start: usize, most: usize, found: &mut Vec<u32>, mut enters: impl FnMut(usize) -> bool) {
         found.clear();
         if enters(start) {

@@ -1,4 +1,5 @@
-//! Refines runs of vertices by trades: two vertices of different runs swap their runs if more edges then lie within runs.
+//! Refines runs of vertices by trades: two vertices of different runs swap their runs if more edges then lie
+//! within runs.
 //!
 //! ```text
 //! repeat for a few rounds:
@@ -29,14 +30,15 @@ struct Proposal {
 /// Gain of a vertex that proposes no move.
 const STAYS: i32 = i32::MIN;
 
-/// A vertex proposes moves that lose up to this many edges, because the vertex that it trades with may gain more.
+/// A vertex proposes moves that lose up to this many edges, because the vertex that it trades with may gain
+/// more.
 const MOST_LOSS: i32 = 1;
 
 /// The least number of moves for one task.
 const MOVES_PER_TASK: usize = 256;
 
-/// A proposed move of a vertex between two runs; done only when paired with one in the opposite direction. Moves are
-/// sorted by their runs, then by direction, then by cost.
+/// A proposed move of a vertex between two runs; done only when paired with one in the opposite direction.
+/// Moves are sorted by their runs, then by direction, then by cost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
     low_run: u32,
@@ -48,10 +50,11 @@ struct Move {
     vertex: u32,
 }
 
-/// Trades vertices between runs for at most `rounds` rounds. Run `k` is `order[starts[k]..starts[k + 1]]`; the last run ends
-/// with the order.
+/// Trades vertices between runs for at most `rounds` rounds. Run `k` is `order[starts[k]..starts[k + 1]]`;
+/// the last run ends with the order.
 ///
-/// The result does not depend on the number of threads: what threads write in one pass is read in the next pass only.
+/// The result does not depend on the number of threads: what threads write in one pass is read in the next
+/// pass only.
 pub(super) fn trade_vertices<G: Graph>(graph: &G, order: &mut [u32], starts: &[usize], rounds: u32) {
     let vertices = order.len();
     let run_of: Vec<AtomicU32> = (0..vertices).into_par_iter().map(|_| AtomicU32::new(0)).collect();

@@ -166,7 +166,8 @@ mod tests {
         assert!((q.imbalance - 2.0 / 3.0).abs() < 1e-15);
     }
 
-    /// Rows `{0, 2}` of a matrix of four rows read column 1 twice and column 3 once; rows `{1, 3}` read nothing else.
+    /// Rows `{0, 2}` of a matrix of four rows read column 1 twice and column 3 once; rows `{1, 3}` read
+    /// nothing else.
     #[test]
     fn a_report_counts_what_parts_read_of_each_other() {
         let entries = [(0, 0, 1.0), (0, 1, 1.0), (1, 1, 1.0), (2, 1, 1.0), (2, 3, 1.0), (3, 3, 1.0)];

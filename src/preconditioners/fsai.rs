@@ -8,12 +8,12 @@
 //! A[S, S] y = e_last,   g = y / √y_last       S: the pattern of the row, the diagonal last
 //! ```
 //!
-//! of which only the backward substitution is needed: with `A[S, S] = C Cᵀ`, `Cᵀ g = e_last`. Applying it, `z
-//! = Gᵀ (G r)`, takes two matrix-vector products, which are fully parallel.
+//! of which only the backward substitution is needed: with `A[S, S] = C Cᵀ`, `Cᵀ g = e_last`. Applying it,
+//! `z = Gᵀ (G r)`, takes two matrix-vector products, which are fully parallel.
 //!
 //! The adaptive pattern reduces the Kaporin number (Janna, Ferronato, Sartoretto, Gambolati 2015): with a
-//! unit diagonal, a row's contribution to it is `ψ = g A gᵀ`, and entries are added where its gradient `2 A
-//! gᵀ` is large.
+//! unit diagonal, a row's contribution to it is `ψ = g A gᵀ`, and entries are added where its gradient
+//! `2 A gᵀ` is large.
 //!
 //! Departures:
 //! 1. gradients are weighted by the diagonal, `(A gᵀ)ⱼ² / aⱼⱼ`, which is the decrease of `ψ` if only `j` is

@@ -103,8 +103,8 @@ impl<T: Real> Jacobi<T> {
     }
 
     /// Stores inverted blocks in lower precision, `f32` or [`Bf16`](crate::Bf16), where that perturbs `M A`
-    /// of the block (the identity) by at most `accuracy` in the infinity norm. An accuracy of 0.1 costs at
-    /// most an iteration or so: for a symmetric positive definite matrix, the condition number of the
+    /// of the block (the identity) by at most `accuracy` in the infinity norm. An accuracy of 0.1 costs one
+    /// iteration or none: for a symmetric positive definite matrix, the condition number of the
     /// preconditioned matrix grows by a factor of 1.1 / 0.9 at most. The precision of each block follows from
     /// its condition number (thresholds are 2⁸ and 2²⁴ times the accuracy), now and after each
     /// [`Jacobi::refresh`]. Values that have been rounded stay rounded until a refresh. A diagonal is not

@@ -116,7 +116,8 @@ pub struct DiagonalPlaces {
     places: Places,
 }
 
-/// Every format in host memory. The bound `Clone` keeps this from overlapping with the one for [`Operator`], which is not `Clone`.
+/// Every format in host memory. The bound `Clone` keeps this from overlapping with the one for [`Operator`],
+/// which is not `Clone`.
 impl<T: Real, F: Format<T> + Clone + 'static> Origin<T> for F {
     fn structure(&self) -> &Source<T> {
         self.source()

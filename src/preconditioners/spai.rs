@@ -7,9 +7,9 @@
 //! min ‖A[I, J] m − e_k‖       J: the pattern of column k, I: the rows in which A[:, J] has entries
 //! ```
 //!
-//! solved by Householder reflections in double precision. The adaptive pattern follows the residual `r = A m
-//! − e_k`: while `‖r‖ > ε`, those columns `j` are added that reduce it most if only one is added, by `(rᵀ A
-//! e_j)² / ‖A e_j‖²`; the factorization is extended by them.
+//! solved by Householder reflections in double precision. The adaptive pattern follows the residual
+//! `r = A m − e_k`: while `‖r‖ > ε`, those columns `j` are added that reduce it most if only one is added, by
+//! `(rᵀ A e_j)² / ‖A e_j‖²`; the factorization is extended by them.
 //!
 //! Departures:
 //! 1. a step adds the best candidate columns, without comparing them with the mean of all candidates;

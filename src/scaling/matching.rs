@@ -1,4 +1,5 @@
-//! Maximum-product matching: which row to put on the diagonal of each column (Duff and Koster 2001, "job 5" of MC64).
+//! Maximum-product matching: which row to put on the diagonal of each column (Duff and Koster 2001, "job 5"
+//! of MC64).
 //!
 //! Among all choices of one entry of each row and column, it finds one with the maximum product of
 //! magnitudes, which is the minimum sum of the costs `c_ij = ln max_k |a_ik| − ln |a_ij|` (linear

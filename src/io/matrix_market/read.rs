@@ -1,9 +1,10 @@
-//! Reads the body of a file in parallel. The text is cut into pieces at line ends, and each piece is parsed into its
-//! own range of the result.
+//! Reads the body of a file in parallel. The text is cut into pieces at line ends, and each piece is parsed
+//! into its own range of the result.
 //!
-//! A first pass counts lines. The counts bound the entries of each piece from above, which fixes where each piece may
-//! write, and give exact line numbers. Only blank lines and comments leave gaps, which are closed afterwards. So every
-//! value is written once, and the arrays are never larger than the text allows, whatever the size line claims.
+//! A first pass counts lines. The counts bound the entries of each piece from above, which fixes where each
+//! piece may write, and give exact line numbers. Only blank lines and comments leave gaps, which are closed
+//! afterwards. So every value is written once, and the arrays are never larger than the text allows, whatever
+//! the size line claims.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,17 +18,18 @@ use super::{Content, Coordinate, Symmetry};
 use crate::io::file::{inflated, load};
 use krysp_kernels::interrupt::Phase;
 
-/// Bytes of text in a piece: small enough to balance threads and stay in the cache, large enough that the cost per
-/// piece does not matter.
+/// Bytes of text in a piece: small enough to balance threads and stay in the cache, large enough that the
+/// cost per piece does not matter.
 const PIECE: usize = 256 << 10;
 
 /// Reads a file, plain or gzipped. Gzip is recognized by the first bytes, not by the name.
 ///
-/// The file is mapped into memory and must not be truncated while it is read: most operating systems end the process in
-/// that case.
+/// The file is mapped into memory and must not be truncated while it is read: most operating systems end the
+/// process in that case.
 ///
 /// # Errors
-/// If the file cannot be read, or is not a real matrix in Matrix Market form. The error names the file and the line.
+/// If the file cannot be read, or is not a real matrix in Matrix Market form. The error names the file and
+/// the line.
 ///
 /// # Example
 /// ```no_run
@@ -173,7 +175,8 @@ fn array<T: Number>(
     Ok(Content::Array { rows, cols, values })
 }
 
-/// Fills up a dense matrix from the columns of its lower triangle. Each column starts `skip` below the diagonal.
+/// Fills up a dense matrix from the columns of its lower triangle. Each column starts `skip` below the
+/// diagonal.
 fn both_triangles<T: Number>(n: usize, lower: &[T], skip: usize, mirror: impl Fn(T) -> T) -> Vec<T> {
     // `n * n` cannot overflow: it is at most four times the number of values, or 1.
     let mut full = vec![T::ZERO; n * n];
@@ -213,8 +216,8 @@ struct Part<'a, T> {
     value: &'a mut [T],
 }
 
-/// An error in a piece: bytes from the error to the end of the piece, what was expected, what was found. Boxed, so that
-/// results without errors stay small.
+/// An error in a piece: bytes from the error to the end of the piece, what was expected, what was found.
+/// Boxed, so that results without errors stay small.
 struct Fault(Box<(usize, String, String)>);
 
 type Parsed<'a, T> = Result<(T, &'a [u8]), Fault>;
@@ -229,8 +232,8 @@ fn fault(text: &[u8], expected: impl Into<String>) -> Fault {
     Fault(Box::new((text.len(), expected.into(), found)))
 }
 
-/// Parses all lines. `line(text, part, at)` parses one value at the start of `text`, which goes to the end of the
-/// piece, stores the value at index `at` of the part, and returns the text after the value.
+/// Parses all lines. `line(text, part, at)` parses one value at the start of `text`, which goes to the end of
+/// the piece, stores the value at index `at` of the part, and returns the text after the value.
 fn arrays<T: Number>(
     body: &[u8],
     header: &Header,
@@ -260,8 +263,8 @@ fn arrays<T: Number>(
         });
     }
 
-    // Pieces after a wrong one need not be parsed. Those before it must be, because an earlier error is the one to
-    // report.
+    // Pieces after a wrong one need not be parsed. Those before it must be, because an earlier error is the
+    // one to report.
     let phase = Phase::new("reading", body.len() as f64);
     let first_wrong = AtomicUsize::new(usize::MAX);
     let outcomes: Vec<(usize, Option<Fault>)> = parts

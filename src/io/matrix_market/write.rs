@@ -18,13 +18,14 @@ const BUFFER: usize = 64 << 10;
 /// Writes a file, gzipped if its name ends in `.gz`. The field is `real`.
 ///
 /// # Errors
-/// If the file cannot be written, or if the content is inconsistent: arrays of different lengths, indices out of range,
-/// entries above the diagonal of a symmetric matrix. The file is incomplete then.
+/// If the file cannot be written, or if the content is inconsistent: arrays of different lengths, indices out
+/// of range, entries above the diagonal of a symmetric matrix. The file is incomplete then.
 pub fn write<T: Number>(path: impl AsRef<Path>, content: &Content<T>) -> Result<(), WriteError> {
     into_file(path.as_ref(), |out| write_to(out, content))
 }
 
-/// Like [`write()`], from an iterator over entries (row, column, value; counted from 0), for matrices in other forms.
+/// Like [`write()`], from an iterator over entries (row, column, value; counted from 0), for matrices in
+/// other forms.
 ///
 /// `count` is the number of entries of the iterator.
 ///

@@ -77,7 +77,7 @@ pub(super) fn entries(a: Blocks<'_>, row: usize) -> impl Iterator<Item = (u32, f
 pub(super) trait LeftFactor: Copy + Sync {
     fn pattern(&self) -> &Pattern;
 
-    /// RowAccess and columns of a block.
+    /// Number of rows and columns of a block.
     fn shape(&self) -> [usize; 2];
 
     /// The values of a block of row `node`, for a shape known at compile time.

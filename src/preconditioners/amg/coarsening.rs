@@ -25,7 +25,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::interrupt;
 use std::sync::Arc;
 
-/// Weak entries are lumped into the diagonal only if it stays above this part of its value (a guess).
+/// The lumped diagonal replaces the diagonal in `D⁻¹` only if it is above this part of it (a guess).
 pub(super) const POSITIVE: f64 = 0.1;
 
 /// The symbolic part of a coarsening, which a refresh reuses.

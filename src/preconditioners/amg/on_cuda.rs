@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// [`Amg::with_on`].
 ///
 /// A cycle with two sweeps takes six kernel launches per level, and four more. A copy of a hierarchy from the
-/// host whose finest level is not smoothed ([`AmgOptions::smoothed`]) visits the levels below it three times.
+/// host with unsmoothed aggregation ([`AmgOptions::smoothed`]) visits the levels below it three times.
 /// While the preconditioner exists, memory freed on its GPU stays in the pool, because setup and refresh need
 /// workspace of about three times its size.
 ///

@@ -26,15 +26,14 @@ use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The finest level is stored by diagonals if it has at most this many, and at most [`SLOTS`] slots for a
-/// hundred entries.
+/// Maximum number of diagonals for storing the finest level by diagonals.
 const DIAGONALS: usize = 64;
-/// See [`DIAGONALS`].
+/// Maximum number of slots per hundred entries for storing the finest level by diagonals.
 const SLOTS: usize = 120;
 
-/// Number of rows that are searched for diagonals, and of groups of rows whose columns are compared.
+/// Number of rows that are searched for diagonals.
 const SAMPLE: usize = 512;
-/// See [`SAMPLE`].
+/// Number of groups of rows whose columns are compared in [`is_wide`].
 const GROUPS: usize = 32;
 
 impl<T: Real> Amg<T> {
