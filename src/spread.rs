@@ -19,9 +19,9 @@
 //! GPUs. A matrix for which one GPU would be faster stays on one; [`Spread::on_all`] distributes it anyway.
 //!
 //! The closure runs once for each GPU, on a separate thread, with that GPU's [`Part`] and its slice of `b`.
-//! All must make the same calls. In a product, entries of `x` on other GPUs are copied from memory to memory
-//! while those entries are multiplied that do not need them; sums are added up by the GPUs, in the order of
-//! the GPUs. The host waits for neither. All GPUs therefore have bitwise the same scalars, take the same
+//! All must make the same calls. In a product, entries of `x` on other GPUs are copied directly between the
+//! GPUs while the diagonal blocks, which do not need them, are multiplied; sums are added up by the GPUs, in
+//! the order of the GPUs. The host waits for neither. All GPUs therefore have bitwise the same scalars, take the same
 //! decisions and need the same number of iterations; a second solve gives the same bits.
 
 mod balance;
@@ -99,8 +99,8 @@ impl<T: Real> Spread<T> {
     }
 
     /// Distributes a matrix over all of these GPUs in proportion to their computing powers, which
-    /// [`Spread::balance`] measures. Rows are divided by the second algorithm of
-    /// [`partition`](crate::partition), which keeps nodes of several unknowns together.
+    /// [`Spread::balance`] measures. Rows are divided as by
+    /// [`by_nonzeros`](crate::partition::by_nonzeros), but nodes of several unknowns are kept whole.
     pub fn by_powers(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
         each_once(gpus)?;
         Spread::cut(gpus, csr, powers)

@@ -20,7 +20,7 @@
 //!
 //! Every rank runs the same program. Vectors ([`RankVector`]) and matrices ([`RankMatrix`]) are distributed
 //! by rows; `b` and `x` of a solve are this rank's parts. In a product, the entries of `x` that other ranks
-//! own are communicated while those rows and columns are multiplied that do not need them. Sums are deferred
+//! own are communicated while the diagonal block, which does not need them, is multiplied. Sums are deferred
 //! until one of them is needed, and then take one collective operation together. They are added up in the
 //! order of the ranks, so that all ranks get the same bits and take the same decisions.
 //!
