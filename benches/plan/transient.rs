@@ -90,7 +90,7 @@ impl Rivals for Host {
         let jacobi = |a: &Csr<f64>, operator: &Operator<_>| PositiveJacobi::new(a, operator.domain());
         rows.add("Jacobi", every, problem.fixed(self, every, rows.best(), jacobi)?);
         rows.add("Amg", every, problem.fixed(self, every, rows.best(), |a, _| Amg::new(a))?);
-        let made = |a: &Csr<f64>, _: &Operator<_>| Amg::with::<Vec<f64>>(a, &[], smoothed.clone());
+        let made = |a: &Csr<f64>, _: &Operator<_>| Amg::with::<Vec<f64>>(a, &[], smoothed);
         rows.add("Amg smoothed", every, problem.fixed(self, every, rows.best(), made)?);
         rows.add("Ic0", every, problem.fixed(self, every, rows.best(), |a, _| Ic0::shifted(a))?);
         rows.add("Cholesky", every, problem.fixed(self, every, rows.best(), |a, _| Cholesky::new(a))?);

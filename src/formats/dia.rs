@@ -118,8 +118,12 @@ impl<T: Real> Format<T> for Dia<T> {
         let mut d = 0;
         for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
             let offset = i64::from(column) - row as i64;
-            while self.diagonals[d] < offset {
+            while self.diagonals.get(d).is_some_and(|&at| at < offset) {
                 d += 1;
+            }
+            if d == self.diagonals.len() {
+                // only a damaged file lacks a diagonal
+                return;
             }
             visit(entry, first + d * HEIGHT);
         }

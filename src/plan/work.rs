@@ -25,11 +25,6 @@ impl WorkUnits {
         WorkUnits(self.0.min(other.0))
     }
 
-    /// `self − other`, at least zero.
-    pub fn minus(self, other: WorkUnits) -> WorkUnits {
-        WorkUnits((self.0 - other.0).max(0.0))
-    }
-
     /// Whether it is not infinite.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()

@@ -69,12 +69,14 @@ impl Scheduler {
     /// The share of the setup, and what it takes to follow new values.
     pub(super) fn fixed(&self, index: usize) -> WorkUnits {
         let (costs, built) = (&self.candidates[index].costs, self.built(index).is_some());
-        fixed(costs, built, self.ahead(), self.spent, self.renewals_per_solve(index))
+        fixed(costs, built, self.ahead(), self.renewals_per_solve(index))
     }
 
-    /// Solves ahead, if they were announced.
-    fn ahead(&self) -> Option<f64> {
-        self.announced.map(|all| all.saturating_sub(self.solves).max(1) as f64)
+    /// Solves ahead, this one included. If their number was not announced, as many are expected as have been made: then the setup of
+    /// a candidate is paid once the solves so far would have saved as much with it.
+    fn ahead(&self) -> f64 {
+        let ahead = self.announced.map_or(self.solves + 1, |all| all.saturating_sub(self.solves));
+        ahead.max(1) as f64
     }
 
     /// Counted, or expected from how often the matrix takes new values. If that was announced, once for each solve until it is known.
@@ -147,7 +149,7 @@ impl Scheduler {
             return WorkUnits::INFINITE;
         }
         let other = self.best_but(index).map_or(LAST, |other| self.cost(other).min(LAST));
-        let ahead = self.ahead().unwrap_or(1.0);
+        let ahead = self.ahead();
         (self.candidates[index].costs.setup.max(other) * OVERRUN).max(other * ahead)
     }
 
@@ -197,7 +199,7 @@ impl Scheduler {
         };
         let alternatives: Vec<_> = self.alternatives(index).into_iter().map(with_rates).collect();
         let (profile, class, factors) = (self.profile.clone(), self.class, self.factors);
-        let (ahead, spent) = (self.ahead(), self.spent);
+        let ahead = self.ahead();
         move |factorization| {
             let context = Context { profile: &profile, class, factors };
             let analysed = |(mut one, rate): (Alternative, f64)| {
@@ -205,7 +207,7 @@ impl Scheduler {
                     candidate.costs =
                         context.costs(candidate.method, candidate.preconditioner, Some(factorization));
                     // a complete factorization that is built has been analysed
-                    one.fixed = fixed(&candidate.costs, false, ahead, spent, rate);
+                    one.fixed = fixed(&candidate.costs, false, ahead, rate);
                 }
                 one
             };
@@ -243,13 +245,8 @@ impl Scheduler {
     }
 }
 
-/// The share of the setup that one solve pays, and the renewals that it needs. If the number of solves ahead is unknown, the work done
-/// so far pays for a setup.
-fn fixed(costs: &Costs, built: bool, ahead: Option<f64>, spent: WorkUnits, renewals: f64) -> WorkUnits {
-    let setup = match ahead {
-        _ if built => WorkUnits::ZERO,
-        Some(ahead) => costs.setup * (1.0 / ahead),
-        None => costs.setup.minus(spent),
-    };
+/// The share of the setup that one solve pays, and the renewals that it needs.
+fn fixed(costs: &Costs, built: bool, ahead: f64, renewals: f64) -> WorkUnits {
+    let setup = if built { WorkUnits::ZERO } else { costs.setup * (1.0 / ahead) };
     setup + costs.refresh * renewals
 }
