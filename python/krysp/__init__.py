@@ -6,9 +6,9 @@
 >>> info
 0
 
-The functions are called as those of `scipy.sparse.linalg`. They run on all cores, let other Python threads run meanwhile, and
-`info` is 0 only if the recomputed residual meets the tolerance. What is solved more than once is an `Operator` first: it stores
-the matrix in the format that suits it, in the memory of a GPU where there is one.
+The functions have the signatures of those in `scipy.sparse.linalg`. They run on all cores and release the GIL, and `info` is 0
+only if the recomputed residual meets the tolerance. Convert a matrix that is used for more than one solve to an `Operator` first:
+it stores the matrix in the format that suits it, in the memory of a GPU if there is one.
 """
 
 from ._krysp import KryspError, Report, __version__, devices

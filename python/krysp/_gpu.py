@@ -1,4 +1,4 @@
-"""Vectors and matrices that CuPy or PyTorch have on a GPU."""
+"""Vectors and matrices of CuPy and PyTorch on a GPU."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ def is_on_gpu(array: Any) -> bool:
     """Whether this is an array in the memory of a GPU."""
     if type(array) is np.ndarray:
         return False
-    # PyTorch says it of each tensor; the class is asked because an interface takes longer to make than to look for
+    # test the class: accessing `__cuda_array_interface__` of an array creates the interface, which takes longer; PyTorch has a
+    # flag
     of_torch = getattr(array, "is_cuda", None)
     return hasattr(type(array), "__cuda_array_interface__") if of_torch is None else bool(of_torch)
 
 
 def ordinal(array: Any) -> int:
-    """The number of the GPU that has an array."""
+    """The ordinal of the GPU of an array."""
     device = array.device
     number = getattr(device, "index", None)
     return int(number if number is not None else getattr(device, "id", 0))
 
 
 def to_host(array: Any) -> Any:
-    """An array of NumPy; those of NumPy as they are."""
+    """The array as a NumPy array; NumPy arrays are returned unchanged."""
     if type(array) is np.ndarray:
         return array
     if type(array).__module__.startswith("torch"):
@@ -40,7 +41,7 @@ def to_host(array: Any) -> Any:
 
 
 def like(array: Any, host: Any) -> Any:
-    """What is in host memory as an array of the kind and on the device of another."""
+    """A NumPy array, converted to the library and the device of `array`."""
     library = importlib.import_module(type(array).__module__.partition(".")[0])
     if library.__name__ == "torch":
         return library.from_numpy(host).to(array.device)
@@ -48,7 +49,7 @@ def like(array: Any, host: Any) -> Any:
 
 
 def matrix_of(matrix: Any) -> Any:
-    """A sparse matrix of CuPy or PyTorch as one of SciPy; others as they are."""
+    """A sparse matrix of CuPy or PyTorch, converted to SciPy; other objects are returned unchanged."""
     library = type(matrix).__module__.partition(".")[0]
     if library == "cupyx":
         return matrix.get()
@@ -62,12 +63,12 @@ def matrix_of(matrix: Any) -> Any:
     return matrix
 
 
-# addresses that the compiled part takes are multiples of this; those of new arrays are
+# alignment in bytes that the compiled module requires; newly allocated arrays have it
 ALIGNED = 256
 
 
 class CuPy:
-    """CuPy, as far as a solve needs it."""
+    """The functions of CuPy that a solve needs."""
 
     def __init__(self, cupy: Any) -> None:
         self._cupy = cupy
@@ -76,11 +77,11 @@ class CuPy:
         self._own = threading.local()
 
     def vector(self, array: Any, n: int, dtype: np.dtype[Any], what: str) -> Any:
-        """The array as a vector of `n` entries of an element type, side by side; itself if it is one."""
+        """The array as a contiguous vector of `n` entries of this dtype; not copied if it is one."""
         if array.shape != (n,) or array.dtype != dtype or not array.flags.c_contiguous:
             _check_shape(array, n, what)
             if array.dtype.kind == "c":
-                raise ValueError(f"{what} is complex, and krysp computes with real numbers: take `.real` if that is meant")
+                raise ValueError(f"{what} is complex, but krysp supports real numbers only: pass `.real` if that is intended")
             array = self._cupy.ascontiguousarray(array.astype(dtype, copy=False).reshape(-1))
         return array
 
@@ -94,12 +95,12 @@ class CuPy:
         return int(array.data.ptr)
 
     def order(self, array: Any, stream: Any) -> None:
-        """What the caller has queued comes before what the stream is given from now on."""
+        """Makes the stream wait for the work that the caller has queued on the current stream of CuPy."""
         device = array.data.device_id
         if device != self._runtime.getDevice():
             array.__dlpack__(stream=stream)
             return
-        # an event that other threads do not record meanwhile; `__dlpack__` makes a new one each time
+        # one event per thread, so that no other thread records it meanwhile; `__dlpack__` would create a new one each time
         events = self._own.__dict__
         event = events.get(device)
         if event is None:
@@ -109,7 +110,7 @@ class CuPy:
 
 
 class PyTorch:
-    """PyTorch, as far as a solve needs it."""
+    """The functions of PyTorch that a solve needs."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -118,7 +119,7 @@ class PyTorch:
         self._stream = functools.cache(torch.cuda.ExternalStream)
 
     def vector(self, array: Any, n: int, dtype: np.dtype[Any], what: str) -> Any:
-        """As that of `CuPy`; nothing is recorded for derivatives."""
+        """The array as a contiguous vector of `n` entries of this dtype, detached from the autograd graph."""
         if array.shape != (n,) or array.dtype is not self._types[dtype] or not array.is_contiguous():
             _check_shape(array, n, what)
             array = array.to(self._types[dtype]).reshape(-1).contiguous()
@@ -134,7 +135,7 @@ class PyTorch:
         return int(array.data_ptr())
 
     def order(self, array: Any, stream: Any) -> None:
-        """As that of `CuPy`."""
+        """Makes the stream wait for the work that the caller has queued on the current stream of PyTorch."""
         events = self._own.__dict__
         event = events.get(array.device)
         if event is None:
@@ -144,14 +145,14 @@ class PyTorch:
 
 
 def _check_shape(array: Any, n: int, what: str) -> None:
-    from . import _input  # which imports this module
+    from . import _input  # not at the top: `_input` imports this module
 
     _input.check_shape(tuple(array.shape), n, what)
 
 
 @functools.cache
 def library_of(module: str) -> CuPy | PyTorch:
-    """The library that has this module."""
+    """The functions of the library that contains this module."""
     library = importlib.import_module(module.partition(".")[0])
     return PyTorch(library) if library.__name__ == "torch" else CuPy(library)
 
@@ -169,8 +170,8 @@ def solve(
     most: int,
     restart: int,
 ) -> tuple[Any, int, Report]:
-    """Solves with a matrix and a right-hand side that are on one GPU. `x` is of the kind of `b`; nothing passes through host
-    memory, and what the caller has queued on his stream is waited for.
+    """Solves with a matrix and a right-hand side on the same GPU, without a copy through host memory. `x` has the type of `b`.
+    The solve waits for the work that the caller has queued on the current stream.
     """
     library = library_of(type(b).__module__)
     rhs = library.vector(b, n, dtype, "b")
@@ -179,7 +180,7 @@ def solve(
         rhs = library.copy(rhs)
         address = library.address(rhs)
     x = library.empty_like(rhs) if x0 is None else library.copy(library.vector(x0, n, dtype, "x0"))
-    # x among it: its memory may have been used by what is queued there
+    # after `x` was allocated: queued work of the caller may still use the memory that `x` was given
     library.order(rhs, _krysp.stream(matrix))
     info, report = _krysp.solve_on_device(
         method,

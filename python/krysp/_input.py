@@ -1,4 +1,4 @@
-"""What users give, brought into the few shapes that the compiled part takes."""
+"""Converts the arguments of users to the types that the compiled module accepts."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from ._types import FloatArray, IndexArray
 
 SINGLE = np.dtype(np.float32)
 DOUBLE = np.dtype(np.float64)
-# formats whose `data` are one value for each entry, in an order that is kept
+# formats whose `data` have one value for each entry, in an order that krysp remembers
 ORDERED = ("csr", "csc", "coo")
 
 
 def real(dtype: Any, what: str) -> np.dtype[Any]:
-    """The element type to compute with for data of this type: single precision only for `float32`."""
+    """The element type of computations with data of this dtype: single precision only for `float32`."""
     dtype = DOUBLE if dtype is None else np.dtype(dtype)
     if dtype.kind == "c":
         raise ValueError(
-            f"{what} is complex, and krysp computes with real numbers: take `.real` if imaginary parts are zero, else split the "
-            "system into real and imaginary parts"
+            f"{what} is complex, but krysp supports real numbers only: pass `.real` if the imaginary parts are zero, otherwise "
+            "split the system into real and imaginary parts"
         )
     if dtype.kind not in "fiub":
-        raise TypeError(f"{what} has elements of type {dtype}: numbers are needed")
+        raise TypeError(f"{what} must have a numeric dtype; got {dtype}")
     return SINGLE if dtype == SINGLE else DOUBLE
 
 
 def sparse(matrix: Any) -> Any:
-    """The matrix, if it is sparse and has two dimensions; else an error that says what to write instead."""
+    """Returns the matrix if it is sparse and two-dimensional; otherwise raises an error that says what to write instead."""
     if not issparse(matrix):
         matrix = _gpu.matrix_of(matrix)
     if not issparse(matrix):
         if isinstance(matrix, (np.ndarray, list, tuple)):
             raise TypeError(
-                "a dense matrix: `scipy.sparse.csr_array(A)` stores its entries that are not zero, "
-                "`scipy.sparse.linalg.aslinearoperator(A)` multiplies with all of them"
+                "the matrix must be sparse; got a dense one: `scipy.sparse.csr_array(A)` keeps only its nonzero entries, "
+                "`scipy.sparse.linalg.aslinearoperator(A)` multiplies with the dense matrix"
             )
-        raise TypeError(f"a sparse matrix or array of SciPy is needed, this is a {type(matrix).__name__}")
+        raise TypeError(f"the matrix must be a sparse matrix or array of SciPy; got {type(matrix).__name__}")
     if matrix.ndim != 2:
-        raise ValueError(f"a matrix has two dimensions, this array has {matrix.ndim}")
+        raise ValueError(f"the matrix must be two-dimensional; got {matrix.ndim} dimensions")
     return matrix
 
 
 def values(data: Any, dtype: np.dtype[Any], what: str = "the array of values") -> FloatArray:
-    """Values of entries, of the element type and side by side. Complex ones are refused."""
+    """The values as a contiguous one-dimensional array of this dtype. Raises an error for complex ones."""
     data = np.asarray(data)
     real(data.dtype, what)
     return np.ascontiguousarray(data, dtype=dtype).reshape(-1)
 
 
 def rows(matrix: Any, dtype: np.dtype[Any]) -> tuple[int, IndexArray, IndexArray, FloatArray]:
-    """Columns, offsets, indices and values of compressed rows; arrays that fit are those of the matrix itself."""
+    """Number of columns, offsets, indices and values in CSR. Arrays of the right type are not copied."""
     matrix = sparse(matrix)
     if matrix.format != "csr":
         matrix = matrix.tocsr()
@@ -67,16 +67,16 @@ def rows(matrix: Any, dtype: np.dtype[Any]) -> tuple[int, IndexArray, IndexArray
 
 
 def short(indices: NDArray[Any], what: str) -> IndexArray:
-    """Indices as 32 bits without a sign, in the memory they have where they have 32 bits."""
+    """Indices as unsigned 32-bit integers; 32-bit ones are not copied."""
     if indices.dtype == np.int32:
         return np.ascontiguousarray(indices).view(np.uint32)
     if len(indices) and not 0 <= indices.min() <= indices.max() < 2**32:
-        raise ValueError(f"{what} has an entry that is negative or has more than 32 bits")
+        raise ValueError(f"{what} has an entry that is negative or needs more than 32 bits")
     return np.ascontiguousarray(indices, dtype=np.uint32)
 
 
 def arrays(matrix: Any) -> tuple[str, tuple[int, int], NDArray[Any], NDArray[Any], Any]:
-    """A name of the layout, the shape, two arrays of indices and the values, in the order in which the user has them."""
+    """The format (CSR, CSC or COO), the shape, the two index arrays and the values, in the order of the user's arrays."""
     matrix = sparse(matrix)
     if matrix.format == "coo":
         first, second = matrix.row, matrix.col
@@ -90,27 +90,28 @@ def arrays(matrix: Any) -> tuple[str, tuple[int, int], NDArray[Any], NDArray[Any
 
 
 def format_of(matrix: Any) -> str:
-    """The name of the format in which a user gives a matrix; "csr" for tensors, whose values are in that order."""
+    """The name of the format of a matrix; "csr" for tensors, whose values are in that order."""
     return str(getattr(matrix, "format", "csr"))
 
 
 def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
-    """An error that lists the shapes a vector of `n` entries may have, unless this is one of them."""
+    """Raises an error unless this is the shape of a vector of `n` entries."""
     if shape in ((n,), (n, 1)):
         return
     if len(shape) == 1:
-        raise ValueError(f"{what} must have {n} entries, as the matrix demands; got {shape[0]}")
+        raise ValueError(f"{what} must have {n} entries, to match the matrix; got {shape[0]}")
     raise ValueError(f"{what} must be one-dimensional or have shape ({n}, 1); got {shape}")
 
 
 def refresh(core: Any, new: Any, dtype: np.dtype[Any], given: str) -> None:
-    """New values for a matrix or a plan that was made of a matrix in the format `given`: an array in the order of the arrays that it
-    was made from, or a matrix.
+    """Passes new values to a matrix or a plan whose matrix was given in the format `given`. `new` is a matrix, or an array in the
+    order of the `data` of the matrix that was given.
     """
     new = new if issparse(new) else _gpu.matrix_of(new)
     if given not in ORDERED and not issparse(new):
         raise TypeError(
-            f"the matrix was given in the format {given.upper()}, whose `data` are in another order: pass the matrix, `refresh(A)`"
+            f"the matrix was given in the format {given.upper()}, which is converted and loses the order of its `data`: pass the "
+            "matrix, `refresh(A)`"
         )
     if issparse(new):
         layout, shape, first, second, data = arrays(new)
@@ -120,7 +121,7 @@ def refresh(core: Any, new: Any, dtype: np.dtype[Any], given: str) -> None:
 
 
 def vector(given: Any, n: int, dtype: np.dtype[Any], what: str) -> FloatArray:
-    """A vector of `n` entries, of the element type and side by side; also one with a single column."""
+    """The argument as a contiguous vector of `n` entries of this dtype; an array with one column is accepted."""
     given = np.asarray(given)
     check_shape(given.shape, n, what)
     return values(given, dtype, what)

@@ -1,4 +1,4 @@
-"""What a user knows of a system: arrays checked, as the library takes them."""
+"""Checks and converts the properties of a system that a user declares."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def checked(
     positive_definite: bool | None = None,
     fields: ArrayLike | None = None,
 ) -> dict[str, object]:
-    """Everything by its name, `None` where it was not given."""
+    """The checked properties by name; `None` for a property that was not given."""
     if components is not None and coordinates is None:
-        raise ValueError("components need coordinates: the point of each unknown")
+        raise ValueError("components need coordinates, the point of each unknown")
     constant = isinstance(null_space, str)
     if constant and null_space != "constant":
-        raise ValueError(f'null_space is {null_space!r}: "constant" or an array is needed')
+        raise ValueError(f'null_space must be "constant" or an array; got {null_space!r}')
     return {
         "coordinates": None if coordinates is None else _points(coordinates),
         "components": None if components is None else _indices(components, rows, "components"),
@@ -40,7 +40,7 @@ def checked(
 
 
 def _points(given: ArrayLike) -> FloatArray:
-    """Three coordinates of each point, one after the other."""
+    """Three coordinates of each point, as a flat array; z is zero for points in the plane."""
     points = np.asarray(given)
     _input.real(points.dtype, "coordinates")
     if points.ndim != 2 or points.shape[1] not in (2, 3):
@@ -61,10 +61,10 @@ def _columns(given: Any, rows: int, what: str) -> list[FloatArray]:
 
 
 def _indices(given: ArrayLike, rows: int, what: str) -> Any:
-    """Whole numbers, one for each unknown."""
+    """An array of integers, one for each unknown."""
     array = np.asarray(given)
     if array.shape != (rows,):
         raise ValueError(f"{what} must have shape ({rows},); got {array.shape}")
     if array.dtype.kind not in "iub":
-        raise TypeError(f"{what} has dtype {array.dtype}: whole numbers are needed")
+        raise TypeError(f"{what} must have an integer dtype; got {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.int64)

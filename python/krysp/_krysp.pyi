@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from ._types import FloatArray, IndexArray
 
-# columns, offsets, indices and values of compressed rows
+# number of columns, offsets, indices and values of a CSR matrix
 Rows: TypeAlias = tuple[int, IndexArray, IndexArray, FloatArray]
 Operand: TypeAlias = Matrix | Rows | Callable[[FloatArray], FloatArray]
 
@@ -52,7 +52,7 @@ class Preconditioner:
     def text(self) -> str: ...
 
 class Report:
-    """How a solve ended, and what it cost. Printed, it is one line, and one more for each attempt of a plan."""
+    """How a solve ended, and what it cost. ``print(report)`` shows one line, and one more for each attempt of a plan."""
 
     def __init__(self, values: dict[str, object]) -> None: ...
     @property

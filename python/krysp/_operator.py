@@ -1,4 +1,4 @@
-"""Matrices that stay."""
+"""`Operator`: a matrix that is converted once and used many times."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ._krysp import Matrix, devices
 from ._types import FloatArray
 from ._types import Matrix as GivenMatrix
 
-NO_TRANSPOSE = "an operator has no product with its transpose: make one of the transpose, `krysp.Operator(A.T)`"
+NO_TRANSPOSE = "an operator cannot apply its transpose: create one from the transpose, `krysp.Operator(A.T)`"
 
 
 class Text(str):
-    """A text that notebooks show with its line breaks."""
+    """A string that notebooks display with its line breaks."""
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self)}</pre>"
@@ -31,33 +31,34 @@ class Text(str):
 
 
 class Operator(LinearOperator):  # type: ignore[misc]
-    """A matrix in the format and the memory that suit it, for many products and solves.
+    """A copy of a matrix in a format that suits it, in host memory or on a GPU, for many matrix-vector products and solves.
 
     Parameters
     ----------
     A : sparse matrix or array of SciPy
-        In any format; indices may be unsorted and repeated. Of elements `float32` it computes in single precision, of all
-        others in double.
+        In any format; indices may be unsorted and repeated. Computations are in single precision for the dtype `float32`, in
+        double precision for all others.
     device : str
-        ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for that where there is one.
+        ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for the first GPU if there is one.
     symmetric : bool
-        Declares that the matrix is symmetric and stays so: formats that store one triangle are considered, too. A matrix that
-        is not symmetric is refused.
+        Declares that the matrix is symmetric, also after `refresh`, so that formats that store one triangle are considered, too.
+        Raises an error if it is not symmetric.
     renumber : bool
-        Renumbers rows and columns inside so that neighbours lie close in memory (reverse Cuthill-McKee): for matrices of meshes
-        that were numbered without order, in host memory. Vectors stay in your order. Make preconditioners of the operator: those
-        of `A` work, too, but bring vectors from one order to the other each time.
+        Reorders rows and columns internally by reverse Cuthill-McKee, for locality. Use it for mesh matrices with a poor
+        ordering, in host memory. Vectors keep your ordering. Build preconditioners from the operator: those built from `A` work,
+        too, but permute vectors in each application.
 
     Attributes
     ----------
     plan : str
-        The format that was chosen, why, and what was weighed against it.
+        The chosen format, the reason, and the alternatives.
     device : str
-        Where the matrix is.
+        The device of the matrix.
 
     Notes
     -----
-    The matrix is copied, and analysed once. `krysp.cg(A, b)` with a matrix of SciPy does so only where it pays for that one solve.
+    The matrix is copied and analysed once, here. `krysp.cg(A, b)` with a SciPy matrix does so only if that one solve is long
+    enough.
 
     Examples
     --------
@@ -82,7 +83,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         dtype = _input.real(data.dtype, "the matrix")
         self.device = place(device)
         if renumber and self.device != "cpu":
-            raise ValueError('`renumber` is for matrices in host memory: say device="cpu"')
+            raise ValueError('`renumber=True` needs a matrix in host memory: pass device="cpu"')
         values = _input.values(data, dtype)
         self._core = Matrix(layout, shape, first, second, values, self.device, symmetric, renumber)
         super().__init__(dtype, shape)
@@ -93,28 +94,29 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     @property
     def nbytes(self) -> int:
-        """The bytes that a product reads, without vectors."""
+        """Bytes of the matrix that one matrix-vector product reads."""
         return self._core.nbytes
 
     def refresh(self, values: ArrayLike | GivenMatrix) -> None:
-        """Takes new values for the same pattern; nothing is analysed again.
+        """Takes new values for the same sparsity pattern, without a new analysis.
 
         Parameters
         ----------
         values : array, or sparse matrix or array of SciPy
-            A matrix of the same pattern, in any format and with its indices in any order: the pattern is checked, so that no value
-            can go astray. Or the values alone, in the order that ``A.data`` had when ``A`` was given, if that was CSR, CSC or
-            COO. SciPy may sort indices in place and `data` with them: give the matrix where that can happen.
+            A matrix with the same pattern, in any format and with its indices in any order; the pattern is checked. Or the values
+            alone, in the order that ``A.data`` had when ``A`` was given, if that was CSR, CSC or COO. SciPy may sort the indices
+            of a matrix in place, and its `data` with them: pass the matrix if that can happen.
 
         Raises
         ------
         ValueError
-            If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values stay.
+            If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values are
+            kept.
         """
         _input.refresh(self._core, values, self.dtype, self._given)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the matrix in its format, for `load`.
+        """Saves the matrix in its format, for `load`.
 
         Parameters
         ----------
@@ -124,18 +126,18 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str = "auto") -> Operator:
-        """What `save` wrote: nothing is weighed or renumbered again, and on a CPU nothing converted.
+        """Loads an operator that `save` wrote, without choosing a format or reordering again; on a CPU also without conversion.
 
         Parameters
         ----------
         path : str or path
         device : str
-            As for a new operator; the same kind of device as when it was saved.
+            As for a new operator; must be the same kind of device as when it was saved.
 
         Raises
         ------
         KryspError
-            If the file is damaged, or of another version or kind of processor; the message says which.
+            If the file is damaged, or was saved by another version or for another kind of processor; the message says which.
 
         Examples
         --------
@@ -176,7 +178,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         raise NotImplementedError(NO_TRANSPOSE)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For `pickle` and `copy`: the bytes that `save` writes."""
+        """Supports `pickle` and `copy`, with the bytes that `save` writes."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "operator.krysp")
             self.save(path)
@@ -203,7 +205,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
 
 def _restored(saved: bytes, device: str) -> Operator:
-    """An operator that was pickled, on the device that it was on."""
+    """Restores a pickled operator on its device."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "operator.krysp")
         path.write_bytes(saved)
@@ -211,7 +213,7 @@ def _restored(saved: bytes, device: str) -> Operator:
 
 
 def place(device: object) -> str:
-    """The name of a device, from what users write."""
+    """The full name of a device, "cpu" or "cuda:<n>", from a name or an object that prints as one."""
     name = str(device)
     if name == "auto":
         return "cuda:0" if devices() else "cpu"
@@ -219,5 +221,5 @@ def place(device: object) -> str:
         return "cuda:0"
     if name == "cpu" or (name.startswith("cuda:") and name[5:].isdigit()):
         return name
-    shown = repr(name) if len(name) < 20 else f"of type {type(device).__name__}"
-    raise ValueError(f'device is {shown}: "cpu", "cuda:0" or "auto" is needed')
+    shown = repr(name) if len(name) < 20 else f"an object of type {type(device).__name__}"
+    raise ValueError(f'device must be "cpu", "cuda:0" or "auto"; got {shown}')

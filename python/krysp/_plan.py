@@ -1,4 +1,4 @@
-"""One call that solves, and plans for many."""
+"""`solve` for one system, `Plan` for many solves with one matrix, and `spsolve`."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from ._types import FloatArray, Matrix, SparseMatrix
 
 
 class Plan:
-    """What the library plans for a matrix, and the solver that it builds: format, method and preconditioner.
+    """A solver for many systems with one matrix, whose format, method and preconditioner the library chooses.
 
-    Printed, it says what was seen of the matrix, what will be tried, in which order, and why.
+    ``print(plan)`` shows the analysis of the matrix, and the list of candidates in their order, with reasons.
 
     Parameters
     ----------
     A : sparse matrix or array of SciPy
     device : str
-        ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for the one where the solves are likely to end first. That takes
-        into account what this process has yet to do for a GPU: create its context, compile kernels, copy the matrix.
+        ``"cpu"``, ``"cuda:0"`` for the first GPU, or ``"auto"`` for the one with the shorter expected time. The estimate for a
+        GPU includes what this process has not done yet: creating the context, compiling kernels, copying the matrix.
     rtol : float, optional
-        Solves end when ``norm(b - A @ x) <= rtol * norm(b)``. If not given, 1e-8; in single precision 3.5e-4.
+        Solves end when ``norm(b - A @ x) <= rtol * norm(b)``. Default: 1e-8; in single precision 3.5e-4.
     solves : int, optional
-        How many solves there will be. If not given, what takes long to build is built when the work done has earned it.
+        Expected number of solves, over which setup costs are amortized. By default, an expensive preconditioner is built once the
+        work done so far justifies its cost.
     new_values : bool
         Whether the values will change, by `refresh`.
     maxiter : int, optional
-        Iterations of a solve at most, over all that is tried.
+        Maximum number of iterations of a solve, summed over all attempts.
     time_limit : float, optional
-        Seconds of a solve at most.
+        Maximum duration of a solve in seconds.
     coordinates : array of shape (nodes, 2) or (nodes, 3), optional
-        The unknowns are displacements of nodes at these points, 2 or 3 consecutive ones for each node: elasticity. Multigrid uses
-        rigid body modes then, which takes fewer iterations. With `components`, one row for each unknown.
+        Points of the nodes, for elasticity: the unknowns are displacements, 2 or 3 consecutive ones for each node. Multigrid then
+        uses the rigid body modes as near-null space, which reduces the iterations. With `components`, one row for each unknown.
     components : array of shape (n,), optional
-        The direction in which each unknown moves: 0 for x, 1 for y, 2 for z. Where nodes differ in their unknowns, because
-        boundary conditions have removed some, or where those of a node are not consecutive.
+        Direction of the displacement of each unknown: 0 for x, 1 for y, 2 for z. Needed if boundary conditions have removed
+        unknowns of some nodes, or if the unknowns of a node are not consecutive.
     near_null_space : array of shape (n,) or (n, k), optional
-        Vectors that the matrix maps to nearly nothing but for boundary conditions, as columns.
+        Basis of the near-null space, as columns: the null space of the operator without boundary conditions.
     null_space : "constant", or array of shape (n,) or (n, k), optional
-        Vectors that a singular symmetric matrix maps to zero, as columns. Their components are removed from `b` and from the
-        solution.
+        Basis of the null space of a singular symmetric matrix, as columns. It is projected out of `b` and of the solution.
     symmetric, positive_definite : bool, optional
-        What the matrix is, instead of what is found out.
+        Declared properties of the matrix. By default they are detected.
     fields : array of shape (n,), optional
         The field of each unknown of a saddle point system: 0 for velocities, 1 for pressures.
 
@@ -113,7 +113,7 @@ class Plan:
         self._given = _input.format_of(A)
         self.dtype = _input.real(data.dtype, "the matrix")
         self.shape = shape
-        # a saved plan is for one kind of device; a new one decides for itself
+        # a saved plan belongs to one kind of device; only a new plan can choose
         where = "auto" if str(device) == "auto" and saved is None else place(device)
         values = _input.values(data, self.dtype)
         self._core = _krysp.Plan(
@@ -144,22 +144,23 @@ class Plan:
         maxiter: int | None = None,
         time_limit: float | None = None,
     ) -> Plan:
-        """What `save` wrote: the first solve begins without planning, on a CPU without building either.
+        """Loads a plan that `save` wrote: the first solve skips the planning, and on a CPU also the setup.
 
         Parameters
         ----------
         path : str or path
         A : sparse matrix or array of SciPy
-            With entries in the same places as when the plan was saved. Other values are taken as by `refresh`.
+            With the sparsity pattern of the matrix when the plan was saved. If the values differ, they are taken as by `refresh`.
         device : str
             The same kind of device as when the plan was saved: ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for a GPU if there is one.
         rtol, maxiter, time_limit
-            As for a new plan. What was known of the system, coordinates for example, is in the file.
+            As for a new plan. The declared properties of the system, coordinates for example, are in the file.
 
         Raises
         ------
         KryspError
-            If the file is damaged, of another version or kind of processor, or of another matrix; the message says which.
+            If the file is damaged, or was saved by another version, for another kind of processor or for another matrix; the
+            message says which.
 
         Examples
         --------
@@ -178,7 +179,7 @@ class Plan:
         return plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Saves what was decided and built, for `load`. Best after a solve, which builds what suits.
+        """Saves the plan and its preconditioner for `load`. Call it after a solve, because the first solve builds most of it.
 
         Parameters
         ----------
@@ -193,17 +194,17 @@ class Plan:
         ----------
         b : array of shape (n,) or (n, 1)
         x0 : array, optional
-            The first guess; zero if not given.
+            The initial guess. Default: zero.
 
         Returns
         -------
         Result
-            Unpacks as ``x, info``, and has ``.report``, whose ``attempts`` are what was tried.
+            Unpacks as ``x, info``, and has ``.report``, whose ``attempts`` list the methods and preconditioners that were tried.
         """
         return self._solve(b, x0, 0.0)
 
     def _solve(self, b: ArrayLike, x0: ArrayLike | None, planned: float) -> Result:
-        """As `solve`; the report counts seconds of planning as part of the setup."""
+        """Solves as `solve`; the report counts `planned`, the seconds of planning, as part of the setup."""
         n = self.shape[0]
         if _gpu.is_on_gpu(b):
             host = self._solve(_gpu.to_host(b), x0 if x0 is None else _gpu.to_host(x0), planned)
@@ -212,25 +213,26 @@ class Plan:
         return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planned))
 
     def refresh(self, values: ArrayLike | Matrix) -> None:
-        """Takes new values for the same pattern; what was built stays if it can take them.
+        """Takes new values for the same sparsity pattern. Preconditioners are updated where they can be, and rebuilt otherwise.
 
         Parameters
         ----------
         values : array, or sparse matrix or array of SciPy
-            A matrix of the same pattern, in any format and with its indices in any order: the pattern is checked, so that no value
-            can go astray. Or the values alone, in the order that ``A.data`` had when ``A`` was given, if that was CSR, CSC or
-            COO. SciPy may sort indices in place and `data` with them: give the matrix where that can happen.
+            A matrix with the same pattern, in any format and with its indices in any order; the pattern is checked. Or the values
+            alone, in the order that ``A.data`` had when ``A`` was given, if that was CSR, CSC or COO. SciPy may sort the indices
+            of a matrix in place, and its `data` with them: pass the matrix if that can happen.
 
         Raises
         ------
         ValueError
-            If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values stay.
+            If the pattern differs (the message names the first row), or a value is infinite, NaN or complex. The old values are
+            kept.
         """
         _input.refresh(self._core, values, self.dtype, self._given)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            "a plan does not pickle: `plan.save(path)` writes it, and `krysp.Plan.load(path, A)` reads it in another process"
+            "a plan cannot be pickled: save it with `plan.save(path)`, and load it in another process with `krysp.Plan.load(path, A)`"
         )
 
     def __str__(self) -> str:
@@ -258,22 +260,22 @@ def solve(
     positive_definite: bool | None = None,
     fields: ArrayLike | None = None,
 ) -> Result:
-    """Solves ``A @ x = b`` with what suits the matrix: the library finds out what it is like, tries, and says how it went.
+    """Solves ``A @ x = b`` with a method and a preconditioner that the library chooses; the report lists the attempts.
 
-    For more than one right-hand side make a `Plan`.
+    For more than one right-hand side create a `Plan`.
 
     Parameters
     ----------
     A : sparse matrix or array of SciPy
     b : array of shape (n,) or (n, 1)
     rtol : float, optional
-        The solve ends when ``norm(b - A @ x) <= rtol * norm(b)``. If not given, 1e-8; in single precision 3.5e-4.
+        The solve ends when ``norm(b - A @ x) <= rtol * norm(b)``. Default: 1e-8; in single precision 3.5e-4.
     device : str
-        ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for the one where the call is likely to end first.
+        ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for the one with the shorter expected time.
     time_limit : float, optional
-        Seconds at most.
+        Maximum duration in seconds.
     coordinates, components, near_null_space, null_space, symmetric, positive_definite, fields
-        What is known of the system, as for a `Plan`.
+        Declared properties of the system, as for a `Plan`.
 
     Returns
     -------
@@ -306,33 +308,33 @@ def solve(
     return plan._solve(b, None, time.perf_counter() - began)
 
 
-# names of SciPy's column orderings
+# SciPy's names of column orderings
 ORDERINGS = (None, "NATURAL", "MMD_ATA", "MMD_AT_PLUS_A", "COLAMD")
 
-# the largest backward errors that `spsolve` returns
+# the largest backward error of a solution that `spsolve` accepts; guess
 LARGEST_DOUBLE, LARGEST_SINGLE = 1e-10, 1e-5
 
-# refinements at most: each gains several digits, or none
+# maximum number of refinement steps: each gains several digits, or none
 REFINEMENTS = 5
 
 
 def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = None, use_umfpack: bool = True) -> FloatArray:
-    """Solves ``A @ x = b`` directly, called as ``scipy.sparse.linalg.spsolve``.
+    """Solves ``A @ x = b`` directly, with the signature of ``scipy.sparse.linalg.spsolve``.
 
-    A symmetric matrix with a positive diagonal is factorized by Cholesky's method, any other, or one that is not positive
-    definite, by LU with pivoting. Iterative refinement follows.
+    A symmetric positive definite matrix is factorized by Cholesky's method, any other by LU with pivoting. Iterative refinement
+    follows.
 
     Parameters
     ----------
     A : sparse matrix or array of SciPy
     b : array or sparse matrix of shape (n,) or (n, 1)
     permc_spec, use_umfpack
-        Accepted as SciPy does, without effect: the ordering is krysp's own.
+        Accepted for compatibility with SciPy, and ignored: krysp chooses the ordering.
 
     Returns
     -------
     array of shape (n,)
-        In single precision if `A` and `b` are, else in double.
+        In single precision if both `A` and `b` are, otherwise in double precision.
 
     Raises
     ------
@@ -347,14 +349,14 @@ def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = Non
     array([1., 1.])
     """
     if permc_spec not in ORDERINGS:
-        raise ValueError(f"permc_spec is {permc_spec!r}: one of {', '.join(map(repr, ORDERINGS))} is needed")
+        raise ValueError(f"permc_spec must be one of {', '.join(map(repr, ORDERINGS))}; got {permc_spec!r}")
     if _gpu.is_on_gpu(b):
         x: FloatArray = _gpu.like(b, spsolve(A, _gpu.to_host(b), permc_spec))
         return x
     matrix = _input.sparse(A)
     rows, cols = matrix.shape
     if rows != cols:
-        raise ValueError(f"the matrix is {rows} x {cols}, a square one is needed")
+        raise ValueError(f"the matrix must be square; got {rows} x {cols}")
     given: Any = b
     rhs = given.toarray() if scipy.sparse.issparse(b) else np.asarray(b)
     single = matrix.dtype == _input.SINGLE and rhs.dtype == _input.SINGLE
@@ -385,7 +387,7 @@ def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = Non
         x, error = better, improved
     if not error <= largest:
         raise _krysp.KryspError(
-            f"the solution has a backward error of {error:.1e}, more than {largest:.0e}, as of a matrix that is nearly "
-            "singular: try `krysp.solve(A, b)`, whose report says what it finds"
+            f"the backward error of the solution is {error:.1e}, more than {largest:.0e}; the matrix may be nearly singular: try "
+            "`krysp.solve(A, b)`, whose report describes the attempts"
         )
     return x

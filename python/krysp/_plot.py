@@ -1,4 +1,4 @@
-"""Pictures, drawn by matplotlib where it is installed."""
+"""Plots with matplotlib, an optional dependency."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ._krysp import Report
     from ._types import Matrix
 
-# cells of the picture of a matrix, along one side at most
+# maximum number of cells along a side of the plot of a matrix
 CELLS = 400
 
 
@@ -24,19 +24,19 @@ def _axes(ax: Axes | None) -> Axes:
     try:
         from matplotlib import pyplot
     except ImportError as error:
-        raise ImportError("pictures need matplotlib: pip install matplotlib") from error
+        raise ImportError("plots need matplotlib: pip install matplotlib") from error
     return pyplot.subplots()[1]
 
 
 def spy(A: Matrix, ax: Axes | None = None) -> Axes:
-    """Draws where a matrix has entries: the more of them a cell of the picture holds, the darker it is.
+    """Plots the sparsity pattern of a matrix: the more entries a cell of the plot has, the darker it is.
 
     Parameters
     ----------
     A : sparse matrix or array of SciPy
-        Of any size: what is drawn has at most 400 cells along a side.
+        Of any size: the plot has at most 400 cells along a side.
     ax : matplotlib axes, optional
-        Where to draw; a new figure if not given.
+        The axes to draw on. Default: those of a new figure.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def spy(A: Matrix, ax: Axes | None = None) -> Axes:
 
 
 def residuals(report: Report, ax: Axes | None = None) -> Axes:
-    """Draws the relative residuals of a solve over its iterations, and the tolerance."""
+    """Plots the relative residuals of a solve against the iterations, and the tolerance."""
     axes = _axes(ax)
     scale = report.rhs_norm or 1.0
     axes.semilogy(report.history / scale, label=f"{report.method}, by the recurrence")

@@ -1,4 +1,4 @@
-"""Preconditioners: operators that apply the inverse of something close to a matrix."""
+"""Preconditioners: operators that apply an approximate inverse of a matrix."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ._types import Matrix as GivenMatrix
 
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
-    """An operator that applies ``M⁻¹``, made by `jacobi`, `ilu0`, `ilut`, `ic0`, `fsai`, `spai`, `two_level`, `amg`,
+    """An operator that applies ``M⁻¹``, created by `jacobi`, `ilu0`, `ilut`, `ic0`, `fsai`, `spai`, `two_level`, `amg`,
     `saddle_point`, `lu` or `cholesky`.
 
-    Give it to a solver as `M`, of this package or of SciPy. It lives where its matrix does: made of an `Operator` on a GPU, it
-    is on that GPU.
+    Pass it as `M` to a solver of this package or of SciPy. It is on the device of its matrix: if built from an `Operator` on a
+    GPU, it is on that GPU.
     """
 
     dtype: np.dtype[Any]
@@ -41,20 +41,25 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         super().__init__(dtype, shape)
 
     def refresh(self, A: Operator | GivenMatrix) -> None:
-        """Takes new values from a matrix of the same pattern; what was analysed stays.
+        """Takes the values of a matrix with the same pattern; the analysis of the pattern is reused.
 
         Parameters
         ----------
         A : Operator, or sparse matrix or array of SciPy
-            With the pattern, the shape and the element type of the matrix that this was made of.
+            With the pattern, the shape and the dtype of the matrix that the preconditioner was built from.
         """
         if getattr(A, "ndim", 2) == 1:
-            raise TypeError("the values alone, where a preconditioner needs the matrix or the operator: `refresh(A)`")
+            raise TypeError("a preconditioner must be refreshed with a matrix or an operator, `refresh(A)`; got an array")
         if self._renumbered and not isinstance(A, Operator):
-            raise TypeError("it was made of a renumbered operator: refresh that with the matrix, and this with the operator")
+            raise TypeError(
+                "the preconditioner was built from a reordered operator: refresh the operator with the matrix, then the "
+                "preconditioner with the operator"
+            )
         matrix, _, shape, _ = _matrix(A, self._diagonal)
         if shape != self.shape:
-            raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, the preconditioner was made for {self.shape}")
+            raise ValueError(
+                f"the matrix must be {self.shape[0]} x {self.shape[1]}, as the preconditioner is; got {shape[0]} x {shape[1]}"
+            )
         self._core.refresh(matrix)
 
     @property
@@ -78,10 +83,10 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         raise NotImplementedError(self._no_transpose())
 
     def _no_transpose(self) -> str:
-        return f"a preconditioner does not apply its transpose: make one of the transpose, `krysp.{self._name}(A.T)`"
+        return f"a preconditioner cannot apply its transpose: build one from the transpose, `krysp.{self._name}(A.T)`"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a preconditioner does not pickle: make it in each process, `krysp.{self._name}(A)`")
+        raise TypeError(f"a preconditioner cannot be pickled: build it in each process, `krysp.{self._name}(A)`")
 
     def _matvec(self, x: ArrayLike) -> FloatArray:
         return self._core.apply(_input.vector(x, self.shape[0], self.dtype, "x"))
@@ -97,7 +102,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
 
 
 def _matrix(A: Any, diagonal: bool) -> tuple[Matrix, np.dtype[Any], tuple[int, int], str]:
-    """What the compiled part takes; of SciPy's arrays no more than the diagonal, if that is enough."""
+    """The matrix for the compiled module, its dtype, shape and device. With `diagonal`, only the diagonal of a SciPy matrix."""
     if isinstance(A, Operator):
         return A._core, A.dtype, A.shape, A.device
     A = _input.sparse(A)
@@ -110,7 +115,7 @@ def _matrix(A: Any, diagonal: bool) -> tuple[Matrix, np.dtype[Any], tuple[int, i
 
 
 def _given(A: Any, dtype: np.dtype[Any]) -> Matrix:
-    """A matrix that an option takes, of this element type."""
+    """A matrix argument of an option, converted to this dtype."""
     layout, shape, first, second, data = _input.arrays(_input.sparse(A))
     return Matrix(layout, shape, first, second, _input.values(data, dtype), "given", False, False)
 
@@ -122,7 +127,7 @@ def jacobi(A: Operator | GivenMatrix, block: int | None = None) -> Preconditione
     ----------
     A : Operator, or sparse matrix or array of SciPy
     block : int, optional
-        Rows of a block, up to 32: as many as a node has unknowns.
+        Number of rows of a block, up to 32, usually the number of unknowns per node. Default: the diagonal only.
 
     Examples
     --------
@@ -135,7 +140,7 @@ def jacobi(A: Operator | GivenMatrix, block: int | None = None) -> Preconditione
 
 
 def ilu0(A: Operator | GivenMatrix) -> Preconditioner:
-    """An incomplete LU factorisation with the pattern of the matrix, for any matrix. On a CPU.
+    """ILU(0), an incomplete LU factorization with the pattern of the matrix, for any matrix. CPU only.
 
     Parameters
     ----------
@@ -152,15 +157,15 @@ def ilu0(A: Operator | GivenMatrix) -> Preconditioner:
 
 
 def ilut(A: Operator | GivenMatrix, *, drop_tolerance: float = 1e-3, fill: float = 5.0) -> Preconditioner:
-    """An incomplete LU factorisation with pivoting, which keeps what is large: for hard systems that are not symmetric. On a CPU.
+    """ILUT, an incomplete LU factorization with pivoting and threshold dropping, for difficult unsymmetric systems. CPU only.
 
     Parameters
     ----------
     A : Operator, or sparse matrix or array of SciPy
     drop_tolerance : float
-        What is dropped: entries below this, times the mean magnitude of their row's entries in the matrix.
+        Entries below this tolerance times the mean magnitude of their row's entries in the matrix are dropped.
     fill : float
-        How many entries the factors may have beyond those of the matrix, as a multiple of these.
+        Maximum number of additional entries of the factors, as a multiple of the number of entries of the matrix.
 
     Examples
     --------
@@ -175,9 +180,9 @@ def ilut(A: Operator | GivenMatrix, *, drop_tolerance: float = 1e-3, fill: float
 
 
 def ic0(A: Operator | GivenMatrix) -> Preconditioner:
-    """An incomplete Cholesky factorisation with the pattern of the matrix, for symmetric positive definite ones. On a CPU.
+    """IC(0), incomplete Cholesky with the pattern of the matrix, for symmetric positive definite matrices. CPU only.
 
-    Where a pivot would not be positive, the diagonal is raised until all are.
+    If a pivot is not positive, the factorization is repeated with a larger diagonal until all pivots are.
 
     Parameters
     ----------
@@ -187,7 +192,7 @@ def ic0(A: Operator | GivenMatrix) -> Preconditioner:
 
 
 def lu(A: Operator | GivenMatrix) -> Preconditioner:
-    """An LU factorisation with all of its fill, for any matrix: one application solves the system. On a CPU.
+    """A complete LU factorization with pivoting, for any matrix: one application solves the system. CPU only.
 
     Parameters
     ----------
@@ -209,7 +214,7 @@ def lu(A: Operator | GivenMatrix) -> Preconditioner:
 
 
 def cholesky(A: Operator | GivenMatrix) -> Preconditioner:
-    """A Cholesky factorisation with all of its fill, for symmetric positive definite matrices. On a CPU.
+    """A complete Cholesky factorization, for symmetric positive definite matrices: one application solves the system. CPU only.
 
     Parameters
     ----------
@@ -224,7 +229,7 @@ def cholesky(A: Operator | GivenMatrix) -> Preconditioner:
 
 
 def fsai(A: Operator | GivenMatrix) -> Preconditioner:
-    """A factorised sparse approximate inverse, for symmetric positive definite matrices: two products an application.
+    """FSAI, a factorized sparse approximate inverse, for symmetric positive definite matrices. One application costs two SpMVs.
 
     Parameters
     ----------
@@ -234,7 +239,7 @@ def fsai(A: Operator | GivenMatrix) -> Preconditioner:
 
 
 def spai(A: Operator | GivenMatrix) -> Preconditioner:
-    """A sparse approximate inverse, for any matrix: one product an application.
+    """SPAI, a sparse approximate inverse, for any matrix. One application costs one SpMV.
 
     Parameters
     ----------
@@ -244,7 +249,7 @@ def spai(A: Operator | GivenMatrix) -> Preconditioner:
 
 
 def two_level(A: Operator | GivenMatrix) -> Preconditioner:
-    """The diagonal, and a coarse space that is solved exactly: for symmetric positive definite matrices that are large.
+    """Jacobi with a coarse space that is solved directly, for large symmetric positive definite matrices.
 
     Parameters
     ----------
@@ -262,23 +267,24 @@ def amg(
     coarsest: int = 600,
     smoothed: bool = False,
 ) -> Preconditioner:
-    """Algebraic multigrid, one V-cycle: for symmetric positive definite matrices, the larger the better.
+    """One V-cycle of smoothed aggregation AMG, for symmetric positive definite matrices, especially large ones.
 
     Parameters
     ----------
     A : Operator, or sparse matrix or array of SciPy
     modes : array of shape (n, k), optional
-        Vectors that the matrix maps to nearly nothing, but for boundary conditions: `rigid_motions` for elasticity. If not
-        given, constants.
+        Basis of the near-null space: the null space of the operator without boundary conditions, for elasticity the result of
+        `rigid_motions`. Default: the constant vector.
     strength : float
-        A connection is strong if it is at least this part of the strongest of either node.
+        A connection is strong if its magnitude is at least this fraction of the strongest connection of either node.
     sweeps : int
-        Sweeps of the smoother before and after each coarse correction.
+        Number of pre-smoothing sweeps, and of post-smoothing sweeps, on each level.
     coarsest : int
-        A level of so many rows is inverted.
+        Maximum number of rows of the coarsest level, whose matrix is inverted.
     smoothed : bool
-        Fewer iterations for a setup that takes twice as long and more, as for many solves: in host memory the finest level's
-        aggregates stay as they are otherwise, where the matrix is symmetric with one unknown a node. A GPU always smooths.
+        Whether to smooth the prolongator of the finest level, too. This reduces the iterations, but more than doubles the setup
+        time: use it for many solves. By default, the finest level uses unsmoothed aggregation, if the matrix is symmetric with
+        one unknown per node and in host memory. On a GPU, the prolongators of all levels are smoothed.
 
     Examples
     --------
@@ -294,7 +300,7 @@ def amg(
         array = np.asarray(modes)
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or array.shape[0] != A.shape[0]:
-            raise ValueError(f"modes has shape {array.shape}: one row for each of the {A.shape[0]} of the matrix is needed")
+            raise ValueError(f"modes must have shape ({A.shape[0]},) or ({A.shape[0]}, k); got {np.shape(modes)}")
         vectors = [array[:, k] for k in range(array.shape[1])]
     return Preconditioner("amg", A, modes=vectors, strength=strength, sweeps=sweeps, coarsest=coarsest, smoothed=smoothed)
 
@@ -306,27 +312,29 @@ def saddle_point(
     fields: ArrayLike | None = None,
     block_diagonal: bool = False,
 ) -> Preconditioner:
-    """A block preconditioner of a saddle point system ``[A Bᵀ; B −C]``: Stokes and Oseen flow, optimization with constraints. On a CPU.
+    """A block preconditioner for saddle point systems ``[A Bᵀ; B −C]``, from Stokes flow or constrained optimization. CPU only.
 
-    For `idr`, `fgmres` and `gmres`; with `block_diagonal` for `minres`.
+    Use it with `idr`, `fgmres` or `gmres`; with `block_diagonal=True`, with `minres`.
 
     Parameters
     ----------
     A : Operator, or sparse matrix or array of SciPy
     schur : str, or sparse matrix or array of SciPy, optional
-        How the Schur complement ``C + B A⁻¹ Bᵀ`` is approximated: ``"diagonal"``, the scaled diagonal of ``C + B D⁻¹ Bᵀ`` with ``D = diag(A)``;
-        ``"sparse"``, that matrix; ``"lsc"``, the least-squares commutator; or a given matrix of the second field: for Stokes flow the pressure mass matrix
-        divided by the viscosity. If not given, ``"sparse"`` for a block ``A`` that is nearly diagonal, ``"diagonal"`` for other symmetric ones, ``"lsc"`` for
-        unsymmetric ones.
+        Approximation of the Schur complement ``C + B A⁻¹ Bᵀ``: ``"diagonal"``, the scaled diagonal of ``C + B D⁻¹ Bᵀ`` with
+        ``D = diag(A)``; ``"sparse"``, that matrix; ``"lsc"``, the least-squares commutator; or a matrix of the second field, for
+        Stokes flow the pressure mass matrix divided by the viscosity. Default: ``"sparse"`` for a block ``A`` that is nearly
+        diagonal, ``"diagonal"`` for other symmetric ones, ``"lsc"`` for unsymmetric ones.
     fields : array of n integers, optional
-        The field of each unknown: 0 for those of ``A``, 1 for those of ``C``. If not given, rows with a diagonal that is negative, zero or missing are the second field.
+        The field of each unknown: 0 for those of ``A``, 1 for those of ``C``. By default, rows whose diagonal entry is negative,
+        zero or missing belong to the second field.
     block_diagonal : bool
-        Block diagonal and positive definite, for a symmetric matrix; block triangular otherwise.
+        Whether the preconditioner is block diagonal and positive definite, for symmetric matrices; otherwise it is block
+        triangular.
 
     Raises
     ------
     KryspError
-        If the matrix is no saddle point: the message says why.
+        If the matrix is not a saddle point system; the message says why.
 
     Examples
     --------
@@ -342,14 +350,14 @@ def saddle_point(
 
 
 def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArray:
-    """The motions of a rigid body, as columns: the modes of elasticity for `amg`.
+    """The rigid body modes (translations and rotations) as columns: the near-null space of elasticity, for `modes` of `amg`.
 
     Parameters
     ----------
     points : array of shape (nodes, 2) or (nodes, 3)
-        Where the nodes are.
+        Coordinates of the nodes.
     by_component : bool
-        Unknowns are numbered by component: the first of all nodes, then the second. If not, by node.
+        Whether the unknowns are ordered by component (x of all nodes, then y, then z) instead of by node.
 
     Returns
     -------
@@ -365,5 +373,5 @@ def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArra
     _input.real(places.dtype, "points")
     places = places.astype(np.float64)
     if places.ndim != 2:
-        raise ValueError(f"points has shape {places.shape}: one row for each node is needed")
+        raise ValueError(f"points must have shape (nodes, 2) or (nodes, 3); got {places.shape}")
     return np.column_stack(_krysp.rigid_motions(places.tolist(), by_component))

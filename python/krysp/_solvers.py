@@ -1,4 +1,4 @@
-"""The methods, called as those of `scipy.sparse.linalg`."""
+"""The Krylov methods, with the signatures of `scipy.sparse.linalg`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Callback = Callable[[Any], object]
 
 
 class Result(tuple):  # type: ignore[type-arg]
-    """What a solver returns. It unpacks as ``x, info``, as SciPy's results do.
+    """The result of a solve. It unpacks as ``x, info``, as SciPy's results do.
 
     Attributes
     ----------
     x : array
         The solution, or the last iterate.
     info : int
-        0 if ``norm(b - A @ x) <= max(rtol * norm(b), atol)``, computed with the returned `x`; below zero if the method broke
-        down; else the number of iterations.
+        0 if ``norm(b - A @ x) <= max(rtol * norm(b), atol)``, computed with the returned `x`; negative if the method broke down
+        or met a number that is not finite; otherwise the number of iterations.
     report : Report
-        How the solve ended and what it cost. Printed, it says what to try next.
+        How the solve ended and what it cost. ``print(report)`` includes advice on what to try next.
     """
 
     x: FloatArray
@@ -69,15 +69,15 @@ def cg(
     Parameters
     ----------
     A : sparse matrix or array of SciPy, Operator, LinearOperator of SciPy, or function
-        A matrix in compressed rows with 32-bit indices is read where it is. It is copied, into a format and a numbering that are
-        faster, when many iterations seem to be ahead.
+        A CSR matrix with 32-bit indices is read without a copy. If the estimated remaining iterations are many, it is copied to a
+        faster format and reordered.
     b : array of shape (n,) or (n, 1)
     x0 : array, optional
-        The first guess; zero if not given. ``"Mb"`` stands for ``M @ b``.
+        The initial guess; ``"Mb"`` means ``M @ b``. Default: zero.
     rtol, atol : float
         The solve ends when ``norm(b - A @ x) <= max(rtol * norm(b), atol)``.
     maxiter : int, optional
-        Iterations at most, ``10 n`` if not given.
+        Maximum number of iterations. Default: ``10 n``.
     M : Preconditioner, sparse matrix, LinearOperator or function, optional
         Applies the inverse of something close to `A`.
     callback : function, optional
@@ -110,7 +110,7 @@ def minres(
     M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """MINRES, for symmetric matrices, definite or not.
+    """MINRES, for symmetric matrices, which may be indefinite.
 
     Parameters are those of `cg`. `M` must be symmetric positive definite.
 
@@ -140,7 +140,7 @@ def bicgstab(
     M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """Stabilised bi-conjugate gradients, for any matrix, in fixed memory.
+    """Stabilized bi-conjugate gradients, for any matrix, with a fixed number of vectors.
 
     Parameters are those of `cg`.
 
@@ -170,7 +170,7 @@ def fcg(
     M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """Flexible conjugate gradients: as `cg`, with a preconditioner that may change from iteration to iteration.
+    """Flexible conjugate gradients: like `cg`, but the preconditioner may change from iteration to iteration.
 
     Parameters are those of `cg`.
 
@@ -201,7 +201,7 @@ def idr(
     M: Linear | None = None,
     callback: Callback | None = None,
 ) -> Result:
-    """Induced dimension reduction, IDR(4): for any matrix, in fixed memory, where `bicgstab` breaks down or jumps about.
+    """Induced dimension reduction, IDR(4), for any matrix, with a fixed number of vectors. More robust than `bicgstab`.
 
     Parameters are those of `cg`.
 
@@ -235,23 +235,24 @@ def gmres(
 ) -> Result:
     """GMRES with restarts, for any matrix.
 
-    Parameters are those of `cg`, and:
+    Parameters are those of `cg`, with these differences:
 
     Parameters
     ----------
     restart : int, optional
-        Iterations of a cycle, 20 if not given.
+        Number of iterations per cycle. Default: 20.
     maxiter : int, optional
-        Cycles at most, ``10 n`` if not given. With the `callback_type` ``"legacy"``, iterations.
+        Maximum number of cycles; with ``callback_type="legacy"``, of iterations. Default: ``10 n``.
     M
-        Preconditions on the right: residuals are those of the system itself.
+        Right preconditioner: residuals are those of the original system.
     callback_type : {"x", "pr_norm", "legacy"}, optional
-        What the callback is given: the iterate after each cycle, or the relative residual after each iteration.
+        Argument of the callback: with ``"x"`` the iterate, after each cycle; otherwise the relative residual, after each
+        iteration.
 
     Returns
     -------
     Result
-        Unpacks as ``x, info``, and has ``.report``. Without convergence, `info` counts what `maxiter` does.
+        Unpacks as ``x, info``, and has ``.report``. Without convergence, `info` counts cycles or iterations as `maxiter` does.
 
     Examples
     --------
@@ -276,7 +277,7 @@ def fgmres(
     callback: Callback | None = None,
     callback_type: str | None = None,
 ) -> Result:
-    """Flexible GMRES with restarts: as `gmres`, with a preconditioner that may change from iteration to iteration.
+    """Flexible GMRES with restarts: like `gmres`, but the preconditioner may change from iteration to iteration.
 
     Parameters are those of `gmres`.
 
@@ -311,23 +312,23 @@ def _cycles(
 ) -> Result:
     if callback is not None and callback_type is None:
         message = (
-            f"krysp.{method} called without specifying `callback_type`: residuals are given to the callback, and `maxiter` "
-            'counts iterations, as in old SciPy; say "x", "pr_norm" or "legacy"'
+            f"krysp.{method} called without specifying `callback_type`: the callback gets residuals, and `maxiter` counts "
+            'iterations, as in old versions of SciPy; pass "x", "pr_norm" or "legacy"'
         )
         warnings.warn(message, category=DeprecationWarning, stacklevel=3)
         callback_type = "legacy"
     if callback_type not in (None, "x", "pr_norm", "legacy"):
-        raise ValueError(f'callback_type is {callback_type!r}: "x", "pr_norm" or "legacy" is needed')
+        raise ValueError(f'callback_type must be "x", "pr_norm" or "legacy"; got {callback_type!r}')
     n = (*np.shape(b), 1)[0]
     restart = max(1, min(20 if restart is None else restart, n))
     cycles = 10 * n if maxiter is None else maxiter
     legacy = callback_type == "legacy"
     most = cycles if legacy else cycles * restart
     of_iterates = callback_type == "x"
-    told = callback
+    wrapped = callback
     if callback is not None and not of_iterates:
-        told = lambda residual: callback(np.float64(residual))  # noqa: E731
-    result = _run(method, A, b, x0, rtol, atol, most, M, told, restart, of_iterates)
+        wrapped = lambda residual: callback(np.float64(residual))  # noqa: E731
+    result = _run(method, A, b, x0, rtol, atol, most, M, wrapped, restart, of_iterates)
     if result.info > 0 and not legacy:
         return Result(result.x, -(-result.info // restart), result.report)
     return result
@@ -364,12 +365,12 @@ def _run(
     preconditioner = None if M is None else _preconditioner(M, n, dtype)
     if isinstance(x0, str):
         if x0 != "Mb":
-            raise ValueError(f'x0 is {x0!r}: an array, or "Mb" is needed')
+            raise ValueError(f'x0 must be an array or "Mb"; got {x0!r}')
         x0 = rhs if M is None else M @ rhs if hasattr(M, "shape") else M(rhs)
     guess = None if x0 is None else _input.vector(x0, n, dtype, "x0")
     most = 10 * n if maxiter is None else int(maxiter)
     if most < 0:
-        raise ValueError(f"maxiter is {maxiter}: it cannot be negative")
+        raise ValueError(f"maxiter must not be negative; got {maxiter}")
     return Result(
         *_solve(
             method, operator, rhs, guess, preconditioner, rtol, atol, most, restart, callback, of_iterates
@@ -390,16 +391,16 @@ def _of_gpu(
     restart: int,
     of_iterates: bool,
 ) -> Result:
-    """For a right-hand side on a GPU: the solve is where the operator is, `x` of the kind of `b`."""
+    """Solves for a right-hand side on a GPU, on the device of the operator. `x` has the type of `b`."""
     if not hasattr(A, "matvec") and not callable(A):
         A = Operator(A, f"cuda:{_gpu.ordinal(b)}")
-    told = callback
+    wrapped = callback
     if callback is not None and of_iterates:
-        told = lambda x: callback(_gpu.like(b, x))  # noqa: E731
-    if not isinstance(A, Operator) or A.device == "cpu" or told is not None or isinstance(x0, str):
+        wrapped = lambda x: callback(_gpu.like(b, x))  # noqa: E731
+    if not isinstance(A, Operator) or A.device == "cpu" or wrapped is not None or isinstance(x0, str):
         guess = x0 if x0 is None or isinstance(x0, str) else _gpu.to_host(x0)
         host = _gpu.to_host(b)
-        result = _run(method, A, host, guess, rtol, atol, maxiter, M, told, restart, of_iterates)
+        result = _run(method, A, host, guess, rtol, atol, maxiter, M, wrapped, restart, of_iterates)
         return Result(_gpu.like(b, result.x), result.info, result.report)
     n = A.shape[0]
     _square(A.shape)
@@ -412,16 +413,16 @@ def _of_gpu(
 
 def _check_tolerance(name: str, tolerance: Any) -> None:
     if not (isinstance(tolerance, Real) and float(tolerance) >= 0.0):
-        raise ValueError(f"{name} is {tolerance!r}: a number that is not negative is needed")
+        raise ValueError(f"{name} must be a number that is not negative; got {tolerance!r}")
 
 
 def _square(shape: tuple[int, ...]) -> None:
     if shape[0] != shape[1]:
-        raise ValueError(f"the matrix is {shape[0]} x {shape[1]}, a square one is needed")
+        raise ValueError(f"the matrix must be square; got {shape[0]} x {shape[1]}")
 
 
 def _operand(given: Any, rhs: Any, dtype: Any, what: str) -> tuple[Any, int, Any]:
-    """Element type, rows, and what the compiled part takes: arrays of compressed rows, or a function."""
+    """Element type, number of rows, and the argument for the compiled module: CSR arrays, or a function."""
     operator, matvec = given, getattr(given, "matvec", None)
     if matvec is None and not callable(given):
         given = _input.sparse(given)
@@ -451,10 +452,10 @@ def _operand(given: Any, rhs: Any, dtype: Any, what: str) -> tuple[Any, int, Any
 def _preconditioner(M: Any, n: int, dtype: Any) -> Any:
     if isinstance(M, (Preconditioner, Operator)):
         if M.shape != (n, n):
-            raise ValueError(f"the preconditioner is {M.shape[0]} x {M.shape[1]}, the matrix has {n} rows")
+            raise ValueError(f"the preconditioner must be {n} x {n}, as the matrix is; got {M.shape[0]} x {M.shape[1]}")
         if M.dtype == dtype:
             return M._core
     rows = _operand(M, np.empty((n,), dtype), dtype, "the preconditioner")
     if rows[1] != n:
-        raise ValueError(f"the preconditioner has {rows[1]} rows, the matrix has {n}")
+        raise ValueError(f"the preconditioner must have {n} rows, as the matrix has; got {rows[1]}")
     return rows[2]

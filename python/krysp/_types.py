@@ -1,4 +1,4 @@
-"""What users may give, as type checkers see it."""
+"""Types of the arguments of the public functions, for type checkers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SparseTensor(Protocol):
 
 
 class HasMatvec(Protocol):
-    """A `LinearOperator` of SciPy, or what has the same attributes: an `Operator`, a preconditioner of PyAMG."""
+    """A SciPy `LinearOperator`, or an object with the same attributes: an `Operator`, or a PyAMG preconditioner."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...

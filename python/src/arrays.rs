@@ -1,4 +1,4 @@
-//! Arrays of NumPy, read where they are.
+//! NumPy arrays, read without a copy.
 
 use crate::errors::raised;
 use crate::matrix::Number;
@@ -9,18 +9,18 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// An array of one dimension and of this element type.
+/// Casts a Python object to a one-dimensional array of this element type.
 pub(crate) fn array<'py, T: numpy::Element>(
     what: &str,
     given: &Bound<'py, PyAny>,
 ) -> PyResult<PyReadonlyArray1<'py, T>> {
     let array = given.cast::<PyArray1<T>>().map_err(|_| {
-        PyTypeError::new_err(format!("{what} has another type than the solve, or more than one dimension"))
+        PyTypeError::new_err(format!("{what} must be one-dimensional and have the element type of the solve"))
     })?;
     Ok(array.try_readonly()?)
 }
 
-/// Its entries, which lie side by side.
+/// The entries of a contiguous array.
 pub(crate) fn entries<'a, T: numpy::Element>(
     what: &str,
     array: &'a PyReadonlyArray1<'_, T>,
@@ -28,8 +28,8 @@ pub(crate) fn entries<'a, T: numpy::Element>(
     array.as_slice().map_err(|_| PyValueError::new_err(format!("{what} is not contiguous")))
 }
 
-/// Compressed rows as SciPy has them, `(columns, offsets, indices, data)`, with indices of 32 bits. They are not copied, and
-/// stay borrowed for as long as this is there.
+/// The arrays of a SciPy CSR matrix, as the tuple `(number of columns, indptr, indices, data)`, with indices of 32 bits. The
+/// arrays are not copied; they stay borrowed during the lifetime of this value.
 pub(crate) struct Rows<'py, T: numpy::Element> {
     cols: usize,
     offsets: PyReadonlyArray1<'py, u32>,
@@ -52,7 +52,7 @@ impl<'py, T: Number> Rows<'py, T> {
         CsrRef::new(self.cols, offsets, columns, entries("data", &self.values)?).map_err(raised)
     }
 
-    /// The values, if each row has one entry, which is on the diagonal.
+    /// The values, if the matrix has exactly the entries of its diagonal.
     pub(crate) fn diagonal(&self) -> PyResult<Option<&[T]>> {
         let (offsets, columns) = (entries("indptr", &self.offsets)?, entries("indices", &self.columns)?);
         let counts = |all: &[u32]| all.iter().zip(0..).all(|(&entry, at)| entry == at);
@@ -62,7 +62,7 @@ impl<'py, T: Number> Rows<'py, T> {
     }
 }
 
-/// What the arrays of a matrix mean.
+/// The SciPy format that the arrays of a matrix belong to: CSR, CSC or COO.
 #[derive(Clone, Copy)]
 pub(crate) enum Layout {
     Rows,
@@ -76,12 +76,12 @@ impl Layout {
             "csr" => Ok(Layout::Rows),
             "csc" => Ok(Layout::Columns),
             "coo" => Ok(Layout::Coordinates),
-            other => Err(PyValueError::new_err(format!("no layout is called {other}"))),
+            other => Err(PyValueError::new_err(format!("unknown layout {other:?}"))),
         }
     }
 }
 
-/// A matrix from arrays of SciPy, copied.
+/// A matrix with a copy of the arrays of a SciPy matrix.
 pub(crate) fn matrix<T: Number>(
     layout: Layout,
     shape: (usize, usize),

@@ -14,15 +14,15 @@ use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-/// The GPU of this number.
+/// The GPU with this ordinal.
 pub(crate) fn gpu(ordinal: usize) -> krysp::Result<Cuda> {
     let gpu = Cuda::new(ordinal)?;
     threads::uses_gpu();
     Ok(gpu)
 }
 
-/// An object in the memory of a GPU. A process that was forked after its parent had used the GPU does not free it: the driver
-/// would crash there.
+/// An object in the memory of a GPU. It is leaked in a process that was forked after its parent had used the GPU, because the
+/// driver would crash there.
 pub(crate) struct OnGpu<X>(ManuallyDrop<X>);
 
 impl<X> OnGpu<X> {
@@ -46,7 +46,7 @@ impl<X> DerefMut for OnGpu<X> {
 }
 
 impl<X> Drop for OnGpu<X> {
-    #[expect(unsafe_code, reason = "an object can be left alone only if it is not dropped by itself")]
+    #[expect(unsafe_code, reason = "leaking an object on a condition takes a `ManuallyDrop`")]
     fn drop(&mut self) {
         if threads::check_gpu().is_ok() {
             // SAFETY: this is the only place that drops the object, and nothing uses it afterwards.
@@ -55,10 +55,11 @@ impl<X> Drop for OnGpu<X> {
     }
 }
 
-/// Rows of systems whose solves leave their memory to the next ones. Larger systems take so long that this would not be noticed.
+/// Maximum number of rows of systems whose workspace is kept for later solves. The solves of larger systems take so long that the
+/// allocation hardly counts. Guess.
 const SPARED: usize = 1 << 20;
 
-/// A matrix on a GPU, and what solves with it leave to the next ones.
+/// A matrix on a GPU, and the workspace that is kept with it.
 type Kept<'a, T> = (&'a Operator<CudaVector<T>>, Option<&'a Spare>);
 
 /// The matrix, if it is on a GPU.
@@ -72,7 +73,7 @@ pub(crate) fn operator<'a, T: Number>(given: &'a Given<'_, T>) -> Option<Kept<'a
     }
 }
 
-/// The preconditioner of a solve on a GPU: none, or one that was built of the same operator.
+/// The preconditioner of a solve on a GPU: the identity, or one in the memory of a GPU.
 pub(crate) fn preconditioner<'a, T: Number>(
     given: &'a Given<'_, T>,
     a: &Operator<CudaVector<T>>,
@@ -89,11 +90,11 @@ pub(crate) fn preconditioner<'a, T: Number>(
 
 fn elsewhere() -> PyErr {
     PyTypeError::new_err(
-        "an operator on a GPU takes preconditioners that were built of it, `krysp.jacobi(A)` for example",
+        "an operator on a GPU needs a preconditioner that was built from that operator, `krysp.jacobi(A)` for example",
     )
 }
 
-/// The queue of a matrix on a GPU, as other libraries take it; `None` in host memory.
+/// The CUDA stream of a matrix on a GPU, as a handle for other libraries; `None` in host memory.
 #[pyfunction]
 pub(crate) fn stream(matrix: &Matrix) -> PyResult<Option<usize>> {
     matrix.enter()?;
@@ -103,8 +104,9 @@ pub(crate) fn stream(matrix: &Matrix) -> PyResult<Option<usize>> {
     }))
 }
 
-/// Solves `A x = b` with `b` and `x` at addresses in the memory of the GPU, multiples of 256: `(info, report)`. What writes them must
-/// be queued on the matrix's stream before. `x` holds the guess, if `guess` says so, and the solution when this returns.
+/// Solves `A x = b` with `b` and `x` at addresses in the memory of the GPU, which must be multiples of 256. Returns `(info,
+/// report)`. Kernels that write `b` and `x` must have been queued on the matrix's stream before. `x` holds the initial guess if
+/// `guess` is set, and the solution on return.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
 pub(crate) fn solve_on_device<'py>(
@@ -141,7 +143,7 @@ fn there<T: Number>(
     let space = a.domain();
     let solve = |b: &CudaVector<T>, x: &mut CudaVector<T>| -> krysp::Result<krysp::Report> {
         let report = by_name(wishes, a, &*m, &mut System::There { b, x, guess }, None, spare)?;
-        // a solve that converged has read a number last that was computed from its x
+        // a converged solve has already waited for a residual that was computed from the final x
         if report.outcome != Outcome::Converged {
             space.gpu().synchronize()?;
         }
@@ -151,7 +153,7 @@ fn there<T: Number>(
     wishes.ended(solved.flatten().flatten())
 }
 
-/// Solves `A x = b` of vectors in host memory, with a guess or without one.
+/// Solves `A x = b` with vectors in host memory, with or without an initial guess.
 pub(crate) fn from_host<T: Number>(
     wishes: &Wishes,
     a: &Operator<CudaVector<T>>,

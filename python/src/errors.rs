@@ -1,4 +1,4 @@
-//! Errors as Python has them, in the library's own words.
+//! Conversion of the library's errors to Python exceptions.
 
 use krysp::io::matrix_market::{ReadError, WriteError};
 use pyo3::PyErr;
@@ -9,20 +9,21 @@ pyo3::create_exception!(
     _krysp,
     KryspError,
     PyRuntimeError,
-    "What failed although it was called rightly: a factorization that meets a pivot of zero, a GPU that is missing or full.\n\n\
-     Misuse is a `ValueError` or a `TypeError`, and a file that is not there a `FileNotFoundError`.\n\
-     How a solve ended is in its report, and no error."
+    "Failure of a valid call: a factorization meets a zero pivot, a GPU is missing or out of memory, for example.\n\n\
+     Invalid arguments raise `ValueError` or `TypeError`, a missing file raises `FileNotFoundError`.\n\
+     A solve that does not converge raises nothing: its report says how it ended."
 );
 
-/// Misuse is a `ValueError`, and what the system says of a file an `OSError`. What matrices and hardware make fail is a
-/// `KryspError`. An exception that a function of the user raised comes back as it was.
+/// The Python exception for an error: invalid arguments become a `ValueError`, file errors of the operating system an `OSError`,
+/// and failures that depend on the matrix or the hardware a `KryspError`. An exception raised in a function of the user is
+/// passed on unchanged.
 pub(crate) fn raised(error: krysp::Error) -> PyErr {
     use krysp::Error;
     let text = match &error {
-        // the library's own advice names what only Rust has
+        // the library's own message names functions that exist only in Rust
         Error::Memory { what, needed, limit } => format!(
-            "{what} takes {needed} bytes at least, {limit} are allowed: use an iterative method, such as `krysp.solve(A, b)`, or \
-             `gmres` with `M=krysp.ilut(A)`; factors of a `float32` matrix take half as much"
+            "{what} needs at least {needed} bytes, more than the limit of {limit}: use an iterative method, such as \
+             `krysp.solve(A, b)`, or `gmres` with `M=krysp.ilut(A)`; factors of a `float32` matrix take half as much"
         ),
         _ => error.to_string(),
     };
@@ -49,7 +50,7 @@ pub(crate) fn raised(error: krysp::Error) -> PyErr {
     }
 }
 
-/// As [`raised`], of the solver's errors.
+/// The Python exception for an error of a solver; see [`raised`].
 pub(crate) fn raised_by_solver(error: krysp::solvers::Error) -> PyErr {
     use krysp::solvers::Error;
     match error {

@@ -1,11 +1,11 @@
-//! What a user knows of a system, from Python's arrays to the plan.
+//! Properties of a system that a user declares, converted from Python objects for a plan.
 
 use crate::arrays::{array, entries};
 use crate::matrix::Number;
 use krysp::Plan;
 use pyo3::prelude::*;
 
-/// Knowledge of a user about a system: arrays that the package has checked, in double precision.
+/// Declared properties of a system. The Python package has checked the arrays; they are in double precision.
 #[derive(Default)]
 pub(crate) struct Known {
     near_null_space: Vec<Vec<f64>>,
@@ -17,7 +17,7 @@ pub(crate) struct Known {
     fields: Option<Vec<usize>>,
 }
 
-/// A dictionary of what was given.
+/// Extracts the properties from a dictionary, in which `None` stands for a property that was not declared.
 impl<'py> FromPyObject<'_, 'py> for Known {
     type Error = PyErr;
 
@@ -30,7 +30,7 @@ impl<'py> FromPyObject<'_, 'py> for Known {
         let indices = |name: &str| -> PyResult<Option<Vec<usize>>> {
             let Some(one) = item(name)? else { return Ok(None) };
             let one = array::<i64>(name, &one)?;
-            // a negative number is refused as one that is too large
+            // a negative index becomes a very large one, which the plan rejects
             Ok(Some(entries(name, &one)?.iter().map(|&index| index as usize).collect()))
         };
         let flag = |name: &str| item(name)?.map(|one| one.extract::<bool>()).transpose();
@@ -55,7 +55,7 @@ impl<'py> FromPyObject<'_, 'py> for Known {
 }
 
 impl Known {
-    /// Tells a plan.
+    /// Declares the properties to a plan.
     pub(crate) fn tell<'a, T: Number>(&self, mut plan: Plan<'a, T>) -> Plan<'a, T> {
         let precise = |vectors: &[Vec<f64>]| -> Vec<Vec<T>> {
             vectors.iter().map(|vector| vector.iter().map(|&v| T::from_f64(v)).collect()).collect()

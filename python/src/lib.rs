@@ -1,7 +1,7 @@
-//! What Python calls of krysp: arrays in, solutions and reports out.
+//! The extension module `_krysp`: takes NumPy arrays, returns solutions and reports.
 //!
-//! The package `krysp` around this module has the functions that users call: it brings what they give into few shapes, so that
-//! there is one way in here. A solve holds no lock of the interpreter, except while a function of the user runs.
+//! Users call the functions of the Python package `krysp`, which wraps this module and converts its arguments to the few types
+//! that the functions here accept. A solve releases the GIL, except while a Python function of the user runs.
 
 mod arrays;
 #[cfg(feature = "cuda")]

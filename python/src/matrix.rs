@@ -1,4 +1,4 @@
-//! Matrices that stay: in the format and the memory that suit them.
+//! Matrices that are converted once, to a format that suits them in the memory of a device, and used for many solves.
 
 use crate::arrays::{Layout, Rows, array, entries, matrix};
 #[cfg(feature = "cuda")]
@@ -19,12 +19,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::path::{Path, PathBuf};
 
-/// A number of Python's arrays that krysp computes with: `float32` or `float64`.
+/// An element type of NumPy arrays that krysp computes with: `float32` or `float64`.
 pub(crate) trait Number: Real + numpy::Element {
-    /// The matrix, if it is made of such numbers.
+    /// The matrix, if it has this element type.
     fn of_matrix(matrix: &Matrix) -> Option<&Placed<Self>>;
 
-    /// The preconditioner, if it works on such numbers.
+    /// The preconditioner, if it has this element type.
     fn of_preconditioner(preconditioner: &Preconditioner) -> Option<&Ready<Self>>;
 }
 
@@ -60,13 +60,13 @@ impl Number for f64 {
     }
 }
 
-/// Something of `float32`, or something of `float64`.
+/// An object of element type `float32`, or one of `float64`.
 pub(crate) enum Either<S, D> {
     Single(S),
     Double(D),
 }
 
-/// Does the same with what is of either element type.
+/// Evaluates the same expression for either element type.
 macro_rules! with_either {
     ($either:expr, $inner:ident => $then:expr) => {
         match $either {
@@ -77,13 +77,13 @@ macro_rules! with_either {
 }
 pub(crate) use with_either;
 
-/// A matrix where it was put.
+/// A matrix in the memory of a device.
 pub(crate) enum Placed<T: Real> {
-    /// As it came, for preconditioners.
+    /// In CSR in host memory, only to build preconditioners from.
     Given(Csr<T>),
-    /// In the format that suits the processor.
+    /// In host memory, in the format chosen for the CPU.
     Host(Operator<HostVector<T>>),
-    /// In the format that suits the GPU.
+    /// In the memory of a GPU, in the format chosen for it.
     #[cfg(feature = "cuda")]
     Cuda(OnGpu<Operator<CudaVector<T>>>),
 }
@@ -167,7 +167,7 @@ impl<T: Number> Placed<T> {
 
     fn plan(&self) -> String {
         match self {
-            Placed::Given(_) => "CSR, as it came".into(),
+            Placed::Given(_) => "CSR, as given".into(),
             Placed::Host(operator) => operator.choice().to_string(),
             #[cfg(feature = "cuda")]
             Placed::Cuda(operator) => operator.choice().to_string(),
@@ -184,7 +184,7 @@ impl<T: Number> Placed<T> {
     }
 }
 
-/// `A x`, in the user's numbering.
+/// `A x`, in the user's ordering.
 pub(crate) fn image<V: Vector>(
     a: &(impl LinearOperator<Vector = V> + ?Sized),
     x: &[V::Elem],
@@ -197,11 +197,12 @@ pub(crate) fn image<V: Vector>(
     Ok(host)
 }
 
-/// Where a matrix is to be.
+/// The device of a matrix.
 pub(crate) enum Place {
+    /// Host memory, without conversion: see [`Placed::Given`].
     Given,
     Host,
-    /// Where a plan expects its solves to end first.
+    /// The device on which a plan expects its solves to take the least time.
     Auto,
     #[cfg(feature = "cuda")]
     Cuda(usize),
@@ -218,11 +219,11 @@ impl Place {
                 threads::check_gpu()?;
                 Ok(Place::Cuda(name[5..].parse()?))
             }
-            _ => Err(PyTypeError::new_err(format!("no device is called {name}"))),
+            _ => Err(PyTypeError::new_err(format!("unknown device {name:?}"))),
         }
     }
 
-    /// The number of the GPU, if it is one; `faster` decides for `Auto`.
+    /// The ordinal of the GPU, or `None` for host memory; `faster` decides for `Auto`.
     #[cfg(feature = "cuda")]
     pub(crate) fn gpu(&self, faster: impl FnOnce() -> krysp::plan::Place) -> Option<usize> {
         match self {
@@ -241,7 +242,7 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Prepares the calling thread. An error where the matrix is on a GPU that this process cannot use.
+    /// Prepares the calling thread. Returns an error if the matrix is on a GPU that this process cannot use.
     pub(crate) fn enter(&self) -> PyResult<()> {
         threads::enter();
         #[cfg(feature = "cuda")]
@@ -254,7 +255,7 @@ impl Matrix {
 
 #[pymethods]
 impl Matrix {
-    /// From arrays of SciPy, which are copied. `place` is "given", "cpu" or "cuda:0".
+    /// Creates a matrix from the arrays of a SciPy matrix, which are copied. `place` is "given", "cpu" or "cuda:0".
     #[new]
     #[expect(clippy::too_many_arguments, reason = "the package calls it, in two places")]
     fn new(
@@ -283,7 +284,7 @@ impl Matrix {
         Ok(Matrix { inner, spare: Spare::default() })
     }
 
-    /// The diagonal of compressed rows, a tuple of their arrays, for what needs no more: the rest is not copied.
+    /// The diagonal of a CSR matrix, given as the tuple of its arrays, for Jacobi: other entries are not copied.
     #[staticmethod]
     fn diagonal(rows: &Bound<'_, PyTuple>) -> PyResult<Matrix> {
         threads::enter();
@@ -306,7 +307,7 @@ impl Matrix {
         })
     }
 
-    /// Takes the values of a matrix of the same pattern, from arrays of SciPy.
+    /// Takes the values of a matrix with the same pattern, given as the arrays of a SciPy matrix.
     fn refresh_from(
         &mut self,
         layout: &str,
@@ -335,13 +336,13 @@ impl Matrix {
         })
     }
 
-    /// Writes the matrix in its format.
+    /// Saves the matrix in its format.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         self.enter()?;
         with_either!(&self.inner, placed => computed(py, || placed.save(&path)).map_err(raised))
     }
 
-    /// What was saved, for "cpu" or "cuda:0".
+    /// Loads a saved matrix, to "cpu" or "cuda:0".
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, place: &str) -> PyResult<Matrix> {
         let place = Place::named(place)?;
@@ -354,36 +355,36 @@ impl Matrix {
         Ok(Matrix { inner, spare: Spare::default() })
     }
 
-    /// Rows and columns.
+    /// Numbers of rows and columns.
     #[getter]
     fn shape(&self) -> (usize, usize) {
         with_either!(&self.inner, placed => placed.shape())
     }
 
-    /// Whether its numbers are those of `float32`.
+    /// Whether the element type is `float32`.
     #[getter]
     fn single(&self) -> bool {
         matches!(self.inner, Either::Single(_))
     }
 
-    /// What was chosen, and why.
+    /// The chosen format, and why it was chosen.
     fn plan(&self) -> String {
         with_either!(&self.inner, placed => placed.plan())
     }
 
-    /// The bytes that a product reads, without vectors.
+    /// Bytes of the matrix that one matrix-vector product reads.
     #[getter]
     fn nbytes(&self) -> usize {
         with_either!(&self.inner, placed => placed.bytes())
     }
 }
 
-/// What is wrong with new values: their number, in the words of Python, or what the library says.
+/// The exception for new values that are rejected: a wrong number of them is described in the words of the Python interface.
 pub(crate) fn refused_values(error: krysp::Error) -> PyErr {
     match error {
         krysp::Error::Length { got, expected, .. } => PyValueError::new_err(format!(
-            "values has {got} entries, {expected} are needed: one for each of `A.data` as it was given; `refresh(A)` takes a matrix \
-             in any order"
+            "values must have {expected} entries, in the order of `A.data` as it was given; got {got}. `refresh(A)` takes a \
+             matrix with its indices in any order"
         )),
         other => raised(other),
     }
@@ -399,7 +400,7 @@ fn diagonal_of<T: Number>(rows: &Bound<'_, PyTuple>) -> PyResult<Csr<T>> {
     Csr::from_csr(a.rows(), a.cols(), &offsets, &columns, &entries).map_err(raised)
 }
 
-/// The names of the GPUs that this process can use: none in a child that was forked after its parent had used one.
+/// Names of the GPUs that this process can use: none in a child that was forked after its parent had used one.
 #[pyfunction]
 pub(crate) fn devices() -> Vec<String> {
     #[cfg(feature = "cuda")]

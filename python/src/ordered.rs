@@ -1,12 +1,12 @@
-//! An operator in another order than the matrix that it is used with.
+//! A preconditioner for a matrix that was reordered.
 
 use crate::matrix::Number;
 use crate::solve::OnHost;
 use krysp::solvers::{Result, check_spaces};
 use krysp::{HostSpace, HostVector, LinearOperator, Space};
 
-/// Applies an operator to vectors of a space with another numbering: they are brought into its own, and its image back. What
-/// Python gives as `M` is in the order of the user's vectors, while an `Operator` may have renumbered its matrix.
+/// Applies an operator to vectors of a space with a different ordering: permutes the input to the operator's ordering, and the
+/// result back. An `M` from Python uses the ordering of the user's vectors, while an `Operator` may have reordered its matrix.
 pub(crate) struct Ordered<'a, T: Number> {
     operator: OnHost<'a, T>,
     space: HostSpace<T>,

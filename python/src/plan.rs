@@ -1,4 +1,4 @@
-//! Plans: the library finds out what a matrix is like, and solves with what suits it.
+//! Plans: the library analyses a matrix, and chooses format, method and preconditioner.
 
 use crate::arrays::{Layout, array, entries, matrix};
 #[cfg(feature = "cuda")]
@@ -22,14 +22,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-/// What was built of a plan, on the machine it was made for.
+/// The solver of a plan, on the device that was chosen for it.
 enum Built<T: Number> {
     Host(Box<PlannedSolver<T, Host>>),
     #[cfg(feature = "cuda")]
     Cuda(device::OnGpu<Box<PlannedSolver<T, krysp::Cuda>>>),
 }
 
-/// What a user decides.
+/// The user's options of a plan.
 struct Wishes {
     rtol: f64,
     solves: Option<usize>,
@@ -92,7 +92,7 @@ impl<T: Number> Built<T> {
         }
     }
 
-    /// What was saved, for a matrix of the same pattern.
+    /// Loads a saved solver, for a matrix with the same pattern.
     fn load(
         path: &Path,
         csr: &Csr<T>,
@@ -173,13 +173,14 @@ fn loaded<T: Number, M: Backend<T>>(
     Ok((Box::new(planned.cancel_token(token)), text))
 }
 
-/// Attempts to get a lock, a millisecond apart, before it counts as lost. A thread that has just got it may not have said so yet.
+/// Number of attempts to take a lock, a millisecond apart, before it counts as lost in a fork. More than one, because a thread of
+/// this process may have taken the lock and not yet stored its id in `holder`.
 const ATTEMPTS: usize = 100;
 
-/// Something for one thread at a time: others wait.
+/// A mutex that detects that it was locked when the process was forked.
 struct Alone<B> {
     inner: Mutex<B>,
-    /// The process that had the lock last: in a child that was forked while the lock was taken, nobody releases it.
+    /// Id of the process that last held the lock. A lock that was held during a fork is never released in the child.
     holder: AtomicU32,
 }
 
@@ -206,12 +207,12 @@ impl<B> Alone<B> {
             return Ok(guard);
         }
         Err(PyRuntimeError::new_err(
-            "this process was forked while another thread used the plan: make a plan in this process",
+            "this process was forked while another thread used the plan: create the plan again in this process",
         ))
     }
 }
 
-/// A plan and what was built of it.
+/// A plan and its solver.
 #[pyclass(frozen, module = "krysp")]
 pub(crate) struct Plan {
     inner: Either<Alone<Built<f32>>, Alone<Built<f64>>>,
@@ -222,7 +223,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Prepares the calling thread. An error where the plan is for a GPU that this process cannot use.
+    /// Prepares the calling thread. Returns an error if the plan is for a GPU that this process cannot use.
     fn enter(&self) -> PyResult<()> {
         threads::enter();
         #[cfg(feature = "cuda")]
@@ -235,7 +236,8 @@ impl Plan {
 
 #[pymethods]
 impl Plan {
-    /// From arrays of SciPy, which are copied. `place` is "cpu", "cuda:0" or "auto"; `saved` a file to begin with instead of planning.
+    /// Plans for a matrix, given as the arrays of a SciPy matrix, which are copied. `place` is "cpu", "cuda:0" or "auto". With
+    /// `saved`, loads the plan from that file instead.
     #[new]
     #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
     fn new(
@@ -277,13 +279,13 @@ impl Plan {
         Ok(Plan { inner, text, rtol, token, device })
     }
 
-    /// "cpu" or "cuda:0": what was decided for "auto".
+    /// "cpu" or "cuda:0": the device that was given, or that was chosen for "auto".
     #[getter]
     fn device(&self) -> &str {
         &self.device
     }
 
-    /// `(x, info, report)`. The report counts `planned` seconds, in which the plan was made, as part of the setup.
+    /// Returns `(x, info, report)`. `planned` are the seconds that planning took: the report counts them as part of the setup.
     fn solve<'py>(
         &self,
         py: Python<'py>,
@@ -314,7 +316,7 @@ impl Plan {
         })
     }
 
-    /// Writes what was decided and built.
+    /// Saves the plan and its solver.
     fn save(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         self.enter()?;
         with_either!(&self.inner, built => computed(py, || built.lock()?.save(&path).map_err(raised)))
@@ -330,7 +332,7 @@ impl Plan {
         })
     }
 
-    /// Takes the values of a matrix of the same pattern, from arrays of SciPy.
+    /// Takes the values of a matrix with the same pattern, given as the arrays of a SciPy matrix.
     fn refresh_from(
         &self,
         layout: &str,
@@ -347,7 +349,7 @@ impl Plan {
         })
     }
 
-    /// What was planned, and why.
+    /// The plan as text, with the reasons for its choices.
     fn text(&self) -> &str {
         &self.text
     }

@@ -1,4 +1,4 @@
-//! Preconditioners that krysp computes.
+//! The preconditioners of krysp.
 
 use crate::arrays::{array, entries};
 #[cfg(feature = "cuda")]
@@ -19,22 +19,22 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::borrow::Cow;
 
-/// A preconditioner that takes new values.
+/// A preconditioner that can be refreshed with new values.
 pub(crate) trait Fresh<T: Real, V: Vector<Elem = T>>: LinearOperator<Vector = V> + Refresh<T> {}
 impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> Fresh<T, V> for M {}
 
-/// A preconditioner where its matrix is.
+/// A preconditioner in the memory of the device of its matrix.
 pub(crate) enum Ready<T: Real> {
     Host(Box<dyn Fresh<T, HostVector<T>>>),
     #[cfg(feature = "cuda")]
     Cuda(OnGpu<Box<dyn Fresh<T, CudaVector<T>>>>),
 }
 
-/// What may be said about a preconditioner beside its name; each takes what is its own.
+/// The options of all preconditioners; each uses its own.
 struct Options<T: Real> {
-    /// Rows of a diagonal block.
+    /// Number of rows of a diagonal block, of Jacobi.
     block: Option<usize>,
-    /// Vectors that the matrix maps to nearly nothing.
+    /// Basis of the near-null space, of multigrid.
     modes: Vec<Vec<T>>,
     amg: AmgOptions,
     ilut: IlutOptions,
@@ -109,10 +109,10 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
     Ok((Ready::Host(made.map_err(raised)?), text))
 }
 
-/// Differences between mirrored entries that rounding in the assembly of a symmetric matrix leaves, in epsilons.
+/// Tolerance of the symmetry test, in machine epsilons: rounding during assembly makes a(i, j) and a(j, i) differ. Guess.
 const ROUNDED: f64 = 100.0;
 
-/// `A⁻¹`: by Cholesky's method if the matrix is symmetric positive definite, else by LU.
+/// A direct solver: Cholesky if the matrix is symmetric positive definite, otherwise LU.
 fn direct<T: Number>(csr: &Csr<T>) -> krysp::Result<Box<dyn Fresh<T, HostVector<T>>>> {
     let is_symmetric = || csr.check_symmetric(ROUNDED * <T as krysp::Element>::EPSILON).is_ok();
     if csr.diagonal_entries().iter().all(|&entry| entry > T::zero()) && is_symmetric() {
@@ -143,15 +143,14 @@ fn on_gpu<T: Number>(
             Box::new(m) as _
         }),
         _ => {
-            let why =
-                format!("{name} has no version on a GPU: jacobi, fsai, spai, two_level and amg have one");
+            let why = format!("{name} is not available on a GPU; jacobi, fsai, spai, two_level and amg are");
             return Err(PyValueError::new_err(why));
         }
     };
     Ok((Ready::Cuda(OnGpu::new(made.map_err(raised)?)), text))
 }
 
-/// An operator that applies `M⁻¹`, where its matrix is.
+/// A preconditioner, on the device of its matrix.
 #[pyclass(module = "krysp")]
 pub(crate) struct Preconditioner {
     pub(crate) inner: Either<Ready<f32>, Ready<f64>>,
@@ -159,7 +158,7 @@ pub(crate) struct Preconditioner {
 }
 
 impl<T: Number> Options<T> {
-    /// From names and values; what is not named is as the library has it.
+    /// Reads the options from a dictionary; missing ones have the defaults of the library.
     fn from(given: &Bound<'_, PyDict>) -> PyResult<Options<T>> {
         let mut options = Options {
             block: None,
@@ -181,7 +180,7 @@ impl<T: Number> Options<T> {
                 "fields" => options.saddle.fields = value.extract()?,
                 "block_diagonal" => options.saddle.block_diagonal = value.extract()?,
                 "schur" => options.saddle.schur = schur(&value)?,
-                other => return Err(PyTypeError::new_err(format!("no option is called {other}"))),
+                other => return Err(PyTypeError::new_err(format!("unknown option {other:?}"))),
             }
         }
         Ok(options)
@@ -199,7 +198,7 @@ fn schur<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Schur<T>> {
         let matrix = matrix.borrow();
         return match T::of_matrix(&matrix) {
             Some(Placed::Given(csr)) => Ok(Schur::Given(csr.clone())),
-            _ => Err(PyTypeError::new_err("schur has another element type than the matrix")),
+            _ => Err(PyTypeError::new_err("schur must have the element type of the matrix")),
         };
     }
     match given.extract::<Option<String>>()?.as_deref() {
@@ -209,7 +208,7 @@ fn schur<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Schur<T>> {
         Some("lsc") => Ok(Schur::LeastSquares),
         Some(other) => {
             let why = format!(
-                "schur is {other:?}: \"diagonal\", \"sparse\", \"lsc\" or a matrix of the second field"
+                "schur must be \"diagonal\", \"sparse\", \"lsc\" or a matrix of the second field; got {other:?}"
             );
             Err(PyValueError::new_err(why))
         }
@@ -217,7 +216,7 @@ fn schur<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Schur<T>> {
 }
 
 impl Preconditioner {
-    /// Prepares the calling thread. An error where this is on a GPU that the process cannot use.
+    /// Prepares the calling thread. Returns an error if the preconditioner is on a GPU that this process cannot use.
     pub(crate) fn enter(&self) -> PyResult<()> {
         threads::enter();
         #[cfg(feature = "cuda")]
@@ -230,7 +229,7 @@ impl Preconditioner {
 
 #[pymethods]
 impl Preconditioner {
-    /// The preconditioner of this name for a matrix.
+    /// Builds the preconditioner of this name for a matrix.
     #[new]
     fn new(
         py: Python<'_>,
@@ -254,7 +253,7 @@ impl Preconditioner {
         Ok(Preconditioner { inner, text })
     }
 
-    /// Takes new values from a matrix of the same pattern.
+    /// Takes the values of a matrix with the same pattern.
     fn refresh(&mut self, py: Python<'_>, matrix: &Matrix) -> PyResult<()> {
         self.enter()?;
         match (&mut self.inner, &matrix.inner) {
@@ -264,7 +263,7 @@ impl Preconditioner {
             (Either::Double(ready), Either::Double(a)) => {
                 interruptible(py, || ready.refresh(a))?.map_err(raised)
             }
-            _ => Err(PyTypeError::new_err("the matrix has another element type than the preconditioner")),
+            _ => Err(PyTypeError::new_err("the matrix must have the element type of the preconditioner")),
         }
     }
 
@@ -279,13 +278,13 @@ impl Preconditioner {
         })
     }
 
-    /// What it is; of multigrid, a table of its levels.
+    /// A description; for multigrid, a table of its levels.
     fn text(&self) -> &str {
         &self.text
     }
 }
 
-/// The motions of a rigid body, one array for each.
+/// The rigid body modes, one array each.
 #[pyfunction]
 pub(crate) fn rigid_motions(
     py: Python<'_>,
@@ -301,7 +300,7 @@ pub(crate) fn rigid_motions(
         let points: Vec<[f64; 3]> = points.iter().map(|point| [point[0], point[1], point[2]]).collect();
         krysp::rigid_motions(&points, unknowns)
     } else {
-        return Err(PyValueError::new_err("a point has two or three coordinates, all have as many"));
+        return Err(PyValueError::new_err("points must all have two coordinates, or all three"));
     };
     Ok(motions.into_iter().map(|motion| PyArray1::from_vec(py, motion)).collect())
 }

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
-/// The names that Python has for what an advice mentions. Python has no null spaces.
+/// Python's names for the options and methods that advice mentions. The functions for single methods take no null space.
 const WORDS: Words = Words {
     max_iterations: "`maxiter`",
     time_limit: "`time_limit`",
@@ -19,7 +19,7 @@ const WORDS: Words = Words {
     null_space: None,
 };
 
-/// How a solve ended, and what it cost. Printed, it is one line, and one more for each attempt of a plan.
+/// How a solve ended, and what it cost. ``print(report)`` shows one line, and one more for each attempt of a plan.
 #[pyclass(frozen, module = "krysp")]
 pub(crate) struct Report {
     /// The name of the function that solved: `"cg"`, for example.
@@ -31,13 +31,13 @@ pub(crate) struct Report {
     /// What to try next, or `None` after convergence.
     #[pyo3(get)]
     advice: Option<String>,
-    /// What a plan tried, in order, a line for each; empty for a single method.
+    /// The attempts of a plan, in order, one line each; empty for a single method.
     #[pyo3(get)]
     attempts: Vec<String>,
     /// Whether the recomputed residual meets the tolerance.
     #[pyo3(get)]
     converged: bool,
-    /// Iterations made.
+    /// Number of iterations.
     #[pyo3(get)]
     iterations: usize,
     history: Vec<f64>,
@@ -53,26 +53,26 @@ pub(crate) struct Report {
     /// `norm(b)`.
     #[pyo3(get)]
     rhs_norm: f64,
-    /// The residual norm that was to be reached: `max(rtol * norm(b), atol)`.
+    /// The residual norm that counts as converged: `max(rtol * norm(b), atol)`.
     #[pyo3(get)]
     tolerance: f64,
-    /// How often the method was started again from the true residual.
+    /// Number of restarts from the recomputed residual.
     #[pyo3(get)]
     restarts: usize,
     /// The wall time in seconds, including `setup`.
     #[pyo3(get)]
     time: f64,
-    /// The seconds in which a plan was made and its preconditioners built; zero for a single method, which is given its
-    /// preconditioner.
+    /// The seconds spent on planning and on building preconditioners; zero for a single method, whose preconditioner is built
+    /// before.
     #[pyo3(get)]
     setup: f64,
-    /// The bytes that the iterations had to move.
+    /// The memory traffic of the iterations in bytes, computed from a model.
     #[pyo3(get)]
     bytes: u64,
     /// The estimated condition number of the preconditioned operator, from methods that compute one, or `None`.
     #[pyo3(get)]
     condition: Option<f64>,
-    /// The relative residual that rounding `x` leaves, where this ended the solve.
+    /// The smallest relative residual that rounding of `x` permits, if the solve ended there.
     limit: Option<f64>,
 }
 
@@ -106,12 +106,12 @@ impl Report {
         }
     }
 
-    /// Adds what a plan tried, and the part of the time that it took to build.
+    /// Adds the attempts of a plan, and the seconds of its setup.
     pub(crate) fn of_plan(self, attempts: Vec<String>, setup: f64) -> Report {
         Report { attempts, setup, ..self }
     }
 
-    /// The times, labelled.
+    /// The times, with labels.
     fn times(&self) -> String {
         match self.setup > 0.0 {
             true => format!("setup {:.3} s, solve {:.3} s", self.setup, (self.time - self.setup).max(0.0)),
@@ -120,7 +120,7 @@ impl Report {
     }
 }
 
-/// Values by name, as `Report.__reduce__` gives them to `pickle`.
+/// Converts a report to a dictionary and back, for `Report.__reduce__` and `pickle`.
 macro_rules! by_name {
     ($($name:ident),*) => {
         impl Report {
@@ -132,7 +132,7 @@ macro_rules! by_name {
 
             fn from_dict(values: &Bound<'_, PyDict>) -> PyResult<Report> {
                 let value = |name: &str| {
-                    let missing = || PyTypeError::new_err("a report comes from a solve, or from `pickle`");
+                    let missing = || PyTypeError::new_err("reports are made by solves and by `pickle` only");
                     values.get_item(name)?.ok_or_else(missing)
                 };
                 Ok(Report { $($name: value(stringify!($name))?.extract()?),* })
@@ -146,7 +146,7 @@ backward_error, rhs_norm, tolerance, restarts, time, setup, bytes, condition, li
 
 #[pymethods]
 impl Report {
-    /// From values by name, for `pickle`.
+    /// Restores a report from a dictionary, for `pickle`.
     #[new]
     fn unpickled(values: &Bound<'_, PyDict>) -> PyResult<Report> {
         Report::from_dict(values)
@@ -156,7 +156,7 @@ impl Report {
         Ok((slf.get_type(), (slf.get().to_dict(slf.py())?,)))
     }
 
-    /// The residual norm by the method's recurrence after each iteration, beginning with the initial one.
+    /// The residual norms from the recurrence of the method: before the first and after each iteration.
     #[getter]
     fn history<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
         PyArray1::from_slice(py, &self.history)
@@ -172,7 +172,7 @@ impl Report {
             text += &format!(", condition of the preconditioned operator about {condition:.1e}");
         }
         if let Some(limit) = self.limit {
-            text += &format!("; rounding `x` alone leaves {limit:.1e}");
+            text += &format!("; limit due to rounding of `x`: {limit:.1e}");
         }
         if let Some(advice) = &self.advice {
             text += &format!("; to try next: {advice}");
@@ -201,7 +201,7 @@ impl Report {
         format!("<table><caption>krysp.{}</caption>{rows}</table>", self.method)
     }
 
-    /// Draws the residuals over the iterations with matplotlib, into `ax` or a new figure, and returns the axes.
+    /// Plots the residuals against the iterations with matplotlib, on `ax` or in a new figure, and returns the axes.
     #[pyo3(signature = (ax=None))]
     fn plot<'py>(slf: Bound<'py, Self>, ax: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let options = PyDict::new(slf.py());

@@ -1,4 +1,4 @@
-//! One system solved by one method.
+//! Solves a system by a given method.
 
 use crate::arrays::{Rows, array, entries};
 #[cfg(feature = "cuda")]
@@ -23,13 +23,14 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// The methods, as Python calls them.
+/// Names of the methods in Python.
 const METHODS: [&str; 7] = ["cg", "fcg", "minres", "bicgstab", "idr", "gmres", "fgmres"];
 
-/// Rows of systems that are solved where they are given: to hand them over takes as long as some of their iterations.
+/// Number of rows below which a system is solved on the calling thread: handing it over to the thread pool takes as long as
+/// several iterations. Guess.
 const SHORT: usize = 2048;
 
-/// When to end, and whom to tell.
+/// The method, its stopping criteria, and the handling of signals.
 #[derive(Clone)]
 pub(crate) struct Wishes {
     method: &'static str,
@@ -38,11 +39,11 @@ pub(crate) struct Wishes {
     max_iterations: usize,
     restart: usize,
     watch: Watch,
-    /// Whether to stop when another matrix in memory is worth making.
+    /// Whether to stop when a converted copy of the matrix is expected to pay.
     may_move: bool,
 }
 
-/// What Python gives for a matrix or a preconditioner in host memory.
+/// A matrix or a preconditioner in host memory, in each form that Python may pass.
 pub(crate) enum Given<'py, T: Number> {
     Nothing,
     Matrix(PyRef<'py, Matrix>),
@@ -77,7 +78,7 @@ impl<T: Number> Given<'_, T> {
         matches!(self, Given::Function(_))
     }
 
-    /// The space of its vectors: an `Operator` may have renumbered its matrix.
+    /// The space of the vectors, whose ordering may differ from the user's: an `Operator` may have reordered its matrix.
     fn space(&self, n: usize) -> HostSpace<T> {
         let Given::Matrix(matrix) = self else { return HostSpace::new(n) };
         match T::of_matrix(matrix) {
@@ -88,12 +89,13 @@ impl<T: Number> Given<'_, T> {
     }
 }
 
-/// An operator in host memory, borrowed from what Python gave.
+/// An operator in host memory, which may borrow from Python objects.
 pub(crate) type OnHost<'a, T> = Box<dyn LinearOperator<Vector = HostVector<T>> + 'a>;
 
-/// What was given, for vectors of this space.
+/// The given matrix or preconditioner as an operator on vectors of this space.
 fn on_host<'a, T: Number>(given: &'a Given<'_, T>, space: &HostSpace<T>) -> PyResult<OnHost<'a, T>> {
-    let other = || PyTypeError::new_err("matrix and preconditioner differ in element type or device");
+    let other =
+        || PyTypeError::new_err("matrix and preconditioner must have the same element type and device");
     let operator: OnHost<'a, T> = match given {
         Given::Nothing => Box::new(Identity::new(space)),
         Given::Matrix(matrix) => match T::of_matrix(matrix).ok_or_else(other)? {
@@ -122,10 +124,10 @@ fn on_host<'a, T: Number>(given: &'a Given<'_, T>, space: &HostSpace<T>) -> PyRe
     })
 }
 
-/// Solves `A x = b` by the method of this name: `(x, info, report)`.
+/// Solves `A x = b` by the method of this name and returns `(x, info, report)`.
 ///
-/// A matrix is a `Matrix`, a tuple of the arrays of compressed rows, or a function; a preconditioner may be a
-/// `Preconditioner` or `None`, too.
+/// The matrix is a `Matrix`, a tuple of the arrays of a CSR matrix, or a function; the preconditioner may also be a
+/// `Preconditioner` or `None`.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
 pub(crate) fn solve<'py>(
@@ -199,7 +201,8 @@ fn typed<'py, T: Number>(
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
 
-/// What SciPy calls `info`: 0 if the residual meets the tolerance, below zero after a breakdown, else the iterations.
+/// The return value `info` of SciPy's solvers: 0 if the residual meets the tolerance, negative after a breakdown, otherwise the
+/// number of iterations.
 pub(crate) fn info(report: &krysp::Report) -> isize {
     match report.outcome {
         Outcome::Converged => 0,
@@ -217,17 +220,17 @@ impl Wishes {
         restart: usize,
     ) -> PyResult<Wishes> {
         let method = METHODS.into_iter().find(|name| *name == method);
-        let method = method.ok_or_else(|| PyValueError::new_err("no method has this name"))?;
+        let method = method.ok_or_else(|| PyValueError::new_err("unknown method"))?;
         let watch = Watch::new();
         Ok(Wishes { method, rtol, atol, max_iterations, restart, watch, may_move: false })
     }
 
-    /// The same of a solve that stops when it pays to move.
+    /// These options for a solve that stops as soon as a converted copy of the matrix pays.
     pub(crate) fn that_may_move(&self) -> Wishes {
         Wishes { may_move: true, ..self.clone() }
     }
 
-    /// The same after some iterations.
+    /// These options less the iterations that were made.
     pub(crate) fn after(&self, report: &krysp::Report) -> Wishes {
         let max_iterations = self.max_iterations.saturating_sub(report.iterations);
         Wishes { max_iterations, ..self.clone() }
@@ -241,7 +244,7 @@ impl Wishes {
         (self.rtol * report.rhs_norm).max(self.atol)
     }
 
-    /// `info` and the report of a solve, or what it raised.
+    /// `info` and the report of a solve, or the exception that ended it.
     pub(crate) fn ended(&self, solved: krysp::Result<krysp::Report>) -> PyResult<(isize, Report)> {
         self.watch.outcome()?;
         let report = solved.map_err(raised)?;
@@ -250,11 +253,11 @@ impl Wishes {
     }
 }
 
-/// Right-hand side and solution, where they are.
+/// Right-hand side and solution.
 pub(crate) enum System<'d, V: Vector> {
-    /// In host memory and the user's numbering; `x` holds the guess, if there is one.
+    /// In host memory and the user's ordering; `x` holds the initial guess if `guess` is set.
     Host { b: &'d [V::Elem], x: Vec<V::Elem>, guess: bool },
-    /// In the space of the operator; `x` holds the guess, if there is one.
+    /// In the space of the operator; `x` holds the initial guess if `guess` is set.
     #[cfg(feature = "cuda")]
     There { b: &'d V, x: &'d mut V, guess: bool },
 }
@@ -289,7 +292,7 @@ impl<'d, V: Vector> System<'d, V> {
     }
 }
 
-/// Solves by the method of the wishes, with memory that is spare, and which is spare again then.
+/// Solves by the method that the options name. Takes workspace from `spare` and returns it afterwards.
 pub(crate) fn by_name<V: Vector<Elem: Number> + 'static>(
     wishes: &Wishes,
     a: &dyn LinearOperator<Vector = V>,
@@ -317,7 +320,7 @@ pub(crate) fn by_name<V: Vector<Elem: Number> + 'static>(
     }
 }
 
-/// Solves by one method.
+/// Solves by the method of `solver`.
 fn run<K, V>(
     wishes: &Wishes,
     solver: Borrowing<'_, K, V>,
@@ -344,7 +347,7 @@ where
     Ok(report)
 }
 
-/// The report of two solves, the second of which went on where the first had ended.
+/// The joint report of two solves, of which the second started from the result of the first.
 pub(crate) fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
     let mut history = first.history;
     history.extend(second.history.iter().skip(1));

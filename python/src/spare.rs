@@ -1,14 +1,14 @@
-//! What a solve leaves for the next ones with the same matrix: on a GPU, to ask for memory anew takes longer than some solves.
+//! Workspace that is reused by later solves with the same matrix: allocating it again on a GPU takes longer than some solves.
 
 use krysp::solvers::{Identity, Method, Solver};
 use krysp::{LinearOperator, Vector};
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
-/// Things at most: two methods, with their vectors.
+/// Maximum number of kept objects: two solvers, each with its pair of vectors.
 const MOST: usize = 4;
 
-/// Solvers and vectors that nobody uses now, and what the last solve has found out about the matrix.
+/// Solvers and vectors that are not in use, and the estimated norm of the matrix from the last solve.
 #[derive(Default)]
 pub(crate) struct Spare {
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
@@ -17,7 +17,7 @@ pub(crate) struct Spare {
 
 #[cfg(feature = "cuda")]
 impl Drop for Spare {
-    /// As [`OnGpu`](crate::device::OnGpu): only solves on a GPU leave something here.
+    /// Leaks GPU memory where [`OnGpu`](crate::device::OnGpu) does, in forked processes. Only solves on a GPU keep objects here.
     fn drop(&mut self) {
         if crate::threads::check_gpu().is_err() {
             let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -26,22 +26,22 @@ impl Drop for Spare {
     }
 }
 
-/// A solver without a system.
+/// A kept solver: its operators are replaced by identities.
 type Idle<K, V> = Solver<K, Identity<V>, Identity<V>>;
 
-/// A solver of a system that is borrowed.
+/// A solver that borrows its matrix and its preconditioner.
 pub(crate) type Borrowing<'a, K, V> =
     Solver<K, &'a dyn LinearOperator<Vector = V>, &'a dyn LinearOperator<Vector = V>>;
 
 impl Spare {
-    /// One of this type, which no other solve has then.
+    /// Removes and returns a kept object of this type, if there is one.
     pub(crate) fn take<S: Any>(&self) -> Option<S> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.iter().position(|one| one.is::<S>())?;
         kept.remove(at).downcast().ok().map(|one| *one)
     }
 
-    /// Keeps one, in the place of the oldest if there are many.
+    /// Keeps an object; drops the oldest if there are [`MOST`] already.
     pub(crate) fn keep<S: Any + Send>(&self, one: S) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == MOST {
@@ -50,7 +50,7 @@ impl Spare {
         kept.push(Box::new(one));
     }
 
-    /// The matrix has new values.
+    /// Discards what depends on the values of the matrix, which have changed.
     pub(crate) fn forget_values(&mut self) {
         *self.norm.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -59,7 +59,7 @@ impl Spare {
         *self.norm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the memory of a solver.
+    /// Keeps a solver for its workspace, and its estimate of the norm of the matrix.
     pub(crate) fn keep_solver<K, V>(&self, solver: Borrowing<'_, K, V>)
     where
         K: Method<V> + Send + 'static,
@@ -71,7 +71,7 @@ impl Spare {
     }
 }
 
-/// A solver, with the memory of one that is spare.
+/// A solver for a system, with the workspace of a kept solver if there is one.
 pub(crate) fn solver<'a, K: Method<V> + Default + 'static, V: Vector + 'static>(
     a: &'a dyn LinearOperator<Vector = V>,
     m: &'a dyn LinearOperator<Vector = V>,

@@ -1,8 +1,8 @@
-//! The threads that compute, in the process that first called krysp and in processes forked from it.
+//! The compute threads, in the process that first called krysp and in processes forked from it.
 //!
-//! Rayon's global pool belongs to the process that started it. A forked child inherits the pool, but none of its threads: whatever
-//! is sent to the pool waits for ever. In a child, long work therefore runs in a pool of the child's own, and each thread that
-//! calls krysp becomes the only thread of a pool of one, so that nothing that it runs itself reaches the inherited pool.
+//! Rayon's global pool belongs to the process that started it. A forked child inherits the pool but none of its threads, so work
+//! that is sent to the pool would never run. In a child, long work therefore runs in a separate pool, and each thread that calls
+//! krysp becomes the only thread of a pool of one, so that the work it runs itself never reaches the inherited pool.
 //!
 //! A GPU context cannot be used in a forked child at all.
 
@@ -14,18 +14,18 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The process that uses Rayon's global pool; zero before the first call.
+/// Id of the process that uses Rayon's global pool; zero before the first call.
 static FIRST: AtomicU32 = AtomicU32::new(0);
 
-/// The process that uses the driver of the GPUs; zero before that is used.
+/// Id of the process that uses the GPU driver; zero before its first use.
 #[cfg(feature = "cuda")]
 static ON_GPU: AtomicU32 = AtomicU32::new(0);
 
-/// The pool of a forked child, and the child's id. The lock is held only together with that of the interpreter, which a thread
-/// that forks has: in the child it is free.
+/// The pool of a forked child, and the child's process id. The lock is taken only while the GIL is held; a thread that forks
+/// holds the GIL, so the lock is free in the child.
 static OWN: Mutex<Option<(u32, &'static ThreadPool)>> = Mutex::new(None);
 
-/// Whether what `owner` stands for belongs to this process. The first process that asks becomes the owner.
+/// Whether this process owns the resource whose owner is stored in `owner`. The first process that calls this becomes the owner.
 fn is_mine(owner: &AtomicU32) -> bool {
     let id = process::id();
     match owner.compare_exchange(0, id, Ordering::Relaxed, Ordering::Relaxed) {
@@ -65,7 +65,8 @@ impl Threads {
         let (id, mut own) = (process::id(), OWN.lock().unwrap_or_else(PoisonError::into_inner));
         match *own {
             Some((owner, pool)) if owner == id => Threads::Own(pool),
-            // as many threads as RAYON_NUM_THREADS says now; an inherited pool is not dropped: that would wait for its threads
+            // the current value of RAYON_NUM_THREADS applies; an inherited pool is leaked, as dropping it would wait for its
+            // threads
             _ => match ThreadPoolBuilder::new().build() {
                 Ok(pool) => {
                     let pool = Box::leak(Box::new(pool));
@@ -86,7 +87,7 @@ impl Threads {
         }
     }
 
-    /// Runs `work` on the calling thread, and what it spawns on the threads.
+    /// Runs `work` on the calling thread, and the tasks that it spawns on the pool.
     pub(crate) fn scope<'scope, R>(self, work: impl FnOnce(&Scope<'scope>) -> R) -> R {
         match self {
             Threads::Own(pool) => pool.in_place_scope(work),
@@ -94,26 +95,26 @@ impl Threads {
         }
     }
 
-    /// Whether they are others than the calling thread.
+    /// Whether there are threads other than the calling one.
     pub(crate) fn are_others(self) -> bool {
         !matches!(self, Threads::Caller)
     }
 }
 
-/// An error in a child that was forked after its parent had used a GPU.
+/// Returns an error in a child that was forked after its parent had used a GPU.
 #[cfg(feature = "cuda")]
 pub(crate) fn check_gpu() -> PyResult<()> {
     match ON_GPU.load(Ordering::Relaxed) {
         0 => Ok(()),
         owner if owner == process::id() => Ok(()),
         _ => Err(PyRuntimeError::new_err(
-            "a GPU that was used before a process was forked cannot be used in the forked process: start workers with \
+            "the GPU was used before this process was forked, and cannot be used in the forked process: start workers with \
              `multiprocessing.get_context(\"spawn\")`",
         )),
     }
 }
 
-/// Notes that this process uses a GPU.
+/// Records that this process uses a GPU.
 #[cfg(feature = "cuda")]
 pub(crate) fn uses_gpu() {
     is_mine(&ON_GPU);

@@ -1,4 +1,4 @@
-//! What a solve owes Python while it runs: signals, callbacks, and the exceptions of both.
+//! Handling of signals, callbacks and their exceptions while a solve runs.
 
 use crate::threads::Threads;
 use krysp::solvers::Method;
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// How often signals are looked at: soon enough for a person, too rarely to cost anything.
+/// Time between two checks for signals: short for a person who waits, and too long to cost anything.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
-/// Runs what may take long on one of the threads that compute, without the lock of the interpreter: from any other thread, each
-/// operation on vectors would wake those first, and then the caller. Signals are looked at meanwhile: an exception cancels the
-/// token and is raised when the work has ended. The work calls no function of the user: such a function may wait for another
-/// solve, which the same thread would have to run.
+/// Runs long work on a thread of the pool, with the GIL released. On a thread outside of the pool, each vector operation would
+/// have to wake the pool and then the caller. Meanwhile the calling thread checks for signals: an exception cancels the token and
+/// is raised when the work has ended. `work` must not call a function of the user: that could wait for another solve, which the
+/// same thread would have to run (deadlock).
 pub(crate) fn watched<R: Send>(
     py: Python<'_>,
     token: &CancelToken,
@@ -34,7 +34,7 @@ pub(crate) fn watched<R: Send>(
         threads.scope(|scope| {
             let (done, ended) = channel();
             scope.spawn(move |_| {
-                // nobody listens any more only if the other end was dropped, which waits for this first
+                // this cannot fail: the receiver outlives the scope
                 let _ = done.send(interrupt.run(work));
             });
             let mut raised = None;
@@ -47,7 +47,7 @@ pub(crate) fn watched<R: Send>(
                             raised.get_or_insert(exception);
                         }
                     }
-                    // the end of the scope raises what the work panicked with
+                    // the work panicked: the end of the scope resumes the panic
                     Err(RecvTimeoutError::Disconnected) => return Err(PyRuntimeError::new_err("no result")),
                 }
             }
@@ -55,29 +55,29 @@ pub(crate) fn watched<R: Send>(
     })
 }
 
-/// Runs what may take long, such as a factorization, so that an exception of a signal handler interrupts it.
+/// Runs long work, such as a factorization, that an exception from a signal handler interrupts.
 pub(crate) fn interruptible<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> PyResult<R> {
     watched(py, &CancelToken::new(), work)
 }
 
-/// As [`watched`], of what cannot be ended before its time.
+/// Runs work that cannot be cancelled on a thread of the pool, with the GIL released.
 pub(crate) fn computed<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send) -> R {
     let threads = Threads::new(py);
     py.detach(|| threads.run(work))
 }
 
-/// What a callback is given.
+/// A callback, by its argument.
 pub(crate) enum Callback {
-    /// The iterate.
+    /// Called with the iterate.
     Iterate(Py<PyAny>),
-    /// `‖r‖ / ‖b‖`, and here `‖b‖`.
+    /// Called with `‖r‖ / ‖b‖`; the second field is `‖b‖`.
     Residual(Py<PyAny>, f64),
 }
 
-/// Ends a solve at the first exception, and keeps that.
+/// Cancels a solve at the first exception, and stores it.
 #[derive(Clone)]
 pub(crate) struct Watch {
-    /// The thread that called: no other sees signals.
+    /// The calling thread, the only one that checks for signals: Python runs signal handlers on its main thread.
     caller: ThreadId,
     raised: Arc<Mutex<Option<PyErr>>>,
     pub(crate) token: CancelToken,
@@ -100,7 +100,7 @@ impl Watch {
         self.raised.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 
-    /// A solver that looks at signals and calls the callback.
+    /// Adds checks for signals and the callback to a solver.
     pub(crate) fn over<K, A, M>(&self, solver: Solver<K, A, M>, callback: Option<Callback>) -> Solver<K, A, M>
     where
         A: LinearOperator<Vector: Vector<Elem: numpy::Element>>,
@@ -109,7 +109,7 @@ impl Watch {
     {
         let (watch, mut looked) = (self.clone(), Instant::now());
         let signals = move |_: &Progress| {
-            // where another thread computes, the caller looks meanwhile
+            // if the solve runs on another thread, the caller checks for signals in `watched`
             if looked.elapsed() >= BETWEEN_LOOKS && thread::current().id() == watch.caller {
                 watch.note(Python::attach(|py| py.check_signals()));
                 looked = Instant::now();

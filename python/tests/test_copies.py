@@ -1,4 +1,4 @@
-"""What pickles and copies, for pools of workers, and what refuses to with advice."""
+"""Objects that pickle and copy, as pools of workers need it, and the advice of those that do not."""
 
 import copy
 import multiprocessing
@@ -36,7 +36,7 @@ def test_results_and_reports_pickle_and_copy():
             for name in names:
                 np.testing.assert_array_equal(getattr(again.report, name), getattr(result.report, name))
             assert again.report._repr_html_() == result.report._repr_html_()
-    with pytest.raises(TypeError, match="from a solve"):
+    with pytest.raises(TypeError, match="made by solves"):
         krysp.Report({})
 
 
@@ -69,7 +69,7 @@ def test_operators_pickle_through_their_saved_form():
 
 def test_what_does_not_pickle_says_what_to_do():
     a = poisson()
-    with pytest.raises(TypeError, match=r"make it in each process, `krysp\.amg\(A\)`"):
+    with pytest.raises(TypeError, match=r"build it in each process, `krysp\.amg\(A\)`"):
         pickle.dumps(krysp.amg(a))
     with pytest.raises(TypeError, match=r"`plan\.save\(path\)`"):
         pickle.dumps(krysp.Plan(a, "cpu"))

@@ -1,4 +1,4 @@
-"""Examples in docstrings and documents, and the notebook, run; the stubs fit the code."""
+"""The examples in docstrings, documents and the notebook run; the stubs match the code."""
 
 import ast
 import doctest
@@ -45,14 +45,14 @@ def test_the_notebook_runs():
         exec(compile(tree, "heat.ipynb", "exec"), names)
         if isinstance(last, ast.Expr):
             value = eval(compile(ast.Expression(last.value), "heat.ipynb", "eval"), names)
-            # as a notebook shows it
+            # a notebook displays this representation
             shown += "<table>" in getattr(value, "_repr_html_", str)()
     assert shown == 1
 
 
 @pytest.mark.parametrize("document", ["docs/python.md", "python/README.md"])
 def test_python_in_documents_runs(document, tmp_path, monkeypatch):
-    # what a document writes does not stay
+    # files that a document writes are discarded
     monkeypatch.chdir(tmp_path)
     text = (ROOT / document).read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

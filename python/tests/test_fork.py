@@ -1,4 +1,4 @@
-"""Processes forked after krysp was used. Each test is a program of its own, which is killed if it hangs."""
+"""Processes forked after krysp was used. Each test runs a separate program, which is killed if it hangs."""
 
 import os
 import signal
@@ -8,25 +8,25 @@ import sys
 import krysp
 import pytest
 
-# what each program begins with; `everything` is a list of numbers that go through every entry to the compiled part
+# the beginning of each program; `everything` calls every function of the compiled module and returns norms of the results
 SETTING = """
 import concurrent.futures, multiprocessing, os, sys, tempfile, threading, time, warnings
 import krysp, numpy as np, scipy.sparse as sp
 
-# of Python from 3.12 on, where a process that has threads is forked
+# Python 3.12 and later warn when a process with threads is forked
 warnings.simplefilter("ignore", DeprecationWarning)
 fork = multiprocessing.get_context("fork")
 line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(60, 60))
 A, b = sp.kronsum(line, line, format="csr"), np.arange(3600.0)
 small, rhs = sp.csr_array([[4.0, 1.0], [1.0, 3.0]]), np.array([1.0, 2.0])
-# so many entries that products run on all threads, though the system is short
+# few rows, but enough entries that matrix-vector products run on all threads
 wide = sp.csr_array(np.ones((1000, 1000)) + 1000.0 * np.eye(1000))
 operator, factors, plan = krysp.Operator(A, "cpu"), krysp.amg(A), krysp.Plan(A, "cpu")
 dense = krysp.Operator(wide, "cpu")
 
 
 def hard(n):
-    # indefinite: takes long
+    # indefinite: converges slowly
     line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(n, n))
     return sp.kronsum(line, line, format="csr") - 0.1 * sp.eye_array(n * n), np.random.default_rng(5).random(n * n)
 
@@ -64,7 +64,7 @@ def agree(one, other):
 
 
 def run(program: str, **environment: str) -> str:
-    """What a program prints; it fails the test if it takes longer than a minute."""
+    """Runs a program and returns its output; fails the test if it takes longer than a minute."""
     process = subprocess.Popen(
         [sys.executable, "-c", SETTING + program],
         stdout=subprocess.PIPE,
@@ -76,7 +76,7 @@ def run(program: str, **environment: str) -> str:
     try:
         out, errors = process.communicate(timeout=60)
     except subprocess.TimeoutExpired:
-        # its children, too
+        # also kills its children
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         pytest.fail("a forked process hangs")
@@ -91,7 +91,7 @@ here = everything()
 with fork.Pool(4) as pool:
     for there in pool.map(everything, range(4), chunksize=1):
         agree(there, here)
-# as joblib and others do, also with a result that is sent back whole
+# as joblib and others do; the whole `Result` is sent back
 with concurrent.futures.ProcessPoolExecutor(2, mp_context=fork) as pool:
     result = pool.submit(krysp.cg, A, b, rtol=1e-10).result()
     assert result.info == 0 and result.report.converged
@@ -133,7 +133,7 @@ def child(_):
     other = []
 
     def callback(x):
-        # a function that waits for another thread's solve
+        # waits for a solve on another thread
         thread = threading.Thread(target=lambda: other.append(krysp.cg(A, b, rtol=1e-6).info))
         thread.start()
         thread.join()
@@ -151,7 +151,7 @@ agree(norms, [here[0]] * 3)
     )
 
 
-def test_forked_processes_have_as_many_threads_as_rayon_is_told():
+def test_forked_processes_use_as_many_threads_as_the_environment_variable_says():
     out = run(
         """
 everything()
@@ -218,7 +218,7 @@ process.join()
 
 
 @pytest.mark.skipif(not krysp.devices(), reason="no CUDA device on this machine")
-def test_forked_processes_are_told_to_spawn_where_they_need_a_gpu():
+def test_the_error_for_a_gpu_in_a_forked_process_recommends_spawn():
     run(
         """
 import gc

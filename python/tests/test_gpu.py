@@ -1,4 +1,4 @@
-"""Solves on a GPU, with vectors of NumPy, CuPy and PyTorch. Skipped, which pytest says, where there is no GPU."""
+"""Solves on a GPU, with vectors of NumPy, CuPy and PyTorch. Without a GPU, pytest reports the tests as skipped."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -31,15 +31,15 @@ def test_preconditioners(name):
     m = getattr(krysp, name)(operator)
     method = krysp.gmres if name == "spai" else krysp.cg
     assert method(operator, b, M=m, rtol=1e-8).info == 0
-    # in host memory the finest level of `amg` is another by default
+    # in host memory, the default of `amg` uses unsmoothed aggregation on the finest level
     options = {"smoothed": True} if name == "amg" else {}
     np.testing.assert_allclose(m @ b, getattr(krysp, name)(a, **options) @ b, rtol=1e-6, atol=1e-8)
     operator.refresh(2.0 * a.data)
     m.refresh(operator)
     np.testing.assert_allclose(2.0 * (a @ method(operator, b, M=m, rtol=1e-10).x), b, rtol=1e-6, atol=1e-8)
-    with pytest.raises(TypeError, match="built of it"):
+    with pytest.raises(TypeError, match="built from that operator"):
         krysp.cg(operator, b, M=krysp.jacobi(a))
-    with pytest.raises(ValueError, match="no version on a GPU"):
+    with pytest.raises(ValueError, match="not available on a GPU"):
         krysp.ilu0(operator)
 
 
@@ -65,7 +65,7 @@ def test_later_calls_do_not_pay_for_the_gpu_again():
         started = time.perf_counter()
         assert krysp.solve(a, b, device="cuda:0").info == 0
         seconds.append(time.perf_counter() - started)
-    # a context alone takes more than 0.1 s, the solve 2 ms
+    # creating a context alone takes more than 0.1 s, the solve 2 ms
     assert min(seconds) < 0.05, seconds
 
 
@@ -98,7 +98,7 @@ def test_memory_of_one_solve_serves_the_next():
     m = krysp.jacobi(kept)
     for turn in range(3):
         host = numbers.random(3601)
-        # side by side, but not where an allocation begins
+        # contiguous, but not at the start of an allocation
         b = cupy.asarray(host)[1:]
         for method in METHODS:
             for restart in (20, 7) if method in (krysp.gmres, krysp.fgmres) else (None,):
@@ -108,7 +108,7 @@ def test_memory_of_one_solve_serves_the_next():
                 again = method(fresh, b, M=krysp.jacobi(fresh) if turn % 2 else None, rtol=1e-10, **more).x
                 np.testing.assert_array_equal(x.get(), again.get())
                 np.testing.assert_allclose(a @ x.get(), host[1:], rtol=1e-6, atol=1e-7)
-        # what is not a number stays with the solve that was given it
+        # NaNs in kept workspace do not reach the next solve
         assert krysp.cg(kept, cupy.full(3600, np.nan)).info != 0
         assert krysp.cg(kept, np.full(3600, np.nan)).info != 0
     kept.refresh(2.0 * a.data)
@@ -143,7 +143,7 @@ def test_values_change_between_solves():
     first = krysp.cg(operator, b, rtol=1e-8).report
     operator.refresh(1e3 * a.data)
     second = krysp.cg(operator, b, rtol=1e-8).report
-    # the norm that it is measured by is that of the new values
+    # the backward error uses the norm of the new values
     assert 0.5 < first.backward_error / second.backward_error < 2.0
 
 
@@ -157,7 +157,7 @@ def test_streams_of_cupy():
         for _ in range(20):
             big = big @ big
             big /= big.max()
-        # queued behind much work: a solve that did not wait would see zeros
+        # queued behind much work: a solve that does not wait would read zeros
         given += big[0, 0] * 0.0 + cupy.asarray(b)
         x, info = krysp.cg(operator, given, rtol=1e-10)
         assert info == 0

@@ -1,7 +1,7 @@
-"""SciPy's own tests of its iterative solvers, run with those of krysp.
+"""SciPy's own tests of its iterative solvers, run with krysp's solvers.
 
-The file is taken from the installed SciPy. What is changed of it: the functions that it imports. A dense matrix becomes a
-sparse one on the way, because krysp refuses dense ones.
+The test file is that of the installed SciPy, with its imports replaced. Dense matrices are converted to sparse ones, because
+krysp rejects dense ones.
 """
 
 import re
@@ -14,7 +14,7 @@ import scipy.sparse.linalg
 
 TESTS = Path(scipy.sparse.linalg.__file__).parent / "_isolve" / "tests" / "test_iterative.py"
 
-# what the file imports in the place of SciPy's functions
+# the imports that replace SciPy's functions
 OURS = '''
 import functools
 import numpy
@@ -39,17 +39,18 @@ def _of_sparse(solver):
 bicgstab, cg, gmres, minres = (_of_sparse(f) for f in (krysp.bicgstab, krysp.cg, krysp.gmres, krysp.minres))
 '''
 
-# patterns of tests that cannot pass, and why
+# patterns of the names of tests that cannot pass, with the reason
 CANNOT = {
     "cmplx": "the system is complex, krysp computes with real numbers",
     "nonsymposdef-F": "the system is complex, krysp computes with real numbers",
     "^test_abi": "the system is complex, krysp computes with real numbers",
-    "^test_precond_inverse": "it allows three products; krysp takes two more to estimate the norm of the matrix for the "
-    "backward error, and one to recompute the residual",
-    "^test_callback_x_monotonic": "it wants all 20 cycles; krysp ends after 15, which show that the tolerance is out of reach",
-    "^test_defective_precond_breakdown": "it wants an exact zero; krysp leaves a rounding of 1e-15",
-    "^test_callback$": "it wants preconditioned residuals; krysp preconditions GMRES on the right, and shows those of the "
-    "system itself",
+    "^test_precond_inverse": "it allows three matrix-vector products; krysp needs two more to estimate the norm of the matrix for "
+    "the backward error, and one to recompute the residual",
+    "^test_callback_x_monotonic": "it requires all 20 cycles; krysp stops after 15, having found that the tolerance is below the "
+    "rounding level",
+    "^test_defective_precond_breakdown": "it requires an exact zero; krysp returns a rounding error of 1e-15",
+    "^test_callback$": "it expects preconditioned residuals; krysp preconditions GMRES on the right, and passes those of the "
+    "original system",
 }
 
 
@@ -76,5 +77,5 @@ def test_solvers_pass_scipys_tests(tmp_path: Path) -> None:
             passed.add(name)
     expected = {name for name in passed | failed if any(re.search(pattern, name) for pattern in CANNOT)}
     assert failed == expected, ran.stdout
-    # of conjugate gradients, BiCGStab, MINRES and GMRES
+    # tests of conjugate gradients, BiCGStab, MINRES and GMRES
     assert len(passed) > 100, ran.stdout

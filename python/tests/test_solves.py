@@ -26,7 +26,7 @@ def test_callbacks_see_every_iterate(method):
 
 
 def test_callbacks_see_whole_iterates_of_long_solves():
-    # so long that the driver puts parts of x aside
+    # long enough that the driver accumulates updates of x separately (group-wise update)
     a, b, seen = poisson(100), np.random.default_rng(3).random(10_000), []
     result = krysp.cg(a, b, rtol=0.0, maxiter=400, callback=lambda x: seen.append(np.linalg.norm(b - a @ x)))
     assert len(seen) == 400
@@ -52,16 +52,16 @@ def test_info_is_honest():
     a, b = poisson(20), np.ones(400)
     few = krysp.cg(a, b, maxiter=3)
     assert few.info == 3 and not few.report.converged
-    # in the words of this interface
+    # the keyword of this interface
     assert "`maxiter`" in few.report.advice and "max_iterations" not in str(few.report)
-    # SciPy's keywords, and nothing that Python lacks
+    # SciPy's keywords, and no option that the Python function lacks
     dependent = krysp.gmres(sp.csr_array([[1.0, 0.0], [1.0, 0.0]]), np.array([0.0, 1.0]))
     assert "`b`" in dependent.report.advice and "null_space" not in dependent.report.advice
     # symmetric, but not definite
     indefinite = sp.csr_array([[0.0, 1.0], [1.0, 0.0]])
     broken = krysp.cg(indefinite, np.array([1.0, 0.0]))
     assert broken.info < 0 and "broke down" in broken.report.outcome
-    # rounding leaves more than what is asked for
+    # the tolerance is below the rounding level
     rough = krysp.cg(a, b, rtol=1e-20)
     assert rough.info != 0
     assert krysp.cg(a, np.full(400, np.nan)).info < 0
@@ -201,24 +201,24 @@ def test_memory_stays_flat_over_ten_thousand_solves():
 
 
 def test_a_large_matrix_is_not_copied():
-    # of 40 MB, or as many as KRYSP_LARGE says; 25 entries a row, so that a copy is more than all vectors of a solve
+    # 40 MB, or KRYSP_LARGE megabytes; 25 entries a row, so that a copy takes more memory than all vectors of a solve
     n = int(os.environ.get("KRYSP_LARGE", "40")) * 3300
     diagonals = [30.0 if offset == 0 else -1.0 for offset in range(-12, 13)]
     a = sp.diags_array(diagonals, offsets=range(-12, 13), shape=(n, n), format="csr")
     arrays = a.data.nbytes + a.indices.nbytes + a.indptr.nbytes
     b = np.ones(n)
-    # the peak is counted from here on: to make the matrix took more
+    # reset the peak, because creating the matrix needed more
     Path("/proc/self/clear_refs").write_text("5")
     before = peak()
     assert krysp.cg(a, b).info == 0
     grown = peak() - before
     print(f"{arrays / 1e6:.0f} MB of matrix, {b.nbytes / 1e6:.1f} MB of vector, {grown / 1e6:.1f} MB more at the peak")
-    # the vectors of the method, and a little
+    # the vectors of the method, and some overhead
     assert grown < 9 * b.nbytes + (16 << 20) < arrays
 
 
 def test_long_solves_move_to_a_copy_that_is_faster():
-    # unknowns that are numbered anyhow, and a diagonal that needs a preconditioner
+    # unknowns in random order, and a badly scaled diagonal that needs a preconditioner
     n, numbers = 110 * 110, np.random.default_rng(9)
     order, scale = numbers.permutation(n), sp.diags_array(10.0 ** numbers.uniform(-2, 2, n))
     a, b = (scale @ poisson(110) @ scale).tocsr()[order][:, order].tocsr(), numbers.random(n)
@@ -232,7 +232,7 @@ def test_long_solves_move_to_a_copy_that_is_faster():
             assert info == 0 and np.linalg.norm(a @ x - b) <= 1.01e-8 * np.linalg.norm(b)
             report = result.report
             assert report.restarts > 0 and len(report.history) == report.iterations + 1
-            # what was done before is lost at most, but for roundings
+            # at most the iterations before the switch are lost, apart from rounding effects
             assert report.iterations <= 1.2 * stays.report.iterations + 60
         few = method(a, b, M=m, rtol=1e-8, maxiter=60)
         assert few.report.iterations == few.info == 60
@@ -247,7 +247,7 @@ def test_one_call_solves():
     assert info == 0 and np.linalg.norm(a @ x - b) <= 1e-8 * np.linalg.norm(b)
     result = krysp.solve(a.astype(np.float32), b, rtol=1e-4, device="cpu")
     assert result.info == 0 and result.x.dtype == np.float32 and result.report.attempts
-    # what single precision can reach, if nothing is asked for
+    # the default tolerance is one that single precision can reach
     assert krysp.solve(a.astype(np.float32), b, device="cpu").info == 0
     unsymmetric = (a + sp.diags_array([0.9], offsets=[1], shape=a.shape)).tocsr()
     assert krysp.solve(unsymmetric, b).info == 0
@@ -278,7 +278,7 @@ def test_plans_are_saved_and_loaded(tmp_path):
     plan.save(path)
     loaded = krysp.Plan.load(path, a, "cpu")
     again = loaded.solve(b)
-    # a plan that was loaded knows what the first solve found out, and may go another way
+    # a loaded plan has the findings of the first solve, and may choose other candidates
     assert again.info == 0 and np.allclose(again.x, x, rtol=1e-5) and str(path) in str(loaded)
     y, info = krysp.Plan.load(path, 2.0 * a, "cpu", rtol=1e-10).solve(b)
     assert info == 0 and np.allclose(2.0 * y, x, rtol=1e-5)
@@ -290,7 +290,7 @@ def test_plans_are_saved_and_loaded(tmp_path):
 
 
 def springs(side):
-    """A square of nodes with springs between neighbours, held at x = 0: the matrix, the points of the free nodes."""
+    """A square of nodes with springs between neighbours, fixed at x = 0. Returns the matrix and the points of the free nodes."""
     points = np.argwhere(np.ones((side, side))).astype(float)
     pairs = [(i, j) for i in range(len(points)) for j in (i + 1, i + side, i + side + 1, i + side - 1)]
     i, j = np.array([(i, j) for i, j in pairs if j < len(points) and abs(points[j] - points[i]).max() == 1]).T
@@ -302,7 +302,7 @@ def springs(side):
     return (stretch.T @ stretch).tocsr()[both][:, both], points[free]
 
 
-def test_plans_are_told_what_is_known(tmp_path):
+def test_plans_use_declared_properties(tmp_path):
     a, points = springs(60)
     n = a.shape[0]
     b = np.ones(n)
@@ -317,12 +317,12 @@ def test_plans_are_told_what_is_known(tmp_path):
         x, info = krysp.solve(a, b, device="cpu", **known)
         assert info == 0 and np.linalg.norm(a @ x - b) <= 1e-8 * np.linalg.norm(b)
         assert krysp.solve(a.astype(np.float32), b, device="cpu", **known).info == 0
-    told = krysp.Plan(a, "cpu", coordinates=points)
-    assert "given: coordinates of" in str(told) and "hint" not in str(told)
+    informed = krysp.Plan(a, "cpu", coordinates=points)
+    assert "given: coordinates of" in str(informed) and "hint" not in str(informed)
     blocks = sp.kron(poisson(10), [[2.0, 1.0], [1.0, 2.0]], format="csr")
     assert "hint: blocks of 2 x 2" in str(krysp.Plan(blocks, "cpu"))
     assert "Minres" not in str(krysp.Plan(a, "cpu", positive_definite=True))
-    told.save(tmp_path / "plan")
+    informed.save(tmp_path / "plan")
     assert krysp.Plan.load(tmp_path / "plan", a, "cpu").solve(b).info == 0
 
     line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(100, 100)).tolil()
@@ -342,10 +342,10 @@ def test_plans_are_told_what_is_known(tmp_path):
         ({"coordinates": np.full((6, 2), np.nan)}, ValueError, "point 0 is"),
         ({"components": np.ones(12, int)}, ValueError, "components need coordinates"),
         ({"coordinates": np.ones((12, 2)), "components": np.full(12, 3)}, ValueError, "unknown 0 has 3"),
-        ({"coordinates": np.ones((12, 2)), "components": np.full(12, 0.5)}, TypeError, "components has dtype float64"),
+        ({"coordinates": np.ones((12, 2)), "components": np.full(12, 0.5)}, TypeError, "components must have an integer dtype; got float64"),
         ({"near_null_space": np.ones((5, 2))}, ValueError, r"near_null_space must have shape \(12,\) or \(12, k\); got \(5, 2\)"),
         ({"near_null_space": np.zeros(12)}, ValueError, "vector 0 is zero"),
-        ({"null_space": "ones"}, ValueError, "null_space is 'ones'"),
+        ({"null_space": "ones"}, ValueError, 'null_space must be "constant" or an array; got \'ones\''),
         ({"null_space": np.ones(12)}, ValueError, "not in the null space"),
         ({"symmetric": True}, ValueError, r"symmetric: the matrix is not symmetric: entry \(0, 1\) is 1e0"),
         ({"positive_definite": True}, ValueError, "positive_definite: the matrix is not symmetric"),
@@ -395,7 +395,7 @@ def test_a_signal_interrupts_a_factorization(work):
 
 
 def test_a_small_system_is_solved_on_the_cpu():
-    # also where there is a GPU, as the start of a GPU takes longer
+    # even on a machine with a GPU, whose initialization takes longer than the solve
     plan = krysp.Plan(poisson(20))
     assert plan.device == "cpu"
     assert plan.solve(np.ones(400)).info == 0

@@ -1,4 +1,4 @@
-"""The direct solver, called as SciPy's."""
+"""The direct solver `spsolve`, which has the signature of SciPy's."""
 
 import krysp
 import numpy as np
@@ -42,7 +42,7 @@ def test_spsolve_is_called_as_scipys():
     assert krysp.spsolve(a.astype(np.float32), b).dtype == np.float64
     assert krysp.spsolve(sp.csr_array((0, 0)), np.ones(0)).shape == (0,)
     assert not krysp.spsolve(a, np.zeros(144)).any()
-    with pytest.raises(ValueError, match="permc_spec is 'METIS'"):
+    with pytest.raises(ValueError, match="permc_spec must be one of .*; got 'METIS'"):
         krysp.spsolve(a, b, "METIS")
     with pytest.raises(ValueError, match=r"b must be one-dimensional or have shape \(144, 1\); got \(144, 2\)"):
         krysp.spsolve(a, np.ones((144, 2)))

@@ -1,4 +1,4 @@
-"""What a type checker must accept: it reads this file, nobody runs it."""
+"""Code that type checkers must accept. This file is never run."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ operator = krysp.Operator(A, device="cpu", symmetric=True, renumber=True)
 factors: krysp.Preconditioner = krysp.ilut(A, drop_tolerance=1e-4, fill=10.0)
 operator.refresh(2.0 * A.data)
 plan: krysp.Plan = krysp.Plan(A, rtol=1e-6, solves=10, time_limit=1.0)
-told: krysp.Plan = krysp.Plan(A, coordinates=b.reshape(-1, 2), null_space="constant", symmetric=True, fields=[0, 1])
+declared: krysp.Plan = krysp.Plan(A, coordinates=b.reshape(-1, 2), null_space="constant", symmetric=True, fields=[0, 1])
 attempts: list[str] = plan.solve(b).report.attempts
 names: list[str] = krysp.devices()
 direct: np.ndarray[Any, np.dtype[np.float32]] | np.ndarray[Any, np.dtype[np.float64]] = krysp.spsolve(A, b)
@@ -26,8 +26,8 @@ function: krysp.Result = krysp.cg(lambda x: A @ x, b, M=operator, x0="Mb")
 setup: float = result.report.setup
 
 
-class Transposing:
-    """What has the attributes of SciPy's `LinearOperator`."""
+class DuckTyped:
+    """A class with the attributes of SciPy's `LinearOperator`."""
 
     shape = (2, 2)
     dtype = np.dtype(float)
@@ -36,6 +36,6 @@ class Transposing:
         return x
 
 
-own: krysp.Result = krysp.cg(Transposing(), b, M=Transposing())
+own: krysp.Result = krysp.cg(DuckTyped(), b, M=DuckTyped())
 krysp.cg(3.0, b)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 krysp.amg("A")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
