@@ -1,4 +1,4 @@
-//! Errors in the data that a user passes in.
+//! The error type of this crate.
 
 use crate::io::matrix_market::{ReadError, WriteError};
 use std::fmt;
@@ -7,18 +7,18 @@ use std::path::PathBuf;
 /// The result type of constructors and conversions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Invalid input, or a failure of files, GPU or solver. Messages have the numbers and say what to do.
+/// Invalid input, or a failure of files, GPU or solver. Messages contain the numbers and say what to do.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Arrays that belong together differ in length.
-    #[error("{what} has {got} entries, {expected} are needed ({why})")]
+    #[error("{what} must have {expected} entries ({why}); got {got}")]
     Length {
         /// The array.
         what: &'static str,
         /// The length of the array.
         got: usize,
-        /// The length that is needed.
+        /// The required length.
         expected: usize,
         /// What determines the length.
         why: &'static str,
@@ -35,9 +35,9 @@ pub enum Error {
         /// The number of rows or columns.
         bound: usize,
     },
-    /// Offsets fall, do not start at 0, or do not end at the number of entries.
+    /// Offsets decrease, do not start at 0, or do not end at the number of entries.
     #[error(
-        "offset {position} is {offset}: offsets start at 0, never fall and end at the number of entries, {entries}"
+        "offset {position} is {offset}: offsets must start at 0, not decrease, and end at the number of entries, {entries}"
     )]
     Offsets {
         /// The position of the offset.
@@ -48,15 +48,15 @@ pub enum Error {
         entries: usize,
     },
     /// A matrix has too many rows or columns for 32-bit indices.
-    #[error("the matrix has {got} {what}s, at most 2147483648 are possible with 32-bit indices")]
+    #[error("the matrix has {got} {what}s, but 32-bit indices allow at most 2147483648")]
     TooLarge {
         /// "row" or "column".
         what: &'static str,
         /// The number of rows or columns.
         got: usize,
     },
-    /// An operation needs a square matrix and got another.
-    #[error("{what} needs a square matrix, this one is {rows} x {cols}")]
+    /// An operation needs a square matrix.
+    #[error("{what} needs a square matrix; got {rows} x {cols}")]
     NotSquare {
         /// The operation.
         what: &'static str,
@@ -65,7 +65,7 @@ pub enum Error {
         /// The matrix's columns.
         cols: usize,
     },
-    /// A system has not as many equations as unknowns.
+    /// The numbers of equations and unknowns of a system differ.
     #[error(
         "the matrix is {rows} x {cols}, a system needs as many equations as unknowns: for least squares solve \
          `Aᵀ A x = Aᵀ b`"
@@ -76,9 +76,9 @@ pub enum Error {
         /// The matrix's columns.
         cols: usize,
     },
-    /// A matrix has entries on both sides of the diagonal where one triangle is needed.
+    /// A matrix that must be triangular has entries on both sides of the diagonal.
     #[error(
-        "entries ({row}, {col}) and ({other_row}, {other_col}) lie on both sides of the diagonal: give one triangle"
+        "entries ({row}, {col}) and ({other_row}, {other_col}) are on both sides of the diagonal: pass one triangle only"
     )]
     NotTriangle {
         /// The row of an entry below the diagonal.
@@ -90,7 +90,7 @@ pub enum Error {
         /// The column of that entry.
         other_col: usize,
     },
-    /// A matrix has `aᵢⱼ ≠ aⱼᵢ` where a symmetric one is needed.
+    /// A matrix that must be symmetric has `aᵢⱼ ≠ aⱼᵢ`.
     #[error(
         "the matrix is not symmetric: entry ({row}, {col}) is {value:e}, entry ({col}, {row}) is {mirrored:e}"
     )]
@@ -101,10 +101,10 @@ pub enum Error {
         col: usize,
         /// The value of the entry.
         value: f64,
-        /// The value of the mirrored entry, zero if none is stored.
+        /// The value of entry `(col, row)`, zero if none is stored.
         mirrored: f64,
     },
-    /// An entry is infinite or NaN. Rows and columns are those of the user's numbering.
+    /// An entry is infinite or NaN. Row and column refer to the user's ordering.
     #[error("entry ({row}, {col}) is {value} (indices start at 0)")]
     NotFinite {
         /// The row of the entry.
@@ -114,8 +114,10 @@ pub enum Error {
         /// The value of the entry.
         value: f64,
     },
-    /// A diagonal entry that is divided by is zero, missing or not finite.
-    #[error("row {row} has {value} on the diagonal: Jacobi divides by it, scaling by its root")]
+    /// A diagonal entry is zero, missing, or negative where its root is needed.
+    #[error(
+        "row {row} has {value} on the diagonal, but Jacobi divides by it, and scaling by its square root"
+    )]
     ZeroDiagonal {
         /// The row.
         row: usize,
@@ -125,7 +127,7 @@ pub enum Error {
     /// A pivot is not positive: the matrix is not positive definite.
     #[error("{what}: the matrix is not positive definite: the pivot of row {row} is {pivot:.3e}")]
     NotPositive {
-        /// The factorisation.
+        /// The factorization.
         what: &'static str,
         /// The row.
         row: usize,
@@ -149,43 +151,43 @@ pub enum Error {
     /// A pivot is zero or not finite.
     #[error("{what}: the pivot of row {row} is {pivot:.3e}")]
     ZeroPivot {
-        /// The factorisation.
+        /// The factorization.
         what: &'static str,
         /// The row.
         row: usize,
         /// The pivot of the row; zero if none is stored.
         pivot: f64,
     },
-    /// A column depends on those that were eliminated before it: the matrix is singular to rounding.
-    #[error("{what}: the matrix is singular: column {column} depends on others, its pivot is {pivot:e}")]
+    /// A column depends linearly on those that were eliminated before it: the matrix is singular to rounding.
+    #[error("{what}: the matrix is singular: column {column} is linearly dependent, its pivot is {pivot:e}")]
     Singular {
-        /// The factorisation.
+        /// The factorization.
         what: &'static str,
         /// The column.
         column: usize,
-        /// The pivot of the column, as rounding left it.
+        /// The pivot of the column, not exactly zero because of rounding.
         pivot: f64,
     },
-    /// An array does not fit the memory that is free.
-    #[error("{what} takes {bytes} bytes, {free} are free")]
+    /// An array does not fit into free memory.
+    #[error("{what} needs {bytes} bytes, but only {free} are free")]
     Allocation {
-        /// What the array is for.
+        /// The purpose of the array.
         what: &'static str,
         /// The bytes of the array.
         bytes: u128,
-        /// The bytes that are free; all that can be addressed where the system does not say.
+        /// The free bytes; the size of the address space if the system does not report them.
         free: usize,
     },
-    /// The factors of a matrix are larger than what they may take.
+    /// The factors of a matrix exceed the memory limit.
     #[error(
-        "{what} takes {needed} bytes at least, {limit} are allowed: allow more (`DirectOptions::memory`), factorise in `f32`, or use an iterative method"
+        "{what} needs at least {needed} bytes, more than the limit of {limit}: raise the limit (`DirectOptions::memory`), factorize in `f32`, or use an iterative method"
     )]
     Memory {
-        /// The factorisation.
+        /// The factorization.
         what: &'static str,
-        /// The bytes that were asked for.
+        /// A lower bound of the bytes that the factors need.
         needed: usize,
-        /// The bytes that are allowed.
+        /// The limit in bytes.
         limit: usize,
     },
     /// The local system of a row or column is singular.
@@ -198,9 +200,9 @@ pub enum Error {
         /// The unknown of the local system whose column depends on earlier columns.
         unknown: usize,
     },
-    /// New values come with another pattern than the original matrix.
+    /// New values have a different sparsity pattern than the original matrix.
     #[error(
-        "row {row} has another pattern than in the matrix that this was built from: build again instead of refreshing"
+        "row {row} has a different sparsity pattern than in the original matrix: build again instead of refreshing"
     )]
     OtherPattern {
         /// The first row that differs.
@@ -214,8 +216,8 @@ pub enum Error {
         /// One past the last row of the block.
         end: usize,
     },
-    /// A format does not suit the matrix.
-    #[error("{format} does not suit this matrix: {why}")]
+    /// A format or a preconditioner is not suitable for the matrix.
+    #[error("{format} is not suitable for this matrix: {why}")]
     Unsuitable {
         /// The format.
         format: &'static str,
@@ -235,30 +237,30 @@ pub enum Error {
     /// A declaration about a system, its coordinates for example, does not fit the matrix.
     #[error("{what}: {why}")]
     Knowledge {
-        /// The declaration, by the name of its method in [`Plan`](crate::Plan).
+        /// The name of the declaration's method in [`Plan`](crate::Plan).
         what: &'static str,
         /// The requirement, the finding and its place.
         why: String,
     },
-    /// Nothing has this name.
-    #[error("there is no {what} {got:?} here: {known}")]
+    /// A name is unknown.
+    #[error("unknown {what} {got:?}: expected one of {known}")]
     Unknown {
         /// "method", "preconditioner" or "format".
         what: &'static str,
         /// The name.
         got: String,
-        /// The names that are known.
+        /// The known names.
         known: String,
     },
     /// A cancel token or a time limit interrupted work of an [`Interrupt`](crate::Interrupt).
     #[error(transparent)]
     Interrupted(#[from] krysp_kernels::interrupt::Interrupted),
-    /// A solver lost its operator, because an earlier call failed halfway.
-    #[error("an earlier call failed halfway and left no operator: build the plan again, or call `refresh`")]
+    /// A solver has no operator, because an earlier call failed.
+    #[error("an earlier call failed and left no operator: build the plan again, or call `refresh`")]
     Lost,
     /// An index occurs twice in a permutation or is out of range.
     #[error(
-        "not a permutation of 0..{len}: position {position} has {index}, which is out of range or occurs before"
+        "not a permutation of 0..{len}: position {position} has {index}, which is out of range or repeated"
     )]
     NotPermutation {
         /// The length of the permutation.
@@ -268,7 +270,7 @@ pub enum Error {
         /// The index at that position.
         index: usize,
     },
-    /// A file holds something else than what is needed, or its form cannot hold what is written.
+    /// A file has other contents than expected, or its format cannot store the data.
     #[error("{}: {why}", path.display())]
     File {
         /// The file.
@@ -284,17 +286,17 @@ pub enum Error {
         /// Why not.
         why: Unusable,
     },
-    /// A Matrix Market file could not be read, or any file opened.
+    /// A Matrix Market file could not be read, or a file of any format could not be opened.
     #[error(transparent)]
     Read(ReadError),
-    /// A Matrix Market file could not be written, or any file created.
+    /// A Matrix Market file could not be written, or a file of any format could not be created.
     #[error(transparent)]
     Write(#[from] WriteError),
     /// The GPU is missing, is out of memory, or failed.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
     Cuda(#[from] krysp_kernels::cuda::Error),
-    /// Another rank of MPI has failed, so this one cannot go on.
+    /// Another MPI rank has failed, so this one cannot continue.
     #[cfg(feature = "mpi")]
     #[error("rank {rank} failed: {message}")]
     Rank {
@@ -303,16 +305,16 @@ pub enum Error {
         /// Its error.
         message: String,
     },
-    /// MPI is not as it must be.
+    /// MPI is missing, or does not support what is needed.
     #[cfg(feature = "mpi")]
     #[error("MPI: {0}")]
     Mpi(String),
-    /// An error of the solver or of its checks of spaces.
+    /// An error of the solver, or of its checks of vector spaces.
     #[error(transparent)]
     Solver(#[from] krysp_solvers::Error),
 }
 
-/// An interruption is the same error wherever it happens.
+/// An interruption becomes [`Error::Interrupted`], during reading as everywhere else.
 impl From<ReadError> for Error {
     fn from(error: ReadError) -> Error {
         match error {
@@ -322,7 +324,7 @@ impl From<ReadError> for Error {
     }
 }
 
-/// The message: a `main` that returns the error prints what `Debug` writes.
+/// Prints the message, because the runtime prints the `Debug` form of an error that `main` returns.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -330,7 +332,7 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
-    /// The error for a diagonal entry that cannot be divided by.
+    /// The error for a diagonal entry that cannot be inverted.
     pub(crate) fn diagonal(row: usize, value: f64) -> Error {
         match value.is_finite() {
             true => Error::ZeroDiagonal { row, value },
@@ -339,7 +341,7 @@ impl Error {
     }
 }
 
-/// For operators of one's own, whose methods return what solvers return: `?` passes errors of this crate on.
+/// For user-defined operators, whose methods return errors of the solver crate: `?` converts errors of this crate.
 impl From<Error> for krysp_solvers::Error {
     fn from(error: Error) -> Self {
         match error {

@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The space of host vectors of one length, in the user's numbering or another.
+/// The space of host vectors of one length, in the user's ordering or in a permuted one.
 #[derive(Clone, Debug)]
 pub struct HostSpace<T> {
     len: usize,
@@ -26,27 +26,27 @@ saved!(impl[T: Real] HostSpace<T> { len, numbering; element = PhantomData } wher
 });
 
 impl<T: Real> HostSpace<T> {
-    /// The space of vectors of `len` entries in the user's numbering.
+    /// The space of vectors of `len` entries in the user's ordering.
     pub fn new(len: usize) -> HostSpace<T> {
         HostSpace { len, numbering: None, element: PhantomData }
     }
 
-    /// The space of vectors in another numbering.
+    /// The space of vectors whose entries are permuted by a numbering.
     pub fn numbered(numbering: Arc<Numbering>) -> HostSpace<T> {
         HostSpace { len: numbering.len(), numbering: Some(numbering), element: PhantomData }
     }
 
-    /// The space of vectors with another element type, of the same length and numbering.
+    /// The space of vectors with another element type, with the same length and numbering.
     pub fn cast<U: Real>(&self) -> HostSpace<U> {
         HostSpace { len: self.len, numbering: self.numbering.clone(), element: PhantomData }
     }
 
-    /// The numbering, or `None` for the user's own.
+    /// The numbering, or `None` for the user's ordering.
     pub fn numbering(&self) -> Option<&Arc<Numbering>> {
         self.numbering.as_ref()
     }
 
-    /// A vector with these entries, given in the user's numbering.
+    /// A vector with these entries, which are in the user's ordering.
     pub fn vector(&self, entries: &[T]) -> Result<HostVector<T>> {
         let mut vector = self.zeros()?;
         self.load(entries, &mut vector)?;
@@ -122,10 +122,10 @@ impl<T: Real> Space for HostSpace<T> {
     }
 }
 
-/// A vector in host memory, 64-byte aligned. Its operations run on rayon's threads.
+/// A vector in host memory, 64-byte aligned. Its operations run on Rayon's threads.
 ///
-/// The order of additions in a reduction depends only on the length, so results are bitwise the same from run to run
-/// and for every number of threads.
+/// The order of additions in a reduction depends only on the length, so results are bitwise identical from run to run
+/// and for any number of threads.
 #[derive(Clone, Debug)]
 pub struct HostVector<T: Real> {
     entries: Buffer<T>,
@@ -135,7 +135,7 @@ pub struct HostVector<T: Real> {
 saved!(impl[T: Real] HostVector<T> { entries, space } where |read| read.entries.len() == read.space.len);
 
 impl<T: Real> HostVector<T> {
-    /// A vector in the user's numbering.
+    /// A vector in the user's ordering.
     pub fn from_slice(entries: &[T]) -> HostVector<T> {
         HostVector { entries: Buffer::copy_of(entries), space: HostSpace::new(entries.len()) }
     }
@@ -233,7 +233,7 @@ pub struct HostBasis<T: Real> {
     scratch: Vec<T>,
     /// The sum of all coefficients since the last `project`.
     total: Vec<T>,
-    /// Work space for the sums of each block of rows.
+    /// Workspace for the partial sums of each block of rows.
     sums: Vec<T>,
 }
 
@@ -242,7 +242,7 @@ impl<T: Real> HostBasis<T> {
         Columns { entries: &self.entries[..k * self.rows], rows: self.rows }
     }
 
-    /// Takes other coefficients in place of the last projection's: those of a longer basis, of which this is a part.
+    /// Replaces the coefficients of the last projection, by those of a longer basis of which this is a part.
     #[cfg(feature = "mpi")]
     pub(crate) fn replace_coefficients(&mut self, c: &[T]) {
         self.coefficients[..c.len()].copy_from_slice(c);

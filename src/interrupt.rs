@@ -1,15 +1,16 @@
-//! Interruption of long work, in every phase of it.
+//! Interruption of long work in all its phases.
 
 use crate::CancelToken;
 use krysp_kernels::interrupt::Scope;
 pub use krysp_kernels::interrupt::{Interrupted, Progress as PhaseProgress};
 use std::time::{Duration, Instant};
 
-/// Interrupts whatever runs inside it: reading, orderings, factorizations, the setup of preconditioners, solves.
+/// A scope that can be interrupted: reading, orderings, factorizations, the setup of preconditioners, solves.
 ///
-/// Work inside [`run`](Interrupt::run) polls the token and the time limit, as a rule several times in 0.2 s. Constructors then return
-/// [`Error::Interrupted`](crate::Error::Interrupted), and solves end with the best `x` so far. A single call into a driver, such as
-/// compiling a GPU kernel, is not interrupted. [`progress`](Interrupt::progress) shows another thread how far the work is.
+/// Work inside [`run`](Interrupt::run) polls the token and the time limit, as a rule several times in 0.2 s. Constructors then
+/// return [`Error::Interrupted`](crate::Error::Interrupted), and solves end with the best `x` so far. A single call into a
+/// driver, such as compiling a GPU kernel, is not interrupted. [`progress`](Interrupt::progress) reports the progress of the work
+/// to other threads.
 ///
 /// ```
 /// use krysp::{CancelToken, Csr, Error, Interrupt, Lu};
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), krysp::Error>(())
 /// ```
 ///
-/// The scope belongs to the thread that calls `run`. Threads of the library that work for it obey it, too.
+/// The scope belongs to the thread that calls `run`, and extends to the threads of the library that work for it.
 #[derive(Clone, Debug)]
 #[doc(alias = "timeout")]
 #[doc(alias = "cancel")]
@@ -36,22 +37,22 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Work inside ends when another thread cancels the token, or when a scope around this one is interrupted.
+    /// A scope whose work ends when another thread cancels the token, or when an enclosing scope is interrupted.
     pub fn new(token: &CancelToken) -> Interrupt {
         let cancelled = token.clone();
         Interrupt { token: token.clone(), scope: Scope::new(move || cancelled.is_cancelled()) }
     }
 
-    /// Work inside ends so much time from now, too.
+    /// Adds a time limit, which counts from this call.
     pub fn time_limit(self, limit: Duration) -> Interrupt {
         let token = self.token.clone();
-        // a limit beyond what the clock can represent is none
+        // no limit if the clock cannot represent the deadline
         let Some(deadline) = Instant::now().checked_add(limit) else { return self };
         let scope = Scope::new(move || token.is_cancelled() || Instant::now() >= deadline);
         Interrupt { token: self.token, scope }
     }
 
-    /// Runs work that this interrupts, on the current thread.
+    /// Runs work inside the scope, on the current thread.
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         self.scope.run(work)
     }
@@ -61,7 +62,7 @@ impl Interrupt {
         self.scope.is_raised()
     }
 
-    /// The phase that the work is in, and what it has done; `None` between phases that report.
+    /// The current phase of the work and its progress; `None` between phases that report.
     pub fn progress(&self) -> Option<PhaseProgress> {
         self.scope.progress()
     }

@@ -1,7 +1,7 @@
 //! Krylov solvers on sparse formats that run at the speed of memory.
 //!
-//! *krysp* (KRYlov + SParse, pronounced "crisp") solves `A x = b` for people who apply one sparse matrix thousands of
-//! times, as in finite elements and transient simulation.
+//! *krysp* (KRYlov + SParse, pronounced "crisp") solves `A x = b` for applications that multiply with one sparse matrix thousands
+//! of times, such as finite elements and transient simulation.
 //!
 //! ```
 //! use krysp::{Cg, Csr, Jacobi};
@@ -39,8 +39,8 @@
 //! ```
 //!
 //! Matrices are assembled as [`Csr`] and converted to the [format](formats) that suits their rows and the hardware
-//! best; [`Operator::auto`] can choose it. [`gallery`] has model problems to begin with. Every format and every preconditioner is a [`LinearOperator`], and every
-//! [method](solvers) runs on all of them.
+//! best; [`Operator::auto`] chooses one. [`gallery`] has model problems to start with. Every format and every preconditioner is a
+//! [`LinearOperator`], and every [method](solvers) runs on all of them.
 
 // These lints apply to the library only. Tests and examples may unwrap, panic and print.
 #![deny(
@@ -113,15 +113,16 @@ macro_rules! reexport {
 }
 each_format!(reexport);
 
-/// The SIMD level of the CPU's loops: the best of the CPU, unless the environment variable `KRYSP_SIMD` names another one.
+/// The SIMD level of the CPU kernels: the best one of the CPU, unless the environment variable `KRYSP_SIMD` selects another.
 ///
-/// `KRYSP_SIMD=portable`, `avx2` or `avx512` helps to find out whether a wrong result depends on the machine. An unknown name, or a
-/// level that the CPU lacks, changes nothing: compare with [`level`](simd::level), and [`requested`](simd::requested) says why.
+/// `KRYSP_SIMD=portable`, `avx2` or `avx512` helps to find out whether a wrong result depends on the machine. An unknown name, or
+/// a level that the CPU lacks, is ignored: [`level`](simd::level) returns the level in use, [`requested`](simd::requested) the
+/// error.
 pub mod simd {
     pub use krysp_kernels::cpu::simd::{Forced, Level, force, level, requested};
 }
 
-/// What most programs need, in one line: `use krysp::prelude::*;`.
+/// The items that most programs need: `use krysp::prelude::*;`.
 ///
 /// ```
 /// use krysp::prelude::*;

@@ -1,36 +1,36 @@
-//! How much host memory there is, asked before large arrays are made: an allocation that fails would end the program.
+//! Free host memory, which is queried before large allocations: a failed allocation would abort the program.
 
 use crate::{Error, Host, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What this program may take in all.
+/// Memory limit of this program in bytes.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Host {
-    /// The most memory that this program may have, its own included. What would take more is refused: an array with
-    /// [`Error::Allocation`], factors with [`Error::Memory`], and a format is not chosen. Without a limit all that is free may be
-    /// taken.
+    /// Limits the total memory of this program, including the memory that it has now. An array that would exceed the limit fails
+    /// with [`Error::Allocation`], factors fail with [`Error::Memory`], and a format is not chosen. Without a limit all free
+    /// memory may be used.
     ///
     /// ```
     /// use krysp::Host;
     ///
-    /// Host.limit_memory(8 << 30); // other programs want some of it, too
+    /// Host.limit_memory(8 << 30); // leave the rest to other programs
     /// # Host.limit_memory(usize::MAX);
     /// ```
     pub fn limit_memory(&self, bytes: usize) {
         LIMIT.store(bytes, Ordering::Relaxed);
     }
 
-    /// The bytes of memory that are free and within the limit, where the system says so.
+    /// The bytes of memory that are free and within the limit, if the system reports them.
     pub fn free_memory(&self) -> Option<usize> {
         free()
     }
 }
 
-/// Smaller arrays are not asked for: whatever made the matrix took as much.
+/// Bytes of an allocation below which free memory is not queried. Guess.
 const LARGE: usize = 64 << 20;
 
-/// Refuses what does not fit the memory that is free.
+/// Returns an error if an array does not fit into free memory.
 pub(crate) fn room(what: &'static str, bytes: u128) -> Result<()> {
     if bytes < LARGE as u128 {
         return Ok(());
@@ -38,16 +38,17 @@ pub(crate) fn room(what: &'static str, bytes: u128) -> Result<()> {
     let most = free().unwrap_or(isize::MAX as usize);
     let refused = || Error::Allocation { what, bytes, free: most };
     let bytes = usize::try_from(bytes).ok().filter(|&bytes| bytes <= most).ok_or_else(refused)?;
-    // the allocator may refuse what the system has
+    // the allocator may fail although the system has enough memory
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| refused())
 }
 
-/// As [`free`], asked for so many bytes: of few nobody asks the system, which takes as long as to convert a small matrix.
+/// Free memory for an allocation of so many bytes. Returns `None` for small ones unless there is a limit: the query costs as much
+/// as converting a small matrix.
 pub(crate) fn free_for(bytes: usize) -> Option<usize> {
     (bytes >= LARGE || LIMIT.load(Ordering::Relaxed) < usize::MAX).then(free).flatten()
 }
 
-/// The bytes of memory that are free and within the limit, where the system says so.
+/// The bytes of memory that are free and within the limit, if the system reports them.
 pub(crate) fn free() -> Option<usize> {
     let limit = LIMIT.load(Ordering::Relaxed);
     let left = (limit < usize::MAX).then(|| limit.saturating_sub(held().unwrap_or(0)));
@@ -55,7 +56,7 @@ pub(crate) fn free() -> Option<usize> {
     all.into_iter().flatten().min()
 }
 
-/// The bytes that this program has.
+/// The resident memory of this program in bytes.
 fn held() -> Option<usize> {
     let own = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = own.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -68,7 +69,7 @@ fn free_in_all() -> Option<usize> {
     let line = system.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     let number = |file| std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok();
-    // a container may be allowed less than the machine has
+    // a container may have a lower limit than the machine
     let [most, taken] = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"].map(number);
     let allowed = most.map(|most| most.saturating_sub(taken.unwrap_or(0)));
     Some((kibibytes << 10).min(allowed.unwrap_or(usize::MAX)))

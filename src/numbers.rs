@@ -1,10 +1,10 @@
-//! The numbers that matrices are made of, and what matrices may store in their place.
+//! Element types of matrices and vectors, and the types in which matrices may store them.
 
 use crate::saved::Saved;
 use krysp_kernels::cpu::simd::{Value, storage};
 use krysp_solvers::Element;
 
-/// What kernels for GPUs ask of numbers. Without the feature `cuda` there are none, and they ask nothing.
+/// Requirements of GPU kernels on element types; none without the feature `cuda`.
 mod on_device {
     #[cfg(feature = "cuda")]
     pub(super) use krysp_kernels::cuda::{Real, Storage};
@@ -20,10 +20,10 @@ mod on_device {
     impl<T, V> Storage<T> for V {}
 }
 
-/// A number that matrices are made of and kernels compute with: `f32` or `f64`.
+/// An element type of matrices and vectors: `f32` or `f64`.
 pub trait Real: Element<Real = Self> + Value + on_device::Real + Saved {}
 impl<T: Element<Real = T> + Value + on_device::Real + Saved> Real for T {}
 
-/// What a matrix stores of a number of type `T`: that number, or one of fewer bits, widened when it is loaded.
+/// A type in which a matrix stores numbers of type `T`: `T` itself, or a shorter type that is converted to `T` when it is loaded.
 pub trait Storage<T: Real>: storage::Storage<T> + on_device::Storage<T> {}
 impl<T: Real, V: storage::Storage<T> + on_device::Storage<T>> Storage<T> for V {}

@@ -1,11 +1,11 @@
-//! The program as a user meets it: what it prints, draws and writes, its exit codes, and every command of the documents.
+//! The program from the outside: its output, plots and files, its exit codes, and every command of the documents.
 //!
-//! `KRYSP_BLESS=1 cargo test --features cli --test cli` writes what is printed and drawn to `tests/cli`. Look at it before
-//! you commit it.
+//! `KRYSP_BLESS=1 cargo test --features cli --test cli` overwrites the expected outputs and plots in `tests/cli`. Look at the
+//! changes before you commit them.
 
 #[path = "cli/picture.rs"]
 mod picture;
-/// What `krysp inspect` offers to paste: it compiles.
+/// The Rust program that `krysp inspect` prints: it compiles.
 #[allow(dead_code, missing_docs, clippy::print_stdout)]
 mod recipe {
     include!("cli/recipe.rs");
@@ -42,7 +42,7 @@ fn python_is_there(folder: &Folder) -> bool {
     there
 }
 
-/// Compares with a file of `tests/cli`, numbers that differ from run to run apart.
+/// Compares with a file of `tests/cli`, except for numbers that differ from run to run.
 fn compare(name: &str, found: &str) {
     let path = repository().join("tests/cli").join(name);
     let found = masked(found);
@@ -50,7 +50,7 @@ fn compare(name: &str, found: &str) {
         std::fs::write(&path, &found).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(found, expected, "{} shows what it should be", path.display());
+    assert_eq!(found, expected, "{} has the expected output", path.display());
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn json_is_read_by_others() {
     }
 }
 
-/// A small system is solved on the CPU, also where there is a GPU: that one would have to be started.
+/// A small system is solved on the CPU even if there is a GPU, whose initialization takes longer.
 #[test]
 fn the_device_of_a_small_system_is_the_cpu() {
     let folder = Folder::new("auto");
@@ -273,10 +273,10 @@ fn outputs_that_cannot_be_written_are_refused_before_any_work() {
         "convert nothing.mtx tests",
     ] {
         let ran = folder.run(&format!("krysp {command}"));
-        // the matrix, which does not exist, was not looked for
+        // the matrix, which does not exist, was not opened
         assert!(ran.code == 2 && !ran.err.contains("nothing.mtx"), "{command}: {}", ran.err);
     }
-    // a check leaves neither a file nor a changed one
+    // the check neither creates nor changes files
     folder.write("x.mtx", "mine");
     let ran = folder.run("krysp solve nothing.mtx --out x.mtx --json new.json");
     assert!(ran.code == 2 && ran.err.contains("nothing.mtx"), "{}", ran.err);
@@ -305,7 +305,7 @@ fn a_minus_is_standard_input_and_output() {
     assert!(json.code == 0 && json.out.contains("\"converged\": true"), "{}", json.out);
     let inspected = folder.run("krysp inspect - < A.mtx");
     assert!(inspected.out.starts_with("standard input\n"), "{}", inspected.out);
-    // a reader that leaves early is no error
+    // a reader that closes the pipe early is not an error
     let left = folder.run("krysp inspect A.mtx | head -1 && krysp generate p7_30 - -q | head -1");
     assert_eq!((left.code, left.err.as_str()), (0, ""));
 }
@@ -374,7 +374,7 @@ fn inspect_claims_only_what_it_knows() {
 #[test]
 fn a_histogram_shows_the_few_long_rows() {
     let folder = Folder::new("histogram");
-    // 4000 rows of one entry, one of 300
+    // 3999 rows of one entry, one row of 300 entries
     let long: String = (1..=300).map(|j| format!("1 {j} 1\n")).collect();
     let short: String = (2..=4000).map(|i| format!("{i} {i} 1\n")).collect();
     let head = "%%MatrixMarket matrix coordinate real general\n4000 4000 4299\n";
@@ -424,7 +424,7 @@ fn completions_and_manual_are_made() {
     }
 }
 
-/// On a terminal progress is shown, and Ctrl-C ends the solve with what there is. In a pipe nothing is shown.
+/// On a terminal, progress is shown, and Ctrl-C ends the solve with the best x so far.
 #[test]
 fn ctrl_c_ends_a_factorization_that_shows_its_progress() {
     let folder = Folder::new("factorization");
@@ -433,7 +433,7 @@ fn ctrl_c_ends_a_factorization_that_shows_its_progress() {
     }
     let script = repository().join("tests/cli/terminal.py");
     let script = script.display();
-    // complete factors of a cube take far longer than this test may
+    // a complete factorization of this matrix takes much longer than the test may
     assert_eq!(folder.run("krysp generate st7_40 cube.mtx --quiet").code, 0);
     let started = std::time::Instant::now();
     let solve = "solve cube.mtx --method gmres --preconditioner lu --out x.mtx";
@@ -474,17 +474,17 @@ fn ctrl_c_ends_a_solve_and_writes_what_there_is() {
     let piped = folder.run("krysp solve A.mtx");
     assert!(piped.err.is_empty() && !piped.out.contains('\x1b'));
 
-    // lines of 80 characters, with texts moved in below each other
+    // lines have at most 80 characters; continuation lines are indented
     for command in ["inspect tests/data/jpwh_991.mtx.gz", "inspect A.mtx", "solve A.mtx --max-iterations 1"] {
         let shown = folder.run(&format!("NO_COLOR=1 python3 {script} '' krysp {command}"));
-        // what stands behind the last `\r` of a line is what is left of it
+        // only the text after the last `\r` of a line remains visible
         let lines = shown.out.lines().map(|line| line.trim_end().rsplit('\r').next().unwrap_or(""));
         for line in lines.filter(|line| !line.contains('\x1b')) {
             assert!(line.chars().count() <= 80, "{command}: {line}");
         }
     }
     let circuit = folder.run(&format!("python3 {script} '' krysp inspect tests/data/jpwh_991.mtx.gz"));
-    assert!(circuit.out.contains("positions are\r\n            mirrored"), "{}", circuit.out);
+    assert!(circuit.out.contains("are symmetric,\r\n            93.6 % of the values"), "{}", circuit.out);
 }
 
 #[test]

@@ -305,7 +305,7 @@ def test_refresh_takes_values_in_the_order_of_data_or_a_matrix_in_any(make):
             solver.refresh(2.0 * other)
             np.testing.assert_allclose(image(solver), expected)
         solver.refresh(given.data)
-        with pytest.raises(ValueError, match="row 1 has another pattern"):
+        with pytest.raises(ValueError, match="row 1 has a different sparsity pattern"):
             solver.refresh(sp.csr_array([[2.0, -1.0], [0.0, 2.0]]))
         with pytest.raises(ValueError, match=r"values must have \d entries.*got 9"):
             solver.refresh(np.ones(9))

@@ -39,7 +39,7 @@ impl Folder {
         std::fs::write(self.at(file), text).unwrap();
     }
 
-    /// Runs a line of a shell in which `krysp` is this program.
+    /// Runs a shell command in which `krysp` is this program.
     pub(crate) fn run(&self, line: &str) -> Ran {
         let program = Path::new(PROGRAM).parent().unwrap();
         let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
@@ -48,7 +48,7 @@ impl Folder {
             .current_dir(&self.0)
             .env("PATH", path)
             .env("HOME", &self.0)
-            // what one test calibrates is no other's price
+            // the calibration of one test does not affect others
             .env("KRYSP_CACHE", self.at("cache"))
             .env("RAYON_NUM_THREADS", "2")
             .output()

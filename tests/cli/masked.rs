@@ -1,7 +1,7 @@
-//! Takes out of a text what differs from run to run, and from processor to processor.
+//! Masks the parts of a text that differ from run to run, or from CPU to CPU.
 
-/// Times, rates, residuals, counts of iterations; formats, whose order depends on the processor; and what a plan tries, which
-/// has tests of its own.
+/// Masks times, rates, residuals and iteration counts; formats, whose order depends on the CPU; and the attempts of a plan, which
+/// have separate tests.
 pub(crate) fn masked(text: &str) -> String {
     let mut lines: Vec<String> = vec![];
     let (mut in_formats, mut in_tried) = (false, false);
@@ -20,8 +20,8 @@ pub(crate) fn masked(text: &str) -> String {
             if lines.last().is_some_and(|last| last != shown) {
                 lines.push(shown.into());
             }
-        } else if let Some((before, _)) = line.split_once("here: ") {
-            lines.push(format!("{before}here: <names>"));
+        } else if let Some((before, _)) = line.split_once("expected one of ") {
+            lines.push(format!("{before}expected one of <names>"));
         } else if line.starts_with("format  ") {
             lines.push("format      <format>".into());
         } else if in_formats && line.starts_with("  ") && !line.starts_with("  krysp") {
@@ -36,7 +36,7 @@ pub(crate) fn masked(text: &str) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A line without numbers that are measured.
+/// Masks the measured numbers of a line.
 fn numbers(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let mut masked: Vec<String> = vec![];

@@ -1,4 +1,4 @@
-//! PNG files as colours, to compare pictures by what is seen.
+//! PNG files as arrays of colours, to compare images by their appearance.
 
 use flate2::bufread::ZlibDecoder;
 use std::io::Read;
@@ -10,7 +10,7 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// Reads a PNG file of 8 bits a channel, with or without opacity, not interlaced.
+    /// Reads a PNG file with 8 bits per channel, with or without an alpha channel, not interlaced.
     pub(crate) fn read(path: &Path) -> Picture {
         let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"), "{}", path.display());
@@ -65,7 +65,7 @@ impl Picture {
         sum / (255.0 * 3.0 * self.colours.len() as f64)
     }
 
-    /// The number of pixels of a colour that lie right of this share of the width.
+    /// The number of pixels of a colour to the right of this fraction of the width.
     pub(crate) fn pixels_of(&self, colour: [u8; 3], share: f64) -> usize {
         let first = (share * self.width as f64) as usize;
         self.colours.chunks(self.width).flat_map(|row| &row[first..]).filter(|one| **one == colour).count()

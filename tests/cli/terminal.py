@@ -1,6 +1,6 @@
-"""Runs a command on a terminal of its own, types Ctrl-C once it has shown a text, and prints what it showed.
+"""Runs a command on a pseudo-terminal, types Ctrl-C once the command has printed a text, and prints its output.
 
-python3 terminal.py TEXT COMMAND...      an empty TEXT types nothing; exits as the command did
+python3 terminal.py TEXT COMMAND...      an empty TEXT types nothing; exits with the code of the command
 """
 
 import os, pty, sys

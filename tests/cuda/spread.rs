@@ -15,8 +15,8 @@ use std::time::Instant;
 type Result<T> = krysp::solvers::Result<T>;
 
 /// The first GPU alone, and all of the machine where there are several. Where there is one, two queues of it make a team if the
-/// environment says `CUDA_MODULE_LOADING=EAGER`. That is for people who read the outcome: what CUDA loads while one queue waits for
-/// the other may wait for both, and the solve then ends with an error after ten seconds.
+/// environment says `CUDA_MODULE_LOADING=EAGER`. That is for people who read the outcome: what CUDA loads while one queue waits
+/// for the other may wait for both, and the solve then ends with an error after ten seconds.
 fn teams() -> Vec<Vec<Cuda>> {
     let mut teams = vec![vec![0]];
     match Cuda::devices().len() {

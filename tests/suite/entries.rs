@@ -62,9 +62,19 @@ fn wrong_lengths_say_which_call_takes_these_values() {
     let twice = [&PLACES[..], &[(0, 0, 1.0)]].concat();
     let mut a = Csr::from_triplets(2, 2, &twice).unwrap();
     let refused = a.refresh(&[1.0; 5]).unwrap_err().to_string();
-    assert!(refused.contains("has 5 entries, 4 are needed") && refused.contains("`assemble`"), "{refused}");
+    assert!(
+        refused.contains("must have 4 entries (")
+            && refused.contains("got 5")
+            && refused.contains("`assemble`"),
+        "{refused}"
+    );
     let refused = a.assemble(&[1.0; 4]).unwrap_err().to_string();
-    assert!(refused.contains("has 4 entries, 5 are needed") && refused.contains("`assemble`"), "{refused}");
+    assert!(
+        refused.contains("must have 5 entries (")
+            && refused.contains("got 4")
+            && refused.contains("`assemble`"),
+        "{refused}"
+    );
     let mut operator = Operator::auto(&a, &Host).unwrap();
     assert!(matches!(operator.refresh(&[1.0; 5]), Err(Error::Length { got: 5, expected: 4, .. })));
     let mut solver = Plan::new(&a).unwrap().build().unwrap();

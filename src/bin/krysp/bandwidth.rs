@@ -1,22 +1,22 @@
-//! How fast a device reads memory, and how long a product takes there.
+//! Measurements of memory bandwidth and of matrix-vector products.
 
 use krysp::{HostSpace, LinearOperator, Space, Vector};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Bytes that are read: more than caches hold.
+/// Bytes that are read, more than the caches hold.
 const READ: usize = 256 << 20;
 
-/// Bytes a second of all threads that read memory, the best of some rounds.
+/// Memory read bandwidth of all threads in bytes per second, the best of several rounds.
 pub(crate) fn of_host() -> krysp::Result<f64> {
     let space = HostSpace::<f64>::new(READ / size_of::<f64>());
     let mut x = space.zeros()?;
-    // pages that nobody has written are all one page of zeros, which a cache holds
+    // write the array first: pages that were never written all map to one page of zeros, which stays in cache
     space.load(&vec![1.0; space.len()], &mut x)?;
     best(&x, &|| Ok(()))
 }
 
-/// Bytes a second of a GPU that reads its memory, the best of some rounds.
+/// Memory read bandwidth of a GPU in bytes per second, the best of several rounds.
 #[cfg(feature = "cuda")]
 pub(crate) fn of_gpu(gpu: &krysp::Cuda) -> krysp::Result<f64> {
     let x = gpu.space::<f64>(READ / size_of::<f64>()).zeros()?;
@@ -29,7 +29,7 @@ fn best<V: Vector>(x: &V, wait: &dyn Fn() -> krysp::Result<()>) -> krysp::Result
         let started = Instant::now();
         black_box(x.norm_squared());
         wait()?;
-        // the first brings pages and kernels there
+        // not timed: the first round maps pages and compiles kernels
         if round > 0 {
             best = best.min(started.elapsed().as_secs_f64());
         }

@@ -8,33 +8,33 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Measures conversions and products of matrices in every format on every device, and in other libraries.
+/// Measures conversions and matrix-vector products in every format on every device, and in other libraries.
 ///
-/// The last table is a performance profile (Dolan and Moré, 2002): on how many of the matrices a format takes no more than
-/// so many times what the fastest one takes. A format that does not suit a matrix counts as never fast enough.
+/// The last table is a performance profile (Dolan and Moré, 2002): the fraction of the matrices on which a format takes at most a
+/// given multiple of the time of the fastest one. A format that cannot store a matrix counts as infinitely slow.
 ///
-/// SciPy, petsc4py, MKL (sparse_dot_mkl) and CuPy are measured, too, where `python3` can import them: in a process of
-/// their own, with the CSR arrays of SciPy.
+/// SciPy, petsc4py, MKL (sparse_dot_mkl) and CuPy are measured, too, if `python3` can import them: in a separate process, with
+/// SciPy's CSR arrays.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp bench A.mtx
   krysp bench *.mtx.gz --csv products.csv --plot profile.png")]
 pub(crate) struct Bench {
-    /// Files of matrices, in any form that `krysp convert` knows
+    /// Files of matrices, in any file format that `krysp convert` reads
     #[arg(required = true)]
     matrices: Vec<PathBuf>,
     /// Write all times
     #[arg(long, value_name = "CSV")]
     csv: Option<PathBuf>,
-    /// Draw the performance profile of the best eight, as a PNG file
+    /// Plot the performance profile of the best eight to a PNG file
     #[arg(long, value_name = "PNG")]
     plot: Option<PathBuf>,
 }
 
-/// The factors of the table.
+/// Columns of the performance profile: multiples of the shortest time.
 const FACTORS: [f64; 6] = [1.0, 1.05, 1.25, 1.5, 2.0, 4.0];
 
-/// A format on a device, and its time over the least on each matrix; infinite where it does not suit.
+/// A format on a device, and for each matrix the ratio of its time to the shortest one; infinite if it cannot store the matrix.
 struct Contestant {
     name: String,
     ratios: Vec<f64>,
@@ -101,7 +101,7 @@ impl Bench {
         }
         let matrices = self.matrices.len();
         contestants.iter_mut().for_each(|one| one.ratios.resize(matrices, f64::INFINITY));
-        // the one that is most often close to the best first
+        // descending by the area under the performance profile
         contestants.sort_by(|one, other| other.area().total_cmp(&one.area()));
         print_profile(&contestants, matrices);
         if let Some(path) = &self.csv {
@@ -125,13 +125,13 @@ fn note(contestants: &mut Vec<Contestant>, name: String, index: usize, ratio: f6
 }
 
 impl Contestant {
-    /// The share of matrices on which it takes at most this many times the least time.
+    /// The fraction of matrices on which it takes at most this multiple of the shortest time.
     fn within(&self, factor: f64) -> f64 {
         let close = self.ratios.iter().filter(|ratio| **ratio <= factor).count();
         close as f64 / self.ratios.len().max(1) as f64
     }
 
-    /// The area below its steps.
+    /// The area under its performance profile, as a sum over the columns.
     fn area(&self) -> f64 {
         FACTORS.iter().map(|&factor| self.within(factor)).sum()
     }
@@ -139,7 +139,7 @@ impl Contestant {
 
 fn print_profile(contestants: &[Contestant], matrices: usize) {
     let title = format!(
-        "within so many times the least time, of {}",
+        "fraction of {} within a multiple of the shortest time",
         if matrices == 1 { "1 matrix".into() } else { format!("{matrices} matrices") }
     );
     text::say(&text::bold(&title));
@@ -165,7 +165,7 @@ fn draw(path: &Path, contestants: &[Contestant]) -> Result<(), String> {
         points.push((MOST, one.within(MOST)));
         (one.name.clone(), points)
     };
-    // more than that cannot be told apart
+    // more curves could not be distinguished
     let drawn = contestants.iter().take(chart::CURVES).map(steps);
     chart::profile(path, &drawn.collect::<Vec<_>>(), contestants.len(), MOST)
 }

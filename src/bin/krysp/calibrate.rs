@@ -5,16 +5,16 @@ use clap::Args;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Measure what formats and preconditioners cost on this CPU, so that the fastest are chosen here
+/// Measures the costs of formats and preconditioners on this CPU, so that the fastest ones are chosen here
 ///
-/// What was found is kept in the folder KRYSP_CACHE, or in ~/.cache/krysp, and holds for this machine and this number of threads.
-/// Delete the files to go back to the built-in costs.
+/// The results are stored in the folder KRYSP_CACHE, or in ~/.cache/krysp, and apply to this machine with this number of threads.
+/// Delete the files to return to the built-in costs.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp calibrate
   RAYON_NUM_THREADS=1 krysp calibrate      for programs with one thread")]
 pub(crate) struct Calibrate {
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(short, long)]
     quiet: bool,
 }
@@ -31,7 +31,7 @@ impl Calibrate {
                 println!("{preconditioner:16} {setup:>15.2}x {application:>15.2}x");
             }
             let place = calibration.path().map_or("nowhere".into(), |path| path.display().to_string());
-            line("kept", &format!("in {place}, after {:.1} s", started.elapsed().as_secs_f64()));
+            line("stored", &format!("in {place}, after {:.1} s", started.elapsed().as_secs_f64()));
         }
         Ok(ExitCode::SUCCESS)
     }

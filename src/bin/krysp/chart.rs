@@ -1,4 +1,4 @@
-//! Charts as PNG files: residuals, lengths of rows, performance profiles.
+//! Charts as PNG files: residuals, row lengths, performance profiles.
 
 use crate::{files, text};
 use kuva::plot::{BarPlot, LinePlot, LineStyle, MarkerShape, ScatterPlot};
@@ -8,21 +8,21 @@ use kuva::render::plots::Plot;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Colours that are told apart by people who see red and green alike.
+/// Colours that people with red-green colour blindness can distinguish.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666"];
 
-/// The residuals of one configuration, one after the other.
+/// The residual history of one configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Curve {
     pub(crate) name: String,
-    /// Iterations of all configurations so far, and the residual relative to `‖b‖` by the method's recurrence.
+    /// Pairs of the number of iterations, summed over all configurations so far, and the relative residual from the recurrence.
     pub(crate) points: Vec<(f64, f64)>,
-    /// The last iteration, and the residual relative to `‖b‖`, recomputed.
+    /// The last iteration and the recomputed relative residual.
     pub(crate) recomputed: Option<(f64, f64)>,
 }
 
-/// The residuals of all configurations that were tried.
+/// Draws the residual histories of all configurations.
 pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f64) -> Result<(), String> {
     let mut plots: Vec<Plot> = vec![];
     let mut names: Vec<&str> = vec![];
@@ -30,14 +30,14 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
     let (mut least, mut most, mut last) = (threshold, threshold, 1.0_f64);
     for (k, curve) in curves.iter().enumerate() {
         let sound = |(_, residual): &(f64, f64)| residual.is_finite() && *residual > 0.0;
-        // logarithms on a plain axis: kuva's own logarithmic axis ends at 1e-10
+        // logarithms on a linear axis, because kuva's logarithmic axis ends at 1e-10
         let logarithm = |(at, residual): (f64, f64)| (at, residual.log10());
         let points: Vec<_> = thinned(&curve.points).into_iter().filter(sound).map(logarithm).collect();
         let ends: Vec<_> = curve.recomputed.iter().copied().filter(sound).map(logarithm).collect();
         for &(at, residual) in points.iter().chain(&ends) {
             (least, most, last) = (least.min(residual), most.max(residual), last.max(at));
         }
-        // what is tried again has its colour, and its line of the legend, from the first time
+        // a configuration that runs again keeps its colour and its entry in the legend
         let first = names.iter().position(|name| *name == curve.name);
         let colour = COLOURS[first.unwrap_or(names.len()) % COLOURS.len()];
         let line = LinePlot::new().with_data(points).with_color(colour).with_stroke_width(1.8);
@@ -53,7 +53,7 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         let is_last = k + 1 == curves.len();
         plots.push(if is_last { circle.with_legend("recomputed").into() } else { circle.into() });
     }
-    // whole decades, at most twelve of them with a number
+    // whole decades, of which at most twelve are labelled
     let top = most.ceil();
     let step = ((top - (least - 0.01).floor()) / 12.0).ceil().max(1.0);
     let bottom = top - step * ((top - least + 0.01) / step).ceil();
@@ -73,7 +73,7 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
     save(path, plots, layout)
 }
 
-/// A curve of no more points than a picture shows: of each stretch its least and its largest value.
+/// Reduces a curve to the points that an image can show: the minimum and the maximum of each section.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     const MOST: usize = 1500;
     if points.len() <= 2 * MOST {
@@ -90,9 +90,9 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     stretches.flat_map(|stretch| ends(stretch).into_iter().flatten()).collect()
 }
 
-/// How many rows have how many entries.
+/// Draws the histogram of row lengths.
 pub(crate) fn lengths(path: &Path, title: &str, bars: &[(String, usize)]) -> Result<(), String> {
-    // bars of logarithms on a plain axis, which begins at a tenth of a row: one row has a bar
+    // logarithms on a linear axis that starts at a tenth of a row, so that a single row has a visible bar
     let height = |rows: usize| if rows > 0 { (10.0 * rows as f64).log10() } else { 0.0 };
     let most = bars.iter().map(|(_, rows)| height(*rows)).fold(1.0, f64::max);
     let bars = bars.iter().map(|(name, rows)| (name.clone(), height(*rows)));
@@ -111,18 +111,18 @@ pub(crate) fn lengths(path: &Path, title: &str, bars: &[(String, usize)]) -> Res
     save(path, plots, layout)
 }
 
-/// As many contestants as there are colours.
+/// Maximum number of curves of a performance profile, the number of colours.
 pub(crate) const CURVES: usize = COLOURS.len();
 
-/// For each contestant the share of matrices on which it takes no more than so many times the least time; `of` so many
-/// contestants are drawn.
+/// Draws a performance profile: for each contestant the fraction of matrices on which it takes at most a given multiple of the
+/// shortest time. `of` is the number of contestants, of which the best are drawn.
 pub(crate) fn profile(
     path: &Path,
     contestants: &[(String, Vec<(f64, f64)>)],
     of: usize,
     most: f64,
 ) -> Result<(), String> {
-    // lines that cover each other differ in width and dashes: the first is wide, those above it leave gaps
+    // lines that cover each other remain visible: the first is wide, those above it are thinner and dashed
     let lines = contestants.iter().zip(COLOURS).enumerate().map(|(at, ((name, steps), colour))| {
         let style = match at % 4 {
             0 => LineStyle::Solid,
@@ -142,7 +142,7 @@ pub(crate) fn profile(
     let layout = Layout::auto_from_plots(&plots)
         .with_title(title)
         .with_title_size(16)
-        .with_x_label("times the least time of a product")
+        .with_x_label("time of a product relative to the fastest")
         .with_x_axis_min(1.0)
         .with_x_axis_max(most)
         .with_y_axis_min(0.0)

@@ -11,31 +11,31 @@ use krysp::{Csr, Error, Format};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Checks products with a matrix in every format: against a plain loop over its entries, and against each other.
+/// Checks matrix-vector products in every format against a simple reference loop over the entries.
 ///
-/// For reports of wrong results. Each format obeys the laws that its own tests check, here with your matrix: products and
-/// residuals are right to rounding, fused operations equal their parts, results do not depend on the number of threads, and
-/// conversion loses nothing. The first difference is printed, with its row counted from 1.
+/// Use it before you report wrong results. It runs the library's own tests of each format with your matrix: products and
+/// residuals are correct to rounding, fused operations agree with the separate ones, results do not depend on the number of
+/// threads, and conversion loses nothing. The first difference is printed; its row is counted from 1.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp check A.mtx
   krysp check A.mtx --format sell
 
-Exit codes: 0 all correct, 1 a difference, 2 wrong input.")]
+Exit codes: 0 all correct, 1 a difference was found, 2 invalid input.")]
 pub(crate) struct Check {
-    /// The file of the matrix, in any form that `krysp convert` knows; - is standard input
+    /// File of the matrix, in any file format that `krysp convert` reads; - is standard input
     matrix: PathBuf,
-    #[arg(long, help = formats::help("Check this format alone"))]
+    #[arg(long, help = formats::help("Check only this format"))]
     format: Option<String>,
-    /// Where to compute: cpu, gpu, or gpu:1 for the second; all devices if not given
+    /// Device: cpu, gpu, or gpu:1 for the second GPU; all devices if not given
     #[arg(long)]
     device: Option<String>,
-    /// Print nothing but differences and errors
+    /// Print only differences and errors
     #[arg(short, long)]
     quiet: bool,
 }
 
-/// The laws of one format, each with its outcome; `Err` says why the format does not suit the matrix.
+/// The laws (tests) of one format, each with its outcome; `Err` says why the format cannot store the matrix.
 type Checked = Result<Vec<(&'static str, Law)>, Error>;
 
 impl Check {
@@ -46,7 +46,7 @@ impl Check {
         };
         let wanted = self.format.as_deref().map(formats::known).transpose()?;
         let matrix = files::matrix(&self.matrix)?.matrix;
-        // NaN and infinity equal nothing
+        // comparisons with NaN or infinity would fail
         krysp::io::check_finite(&self.matrix, &matrix)?;
         let entries = matrix.triplets().map(|(row, col, value)| (row as u32, col as u32, value)).collect();
         let triplets = Triplets { rows: matrix.rows(), cols: matrix.cols(), entries };
@@ -61,7 +61,7 @@ impl Check {
                         self.print(&name, &laws);
                     }
                     Err(why) if wanted.is_some() => return Err(why.into()),
-                    Err(why) if !self.quiet => text::say(&format!("{name:<20}not suited: {why}")),
+                    Err(why) if !self.quiet => text::say(&format!("{name:<20}not suitable: {why}")),
                     Err(_) => {}
                 }
             }
@@ -80,7 +80,7 @@ impl Check {
         Ok(ExitCode::from(u8::from(wrong > 0)))
     }
 
-    /// A line for each law.
+    /// Prints a line for each law.
     fn print(&self, name: &str, laws: &[(&str, Law)]) {
         for (law, outcome) in laws {
             match outcome {
@@ -93,7 +93,7 @@ impl Check {
 }
 
 impl Device {
-    /// Every format that this device has, or the one of a name, with its laws.
+    /// Checks every format that is available on this device, or only the wanted one.
     fn check(
         &self,
         a: &Csr<f64>,

@@ -6,11 +6,11 @@ use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Converts a matrix, or a vector, from one form of file to another.
+/// Converts a matrix or a vector from one file format to another.
 ///
-/// The form of the first file is recognised by its content, that of the second follows from its extension: .mtx Matrix Market,
-/// .npz SciPy (vectors .npy), .petsc or .bin PETSc, .rb or .hb Rutherford-Boeing; any of them with .gz. Other extensions are refused.
-/// - stands for standard input, or for Matrix Market on standard output.
+/// The format of the input is detected from its content, that of the output follows from its extension: .mtx Matrix Market, .npz
+/// SciPy (vectors .npy), .petsc or .bin PETSc, .rb or .hb Rutherford-Boeing; each also with .gz. Other extensions are an error. -
+/// is standard input, or Matrix Market on standard output.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp convert A.mtx A.npz             for scipy.sparse.load_npz
@@ -19,9 +19,9 @@ use std::process::ExitCode;
   krysp convert --vector b.mtx b.npy    a right-hand side for numpy.load
   krysp convert A.npz - | head          Matrix Market on standard output")]
 pub(crate) struct Convert {
-    /// The file to read, or - for standard input
+    /// File to read, or - for standard input
     from: PathBuf,
-    /// The file to write, or - for standard output
+    /// File to write, or - for standard output
     to: PathBuf,
     /// The files hold a vector
     #[arg(long)]

@@ -4,14 +4,14 @@ use crate::{Failure, formats::Device, json::Json, machine, text};
 use clap::Args;
 use std::process::ExitCode;
 
-/// Lists where this program can compute: the processor, and GPUs of NVIDIA.
+/// Lists the devices that this program can use: the CPU and NVIDIA GPUs.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp devices
-  krysp devices --measure          also how fast memory is read
+  krysp devices --measure          also the memory read bandwidth
   RAYON_NUM_THREADS=1 krysp devices")]
 pub(crate) struct Devices {
-    /// Measure how fast memory is read
+    /// Measure the memory read bandwidth
     #[arg(long)]
     measure: bool,
     /// Print JSON

@@ -1,4 +1,4 @@
-//! Files as the command line names them: `-` is standard input or output, and what cannot be written is refused before any work.
+//! Input and output files of the command line: `-` is standard input or output, and outputs are checked before any work.
 
 use crate::Failure;
 use krysp::io::matrix_market::WriteError;
@@ -11,7 +11,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write, stdin, stdout};
 use std::path::Path;
 
-/// What an output holds; its extension must agree.
+/// The content of an output file, which the extension must match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content {
     Matrix,
@@ -19,7 +19,7 @@ pub(crate) enum Content {
     Picture,
     Csv,
     Json,
-    /// A plan of `solve --save`, of any name.
+    /// A plan of `solve --save`, with any extension.
     Plan,
 }
 
@@ -28,28 +28,28 @@ pub(crate) fn is_standard(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// A path for people: `-` is "standard input".
+/// The path of an input for messages; `-` is "standard input".
 pub(crate) fn shown(path: &Path) -> String {
     if is_standard(path) { "standard input".into() } else { path.display().to_string() }
 }
 
-/// Refuses outputs that cannot be written: of an unknown extension, in a folder that does not exist or is not writable, or more than
-/// one to `-`. Call it before any work. Returns whether one goes to `-`.
+/// Returns an error for outputs that cannot be written: those with an unknown extension, those in a folder that does not exist or
+/// is not writable, and more than one to `-`. Call it before any work. Returns whether one goes to `-`.
 pub(crate) fn check_outputs(outputs: &[(&str, Option<&Path>, Content)]) -> Result<bool, Failure> {
     let given = outputs.iter().filter_map(|&(option, path, content)| Some((option, path?, content)));
     let mut standard: Vec<&str> = vec![];
     for (option, path, content) in given {
         if is_standard(path) {
             if let Content::Plan = content {
-                return Err(format!("{option} -: a plan is read back by its file's name: name one").into());
+                return Err(format!("{option} needs the name of a file; got -").into());
             }
             standard.push(option);
             continue;
         }
         let extension = |known: &str| {
             let ends = path.extension().is_some_and(|found| found.eq_ignore_ascii_case(known));
-            let told = format!("{option} {}: the name must end in .{known}", path.display());
-            if ends || is_pipe(path) { Ok(()) } else { Err(told) }
+            let message = format!("{option} {}: the name must end in .{known}", path.display());
+            if ends || is_pipe(path) { Ok(()) } else { Err(message) }
         };
         match content {
             Content::Matrix => check_matrix_name(path).map_err(|error| hinted(error, path))?,
@@ -67,7 +67,7 @@ pub(crate) fn check_outputs(outputs: &[(&str, Option<&Path>, Content)]) -> Resul
     Ok(!standard.is_empty())
 }
 
-/// Says what a `.npy` is for.
+/// Adds a hint to the error for a matrix that is to be written to `.npy`.
 fn hinted(error: Error, path: &Path) -> Failure {
     let name = path.to_string_lossy().to_ascii_lowercase();
     match name.trim_end_matches(".gz").ends_with(".npy") {
@@ -87,20 +87,20 @@ fn check_writable(path: &Path) -> Result<(), String> {
         return Ok(());
     }
     if path.is_dir() {
-        return Err("it is a folder, name a file".into());
+        return Err("expected a file, found a folder".into());
     }
     if path.exists() {
         return OpenOptions::new().append(true).open(path).map(drop).map_err(|error| error.to_string());
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        return Err(format!("there is no folder {}", folder.display()));
+        return Err(format!("the folder {} does not exist", folder.display()));
     }
     let created = OpenOptions::new().write(true).create_new(true).open(path);
     created.and_then(|_| std::fs::remove_file(path)).map_err(|error| error.to_string())
 }
 
-/// Refuses to read standard input twice.
+/// Returns an error if standard input would be read twice.
 pub(crate) fn check_inputs(inputs: &[&Path]) -> Result<(), Failure> {
     match inputs.iter().filter(|path| is_standard(path)).count() {
         0 | 1 => Ok(()),
@@ -111,7 +111,7 @@ pub(crate) fn check_inputs(inputs: &[&Path]) -> Result<(), Failure> {
 /// A matrix that was read.
 pub(crate) struct Input {
     pub(crate) matrix: Csr<f64>,
-    /// Whether the file has no values: then all are 1.
+    /// Whether the file has no values, so that all values are 1.
     pub(crate) is_pattern: bool,
 }
 
@@ -133,7 +133,7 @@ fn is_pattern(source: impl Read) -> bool {
     let mut read = |source: &mut dyn Read| source.take(400).read_to_end(&mut head);
     let mut source = std::io::BufReader::new(source);
     let gzipped = std::io::BufRead::fill_buf(&mut source).is_ok_and(|bytes| bytes.starts_with(b"\x1f\x8b"));
-    // a stream that ends early gives what was read until then
+    // on an error, use the bytes that were read before it
     let _ = if gzipped { read(&mut flate2::bufread::GzDecoder::new(source)) } else { read(&mut source) };
     let text = String::from_utf8_lossy(&head).to_lowercase();
     let mut lines = text.lines();
@@ -145,24 +145,23 @@ fn is_pattern(source: impl Read) -> bool {
     }
 }
 
-/// What a report says of a file without values.
+/// Line of a report about a file without values.
 pub(crate) const ONES: &str = "the file has no values (a pattern): ones are used";
 
-/// Reads a vector, as long as it must be if that is known.
+/// Reads a vector, of the expected length if one is given.
 pub(crate) fn vector(path: &Path, expected: Option<usize>) -> Result<Vec<f64>, Failure> {
     let vector: Vec<f64> =
         if is_standard(path) { read_vector_from("standard input", stdin())? } else { read_vector(path)? };
     match expected {
         Some(expected) if vector.len() != expected => {
             let (file, got) = (shown(path), vector.len());
-            let told = "entries, the matrix needs";
-            Err(format!("{file}: it has {got} {told} {expected}: is it of another matrix?").into())
+            Err(format!("{file}: expected {expected} entries to match the matrix, found {got}").into())
         }
         _ => Ok(vector),
     }
 }
 
-/// Success if the reader of standard output has left, as `head` does: it has what it wants.
+/// Ignores the error of a closed pipe: a reader such as `head` has read all that it needs.
 fn unless_left(written: Result<(), WriteError>) -> Result<(), Failure> {
     match written {
         Err(WriteError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -170,7 +169,7 @@ fn unless_left(written: Result<(), WriteError>) -> Result<(), Failure> {
     }
 }
 
-/// Writes a matrix in the form of its extension; Matrix Market to `-`.
+/// Writes a matrix in the file format of the extension; Matrix Market to `-`.
 pub(crate) fn save_matrix(path: &Path, matrix: &Csr<f64>) -> Result<(), Failure> {
     match is_standard(path) {
         true => unless_left(write_matrix_to(&mut stdout().lock(), matrix)),
@@ -178,7 +177,7 @@ pub(crate) fn save_matrix(path: &Path, matrix: &Csr<f64>) -> Result<(), Failure>
     }
 }
 
-/// Writes a vector in the form of its extension; Matrix Market to `-`.
+/// Writes a vector in the file format of the extension; Matrix Market to `-`.
 pub(crate) fn save_vector(path: &Path, vector: &[f64]) -> Result<(), Failure> {
     match is_standard(path) {
         true => unless_left(write_vector_to(&mut stdout().lock(), vector)),
@@ -199,7 +198,7 @@ pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), String> {
     written.map_err(|error| format!("{}: {error}", shown_output(path)))
 }
 
-/// As [`shown`], of an output.
+/// The path of an output for messages; `-` is "standard output".
 pub(crate) fn shown_output(path: &Path) -> String {
     if is_standard(path) { "standard output".into() } else { path.display().to_string() }
 }

@@ -1,4 +1,4 @@
-//! A matrix in every format on every device, measured.
+//! Names of devices and formats, and measurements of a matrix in every format on a device.
 
 use crate::bandwidth::{self, best_time};
 use crate::{Failure, text};
@@ -9,32 +9,32 @@ macro_rules! names {
     ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => { [$(stringify!($format),)*] };
 }
 
-/// Every format, by the name of its Rust type.
+/// The names of the Rust types of all formats.
 pub(crate) const NAMES: [&str; 12] = krysp::each_format!(names);
 
-/// What an option does, and the formats that it takes.
+/// Help text of an option, with the formats that it accepts.
 pub(crate) fn help(what: &str) -> String {
     format!("{what}: {}", NAMES.join(", "))
 }
 
-/// The type's name of a format, however it is spelled.
+/// The name of the Rust type of a format, from any spelling of its name.
 pub(crate) fn known(wanted: &str) -> Result<&'static str, Failure> {
     let found = NAMES.into_iter().find(|name| krysp::choice::is_format(name, wanted));
-    found.ok_or_else(|| format!("there is no format {wanted:?}: {}", NAMES.join(", ")).into())
+    found.ok_or_else(|| format!("unknown format {wanted:?}: expected one of {}", NAMES.join(", ")).into())
 }
 
-/// A format on a device, measured.
+/// The measurements of a format on a device.
 pub(crate) struct Measured {
     pub(crate) format: String,
-    /// Bytes that a product reads, vectors apart.
+    /// Bytes of the matrix that one matrix-vector product reads.
     pub(crate) bytes: usize,
     /// Seconds of the conversion.
     pub(crate) conversion: f64,
-    /// Seconds of a product.
+    /// Seconds of a matrix-vector product.
     pub(crate) product: f64,
 }
 
-/// A device that is there.
+/// An available device.
 pub(crate) enum Device {
     Host,
     #[cfg(feature = "cuda")]
@@ -42,7 +42,7 @@ pub(crate) enum Device {
 }
 
 impl Device {
-    /// The processor, and every GPU that can be used.
+    /// The CPU, and every GPU that can be used.
     pub(crate) fn all() -> Vec<Device> {
         #[allow(unused_mut)]
         let mut all = vec![Device::Host];
@@ -53,7 +53,7 @@ impl Device {
         all
     }
 
-    /// A device by its name: cpu, gpu, gpu:1.
+    /// The device of this name: cpu, gpu, gpu:1.
     pub(crate) fn named(name: &str) -> Result<Device, Failure> {
         if name == "cpu" {
             return Ok(Device::Host);
@@ -71,7 +71,7 @@ impl Device {
             let present = krysp::Cuda::devices().len();
             if ordinal >= present {
                 let gpus = text::counted(present, "GPU");
-                return Err(format!("--device {name}: {gpus} here; `krysp devices` lists them").into());
+                return Err(format!("--device {name}: found {gpus}; `krysp devices` lists them").into());
             }
             Ok(Device::Gpu(krysp::Cuda::new(ordinal)?))
         }
@@ -85,7 +85,7 @@ impl Device {
         }
     }
 
-    /// The kind of machine, for estimates of costs.
+    /// The cost model of the device.
     pub(crate) fn model(&self) -> Model {
         match self {
             Device::Host => Model::Host,
@@ -94,7 +94,7 @@ impl Device {
         }
     }
 
-    /// Bytes a second that this device reads, measured.
+    /// The measured memory read bandwidth in bytes per second.
     pub(crate) fn bandwidth(&self) -> krysp::Result<f64> {
         match self {
             Device::Host => bandwidth::of_host(),
@@ -103,8 +103,8 @@ impl Device {
         }
     }
 
-    /// Every format that suits the matrix, the fastest first. Formats that store one triangle are among them if it is
-    /// symmetric.
+    /// Measures every format that can store the matrix, the fastest first. Formats that store one triangle are included if the
+    /// matrix is symmetric.
     pub(crate) fn measure(&self, a: &Csr<f64>) -> krysp::Result<Vec<Measured>> {
         let mut all = match self {
             Device::Host => on_host(a)?,
@@ -117,7 +117,7 @@ impl Device {
 }
 
 fn unknown(device: &str) -> String {
-    format!("--device {device}: cpu, gpu, gpu:0, gpu:1, ... are known; `krysp devices` lists them")
+    format!("--device must be cpu, gpu, gpu:0, gpu:1, ...; got {device}; `krysp devices` lists the devices")
 }
 
 fn on_host(a: &Csr<f64>) -> krysp::Result<Vec<Measured>> {
@@ -141,7 +141,7 @@ fn on_gpu(a: &Csr<f64>, gpu: &krysp::Cuda) -> krysp::Result<Vec<Measured>> {
     use krysp::LinearOperator;
     use krysp::formats::OnDevice;
     fn measured<F: OnDevice<f64>>(a: &Csr<f64>, gpu: &krysp::Cuda) -> krysp::Result<Option<Measured>> {
-        // the first conversion compiles kernels
+        // not timed: the first conversion compiles kernels
         if F::on(gpu, a).is_err() {
             return Ok(None);
         }

@@ -7,30 +7,30 @@ use krysp::testing::matrices::{LARGEST_SIDE, named, names, shape_of, side_of};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Writes a matrix that is made by a formula: the same numbers on every machine.
+/// Writes a generated matrix, with the same values on every machine.
 #[derive(Args)]
-#[command(after_help = "Families, with N nodes a side of a cube, up to 1000:
-  p7_N      Laplacian, each node and its 6 neighbours; positive definite
-  p27_N     Laplacian, each node and its 26 neighbours; positive definite
-  elastN    linear elasticity, three unknowns a node; positive definite
-  st7_N     the pattern of p7_N, random symmetric values; indefinite
-  st27_N    the pattern of p27_N, random symmetric values; indefinite
+#[command(after_help = "Families, on a cube with N nodes per side, up to 1000:
+  p7_N      Laplacian, 7-point stencil; positive definite
+  p27_N     Laplacian, 27-point stencil; positive definite
+  elastN    linear elasticity, three unknowns per node; positive definite
+  st7_N     7-point stencil with random symmetric values; indefinite
+  st27_N    27-point stencil with random symmetric values; indefinite
 
 Examples:
   krysp generate p7_20 A.mtx       8,000 unknowns
   krysp generate elast8 A.npz      1,536 unknowns, for SciPy
-  krysp generate --list            the other names")]
+  krysp generate --list            all other names")]
 pub(crate) struct Generate {
-    /// The name of the matrix
+    /// Name of the matrix
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// The file to write, in the form of its extension as for `krysp convert`; - for standard output
+    /// File to write, in the file format of its extension as for `krysp convert`; - is standard output
     #[arg(required_unless_present = "list")]
     to: Option<PathBuf>,
-    /// List the matrices of the benches by name, with their sizes
+    /// List the names and sizes of the benchmark matrices
     #[arg(long)]
     list: bool,
-    /// Make the diagonal as large as the rest of each row: indefinite matrices become positive definite
+    /// Make the matrix diagonally dominant: indefinite matrices become positive definite
     #[arg(long)]
     dominant: bool,
     /// Print nothing
@@ -51,11 +51,11 @@ impl Generate {
         text::keep_clear(files::check_outputs(&to_matrix)?);
         if let Some(side) = side_of(&name).filter(|side| *side == 0 || *side > LARGEST_SIDE) {
             let (side, most) = (text::count(side), text::count(LARGEST_SIDE));
-            return Err(format!("{name}: {side} nodes a side; 1 to {most} are possible").into());
+            return Err(format!("{name}: expected 1 to {most} nodes per side, found {side}").into());
         }
         let matrix = named(&name).ok_or_else(|| {
             format!(
-                "there is no matrix `{name}`: `krysp generate --help` shows families, `--list` other names"
+                "unknown matrix `{name}`: `krysp generate --help` shows the families, `--list` all other names"
             )
         })?;
         let matrix = if self.dominant { matrix.diagonally_dominant() } else { matrix };

@@ -13,27 +13,27 @@ use krysp::{Csr, Numbering, Plan};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Says what a matrix is like, which formats suit it, and what to solve it with.
+/// Reports the properties of a matrix, the formats that suit it, and how to solve with it.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp inspect A.mtx.gz
-  krysp inspect A.mtx --spy spy.png --histogram rows.png    two pictures
-  krysp inspect A.mtx --measure          formats by measured products
+  krysp inspect A.mtx --spy spy.png --histogram rows.png    two plots
+  krysp inspect A.mtx --measure          formats by measured time
   krysp inspect A.mtx --solves 1000      a plan for many right-hand sides
   krysp inspect A.mtx --json > A.json    for programs")]
 pub(crate) struct Inspect {
-    /// The file of the matrix, in any form that `krysp convert` knows; - is standard input
+    /// File of the matrix, in any file format that `krysp convert` reads; - is standard input
     matrix: PathBuf,
-    /// Draw where the entries are, as a PNG file
+    /// Plot the sparsity pattern to a PNG file
     #[arg(long, value_name = "PNG")]
     spy: Option<PathBuf>,
-    /// Draw how many entries the rows have, as a PNG file
+    /// Plot the distribution of row lengths to a PNG file
     #[arg(long, value_name = "PNG")]
     histogram: Option<PathBuf>,
-    /// Measure a product in every format on every device, instead of estimating it
+    /// Measure a matrix-vector product in every format on every device, instead of estimating its cost
     #[arg(long)]
     measure: bool,
-    /// Plan for this many right-hand sides
+    /// Number of right-hand sides to plan for
     #[arg(long, value_name = "N")]
     solves: Option<usize>,
     /// Print JSON
@@ -41,23 +41,23 @@ pub(crate) struct Inspect {
     json: bool,
 }
 
-/// What is found of a matrix, for people and for programs.
+/// The results of the inspection, printed as text or as JSON.
 pub(crate) struct Found {
     file: PathBuf,
     is_pattern: bool,
     profile: Profile,
-    /// The bandwidth, as given and in the ordering of Cuthill and McKee; of square matrices.
+    /// Bandwidths of a square matrix, as given and after RCM reordering.
     bandwidths: Option<[usize; 2]>,
     devices: Vec<OnDevice>,
-    /// What will be tried, and why; `Err` has why nothing can be.
+    /// The list of candidates, or why there is no plan.
     plan: Result<Vec<krysp::plan::Candidate>, String>,
     solves: Option<usize>,
 }
 
-/// A matrix on a device.
+/// The formats for a matrix on a device.
 pub(crate) struct OnDevice {
     name: String,
-    /// The formats that suit, the best first, with the estimated cost of a product: bytes as if streamed.
+    /// Suitable formats, the best first, with the estimated cost of an SpMV in equivalent streamed bytes.
     estimates: Vec<Estimate>,
     unsuitable: Vec<&'static str>,
     measured: Option<(f64, Vec<Measured>)>,
@@ -115,7 +115,7 @@ impl Inspect {
             for candidate in choice.rejected() {
                 match candidate {
                     Candidate::Costlier(estimate) => found.estimates.push(estimate.clone()),
-                    // one that was measured is too costly to be considered, but can be had
+                    // a measured format can store the matrix, although its cost excludes it
                     Candidate::Unsuitable { format, .. } if !found.has_measured(format) => {
                         found.unsuitable.push(format);
                     }
@@ -134,7 +134,7 @@ impl Inspect {
     }
 }
 
-/// The name of a file without folders.
+/// The name of a file without its folders, as a title.
 pub(crate) fn title(path: &Path) -> String {
     if files::is_standard(path) {
         return files::shown(path);
@@ -142,7 +142,7 @@ pub(crate) fn title(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The largest distance of an entry from the diagonal, as it is and in the numbering of Cuthill and McKee.
+/// The bandwidth (largest distance of an entry from the diagonal), as given and after RCM reordering.
 fn bandwidths(a: &Csr<f64>) -> Option<[usize; 2]> {
     let numbering = Numbering::rcm(a).ok()?;
     let new = numbering.new_of_old();
@@ -160,12 +160,12 @@ fn bandwidths(a: &Csr<f64>) -> Option<[usize; 2]> {
     Some([widest(&|row| row), widest(&|row| new[row] as usize)])
 }
 
-/// Bars of a picture: one for each length of rows, or for each doubling of it where there are too many.
+/// Bars of the histogram: one for each row length, or one for each doubling of it if there would be too many.
 fn bars(a: &Csr<f64>, profile: &Profile) -> Vec<(String, usize)> {
     const MOST: usize = 30;
     let [shortest, .., longest] = profile.lengths;
     if longest - shortest >= MOST {
-        // short names: they stand side by side
+        // short names, because they are side by side
         let short = |(name, rows): (String, usize)| (name.replace(" to ", "–").replace(',', ""), rows);
         return buckets(profile).into_iter().map(short).collect();
     }
@@ -174,7 +174,7 @@ fn bars(a: &Csr<f64>, profile: &Profile) -> Vec<(String, usize)> {
     (shortest..).map(|length| length.to_string()).zip(rows).collect()
 }
 
-/// Lengths of rows in words, with the number of rows of each.
+/// Ranges of row lengths as text, each with its number of rows.
 fn buckets(profile: &Profile) -> Vec<(String, usize)> {
     let name = |bucket: usize| match bucket {
         0 => "0".to_owned(),

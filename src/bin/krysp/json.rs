@@ -56,7 +56,7 @@ impl<V: Into<Json>> From<Option<V>> for Json {
 }
 
 impl Json {
-    /// `depth` is how far lines are moved in. Lists of numbers stay on one line.
+    /// Writes the value, indented by `depth` levels. Lists of numbers stay on one line.
     fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
         let new_line = |f: &mut fmt::Formatter<'_>, depth: usize| write!(f, "\n{:1$}", "", 2 * depth);
         match self {

@@ -1,6 +1,6 @@
-//! What this program runs on.
+//! Description of the machine.
 
-/// The processor as this program uses it.
+/// The CPU, with the threads and SIMD instructions that this program uses.
 pub(crate) struct Host {
     pub(crate) name: String,
     pub(crate) threads: usize,

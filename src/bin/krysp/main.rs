@@ -1,6 +1,6 @@
-//! The program `krysp`: looks at matrices in files, solves with them, converts and draws them.
+//! The program `krysp`: inspects matrices in files, solves linear systems, converts and plots matrices.
 
-// what a program prints is for its user
+// unlike the library, a program may print
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bandwidth;
@@ -27,28 +27,29 @@ mod text;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// What a subcommand fails with: an error that names the file and says what to do.
+/// The error of a subcommand. Its message names the file and says what to do.
 type Failure = Box<dyn std::error::Error>;
 
-/// Looks at sparse matrices in files, solves with them, converts and draws them.
+/// Inspects sparse matrices in files, solves linear systems, converts and plots matrices.
 #[derive(Parser)]
 #[command(
     name = "krysp",
     version,
     arg_required_else_help = true,
     max_term_width = 80,
-    after_help = "Begin with a file:
-  krysp inspect A.mtx           what it is like, and what to solve it with
-  krysp solve A.mtx b.mtx       solve A x = b, and say how it went
+    after_help = "Start with a file:
+  krysp inspect A.mtx           its properties, suitable formats, and a plan
+  krysp solve A.mtx b.mtx       solve A x = b and report the result
   krysp generate p7_20 A.mtx    no file? a Laplacian on 20 x 20 x 20 points
 
 Files: Matrix Market (.mtx), SciPy (.npz, vectors .npy), PETSc (.petsc),
 Rutherford-Boeing (.rb), each also gzipped (.gz); - is standard input or
 output. Values are real numbers.
 Exit codes: 0 done, converged, all correct; 1 not converged, or a check failed;
-2 wrong input or no file.
-Variables: RAYON_NUM_THREADS=2 computes with two threads, KRYSP_SIMD=portable
-(or avx2, avx512) with these instructions, NO_COLOR=1 without colours."
+2 invalid input or missing file.
+Environment variables: RAYON_NUM_THREADS=2 sets the number of threads,
+KRYSP_SIMD=portable (or avx2, avx512) the instruction set, NO_COLOR=1 disables
+colours."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -72,8 +73,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // the main thread computes with the others: from outside of them it would wake them for each operation, and then be woken.
-    // Where this fails the threads are there already, and all goes on, if slower.
+    // The main thread joins the pool: otherwise each operation would have to wake the pool and then the main thread. This fails
+    // if the pool exists already; then everything works, but more slowly.
     let _ = rayon::ThreadPoolBuilder::new().use_current_thread().build_global();
     let command = Cli::parse().command;
     if let Err(why) = krysp::simd::requested() {
@@ -103,18 +104,18 @@ fn main() -> ExitCode {
     })
 }
 
-/// What to do about a failure whose message does not say it.
+/// Advice for errors whose message does not say what to do.
 fn remedy(failure: &Failure) -> Option<&'static str> {
     use krysp::io::matrix_market::ReadError;
     match failure.downcast_ref()? {
         krysp::Error::Read(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Some("is the name right? `krysp generate p7_20 A.mtx` makes a matrix to try")
+            Some("check the file name; `krysp generate p7_20 A.mtx` creates a matrix to try")
         }
         krysp::Error::Read(ReadError::Syntax { line: 1, found, .. }) if found.starts_with("complex") => Some(
             "solve [Re A, -Im A; Im A, Re A] [Re x; Im x] = [Re b; Im b] instead: twice the unknowns, all real",
         ),
         krysp::Error::Read(ReadError::Syntax { line: 1, expected, .. }) if expected.contains("banner") => {
-            Some("Matrix Market, SciPy's .npz, PETSc's binary form and Rutherford-Boeing files are read")
+            Some("supported formats: Matrix Market, SciPy .npz, PETSc binary, Rutherford-Boeing")
         }
         krysp::Error::Rectangular { .. } => Some("from Python: krysp.solve(A.T @ A, A.T @ b)"),
         _ => None,

@@ -1,4 +1,4 @@
-//! Completions for shells, and manual pages, made from the arguments that the program takes.
+//! Shell completions and manual pages, generated from the command-line options.
 
 use crate::{Cli, Failure};
 use clap::{Args, CommandFactory};
@@ -28,7 +28,7 @@ impl Completions {
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Manual {
-    /// The folder for the pages; it is made if there is none
+    /// Folder for the pages; created if it does not exist
     folder: PathBuf,
 }
 

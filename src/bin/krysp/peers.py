@@ -1,4 +1,6 @@
-"""Measures the product of a matrix in every library that is installed. A line for each: `measured` or `absent`, and what it says."""
+"""Measures the matrix-vector product in every installed library. Prints a tab-separated line for each: `measured`, name, device
+and times, or `absent` and name.
+"""
 
 import sys
 import time
@@ -56,7 +58,7 @@ def cupy():
 
 
 def measure(device, convert, wait):
-    """Seconds of the conversion and of a product, the least of some rounds of four, as krysp measures its own."""
+    """Seconds of the conversion and of a product. The product's time is the shortest of several rounds of four, as for krysp."""
     convert()
     wait()
     started = time.perf_counter()

@@ -1,4 +1,5 @@
-//! Products of other libraries, measured by Python in another process: this program builds without them.
+//! Matrix-vector products of other libraries, measured by Python in a separate process, so that this program does not link to
+//! them.
 
 use crate::Failure;
 use crate::formats::Measured;
@@ -7,10 +8,10 @@ use krysp::io::write_matrix;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Measured products of the libraries that Python has, and the names of those that it does not have.
+/// Measurements of the libraries that Python can import, and the names of the missing ones.
 #[derive(Default)]
 pub(crate) struct Peers {
-    /// Each with its device.
+    /// Measurements, each with the name of its device.
     pub(crate) measured: Vec<(String, Measured)>,
     pub(crate) absent: Vec<String>,
 }
@@ -20,13 +21,13 @@ struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // nothing else can be done about a file that cannot be removed
+        // a file that cannot be removed is left behind
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
 impl Peers {
-    /// With as many threads as this program has, where a library has threads.
+    /// Runs the measurements. Libraries with threads use as many as this program.
     pub(crate) fn measure(a: &Csr<f64>) -> Result<Peers, Failure> {
         let file = Temporary(std::env::temp_dir().join(format!("krysp-{}.npz", std::process::id())));
         let threads = rayon::current_num_threads().to_string();
@@ -53,7 +54,7 @@ impl Peers {
         }
         if !well {
             let why = if lines.is_empty() {
-                "SciPy, petsc4py, MKL, CuPy: python3 cannot import SciPy, through which they are called"
+                "SciPy, petsc4py, MKL, CuPy: python3 cannot import SciPy, which all of them need"
             } else {
                 "the other libraries: python3 stopped with an error"
             };

@@ -1,4 +1,4 @@
-//! The line that a solve shows while it runs, and what it remembers of each iteration.
+//! The progress line of a running solve, and its residual history.
 
 use crate::chart::Curve;
 use krysp::{Interrupt, Progress};
@@ -8,21 +8,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
-/// How often the line changes.
+/// Time between two updates of the line.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How often the phase of long work is shown.
+/// Time between two updates of the phase of long work.
 const PHASE: Duration = Duration::from_millis(200);
 
-/// What is seen of a solve as it runs. Clones see the same solve.
+/// An observer of a solve. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Seen(Arc<Mutex<State>>);
 
 struct State {
     rtol: f64,
-    /// One for each configuration that made an iteration.
+    /// A curve for each configuration with at least one iteration.
     curves: Vec<Curve>,
-    /// Iterations of earlier configurations.
+    /// Number of iterations of earlier configurations.
     before: usize,
     last: usize,
     shown: Option<Line>,
@@ -37,7 +37,7 @@ struct Line {
 }
 
 impl Seen {
-    /// `quiet` shows nothing; neither does a pipe.
+    /// An observer that shows a progress line on a terminal, unless `quiet` is set.
     pub(crate) fn new(rtol: f64, quiet: bool) -> Seen {
         let now = Instant::now();
         let shown =
@@ -45,12 +45,12 @@ impl Seen {
         Seen(Arc::new(Mutex::new(State { rtol, curves: vec![], before: 0, last: 0, shown })))
     }
 
-    /// Takes note of an iteration.
+    /// Records an iteration.
     pub(crate) fn note(&self, progress: &Progress) {
         self.with(|state| state.note(progress));
     }
 
-    /// A line on the terminal about what is being done.
+    /// Shows a line about the current work on the terminal.
     pub(crate) fn say(&self, what: &str) {
         self.with(|state| {
             if state.shown.is_some() {
@@ -59,8 +59,8 @@ impl Seen {
         });
     }
 
-    /// Shows the phase that the work of an [`Interrupt`] is in, such as a factorization, until the result is dropped. `kept` says
-    /// what will be written if the user interrupts it.
+    /// Shows the current phase of the work of an [`Interrupt`], such as a factorization, until the result is dropped. `kept`
+    /// describes the effect of Ctrl-C.
     pub(crate) fn phases(&self, interrupt: &Interrupt, kept: &'static str) -> Phases {
         let (seen, interrupt, (stop, stopped)) = (self.clone(), interrupt.clone(), channel());
         let thread = spawn(move || {
@@ -82,7 +82,7 @@ impl Seen {
         Phases { stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Removes the line, and returns what was seen.
+    /// Removes the line, and returns the residual history.
     pub(crate) fn end(&self) -> Vec<Curve> {
         self.with(|state| {
             if state.shown.take().is_some() {
@@ -101,7 +101,7 @@ impl State {
     fn note(&mut self, progress: &Progress) {
         let &Progress { iteration, residual, threshold } = progress;
         let relative = residual / (threshold / self.rtol);
-        // counts begin anew with each configuration
+        // the iteration number restarts with each configuration
         if self.curves.is_empty() || iteration <= self.last {
             self.before += self.last;
             self.curves.push(Curve::default());
@@ -128,7 +128,7 @@ impl State {
 }
 
 impl Line {
-    /// The time left if the residual goes on to fall as it did.
+    /// The estimated remaining time if the residual continues to decrease at the average rate so far.
     fn left(&self, relative: f64, rtol: f64) -> String {
         let (done, missing) = ((self.first / relative).ln(), (relative / rtol).ln());
         let left = self.began.elapsed().as_secs_f64() * missing / done;

@@ -1,14 +1,14 @@
-//! A plan as a command to copy, and as Rust to paste.
+//! A plan as a shell command and as a Rust program.
 
 use std::path::Path;
 
-/// The command that solves as `krysp inspect` says.
+/// The command that solves with the plan of `krysp inspect`.
 pub(crate) fn command(file: &Path, solves: Option<usize>) -> String {
     let solves = solves.map_or(String::new(), |solves| format!(" --solves {solves}"));
     format!("krysp solve {}{solves}", quoted(file))
 }
 
-/// A name as a shell takes it.
+/// A file name, quoted for a shell if necessary.
 fn quoted(file: &Path) -> String {
     let name = file.display().to_string();
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:,@%".contains(letter);
@@ -19,7 +19,7 @@ fn quoted(file: &Path) -> String {
     }
 }
 
-/// The program that does the same.
+/// A Rust program that does the same.
 pub(crate) fn rust(file: &Path, solves: Option<usize>) -> String {
     let name = format!("{:?}", file.display().to_string());
     let solves = solves.map_or(String::new(), |solves| format!(".solves({solves})"));

@@ -21,99 +21,98 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Solves A x = b, and says how it went.
+/// Solves A x = b and reports the result.
 ///
-/// Without b, some x is taken and A multiplied by it, so that the error of the solution is known.
+/// Without b, the right-hand side is A times a known x, so that the error of the solution can be reported.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp solve A.mtx b.mtx --out x.mtx
-  krysp solve A.mtx                              without b, one is made
+  krysp solve A.mtx                              with a generated b
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
   krysp solve A.mtx b.mtx --save plan.krysp
-  krysp solve A.mtx b.mtx --load plan.krysp      plans nothing again
-  mpirun -n 4 krysp solve A.mtx b.mtx            on ranks, if built with `mpi`
+  krysp solve A.mtx b.mtx --load plan.krysp      skips planning and setup
+  mpirun -n 4 krysp solve A.mtx b.mtx            with the feature `mpi`
 
-Names of methods, preconditioners and formats: case, blanks, - and _ do not
-count.
-Ctrl-C ends the solve in any of its phases; the best x so far and
-reports are written even then. A second Ctrl-C ends the program at once.
-Exit codes: 0 converged, 1 not converged, 2 wrong input.")]
+Names of methods, preconditioners and formats ignore case, blanks, - and _.
+Ctrl-C ends the solve in any phase, and the best x so far and the reports are
+written. A second Ctrl-C ends the program immediately.
+Exit codes: 0 converged, 1 not converged, 2 invalid input.")]
 pub(crate) struct Solve {
-    /// The file of the matrix, in any form that `krysp convert` knows; - is standard input
+    /// File of the matrix, in any file format that `krysp convert` reads; - is standard input
     matrix: PathBuf,
-    /// The file of the right-hand side; - is standard input
+    /// File of the right-hand side; - is standard input
     rhs: Option<PathBuf>,
-    /// The file of an initial guess of x; zero if not given
+    /// File of an initial guess of x; zero if not given
     #[arg(long, value_name = "FILE")]
     guess: Option<PathBuf>,
-    #[arg(long, help = names("This method and no other, with the iterative preconditioners that suit", &Method::ALL))]
+    #[arg(long, help = names("Use only this method, with suitable iterative preconditioners", &Method::ALL))]
     method: Option<Method>,
-    #[arg(long, visible_alias = "precond", help = names("This preconditioner and no other", &Preconditioner::ALL))]
+    #[arg(long, visible_alias = "precond", help = names("Use only this preconditioner", &Preconditioner::ALL))]
     preconditioner: Option<Preconditioner>,
-    #[arg(long, help = formats::help("This format"))]
+    #[arg(long, help = formats::help("Use this format"))]
     format: Option<String>,
-    /// Where to compute: cpu, gpu (cuda means that too), gpu:1 for the second, or auto for what is likely to be faster
+    /// Device: cpu, gpu (or cuda), gpu:1 for the second GPU, or auto for the one that is expected to be faster
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// Converged is ‖b − A x‖ ≤ RTOL ‖b‖
+    /// Relative tolerance: the solve has converged when ‖b − A x‖ ≤ RTOL ‖b‖
     #[arg(long, default_value = "1e-8", allow_negative_numbers = true)]
     rtol: f64,
-    /// The most iterations
+    /// Maximum number of iterations
     #[arg(long, value_name = "N")]
     max_iterations: Option<usize>,
-    /// The most seconds
+    /// Maximum time in seconds
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     time_limit: Option<f64>,
-    /// Plan as for this many right-hand sides
+    /// Number of right-hand sides to plan for
     #[arg(long, value_name = "N", default_value_t = 1)]
     solves: usize,
-    /// Write the plan, its decisions and what it has built, to a file for --load
+    /// Save the plan, with its decisions and its preconditioner, to a file for --load
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Read the plan that --save wrote for this matrix, instead of planning and building
+    /// Load the plan that --save wrote for this matrix, which skips planning and setup
     #[arg(long, value_name = "FILE", conflicts_with_all = ["method", "preconditioner", "format", "solves"])]
     load: Option<PathBuf>,
-    /// Write x, in the form of the extension: .mtx, .npy, .petsc; - for standard output
+    /// Write x in the file format of the extension: .mtx, .npy, .petsc; - is standard output
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Draw the residual of each iteration, as a PNG file
+    /// Plot the residual of each iteration to a PNG file
     #[arg(long, value_name = "PNG")]
     plot: Option<PathBuf>,
-    /// Write the residual of each iteration; - for standard output
+    /// Write the residual of each iteration; - is standard output
     #[arg(long, value_name = "CSV")]
     history: Option<PathBuf>,
-    /// Write the report as JSON, - for standard output; names are those of Ginkgo's benchmarks where these have them
+    /// Write the report as JSON; - is standard output. Field names follow Ginkgo's benchmarks where possible
     #[arg(long, value_name = "JSON")]
     json: Option<PathBuf>,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
     known: Known,
 }
 
-/// Bytes of a matrix below which caches hold so much of it that the speed of memory says little.
+/// Bytes of a matrix below which no memory bandwidth is reported, because much of the matrix is in cache.
 const CACHED: usize = 64 << 20;
 
-/// Solves from which on a hint is worth a line.
+/// Duration of a solve from which on a hint is printed.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// A solve and what was seen of it.
+/// A solve and its measurements.
 struct Run {
     solved: Solved<f64>,
     curves: Vec<Curve>,
-    /// The error of x relative to the one that b was made of.
+    /// Relative error of x, if b was computed from a known x.
     error: Option<f64>,
     format: String,
     bytes: usize,
     read: Duration,
     built: Duration,
     is_pattern: bool,
-    /// Bytes a second that the device reads, where that says something about the solve.
+    /// Memory read bandwidth of the device in bytes per second, if it is a meaningful reference for the solve.
     reads: Option<f64>,
-    /// A hint at declarations that would make solves faster.
+    /// A hint about declarations that would make solves faster.
     hint: Option<String>,
 }
 
@@ -141,7 +140,7 @@ impl Solve {
         let cancel = CancelToken::new();
         let token = cancel.clone();
         ctrlc::set_handler(move || {
-            // a second Ctrl-C ends the program
+            // a second Ctrl-C ends the program immediately
             if token.is_cancelled() {
                 std::process::exit(130);
             }
@@ -169,7 +168,7 @@ impl Solve {
         Ok(if run.solved.converged() { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
-    /// The device on which the solve is likely to end first. Its name becomes that of the option.
+    /// The device with the shorter expected time. Stores its name in `device`.
     fn faster_device(&mut self, a: &Csr<f64>) -> Result<Device, Failure> {
         let device = match self.plan(&Host, a)?.place() {
             Place::Cpu => Device::Host,
@@ -179,7 +178,7 @@ impl Solve {
         Ok(device)
     }
 
-    /// What Ctrl-C leaves.
+    /// Describes the effect of Ctrl-C.
     fn kept(&self) -> &'static str {
         let reports = [&self.plot, &self.history, &self.json, &self.save].into_iter().any(Option::is_some);
         match (self.out.is_some(), reports) {
@@ -190,17 +189,17 @@ impl Solve {
         }
     }
 
-    /// Refuses options without meaning, and outputs that cannot be written.
+    /// Returns an error for invalid options, and for outputs that cannot be written.
     fn check_options(&self) -> Result<(), Failure> {
         if !(self.rtol > 0.0 && self.rtol < 1.0) {
-            let expected = "a relative tolerance between 0 and 1 is needed, such as 1e-8";
-            return Err(format!("--rtol {}: {expected}", self.rtol).into());
+            return Err(format!("--rtol must be between 0 and 1, such as 1e-8; got {}", self.rtol).into());
         }
         if let Some(limit) = self.time_limit.filter(|limit| limit.is_nan() || *limit < 0.0) {
-            return Err(format!("--time-limit {limit}: a number of seconds is needed, 0 or more").into());
+            return Err(format!("--time-limit must be a number of seconds, 0 or more; got {limit}").into());
         }
         if let (Some(option), Some(_)) = (self.known.first(), &self.load) {
-            return Err(format!("{option} and --load: a saved plan has what it was told").into());
+            let why = "a saved plan already contains the properties of its system";
+            return Err(format!("{option} cannot be used with --load: {why}").into());
         }
         files::check_inputs(
             &[Some(&self.matrix), self.rhs.as_ref(), self.guess.as_ref()]
@@ -220,7 +219,7 @@ impl Solve {
         Ok(())
     }
 
-    /// The right-hand side, and x where that is known.
+    /// The right-hand side, and x if the right-hand side is computed from it.
     fn right_hand_side(&self, a: &Csr<f64>) -> Result<(Vec<f64>, Option<Vec<f64>>), Failure> {
         if let Some(path) = &self.rhs {
             return Ok((vector(path, Some(a.rows()))?, None));
@@ -315,20 +314,23 @@ impl Solve {
         let iterations = text::counted(report.iterations, "iteration");
         line(
             "result",
-            &format!("{outcome}: {iterations}, total {}, residual {residual:.1e} of b", time(report.time)),
+            &format!(
+                "{outcome}: {iterations}, total {}, relative residual {residual:.1e}",
+                time(report.time)
+            ),
         );
         if let Some(error) = run.error {
-            let mut found = format!("x differs by {error:.1e} from the x that b was made of");
-            // with a condition number below 1e4 it would not
+            let mut found = format!("relative error of x {error:.1e}");
+            // error <= condition number * residual, so the condition number is above 1e4
             if solved.converged() && error > 1e4 * residual.max(f64::EPSILON) {
-                found += ": other x have as small residuals, the matrix is nearly singular";
+                found += ", much larger than the residual: the matrix is nearly singular";
             }
             line("", &found);
         }
         if let Some(rate) = run.rate() {
             line("memory", &rate);
         }
-        // an interrupted setup has made no x to continue from
+        // after an interrupted setup there is no x to continue from
         let has_x = report.iterations > 0 || !matches!(report.outcome, Outcome::Cancelled);
         if let Some(advice) = report.outcome.advice_in(&text::WORDS).filter(|_| has_x) {
             line("try next", &advice);
@@ -338,7 +340,7 @@ impl Solve {
         }
     }
 
-    /// Writes what was asked for.
+    /// Writes the files that the options name.
     fn write(&self, x: &[f64], curves: &[Curve], report: &Json) -> Result<(), Failure> {
         if let Some(path) = &self.out {
             files::save_vector(path, x)?;
@@ -355,7 +357,7 @@ impl Solve {
         Ok(())
     }
 
-    /// How a solve ended, for the report.
+    /// Fields of the report that describe the result.
     fn ending(&self, report: &Report, error: Option<f64>, read: Duration) -> Vec<(&'static str, Json)> {
         vec![
             ("rtol", self.rtol.into()),
@@ -371,7 +373,7 @@ impl Solve {
         ]
     }
 
-    /// Names are those of Ginkgo's benchmarks where these have them.
+    /// The report as JSON. Field names follow Ginkgo's benchmarks where possible.
     fn report(&self, a: &Csr<f64>, run: &Run) -> Json {
         let solved = &run.solved;
         let problem = Json::Object(vec![
@@ -415,22 +417,22 @@ impl Solve {
 }
 
 impl Run {
-    /// Bytes a second, beside what the device can.
+    /// The bandwidth of the solve, and its fraction of the device's memory bandwidth.
     fn rate(&self) -> Option<String> {
         let time: f64 = self.solved.attempts.iter().map(|attempt| attempt.time.as_secs_f64()).sum();
         let rate = self.solved.report.bytes as f64 / time;
         let reads = self.reads.filter(|_| rate.is_finite())?;
-        Some(format!("{:.1} GB/s, {:.0} % of what the device reads", rate / 1e9, 100.0 * rate / reads))
+        Some(format!("{:.1} GB/s, {:.0} % of the read bandwidth", rate / 1e9, 100.0 * rate / reads))
     }
 }
 
-/// What an option does, and the names that it takes.
+/// Help text of an option, with the names that it accepts.
 fn names(what: &str, all: &[impl std::fmt::Display]) -> String {
     let all: Vec<String> = all.iter().map(ToString::to_string).collect();
     format!("{what}: {}", all.join(", "))
 }
 
-/// The residuals of all iterations, a line for each.
+/// The residuals of all iterations as CSV, a line for each.
 fn history(curves: &[Curve]) -> String {
     let mut text = "configuration,iteration,residual\n".to_owned();
     for curve in curves {
@@ -451,7 +453,7 @@ fn configuration(attempt: &Attempt) -> String {
     format!("{} with {}", attempt.method, attempt.preconditioner)
 }
 
-/// Gives curves the names of their configurations, and their last residuals, recomputed.
+/// Adds to each curve the name of its configuration and the recomputed last residual.
 fn named(mut curves: Vec<Curve>, attempts: &[Attempt]) -> Vec<Curve> {
     let iterated = attempts.iter().filter(|attempt| attempt.iterations > 0);
     for (curve, attempt) in curves.iter_mut().zip(iterated) {

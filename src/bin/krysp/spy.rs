@@ -1,4 +1,4 @@
-//! Where the entries of a matrix are, as a picture and in the terminal.
+//! Plots of the sparsity pattern, as an image and on the terminal.
 
 use crate::text;
 use krysp::Csr;
@@ -7,14 +7,14 @@ use kuva::render::color::Color;
 use kuva::render::render::{Primitive, Scene, TextAnchor};
 use rayon::prelude::*;
 
-/// The longer side of the grid in a picture, and what is beside it. All in points; a point is two pixels.
+/// Length of the longer side of the grid in an image, and the margins. All in points; a point is two pixels.
 const LONGER: f64 = 450.0;
 const LEFT: f64 = 78.0;
 const TOP: f64 = 62.0;
 const RIGHT: f64 = 30.0;
 const BOTTOM: f64 = 40.0;
 
-/// How many entries lie in each cell of a grid over the matrix.
+/// The number of entries in each cell of a grid over the matrix.
 pub(crate) struct Spy {
     rows: usize,
     cols: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Spy {
 }
 
 impl Spy {
-    /// A grid whose longer side has this many cells, and no more cells than the matrix has rows and columns.
+    /// A grid whose longer side has `side` cells, but not more than the matrix has rows or columns.
     pub(crate) fn of(a: &Csr<f64>, side: usize) -> Spy {
         let (rows, cols) = (a.rows(), a.cols());
         let longer = rows.max(cols).max(1);
@@ -32,7 +32,7 @@ impl Spy {
         Spy::with_cells(a, cells(rows), cells(cols))
     }
 
-    /// A grid for a picture: fine, unless so few of its cells had entries that they would hardly be seen.
+    /// A grid for an image: fine, or coarser if less than 4 % of its cells had entries, which would hardly be visible.
     pub(crate) fn for_picture(a: &Csr<f64>) -> Spy {
         const SIDES: [usize; 2] = [450, 300];
         let seen = |spy: &Spy| 25 * spy.counts.iter().filter(|&&count| count > 0).count() >= spy.counts.len();
@@ -60,7 +60,7 @@ impl Spy {
         Spy { rows, cols, height, width, counts }
     }
 
-    /// For each cell how dark it is: 0 where it is empty, then by the logarithm of its entries up to 1.
+    /// The darkness of each cell: 0 if it is empty, otherwise the logarithm of its number of entries, scaled to at most 1.
     fn shades(&self) -> Vec<f64> {
         let most = f64::from(self.counts.iter().copied().max().unwrap_or(0));
         let scale = most.ln_1p();
@@ -70,13 +70,13 @@ impl Spy {
             .collect()
     }
 
-    /// A picture as the bytes of a PNG file, with rows and columns counted on its edges.
+    /// An image as the bytes of a PNG file, with row and column numbers along its edges.
     pub(crate) fn picture(&self, title: &str, below: &str) -> Result<Vec<u8>, String> {
         let longer = self.height.max(self.width) as f64;
-        // cells are squares, and at least a line is seen of a long thin matrix
+        // cells are squares; a long thin matrix is at least a visible line
         let extent = |cells: usize| (cells as f64 / longer * LONGER).max(4.0);
         let (width, height) = (extent(self.width), extent(self.height));
-        // titles need some room
+        // minimum width, for the titles
         let page = (LEFT + width + RIGHT).max(420.0);
         let left = LEFT + (page - LEFT - width - RIGHT) / 2.0;
         let mut scene = Scene::new(page, TOP + height + BOTTOM);
@@ -106,7 +106,7 @@ impl Spy {
         RasterBackend::new().with_scale(2.0).render_scene(&scene)
     }
 
-    /// The cells that have entries, from light to dark blue.
+    /// The cells with entries, from light to dark blue.
     fn cells(&self, left: f64, width: f64, height: f64) -> Primitive {
         let (cell_width, cell_height) = (width / self.width as f64, height / self.height as f64);
         let (mut x, mut y, mut fills) = (vec![], vec![], vec![]);
@@ -120,9 +120,10 @@ impl Spy {
         Primitive::RectBatch { x, y, w: all(cell_width), h: all(cell_height), fills }
     }
 
-    /// The matrix in lines of Braille: each letter is four by two cells, a dot more where a cell has more entries.
+    /// The matrix as lines of Braille characters. Each character shows four by two cells; ordered dithering sets more dots where
+    /// cells have more entries.
     pub(crate) fn in_terminal(a: &Csr<f64>, lines: usize) -> Vec<String> {
-        // thresholds that spread evenly: with few entries few dots are set, and those lie apart
+        // a Bayer matrix: where few dots are set, they are evenly spread
         const THRESHOLDS: [[f64; 4]; 4] =
             [[1.0, 9.0, 3.0, 11.0], [13.0, 5.0, 15.0, 7.0], [4.0, 12.0, 2.0, 10.0], [16.0, 8.0, 14.0, 6.0]];
         const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
@@ -162,7 +163,7 @@ fn frame(scene: &mut Scene, [x, y, width, height]: [f64; 4]) {
     line(scene, [x + width, y, x + width, y + height]);
 }
 
-/// Round numbers along an edge, and where they lie on it from 0 to 1. Too short an edge has its ends alone.
+/// Tick labels along an edge, round numbers, with their positions from 0 to 1.
 fn ticks(extent: usize) -> Vec<(f64, String)> {
     let rough = extent as f64 / 5.0;
     let decade = 10f64.powf(rough.max(1.0).log10().floor());

@@ -1,10 +1,10 @@
-//! Numbers, bars and headings as the terminal shows them.
+//! Formatting of numbers, bars and headings for the terminal.
 
 use krysp::solvers::Words;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The options of the program in advice.
+/// Names of the program's options for advice.
 pub(crate) const WORDS: Words = Words {
     max_iterations: "`--max-iterations`",
     time_limit: "`--time-limit`",
@@ -16,10 +16,10 @@ pub(crate) const WORDS: Words = Words {
     null_space: None,
 };
 
-/// Whether reports go to standard error, because standard output carries data.
+/// Whether reports go to standard error, because data is written to standard output.
 static ASIDE: AtomicBool = AtomicBool::new(false);
 
-/// Sends reports to standard error from now on if standard output carries data.
+/// Sends reports to standard error from now on if data is written to standard output.
 pub(crate) fn keep_clear(of_stdout: bool) {
     ASIDE.store(of_stdout, Ordering::Relaxed);
 }
@@ -28,7 +28,7 @@ fn is_aside() -> bool {
     ASIDE.load(Ordering::Relaxed)
 }
 
-/// Prints a line of a report. A reader that has left, such as `head`, is no error.
+/// Prints a line of a report. A closed pipe, as after `head`, is not an error.
 pub(crate) fn say(line: &str) {
     let _ = if is_aside() { writeln!(stderr(), "{line}") } else { writeln!(stdout(), "{line}") };
 }
@@ -82,17 +82,17 @@ pub(crate) fn seconds(time: f64) -> String {
     }
 }
 
-/// A part of a whole in per cent, as a person says it: `all`, `none`, `99.9 %`.
+/// A fraction in per cent, or in words: `all`, `none`, `99.9 %`.
 pub(crate) fn share(part: usize, of: usize) -> String {
     match (part, of) {
         (0, _) => "none".into(),
         (part, of) if part == of => "all".into(),
-        // never rounded to all or none
+        // do not round to 0 or 100 %
         (part, of) => format!("{:.1} %", (100.0 * part as f64 / of as f64).clamp(0.1, 99.9)),
     }
 }
 
-/// A bar of this share of a width, to an eighth of a character.
+/// A bar that fills this fraction of a width, rounded to an eighth of a character.
 pub(crate) fn bar(share: f64, width: usize) -> String {
     const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * (8 * width) as f64).round() as usize;
@@ -112,28 +112,28 @@ fn styled(code: &str, text: &str) -> String {
     if coloured() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// A heading.
+/// Formats a heading.
 pub(crate) fn bold(text: &str) -> String {
     styled("1", text)
 }
 
-/// What went well.
+/// Formats a success.
 pub(crate) fn good(text: &str) -> String {
     styled("1;32", text)
 }
 
-/// What did not.
+/// Formats a failure.
 pub(crate) fn bad(text: &str) -> String {
     styled("1;31", text)
 }
 
-/// A line of a report: what it is about, then what is found.
+/// Prints a line of a report: a label, then the finding.
 pub(crate) fn line(about: &str, found: &str) {
     say(&format!("{about:<12}{}", wrapped(found, 12)));
 }
 
-/// A text for a terminal: in lines of 80 characters at most, all but the first moved in, as the first is by whoever prints it.
-/// For a pipe it is one line.
+/// Wraps a text for a terminal at 80 characters; all lines but the first are indented, and the caller indents the first one. For
+/// a pipe the text stays on one line.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     const WIDTH: usize = 80;
     if !to_terminal() {
@@ -156,7 +156,7 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     lines
 }
 
-/// The characters of a word that are seen: what colours it is not.
+/// The number of visible characters of a word, without escape sequences for colours.
 fn width(word: &str) -> usize {
     let mut coloured = word.split('\x1b');
     let plain = coloured.next().map_or(0, |text| text.chars().count());

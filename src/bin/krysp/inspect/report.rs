@@ -1,4 +1,4 @@
-//! What is found of a matrix, as text and as JSON.
+//! The results of `krysp inspect` as text and as JSON.
 
 use super::{Found, OnDevice, buckets, recipe};
 use crate::files;
@@ -6,11 +6,11 @@ use crate::json::Json;
 use crate::text::{self, bar, bold, line, say};
 use krysp::plan::{Profile, Spectrum};
 
-/// Characters of the longest bar.
+/// Length of the longest bar in characters.
 const BAR: usize = 24;
 
 impl Found {
-    /// Prints everything, beside the picture of the entries.
+    /// Prints the report, with the plot of the sparsity pattern in its middle.
     pub(super) fn print(&self, spy: &[String]) {
         let profile = &self.profile;
         say(&format!("{}\n", bold(&files::shown(&self.file))));
@@ -75,7 +75,7 @@ impl Found {
         recipe::rust(&self.file, self.solves).lines().for_each(|line| say(&format!("  {line}")));
     }
 
-    /// Names are those of Ginkgo's benchmarks where these have them.
+    /// The report as JSON. Field names follow Ginkgo's benchmarks where possible.
     pub(super) fn json(&self) -> Json {
         let profile = &self.profile;
         let [min, q1, median, q3, max] = profile.lengths.map(Json::from);
@@ -153,16 +153,13 @@ fn print_lengths(profile: &Profile) {
     let most = buckets.iter().map(|(_, rows)| *rows).max().unwrap_or(0).max(1) as f64;
     let width = buckets.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, rows) in buckets {
-        // what is there is seen
+        // a bucket with few rows still has a visible bar
         let share = if rows > 0 { (rows as f64 / most).max(1.0 / (8 * BAR) as f64) } else { 0.0 };
         line("", &format!("{name:>width$}  {:<BAR$} {}", bar(share, BAR), text::count(rows)));
     }
     for (number, what) in [(profile.empty_rows, "row"), (profile.empty_cols, "column")] {
         if number > 0 {
-            line(
-                "",
-                &format!("{} without an entry other than zero: no full rank", text::counted(number, what)),
-            );
+            line("", &format!("{} without nonzero entries: rank deficient", text::counted(number, what)));
         }
     }
 }
@@ -180,13 +177,13 @@ fn print_values(profile: &Profile) {
         line(
             "values",
             &format!(
-                "not symmetric: off the diagonal {places} of the positions are mirrored, {values} of the values"
+                "not symmetric: {places} of the off-diagonal positions are symmetric, {values} of the values"
             ),
         );
     }
     let [least, most] = profile.row_scale;
     if most > 0.0 {
-        line("scale", &format!("the largest entries of rows are from {least:.1e} to {most:.1e}"));
+        line("scale", &format!("the largest entry of a row is between {least:.1e} and {most:.1e}"));
     }
 }
 
@@ -213,13 +210,13 @@ fn print_spectrum(profile: &Profile) {
     match profile.spectrum {
         Some(Spectrum::Indefinite) => line("definite", "no: not positive definite"),
         Some(Spectrum::Singular) => {
-            line("definite", "no: singular to rounding, ⟨p, A p⟩ vanishes in some direction p");
+            line("definite", "no: singular to rounding, ⟨p, A p⟩ = 0 in some direction p");
         }
         Some(spectrum @ Spectrum::Positive { steps, .. }) => {
             line("definite", &format!("no negative direction found in {steps} Lanczos steps"));
             let condition = match spectrum.condition() {
-                Some(condition) => format!("about {condition:.0e} when scaled by the diagonal, by Lanczos"),
-                None => format!("unknown: Ritz values were still spreading after {steps} Lanczos steps"),
+                Some(condition) => format!("about {condition:.0e} after diagonal scaling, by Lanczos"),
+                None => format!("unknown: the Ritz values had not converged after {steps} Lanczos steps"),
             };
             line("condition", &condition);
         }
@@ -231,7 +228,7 @@ impl OnDevice {
     fn print(&self) {
         match &self.measured {
             None => {
-                say(&bold(&format!("{:<15}    bytes   padding   estimated cost of a product", self.name)));
+                say(&bold(&format!("{:<15}    bytes   padding   estimated cost of an SpMV", self.name)));
                 let least = self.estimates.first().map_or(1.0, |first| first.cost);
                 let most = self.estimates.last().map_or(least, |last| last.cost).min(4.0 * least);
                 for estimate in &self.estimates {
@@ -246,7 +243,7 @@ impl OnDevice {
             Some((bandwidth, measured)) => {
                 let reads = format!("{:.1} GB/s", bandwidth / 1e9);
                 say(&bold(&format!(
-                    "{:<11} bytes      convert    product   share of the {reads} that it reads",
+                    "{:<11} bytes      convert       SpMV   fraction of the bandwidth, {reads}",
                     self.name
                 )));
                 for one in measured {
@@ -259,12 +256,12 @@ impl OnDevice {
                     say(&format!("  {format:<14}{figures}   {bar} {percent:.0} %"));
                 }
                 if measured.iter().any(|one| one.bytes as f64 / one.product > *bandwidth) {
-                    say("  more than 100 %: caches hold a part, or padding is stored and not read");
+                    say("  more than 100 %: part of the data is in cache, or padding is stored but not read");
                 }
             }
         }
         if !self.unsuitable.is_empty() {
-            say(&format!("  not suited: {}", self.unsuitable.join(", ")));
+            say(&format!("  not suitable: {}", self.unsuitable.join(", ")));
         }
     }
 

@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 
 /// Options that describe the system.
 #[derive(Args)]
-#[command(next_help_heading = "What is known of the system")]
+#[command(next_help_heading = "Properties of the system")]
 pub(super) struct Known {
-    /// Elasticity: the points of the nodes, a row of x y (z) for each; those of 2 or 3 unknowns follow each other. Multigrid then
-    /// uses rigid body modes
+    /// Coordinates of the nodes, for elasticity: a row x y (z) for each node, whose 2 or 3 unknowns are consecutive. Multigrid
+    /// then uses rigid body modes
     #[arg(long, value_name = "FILE")]
     coordinates: Option<PathBuf>,
-    /// The component of each unknown, 0 for x, 1 for y, 2 for z; --coordinates then has a row for each unknown
+    /// Component of each unknown: 0 for x, 1 for y, 2 for z; --coordinates then has a row for each unknown
     #[arg(long, value_name = "FILE", requires = "coordinates")]
     components: Option<PathBuf>,
-    /// Vectors that A maps to nearly nothing but for boundary conditions, in columns: multigrid uses them
+    /// Basis of the near-null space, as columns, for multigrid: the null space of A without boundary conditions
     #[arg(long, value_name = "FILE")]
     near_null_space: Option<PathBuf>,
-    /// The null space of a singular A: `constant`, or a file of vectors in columns. It is removed from b and x
+    /// Null space of a singular A: `constant`, or a file with a basis as columns. It is projected out of b and x
     #[arg(long, value_name = "constant|FILE")]
     null_space: Option<PathBuf>,
     /// Whether A is symmetric
@@ -30,7 +30,7 @@ pub(super) struct Known {
     /// Whether a symmetric A is positive definite
     #[arg(long, value_name = "yes|no", hide_possible_values = true)]
     definite: Option<Answer>,
-    /// The field of each unknown of a saddle point system: 0 for velocities, 1 for pressures
+    /// Field of each unknown of a saddle point system: 0 for velocities, 1 for pressures
     #[arg(long, value_name = "FILE")]
     fields: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ enum Answer {
 }
 
 impl Known {
-    /// The files that it reads.
+    /// Input files of the options.
     pub(super) fn files(&self) -> impl Iterator<Item = &Path> {
         let null_space = self.null_space.as_ref().filter(|path| !is_constant(path));
         [&self.coordinates, &self.components, &self.near_null_space, &self.fields]
@@ -65,7 +65,7 @@ impl Known {
         given.into_iter().find_map(|(option, given)| given.then_some(option))
     }
 
-    /// Tells a plan.
+    /// Declares the properties to a plan.
     pub(super) fn tell<'a, M: Backend<f64>>(
         &self,
         mut plan: Plan<'a, f64, M>,
@@ -117,20 +117,19 @@ fn points(path: &Path) -> Result<Vec<[f64; 3]>, Failure> {
         [x, y, z] => Ok((0..rows).map(|at| [x[at], y[at], z[at]]).collect()),
         other => {
             let (file, got) = (shown(path), other.len());
-            Err(format!("{file}: a row of 2 or 3 coordinates for each point is needed; it has {got} columns")
-                .into())
+            Err(format!("{file}: expected 2 or 3 columns, the coordinates of the points; found {got}").into())
         }
     }
 }
 
-/// Small whole numbers, one for each unknown.
+/// Reads a vector of integers, one for each unknown.
 fn numbers(path: &Path) -> Result<Vec<usize>, Failure> {
     let whole = |(at, value): (usize, f64)| {
         let is_whole = value >= 0.0 && value.fract() == 0.0 && value < 4e9;
         let file = shown(path);
-        is_whole.then_some(value as usize).ok_or_else(|| {
-            format!("{file}: whole numbers from 0 are needed; number {} is {value}", at + 1).into()
-        })
+        is_whole
+            .then_some(value as usize)
+            .ok_or_else(|| format!("{file}: expected integers from 0; entry {} is {value}", at + 1).into())
     };
     vector(path, None)?.into_iter().enumerate().map(whole).collect()
 }

@@ -25,24 +25,24 @@ use std::time::{Duration, Instant};
 type Matrix = RankMatrix<f64>;
 type AnyPreconditioner<L = Host> = Box<dyn LinearOperator<Vector = RankVector<f64, L>>>;
 
-/// Whether something that starts ranks of MPI has started this process.
+/// Whether an MPI launcher has started this process.
 fn may_be_a_rank() -> bool {
-    // the first two are set by Open MPI, the second by Slurm as well, the third by MPICH and its relatives
+    // the first two are set by Open MPI, the second by Slurm as well, the third by MPICH and its derivatives
     ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"].iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// What all ranks found together.
+/// The joint result of all ranks.
 struct Run {
     rows: usize,
     entries: usize,
     bytes: usize,
     read: Duration,
     tried: Vec<Tried>,
-    /// The solution with the least residual.
+    /// Report of the solution with the smallest residual.
     report: Report,
-    /// The whole of it, on the first rank.
+    /// That solution, complete, on the first rank.
     x: Option<Vec<f64>>,
-    /// Its error relative to the x that b was made of, on the first rank.
+    /// Its relative error on the first rank, if b was computed from a known x.
     error: Option<f64>,
 }
 
@@ -50,15 +50,15 @@ struct Tried {
     method: Method,
     preconditioner: Preconditioner,
     setup: Duration,
-    /// Why it was not built, or how it ended.
+    /// The report, or why the preconditioner was not built.
     ended: Result<Report, String>,
 }
 
 impl Solve {
-    /// Solves together with other ranks; nothing where there are none.
+    /// Solves together with other ranks. Returns `None` in a program without other ranks.
     ///
-    /// Only the first rank has an exit code that tells something: `mpirun` ends all ranks at the first that is not 0, when
-    /// the first rank may not have printed its error yet.
+    /// All ranks but the first return exit code 0: `mpirun` kills all ranks after the first other code, and might do so before
+    /// the first rank has printed its error.
     pub(super) fn on_ranks(&self) -> Option<Result<ExitCode, Failure>> {
         if !may_be_a_rank() {
             return None;
@@ -78,7 +78,7 @@ impl Solve {
     }
 
     fn on_rank(&self, ranks: &Ranks) -> Result<bool, Failure> {
-        // the first rank alone prints and writes
+        // only the first rank prints and writes
         if ranks.rank() == 0 {
             self.check_options()?;
         }
@@ -86,21 +86,25 @@ impl Solve {
             (
                 "--device",
                 !["cpu", "gpu", "cuda"].contains(&&*self.device),
-                "each takes one of the GPUs of its machine, `--device gpu`, or its threads, `--device cpu`",
+                "use `--device gpu`, which assigns a GPU of its machine to each rank, or `--device cpu`",
             ),
-            ("--format", self.format.is_some(), "each rank picks the format of its rows"),
-            ("--solves", self.solves != 1, "ranks do not plan"),
-            ("--save", self.save.is_some(), "ranks do not plan"),
-            ("--load", self.load.is_some(), "ranks do not plan"),
-            (self.known.first().unwrap_or_default(), self.known.first().is_some(), "ranks do not plan"),
+            ("--format", self.format.is_some(), "each rank chooses the format of its rows"),
+            ("--solves", self.solves != 1, "there are no plans on ranks"),
+            ("--save", self.save.is_some(), "there are no plans on ranks"),
+            ("--load", self.load.is_some(), "there are no plans on ranks"),
+            (
+                self.known.first().unwrap_or_default(),
+                self.known.first().is_some(),
+                "there are no plans on ranks",
+            ),
         ];
         if let Some((option, _, why)) = refused.into_iter().find(|(_, given, _)| *given) {
-            return Err(format!("{option} is for one process, not for {} ranks: {why}", ranks.size()).into());
+            return Err(format!("{option} does not work with {} ranks: {why}", ranks.size()).into());
         }
         let run = self.solved_on(ranks)?;
-        let written = if ranks.rank() == 0 { self.tell(ranks, &run) } else { Ok(()) };
+        let written = if ranks.rank() == 0 { self.report_run(ranks, &run) } else { Ok(()) };
         written?;
-        // nobody ends before the files are there
+        // no rank ends before the files are written
         ranks.all(Ok(()))?;
         Ok(run.report.converged())
     }
@@ -122,8 +126,8 @@ impl Solve {
         let read = started.elapsed();
         let candidates = self.candidates(&a)?;
         let (tried, best) = match self.device.as_str() {
-            "cpu" => self.climb(&a, candidates, &|name| over_ranks(name, &a), &b, guess.as_deref())?,
-            _ => self.climb_on_gpus(&a, candidates, &b, guess.as_deref())?,
+            "cpu" => self.attempt(&a, candidates, &|name| over_ranks(name, &a), &b, guess.as_deref())?,
+            _ => self.attempt_on_gpus(&a, candidates, &b, guess.as_deref())?,
         };
         let Some(Solution { x, report }) = best else {
             let why: Vec<String> = tried.iter().filter_map(|one| one.ended.as_ref().err().cloned()).collect();
@@ -136,8 +140,8 @@ impl Solve {
         Ok(Run { rows, entries, bytes, read, tried, report, x, error })
     }
 
-    /// Tries one after the other until one converges. Returns the solution with the least residual.
-    fn climb<L: Local<f64>>(
+    /// Runs one candidate after the other until one converges. Returns all attempts, and the solution with the smallest residual.
+    fn attempt<L: Local<f64>>(
         &self,
         a: &RankMatrix<f64, L>,
         candidates: Vec<(Method, Preconditioner)>,
@@ -172,7 +176,7 @@ impl Solve {
     }
 
     #[cfg(feature = "cuda")]
-    fn climb_on_gpus(
+    fn attempt_on_gpus(
         &self,
         a: &Matrix,
         candidates: Vec<(Method, Preconditioner)>,
@@ -181,11 +185,11 @@ impl Solve {
     ) -> Result<(Vec<Tried>, Option<Solution<f64>>), Failure> {
         let gpu = a.ranks().gpu()?;
         let there = a.to(&gpu)?;
-        self.climb(&there, candidates, &|name| over_gpus(name, a, &there, &gpu), b, guess)
+        self.attempt(&there, candidates, &|name| over_gpus(name, a, &there, &gpu), b, guess)
     }
 
     #[cfg(not(feature = "cuda"))]
-    fn climb_on_gpus(
+    fn attempt_on_gpus(
         &self,
         _: &Matrix,
         _: Vec<(Method, Preconditioner)>,
@@ -195,7 +199,7 @@ impl Solve {
         Err("this program was built without the feature `cuda`".into())
     }
 
-    /// Matrix Market files are read in parts by all ranks, others by the first one.
+    /// Reads the matrix: Matrix Market files in parts on all ranks, other files on the first rank.
     fn matrix_of(&self, ranks: &Ranks) -> Result<Matrix, Failure> {
         let name = self.matrix.to_string_lossy();
         if name.trim_end_matches(".gz").ends_with(".mtx") {
@@ -206,10 +210,10 @@ impl Solve {
         Ok(RankMatrix::from_first(ranks, whole?.as_ref())?)
     }
 
-    /// What to try, one after the other, until one converges.
+    /// The list of candidates, in the order in which they run.
     fn candidates(&self, a: &Matrix) -> Result<Vec<(Method, Preconditioner)>, Failure> {
         use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, None, Spai};
-        // incomplete factors stay on the processor
+        // incomplete factorizations are available on the CPU only
         let [first, second] = if self.device == "cpu" { [Ilu0, Ilut] } else { [Spai, Jacobi] };
         let diagonal = a.own_block().diagonal()?;
         let positive = a.domain().agree(u8::from(diagonal.iter().any(|d| *d <= 0.0)))? == 0;
@@ -259,12 +263,12 @@ impl Solve {
             Method::Gmres => by!(Gmres),
             Method::Fgmres => by!(Fgmres),
             Method::Idr => by!(Idr),
-            other => Err(format!("{other} does not run on ranks of MPI").into()),
+            other => Err(format!("{other} is not available on MPI ranks").into()),
         }
     }
 
-    /// Prints and writes, on the first rank.
-    fn tell(&self, ranks: &Ranks, run: &Run) -> Result<(), Failure> {
+    /// Prints the report and writes the files, on the first rank.
+    fn report_run(&self, ranks: &Ranks, run: &Run) -> Result<(), Failure> {
         if !self.quiet {
             self.print_ranks(ranks, run);
         }
@@ -276,7 +280,7 @@ impl Solve {
         let time = |time: Duration| text::seconds(time.as_secs_f64());
         let size = format!("{} x {}, {}", text::count(*rows), text::count(*rows), text::entries(*entries));
         line("matrix", &format!("{size}, on {} ranks, read in {}", ranks.size(), time(*read)));
-        line("format", &format!("each rank's own, {} in all", text::bytes(*bytes)));
+        line("format", &format!("chosen by each rank, {} in total", text::bytes(*bytes)));
         for Tried { method, preconditioner, setup, ended } in tried {
             line("tried", &format!("{method} with {preconditioner}{}", of_what(*preconditioner)));
             let how = match ended {
@@ -294,16 +298,16 @@ impl Solve {
         let (outcome, residual) = (report.outcome.to_string(), report.relative_residual());
         let outcome = if report.converged() { good(&outcome) } else { bad(&outcome) };
         let iterations = text::counted(report.iterations, "iteration");
-        line("result", &format!("{outcome}: {iterations}, residual {residual:.1e} of b"));
+        line("result", &format!("{outcome}: {iterations}, relative residual {residual:.1e}"));
         if let Some(error) = error {
-            line("", &format!("x differs by {error:.1e} from the x that b was made of"));
+            line("", &format!("relative error of x {error:.1e}"));
         }
         if let Some(advice) = report.outcome.advice_in(&text::WORDS) {
             line("try next", &advice);
         }
     }
 
-    /// As for one process, with the number of ranks.
+    /// The report as JSON, with the fields of a single process and the number of ranks.
     fn report_of_ranks(&self, ranks: &Ranks, run: &Run) -> Json {
         let size = [("rows", run.rows), ("columns", run.rows), ("nonzeros", run.entries)];
         let tried = |tried: &Tried| {
@@ -342,7 +346,7 @@ impl Solve {
     }
 }
 
-/// A preconditioner over ranks; those that are not made over ranks for each rank's block.
+/// A preconditioner on ranks: a global one where there is one, otherwise block Jacobi with one block per rank.
 fn over_ranks(name: Preconditioner, a: &Matrix) -> krysp::Result<AnyPreconditioner> {
     Ok(match name {
         Preconditioner::None => Box::new(Identity::new(a.domain())),
@@ -360,13 +364,13 @@ fn over_ranks(name: Preconditioner, a: &Matrix) -> krysp::Result<AnyPrecondition
         Preconditioner::Cholesky => Box::new(BlockJacobi::new(a, Cholesky::new)?),
         Preconditioner::Lu => Box::new(BlockJacobi::new(a, Lu::new)?),
         other => {
-            let (what, expected) = ("the preconditioner", "one that runs on ranks of MPI");
+            let (what, expected) = ("the preconditioner", "one that is available on MPI ranks");
             return Err(krysp::Error::Option { what, got: other.to_string(), expected });
         }
     })
 }
 
-/// As [`over_ranks`], where the matrix is on GPUs as well.
+/// A preconditioner on ranks whose matrix is on GPUs.
 #[cfg(feature = "cuda")]
 fn over_gpus(
     name: Preconditioner,
@@ -385,19 +389,19 @@ fn over_gpus(
         Preconditioner::Fsai => Box::new(RankFsai::new(host)?.to(gpu)?),
         Preconditioner::Spai => Box::new(RankSpai::new(host)?.to(gpu)?),
         other => {
-            let (what, expected) = ("the preconditioner", "one that runs on GPUs of ranks of MPI");
+            let (what, expected) = ("the preconditioner", "one that is available on GPUs of MPI ranks");
             return Err(krysp::Error::Option { what, got: other.to_string(), expected });
         }
     })
 }
 
-/// What is told of a preconditioner that is not of the whole matrix.
+/// Suffix for the name of a preconditioner that is built for the diagonal block of each rank.
 fn of_what(name: Preconditioner) -> &'static str {
     use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
     if matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Lu) { " of each rank's block" } else { "" }
 }
 
-/// Whether `⟨y, A x⟩ = ⟨x, A y⟩` to rounding, for vectors without any order in them: no rank has both halves of the matrix.
+/// Whether `⟨y, A x⟩ = ⟨x, A y⟩` to rounding, for two random vectors: no rank has the whole matrix, to compare its entries.
 fn is_symmetric(a: &Matrix) -> Result<bool, Failure> {
     let random = |seed: u64| {
         let number = |row: u64| {
@@ -418,7 +422,7 @@ fn is_symmetric(a: &Matrix) -> Result<bool, Failure> {
     Ok((one - other).abs() <= 1e-10 * size)
 }
 
-/// This rank's part of a vector in a file, which the first one reads.
+/// This rank's part of a vector in a file, which the first rank reads.
 fn scattered(a: &Matrix, path: &Path) -> Result<Vec<f64>, Failure> {
     let whole = (a.ranks().rank() == 0).then(|| vector(path, Some(a.domain().len()))).transpose()?;
     Ok(a.scatter(whole.as_deref())?)
@@ -435,12 +439,12 @@ fn total<const K: usize>(ranks: &Ranks, own: [usize; K]) -> krysp::Result<[usize
     Ok(sums)
 }
 
-/// Residuals relative to b, by the recurrence.
+/// The residual history from the recurrence, relative to b.
 fn relative(report: &Report) -> Vec<f64> {
     report.history.iter().map(|residual| residual / report.rhs_norm).collect()
 }
 
-/// A curve for each configuration that made an iteration.
+/// A curve for each attempt with at least one iteration.
 fn curves(run: &Run) -> Vec<Curve> {
     let mut before = 0;
     let curve = |tried: &Tried| {
