@@ -1,4 +1,4 @@
-//! What the chooser finds of a matrix once, for all formats.
+//! The analysis of a matrix that the chooser makes once for all formats.
 
 use super::{Model, RowStatistics};
 use crate::formats::{Offer, Variant, check_padding, default_height, fewest_bytes_at, has_short_columns};
@@ -6,7 +6,7 @@ use crate::formats::{quantile, row_length_histogram};
 use crate::{Csr, Real, Result};
 use krysp_kernels::price::scattering;
 
-/// A matrix and a kind of machine, and what formats ask of them.
+/// A matrix and a kind of machine, with the statistics that formats need for their estimates.
 pub(crate) struct Analysis<'a, T: Real> {
     pub(crate) csr: &'a Csr<T>,
     pub(crate) machine: Model,
@@ -16,10 +16,10 @@ pub(crate) struct Analysis<'a, T: Real> {
 }
 
 impl<T: Real> Analysis<'_, T> {
-    /// Bytes of a row's or a column's index.
+    /// Bytes of a row or column index.
     pub(crate) const INDEX: usize = size_of::<u32>();
 
-    /// Bytes of an entry with its column.
+    /// Bytes of an entry with its column index.
     pub(crate) const ENTRY: usize = size_of::<T>() + Self::INDEX;
 
     pub(crate) fn new(csr: &Csr<T>, machine: Model) -> Analysis<'_, T> {
@@ -42,18 +42,18 @@ impl<T: Real> Analysis<'_, T> {
         Analysis { csr, machine, rows, lengths }
     }
 
-    /// An offer that gathers `x` wherever columns are scattered, has rows side by side and waits for nothing.
+    /// An offer with one gather for each scattered entry of `x`, and without extra cost for rows or synchronization.
     pub(crate) fn offer<O>(&self, variant: Variant, options: O, bytes: usize, slots: usize) -> Offer<O> {
         let gathers = self.rows.entries as f64 * self.rows.scattering;
         Offer { variant, detail: String::new(), options, bytes, slots, gathers, rows: 0, waits: 0 }
     }
 
-    /// Whether blocks of rows may have a window of `x` each: the caches of a CPU hold what a window would.
+    /// Whether the machine is a GPU, where blocks of rows may have a window of `x` in shared memory; on a CPU, caches do that.
     pub(crate) fn on_gpu(&self) -> bool {
         self.machine != Model::Host
     }
 
-    /// Rows of a slice.
+    /// Number of rows of a slice.
     pub(crate) fn slice_height(&self) -> usize {
         if self.on_gpu() { 32 } else { default_height::<T>() }
     }
@@ -63,7 +63,7 @@ impl<T: Real> Analysis<'_, T> {
         overflow(&self.lengths, t)
     }
 
-    /// Slots and bytes of the first `width` entries of every row, padded; refuses what would be mostly padding.
+    /// Slots and bytes of rows that are padded or cut to `width` entries. Returns an error if most slots would be padding.
     pub(crate) fn uniform(&self, format: &'static str, width: usize) -> Result<(usize, usize)> {
         let height = self.slice_height();
         let slots = self.csr.rows().next_multiple_of(height) * width;
@@ -72,7 +72,7 @@ impl<T: Real> Analysis<'_, T> {
         Ok((slots, self.slices(slots, short)))
     }
 
-    /// Bytes of slots in slices.
+    /// Bytes of slots that are stored in slices.
     pub(crate) fn slices(&self, slots: usize, short_columns: bool) -> usize {
         let bases = self.csr.rows().div_ceil(self.slice_height()) * Self::INDEX;
         let columns = if short_columns { slots * size_of::<u16>() + bases } else { slots * Self::INDEX };
@@ -81,7 +81,7 @@ impl<T: Real> Analysis<'_, T> {
 }
 
 impl RowStatistics {
-    /// What the rows of a matrix are like.
+    /// The statistics of a matrix.
     pub fn of<T: Real>(csr: &Csr<T>) -> RowStatistics {
         Analysis::new(csr, Model::Host).rows
     }
@@ -93,7 +93,7 @@ fn overflow(lengths: &[usize], t: usize) -> usize {
     longer.map(|(length, rows)| (length - t) * rows).sum()
 }
 
-/// Bytes of the places where ranges begin, and of the end.
+/// Bytes of the offsets of `ranges` ranges, the last of which ends at `end`.
 pub(crate) fn offset_bytes(ranges: usize, end: usize) -> usize {
     let offset = if u32::try_from(end).is_ok() { size_of::<u32>() } else { size_of::<u64>() };
     (ranges + 1) * offset

@@ -1,12 +1,12 @@
-//! Prices measured on the machine at hand.
+//! Calibration: measures prices on this machine.
 //!
 //! ```text
-//! for each of some matrices, generated:  for each format that suits it:  convert, and time a product
+//! for each of several generated matrices:  for each suitable format:  convert, and time a product
 //! for each format:  the prices p ≥ 0 with  min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²
 //! ```
 //!
-//! `a` is the work of a product, `t` its time in bytes that would be streamed meanwhile, `mⱼ` the mean of `aⱼ / t`, and `q` the
-//! built-in price, which decides where the matrices do not tell two prices apart.
+//! `a` is the work of a product, `t` its time in bytes that could be streamed in it, `mⱼ` the mean of `aⱼ / t`, and `q` the
+//! built-in price. The second term is a regularization: it determines prices that the measurements do not.
 
 use super::calibrated::{Prices, keep};
 use super::ranking::Values;
@@ -17,20 +17,20 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Products of which the fastest counts: others may be using the machine.
+/// Number of timed products, of which the fastest counts, because other programs may use the machine.
 const PRODUCTS: usize = 9;
 
-/// A format that takes this many times as long as the best of a matrix has this weight: it is not chosen, so its time need not
-/// be foretold well.
+/// A ratio and a weight: a format that takes more than 1.5 times as long as the fastest one for a matrix has the weight 0.15,
+/// because it is not chosen, so that its prediction may be inaccurate. Guess.
 const SLOW: (f64, f64) = (1.5, 0.15);
 
-/// `λ`: what is built in weighs as much as this part of a product.
+/// `λ`: weight of the built-in prices relative to one measurement. Guess.
 const BUILT_IN: f64 = 0.3;
 
-/// Rounds of coordinate descent, more than enough for three prices.
+/// Number of sweeps of coordinate descent, more than enough for three prices.
 const ROUNDS: usize = 2_000;
 
-/// What [`calibrate`] found. Printed, it is a table.
+/// The result of [`calibrate`]. Prints as a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
     prices: Prices,
@@ -39,18 +39,18 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// What each format costs here.
+    /// The measured prices of each format.
     pub fn prices(&self) -> &[(&'static str, Price)] {
         &self.prices
     }
 
-    /// The file that keeps them; none where there is no folder for it.
+    /// The file in which the prices are stored; `None` without a cache folder.
     pub fn path(&self) -> Option<&std::path::Path> {
         self.path.as_deref()
     }
 }
 
-/// A time of one format.
+/// A measurement of one format with one matrix.
 struct Sample {
     format: &'static str,
     work: Work,
@@ -58,13 +58,14 @@ struct Sample {
     weight: f64,
 }
 
-/// Measures what each format costs on this CPU, for the registers and the number of threads that this program uses, so that
-/// [`Operator::auto`](crate::Operator::auto) and plans choose by what is true here. Takes a few seconds and some 200 MB.
+/// Measures the cost of each format on this CPU, for the SIMD level and the number of threads of this program, so that
+/// [`Operator::auto`](crate::Operator::auto) and plans use costs of this machine. Takes a few seconds and about 200 MB.
 ///
-/// Prices are kept in `$KRYSP_CACHE`, or in `krysp` in the user's cache folder, in a file with the machine's name. They hold from
-/// now on, for this program and later ones. Where nobody calibrated, built-in prices hold, which are of a few machines.
+/// The prices are stored in `$KRYSP_CACHE`, or in `krysp` in the user's cache folder, in a file with the name of the machine.
+/// They apply immediately, and to later programs. Without calibration, built-in prices apply, which were measured on a few
+/// machines.
 ///
-/// Those of a debug build hold for debug builds alone, which take other times.
+/// Prices of a debug build apply to debug builds only, because their times differ.
 pub fn calibrate() -> Result<Calibration> {
     let before = Model::Host.built_in();
     let mut samples = vec![];
@@ -79,7 +80,7 @@ pub fn calibrate() -> Result<Calibration> {
     Ok(Calibration { prices, before, path })
 }
 
-/// Times a product in every format that suits a matrix.
+/// Measures a product in every suitable format for a matrix.
 fn measure(csr: &Csr<f64>, values: Values, samples: &mut Vec<Sample>) -> Result<()> {
     let first = samples.len();
     let entries: Vec<f64> = (0..csr.cols()).map(|i| 1.0 + (i % 7) as f64).collect();
@@ -105,10 +106,10 @@ fn measure(csr: &Csr<f64>, values: Values, samples: &mut Vec<Sample>) -> Result<
     Ok(())
 }
 
-/// Prices for what was measured; of formats that no matrix suited those before.
+/// Prices fitted to the samples; formats without samples keep their previous prices.
 fn fitted(samples: &[Sample], before: &Prices) -> Prices {
     let price_before = |format| before.iter().find(|(name, _)| *name == format).map(|(_, price)| price);
-    // bytes streamed in a second, as the prices before have it
+    // memory bandwidth that is implied by the previous prices
     let rate = |sample: &Sample| Some(price_before(sample.format)?.cost(&sample.work) / sample.seconds);
     let mut rates: Vec<f64> = samples.iter().filter_map(rate).collect();
     rates.sort_by(f64::total_cmp);
@@ -120,9 +121,9 @@ fn fitted(samples: &[Sample], before: &Prices) -> Prices {
     before.iter().map(of).collect()
 }
 
-/// The prices of a byte, a gather and a row of one format: coordinate descent.
+/// Fits the prices of a byte, a gather and a row of one format by coordinate descent.
 fn fit(samples: &[&Sample], rate: f64, before: Price) -> Price {
-    // each sample says: weight (p · a − 1) = 0
+    // each sample is an equation, weight (p · a − 1) = 0
     let terms: Vec<([f64; 3], f64)> = samples
         .iter()
         .map(|Sample { work, seconds, weight, .. }| {
@@ -152,8 +153,8 @@ fn fit(samples: &[&Sample], rate: f64, before: Price) -> Price {
     Price { byte, gather, row, ..before }
 }
 
-/// Matrices that differ in what formats differ in: grids, blocks, rows in no order, rows of unequal length and hubs; too large
-/// for most caches.
+/// Matrices that distinguish the formats: grids, blocks, random ordering, rows of unequal length and hubs; too large for most
+/// caches.
 fn matrices() -> Result<Vec<(Csr<f64>, Values)>> {
     let seven = grid(80, 1, |step| step.iter().map(|d| d.abs()).sum::<isize>() <= 1)?;
     let (mut order, mut state): (Vec<u32>, _) = ((0..seven.rows() as u32).collect(), 1);
@@ -181,7 +182,7 @@ fn matrices() -> Result<Vec<(Csr<f64>, Values)>> {
     ])
 }
 
-/// A grid of `side³` nodes of `size` unknowns, joined where `joins` says so of the step between two.
+/// A grid of `side³` nodes with `size` unknowns each. Two nodes are connected if `joins` is true for the step between them.
 fn grid(side: usize, size: usize, joins: impl Fn([isize; 3]) -> bool) -> Result<Csr<f64>> {
     let inside = |place: usize, d: isize| place.checked_add_signed(d).filter(|&place| place < side);
     let mut near = vec![];
@@ -210,7 +211,7 @@ fn grid(side: usize, size: usize, joins: impl Fn([isize; 3]) -> bool) -> Result<
     Csr::from_sorted(side.pow(3) * size, offsets, columns, values)
 }
 
-/// A square matrix, row by row; columns come in any order.
+/// A square matrix, row by row; `row` may append columns in any order.
 fn rows_of(rows: usize, row: &mut dyn FnMut(usize, &mut u64, &mut Vec<u32>)) -> Result<Csr<f64>> {
     let (mut offsets, mut columns, mut state) = (vec![0u32], vec![], 1);
     let mut own = vec![];
@@ -226,16 +227,16 @@ fn rows_of(rows: usize, row: &mut dyn FnMut(usize, &mut u64, &mut Vec<u32>)) -> 
     Csr::from_sorted(rows, offsets, columns, values)
 }
 
-/// Numbers in no order, the same every time.
+/// Deterministic pseudo-random numbers.
 fn random(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) as usize
 }
 
-/// A line for each format: what a byte, a gather and a row cost, and what they cost before.
+/// Prints a line for each format with its previous and new prices of a byte, a gather and a row.
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:16} {:>16} {:>16} {:>16}", "format", "a byte", "a gather", "a row")?;
+        write!(f, "{:16} {:>16} {:>16} {:>16}", "format", "byte", "gather", "row")?;
         for ((name, now), (_, before)) in self.prices.iter().zip(&self.before) {
             let pair = |now: f64, before: f64| format!("{before:.2} -> {now:.2}");
             let [byte, gather, row] =
@@ -265,7 +266,7 @@ mod tests {
         for (found, price) in [(found.byte, 0.7), (found.gather, 4.0), (found.row, 12.0)] {
             assert!((found / price - 1.0).abs() < 0.2, "{found} {price}");
         }
-        // what was not measured stays
+        // formats without measurements keep their prices
         let others = fitted(&samples, &vec![("CSR", built_in), ("DIA", built_in)]);
         assert_eq!(others[1], ("DIA", built_in));
     }

@@ -1,4 +1,4 @@
-//! Prices that were measured on the machine at hand, in the user's cache folder.
+//! Prices measured on this machine, stored in the user's cache folder.
 
 use super::Price;
 use crate::simd::{self, Level};
@@ -7,16 +7,16 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The first line of a file. A changed model of costs raises the number, and old files are not looked at any more.
+/// The first line of a file. Increase the number when the cost model changes: files with another number are ignored.
 const HEAD: &str = "krysp prices 1";
 
-/// Formats by name, with their prices.
+/// Names of formats with their prices.
 pub(super) type Prices = Vec<(&'static str, Price)>;
 
-/// For which registers and how many threads prices are; those of others do not carry over.
+/// The SIMD level and the number of threads for which prices are valid.
 pub(crate) type Key = (Level, usize);
 
-/// What was read so far, none where there is no file.
+/// Prices that were read from files so far; `None` if there was no file.
 static READ: Mutex<Vec<(Key, Option<Arc<Prices>>)>> = Mutex::new(vec![]);
 
 pub(crate) fn key() -> Key {
@@ -35,14 +35,14 @@ fn here() -> Option<Arc<Prices>> {
     if let Some((_, prices)) = read().iter().find(|(of, _)| *of == key) {
         return prices.clone();
     }
-    // without the lock: a process that is forked meanwhile would inherit it locked for ever
+    // read without the lock: a process that is forked meanwhile would inherit a lock that is never released
     let text = path("prices", key).and_then(|path| std::fs::read_to_string(path).ok());
     let prices = text.and_then(|text| parsed(&text)).map(Arc::new);
     read().push((key, prices.clone()));
     prices
 }
 
-/// Keeps prices for this program and, where files can be written, for the next: returns the file.
+/// Stores prices for this program and, if there is a cache folder, in a file for later ones. Returns the file.
 pub(super) fn keep(prices: &Prices) -> std::io::Result<Option<PathBuf>> {
     let key = key();
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,7 +53,8 @@ pub(super) fn keep(prices: &Prices) -> std::io::Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// The file: homes may be shared by several machines. Products of debug builds take other times, so they have files of their own.
+/// The path of a file. It contains the name of the machine, because several machines may share a home folder, and is different
+/// for debug builds, whose times differ.
 pub(crate) fn path(kind: &str, (level, threads): Key) -> Option<PathBuf> {
     let build = if cfg!(debug_assertions) { "-debug" } else { "" };
     let name = format!("{kind}-{}-{level:?}-{threads}{build}.txt", machine());
@@ -70,7 +71,7 @@ fn machine() -> String {
     }
 }
 
-/// A line for each format: its prices, and its name, which may have spaces.
+/// Contents of the file: a line for each format with its prices and its name, which may have spaces.
 fn written(prices: &Prices) -> String {
     let mut text = format!("{HEAD}\n");
     for (name, Price { start, byte, gather, row, wait }) in prices {
@@ -80,7 +81,7 @@ fn written(prices: &Prices) -> String {
     text
 }
 
-/// `None` of a file that is not what was written. Names that are not known any more are left out.
+/// Parses a file; `None` if it is malformed. Formats that no longer exist are ignored.
 fn parsed(text: &str) -> Option<Prices> {
     let lines = text.strip_prefix(HEAD)?.strip_prefix('\n')?.lines();
     let known = super::model::names();

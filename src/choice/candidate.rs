@@ -1,15 +1,15 @@
-//! What could be chosen, what it costs, and how that reads.
+//! Candidates for the format of a matrix, their estimated costs, and the report of the choice.
 
 use super::model::names;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use krysp_kernels::price::Work;
 use std::fmt;
 
-/// A format and what was found for it, `DIA, 7 diagonals` for example.
+/// A format and its parameters for a matrix, `DIA, 7 diagonals` for example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
     pub(super) format: &'static str,
-    /// May be empty.
+    /// Parameters as text; may be empty.
     pub(super) detail: String,
 }
 
@@ -24,19 +24,19 @@ impl Saved for Stored {
     }
 }
 
-/// The name of a format.
+/// Reads the name of a format.
 fn known_name(from: &mut Reader<'_>) -> Loaded<&'static str> {
     let name: String = from.load()?;
     names().into_iter().find(|known| *known == name).ok_or(Broken)
 }
 
 impl Stored {
-    /// The name that records have: the format's, and how it is multiplied where there are several ways.
+    /// The name in records: that of the format, and of the algorithm if there are several.
     pub fn format(&self) -> &'static str {
         self.format
     }
 
-    /// What was found, in words: how many diagonals, for example. Empty where there is nothing to say.
+    /// The parameters as text, for example the number of diagonals. May be empty.
     pub fn detail(&self) -> &str {
         &self.detail
     }
@@ -49,28 +49,28 @@ impl fmt::Display for Stored {
     }
 }
 
-/// The lengths of a matrix's rows.
+/// Statistics of the rows of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowStatistics {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Columns.
+    /// Number of columns.
     pub cols: usize,
-    /// Entries.
+    /// Number of entries.
     pub entries: usize,
-    /// Entries of the shortest row.
+    /// Length of the shortest row.
     pub shortest: usize,
-    /// Entries of the longest row.
+    /// Length of the longest row.
     pub longest: usize,
-    /// The `x` at which HYB takes the fewest bytes.
+    /// The `x` at which HYB needs the fewest bytes.
     pub quantile_at: f64,
     /// The quantile `t = Q_R(x)` of the row lengths.
     pub quantile: usize,
-    /// `S(t)`: the bytes of HYB with `t` slots a row, by the formula of Anzt et al.
+    /// `S(t)`: the bytes of HYB with `t` slots per row, by the formula of Anzt et al.
     pub hyb_bytes: usize,
     /// Bytes of a value.
     pub value: usize,
-    /// Of the entries of `x` that rows read, the share that lies neither beside nor close after others.
+    /// Fraction of the accesses to `x` whose column is neither adjacent to nor closely after another column of the row.
     pub scattering: f64,
 }
 
@@ -79,12 +79,12 @@ saved!(impl[] RowStatistics {
 });
 
 impl RowStatistics {
-    /// Entries of a row, in the mean.
+    /// Mean row length.
     pub fn mean(&self) -> f64 {
         self.entries as f64 / self.rows.max(1) as f64
     }
 
-    /// The longest row over the mean, 1 where all are equal.
+    /// The length of the longest row divided by the mean; 1 if all are equal.
     pub fn imbalance(&self) -> f64 {
         if self.entries == 0 { 1.0 } else { self.longest as f64 / self.mean() }
     }
@@ -106,27 +106,27 @@ impl fmt::Display for RowStatistics {
         } = self;
         write!(
             f,
-            "{rows} x {cols}, {entries} entries, {shortest} to {longest} a row, {:.2} in the mean",
+            "{rows} x {cols}, {entries} entries, {shortest} to {longest} per row, mean {:.2}",
             self.mean()
         )?;
         write!(f, " (imbalance {:.1}), Q_R({quantile_at:.2}) = {quantile}", self.imbalance())?;
         write!(f, ", S({quantile}) = {}", megabytes(*hyb_bytes))?;
-        write!(f, ", {:.0} % of x scattered", 100.0 * scattering)
+        write!(f, ", {:.0} % scattered accesses to x", 100.0 * scattering)
     }
 }
 
-/// What a format would cost.
+/// The estimated cost of a format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// The format.
     pub stored: Stored,
-    /// Bytes of it that a product reads, vectors apart.
+    /// Bytes of the matrix that a matrix-vector product reads.
     pub bytes: usize,
-    /// Slots of padding for each entry.
+    /// Slots of padding per entry.
     pub padding: f64,
-    /// What a product does.
+    /// The work of a matrix-vector product.
     pub work: Work,
-    /// Bytes that the machine streams while it computes a product: `bytes`, and what they do not tell.
+    /// Estimated cost of a matrix-vector product: the bytes that the machine could stream in the same time.
     pub cost: f64,
 }
 
@@ -136,7 +136,7 @@ impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Estimate { stored, bytes, padding, cost, .. } = self;
         write!(f, "{stored}: reads {}, {:.1} % padding", megabytes(*bytes), 100.0 * padding)?;
-        write!(f, ", costs as much as to stream {}", megabytes(*cost as usize))
+        write!(f, ", cost as for streaming {}", megabytes(*cost as usize))
     }
 }
 
@@ -149,13 +149,13 @@ fn megabytes(bytes: usize) -> String {
 /// A format that was not chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Candidate {
-    /// It would cost more.
+    /// Its estimated cost is higher.
     Costlier(Estimate),
     /// It cannot store this matrix, or should not.
     Unsuitable {
-        /// The format's name.
+        /// The name of the format.
         format: &'static str,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
@@ -182,7 +182,7 @@ impl Saved for Candidate {
     }
 }
 
-/// Which format was chosen, why, and why no other.
+/// The chosen format, and the reasons against all others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     rows: RowStatistics,
@@ -193,7 +193,7 @@ pub struct Choice {
 saved!(impl[] Choice { rows, chosen, rejected });
 
 impl Choice {
-    /// `others` have their estimates, the least cost first; `unsuitable` have none.
+    /// A choice. `others` have estimates, sorted by cost; `unsuitable` have none.
     pub(super) fn new(
         rows: RowStatistics,
         chosen: Estimate,
@@ -204,29 +204,29 @@ impl Choice {
         Choice { rows, chosen, rejected }
     }
 
-    /// The format chosen.
+    /// The chosen format.
     pub fn stored(&self) -> &Stored {
         &self.chosen.stored
     }
 
-    /// What it costs.
+    /// The estimate of the chosen format.
     pub fn chosen(&self) -> &Estimate {
         &self.chosen
     }
 
-    /// All others, the least cost first.
+    /// All other formats: those with an estimate sorted by cost, then the unsuitable ones.
     pub fn rejected(&self) -> &[Candidate] {
         &self.rejected
     }
 
-    /// What the decision was made from.
+    /// Statistics of the matrix on which the choice is based.
     pub fn rows(&self) -> &RowStatistics {
         &self.rows
     }
 }
 
 impl Candidate {
-    /// The format's name.
+    /// The name of the format.
     pub fn format(&self) -> &'static str {
         match self {
             Candidate::Costlier(estimate) => estimate.stored.format(),
@@ -235,15 +235,15 @@ impl Candidate {
     }
 }
 
-/// The choice, what it was made from, and a line for each format that was rejected.
+/// Prints the choice, the statistics of the matrix, and a line for each format that was rejected.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, the least of all\n{}", self.chosen, self.rows)?;
+        write!(f, "{}, the lowest\n{}", self.chosen, self.rows)?;
         for candidate in &self.rejected {
             match candidate {
                 Candidate::Costlier(estimate) => {
                     let times = estimate.cost / self.chosen.cost.max(1.0);
-                    write!(f, "\nnot {estimate}, {times:.2} times as much")?;
+                    write!(f, "\nnot {estimate}, {times:.2} times the lowest")?;
                 }
                 Candidate::Unsuitable { format, why } => write!(f, "\nnot {format}: {why}")?,
             }

@@ -1,4 +1,4 @@
-//! What would be chosen on a machine that need not be at hand.
+//! The choice for a machine that may not be available.
 
 #[cfg(feature = "cuda")]
 use super::gpu;
@@ -8,7 +8,7 @@ use crate::formats::check_symmetric;
 use crate::{Csr, Real, Result};
 
 impl Choice {
-    /// What is likely to be the fastest format of a matrix on a machine, which need not be at hand.
+    /// The format that is expected to be the fastest one for a matrix on a machine, which need not be available.
     ///
     /// ```
     /// use krysp::choice::{Choice, Model};
@@ -22,8 +22,8 @@ impl Choice {
         Choice::among(csr, machine, Values::Any)
     }
 
-    /// The choice among all formats, symmetric ones too, for a matrix whose values are symmetric and remain so; refuses one that
-    /// is not symmetric.
+    /// The choice among all formats including symmetric ones, for a matrix whose values are symmetric and remain so. Returns an
+    /// error if the matrix is not symmetric.
     pub fn of_symmetric<T: Real>(csr: &Csr<T>, machine: Model) -> Result<Choice> {
         check_symmetric(csr)?;
         Ok(Choice::among(csr, machine, Values::Symmetric))

@@ -1,4 +1,4 @@
-//! Formats on a GPU: asked for their offers, and converted to.
+//! Estimates for formats on a GPU, and the conversion to the chosen one.
 
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
@@ -9,10 +9,10 @@ use crate::saved::{Loaded, Reader, Writer};
 use crate::{Csr, Cuda, CudaVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
 
-/// Converts a matrix on a GPU to the format that an offer is of.
+/// Converts a matrix to the format of an offer, on a GPU.
 type Recipe<T> = Box<dyn Fn(&Cuda, &Csr<T>) -> Result<Box<dyn Refresh<CudaVector<T>>>>>;
 
-/// Every format of the list that can be on a GPU, or the one of a name, asked about a matrix.
+/// The ranking of all formats that are available on a GPU, or of the named one, for a matrix.
 pub(super) fn ranking<T: Real>(
     csr: &Csr<T>,
     values: Values,
@@ -66,7 +66,7 @@ impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
         <Cuda as Stores<T>>::KIND
     }
 
-    /// A GPU makes its arrays about as fast as they would come from a file.
+    /// Writes nothing: a GPU rebuilds its arrays about as fast as they could be read from a file.
     fn save(&self, _: &mut Writer<'_>) {}
 }
 
@@ -80,24 +80,25 @@ mod tests {
 
     const H200: Model = Model::Gpu { multiprocessors: 132 };
 
-    /// What would be chosen on an H200.
+    /// The choice for an H200.
     fn choose<T: Real>(name: &str) -> Choice {
         Choice::of(&named(name).unwrap().csr::<T>().unwrap(), H200)
     }
 
-    /// Where values stay symmetric.
+    /// The choice for an H200 if values remain symmetric.
     fn choose_symmetric<T: Real>(name: &str) -> Choice {
         Choice::of_symmetric(&named(name).unwrap().csr::<T>().unwrap(), H200).unwrap()
     }
 
-    /// The format that a table of `cargo bench --features cuda --bench judge -- h200` has of a matrix as it is given.
+    /// Asserts that the choice is the one in a table of `cargo bench --features cuda --bench judge -- h200`, for the original
+    /// ordering of the matrix.
     fn assert_in_table(table: &str, name: &str, element: &str, choice: &Choice) {
         let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let row = rows.find(|row| row[..3] == [name, "given", element]);
         assert_eq!(row.map(|row| row[4]), Some(choice.stored().format()), "{name} {element}: {choice}");
     }
 
-    /// The tables say how far from the fastest each is.
+    /// The tables also show how close to the fastest format each choice is.
     #[test]
     fn choices_are_those_of_the_tables() {
         let table = include_str!("../../benches/record/h200/auto.csv");
@@ -121,7 +122,8 @@ mod tests {
         }
     }
 
-    /// Pairs that are stored once gain beyond the L2 cache only: what 10 and 100 million entries take, in clusters.
+    /// Storing one triangle pays only for matrices beyond the L2 cache: costs for 10 and 100 million entries in clustered
+    /// ordering.
     #[test]
     fn symmetric_blocks_gain_where_a_matrix_is_large() {
         let table = include_str!("../../benches/record/h200/layouts.csv");

@@ -1,4 +1,4 @@
-//! Formats in host memory: asked for their offers, and converted to.
+//! Estimates for formats in host memory, and the conversion to the chosen one.
 
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
@@ -8,10 +8,10 @@ use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Format, HostVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
 
-/// Converts a matrix to the format that an offer is of.
+/// Converts a matrix to the format of an offer.
 pub(super) type Recipe<T> = Box<dyn Fn(&Csr<T>) -> Result<Box<dyn Refresh<HostVector<T>>>>>;
 
-/// Every format of the list, or the one of a name, asked about a matrix.
+/// The ranking of all formats, or of the named one, for a matrix.
 pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values, format: Option<&str>) -> Ranking<Recipe<T>> {
     let matrix = Analysis::new(csr, Model::Host);
     let mut ranking = Ranking::new(matrix.rows, values, format);

@@ -1,4 +1,4 @@
-//! The format that suits a matrix and a machine, and why.
+//! Automatic choice of the format for a matrix on a machine, with a report of the reasons.
 //!
 //! ```
 //! use krysp::{Cg, Csr, Host, Operator};
@@ -15,11 +15,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Every format is given a cost: what a product moves of it, times the [`Price`] of this format on this kind of machine, and
-//! what starting and waiting cost; the least wins. Prices are fitted to half of the matrices of the committed records and
-//! judged on the other half (`benches/judge/main.rs`). Each format states its own, and what it would move, in its own file in
-//! `src/formats`. What is moved follows from row lengths, diagonals, blocks and spans of columns: only the winner is
-//! converted, and [`Choice::of`] needs no machine.
+//! The format with the lowest estimated cost of a matrix-vector product is chosen. The cost is the [`Work`] of a product (bytes,
+//! gathers, rows, synchronizations) times the [`Price`] of the format on this kind of machine. Prices are fitted to half of the
+//! matrices of the committed records and validated on the other half (`benches/judge/main.rs`). Each format defines its price
+//! and estimates its work in its own file in `src/formats`. The estimates need only row lengths, diagonals, blocks and column
+//! spans, so that only the chosen format is converted, and [`Choice::of`] works for machines that are not available.
 
 mod analysis;
 mod calibrate;
@@ -52,24 +52,24 @@ pub(crate) use machine::Stores;
 use ranking::Values;
 use std::borrow::Cow;
 
-/// A matrix in the format that suits it and the machine best, by what bytes and records say.
+/// A matrix in the format with the lowest estimated cost on a machine.
 ///
-/// It passes every method on to that format, and takes new values for the same pattern.
+/// It forwards every method to that format, and takes new values for the same pattern.
 pub struct Operator<V: Vector> {
     matrix: Box<dyn Refresh<V>>,
     choice: Choice,
 }
 
 impl<V: Vector> Operator<V> {
-    /// Converts a matrix to the format that is likely to be fastest: on `&Host`, the threads of this program, or on a
-    /// `&Cuda`.
+    /// Converts a matrix to the format that is expected to be fastest on a machine: `&Host`, with the threads of this
+    /// program, or a `&Cuda`.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
         machine.store(csr, Values::Any, None)
     }
 
-    /// Converts a matrix to the format of a name: that of its type, `"Sell"` or `"SymBsr"`, or the one that [`Choice`] prints,
-    /// `"SELL-P"` or `"symmetric BSR"`. Case, blanks and punctuation do not count. A symmetric format needs a matrix that is symmetric
-    /// and stays so, as for [`Operator::symmetric`].
+    /// Converts a matrix to the named format. The name is that of the type, `"Sell"` or `"SymBsr"`, or the one that [`Choice`]
+    /// prints, `"SELL-P"` or `"symmetric BSR"`; case, blanks and punctuation are ignored. A symmetric format needs a matrix that
+    /// is symmetric and remains so, as for [`Operator::symmetric`].
     pub fn in_format<T: Real, M: Machine<T, Vector = V>>(
         csr: &Csr<T>,
         machine: &M,
@@ -78,11 +78,11 @@ impl<V: Vector> Operator<V> {
         Operator::known(csr, machine, check_symmetric(csr).is_ok(), Some(name))
     }
 
-    /// [`Operator::auto`] for a matrix that is symmetric and stays so: symmetric formats, which read each pair of entries once,
-    /// may be chosen as well. Refuses a matrix that is not symmetric.
+    /// [`Operator::auto`] for a matrix that is symmetric and remains so: symmetric formats, which store and read one triangle
+    /// only, may be chosen as well. Returns an error if the matrix is not symmetric.
     ///
-    /// New values must be symmetric too. Nobody looks at them: where they are not, a product may be that of another
-    /// matrix, one triangle mirrored.
+    /// New values must be symmetric, too. This is not checked: for unsymmetric values, a product may use one triangle and its
+    /// mirror image.
     ///
     /// ```
     /// use krysp::{Csr, Host, Operator};
@@ -99,7 +99,8 @@ impl<V: Vector> Operator<V> {
         Operator::known(csr, machine, true, None)
     }
 
-    /// As [`Operator::auto`] or [`Operator::in_format`], of a matrix that somebody has looked at. Symmetric formats look again.
+    /// Converts a matrix whose symmetry is known to the named format, or to the one with the lowest cost. Symmetric formats check
+    /// the symmetry again.
     pub(crate) fn known<T: Real, M: Machine<T, Vector = V>>(
         csr: &Csr<T>,
         machine: &M,
@@ -109,18 +110,18 @@ impl<V: Vector> Operator<V> {
         machine.store(csr, if symmetric { Values::Symmetric } else { Values::Any }, format)
     }
 
-    /// What was chosen, and what was not and why.
+    /// The chosen format, and the reasons against all others.
     pub fn choice(&self) -> &Choice {
         &self.choice
     }
 
     /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
-    /// [`Format::refresh`](crate::Format::refresh) does. The format stays.
+    /// [`Format::refresh`](crate::Format::refresh) does. The format is kept.
     pub fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()> {
         self.matrix.refresh(values)
     }
 
-    /// Takes the values of a matrix of the same pattern, as [`Format::refresh_from`](crate::Format::refresh_from) does.
+    /// Takes the values of a matrix with the same pattern, as [`Format::refresh_from`](crate::Format::refresh_from) does.
     pub fn refresh_from(&mut self, a: &Csr<ElemOf<V>>) -> Result<()>
     where
         ElemOf<V>: Real,
@@ -129,7 +130,7 @@ impl<V: Vector> Operator<V> {
         self.matrix.refresh(&entries)
     }
 
-    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was passed in.
+    /// Converts assembled values to entries, as [`Csr::assemble`] of the original matrix does.
     pub fn assemble<'v>(&self, values: &'v [ElemOf<V>]) -> Result<Cow<'v, [ElemOf<V>]>>
     where
         ElemOf<V>: Real,
@@ -137,7 +138,7 @@ impl<V: Vector> Operator<V> {
         self.matrix.origin().structure().assemble(values)
     }
 
-    /// Writes what was chosen, and the arrays where they are worth it.
+    /// Writes the choice and, for host memory, the arrays.
     pub(crate) fn write(&self, to: &mut Writer<'_>) {
         self.choice.save(to);
         self.matrix.save(to);
@@ -158,8 +159,8 @@ impl<V: Vector> std::fmt::Debug for Operator<V> {
     }
 }
 
-/// Whether two spellings name the same format, as [`Operator::in_format`] takes names: the type's or the printed one, ignoring case,
-/// blanks and punctuation.
+/// Whether two spellings name the same format, by its type or by its printed name, ignoring case, blanks and punctuation, as for
+/// [`Operator::in_format`].
 ///
 /// ```
 /// use krysp::choice::is_format;
@@ -171,11 +172,11 @@ pub fn is_format(one: &str, other: &str) -> bool {
     crate::spelling::same_name(one, other)
 }
 
-/// Host memory, and the threads that compute there.
+/// The CPU: host memory and the threads of this program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Host;
 
-/// Where a matrix can be put: [`Host`], or a GPU.
+/// A machine whose memory can store a matrix: [`Host`], or a GPU.
 pub trait Machine<T: Real>: Stores<T> {}
 
 impl<T: Real> Machine<T> for Host {}
@@ -188,19 +189,19 @@ mod machine {
     use crate::{Csr, Origin, Real, Result};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
-    /// What the chooser asks of a machine that is at hand.
+    /// Operations of the chooser on an available machine.
     pub trait Stores<T: Real> {
-        /// Vectors that live there.
+        /// Vectors in the memory of the machine.
         type Vector: Vector<Elem = T> + 'static;
 
-        /// Converts a matrix to the format of the least cost, or to the one that is named.
+        /// Converts a matrix to the format with the lowest cost, or to the named one.
         fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>)
         -> Result<Operator<Self::Vector>>;
 
-        /// What it is called in the keys of a file.
+        /// Name of the machine in the keys of a file.
         const KIND: &'static str;
 
-        /// Reads what [`Operator::write`] wrote; without the arrays, where these are quickly made again.
+        /// Reads what [`Operator::write`] wrote; only the choice if the arrays were not written.
         fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<Self::Vector>, Choice>>;
     }
 
@@ -217,12 +218,12 @@ mod machine {
         /// [`Stores::KIND`] of the machine.
         fn kind(&self) -> &'static str;
 
-        /// Writes the arrays, where these are worth it.
+        /// Writes the arrays, unless rebuilding them is as fast as reading them.
         fn save(&self, to: &mut Writer<'_>);
     }
 }
 
-/// Passes every method on: the format must not lose its fusions.
+/// Forwards every method, so that fused operations of the format are used.
 impl<V: Vector> LinearOperator for Operator<V> {
     type Vector = V;
 

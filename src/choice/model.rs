@@ -1,4 +1,4 @@
-//! What the chooser must know of a machine: nothing that asks for the machine itself.
+//! Models of machines: all that the chooser needs to know about a machine that may not be available.
 
 use super::Price;
 use crate::formats::{Format, Offered, Variant};
@@ -6,24 +6,25 @@ use crate::formats::{Format, Offered, Variant};
 /// A kind of machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// The CPU that this program runs on, as fast as it may be.
+    /// The CPU that this program runs on.
     Host,
-    /// An NVIDIA GPU, as fast as it may be.
+    /// An NVIDIA GPU.
     #[cfg(feature = "cuda")]
     Gpu {
-        /// How many of these it has: 132 an H200.
+        /// Number of streaming multiprocessors; 132 for an H200.
         multiprocessors: usize,
     },
 }
 
 impl Model {
-    /// What the chooser may take here: the names that records have, with their prices, measured where somebody did.
+    /// The formats that may be chosen on this machine, by their names in records, with their prices: calibrated ones if there are
+    /// any, otherwise the built-in ones.
     pub fn prices(self) -> Vec<(&'static str, Price)> {
         let priced = variants().into_iter();
         priced.filter_map(|variant| Some((variant.name, variant.price(self).ok()?))).collect()
     }
 
-    /// The prices that hold where nobody measured.
+    /// The built-in prices, which apply without calibration.
     pub(super) fn built_in(self) -> Vec<(&'static str, Price)> {
         let priced = variants().into_iter();
         priced.filter_map(|variant| Some((variant.name, variant.built_in(self).ok()?))).collect()
@@ -41,7 +42,7 @@ fn variants() -> Vec<Variant> {
     variants
 }
 
-/// Every name that a format has.
+/// All names of formats and their variants.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names: Vec<_> = variants().into_iter().map(|variant| variant.name).collect();
     macro_rules! list {

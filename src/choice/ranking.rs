@@ -1,4 +1,4 @@
-//! The formats asked, the least cost first.
+//! The ranking of formats by their estimated cost.
 
 use super::candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
 use super::{Analysis, Work};
@@ -7,43 +7,43 @@ use crate::spelling::same_name;
 use crate::{Error, Real, Result};
 use krysp_kernels::interrupt;
 
-/// What is known of the values that a matrix has and will have.
+/// Known properties of the present and future values of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// Nothing.
+    /// No known property.
     Any,
-    /// They are symmetric.
+    /// The values are and remain symmetric.
     Symmetric,
 }
 
-/// Why a symmetric format is not chosen for any values: none of them would notice new ones that are not symmetric.
-const SYMMETRIC: &str = "its values must stay symmetric: where they do, ask for `Operator::symmetric`";
+/// Why symmetric formats are not chosen for `Values::Any`: they would not detect unsymmetric new values.
+const SYMMETRIC: &str = "values must remain symmetric: use `Operator::symmetric` if they do";
 
-/// Estimates, each with a recipe by which a matrix is converted, and the formats that offered none.
+/// Estimates with functions that convert a matrix, and the formats without an estimate.
 pub(super) struct Ranking<R> {
     rows: RowStatistics,
     values: Values,
     offered: Vec<(Estimate, R)>,
     unsuitable: Vec<Candidate>,
-    /// The one format that is asked, and the names of those that are not.
+    /// The name of the only format that is considered, if any, and the names of all others.
     wanted: Option<String>,
     others: Vec<&'static str>,
 }
 
 impl<R> Ranking<R> {
-    /// Of all formats, or of the one with a name, however it is spelled.
+    /// An empty ranking, for all formats or only for the one with this name in any spelling.
     pub(super) fn new(rows: RowStatistics, values: Values, wanted: Option<&str>) -> Ranking<R> {
         let wanted = wanted.map(str::to_owned);
         Ranking { rows, values, offered: vec![], unsuitable: vec![], wanted, others: vec![] }
     }
 
-    /// Asks a format for its offers.
+    /// Adds the offers of a format.
     pub(super) fn ask<T: Real, F: Offered<T>>(
         &mut self,
         matrix: &Analysis<'_, T>,
         recipe: impl Fn(F::Options) -> R,
     ) {
-        // looking at a matrix takes as long as converting it
+        // skip the analysis for other formats, as it can take as long as a conversion
         if let Some(wanted) = &self.wanted {
             let variants = F::variants();
             match variants.iter().find(|variant| same_name(variant.name, wanted)) {
@@ -88,12 +88,12 @@ impl<R> Ranking<R> {
         }
     }
 
-    /// What was offered.
+    /// All offers.
     pub(super) fn offered(self) -> Vec<(Estimate, R)> {
         self.offered
     }
 
-    /// Leaves formats for which there is memory; what others would take is told.
+    /// Keeps the formats that fit into memory; the others become unsuitable, with the memory that they need as the reason.
     pub(super) fn fitting(mut self, free: Option<usize>) -> Result<Ranking<R>> {
         let Some(free) = free else { return Ok(self) };
         let fits = |(estimate, _): &(Estimate, R)| estimate.bytes <= free;
@@ -104,20 +104,20 @@ impl<R> Ranking<R> {
             let (what, bytes) = (least.stored.format, least.bytes as u128);
             return Err(Error::Allocation { what, bytes, free });
         }
-        let told = |(Estimate { stored, bytes, .. }, _): (Estimate, R)| Candidate::Unsuitable {
+        let too_large = |(Estimate { stored, bytes, .. }, _): (Estimate, R)| Candidate::Unsuitable {
             format: stored.format,
-            why: format!("it takes {bytes} bytes, {free} are free"),
+            why: format!("it needs {bytes} bytes, but only {free} are free"),
         };
-        self.unsuitable.extend(others.into_iter().map(told));
+        self.unsuitable.extend(others.into_iter().map(too_large));
         Ok(Ranking { offered: fitting, ..self })
     }
 
-    /// The bytes of the largest that was offered.
+    /// The bytes of the largest offer.
     pub(super) fn most_bytes(&self) -> usize {
         self.offered.iter().map(|(estimate, _)| estimate.bytes).max().unwrap_or(0)
     }
 
-    /// Leaves a format that was asked for by its name.
+    /// Keeps only the named format, if there is a name. Returns an error if the format is unsuitable or unknown.
     pub(super) fn only(mut self, name: Option<&str>) -> Result<Ranking<R>> {
         let Some(name) = name else { return Ok(self) };
         let wanted = |format: &str| same_name(format, name);
@@ -135,7 +135,7 @@ impl<R> Ranking<R> {
         Err(Error::Unknown { what: "format", got: name.into(), known: self.others.join(", ") })
     }
 
-    /// The choice of the least cost. Compressed rows are offered for every matrix and machine, so that there is one.
+    /// The choice with the lowest cost. There is at least one offer, because CSR is available for every matrix and machine.
     pub(super) fn choice(mut self) -> Choice {
         self.sort();
         let mut offered: Vec<Estimate> = self.offered.into_iter().map(|(estimate, _)| estimate).collect();
@@ -143,8 +143,8 @@ impl<R> Ranking<R> {
         Choice::new(self.rows, chosen, offered, self.unsuitable)
     }
 
-    /// Converts to the format of the least cost. A conversion may find what its estimate did not, an index out of range for
-    /// example: then the next takes its turn.
+    /// Converts to the format with the lowest cost. If a conversion fails for a reason that its estimate did not detect, an index
+    /// out of range for example, the next format is tried.
     pub(super) fn convert<A>(mut self, convert: impl Fn(R) -> Result<A>) -> Result<(A, Choice)> {
         self.sort();
         let mut offered = self.offered.into_iter();
@@ -164,7 +164,7 @@ impl<R> Ranking<R> {
         Err(Error::Unsuitable { format: "every format", why: "none was offered".into() })
     }
 
-    /// The least cost first; equal ones in the order of the list of formats.
+    /// Sorts by cost, stably: formats of equal cost keep the order of the list of formats.
     fn sort(&mut self) {
         self.offered.sort_by(|(a, _), (b, _)| a.cost.total_cmp(&b.cost));
     }
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_for_this_machine_is_told_from_an_unknown_one() {
+    fn errors_distinguish_unavailable_formats_from_unknown_ones() {
         let csr = matrices::stencil7(5).csr::<f64>().unwrap();
         let asked = |name: &str| host::ranking(&csr, Values::Any, Some(name)).only(Some(name)).map(|_| ());
         assert!(asked("csr").is_ok());
@@ -200,7 +200,7 @@ mod tests {
         );
     }
 
-    /// Names are told apart, the first is the format's, and where there is no price there is a reason.
+    /// Names are unique, the first is that of the format, and each variant has a price or a reason why it has none.
     #[test]
     fn every_format_has_a_name_and_a_price_or_a_reason() {
         let mut formats: Vec<(&str, Vec<Variant>)> = vec![];
@@ -230,10 +230,10 @@ mod tests {
         }
     }
 
-    /// What is foretold of a format is what it takes, chosen or not.
+    /// The estimated bytes of each format are its actual ones.
     #[test]
-    fn bytes_are_foretold() {
-        // slices are as high as the level of SIMD has registers, and other tests force others meanwhile
+    fn estimated_bytes_are_correct() {
+        // the slice height depends on the SIMD level, which other tests may change at the same time
         let _one_level = force(Level::Portable);
         for triplets in [
             matrices::stencil7(12).to_triplets(),
@@ -255,9 +255,9 @@ mod tests {
         }
     }
 
-    /// A format for which there is no memory is not chosen; where there is none for any, the one that takes least is named.
+    /// A format that does not fit into memory is not chosen; if none fits, the error names the smallest one.
     #[test]
-    fn what_does_not_fit_says_what_would() {
+    fn formats_that_do_not_fit_into_memory_are_not_chosen() {
         let _one_level = force(Level::Portable);
         let csr = matrices::stencil7(12).csr::<f64>().unwrap();
         let ranked = || host::ranking(&csr, Values::Any, None);
@@ -265,7 +265,7 @@ mod tests {
         let (least, most) = (*bytes.iter().min().unwrap(), *bytes.iter().max().unwrap());
         let choice = ranked().fitting(Some(most - 1)).unwrap().choice();
         assert!(
-            choice.to_string().contains(&format!("it takes {most} bytes, {} are free", most - 1)),
+            choice.to_string().contains(&format!("it needs {most} bytes, but only {} are free", most - 1)),
             "{choice}"
         );
         assert!(choice.chosen().bytes < most);
@@ -277,10 +277,10 @@ mod tests {
         assert_eq!(ranked().fitting(None).unwrap().offered.len(), bytes.len());
     }
 
-    /// Where a conversion finds that a format does not suit, the next is taken, and the reason is told.
+    /// If a conversion fails because a format is unsuitable, the next format is chosen, and the report has the reason.
     #[test]
-    fn the_next_takes_its_turn() {
-        // prices are those of a level of SIMD, and other tests force others meanwhile
+    fn the_next_format_is_tried_after_a_failed_conversion() {
+        // prices depend on the SIMD level, which other tests may change at the same time
         let _one_level = force(Level::Portable);
         let csr = matrices::stencil7(5).csr::<f64>().unwrap();
         let first = host::ranking(&csr, Values::Any, None).choice();

@@ -1,4 +1,4 @@
-//! An operator in a file: what was chosen, and the matrix in its format. On a GPU the format is made there again.
+//! Operators in files: the choice and the matrix in its format. For a GPU, the matrix is stored as CSR and converted on loading.
 
 use super::{Host, Machine, Operator, Stores};
 use crate::saved::{Keys, Saved, read, write};
@@ -7,8 +7,8 @@ use krysp_solvers::Vector;
 use std::path::Path;
 
 impl<V: Vector<Elem: Real>> Operator<V> {
-    /// Saves the matrix in its format, so that the next run of a program can [`load`](Operator::load) it: nothing is weighed,
-    /// renumbered or converted again.
+    /// Saves the matrix in its format, so that a later run can [`load`](Operator::load) it without choosing a format, reordering
+    /// or converting again.
     ///
     /// ```
     /// use krysp::{Csr, Host, LinearOperator, Operator};
@@ -18,7 +18,7 @@ impl<V: Vector<Elem: Real>> Operator<V> {
     /// let csr = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 1, 4.0)])?;
     /// Operator::auto(&csr, &Host)?.save(path)?;
     ///
-    /// // another day
+    /// // in a later run
     /// let a: Operator<krysp::HostVector<f64>> = Operator::load(path, &Host)?;
     /// assert_eq!(krysp::Cg::new(a).solve(&[2.0, 4.0])?.x, [1.0, 1.0]);
     /// # std::fs::remove_file(path).unwrap();
@@ -38,11 +38,11 @@ impl<V: Vector<Elem: Real>> Operator<V> {
         })
     }
 
-    /// Reads what [`Operator::save`] wrote on the same kind of machine.
+    /// Loads an operator that [`Operator::save`] wrote on the same kind of machine.
     ///
-    /// Refuses a file of another kind, version or processor, one that was cut off, and one in which any bit is not what was
-    /// written: [`Error::Saved`](crate::Error::Saved) says which. The file must not be truncated while it is read: most operating
-    /// systems end the process in that case.
+    /// Returns an error for a file of another kind, version or processor, and for a truncated or damaged one:
+    /// [`Error::Saved`](crate::Error::Saved) has the reason. The file must not be truncated while it is read: most operating
+    /// systems kill the process in that case.
     pub fn load<M: Machine<V::Elem, Vector = V>>(path: impl AsRef<Path>, machine: &M) -> Result<Operator<V>> {
         let kind = <M as Stores<V::Elem>>::KIND;
         let found = read(path.as_ref(), &keys::<V::Elem>(kind), |from, _| {
@@ -55,7 +55,7 @@ impl<V: Vector<Elem: Real>> Operator<V> {
     }
 }
 
-/// What a file must say of itself; whatever matrix is in it is right.
+/// The keys of the file, which must match on loading. They do not depend on the matrix.
 fn keys<T: Real>(kind: &str) -> Keys {
     Keys::new(&format!("a matrix of {} for {kind}", std::any::type_name::<T>()), 0, 0)
 }

@@ -3,7 +3,7 @@
 use crate::memory::room;
 use crate::{Csr, Error, Real, Result};
 
-/// A grid with so many nodes in each direction. The first direction varies fastest in the numbering.
+/// A grid with `points[d]` nodes in direction d. The first direction varies fastest in the ordering.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid<'a> {
     points: &'a [usize],
@@ -11,7 +11,7 @@ pub(super) struct Grid<'a> {
 }
 
 impl<'a> Grid<'a> {
-    /// Refuses a grid without nodes, and one with more nodes than a matrix has rows.
+    /// Returns an error for a grid without nodes, and for one with more nodes than a matrix can have rows.
     pub(super) fn new(points: &'a [usize]) -> Result<Self> {
         if points.is_empty() || points.contains(&0) {
             let expected = "one number for each direction, at least 1 each";
@@ -23,7 +23,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Calls `visit(neighbour, direction)` for a node (direction `None`) and its neighbours along the axes, in ascending order.
-    /// A direction comes with the side, 0 before and 1 behind the node.
+    /// A direction is a pair of its axis and the side, 0 before and 1 after the node.
     fn around(self, node: usize, mut visit: impl FnMut(usize, Option<(usize, usize)>)) {
         let mut stride = self.nodes;
         for (d, &points) in self.points.iter().enumerate().rev() {
@@ -41,7 +41,7 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The matrix with one value on the diagonal and `beside(d)` for the neighbours before and behind a node in direction d.
+    /// The matrix with a constant diagonal and `beside(d)` for the neighbours before and after a node in direction d.
     pub(super) fn matrix<T: Real>(self, diagonal: f64, beside: impl Fn(usize) -> [f64; 2]) -> Result<Csr<T>> {
         let most = (2 * self.points.len() + 1) as u128 * self.nodes as u128;
         room("a matrix of the gallery", most * (4 + size_of::<T>()) as u128)?;

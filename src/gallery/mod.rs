@@ -6,7 +6,7 @@
 //! | problem | function | symmetric | positive definite | a method for it |
 //! | --- | --- | --- | --- | --- |
 //! | heat, diffusion | [`poisson`] | yes | yes | [`Cg`](crate::Cg) with [`Amg`](crate::Amg) |
-//! | the same without a fixed value | [`neumann`] | yes | singular: constants | [`Cg`](crate::Cg) with `null_space` |
+//! | the same with pure Neumann conditions | [`neumann`] | yes | no: singular | [`Cg`](crate::Cg) with `null_space` |
 //! | transport by a flow | [`convection_diffusion`] | no | | [`BiCgStab`](crate::BiCgStab) with [`Ilu0`](crate::Ilu0) |
 //! | waves | [`helmholtz`] | yes | no | [`Minres`](crate::Minres) |
 //! | an elastic beam | [`elasticity`] | yes | yes | [`Cg`](crate::Cg) with [`Amg`](crate::Amg) and rigid body modes |
@@ -21,9 +21,9 @@
 //! # Ok::<(), krysp::Error>(())
 //! ```
 //!
-//! Finite differences on a grid: `points` is the number of unknowns in each direction, one to three directions as a rule. The
-//! first direction varies fastest in the numbering. Equations are multiplied by h², the square of the mesh width, so entries do
-//! not depend on it.
+//! Problems on a grid use finite differences: `points` is the number of unknowns in each direction, usually one to three
+//! directions. The first direction varies fastest in the ordering. Equations are multiplied by h², the square of the mesh width,
+//! so that entries do not depend on it.
 
 mod elasticity;
 mod grid;
@@ -112,7 +112,7 @@ pub fn convection_diffusion<T: Real>(points: &[usize], peclet: &[f64]) -> Result
 /// `−Δu − k² u = f` with `u = 0` on the boundary, by central differences: [`poisson`] with `(k h)²` subtracted from the
 /// diagonal. `kh` is the wave number times the mesh width; ten points for each wavelength are `kh = 0.63`.
 ///
-/// Symmetric. Indefinite as soon as `kh²` exceeds the least eigenvalue of [`poisson`], and singular where it equals one.
+/// Symmetric. Indefinite if `kh²` exceeds the smallest eigenvalue of [`poisson`], and singular if it equals an eigenvalue.
 ///
 /// ```
 /// use krysp::{Minres, gallery};
@@ -127,7 +127,7 @@ pub fn helmholtz<T: Real>(points: &[usize], kh: f64) -> Result<Csr<T>> {
     Grid::new(points)?.matrix(2.0 * points.len() as f64 - kh * kh, |_| [-1.0; 2])
 }
 
-/// Refuses infinite and NaN parameters.
+/// Returns an error for infinite and NaN parameters.
 fn finite(what: &'static str, numbers: &[f64]) -> Result<()> {
     match numbers.iter().find(|number| !number.is_finite()) {
         Some(number) => Err(Error::Option { what, got: number.to_string(), expected: "a finite number" }),

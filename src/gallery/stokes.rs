@@ -61,7 +61,7 @@ struct Staggered<'a> {
 
 impl<'a> Staggered<'a> {
     fn new(cells: &'a [usize]) -> Staggered<'a> {
-        // the outlet's faces have unknowns, those of walls and of the inlet have none
+        // faces at the outlet have unknowns, faces at walls and at the inlet have none
         let faces: Vec<Vec<usize>> = (0..cells.len())
             .map(|c| (0..cells.len()).map(|k| cells[k] - usize::from(k == c && c > 0)).collect())
             .collect();
@@ -80,7 +80,7 @@ impl<'a> Staggered<'a> {
             for face in 0..product(faces) as usize {
                 let place = places(faces, face);
                 self.momentum(component, face, &place, &mut entries);
-                // the face lies behind the cell of the same place, and before the next one
+                // the face is between the cell with the same coordinates and the next cell
                 let (row, mut cell) = (first + face as u32, place);
                 let pressure =
                     |cell: &[usize]| self.first[directions] as u32 + number(self.cells, cell) as u32;
@@ -125,7 +125,7 @@ impl<'a> Staggered<'a> {
     }
 }
 
-/// Coordinates of a number in a grid with these sides.
+/// Coordinates of the node with this number, in a grid with these sides.
 fn places(sides: &[usize], mut number: usize) -> Vec<usize> {
     let mut places = vec![];
     for side in sides {
@@ -135,7 +135,7 @@ fn places(sides: &[usize], mut number: usize) -> Vec<usize> {
     places
 }
 
-/// Number of a place in a grid with these sides.
+/// Number of the node with these coordinates, in a grid with these sides.
 fn number(sides: &[usize], place: &[usize]) -> usize {
     sides.iter().zip(place).rev().fold(0, |number, (side, place)| number * side + place)
 }

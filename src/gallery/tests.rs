@@ -68,7 +68,7 @@ fn elasticity_is_symmetric_definite_and_free_of_forces_in_rigid_motion() {
     let modes = rigid_motions(&points, Unknowns::ByNode);
     for mode in &modes {
         let forces = apply(&a, mode);
-        // nodes that share an element with a clamped one are held; z varies fastest, six nodes in a plane of x
+        // only nodes that share an element with a clamped one have reaction forces; z varies fastest, six nodes per plane of x
         assert!(forces[18..].iter().all(|force| force.abs() < 1e-14), "{forces:?}");
     }
     assert!(apply(&a, &modes[0])[..18].iter().any(|force| force.abs() > 0.1));
@@ -106,7 +106,7 @@ fn stokes_is_the_staggered_scheme() {
         let velocities = a.rows() - pressures;
         assert!(a.triplets().all(|(i, j, value)| a.get(j, i) == Some(value)), "{cells:?}");
         assert!(a.triplets().all(|(i, j, _)| i < velocities || j < velocities), "{cells:?}");
-        // a pressure that falls linearly drives no velocity but along the channel, and the outlet sees it fall to zero
+        // a linear pressure gradient drives a flow along the channel only, and the pressure is zero at the outlet
         let mut x = vec![0.0; a.rows()];
         (0..pressures).for_each(|cell| x[velocities + cell] = (cells[0] - cell % cells[0]) as f64);
         for (row, force) in apply(&a, &x).into_iter().enumerate().take(velocities) {

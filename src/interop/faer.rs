@@ -13,7 +13,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Removes the gaps that faer allows between compressed rows or columns.
+/// Removes the unused entries that faer allows between compressed rows or columns.
 fn compact<I: Copy, T: Copy>(
     ranges: impl Iterator<Item = Range<usize>>,
     indices: &[I],
@@ -63,7 +63,7 @@ impl<T: Real, I: ::faer::Index + Index> TryFrom<SparseColMatRef<'_, I, T>> for C
     }
 }
 
-/// Borrows compressed rows.
+/// Borrows a CSR matrix.
 impl<'a, T: Real> TryFrom<SparseRowMatRef<'a, u32, T>> for CsrRef<'a, T> {
     type Error = Error;
 
@@ -100,7 +100,7 @@ impl<T: Real> TryFrom<&Csr<T>> for SparseRowMat<u32, T> {
 
 /// An operator or a preconditioner on host vectors, for use in faer's matrix-free solvers.
 ///
-/// Columns are copied to vectors that are kept between products. faer's interface has no errors: if an operator fails,
+/// Columns are copied to vectors that are kept between products. faer's interface cannot return errors: if an operator fails,
 /// the result is NaN. With faer 0.24 keep `initial_guess` at `MaybeNonZero`: with `Zero`, faer's conjugate gradients
 /// read memory that was never written.
 pub struct AsFaer<A: LinearOperator> {
@@ -132,7 +132,7 @@ impl<T: Real, A: LinearOperator<Vector = HostVector<T>>> AsFaer<A> {
             Some(vectors) => vectors,
             None => match (domain.zeros(), range.zeros()) {
                 (Ok(x), Ok(y)) => [x, y],
-                // cannot happen: host memory either gives zeros or ends the program
+                // cannot happen: an allocation in host memory either succeeds or aborts
                 _ => return,
             },
         };

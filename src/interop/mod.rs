@@ -1,11 +1,12 @@
 //! Converts matrices to and from other crates, behind the features `faer`, `nalgebra` and `sprs`.
 //!
-//! - `Csr::try_from(matrix)` converts a foreign matrix. A matrix passed by value is adopted without a copy where its
-//!   layout is equal. [`Csr::assemble`](crate::Csr::assemble) then takes values in the order of the foreign matrix.
-//! - `CsrRef::try_from(view)` multiplies with foreign arrays in place, if they are compressed rows with 32-bit indices.
-//! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix, in the numbering of the
+//! - `Csr::try_from(matrix)` converts a foreign matrix. The arrays of a matrix that is passed by value are reused without a
+//!   copy if the layout is the same. [`Csr::assemble`](crate::Csr::assemble) then takes values in the order of the foreign
+//!   matrix.
+//! - `CsrRef::try_from(view)` multiplies with foreign arrays in place, if they are CSR with 32-bit indices.
+//! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix, in the ordering of the
 //!   `Csr`.
-//! - `AsFaer` lends any operator to faer's solvers.
+//! - `AsFaer` wraps any operator for faer's solvers.
 //!
 //! For other versions of these crates, and for other crates, convert from slices:
 //! [`Csr::from_csr`](crate::Csr::from_csr), [`Csr::from_csc`](crate::Csr::from_csc),

@@ -13,7 +13,7 @@ impl<T: Real> TryFrom<&CsrMatrix<T>> for Csr<T> {
     }
 }
 
-/// Adopts the value array without a copy.
+/// Reuses the array of values without a copy.
 impl<T: Real> TryFrom<CsrMatrix<T>> for Csr<T> {
     type Error = Error;
 

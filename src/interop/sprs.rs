@@ -6,8 +6,7 @@ use crate::{Csr, Error, Real, Result};
 use ::sprs::{CsMat, CsMatBase, CsMatI, CsMatViewI, SpIndex};
 use std::ops::Deref;
 
-/// Adopts compressed rows with 32-bit indices without a copy. With other indices only the values of compressed rows are
-/// adopted.
+/// Reuses the arrays of a CSR matrix with 32-bit indices without a copy; with other indices, only the array of values.
 impl<T, I, P> TryFrom<CsMatI<T, I, P>> for Csr<T>
 where
     T: Real,
@@ -45,7 +44,7 @@ where
     }
 }
 
-/// Borrows compressed rows.
+/// Borrows a CSR matrix.
 impl<'a, T: Real> TryFrom<CsMatViewI<'a, T, u32>> for CsrRef<'a, T> {
     type Error = Error;
 

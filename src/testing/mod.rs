@@ -27,8 +27,8 @@ pub fn shared_matrices() -> PathBuf {
     std::env::var_os("KRYSP_MATRICES").map_or_else(beside, PathBuf::from)
 }
 
-/// The file of a shared matrix that a test needs. A missing one is reported, and the caller leaves out what needs it; if the
-/// environment has `KRYSP_REQUIRE_MATRICES=1`, the test fails instead.
+/// The file of a shared matrix that a test needs, or `None` if it is missing: then a skip is reported, and the caller must skip
+/// what needs the matrix. With `KRYSP_REQUIRE_MATRICES=1` in the environment, the test fails instead.
 ///
 /// # Panics
 /// If the matrix is missing and required.
@@ -44,10 +44,10 @@ pub fn needed_matrix(name: &str) -> Option<PathBuf> {
     path
 }
 
-/// As [`skipped`], unless the environment has 1 for `variable`: then the test fails.
+/// Reports a skipped test like [`skipped`], or fails the test if the environment variable `variable` is 1.
 ///
 /// # Panics
-/// If what is missing is required.
+/// If the variable is 1.
 pub fn skipped_unless_required(variable: &str, why: &str) {
     let required = std::env::var_os(variable).is_some_and(|value| value == "1");
     assert!(!required, "{why}, and {variable}=1 requires it");
@@ -71,7 +71,8 @@ mod tests {
         assert_eq!(shared_matrix("no such matrix"), None);
     }
 
-    /// A variable of this process would reach other tests, so the test starts its program again, with the variable set.
+    /// Runs this test program in a new process with the variable set, because setting it in this process would affect other
+    /// tests.
     #[test]
     fn what_is_required_and_missing_fails_the_test() {
         const REQUIRED: &str = "KRYSP_REQUIRE_FOR_TEST";

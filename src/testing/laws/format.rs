@@ -9,7 +9,7 @@ use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
 use krysp_kernels::cpu::run::threads;
 use krysp_kernels::cpu::simd::storage::widen;
 
-/// How many matrices a format was tested on, and how many the format refused.
+/// Numbers of matrices that a format was tested on and that it refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Matrices that the laws were checked on.
@@ -83,7 +83,7 @@ struct Conversions<'c, T: Real> {
 }
 
 impl<'c, T: Real> Conversions<'c, T> {
-    /// Builds the format, or gives `None` if the format refuses a matrix that it may refuse.
+    /// Builds the format. Returns `None` if the format refuses a matrix that it may refuse.
     fn of(&self, csr: &Csr<T>) -> Law<Option<Boxed<'c, T>>> {
         const LAW: &str = "a format takes every matrix that suits it";
         match (self.build)(csr) {
@@ -117,7 +117,7 @@ fn every_law<T: Real>(name: &str, cases: &[Case], conversions: &Conversions<'_, 
     let pool =
         |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(unexpected(LAW));
     let pools = [pool(1)?, pool(2)?, pool(3)?];
-    // runs on a thread of the pool: from outside, every parallel operation would have to wake one
+    // run on a thread of the pool: from outside, every parallel operation would have to wake one
     let tally = pools[1].install(|| all_cases(name, cases, conversions, &pools))?;
     if tally.tested == 0 {
         let how = format!("{name} refused all {} matrices", cases.len());
@@ -184,8 +184,8 @@ fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> L
     Agreement::Bitwise.entries(law, "the values", got.entries(), expected.entries())
 }
 
-/// The reported bytes and padding agree with the arrays. An entry has at most one slot, in range (none if another entry
-/// stands for it), and all other slots hold zero.
+/// The reported bytes and padding agree with the arrays. An entry has at most one slot, in range (none if the symmetric
+/// entry is stored instead), and all other slots are zero.
 pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
     adds_up(format)
 }
@@ -363,7 +363,7 @@ fn refresh_one<T: Real>(given: &Order<'_, T>, conversions: &Conversions<'_, T>) 
         if wrong < usize::MAX && refreshed.refresh(&vec![T::one(); wrong]).is_ok() {
             return Err(Broken::new(
                 LAW,
-                format!("accepts {wrong} values although {} are needed", entries.len()),
+                format!("accepts {wrong} values, but there are {} entries", entries.len()),
             ));
         }
     }

@@ -45,7 +45,7 @@ pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
             format!("it is {rows} x {cols}, not {} x {}", triplets.rows, triplets.cols),
         ));
     }
-    // values as they are after rounding to the element
+    // values after rounding to the element type
     let rounded = |value: f64| ElemOf::<V>::from_f64(value).to_f64();
     let entries = triplets.entries.iter().map(|&(i, j, value)| (i, j, rounded(value))).collect();
     let triplets = Triplets { rows, cols, entries };
@@ -204,7 +204,7 @@ fn same_operator_on_all_threads<V: Vector>(build: &Build<'_, V>, pools: &[rayon:
     Ok(())
 }
 
-/// Every form of the product returns an error for vectors of another length, or of another numbering. No form panics.
+/// Every form of the product returns an error for vectors of another length or ordering. No form panics.
 pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
     const LAW: &str = "vectors that do not fit are refused with an error";
     let (domain, range) = (a.domain(), a.range());

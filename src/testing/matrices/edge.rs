@@ -4,7 +4,7 @@ use super::Triplets;
 use super::numbers::SplitMix;
 use super::triplets::{ordinary, random, random_rows};
 
-/// Sizes equal to, just below and just above those of lanes, warps, blocks and multiples.
+/// Sizes equal to, just below and just above those of SIMD lanes, warps, blocks and their multiples.
 pub const EDGE_SIZES: [usize; 21] =
     [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 255, 256, 257, 767, 768, 769];
 
@@ -68,7 +68,7 @@ pub fn dense_column(n: usize, column: usize) -> Triplets {
     dense_row(n, column).transposed()
 }
 
-/// Every entry of a tridiagonal matrix three times, far apart in the list; the third value cancels the second.
+/// A tridiagonal matrix with every entry listed three times, far apart; the third value cancels the second.
 pub fn duplicates(n: usize) -> Triplets {
     let once = tridiagonal(n);
     let scaled =
@@ -76,7 +76,7 @@ pub fn duplicates(n: usize) -> Triplets {
     square(n, scaled(1.0).chain(scaled(3.0)).chain(scaled(-3.0)).collect())
 }
 
-/// Stored zeros: a diagonal in which every third value is zero, and a first column of zeros of both signs.
+/// Explicit zeros: every third value of the diagonal is zero, and the first column has zeros of both signs.
 pub fn explicit_zeros(n: usize) -> Triplets {
     let mut entries = Vec::with_capacity(2 * n);
     for i in 0..n as u32 {
@@ -101,7 +101,7 @@ pub fn whole_rows(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> 
     Triplets { rows, cols, entries }
 }
 
-/// Whole numbers in rows of given lengths, in columns far from each other.
+/// Integers in rows of given lengths, in columns far from each other.
 fn far_apart(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Triplets {
     let mut all = whole_rows(rows, cols, length);
     all.entries.iter_mut().for_each(|(_, column, _)| *column = (*column as usize * 104_729 % cols) as u32);

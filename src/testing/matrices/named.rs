@@ -10,34 +10,34 @@ use Recipe::*;
 /// The window within which the nodes of the large meshes are shuffled.
 const WINDOW: usize = 4096;
 
-/// The largest number of nodes a side in a name: with it all indices still fit their types.
+/// The largest number of nodes per side in a name, for which all indices fit their types.
 pub const LARGEST_SIDE: usize = 1000;
 
 /// Nodes a side of the tetrahedral benches: about half a million nodes.
 const TETRAHEDRA_SIDE: usize = 79;
 
 enum Recipe {
-    /// Neighbours, nodes a side, unknowns a node, window.
+    /// `hashed_mesh` with neighbours, nodes per side, unknowns per node, and window.
     HashedMesh(Neighbours, usize, usize, usize),
-    /// Scale, edges a row.
+    /// `hashed_rmat` with scale and edges per row.
     HashedRmat(u32, usize),
-    /// Rows.
+    /// `hashed_circuit` with the number of rows.
     HashedCircuit(usize),
-    /// Nodes a side.
+    /// `stencil7` with the nodes per side.
     Stencil7(usize),
-    /// Nodes a side.
+    /// `stencil27` with the nodes per side.
     Stencil27(usize),
-    /// Nodes a side.
+    /// `elasticity` with the nodes per side.
     Elasticity(usize),
-    /// Nodes a side.
+    /// `tetrahedra` with the nodes per side and the ordering.
     Tets(usize, Numbering),
-    /// A line of the table.
+    /// A matrix of [`TABLE_3`].
     Printed(Irregular),
-    /// Rows, columns.
+    /// `hashed_dense_row` with rows and columns.
     HashedDenseRow(usize, usize),
-    /// Scale, edges.
+    /// `rmat` with scale and edges.
     Rmat(u32, usize),
-    /// Rows, draws a dense row.
+    /// `circuit` with rows and draws per dense row.
     Circuit(usize, usize),
 }
 
@@ -119,7 +119,7 @@ const FIXED: &[(&str, Recipe)] = &[
     ("tet_nat", Tets(TETRAHEDRA_SIDE, Numbering::Natural)),
     ("rmat20", Rmat(graph::PEER_SCALE, graph::PEER_EDGES)),
     ("circuit1m", Circuit(1_000_000, 200_000)),
-    // row lengths from print
+    // row lengths of published matrices
     ("webbase_like", Printed(TABLE_3[0])),
     ("lp_like", Printed(TABLE_3[1])),
     ("asic_680k_like", Printed(TABLE_3[2])),
@@ -130,7 +130,7 @@ const FIXED: &[(&str, Recipe)] = &[
     ("transient_like", Printed(TABLE_3[7])),
 ];
 
-/// The names of the fixed benches.
+/// The names of all matrices of fixed size.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FIXED.iter().map(|(name, _)| *name)
 }
@@ -143,13 +143,13 @@ pub fn shape_of(name: &str) -> Option<(usize, usize)> {
     })
 }
 
-/// The nodes a side that a name asks for, however many: `p7_2000` asks for 2000. `None` if it names no family.
+/// The nodes per side in a name, without an upper limit: 2000 for `p7_2000`. `None` if the name is not of a family.
 pub fn side_of(name: &str) -> Option<usize> {
     let family = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if !FAMILIES.contains(&family) {
         return None;
     }
-    // digits alone are left: what does not fit is too large
+    // only digits are left, so that a failure to parse means overflow
     let digits = &name[family.len()..];
     (!digits.is_empty()).then(|| digits.parse().unwrap_or(usize::MAX))
 }

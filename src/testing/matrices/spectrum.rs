@@ -40,8 +40,8 @@ pub fn with_eigenvalues(eigenvalues: &[f64]) -> Matrix {
     )
 }
 
-/// A positive definite matrix of `n` rows with exactly the eigenvalues 1, 2, …, k, each about `n / k` times, so
-/// conjugate gradients end in k steps. If `k` exceeds `n`, there are `n` eigenvalues.
+/// A positive definite matrix of `n` rows with exactly the eigenvalues 1, 2, …, k, each about `n / k` times, so that CG
+/// converges in k steps. If `k` exceeds `n`, there are `n` eigenvalues.
 pub fn distinct_eigenvalues(n: usize, k: usize) -> Matrix {
     let eigenvalues: Vec<f64> = (0..n).map(|i| (1 + i % k.max(1)) as f64).collect();
     with_eigenvalues(&eigenvalues)

@@ -35,9 +35,8 @@ const fn square(
     Irregular { name, rows, cols: rows, entries, shortest, longest, near }
 }
 
-/// The lines of the table. The share of entries near the diagonal is not printed; it is chosen by the kind of matrix:
-/// half of the links of a web go anywhere, few of those of a circuit do, and rows of optimisation problems have no
-/// location.
+/// The lines of the table. The fraction of entries near the diagonal is not in the table; it is chosen by the kind of matrix:
+/// one half for a web graph, most entries of a circuit, and none of an optimization problem.
 pub const TABLE_3: [Irregular; 8] = [
     square("Webbase", 1_000_000, 3_100_000, [1, 4_700], 5),
     Irregular {

@@ -11,12 +11,12 @@ const JITTER: f64 = 0.15;
 /// tetrahedra fill the cube.
 const PATHS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
-/// How the nodes of a tetrahedral mesh are numbered.
+/// The ordering of the nodes of a tetrahedral mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbering {
-    /// In natural order, x fastest: the matrix has a narrow band.
+    /// Natural ordering, x fastest: the matrix has a narrow band.
     Natural,
-    /// At random, by a seed: the matrix has no locality.
+    /// Random ordering from a seed: the matrix has no locality.
     Shuffled(u64),
 }
 

@@ -40,7 +40,7 @@ impl Triplets {
         (rounded(products), rounded(magnitudes))
     }
 
-    /// Swaps rows and columns. The order of the entries stays.
+    /// Swaps rows and columns. The order of the entries is kept.
     pub fn transposed(&self) -> Self {
         let entries = self.entries.iter().map(|&(row, column, value)| (column, row, value)).collect();
         Self { rows: self.cols, cols: self.rows, entries }
