@@ -109,7 +109,7 @@ fn borrowed_arrays_are_checked() {
     assert!(refused(&[0, 3, 2], &[0, 1], &values).contains("offset 2 is 2"));
     assert!(refused(&[], &[], &[]).contains("offset 0"));
     assert!(refused(&[0, 1, 2], &[0, 1], &[1.0]).contains("the values"));
-    // columns out of order, and repeated
+    // unsorted and duplicate columns
     let a = CsrRef::new(2, &[0, 3, 3], &[1, 0, 0], &[1.0, 2.0, 3.0]).unwrap();
     assert_eq!(a.diagonal_entries(), [5.0, 0.0]);
     same(&Csr::from_triplets(2, 2, &[(0, 0, 5.0), (0, 1, 1.0)]).unwrap(), &a.to_csr().unwrap());

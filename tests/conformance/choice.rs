@@ -36,7 +36,7 @@ fn checked_choice<T: Real>(a: Operator<HostVector<T>>) -> Operator<HostVector<T>
     formats.push(choice.stored().format());
     formats.sort_unstable();
     assert_eq!(formats, names());
-    // what was predicted of the format chosen is what it takes
+    // the predicted bytes of the chosen format are its actual ones
     let (predicted, real) = (choice.chosen().bytes, a.bytes());
     assert!(100 * predicted.abs_diff(real) <= real + 100_000, "{predicted} {real}: {text}");
     a
@@ -46,7 +46,7 @@ fn chosen<T: Real>(matrix: &Matrix) -> String {
     choose(&matrix.csr::<T>().unwrap()).choice().stored().to_string()
 }
 
-/// What comes before the details.
+/// The text before the details.
 fn name(stored: &str) -> &str {
     stored.split(',').next().unwrap()
 }
@@ -96,8 +96,8 @@ fn row_lengths_decide_whether_padding_pays() {
     choose(&hashed_circuit(20_000).csr::<f32>().unwrap());
 }
 
-/// By `benches/record/zen3-2t/symmetric.csv`: a triangle of blocks is chosen where it is much less to read, else the
-/// same format as without symmetry.
+/// By `benches/record/zen3-2t/symmetric.csv`: symmetric BSR is chosen if it reads much less, otherwise the same format as
+/// without symmetry.
 #[test]
 fn symmetric_formats_are_chosen_on_request() {
     let _level = force(Level::Portable);
@@ -111,7 +111,7 @@ fn symmetric_formats_are_chosen_on_request() {
     assert_eq!(symmetric(&stencil7(30)), "DIA");
     assert_eq!(symmetric(&stencil27(20)), "DIA");
     assert_eq!(symmetric(&tetrahedra(20, Numbering::Natural)), "DIA");
-    // the predicted bytes of rejected symmetric formats are those that they take
+    // the predicted bytes of rejected symmetric formats are their actual ones
     let csr = elasticity(12).csr::<f64>().unwrap();
     let choice = Choice::of_symmetric(&csr, Model::Host).unwrap();
     let bytes = |wanted: &str| {
@@ -123,9 +123,9 @@ fn symmetric_formats_are_chosen_on_request() {
     };
     assert_eq!(bytes("symmetric CSR"), SymCsr::new(&csr).unwrap().bytes());
     assert!(bytes("symmetric BSR").abs_diff(SymBsr::new(&csr).unwrap().bytes()) <= 100);
-    // `auto` does not choose them without the promise of symmetry, and says which function to call
+    // `auto` does not choose them unless symmetry is declared, and names the function to call
     let text = Choice::of(&csr, Model::Host).to_string();
-    assert!(text.contains("not symmetric BSR: its values must stay symmetric"), "{text}");
+    assert!(text.contains("not symmetric BSR: values must remain symmetric"), "{text}");
     assert!(text.contains("Operator::symmetric"), "{text}");
 }
 

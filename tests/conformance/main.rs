@@ -1,4 +1,4 @@
-//! Every format of the list obeys every law, for both elements, at every SIMD level; with options, by a line each.
+//! Every format obeys every law, for both element types, at every SIMD level. Formats with options have a line each.
 //!
 //! A forced SIMD level applies to the whole process, so every test that forces one is in this program. A test that compares
 //! bits holds a guard all the time; tests at one level run together.
@@ -224,7 +224,7 @@ fn divides<T: Real>(size: usize, a: &Csr<T>) -> bool {
     a.rows().is_multiple_of(size) && a.cols().is_multiple_of(size)
 }
 
-/// The laws of vectors, in the user's numbering and another, at sizes around those of lanes, chunks and blocks.
+/// The laws of vectors, in the user's ordering and in another, at sizes around those of lanes, chunks and blocks.
 fn vectors<T: Real>() {
     let sizes = edge::EDGE_SIZES.into_iter().chain([0, 1535, 1536, 1537, 50_000, 196_609]);
     let sizes: Vec<usize> = sizes.collect();

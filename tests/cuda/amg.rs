@@ -10,7 +10,7 @@ use krysp::{
     Space, ToCuda, Unknowns, rigid_motions,
 };
 
-/// Levels also where a matrix is small.
+/// Options with which a small matrix has several levels.
 const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, coarsest: 40, smoothed: true };
 
 const CONSTANTS: &[Vec<f64>] = &[];
@@ -46,7 +46,7 @@ fn same_application<T: Real>(
     assert!(error <= tolerance * largest, "{error:e} of {largest:e}");
 }
 
-/// Jumps of 1e3, Dirichlet rows, an isolated node, a row of nothing.
+/// Coefficient jumps of 1e3, Dirichlet rows, an isolated node, and an empty row.
 fn irregular(side: usize) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
     let n = stencil.rows();
@@ -65,7 +65,7 @@ fn irregular(side: usize) -> Csr<f64> {
     Csr::from_triplets(n + 2, n + 2, &all).unwrap()
 }
 
-/// What is near in space is far in memory, farther than 16 bits say; some rows are Dirichlet's.
+/// An ordering without locality, with column distances beyond 16 bits, and some Dirichlet rows.
 fn shuffled(side: usize) -> Csr<f64> {
     let a = matrices::tetrahedra(side, Order::Shuffled(1)).csr::<f64>().unwrap();
     let dirichlet = |i: usize| i % 97 == 5;
@@ -85,14 +85,14 @@ fn anisotropic(side: usize) -> Csr<f64> {
     Csr::from_triplets(stencil.rows(), stencil.rows(), &entries.collect::<Vec<_>>()).unwrap()
 }
 
-/// Without a few entries, so that the rows of a node differ.
+/// A matrix without a few entries, so that the rows of a node differ.
 fn with_holes(a: &Csr<f64>) -> Csr<f64> {
     let kept = |&(i, j, _): &(usize, usize, f64)| i == j || !(i + j).is_multiple_of(101);
     let entries: Vec<_> = a.triplets().filter(kept).collect();
     Csr::from_triplets(a.rows(), a.rows(), &entries).unwrap()
 }
 
-/// Systems, and what they are refreshed with.
+/// Systems, and the matrices with which they are refreshed.
 fn systems() -> Vec<(&'static str, Csr<f64>, Csr<f64>)> {
     let stencil = matrices::stencil7(24).csr::<f64>().unwrap();
     let numbering = Numbering::clustered(&stencil, 300).unwrap();
@@ -168,7 +168,7 @@ fn the_setup_is_that_of_the_host() {
     }
 }
 
-/// Two setups of one matrix are equal bit by bit.
+/// Two setups for one matrix are bitwise equal.
 fn same_bits(
     gpu: &Cuda,
     one: &impl LinearOperator<Vector = krysp::CudaVector<f64>>,
@@ -210,7 +210,7 @@ fn solves_take_the_iterations_of_the_host() {
         eprintln!("{name}: {} iterations\n{m}", host.report.iterations);
         let mut solver = Cg::new(&there).preconditioner(&m).rtol(1e-9);
         for _ in 0..2 {
-            // the second solve is replayed
+            // the second solve replays the recorded steps
             follows(&a, &b, &host, &solver.solve(&b).unwrap());
         }
         for (m, host) in [false, true].map(on_host) {
@@ -221,7 +221,7 @@ fn solves_take_the_iterations_of_the_host() {
     }
 }
 
-/// A solve took as many iterations as the host's, or one more or fewer: cycles are rounded to single precision.
+/// A solve needs as many iterations as on the host, plus or minus one, because cycles are in single precision.
 fn follows(a: &Csr<f64>, b: &[f64], host: &Solution<f64>, device: &Solution<f64>) {
     assert!(host.report.converged() && device.report.converged(), "{}", device.report);
     let (h, d) = (host.report.iterations, device.report.iterations);

@@ -1,4 +1,4 @@
-//! Block Jacobi on a GPU, inverted there or copied, equals that of the host.
+//! Block Jacobi on a GPU, inverted there or copied from the host, equals that of the host.
 
 use super::gpu;
 use super::preconditioners::{changed, close, convection};
@@ -125,7 +125,7 @@ fn copies_equal_the_blocks_of_the_host() {
             for (one, other) in on_host.x.iter().zip(&on_device.x) {
                 assert!((one - other).abs() <= 1e-8 * (1.0 + one.abs()), "{one} {other}");
             }
-            // what the host inverted is not there to be rounded; after a refresh it is inverted there
+            // inverses that were copied from the host cannot be rounded; a refresh inverts the blocks on the GPU
             device.refresh(&other).unwrap();
             let mut host = host;
             host.refresh(&other).unwrap();
@@ -141,18 +141,18 @@ fn copies_equal_the_blocks_of_the_host() {
     }
 }
 
-/// From operators in the format `F`, and from matrices in host memory, a diagonal on the GPU is that of the host, bit by bit; and
-/// the host takes it from there, too.
+/// The diagonal on the GPU, from operators in the format `F` and from matrices in host memory, is bitwise that of the host. The
+/// host can also take the diagonal from an operator on the GPU.
 fn diagonals_are_those_of_the_host<F: OnDevice<f64>>(gpu: &Cuda, [a, b]: [&Csr<f64>; 2]) {
     let (op, other) = (F::on(gpu, a).unwrap(), F::on(gpu, b).unwrap());
     let inverse = |jacobi: &Jacobi<f64>| jacobi.diagonal().unwrap().as_slice().to_vec();
     let on_gpu = |jacobi: &<Jacobi<f64> as ToCuda>::OnCuda| jacobi.to_csr().unwrap().entries().to_vec();
-    // halves that differ by rounding become one: no entry of the diagonal has two
+    // make the triangles equal, which differ by rounding; this does not affect the diagonal
     let [first, second] = [a, b].map(|a| inverse(&Jacobi::new(a).unwrap()));
     assert_ne!(first, second);
     let mut device = Jacobi::on(gpu, &op).unwrap();
     assert!(on_gpu(&device) == first, "{}", F::NAME);
-    // places are found once, for the pattern that they are found in
+    // the positions of the diagonal are cached for a pattern
     for _ in 0..2 {
         device.refresh(&other).unwrap();
         assert!(on_gpu(&device) == second, "{}", F::NAME);
@@ -193,7 +193,7 @@ fn jacobi_follows_operators_on_the_gpu() {
         diagonals_are_those_of_the_host::<Bsr<f64>>(&gpu, a);
         diagonals_are_those_of_the_host::<SymBsr<f64>>(&gpu, a);
     }
-    // what was chosen at run time, and what is stored in fewer bits
+    // a format that was chosen at run time, and one that stores fewer bits
     let mut auto = Operator::auto(&elastic, &gpu).unwrap();
     let mut device = Jacobi::on(&gpu, &auto).unwrap();
     same_application(&gpu, &Jacobi::new(&elastic).unwrap(), &device, 0.0);
@@ -208,7 +208,7 @@ fn jacobi_follows_operators_on_the_gpu() {
     let single = elastic.cast::<f32>();
     let device = Jacobi::on(&gpu, &single.to(&gpu).unwrap()).unwrap().to_csr().unwrap();
     assert!(device.entries() == Jacobi::new(&single).unwrap().diagonal().unwrap().as_slice());
-    // values that were given on the GPU, in a solver that replays what it recorded with the first
+    // new values in GPU memory, in a solver that replays steps that were recorded with the first values
     let (b, space) = (laws::numbers(elastic.rows(), 3), gpu.space::<f64>(values.len()));
     let a = Sell::on(&gpu, &elastic).unwrap();
     let jacobi = Jacobi::on(&gpu, &a).unwrap();
@@ -250,9 +250,9 @@ fn zeros_on_the_diagonal_are_refused_with_their_row() {
     let open = Csr::from_triplets(a.rows(), a.rows(), &open).unwrap();
     let refused = device.refresh(&Sell::on(&gpu, &open).unwrap()).unwrap_err();
     assert!(matches!(refused, Error::ZeroDiagonal { row: 5, value: 0.0 }), "{refused}");
-    // what a refusal leaves is what was there
+    // a failed refresh leaves the old values
     same_application(&gpu, &Jacobi::new(&a).unwrap(), &device, 0.0);
-    // of another space, or of another queue
+    // matrices of another space, or on another stream
     let elsewhere = Cuda::new(0).unwrap();
     assert!(device.refresh(&a.to(&elsewhere).unwrap()).is_err() && Jacobi::on(&elsewhere, &a).is_ok());
     assert!(device.refresh(&matrices::stencil7(19).csr::<f64>().unwrap()).is_err());

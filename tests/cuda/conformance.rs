@@ -1,4 +1,4 @@
-//! Vectors, every format of the list and preconditioners on a GPU obey every law; formats with options by a line each.
+//! Vectors, all formats and preconditioners on a GPU obey every law. Formats with options have a line each.
 
 use super::gpu;
 use krysp::cuda::CudaMatrix;
@@ -48,13 +48,13 @@ fn sums_are_bitwise_equal_from_run_to_run() {
     }
 }
 
-/// Checks every law of operators on every case, with formats built on the host and copied by `to`. A format may refuse
-/// what it refuses on the host.
+/// Checks every law of operators on every case, with formats that are built on the host and copied by `to`. A format may
+/// refuse the matrices that it refuses on the host.
 fn conforms<T: Real, F: OnDevice<T>>(build: impl Fn(&Csr<T>) -> krysp::Result<F>) {
     conforms_on::<T, F>(|gpu, a| build(a)?.to(gpu));
 }
 
-/// As `conforms`, with a format that is made on the GPU.
+/// Checks the laws like `conforms`, with a format that is built on the GPU.
 fn conforms_on<T: Real, F: OnDevice<T>>(build: impl Fn(&Cuda, &Csr<T>) -> krysp::Result<CudaMatrix<T, F>>) {
     let mut cases: Vec<Case> = laws::cases();
     cases.extend(laws::large_cases());
@@ -94,7 +94,7 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
             laws::product(&a, &twice)?;
             let round_trip = a.to_csr().unwrap();
             assert!(round_trip.triplets().eq(twice.csr::<T>().unwrap().triplets()), "{name}: a round trip");
-            // Refreshes from device memory, twice each: the first one finds out where each value goes.
+            // Refreshes from device memory, twice each: the first one computes the position of each value.
             let space = |count: usize| gpu.space::<T>(count);
             for (factor, in_order) in [(3.0, true), (5.0, true), (7.0, false), (9.0, false)] {
                 let mut more = triplets.clone();
@@ -319,7 +319,7 @@ fn entries_are_rounded_once() {
 }
 
 gpu_test!(options_that_a_gpu_would_ignore_are_refused);
-/// They are left out where a matrix that has them is moved there.
+/// Options that have no effect on a GPU are errors there; they are dropped when a host matrix that has them is copied to a GPU.
 fn options_that_a_gpu_would_ignore_are_refused() {
     let gpu = gpu();
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -331,7 +331,7 @@ fn options_that_a_gpu_would_ignore_are_refused() {
 }
 
 gpu_test!(thresholds_are_those_of_the_host);
-/// The quantile that the device finds is the host's: so are the bytes of what it stores.
+/// The quantile computed on the device is that of the host, so that the stored bytes are equal.
 fn thresholds_are_those_of_the_host() {
     let gpu = gpu();
     let matrices = [

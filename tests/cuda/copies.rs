@@ -1,4 +1,4 @@
-//! Copies of preconditioners on a GPU are what the host has, and follow new values as the host does.
+//! Copies of preconditioners on a GPU equal those of the host, before and after new values.
 
 use super::gpu;
 use super::preconditioners::{changed, same_factors};
@@ -31,8 +31,8 @@ fn same_application(
     }
 }
 
-/// A copy is what the host has, and follows new values as the host does: twice, as the first refresh of some copies builds what
-/// the others need.
+/// A copy equals the preconditioner of the host, before and after new values. Refreshes twice, because the first refresh of some
+/// copies builds data that later ones reuse.
 fn copies_follow<M>(gpu: &Cuda, host: &mut M, [a, b]: [&Csr<f64>; 2])
 where
     M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>,
@@ -86,7 +86,7 @@ fn copies_are_those_of_the_host() {
         let copy = single.to(&gpu).unwrap();
         assert!(copy.lower().to_csr().unwrap().entries() == single.lower().entries());
     }
-    // what was chosen at run time is an origin, too
+    // an operator whose format was chosen at run time is an origin, too
     let a = Operator::auto(&elastic, &gpu).unwrap();
     let mut fsai = Fsai::on(&gpu, &a).unwrap();
     same_factors(&Fsai::new(&elastic).unwrap(), &fsai, 1e-10);

@@ -50,7 +50,7 @@ fn extreme_rows<T: Real>() {
         let expected = triplets.product_reference(&x).0;
         let x: Vec<T> = x.into_iter().map(T::from_f64).collect();
         for (format, a) in cut_by_entries(&gpu, &csr) {
-            // the second product reuses the work space of the first
+            // the second product reuses the workspace of the first
             for _ in 0..2 {
                 let y = product(&a, &x);
                 let wrong = y.iter().zip(&expected).position(|(y, expected)| wide(*y) != *expected);
@@ -92,7 +92,7 @@ fn a_thousand_products_are_bitwise_equal() {
 }
 
 gpu_test!(every_strategy_gives_the_same_solution);
-/// Solves record and replay products, so a product must leave its work space as it found it.
+/// Solves record and replay products, so a product must restore its workspace.
 fn every_strategy_gives_the_same_solution() {
     let gpu = gpu();
     let a = matrices::hashed_circuit(20_000).diagonally_dominant().csr::<f64>().unwrap();
@@ -148,7 +148,8 @@ fn second_stages_agree_f32() {
 }
 
 gpu_test!(another_pattern_of_one_shape_stays_within_bounds);
-/// Values given with another pattern of as many rows and entries go where that has entries, and nothing else is read.
+/// Values of a matrix with another pattern, but as many rows and entries, are stored by that pattern without access out of
+/// bounds.
 fn another_pattern_of_one_shape_stays_within_bounds() {
     use krysp_kernels::cuda::formats::coo::{Coo, Crossing};
     use krysp_kernels::cuda::{Device, Pattern, Product};

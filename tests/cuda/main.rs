@@ -44,8 +44,9 @@ use libtest_mimic::{Arguments, Trial};
 use solves::{agree, poisson, residual};
 use std::sync::{PoisonError, RwLock};
 
-/// What CUDA loads for one test may wait for a GPU that waits for another GPU, longer than that waits. So tests of several GPUs
-/// run alone, and so do tests that count what the process creates.
+/// Locked for writing by tests that must run alone, for reading by all others. Loading CUDA modules for one test may wait for a
+/// GPU that waits for another GPU, longer than the time limit of that wait, so tests of several GPUs run alone. So do tests that
+/// count objects of the process.
 static RUNNING: RwLock<()> = RwLock::new(());
 
 fn main() {

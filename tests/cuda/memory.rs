@@ -1,4 +1,4 @@
-//! Memory of a GPU that is limited: errors that say so, and matrices that are larger.
+//! Limited GPU memory: errors, and streamed matrices that are larger than the limit.
 
 use super::gpu;
 use super::solves::poisson;
@@ -65,7 +65,7 @@ fn streamed_solves_are_those_in_memory() {
     for (one, other) in inside.report.history.iter().zip(&first.report.history).take(20) {
         assert!((one - other).abs() <= 1e-10 * one, "{one:e} {other:e}");
     }
-    // bitwise the same from run to run
+    // bitwise identical from run to run
     let second = solve(&streamed);
     assert_eq!((first.x, first.report.history), (second.x, second.report.history));
 }
@@ -86,7 +86,7 @@ fn a_numbering_stays_with_a_streamed_matrix() {
     }
 }
 
-/// Whether an error says that memory is full.
+/// Whether an error reports insufficient memory.
 fn is_full<T>(result: Result<T, Error>) -> bool {
     matches!(result, Err(Error::Cuda(krysp::cuda::Error::OutOfMemory { .. })))
 }
@@ -98,20 +98,20 @@ fn a_limit_is_kept_and_refused_memory_does_no_harm() {
     gpu.limit_memory(bytes(&csr) / 2);
     assert!(is_full(Operator::auto(&csr, &gpu)));
     assert!(gpu.memory().unwrap().1 <= bytes(&csr) / 2);
-    // what is too small for the pieces that are left on the GPU is refused, too
+    // a limit that is too small for the resident part is an error, too
     assert!(is_full(Streamed::on(&Cuda::new(0).unwrap(), &csr, 1000)));
-    // another queue of the GPU has a limit of its own, and goes on
+    // another stream of the GPU has a separate limit, and still works
     let other = Cuda::new(0).unwrap();
     assert!(Cg::new(Operator::auto(&csr, &other).unwrap()).solve(&b).unwrap().report.converged());
-    // all that was taken is given back
+    // all memory is freed
     let (free, total) = gpu.memory().unwrap();
     assert!(total - free < 64 << 20, "{free} of {total}");
     gpu.limit_memory(usize::MAX);
     assert!(Cg::new(Operator::auto(&csr, &gpu).unwrap()).solve(&b).unwrap().report.converged());
-    // a whole streamed matrix is made within its limit
+    // a streamed matrix that fits is built within its limit
     let limit = bytes(&csr) / 2;
     let tight = Cuda::new(0).unwrap();
-    let beside = 40 << 20; // what measures the bus, and what kernels sum in
+    let beside = 40 << 20; // buffers for measuring the bus, and for partial sums of kernels
     tight.limit_memory(limit + beside);
     let streamed = Streamed::on(&tight, &csr, limit).unwrap();
     assert!(Cg::new(&streamed).solve(&b).unwrap().report.converged());

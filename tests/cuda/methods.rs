@@ -45,7 +45,7 @@ fn minres_solves_as_on_the_host() {
         let (truth, last) = (residual(&a, &b, &solution.x), solution.report.history[limit]);
         assert!((truth - last).abs() <= 1e-9 * truth, "{limit}: {truth:e} {last:e}");
     }
-    // a system that breaks MINRES down on the host does so on the GPU
+    // MINRES breaks down on the GPU for a system on which it breaks down on the host
     let mut inverse = vec![1.0; 3000];
     inverse[3] = -100.0;
     let m = Jacobi::from_diagonal(&inverse).unwrap();
@@ -81,7 +81,7 @@ fn induced_dimension_reduction_solves_as_on_the_host() {
         assert_eq!(solver.solve(&b).unwrap().x, again.x);
         assert!((residual(&a, &b, &again.x) - again.report.true_residual).abs() <= 1e-12);
     }
-    // the returned iterate is the reported one at every place of a cycle, also where the first solve ended within one
+    // the returned iterate is the reported one for every step of a cycle, even if the first solve ended within a cycle
     let mut solver = Idr::new(&op).preconditioner(&m).rtol(1e-9).max_iterations(2);
     let _ = solver.solve(&b).unwrap();
     for limit in [0, 1, 2, 3, 4, 5, 6, 9, 10, 11] {

@@ -1,4 +1,4 @@
-//! Numberings found on a GPU are bitwise those of the host.
+//! Orderings computed on a GPU are identical to those of the host.
 
 use super::gpu;
 use krysp::formats::OnDevice;
@@ -74,8 +74,7 @@ fn rectangles_are_refused() {
     assert!(matches!(refused, Err(Error::NotSquare { rows: 3, cols: 4, .. })));
 }
 
-/// Checks that the matrix and its products, before and after a refresh, equal those of the matrix renumbered on the
-/// host.
+/// Checks that the matrix and its products, before and after a refresh, equal those of the matrix reordered on the host.
 fn renumbered_alike<F: OnDevice<f64>>(gpu: &Cuda, name: &str, a: &Csr<f64>, rows: usize) {
     let numbering = Numbering::clustered(a, rows).unwrap();
     let renumbered = a.renumbered(&numbering).unwrap();
@@ -93,7 +92,7 @@ fn renumbered_alike<F: OnDevice<f64>>(gpu: &Cuda, name: &str, a: &Csr<f64>, rows
             found
         });
         assert_eq!(one, other, "{name}, {}, turn {turn}", F::NAME);
-        // each takes the entries of the matrix that it was made of
+        // each takes entries in the order of the matrix that it was built from
         for (operator, user) in [(&mut there, a), (&mut here, &renumbered)] {
             match turn {
                 0 => operator.refresh(&twice(user)).unwrap(),

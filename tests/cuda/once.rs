@@ -1,11 +1,12 @@
-//! What a process creates once: contexts, kernels, streams and their memory. These tests count it, so they run alone.
+//! Objects that a process creates only once: contexts, kernels, streams and their memory. These tests count them, so they run
+//! alone.
 
 use super::solves::poisson;
 use krysp::solvers::{Space, Vector};
 use krysp::testing::created;
 use krysp::{Amg, Cg, Csr, Cuda, Jacobi, Plan, ToCuda};
 
-/// Solves with a device of its own, as each call of `krysp.solve` in Python does.
+/// Solves with a new `Cuda`, as each call of `krysp.solve` in Python does.
 fn solve(a: &Csr<f64>, b: &[f64]) -> Vec<f64> {
     let gpu = Cuda::new(0).unwrap();
     let plan = Plan::new(a).unwrap().solves(1).on(&gpu).build().unwrap().solve(b).unwrap();
@@ -51,7 +52,7 @@ gpu_test!(limits_and_errors_end_with_their_device);
 fn limits_and_errors_end_with_their_device() {
     let (a, b) = poisson(10);
     let first = solve(&a, &b);
-    // more than the process keeps idle: from here on a stream is either used again or created
+    // more streams than the process keeps: from here on, a stream is either reused or created
     let others = [0; 8].map(|ordinal| Cuda::new(ordinal).unwrap());
     let gpu = Cuda::new(0).unwrap();
     let whole = gpu.memory().unwrap().1;
@@ -63,7 +64,7 @@ fn limits_and_errors_end_with_their_device() {
     assert_eq!(again.memory().unwrap().1, whole);
     let x = again.space::<f64>(1000).zeros().unwrap();
     again.limit_memory(0);
-    // memory for the sum is refused, and the device keeps the error
+    // the allocation for the sum fails, and the device stores the error
     let _ = x.dot(&x);
     drop((x, again));
     let next = Cuda::new(0).unwrap();
@@ -78,6 +79,6 @@ fn memory_of_idle_streams_is_there_for_others() {
     let [idle, gpu] = [0; 2].map(|ordinal| Cuda::new(ordinal).unwrap());
     zeros(&idle, 200 << 20);
     drop(idle);
-    // all but what the driver may need for itself, which is less than the idle stream has
+    // all memory but a reserve for the driver, which is smaller than the memory of the idle stream
     zeros(&gpu, gpu.memory().unwrap().0 - (100 << 20));
 }

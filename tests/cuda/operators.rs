@@ -1,4 +1,4 @@
-//! Operators of any format on a GPU: what is chosen, what several share, and values that are there already.
+//! Operators of any format on a GPU: the choice of the format, kernels shared by several operators, and values in GPU memory.
 
 use super::gpu;
 use super::solves::poisson;
@@ -33,7 +33,7 @@ fn what_is_chosen_obeys_the_laws() {
 }
 
 gpu_test!(a_later_matrix_leaves_an_earlier_one_its_shared_memory);
-/// Kernels take as much shared memory as a matrix needs: a smaller one that comes later takes none from a larger one.
+/// Kernels use as much shared memory as a matrix needs: a smaller matrix does not reduce the limit for a larger one.
 fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
     fn multiplies<F: OnDevice<f64>>(gpu: &Cuda) {
         let [large, small] = [16, 2].map(|nodes| {
@@ -42,7 +42,7 @@ fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
             Triplets { rows: a.rows(), cols: a.cols(), entries }
         });
         let convert = |triplets: &Triplets| F::on(gpu, &triplets.csr::<f64>().unwrap());
-        // a format may refuse either
+        // a format may refuse both matrices
         let (Ok(first), Ok(second)) = (convert(&large), convert(&small)) else { return };
         laws::product(&first, &large).unwrap();
         laws::product(&second, &small).unwrap();
@@ -57,7 +57,7 @@ fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
 }
 
 gpu_test!(values_on_the_device_refresh_what_was_renumbered);
-/// Values on the device go where those from the host went, in a numbering too, and a resident solve sees them.
+/// Values from device memory are stored like those from the host, also in a reordered matrix, and a resident solve uses them.
 fn values_on_the_device_refresh_what_was_renumbered() {
     let gpu = gpu();
     let given = matrices::elasticity(9).diagonally_dominant().csr::<f64>().unwrap();
@@ -81,7 +81,7 @@ fn values_on_the_device_refresh_what_was_renumbered() {
         };
     }
     krysp::each_format!(every_format);
-    // a larger matrix, a smaller solution
+    // the matrix is multiplied, so the solution is divided
     let b = laws::numbers(a.rows(), 3);
     let mut solver = Cg::new(Csr::on(&gpu, &a).unwrap()).rtol(1e-10);
     let before = solver.solve(&b).unwrap();

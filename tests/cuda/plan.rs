@@ -1,4 +1,4 @@
-//! Plans for a GPU: every kind of system is solved there, and the residual holds in host memory.
+//! Plans for a GPU solve every kind of system; residuals are checked in host memory.
 
 use super::{gpu, residual};
 use krysp::plan::{Method, Preconditioner, Solved};
@@ -11,7 +11,7 @@ fn norm(a: &Csr<f64>, b: &[f64]) -> f64 {
     residual(a, b, &vec![0.0; b.len()])
 }
 
-/// Solves for the image of rough numbers, as often as said. Returns the last.
+/// Solves several times with the image of a test vector as right-hand side. Returns the last solution.
 fn solves(gpu: &Cuda, name: &str, a: &Csr<f64>, times: usize) -> Solved<f64> {
     let plan = Plan::new(a).unwrap().on(gpu).solves(times);
     let mut solver = plan.build().unwrap();
@@ -30,7 +30,7 @@ fn solves(gpu: &Cuda, name: &str, a: &Csr<f64>, times: usize) -> Solved<f64> {
     last.unwrap()
 }
 
-/// A matrix with entries above the diagonal multiplied, as if something flowed.
+/// A matrix whose entries above the diagonal are multiplied by a factor, like convection.
 fn convection(side: usize) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
     let entries: Vec<_> =
@@ -38,7 +38,7 @@ fn convection(side: usize) -> Csr<f64> {
     Csr::from_triplets(stencil.rows(), stencil.rows(), &entries).unwrap()
 }
 
-/// A stencil shifted by a number between its eigenvalues, some of which become negative; its diagonal stays positive.
+/// A stencil with a shift between its eigenvalues, so that some become negative; its diagonal remains positive.
 fn indefinite(side: usize) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
     let entries: Vec<_> =
@@ -46,7 +46,7 @@ fn indefinite(side: usize) -> Csr<f64> {
     Csr::from_triplets(stencil.rows(), stencil.rows(), &entries).unwrap()
 }
 
-/// A chain of points that is held nowhere: constants are its null space.
+/// A chain of points without boundary conditions: constants are its null space.
 fn floating_chain(n: usize) -> Csr<f64> {
     let link = |i: usize| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)];
     Csr::from_triplets(n, n, &(0..n - 1).flat_map(link).collect::<Vec<_>>()).unwrap()
@@ -128,7 +128,7 @@ fn factorizations_of_the_host_are_applied_to_vectors_of_the_gpu() {
     }
 }
 
-/// `‖b − A x‖` in the user's numbering, of a matrix in any.
+/// `‖b − A x‖` in the user's ordering, for a matrix in any ordering.
 fn user_residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     let product = krysp::Operator::in_format(a, &krysp::Host, "CSR").unwrap();
     let space = krysp::LinearOperator::domain(&product).clone();
@@ -139,7 +139,7 @@ fn user_residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     b.iter().zip(&image).map(|(b, y)| (b - y).powi(2)).sum::<f64>().sqrt()
 }
 
-/// A network with a zero diagonal, in which row `i` has its large entry in another column: no diagonal helps here.
+/// A network with a zero diagonal, in which row `i` has its large entry in another column, so that Jacobi is useless.
 fn without_diagonal(n: usize) -> Csr<f64> {
     let place = |i: usize| (i * 7919 + 1) % n;
     let entries = (0..n).flat_map(|i| {

@@ -1,4 +1,4 @@
-//! On a GPU the height and order of slices follow the lengths of rows.
+//! On a GPU, the height of slices and the order of rows depend on row lengths.
 
 use krysp_kernels::cuda::formats::sliced::{Sliced, Widths};
 use krysp_kernels::cuda::{Device, Pattern, Product};

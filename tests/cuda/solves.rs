@@ -13,11 +13,11 @@ use krysp::{BiCgStab, CancelToken, Cg, Csr, Cuda, CudaVector, Gmres, HostVector,
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Residuals of the first iterations agree closely, the numbers of iterations nearly, and `x` is the iterate reported.
+/// Residuals of the first iterations agree closely, the numbers of iterations approximately, and `x` is the reported iterate.
 pub(super) fn agree(a: &Csr<f64>, b: &[f64], host: &Solution<f64>, device: &Solution<f64>, percent: usize) {
     println!("host:   {}\ndevice: {}", host.report, device.report);
     assert_eq!(host.report.outcome, device.report.outcome);
-    // what is left at the end of a short solve is rounding
+    // the last residuals of a short solve are dominated by rounding
     let floor = 1e-14 * host.report.history[0];
     for (i, (h, d)) in host.report.history.iter().zip(&device.report.history).take(20).enumerate() {
         assert!((h - d).abs() <= 1e-10 * h + floor, "residual {i}: {h:e} on the host, {d:e} on the device");
@@ -37,7 +37,7 @@ pub(super) fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     r.iter().map(|r| r * r).sum::<f64>().sqrt()
 }
 
-/// Solves on both with one method, Jacobi, to a tolerance.
+/// Solves on host and GPU with one method and Jacobi, to a tolerance.
 fn both<K, L>(
     gpu: &Cuda,
     a: &Csr<f64>,
@@ -115,7 +115,7 @@ fn the_iterate_is_the_one_reported_wherever_a_solve_ends() {
         let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
         assert!((truth - last).abs() <= 1e-9 * truth, "{at}: {truth:e} {last:e}");
     }
-    // iterations that share a launch are all made, and those of the launch behind it
+    // all iterations of a kernel launch are made, and those of the next launch, which is already queued
     for at in [1, 5, 70, 200] {
         let solver = Cg::new(&op).preconditioner(&jacobi).rtol(0.0);
         let solution =
@@ -146,21 +146,21 @@ fn many_steps_in_one_launch_are_the_same_steps() {
         let b = laws::numbers(a.rows(), 5);
         let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());
         let at_once = Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
-        // a rule is asked after every step: each is queued by itself
+        // a rule is evaluated after every step, so that steps are queued one by one
         let one_by_one =
             Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).stop_when(|_| false).solve(&b).unwrap();
         agree(&a, &b, &one_by_one, &at_once, 1);
         for limit in [1, 2, 300] {
             let solution =
                 Cg::new(&op).preconditioner(&jacobi).rtol(1e-30).max_iterations(limit).solve(&b).unwrap();
-            // systems that are solved to the last bit before may stagnate there
+            // systems that reach the rounding level may stagnate there
             let done = solution.report.relative_residual() < 1e-13;
             assert!(solution.report.iterations == limit || done, "{}", solution.report);
             let (truth, last) = (residual(&a, &b, &solution.x), *solution.report.history.last().unwrap());
             assert!((truth - last).abs() <= 1e-8 * truth + 1e-11, "{limit}: {truth:e} {last:e}");
         }
     }
-    // broken by the same number, at the same step
+    // breakdown at the same step, with the same number
     let entries: Vec<_> = (0..100).map(|i| (i, i, if i == 50 { -50.0 } else { 1.0 + i as f64 })).collect();
     let a = Csr::from_triplets(100, 100, &entries).unwrap();
     let ones = Jacobi::from_diagonal(&[1.0; 100]).unwrap();
@@ -249,7 +249,7 @@ fn breakdowns_are_named_and_leave_the_last_sound_iterate() {
     bad[3] = f64::NAN;
     let outcome = Cg::new(a.to(&gpu).unwrap()).solve(&bad).unwrap().report.outcome;
     assert!(matches!(outcome, Outcome::NotFinite { .. }), "{outcome:?}");
-    // a matrix that is not
+    // a matrix that is not finite
     let poisoned = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, f64::INFINITY), (1, 1, 1.0)]).unwrap();
     let outcome = BiCgStab::new(poisoned.to(&gpu).unwrap()).solve(&[1.0, 1.0]).unwrap().report.outcome;
     assert!(matches!(outcome, Outcome::NotFinite { .. }), "{outcome:?}");
@@ -269,7 +269,7 @@ fn a_matrix_free_operator_is_not_replayed() {
     };
     let solution = Cg::new(krysp::solvers::OperatorFn::new(&space, &space, function)).solve(&b).unwrap();
     assert!(solution.report.converged());
-    // the products of the residuals, before and after, and one an iteration, some beyond the last
+    // the products for the first and the last residual, and one per iteration, including some iterations beyond the last
     let expected = solution.report.iterations + 2;
     assert!((expected..expected + 16).contains(&calls.load(Ordering::Relaxed)));
 }
@@ -287,7 +287,7 @@ fn cancelling_ends_a_solve() {
     });
     let solution = solver.solve(&b).unwrap();
     assert_eq!(solution.report.outcome, Outcome::Cancelled);
-    // what was queued by then is made: one launch of many iterations
+    // iterations that were already queued are made: one launch of many iterations
     assert!(solution.report.iterations <= 300, "{}", solution.report.iterations);
 }
 
@@ -304,7 +304,7 @@ fn an_observer_changes_nothing() {
     assert_eq!(observed.x, alone.x);
     assert_eq!(observed.report.history, alone.report.history);
     assert_eq!(*seen.lock().unwrap(), observed.report.history[1..]);
-    // a rule that never stops is asked after every iteration, in which sums are rounded in another order
+    // with a rule, even one that never stops, iterations run one by one, and their sums are rounded differently
     let ruled = Cg::new(&op).stop_when(|_| false).solve(&b).unwrap();
     assert!(ruled.report.converged() && ruled.report.iterations.abs_diff(alone.report.iterations) <= 1);
 }

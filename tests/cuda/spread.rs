@@ -1,4 +1,4 @@
-//! Systems on several GPUs, and on a team of one.
+//! Systems on several GPUs, and on one GPU.
 
 use krysp::ToCuda;
 use krysp::cuda::{CudaSpace, CudaVector};
@@ -14,9 +14,9 @@ use std::time::Instant;
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// The first GPU alone, and all of the machine where there are several. Where there is one, two queues of it make a team if the
-/// environment says `CUDA_MODULE_LOADING=EAGER`. That is for people who read the outcome: what CUDA loads while one queue waits
-/// for the other may wait for both, and the solve then ends with an error after ten seconds.
+/// Teams to test: the first GPU, and all GPUs of the machine. On a machine with one GPU, two streams of it form a team if the
+/// environment has `CUDA_MODULE_LOADING=EAGER`. Use that for manual runs only: if CUDA loads a module while one stream waits for
+/// the other, it may wait for both, and the solve ends with an error after ten seconds.
 fn teams() -> Vec<Vec<Cuda>> {
     let mut teams = vec![vec![0]];
     match Cuda::devices().len() {
@@ -32,12 +32,12 @@ fn teams() -> Vec<Vec<Cuda>> {
     teams.into_iter().map(team).collect()
 }
 
-/// A matrix shared evenly.
+/// A matrix that is distributed evenly.
 fn shared(team: &[Cuda], a: &Csr<f64>) -> Spread<f64> {
     Spread::on_queues(team, a, &vec![1.0; team.len()]).unwrap()
 }
 
-/// A method on a part.
+/// Solves with a method on a part.
 type Solve = fn(&Part<f64>, &[f64]) -> Result<Solution<f64>>;
 
 macro_rules! methods {
@@ -118,7 +118,7 @@ fn a_gpu_that_fails_ends_the_solve() {
             Cg::new(part).rtol(1e-10).solve(b)
         });
         println!("{:?}", failed.as_ref().map(|solution| &solution.report.outcome));
-        // the reason of the part that failed, whatever the others say
+        // the error is that of the part that failed first
         assert_eq!(failed.unwrap_err().to_string(), Error::ZeroDiagonal { row: 7, value: 0.0 }.to_string());
         // the team is not used again; another is built
         assert!(spread.solve(&b, |part, b| Cg::new(part).solve(b)).is_err());
@@ -175,7 +175,7 @@ fn parts_end_together() {
     for team in teams() {
         let spread = shared(&team, &a);
         let stopped = spread.solve(&b, |part, b| {
-            let first = part.rows().start == 0; // the others know nothing of it
+            let first = part.rows().start == 0; // only this part fails
             Cg::new(part).rtol(0.0).stop_when(move |p| first && p.iteration == 9).solve(b)
         });
         let report = stopped.unwrap().report;
@@ -211,7 +211,7 @@ fn any_number_of_rows_and_gpus() {
         for rows in 1..=5 {
             let a = matrices::edge::tridiagonal(rows).csr::<f64>().unwrap();
             let spread = shared(&team, &a);
-            // two rows may be one node
+            // pairs of rows may be detected as nodes
             assert!((1..=rows.min(team.len())).contains(&spread.parts().count()));
             let solution = spread.solve(&vec![1.0; rows], methods![Cg][0].1).unwrap();
             assert!(solution.report.converged(), "{rows} rows: {}", solution.report);
@@ -247,7 +247,7 @@ fn new_values_and_other_matrices_are_shared_alike() {
         assert!(by_blocks.report.converged(), "{}", by_blocks.report);
         assert!(by_blocks.report.iterations.abs_diff(alone.report.iterations) <= 1);
 
-        // twice the matrix, half the solution; values come in the order of the entries
+        // twice the matrix has half the solution; values have the order of the entries
         let twice: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
         spread.refresh(&twice).unwrap();
         let half = spread.solve(&b, methods![Cg][0].1).unwrap();
@@ -268,7 +268,7 @@ fn a_part_that_ends_early_leaves_nobody_waiting() {
             let iterations = if part.rows().start == 0 { 3 } else { 9 };
             Cg::new(part).rtol(0.0).max_iterations(iterations).solve(b)
         });
-        // what waits in vain does so for ten seconds
+        // the others wait for at most ten seconds
         assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
         println!("{}", ended.as_ref().unwrap_err());
         // the team is not used again; another is built
@@ -283,7 +283,7 @@ fn shares_move_towards_equal_times() {
     let a = matrices::stencil7(180).csr::<f64>().unwrap();
     let team = [Cuda::new(0).unwrap(), Cuda::new(0).unwrap()];
     let balance = |powers: &[f64]| Spread::on_queues(&team, &a, powers).unwrap().balance().unwrap();
-    // one queue has three times the rows of the other, on the same GPU
+    // one stream has three times the rows of the other, on the same GPU
     let uneven = balance(&[3.0, 1.0]);
     println!("{uneven}");
     assert!(uneven.gain() > 0.1, "{uneven}");

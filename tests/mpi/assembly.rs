@@ -1,4 +1,4 @@
-//! Matrices from entries that lie anywhere, from files, and from one rank.
+//! Matrices from entries on any rank, from files, and from one rank.
 
 use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Rows};
 use krysp::testing::laws::numbers;
@@ -26,7 +26,7 @@ fn is_that_of(a: &RankMatrix<f64>, whole: &Csr<f64>) {
     }
 }
 
-/// Entries are dealt out to ranks like cards, wherever their rows are.
+/// Entries are assigned to ranks in turn, independently of their rows.
 pub(super) fn entries_go_to_their_rows(ranks: &Ranks) {
     let whole = edge::dense_row(60, 11).csr::<f64>().unwrap();
     let all: Vec<_> = whole.triplets().map(|(i, j, value)| (i as u64, j as u64, value)).collect();
@@ -41,7 +41,7 @@ pub(super) fn entries_go_to_their_rows(ranks: &Ranks) {
     is_that_of(&RankMatrix::from_entries(ranks, 60, Rows::Even, &part).unwrap(), &whole);
     given[0] = 1;
     assert!(RankMatrix::from_entries(ranks, 60, Rows::Given(&given), &own).is_err());
-    // one rank gives a row that is not there; the sizes differ
+    // one rank passes a row out of range; the sizes of the ranks differ
     let n = 60 + u64::from(ranks.rank() == 0);
     assert!(ranks.size() == 1 || RankMatrix::from_entries(ranks, n, Rows::Even, &own).is_err());
     let wrong = [(if ranks.rank() == 0 { 60 } else { 0 }, 0, 1.0)];
@@ -91,7 +91,7 @@ pub(super) fn files(ranks: &Ranks) {
     }
 }
 
-/// The line is that of the file, whichever rank reads it.
+/// An error has the line number in the file, whichever rank reads the line.
 pub(super) fn wrong_files(ranks: &Ranks) {
     let path = scratch(ranks, "wrong.mtx");
     let lines: Vec<String> = (1..=40).map(|i| format!("{i} {i} 1.0")).collect();
@@ -117,7 +117,7 @@ pub(super) fn wrong_files(ranks: &Ranks) {
     assert!(RankMatrix::<f64>::read(ranks, scratch(ranks, "missing.mtx"), Rows::Even).is_err());
 }
 
-/// A matrix and a right-hand side of the first rank, numbered by clusters; the solution is in that rank's order.
+/// A matrix and a right-hand side of the first rank in clustered ordering; the solution is in the ordering of that rank.
 pub(super) fn from_the_first_rank(ranks: &Ranks) {
     let whole = matrices::stencil7(8).csr::<f64>().unwrap();
     let b = matrices::vector(whole.rows());

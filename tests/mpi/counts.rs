@@ -1,4 +1,4 @@
-//! What travels is what theory says.
+//! The amounts of communication are those of theory.
 
 use crate::{cuts, part, share};
 use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankTwoLevel, RankVector, Ranks, Traffic};
@@ -6,7 +6,7 @@ use krysp::testing::matrices;
 use krysp::{AmgOptions, BiCgStab, Cg, Fcg, Gmres, Jacobi, LinearOperator, Minres, PipelinedCg, Space};
 use std::collections::BTreeSet;
 
-/// A product sends to each rank each entry that it reads, once, in one message.
+/// A product sends each rank the entries that it needs, each once, in one message.
 pub(super) fn halo_is_that_of_the_partition(ranks: &Ranks) {
     let a = matrices::stencil7(7).csr::<f64>().unwrap();
     for cut in cuts(a.rows(), ranks.size()) {
@@ -40,7 +40,7 @@ pub(super) fn halo_is_that_of_the_partition(ranks: &Ranks) {
     }
 }
 
-/// Products and sums of ten iterations: the difference of two solves leaves out start and end.
+/// Products and sums of ten iterations, as the difference of two solves, which excludes start and end.
 fn ten(ranks: &Ranks, mut solve: impl FnMut(usize)) -> Traffic {
     let mut count = |iterations: usize| {
         let before = ranks.traffic();
@@ -83,12 +83,12 @@ pub(super) fn sums_of_an_iteration(ranks: &Ranks) {
     assert_eq!(sent(20, counted!(BiCgStab)), [30, 50]);
     let [reductions, _] = sent(10, counted!(Minres));
     assert!(reductions <= 30, "MINRES: {reductions}");
-    // two projections and a norm in each step; products, norms and agreement of a start besides
+    // two projections and a norm in each step; in addition the products, norms and agreement of a start
     let gmres = counted!(Gmres, restart);
     assert!(gmres.reductions <= 33, "GMRES: {gmres:?}");
 }
 
-/// What an application of each preconditioner sends.
+/// Communication of one application of each preconditioner.
 pub(super) fn preconditioners(ranks: &Ranks) {
     let a = matrices::stencil7(14).csr::<f64>().unwrap();
     let cut = &cuts(a.rows(), ranks.size())[0];
@@ -96,7 +96,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     let jacobi = || BlockJacobi::new(&rows, Jacobi::new).unwrap();
     let fsai = RankFsai::new(&rows).unwrap();
     let factors = fsai.lower().report().messages + fsai.upper().report().messages;
-    // one way each: to the next rank, and back to it
+    // one direction each: to the next rank, and back
     assert_eq!(factors, rows.report().messages);
     let options = AmgOptions { coarsest: 60, ..AmgOptions::default() };
     let amg = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();
@@ -113,13 +113,13 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     let [block, factors, two_level, cycle] = sends.map(|sent| sent.messages as usize);
     assert_eq!([block, factors, two_level], [0, rows.report().messages, 0]);
     match ranks.size() {
-        // neighbours of coarse levels may be more than those of the finest
+        // coarse levels may have more neighbours than the finest
         3.. => assert!(cycle >= 6 * levels * rows.report().messages, "{cycle} messages"),
         _ => assert_eq!(cycle, 6 * levels * rows.report().messages),
     }
 }
 
-/// What one application sends: the second, as the first may find out how large numbers are.
+/// Communication of one application. Counts the second one, because the first may determine the scaling.
 fn count<M: LinearOperator<Vector = RankVector<f64>>>(
     ranks: &Ranks,
     rows: &RankMatrix<f64>,

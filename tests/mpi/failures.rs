@@ -1,4 +1,4 @@
-//! One rank fails: all end, with its message.
+//! If one rank fails, all ranks end with its message.
 
 use crate::{cuts, part, share};
 use krysp::mpi::{RankMatrix, Ranks};
@@ -12,7 +12,7 @@ fn culprit(ranks: &Ranks) -> usize {
     ranks.size() / 2
 }
 
-/// A wrong column on one rank. The ranks can go on afterwards.
+/// A column out of range on one rank. The ranks can continue afterwards.
 pub(super) fn bad_rows(ranks: &Ranks) {
     let column = if ranks.rank() == culprit(ranks) { 1_000_000 } else { ranks.rank() as u64 };
     let made = RankMatrix::from_rows(ranks, &[0, 1], &[column], &[1.0]);
@@ -21,7 +21,7 @@ pub(super) fn bad_rows(ranks: &Ranks) {
     assert!(message.contains("rank") == (ranks.rank() != culprit(ranks)), "{message}");
     let made = RankMatrix::from_rows(ranks, &[0, 1], &[ranks.rank() as u64], &[1.0]).unwrap();
     assert!(Cg::new(&made).solve(&[1.0]).unwrap().report.converged());
-    // offsets that do not fit
+    // offsets that do not match the entries
     let offsets: &[usize] = if ranks.rank() == culprit(ranks) { &[0, 2] } else { &[0, 1] };
     assert!(RankMatrix::from_rows(ranks, offsets, &[0], &[1.0]).is_err());
 }
@@ -37,7 +37,7 @@ pub(super) fn wrong_length(ranks: &Ranks) {
     assert!(message.contains("`b`"), "{message}");
 }
 
-/// NaN is no error, but an outcome, on all ranks.
+/// NaN on one rank is an outcome on all ranks, not an error.
 pub(super) fn not_a_number(ranks: &Ranks) {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
     let cut = &cuts(a.rows(), ranks.size())[0];
@@ -65,7 +65,7 @@ pub(super) fn preconditioner_that_fails(ranks: &Ranks) {
     });
     let message = Cg::new(&rows).preconditioner(m).solve(part(ranks, &b, cut)).unwrap_err().to_string();
     assert!(message.contains("out of coffee"), "{message}");
-    // these ranks are used up: nobody waits any more
+    // these ranks cannot be used again: later calls return errors without waiting
     assert!(Cg::new(&rows).solve(part(ranks, &b, cut)).is_err());
 }
 

@@ -1,4 +1,4 @@
-//! Ranks with GPUs, or with one that they share, compute what ranks in host memory do. Left out where there is no GPU.
+//! Ranks with GPUs, or with one GPU that they share, compute the same as ranks in host memory. Skipped without a GPU.
 
 use crate::laws::{assert_product, obeyed, small};
 use crate::solves::{methods_on, residual};
@@ -58,7 +58,7 @@ fn product<L: Local<f64>>(a: &RankMatrix<f64, L>, x: &[f64]) -> Vec<f64> {
     stored(&y)
 }
 
-/// Products and new values are those of one process; what is sent is what the host would send.
+/// Products and new values equal those of one process; the messages are those of ranks in host memory.
 pub(super) fn products(ranks: &Ranks) {
     let gpu = ranks.gpu().unwrap();
     small(ranks, |name, a, cut, x| {
@@ -67,7 +67,7 @@ pub(super) fn products(ranks: &Ranks) {
         let before = ranks.traffic();
         let y = product(&rows, part(ranks, x, cut));
         let sent = ranks.traffic() - before;
-        // what GPUs send by themselves is not counted
+        // direct transfers between GPUs are not counted
         let counted = u64::from(!rows.report().joined);
         assert_eq!(sent.messages, counted * host.report().messages as u64);
         assert_eq!(sent.bytes, counted * 8 * host.report().sent as u64);
@@ -158,7 +158,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
         for (name, make) in makes {
             let m = BlockJacobi::new(&rows, |block| make(block, &gpu)).unwrap();
             check(name, &cut, Gmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap());
-            // what changes from one application to the next
+            // preconditioners that change from one application to the next
             check(name, &cut, Fgmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap());
         }
         let jacobi = || BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
@@ -189,8 +189,8 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     }
 }
 
-/// Multigrid over ranks takes as many iterations as in host memory, with nodes of one unknown and of three, and any size of
-/// numbers.
+/// Multigrid on ranks takes as many iterations as in host memory, with one and three unknowns per node, and values of any
+/// magnitude.
 pub(super) fn multigrid(ranks: &Ranks) {
     let gpu = ranks.gpu().unwrap();
     let systems = [
@@ -222,7 +222,7 @@ pub(super) fn multigrid(ranks: &Ranks) {
     }
 }
 
-/// Two solves have the same bits; new values change them and the preconditioner.
+/// Two solves are bitwise equal; new values reach the matrix and the preconditioner.
 pub(super) fn again(ranks: &Ranks) {
     let gpu = ranks.gpu().unwrap();
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
@@ -246,7 +246,7 @@ pub(super) fn again(ranks: &Ranks) {
     }
 }
 
-/// NaN on one rank is an outcome on all; a preconditioner that is elsewhere is refused on all.
+/// NaN on one rank is an outcome on all ranks; a preconditioner in another memory is an error on all ranks.
 pub(super) fn failures(ranks: &Ranks) {
     let gpu = ranks.gpu().unwrap();
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -260,20 +260,20 @@ pub(super) fn failures(ranks: &Ranks) {
     assert!(matches!(report.outcome, Outcome::NotFinite { .. }), "{report}");
     let elsewhere = Cuda::new(gpu.ordinal()).unwrap();
     assert!(BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&elsewhere)).is_err());
-    // a solve whose tokens and limits are asked for on all ranks
+    // a solve whose tokens and limits are checked on all ranks
     let b = part(ranks, &matrices::vector(a.rows()), cut).to_vec();
     let solver = Cg::new(&rows).rtol(1e-10).time_limit(std::time::Duration::from_secs(60));
     assert!(solver.stop_when(|_| false).solve(&b).unwrap().report.converged());
 }
 
-/// GPUs that reach each other's memory, or one that ranks share as if they did: a GPU with several ranks changes between them, so
-/// that each wait takes milliseconds.
+/// GPUs with access to each other's memory, or one GPU that ranks share in the same way: a GPU with several ranks switches
+/// between them, so that each wait takes milliseconds.
 fn join(ranks: &Ranks) -> Cuda {
     ranks.join_on_one_gpu();
     ranks.gpu().unwrap()
 }
 
-/// Sums and entries of `x` that pass between GPUs are what the hosts would have made of them.
+/// Sums and halo entries that GPUs exchange directly equal those that hosts exchange.
 pub(super) fn joined(ranks: &Ranks) {
     let gpu = join(ranks);
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -307,7 +307,7 @@ pub(super) fn joined(ranks: &Ranks) {
     }
 }
 
-/// A rank that gives up ends what GPUs of others wait for, and they learn why.
+/// A rank that fails ends the waits of other GPUs, and all ranks return its error.
 pub(super) fn joined_failures(ranks: &Ranks) {
     let gpu = join(ranks);
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -318,7 +318,7 @@ pub(super) fn joined_failures(ranks: &Ranks) {
     let failing = ranks.size() / 2;
     let outcome = ranks.run(|| {
         if ranks.size() > 1 && ranks.rank() == failing {
-            // by now the others wait
+            // the other ranks are waiting now
             std::thread::sleep(std::time::Duration::from_millis(200));
             return Err("out of paper".to_string());
         }

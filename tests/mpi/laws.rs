@@ -1,4 +1,4 @@
-//! Vectors, bases and operators obey the laws that those of one process obey.
+//! Vectors, bases and operators on ranks obey the same laws as those of one process.
 
 use crate::{cuts, part, share};
 use krysp::mpi::{BlockJacobi, RankSpace, RankTwoLevel, Ranks};
@@ -43,7 +43,7 @@ pub(super) fn operators(ranks: &Ranks) {
     }
 }
 
-/// Small square matrices of all kinds, cut in all ways, each with a vector.
+/// Small square matrices of all kinds in all partitions, each with a vector.
 pub(super) fn small(ranks: &Ranks, check: impl Fn(&str, &Csr<f64>, &[usize], &[f64])) {
     for (name, triplets) in edge::edge_cases() {
         if triplets.rows != triplets.cols || triplets.rows > 300 {
@@ -55,7 +55,7 @@ pub(super) fn small(ranks: &Ranks, check: impl Fn(&str, &Csr<f64>, &[usize], &[f
     }
 }
 
-/// Whether this rank's part of a product is that of one process.
+/// Asserts that this rank's part of a product equals that of one process.
 pub(super) fn assert_product(ranks: &Ranks, name: &str, a: &Csr<f64>, cut: &[usize], x: &[f64], y: &[f64]) {
     let mut expected = a.range().zeros().unwrap();
     a.apply(&a.domain().vector(x).unwrap(), &mut expected).unwrap();
@@ -64,7 +64,7 @@ pub(super) fn assert_product(ranks: &Ranks, name: &str, a: &Csr<f64>, cut: &[usi
     }
 }
 
-/// The product is that of one process.
+/// The product equals that of one process.
 pub(super) fn products(ranks: &Ranks) {
     small(ranks, |name, a, cut, x| {
         let rows = share(ranks, a, cut);
@@ -91,7 +91,7 @@ pub(super) fn refreshed(ranks: &Ranks) {
         for (y, z) in y.own().as_slice().iter().zip(z.own().as_slice()) {
             assert_eq!(2.0 * y, *z);
         }
-        // one rank has a value too many
+        // one rank has one value too many
         let wrong = vec![1.0; own.len() + usize::from(ranks.rank() == 0)];
         assert!(rows.refresh(&wrong).is_err());
     }
@@ -106,7 +106,7 @@ pub(super) fn precise_residuals(ranks: &Ranks) {
     let [mut b, mut expected] = [(); 2].map(|()| space.zeros().unwrap());
     a.apply(&x_whole, &mut b).unwrap();
     a.residual(&b, &x_whole, &mut expected).unwrap();
-    // what the product has rounded away
+    // the rounding error of the product
     assert!(expected.as_slice().iter().any(|&r| r != 0.0 && r.abs() < 1e-12));
     for cut in cuts(a.rows(), ranks.size()) {
         let rows = share(ranks, &a, &cut);

@@ -1,5 +1,5 @@
-//! Tests of ranks. Run as any test, this program starts itself under `mpirun` with 1 to 5 ranks, each of which then runs all
-//! tests; with `mpirun -n 3 PROGRAM ranks NAME` those whose name begins so.
+//! Tests of MPI ranks. Under `cargo test`, this program starts itself under `mpirun` with 1 to 5 ranks, each of which runs all
+//! tests. `mpirun -n 3 PROGRAM ranks NAME` runs those whose names begin with NAME.
 
 mod assembly;
 mod counts;
@@ -15,10 +15,10 @@ use krysp::{Csr, Real};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-/// Runs take seconds. One that takes as long as this hangs.
+/// Time limit of a run, which normally takes seconds.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A test, which all ranks run at once.
+/// A test, which all ranks run together.
 type Test = fn(&Ranks);
 
 macro_rules! tests {
@@ -58,17 +58,17 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     match args.first().map(String::as_str) {
         Some("ranks") => on_rank(args.get(1).map_or("", String::as_str)),
-        // what `cargo test -- --list` and the like ask
+        // options of the test harness, such as `cargo test -- --list`
         Some("--list") => ExitCode::SUCCESS,
         _ => launch(),
     }
 }
 
-/// What one rank does.
+/// The program of one rank.
 fn on_rank(wanted: &str) -> ExitCode {
     let world = Ranks::world().unwrap();
     for (name, test) in tests().into_iter().filter(|(name, _)| name.starts_with(wanted)) {
-        // ranks of its own for each test: one that fails uses them up
+        // a new communicator for each test, because a failing test makes its ranks unusable
         let ranks = Ranks::world().unwrap();
         let started = Instant::now();
         test(&ranks);
@@ -97,7 +97,7 @@ fn launch() -> ExitCode {
             .arg(&program)
             .arg("ranks")
             .env("RAYON_NUM_THREADS", "1")
-            // the library itself makes way where there are more ranks than cores
+            // the library itself yields if there are more ranks than cores
             .env("OMPI_MCA_mpi_yield_when_idle", "0")
             .spawn()
             .unwrap();
@@ -106,7 +106,7 @@ fn launch() -> ExitCode {
                 break status;
             }
             if started.elapsed() > PATIENCE {
-                // `mpirun` ends its ranks when it is asked to end
+                // `mpirun` ends its ranks when it gets a signal
                 let _ = Command::new("kill").arg(child.id().to_string()).status();
                 std::thread::sleep(Duration::from_secs(2));
                 let _ = child.kill();
@@ -123,7 +123,7 @@ fn launch() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Where the rows of each rank begin: shared out evenly; all on the last rank; few on the first, and none on the second.
+/// First rows of the ranks in several partitions: even; all rows on the last rank; few on the first and none on the second.
 fn cuts(n: usize, ranks: usize) -> Vec<Vec<usize>> {
     let even: Vec<usize> = (0..=ranks).map(|rank| n * rank / ranks).collect();
     let mut last = vec![0; ranks];

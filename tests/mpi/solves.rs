@@ -1,4 +1,4 @@
-//! Every method and every preconditioner solves on ranks as on one.
+//! Every method and every preconditioner solves on several ranks as on one.
 
 use crate::{cuts, part, share};
 use krysp::mpi::{BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpai, RankTwoLevel, Ranks};
@@ -12,7 +12,7 @@ use krysp::{
 type Block = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
 type Make = fn(&Csr<f64>) -> krysp::Result<Block>;
 
-/// The norm of `b − A x` by one process, of parts that all ranks have.
+/// The norm of `b − A x`, computed in one process from the parts of all ranks.
 pub(super) fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize]) -> f64 {
     let rows = share(ranks, a, cut);
     let [b, x] = [part(ranks, b, cut), x].map(|v| rows.domain().vector(v).unwrap());
@@ -39,7 +39,7 @@ pub(super) fn methods(ranks: &Ranks) {
     });
 }
 
-/// Matrices are put where they shall be, with a preconditioner that is Jacobi's.
+/// Matrices with Jacobi, in host memory or on GPUs.
 pub(super) fn methods_on<L, M>(
     ranks: &Ranks,
     put: impl Fn(RankMatrix<f64>) -> (RankMatrix<f64, L>, BlockJacobi<f64, M, L>),
@@ -66,7 +66,7 @@ pub(super) fn methods_on<L, M>(
             iterations.push(report.iterations);
         }
         let [least, most] = [iterations.iter().min(), iterations.iter().max()].map(|i| *i.unwrap());
-        // roundings grow faster in a short recurrence of a random space
+        // rounding errors grow faster in the short recurrences of IDR(s), with its random shadow space
         let apart = if name == "Idr" { 4 } else { 1 };
         assert!(most - least <= apart, "{name}: {iterations:?}");
     }
@@ -105,7 +105,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     }
 }
 
-/// The factors are those of one rank: so are iterations.
+/// The factors equal those of one rank, and so do the iterations.
 pub(super) fn inverse_factors(ranks: &Ranks) {
     for a in [matrices::stencil7(9).csr::<f64>().unwrap(), edge::tridiagonal(40).csr().unwrap()] {
         let b = matrices::vector(a.rows());
@@ -124,7 +124,7 @@ pub(super) fn inverse_factors(ranks: &Ranks) {
             m.refresh(&rows).unwrap();
             let again = Cg::new(&rows).preconditioner(&m).rtol(1e-10).solve(b).unwrap();
             assert_eq!(again.report.iterations, solution.report.iterations);
-            // what is not positive is refused on all ranks, which name the row
+            // a matrix that is not positive definite is an error on all ranks, which names the row
             rows.refresh(&vec![-1.0; own.len()]).unwrap();
             let refused = RankFsai::new(&rows).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(refused.contains("row"), "{refused}");
@@ -132,7 +132,7 @@ pub(super) fn inverse_factors(ranks: &Ranks) {
     }
 }
 
-/// The inverse is that of one rank: so are iterations, of a matrix that is not symmetric.
+/// The approximate inverse of an unsymmetric matrix equals that of one rank, and so do the iterations.
 pub(super) fn inverses(ranks: &Ranks) {
     let cube = matrices::stencil7(8).csr::<f64>().unwrap();
     let wind = cube.triplets().map(|(i, j, v)| (i, j, if j == i + 1 { 1.4 * v } else { v }));
@@ -164,7 +164,7 @@ pub(super) fn inverses(ranks: &Ranks) {
             assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
             let apart = solution.report.iterations.abs_diff(alone.report.iterations);
             assert!(apart <= 1, "{cut:?}: {}, {}", solution.report, alone.report);
-            // of four times the matrix it is a quarter, to the bit
+            // for four times the matrix it is a quarter, bitwise
             let own = a.offsets()[first]..a.offsets()[end];
             let scaled: Vec<f64> = a.entries()[own.clone()].iter().map(|v| 4.0 * v).collect();
             rows.refresh(&scaled).unwrap();
@@ -173,7 +173,7 @@ pub(super) fn inverses(ranks: &Ranks) {
             m.apply(&x, &mut quarter).unwrap();
             let expected: Vec<f64> = y.own().as_slice().iter().map(|y| y / 4.0).collect();
             assert_eq!(quarter.own().as_slice(), expected);
-            // a column of zeros is refused on all ranks, which name it
+            // a column of zeros is an error on all ranks, which names the column
             rows.refresh(&vec![0.0; own.len()]).unwrap();
             let refused = RankSpai::new(&rows).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(refused.contains("SPAI"), "{refused}");
@@ -181,7 +181,7 @@ pub(super) fn inverses(ranks: &Ranks) {
     }
 }
 
-/// A coarse space whose aggregates lie within ranks is worth about as much.
+/// A coarse space whose aggregates do not cross ranks is about as effective.
 pub(super) fn two_levels(ranks: &Ranks) {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
@@ -196,7 +196,7 @@ pub(super) fn two_levels(ranks: &Ranks) {
         let (got, expected) = (solution.report.iterations, alone.report.iterations);
         assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
         assert!(10 * got <= 13 * expected, "{cut:?}: {got} iterations, {expected} on one rank");
-        // what is fused is what its parts are
+        // fused operations equal the separate ones
         let [q, mut r] = [1.0, 3.0].map(|scale| {
             let scaled: Vec<f64> = b.iter().map(|b| scale * b).collect();
             rows.domain().vector(&scaled).unwrap()
@@ -215,7 +215,7 @@ pub(super) fn two_levels(ranks: &Ranks) {
         let again = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(b).unwrap();
         assert_eq!(again.x, solution.x);
     }
-    // rigid motions of an elastic body
+    // rigid body modes of an elastic body
     let side = 6;
     let a = matrices::elasticity(side).csr::<f64>().unwrap();
     let points: Vec<_> = (0..side.pow(3)).map(|i| [i % side, i / side % side, i / side / side]).collect();
@@ -235,7 +235,7 @@ pub(super) fn two_levels(ranks: &Ranks) {
     }
 }
 
-/// Multigrid over ranks takes as many iterations as on one, whatever the cut.
+/// Multigrid on ranks takes as many iterations as on one rank, for all partitions.
 pub(super) fn multigrid(ranks: &Ranks) {
     let layers = {
         let a = matrices::stencil7(14).csr::<f64>().unwrap();
@@ -272,7 +272,7 @@ pub(super) fn multigrid(ranks: &Ranks) {
     }
 }
 
-/// Nodes with several unknowns, and modes of the user.
+/// Nodes with several unknowns, and a near-null space of the user.
 pub(super) fn multigrid_of_nodes(ranks: &Ranks) {
     let side = 8;
     let a = matrices::elasticity(side).csr::<f64>().unwrap();
@@ -284,7 +284,7 @@ pub(super) fn multigrid_of_nodes(ranks: &Ranks) {
     let alone = Amg::with_modes(&a, &modes).unwrap();
     let expected = Cg::new(&a).preconditioner(alone).solve(&b).unwrap().report.iterations;
     for cut in cuts(points.len(), ranks.size()) {
-        // rows of a node stay together, or not
+        // partitions that keep the rows of a node together, and partitions that do not
         let whole: Vec<usize> = cut.iter().map(|node| 3 * node).collect();
         let mut torn = whole.clone();
         torn[1..ranks.size()].iter_mut().for_each(|bound| *bound = (*bound + 1).min(a.rows()));
@@ -303,7 +303,7 @@ pub(super) fn multigrid_of_nodes(ranks: &Ranks) {
     }
 }
 
-/// The size of numbers does not matter, new values count, and solves have the same bits.
+/// The magnitude of values does not matter, new values are used, and solves are bitwise reproducible.
 pub(super) fn multigrid_again(ranks: &Ranks) {
     let a = matrices::stencil7(12).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
@@ -328,7 +328,7 @@ pub(super) fn multigrid_again(ranks: &Ranks) {
         let report =
             Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(part(ranks, &b, &cut)).unwrap().report;
         assert_eq!(report.iterations, found[0].1, "{cut:?}: {report}");
-        // an entry of the diagonal that is not positive is refused on all ranks
+        // a diagonal entry that is not positive is an error on all ranks
         let negative: Vec<f64> = values.iter().map(|value| -value).collect();
         rows.refresh(&negative).unwrap();
         assert!(RankAmg::new(&rows).is_err());
@@ -363,7 +363,7 @@ pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
     }
 }
 
-/// Two solves have the same bits, and all ranks have the same history.
+/// Two solves are bitwise equal, and all ranks have the same history.
 pub(super) fn same_bits_again(ranks: &Ranks) {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());

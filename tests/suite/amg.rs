@@ -1,4 +1,4 @@
-//! Algebraic multigrid: laws, iterations that hardly grow, and what is hard or refused.
+//! Algebraic multigrid: laws, iterations that hardly depend on the size, difficult systems, and errors.
 
 use krysp::Refresh;
 use krysp::io::{read_matrix, read_vector};
@@ -12,7 +12,7 @@ use krysp::{
 
 type Triplets = Vec<(usize, usize, f64)>;
 
-/// Levels also where a matrix is small.
+/// Options with which a small matrix has several levels.
 const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, coarsest: 40, smoothed: false };
 
 const CONSTANTS: &[Vec<f64>] = &[];
@@ -21,12 +21,12 @@ fn small(a: &Csr<f64>) -> Amg<f64> {
     Amg::with(a, CONSTANTS, SMALL).unwrap()
 }
 
-/// With aggregates of the finest level as they are, and smoothed.
+/// With unsmoothed and with smoothed aggregation on the finest level.
 fn both(a: &Csr<f64>) -> [Amg<f64>; 2] {
     [false, true].map(|smoothed| Amg::with(a, CONSTANTS, AmgOptions { smoothed, ..SMALL }).unwrap())
 }
 
-/// Whether the finest level's aggregates are as they are.
+/// Whether the finest level uses unsmoothed aggregation.
 fn is_plain(m: &Amg<f64>) -> bool {
     m.to_string().contains("and aggregates")
 }
@@ -38,7 +38,7 @@ fn iterations(a: &Csr<f64>, m: &Amg<f64>) -> usize {
     report.iterations
 }
 
-/// `−∇·(k ∇u)` on cubes, `u = 0` outside, `conductivity(place, axis)` of the face behind a cube.
+/// `−∇·(k ∇u)` on cubes with `u = 0` outside. `conductivity(place, axis)` is `k` on the face after a cube along an axis.
 fn diffusion(side: usize, conductivity: impl Fn([usize; 3], usize) -> f64) -> Triplets {
     let row = |[x, y, z]: [usize; 3]| (z * side + y) * side + x;
     let mut entries = vec![];
@@ -149,11 +149,11 @@ fn rows_that_are_not_coarsened() {
     let n = side * side * side;
     let whole = diffusion(side, |_, _| 1.0);
     let fixed = |row: usize| row.is_multiple_of(7);
-    // Dirichlet rows that were kept, with a diagonal of another size
+    // Dirichlet rows in the matrix, with a diagonal of another magnitude
     let mut dirichlet = whole.clone();
     dirichlet.retain(|&(row, column, _)| !fixed(row) && !fixed(column));
     dirichlet.extend((0..n).filter(|&row| fixed(row)).map(|row| (row, row, 1e4)));
-    // two domains, and unknowns that nobody knows
+    // two disconnected domains, and isolated unknowns
     let mut apart = whole.clone();
     apart.extend(whole.iter().map(|&(row, column, v)| (n + row, n + column, 1e-3 * v)));
     apart.extend((0..50).map(|k| (2 * n + k, 2 * n + k, 3.0)));
@@ -162,7 +162,7 @@ fn rows_that_are_not_coarsened() {
             assert!(iterations(&a, &m) <= 20, "{m}");
         }
     }
-    // rows of nothing, with nothing on the right, beside numbers of any size
+    // empty rows with a zero right-hand side, in a matrix with very large values
     let huge: Vec<_> = whole.iter().map(|&(row, column, v)| (row, column, 1e90 * v)).collect();
     let a = csr(n + 5, &huge);
     let mut b: Vec<f64> = laws::numbers(n + 5, 3);
@@ -174,7 +174,7 @@ fn rows_that_are_not_coarsened() {
     }
 }
 
-/// Nothing holds the body: a constant is lost, and the solver knows.
+/// A singular system: the null space, the constants, is declared to the solver.
 #[test]
 fn pure_neumann() {
     let a = matrices::stencil7(16).zero_row_sums().csr::<f64>().unwrap();
@@ -244,7 +244,7 @@ fn the_hierarchy_is_told() {
         text.contains("4096") && text.contains("dense") && text.contains("operator complexity 1."),
         "{text}"
     );
-    // four products with the finest level, and vectors of the smoother; below it lies the dense level, asked once
+    // four products with the finest level, and vectors of the smoother; the dense level below is applied once
     let m = Amg::with(&a, CONSTANTS, AmgOptions { coarsest: 600, ..SMALL }).unwrap();
     assert!(is_plain(&m) && m.aggregates().len() == 1, "{m}");
     let last = m.aggregates()[0].iter().flatten().max().map_or(0, |&last| last as usize + 1);
@@ -254,24 +254,24 @@ fn the_hierarchy_is_told() {
         finest + dense < bytes && bytes < finest * 5 / 4 + 5 * last * (last + 16),
         "{bytes}: {finest}, {last}"
     );
-    assert!(dense > finest / 2, "{dense} would not be seen twice beside {finest}");
+    assert!(dense > finest / 2, "counting {dense} twice would not be noticed beside {finest}");
 }
 
-/// The finest level keeps its aggregates as they are where that pays, and only there.
+/// The finest level uses unsmoothed aggregation exactly where that pays.
 #[test]
-fn aggregates_stay_as_they_are_for_symmetric_numbers() {
+fn aggregation_is_unsmoothed_for_symmetric_scalar_matrices() {
     let grid = matrices::stencil7(16).csr::<f64>().unwrap();
     let [plain, smoothed] = both(&grid);
     assert!(is_plain(&plain) && !is_plain(&smoothed), "{plain}\n{smoothed}");
     let modes = [vec![1.0; grid.rows()]];
     assert!(!is_plain(&Amg::with(&grid, &modes, SMALL).unwrap()));
     assert!(!is_plain(&small(&matrices::elasticity(6).csr().unwrap())));
-    // entries that cancel in assembly are rounding, and so is one that has no mirror image
+    // entries that cancel in assembly leave rounding errors, which may be unsymmetric
     let rounding =
         |(i, j, v): (usize, usize, f64)| [(i, j, v), (i, (i + 5) % 4096, 1e-17 * (1 + j % 3) as f64)];
     let cancelled: Vec<_> = grid.triplets().flat_map(rounding).collect();
     assert!(is_plain(&small(&csr(grid.rows(), &cancelled))));
-    // a flow, and known values on one side of the grid, which are symmetric there
+    // convection makes the matrix unsymmetric, except for the Dirichlet rows on one side of the grid
     let known = |row: usize| row.is_multiple_of(16);
     let flow: Vec<_> = grid
         .triplets()
@@ -303,7 +303,7 @@ fn what_is_refused() {
     assert!(Amg::with_modes(&a, &[vec![1.0; 26]]).is_err());
 }
 
-/// Places of the nodes of the elastic cube, in the order of its unknowns.
+/// Coordinates of the nodes of the elastic cube, in the order of its unknowns.
 fn cube(side: usize) -> Vec<[f64; 3]> {
     (0..side * side * side).map(|i| [i % side, i / side % side, i / side / side].map(|x| x as f64)).collect()
 }
@@ -320,7 +320,7 @@ fn rigid_motions_are_free_of_strain() {
         };
         for mode in 0..6 {
             for (i, j) in [(0, 1), (3, 20), (7, 26)] {
-                // distances stay, to first order
+                // distances do not change to first order
                 let change: f64 =
                     (0..3).map(|k| (at(mode, i, k) - at(mode, j, k)) * (points[i][k] - points[j][k])).sum();
                 assert!(change.abs() < 1e-12);
@@ -337,7 +337,7 @@ fn elasticity_with_rigid_motions() {
     let motions = rigid_motions(&cube(side), Unknowns::ByNode);
     let constants = iterations(&a, &Amg::new(&a).unwrap());
     let rigid = iterations(&a, &Amg::with_modes(&a, &motions).unwrap());
-    // unknowns that are not told to belong to one node
+    // unknowns ordered by component, so that nodes are not detected
     let n = side.pow(3);
     let by_component: Vec<_> =
         a.triplets().map(|(i, j, v)| (i % 3 * n + i / 3, j % 3 * n + j / 3, v)).collect();
@@ -348,7 +348,7 @@ fn elasticity_with_rigid_motions() {
     assert!(rigid <= 20 && rigid < constants && apart <= 60);
 }
 
-/// A few entries are missing, as where they happened to be zero: the rows of a node differ, and are a node all the same.
+/// Nodes are detected even if a few entries are missing, for example because they were zero, so that rows of a node differ.
 #[test]
 fn nodes_are_found_where_entries_are_missing() {
     let whole = matrices::elasticity(8).csr::<f64>().unwrap();
@@ -360,7 +360,7 @@ fn nodes_are_found_where_entries_are_missing() {
     let [of_whole, mut m] = [&whole, &a].map(|a| Amg::with(a, &motions, SMALL).unwrap());
     assert_eq!(m.aggregates()[0].len(), a.rows() / 3);
     assert!(iterations(&a, &m) <= iterations(&whole, &of_whole) + 3);
-    // zeros in place of what is missing: the same matrix, and the same cycle
+    // with explicit zeros instead of missing entries, the matrix and the cycle are the same
     let zeros: Vec<_> =
         whole.triplets().map(|entry| if kept(&entry) { entry } else { (entry.0, entry.1, 0.0) }).collect();
     let filled = csr(whole.rows(), &zeros);

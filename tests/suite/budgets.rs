@@ -1,4 +1,4 @@
-//! What plans do with limits, with new values, and from run to run.
+//! Plans with limits, with new values, and their reproducibility from run to run.
 
 use krysp::plan::{AttemptEnd, Preconditioner, Preparation, Solved};
 use krysp::testing::matrices;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// A system that needs more than one attempt.
 fn system(kind: usize) -> Csr<f64> {
     match kind {
-        // a long chain of stiff and soft springs: slow with Jacobi
+        // a long chain of stiff and soft springs, on which CG with Jacobi is slow
         0 => {
             let n = 1500;
             let spring = |i: usize| if i.is_multiple_of(7) { 1e-4 } else { 1.0 };
@@ -81,7 +81,7 @@ proptest! {
         let mut solver = Plan::new(&a).unwrap().time_limit(limit).build().unwrap();
         let started = Instant::now();
         let solved = solver.solve(&rhs(a.rows(), 1)).unwrap();
-        // other tests run beside this one
+        // other tests run at the same time
         let slack = Duration::from_millis(if std::env::var_os("CI").is_some() { 1000 } else { 400 });
         prop_assert!(started.elapsed() < limit + slack, "{:?} for {limit:?}: {solved}", started.elapsed());
         prop_assert!(solved.x.iter().all(|x| x.is_finite()));
@@ -129,7 +129,7 @@ fn a_preconditioner_is_kept_for_new_values_until_that_costs_more_than_a_new_one(
     let count = |of: Preparation| seen.iter().filter(|&&one| one == of).count();
     assert!(count(Preparation::Kept) > 20, "{seen:?}");
     assert_eq!(seen[0], Preparation::Built);
-    // values of another size, for which the old hierarchy is useless: the report says that it was renewed
+    // values for which the old hierarchy is useless: the report says that it was rebuilt
     let far: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { 1e4 * v } else { -1e3 * v }).collect();
     solver.refresh(&far).unwrap();
     let solved = solver.solve(&b).unwrap();
@@ -191,7 +191,7 @@ fn an_interrupted_plan_can_be_used_again() {
     assert!(solver.solve(&b).unwrap().converged());
 }
 
-/// A refused refresh may leave a factor with some of the new values: it is not used again.
+/// A failed refresh may leave a factor with some of the new values; the factor is not used again.
 #[test]
 fn a_factor_that_refuses_values_is_built_again_for_others() {
     let a = gallery::poisson::<f64>(&[9; 3]).unwrap();

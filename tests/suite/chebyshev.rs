@@ -1,4 +1,4 @@
-//! Chebyshev's polynomial as a preconditioner.
+//! The Chebyshev polynomial preconditioner.
 
 use crate::truth::check;
 use krysp::io::read_matrix;
@@ -55,7 +55,7 @@ fn bounds_are_estimated() {
     let a = edge::diagonal(50).csr::<f64>().unwrap();
     let [low, high] = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 3).unwrap().bounds();
     assert!((low - 0.5).abs() <= 1e-5 && (high - 1.1).abs() <= 1e-5);
-    // estimated again after new values
+    // the spectrum is estimated again after new values
     let mut own = Chebyshev::new(a.clone(), Identity::new(a.domain()), 3).unwrap();
     let before = own.bounds();
     let twice: Vec<f64> = a.entries().iter().map(|v| 2.0 * v).collect();

@@ -1,5 +1,4 @@
-//! Clustered numberings are valid on every graph, do not depend on the number of threads, and have runs with small
-//! halos.
+//! Clustered orderings are valid on every graph, do not depend on the number of threads, and have runs with small halos.
 
 use krysp::partition::halo;
 use krysp::testing::matrices::{
@@ -16,7 +15,7 @@ fn shuffled_tetrahedra(side: usize) -> Csr<f64> {
     tetrahedra(side, matrices::Numbering::Shuffled(5)).csr().unwrap()
 }
 
-/// The halo per row after renumbering, for blocks of `rows` rows.
+/// The halo per row after reordering, for blocks of `rows` rows.
 fn halo_with(a: &Csr<f64>, numbering: &Numbering, rows: usize) -> f64 {
     halo(&a.renumbered(numbering).unwrap(), rows).per_row
 }

@@ -1,4 +1,4 @@
-//! Direct factorisations: what they solve, what they refuse, and that threads change no bit.
+//! Direct factorizations: systems that they solve, errors, and bitwise equality for all numbers of threads.
 
 use crate::truth::check;
 use krysp::testing::matrices::{self, edge};
@@ -7,7 +7,7 @@ use krysp::{
     Refresh, Space,
 };
 
-/// What an operator makes of numbers.
+/// The result of applying an operator to a test vector.
 fn applied<M: LinearOperator<Vector = HostVector<f64>>>(m: &M) -> Vec<f64> {
     let b = m.range().vector(&matrices::vector(m.range().len())).unwrap();
     let mut x = m.domain().zeros().unwrap();
@@ -19,7 +19,7 @@ fn on_threads<R: Send>(count: usize, work: impl FnOnce() -> R + Send) -> R {
     rayon::ThreadPoolBuilder::new().num_threads(count).build().unwrap().install(work)
 }
 
-/// Entries that have no partner, wind, and rows of all sizes.
+/// An unsymmetric pattern, convection, and rows of different magnitudes.
 fn general(side: usize) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
     let n = stencil.rows();
@@ -31,14 +31,14 @@ fn general(side: usize) -> Csr<f64> {
     Csr::from_triplets(n, n, &entries).unwrap()
 }
 
-/// Rows of another matrix in an order that leaves little on the diagonal.
+/// Permutes the rows of a matrix so that few entries remain on the diagonal.
 fn shuffled(a: &Csr<f64>) -> Csr<f64> {
     let n = a.rows();
     let entries: Vec<_> = a.triplets().map(|(i, j, v)| ((5 * i + 3) % n, j, v)).collect();
     Csr::from_triplets(n, n, &entries).unwrap()
 }
 
-/// What `Lu` must solve in an iteration or two.
+/// Systems that `Lu` must solve in one or two iterations.
 fn systems() -> Vec<(&'static str, Csr<f64>)> {
     vec![
         ("wind", general(8)),
@@ -151,14 +151,14 @@ fn refreshed_factors_are_those_of_the_new_values() {
     assert!(applied(&lu) == of_b);
     lu.refresh(&a).unwrap();
     assert!(applied(&lu) == of_a);
-    // values for which the old pivots do not serve
+    // values for which the old pivots are too small
     let c: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { 1e-12 * v } else { v }).collect();
     let c = a.with_values(&c).unwrap();
     lu.refresh(&c).unwrap();
     assert!(applied(&lu) == applied(&Lu::new(&c).unwrap()));
     let other = general(6);
     assert!(lu.refresh(&other).is_err());
-    // what is singular is refused, and what comes after is not
+    // a singular matrix is an error, after which a refresh with other values succeeds
     let zeros = a.with_values(&vec![0.0; a.nnz()]).unwrap();
     assert!(matches!(lu.refresh(&zeros), Err(Error::Singular { .. })));
     lu.refresh(&a).unwrap();
@@ -182,7 +182,7 @@ fn factors_in_single_precision_take_half_of_the_memory() {
     }
 }
 
-/// What `Cholesky` must solve in an iteration or two.
+/// Systems that `Cholesky` must solve in one or two iterations.
 fn definite() -> Vec<(&'static str, Csr<f64>)> {
     vec![
         ("stencil", matrices::stencil7(12).csr().unwrap()),
@@ -196,7 +196,7 @@ fn definite() -> Vec<(&'static str, Csr<f64>)> {
     ]
 }
 
-/// Two copies of a matrix that nothing joins.
+/// Two disconnected copies of a matrix.
 fn twice(a: &Csr<f64>) -> Csr<f64> {
     let n = a.rows();
     let entries: Vec<_> = a.triplets().flat_map(|(i, j, v)| [(i, j, v), (i + n, j + n, 2.0 * v)]).collect();
@@ -209,7 +209,7 @@ fn cholesky_solves_in_one_or_two_iterations() {
         let b = matrices::vector(a.rows());
         let cholesky = Cholesky::new(&a).unwrap();
         assert!(2 * cholesky.nnz() >= a.nnz(), "{name}");
-        // rounding the x of the tridiagonal matrix leaves 1.5e-12
+        // rounding of `x` alone leaves a residual of 1.5e-12 for the tridiagonal matrix
         let solution = Cg::new(&a).preconditioner(cholesky).rtol(4e-12).solve(&b).unwrap();
         println!("{name}: {}", solution.report);
         check(&a, &b, 4e-12, &solution);
@@ -251,7 +251,7 @@ fn pivots_that_are_not_positive_are_refused_with_their_row() {
     assert!(matches!(Cholesky::new(&not_finite), Err(Error::NotFinite { row: 0, col: 0, .. })));
     let wide = Csr::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
     assert!(matches!(Cholesky::new(&wide), Err(Error::NotSquare { .. })));
-    // entries that have no partner are no reason to panic
+    // an unsymmetric pattern does not panic
     let _ = Cholesky::new(&general(6));
     let _ = Cholesky::new(&edge::dense_row(40, 3).csr::<f64>().unwrap());
     let _ = Cholesky::new(&edge::dense_column(40, 30).csr::<f64>().unwrap());
@@ -268,7 +268,7 @@ fn cholesky_knows_its_memory_before_it_takes_it() {
     let enough = needed(first);
     let cholesky = Cholesky::with(&a, DirectOptions { memory: Some(enough) }).unwrap();
     assert!(first == cholesky.bytes() && enough < 3 * first, "{first} {enough}");
-    // a system whose factor no machine has room for is refused at once
+    // a factor that exceeds the limit is an error before any work
     let huge = matrices::stencil7(70).csr::<f64>().unwrap();
     assert!(matches!(
         Cholesky::with(&huge, DirectOptions { memory: Some(1 << 20) }),

@@ -1,4 +1,4 @@
-//! What the documents promise to a reader.
+//! Properties of the documentation.
 
 use krysp::{Cg, Csr};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn files(within: &[&str], extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// The feature `testing` is off in the program of a user, who copies examples.
+/// Users copy examples into programs without the feature `testing`.
 #[test]
 fn no_example_of_the_documentation_needs_the_feature_testing() {
     let of_testing = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/testing");

@@ -167,12 +167,12 @@ fn a_better_guess_saves_iterations() {
     let report = cg.solve_into(&rhs, &mut x).unwrap();
     assert_eq!((report.iterations, &report.history), (warm.report.iterations, &warm.report.history));
     assert_eq!(x.as_slice(), warm.x);
-    // from zero, whatever was there
+    // from zero, whatever `x` contains
     x.as_mut_slice().fill(f64::NAN);
     let report = cg.solve_from_zero(&rhs, &mut x).unwrap();
     assert_eq!((report.iterations, &report.history), (cold.report.iterations, &cold.report.history));
     assert_eq!(x.as_slice(), cold.x);
-    // what a solver has measured of the matrix spares another one the products for it
+    // the norm of the matrix that a solver has estimated saves the products for it in another solver
     let norm = cg.operator_norm();
     assert!(norm.is_some_and(|norm| 3.0 < norm && norm <= 12.0));
     let known = Cg::new(&a).rtol(1e-8).with_operator_norm(norm).solve(&b).unwrap();
@@ -344,7 +344,7 @@ fn a_rule_stops_the_solve() {
     let a = edge::tridiagonal(500).csr::<f64>().unwrap();
     let report = Cg::new(&a).stop_when(|p| p.iteration == 4).solve(&[1.0; 500]).unwrap().report;
     assert_eq!((report.iterations, report.outcome), (4, Outcome::Stopped));
-    // here nothing is on its way when a rule is asked
+    // in host memory, no further iterations are queued when the rule is evaluated
     let report = Cg::new(&a).stop_soon_when(|p| p.iteration == 4).solve(&[1.0; 500]).unwrap().report;
     assert_eq!((report.iterations, report.outcome), (4, Outcome::Stopped));
 }
@@ -376,7 +376,7 @@ fn observers_see_every_iteration() {
     assert!(seen.lock().unwrap().is_empty());
 }
 
-/// Also where folds have moved most of `x` away.
+/// Also while most of `x` is accumulated separately (group-wise update).
 #[test]
 fn iterates_are_seen_whole() {
     let a = edge::tridiagonal(2000).csr::<f64>().unwrap();
@@ -408,7 +408,7 @@ fn iterates_are_seen_whole() {
 fn a_growing_residual_is_divergence() {
     let a = edge::tridiagonal(100).csr::<f64>().unwrap();
     let stopping = Stopping { divergence: 1.0001, ..Stopping::new(f64::EPSILON) };
-    // this right-hand side makes the residual of CG rise at first
+    // with this right-hand side, the residual of CG increases at first
     let report = Cg::new(&a).stopping(stopping).solve(&matrices::vector(100)).unwrap().report;
     println!("{report}");
     let rose = report.history.windows(2).any(|w| w[1] > 1.0001 * report.history[0]);
@@ -434,7 +434,7 @@ fn misuse_is_refused_with_numbers_and_advice() {
     let said = message(Cg::new(&a).preconditioner(&foreign).solve(&[1.0; 100]).unwrap_err());
     assert!(said.contains("the preconditioner lives in another space"), "{said}");
     assert!(said.contains("csr.in_space(op.domain())"), "{said}");
-    // following the advice of the message works
+    // the advice in the message works
     let own = Jacobi::new(&a.in_space(renumbered.domain()).unwrap()).unwrap();
     assert!(Cg::new(&renumbered).preconditioner(own).solve(&[1.0; 100]).unwrap().report.converged());
 

@@ -1,10 +1,10 @@
-//! The pair `entries` and `refresh`: new values come in the order of the entries, or through a call that says otherwise, and
-//! infinity and NaN are refused with their place.
+//! The pair `entries` and `refresh`: new values have the order of the entries, unless a method for another order is called.
+//! Errors for infinity and NaN name the entry.
 
 use krysp::testing::matrices;
 use krysp::{Cg, Csr, Error, Format, Host, Numbering, Operator, Plan, Sell, SymCsr};
 
-/// `[[2, -1], [-1, 2]]`, assembled in an order of its own.
+/// `[[2, -1], [-1, 2]]`, assembled in an unsorted order.
 const PLACES: [(usize, usize, f64); 4] = [(1, 1, 2.0), (0, 1, -1.0), (0, 0, 2.0), (1, 0, -1.0)];
 
 fn is_close(x: &[f64], expected: &[f64]) -> bool {
@@ -31,14 +31,14 @@ fn assembled_values_become_entries() {
     let a = Csr::from_triplets(2, 2, &PLACES).unwrap();
     let values = PLACES.map(|place| place.2);
     assert_eq!(*a.assemble(&values).unwrap(), [2.0, -1.0, -1.0, 2.0]);
-    // a triangle with a repeated place
+    // a triangle with a duplicate entry
     let half = [(1, 1, 2.0), (0, 1, -1.0), (0, 0, 1.5), (0, 0, 0.5)];
     let a = Csr::from_triplets(2, 2, &half).unwrap().mirrored().unwrap();
     assert_eq!(*a.assemble(&half.map(|place| place.2)).unwrap(), [2.0, -1.0, -1.0, 2.0]);
     // columns
     let a = Csr::from_csc(2, 2, &[0, 2, 3], &[1, 0, 1], &[3.0, 1.0, 2.0]).unwrap();
     assert_eq!(*a.assemble(&[3.0, 1.0, 2.0]).unwrap(), *a.entries());
-    // what is in order already is not copied
+    // values that are in order already are not copied
     let a = Csr::from_csr(2, 2, &[0, 1, 2], &[0, 1], &[1.0, 2.0]).unwrap();
     let values = [5.0, 6.0];
     assert_eq!(a.assemble(&values).unwrap().as_ptr(), values.as_ptr());
@@ -81,7 +81,7 @@ fn wrong_lengths_say_which_call_takes_these_values() {
     assert!(matches!(solver.refresh(&[1.0; 5]), Err(Error::Length { got: 5, expected: 4, .. })));
 }
 
-/// A matrix that was renumbered is refreshed with entries in its own order, and with matrices in any.
+/// A reordered matrix is refreshed with entries in its own order, and with matrices in any order.
 #[test]
 fn renumbered_matrices_take_their_own_entries() {
     let given = matrices::elasticity(4).csr::<f64>().unwrap();
@@ -106,7 +106,7 @@ fn a_matrix_of_another_pattern_is_refused_with_its_row() {
     let turned = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
     let mut operator = Operator::auto(&a, &Host).unwrap();
     assert!(matches!(operator.refresh_from(&fewer), Err(Error::OtherPattern { row: 11 })));
-    // rows are named in the user's numbering
+    // errors name rows in the user's ordering
     let mut renumbered = Sell::new(&a.renumbered(&turned).unwrap()).unwrap();
     assert!(matches!(renumbered.refresh_from(&fewer), Err(Error::OtherPattern { row: 11 })));
     let mut solver = Plan::new(&a).unwrap().build().unwrap();
@@ -115,7 +115,7 @@ fn a_matrix_of_another_pattern_is_refused_with_its_row() {
     assert!(matches!(operator.refresh_from(&other), Err(Error::Length { got: 125, expected: 64, .. })));
 }
 
-/// What is refused names its place in the user's numbering, and changes nothing.
+/// Errors name the entry in the user's ordering, and leave the matrix unchanged.
 #[test]
 fn values_that_are_not_finite_are_refused_with_their_place() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -141,7 +141,7 @@ fn values_that_are_not_finite_are_refused_with_their_place() {
         let mut sell = Sell::new(&renumbered).unwrap();
         is_named(sell.refresh(&spoilt(&renumbered, (124 - 7, 124 - 8))));
         assert!(sell.to_csr().triplets().eq(renumbered.triplets()));
-        // a constructor takes them, and says so on request
+        // constructors accept them, and `check_finite` reports them
         let entries: Vec<_> = a.triplets().zip(&wrong).map(|((i, j, _), &v)| (i, j, v)).collect();
         let taken = Csr::from_triplets(a.rows(), a.cols(), &entries).unwrap();
         is_named(taken.check_finite());
@@ -149,7 +149,7 @@ fn values_that_are_not_finite_are_refused_with_their_place() {
     }
 }
 
-/// A preconditioner names the entry, and does not claim that the matrix is not positive definite.
+/// The error of a preconditioner names the entry, and does not say that the matrix is not positive definite.
 #[test]
 fn preconditioners_name_the_entry_that_is_not_finite() {
     use krysp::{Amg, Cholesky, Fsai, Ic0, Ilu0, Ilut, Jacobi, Lu, Refresh, Spai, TwoLevel};

@@ -1,6 +1,6 @@
 //! Real finite-element systems: the iteration counts are those of other libraries, and the reported residuals are true.
 //!
-//! The large systems are outside of the repository. A test says what it skips if they are missing.
+//! The large systems are outside of the repository. If they are missing, tests report what they skip.
 
 use krysp::io::{read_matrix, read_vector};
 use krysp::testing::needed_matrix;

@@ -30,7 +30,7 @@ fn files_of_scipy_are_read() {
     assert_eq!(read_vector::<f64>(data("scipy.npy")).unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0]);
 }
 
-/// What is written is read again, bit by bit, in every form, gzipped or not.
+/// Files in every format, gzipped or not, are read back bitwise as they were written.
 #[test]
 fn every_form_keeps_every_bit() {
     let symmetric = matrices::stencil7(4).csr::<f64>().unwrap();
@@ -57,7 +57,7 @@ fn every_form_keeps_every_bit() {
     }
 }
 
-/// The fixed fields of Fortran: without blanks between them, exponents in all ways, right-hand sides, one triangle.
+/// Fixed Fortran fields: without blanks between them, with all forms of exponents, with right-hand sides, and one triangle.
 #[test]
 fn fields_of_fortran_are_read() {
     let text = "A title                                                                 KEY     \n\
@@ -77,7 +77,7 @@ fn fields_of_fortran_are_read() {
     assert_eq!(found, [(0, 0, 1.25), (0, 1, -1.0), (1, 0, -1.0), (1, 1, 0.25), (2, 2, 15.0)]);
 }
 
-/// A file that is cut off or damaged is refused with its name and a reason, and never read as another matrix.
+/// A truncated or damaged file is an error that has its name and a reason, and is never read as another matrix.
 #[test]
 fn damaged_files_are_refused() {
     let matrix = matrices::stencil7(2).csr::<f64>().unwrap();
@@ -94,7 +94,7 @@ fn damaged_files_are_refused() {
                 Err(error) => assert!(error.to_string().contains("damaged"), "{ending}: {error}"),
             }
         }
-        // whatever comes of it, nothing panics
+        // the result may be anything but a panic
         for at in 0..bytes.len() {
             let mut wrong = bytes.clone();
             wrong[at] ^= 0x55;

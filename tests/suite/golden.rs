@@ -47,7 +47,7 @@ fn segmented_sums<T: Real>() {
             expected
         );
     }
-    // the segment descriptor marks where rows begin; an empty row has no mark
+    // the segment descriptor marks the first entries of rows; an empty row has no mark
     let offsets = a.offsets();
     let descriptor: Vec<u8> = (0..12).map(|k| u8::from(offsets[..6].contains(&k))).collect();
     assert_eq!(descriptor, [1, 0, 0, 1, 0, 0, 1, 0, 1, 1, 0, 0]);

@@ -47,7 +47,7 @@ fn a_tolerance_below_rounding_ends_at_the_precision_limit() {
         let Outcome::PrecisionLimit { element: "f64", limit } = report.outcome else { panic!("{report}") };
         let exact = residual(&a, x, &b);
         assert!((exact - report.true_residual).abs() <= 1e-9 * exact, "{exact:e} {report}");
-        // the residual is about the one that rounding `x` leaves
+        // the residual is about as large as the rounding of `x` makes it
         assert!((0.1..8.0).contains(&(exact / limit)), "{exact:e} {limit:e}");
         assert!(report.backward_error < f64::EPSILON, "{:e}", report.backward_error);
         assert!(report.to_string().contains("at the limit of f64"), "{report}");
@@ -162,7 +162,7 @@ fn matched_systems_with_thresholds_are_solved_where_a_diagonal_is_of_no_use() {
         let scaled = scaling.matrix(&a).unwrap();
         let ilut = Ilut::new(&scaled).unwrap();
         let mut solver = Idr::new(&scaled).preconditioner(&ilut).rtol(1e-8).max_iterations(300);
-        // a small residual of the scaled system need not be one of the system: then what is left is solved for
+        // a small residual of the scaled system may be a large one of the original system: then solve for the residual again
         let (mut x, mut left) = (vec![0.0; b.len()], b.clone());
         for attempt in 1..=4 {
             let mut solution = solver.solve(&scaling.rhs(&left).unwrap()).unwrap();

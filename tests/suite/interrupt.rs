@@ -1,4 +1,4 @@
-//! Long work ends soon after its token is cancelled or its time is over, whatever phase it is in.
+//! Long work ends soon after its token is cancelled or its time limit is reached, in all phases.
 
 use krysp::io::{read_matrix, write_matrix};
 use krysp::plan::{Method, Preconditioner};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The result of work in a scope that is interrupted at a poll of this number, how many polls there were, and the longest time
+/// The result of work in a scope that is interrupted at the poll of this number, the number of polls, and the longest time
 /// between two of them.
 fn interrupted<R>(at: usize, work: impl FnOnce() -> R) -> (R, usize, Duration) {
     let count = Arc::new(AtomicUsize::new(0));
@@ -30,7 +30,7 @@ fn interrupted<R>(at: usize, work: impl FnOnce() -> R) -> (R, usize, Duration) {
 
 type Work = Box<dyn Fn() -> krysp::Result<()>>;
 
-/// Everything that may take long for a large matrix, and its name; `symmetric` is positive definite.
+/// All operations that may take long for a large matrix, with their names; `symmetric` is positive definite.
 fn phases(symmetric: Csr<f64>, general: Csr<f64>) -> Vec<(&'static str, Work)> {
     let (a, g) = (Arc::new(symmetric), Arc::new(general));
     let path = std::env::temp_dir().join(format!("krysp_interrupt_{}.mtx", a.rows()));
@@ -123,7 +123,7 @@ fn no_phase_works_longer_than_a_fifth_of_a_second_between_two_polls() {
     let mut long = vec![];
     let [large, small] = [(a, g), small].map(|(a, g)| phases(a, g));
     for ((name, large), (_, small)) in large.into_iter().zip(small) {
-        // complete factors of the large cube would not fit
+        // a complete factorization of the large cube would not fit into memory
         let work = if matches!(name, "LU" | "Cholesky") { small } else { large };
         let started = Instant::now();
         let (result, polls, gap) = interrupted(usize::MAX, work);
@@ -156,7 +156,7 @@ fn an_iteration_inside_an_interrupted_scope_ends_the_solve() {
 
 #[test]
 fn a_time_limit_of_a_plan_ends_a_factorization() {
-    // a factorization of seconds: a grid in space with entries far from each other
+    // a factorization that takes seconds: a grid in space with additional entries far from the diagonal
     let (_, g) = model_matrices(if cfg!(debug_assertions) { 26 } else { 40 });
     let plan = Plan::new(&g).unwrap().method(Method::Gmres).preconditioner(Preconditioner::Lu);
     let started = Instant::now();
@@ -181,7 +181,7 @@ fn a_cancelled_plan_returns_the_guess_without_building_anything() {
     assert!(solver.solve(&vec![1.0; a.rows()]).unwrap().converged());
 }
 
-/// Iterations of all attempts and of the search for the least residual count against one limit.
+/// Iterations of all attempts and of the least-squares search count against one limit.
 #[test]
 fn no_plan_makes_more_iterations_than_allowed() {
     // singular, and the right-hand side has no solution: every candidate is tried, and then least squares

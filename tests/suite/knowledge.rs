@@ -1,12 +1,12 @@
-//! What the user knows of a system: coordinates, near-null space, null space, symmetry, fields.
+//! Properties of a system that the user declares: coordinates, near-null space, null space, symmetry, fields.
 
 use krysp::plan::{Method, PlannedSolver, Preconditioner};
 use krysp::{Amg, Cg, Csr, Error, Host, Numbering, Plan, Space, Unknowns, gallery, rigid_motions};
 
-/// Elasticity of which boundary conditions have removed single unknowns: y where y = 0, z where z = 0, and one in a hundred.
+/// Elasticity from which boundary conditions have removed single unknowns: y where y = 0, z where z = 0, and one in a hundred.
 struct Reduced {
     a: Csr<f64>,
-    /// The same problem with all unknowns: those removed are rows of the diagonal alone.
+    /// The same problem with all unknowns: the removed ones have only a diagonal entry.
     whole: Csr<f64>,
     nodes: Vec<[f64; 3]>,
     free: Vec<usize>,
@@ -54,7 +54,7 @@ fn by_hand(a: &Csr<f64>, m: &Amg<f64>) -> usize {
     report.iterations
 }
 
-/// The iterations of a plan that may use multigrid alone.
+/// The iterations of a plan that may use only multigrid.
 fn with_amg(plan: Plan<'_, f64>) -> usize {
     let mut solver = plan.method(Method::Cg).preconditioner(Preconditioner::Amg).build().unwrap();
     iterations(&mut solver)
@@ -133,7 +133,7 @@ fn coordinates_serve_in_any_order_of_unknowns() {
     let points: Vec<[f64; 3]> = order.iter().map(|&i| points[i]).collect();
     let components: Vec<usize> = order.iter().map(|&i| components[i]).collect();
     let apart = with_amg(Plan::new(&a).unwrap().unknown_coordinates(&points, &components));
-    // in another numbering than the user's
+    // in another ordering than the user's
     let renumbered = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
     let moved = with_amg(Plan::new(&renumbered).unwrap().unknown_coordinates(&points, &components));
     println!("own {own}, by component {apart}, renumbered {moved}");
@@ -146,7 +146,7 @@ fn what_is_known_stays_for_new_values_and_in_files() {
     let plan = Plan::new(&a).unwrap().coordinates(&points);
     let mut solver = plan.method(Method::Cg).preconditioner(Preconditioner::Amg).build().unwrap();
     let path = std::env::temp_dir().join(format!("krysp_{}_known", std::process::id()));
-    // nothing is built yet: the loaded one builds
+    // nothing was built before saving: the loaded solver builds its preconditioner
     solver.save(&path).unwrap();
     let expected = iterations(&mut solver);
     let mut loaded = PlannedSolver::load(&path, &a, &Host).unwrap();
@@ -210,7 +210,7 @@ fn symmetry_and_definiteness_are_taken_from_the_user() {
     let unsymmetric = methods(Plan::new(&a).unwrap().symmetric(false));
     assert!(!has(&unsymmetric, Method::Cg) && !has(&unsymmetric, Method::Minres));
 
-    // symmetric but for what a file of few digits rounds
+    // symmetric except for rounding, as after writing to a file with few digits
     let changed = |by: f64| {
         let entries: Vec<_> =
             a.triplets().map(|(i, j, v)| (i, j, if i > j { v * (1.0 + by) } else { v })).collect();
@@ -263,7 +263,7 @@ fn what_does_not_fit_is_refused() {
         (plan().fields(&field(5, 2)), "no unknown has 1"),
         (plan().fields(&field(5, 99)), "unknown 5 has 99"),
     ] {
-        // and what is not checked yet harms nobody
+        // a declaration that was not checked yet does no harm
         assert!(!plan.to_string().is_empty());
         let Err(error) = plan.build().map(drop) else { panic!("{expected}: is taken") };
         assert!(error.to_string().contains(expected), "{error}, not {expected}");
@@ -278,8 +278,9 @@ fn a_plan_says_that_coordinates_would_help() {
     let hint = plan.hint().unwrap();
     assert!(hint.contains("coordinates") && plan.to_string().contains(&hint), "{plan}");
     assert_eq!(plan.build().unwrap().hint(), Some(hint));
-    let told = plan.coordinates(&points);
-    assert!(told.hint().is_none() && told.to_string().contains("given: coordinates of 48 nodes"), "{told}");
-    assert!(told.build().unwrap().hint().is_none());
+    let informed = plan.coordinates(&points);
+    let text = informed.to_string();
+    assert!(informed.hint().is_none() && text.contains("given: coordinates of 48 nodes"), "{text}");
+    assert!(informed.build().unwrap().hint().is_none());
     assert!(Plan::new(&gallery::poisson::<f64>(&[5, 5]).unwrap()).unwrap().hint().is_none());
 }

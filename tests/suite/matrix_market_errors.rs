@@ -367,7 +367,7 @@ proptest! {
     }
 }
 
-/// A header may declare more rows than there is memory for: that is an error, not the end of the program.
+/// A header may declare more rows than fit into memory: that is an error, and does not abort the program.
 #[test]
 fn rows_that_cannot_fit_are_refused() {
     let folder = std::env::temp_dir().join(format!("krysp-rows-{}", std::process::id()));
@@ -381,10 +381,10 @@ fn rows_that_cannot_fit_are_refused() {
     match krysp::io::read_matrix::<f64>(&file) {
         Err(krysp::Error::Allocation { bytes, free, .. }) => assert!(bytes > free as u128),
         Err(other) => panic!("{other}"),
-        Ok(_) => krysp::testing::skipped("there is room for two billion rows"),
+        Ok(_) => krysp::testing::skipped("two billion rows fit into memory"),
     }
     std::fs::remove_dir_all(&folder).unwrap();
-    // nor does a basis of as many vectors as there are unknowns
+    // a basis with as many vectors as unknowns is an error, too
     let n = 3_000_000;
     let one = krysp::operator_fn(n, |x: &[f64], y: &mut [f64]| y.copy_from_slice(x));
     let refused = krysp::Gmres::new(one).restart(n).solve(&vec![1.0; n]).unwrap_err();

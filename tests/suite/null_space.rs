@@ -8,7 +8,7 @@ use krysp::{
     Outcome, PipelinedCg, Solution,
 };
 
-/// Springs between all neighbours on a cube of jittered nodes, and the six rigid motions, which stretch no spring.
+/// Springs between all neighbours on a cube of jittered nodes, and the six rigid body modes, which stretch no spring.
 fn floating(side: usize) -> (Triplets, Vec<Vec<f64>>) {
     let nodes: Vec<[f64; 3]> = (0..side.pow(3))
         .map(|node| {
@@ -102,14 +102,14 @@ fn pure_neumann_problems() {
         assert!(norm(&difference) <= 1e-6 * norm(&first.x), "{:e}", norm(&difference));
     }
 
-    // in another numbering, from a guess that is off by a constant
+    // in another ordering, from a guess that is off by a constant
     let renumbered = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
     let mut solver = Cg::new(&renumbered).null_space(&ones).unwrap().rtol(1e-9);
     let shifted: Vec<f64> = first.x.iter().map(|x| x + 5.0).collect();
     let solution = solver.solve_from(&b, &shifted).unwrap();
     assert!(solution.report.converged() && solution.report.iterations <= 2, "{}", solution.report);
     assert!(solution.x.iter().sum::<f64>().abs() <= 1e-9 * norm(&first.x));
-    // a right-hand side within the null space leaves nothing to solve
+    // the projection of a right-hand side in the null space is zero
     let solution = solver.solve(&vec![3.0; a.rows()]).unwrap();
     assert_eq!((solution.report.iterations, solution.report.outcome), (0, Outcome::Converged));
     assert!(norm(&solution.x) == 0.0);

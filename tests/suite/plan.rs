@@ -1,4 +1,4 @@
-//! One call that solves: what it solves, what it says of what it cannot, and what can be decided by hand.
+//! `krysp::solve` and plans: systems that they solve, reports of those that they cannot solve, and explicit choices.
 
 use krysp::plan::{Method, PlannedSolver, Preconditioner, Profile};
 use krysp::testing::matrices;
@@ -6,7 +6,7 @@ use krysp::{Csr, Error, Host, LinearOperator, Outcome, Plan, Real, solve};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// `‖b − A x‖ / ‖b‖`, by a loop of its own.
+/// `‖b − A x‖ / ‖b‖`, by an independent loop.
 fn residual<T: Real>(a: &Csr<T>, b: &[T], x: &[T]) -> f64 {
     let mut r: Vec<f64> = b.iter().map(|&b| krysp::Element::to_f64(b)).collect();
     let norm = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
@@ -110,7 +110,7 @@ fn each_decision_can_be_made_by_hand() {
     for preconditioner in Preconditioner::ALL {
         assert_eq!(preconditioner.to_string().parse::<Preconditioner>().unwrap(), preconditioner);
         if preconditioner == Preconditioner::SaddlePoint {
-            // the matrix is none
+            // the matrix is not a saddle point
             continue;
         }
         let plan = Plan::new(&a).unwrap().method(Method::Gmres).preconditioner(preconditioner);
@@ -123,7 +123,7 @@ fn each_decision_can_be_made_by_hand() {
     assert_eq!(solver.operator().unwrap().choice().stored().format(), "COO");
     let unknown = Plan::new(&a).unwrap().format("best").build();
     assert!(matches!(unknown.err(), Some(Error::Unknown { what: "format", .. })));
-    // what was asked for by name and cannot be built is an error
+    // a named preconditioner that cannot be built is an error
     let indefinite = saddle_point(20);
     let refused = Plan::new(&indefinite).unwrap().preconditioner(Preconditioner::Cholesky);
     assert!(refused.build().unwrap().solve(&[1.0; 30]).is_err());
@@ -166,7 +166,7 @@ fn a_profile_tells_what_there_is() {
     assert_eq!((holes.off_diagonal, holes.mirrored, holes.symmetric), (2, 2, 0));
 }
 
-/// A chain of points that is held nowhere: constants are its null space.
+/// A chain of points without boundary conditions: constants are its null space.
 fn floating_chain(n: usize) -> Csr<f64> {
     let entries =
         (0..n - 1).flat_map(|i| [(i, i, 1.0), (i + 1, i + 1, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0)]);
@@ -183,14 +183,14 @@ fn a_singular_system_is_solved_or_called_so() {
     let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
     assert!((least - 0.5 * 80f64.sqrt()).abs() < 1e-6, "{least}: {solved}");
     assert!((residual(&floating_chain(80), &b, &solved.x) * 40f64.sqrt() - least).abs() < 1e-9);
-    // an equation without unknowns, in a matrix that is not symmetric
+    // an empty row with a nonzero right-hand side, in an unsymmetric matrix
     let entries: Vec<_> =
         (0..40).flat_map(|i| [(i, i, 2.0), (i, (i + 1) % 41, 1.0)]).chain([(40, 40, 0.0)]).collect();
     let solved = solve(&Csr::from_triplets(41, 41, &entries).unwrap(), &[1.0; 41]).unwrap();
     assert!(matches!(solved.report.outcome, Outcome::Inconsistent { least } if (least - 1.0).abs() < 1e-6));
 }
 
-/// Who is whose neighbour in a ring: cosines and sines with a period of four rows are its null space.
+/// The adjacency matrix of a ring. Its null space are cosines and sines with a period of four rows.
 fn ring(n: usize) -> Csr<f64> {
     let entries: Vec<_> = (0..n).flat_map(|i| [(i, (i + 1) % n, 1.0), ((i + 1) % n, i, 1.0)]).collect();
     Csr::from_triplets(n, n, &entries).unwrap()
@@ -207,13 +207,13 @@ fn factors_of_deficient_rank_solve_what_has_a_solution() {
         assert!(solved.converged() && solved.report.iterations <= 2, "{solved}");
         assert!(residual(&a, &b, &solved.x) <= 1e-8, "{solved}");
     }
-    // a vector of the null space beside one of the range
+    // the sum of a vector in the null space and one in the range
     let a = ring(400);
     let b: Vec<f64> = (0..400).map(|i| [1.0, 0.0, -1.0, 0.0][i % 4] + 2.0 * [1.0, -1.0][i % 2]).collect();
     let solved = solve(&a, &b).unwrap();
     let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
     assert!((least - 200f64.sqrt()).abs() < 1e-9, "{least}: {solved}");
-    // no entry of the last rows can be on the diagonal, however rows are ordered
+    // the last rows are empty, so that no permutation has a zero-free diagonal
     let entries: Vec<_> = (0..60).flat_map(|i| [(i, i, 2.0), (i, (7 * i + 1) % 50, 1.0)]).collect();
     let holes: Vec<_> = entries.into_iter().filter(|(i, j, _)| *i < 50 && *j < 50).collect();
     let holes = Csr::from_triplets(60, 60, &holes).unwrap();
@@ -223,8 +223,8 @@ fn factors_of_deficient_rank_solve_what_has_a_solution() {
 }
 
 #[test]
-fn what_was_left_is_gone_on_with() {
-    // an indefinite saddle point, singular and inconsistent: no attempt ends with a solution, and all of them end
+fn suspended_attempts_are_resumed() {
+    // an indefinite saddle point, singular and inconsistent: no attempt finds a solution, and all of them end
     let a = saddle_point(120);
     let n = a.rows();
     let entries: Vec<_> = a.triplets().filter(|(i, j, _)| *i < n - 1 && *j < n - 1).collect();
@@ -236,7 +236,7 @@ fn what_was_left_is_gone_on_with() {
     );
 }
 
-/// Single precision where that holds the entries, double elsewhere; and a saved one solves as before.
+/// Factors are stored in single precision if its range suffices, otherwise in double precision. A saved solver solves as before.
 #[test]
 fn incomplete_factors_of_any_size_solve() {
     let poisson = matrices::stencil7(9).csr::<f64>().unwrap();
@@ -260,7 +260,7 @@ fn incomplete_factors_of_any_size_solve() {
 
 #[test]
 fn many_solves_take_the_fastest_format_and_numbering() {
-    // a grid whose neighbours are far apart, with an `x` larger than a cache
+    // a grid in an ordering without locality, with an `x` that is larger than the cache
     let side = 184;
     let n = side * side;
     let place = |i: usize| i * 12_347 % n;
@@ -274,11 +274,11 @@ fn many_solves_take_the_fastest_format_and_numbering() {
     let a = Csr::from_triplets(n, n, &entries).unwrap();
     let b: Vec<f64> = (0..n).map(|i| (i as f64 * 0.01).cos()).collect();
     let mut solver = Plan::new(&a).unwrap().solves(100).new_values(true).build().unwrap();
-    // a numbering has to be earned, and a wish for a format is a wish for the matrix as it is
+    // reordering does not pay for one solve, and an explicit format implies the given ordering
     let single = Plan::new(&a).unwrap();
     assert!(single.build().unwrap().operator().unwrap().domain().numbering().is_none());
     assert!(single.format("CSR").build().unwrap().operator().unwrap().domain().numbering().is_none());
-    // iterations that are made to be timed are nobody's
+    // iterations that are made only for timing do not reach observers
     let seen = Arc::new(AtomicUsize::new(0));
     let count = seen.clone();
     solver = solver.observe(move |_| {
@@ -307,7 +307,7 @@ fn bad_scaling_and_empty_diagonals_are_no_obstacle() {
     solves(&Csr::from_triplets(343, 343, &rows).unwrap(), 1e-8);
     let symmetric: Vec<_> = poisson.triplets().map(|(i, j, v)| (i, j, size(i) * v * size(j))).collect();
     solves(&Csr::from_triplets(343, 343, &symmetric).unwrap(), 1e-8);
-    // a cyclic shift and a little more: nothing on the diagonal
+    // a cyclic shift plus a few entries: the diagonal is zero
     let shift: Vec<_> = (0..300).flat_map(|i| [(i, (i + 1) % 300, 1.0), (i, (i + 7) % 300, 0.2)]).collect();
     solves(&Csr::from_triplets(300, 300, &shift).unwrap(), 1e-8);
 }
@@ -338,12 +338,12 @@ fn right_hand_sides_of_any_size_are_taken() {
         let x: Vec<f64> = solved.x.iter().map(|&x| f64::from(x) / f64::from(size)).collect();
         assert!(solved.converged() && residual(&a, &base, &x) <= 3.6e-4, "{solved}");
     }
-    // what has no solution is called so, in the size of `b`
+    // an inconsistent system is reported, with the least residual at the scale of `b`
     let b: Vec<f64> = (0..80).map(|i| if i < 40 { 1e180 } else { 0.0 }).collect();
     let solved = solve(&floating_chain(80), &b).unwrap();
     let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
     assert!((least / (0.5e180 * 80f64.sqrt()) - 1.0).abs() < 1e-6, "{least:e}: {solved}");
-    // a solution that no `f64` holds
+    // a solution beyond the range of `f64`
     let tiny = Csr::from_triplets(2, 2, &[(0, 0, 1e-200), (1, 1, 1e-200)]).unwrap();
     let solved = solve(&tiny, &[1e200, 1e200]).unwrap();
     assert_eq!(solved.report.outcome, Outcome::NotFinite { whence: "the solution" }, "{solved}");
@@ -351,7 +351,7 @@ fn right_hand_sides_of_any_size_are_taken() {
 
 #[test]
 fn entries_are_compared_across_the_diagonal() {
-    // pairs: equal, opposite, different, a zero that faces a number, two zeros; and alone: a number above, a zero below
+    // pairs: equal, opposite, different, zero and nonzero, two zeros; single entries: a nonzero above, a zero below
     let entries = [
         (0, 1, 3.0),
         (1, 0, 3.0),
@@ -369,10 +369,10 @@ fn entries_are_compared_across_the_diagonal() {
     let profile = Profile::of(&Csr::from_triplets(5, 5, &entries).unwrap());
     assert_eq!((profile.off_diagonal, profile.mirrored), (12, 10), "{profile}");
     assert_eq!((profile.symmetric, profile.skew), (5, 2), "{profile}");
-    // zeros without a place across the diagonal do not harm symmetry
+    // explicit zeros without a mirrored entry do not affect symmetry
     let entries = [(0, 0, 1.0), (1, 1, 1.0), (2, 2, 1.0), (0, 2, 0.0), (1, 0, 2.0), (0, 1, 2.0)];
     assert!(Profile::of(&Csr::from_triplets(3, 3, &entries).unwrap()).is_symmetric());
-    // sums that nearly cancel keep the rounding of what was added up
+    // sums that nearly cancel have the rounding errors of their terms
     for (rest, symmetric) in [(1e-15, true), (1e-12, false)] {
         let entries = [(0, 0, 1.0), (1, 1, 1.0), (0, 1, 1e-16), (1, 0, 1e-16 + rest)];
         let profile = Profile::of(&Csr::from_triplets(2, 2, &entries).unwrap());
@@ -380,7 +380,7 @@ fn entries_are_compared_across_the_diagonal() {
     }
 }
 
-/// What a plan calls Jacobi can be built without a plan, and makes the same iterations.
+/// The Jacobi preconditioner of a plan can be built without a plan, and makes the same iterations.
 #[test]
 fn the_jacobi_of_a_plan_is_a_preconditioner_that_users_can_build() {
     // a saddle point, whose last rows have no diagonal

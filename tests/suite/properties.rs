@@ -135,17 +135,17 @@ proptest! {
             prop_assert_eq!(a.get(old(new_row), old(new_col)).map(f64::to_bits), Some(value.to_bits()));
         }
         prop_assert_eq!(there.nnz(), a.nnz());
-        // a second numbering replaces the first: both are from the user's order
+        // a second numbering replaces the first: both are relative to the user's ordering
         let on = there.renumbered(&second).unwrap();
         prop_assert_eq!(entries(&on), entries(&a.renumbered(&second).unwrap()));
         let mut back = on.in_space(a.domain()).unwrap();
         prop_assert_eq!(entries(&back), entries(&a));
-        // values are still assembled in the user's order
+        // values are still assembled in the user's ordering
         let others: Vec<f64> = (0..t.entries.len()).map(|k| k as f64 + 0.5).collect();
         back.refresh(&back.assemble(&others).unwrap()).unwrap();
         let fresh = a.with_values(&a.assemble(&others).unwrap()).unwrap();
         prop_assert_eq!(entries(&back), entries(&fresh));
-        // a matrix in another numbering brings its order with it
+        // a matrix in another ordering carries its permutation
         let mut moved = there.clone();
         moved.refresh_from(&fresh).unwrap();
         prop_assert_eq!(entries(&moved), entries(&fresh.renumbered(&first).unwrap()));

@@ -1,6 +1,6 @@
-//! A third kind of memory: vectors cut over several ranks, like those of processes in a cluster. Here each rank is a
-//! thread. Every method and every law works on such vectors, all ranks end after the same iteration, and the number of
-//! reductions is the one in the formulas.
+//! A third kind of memory: vectors distributed over several ranks, like processes of a cluster. Here each rank is a thread.
+//! Every method and every law works on such vectors, all ranks end after the same iteration, and the number of reductions is
+//! the one in the formulas.
 //!
 //! A model only: ranks pass data through one lock.
 
@@ -19,8 +19,7 @@ use std::time::Duration;
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// The memory that all ranks share: the data that each rank published last, and how many ranks have arrived at meetings
-/// so far.
+/// The memory that all ranks share: the data that each rank published last, and the number of arrivals at barriers so far.
 struct World {
     parts: Mutex<Vec<Vec<f64>>>,
     arrived: Mutex<usize>,
@@ -300,7 +299,7 @@ fn on_ranks<R: Send>(cuts: &[usize], run: impl Fn(Ranked) -> R + Sync) -> Vec<R>
     })
 }
 
-/// Cuts of `n` rows into two equal parts, into unequal parts, and with a rank without rows.
+/// Partitions of `n` rows: into two equal parts, into unequal parts, and with a rank without rows.
 fn cuts(n: usize) -> Vec<Vec<usize>> {
     vec![vec![0, n], vec![0, n / 2, n], vec![0, 3, n], vec![0, n / 3, n / 3, n]]
 }
@@ -345,13 +344,13 @@ fn every_method_solves_on_every_cut() {
             assert!(residual <= 2e-10 * crate::truth::norm(&b), "{name} {cut:?}: {residual}");
             for (report, _) in &solved {
                 assert!(report.converged(), "{name} {cut:?}: {report}");
-                // bitwise equal, because all ranks decide by the same numbers
+                // bitwise equal, because all ranks have the same scalars
                 assert_eq!(report.history, solved[0].0.history, "{name} {cut:?}");
             }
             iterations.push(solved[0].0.iterations);
         }
         let [least, most] = [iterations.iter().min(), iterations.iter().max()].map(|i| *i.unwrap());
-        // each rank fills its part of the shadow vectors of IDR(s) by itself: another cut, other vectors
+        // each rank generates its part of the shadow vectors of IDR(s), so that they depend on the partition
         let allowed = if name == "Idr" { most / 5 } else { 1 };
         assert!(most - least <= allowed, "{name}: {iterations:?}");
     }

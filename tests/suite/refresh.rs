@@ -1,4 +1,4 @@
-//! Preconditioners take new values from whatever stores the matrix that has them.
+//! Preconditioners take new values from a matrix in any format.
 
 use krysp::formats::Rounded;
 use krysp::testing::laws;
@@ -9,7 +9,7 @@ use krysp::{
     Sell, Side, Space, Spai, Sparsity, SymBsr, SymCsr, TwoLevel,
 };
 
-/// What a preconditioner makes of numbers.
+/// The result of applying a preconditioner to a test vector.
 fn applied<M: LinearOperator<Vector = HostVector<f64>>>(m: &M) -> Vec<f64> {
     let x = m.domain().vector(&laws::numbers(m.domain().len(), 7)).unwrap();
     let mut y = m.domain().zeros().unwrap();
@@ -25,8 +25,7 @@ fn changed<T: Real>(a: &Csr<T>) -> Csr<T> {
     a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).unwrap()
 }
 
-/// A preconditioner of one matrix that is refreshed from `others`, all of which have the values of `b`, is that of `b`, bit
-/// by bit.
+/// A preconditioner of `a` that is refreshed from any of `others`, which have the values of `b`, is bitwise equal to that of `b`.
 fn follows<M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>>(
     build: impl Fn(&Csr<f64>) -> krysp::Result<M>,
     [a, b]: [&Csr<f64>; 2],
@@ -45,7 +44,7 @@ fn follows<M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>>(
 
 #[test]
 fn values_come_from_every_format() {
-    // halves that differ by rounding become one
+    // make the triangles equal, which differ by rounding
     let elastic = SymCsr::new(&matrices::elasticity(4).csr::<f64>().unwrap()).unwrap().to_csr();
     let backwards = Numbering::from_old_of_new((0..elastic.rows() as u32).rev().collect()).unwrap();
     for [a, b] in [
@@ -85,8 +84,7 @@ fn values_come_from_every_format() {
     }
 }
 
-/// The diagonal of formats that the matrix above has no use for: one whose columns lie far apart, and one of rows that lack
-/// some of their diagonal, in which a symmetric pair is stored once.
+/// The diagonal of formats that are not suitable for the matrix above, and of symmetric formats with a missing diagonal entry.
 #[test]
 fn diagonals_come_from_slots() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
@@ -103,7 +101,7 @@ fn diagonals_come_from_slots() {
         assert!(matches!(refused, Error::ZeroDiagonal { row: 5, value: 0.0 }), "{refused}");
         assert_eq!(applied(&jacobi), before);
     }
-    // what a format stores in fewer bits is what it has
+    // a format that rounds values to fewer bits yields the rounded values
     let narrow = Rounded::<Sell<f64>, Bf16>::of(Sell::new(&b).unwrap());
     follows(Jacobi::new, [&a, &narrow.to_csr()], &[&narrow]);
 }

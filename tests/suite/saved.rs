@@ -1,4 +1,5 @@
-//! Plans and operators in files: what is loaded computes what was saved, builds nothing, and is refused where it does not belong.
+//! Plans and operators in files: a loaded object computes the same as the saved one and builds nothing; files of another kind are
+//! errors.
 
 use krysp::plan::{Method, PlannedSolver, Preconditioner};
 use krysp::testing::matrices;
@@ -8,7 +9,7 @@ use krysp::{
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A file that goes with its test.
+/// A file that is removed at the end of its test.
 struct Saved(PathBuf);
 
 impl Saved {
@@ -27,7 +28,7 @@ fn rhs<T: Real>(a: &Csr<T>) -> Vec<T> {
     (0..a.rows()).map(|i| T::from_f64(1.0 + (i as f64 * 0.3).sin())).collect()
 }
 
-/// Saves a planned solver that has solved; what is loaded gives the same bits, before and after new values, and did not build.
+/// Saves a planned solver after a solve. The loaded one computes bitwise the same, before and after new values, without building.
 fn saved_and_loaded<T: Real>(name: &str, a: &Csr<T>, mut planned: PlannedSolver<T, Host>) {
     let (file, b) = (Saved::new(name), rhs(a));
     let first = planned.solve(&b).unwrap();
@@ -111,7 +112,7 @@ fn every_format_is_loaded_as_it_was() {
     assert!(taken >= 7, "{taken}");
 }
 
-/// A matrix that lives in another numbering, given in another order and with entries given twice.
+/// A reordered matrix that was assembled from unsorted entries with duplicates.
 #[test]
 fn numberings_and_orders_of_values_are_kept() {
     let grid = matrices::stencil7(9).csr::<f64>().unwrap();
@@ -125,11 +126,11 @@ fn numberings_and_orders_of_values_are_kept() {
     let x = planned.solve(&b).unwrap().x;
     planned.save(&file.0).unwrap();
     assert!(PlannedSolver::load(&file.0, &a, &Host).unwrap().solve(&b).unwrap().x == x);
-    // it is the same matrix in the user's numbering
+    // the same matrix in the user's ordering
     let plain = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
     assert!(PlannedSolver::load(&file.0, &plain, &Host).unwrap().solve(&b).unwrap().x == x);
 
-    // other values are those of the matrix that is given
+    // if values differ, those of the given matrix are used
     for entry in &mut entries {
         entry.2 *= 4.0;
     }

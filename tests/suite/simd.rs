@@ -3,7 +3,7 @@
 use krysp::simd::{Level, level, requested};
 use std::process::Command;
 
-/// `KRYSP_SIMD` is read once, so this test starts its own program again, with the variable set.
+/// `KRYSP_SIMD` is read once, so this test runs its program in a new process with the variable set.
 #[test]
 fn krysp_simd_chooses_the_level_and_an_unknown_one_is_reported() {
     const INNER: &str = "KRYSP_TEST_EXPECTED_LEVEL";

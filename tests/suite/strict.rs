@@ -1,4 +1,4 @@
-//! `Converged` means `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`, where rounding makes the residual of the recurrence drift away from it.
+//! `Converged` means `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`, even if rounding makes the residual of the recurrence deviate from it.
 
 use crate::truth::norm;
 use krysp::solvers::Report;

@@ -44,7 +44,7 @@ fn idr_ends_within_the_products_that_its_dimensions_allow() {
     let solution = Idr::new(&skew).rtol(1e-10).solve(&b).unwrap();
     check(&skew, &b, 1e-10, &solution);
     assert!(solution.report.converged() && solution.report.iterations <= 4, "{}", solution.report);
-    // the more shadow vectors, the fewer products on the whole, and never a multiple of what BiCGStab needs
+    // more shadow vectors tend to need fewer products, and never several times as many as BiCGStab
     let a = convection(400);
     let b = matrices::vector(400);
     let products = 2 * BiCgStab::new(&a).rtol(1e-9).solve(&b).unwrap().report.iterations;
@@ -299,7 +299,7 @@ fn solutions_do_not_depend_on_the_numbering() {
             let error: Vec<f64> = solution.x.iter().zip(&expected).map(|(x, y)| x - y).collect();
             assert!(solution.report.converged() && norm(&error) <= 1e-9 * norm(&expected));
         }
-        // the guess is in the user's numbering, too: starting from the solution takes no step
+        // the guess is in the user's ordering, too: starting from the solution needs no step
         let from = Cg::new(&a).rtol(1e-11).solve_from(&b, &expected).unwrap();
         assert_eq!((from.report.iterations, from.x), (0, expected.clone()));
     }

@@ -3,7 +3,7 @@
 use krysp::testing::matrices::Triplets;
 use krysp::{Csr, Outcome, Solution};
 
-/// `‖b − A x‖` in twice the precision, and the rounding to expect of a plain computation.
+/// `‖b − A x‖` in twice the working precision, and the expected rounding error of a computation in working precision.
 pub(super) fn residual_and_rounding(a: &Csr<f64>, x: &[f64], b: &[f64]) -> (f64, f64) {
     // A x − b is computed as one product, so that nothing is rounded before it cancels
     let sides = b.iter().enumerate().map(|(i, b)| (i as u32, a.cols() as u32, -b));

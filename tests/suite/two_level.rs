@@ -136,7 +136,7 @@ fn matrices_that_are_not_positive_definite_are_refused() {
     assert!(matches!(CoarseSpace::<f64>::new(&wide, 9), Err(Error::NotSquare { .. })));
 }
 
-/// An unsymmetric pattern, of which a search from one end does not reach what a search from the other end does.
+/// In an unsymmetric pattern, the vertices that a search reaches depend on where it starts.
 #[test]
 fn aggregates_of_unsymmetric_patterns_have_every_unknown() {
     for (edges, seed) in [(20_000, 0), (60_000, 1), (120_000, 2)] {
