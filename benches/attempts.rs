@@ -1,12 +1,12 @@
-//! Which scaling, preconditioner and method solve which system of ../shared/matrices: the attempts for hard systems.
+//! Tries all combinations of scaling, preconditioner and method on the systems of ../shared/matrices, for difficult systems.
 //!
 //! ```text
 //! cargo bench --bench attempts [-- [--rows FROM..TO] [--seconds 2] [--drop 1e-3] [--fill 5] [west0479 ...]]
 //! ```
 //!
-//! Prints one line of CSV for each solve, with what each part took. A solve may take 2,000 products and so many seconds. A
-//! scaled system is solved again for what is left of `b − A x`, until that is below 1e-8 `‖b‖` or an attempt no longer
-//! halves it. The right-hand side comes with the matrix, or is all ones.
+//! Prints one line of CSV for each solve, with the times of its phases. A solve may take 2,000 products and `--seconds`. A scaled
+//! system is solved again with the residual `b − A x` as right-hand side, until that is below 1e-8 `‖b‖` or is not halved any
+//! more. The right-hand side comes with the matrix, or is all ones.
 
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{Method, Solver};

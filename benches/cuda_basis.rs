@@ -1,12 +1,12 @@
-//! The orthogonalisation of GMRES on a GPU, compared with cuBLAS on the same queue.
+//! The orthogonalization of GMRES on a GPU, compared with cuBLAS on the same stream.
 //!
 //! ```text
 //! cargo bench --features peers --bench cuda_basis
 //! ```
 //!
-//! A step orthogonalises a vector twice against `k` others and takes the norm of the rest. That is four passes over `k`
-//! vectors; cuBLAS needs five calls. The printed share is the time to copy `4 k + 6` vectors over the time measured. It
-//! exceeds one where a pass finds its vectors in the L2 cache.
+//! A step orthogonalizes a vector twice against `k` others and computes the norm of the result. That is four passes over `k`
+//! vectors; cuBLAS needs five calls. The printed share is the time to copy `4 k + 6` vectors divided by the measured time. It
+//! exceeds one if a pass finds its vectors in the L2 cache.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::cuda_peers::arnoldi::Arnoldi;
 use krysp::CudaVector;
 use krysp::solvers::{Basis, Vector};
 
-/// The most vectors of the basis: those of GMRES(30).
+/// Maximum size of the basis, that of GMRES(30).
 const MOST: usize = 30;
 
 fn main() -> common::Result<()> {

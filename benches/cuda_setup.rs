@@ -1,16 +1,15 @@
-//! The cost of everything before the first product on a GPU, in units of one product: numbering, renumbering,
-//! conversion, and refresh.
+//! The cost of everything before the first product on a GPU, in units of one product: ordering, reordering, conversion, and
+//! refresh.
 //!
 //! ```text
 //! cargo bench --features peers --bench cuda_setup                   the usual matrices
 //! cargo bench --features peers --bench cuda_setup -- p1_10M_perm    one of them
 //! ```
 //!
-//! Times are the minimum of three runs, because the first run allocates memory. The numbering is found on the GPU and,
-//! for comparison, on the host. `copy` is the part of a conversion that the bus takes: the size of the arrays of CSR
-//! over the bandwidth measured with a vector of that size. `on` converts a matrix that the host renumbered. `renumbered
-//! on` takes the given matrix and renumbers it on the GPU; `all` adds the time of the numbering. Values are refreshed
-//! from device memory.
+//! Times are the minimum of three runs, because the first run allocates memory. The ordering is computed on the GPU and,
+//! for comparison, on the host. `copy` is the time of a conversion on the bus: the size of the CSR arrays divided by the
+//! bandwidth, measured with a vector of that size. `on` converts a matrix that the host reordered. `renumbered on` takes
+//! the given matrix and reorders it on the GPU; `all` adds the time of the ordering. Values are refreshed from device memory.
 
 mod common;
 
@@ -119,7 +118,7 @@ fn setup<F: OnDevice<f64>>(gpu: &mut Gpu, given: &Given, renumbered: &Csr<f64>) 
     let mut expected = vec![0.0; a.rows()];
     operator.range().store(&y, &mut expected)?;
     let refresh_ms = gpu.warm(&mut || Ok(operator.refresh_on(values)?))?;
-    // refreshing with the same values has changed nothing
+    // check that refreshing with the same values has changed nothing
     operator.apply(&x, &mut y)?;
     let mut found = vec![0.0; a.rows()];
     operator.range().store(&y, &mut found)?;

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! `CG, scaled` has no preconditioner: the matrix is scaled by its diagonal on both sides, which gives the same
-//! iterations. The time of an iteration is the difference in time of a longer and a shorter solve over the difference
-//! in iterations, so the start and the end of a solve do not count. GMRES makes whole cycles. The tolerance is zero.
+//! iterations as Jacobi. The time of an iteration is the difference in time of a longer and a shorter solve divided by the
+//! difference in iterations, so that the start and the end of a solve do not count. GMRES makes whole cycles. The tolerance
+//! is zero.
 
 mod common;
 
@@ -117,7 +118,7 @@ fn solve(
     let (csr, id, started) = (&system.csr, system.id(), Instant::now());
     let (free, needed) = (gpu.cuda.memory()?.0, BYTES_PER_ENTRY * csr.nnz());
     if needed > free {
-        println!("\n{id}: skipped, {needed} bytes of device memory may be needed, {free} are free");
+        println!("\n{id}: skipped, may need {needed} bytes of device memory, but only {free} are free");
         return Ok(vec![]);
     }
     let b = matrices::vector(csr.rows());
@@ -184,7 +185,7 @@ fn solve(
 
 const CG: &str = "CG";
 
-/// Conjugate gradients with a rule that is asked after every step, so that each is queued by itself.
+/// Conjugate gradients with a stopping rule that is evaluated after every step, so that steps are queued one by one.
 const STEPWISE: &str = "CG, stepwise";
 
 /// Conjugate gradients without preconditioner on the system scaled by its diagonal: the same iterations.

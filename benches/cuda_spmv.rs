@@ -9,15 +9,14 @@
 //!     --dry            nothing written
 //!     --parts          clusters as large as the parts of EHYB, instead of the blocks of Halo
 //!     --pairs          clusters as large as the blocks of symmetric BSR in f64
-//!     --machine NAME   instead of one made of the GPU's name
+//!     --machine NAME   instead of one derived from the name of the GPU
 //!     --out DIR        instead of benches/record
 //!     --commit X       instead of the one in `KRYSP_COMMIT` at build time, or of git
 //! ```
 //!
-//! Answers are checked before anything is timed. Times are those of the device for products back to back. `(cold)`
-//! after a matrix's name in the record marks single products with nothing of the matrix in the L2 cache. `(first)`
-//! marks the first product with compressed rows that are already on the device, including all preparation, by the
-//! host's clock; kernels are compiled before.
+//! Results are checked before anything is timed. Times are device times of back-to-back products. `(cold)` after the name of
+//! a matrix in the record marks single products with a cold L2 cache. `(first)` marks the first product with a CSR matrix
+//! that is already on the device, including all preparation, by the host's clock; kernels are compiled before.
 
 mod common;
 
@@ -126,7 +125,9 @@ fn spmv<T: CudaElement>(
     let (id, element, bytes) = (system.id(), T::NAME, compulsory_bytes(&csr));
     let (free, needed) = (gpu.cuda.memory()?.0, BYTES_PER_ENTRY * csr.nnz());
     if needed > free {
-        println!("\n{id} {element}: skipped, {needed} bytes of device memory may be needed, {free} are free");
+        println!(
+            "\n{id} {element}: skipped, may need {needed} bytes of device memory, but only {free} are free"
+        );
         return Ok(vec![]);
     }
     let x: Vec<T> = matrices::vector(csr.cols()).into_iter().map(T::narrow).collect();
@@ -319,7 +320,7 @@ impl<T: CudaElement> Bench<T> {
     fn theirs(&self, kind: Kind, gpu: &mut Gpu, library: &Rc<Cusparse>) -> common::Result<Line> {
         let started = Instant::now();
         let Some(mut product) = Product::new(library, kind, &self.csr, &self.x)? else {
-            return Err("the matrix does not suit it".into());
+            return Err("not suitable for the matrix".into());
         };
         gpu.cuda.synchronize()?;
         let setup_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -360,7 +361,7 @@ fn arrays<T: CudaElement>(csr: &Csr<T>) -> common::Result<(Offsets, Columns)> {
     Ok((Offsets::new(&offsets).map_err(refused)?, columns))
 }
 
-/// Prints, for each contestant, the share of matrices for which its time is within a factor of the best.
+/// Prints, for each contestant, the fraction of matrices for which its time is within a factor of the best.
 fn profile(cases: &[Case]) {
     const FACTORS: [f64; 4] = [1.0, 1.05, 1.25, 2.0];
     let names: Vec<&str> = cases

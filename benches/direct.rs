@@ -1,13 +1,14 @@
-//! Direct factorisations of matrices in ../shared/matrices: time and entries of the factors, time of an application, and how a
-//! solve with `b = A 1` ends.
+//! Direct factorizations of matrices in ../shared/matrices: time and entries of the factors, time of an application, and the
+//! result of a solve with `b = A 1`.
 //!
 //! ```text
 //! cargo bench --bench direct [-- NAME ...] [--gib 4]
 //! cargo bench --features faer --bench direct     beside faer's factorisations
 //! ```
 //!
-//! Lines of faer are its factorisations of the same matrix on as many threads, without their entries.
-//! Without a name, all square matrices of the folder. A factorisation that would take more memory is refused, and says so.
+//! Lines of faer are its factorizations of the same matrix on as many threads, without the number of entries.
+//! Without a name, all square matrices of the folder are factorized. A factorization that would exceed the memory limit prints an
+//! error.
 
 use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
 use krysp::{Cholesky, Csr, DirectOptions, Gmres, HostVector, LinearOperator, Lu, Narrow, Space, Vector};
@@ -51,7 +52,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Prints lines of faer's factorisations.
+/// Prints lines for faer's factorizations.
 #[cfg(feature = "faer")]
 fn beside_faer(name: &str, a: &Csr<f64>) -> Result<()> {
     use faer::linalg::solvers::SolveCore;
@@ -109,7 +110,7 @@ fn all() -> Vec<String> {
     files.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Prints a line: of the factorisation, or of why there is none.
+/// Prints a line for a factorization, or the error.
 fn report<M: LinearOperator<Vector = HostVector<f64>>>(
     name: &str,
     a: &Csr<f64>,

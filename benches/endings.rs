@@ -5,12 +5,12 @@
 //!     [heat_sink_p1_27k ...]]
 //! ```
 //!
-//! `--two-level 512` preconditions by `TwoLevel` with 512 coarse unknowns, and with rigid motions where the positions
-//! of the nodes are known.
+//! `--two-level 512` uses `TwoLevel` with 512 coarse unknowns as preconditioner, and rigid body modes if the coordinates of
+//! the nodes are known.
 //!
-//! Prints one line of CSV for each solve. `--to-the-end` turns off the check for stagnation: a solve that converges
-//! with it, and is called stagnated without it, was ended too early. The right-hand side comes with the matrix, or is
-//! all ones. The preconditioner is `Jacobi` if the diagonal allows it.
+//! Prints one line of CSV for each solve. `--to-the-end` turns off the check for stagnation: a solve that converges with it
+//! and stagnates without it was ended too early. The right-hand side comes with the matrix, or is all ones. The preconditioner
+//! is `Jacobi` if the diagonal has no zeros.
 
 #[allow(dead_code, reason = "a part of it is used")]
 #[path = "preconditioners/system.rs"]

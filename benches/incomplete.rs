@@ -1,11 +1,11 @@
-//! What an iteration of conjugate gradients with IC(0) costs beside one with Jacobi, matrices in their own numberings.
+//! The cost of an iteration of CG with IC(0), relative to CG with Jacobi, for matrices in their given orderings.
 //!
 //! ```text
 //! cargo bench --bench incomplete [-- heat_sink_p1_340k p7_128 ...]
 //! ```
 //!
-//! `p7_128` is the 7-point Laplacian on 128³ nodes. Names are files of shared matrices, with their `b` beside them, or generated,
-//! with a `b` of ones. Three solves each; the middle time.
+//! `p7_128` is the 7-point Laplacian on 128³ nodes. Names are files of shared matrices, whose `b` is a file in the same folder,
+//! or generated matrices, with a `b` of ones. Times are the median of three solves.
 
 use krysp::io::{read_matrix, read_vector};
 use krysp::testing::{matrices, shared_matrix, skipped};

@@ -1,5 +1,5 @@
-//! What each special method is good for, in iterations and in time: compared with the method that it improves on, on a
-//! matrix that shows the difference.
+//! The benefit of each specialized method in iterations and time, compared with the method that it improves, on a matrix that
+//! shows the difference.
 //! Matrices are those of ../shared/matrices. All solves run to a residual of 10⁻⁸.
 //!
 //! ```text
@@ -120,7 +120,7 @@ where
     Ok(Run(method, preconditioner, solver.solve(&b)?.report))
 }
 
-/// A solve to a loose tolerance as a preconditioner, which is a different operator for each vector.
+/// A solve to a loose tolerance as a preconditioner, a nonlinear operator.
 fn inner<'a, K, M>(
     solver: Solver<K, &'a Csr<f64>, M>,
 ) -> impl LinearOperator<Vector = HostVector<f64>> + use<'a, K, M>

@@ -7,8 +7,8 @@
 //! cargo bench --bench partition -- report rmat_2M   # a table of the parts of one matrix
 //! ```
 //!
-//! Other words are names of matrices, in place of all. Imbalances are the paper's tests 1 (eight equal cores) and 2 (two GPUs
-//! of power 75 and six cores); densities are those of test 2.
+//! Other arguments are names of matrices, instead of all. Imbalances are those of the paper's tests 1 (eight equal cores) and 2
+//! (two GPUs of power 75 and six cores); densities are those of test 2.
 
 use krysp::partition::{Report, by_least_padding, by_length_classes, by_nonzeros, by_rows, quality, ranges};
 use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices, shared_matrix};
@@ -39,12 +39,12 @@ fn main() -> Result<()> {
     }
 }
 
-/// Generated matrices, but for those of minutes.
+/// Generated matrices, without those that take minutes.
 fn generated() -> impl Iterator<Item = String> {
     matrices::names().filter(|name| !["33M", "100M"].iter().any(|size| name.contains(size))).map(String::from)
 }
 
-/// Those with rows of very unequal lengths.
+/// Generated matrices with rows of very unequal lengths.
 fn irregular() -> Vec<String> {
     let words = ["_like", "rmat", "circuit"];
     generated().filter(|name| words.iter().any(|word| name.contains(word))).collect()
@@ -85,7 +85,7 @@ fn load(name: &str) -> Result<Option<Csr<f64>>> {
     }
 }
 
-/// The rows of each part by algorithms 1, 2, 3, and in the order that pads least.
+/// The rows of each part by algorithms 1, 2, 3, and by the order with the least padding.
 fn cuts(lengths: &[usize], powers: &[f64]) -> Result<[Vec<Vec<usize>>; 4]> {
     let rows = |bounds: Vec<usize>| ranges(&bounds).map(Iterator::collect).collect();
     Ok([
@@ -104,7 +104,8 @@ fn table(names: &[String]) -> Result<()> {
     let columns = ["alg. 1", "alg. 2", "alg. 3", "ours"].map(|name| format!("{name:>9}")).concat();
     println!("{:24}{:>10} {columns}  {columns}  {columns}  longest / share", "matrix", "nonzeros");
     let (mut means, mut count) = ([0.0; 4], 0);
-    // of partitions that can be even: how many are, and the coarsest rows of those that are not
+    // cases whose longest row is below a tenth of the smallest share: how many have a small imbalance, how many do not, and the
+    // smallest ratio of longest row to share among the latter
     let (mut held, mut above, mut finest) = (0, 0, f64::INFINITY);
     for name in names {
         let Some(csr) = load(name)? else { continue };
@@ -157,7 +158,7 @@ fn report(names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A matrix whose rows are cut into one part for each thread, which computes it alone.
+/// A matrix whose rows are partitioned among threads, each of which computes its part alone.
 struct OfThreads {
     parts: Vec<Csr<f64>>,
 }
@@ -174,8 +175,8 @@ impl OfThreads {
         Ok(OfThreads { parts: ranges(bounds).map(part).collect::<Result<_>>()? })
     }
 
-    /// The seconds of a product: what the busiest thread computes. All compute at once, but how others of this machine
-    /// interrupt them does not count.
+    /// The seconds of a product: the CPU time of the busiest thread. All threads compute at the same time, but interruptions by
+    /// other programs do not count.
     fn seconds(&self, x: &[f64], rounds: usize) -> Result<f64> {
         let barrier = Barrier::new(self.parts.len());
         let alone = || rayon::ThreadPoolBuilder::new().num_threads(1).build();
@@ -185,7 +186,7 @@ impl OfThreads {
                 let x = HostSpace::new(x.len()).vector(x)?;
                 let mut y = HostSpace::new(part.rows()).zeros()?;
                 barrier.wait();
-                // told at ticks of the system's clock only: one product would be too short
+                // CPU time has the resolution of the system's clock: one product would be too short
                 let started = computed();
                 (0..rounds).try_for_each(|_| part.apply(&x, &mut y))?;
                 krysp::solvers::Result::Ok((computed() - started) / rounds as f64)
@@ -204,7 +205,7 @@ impl OfThreads {
     }
 }
 
-/// The seconds that this thread has been on a processor; where the system does not tell, those that have passed.
+/// The CPU time of this thread in seconds; wall time if the system does not report it.
 fn computed() -> f64 {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
@@ -212,8 +213,8 @@ fn computed() -> f64 {
     nanoseconds.map_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64(), |ns| 1e-9 * ns)
 }
 
-/// A thread for each part computes with equally many rows, with equally many nonzeros, and with equal work as the threads of the
-/// library count it: a row costs as much as two entries.
+/// Times products, with a thread for each part, for parts of equally many rows, of equally many nonzeros, and of equal work by
+/// the model of the library, in which a row costs as much as two entries.
 fn times(names: &[String]) -> Result<()> {
     let threads = rayon::current_num_threads();
     let powers = vec![1.0; threads];

@@ -1,9 +1,10 @@
-"""What examples/mpi_poisson.rs solves, by PETSc: the 7-point stencil on a cube, its rows shared by ranks of MPI, `b` of ones, the
-true residual 1e-8 of `b`. Needs petsc4py, NumPy and SciPy. (Debian: python3-petsc4py-real, with its folder on PYTHONPATH.)
+"""Solves the system of examples/mpi_poisson.rs with PETSc: the 7-point stencil on a cube, with rows distributed over MPI ranks,
+`b` of ones, and a true relative residual of 1e-8. Needs petsc4py, NumPy and SciPy. (Debian: python3-petsc4py-real, with its
+folder on PYTHONPATH.)
 
     OMP_NUM_THREADS=1 mpirun --bind-to core -n 2 python3 benches/petsc_poisson.py SIDE
 
-Both in turns, and the medians of so many rounds as CSV, which benches/record/<machine>/mpi.csv is:
+Runs krysp and PETSc in turns, and prints the medians of ROUNDS rounds as CSV, for benches/record/<machine>/mpi.csv:
 
     cargo build --release --features mpi --example mpi_poisson
     python3 benches/petsc_poisson.py rounds SIDE ROUNDS RANKS
@@ -17,14 +18,14 @@ import sys
 import time
 
 
-# a name, method, preconditioner, and what else it is told
+# name, method, preconditioner, and further options
 SOLVERS = [
     ("CG and Jacobi", "cg", "jacobi", {}),
     ("pipelined CG and Jacobi", "pipecg", "jacobi", {}),
     ("CG and ICC of each block", "cg", "bjacobi", {"sub_pc_type": "icc"}),
     ("CG and GAMG", "cg", "gamg", {}),
     ("CG and BoomerAMG", "cg", "hypre", {}),
-    # as hypre's manual has it for Laplacians in space
+    # recommended by hypre's manual for three-dimensional Laplacians
     (
         "CG and BoomerAMG tuned",
         "cg",

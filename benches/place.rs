@@ -1,4 +1,4 @@
-//! Whether `Plan::place` takes the faster one of CPU and GPU, from the first call of the library to `x`.
+//! Whether `Plan::place` chooses the faster one of CPU and GPU, from the first call of the library to `x`.
 //!
 //! ```text
 //! cargo bench --bench place [-- SIDE ...]
@@ -10,8 +10,9 @@
 //! - `cached`: compiled kernels are on disk, first call of a process;
 //! - `open`: later calls, in a process that has used CPU and GPU.
 //!
-//! Each first call runs in a separate process, three times, and the median counts. A call makes the plan, builds and solves. The last
-//! column is the time of `auto` over that of the faster one: at most 1.2 is wanted. Without a GPU, `auto` takes the CPU.
+//! Each first call runs in a separate process, three times, and the median counts. A call plans, builds and solves. The last
+//! column is the time of `auto` divided by that of the faster device; it should be at most 1.2. Without a GPU, `auto` chooses the
+//! CPU.
 
 use krysp::gallery;
 use krysp::plan::Place;
@@ -23,7 +24,7 @@ use std::time::Instant;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const SIDES: [usize; 8] = [10, 16, 27, 40, 58, 80, 100, 128];
-/// First calls, and later calls of a process, of which the median counts.
+/// Number of processes for first calls, and of later calls in a process. The medians count.
 const PROCESSES: usize = 3;
 const CALLS: usize = 5;
 
@@ -73,7 +74,7 @@ fn row(state: &str, side: usize, folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of a call, and the device that it took.
+/// Seconds of a call, and the device that it used.
 fn measured(state: &str, device: &str, side: usize, folder: &Path) -> Result<(f64, String)> {
     if state == "open" {
         return in_process(device, side, "later", None);
@@ -87,7 +88,7 @@ fn measured(state: &str, device: &str, side: usize, folder: &Path) -> Result<(f6
     Ok(all.swap_remove(PROCESSES / 2))
 }
 
-/// Runs this program again.
+/// Runs this program in a new process.
 fn in_process(device: &str, side: usize, calls: &str, cache: Option<PathBuf>) -> Result<(f64, String)> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--call", device, &side.to_string(), calls]);
@@ -112,7 +113,7 @@ fn later_calls(a: &Csr<f64>, device: &str) -> Result<(f64, &'static str)> {
     Ok(all.swap_remove(CALLS / 2))
 }
 
-/// Seconds of one call, and the device that it took.
+/// Seconds of one call, and the device that it used.
 fn call(a: &Csr<f64>, device: &str) -> Result<(f64, &'static str)> {
     let b = vec![1.0; a.rows()];
     let started = Instant::now();

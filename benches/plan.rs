@@ -1,20 +1,25 @@
-//! Every system of ../shared/matrices by one call, without options: what was tried, how long it took, and the residual.
+//! Solves every system of ../shared/matrices by one call, without options: attempts, times and residuals.
 //!
 //! ```text
 //! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products | --loading | --transient]
 //!     [heat_sink_p1_27k p7_64 ...]]
 //! ```
 //!
-//! Prints a line for each right-hand side: that of the file, or `A` times a smooth vector; and all ones. Names are files of shared
-//! matrices, or generated. A solve may take `--limit` seconds. `--solves` says how often each system is solved; what happens no
-//! more is counted, not computed. `--against` also solves each system by fixed configurations, and compares the whole time of the
-//! plan with that of the fastest, which nobody knows beforehand; a configuration that takes more than 3 times as long as the
-//! fastest so far, setup apart, is no rival, and factors without gaps of more than some rows are made only where the plan makes
-//! them. `--part 3/8` takes the third of eight equal shares of the matrices: processes on cores of their own share the work.
-//! `--products` compares products instead: the format and numbering that a plan for many solves measures and takes, with all
-//! formats, in the numbering of the machine and in the given one; `--loading` what it takes to read a saved plan beside building it.
-//! `--transient` compares loops of time steps, in which the matrix takes new values, with fixed configurations.
-//! `--explain` prints plan, attempts, and what each fixed configuration takes, in iterations of `Cg` with `Jacobi`. The last lines count.
+//! Prints a line for each right-hand side: that of the file, or `A` times a smooth vector; and all ones. Names are files of
+//! shared matrices, or generated matrices. `--limit` is the time limit of a solve in seconds. `--solves` is the number of solves
+//! of each system, of which only the first ones are run and the others extrapolated. Options:
+//!
+//! - `--against` also solves each system by fixed configurations, and compares the total time of the plan with that of the
+//!   fastest one in hindsight. A configuration whose solve takes more than 3 times as long as the fastest so far, without setup,
+//!   is excluded. Complete factorizations of more than some number of rows run only if the plan runs them.
+//! - `--part 3/8` takes the third of eight equal parts of the matrices, to distribute the work over processes on separate cores.
+//! - `--products` compares products instead: the format and ordering that a plan for many solves chooses by measurement, and all
+//!   formats in the ordering for the machine and in the given one.
+//! - `--loading` compares the time to load a saved plan with the time to build it.
+//! - `--transient` compares loops of time steps, in which the matrix takes new values, with fixed configurations.
+//! - `--explain` prints the plan, the attempts, and the cost of each fixed configuration in iterations of `Cg` with `Jacobi`.
+//!
+//! The last lines are totals.
 
 #[path = "plan/once.rs"]
 mod once;
@@ -32,28 +37,29 @@ use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// What a solution must reach, computed here.
+/// The relative residual of a solution, recomputed by this program.
 const RTOL: f64 = 1e-8;
 
-/// The most solves that are computed: the last stands for all that follow.
+/// Maximum number of solves that are run: the last ones stand for all that follow.
 const COMPUTED: usize = 24;
 
 /// Seconds after which the fourth solve stands for all that follow.
 const LONG: f64 = 2.5;
 
-/// Seconds up to which all is done twice; and the time up to which it is done again and again.
+/// Runs up to `AGAIN` seconds are made twice, and shorter ones are repeated for the time `OFTEN`.
 const AGAIN: f64 = 0.5;
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// A configuration whose solve takes so many times the best one's is no rival; what takes less than `SHORT` seconds may go on.
+/// A configuration whose solve takes more than `RIVAL` times that of the best one is excluded, unless it takes less than `SHORT`
+/// seconds.
 const RIVAL: f64 = 3.0;
 const SHORT: f64 = 0.02;
 
-/// The most rows of which `Cholesky` and `Lu` are made although the plan does not make them: meshes of more take minutes.
+/// Maximum numbers of rows for `Cholesky` and `Lu` if the plan does not run them: larger meshes take minutes.
 const MOST: [(Preconditioner, usize); 2] =
     [(Preconditioner::Cholesky, 100_000), (Preconditioner::Lu, 20_000)];
 
-/// Configurations that somebody might take for every matrix.
+/// Fixed configurations, which one might use for every matrix.
 const FIXED: [(Method, Preconditioner); 13] = [
     (Method::Cg, Preconditioner::Jacobi),
     (Method::Cg, Preconditioner::TwoLevel),
@@ -76,7 +82,7 @@ struct Options {
     solves: Vec<usize>,
     limit: Duration,
     against: bool,
-    /// This share of the matrices, of so many.
+    /// Number of the part, and the number of parts.
     part: [usize; 2],
     explain: bool,
     once: Option<Once>,
@@ -84,22 +90,22 @@ struct Options {
     wanted: Vec<String>,
 }
 
-/// What is compared instead of solves.
+/// Comparisons other than that of solves.
 #[derive(Clone, Copy, PartialEq)]
 enum Once {
     Products,
     Loading,
 }
 
-/// What is counted over all systems.
+/// Counts over all systems.
 #[derive(Default)]
 struct Totals {
     systems: usize,
     solved: usize,
-    /// Singular systems without a solution that were called so.
+    /// Number of inconsistent systems that were reported as such.
     impossible: usize,
     missed: Vec<String>,
-    /// The time of the plan over that of the fastest fixed configuration, and for how many solves.
+    /// The number of solves, and the time of the plan divided by that of the fastest fixed configuration.
     ratios: Vec<(usize, f64)>,
 }
 
@@ -150,7 +156,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     println!(
-        "# {} of {} to {RTOL:e}, {} singular without a solution and called so",
+        "# {} of {} to {RTOL:e}, {} inconsistent and reported as such",
         totals.solved, totals.systems, totals.impossible
     );
     println!("# missed: {}", totals.missed.join(" "));
@@ -162,7 +168,7 @@ fn main() -> Result<()> {
             let (mean, worst) = ((logs / count).exp(), of.clone().fold(0.0, f64::max));
             let beyond = of.filter(|ratio| *ratio > 2.0).count();
             println!(
-                "# {solves} solves against the best in hindsight: {mean:.2} in the mean of {count}, {worst:.1} at worst, {beyond} beyond 2"
+                "# {solves} solves relative to the best in hindsight: mean {mean:.2} of {count}, worst {worst:.1}, {beyond} beyond 2"
             );
         }
     }
@@ -307,7 +313,7 @@ fn system(machine: &impl Backend<f64>, options: &Options, path: &Path, totals: &
             let best = times.min_by(|(_, one), (_, other)| one.total_cmp(other));
             let (best, best_seconds) = best.unwrap_or((String::new(), f64::NAN));
             let ratio = seconds / best_seconds;
-            // where one configuration alone solves it, others are no choice
+            // if only one configuration solves the system, there is nothing to compare
             if fixed.len() > 1 && residual <= RTOL {
                 totals.ratios.push((solves, ratio));
             }
@@ -338,29 +344,29 @@ fn attempts(solved: &Solved<f64>) -> String {
     solved.attempts.iter().map(text).collect::<Vec<_>>().join(" > ")
 }
 
-/// What solving often took.
+/// The times of repeated solves.
 struct Run {
     /// The first solution.
     solved: Solved<f64>,
-    /// From the matrix to that.
+    /// The time from the matrix to the first solution.
     first: Duration,
-    /// The solves after it.
+    /// The times of later solves.
     others: Vec<Duration>,
 }
 
 impl Run {
-    /// The time of so many solves.
+    /// The time of so many solves, extrapolated if fewer were run.
     fn seconds(&self, solves: usize) -> f64 {
         let made = self.others.len().min(solves - 1);
         let known: f64 = self.others[..made].iter().map(Duration::as_secs_f64).sum();
-        // the fastest of the last: others are disturbed
+        // the fastest of the last three: the others were disturbed
         let last = self.others.iter().rev().take(3).min().map_or(0.0, Duration::as_secs_f64);
         self.first.as_secs_f64() + known + (solves - 1 - made) as f64 * last
     }
 }
 
-/// Solves as often as it takes to know how long all solves take. What is short is done again, and the fastest counts: code and
-/// memory are new to the first, and what takes milliseconds is easily disturbed.
+/// Repeats a short run and returns the fastest one: code and memory are cold in the first run, and runs of milliseconds are
+/// easily disturbed.
 fn again(solves: usize, run: impl Fn() -> Result<Run>) -> Result<Run> {
     let begun = Instant::now();
     let mut best = run()?;
@@ -406,7 +412,7 @@ fn repeated<M: Backend<f64>>(
     Ok(others)
 }
 
-/// The fixed configurations that solve this system about as fast as the plan or faster, once or often.
+/// The fixed configurations that solve this system about as fast as the plan or faster, for one or for many solves.
 fn fixed<M: Backend<f64>>(
     machine: &M,
     a: &Csr<f64>,
@@ -436,7 +442,7 @@ fn fixed<M: Backend<f64>>(
             let started = Instant::now();
             let plan = Plan::new(a)?.on(machine).solves(1).max_iterations(1);
             let mut solver = plan.method(method).preconditioner(preconditioner).build()?;
-            // builds
+            // the first solve builds the preconditioner
             let built = solver.solve(b)?;
             let setup = started.elapsed();
             let mut solver = solver.max_iterations(None).time_limit(Some(limit));
@@ -473,8 +479,8 @@ fn fixed<M: Backend<f64>>(
     runs
 }
 
-/// `‖b − A x‖ / ‖b‖`, by a loop of its own in twice the precision: of an `x` as large as those of hard systems, plain sums would
-/// show their own rounding.
+/// `‖b − A x‖ / ‖b‖`, by an independent loop in twice the working precision: for an `x` as large as those of difficult systems,
+/// sums in working precision would be dominated by rounding.
 fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     let mut r: Vec<[f64; 2]> = b.iter().map(|&b| [b, 0.0]).collect();
     for (i, j, v) in a.triplets() {

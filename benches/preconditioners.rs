@@ -3,19 +3,19 @@
 //!
 //! ```text
 //! cargo bench --bench preconditioners [-- --record --rounds 3 heat_sink_p1_340k]
-//!     --amg                                   from CSR to `x`, all that there is; on a GPU multigrid alone, of CSR as it was
-//!                                             given; b = 1 without a file
-//!     --transient                             100 steps with new values in each, Jacobi beside multigrid
+//!     --amg                                   total time from CSR to `x`, for all preconditioners; on a GPU only multigrid, from
+//!                                             the given CSR; b = 1 without a file
+//!     --transient                             100 steps with new values in each, Jacobi and multigrid
 //!     --with WORDS                            with --amg: only lines with these words in their name; on a GPU for `two-level`
-//!     --beside PROGRAM                        with --amg: also this program of others, on the same system
+//!     --beside PROGRAM                        with --amg: also runs this external program on the same system
 //! cargo bench --features cuda --bench preconditioners -- --gpu
-//!     --steps 100                             after `--amg`: that many steps in time, each with other values
+//!     --steps 100                             after `--amg`: number of time steps, each with other values
 //!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
 //! Matrices are those of ../shared/matrices with their right-hand sides, or generated ones if that folder is missing.
 //! The total is the setup of the preconditioner and the solve, each the median over the rounds. All lines of a matrix
-//! have the same numbering and format, whose setup is reported separately.
+//! have the same ordering and format, whose setup is reported separately.
 
 #[path = "preconditioners/from_csr.rs"]
 mod from_csr;
@@ -46,12 +46,12 @@ use system::System;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// A solve that takes longer is given up.
+/// Time limit of a solve.
 const LONGEST: Duration = Duration::from_secs(20);
 
 type Boxed<'a> = Box<dyn LinearOperator<Vector = HostVector<f64>> + 'a>;
 
-/// What is handed a matrix and a preconditioner.
+/// A function that solves with a matrix and a preconditioner.
 type Solves<'s> = dyn FnMut(Boxed<'_>, Boxed<'_>) -> Result<()> + 's;
 
 const HEADER: &str = "date,commit,device,matrix,rows,nnz,element,method,preconditioner,setup_ms,iterations,\
@@ -125,7 +125,7 @@ impl Options {
                 "--machine" => options.machine = Some(value()?),
                 "--out" => options.out = Some(value()?.into()),
                 "--commit" => options.commit = Some(value()?),
-                // cargo's own
+                // cargo adds this option
                 "--bench" => {}
                 flag if flag.starts_with('-') => return Err(format!("unknown option {flag}").into()),
                 matrix => options.wanted.push(matrix.into()),
@@ -175,7 +175,7 @@ impl<'a> Table<'a> {
         }
         let mut made = None;
         for _ in 0..self.options.rounds {
-            // what was made before is given back outside of what is timed
+            // drop the previous preconditioner outside of the timed part
             drop(made.take());
             wait()?;
             let started = Instant::now();
@@ -225,7 +225,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Measures all from CSR to `x`: `build` makes a matrix and a preconditioner, and hands them on.
+    /// Measures the total time from CSR to `x`: `build` creates a matrix and a preconditioner, and passes them on.
     fn whole(
         &mut self,
         called: [&str; 2],

@@ -1,4 +1,4 @@
-//! Measures the figures that are recorded: all contestants in one process, in turns, with medians.
+//! Measures the figures of the records: all contestants in one process, in turns, with medians.
 //!
 //! ```text
 //! cargo bench --features peers --bench record                      everything, appended to benches/record/<machine>/
@@ -6,7 +6,7 @@
 //! cargo bench --features peers --bench record -- solve --dry       solves, nothing written
 //! cargo bench --features peers --bench record -- read p27_80       reading it from a Matrix Market file
 //! cargo bench --features peers --bench record -- export p7_128     its file, for programs that are not a crate
-//!     --machine NAME   instead of one made of the processor and its threads
+//!     --machine NAME   instead of one derived from the processor and its threads
 //!     --rounds N       turns of each contestant, 9 by default
 //! ```
 //!
@@ -66,7 +66,7 @@ impl Options {
                 "--dry" => options.dry = true,
                 "--machine" => options.machine = args.next().ok_or("--machine needs a name")?,
                 "--rounds" => options.rounds = args.next().ok_or("--rounds needs a number")?.parse()?,
-                // cargo's own
+                // cargo adds this option
                 "--bench" => {}
                 flag if flag.starts_with('-') => return Err(format!("unknown option {flag}").into()),
                 matrix => options.wanted.push(matrix.into()),

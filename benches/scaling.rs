@@ -1,28 +1,29 @@
-//! What ranks of MPI cost, measured on 1 to 5 of them, and a model of many more.
+//! The scaling of solves on MPI ranks, measured on 1 to 5 ranks, and a performance model for many more.
 //!
 //! ```text
-//! cargo bench --features mpi --bench scaling -- check       # the model beside what is measured here
+//! cargo bench --features mpi --bench scaling -- check       # the model compared with measurements on this machine
 //! cargo bench --features mpi --bench scaling                # weak and strong scaling to 4096 ranks, by the model
 //! ```
 //!
 //! Both print CSV; `benches/record/<machine>/scaling_check.csv` and `scaling.csv` are such files. The program starts itself under
-//! `mpirun`, one thread for each rank.
+//! `mpirun`, with one thread for each rank.
 //!
-//! **Measured** for each number of ranks: the bandwidth of memory while all ranks use it; how long a product takes whose halo
-//! is one number, and a sum over all ranks; the bandwidth of long messages as a product moves them; and then solves on a cube.
+//! **Measured** for each number of ranks: the memory bandwidth while all ranks use it; the time of a product with a halo of one
+//! number, and of a sum over all ranks; the bandwidth of long messages in a product; and solves on a cube.
 //!
-//! **Model** of an iteration: a rank's share of what an iteration takes on one rank, longer by what the bandwidth of memory is
-//! less; a halo's latency for each message, one after the other, and its bytes over the bandwidth of messages; the latency of a
-//! sum for each sum. Messages, bytes and sums are counted (`Ranks::traffic`). Nothing overlaps in the check, and coarse levels
-//! are taken to be slowed by other ranks, although a cache holds them: the model is rather too slow. With more ranks than cores
-//! these share the bandwidth of all cores, and messages and sums are measured in that state, time slices included.
+//! **Model** of an iteration: the time on one rank, divided by the number of ranks and multiplied by the ratio of the memory
+//! bandwidths of one rank alone and in use by all; the latency of a halo exchange for each message, one after the other, and its
+//! bytes divided by the message bandwidth; the latency of a sum for each sum. Messages, bytes and sums are counted
+//! (`Ranks::traffic`). The check assumes no overlap, and memory-bound coarse levels, although these are in cache: the model
+//! overestimates the time. If there are more ranks than cores, the ranks share the bandwidth of all cores, and messages and sums
+//! are measured in that state, including time slices.
 //!
-//! **Many ranks:** each as fast as two here, with a cube of rows, so with six neighbours on the finest level and 26 on coarser
-//! ones. Products hide messages as far as they last, pipelined conjugate gradients hide sums likewise. A sum takes ⌈log₂ P⌉
-//! steps and moves 8 P bytes for each of its numbers, as all ranks gather all parts. Iterations of conjugate gradients grow
-//! with the side of the cube, those of multigrid by one with each doubling. Levels shrink as the measured ones do; one of 600
-//! rows, or of 8 for each rank, is gathered and then computed by all. The other network adds latency to each message and step,
-//! and has a bandwidth of its own.
+//! **Many ranks:** each rank is as fast as one of two ranks here, and has a cube of rows, with six neighbours on the finest level
+//! and 26 on coarser ones. Products overlap messages, and pipelined CG overlaps sums, as far as the products last. A sum takes
+//! ⌈log₂ P⌉ steps and moves 8 P bytes for each of its numbers, because all ranks gather all parts. The iterations of CG grow with
+//! the side of the cube, those of multigrid by one with each doubling of the side. Levels shrink like the measured ones; a level
+//! of 600 rows, or of 8 rows per rank, is gathered and then computed by all ranks. The other network adds latency to each message
+//! and step, and has its own bandwidth.
 
 use krysp::mpi::{BlockJacobi, RankAmg, RankMatrix, RankSpace, Ranks};
 use krysp::solvers::{Method, Scalar, Solver};
@@ -39,7 +40,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const SIDE: u64 = 80;
 /// Methods, as they are named in tables.
 const METHODS: [&str; 3] = ["CG", "pipelined CG", "CG with Amg"];
-/// Seconds that the other network adds to a message, and its bytes a second.
+/// Seconds that the other network adds to a message, and its bandwidth in bytes per second.
 const NETWORK: (f64, f64) = (1.5e-6, 12e9);
 
 fn main() -> Result<()> {
@@ -54,7 +55,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Prints what it measures on the first rank: a name and a number a line.
+/// Measures, and prints a line with a name and a number for each result, on the first rank.
 fn measure(ranks: &Ranks) -> Result<()> {
     let say = |name: &str, value: f64| {
         if ranks.rank() == 0 {
@@ -62,7 +63,7 @@ fn measure(ranks: &Ranks) -> Result<()> {
         }
     };
     let large = RankSpace::<f64>::new(ranks, 4 << 20)?;
-    // zeros that nobody wrote would all lie in one page
+    // pages of zeros that were never written would all map to one page
     let ones = vec![1.0; 4 << 20];
     let (x, mut y) = (large.vector(&ones)?, large.vector(&ones)?);
     let memory = fastest(ranks, 5, 4, || {
@@ -91,7 +92,7 @@ fn measure(ranks: &Ranks) -> Result<()> {
     solve(ranks, METHODS[2], &a, Cg::new(&a).preconditioner(amg))
 }
 
-/// The fastest of some rounds of some calls, in seconds for a call.
+/// The seconds per call in the fastest of several rounds.
 fn fastest(ranks: &Ranks, rounds: usize, calls: usize, mut does: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut least = f64::INFINITY;
     for _ in 0..rounds {
@@ -105,12 +106,12 @@ fn fastest(ranks: &Ranks, rounds: usize, calls: usize, mut does: impl FnMut() ->
     Ok(least)
 }
 
-/// A product in which two ranks send each other all of their entries.
+/// Seconds of a product in which two ranks send each other all of their entries.
 fn halo(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, partner| vec![row, partner])
 }
 
-/// A product of as many entries without messages: each reads an own entry in place of the other rank's.
+/// Seconds of a product with as many entries without messages: each row reads an entry of its own rank instead.
 fn alone(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, _| vec![row])
 }
@@ -145,7 +146,7 @@ fn cube(ranks: &Ranks) -> krysp::Result<RankMatrix<f64>> {
     RankMatrix::from_rows(ranks, &offsets, &columns, &values)
 }
 
-/// What an iteration takes, moves and sends, and how many there are.
+/// Solves, and prints the time and the communication per iteration, and the number of iterations.
 fn solve<K, M>(
     ranks: &Ranks,
     name: &str,
@@ -179,7 +180,7 @@ where
     Ok(())
 }
 
-/// What so many ranks have measured.
+/// The measurements with some number of ranks, by name.
 struct Measured(BTreeMap<String, f64>);
 
 impl Measured {
@@ -214,13 +215,13 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The model beside what is measured.
+/// Prints the model compared with measurements.
 fn check() -> Result<()> {
     println!("ranks,cores,memory_gb_s,sum_us,halo_us,message_gb_s,method,measured_ms,modelled_ms,ratio");
     let (one, all_cores) = (Measured::on(1)?, Measured::on(cores().min(5))?);
     for ranks in 1..=5 {
         let m = if ranks == 1 { &one } else { &Measured::on(ranks)? };
-        // ranks take turns on cores
+        // with more ranks than cores, ranks take turns
         let memory = match ranks <= cores() {
             true => m.get("memory"),
             false => all_cores.get("memory") * cores() as f64 / ranks as f64,
@@ -247,37 +248,37 @@ fn check() -> Result<()> {
     Ok(())
 }
 
-/// What the model knows of a machine.
+/// The parameters of the model for a machine.
 struct Machine {
     memory: f64,
     sum: f64,
     halo: f64,
     message: f64,
-    /// Bytes that memory moves in the time of an iteration on two ranks, for each row of theirs.
+    /// For each method, the bytes per row that memory could move in the time of an iteration on two ranks.
     moved: [f64; 3],
-    /// Iterations on the measured cube.
+    /// For each method, the number of iterations on the measured cube.
     iterations: [f64; 3],
-    /// Rows of a level over those of the level before.
+    /// Rows of a level divided by those of the next finer level.
     shrink: f64,
 }
 
 impl Machine {
-    /// Seconds of a sum of so many numbers.
+    /// Seconds of a global sum of `numbers` numbers.
     fn sum(&self, ranks: f64, numbers: f64) -> f64 {
         ranks.log2().ceil() * self.sum + 8.0 * numbers * ranks / self.message
     }
 
-    /// Seconds until so many neighbours have sent a face of a cube of rows.
+    /// Seconds of a halo exchange with `neighbours` neighbours, which send the faces of a cube of `rows` rows.
     fn halo(&self, rows: f64, neighbours: f64, bytes: f64) -> f64 {
         neighbours * self.halo + 6.0 * rows.powf(2.0 / 3.0) * bytes / self.message
     }
 
-    /// Seconds of an iteration with so many rows for each rank, and how many there are.
+    /// Seconds of an iteration with `rows` rows per rank, and the number of iterations.
     fn iteration(&self, method: usize, ranks: f64, rows: f64) -> [f64; 2] {
         let several = if ranks > 1.0 { 1.0 } else { 0.0 };
         let side = (rows * ranks).cbrt() / SIDE as f64;
         let moved = |method: usize| self.moved[method] * rows / self.memory;
-        // a product with seven diagonals reads 56 bytes of them for each row, and moves two vectors
+        // a product with seven diagonals reads 56 bytes of the matrix per row, and moves two vectors
         let product = 72.0 * rows / self.memory;
         let halo = several * (self.halo(rows, 6.0, 8.0) - product).max(0.0);
         let sum = |numbers: f64| several * self.sum(ranks, numbers);
@@ -288,13 +289,13 @@ impl Machine {
                 let (mut level, mut neighbours, mut levels) = (rows, 6.0, 0.0);
                 let few = (600.0 / ranks).max(8.0);
                 while level > few {
-                    // four products hide messages, two transfers do not
+                    // four products overlap messages, two transfers do not
                     let product = 4.0 * level * (if neighbours > 6.0 { 27.0 } else { 7.0 }) / self.memory;
                     let one = self.halo(level, neighbours, 4.0);
                     levels += 4.0 * (one - product).max(0.0) + 2.0 * one;
                     (level, neighbours) = (level * self.shrink, 26.0);
                 }
-                // four products with some 27 numbers a row
+                // four products with about 27 entries per row
                 let last = 4.0 * 27.0 * 4.0 * level * ranks / self.memory;
                 let gathered = self.sum(ranks, 0.0) + 4.0 * level * ranks / self.message;
                 let cycle = several * (levels + gathered) + if ranks > 1.0 { last } else { 0.0 };
@@ -305,7 +306,7 @@ impl Machine {
     }
 }
 
-/// Weak and strong scaling by the model.
+/// Prints weak and strong scaling by the model.
 fn many() -> Result<()> {
     let (one, two) = (Measured::on(1)?, Measured::on(2)?);
     let rows = SIDE.pow(3) as f64;
@@ -330,7 +331,7 @@ fn many() -> Result<()> {
             for ranks in [1, 8, 64, 512, 4096].map(f64::from) {
                 let rows = all.map_or(1e6, |all| all / ranks);
                 let found = [0, 1, 2].map(|method| machine.iteration(method, ranks, rows));
-                // efficiency: what an iteration costs all ranks, over what it costs one
+                // efficiency: the time of an iteration on one rank divided by the total time on all ranks
                 let work = found.map(|[seconds, _]| seconds * if all.is_some() { ranks } else { 1.0 });
                 let first = first.get_or_insert(work);
                 let efficiency = [0, 1, 2].map(|method| first[method] / work[method]);

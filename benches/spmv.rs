@@ -1,11 +1,11 @@
-//! Products in every format and by other crates, one matrix at a time:
+//! Matrix-vector products in every format and by other crates, one matrix at a time:
 //!
 //! ```text
 //! cargo bench --features peers --bench spmv -- p7_128
 //! ```
 //!
-//! Answers are checked before anything is timed. Figures for the record come from `record.rs`, which lets contestants
-//! take turns.
+//! Results are checked before anything is timed. Figures for the record come from `record.rs`, which times contestants in
+//! turns.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! How warm does a heat sink get? Steady heat conduction on 100,000 unknowns, from the mesh to the temperatures.
+//! The temperature of a heat sink: steady heat conduction with 100,000 unknowns, from the mesh to the temperatures.
 //!
 //! ```text
 //! cargo run --release --example heat_sink
@@ -10,7 +10,7 @@ use common::HeatSink;
 use krysp::Csr;
 use std::time::Instant;
 
-/// The power of the chip below, W.
+/// The power of the chip under the heat sink, W.
 const POWER: f64 = 120.0;
 /// The temperature of the air, °C.
 const AIR: f64 = 25.0;
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flux = POWER / heated.iter().sum::<f64>();
     let b: Vec<f64> = heated.iter().map(|area| flux * area).collect();
 
-    // Looks at the matrix, and tries what suits it until the residual is small enough.
+    // Analyses the matrix, and tries suitable methods and preconditioners until the residual is small enough.
     let solved = krysp::solve(&a, &b)?;
     let (x, report) = (&solved.x, &solved.report);
     println!("solve      {solved}");

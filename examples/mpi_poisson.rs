@@ -1,5 +1,5 @@
-//! Poisson's equation on a cube, shared by ranks of MPI: each assembles its own rows. Or a matrix of `krysp generate`, which the
-//! first rank makes and shares out.
+//! Poisson's equation on a cube, distributed over MPI ranks, each of which assembles its own rows; or a matrix of `krysp
+//! generate`, which the first rank generates and distributes.
 //!
 //! ```text
 //! cargo build --release --features mpi --example mpi_poisson
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let system = args.first().map_or("64", String::as_str);
     let ranks = Ranks::world()?;
-    // if one rank fails, all end
+    // if one rank fails, all ranks end
     ranks.run(|| {
         let a = match system.parse() {
             Ok(side) => assemble(&ranks, side)?,
@@ -37,7 +37,7 @@ fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     let a = host.to(&gpu)?;
     describe(&a)?;
     if a.ranks().size() == 1 {
-        // what the same solve takes without MPI
+        // the same solve without MPI, for comparison
         let csr = host.own_block().in_host_memory()?;
         let mut alone =
             Cg::new(Operator::auto(&*csr, &gpu)?).preconditioner(Jacobi::on(&gpu, &*csr)?).rtol(1e-8);
@@ -72,7 +72,7 @@ fn solve(a: &RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     report("CG, Amg", a, || Ok(Cg::new(a).preconditioner(RankAmg::new(a)?)))
 }
 
-/// A matrix that has a name, made positive definite by its diagonal; rows in their own order.
+/// A named matrix, made diagonally dominant and thereby positive definite; in its given ordering.
 fn shared(ranks: &Ranks, name: &str) -> krysp::Result<RankMatrix<f64>> {
     let unknown =
         || krysp::Error::Option { what: "the matrix", got: name.into(), expected: "one of `krysp generate`" };
@@ -81,7 +81,7 @@ fn shared(ranks: &Ranks, name: &str) -> krysp::Result<RankMatrix<f64>> {
     RankMatrix::from_first(ranks, ranks.all(whole)?.as_ref())
 }
 
-/// What each rank has.
+/// Prints the part of each rank.
 fn describe<L: Local<f64>>(a: &RankMatrix<f64, L>) -> krysp::Result<()> {
     let ranks = a.ranks();
     // ranks take turns, so that lines do not mix
@@ -119,7 +119,7 @@ fn assemble(ranks: &Ranks, side: u64) -> krysp::Result<RankMatrix<f64>> {
     RankMatrix::from_rows(ranks, &offsets, &columns, &values)
 }
 
-/// Solves twice, because the first solve makes the workspace, and prints what the second took.
+/// Solves twice, because the first solve allocates the workspace, and prints the time of the second.
 fn report<'a, K, M, L>(
     name: &str,
     a: &'a RankMatrix<f64, L>,
@@ -152,7 +152,7 @@ where
     Ok(())
 }
 
-/// What an iteration took.
+/// The time of an iteration in milliseconds.
 fn milliseconds(report: &Report) -> f64 {
     1e3 * report.time.as_secs_f64() / report.iterations.max(1) as f64
 }

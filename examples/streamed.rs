@@ -1,7 +1,7 @@
-//! A matrix of which only a part may be in the memory of a GPU, beside all of it there.
+//! A matrix that is larger than the GPU memory it may use, compared with the same matrix completely in GPU memory.
 //!
 //! ```text
-//! cargo run --release --example streamed [MATRIX] [HOW MANY TIMES AS LARGE AS WHAT MAY BE THERE]
+//! cargo run --release --example streamed [MATRIX] [SIZE OF THE MATRIX / ALLOWED MEMORY]
 //! ```
 
 use krysp::testing::matrices;
@@ -55,7 +55,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The seconds of a product: the mean of ten that follow each other, the least of three times.
+/// Seconds of a product: the minimum over three rounds of the mean of ten consecutive products.
 fn product(a: &dyn LinearOperator<Vector = CudaVector<f64>>) -> Result<f64> {
     let gpu = a.domain().gpu();
     let x = a.domain().vector(&vec![1.0; a.domain().len()])?;

@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line for each system that `krysp::solve` was given: the attempts that it tried, and how it ended.
+/// One line for each system that `krysp::solve` solved: its attempts, and how it ended.
 fn plans(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "plan.csv", &["matrix", "rhs", "solves"])?;
     let once: Vec<&Row> = rows.iter().filter(|row| number(row, "solves") == 1.0).collect();
@@ -82,7 +82,7 @@ fn plans(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The plan beside the fastest fixed configuration, for each number of solves.
+/// The time of the plan relative to the fastest fixed configuration, for each number of solves.
 fn hindsight(rows: &[Row]) {
     let compared: Vec<&Row> =
         rows.iter().filter(|row| number(row, "ratio") > 0.0 && number(row, "residual") <= 1e-8).collect();
@@ -123,7 +123,7 @@ fn hindsight(rows: &[Row]) {
     println!();
 }
 
-/// A record as it is.
+/// All rows of a record.
 fn whole(path: &Path, title: &str) -> Result<(), Box<dyn Error>> {
     let Ok(record) = fs::read_to_string(path) else { return Ok(()) };
     println!("### {title}\n");
@@ -160,7 +160,7 @@ fn endings(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A time with as many digits as matter.
+/// A time with its significant digits.
 fn milliseconds(ms: f64) -> String {
     if ms < 1.0 { format!("{ms:.4}") } else { format!("{ms:.2}") }
 }
@@ -177,7 +177,7 @@ fn ratio(value: f64) -> String {
 /// One line for each matrix: CSR, the fastest format, and the best peer.
 fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut rows = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
-    // recorded once, and since removed from the library
+    // formats in the records that have been removed from the library
     rows.retain(|row| text(row, "format") != "COO atomic");
     if !rows.is_empty() {
         println!(

@@ -1,4 +1,4 @@
-//! A heat sink on a chip that works in bursts: 100 steps of implicit Euler with a matrix that is prepared once.
+//! A heat sink on a chip with bursts of work: 100 steps of implicit Euler with a matrix that is prepared once.
 //!
 //! ```text
 //! (M + Δt K) Tⁿ⁺¹ = M Tⁿ + Δt qⁿ⁺¹
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plain = Csr::from_triplets(n, n, &system(PHASES[0].1))?;
     println!("matrix     {n} unknowns in random order, {} entries", plain.nnz());
 
-    // What is prepared for many solves pays: a numbering that keeps neighbours close in memory, and the fastest format.
+    // For many solves, a reordering for locality and the fastest format pay.
     let steps: usize = PHASES.iter().map(|phase| phase.0).sum();
     let plan = Plan::new(&plain)?.solves(steps).new_values(true).rtol(1e-7);
     println!("{plan}");
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     for (phase, (steps, dt)) in PHASES.into_iter().enumerate() {
         if phase > 0 {
-            // The next run begins with what this one built and found out.
+            // The next run starts with the preconditioner and the findings of this one.
             solver.save(&saved)?;
             let values: Vec<f64> = system(dt).iter().map(|entry| entry.2).collect();
             let started = Instant::now();
@@ -78,11 +78,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             mass.apply(&t, &mut b)?;
             b.axpy(&(dt * power(time)), &heat);
 
-            // `t` still has the last temperatures: the guess from which the solver begins.
+            // `t` still has the last temperatures, the initial guess of the solver.
             let report = solver.solve_into(&b, &mut t)?;
             assert!(report.converged(), "step {step}: {report}");
 
-            // Energy balance: heat that came in is stored or has left, up to the sum of the residual's entries.
+            // Energy balance: heat that entered is stored or has left, up to the sum of the residual's entries.
             let balance = stored.dot(&t) - heat_before - dt * (power(time) - losses.dot(&t));
             let rounding = 1e-12 * stored.dot(&t);
             assert!(

@@ -1,4 +1,4 @@
-//! A system shared by all GPUs of this machine, beside one of them.
+//! A system distributed over all GPUs of this machine, compared with one GPU.
 //!
 //! ```text
 //! cargo run --release --example two_gpus [MATRIX] [GPUS]
@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     }
     let a: Csr<f64> = matrices::named(&name).ok_or("no such matrix")?.diagonally_dominant().csr()?;
     let first = Cuda::new(0)?;
-    // unknowns that are read together lie together, so that few rows read what another GPU owns
+    // reorder for locality, so that few rows need entries of `x` from other GPUs
     let a = a.renumbered(&Numbering::clustered(&a, Halo::rows_per_block(&first, &a))?)?;
     let b = vec![1.0; a.rows()];
 
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The time of an iteration: what a long solve takes beyond a short one, each the fastest of five.
+/// The time of an iteration: the difference of a long and a short solve, each the fastest of five, per iteration.
 fn milliseconds(solve: impl Fn(usize) -> Result<f64>) -> Result<f64> {
     let fastest = |iterations| (0..5).try_fold(f64::INFINITY, |least, _| Ok(solve(iterations)?.min(least)));
     let [short, long] = [60, 300].map(fastest) as [Result<f64>; 2];

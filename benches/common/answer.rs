@@ -1,4 +1,4 @@
-//! The product that every contestant must compute.
+//! The reference product, with which every contestant is compared.
 
 use super::contestant::Element;
 use krysp::Csr;
@@ -34,7 +34,7 @@ impl Answer {
         self.check_rounded(y, 0.0)
     }
 
-    /// As `check`, for a matrix whose entries were rounded by at most the relative error `rounding`.
+    /// Checks like `check`, for a matrix whose entries were rounded with a relative error of at most `rounding`.
     pub fn check_rounded<T: Element>(&self, y: &[T], rounding: f64) -> Result<(), String> {
         if y.len() != self.sums.len() {
             return Err(format!("{} rows, must be {}", y.len(), self.sums.len()));

@@ -1,10 +1,10 @@
-//! What is compared: a product with its matrix and vectors, in numbers that every crate computes with.
+//! Contestants: products with their matrix and vectors, in element types that every crate supports.
 
 use faer::traits::{ComplexField, Conjugate};
 use krysp::Real;
 use nalgebra_sparse::na::{ClosedAddAssign, ClosedMulAssign};
 
-/// A number that every peer computes with.
+/// An element type that every peer supports.
 pub trait Element:
     Real + sprs::MulAcc + ComplexField + Conjugate<Canonical = Self> + ClosedAddAssign + ClosedMulAssign
 {
@@ -39,7 +39,7 @@ pub trait Product<T> {
     fn y(&self) -> &[T];
 }
 
-/// Where a product comes from.
+/// The origin of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// A format of this crate.
@@ -56,7 +56,7 @@ pub struct Contestant<T> {
     pub name: &'static str,
     pub whose: Whose,
     pub setup_ms: f64,
-    /// The bytes that the operator reports; unknown for peers.
+    /// Bytes that the operator reports; unknown for peers.
     pub bytes: usize,
     pub product: Box<dyn Product<T>>,
 }

@@ -1,4 +1,4 @@
-//! Every format and every peer with the same matrix and `x`. Their answers are checked.
+//! Every format and every peer with the same matrix and `x`. Their results are checked.
 
 use super::Result;
 use super::answer::Answer;
@@ -25,7 +25,7 @@ impl<T: Real> Product<T> for Ours<T> {
     }
 }
 
-/// The name of a format, the operator if the matrix suits the format, and the seconds of the conversion.
+/// The name of a format, the operator if the format is suitable for the matrix, and the seconds of the conversion.
 pub type Converted<T> = (&'static str, Option<Box<dyn LinearOperator<Vector = HostVector<T>>>>, f64);
 
 fn converted<T: Real, F: Format<T> + 'static>(csr: &Csr<T>) -> Converted<T> {
@@ -39,7 +39,7 @@ fn by_strategy<T: Real>(name: &'static str, csr: &Csr<T>, strategy: Strategy) ->
     (name, Some(Box::new(csr.clone().with_strategy(strategy))), 0.0)
 }
 
-/// A matrix in every format that suits it, and in compressed rows that are shared otherwise.
+/// A matrix in every suitable format, and in CSR with other strategies.
 pub fn formats<T: Real>(csr: &Csr<T>) -> Vec<Converted<T>> {
     macro_rules! convert {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
@@ -53,7 +53,7 @@ pub fn formats<T: Real>(csr: &Csr<T>) -> Vec<Converted<T>> {
     krysp::each_format!(convert)
 }
 
-/// All contestants, after a first product whose answer is checked.
+/// All contestants, after a first product whose result is checked.
 pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant<T>>> {
     let x: Vec<T> = x.iter().map(|&x| T::narrow(x)).collect();
     let mut all = vec![];

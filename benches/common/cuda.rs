@@ -1,4 +1,4 @@
-//! The GPU of a bench: a queue that this library and peers share, and times by the clock of the GPU.
+//! The GPU of a bench: a stream that this library and peers share, and times by the clock of the GPU.
 
 use super::cuda_peers;
 use super::{Result, median};
@@ -29,9 +29,9 @@ const LONG: f64 = 1.0;
 pub struct Gpu {
     from: CudaSlice<u8>,
     to: CudaSlice<u8>,
-    /// The queue of `cuda`.
+    /// The stream of `cuda`.
     pub stream: Arc<CudaStream>,
-    /// The last field, dropped last, because it owns the queue.
+    /// The last field, dropped last, because it owns the stream.
     pub cuda: Cuda,
 }
 
@@ -65,7 +65,7 @@ impl Gpu {
         work()?;
         let end = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
         let ms = begin.elapsed_ms(&end)?;
-        // an error of the queued work
+        // returns errors of the queued work
         self.cuda.synchronize()?;
         Ok(ms.into())
     }

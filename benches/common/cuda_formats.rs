@@ -8,7 +8,7 @@ use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Format, Halo, LinearOperator, 
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
-/// A conversion; none where the format refuses the matrix.
+/// A conversion; `None` if the format refuses the matrix.
 pub type Convert<T> = fn(&Csr<T>, &Cuda) -> Converted<T>;
 
 /// The name of a format, and the conversion.
@@ -61,7 +61,7 @@ pub fn rounded() -> Vec<Converter<f64>> {
     ]
 }
 
-/// Every format, compressed rows and coordinates each way that there is.
+/// Every format; CSR and COO with all algorithms.
 pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
     let mut all = vec![];
     macro_rules! list {
@@ -70,7 +70,7 @@ pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
         };
     }
     krysp::each_format!(list);
-    // what is recorded as CSR has one strategy, whatever would be chosen
+    // records of CSR name a strategy: omit the one that would be chosen automatically
     all.retain(|converter| converter.name != Csr::<T>::NAME);
     all.extend([
         Converter::new("CSR", |csr, gpu| shared(csr, gpu, Strategy::Classical)),
@@ -86,12 +86,12 @@ pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
 
 type Converted<T> = Result<Option<Box<Operator<T>>>>;
 
-/// Compressed rows by a strategy.
+/// CSR with a strategy.
 fn shared<T: Real>(csr: &Csr<T>, gpu: &Cuda, strategy: Strategy) -> Converted<T> {
     suited(Csr::on_with(gpu, csr, CsrOptions { strategy }))
 }
 
-/// Coordinates whose rows are finished in a way.
+/// COO with an algorithm for rows that cross blocks.
 fn crossing<T: Real>(csr: &Csr<T>, gpu: &Cuda, crossing: Crossing) -> Converted<T> {
     suited(Coo::on_with(gpu, csr, CooOptions { crossing }))
 }

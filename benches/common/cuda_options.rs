@@ -13,7 +13,7 @@ pub struct Options {
     pub quick: bool,
     /// Whether to write nothing.
     dry: bool,
-    /// The format whose blocks of rows determine the clustered numbering.
+    /// The format whose blocks of rows determine the clustered ordering.
     clusters: Clusters,
     machine: Option<String>,
     out: Option<PathBuf>,
@@ -74,7 +74,7 @@ impl Options {
         wanted.iter().map(parse).collect()
     }
 
-    /// The length of the runs of the clustered numbering.
+    /// The length of the runs of the clustered ordering.
     pub fn rows_per_block(&self, gpu: &Cuda, csr: &Csr<f64>) -> Option<usize> {
         match self.clusters {
             Clusters::Halo => Some(Halo::rows_per_block(gpu, csr)),

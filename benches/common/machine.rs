@@ -46,8 +46,8 @@ impl Bandwidth {
     }
 }
 
-/// Makes the main thread one of rayon's threads, as OpenMP does. Otherwise the main thread sleeps during every product,
-/// and two threads must be woken for each product instead of one. Call at the start of `main`.
+/// Makes the main thread one of Rayon's threads, as OpenMP does. Otherwise the main thread sleeps during every product,
+/// and two threads must be woken for each product instead of one. Call it at the start of `main`.
 pub fn join_threads() -> super::Result<()> {
     Ok(rayon::ThreadPoolBuilder::new().use_current_thread().build_global()?)
 }
@@ -84,8 +84,8 @@ pub fn name() -> String {
     format!("{}-{}t", words.join("-"), rayon::current_num_threads())
 }
 
-/// The commit that is measured, marked if files other than records differ from it. Taken from `KRYSP_COMMIT` at compile
-/// time, for benches that run far from their sources, or from git.
+/// The measured commit, marked if files other than records differ from it. Taken from `KRYSP_COMMIT` at compile time, for
+/// benches that run without their sources, or from git.
 pub fn commit() -> String {
     if let Some(commit) = option_env!("KRYSP_COMMIT") {
         return commit.into();

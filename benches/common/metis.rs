@@ -1,13 +1,14 @@
-//! Numberings by METIS's bisections (Karypis and Kumar 1998), to compare `Numbering::clustered` with (feature `metis`).
+//! Orderings by recursive bisection with METIS (Karypis and Kumar 1998), for comparison with `Numbering::clustered` (feature
+//! `metis`).
 //!
 //! ```text
-//! bisect all nodes by METIS, at whole runs
-//! nodes that cost fewest edges change sides until both sides are whole runs; both likewise
-//! the longest rows first in each run
+//! bisect all nodes by METIS into whole runs
+//! move the nodes that cut the fewest edges until both sides are whole runs; recurse on both sides
+//! sort each run by row length, longest first
 //! ```
 //!
-//! The parts that METIS finds at once differ a little in size, and runs of equally many rows would cross them: halves are
-//! asked for one after the other, and balanced before the next. On one thread, many times slower than `Numbering::clustered`.
+//! The parts of METIS's k-way partitioning differ slightly in size, so that runs of equally many rows would cross them. Therefore
+//! each bisection is balanced before the next one. Runs on one thread, many times slower than `Numbering::clustered`.
 
 use super::Result;
 use krysp::Csr;
@@ -15,7 +16,7 @@ use metis::option::{Seed, UFactor};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Nodes in an order whose runs, of so many nodes, are compact.
+/// An ordering of the nodes whose runs of `run` nodes are compact.
 pub fn line(graph: &Csr<f64>, run: usize) -> Result<Vec<u32>> {
     let (whole, run) = (Graph::of(graph), run.max(1));
     let (mut order, mut left) = (vec![], vec![(0..whole.len() as u32).collect::<Vec<u32>>()]);
@@ -42,7 +43,7 @@ pub fn line(graph: &Csr<f64>, run: usize) -> Result<Vec<u32>> {
     Ok(order)
 }
 
-/// Nodes and their edges, each in both directions, as METIS wants them.
+/// A graph in METIS's format, with every edge in both directions.
 struct Graph {
     starts: Vec<i32>,
     others: Vec<i32>,
@@ -71,7 +72,7 @@ impl Graph {
         &self.others[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 
-    /// The graph of some nodes, in their order; `place` holds `u32::MAX` for all before and after.
+    /// The subgraph of some nodes, in their order; `place` contains `u32::MAX` everywhere before and after the call.
     fn part(&self, members: &[u32], place: &mut [u32]) -> Graph {
         members.iter().zip(0..).for_each(|(&member, at)| place[member as usize] = at);
         let mut part = Graph { starts: vec![0], others: vec![] };
@@ -84,19 +85,19 @@ impl Graph {
         part
     }
 
-    /// Whether each node is in the second half, of halves the first of which should have `target` nodes.
+    /// Bisects the graph, with about `target` nodes in the first half. Returns for each node whether it is in the second half.
     fn bisected(&self, target: usize) -> Result<Vec<bool>> {
         let share = target as f32 / self.len() as f32;
         let mut sides = vec![0; self.len()];
         let shares = [share, 1.0 - share];
-        // the first half may have a thousandth too much, and the seed is no clock
+        // the first half may be too large by 0.1 %, and the seed is fixed
         let graph = metis::Graph::new(1, 2, &self.starts, &self.others)?;
         let graph = graph.set_tpwgts(&shares).set_option(UFactor(1)).set_option(Seed(1));
         graph.part_recursive(&mut sides)?;
         Ok(sides.into_iter().map(|side| side == 1).collect())
     }
 
-    /// Moves nodes of the side that has too many, those first that cut fewest edges.
+    /// Moves nodes from the side that has too many, first those that cut the fewest edges.
     fn balance(&self, second: &mut [bool], target: usize) {
         let first = second.iter().filter(|&&second| !second).count();
         let (from, mut surplus) = (first < target, first.abs_diff(target));
@@ -107,7 +108,7 @@ impl Graph {
         let of_side = (0..self.len()).filter(|&node| second[node] == from && surplus > 0);
         let mut heap: BinaryHeap<(i32, usize)> = of_side.map(|node| (gain(node, second), node)).collect();
         while let Some((found, node)) = heap.pop().filter(|_| surplus > 0) {
-            // gains grow as neighbours move: a node is pushed again then
+            // outdated: gains grow as neighbours move, and the node is pushed again then
             if second[node] != from || found != gain(node, second) {
                 continue;
             }

@@ -1,9 +1,9 @@
-//! Intel's MKL, if its library is found at run time: products by inspector and executor, on arrays of this library.
+//! Intel's MKL, if its library is found at run time: products by the inspector-executor interface, on arrays of this library.
 //!
 //! `libmkl_rt` is loaded by name, so `LD_LIBRARY_PATH` must have its folder. Indices are 32-bit integers (LP64). MKL
-//! gets as many threads as rayon has. Its threads spin for a millisecond after each product: long enough for the next
-//! product of its turn, and asleep before another contestant is timed. The first product of a turn, which is not timed,
-//! wakes them.
+//! gets as many threads as Rayon has. Its threads spin for a millisecond after each product: long enough for the next
+//! product of its turn, and short enough to sleep before another contestant is timed. The first product of a turn, which is
+//! not timed, wakes them.
 
 #![allow(unsafe_code, reason = "MKL is C")]
 
@@ -37,7 +37,7 @@ const ROW_MAJOR: c_int = 101;
 const LAYER_OF_INTEL: c_int = 0;
 const LAYER_OF_GNU: c_int = 3;
 
-/// The number of products that MKL is told to expect.
+/// The number of products that is passed to MKL as a hint.
 const EXPECTED: c_int = 10_000;
 
 /// The milliseconds that MKL's threads spin after a product.
@@ -62,7 +62,7 @@ struct Mkl {
     optimize: unsafe extern "C" fn(Handle) -> Status,
     convert_bsr: unsafe extern "C" fn(Handle, c_int, c_int, c_int, *mut Handle) -> Status,
     destroy: unsafe extern "C" fn(Handle) -> Status,
-    /// The library of Intel's threads, if MKL uses it: kept loaded as long as MKL.
+    /// The library of Intel's OpenMP threads, if MKL uses it; must remain loaded as long as MKL.
     _openmp: Option<Library>,
 }
 
@@ -213,8 +213,8 @@ impl<T: Element> Product<T> for Multiplication<T> {
     }
 }
 
-/// MKL with a matrix and `x`: with a plain handle, optimised, and in blocks if blocks suit the matrix. Empty without
-/// the library, or if the matrix has more entries than 32-bit integers count.
+/// MKL with a matrix and `x`: with a plain handle, with an optimized one, and as BSR if that is suitable. Empty without the
+/// library, or if the number of entries exceeds the range of 32-bit integers.
 pub fn mkl<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     let Some(mkl) = Mkl::get() else { return Ok(vec![]) };
     if c_int::try_from(csr.nnz()).is_err() {

@@ -8,7 +8,7 @@ use std::path::Path;
 /// A row: its cells by the names of the columns.
 pub type Row = BTreeMap<String, String>;
 
-/// The rows of a file in order; of rows that agree in the columns `key` only the newest. Empty if there is no file.
+/// The rows of a file in order; of rows that agree in the columns `key`, only the newest one. Empty if there is no file.
 pub fn newest(folder: &Path, file: &str, key: &[&str]) -> Result<Vec<Row>, Box<dyn Error>> {
     let Ok(text) = fs::read_to_string(folder.join(file)) else { return Ok(vec![]) };
     let mut lines = text.lines();

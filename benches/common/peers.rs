@@ -29,7 +29,7 @@ pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     };
     Ok(vec![
         peer("faer", Box::new(Faer { par: Par::rayon(0), a: csr.try_into()?, x: x.to_vec(), y: y.clone() })),
-        // its threads are not always faster
+        // not always faster with threads
         peer(
             "faer on one thread",
             Box::new(Faer { par: Par::Seq, a: csr.try_into()?, x: x.to_vec(), y: y.clone() }),

@@ -14,8 +14,7 @@ pub fn export(system: &System) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Times reading a file that is already in memory: into triplets, as a reader returns them, and on into CSR. Returns a
-/// row for the record.
+/// Times reading a file that is in the page cache, into triplets, and their conversion to CSR. Returns a row for the record.
 pub fn read(system: &System, rounds: usize, stamp: &str) -> Result<String> {
     let path = export(system)?;
     let bytes = fs::metadata(&path)?.len();
@@ -25,7 +24,9 @@ pub fn read(system: &System, rounds: usize, stamp: &str) -> Result<String> {
         drop(content);
         let (csr, both_ms) = timed(|| read_matrix::<f64>(&path))?;
         if csr.columns() != system.csr.columns() || csr.entries() != system.csr.entries() {
-            return Err(format!("{} is read as another matrix", path.display()).into());
+            return Err(
+                format!("reading {} does not return the matrix that was written", path.display()).into()
+            );
         }
         // the first read brings the file into memory
         if round > 0 {

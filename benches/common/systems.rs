@@ -1,4 +1,4 @@
-//! The matrices of the benches, each in the numberings in which it is measured.
+//! The matrices of the benches, each in the orderings in which it is measured.
 
 use super::Result;
 use krysp::io::read_matrix;
@@ -49,13 +49,13 @@ pub fn expanded(wanted: &[String]) -> Vec<String> {
     wanted.iter().flat_map(of_wish).collect()
 }
 
-/// A matrix in one numbering.
+/// A matrix in one ordering.
 pub struct System {
     pub name: String,
     pub numbering: &'static str,
-    /// The matrix in the numbering that is measured, for this library and for peers.
+    /// The matrix in the measured ordering, for this library and for peers.
     pub csr: Csr<f64>,
-    /// The seconds that the numbering took.
+    /// The milliseconds of computing the ordering.
     pub numbering_ms: f64,
 }
 
@@ -84,13 +84,13 @@ pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
     names.into_iter().map(|name| numbered(&name, |matrix| matrix, |_| None))
 }
 
-/// Whether a generated matrix has a shuffled numbering.
+/// Whether a generated matrix has a shuffled ordering.
 fn is_shuffled(name: &str) -> bool {
     let shuffled = ["tet_rand", "rmat20", "circuit1m", "el3_20k", "p1_200k", "el3_200k"];
     shuffled.contains(&name) || name.ends_with("_perm")
 }
 
-/// Whether a matrix is a graph with hubs and without neighbourhoods: most rows refer to the longest rows.
+/// Whether a matrix is a graph with hubs and without locality: most rows refer to the longest rows.
 fn has_hubs(name: &str) -> bool {
     name == "rmat20"
 }
@@ -100,19 +100,19 @@ pub fn unknowns(name: &str) -> usize {
     if ["el3_", "elast", "tiny_el3"].iter().any(|family| name.starts_with(family)) { 3 } else { 1 }
 }
 
-/// Reverse Cuthill and McKee for the nodes of a mesh, so that the unknowns of a node stay together.
+/// Reverse Cuthill-McKee for the nodes of a mesh, so that the unknowns of a node stay together.
 fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
     by_nodes(csr, unknowns, |graph, _| Ok(Numbering::rcm(graph)?))
 }
 
-/// The clusters of METIS, in runs of so many rows.
+/// The ordering by METIS, with runs of a given number of rows.
 #[cfg(feature = "metis")]
 fn metis(csr: &Csr<f64>, unknowns: usize, rows: usize) -> Result<Numbering> {
     let line = |graph: &Csr<f64>, unknowns: usize| super::metis::line(graph, rows / unknowns);
     by_nodes(csr, unknowns, |graph, unknowns| Ok(Numbering::from_old_of_new(line(graph, unknowns)?)?))
 }
 
-/// The numbering that one of the graph of nodes makes, which is given the unknowns of a node.
+/// Expands an ordering of the graph of nodes to their unknowns.
 fn by_nodes(
     csr: &Csr<f64>,
     unknowns: usize,
@@ -138,9 +138,9 @@ fn by_nodes(
     Ok(Numbering::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
 
-/// A matrix by its name or file, in several numberings: as given; if that is shuffled, also by reverse Cuthill and
-/// McKee and clustered in runs of a given length; and a graph with hubs with its longest rows first. `prepare` changes
-/// a generated matrix before that.
+/// A matrix by its name or file, in several orderings: as given; if that is shuffled, also by reverse Cuthill-McKee and
+/// clustered in runs of a given length; and a graph with hubs with its longest rows first. `prepare` changes a generated
+/// matrix before.
 pub fn numbered(
     wanted: &str,
     prepare: impl FnOnce(Matrix) -> Matrix,
@@ -162,7 +162,7 @@ pub fn numbered(
         let started = Instant::now();
         let new = csr.renumbered(&number()?)?;
         let numbering_ms = started.elapsed().as_secs_f64() * 1e3;
-        // the arrays in a space without a numbering, as peers see them
+        // copy the arrays to a space without a permutation, for peers
         let csr = Csr::from_csr(new.rows(), new.cols(), &new.offsets(), new.columns(), new.entries())?;
         systems.push(System { name: name.into(), numbering, csr, numbering_ms });
         Ok(())

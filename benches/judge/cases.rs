@@ -10,7 +10,7 @@ use std::path::Path;
 /// Formats in the records that cannot be chosen: one no longer exists, the other is kept for comparison.
 const OTHERS: [&str; 2] = ["COO atomic", "CSR speculative on host"];
 
-/// A matrix in one numbering, with one element type.
+/// A matrix in one ordering, with one element type.
 pub struct Case {
     pub matrix: String,
     pub numbering: String,
@@ -24,7 +24,7 @@ pub struct Case {
     pub best: (String, f64),
 }
 
-/// Formats that are chosen only if values stay symmetric.
+/// Formats that are chosen only if values remain symmetric.
 pub fn is_symmetric(format: &str) -> bool {
     format.starts_with("symmetric")
 }

@@ -1,4 +1,4 @@
-//! Fits prices to a record: for each kernel the non-negative least squares of relative errors, regularised towards the
+//! Fits prices to a record: for each kernel the non-negative least squares of relative errors, regularized towards the
 //! prices of all kernels together,
 //!
 //! ```text
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! over the products of the fitted half. `a` is the work of a product, `t` its time, `mⱼ` the mean of `aⱼ / t`, and `q`
-//! the solution with λ = 0 for all kernels together. The regularisation helps kernels with few or similar products. The
+//! the solution with λ = 0 for all kernels together. The regularization helps kernels with few or similar products. The
 //! solver is coordinate descent, which is enough for a convex problem with five prices.
 
 use super::cases::{Case, is_symmetric};
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 /// Prices by format.
 pub type Prices = BTreeMap<String, Price>;
 
-/// How good choices should be, as ratios of times to the best.
+/// Quality requirements for choices, as ratios of times to the best.
 #[derive(Clone, Copy)]
 pub struct Bounds {
     /// The ratio that most choices should reach.
@@ -35,7 +35,7 @@ const ONE_KERNEL: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 /// times on small ones show from which size on.
 const SLOW_OPTIONS: (f64, f64) = (1.5, 0.15);
 
-/// `λ`: the regularisation weighs as much as one product.
+/// `λ`: the regularization weighs as much as one product.
 const REGULARISATION: f64 = 1.0;
 
 /// Rounds of coordinate descent, more than enough.

@@ -1,14 +1,16 @@
 //! Compares the choices of the library with the records, and fits its prices. Needs no GPU.
 //!
 //! ```text
-//! cargo bench --features cuda --bench judge -- h200                every product recorded: the format and the strategy of CSR that the
-//!                                                  library chooses, against the fastest; auto.csv and automatic.csv beside
-//!                                                  the record, and symmetric.csv: what it chooses where values stay
-//!                                                  symmetric
-//! cargo bench --features cuda --bench judge -- h200 --fit          prices fitted to one half of the matrices, in Rust, and what they would
-//!                                                  choose
-//! cargo bench --features cuda --bench judge -- h200 --layouts      what a product does of those matrices that layouts.csv has not: generates
-//!                                                  them (`--most N`: of at most N entries, 20 million without it)
+//! cargo bench --features cuda --bench judge -- h200                for every recorded product, the format and the CSR strategy that the
+//!                                                  library chooses, compared with the fastest; writes auto.csv and
+//!                                                  automatic.csv next to the record, and symmetric.csv: the choices for
+//!                                                  values that remain symmetric
+//! cargo bench --features cuda --bench judge -- h200 --fit          prices fitted to one half of the matrices, as Rust code, and
+//! the choices
+//!                                                  with them
+//! cargo bench --features cuda --bench judge -- h200 --layouts      the work of products for matrices that are missing in
+//! layouts.csv: generates
+//!                                                  them (`--most N`: up to N entries, 20 million without it)
 //! ```
 //!
 //! Every second matrix, in the order of names, is used to fit prices; the others are used to judge. A matrix belongs to
@@ -65,7 +67,7 @@ impl Options {
                 "--fit" => options.fit = true,
                 "--layouts" => options.layouts = true,
                 "--most" => options.most = args.next().ok_or("--most needs a number")?.parse()?,
-                // cargo's own
+                // cargo adds this option
                 "--bench" => {}
                 flag if flag.starts_with('-') => return Err(format!("unknown option {flag}").into()),
                 machine => options.machine = machine.into(),
@@ -80,7 +82,7 @@ fn main() -> Result<()> {
     let folder = record::folder(&options.machine);
     let is_gpu = options.machine == "h200";
     let model = if is_gpu { Model::Gpu { multiprocessors: H200 } } else { Model::Host };
-    // slices have the height of the machine recorded
+    // use the slice height of the recorded machine
     let _level = (!is_gpu).then(|| force(level(&options.machine)));
     if options.layouts {
         layouts::add(&folder, model, options.most)?;
@@ -125,7 +127,7 @@ fn of_library(cases: &[Case], model: Model) -> Prices {
     prices.map(|(format, price)| (format.into(), price)).collect()
 }
 
-/// As each stands in the file of its format.
+/// Prints prices as Rust code for the files of the formats.
 fn print_prices(prices: &Prices) {
     let literal =
         |value: f64| if value < 1e5 { format!("{value:?}") } else { format!("{:?}e6", value / 1e6) };

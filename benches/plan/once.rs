@@ -1,4 +1,4 @@
-//! What a plan for many solves makes once: products in the format that it takes, and the file of all that it built.
+//! The one-time decisions of a plan for many solves: the chosen format, and the file in which it is saved.
 
 use crate::Result;
 use krysp::Plan;
@@ -8,16 +8,16 @@ use krysp::prelude::*;
 use krysp_solvers::Scalar;
 use std::time::{Duration, Instant};
 
-/// How often all formats take turns where products are compared, and how often a file is read.
+/// Number of rounds in which all formats are timed, and number of times that a file is read.
 const ROUNDS: usize = 7;
 
-/// Prints what it takes to build all for a thousand solves, and to read it again; returns the part.
+/// Prints the times to build a plan for a thousand solves and to load it, and returns their ratio.
 pub(crate) fn loading<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) -> Result<Option<f64>> {
     let b = vec![1.0; a.rows()];
     let started = Instant::now();
     let mut planned = Plan::new(a)?.on(machine).solves(1000).build()?;
     let (made, mut kept) = (started.elapsed(), Duration::ZERO);
-    // the preconditioner that is kept is found in the first solves
+    // the preconditioner is chosen during the first solves
     for _ in 0..4 {
         let solved = planned.solve(&b)?;
         kept = solved
@@ -78,20 +78,20 @@ pub(crate) fn products<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) -
     let own = numbered.iter().find(|(_, a)| RowStatistics::of(a).scattering == scattering);
     let numbering = own.map_or("", |(numbering, _)| numbering);
     let stored = format!("{} {numbering}", chosen.choice().stored());
-    // the least of many times is lower than that of one: both are taken anew, in turns
+    // the minimum over many formats is biased downwards: time both again, in turns
     let (mut own, mut time) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..2 * ROUNDS {
         own = own.min(product(chosen)?);
         time = time.min(product(operator)?);
     }
-    // a copy of itself is no other choice
+    // the best format is the chosen one
     let ratio = if stored == *best { 1.0 } else { own / time };
     let [stored, best] = [&stored, best].map(|name| name.replace(',', ";"));
     println!("{name},{},{},{stored},{own:.3e},{best},{time:.3e},{ratio:.3}", a.rows(), a.nnz());
     Ok(Some(ratio))
 }
 
-/// The time of a product, of some in a row.
+/// The mean time of several consecutive products.
 fn product<V: Vector<Elem = f64>>(a: &Operator<V>) -> Result<f64> {
     let (x, mut y) = (a.domain().zeros()?, a.range().zeros()?);
     let mut made = 0;

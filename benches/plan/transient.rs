@@ -1,4 +1,4 @@
-//! Time steps of heat conduction, solved by plans and by fixed configurations whose preconditioner is renewed after every so many steps.
+//! Time steps of heat conduction, solved by plans and by fixed configurations whose preconditioner is refreshed every few steps.
 //!
 //! ```text
 //! (M + Δt K) Tⁿ⁺¹ = M Tⁿ + Δt f
@@ -108,7 +108,7 @@ impl Rivals for Cuda {
     }
 }
 
-/// Prints one line for each loop and way of solving it.
+/// Prints one line for each loop and solver.
 pub(crate) fn all<M: Rivals>(machine: &M) -> Result<()> {
     let path = |suffix: &str| shared_matrix(&format!("{NAME}_{suffix}"));
     let (Some(k), Some(m), Some(f)) = (path("K"), path("M"), path("f")) else {

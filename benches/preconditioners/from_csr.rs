@@ -1,5 +1,5 @@
-//! All there is from CSR to `x` on a CPU: numbering, format and preconditioner are within the time, and so is the memory of the
-//! solve. Programs of others run beside it, on the same system.
+//! The total time from CSR to `x` on a CPU, including ordering, format, preconditioner, and allocations of the solve. External
+//! programs can be run on the same system.
 
 use super::system::System;
 use super::{Boxed, Options, Result, Table, cg, machine};
@@ -12,7 +12,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-/// The length of the runs of the clustered numbering.
+/// The length of the runs of the clustered ordering.
 const RUN: usize = 2592;
 
 type Matrix = Csr<f64>;
@@ -24,7 +24,7 @@ const NUMBERINGS: [(&str, Option<Build<Numbering>>); 3] = [
     ("clustered", Some(|a, _| Ok(Numbering::clustered(a, RUN)?))),
 ];
 
-/// Each with the format that suits the number of its iterations: the fastest, or CSR as it is.
+/// Preconditioners with the format that suits the number of iterations: `true` for the fastest one, `false` for the given CSR.
 const PRECONDITIONERS: [(&str, bool, Build<Boxed<'static>>); 6] = [
     ("Jacobi", true, |a, _| Ok(Box::new(Jacobi::new(a)?))),
     ("FSAI f32", true, |a, _| {
@@ -82,8 +82,8 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     table.keep(&machine::name())
 }
 
-/// Runs a program that takes files of a matrix and of modes, and prints a line of tabs for each solve:
-/// `NAME  setup S s  solve S s  its N  true R  total S`. Of equal names the last one counts.
+/// Runs a program with the files of a matrix and of its near-null space. The program prints a tab-separated line for each solve,
+/// `NAME  setup S s  solve S s  its N  true R  total S`. Of lines with equal names, the last one counts.
 fn beside(table: &mut Table<'_>, program: &Path, system: &System) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("krysp_beside_{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
@@ -116,7 +116,7 @@ fn beside(table: &mut Table<'_>, program: &Path, system: &System) -> Result<()> 
     Ok(())
 }
 
-/// Rows and entries in 64 bits, offsets and columns in 32, values and right-hand side in double precision.
+/// Writes numbers of rows and entries in 64 bits, offsets and columns in 32, values and right-hand side in double precision.
 fn write_matrix(path: &Path, System { csr, b, .. }: &System) -> Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     let mut write = |bytes: &[u8]| file.write_all(bytes);

@@ -49,7 +49,7 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     Ok(())
 }
 
-/// Multigrid from CSR in the memory of the GPU, which the solver multiplies with as well: nothing is numbered or converted.
+/// Multigrid from CSR in the memory of the GPU, with which the solver multiplies as well: nothing is reordered or converted.
 fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
     let csr = &system.csr;
     let on_gpu = &Csr::on(gpu, csr)?;
@@ -84,7 +84,7 @@ fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
     table.keep(&machine_of(gpu))
 }
 
-/// The name of the folder that records of a GPU are in.
+/// The name of the folder for the records of a GPU.
 fn machine_of(gpu: &Cuda) -> String {
     let words = gpu.name().split_whitespace().filter(|&word| word != "NVIDIA");
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
@@ -124,7 +124,7 @@ struct Bench<'a, F: OnDevice<f64>> {
 }
 
 impl<F: OnDevice<f64>> Bench<'_, F> {
-    /// Factors whose pattern was grown on the host, in slices on the GPU.
+    /// Factors whose pattern was grown on the host, in a sliced format on the GPU.
     fn grown(&self, fsai: &Fsai<f64>) -> Result<Composed<Slices, Slices>> {
         Ok(Composed::new(Sell::on(self.gpu, fsai.upper())?, Sell::on(self.gpu, fsai.lower())?)?)
     }

@@ -10,7 +10,7 @@ use krysp::{
 };
 use std::time::Instant;
 
-/// The length of the runs of the clustered numbering.
+/// The length of the runs of the clustered ordering.
 const RUN: usize = 2592;
 
 fn narrow(fsai: &Fsai<f64>) -> krysp::Result<impl LinearOperator<Vector = HostVector<f64>> + use<>> {

@@ -47,7 +47,7 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Time of all but the first step, in which everything is made.
+    /// Time of all steps but the first one, which includes the setup.
     fn time<M>(&self, name: &str, build: &dyn Fn(&Matrix) -> Result<M>) -> Result<()>
     where
         M: LinearOperator<Vector = CudaVector<f64>> + Refresh<f64>,

@@ -33,16 +33,16 @@ pub(super) struct System {
     /// The number of unknowns of a node.
     pub(super) unknowns: usize,
     pub(super) symmetric: bool,
-    /// The rigid motions, if the positions of the nodes are known.
+    /// The rigid body modes, if the coordinates of the nodes are known.
     pub(super) rigid: Option<Vec<Vec<f64>>>,
 }
 
 impl System {
-    /// `ones` is the right-hand side of what has none of its own.
+    /// Loads or generates a system. With `ones`, a right-hand side of ones is used if there is no file.
     pub(super) fn new(name: &str, ones: bool) -> Result<System> {
         let csr = match (shared_matrix(name), matrices::named(name)) {
             (Some(path), _) => read_matrix(path)?,
-            // its numbers are random
+            // its values are random
             (None, Some(matrix)) if name.starts_with("p1_") => matrix.diagonally_dominant().csr()?,
             (None, Some(matrix)) => matrix.csr()?,
             (None, None) => {

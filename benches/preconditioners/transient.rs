@@ -1,4 +1,4 @@
-//! Transient heat with steps that grow, 100 of them: every step has values of its own, and so has its preconditioner.
+//! Transient heat with 100 growing time steps: every step has its own values and a refreshed preconditioner.
 //!
 //! ```text
 //! (M + Δt K) Tⁿ⁺¹ = M Tⁿ + Δt f        Δt from 0.05 s, a tenth longer each step
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 const STEPS: usize = 100;
 
-/// What is refreshed before each step.
+/// A preconditioner that is refreshed before each step.
 enum Prepared {
     Jacobi(Jacobi<f64>),
     Amg(Box<Amg<f64>>),

@@ -15,7 +15,7 @@ mod picture;
 
 /// The width of a cell, m.
 const CELL: f64 = 1e-3;
-/// The number of cells across a pin, across a pin and the gap beside it, and up from the bottom.
+/// The number of cells across a pin, across a pin and the gap next to it, and from the bottom upwards.
 const PIN: usize = 4;
 const PITCH: usize = 8;
 const BASE_HEIGHT: usize = 6;

@@ -1,16 +1,16 @@
-//! Temperatures of the heat sink for an engineer to look at: a VTK file, which ParaView opens, and a picture.
+//! The temperatures of the heat sink as a VTK file, for ParaView, and as an image.
 
 use super::{HeatSink, cross, dot, minus};
 use flate2::{Compression, Crc, write::ZlibEncoder};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-/// Pixels of the picture, and how many more are computed along each side, to smooth edges.
+/// Pixels of the image, and the factor of oversampling along each side, to smooth edges.
 const WIDTH: usize = 900;
 const HEIGHT: usize = 640;
 const FINER: usize = 2;
 
-/// From cold to hot.
+/// Colours from cold to hot.
 const COLOURS: [[f64; 3]; 6] = [
     [30.0, 20.0, 80.0],
     [95.0, 25.0, 130.0],
@@ -31,7 +31,7 @@ impl HeatSink {
         Ok([vtk, png])
     }
 
-    /// The mesh and a temperature at each point, in VTK's older form. Its numbers begin with the most significant byte.
+    /// The mesh and a temperature at each point, in VTK's legacy format, whose numbers are big-endian.
     fn vtk(&self, temperatures: &[f64]) -> Vec<u8> {
         let (points, cells) = (self.points.len(), self.elements());
         let mut file = format!("# vtk DataFile Version 3.0\nheat sink\nBINARY\nDATASET UNSTRUCTURED_GRID\nPOINTS {points} double\n")
@@ -42,7 +42,7 @@ impl HeatSink {
             file.extend([4, nodes[0], nodes[1], nodes[2], nodes[3]].into_iter().flat_map(u32::to_be_bytes));
         }
         file.extend(format!("\nCELL_TYPES {cells}\n").bytes());
-        // 10 is a tetrahedron
+        // cell type 10 is a tetrahedron
         file.extend((0..cells).flat_map(|_| 10_u32.to_be_bytes()));
         file.extend(
             format!("\nPOINT_DATA {points}\nSCALARS temperature double 1\nLOOKUP_TABLE default\n").bytes(),
@@ -51,11 +51,11 @@ impl HeatSink {
         file
     }
 
-    /// The surface as seen from above and the side, hotter where it is brighter, as a PNG file.
+    /// The surface seen obliquely from above as a PNG file, brighter where it is hotter.
     fn picture(&self, temperatures: &[f64]) -> io::Result<Vec<u8>> {
         let (width, height) = (WIDTH * FINER, HEIGHT * FINER);
         let (turn, tilt) = (0.6_f64, 0.95_f64);
-        // to the right, up, and towards the eye
+        // directions to the right, up, and towards the viewer
         let view = |[x, y, z]: [f64; 3]| {
             let (right, away) = (x * turn.cos() - y * turn.sin(), x * turn.sin() + y * turn.cos());
             [right, z * tilt.sin() + away * tilt.cos(), z * tilt.cos() - away * tilt.sin()]
@@ -144,7 +144,7 @@ fn png(pixels: &[u8]) -> io::Result<Vec<u8>> {
         file.extend(kind.iter().chain(content));
         file.extend(sum.sum().to_be_bytes());
     };
-    // 8 bits a channel, red, green and blue
+    // 8 bits per channel, red, green and blue
     let size = [WIDTH as u32, HEIGHT as u32].map(u32::to_be_bytes).concat();
     chunk(b"IHDR", &[&size[..], &[8, 2, 0, 0, 0]].concat());
     let mut packed = ZlibEncoder::new(vec![], Compression::default());

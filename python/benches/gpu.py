@@ -1,4 +1,4 @@
-"""How long conjugate gradients take on a GPU, called from Python: krysp and CuPy, one after the other. `python benches/gpu.py`."""
+"""Times of conjugate gradients on a GPU, called from Python: krysp and CuPy in turns. `python benches/gpu.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cupyx.scipy.sparse.linalg import LinearOperator, cg
 
 
 def tetrahedra(n: int) -> sp.csr_array:
-    """Linear elements on the tetrahedra of an n x n x n grid: 15 entries a row, those of -Δu + u up to scaling."""
+    """Linear elements on the tetrahedra of an n x n x n grid, 15 entries per row: -Δu + u up to scaling."""
     steps = [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 0), (0, 1, 1), (1, 0, 1), (1, 1, 1)]
     weights = [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]
     diagonals, offsets = [], []

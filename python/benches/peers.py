@@ -1,8 +1,8 @@
-"""How long krysp takes where SciPy and PyAMG solve the same systems: `python benches/peers.py [MATRIX ...]`.
+"""Times of krysp, SciPy and PyAMG for the same systems: `python benches/peers.py [MATRIX ...]`.
 
-Matrices are those of `../shared/matrices/fem`, or of the folder that KRYSP_MATRICES names. All run in this process, one after the
-other, over and over; the shortest time of each counts. On a machine that others use, compare ratios. OpenBLAS, which NumPy
-calls for inner products, is given one thread: with more it waits on busy machines.
+Matrices are those of `../shared/matrices/fem`, or of the folder in KRYSP_MATRICES. All contestants run in this process, in turns;
+the shortest time of each counts. On a machine with other users, compare ratios. OpenBLAS, which NumPy calls for inner products,
+gets one thread: with more, it waits on busy machines.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def matrix(name: str) -> csr_array:
 
 
 def shortest(contestants: dict) -> dict:
-    """Seconds and residual of each, the shortest of some rounds."""
+    """Seconds and residual of each contestant, the shortest of several rounds."""
     best: dict = {}
     for _ in range(ROUNDS):
         for name, solve in contestants.items():
@@ -99,7 +99,7 @@ def add_pyamg(contestants: dict, a: csr_array, solve: Callable[[Any], float]) ->
 
 
 def overhead() -> None:
-    """What a call takes beyond the solve: the shortest of many calls, less the time that the report names."""
+    """The overhead of a call: the time of a call less that in its report, for many calls."""
     line = diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(100, 100), format="csr")
     b = np.ones(100)
     for name, operator in (("SciPy's arrays", line), ("an Operator", krysp.Operator(line, "cpu"))):

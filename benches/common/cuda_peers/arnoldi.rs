@@ -1,4 +1,4 @@
-//! Orthogonalises a vector against others by cuBLAS, twice, as GMRES does.
+//! Orthogonalizes a vector against others by cuBLAS, twice, as GMRES does.
 
 use super::Result;
 use cudarc::cublas::CudaBlas;
@@ -9,7 +9,7 @@ use cudarc::cublas::sys::{
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use std::sync::Arc;
 
-/// The columns of a basis, and a vector to orthogonalise against them.
+/// The columns of a basis, and a vector to orthogonalize against them.
 pub struct Arnoldi {
     blas: CudaBlas,
     stream: Arc<CudaStream>,
@@ -66,7 +66,7 @@ impl Arnoldi {
         Ok(status.result()?)
     }
 
-    /// Queues two projections onto the first `k` columns, subtracts both, and takes the norm of the rest.
+    /// Queues two projections onto the first `k` columns, subtracts both, and computes the norm of the result.
     pub fn step(&mut self, k: usize) -> Result<()> {
         for _ in 0..2 {
             self.multiply(true, k)?;

@@ -25,7 +25,7 @@ fn check(call: &str, status: cusparseStatus_t) -> Result<()> {
     }
 }
 
-/// The library, bound to a queue.
+/// The library, bound to a stream.
 pub struct Cusparse {
     handle: cusparseHandle_t,
     stream: Arc<CudaStream>,
@@ -77,7 +77,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds for a matrix with this many unknowns a node.
+    /// All kinds for a matrix with this many unknowns per node.
     pub fn all(unknowns: usize) -> Vec<Kind> {
         let mut kinds = vec![Kind::CsrDefault, Kind::Csr1, Kind::Csr2, Kind::Coo1, Kind::Coo2, Kind::Sliced];
         if unknowns > 1 {
@@ -156,7 +156,7 @@ struct Sparse<T> {
 }
 
 impl<T: CudaElement> Sparse<T> {
-    /// Stores a matrix in the layout of a kind, if the matrix suits it.
+    /// Stores a matrix in the layout of a kind, if that is suitable.
     fn new(stream: &Arc<CudaStream>, kind: Kind, csr: &Csr<T>) -> Result<Option<Self>> {
         let Some(host) = kind.arrays(csr) else { return Ok(None) };
         let mut sparse = Sparse {
@@ -281,7 +281,7 @@ pub struct Product<T> {
 }
 
 impl<T: CudaElement> Product<T> {
-    /// Prepares a product with NaN in `y`, preprocessed if possible. `None` if the matrix does not suit the layout.
+    /// Prepares a product with NaN in `y`, preprocessed if possible. `None` if the layout is not suitable for the matrix.
     pub fn new(library: &Rc<Cusparse>, kind: Kind, csr: &Csr<T>, x: &[T]) -> Result<Option<Self>> {
         let stream = &library.stream;
         stream.context().bind_to_thread()?;
@@ -324,8 +324,8 @@ impl<T: CudaElement> Product<T> {
         Ok(())
     }
 
-    /// The milliseconds of the first product with compressed rows on the device, including preparation, by the host's
-    /// clock. `None` for other layouts, which would first have to be converted.
+    /// The milliseconds of the first product with a CSR matrix on the device, including preparation, by the host's clock.
+    /// `None` for other layouts, which would need a conversion.
     pub fn first(&mut self) -> Result<Option<f64>> {
         if !matches!(self.kind, Kind::CsrDefault | Kind::Csr1 | Kind::Csr2) {
             return Ok(None);

@@ -15,7 +15,7 @@ use cudarc::driver::{CudaContext, CudaStream};
 use krysp::Cuda;
 use std::sync::Arc;
 
-/// A number that both libraries compute with.
+/// An element type that both libraries support.
 pub trait CudaElement: Element {
     const TYPE: cudaDataType;
 
@@ -37,7 +37,7 @@ impl CudaElement for f64 {
     }
 }
 
-/// The queue of a GPU, for foreign work that alternates with that of this library. The stream must not outlive the GPU.
+/// The stream of a GPU, for work of other libraries that alternates with that of this library. It must not outlive the GPU.
 pub fn stream(gpu: &Cuda) -> Result<Arc<CudaStream>> {
     // both use the primary context of the device
     let context = CudaContext::new(0)?;

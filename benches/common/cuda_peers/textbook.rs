@@ -48,7 +48,7 @@ const ONE: usize = 7;
 /// The number of iterations in a graph.
 const RECORDED: usize = 10;
 
-/// Bytes of work space for cuBLAS, allocated in advance so that cuBLAS allocates nothing while a graph is recorded.
+/// Bytes of workspace for cuBLAS, allocated in advance so that cuBLAS allocates nothing while a graph is recorded.
 const WORKSPACE: usize = 32 << 20;
 
 const THREADS: u32 = 256;
@@ -79,14 +79,14 @@ pub struct Textbook {
     r: CudaSlice<f64>,
     z: CudaSlice<f64>,
     scalars: CudaSlice<f64>,
-    /// Where cuBLAS works.
+    /// The workspace of cuBLAS.
     _workspace: CudaSlice<u8>,
     graph: Option<CudaGraph>,
     n: i32,
 }
 
 impl Textbook {
-    /// `None` if the matrix does not suit the layout.
+    /// A solver with the matrix in the layout; `None` if that is not suitable.
     pub fn new(
         library: &Rc<Cusparse>,
         stream: &Arc<CudaStream>,
