@@ -32,11 +32,7 @@ fn solve_reports_the_result() {
     assert!(saved.out.contains("converged"), "{}", saved.out);
     assert_eq!(std::fs::read(folder.at("x.mtx")).unwrap(), std::fs::read(folder.at("y.mtx")).unwrap());
     let other = folder.run("krysp solve tests/data/jpwh_991.mtx.gz --load plan");
-    assert!(
-        other.code == 2 && other.err.contains("a different sparsity pattern"),
-        "{}",
-        other.err
-    );
+    assert!(other.code == 2 && other.err.contains("a different sparsity pattern"), "{}", other.err);
     // an initial guess that is the solution needs no iteration
     assert!(folder.run("krysp solve A.mtx b.mtx --guess x.mtx --rtol 1e-7").out.contains(": 0 iterations"));
 }
