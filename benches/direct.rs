@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo bench --bench direct [-- NAME ...] [--gib 4]
-//! cargo bench --features faer --bench direct     beside faer's factorisations
+//! cargo bench --features faer --bench direct     also faer's factorizations
 //! ```
 //!
 //! Lines of faer are its factorizations of the same matrix on as many threads, without the number of entries.

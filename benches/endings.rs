@@ -73,7 +73,7 @@ fn main() -> Result<()> {
         found += usize::from(all_methods(&options, &path)?);
     }
     if found == 0 {
-        eprintln!("no system: is ../shared/matrices beside this checkout?");
+        eprintln!("no system found in ../shared/matrices");
     }
     Ok(())
 }

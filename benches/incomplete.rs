@@ -26,7 +26,7 @@ fn main() -> Result<()> {
             (Some(path), _) => read_matrix(path)?,
             (None, Some(matrix)) => matrix.csr()?,
             (None, None) => {
-                skipped(&format!("{name} is neither generated nor beside this checkout"));
+                skipped(&format!("{name} is neither a generated nor a shared matrix"));
                 continue;
             }
         };

@@ -65,7 +65,7 @@ fn matrix(name: &str) -> Result<Option<Csr<f64>>> {
     match shared_matrix(name) {
         Some(path) => Ok(Some(read_matrix(path)?)),
         None => {
-            skipped(&format!("no {name} beside this checkout"));
+            skipped(&format!("no shared matrix {name}"));
             Ok(None)
         }
     }

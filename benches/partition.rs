@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! cargo bench --bench partition                 # imbalance and density of algorithms 1, 2, 3 and the library's own
-//! cargo bench --bench partition -- times        # products on the threads of this machine, parts of equally many rows
-//!                                               # beside equally many nonzeros; RAYON_NUM_THREADS=8 for eight
+//! cargo bench --bench partition -- times        # products on the threads of this machine, with parts of equally many rows
+//!                                               # and of equally many nonzeros; RAYON_NUM_THREADS=8 for eight threads
 //! cargo bench --bench partition -- report rmat_2M   # a table of the parts of one matrix
 //! ```
 //!
@@ -208,8 +208,8 @@ impl OfThreads {
 /// The CPU time of this thread in seconds; wall time if the system does not report it.
 fn computed() -> f64 {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
-    let nanoseconds = told.and_then(|told| told.split(' ').next()?.parse::<f64>().ok());
+    let reported = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
+    let nanoseconds = reported.and_then(|reported| reported.split(' ').next()?.parse::<f64>().ok());
     nanoseconds.map_or_else(|| START.get_or_init(Instant::now).elapsed().as_secs_f64(), |ns| 1e-9 * ns)
 }
 

@@ -47,14 +47,14 @@ def rounds(side, count, ranks):
         "PETSc": [sys.executable, __file__, side],
         "krysp": ["target/release/examples/mpi_poisson", side],
     }
-    told = {"PETSc": r"PETSc (.+): (\d+) iterations in (\S+) s, setup (\S+) s", "krysp": OURS}
+    patterns = {"PETSc": r"PETSc (.+): (\d+) iterations in (\S+) s, setup (\S+) s", "krysp": OURS}
     start = ["mpirun", "--allow-run-as-root", "--bind-to", "core", "-n", ranks]
     one_thread = os.environ | {"OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
     found = {}
     for _ in range(int(count)):
         for library, program in programs.items():
             ran = subprocess.run(start + program, env=one_thread, stdout=subprocess.PIPE, text=True, check=True)
-            for solver, iterations, solve, setup in re.findall(told[library], ran.stdout):
+            for solver, iterations, solve, setup in re.findall(patterns[library], ran.stdout):
                 key = (library, solver.replace(", ", " and "), iterations)
                 found.setdefault(key, []).append((float(setup), float(solve)))
     print("unknowns,ranks,library,solver,iterations,setup_s,solve_s,together_s")
@@ -64,7 +64,7 @@ def rounds(side, count, ranks):
         print(f"{int(side) ** 3},{ranks},{library},{solver},{iterations},{setup:.3f},{solve:.3f},{together:.3f}")
 
 
-# how mpi_poisson tells of a solve
+# the line of mpi_poisson about a solve
 OURS = r"(.+): converged after (\d+) iterations, solve (\S+) s.*, setup (\S+) s"
 
 

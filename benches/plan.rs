@@ -139,7 +139,7 @@ fn main() -> Result<()> {
         all(&Host, &options, &mut totals);
     }
     if totals.systems == 0 {
-        eprintln!("no system: is ../shared/matrices beside this checkout?");
+        eprintln!("no system found in ../shared/matrices");
         return Ok(());
     }
     if let Some(once) = options.once {

@@ -45,7 +45,7 @@ fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
         alone.solve(&b)?;
         let report = alone.solve(&b)?.report;
         println!("CG, Jacobi, without ranks: {report}");
-        println!("    an iteration: {:.4} ms", milliseconds(&report));
+        println!("    per iteration: {:.4} ms", milliseconds(&report));
     }
     let jacobi = || BlockJacobi::new(&a, |block| Jacobi::on(&gpu, block));
     report("CG, Jacobi", &a, || Ok(Cg::new(&a).preconditioner(jacobi()?)))?;
@@ -142,7 +142,7 @@ where
         let each = |count: u64| count as f64 / report.iterations.max(1) as f64;
         println!("{name}: {report}, setup {setup:.3} s");
         println!(
-            "    an iteration: {:.4} ms, {:.1} sums over all ranks, {:.1} messages with {:.0} bytes from rank 0",
+            "    per iteration: {:.4} ms, {:.1} sums over all ranks, {:.1} messages with {:.0} bytes from rank 0",
             milliseconds(&report),
             each(sent.reductions),
             each(sent.messages),

@@ -43,7 +43,7 @@ fn main() -> Result<()> {
                 Ok(solution.report.time.as_secs_f64())
             })?;
             println!(
-                "{}: {alone:.4} ms an iteration alone, {together:.4} ms on {count}: {:.2} times as fast",
+                "{}: {alone:.4} ms per iteration on one GPU, {together:.4} ms on {count}: {:.2} times as fast",
                 stringify!($method),
                 alone / together
             );

@@ -173,13 +173,13 @@ fn bench_measures_what_python_has() {
     }
     let out = folder.run("krysp bench A.mtx").out;
     assert!(out.contains("  SciPy in python3 ") && !out.contains("broke off"), "{out}");
-    // nothing of the matrix is left behind
+    // the temporary file of the matrix is removed
     let left =
         folder.run("TMPDIR=$PWD/left && mkdir left && export TMPDIR && krysp bench A.mtx && ls left | wc -l");
     assert!(left.out.ends_with("\n0\n"), "{}", left.out);
 }
 
-/// What programs read is JSON, also of matrices that have no finite numbers to tell.
+/// Output for programs is valid JSON, even for matrices with quantities that are not finite.
 #[test]
 fn json_is_read_by_others() {
     let folder = Folder::new("json");

@@ -17,7 +17,7 @@
 //! one half with all of its numberings and element types.
 //! `layouts.csv` holds the analysis of matrices by the chooser, not measurements. Delete it when formats change.
 
-#![allow(unreachable_pub, reason = "nobody uses a bench")]
+#![allow(unreachable_pub, reason = "a bench has no users")]
 
 mod cases;
 mod fit;

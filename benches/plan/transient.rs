@@ -112,7 +112,7 @@ impl Rivals for Cuda {
 pub(crate) fn all<M: Rivals>(machine: &M) -> Result<()> {
     let path = |suffix: &str| shared_matrix(&format!("{NAME}_{suffix}"));
     let (Some(k), Some(m), Some(f)) = (path("K"), path("M"), path("f")) else {
-        skipped(&format!("{NAME} is not beside this checkout"));
+        skipped(&format!("no shared matrix {NAME}"));
         return Ok(());
     };
     let (k, m, f): (Csr<f64>, Csr<f64>, _) = (read_matrix(k)?, read_matrix(m)?, read_vector(f)?);

@@ -20,7 +20,7 @@ pub(super) fn names(wanted: &[String]) -> Vec<String> {
     }
     let all = SHARED.iter().all(|name| shared_matrix(name).is_some());
     if !all {
-        skipped("no matrices beside this checkout: generated ones take their place");
+        skipped("no shared matrices: generated ones are used instead");
     }
     let names: &[&str] = if all { &SHARED } else { &GENERATED };
     names.iter().map(|&name| name.into()).collect()
@@ -46,7 +46,7 @@ impl System {
             (None, Some(matrix)) if name.starts_with("p1_") => matrix.diagonally_dominant().csr()?,
             (None, Some(matrix)) => matrix.csr()?,
             (None, None) => {
-                return Err(format!("{name} is neither generated nor beside this checkout").into());
+                return Err(format!("{name} is neither a generated nor a shared matrix").into());
             }
         };
         let b = match shared_matrix(&format!("{name}_b")) {

@@ -38,7 +38,7 @@ pub(super) fn all() -> Result<()> {
     const NAME: &str = "heat_sink_transient_80k";
     let path = |suffix: &str| shared_matrix(&format!("{NAME}_{suffix}"));
     let (Some(k), Some(m), Some(f)) = (path("K"), path("M"), path("f")) else {
-        skipped(&format!("{NAME} is not beside this checkout"));
+        skipped(&format!("no shared matrix {NAME}"));
         return Ok(());
     };
     let (k, m, f) = (read_matrix(k)?, read_matrix(m)?, read_vector(f)?);

@@ -4,11 +4,12 @@ use crate::memory::room;
 use crate::{Csr, Error, Real, Result};
 
 /// Linear elasticity of a beam of `elements[d]` cubes of size 1 in direction d, clamped at the side x = 0: trilinear elements,
-/// Young's modulus 1. Comes with the coordinates of the nodes, from which [`rigid_motions`](crate::rigid_motions) makes the rigid body modes.
+/// Young's modulus 1. Comes with the coordinates of the nodes, from which [`rigid_motions`](crate::rigid_motions) makes the rigid
+/// body modes.
 ///
-/// `−div σ = f`, `σ = λ tr(ε) I + 2 μ ε`, `ε = (∇u + ∇uᵀ) / 2`, `λ = ν / ((1 + ν) (1 − 2 ν))`, `μ = 1 / (2 (1 + ν))`, with `u = 0` on
-/// the clamped side and `σ n = 0` on all others. Poisson's ratio ν lies between -1 and 1/2; close to 1/2 the material is nearly
-/// incompressible, and the system hard.
+/// `−div σ = f`, `σ = λ tr(ε) I + 2 μ ε`, `ε = (∇u + ∇uᵀ) / 2`, `λ = ν / ((1 + ν) (1 − 2 ν))`, `μ = 1 / (2 (1 + ν))`, with `u =
+/// 0` on the clamped side and `σ n = 0` on all others. Poisson's ratio ν lies between -1 and 1/2; close to 1/2 the material is
+/// nearly incompressible, and the system hard.
 ///
 /// There are `3 · elements[0] (elements[1] + 1) (elements[2] + 1)` unknowns, as the clamped nodes have none: three neighbouring
 /// ones for each node, and z varies fastest among the nodes. Symmetric positive definite.
@@ -87,7 +88,7 @@ impl Clamped {
 }
 
 /// `Kᵃⁱᵇʲ = ∫ λ ∂ᵢNᵃ ∂ⱼNᵇ + μ ∂ⱼNᵃ ∂ᵢNᵇ + δᵢⱼ μ ∇Nᵃ·∇Nᵇ` over a unit cube, by 2 x 2 x 2 Gauss points. Bit d
-/// of a corner's or a point's number says on which side of direction d it lies.
+/// of the number of a corner or a point is its side in direction d.
 pub(crate) fn hex_stiffness(poisson: f64) -> [[f64; 24]; 24] {
     let young = 1.0;
     let lambda = young * poisson / ((1.0 + poisson) * (1.0 - 2.0 * poisson));

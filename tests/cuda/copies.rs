@@ -95,7 +95,7 @@ fn copies_are_those_of_the_host() {
 }
 
 gpu_test!(two_levels_on_the_gpu_follow_operators);
-/// Over the diagonal, and over what has no refresh of its own.
+/// Two-level over Jacobi, and over a preconditioner that is not refreshed.
 fn two_levels_on_the_gpu_follow_operators() {
     let gpu = gpu();
     let a = matrices::stencil7(20).csr::<f64>().unwrap();

@@ -272,5 +272,5 @@ fn real_files() {
             }
         }
     }
-    assert!(checked > 0, "no matrices beside the tables in {}", root.display());
+    assert!(checked > 0, "no matrices next to the tables in {}", root.display());
 }

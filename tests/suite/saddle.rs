@@ -216,7 +216,7 @@ fn new_values_are_those_of_a_new_preconditioner() {
         let (one, other) = (image(&refreshed), image(&built));
         let apart = one.iter().zip(&other).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
         let largest = other.iter().fold(0.0_f64, |most, y| most.max(y.abs()));
-        assert!(apart <= 1e-12 * largest, "{schur:?}: {apart:e} beside {largest:e}");
+        assert!(apart <= 1e-12 * largest, "{schur:?}: {apart:e} relative to {largest:e}");
         // another pattern
         let smaller = gallery::stokes::<f64>(&[8, 9]).unwrap();
         refreshed.refresh(&smaller).unwrap_err();

@@ -1,7 +1,7 @@
 //! A beam that bends under its own weight, assembled by the crate fenris and solved by krysp.
 //!
-//! fenris stores its matrix as `CsrMatrix` of its own version of nalgebra-sparse, which krysp does not know. So the
-//! matrix is passed as slices of offsets, columns and values.
+//! fenris stores its matrix as `CsrMatrix` of another version of nalgebra-sparse than krysp supports. Therefore the matrix is
+//! passed as slices of offsets, columns and values.
 //!
 //! ```text
 //! cargo run --release --manifest-path examples/fenris_elasticity/Cargo.toml

@@ -11,9 +11,9 @@ use rayon::prelude::*;
 /// Which of the 27 nodes around a node, including itself, are its neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Neighbours {
-    /// The six nodes across a face: `st7`, 7 entries a row.
+    /// The six nodes across a face: `st7`, 7 entries per row.
     Faces,
-    /// All 27 nodes: `st27`, and `el3` with three unknowns a node and 81 entries a row.
+    /// All 27 nodes: `st27`, and `el3` with three unknowns per node and 81 entries per row.
     Box,
     /// All nodes across a face, every second across an edge, every fourth across a corner: `p1`, about 15 entries a row
     /// and unequal rows, as linear tetrahedra have.

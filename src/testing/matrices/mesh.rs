@@ -53,8 +53,8 @@ pub fn elasticity(side: usize) -> Matrix {
 }
 
 /// A plate of `hexes[d]` unit hexes in direction d, clamped at the side x = 0: linear elasticity (E = 1) with three
-/// displacements a node. A thin, long and nearly incompressible plate (`poisson` close to ½) is as stiff as systems in
-/// engineering practice. Symmetric positive definite; the last three unknowns belong to a free corner.
+/// displacements per node. A thin, long and nearly incompressible plate (`poisson` close to ½) is as ill-conditioned as
+/// systems in engineering practice. Symmetric positive definite; the last three unknowns belong to a free corner.
 pub fn plate(hexes: [usize; 3], poisson: f64) -> Triplets {
     let plate = Clamped { elements: hexes };
     Triplets { rows: plate.rows(), cols: plate.rows(), entries: plate.entries(poisson).collect() }
@@ -66,7 +66,7 @@ fn elasticity_entry(grid: Grid, element: &[[f64; 24]; 24], row: usize, column: u
     let side = grid.side as i64;
     let mut sum = 0.0;
     for corner in 0..8 {
-        // The lowest node of the hex that has `from` at this corner. One more layer of hexes lies below the free nodes.
+        // The lowest node of the hex that has `from` at this corner. There is one more layer of hexes below the free nodes.
         let hex: [i64; 3] = std::array::from_fn(|d| from[d] - (corner >> d & 1) as i64);
         let exists = (0..side - 1).contains(&hex[0])
             && (0..side - 1).contains(&hex[1])

@@ -72,7 +72,7 @@ impl Compensated {
         self.sum = sum;
     }
 
-    /// The sum. Infinities and NaN have no rounding error and are returned as they are.
+    /// The sum. Infinities and NaN have no rounding error and are returned unchanged.
     fn value(self) -> f64 {
         if self.sum.is_finite() { self.sum + self.error } else { self.sum }
     }

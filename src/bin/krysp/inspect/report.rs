@@ -256,7 +256,7 @@ impl OnDevice {
                     say(&format!("  {format:<14}{figures}   {bar} {percent:.0} %"));
                 }
                 if measured.iter().any(|one| one.bytes as f64 / one.product > *bandwidth) {
-                    say("  more than 100 %: part of the data is in cache, or padding is stored but not read");
+                    say("  more than 100 %: data is in cache, or padding is stored but not read");
                 }
             }
         }
