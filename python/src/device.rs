@@ -3,10 +3,10 @@
 use crate::matrix::{Matrix, Number, Placed, with_either};
 use crate::preconditioner::Ready;
 use crate::report::Report;
-use crate::solve::{Given, System, Wishes, by_name};
-use crate::spare::Spare;
+use crate::solve::{Given, Options, System, by_name};
 use crate::threads;
 use crate::watch::Callback;
+use crate::workspaces::Workspaces;
 use krysp::solvers::Identity;
 use krysp::{Cuda, CudaVector, LinearOperator, Operator, Outcome, Space};
 use pyo3::exceptions::PyTypeError;
@@ -57,16 +57,18 @@ impl<X> Drop for OnGpu<X> {
 
 /// Maximum number of rows of systems whose workspace is kept for later solves. The solves of larger systems take so long that the
 /// allocation hardly counts. Guess.
-const SPARED: usize = 1 << 20;
+const MAX_ROWS_KEPT: usize = 1 << 20;
 
 /// A matrix on a GPU, and the workspace that is kept with it.
-type Kept<'a, T> = (&'a Operator<CudaVector<T>>, Option<&'a Spare>);
+type Kept<'a, T> = (&'a Operator<CudaVector<T>>, Option<&'a Workspaces>);
 
 /// The matrix, if it is on a GPU.
 pub(crate) fn operator<'a, T: Number>(given: &'a Given<'_, T>) -> Option<Kept<'a, T>> {
     match given {
         Given::Matrix(matrix) => match T::of_matrix(matrix) {
-            Some(Placed::Cuda(a)) => Some((&**a, Some(&matrix.spare).filter(|_| a.range().len() <= SPARED))),
+            Some(Placed::Cuda(a)) => {
+                Some((&**a, Some(&matrix.workspaces).filter(|_| a.range().len() <= MAX_ROWS_KEPT)))
+            }
             _ => None,
         },
         _ => None,
@@ -121,16 +123,16 @@ pub(crate) fn solve_on_device<'py>(
     max_iterations: usize,
     restart: usize,
 ) -> PyResult<(isize, Report)> {
-    let wishes = Wishes::new(method, rtol, atol, max_iterations, restart)?;
+    let options = Options::new(method, rtol, atol, max_iterations, restart)?;
     let single = matches!(a.cast::<Matrix>()?.try_borrow()?.inner, crate::matrix::Either::Single(_));
     match single {
-        true => there::<f32>(&wishes, a, b, x, guess, m),
-        false => there::<f64>(&wishes, a, b, x, guess, m),
+        true => there::<f32>(&options, a, b, x, guess, m),
+        false => there::<f64>(&options, a, b, x, guess, m),
     }
 }
 
 fn there<T: Number>(
-    wishes: &Wishes,
+    options: &Options,
     a: &Bound<'_, PyAny>,
     b: u64,
     x: u64,
@@ -138,11 +140,11 @@ fn there<T: Number>(
     m: &Bound<'_, PyAny>,
 ) -> PyResult<(isize, Report)> {
     let (a, m, py) = (Given::<T>::new(a, 0)?, Given::<T>::new(m, 0)?, m.py());
-    let (a, spare) = operator(&a).ok_or_else(|| PyTypeError::new_err("the matrix is not on a GPU"))?;
+    let (a, workspaces) = operator(&a).ok_or_else(|| PyTypeError::new_err("the matrix is not on a GPU"))?;
     let m = preconditioner(&m, a)?;
     let space = a.domain();
     let solve = |b: &CudaVector<T>, x: &mut CudaVector<T>| -> krysp::Result<krysp::Report> {
-        let report = by_name(wishes, a, &*m, &mut System::There { b, x, guess }, None, spare)?;
+        let report = by_name(options, a, &*m, &mut System::There { b, x, guess }, None, workspaces)?;
         // a converged solve has already waited for a residual that was computed from the final x
         if report.outcome != Outcome::Converged {
             space.gpu().synchronize()?;
@@ -150,20 +152,20 @@ fn there<T: Number>(
         Ok(report)
     };
     let solved = py.detach(|| space.with_vector_at(b, |b| space.with_vector_at(x, |x| solve(b, x))));
-    wishes.ended(solved.flatten().flatten())
+    options.ended(solved.flatten().flatten())
 }
 
 /// Solves `A x = b` with vectors in host memory, with or without an initial guess.
 pub(crate) fn from_host<T: Number>(
-    wishes: &Wishes,
+    options: &Options,
     a: &Operator<CudaVector<T>>,
     m: &dyn LinearOperator<Vector = CudaVector<T>>,
     (b, guess, x): (&[T], Option<&[T]>, &mut [T]),
     callback: Option<Callback>,
-    spare: Option<&Spare>,
+    workspaces: Option<&Workspaces>,
 ) -> krysp::Result<krysp::Report> {
     let space = a.domain();
-    let [mut rhs, mut solution] = match spare.and_then(Spare::take) {
+    let [mut rhs, mut solution] = match workspaces.and_then(Workspaces::take) {
         Some(vectors) => vectors,
         None => [space.zeros()?, space.zeros()?],
     };
@@ -172,10 +174,10 @@ pub(crate) fn from_host<T: Number>(
         space.load(guess, &mut solution)?;
     }
     let mut system = System::There { b: &rhs, x: &mut solution, guess: guess.is_some() };
-    let report = by_name(wishes, a, m, &mut system, callback, spare)?;
+    let report = by_name(options, a, m, &mut system, callback, workspaces)?;
     space.store(&solution, x)?;
-    if let Some(spare) = spare {
-        spare.keep([rhs, solution]);
+    if let Some(workspaces) = workspaces {
+        workspaces.keep([rhs, solution]);
     }
     Ok(report)
 }

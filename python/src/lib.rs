@@ -4,21 +4,21 @@
 //! that the functions here accept. A solve releases the GIL, except while a Python function of the user runs.
 
 mod arrays;
+mod converted;
 #[cfg(feature = "cuda")]
 mod device;
 mod errors;
 mod function;
 mod known;
 mod matrix;
-mod moved;
 mod ordered;
 mod plan;
 mod preconditioner;
 mod report;
 mod solve;
-mod spare;
 mod threads;
 mod watch;
+mod workspaces;
 
 /// The compiled part of the package `krysp`.
 #[pyo3::pymodule]

@@ -5,9 +5,9 @@ use crate::arrays::{Layout, Rows, array, entries, matrix};
 use crate::device::{self, OnGpu};
 use crate::errors::{raised, raised_by_solver};
 use crate::preconditioner::{Preconditioner, Ready};
-use crate::spare::Spare;
 use crate::threads;
 use crate::watch::{computed, interruptible};
+use crate::workspaces::Workspaces;
 use krysp::{
     Csr, Format, Host, HostVector, LinearOperator, Numbering, Operator, Real, Space, Unusable, Vector,
 };
@@ -238,7 +238,7 @@ impl Place {
 #[pyclass(module = "krysp")]
 pub(crate) struct Matrix {
     pub(crate) inner: Either<Placed<f32>, Placed<f64>>,
-    pub(crate) spare: Spare,
+    pub(crate) workspaces: Workspaces,
 }
 
 impl Matrix {
@@ -281,7 +281,7 @@ impl Matrix {
                 interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?,
             )
         };
-        Ok(Matrix { inner, spare: Spare::default() })
+        Ok(Matrix { inner, workspaces: Workspaces::default() })
     }
 
     /// The diagonal of a CSR matrix, given as the tuple of its arrays, for Jacobi: other entries are not copied.
@@ -293,13 +293,13 @@ impl Matrix {
         } else {
             Either::Double(Placed::Given(diagonal_of(rows)?))
         };
-        Ok(Matrix { inner, spare: Spare::default() })
+        Ok(Matrix { inner, workspaces: Workspaces::default() })
     }
 
     /// Takes new values, in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         self.enter()?;
-        self.spare.forget_values();
+        self.workspaces.forget_values();
         with_either!(&mut self.inner, placed => {
             let values = array("the values", values)?;
             let values = entries("the values", &values)?;
@@ -317,7 +317,7 @@ impl Matrix {
         data: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         self.enter()?;
-        self.spare.forget_values();
+        self.workspaces.forget_values();
         let (layout, py) = (Layout::named(layout)?, data.py());
         with_either!(&mut self.inner, placed => {
             let a = matrix(layout, shape, first, second, data)?;
@@ -352,7 +352,7 @@ impl Matrix {
             }
             double => Either::Double(double.map_err(raised)?),
         };
-        Ok(Matrix { inner, spare: Spare::default() })
+        Ok(Matrix { inner, workspaces: Workspaces::default() })
     }
 
     /// Numbers of rows and columns.

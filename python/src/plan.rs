@@ -30,7 +30,7 @@ enum Built<T: Number> {
 }
 
 /// The user's options of a plan.
-struct Wishes {
+struct Options {
     rtol: f64,
     solves: Option<usize>,
     new_values: bool,
@@ -43,31 +43,31 @@ impl<T: Number> Built<T> {
     fn of(
         csr: &Csr<T>,
         place: &Place,
-        wishes: &Wishes,
+        options: &Options,
         token: &CancelToken,
         saved: Option<&Path>,
     ) -> krysp::Result<(Self, String)> {
         match saved {
-            Some(path) => Built::load(path, csr, place, wishes, token),
-            None => Built::new(csr, place, wishes, token),
+            Some(path) => Built::load(path, csr, place, options, token),
+            None => Built::new(csr, place, options, token),
         }
     }
 
     fn new(
         csr: &Csr<T>,
         place: &Place,
-        wishes: &Wishes,
+        options: &Options,
         token: &CancelToken,
     ) -> krysp::Result<(Self, String)> {
-        let plan = Planned::new(csr)?.rtol(wishes.rtol).new_values(wishes.new_values);
-        let mut plan = wishes.known.tell(plan);
-        if let Some(solves) = wishes.solves {
+        let plan = Planned::new(csr)?.rtol(options.rtol).new_values(options.new_values);
+        let mut plan = options.known.tell(plan);
+        if let Some(solves) = options.solves {
             plan = plan.solves(solves);
         }
-        if let Some(most) = wishes.max_iterations {
+        if let Some(most) = options.max_iterations {
             plan = plan.max_iterations(most);
         }
-        if let Some(limit) = wishes.time_limit {
+        if let Some(limit) = options.time_limit {
             plan = plan.time_limit(limit);
         }
         #[cfg(feature = "cuda")]
@@ -97,18 +97,18 @@ impl<T: Number> Built<T> {
         path: &Path,
         csr: &Csr<T>,
         place: &Place,
-        wishes: &Wishes,
+        options: &Options,
         token: &CancelToken,
     ) -> krysp::Result<(Self, String)> {
         match place {
             #[cfg(feature = "cuda")]
             Place::Cuda(ordinal) => {
                 let planned = PlannedSolver::load(path, csr, &device::gpu(*ordinal)?)?;
-                let (planned, text) = loaded(planned, path, wishes, token)?;
+                let (planned, text) = loaded(planned, path, options, token)?;
                 Ok((Built::Cuda(device::OnGpu::new(planned)), text))
             }
             _ => {
-                let (planned, text) = loaded(PlannedSolver::load(path, csr, &Host)?, path, wishes, token)?;
+                let (planned, text) = loaded(PlannedSolver::load(path, csr, &Host)?, path, options, token)?;
                 Ok((Built::Host(planned), text))
             }
         }
@@ -164,12 +164,12 @@ fn built<T: Number, M: Backend<T>>(
 fn loaded<T: Number, M: Backend<T>>(
     planned: PlannedSolver<T, M>,
     path: &Path,
-    wishes: &Wishes,
+    options: &Options,
     token: &CancelToken,
 ) -> krysp::Result<(Box<PlannedSolver<T, M>>, String)> {
     let text = format!("loaded from {}\n{}", path.display(), planned.operator()?.choice());
     let planned =
-        planned.rtol(wishes.rtol).max_iterations(wishes.max_iterations).time_limit(wishes.time_limit);
+        planned.rtol(options.rtol).max_iterations(options.max_iterations).time_limit(options.time_limit);
     Ok((Box::new(planned.cancel_token(token)), text))
 }
 
@@ -178,15 +178,15 @@ fn loaded<T: Number, M: Backend<T>>(
 const ATTEMPTS: usize = 100;
 
 /// A mutex that detects that it was locked when the process was forked.
-struct Alone<B> {
+struct ForkSafe<B> {
     inner: Mutex<B>,
     /// Id of the process that last held the lock. A lock that was held during a fork is never released in the child.
     holder: AtomicU32,
 }
 
-impl<B> Alone<B> {
-    fn new(inner: B) -> Alone<B> {
-        Alone { inner: Mutex::new(inner), holder: AtomicU32::new(0) }
+impl<B> ForkSafe<B> {
+    fn new(inner: B) -> ForkSafe<B> {
+        ForkSafe { inner: Mutex::new(inner), holder: AtomicU32::new(0) }
     }
 
     fn lock(&self) -> PyResult<MutexGuard<'_, B>> {
@@ -215,7 +215,7 @@ impl<B> Alone<B> {
 /// A plan and its solver.
 #[pyclass(frozen, module = "krysp")]
 pub(crate) struct Plan {
-    inner: Either<Alone<Built<f32>>, Alone<Built<f64>>>,
+    inner: Either<ForkSafe<Built<f32>>, ForkSafe<Built<f64>>>,
     text: String,
     rtol: f64,
     token: CancelToken,
@@ -261,20 +261,20 @@ impl Plan {
         let single = data.is_instance_of::<PyArray1<f32>>();
         let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
         let rtol = rtol.unwrap_or(Stopping::new(epsilon).rtol);
-        let wishes = Wishes { rtol, solves, new_values, max_iterations, time_limit, known };
+        let options = Options { rtol, solves, new_values, max_iterations, time_limit, known };
         let token = CancelToken::new();
         let (inner, text, device) = if single {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
-            let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
+            let built = watched(py, &token, || Built::of(&csr, &place, &options, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
             let device = built.device();
-            (Either::Single(Alone::new(built)), text, device)
+            (Either::Single(ForkSafe::new(built)), text, device)
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
-            let built = watched(py, &token, || Built::of(&csr, &place, &wishes, &token, saved.as_deref()))?;
+            let built = watched(py, &token, || Built::of(&csr, &place, &options, &token, saved.as_deref()))?;
             let (built, text) = built.map_err(raised)?;
             let device = built.device();
-            (Either::Double(Alone::new(built)), text, device)
+            (Either::Double(ForkSafe::new(built)), text, device)
         };
         Ok(Plan { inner, text, rtol, token, device })
     }

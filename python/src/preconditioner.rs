@@ -20,14 +20,17 @@ use pyo3::types::PyDict;
 use std::borrow::Cow;
 
 /// A preconditioner that can be refreshed with new values.
-pub(crate) trait Fresh<T: Real, V: Vector<Elem = T>>: LinearOperator<Vector = V> + Refresh<T> {}
-impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> Fresh<T, V> for M {}
+pub(crate) trait Refreshable<T: Real, V: Vector<Elem = T>>:
+    LinearOperator<Vector = V> + Refresh<T>
+{
+}
+impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> Refreshable<T, V> for M {}
 
 /// A preconditioner in the memory of the device of its matrix.
 pub(crate) enum Ready<T: Real> {
-    Host(Box<dyn Fresh<T, HostVector<T>>>),
+    Host(Box<dyn Refreshable<T, HostVector<T>>>),
     #[cfg(feature = "cuda")]
-    Cuda(OnGpu<Box<dyn Fresh<T, CudaVector<T>>>>),
+    Cuda(OnGpu<Box<dyn Refreshable<T, CudaVector<T>>>>),
 }
 
 /// The options of all preconditioners; each uses its own.
@@ -79,7 +82,7 @@ impl<T: Number> Ready<T> {
 
 fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult<(Ready<T>, String)> {
     let mut text = name.to_string();
-    let made: krysp::Result<Box<dyn Fresh<T, HostVector<T>>>> = (|| {
+    let made: krysp::Result<Box<dyn Refreshable<T, HostVector<T>>>> = (|| {
         Ok(match name {
             "jacobi" => match options.block {
                 None => Box::new(Jacobi::new(csr)?) as _,
@@ -113,7 +116,7 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
 const ROUNDED: f64 = 100.0;
 
 /// A direct solver: Cholesky if the matrix is symmetric positive definite, otherwise LU.
-fn direct<T: Number>(csr: &Csr<T>) -> krysp::Result<Box<dyn Fresh<T, HostVector<T>>>> {
+fn direct<T: Number>(csr: &Csr<T>) -> krysp::Result<Box<dyn Refreshable<T, HostVector<T>>>> {
     let is_symmetric = || csr.check_symmetric(ROUNDED * <T as krysp::Element>::EPSILON).is_ok();
     if csr.diagonal_entries().iter().all(|&entry| entry > T::zero()) && is_symmetric() {
         match Cholesky::new(csr) {
@@ -132,7 +135,7 @@ fn on_gpu<T: Number>(
 ) -> PyResult<(Ready<T>, String)> {
     let gpu = a.domain().gpu().clone();
     let mut text = name.to_string();
-    let made: krysp::Result<Box<dyn Fresh<T, CudaVector<T>>>> = match (name, options.block) {
+    let made: krysp::Result<Box<dyn Refreshable<T, CudaVector<T>>>> = match (name, options.block) {
         ("jacobi", None) => Jacobi::on(&gpu, a).map(|m| Box::new(m) as _),
         ("jacobi", Some(size)) => Jacobi::blocks_on(&gpu, a, size).map(|m| Box::new(m) as _),
         ("fsai", _) => Fsai::on(&gpu, a).map(|m| Box::new(m) as _),

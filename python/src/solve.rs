@@ -1,18 +1,18 @@
 //! Solves a system by a given method.
 
 use crate::arrays::{Rows, array, entries};
+use crate::converted::{self, CopyDecision};
 #[cfg(feature = "cuda")]
 use crate::device;
 use crate::errors::{raised, raised_by_solver};
 use crate::function::Function;
 use crate::matrix::{Matrix, Number, Placed};
-use crate::moved::{self, Ahead};
 use crate::ordered::Ordered;
 use crate::preconditioner::{Preconditioner, Ready};
 use crate::report::Report;
-use crate::spare::{Borrowing, Spare, solver};
 use crate::threads;
 use crate::watch::{Callback, Watch, watched};
+use crate::workspaces::{Borrowing, Workspaces, solver};
 use krysp::solvers::{Diagonal, Identity, Method};
 use krysp::{
     BiCgStab, Cg, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, LinearOperator, Minres, Outcome, Space,
@@ -32,7 +32,7 @@ const SHORT: usize = 2048;
 
 /// The method, its stopping criteria, and the handling of signals.
 #[derive(Clone)]
-pub(crate) struct Wishes {
+pub(crate) struct Options {
     method: &'static str,
     rtol: f64,
     atol: f64,
@@ -40,7 +40,7 @@ pub(crate) struct Wishes {
     restart: usize,
     watch: Watch,
     /// Whether to stop when a converted copy of the matrix is expected to pay.
-    may_move: bool,
+    stop_for_copy: bool,
 }
 
 /// A matrix or a preconditioner in host memory, in each form that Python may pass.
@@ -144,16 +144,16 @@ pub(crate) fn solve<'py>(
     of_iterates: bool,
 ) -> PyResult<(Bound<'py, PyAny>, isize, Report)> {
     threads::enter();
-    let wishes = Wishes::new(method, rtol, atol, max_iterations, restart)?;
+    let options = Options::new(method, rtol, atol, max_iterations, restart)?;
     let callback = callback.map(|function| (function, of_iterates));
     match b.is_instance_of::<PyArray1<f32>>() {
-        true => typed::<f32>(wishes, a, b, x0, m, callback),
-        false => typed::<f64>(wishes, a, b, x0, m, callback),
+        true => typed::<f32>(options, a, b, x0, m, callback),
+        false => typed::<f64>(options, a, b, x0, m, callback),
     }
 }
 
 fn typed<'py, T: Number>(
-    wishes: Wishes,
+    options: Options,
     a: &Bound<'py, PyAny>,
     b: &Bound<'py, PyAny>,
     x0: Option<&Bound<'py, PyAny>>,
@@ -172,11 +172,11 @@ fn typed<'py, T: Number>(
     });
     let (a, m) = (Given::<T>::new(a, b.len())?, Given::<T>::new(m, b.len())?);
     #[cfg(feature = "cuda")]
-    if let Some((a, spare)) = device::operator(&a) {
+    if let Some((a, workspaces)) = device::operator(&a) {
         let m = device::preconditioner(&m, a)?;
         let mut x = vec![T::default(); b.len()];
-        let solved = py.detach(|| device::from_host(&wishes, a, &*m, (b, x0, &mut x), callback, spare));
-        let (info, report) = wishes.ended(solved)?;
+        let solved = py.detach(|| device::from_host(&options, a, &*m, (b, x0, &mut x), callback, workspaces));
+        let (info, report) = options.ended(solved)?;
         return Ok((PyArray1::from_vec(py, x).into_any(), info, report));
     }
     let mut system = System::Host { b, x: x0.map_or_else(Vec::new, <[T]>::to_vec), guess: x0.is_some() };
@@ -184,20 +184,20 @@ fn typed<'py, T: Number>(
     let space = a.space(b.len());
     let m = on_host(&m, &space)?;
     let solved = match &a {
-        Given::Rows(rows) if !of_user && b.len() >= SHORT && moved::can_move(&m) => {
+        Given::Rows(rows) if !of_user && b.len() >= SHORT && converted::can_convert(&m) => {
             let a = rows.operator()?;
-            watched(py, &wishes.watch.token, || moved::solve(&wishes, &a, &m, &mut system))?
+            watched(py, &options.watch.token, || converted::solve(&options, &a, &m, &mut system))?
         }
         _ => {
             let a = on_host(&a, &space)?;
-            let solve = || by_name(&wishes, &*a, &*m, &mut system, callback, None);
+            let solve = || by_name(&options, &*a, &*m, &mut system, callback, None);
             match of_user || b.len() < SHORT {
                 true => py.detach(solve),
-                false => watched(py, &wishes.watch.token, solve)?,
+                false => watched(py, &options.watch.token, solve)?,
             }
         }
     };
-    let (info, report) = wishes.ended(solved.map_err(Into::into))?;
+    let (info, report) = options.ended(solved.map_err(Into::into))?;
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
 
@@ -211,29 +211,29 @@ pub(crate) fn info(report: &krysp::Report) -> isize {
     }
 }
 
-impl Wishes {
+impl Options {
     pub(crate) fn new(
         method: &str,
         rtol: f64,
         atol: f64,
         max_iterations: usize,
         restart: usize,
-    ) -> PyResult<Wishes> {
+    ) -> PyResult<Options> {
         let method = METHODS.into_iter().find(|name| *name == method);
         let method = method.ok_or_else(|| PyValueError::new_err("unknown method"))?;
         let watch = Watch::new();
-        Ok(Wishes { method, rtol, atol, max_iterations, restart, watch, may_move: false })
+        Ok(Options { method, rtol, atol, max_iterations, restart, watch, stop_for_copy: false })
     }
 
     /// These options for a solve that stops as soon as a converted copy of the matrix pays.
-    pub(crate) fn that_may_move(&self) -> Wishes {
-        Wishes { may_move: true, ..self.clone() }
+    pub(crate) fn until_copy_pays(&self) -> Options {
+        Options { stop_for_copy: true, ..self.clone() }
     }
 
     /// These options less the iterations that were made.
-    pub(crate) fn after(&self, report: &krysp::Report) -> Wishes {
+    pub(crate) fn after(&self, report: &krysp::Report) -> Options {
         let max_iterations = self.max_iterations.saturating_sub(report.iterations);
-        Wishes { max_iterations, ..self.clone() }
+        Options { max_iterations, ..self.clone() }
     }
 
     pub(crate) fn needs_symmetry(&self) -> bool {
@@ -292,16 +292,16 @@ impl<'d, V: Vector> System<'d, V> {
     }
 }
 
-/// Solves by the method that the options name. Takes workspace from `spare` and returns it afterwards.
+/// Solves by the method that the options name, with a kept workspace if there is one, and keeps the workspace afterwards.
 pub(crate) fn by_name<V: Vector<Elem: Number> + 'static>(
-    wishes: &Wishes,
+    options: &Options,
     a: &dyn LinearOperator<Vector = V>,
     m: &dyn LinearOperator<Vector = V>,
     system: &mut System<'_, V>,
     callback: Option<Callback>,
-    spare: Option<&Spare>,
+    workspaces: Option<&Workspaces>,
 ) -> krysp::solvers::Result<krysp::Report> {
-    let restart = wishes.restart;
+    let restart = options.restart;
     let cg: fn(_, _, _) -> Cg<_, _> = solver;
     let fcg: fn(_, _, _) -> Fcg<_, _> = solver;
     let idr: fn(_, _, _) -> Idr<_, _> = solver;
@@ -309,24 +309,24 @@ pub(crate) fn by_name<V: Vector<Elem: Number> + 'static>(
     let bicgstab: fn(_, _, _) -> BiCgStab<_, _> = solver;
     let gmres: fn(_, _, _) -> Gmres<_, _> = solver;
     let fgmres: fn(_, _, _) -> Fgmres<_, _> = solver;
-    match wishes.method {
-        "cg" => run(wishes, cg(a, m, spare), system, callback, spare),
-        "fcg" => run(wishes, fcg(a, m, spare), system, callback, spare),
-        "idr" => run(wishes, idr(a, m, spare), system, callback, spare),
-        "minres" => run(wishes, minres(a, m, spare), system, callback, spare),
-        "bicgstab" => run(wishes, bicgstab(a, m, spare), system, callback, spare),
-        "gmres" => run(wishes, gmres(a, m, spare).restart(restart), system, callback, spare),
-        _ => run(wishes, fgmres(a, m, spare).restart(restart), system, callback, spare),
+    match options.method {
+        "cg" => run(options, cg(a, m, workspaces), system, callback, workspaces),
+        "fcg" => run(options, fcg(a, m, workspaces), system, callback, workspaces),
+        "idr" => run(options, idr(a, m, workspaces), system, callback, workspaces),
+        "minres" => run(options, minres(a, m, workspaces), system, callback, workspaces),
+        "bicgstab" => run(options, bicgstab(a, m, workspaces), system, callback, workspaces),
+        "gmres" => run(options, gmres(a, m, workspaces).restart(restart), system, callback, workspaces),
+        _ => run(options, fgmres(a, m, workspaces).restart(restart), system, callback, workspaces),
     }
 }
 
 /// Solves by the method of `solver`.
 fn run<K, V>(
-    wishes: &Wishes,
+    options: &Options,
     solver: Borrowing<'_, K, V>,
     system: &mut System<'_, V>,
     callback: Option<Callback>,
-    spare: Option<&Spare>,
+    workspaces: Option<&Workspaces>,
 ) -> krysp::solvers::Result<krysp::Report>
 where
     K: Method<V> + Send + 'static,
@@ -334,15 +334,15 @@ where
 {
     let mut stopping = Stopping::new(<V::Elem as krysp::Element>::EPSILON);
     (stopping.rtol, stopping.atol, stopping.max_iterations) =
-        (wishes.rtol, wishes.atol, wishes.max_iterations);
-    let mut solver = wishes.watch.over(solver.stopping(stopping), callback);
-    if wishes.may_move {
-        let mut ahead = Ahead::new(solver.cost());
-        solver = solver.stop_when(move |progress| ahead.pays_to_move(progress));
+        (options.rtol, options.atol, options.max_iterations);
+    let mut solver = options.watch.over(solver.stopping(stopping), callback);
+    if options.stop_for_copy {
+        let mut decision = CopyDecision::new(solver.cost());
+        solver = solver.stop_when(move |progress| decision.copy_pays(progress));
     }
     let report = system.solve(&mut solver)?;
-    if let Some(spare) = spare {
-        spare.keep_solver(solver);
+    if let Some(workspaces) = workspaces {
+        workspaces.keep_solver(solver);
     }
     Ok(report)
 }

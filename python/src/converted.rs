@@ -2,14 +2,14 @@
 //! copy is reordered for locality in `x` (where that helps) and stored in the fastest format.
 
 use crate::matrix::Number;
-use crate::solve::{OnHost, System, Wishes, by_name, joined};
+use crate::solve::{OnHost, Options, System, by_name, joined};
 use krysp::formats::CsrRef;
 use krysp::plan::{iterations_expected, nearer};
 use krysp::solvers::{Cost, Diagonal, Form, Identity};
 use krysp::{Host, HostVector, LinearOperator, Operator, Outcome, Progress, Report, Space, Vector};
 
 /// Cost of the copy, in matrix-vector products with the user's arrays. Measured: 90 to 130.
-const COPYING: f64 = 90.0;
+const COPY_COST: f64 = 90.0;
 
 /// Fraction of the time of later iterations that the copy saves. Measured: 0.25 to 0.78.
 const SAVED: f64 = 0.5;
@@ -18,55 +18,56 @@ const SAVED: f64 = 0.5;
 const LOST: f64 = 0.5;
 
 /// Number of residuals before the first estimate of the remaining iterations. Guess.
-const SEEN: usize = 16;
+const FIRST_ESTIMATE: usize = 16;
 
 /// Peak memory of the conversion, as a multiple of the user's arrays: the sorted, the reordered and the converted matrix.
-const ON_THE_WAY: usize = 5;
+const PEAK_MEMORY: usize = 5;
 
 /// Decides from the residuals of a solve when a converted copy pays.
-pub(crate) struct Ahead {
+pub(crate) struct CopyDecision {
     /// Cost of the copy, in iterations.
-    copying: f64,
+    copy_cost: f64,
     residuals: Vec<f64>,
     look_at: usize,
 }
 
-impl Ahead {
-    pub(crate) fn new(cost: Cost) -> Ahead {
-        Ahead { copying: COPYING / cost.products, residuals: vec![], look_at: SEEN }
+impl CopyDecision {
+    pub(crate) fn new(cost: Cost) -> CopyDecision {
+        CopyDecision { copy_cost: COPY_COST / cost.products, residuals: vec![], look_at: FIRST_ESTIMATE }
     }
 
-    /// Records a residual. Returns whether a copy pays: `SAVED * remaining >= copying + LOST * made`, in iterations.
-    pub(crate) fn pays_to_move(&mut self, progress: &Progress) -> bool {
+    /// Records a residual. Returns whether a copy pays: `SAVED * remaining >= copy_cost + LOST * made`, in iterations.
+    pub(crate) fn copy_pays(&mut self, progress: &Progress) -> bool {
         self.residuals.push(progress.residual);
         let made = self.residuals.len();
         if made < self.look_at {
             return false;
         }
         self.look_at = made + made / 4;
-        SAVED * iterations_expected(&self.residuals, progress.threshold) >= self.copying + LOST * made as f64
+        SAVED * iterations_expected(&self.residuals, progress.threshold)
+            >= self.copy_cost + LOST * made as f64
     }
 }
 
 /// Whether a preconditioner can be converted together with the matrix.
-pub(crate) fn can_move<T: Number>(m: &OnHost<'_, T>) -> bool {
+pub(crate) fn can_convert<T: Number>(m: &OnHost<'_, T>) -> bool {
     matches!(m.form(), Form::Identity | Form::Diagonal(_))
 }
 
 /// Solves, and switches to a converted copy of the matrix if that pays.
 pub(crate) fn solve<T: Number>(
-    wishes: &Wishes,
+    options: &Options,
     a: &CsrRef<'_, T>,
     m: &OnHost<'_, T>,
     system: &mut System<'_, HostVector<T>>,
 ) -> krysp::solvers::Result<Report> {
-    let first = by_name(&wishes.that_may_move(), a, m, system, None, None)?;
+    let first = by_name(&options.until_copy_pays(), a, m, system, None, None)?;
     if first.outcome != Outcome::Stopped {
         return Ok(first);
     }
-    let rest = wishes.after(&first);
-    let fits = Host.free_memory().is_none_or(|free| free / ON_THE_WAY >= a.bytes());
-    let second = match fits.then(|| copied(wishes, a, m)) {
+    let rest = options.after(&first);
+    let fits = Host.free_memory().is_none_or(|free| free / PEAK_MEMORY >= a.bytes());
+    let second = match fits.then(|| copied(options, a, m)) {
         Some(Ok((a, m))) => by_name(&rest, &a, &*m, system, None, None),
         // without enough memory for a copy, continue on the user's arrays
         Some(Err(_)) | None => by_name(&rest, a, m, system, None, None),
@@ -76,7 +77,7 @@ pub(crate) fn solve<T: Number>(
 
 /// The matrix and the preconditioner, reordered for locality where that helps, and the matrix in the fastest format.
 fn copied<T: Number>(
-    wishes: &Wishes,
+    options: &Options,
     a: &CsrRef<'_, T>,
     m: &OnHost<'_, T>,
 ) -> krysp::Result<(Operator<HostVector<T>>, OnHost<'static, T>)> {
@@ -84,7 +85,7 @@ fn copied<T: Number>(
     if let Some(renumbered) = nearer(&Host, &csr)? {
         csr = renumbered;
     }
-    let symmetric = match wishes.needs_symmetry() {
+    let symmetric = match options.needs_symmetry() {
         true => Operator::symmetric(&csr, &Host).ok(),
         false => None,
     };

@@ -6,17 +6,17 @@ use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
 /// Maximum number of kept objects: two solvers, each with its pair of vectors.
-const MOST: usize = 4;
+const CAPACITY: usize = 4;
 
 /// Solvers and vectors that are not in use, and the estimated norm of the matrix from the last solve.
 #[derive(Default)]
-pub(crate) struct Spare {
+pub(crate) struct Workspaces {
     kept: Mutex<Vec<Box<dyn Any + Send>>>,
     norm: Mutex<Option<f64>>,
 }
 
 #[cfg(feature = "cuda")]
-impl Drop for Spare {
+impl Drop for Workspaces {
     /// Leaks GPU memory where [`OnGpu`](crate::device::OnGpu) does, in forked processes. Only solves on a GPU keep objects here.
     fn drop(&mut self) {
         if crate::threads::check_gpu().is_err() {
@@ -33,7 +33,7 @@ type Idle<K, V> = Solver<K, Identity<V>, Identity<V>>;
 pub(crate) type Borrowing<'a, K, V> =
     Solver<K, &'a dyn LinearOperator<Vector = V>, &'a dyn LinearOperator<Vector = V>>;
 
-impl Spare {
+impl Workspaces {
     /// Removes and returns a kept object of this type, if there is one.
     pub(crate) fn take<S: Any>(&self) -> Option<S> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,10 +41,10 @@ impl Spare {
         kept.remove(at).downcast().ok().map(|one| *one)
     }
 
-    /// Keeps an object; drops the oldest if there are [`MOST`] already.
+    /// Keeps an object; drops the oldest if there are [`CAPACITY`] already.
     pub(crate) fn keep<S: Any + Send>(&self, one: S) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == MOST {
+        if kept.len() == CAPACITY {
             kept.remove(0);
         }
         kept.push(Box::new(one));
@@ -75,11 +75,11 @@ impl Spare {
 pub(crate) fn solver<'a, K: Method<V> + Default + 'static, V: Vector + 'static>(
     a: &'a dyn LinearOperator<Vector = V>,
     m: &'a dyn LinearOperator<Vector = V>,
-    spare: Option<&Spare>,
+    workspaces: Option<&Workspaces>,
 ) -> Borrowing<'a, K, V> {
-    let solver = match spare.and_then(Spare::take::<Idle<K, V>>) {
+    let solver = match workspaces.and_then(Workspaces::take::<Idle<K, V>>) {
         Some(idle) => idle.with_operators(a, m),
         None => Solver::<K, _, _>::new(a).preconditioner(m),
     };
-    solver.with_operator_norm(spare.and_then(Spare::norm))
+    solver.with_operator_norm(workspaces.and_then(Workspaces::norm))
 }
