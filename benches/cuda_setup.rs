@@ -8,7 +8,7 @@
 //!
 //! Times are the minimum of three runs, because the first run allocates memory. The ordering is computed on the GPU and,
 //! for comparison, on the host. `copy` is the time of a conversion on the bus: the size of the CSR arrays divided by the
-//! bandwidth, measured with a vector of that size. `on` converts a matrix that the host reordered. `renumbered on` takes
+//! bandwidth, measured with a vector of that size. `on` converts a matrix that the host reordered. `reordered on` takes
 //! the given matrix and reorders it on the GPU; `all` adds the time of the ordering. Values are refreshed from device memory.
 
 mod common;
@@ -33,25 +33,18 @@ fn main() -> common::Result<()> {
         let (expected, host_ms) = least(|| Ok(Numbering::clustered(&a, rows())?))?;
         let (numbering, numbering_ms) = least(|| Ok(Numbering::clustered_on(&gpu.cuda, &a, rows())?))?;
         if numbering != expected {
-            return Err("numberings of the host and of the GPU differ".into());
+            return Err("orderings of the host and of the GPU differ".into());
         }
         let (renumbered, renumbered_ms) = least(|| Ok(a.renumbered(&numbering)?))?;
         let copy_ms = copy_ms(&gpu.cuda, &a)?;
         println!(
-            "numbering {numbering_ms:.1} ms, on the host {host_ms:.1} ms; renumbered there {renumbered_ms:.1} ms; \
+            "ordering {numbering_ms:.1} ms, on the host {host_ms:.1} ms; reordering there {renumbered_ms:.1} ms; \
              copy {copy_ms:.1} ms"
         );
         let values = gpu.cuda.space::<f64>(a.nnz()).vector(a.entries())?;
         println!(
             "{:<14}{:>12}{:>12}{:>18}{:>12}{:>12}{:>12}{:>12}",
-            "",
-            "product, ms",
-            "on, ms",
-            "renumbered on, ms",
-            "all, ms",
-            "products",
-            "refresh, ms",
-            "products"
+            "", "product, ms", "on, ms", "reordered on, ms", "all, ms", "products", "refresh, ms", "products"
         );
         let given = Given { a, numbering, numbering_ms, values };
         setup::<Csr<f64>>(&mut gpu, &given, &renumbered)?;
@@ -123,7 +116,7 @@ fn setup<F: OnDevice<f64>>(gpu: &mut Gpu, given: &Given, renumbered: &Csr<f64>) 
     let mut found = vec![0.0; a.rows()];
     operator.range().store(&y, &mut found)?;
     if found != expected {
-        return Err(format!("{}: refreshed values went elsewhere", F::NAME).into());
+        return Err(format!("{}: refreshed values are not in their places", F::NAME).into());
     }
     let all_ms = given.numbering_ms + there_ms;
     println!(

@@ -371,7 +371,10 @@ fn profile(cases: &[Case]) {
         .collect::<std::collections::BTreeSet<_>>()
         .into_iter()
         .collect();
-    println!("\nshare of {} products (matrix, numbering, element) within a factor of the best", cases.len());
+    println!(
+        "\nfraction of {} products (matrix, ordering, element type) within a factor of the best",
+        cases.len()
+    );
     println!("{:<24}{:>8}{:>8}{:>8}{:>8}", "", "best", "1.05", "1.25", "2");
     for name in names {
         let within = |factor: f64| {

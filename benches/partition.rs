@@ -141,7 +141,7 @@ fn table(names: &[String]) -> Result<()> {
     println!(
         "longest row below a tenth of the smallest share: imbalance of algorithms 2 and 3 below 0.2 % in {held} cases"
     );
-    println!("above in {above}, all with a longest row of {finest:.5} of that share or more");
+    println!("above 0.2 % in {above} cases, all with a longest row of at least {finest:.5} of that share");
     Ok(())
 }
 
@@ -149,8 +149,12 @@ fn report(names: &[String]) -> Result<()> {
     for name in names {
         let Some(csr) = load(name)? else { continue };
         let lengths: Vec<usize> = csr.row_lengths().collect();
-        let titles =
-            ["algorithm 1", "algorithm 2", "algorithm 3", "rows by length, in the order that pads least"];
+        let titles = [
+            "algorithm 1",
+            "algorithm 2",
+            "algorithm 3",
+            "rows by length, in the order with the least padding",
+        ];
         for (title, parts) in titles.iter().zip(cuts(&lengths, &GPUS_AND_CORES)?) {
             println!("{name}, {title}\n{}\n", Report::new(&csr, &parts, &GPUS_AND_CORES)?);
         }
@@ -218,7 +222,7 @@ fn computed() -> f64 {
 fn times(names: &[String]) -> Result<()> {
     let threads = rayon::current_num_threads();
     let powers = vec![1.0; threads];
-    println!("products in ms on {threads} threads, f64: what the busiest thread computes, the least of many");
+    println!("products in ms on {threads} threads, f64: CPU time of the busiest thread, minimum of many");
     println!(
         "{:24}{:>12}{:>12}{:>12}{:>16}{:>12}",
         "matrix", "equal rows", "nonzeros", "work", "rows/nonzeros", "rows/work"

@@ -292,7 +292,7 @@ fn system(machine: &impl Backend<f64>, options: &Options, path: &Path, totals: &
             let run = again(solves, || run(build, &b, solves))?;
             if options.explain {
                 println!("{}", run.solved);
-                println!("# the solves after it: {:?}\n", run.others);
+                println!("# times of later solves: {:?}\n", run.others);
             }
             runs.push((solves, run));
         }

@@ -101,8 +101,8 @@ fn main() -> Result<()> {
     let symmetric: Vec<Case> = cases.into_iter().filter(Case::is_symmetric).collect();
     for (file, what, cases, bounds) in [
         ("automatic.csv", "strategies of CSR", &strategies, STRATEGIES),
-        ("auto.csv", "formats that keep any values", &of_any_values, FORMATS),
-        ("symmetric.csv", "all formats, of symmetric matrices", &symmetric, FORMATS),
+        ("auto.csv", "formats for any values", &of_any_values, FORMATS),
+        ("symmetric.csv", "all formats, for symmetric matrices", &symmetric, FORMATS),
     ] {
         if !cases.is_empty() {
             let rows = judged(what, cases, &prices, bounds);

@@ -85,7 +85,7 @@ impl Steps<'_> {
         }
         let total = refreshes + solves;
         println!(
-            "{name:<8}{} steps: {iterations} iterations, refreshes {refreshes:.1} ms, solves {solves:.1} ms, {total:.1} ms in all",
+            "{name:<8}{} steps: {iterations} iterations, refreshes {refreshes:.1} ms, solves {solves:.1} ms, {total:.1} ms in total",
             self.count
         );
         Ok(())

@@ -46,7 +46,7 @@ impl<X> DerefMut for OnGpu<X> {
 }
 
 impl<X> Drop for OnGpu<X> {
-    #[expect(unsafe_code, reason = "leaking an object on a condition takes a `ManuallyDrop`")]
+    #[expect(unsafe_code, reason = "leaking an object conditionally needs a `ManuallyDrop`")]
     fn drop(&mut self) {
         if threads::check_gpu().is_ok() {
             // SAFETY: this is the only place that drops the object, and nothing uses it afterwards.

@@ -26,7 +26,7 @@ impl<T: Number> Function<T> {
             let image = entries("the result of a linear operator", &image)?;
             if image.len() != y.len() {
                 let (got, expected) = (image.len(), y.len());
-                let why = format!("a linear operator must return {expected} entries; got {got}");
+                let why = format!("the linear operator must return {expected} entries; got {got}");
                 return Err(PyValueError::new_err(why));
             }
             y.copy_from_slice(image);

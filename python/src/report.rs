@@ -132,7 +132,7 @@ macro_rules! by_name {
 
             fn from_dict(values: &Bound<'_, PyDict>) -> PyResult<Report> {
                 let value = |name: &str| {
-                    let missing = || PyTypeError::new_err("reports are made by solves and by `pickle` only");
+                    let missing = || PyTypeError::new_err("reports are created by solves and by `pickle` only");
                     values.get_item(name)?.ok_or_else(missing)
                 };
                 Ok(Report { $($name: value(stringify!($name))?.extract()?),* })

@@ -36,7 +36,7 @@ def test_results_and_reports_pickle_and_copy():
             for name in names:
                 np.testing.assert_array_equal(getattr(again.report, name), getattr(result.report, name))
             assert again.report._repr_html_() == result.report._repr_html_()
-    with pytest.raises(TypeError, match="made by solves"):
+    with pytest.raises(TypeError, match="created by solves"):
         krysp.Report({})
 
 

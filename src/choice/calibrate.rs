@@ -74,7 +74,7 @@ pub fn calibrate() -> Result<Calibration> {
     }
     let prices = fitted(&samples, &before);
     let path = keep(&prices).map_err(|error| {
-        let why = format!("prices cannot be kept here, set `KRYSP_CACHE` to a folder: {error}");
+        let why = format!("prices cannot be stored, set `KRYSP_CACHE` to a writable folder: {error}");
         Error::File { path: krysp_kernels::cache::folder().unwrap_or_default(), why }
     })?;
     Ok(Calibration { prices, before, path })

@@ -9,7 +9,7 @@ use crate::{Csr, Error, Real, Result};
 ///
 /// `−div σ = f`, `σ = λ tr(ε) I + 2 μ ε`, `ε = (∇u + ∇uᵀ) / 2`, `λ = ν / ((1 + ν) (1 − 2 ν))`, `μ = 1 / (2 (1 + ν))`, with `u =
 /// 0` on the clamped side and `σ n = 0` on all others. Poisson's ratio ν lies between -1 and 1/2; close to 1/2 the material is
-/// nearly incompressible, and the system hard.
+/// nearly incompressible, and the system ill-conditioned.
 ///
 /// There are `3 · elements[0] (elements[1] + 1) (elements[2] + 1)` unknowns, as the clamped nodes have none: three neighbouring
 /// ones for each node, and z varies fastest among the nodes. Symmetric positive definite.
@@ -29,7 +29,7 @@ pub fn elasticity<T: Real>(elements: [usize; 3], poisson: f64) -> Result<(Csr<T>
         return Err(Error::Option { what: "the number of elements", got: format!("{elements:?}"), expected });
     }
     if !(poisson > -1.0 && poisson < 0.5) {
-        let expected = "a number between -1 and 0.5, without these";
+        let expected = "a number strictly between -1 and 0.5";
         return Err(Error::Option { what: "Poisson's ratio", got: poisson.to_string(), expected });
     }
     let nodes = elements.iter().fold(3_u128, |nodes, &elements| nodes.saturating_mul(elements as u128 + 1));

@@ -29,7 +29,7 @@ use crate::{Csr, Real};
 fn short_offsets<T: Real>(csr: &Csr<T>, to: &'static str, limit: usize) -> crate::Result<Vec<u32>> {
     let (rows, cols, nnz) = (csr.rows(), csr.cols(), csr.nnz());
     if nnz.max(rows).max(cols) > limit {
-        let why = format!("{rows} x {cols} with {nnz} entries is beyond 32-bit indices: take `usize`");
+        let why = format!("{rows} x {cols} with {nnz} entries exceeds 32-bit indices: use `usize`");
         return Err(crate::Error::Unsuitable { format: to, why });
     }
     Ok(csr.offsets().into_iter().map(|offset| offset as u32).collect())

@@ -146,7 +146,7 @@ fn on_host<F: Format<f64>>(a: &Csr<f64>, triplets: &Triplets) -> Checked {
         ("product repeats bitwise", laws::second_product(&format)),
         ("fused operations", laws::operator_fusions(&format, Agreement::Bitwise)),
         ("same on 1, 2 and 3 threads", threads()),
-        ("wrong sizes are refused", laws::sizes_refused(&format)),
+        ("wrong sizes are errors", laws::sizes_refused(&format)),
         ("conversion and back", laws::round_trip(&format, a)),
         ("slots and bytes add up", laws::accounting(&format)),
         ("new values", laws::refresh(triplets, &conversion)),
