@@ -36,7 +36,7 @@ const ONE_KERNEL: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 const SLOW_OPTIONS: (f64, f64) = (1.5, 0.15);
 
 /// `λ`: the regularization weighs as much as one product.
-const REGULARISATION: f64 = 1.0;
+const REGULARIZATION: f64 = 1.0;
 
 /// Rounds of coordinate descent, more than enough.
 const ROUNDS: usize = 20_000;
@@ -75,7 +75,7 @@ pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
         let drawn = (0..5).map(|j| {
             let mean = samples.iter().map(|sample| sample.work_per_ms[j]).sum::<f64>() / samples.len() as f64;
             let work_per_ms = std::array::from_fn(|i| if i == j { mean } else { 0.0 });
-            Sample { work_per_ms, weight: REGULARISATION, target: mean * together[j] }
+            Sample { work_per_ms, weight: REGULARIZATION, target: mean * together[j] }
         });
         let all: Vec<Sample> = samples.iter().copied().chain(drawn).collect();
         let [start, byte, gather, row, wait] = least_squares(&all).map(|price| rounded(price * per_ms));

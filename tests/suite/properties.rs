@@ -40,7 +40,7 @@ fn entries(a: &Csr<f64>) -> Vec<(usize, usize, u64)> {
     a.triplets().map(|(i, j, value)| (i, j, value.to_bits())).collect()
 }
 
-/// Entries compressed by rows or columns; within one, in the given order.
+/// CSR or CSC arrays, with the entries of a row or column in the given order.
 struct Compressed {
     offsets: Vec<usize>,
     indices: Vec<u32>,

@@ -134,7 +134,7 @@ fn signs_and_order_of_the_blocks_do_not_matter() {
 #[test]
 fn enclosed_flow_has_a_singular_schur_complement() {
     let a = enclosed([24, 24]);
-    // forces alone: no fluid leaves the box
+    // a right-hand side of forces only, as no fluid leaves the box
     let mut b = rhs(a.rows());
     b[a.rows() - 576..].fill(0.0);
     for schur in [Schur::Diagonal, Schur::Sparse, Schur::LeastSquares] {

@@ -236,7 +236,7 @@ fn outcomes_agree_with_true_residuals() {
                     println!("{name}: {}", solution.report);
                     check(&a, &b, rtol, solution);
                 }
-                // GMRES minimises the residual, so the residual cannot grow beyond the backward error, even if the
+                // GMRES minimizes the residual, so the residual cannot grow beyond the backward error, even if the
                 // matrix is singular
                 let [_, _, Solution { x, report }, ..] = &solutions;
                 let rounding = 100.0 * f64::EPSILON * norm(a.entries()) * norm(x);

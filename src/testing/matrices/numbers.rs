@@ -1,6 +1,6 @@
 //! Deterministic pseudo-random numbers: a hash of indices for parallel generators, and two small streams.
 
-/// The splitmix64 finaliser: hashes 64 bits to 64 bits.
+/// The splitmix64 finalizer: hashes 64 bits to 64 bits.
 pub fn mix(bits: u64) -> u64 {
     let z = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -159,7 +159,7 @@ fn the_circuit_has_a_symmetric_pattern() {
     assert_eq!(asymmetry(&pattern), 0.0);
 }
 
-/// Whether a dense Cholesky factorisation has only positive pivots.
+/// Whether a dense Cholesky factorization has only positive pivots.
 fn is_positive_definite(matrix: &Triplets) -> bool {
     let n = matrix.rows;
     let mut a = vec![0.0; n * n];
