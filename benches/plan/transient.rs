@@ -16,7 +16,7 @@ use std::time::Instant;
 const NAME: &str = "heat_sink_transient_80k";
 const RTOL: f64 = 1e-8;
 
-/// A configuration that has taken this multiple of the fastest one's time is stopped.
+/// A configuration is stopped after this multiple of the time of the fastest one.
 const TOO_SLOW: f64 = 1.5;
 
 /// The step lengths of one loop.
@@ -166,7 +166,7 @@ impl Problem<'_> {
         b
     }
 
-    /// `None` if it was too slow.
+    /// The times of a fixed configuration; `None` if it was too slow.
     fn fixed<M, P>(
         &self,
         machine: &M,
