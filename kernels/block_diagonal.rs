@@ -1,61 +1,64 @@
-//! Diagonal blocks of up to 32 rows, each stored in as few bits as its condition allows: hosts and devices have the same
-//! arrays.
+//! Block-diagonal matrix with blocks of up to 32 rows, each stored in as few bits as its condition number
+//! allows. Hosts and devices share this layout.
 //!
-//! Whole blocks make up slices of up to 32 rows. The number of row `i` and column `j` (counted from where its block begins)
-//! stands `j · rows + i` behind the first of its slice, and all of a slice are stored alike: as elements, as `f32` or in 16
-//! bits. A slice has room for elements, whatever it stores: new values move no others.
+//! Whole blocks form slices of up to 32 rows. Entry `(i, j)` of a block (`j` counted from the block's first
+//! column, `i` from the slice's first row) is stored at offset `j · rows + i` of its slice, where `rows` is
+//! the number of rows of the slice. All values of a slice have the same type: the element type, `f32` or
+//! bfloat16. A slice reserves memory for elements whatever its type, so that refreshed values never move
+//! other slices.
 //!
-//! Rounding an inverse `M` to `p` bits makes it `M + E` with `|E| ≤ 2⁻ᵖ |M|`, and `(M + E) A = I + E A` with
-//! `‖E A‖ ≤ 2⁻ᵖ ‖M‖ ‖A‖`, in the norm of the largest row sum: what is lost is `2⁻ᵖ` times the block's condition.
+//! Rounding an inverse `M` to `p` bits gives `M + E` with `|E| ≤ 2⁻ᵖ |M|`, hence `(M + E) A = I + E A` with
+//! `‖E A‖ ≤ 2⁻ᵖ ‖M‖ ‖A‖` in the infinity norm (largest row sum): the relative error is `2⁻ᵖ` times the
+//! block's condition number.
 
 use crate::buffer::Plain;
 use std::ops::Range;
 
-/// The most rows of a block, and of a slice.
+/// Largest number of rows of a block and of a slice.
 pub const LARGEST_BLOCK: usize = 32;
 
-/// Numbers of a unit: slices begin at multiples of it.
+/// Values per unit: every slice begins at a multiple of `UNIT` values.
 pub(crate) const UNIT: usize = 16;
 
-/// What stores the numbers of a slice.
+/// Type of the values of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum StoredAs {
-    /// An element.
+    /// The element type of the matrix.
     Element = 0,
-    /// An `f32`, of an element of 64 bits.
+    /// `f32`, for elements of 64 bits.
     Single = 1,
-    /// [`Bf16`](crate::cpu::simd::bf16::Bf16)
+    /// bfloat16, [`Bf16`](crate::cpu::simd::bf16::Bf16).
     Half = 2,
 }
 
-/// Blocks that follow each other.
+/// A group of consecutive blocks of up to 32 rows in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Slice {
     pub(crate) first: u32,
-    /// The bit of each row with which a block begins.
+    /// Bit mask of the rows at which a block begins.
     pub(crate) starts: u32,
-    /// Where the numbers begin, in units.
+    /// Offset of the values, in units of [`UNIT`] values.
     pub(crate) place: u32,
     pub(crate) rows: u8,
     /// Rows of the largest block.
     pub(crate) width: u8,
     pub(crate) stored: u8,
-    /// Rows of every block, where all are of one size.
+    /// Number of rows of every block if all have the same size, otherwise zero.
     pub(crate) even: u8,
 }
 
-// SAFETY: integers that fill sixteen bytes
+// SAFETY: only integers, which fill sixteen bytes without padding
 unsafe impl Plain for Slice {}
 
 impl Slice {
-    /// Its rows.
+    /// Rows of the slice.
     pub fn rows(&self) -> Range<usize> {
         self.first as usize..self.first as usize + usize::from(self.rows)
     }
 
-    /// Its blocks, as rows of the slice.
+    /// Row ranges of the blocks, relative to the first row of the slice.
     pub fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (starts, rows) = (self.starts, usize::from(self.rows));
         let mut start = 0;
@@ -66,7 +69,7 @@ impl Slice {
         })
     }
 
-    /// What stores its numbers.
+    /// Type of the stored values.
     pub fn stored_as(&self) -> StoredAs {
         match self.stored {
             1 => StoredAs::Single,
@@ -85,7 +88,7 @@ impl Slice {
     }
 }
 
-/// The slices of blocks that begin at these rows, and end at the last of them.
+/// Groups blocks into slices. `bounds` holds the first row of every block and the end of the last.
 pub(crate) fn cut(bounds: &[usize]) -> Vec<Slice> {
     let mut slices: Vec<Slice> = vec![];
     let mut place = 0;
@@ -118,12 +121,12 @@ pub(crate) fn cut(bounds: &[usize]) -> Vec<Slice> {
     slices
 }
 
-/// Rows of the largest block, one where there is none.
+/// Number of rows of the largest block, or 1 without blocks.
 pub(crate) fn largest_block(slices: &[Slice]) -> usize {
     slices.iter().map(|slice| usize::from(slice.width)).max().unwrap_or(1)
 }
 
-/// Numbers that slices have room for.
+/// Number of values that memory must be allocated for.
 pub(crate) fn capacity(slices: &[Slice]) -> usize {
     slices.last().map_or(0, |last| last.numbers().end.next_multiple_of(UNIT))
 }
@@ -133,16 +136,16 @@ fn index(number: usize) -> u32 {
     number as u32
 }
 
-/// The largest conditions of blocks that are stored as `f32`, and in 16 bits, where each may cost an accuracy.
+/// Largest condition numbers for which a block is stored as `f32` or as bfloat16 at a given accuracy.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Zero where elements have no more bits.
+    /// Zero if elements have no more than 32 bits.
     pub(crate) single: f32,
     pub(crate) half: f32,
 }
 
 impl Limits {
-    /// For elements of a type.
+    /// Limits for elements of type `T` and a relative error of at most `accuracy`.
     pub fn of<T>(accuracy: f64) -> Limits {
         let single = if size_of::<T>() == 8 { accuracy * f64::from(1 << 24) } else { 0.0 };
         Limits { single: single as f32, half: (accuracy * f64::from(1 << 8)) as f32 }
@@ -157,25 +160,25 @@ impl Limits {
     }
 }
 
-/// How a matrix is stored, in rows.
+/// Number of rows stored in each type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredRows {
-    /// As elements.
+    /// Rows stored as elements.
     pub elements: usize,
-    /// As `f32`, of elements of 64 bits.
+    /// Rows stored as `f32` although elements have 64 bits.
     pub singles: usize,
-    /// In 16 bits, [`Bf16`](crate::cpu::simd::bf16::Bf16).
+    /// Rows stored as bfloat16, [`Bf16`](crate::cpu::simd::bf16::Bf16).
     pub halves: usize,
 }
 
-/// Whether these are slices of the same blocks, whatever stores them.
+/// Whether two lists of slices describe the same blocks; the types of their values may differ.
 #[cfg(feature = "cuda")]
 pub(crate) fn same_blocks(some: &[Slice], others: &[Slice]) -> bool {
     let blocks = |slice: &Slice| (slice.first, slice.starts, slice.rows);
     some.iter().map(blocks).eq(others.iter().map(blocks))
 }
 
-/// Counts rows, and the bytes that a product reads of them.
+/// Counts the rows of each type and the bytes that one matrix-vector product reads.
 pub(crate) fn count<T>(slices: &[Slice]) -> (StoredRows, usize) {
     let (mut rows, mut bytes) = (StoredRows::default(), size_of_val(slices));
     for slice in slices {

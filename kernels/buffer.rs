@@ -7,15 +7,15 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-/// A cache line, and the widest register.
+/// Alignment in bytes: a cache line, which is also the widest SIMD register.
 const LINE: usize = 64;
-/// The size of a huge page.
+/// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Plain numbers: every bit pattern is a value, zero bits are zero.
+/// Plain numbers: every bit pattern is a valid value, and zero bits are the value zero.
 ///
 /// # Safety
-/// Implementors must be valid for any bit pattern and have no drop glue.
+/// Implementors must be valid for any bit pattern, have no padding bytes and no drop glue.
 pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 // SAFETY: primitive numbers are valid for any bit pattern
 unsafe impl Plain for u8 {}
@@ -30,59 +30,60 @@ unsafe impl Plain for f32 {}
 // SAFETY: as above
 unsafe impl Plain for f64 {}
 
-/// The bytes of plain numbers.
+/// Views numbers as bytes.
 pub fn bytes_of<T: Plain>(numbers: &[T]) -> &[u8] {
-    // SAFETY: plain numbers are bytes without gaps
+    // SAFETY: plain numbers are bytes without padding
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
 }
 
-/// The bytes of plain numbers.
+/// Views numbers as mutable bytes.
 pub fn bytes_of_mut<T: Plain>(numbers: &mut [T]) -> &mut [u8] {
-    // SAFETY: plain numbers are bytes without gaps, and valid for any bit pattern
+    // SAFETY: plain numbers are bytes without padding, and valid for any bit pattern
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
-/// As many numbers of no more bits, where numbers of `T` have room.
+/// Views the memory of `numbers` as as many numbers of a type that is no larger.
 pub(crate) fn stored<T: Plain, V: Plain>(numbers: &[T]) -> &[V] {
     const { assert!(size_of::<V>() <= size_of::<T>() && align_of::<V>() <= align_of::<T>()) };
     // SAFETY: as many numbers of no more bytes and no stricter alignment, valid for any bit pattern
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 
-/// As [`stored`], to be written.
+/// Mutable version of [`stored`].
 pub(crate) fn stored_mut<T: Plain, V: Plain>(numbers: &mut [T]) -> &mut [V] {
     const { assert!(size_of::<V>() <= size_of::<T>() && align_of::<V>() <= align_of::<T>()) };
-    // SAFETY: as in `stored`, of memory that is borrowed alone
+    // SAFETY: as in `stored`; the memory is borrowed exclusively
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len()) }
 }
 
-/// An array of fixed length: aligned to a cache line, or adopted from a `Vec` as it is.
+/// An array of fixed length, either aligned to a cache line or adopted from a `Vec` without a copy.
 pub struct Buffer<T> {
     start: NonNull<T>,
     len: usize,
     owner: Owner,
 }
 
-/// How the memory was obtained, and so how it is given back.
+/// How the memory was allocated, which decides how it is freed.
 enum Owner {
     Aligned { base: NonNull<u8>, layout: Layout },
     Vec { capacity: usize },
 }
 
-// SAFETY: a buffer owns its memory and gives access by the rules of references
+// SAFETY: a buffer owns its memory exclusively and lends it like a `Vec`
 unsafe impl<T: Send> Send for Buffer<T> {}
 // SAFETY: as above
 unsafe impl<T: Sync> Sync for Buffer<T> {}
 
 impl<T: Plain> Buffer<T> {
-    /// Zeros.
+    /// Allocates an array of zeros.
     pub fn zeros(len: usize) -> Buffer<T> {
         let bytes = len * size_of::<T>();
         if bytes == 0 {
             return Buffer::from(Vec::new());
         }
-        // asked for an alignment, the allocator writes the zeros itself, on one thread and in small pages: large arrays
-        // ask for room to align in, and their pages come from the system when threads first write there
+        // `alloc_zeroed` with an alignment beyond the default clears the memory itself, on one thread and in
+        // small pages. Large arrays therefore request default alignment plus one huge page to align within;
+        // the system then supplies zero pages on first touch by the threads.
         let huge = bytes >= 2 * HUGE;
         let (size, align) = if huge { (bytes + HUGE, align_of::<T>()) } else { (bytes, LINE) };
         let Ok(layout) = Layout::from_size_align(size, align) else { handle_alloc_error(Layout::new::<T>()) };
@@ -90,7 +91,7 @@ impl<T: Plain> Buffer<T> {
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
         let skipped = if huge { base.addr().get().wrapping_neg() % HUGE } else { 0 };
-        // SAFETY: less than a huge page is skipped, which was asked for on top; zero bits are a value of `T`
+        // SAFETY: fewer bytes than the additional huge page are skipped; zero bits are a value of `T`
         let start = unsafe { base.add(skipped) }.cast::<T>();
         if huge {
             advise_huge_pages(start.as_ptr().cast(), bytes);
@@ -98,7 +99,7 @@ impl<T: Plain> Buffer<T> {
         Buffer { start, len, owner: Owner::Aligned { base, layout } }
     }
 
-    /// A copy of a slice.
+    /// Copies a slice, on all threads.
     pub fn copy_of(slice: &[T]) -> Buffer<T> {
         let mut buffer = Buffer::zeros(slice.len());
         over_rows(slice.len(), 2, &mut *buffer, &|range, part: &mut [T]| part.copy_from_slice(&slice[range]));
@@ -106,8 +107,8 @@ impl<T: Plain> Buffer<T> {
     }
 }
 
-/// Asks for huge pages for a large array before anybody writes to it: there are few to be had from the system then, and gathers
-/// miss few translations. Advice only.
+/// Requests huge pages for a large array, which reduces TLB misses of gathers. Call it before the first
+/// write: the system can supply huge pages only for pages not yet touched. Failure changes nothing.
 pub fn in_huge_pages<X>(numbers: &mut [X]) {
     let (start, bytes) = (numbers.as_mut_ptr().cast::<u8>(), size_of_val(numbers));
     let skipped = start.addr().wrapping_neg() % HUGE;
@@ -116,16 +117,16 @@ pub fn in_huge_pages<X>(numbers: &mut [X]) {
     }
 }
 
-/// The numbers of a slice, for threads that write at places of their own.
+/// Views a slice as atomics, for threads that write to distinct positions.
 pub fn shared(numbers: &mut [u32]) -> &[AtomicU32] {
-    // SAFETY: the same size and alignment, borrowed alone for as long
+    // SAFETY: same size and alignment; the slice is borrowed exclusively for the lifetime of the result
     unsafe { std::slice::from_raw_parts(numbers.as_mut_ptr().cast(), numbers.len()) }
 }
 
-/// Asks for huge pages, which spare gathers most of their translation misses. Advice only: failure changes nothing.
+/// Requests huge pages, which reduce TLB misses of gathers. Failure changes nothing.
 fn advise_huge_pages(start: *mut u8, bytes: usize) {
     #[cfg(target_os = "linux")]
-    // SAFETY: the range was just allocated, and advice does not change what memory holds
+    // SAFETY: the range is part of a live allocation, and the advice does not change its content
     unsafe {
         libc::madvise(start.cast(), bytes, libc::MADV_HUGEPAGE);
     }
@@ -153,7 +154,7 @@ impl<T> Drop for Buffer<T> {
         match self.owner {
             // SAFETY: allocated with this layout; plain numbers need no drop
             Owner::Aligned { base, layout } => unsafe { dealloc(base.as_ptr(), layout) },
-            // SAFETY: these are the parts of the `Vec` it was made from
+            // SAFETY: these are the parts of the `Vec` that the buffer was created from
             Owner::Vec { capacity } => unsafe {
                 drop(Vec::from_raw_parts(self.start.as_ptr(), self.len, capacity));
             },
@@ -165,7 +166,7 @@ impl<T> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the buffer owns `len` initialised values from `start` on
+        // SAFETY: the buffer owns `len` initialized values from `start` on
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

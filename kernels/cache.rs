@@ -1,9 +1,10 @@
-//! The folder where what was found out about a machine is kept from one program to the next.
+//! Cache folder for what was measured on this machine, kept between programs.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// `$KRYSP_CACHE`, or `krysp` among the user's caches; `None` where there is no such place.
+/// Returns `$KRYSP_CACHE`, `$XDG_CACHE_HOME/krysp` or `$HOME/.cache/krysp`, whichever is set first; `None` if
+/// no variable is set.
 pub fn folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("KRYSP_CACHE")
@@ -11,7 +12,8 @@ pub fn folder() -> Option<PathBuf> {
         .or_else(|| Some(set("HOME")?.join(".cache/krysp")))
 }
 
-/// Writes a file, and its folder if need be. Other processes see the old file or the whole new one.
+/// Writes a file atomically and creates its folder if necessary. Other processes see either the old file or
+/// the complete new one.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

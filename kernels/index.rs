@@ -1,30 +1,30 @@
-//! Index arrays that were checked once, so that kernels may trust them.
+//! Index arrays that are checked once at construction, so that kernels may rely on them.
 
 use crate::buffer::{Buffer, Plain};
 use crate::cpu::run::threads::{CHUNK, find_row, over_parts, over_rows, tasks};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Why an index array was refused.
+/// Reason why an index array is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invalid {
-    /// An entry of an index array lies at or above its bound.
+    /// An index is not below its bound.
     Bound {
-        /// Where in the array.
+        /// Position in the array.
         position: usize,
-        /// What stands there.
+        /// Index found at that position.
         index: u64,
-        /// What it must stay below.
+        /// Exclusive upper bound of the indices.
         bound: u64,
     },
-    /// Offsets must start at zero and never fall.
+    /// Offsets do not start at zero, or decrease.
     Order {
-        /// The first offending position.
+        /// First position that violates the order.
         position: usize,
     },
 }
 
-/// The first position whose number is smaller than the one before it.
+/// Returns the first position whose number is smaller than its predecessor.
 pub(crate) fn first_fall<O: Ord + Sync>(numbers: &[O]) -> Option<usize> {
     let steps = numbers.len().saturating_sub(1);
     find_row(steps, 1, &|step| numbers[step] > numbers[step + 1]).map(|step| step + 1)
@@ -32,7 +32,7 @@ pub(crate) fn first_fall<O: Ord + Sync>(numbers: &[O]) -> Option<usize> {
 
 /// Column indices, all below a bound.
 ///
-/// The bound is at most 2³¹, because hardware gathers read indices as signed.
+/// The bound is at most 2³¹, because SIMD gathers interpret 32-bit indices as signed.
 #[derive(Clone, Debug)]
 pub struct Columns {
     indices: Buffer<u32>,
@@ -40,17 +40,17 @@ pub struct Columns {
 }
 
 impl Columns {
-    /// The largest bound.
+    /// Largest possible bound.
     pub const LIMIT: usize = 1 << 31;
 
-    /// Checks that every index lies below `bound`.
+    /// Checks that every index is below `bound`.
     pub fn new(indices: impl Into<Buffer<u32>>, bound: usize) -> Result<Columns, Invalid> {
         let indices = indices.into();
         ColumnsRef::new(&indices, bound)?;
         Ok(Columns { indices, bound })
     }
 
-    /// What every index is below.
+    /// Exclusive upper bound of the indices (number of columns).
     pub fn bound(&self) -> usize {
         self.bound
     }
@@ -72,10 +72,10 @@ pub struct ColumnsRef<'a> {
 }
 
 impl<'a> ColumnsRef<'a> {
-    /// Checks that every index lies below `bound`.
+    /// Checks that every index is below `bound`.
     pub fn new(indices: &'a [u32], bound: usize) -> Result<ColumnsRef<'a>, Invalid> {
         let limit = bound.min(Columns::LIMIT);
-        // a maximum runs on SIMD lanes, the search for a position does not
+        // a maximum vectorizes, a search for a position does not
         let largest = AtomicU32::new(0);
         over_rows(indices.len(), 1, (), &|range, ()| {
             largest.fetch_max(indices[range].iter().copied().max().unwrap_or(0), Ordering::Relaxed);
@@ -87,7 +87,7 @@ impl<'a> ColumnsRef<'a> {
         Err(Invalid::Bound { position, index: u64::from(indices[position]), bound: limit as u64 })
     }
 
-    /// What every index is below.
+    /// Exclusive upper bound of the indices (number of columns).
     pub fn bound(self) -> usize {
         self.bound
     }
@@ -107,16 +107,17 @@ impl std::ops::Deref for ColumnsRef<'_> {
     }
 }
 
-/// Offsets of consecutive ranges: `n + 1` numbers that start at zero and never fall. 32 bits while they fit.
+/// Offsets of consecutive ranges: `n + 1` non-decreasing numbers that start at zero, in 32 bits while they
+/// fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Offsets {
-    /// Up to 2³² − 1.
+    /// Offsets up to 2³² − 1.
     Short(Ascending<u32>),
-    /// Beyond.
+    /// Larger offsets.
     Long(Ascending<u64>),
 }
 
-/// Numbers that start at zero and never fall.
+/// Non-decreasing numbers that start at zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ascending<O: Plain>(Buffer<O>);
 
@@ -128,9 +129,9 @@ impl<O: Plain> std::ops::Deref for Ascending<O> {
     }
 }
 
-/// An offset's width.
+/// Integer type of an offset.
 pub trait Offset: Copy + Send + Sync + 'static {
-    /// As an index.
+    /// Converts to an index.
     fn get(self) -> usize;
 }
 
@@ -147,7 +148,7 @@ impl Offset for u64 {
 }
 
 impl Offsets {
-    /// Checks the order of the offsets and stores them as narrow as they fit.
+    /// Checks the order of the offsets and stores them in the narrowest type that fits.
     pub fn new(offsets: &[u64]) -> Result<Offsets, Invalid> {
         if offsets.first() != Some(&0) {
             return Err(Invalid::Order { position: 0 });
@@ -162,14 +163,14 @@ impl Offsets {
         }
     }
 
-    /// Adopts offsets that are 32 bits wide already.
+    /// Adopts offsets that already have 32 bits.
     pub fn from_short(offsets: impl Into<Buffer<u32>>) -> Result<Offsets, Invalid> {
         let offsets = offsets.into();
         OffsetsRef::from_short(&offsets)?;
         Ok(Offsets::Short(Ascending(offsets)))
     }
 
-    /// The offsets of ranges with these lengths.
+    /// Computes the offsets of ranges with these lengths.
     pub fn from_lengths(lengths: impl IntoIterator<Item = usize>) -> Offsets {
         let mut lengths = lengths.into_iter();
         let mut short = Vec::with_capacity(lengths.size_hint().0 + 1);
@@ -191,7 +192,8 @@ impl Offsets {
         Offsets::Short(Ascending(short.into()))
     }
 
-    /// The offsets of ranges of these lengths, found on all threads; `length` is called twice for each.
+    /// Computes the offsets of ranges with these lengths on all threads; `length` is called twice for each
+    /// range.
     pub fn of_rows(count: usize, length: &(impl Fn(usize) -> usize + Sync)) -> Offsets {
         let mut starts = vec![0; count.div_ceil(CHUNK)];
         let (chunks, parts) = (starts.len(), tasks(8 * count).min(starts.len()));
@@ -210,42 +212,42 @@ impl Offsets {
         }
     }
 
-    /// The number of ranges.
+    /// Number of ranges.
     #[inline]
     pub fn ranges(&self) -> usize {
         OffsetsRef::from(self).ranges()
     }
 
-    /// The offset at a position.
+    /// Offset at a position.
     #[inline]
     pub fn at(&self, position: usize) -> usize {
         OffsetsRef::from(self).at(position)
     }
 
-    /// The range at a position.
+    /// Range at a position.
     #[inline]
     pub fn range(&self, position: usize) -> Range<usize> {
         self.at(position)..self.at(position + 1)
     }
 
-    /// The end of the last range.
+    /// End of the last range.
     #[inline]
     pub fn end(&self) -> usize {
         self.at(self.ranges())
     }
 
-    /// The length of each range.
+    /// Lengths of all ranges.
     pub fn lengths(&self) -> impl ExactSizeIterator<Item = usize> + Clone + '_ {
         (0..self.ranges()).map(|i| self.range(i).len())
     }
 
-    /// Bytes held.
+    /// Bytes of the array.
     pub fn bytes(&self) -> usize {
         OffsetsRef::from(self).bytes()
     }
 }
 
-/// Offsets of ranges, the start of every chunk given, and their end.
+/// Offsets of `count` ranges, given the first offset of every chunk and the end of the last range.
 fn ascending<O: Plain>(
     count: usize,
     starts: &[usize],
@@ -256,7 +258,7 @@ fn ascending<O: Plain>(
     let mut offsets = Buffer::zeros(count + 1);
     offsets[count] = end;
     over_rows(count, 2, &mut offsets[..count], &|rows, offsets: &mut [O]| {
-        // parts begin at chunks
+        // parts begin at chunk boundaries
         let mut next = starts.get(rows.start / CHUNK).copied().unwrap_or(0);
         for (row, offset) in rows.zip(offsets) {
             *offset = narrowed(next);
@@ -269,13 +271,13 @@ fn ascending<O: Plain>(
 /// Borrowed offsets of consecutive ranges.
 #[derive(Clone, Copy, Debug)]
 pub enum OffsetsRef<'a> {
-    /// Up to 2³² − 1.
+    /// Offsets up to 2³² − 1.
     Short(AscendingRef<'a, u32>),
-    /// Beyond.
+    /// Larger offsets.
     Long(AscendingRef<'a, u64>),
 }
 
-/// Borrowed numbers that start at zero and never fall.
+/// Borrowed non-decreasing numbers that start at zero.
 #[derive(Clone, Copy, Debug)]
 pub struct AscendingRef<'a, O>(&'a [O]);
 
@@ -308,7 +310,7 @@ impl<'a> OffsetsRef<'a> {
         }
     }
 
-    /// The number of ranges.
+    /// Number of ranges.
     #[inline]
     pub fn ranges(self) -> usize {
         match self {
@@ -317,7 +319,7 @@ impl<'a> OffsetsRef<'a> {
         }
     }
 
-    /// The offset at a position.
+    /// Offset at a position.
     #[inline]
     pub fn at(self, position: usize) -> usize {
         match self {
@@ -326,13 +328,13 @@ impl<'a> OffsetsRef<'a> {
         }
     }
 
-    /// The range at a position.
+    /// Range at a position.
     #[inline]
     pub fn range(self, position: usize) -> Range<usize> {
         self.at(position)..self.at(position + 1)
     }
 
-    /// The end of the last range.
+    /// End of the last range.
     #[inline]
     pub fn end(self) -> usize {
         self.at(self.ranges())
@@ -356,7 +358,7 @@ mod tests {
         assert!(Columns::new(vec![0, 4, 2], 5).is_ok());
         let refused = Columns::new(vec![0, 5, 2], 5).unwrap_err();
         assert_eq!(refused, Invalid::Bound { position: 1, index: 5, bound: 5 });
-        // a signed 32-bit gather would go backwards from here on
+        // from here on, a gather with signed 32-bit indices would address backwards
         let refused = Columns::new(vec![1 << 31], usize::MAX).unwrap_err();
         assert_eq!(refused, Invalid::Bound { position: 0, index: 1 << 31, bound: 1 << 31 });
     }

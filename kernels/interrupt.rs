@@ -1,26 +1,28 @@
-//! Interruption and progress of long work, such as a factorization or the reading of a file.
+//! Cancellation and progress of long operations, such as a factorization or reading a file.
 //!
-//! A caller opens a [`Scope`] on the current thread. Work that runs inside it and may take long begins a [`Phase`], which polls the
-//! scope and reports how much is done. Without a scope a phase costs an addition for each call.
+//! A caller opens a [`Scope`] on the current thread. Long operations inside it begin a [`Phase`], which polls
+//! the scope and reports its progress. Without a scope a phase costs one addition per call.
 //!
-//! Threads of a pool do not inherit the scope of the thread that gave them work: they share its [`Phase`] by reference.
+//! Pool threads do not inherit the scope of the thread that spawned their tasks; they share its [`Phase`] by
+//! reference.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Units of work between two polls of one thread. A unit is about one multiplication or one entry: some 100 µs in all.
+/// Units of work between two polls of one thread. A unit is about one multiplication or one entry, so a poll
+/// happens about every 100 µs.
 const GRAIN: u64 = 1 << 16;
 
 thread_local! {
     static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) };
 }
 
-/// The error of work whose scope was interrupted.
+/// Error of an operation whose scope was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted {
-    /// The name of the phase that was interrupted.
+    /// Name of the interrupted phase.
     pub phase: &'static str,
 }
 
@@ -32,25 +34,25 @@ impl fmt::Display for Interrupted {
 
 impl std::error::Error for Interrupted {}
 
-/// What a phase has done so far.
+/// Progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// The name of the phase, for example "LU factorization".
+    /// Name of the phase, for example "LU factorization".
     pub phase: &'static str,
     /// Work done, in units of the phase.
     pub done: f64,
-    /// All work of the phase in the same units; zero if it is unknown.
+    /// Total work of the phase in the same units; zero if it is unknown.
     pub total: f64,
 }
 
-/// A condition that interrupts work. Clones share it.
+/// A cancellation condition for operations. Clones share it.
 #[derive(Clone)]
 pub struct Scope(Arc<State>);
 
 struct State {
     is_raised: Box<dyn Fn() -> bool + Send + Sync>,
     latest: Mutex<Option<Progress>>,
-    /// The scope that was open when this one was made.
+    /// The scope that was current when this one was created.
     outer: Option<Scope>,
 }
 
@@ -60,19 +62,20 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// Restores the scope of a thread, also when the work of the inner one panics.
+/// Restores the previous scope of a thread on drop, also when the inner operation panics.
 struct Restored(Option<Scope>);
 
 impl Drop for Restored {
     fn drop(&mut self) {
         let outer = self.0.take();
-        // a thread that ends has no scope any more
+        // fails only when the thread is ending and its local storage is gone
         let _ = CURRENT.try_with(|current| current.replace(outer));
     }
 }
 
 impl Scope {
-    /// A scope that is interrupted once `is_raised` returns true, or the scope is that the current thread is in now.
+    /// Creates a scope that is interrupted once `is_raised` returns true or the enclosing scope of the
+    /// current thread is interrupted.
     pub fn new(is_raised: impl Fn() -> bool + Send + Sync + 'static) -> Scope {
         Scope(Arc::new(State {
             is_raised: Box::new(is_raised),
@@ -81,23 +84,23 @@ impl Scope {
         }))
     }
 
-    /// Runs work inside the scope, on the current thread.
+    /// Runs an operation inside the scope, on the current thread.
     pub fn run<R>(&self, work: impl FnOnce() -> R) -> R {
         let _restored = Restored(CURRENT.with(|current| current.replace(Some(self.clone()))));
         work()
     }
 
-    /// The scope that the current thread is in.
+    /// Scope of the current thread.
     pub fn current() -> Option<Scope> {
         CURRENT.with(|current| current.borrow().clone())
     }
 
-    /// Whether the work inside should stop.
+    /// Whether operations inside the scope should stop.
     pub fn is_raised(&self) -> bool {
         (self.0.is_raised)() || self.0.outer.as_ref().is_some_and(Scope::is_raised)
     }
 
-    /// The phase that reported last, and what it has done.
+    /// Progress of the phase that reported last.
     pub fn progress(&self) -> Option<Progress> {
         *self.0.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,12 +118,13 @@ pub fn is_raised() -> bool {
     CURRENT.with(|current| current.borrow().as_ref().is_some_and(Scope::is_raised))
 }
 
-/// Fails if the scope of the current thread is interrupted: for short steps between longer phases.
+/// Returns an error if the scope of the current thread is interrupted. Meant for short steps between longer
+/// phases.
 pub fn check(phase: &'static str) -> Result<(), Interrupted> {
     if is_raised() { Err(Interrupted { phase }) } else { Ok(()) }
 }
 
-/// A phase of long work inside the scope of the thread that began it. Threads share it by reference.
+/// A phase of a long operation inside the scope of the thread that began it. Threads share it by reference.
 #[derive(Debug)]
 pub struct Phase {
     name: &'static str,
@@ -137,24 +141,25 @@ impl Phase {
         phase
     }
 
-    /// Adds work that is done; fails if the scope was interrupted.
+    /// Adds completed work; returns an error if the scope was interrupted.
     pub fn advance(&self, work: u64) -> Result<(), Interrupted> {
         let Some(scope) = &self.scope else { return Ok(()) };
         self.report(self.done.fetch_add(work, Ordering::Relaxed) + work);
         if scope.is_raised() { Err(Interrupted { phase: self.name }) } else { Ok(()) }
     }
 
-    /// Fails if the scope was interrupted.
+    /// Returns an error if the scope was interrupted.
     pub fn check(&self) -> Result<(), Interrupted> {
         self.advance(0)
     }
 
-    /// Whether the scope was interrupted: parallel loops without an error to return skip what is left, and their caller checks.
+    /// Whether the scope was interrupted. Parallel loops that cannot return an error skip their remaining
+    /// work, and their caller checks.
     pub fn is_raised(&self) -> bool {
         self.check().is_err()
     }
 
-    /// A counter of one thread's work, which polls once in a while.
+    /// Creates a counter for the work of one thread, which polls the scope only after every 65,536 units.
     pub fn counter(&self) -> Counter<'_> {
         Counter { phase: self, pending: 0 }
     }
@@ -182,7 +187,8 @@ pub struct Counter<'a> {
 }
 
 impl Counter<'_> {
-    /// Adds work that is done. Polls the scope after every 65,536 units, and fails if it was interrupted.
+    /// Adds completed work. Polls the scope after every 65,536 units and returns an error if it was
+    /// interrupted.
     #[inline(always)]
     pub fn add(&mut self, work: usize) -> Result<(), Interrupted> {
         self.pending += work as u64 + 1;
@@ -200,7 +206,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    /// A scope that is interrupted at the poll of this number, and the count of polls.
+    /// A scope that is interrupted at the poll with this number, and the count of polls.
     fn after(polls: usize) -> (Scope, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let seen = count.clone();

@@ -1,10 +1,11 @@
-//! Loops over arrays: sparse products and vector operations on threads and SIMD lanes.
+//! Loops over arrays: sparse matrix-vector products and vector operations on threads and SIMD lanes.
 //!
-//! This crate knows slices, threads and lanes. It has no matrix objects and no solvers; `krysp` joins it to
-//! `krysp-solvers`. It is the one place where `unsafe` may stand. Its interface is safe: index arrays are wrapped in
-//! types that were checked once ([`index`]), and a kernel compares lengths before it trusts them.
+//! This crate works on slices, threads and lanes. It has no matrix objects and no solvers; `krysp` connects
+//! it to `krysp-solvers`. It is the only crate in which `unsafe` is allowed. Its interface is safe: index
+//! arrays are wrapped in types that are checked once at construction ([`index`]), and a kernel compares
+//! lengths before it relies on them.
 
-// What tests and examples may do, the library may not.
+// Lints that apply to the library only, not to tests and examples.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -1,4 +1,4 @@
-//! Files as slices.
+//! Memory-mapped files.
 
 use std::fs::File;
 use std::io;
@@ -6,20 +6,20 @@ use std::ops::Deref;
 
 use memmap2::Mmap;
 
-/// The content of a regular file, mapped into memory: pages are read when first touched, and never copied.
+/// Maps the content of a regular file into memory. Pages are read when first accessed and never copied.
 ///
-/// The file must keep its length and content while the map lives; see the safety comment for what happens
+/// The file must keep its length and content while the map lives; the safety comment says what happens
 /// otherwise.
 ///
 /// # Errors
-/// If the operating system cannot map the file.
+/// Fails if the operating system cannot map the file.
 pub fn map_file(file: &File) -> io::Result<impl Deref<Target = [u8]> + use<>> {
-    // SAFETY: The map is read-only and lives as long as the result. That the file is not changed meanwhile is
-    // the caller's part, and documented; Rust cannot check it of other processes. What happens if they do:
-    // truncation ends this process by a signal (SIGBUS) on the first touch of a lost page, before any wrong
-    // byte is seen; rewriting shows different bytes on a second look, which is outside Rust's memory model.
-    // The parser of these maps indexes with checks only and takes no address from the bytes, so that in
-    // practice it ends in wrong numbers, an error or a panic. A caller that needs more reads the file into a buffer and
-    // parses that.
+    // SAFETY: The map is read-only and lives as long as the result. The caller must ensure that the file does
+    // not change meanwhile; this is documented, and Rust cannot check it for other processes. If another
+    // process changes the file: truncation ends this process by a signal (SIGBUS) on the first access to a
+    // lost page, before any wrong byte is read; rewriting shows different bytes on a second read, which is
+    // outside Rust's memory model. The parser of these maps indexes with bounds checks only and derives no
+    // address from the bytes, so in practice the result is wrong numbers, an error or a panic. Callers that
+    // need a guarantee read the file into a buffer and parse that.
     unsafe { Mmap::map(file) }
 }

@@ -1,27 +1,32 @@
-//! Pairs of nodes, each handled at one of its ends, in steps that never meet at a node.
+//! Conflict-free schedule for pairs of nodes (edge colouring): each pair is processed by one of its two
+//! nodes, and the pairs of one step share no node as owner or as other node.
 //!
-//! Where a pair is stored once, its owner adds to the sums of both ends. Pairs of one step have different owners and
-//! different other ends, so that all of a step can add at once without atomics.
+//! Where a pair is stored once (symmetric storage), its owner updates the sums of both nodes. The pairs of
+//! one step have different owners and different other nodes, so that all pairs of a step can update at the
+//! same time without atomics.
 //!
-//! 1. Owners: pairs are walked along trails, each owned by the node it is left at; a node then owns half of its pairs, up
-//!    to one.
-//! 2. Steps: owners and other ends are two sides of a bipartite graph, whose edges take as many colours as its largest
+//! 1. Owners: pairs are traversed along trails (as in an Euler tour); each pair is owned by the node from
+//!    which the trail traverses it. A node then owns half of its pairs, give or take one.
+//! 2. Steps: owners and other nodes are the two sides of a bipartite graph, whose edges need as many colours
+//!    as its largest degree (Kőnig 1916). If no colour is free at both ends of a pair, two colours are
+//!    exchanged along an alternating path.
 //!    degree (Kőnig 1916). A pair that finds no colour free at both ends frees one by exchanging two along a path.
 
-/// A pair as it is handled.
+/// A scheduled pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Where it is stored.
+    /// Node that processes the pair.
     pub owner: u16,
-    /// The other end.
+    /// The other node.
     pub other: u16,
-    /// When it is handled.
+    /// Step in which the pair is processed.
     pub step: u16,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// Gives every pair of two different nodes an owner and a step, and says how many steps there are.
+/// Assigns an owner and a step to every pair of two different nodes. Returns the scheduled pairs and the
+/// number of steps.
 pub fn steps(nodes: usize, pairs: &[(u16, u16)]) -> (Vec<Pair>, usize) {
     let mut directed = trails(nodes, pairs);
     let mut degree = vec![[0usize; 2]; nodes];
@@ -45,7 +50,7 @@ pub fn steps(nodes: usize, pairs: &[(u16, u16)]) -> (Vec<Pair>, usize) {
     (directed, colours)
 }
 
-/// The pair of each colour at each node, as owner and as other end.
+/// Index of the pair of each colour at each node, separately as owner and as other node.
 struct Taken {
     colours: usize,
     pairs: [Vec<u32>; 2],
@@ -56,7 +61,8 @@ impl Taken {
         self.pairs[side][node as usize * self.colours + colour]
     }
 
-    /// The first colour that no pair has there; there is one as long as a pair has none.
+    /// First colour that is free at a node on one side. It exists as long as some pair of the node has no
+    /// colour.
     fn free(&self, side: usize, node: u16) -> usize {
         (0..self.colours).find(|&colour| self.at(side, node, colour) == NONE).unwrap_or(0)
     }
@@ -67,8 +73,8 @@ impl Taken {
         self.pairs[1][pair.other as usize * self.colours + colour] = at;
     }
 
-    /// Makes `colour` free at an other end, where `instead` is: exchanges both along the path of pairs that have one of
-    /// them.
+    /// Makes `colour`, which is free at the owner, free at the other node `end` as well, where `instead` is
+    /// free: exchanges the two colours along the alternating path that starts at `end`.
     fn exchange(&mut self, pairs: &mut [Pair], end: u16, colour: usize, instead: usize) {
         let (mut path, mut node, mut side, mut next, mut then) = (vec![], end, 1, colour, instead);
         loop {
@@ -93,7 +99,8 @@ impl Taken {
     }
 }
 
-/// Pairs along trails through all of them, those that end at nodes of odd degree first.
+/// Orients the pairs along trails that cover all of them; trails that begin at nodes of odd degree come
+/// first.
 fn trails(nodes: usize, pairs: &[(u16, u16)]) -> Vec<Pair> {
     let mut starts = vec![0usize; nodes + 1];
     for &(a, b) in pairs {
@@ -167,14 +174,14 @@ mod tests {
         assert_eq!(holds(0, &[]), 0);
         assert_eq!(holds(5, &[]), 0);
         assert_eq!(holds(2, &[(1, 0)]), 1);
-        // a ring, a star, a complete graph
+        // a cycle, a star, a complete graph
         assert_eq!(holds(9, &(0..9).map(|i| (i, (i + 1) % 9)).collect::<Vec<_>>()), 1);
         assert_eq!(holds(30, &(1..30).map(|i| (0, i)).collect::<Vec<_>>()), 15);
         let all = |n: u16| (0..n).flat_map(|i| (0..i).map(move |j| (i, j))).collect::<Vec<_>>();
         for n in 2..40 {
             holds(n as usize, &all(n));
         }
-        // meshes with holes, in no order
+        // meshes with holes, in random order
         for seed in 1..30u32 {
             let keep = |&(i, j): &(u16, u16)| {
                 (u32::from(i) * 7919 + u32::from(j) * 104_729)

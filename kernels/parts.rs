@@ -1,9 +1,10 @@
-//! Parts of consecutive rows, and the columns that each of them caches: those with the numbers of its rows (EHYB, Chen 2022).
+//! Equal parts of consecutive rows, each of which caches the entries of `x` with the indices of its own rows
+//! (EHYB, Chen 2022).
 
 use crate::windows::LARGEST;
 use std::ops::Range;
 
-/// Rows in parts of one height, the last of which may be lower.
+/// Partition of the rows into parts of equal height; the last part may be shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
     rows: usize,
@@ -11,8 +12,8 @@ pub struct Parts {
     height: usize,
 }
 
-/// Rows of a part, a multiple of `grain`, by equations 1 and 2: `rows / (K P)` for the smallest integer `K` with which
-/// these fit a cache of `most` rows, on `P` processors.
+/// Rows per part, a multiple of `grain`, by equations 1 and 2 of the paper: `rows / (K P)` with `P`
+/// processors and the smallest integer `K` for which a part fits a cache of `most` rows.
 pub fn rows_per_part(rows: usize, processors: usize, most: usize, grain: usize) -> usize {
     let most = (most.min(LARGEST - 1) / grain).max(1) * grain;
     let k = rows.div_ceil(processors * most).max(1);
@@ -20,23 +21,24 @@ pub fn rows_per_part(rows: usize, processors: usize, most: usize, grain: usize) 
 }
 
 impl Parts {
-    /// The rows of a matrix in parts of `height`, which 16 bits can count.
+    /// Partitions the rows of a matrix into parts of `height` rows, which must be below [`LARGEST`].
     pub fn new(rows: usize, cols: usize, height: usize) -> Parts {
         assert!(0 < height && height < LARGEST, "a part of {height} rows");
         Parts { rows, cols, height }
     }
 
-    /// The number of parts.
+    /// Number of parts.
     pub fn count(self) -> usize {
         self.rows.div_ceil(self.height)
     }
 
-    /// Rows of a part.
+    /// Rows per part.
     pub fn height(self) -> usize {
         self.height
     }
 
-    /// Which entries of a row, whose columns these are, lie in its part: they ascend, so all others are before or after.
+    /// Range of the entries of a row, given its ascending columns, whose columns belong to the row's own
+    /// part; all other entries come before or after it.
     pub fn inside(self, row: usize, columns: &[u32]) -> Range<usize> {
         let first = row / self.height * self.height;
         let below = |bound: usize| columns.partition_point(|&column| (column as usize) < bound);

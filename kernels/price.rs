@@ -1,48 +1,52 @@
-//! What a product costs, foretold from what it moves and what it waits for.
+//! Predicted cost of a matrix-vector product (SpMV), a linear model of its memory traffic and latency.
 //!
 //! `cost = start + byte · bytes + gather · gathers + row · rows + wait · waits`
 //!
-//! in bytes that the machine streams in the same time, so that a faster machine of the same kind has the same prices. Prices
-//! are fitted to a record by `cargo bench --features cuda --bench judge`.
+//! The unit is the number of bytes that the machine streams in the same time, so that a faster machine of the
+//! same kind has the same coefficients. `cargo bench --features cuda --bench judge` fits the coefficients to
+//! a record of measured times.
 
-/// What a product does, whatever machine does it.
+/// Machine-independent amounts of work of one product.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
-    /// Bytes of the matrix that are read.
+    /// Bytes read of the matrix.
     pub bytes: f64,
-    /// Entries of `x` that are fetched by themselves: neither beside nor soon after others, see [`scattering`].
+    /// Uncoalesced reads of `x`: entries that share no memory sector with entries read nearby, see
+    /// [`scattering`].
     pub gathers: f64,
-    /// Rows that are added up one by one: padded ones go side by side.
+    /// Rows that are summed one at a time. Rows of padded formats run side by side in SIMD lanes and do not
+    /// count.
     pub rows: f64,
-    /// Times that a thread waits for memory, one after the other.
+    /// Memory latencies that a thread waits for one after the other (dependent loads).
     pub waits: f64,
 }
 
-/// What one kernel takes for it, in bytes streamed.
+/// Cost coefficients of one kernel, in bytes streamed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
-    /// A product of nothing.
+    /// Constant cost, paid even by an empty product.
     pub start: f64,
-    /// A byte read.
+    /// Cost per byte read.
     pub byte: f64,
-    /// An entry of `x` fetched.
+    /// Cost per uncoalesced read of `x`.
     pub gather: f64,
-    /// A row.
+    /// Cost per row.
     pub row: f64,
-    /// A wait.
+    /// Cost per dependent memory latency.
     pub wait: f64,
 }
 
 impl Price {
-    /// What work costs, in bytes streamed.
+    /// Predicted cost of a product, in bytes streamed.
     pub fn cost(&self, work: &Work) -> f64 {
         let moved = self.byte * work.bytes + self.gather * work.gathers + self.row * work.rows;
         self.start + moved + self.wait * work.waits
     }
 }
 
-/// Of the entries of `x` that a matrix with these columns reads, the share that is fetched by itself: 32-byte sectors of a run of
-/// 1024 entries, in the mean of 64 runs that are spread evenly.
+/// Share of the entries of `x` read by a matrix with these columns that need a memory sector of their own:
+/// distinct 32-byte sectors per entry within runs of 1024 consecutive entries, averaged over 64 evenly spaced
+/// runs.
 pub fn scattering(columns: &[u32], value_bytes: usize) -> f64 {
     const RUNS: usize = 64;
     const RUN: usize = 1024;
@@ -77,7 +81,7 @@ mod tests {
         let of = |column: fn(u32) -> u32| scattering(&(0..count).map(column).collect::<Vec<_>>(), 8);
         assert_eq!(of(|entry| entry * 1000), 1.0);
         assert_eq!(of(|_| 5), 1.0 / 1024.0);
-        // four doubles of a sector, which a run may begin and end within
+        // four doubles share a sector; a run may begin and end inside one
         assert!((0.25..0.26).contains(&of(|entry| entry)));
     }
 

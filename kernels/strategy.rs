@@ -1,20 +1,21 @@
-//! Ways to share the entries of compressed sparse rows among threads.
+//! Strategies for distributing the entries of a CSR matrix over threads.
 
-/// How threads share a matrix in compressed sparse rows.
+/// How threads share a matrix in compressed sparse rows (CSR).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
-    /// One of the others, by the lengths of rows.
+    /// Chooses one of the others by the distribution of row lengths.
     #[default]
     Automatic,
-    /// Rows to each: on a GPU equally many threads for every row, by the mean length; in host memory ranges of rows with
-    /// equally many entries.
+    /// Assigns rows to threads. On a GPU every row gets the same number of threads, chosen by the mean row
+    /// length; in host memory every task gets a range of rows with about equally many entries.
     Classical,
-    /// Equally many entries to each, whatever rows they are of; a row that several share is added up afterwards.
+    /// Assigns equally many entries to each thread regardless of row boundaries; partial sums of a row that
+    /// several threads share are added afterwards.
     LoadBalance,
-    /// Equally many entries and ends of rows to each. In host memory this is [`Strategy::LoadBalance`], which cuts
-    /// ranges of rows by both.
+    /// Assigns equally many entries plus row ends to each thread (merge path). In host memory this is the
+    /// same as [`Strategy::LoadBalance`], which balances row ranges by both counts.
     MergePath,
-    /// Equally many entries to each, from plain arrays that were not looked at before: sums are stored as if no row was
-    /// empty, and moved where one was (Liu and Vinter).
+    /// Assigns equally many entries to each thread without any preprocessing of the row offsets: sums are
+    /// stored as if no row was empty, and moved afterwards where one was (Liu and Vinter 2015).
     Speculative,
 }

@@ -1,42 +1,44 @@
-//! Blocks of rows, and the part of `x` that each of them reads: its window.
+//! Blocks of rows and their windows: the part of `x` that the rows of a block read.
 //!
-//! A window begins with the entries of `x` that belong to the block's own rows; those of other columns, its halo, follow
-//! in ascending order. Every column of the block is then an index into the window, of 16 bits.
+//! A window begins with the entries of `x` that belong to the block's own rows; the other columns, its halo,
+//! follow in ascending order. Every column of the block thus becomes a 16-bit index into the window.
 
 use crate::index::{Columns, Offsets};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Places of a window, at most: one more is kept for padding.
+/// Largest number of columns of a window; one more index is reserved for padding.
 pub const LARGEST: usize = u16::MAX as usize;
 
-/// Places of a window that 12 bits name, one of them for padding: where nodes have one row, a GPU packs them.
+/// Largest number of columns of a window whose indices fit 12 bits; one more index is reserved for padding. A
+/// GPU packs the indices of matrices with one row per node this way.
 pub const PACKED: usize = (1 << 12) - 1;
 
-/// Blocks of rows and their windows.
+/// Partition of the rows into blocks, with the window of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Windows {
     cols: usize,
-    /// The rows at which blocks begin, and the end.
+    /// First row of each block, then the end of the last.
     bounds: Vec<u32>,
-    /// Where the halo of each block begins, and the end.
+    /// Start of the halo of each block in `halo`, then the end of the last.
     starts: Vec<u32>,
-    /// The columns of each halo, ascending.
+    /// Columns of all halos, ascending within each.
     halo: Vec<u32>,
 }
 
-/// Rows whose window is larger than allowed.
+/// Error: the window of these rows is larger than allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// The rows.
+    /// Rows of the block.
     pub rows: Range<usize>,
-    /// Places of their window.
+    /// Number of columns of their window.
     pub window: usize,
 }
 
 impl Windows {
-    /// Blocks of `height` rows, a multiple of `grain`; where a window has more than `most` places, the block is halved, at
-    /// a multiple of `grain`, until none has. Refuses `grain` rows with a larger window.
+    /// Partitions the rows into blocks of `height` rows, a multiple of `grain`. A block whose window has more
+    /// than `most` columns is halved, at a multiple of `grain`, until every window fits. Returns an error if
+    /// the window of `grain` rows is still too large.
     pub fn new(
         offsets: &Offsets,
         columns: &Columns,
@@ -72,7 +74,7 @@ impl Windows {
         for (end, halo) in blocks.iter().flatten() {
             places += halo.len();
             bounds.push(*end);
-            // a column of a halo stands for an entry, of which there may be more than 2³², but not of different blocks
+            // the halos have together at most as many columns as the matrix has entries, which may exceed 2³²
             let Ok(place) = u32::try_from(places) else {
                 return Err(TooLarge { rows: 0..rows, window: places });
             };
@@ -90,27 +92,27 @@ impl Windows {
         Ok(Windows { cols, bounds, starts, halo })
     }
 
-    /// The number of blocks.
+    /// Number of blocks.
     pub fn count(&self) -> usize {
         self.bounds.len() - 1
     }
 
-    /// The rows of a block.
+    /// Rows of a block.
     pub fn rows(&self, block: usize) -> Range<usize> {
         self.bounds[block] as usize..self.bounds[block + 1] as usize
     }
 
-    /// The columns that a window begins with.
+    /// Columns at the beginning of a window: those with the indices of the block's own rows.
     pub fn own(&self, block: usize) -> Range<usize> {
         own(&self.rows(block), self.cols)
     }
 
-    /// The columns that follow.
+    /// Columns that follow the own ones in a window, ascending.
     pub fn halo(&self, block: usize) -> &[u32] {
         &self.halo[self.starts[block] as usize..self.starts[block + 1] as usize]
     }
 
-    /// The places of a window.
+    /// Number of columns of a window.
     pub fn len(&self, block: usize) -> usize {
         self.own(block).len() + self.halo(block).len()
     }
@@ -120,17 +122,17 @@ impl Windows {
         self.count() == 0
     }
 
-    /// The places of the largest window.
+    /// Number of columns of the largest window.
     pub fn largest(&self) -> usize {
         (0..self.count()).map(|block| self.len(block)).max().unwrap_or(0)
     }
 
-    /// The rows of the largest block.
+    /// Number of rows of the largest block.
     pub fn tallest(&self) -> usize {
         (0..self.count()).map(|block| self.rows(block).len()).max().unwrap_or(0)
     }
 
-    /// The place of a column in a window that has it.
+    /// Index of a column in a window that contains it.
     pub fn place(&self, block: usize, column: u32) -> usize {
         let own = self.own(block);
         match own.contains(&(column as usize)) {
@@ -139,7 +141,7 @@ impl Windows {
         }
     }
 
-    /// The column at a place of a window.
+    /// Column at an index of a window.
     pub fn column(&self, block: usize, place: usize) -> usize {
         let own = self.own(block);
         match place.checked_sub(own.len()) {
@@ -148,33 +150,33 @@ impl Windows {
         }
     }
 
-    /// The number of columns.
+    /// Number of columns of the matrix.
     pub fn cols(&self) -> usize {
         self.cols
     }
 
-    /// The rows at which blocks begin, and the end.
+    /// First row of each block, then the end of the last.
     pub fn bounds(&self) -> &[u32] {
         &self.bounds
     }
 
-    /// Where the halo of each block begins among [`Windows::all_halos`], and the end.
+    /// Start of the halo of each block in [`Windows::all_halos`], then the end of the last.
     pub fn starts(&self) -> &[u32] {
         &self.starts
     }
 
-    /// The columns of all halos, block after block.
+    /// Columns of all halos, block after block.
     pub fn all_halos(&self) -> &[u32] {
         &self.halo
     }
 }
 
-/// The columns that have the numbers of these rows.
+/// Columns with the same indices as these rows.
 fn own(rows: &Range<usize>, cols: usize) -> Range<usize> {
     rows.start.min(cols)..rows.end.min(cols)
 }
 
-/// The other columns of rows, ascending.
+/// Columns that the rows read outside their own indices, ascending.
 fn halo(offsets: &Offsets, columns: &Columns, rows: Range<usize>) -> Vec<u32> {
     let outside = |&column: &u32| !rows.contains(&(column as usize));
     let mut halo: Vec<u32> =
@@ -188,7 +190,7 @@ fn halo(offsets: &Offsets, columns: &Columns, rows: Range<usize>) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    /// Rows with entries in these columns.
+    /// A matrix whose rows have entries in these columns.
     fn matrix(cols: usize, rows: &[Vec<u32>]) -> (Offsets, Columns) {
         (Offsets::from_lengths(rows.iter().map(Vec::len)), Columns::new(rows.concat(), cols).unwrap())
     }

@@ -1,20 +1,20 @@
-//! Operations over several vectors at once, for the basis of a Krylov method: all projections of one vector, all
-//! subtractions from it.
+//! Operations over several vectors at once, for the basis of a Krylov method: all inner products with one
+//! vector (projection), or all subtractions from it.
 //!
-//! A chunk of the one vector stays in the first cache while those of the others pass: `k` vectors cost `k + 1` or `k + 2`
-//! vectors read or written, not `2 k` or `3 k`.
+//! A chunk of the one vector stays in the L1 cache while the chunks of the basis vectors stream past: `k`
+//! basis vectors cost `k + 1` or `k + 2` vectors read or written instead of `2 k` or `3 k`.
 
 use crate::cpu::run::threads::{Split, block_rows, chunks, over_rows, sum_over_rows};
 use crate::cpu::simd::{Simd, Task, Value};
 use crate::cpu::vector::{chunk_axpby, chunk_dot, run_task, task};
 use std::ops::Range;
 
-/// Vectors of one length, one after the other.
+/// Vectors of equal length, stored one after the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Columns<'v, T> {
-    /// All their entries.
+    /// Entries of all vectors.
     pub entries: &'v [T],
-    /// The length of each.
+    /// Length of each vector.
     pub rows: usize,
 }
 
@@ -25,7 +25,7 @@ impl<'v, T> Columns<'v, T> {
     }
 }
 
-/// Sums of each block for each of several vectors.
+/// Partial sums per block of rows, one for each of several vectors.
 struct BlockSums<'s, T> {
     sums: &'s mut [T],
     vectors: usize,
@@ -40,12 +40,12 @@ impl<T: Send> Split for BlockSums<'_, T> {
     }
 }
 
-/// The room that [`project`] and [`subtract_project`] need for their block sums.
+/// Number of partial sums that [`project`] and [`subtract_project`] need as workspace.
 pub fn block_sums(rows: usize, vectors: usize) -> usize {
     rows.div_ceil(block_rows(rows)) * vectors
 }
 
-/// Subtracts `Σ_k c_k v_k` from a chunk.
+/// Subtracts `Σ_k c_k v_k` from one chunk of `w`.
 #[inline(always)]
 fn chunk_subtract<S: Simd, T: Value>(v: Columns<'_, T>, rows: Range<usize>, c: &[T], w: &mut [T]) {
     for (k, &c) in c.iter().enumerate() {
@@ -53,7 +53,7 @@ fn chunk_subtract<S: Simd, T: Value>(v: Columns<'_, T>, rows: Range<usize>, c: &
     }
 }
 
-/// Adds each `⟨v_k, w⟩` of a chunk to its sum.
+/// Adds the inner product `⟨v_k, w⟩` over one chunk to the `k`-th sum.
 #[inline(always)]
 fn chunk_project<S: Simd, T: Value>(v: Columns<'_, T>, rows: Range<usize>, w: &[T], sums: &mut [T]) {
     for (k, sum) in sums.iter_mut().enumerate() {
@@ -67,7 +67,7 @@ task!(Project { v: Columns<'v, T>, first: usize, w: &'v [T], sums: &'v mut [T] }
     }
 });
 
-/// `c_k ← ⟨v_k, w⟩`. `sums` is room, see [`block_sums`].
+/// `c_k ← ⟨v_k, w⟩`. `sums` is workspace of [`block_sums`] values.
 pub fn project<T: Value>(v: Columns<'_, T>, w: &[T], c: &mut [T], sums: &mut [T]) {
     with_block_sums(v, w.len(), (), c, sums, &|rows, (), sums| {
         run_task!(Project { v, first: rows.start, w: &w[rows], sums });
@@ -83,14 +83,14 @@ task!(SubtractProject { v: Columns<'v, T>, first: usize, c: &'v [T], w: &'v mut 
     }
 });
 
-/// `w ← w − Σ_k c_k v_k; d_k ← ⟨v_k, w⟩`. `sums` is room, see [`block_sums`].
+/// `w ← w − Σ_k c_k v_k; d_k ← ⟨v_k, w⟩`. `sums` is workspace of [`block_sums`] values.
 pub fn subtract_project<T: Value>(v: Columns<'_, T>, c: &[T], w: &mut [T], d: &mut [T], sums: &mut [T]) {
     with_block_sums(v, w.len(), w, d, sums, &|rows, w: &mut [T], sums| {
         run_task!(SubtractProject { v, first: rows.start, c, w, sums });
     });
 }
 
-/// Runs `work` on every block with room for a sum for each vector, and adds the sums up.
+/// Runs `work` on every block with one partial sum per vector, then reduces the partial sums in a fixed tree.
 fn with_block_sums<T: Value, D: Split>(
     v: Columns<'_, T>,
     rows: usize,

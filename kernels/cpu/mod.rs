@@ -1,4 +1,4 @@
-//! Kernels for the CPU: one algorithm each, generic over SIMD lanes, run on threads.
+//! Kernels for the CPU: one implementation of each algorithm, generic over SIMD lanes and run on threads.
 
 pub mod basis;
 pub mod formats;

@@ -1,7 +1,7 @@
-//! Vector operations: elementwise updates and inner products, and their fusions.
+//! Vector operations: elementwise updates, inner products and fused combinations of them.
 //!
-//! A fusion runs the same chunk loops as the operations that it fuses, one chunk after the other while the chunk is in
-//! the first cache: the numbers are bitwise the same, the memory is read once.
+//! A fused operation runs the same chunk loops as the operations it combines, one after the other while the
+//! chunk is in the L1 cache. Its results are bitwise the same, and memory is read once.
 
 use crate::cpu::run::threads::{CHUNK, chunks, over_rows, sum_over_rows};
 use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
@@ -9,7 +9,7 @@ use crate::cpu::tuning::STREAMED_FROM;
 
 // --- loops over one chunk -------------------------------------------------------------------------------------------
 
-/// `y ← a x + b y`; `b = 0` overwrites, even NaN.
+/// `y ← a x + b y`; `b = 0` overwrites `y`, even NaN.
 #[inline(always)]
 pub(crate) fn chunk_axpby<S: Simd, T: Value>(a: T, x: &[T], b: T, y: &mut [T]) {
     if b == T::zero() {
@@ -35,12 +35,12 @@ fn chunk_mul<T: Value>(d: &[T], x: &[T], z: &mut [T]) {
     }
 }
 
-/// Whether to write a vector of this length past the caches.
+/// Whether to write a vector of this length with non-temporal stores.
 pub(crate) fn streams<T>(len: usize) -> bool {
     len * size_of::<T>() >= STREAMED_FROM
 }
 
-/// `to ← from`, past the caches; followed by a fence when the task is done.
+/// `to ← from` with non-temporal stores; the caller issues a fence when the task is done.
 #[inline(always)]
 pub(crate) fn chunk_stream<S: Simd, T: Value>(from: &[T], to: &mut [T]) {
     let lanes = <T::In<S> as Lanes<T>>::COUNT;
@@ -51,13 +51,14 @@ pub(crate) fn chunk_stream<S: Simd, T: Value>(from: &[T], to: &mut [T]) {
         0
     };
     for at in (0..whole).step_by(lanes) {
-        // SAFETY: tasks run on a CPU with the features of `S`; `at + lanes` is within both, and `to` is aligned
+        // SAFETY: tasks run on a CPU with the features of `S`; `at + lanes` is within both slices, and `to`
+        // is aligned
         unsafe { T::In::<S>::load(from.as_ptr().add(at)).stream(to.as_mut_ptr().add(at)) };
     }
     to[whole..len].copy_from_slice(&from[whole..len]);
 }
 
-/// `⟨x, y⟩` of one chunk: four registers of partial sums.
+/// `⟨x, y⟩` of one chunk, in four registers of partial sums.
 #[inline(always)]
 pub(crate) fn chunk_dot<S: Simd, T: Value>(x: &[T], y: &[T]) -> T {
     let len = x.len().min(y.len());
@@ -90,7 +91,7 @@ pub(crate) fn chunk_dot<S: Simd, T: Value>(x: &[T], y: &[T]) -> T {
 
 // --- whole vectors --------------------------------------------------------------------------------------------------
 
-/// Turns a closure-like struct into a task: `task!(Name { fields } -> Output |S| body)`.
+/// Defines a task like a closure with named captures: `task!(Name { fields } -> Output, |S| body)`.
 macro_rules! task {
     ($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* $(,)? } -> $output:ty, |$simd:ident| $body:expr) => {
         $(#[$doc])*
@@ -108,7 +109,7 @@ macro_rules! task {
     };
 }
 
-/// Runs a task made by `task!`.
+/// Runs a task defined by `task!`.
 macro_rules! run_task {
     ($name:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
         $crate::cpu::simd::run($name { $($field $(: $value)?,)* lifetime: std::marker::PhantomData })
@@ -118,7 +119,7 @@ pub(crate) use {run_task, task};
 
 task!(Axpby { a: T, x: &'v [T], b: T, y: &'v mut [T] } -> (), |S| chunk_axpby::<S, T>(a, x, b, y));
 
-/// `y ← a x + b y`; `b = 0` overwrites, even NaN.
+/// `y ← a x + b y`; `b = 0` overwrites `y`, even NaN.
 pub fn axpby<T: Value>(a: T, x: &[T], b: T, y: &mut [T]) {
     same_length(x, y);
     over_rows(y.len(), 3, y, &|rows, y: &mut [T]| run_task!(Axpby { a, x: &x[rows], b, y }));
@@ -149,7 +150,7 @@ task!(Dot { x: &'v [T], y: &'v [T] } -> T, |S| {
 
 task!(Stream { from: &'v [T], to: &'v mut [T] } -> (), |S| chunk_stream::<S, T>(from, to));
 
-/// `to ← from` of one chunk, past the caches; [`end_streams`] follows the last.
+/// `to ← from` of one chunk with non-temporal stores; call [`end_streams`] after the last chunk.
 pub(crate) fn stream_to<T: Value>(from: &[T], to: &mut [T]) {
     run_task!(Stream { from, to });
 }
@@ -161,12 +162,12 @@ impl Task for Fence {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        // SAFETY: `run` gives the features
+        // SAFETY: `simd::run` instantiates tasks only for features that the CPU has
         unsafe { S::fence() }
     }
 }
 
-/// Makes what was streamed visible to other threads.
+/// Memory fence that makes non-temporal stores visible to other threads.
 pub(crate) fn end_streams() {
     simd::run(Fence);
 }
@@ -337,7 +338,7 @@ mod tests {
         (0..n as u64).map(|i| ((i * 7919 + seed * 104_729) % 1009) as f64 / 500.0 - 1.0).collect()
     }
 
-    /// Lengths at lane, chunk and block edges.
+    /// Lengths around the boundaries of lanes, chunks and blocks.
     const LENGTHS: [usize; 12] = [0, 1, 3, 4, 17, 63, 767, 768, 769, 1536, 50_000, 200_001];
 
     #[test]
@@ -374,7 +375,7 @@ mod tests {
 
     #[test]
     fn dots_are_right_and_the_same_on_any_number_of_threads() {
-        // another test may force another level at any time; levels differ in rounding
+        // another test may force another SIMD level at any time, and levels differ in rounding
         let _forced = force(Level::best());
         for n in LENGTHS {
             let (x, y) = (numbers(n, 1), numbers(n, 2));

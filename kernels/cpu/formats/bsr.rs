@@ -1,7 +1,8 @@
-//! Small dense blocks: one column index for `B × B` entries.
+//! BSR (block compressed sparse rows): dense blocks of `B × B` entries with one column index each.
 //!
-//! Blocks are stored column by column. A block row's sums stay in registers: each column of a block is multiplied by one
-//! entry of `x`. Moves `8 + 4/B²` bytes an entry (f64), 8.44 for nodes of three unknowns, and the vectors.
+//! Blocks are stored column by column. The sums of a block row stay in registers: each column of a block is
+//! multiplied by one entry of `x`. Moves `8 + 4/B²` bytes per entry (f64), 8.44 for nodes with three
+//! unknowns, and the vectors.
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::simd::storage::Storage;
@@ -10,17 +11,18 @@ use crate::cpu::tuning::PREFETCH_BYTES;
 use crate::index::{Columns, Offset, Offsets};
 use std::ops::Range;
 
-/// Values that must follow the last block, because columns are read in pieces of a power of two.
+/// Number of values that must follow the last block, because block columns are loaded with a power of two of
+/// values.
 pub const SLACK: usize = 2;
 
-/// The arrays of a matrix of `B × B` blocks.
+/// Arrays of a matrix with `B × B` blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Bsr<'a, V, const B: usize> {
-    /// Where block rows begin, counted in blocks.
+    /// Block row offsets, counted in blocks.
     pub offsets: &'a Offsets,
-    /// The block column of each block.
+    /// Block column of each block.
     pub columns: &'a Columns,
-    /// Blocks column by column, and [`SLACK`] zeros.
+    /// Values block after block, each column by column, followed by [`SLACK`] zeros.
     pub values: &'a [V],
 }
 
@@ -38,7 +40,7 @@ impl<T: Value, V: Storage<T>, const B: usize> RowProduct<T> for Bsr<'_, V, B> {
 
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe {
             match self.offsets {
                 Offsets::Short(o) => self.pieces::<S, T, u32>(&o[rows.start / B..=rows.end / B], x, y),
@@ -56,7 +58,7 @@ impl<V, const B: usize> Bsr<'_, V, B> {
     where
         V: Storage<T>,
     {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe {
             match B {
                 1 | 2 => self.walk::<S, T, O, 2>(offsets, x, y),
@@ -66,7 +68,7 @@ impl<V, const B: usize> Bsr<'_, V, B> {
         }
     }
 
-    /// With columns read in pieces of `P ≥ B` numbers, of which the first `B` count.
+    /// Computes block rows; loads each block column as `P ≥ B` values, of which the first `B` are used.
     ///
     /// # Safety
     /// As [`RowProduct::product`].
@@ -81,12 +83,12 @@ impl<V, const B: usize> Bsr<'_, V, B> {
             // one register of sums for each column of a block keeps the additions independent
             let mut sums = [[T::zero(); P]; B];
             for k in start..end {
-                // SAFETY: offsets ascend to at most the number of blocks, block columns lie within `x`, and SLACK values
-                // follow the last block, all checked on construction and by `fits`
+                // SAFETY: offsets ascend to at most the number of blocks, block columns are within `x`, and
+                // `SLACK` values follow the last block; all of this is checked on construction and by `fits`
                 unsafe {
                     let block = values.add(k * B * B);
                     let x = x.add(*columns.add(k) as usize * B);
-                    // twice as far as elsewhere: measured 1.05 to 1.1 times as fast
+                    // twice the usual prefetch distance: measured 1.05 to 1.1 times as fast
                     S::prefetch_ahead(block.wrapping_byte_add(PREFETCH_BYTES), B * B);
                     for (j, sums) in sums.iter_mut().enumerate() {
                         let column = block.add(j * B).cast::<[V; P]>().read_unaligned();
@@ -104,7 +106,7 @@ impl<V, const B: usize> Bsr<'_, V, B> {
     }
 }
 
-/// A matrix of blocks of one of the sizes that have a kernel of their own.
+/// A matrix with one of the block sizes that have a kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum AnyBsr<'a, V> {
     /// 2 × 2.
@@ -118,7 +120,7 @@ pub enum AnyBsr<'a, V> {
 }
 
 impl<'a, V> AnyBsr<'a, V> {
-    /// With blocks of `size`; of 6 for any that has no kernel.
+    /// Selects the kernel for blocks of `size` rows; any size without a kernel is treated as 6.
     pub fn new(size: usize, offsets: &'a Offsets, columns: &'a Columns, values: &'a [V]) -> Self {
         match size {
             2 => AnyBsr::Two(Bsr { offsets, columns, values }),
@@ -150,7 +152,7 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for AnyBsr<'_, V> {
 
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe {
             match self {
                 AnyBsr::Two(a) => a.product::<S>(rows, x, y),

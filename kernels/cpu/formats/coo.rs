@@ -1,10 +1,10 @@
-//! Coordinates: `y_i ← Σ v_k x_{c_k}` over the entries `k` whose row is `i`, sorted by row.
+//! COO (coordinate format), sorted by row: `y_i ← Σ v_k x_{c_k}` over the entries `k` whose row is `i`.
 //!
-//! Threads take the entries of their own rows, so nothing is added atomically and sums have a fixed order; rows of many
-//! entries are [divided](crate::cpu::run::balanced) among them.
-//! A row is found by comparing: a register's last entry of the same row means that all are. Entries left over are added
-//! one by one, which is faster than masks here, and than storing products in a buffer to add them up by rows afterwards.
-//! Moves 16 B (f64) or 12 B (f32) an entry and the vectors.
+//! Threads process the entries of their own rows, so that no atomics are needed and sums have a fixed order;
+//! rows with many entries are [divided](crate::cpu::run::balanced) among threads. Rows are sorted, so if the
+//! last entry of a register has the same row as the first, all have. The remaining entries of a row are added
+//! one by one, which is faster here than masks, and faster than storing products in a buffer and adding them
+//! up by rows. Moves 16 B (f64) or 12 B (f32) per entry, and the vectors.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::balanced::{Divide, balanced};
@@ -15,7 +15,7 @@ use crate::cpu::simd::{Lanes, Simd, Value};
 use crate::index::{Columns, Invalid, Offsets, first_fall};
 use std::ops::Range;
 
-/// The row of each entry, ascending, and where the entries of each chunk of rows begin.
+/// Row index of each entry, ascending, and the first entry of each chunk of rows.
 #[derive(Clone, Debug)]
 pub struct EntryRows {
     indices: Buffer<u32>,
@@ -24,7 +24,7 @@ pub struct EntryRows {
 }
 
 impl EntryRows {
-    /// Checks that rows ascend and lie below `rows`.
+    /// Checks that row indices ascend and are below `rows`.
     pub fn new(indices: impl Into<Buffer<u32>>, rows: usize) -> Result<EntryRows, Invalid> {
         let indices = indices.into();
         if let Some(position) = first_fall(&indices) {
@@ -40,23 +40,23 @@ impl EntryRows {
         Ok(EntryRows { indices, chunks, rows })
     }
 
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// How many entries stand before a row that begins a chunk, or before the row past the last.
+    /// Number of entries before a row that begins a chunk, or before the row past the last.
     pub fn before(&self, row: usize) -> usize {
         self.chunks.at(row.div_ceil(CHUNK))
     }
 
-    /// The first entry of a row, or the place where it would stand.
+    /// Index of the first entry of a row, or of the next entry if the row is empty.
     pub fn first_of(&self, row: usize) -> usize {
         let entries = self.chunks.range(row / CHUNK);
         entries.start + self.indices[entries].partition_point(|&r| (r as usize) < row)
     }
 
-    /// Bytes held.
+    /// Bytes of the arrays.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.indices) + self.chunks.bytes()
     }
@@ -70,14 +70,14 @@ impl std::ops::Deref for EntryRows {
     }
 }
 
-/// The arrays of a matrix.
+/// Arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Coo<'a, V> {
-    /// The row of each entry.
+    /// Row of each entry.
     pub rows: &'a EntryRows,
-    /// The column of each entry.
+    /// Column of each entry.
     pub columns: &'a Columns,
-    /// The value of each entry.
+    /// Value of each entry.
     pub values: &'a [V],
 }
 
@@ -97,13 +97,13 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Coo<'_, V> {
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
             y.fill(T::zero());
-            // SAFETY: handed down from the caller
+            // SAFETY: the caller's contract is the same
             unsafe { balanced(*self, chunk, x, y) }
         }
     }
 }
 
-/// Rows are added to `y`.
+/// Sums are added to `y`, which the caller has set to zero.
 impl<T: Value, V: Storage<T>> Divide<T> for Coo<'_, V> {
     #[inline(always)]
     fn first_entry(&self, row: usize) -> usize {
@@ -118,14 +118,14 @@ impl<T: Value, V: Storage<T>> Divide<T> for Coo<'_, V> {
     unsafe fn walk<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
         let first_entry = |row| Divide::<T>::first_entry(self, row);
         let entries = first_entry(rows.start)..first_entry(rows.end);
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { self.add::<S, T>(entries, rows.start, x, y) }
     }
 
     #[inline(always)]
     unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T {
         let (row, mut sum) = (self.rows.indices[entries.start], [T::zero()]);
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { self.add::<S, T>(entries, row as usize, x, &mut sum) };
         sum[0]
     }
@@ -136,7 +136,7 @@ impl<T: Value, V: Storage<T>> Divide<T> for Coo<'_, V> {
 }
 
 impl<V> Coo<'_, V> {
-    /// Adds what entries come to, to a `y` that begins with the row `first`.
+    /// Adds the products of entries to their rows; `y` begins with row `first`.
     ///
     /// # Safety
     /// As [`Divide::walk`].
@@ -152,7 +152,8 @@ impl<V> Coo<'_, V> {
         while let Some(&row) = rows.get(k) {
             let in_row = |entry: usize| rows.get(entry) == Some(&row);
             let mut sum = T::zero();
-            // SAFETY: `fits` compared the arrays; columns lie below the length of `x`, checked on construction
+            // SAFETY: `fits` compared the arrays; columns are below the length of `x`, checked on
+            // construction
             unsafe {
                 if in_row(k + lanes - 1) {
                     let mut even = T::In::<S>::splat(T::zero());

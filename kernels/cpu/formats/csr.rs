@@ -1,9 +1,10 @@
-//! Compressed sparse rows: `y_i ← Σ_k v_k x_{c_k}` over the entries of row `i`.
+//! CSR (compressed sparse rows): `y_i ← Σ_k v_k x_{c_k}` over the entries of row `i`.
 //!
-//! Moves 12 B (f64) or 8 B (f32) an entry, 4 B of offsets a row, `x` and `y`. A row is walked in registers: two
-//! running sums in turns, the end of the row under a mask. A gather there may look up what the next rows begin with, so
-//! that all lanes are alike; past the last row there is nothing, and its columns are copied to where there is. A row that is
-//! shorter than a wide register is added up number by number.
+//! Moves 12 B (f64) or 8 B (f32) per entry, 4 B of offsets per row, `x` and `y`. A row is processed in SIMD
+//! registers with two alternating sums; its last entries are masked. The masked gather also reads the column
+//! indices of the next rows, which saves a mask on the loads; at the end of the array, where no further
+//! indices exist, the last ones are copied to a buffer. A row that is shorter than a wide register is summed
+//! with scalar instructions.
 
 use crate::cpu::run::balanced::Divide;
 use crate::cpu::run::rows::RowProduct;
@@ -14,14 +15,14 @@ use crate::cpu::tuning::{JUDGED, SHORT};
 use crate::index::{ColumnsRef, Offset, OffsetsRef};
 use std::ops::Range;
 
-/// The arrays of a matrix.
+/// Arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Csr<'a, V> {
-    /// Where rows begin.
+    /// Row offsets.
     pub offsets: OffsetsRef<'a>,
-    /// The column of each entry.
+    /// Column of each entry.
     pub columns: ColumnsRef<'a>,
-    /// The value of each entry.
+    /// Value of each entry.
     pub values: &'a [V],
 }
 
@@ -40,7 +41,7 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Csr<'_, V> {
         if x.is_empty() {
             return y.fill(T::zero());
         }
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe {
             match self.offsets {
                 OffsetsRef::Short(o) => self.each_row::<S, T, u32>(&o[rows.start..=rows.end], x, y),
@@ -58,14 +59,14 @@ impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
 
     #[inline(always)]
     unsafe fn walk<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { self.product::<S>(rows, x, y) }
     }
 
     #[inline(always)]
     unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T {
         let mut sum = [T::zero()];
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { self.each_row::<S, T, u64>(&[entries.start as u64, entries.end as u64], x, &mut sum) };
         sum[0]
     }
@@ -95,8 +96,9 @@ impl<V> Csr<'_, V> {
         let mut last_columns = [0; MOST_LANES];
         for (y, range) in y.iter_mut().zip(offsets.windows(2)) {
             let (mut k, end) = (range[0].get(), range[1].get());
-            // SAFETY: offsets ascend to at most the number of values and columns, columns lie below the length of `x`,
-            // which is not zero, all checked on construction, by `fits` and by `product`
+            // SAFETY: offsets ascend to at most the number of values and columns, and columns are below the
+            // length of `x`, which is not zero; all of this is checked on construction, by `fits` and by
+            // `product`
             unsafe {
                 if lanes >= SHORT && end - k <= SHORT {
                     S::prefetch_ahead(values.add(k), SHORT);

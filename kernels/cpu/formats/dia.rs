@@ -1,26 +1,26 @@
-//! Diagonals: `y_i ← Σ_d v_{i,d} x_{i + o_d}`, no column indices at all.
+//! DIA (diagonals): `y_i ← Σ_d v_{i,d} x_{i + o_d}`, without column indices.
 //!
-//! Slices of [`HEIGHT`] rows hold their diagonals one after the other, so that values stream in one piece and `x` is
-//! read in pieces as well. Moves 8 B (f64) or 4 B (f32) a slot and the vectors.
+//! Rows form slices of [`HEIGHT`] rows that store their diagonals one after the other, so that both the
+//! values and `x` are read contiguously. Moves 8 B (f64) or 4 B (f32) per slot, and the vectors.
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Lanes, Simd, Value};
 use std::ops::Range;
 
-/// Rows of a slice: a divisor of a chunk, a multiple of every level's lanes.
+/// Rows per slice: divides a chunk, and is a multiple of the lanes of every SIMD level.
 pub const HEIGHT: usize = 32;
 
-/// The arrays of a matrix.
+/// Arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Dia<'a, V> {
-    /// Rows of the matrix; the last slice may reach beyond.
+    /// Number of rows of the matrix; the last slice may extend beyond.
     pub rows: usize,
-    /// The length of `x`.
+    /// Number of columns, the length of `x`.
     pub cols: usize,
-    /// The offset of each diagonal, ascending: entry `d` of row `i` multiplies `x[i + o_d]`.
+    /// Offset of each diagonal, ascending: entry `d` of row `i` multiplies `x[i + o_d]`.
     pub diagonals: &'a [i64],
-    /// Slices of `diagonals.len()` times [`HEIGHT`] values; those outside the matrix are zero.
+    /// Values slice by slice, `diagonals.len()` times [`HEIGHT`] each; those outside the matrix are zero.
     pub values: &'a [V],
 }
 
@@ -48,7 +48,8 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Dia<'_, V> {
             let values = &self.values[(rows.start / HEIGHT + i) * slice_len..][..slice_len];
             let inside = first + least >= 0 && first + most + HEIGHT as i64 <= self.cols as i64;
             if inside && y.len() == HEIGHT {
-                // SAFETY: `values` is a slice's, and every `x` from `first + least` to `first + most + HEIGHT` exists
+                // SAFETY: `values` has a whole slice, and all of `x` from `first + least` to `first + most +
+                // HEIGHT` exists
                 unsafe { self.slice::<S, T>(values.as_ptr(), x.as_ptr(), first, y) }
             } else {
                 self.edge::<S, T>(values, x, first, y);
@@ -59,17 +60,18 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Dia<'_, V> {
 
 impl<V> Dia<'_, V> {
     /// # Safety
-    /// The CPU has the features of `S`; all diagonals of these `HEIGHT` rows lie within `x`; `y` is as long.
+    /// The CPU has the features of `S`; all diagonals of these `HEIGHT` rows are within `x`; `y` has `HEIGHT`
+    /// entries.
     #[inline(always)]
     unsafe fn slice<S: Simd, T: Value>(&self, mut values: *const V, x: *const T, first: i64, y: &mut [T])
     where
         V: Storage<T>,
     {
-        // half a slice at a time: its sums fit the registers of every level
+        // registers of a slice when they have four lanes, the fewest of any level
         const MOST: usize = HEIGHT / 4;
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let registers = HEIGHT / lanes;
-        // SAFETY: as the caller promised
+        // SAFETY: the caller's contract is the same
         unsafe {
             let mut sums = [T::In::<S>::splat(T::zero()); MOST];
             for &offset in self.diagonals {
@@ -87,7 +89,8 @@ impl<V> Dia<'_, V> {
         }
     }
 
-    /// Rows where diagonals leave the matrix, entry by entry: sums have the order that they have in whole slices.
+    /// Computes rows whose diagonals partly lie outside the matrix, entry by entry, in the same order of
+    /// summation as in whole slices.
     #[inline(always)]
     fn edge<S: Simd, T: Value>(&self, values: &[V], x: &[T], first: i64, y: &mut [T])
     where

@@ -1,10 +1,12 @@
-//! EHYB: the entries of a part's own columns in slices with columns of 16 bits, the others in slices of their own over only
-//! the rows that have such.
+//! EHYB (Chen 2022): entries within the columns of a part are stored in slices with 16-bit columns, the other
+//! entries in separate slices over only the rows that have some.
 //!
-//! A chunk's values are those of its slots inside, then those of its extra lines. A part is many chunks that threads take
-//! in order, so that its `x` stays in the second cache; `y` of a chunk stays in the first between the two.
+//! A chunk stores the values of its inner slots first, then those of its extra lines. A *line* holds the
+//! extra entries of one row. A part consists of many chunks that threads process in order, so that its `x`
+//! stays in the L2 cache; `y` of a chunk stays in the L1 cache between the two steps.
 //!
-//! Moves 10 B (f64) or 6 B (f32) a slot inside, and 12 or 8 of an extra line, whose sum is added to a `y` in cache.
+//! Moves 10 B (f64) or 6 B (f32) per inner slot and 12 B or 8 B per slot of an extra line, whose sum is added
+//! to a cached `y`.
 
 use crate::cpu::formats::sliced::Sliced;
 use crate::cpu::run::rows::RowProduct;
@@ -14,16 +16,16 @@ use crate::cpu::simd::{Simd, Value};
 use crate::index::Offsets;
 use std::ops::Range;
 
-/// The arrays of a matrix. `inside` and `extra` both have the values of both.
+/// Arrays of a matrix. The `values` of `inside` and `extra` are the same array, with the values of both.
 #[derive(Clone, Copy, Debug)]
 pub struct Ehyb<'a, V> {
-    /// The entries inside parts.
+    /// Entries within the columns of their part.
     pub inside: Sliced<'a, V>,
-    /// Lines of the other entries: those of a chunk are whole slices, in order.
+    /// Lines with the other entries; the lines of a chunk are whole slices, in order.
     pub extra: Sliced<'a, V>,
-    /// The lines of each chunk.
+    /// Range of lines of each chunk.
     pub lines: &'a Offsets,
-    /// The row of its chunk that each line is of; lines that pad a slice come last, and are of none.
+    /// Row of each line, relative to its chunk. Lines that only pad a slice come last and have no row.
     pub rows: &'a [u16],
 }
 
@@ -50,19 +52,21 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Ehyb<'_, V> {
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
             let lines = self.lines.range(chunk.start / CHUNK);
-            // each counts its own values: skip those of the other that stand before this chunk's
+            // each matrix counts only its own values: skip the other's values that are stored before this
+            // chunk's
             let inside =
                 Sliced { values: &self.inside.values[self.extra.before(lines.start)..], ..self.inside };
             let extra = Sliced { values: &self.extra.values[self.inside.before(chunk.end)..], ..self.extra };
             let sums = &mut sums[..lines.len()];
             assert!(lines.start.is_multiple_of(extra.height), "the lines of a chunk begin with a slice");
-            // SAFETY: handed down from the caller; what is left of the values is enough for all slots of either
+            // SAFETY: the caller's contract is the same; the remaining values suffice for all slots of either
+            // matrix
             unsafe {
                 inside.sums(chunk, x, y);
                 extra.sums(lines.clone(), x, sums);
             }
             for (&row, &sum) in self.rows[lines].iter().zip(&*sums) {
-                // a line of padding has no row
+                // padding lines have no row
                 if let Some(y) = y.get_mut(row as usize) {
                     *y += sum;
                 }

@@ -1,6 +1,8 @@
-//! Chunks of rows with their window of `x` copied together: columns of 16 bits.
+//! Chunks of rows that copy their window of `x` to contiguous memory, so that columns are 16-bit indices into
+//! it.
 //!
-//! Moves 10 bytes an entry (f64), `8 + 2/B²` in dense blocks of `B × B`, and a window twice for each chunk.
+//! Moves 10 bytes per entry (f64), or `8 + 2/B²` in dense blocks of `B × B`, and the window of each chunk
+//! twice (read from `x`, written to the copy).
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::threads::{CHUNK, chunks};
@@ -10,18 +12,18 @@ use crate::index::Offsets;
 use crate::windows::Windows;
 use std::ops::Range;
 
-/// The arrays of a matrix of nodes with `size` rows each.
+/// Arrays of a matrix whose nodes have `size` rows each.
 #[derive(Clone, Copy, Debug)]
 pub struct Halo<'a, V> {
-    /// Rows of a node: 1, 2, 3, 4 or 6.
+    /// Rows per node: 1, 2, 3, 4 or 6.
     pub size: usize,
-    /// Of the nodes of each chunk of rows.
+    /// Windows of the chunks of rows, in nodes.
     pub windows: &'a Windows,
-    /// Where the nodes' blocks begin, and the end.
+    /// Offsets of the block rows, one per node, counted in blocks.
     pub offsets: &'a Offsets,
-    /// The place of each block's node in the window.
+    /// Index of each block's column node in the window.
     pub columns: &'a [u16],
-    /// Blocks column by column.
+    /// Values block after block, each column by column.
     pub values: &'a [V],
 }
 
@@ -69,7 +71,7 @@ impl<V> Halo<'_, V> {
             for (node, y) in nodes.zip(y.chunks_exact_mut(B)) {
                 let blocks = self.offsets.range(node);
                 let values = self.values[blocks.start * B * B..blocks.end * B * B].chunks_exact(B * B);
-                // one sum for each column of a block keeps the additions independent
+                // separate sums for each column of a block keep the additions independent
                 let mut sums = [[T::zero(); B]; B];
                 for (&column, values) in self.columns[blocks].iter().zip(values) {
                     let x = &window[column as usize * B..][..B];

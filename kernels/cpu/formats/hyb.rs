@@ -1,7 +1,7 @@
-//! HYB: the first entries of every row in slices, the overflow of long rows as coordinates.
+//! HYB: the first entries of every row in slices (ELL), the overflow of long rows in coordinates (COO).
 //!
-//! A chunk's values are its slots in slices, then its overflow, so that threads find both together. Moves what
-//! [`Sliced`] and [`Coo`] move; `y` of a chunk stays in the first cache between the two.
+//! A chunk stores the values of its slots first, then its overflow, so that both are close together. Moves as
+//! much as [`Sliced`] and [`Coo`] together; `y` of a chunk stays in the L1 cache between the two steps.
 
 use crate::cpu::formats::coo::{Coo, EntryRows};
 use crate::cpu::formats::sliced::Sliced;
@@ -13,14 +13,14 @@ use crate::cpu::simd::{Simd, Value};
 use crate::index::Columns;
 use std::ops::Range;
 
-/// The arrays of a matrix.
+/// Arrays of a matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Hyb<'a, V> {
-    /// The first entries of every row; its values are those of both parts, chunk by chunk.
+    /// First entries of every row; its value array holds the values of both parts, chunk by chunk.
     pub slices: Sliced<'a, V>,
-    /// The row of each entry of the overflow.
+    /// Row of each overflow entry.
     pub rows: &'a EntryRows,
-    /// The column of each entry of the overflow.
+    /// Column of each overflow entry.
     pub columns: &'a Columns,
 }
 
@@ -47,11 +47,13 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Hyb<'_, V> {
         let first = rows.start;
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
-            // each part counts its own values: skip those of the other that stand before this chunk's
+            // each part counts only its own values: skip the other's values that are stored before this
+            // chunk's
             let values = self.slices.values;
             let slices = Sliced { values: &values[self.rows.before(chunk.start)..], ..self.slices };
             let overflow = Coo { values: &values[self.slices.before(chunk.end)..], ..self.overflow() };
-            // SAFETY: handed down from the caller; what is left of the values is enough for all slots of either part
+            // SAFETY: the caller's contract is the same; the remaining values suffice for all slots of either
+            // part
             unsafe {
                 slices.sums(chunk.clone(), x, y);
                 balanced(overflow, chunk, x, y);

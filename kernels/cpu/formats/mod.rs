@@ -1,4 +1,4 @@
-//! Products: one file for each format, one loop in it, generic over SIMD lanes.
+//! Sparse matrix-vector products (SpMV): one file per format with one loop, generic over SIMD lanes.
 
 pub mod bsr;
 pub mod coo;

@@ -1,22 +1,23 @@
-//! `r_i ← b_i − Σ_k v_k x_{c_k}` in twice the precision, over compressed rows: the last word on a solution.
+//! Residual `r_i ← b_i − Σ_k v_k x_{c_k}` of a CSR matrix in twice the working precision, to verify a
+//! solution.
 //!
-//! Each product is split into its rounded value and what rounding took from it, each sum likewise; what was taken is added
-//! up apart (Ogita, Rump and Oishi 2005, Dot2). Moves what a product of CSR moves and `b`, and takes up to ten times as long:
-//! a dozen operations an entry, one after the other.
+//! Error-free transformations split each product and each sum into its rounded value and the rounding error;
+//! the errors are accumulated separately (Dot2 of Ogita, Rump and Oishi 2005). Moves what a CSR product
+//! moves, and `b`. Takes up to ten times as long as the product: a dozen dependent operations per entry.
 
 use crate::cpu::run::threads::over_rows;
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::index::{ColumnsRef, OffsetsRef};
 use std::ops::Range;
 
-/// A matrix in compressed rows, a right-hand side and a solution.
+/// A CSR matrix, a right-hand side and a solution.
 #[derive(Clone, Copy, Debug)]
 pub struct Equations<'a, T> {
-    /// Where rows begin.
+    /// Row offsets.
     pub offsets: OffsetsRef<'a>,
-    /// The column of each entry.
+    /// Column of each entry.
     pub columns: ColumnsRef<'a>,
-    /// The value of each entry.
+    /// Value of each entry.
     pub values: &'a [T],
     /// The right-hand side.
     pub b: &'a [T],
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_cancels_is_not_lost() {
-        // (1 + ε)² − (1 + 2ε) = ε², which a product rounds away
+        // (1 + ε)² − (1 + 2ε) = ε², which rounding of the product loses
         let epsilon = f64::EPSILON;
         let offsets = Offsets::from_lengths([2, 1]);
         let columns = Columns::new(vec![0, 1, 0], 2).unwrap();
@@ -88,7 +89,7 @@ mod tests {
         let mut r = [f64::NAN; 2];
         equations.residual(&mut r);
         assert_eq!(r, [-epsilon * epsilon, -2.0 - 2.0 * epsilon]);
-        // a large entry between small ones, which cancels
+        // two large entries that cancel, between small ones
         let offsets = Offsets::from_lengths([4]);
         let columns = Columns::new(vec![0, 1, 2, 3], 4).unwrap();
         let equations = Equations {

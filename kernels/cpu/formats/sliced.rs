@@ -1,8 +1,9 @@
-//! Rows side by side in slices: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
+//! Slices of rows stored side by side: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
 //!
-//! A slice of `height` rows stores its entries column by column, so that neighbouring lanes hold neighbouring rows: no
-//! sum across lanes, no masks. Shorter rows are padded with zeros. Slices follow one another; what the formats differ in
-//! is how wide a slice is ([`Widths`]) and how columns are stored ([`SlicedColumns`]).
+//! A slice of `height` rows stores its entries column by column, so that neighbouring SIMD lanes hold
+//! neighbouring rows: no horizontal sums, no masks. Shorter rows are padded with zeros. Slices follow one
+//! another; the formats differ in the width of a slice ([`Widths`]) and in the storage of columns
+//! ([`SlicedColumns`]).
 //!
 //! ```text
 //! for each slice s, in registers over its rows:
@@ -11,8 +12,9 @@
 //!     y[rows of s] ← sum
 //! ```
 //!
-//! Moves 12 B (f64) or 8 B (f32) a slot, 10 or 6 with short columns, and the vectors. Padding multiplies an entry of `x`
-//! that its row uses anyway by zero: an infinite `x` gives NaN where arithmetic would give infinity.
+//! Moves 12 B (f64) or 8 B (f32) per slot, 10 B or 6 B with short columns, and the vectors. Padding
+//! multiplies zero by an entry of `x` that its row uses anyway: an infinite entry of `x` gives NaN where
+//! exact arithmetic would give infinity.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::rows::RowProduct;
@@ -24,32 +26,32 @@ use crate::cpu::tuning::JUDGED;
 use crate::index::{Columns, Invalid, Offsets};
 use std::ops::Range;
 
-/// Where each slice begins and how wide it is, counted in columns of slots.
+/// Start and width of each slice, counted in columns of slots.
 #[derive(Clone, Copy, Debug)]
 pub enum Widths<'a> {
-    /// All slices have one width.
+    /// All slices have the same width.
     Uniform(usize),
-    /// Slices are stored in one width, but end with their longest row.
+    /// All slices are stored in the same width, but each is processed only up to its longest row.
     Longest {
-        /// The width stored.
+        /// Stored width.
         width: usize,
-        /// The length of each row.
+        /// Length of each row.
         lengths: &'a [u32],
     },
-    /// Each slice has its own width.
+    /// Every slice has its own width.
     Each(&'a Offsets),
 }
 
-/// The column of each slot.
+/// Column of each slot.
 #[derive(Clone, Debug)]
 pub enum SlicedColumns {
-    /// 32 bits each.
+    /// 32-bit column indices.
     Wide(Columns),
-    /// 16-bit offsets from a base for each slice.
+    /// 16-bit offsets from a base column of each slice.
     Short(ShortColumns),
 }
 
-/// Columns as 16-bit offsets from the smallest of their slice; all below a bound.
+/// Columns as 16-bit offsets from the smallest column of their slice; all columns are below a bound.
 #[derive(Clone, Debug)]
 pub struct ShortColumns {
     bases: Buffer<u32>,
@@ -58,7 +60,8 @@ pub struct ShortColumns {
 }
 
 impl ShortColumns {
-    /// Checks that every column lies below `bound`: those of slice `s` are the offsets of `slots(s)` plus its base.
+    /// Checks that every column is below `bound`. The columns of slice `s` are its base plus the offsets of
+    /// `slots(s)`.
     pub fn new(
         bases: Vec<u32>,
         offsets: Buffer<u16>,
@@ -68,7 +71,7 @@ impl ShortColumns {
         let limit = bound.min(Columns::LIMIT) as u64;
         let mut checked = 0;
         for slots in (0..bases.len()).map(&slots) {
-            // slices must follow one another, so that no slot escapes the check
+            // slices must be contiguous, so that every slot is checked
             if slots.start != checked || slots.end > offsets.len() {
                 return Err(Invalid::Order { position: slots.start });
             }
@@ -90,29 +93,29 @@ impl ShortColumns {
         Ok(ShortColumns { bases: bases.into(), offsets, bound })
     }
 
-    /// The base of each slice.
+    /// Base column of each slice.
     pub fn bases(&self) -> &[u32] {
         &self.bases
     }
 
-    /// The offset of each slot.
+    /// Offset of each slot.
     pub fn offsets(&self) -> &[u16] {
         &self.offsets
     }
 
-    /// What every column is below.
+    /// Exclusive upper bound of the columns (number of columns).
     pub fn bound(&self) -> usize {
         self.bound
     }
 
-    /// The column of a slot of a slice.
+    /// Column of a slot of a slice.
     pub fn at(&self, slice: usize, slot: usize) -> u32 {
         self.bases[slice] + u32::from(self.offsets[slot])
     }
 }
 
 impl SlicedColumns {
-    /// Bytes held.
+    /// Bytes of the arrays.
     pub fn bytes(&self) -> usize {
         match self {
             SlicedColumns::Wide(columns) => size_of_val(&**columns),
@@ -135,12 +138,12 @@ impl SlicedColumns {
     }
 }
 
-/// Which row of its chunk stands at each place: a permutation within every chunk.
+/// Row (relative to its chunk) that is stored at each position: a permutation within every chunk.
 #[derive(Clone, Debug)]
 pub struct ChunkOrder(Buffer<u16>);
 
 impl ChunkOrder {
-    /// Checks that every place names a row of its own chunk.
+    /// Checks that every position has a row of its own chunk.
     pub fn new(order: Vec<u16>) -> Result<ChunkOrder, Invalid> {
         for (chunk, rows) in order.chunks(CHUNK).enumerate() {
             if let Some(at) = rows.iter().position(|&row| row as usize >= rows.len()) {
@@ -160,24 +163,25 @@ impl std::ops::Deref for ChunkOrder {
     }
 }
 
-/// The arrays of a matrix in slices.
+/// Arrays of a matrix in slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Sliced<'a, V> {
-    /// Rows of the matrix; the last slice may reach beyond.
+    /// Number of rows of the matrix; the last slice may extend beyond.
     pub rows: usize,
-    /// Rows of a slice: a multiple of the lanes of every level ([`height_step`]) and a divisor of [`CHUNK`].
+    /// Rows per slice: a multiple of the lanes of every SIMD level ([`height_step`]) and a divisor of
+    /// [`CHUNK`].
     pub height: usize,
-    /// Where slices begin.
+    /// Start and width of each slice.
     pub widths: Widths<'a>,
-    /// The column of each slot.
+    /// Column of each slot.
     pub columns: &'a SlicedColumns,
-    /// The value of each slot.
+    /// Value of each slot.
     pub values: &'a [V],
-    /// Which row stands where, if rows were sorted within their chunk.
+    /// Order of the rows, if they were sorted within their chunk.
     pub order: Option<&'a ChunkOrder>,
 }
 
-/// Slice heights are multiples of this: the lanes of the widest register.
+/// Slice heights are multiples of this: the number of lanes of the widest register.
 pub const fn height_step<T>() -> usize {
     64 / size_of::<T>()
 }
@@ -212,13 +216,13 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Sliced<'_, V> {
         let first = rows.start;
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
-            // SAFETY: handed down from the caller
+            // SAFETY: the caller's contract is the same
             unsafe { self.sums(chunk, x, y) };
         }
     }
 }
 
-/// The rows of a call.
+/// Arguments of one call.
 struct Sums<'a, T, V> {
     a: Sliced<'a, V>,
     rows: Range<usize>,
@@ -233,7 +237,7 @@ impl<T: Value, V: Storage<T>> Task for Sums<'_, T, V> {
     unsafe fn run<S: Simd>(self) {
         let Sums { a, rows, x: all, y } = self;
         let x = all.as_ptr();
-        // SAFETY: `run` gives the features; `sums` was promised the rest
+        // SAFETY: `simd::run` ensures the features; the caller of `sums` ensures the rest
         unsafe {
             match a.columns {
                 SlicedColumns::Wide(columns) => {
@@ -251,13 +255,13 @@ impl<T: Value, V: Storage<T>> Task for Sums<'_, T, V> {
     }
 }
 
-/// The entries of `x` for the lanes from a slot of a slice on.
+/// Loads the entries of `x` for a register of slots.
 trait Lookup<T: Value>: Copy {
     /// # Safety
     /// The CPU has the features of `S`; slice and slot exist.
     unsafe fn gather<S: Simd>(self, slice: usize, slot: usize) -> T::In<S>;
 
-    /// As [`Simd::prefetch_ahead`], for the columns of `count` slots.
+    /// Like [`Simd::prefetch_ahead`], for the columns of `count` slots.
     fn prefetch_ahead<S: Simd>(self, slot: usize, count: usize);
 }
 
@@ -266,14 +270,14 @@ struct WideLookup<T> {
     x: *const T,
     columns: *const u32,
     len: usize,
-    /// How many slots ahead `x` is asked for.
+    /// Prefetch distance of `x`, in slots; zero for none.
     look: usize,
 }
 
 impl<T: Value> Lookup<T> for WideLookup<T> {
     #[inline(always)]
     unsafe fn gather<S: Simd>(self, _: usize, slot: usize) -> T::In<S> {
-        // SAFETY: columns were checked on construction, the caller's slot exists
+        // SAFETY: columns were checked on construction, and the caller ensures that the slot exists
         unsafe { T::In::<S>::gather(self.x, self.columns.add(slot)) }
     }
 
@@ -282,7 +286,7 @@ impl<T: Value> Lookup<T> for WideLookup<T> {
         S::prefetch_ahead(self.columns.wrapping_add(slot), count);
         let ahead = slot + self.look;
         if self.look > 0 && ahead + count <= self.len {
-            // SAFETY: that many columns stand there
+            // SAFETY: `ahead + count` is at most the number of columns
             S::prefetch_at(self.x, unsafe { std::slice::from_raw_parts(self.columns.add(ahead), count) });
         }
     }
@@ -298,7 +302,7 @@ struct ShortLookup<T> {
 impl<T: Value> Lookup<T> for ShortLookup<T> {
     #[inline(always)]
     unsafe fn gather<S: Simd>(self, slice: usize, slot: usize) -> T::In<S> {
-        // SAFETY: columns were checked on construction, the caller's slice and slot exist
+        // SAFETY: columns were checked on construction, and the caller ensures that slice and slot exist
         unsafe {
             T::In::<S>::gather_short(self.x.add(*self.bases.add(slice) as usize), self.offsets.add(slot))
         }
@@ -311,7 +315,7 @@ impl<T: Value> Lookup<T> for ShortLookup<T> {
 }
 
 impl<V> Sliced<'_, V> {
-    /// How many slots stand before a row that begins a slice, or before the row past the last.
+    /// Number of slots before a row that begins a slice, or before the row past the last.
     pub(crate) fn before(&self, row: usize) -> usize {
         let slice = row.div_ceil(self.height);
         self.height
@@ -321,11 +325,11 @@ impl<V> Sliced<'_, V> {
             }
     }
 
-    /// The sums of rows that are a chunk, or of fewer that begin with a slice and stand in order: one compiled loop for
-    /// all formats made of slices.
+    /// Computes the sums of the rows of one chunk, or of fewer rows that begin with a slice and are not
+    /// reordered. Compiled once for all formats made of slices.
     ///
     /// # Safety
-    /// As [`RowProduct::product`], such rows apart.
+    /// As [`RowProduct::product`], except that `rows` may be such a range.
     pub(crate) unsafe fn sums<T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
     where
         V: Storage<T>,
@@ -361,7 +365,7 @@ impl<V> Sliced<'_, V> {
             while group < self.height {
                 let left = self.height - group;
                 let slots = slots.start + group..slots.end;
-                // SAFETY: `fits` compared the slots with the arrays, whose columns were checked
+                // SAFETY: `fits` compared the slots with the arrays, and columns were checked on construction
                 unsafe {
                     if left >= 4 * lanes {
                         self.group::<S, T, L, 4>(slice, slots, x, at + group, rows.start, y);
@@ -379,7 +383,7 @@ impl<V> Sliced<'_, V> {
         }
     }
 
-    /// The sums of `M` registers of rows of one slice, from place `at` of a chunk on.
+    /// Computes the sums of `M` registers of rows of one slice, from position `at` of a chunk on.
     ///
     /// # Safety
     /// As [`Sliced::chunk`].
@@ -397,7 +401,7 @@ impl<V> Sliced<'_, V> {
     {
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let values = self.values.as_ptr();
-        // SAFETY: the caller's slots lie within the arrays
+        // SAFETY: the caller ensures that the slots are within the arrays
         unsafe {
             let zero = T::In::<S>::splat(T::zero());
             let (mut even, mut odd) = ([zero; M], [zero; M]);
@@ -432,7 +436,7 @@ impl<V> Sliced<'_, V> {
         }
     }
 
-    /// Adds one column of slots, from `slot` on, to the sums.
+    /// Adds the products of one column of slots, from `slot` on, to the sums.
     ///
     /// # Safety
     /// As [`Sliced::chunk`].
@@ -451,7 +455,7 @@ impl<V> Sliced<'_, V> {
         x.prefetch_ahead::<S>(slot, M * lanes);
         for (m, sum) in sums.iter_mut().enumerate() {
             let here = slot + m * lanes;
-            // SAFETY: the caller's slots lie within the arrays
+            // SAFETY: the caller ensures that the slots are within the arrays
             unsafe { *sum = V::load::<S>(values.add(here)).mul_add(x.gather::<S>(slice, here), *sum) };
         }
     }

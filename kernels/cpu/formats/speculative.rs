@@ -1,20 +1,23 @@
-//! Speculative segmented sums (Liu and Vinter): `y_i ← Σ_k v_k x_{c_k}` from plain compressed rows, cut by entries.
+//! Speculative segmented sum (Liu and Vinter 2015): `y_i ← Σ_k v_k x_{c_k}` from unmodified CSR arrays,
+//! divided by entries.
 //!
 //! ```text
 //! each bunch, tile by tile of its entries:
 //!     start, stop ← the last rows that start at or before the tile's first entry, and the next tile's
-//!     flag the entries with which rows begin, and the tile's first
-//!     add up products from flag to flag, what `start` has so far to the first
-//!     y[start + k] ← the k-th sum, as if every row had entries; the sum of a row that goes on, to the next tile
+//!     flag the first entry of every row, and the tile's first entry
+//!     sum products from flag to flag, adding the carry of `start` to the first sum
+//!     y[start + k] ← the k-th sum, as if no row were empty; the sum of an unfinished row is carried to the
+//!     next tile
 //!     fewer sums than rows: record start..stop, the tile is dirty
 //! then, on one thread:
-//!     move the sums of dirty tiles to their rows, and zeros to rows without entries
-//!     write the rows that cross the borders of bunches
+//!     move the sums of dirty tiles to their rows, and set empty rows to zero
+//!     write the rows that cross bunch boundaries
 //! ```
 //!
-//! The kernel of a GPU, kernels/cuda/csr/speculative.cu, says what departs from the paper. In host memory this is the
-//! strategy to compare with: products are stored and read again, [`balanced`](crate::cpu::run::balanced) walks rows in registers. It
-//! allocates what its first stage leaves.
+//! A *bunch* is a group of tiles (the paper's thread-bunch). The GPU kernel, kernels/cuda/csr/speculative.cu,
+//! documents the differences from the paper. In host memory this strategy serves for comparison: products are
+//! stored and read again, while [`balanced`](crate::cpu::run::balanced) keeps them in registers. Each call
+//! allocates the results of the first stage.
 
 use crate::cpu::formats::csr::Csr;
 use crate::cpu::run::rows::RowProduct;
@@ -23,36 +26,37 @@ use crate::cpu::simd::{Lanes, Simd, Task, Value, run};
 use crate::index::OffsetsRef;
 use std::ops::Range;
 
-/// How entries are cut.
+/// Division of the entries into tiles and bunches.
 #[derive(Clone, Copy, Debug)]
 struct Tiles {
-    /// Entries of a tile, [`LARGEST`] at most.
+    /// Entries per tile, at most [`LARGEST`].
     entries: usize,
-    /// Tiles of a bunch.
+    /// Tiles per bunch.
     of_bunch: usize,
 }
 
-/// The largest tile: its products stay in registers and the first cache.
+/// Largest number of entries per tile, so that its products stay in registers and the L1 cache.
 const LARGEST: usize = 256;
 
-/// A bunch is worth a task of its own.
+/// Default sizes: a bunch is large enough to be a task.
 const USUAL: Tiles = Tiles { entries: LARGEST, of_bunch: 64 };
 
-/// What stands in place of a row.
+/// Marks the absence of a row.
 pub const NONE: u32 = u32::MAX;
 
-/// What the first stage leaves to the second.
+/// Results of the first stage that the second stage completes.
 #[derive(Debug)]
 struct Unfinished<T> {
-    /// The row that each bunch's first entry is of, where it began before; [`NONE`] where it did not.
+    /// Row that continues into each bunch from the one before; [`NONE`] if no row does.
     rows: Vec<u32>,
-    /// Of each bunch, the sum of that row and of the row that goes on.
+    /// Two partial sums per bunch: of the row that continues into it, and of the row that continues beyond
+    /// it.
     carries: Vec<T>,
-    /// The rows of dirty tiles.
+    /// Row ranges of the dirty tiles of each bunch.
     dirty: Vec<Vec<Range<usize>>>,
 }
 
-/// The last row that starts at or before an entry; the row past the last for the end of all.
+/// Last row that starts at or before an entry; the number of rows for the end of the last entry.
 pub fn row_at(offsets: OffsetsRef<'_>, entry: usize) -> usize {
     let (mut low, mut high) = (0, offsets.ranges() + 1);
     while high - low > 1 {
@@ -62,7 +66,7 @@ pub fn row_at(offsets: OffsetsRef<'_>, entry: usize) -> usize {
     low
 }
 
-/// Flags the entries of a tile with which rows begin, and the first.
+/// Flags the first entry of every row in a tile, and the tile's first entry.
 pub fn describe(offsets: OffsetsRef<'_>, rows: Range<usize>, entries: Range<usize>, flags: &mut [bool]) {
     flags.fill(false);
     for row in rows.start + 1..=rows.end {
@@ -76,8 +80,8 @@ pub fn describe(offsets: OffsetsRef<'_>, rows: Range<usize>, entries: Range<usiz
     }
 }
 
-/// Moves the sums of a dirty tile, one after the other from its first row on, to the rows that have entries; the others
-/// become zero. `y` begins with the tile's first row.
+/// Moves the sums of a dirty tile, which are stored contiguously from its first row on, to the rows that have
+/// entries; sets empty rows to zero. `y` begins with the tile's first row.
 pub fn rearrange<T: Value>(offsets: OffsetsRef<'_>, rows: Range<usize>, y: &mut [T]) {
     let has_entries = |row: &usize| offsets.at(*row) < offsets.at(*row + 1);
     let mut slot = rows.clone().filter(has_entries).count();
@@ -92,7 +96,7 @@ pub fn rearrange<T: Value>(offsets: OffsetsRef<'_>, rows: Range<usize>, y: &mut 
     }
 }
 
-/// Writes the rows that cross the borders of bunches of `of_bunch` entries.
+/// Writes the rows that cross boundaries of bunches, which have `of_bunch` entries each.
 pub fn synchronise<T: Value>(
     offsets: OffsetsRef<'_>,
     of_bunch: usize,
@@ -102,7 +106,7 @@ pub fn synchronise<T: Value>(
 ) {
     for (bunch, &row) in rows.iter().enumerate().filter(|(_, row)| **row != NONE) {
         let row = row as usize;
-        // the second bunch of a row has it
+        // only the second bunch of a row writes it
         if offsets.at(row) / of_bunch != bunch - 1 {
             continue;
         }
@@ -118,7 +122,7 @@ pub fn product<T: Value, V: Storage<T>>(a: &Csr<'_, V>, x: &[T], y: &mut [T]) {
     finish(a.offsets, USUAL, &left, y);
 }
 
-/// The first stage.
+/// First stage: computes all sums speculatively.
 fn speculate<T: Value, V: Storage<T>>(a: &Csr<'_, V>, tiles: Tiles, x: &[T], y: &mut [T]) -> Unfinished<T> {
     assert!(RowProduct::<T>::fits(a, x.len()), "the arrays of a matrix fit each other and `x`");
     assert_eq!(RowProduct::<T>::rows(a), y.len(), "`y` has a place for each row");
@@ -134,7 +138,7 @@ fn speculate<T: Value, V: Storage<T>>(a: &Csr<'_, V>, tiles: Tiles, x: &[T], y: 
     left
 }
 
-/// The second stage.
+/// Second stage: corrects dirty tiles and completes rows that cross bunches.
 fn finish<T: Value>(offsets: OffsetsRef<'_>, tiles: Tiles, left: &Unfinished<T>, y: &mut [T]) {
     for rows in left.dirty.iter().flatten() {
         rearrange(offsets, rows.clone(), &mut y[rows.clone()]);
@@ -142,13 +146,13 @@ fn finish<T: Value>(offsets: OffsetsRef<'_>, tiles: Tiles, left: &Unfinished<T>,
     synchronise(offsets, tiles.entries * tiles.of_bunch, &left.rows, &left.carries, y);
 }
 
-/// Neighbouring bunches, and what is theirs.
+/// Consecutive bunches and their parts of all arrays.
 struct Bunches<'b, 'a, T, V> {
     a: &'b Csr<'a, V>,
     tiles: Tiles,
     x: &'b [T],
     first: usize,
-    /// The row that the first tile starts with, and the rows from it on before the one that the next bunch starts with.
+    /// First row of the first tile. `y` has the rows from there on, up to the first row of the next bunch.
     start: usize,
     y: &'b mut [T],
     rows: &'b mut [u32],
@@ -182,7 +186,7 @@ impl<T: Value, V: Storage<T>> Bunches<'_, '_, T, V> {
     }
 }
 
-/// One bunch.
+/// Computes one bunch.
 impl<T: Value, V: Storage<T>> Task for Bunches<'_, '_, T, V> {
     type Output = ();
 
@@ -202,8 +206,8 @@ impl<T: Value, V: Storage<T>> Task for Bunches<'_, '_, T, V> {
             let (from, to) = (tile * size, all.min((tile + 1) * size));
             let stop = start + row_at_from(offsets, start, to);
             let (products, flags) = (&mut products[..to - from], &mut flags[..to - from]);
-            // SAFETY: `run` gives the features; offsets end with the columns and values, all below the length of `x`,
-            // which `speculate` compared
+            // SAFETY: `simd::run` ensures the features; offsets end with the columns and values, and all
+            // columns are below the length of `x`, which `speculate` compared
             unsafe { multiply::<S, T, V>(a, from..to, x, products) };
             describe(offsets, start..stop, from..to, flags);
             if offsets.at(start) < from {
@@ -238,7 +242,8 @@ impl<T: Value, V: Storage<T>> Task for Bunches<'_, '_, T, V> {
     }
 }
 
-/// How many rows behind `start` the last one is that starts at or before an entry: rows are few in most tiles.
+/// Distance from `start` to the last row that starts at or before an entry. Gallops, because most tiles have
+/// few rows.
 #[inline(always)]
 fn row_at_from(offsets: OffsetsRef<'_>, start: usize, entry: usize) -> usize {
     let mut step = 1;
@@ -254,7 +259,8 @@ fn row_at_from(offsets: OffsetsRef<'_>, start: usize, entry: usize) -> usize {
 }
 
 /// # Safety
-/// The CPU has the features of `S`; entries are those of the matrix, its columns below the length of `x`.
+/// The CPU has the features of `S`; the entries are those of the matrix, with columns below the length of
+/// `x`.
 #[inline(always)]
 unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     a: &Csr<'_, V>,
@@ -266,7 +272,7 @@ unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     let (columns, values) = (&a.columns[entries.clone()], &a.values[entries]);
     let whole = products.len() / lanes * lanes;
     for at in (0..whole).step_by(lanes) {
-        // SAFETY: `at + lanes` is within all three; columns as the caller promised
+        // SAFETY: `at + lanes` is within all three arrays; the caller ensures the columns
         unsafe {
             let x = T::In::<S>::gather(x.as_ptr(), columns.as_ptr().add(at));
             V::load::<S>(values.as_ptr().add(at)).mul(x).store(products.as_mut_ptr().add(at));
@@ -277,7 +283,7 @@ unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     }
 }
 
-/// Four sums in turns.
+/// Sums in four independent partial sums.
 #[inline(always)]
 fn sum<T: Value>(products: &[T]) -> T {
     let (fours, rest) = products.as_chunks::<4>();
@@ -294,7 +300,7 @@ mod tests {
     use super::*;
     use crate::index::{Columns, ColumnsRef, Offsets};
 
-    /// Both stages, and the ranges of dirty tiles.
+    /// Runs both stages; returns the ranges of dirty tiles too.
     fn both(
         offsets: &Offsets,
         columns: &Columns,
@@ -315,7 +321,7 @@ mod tests {
         flags.iter().map(|&flag| usize::from(flag)).collect()
     }
 
-    /// Section 2 of the paper.
+    /// The example of section 2 of the paper.
     #[test]
     fn golden_descriptor_and_product() {
         let offsets = Offsets::new(&[0, 3, 6, 8, 8, 9, 12]).unwrap();
@@ -339,8 +345,8 @@ mod tests {
         assert_eq!(dirty, vec![0..6; 1]);
     }
 
-    /// Fig. 3: two tiles of 24 entries in one bunch; rows 0 to 4 as the figure has them, and the places where the others
-    /// start in print.
+    /// Fig. 3 of the paper: two tiles of 24 entries in one bunch. Rows 0 to 4 are as in the figure; the
+    /// others start at the positions printed there.
     #[test]
     fn golden_tiles_of_figure_3() {
         let offsets = Offsets::new(&[0, 3, 8, 13, 19, 27, 29, 29, 34, 37, 37, 44, 48]).unwrap();
@@ -355,8 +361,9 @@ mod tests {
         assert_eq!(y, [3.0, 5.0, 5.0, 6.0, 8.0, 2.0, 0.0, 5.0, 3.0, 0.0, 7.0, 4.0]);
     }
 
-    /// What the listing gets wrong: each case is a dirty tile whose last row goes on, a row that began before its tile,
-    /// a bunch that starts with a row; rows without entries at every border, and rows of many tiles and bunches.
+    /// Cases that the paper's listing gets wrong: a dirty tile whose last row continues, a row that began
+    /// before its tile, a bunch that starts with a row; rows without entries at every boundary, and rows that
+    /// span many tiles and bunches.
     #[test]
     fn every_border_of_tiles_and_bunches() {
         let lengths: [&[usize]; 14] = [
@@ -396,13 +403,13 @@ mod tests {
         }
     }
 
-    /// No entry of them is stored anywhere.
+    /// Offsets of a matrix whose entries are not stored anywhere.
     #[test]
     fn bunches_are_synchronised_beyond_32_bits() {
         let offsets = Offsets::from_lengths([3 << 30, 0, 1 << 31, 1 << 33]);
         let at = [0, (3 << 30) - 1, 3 << 30, (5 << 30) - 1, 5 << 30, 13 << 30];
         assert_eq!(at.map(|entry| row_at((&offsets).into(), entry)), [0, 0, 2, 2, 3, 4]);
-        // bunches of 2³¹ entries, each entry one: rows 0, 2 and 3 cross their borders
+        // bunches of 2³¹ entries, each entry one: rows 0, 2 and 3 cross boundaries
         let rows = [NONE, 0, 2, 3, 3, 3, 3];
         let ones = |numbers: [i64; 14]| numbers.map(|number| (number << 30) as f64);
         let carries = ones([0, 2, 1, 1, 1, 1, 0, 2, 0, 2, 0, 2, 1, 0]);

@@ -1,10 +1,11 @@
-//! Symmetric rows, each entry read once: `y_i ← … + a_ij x_j` and `y_j ← … + a_ij x_i` together.
+//! Symmetric storage in CSR, each entry read once: `y_i ← … + a_ij x_j` and `y_j ← … + a_ij x_i` together.
 //!
-//! Rows are cut into parts, whose number depends on the matrix alone. An entry whose row and column lie in one part is
-//! stored below the diagonal only, and its mirror image is added on the way; entries that cross parts are stored on both
-//! sides. A part is one thread's: no atomics, no private copies of `y`, and the same bits for any number of threads.
+//! Rows are divided into parts, whose number depends on the matrix only. An entry whose row and column belong
+//! to one part is stored below the diagonal only, and its mirror image is applied in the same pass; entries
+//! between parts are stored on both sides. Each part is processed by one thread: no atomics, no private
+//! copies of `y`, and the same bits for any number of threads.
 //!
-//! Moves 12 B (f64) for two entries, half of what CSR moves, 8 B of offsets a row, and the vectors.
+//! Moves 12 B (f64) per two entries, half of what CSR moves, 8 B of offsets per row, and the vectors.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::threads::{block_rows, find_row, over_parts, sum_over_parts};
@@ -14,7 +15,7 @@ use crate::cpu::vector::block_dot;
 use crate::index::{Columns, Invalid, Offsets};
 use std::ops::Range;
 
-/// Where the stored entries of a symmetric matrix stand; checked once.
+/// Pattern of the stored entries of a symmetric matrix, checked once at construction.
 #[derive(Clone, Debug)]
 pub struct Halves {
     size: usize,
@@ -25,9 +26,10 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// `size`: rows of a block, 1 for single entries; rows and entries are those of blocks. `parts`: boundaries of rows, so
-    /// that reductions may be cut there. `inner`: of each row's entries, how many at its beginning lie below the diagonal
-    /// and in the row's part, to be mirrored; the rest is used as it stands.
+    /// Checks and wraps the pattern. `size` is the number of rows per block, 1 for single entries; rows and
+    /// entries are those of blocks. `parts` holds the row boundaries of the parts, which must be block
+    /// boundaries of reductions. `inner` holds for each row the number of leading entries that are below the
+    /// diagonal and in the row's part: these are mirrored, the others are not.
     pub fn new(
         size: usize,
         parts: Vec<usize>,
@@ -67,32 +69,32 @@ impl Halves {
         Ok(Halves { size, parts, offsets, inner: inner.into(), columns })
     }
 
-    /// Rows of a block.
+    /// Rows per block.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Where rows begin.
+    /// Row offsets.
     pub fn offsets(&self) -> &Offsets {
         &self.offsets
     }
 
-    /// The mirrored entries of each row.
+    /// Number of mirrored entries of each row.
     pub fn inner(&self) -> &[u32] {
         &self.inner
     }
 
-    /// The column of each stored entry.
+    /// Column of each stored entry.
     pub fn columns(&self) -> &Columns {
         &self.columns
     }
 
-    /// Boundaries of parts.
+    /// Row boundaries of the parts.
     pub fn parts(&self) -> &[usize] {
         &self.parts
     }
 
-    /// Bytes held.
+    /// Bytes of the arrays.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.parts)
             + self.offsets.bytes()
@@ -100,14 +102,15 @@ impl Halves {
             + size_of_val(&*self.columns)
     }
 
-    /// Whether they are of a square matrix with so many rows, and so many values have room for all stored entries.
+    /// Whether the pattern belongs to a square matrix with `rows` rows, and `values` is large enough for all
+    /// stored entries.
     pub fn fit(&self, rows: usize, values: usize) -> bool {
         self.offsets.ranges() * self.size == rows
             && self.columns.bound() * self.size <= rows
             && values >= self.offsets.end() * self.size * self.size
     }
 
-    /// Compares with a loop over blocks of `size`.
+    /// Panics if the pattern does not fit a loop over blocks of `size` rows, or the lengths differ.
     pub(crate) fn check<T>(&self, size: usize, values: usize, x: &[T], y: &[T]) {
         assert_eq!(self.size, size, "blocks of the loop's size");
         assert!(values >= self.offsets.end() * size * size, "values for each stored block");
@@ -136,8 +139,8 @@ impl<T: Value, V: Storage<T>> Task for Part<'_, T, V> {
         let mut start = halves.offsets.at(first);
         for row in rows {
             let end = halves.offsets.at(row + 1);
-            // SAFETY: `Halves::new` checked offsets, columns and that inner columns lie in this part, before this row;
-            // `check` compared the lengths
+            // SAFETY: `Halves::new` checked offsets and columns, and that inner columns are in this part and
+            // before this row; `check` compared the lengths
             unsafe {
                 let middle = start + *halves.inner.get_unchecked(row) as usize;
                 let own = *x.add(row);
@@ -164,7 +167,7 @@ impl<T: Value, V: Storage<T>> Task for Part<'_, T, V> {
                     odd = S::mul_add((*values.add(k)).widen(), *x.add(*columns.add(k) as usize), odd);
                     k += 1;
                 }
-                // rows above add to this one later, none has before
+                // later rows of the part add their mirrored entries to this one; no earlier row has
                 *y.add(row - first) = even + odd;
             }
             start = end;

@@ -1,6 +1,8 @@
-//! Symmetric rows of blocks, each block read once: as [`symmetric`](crate::cpu::formats::symmetric), with `B × B` entries for a column.
+//! Symmetric storage in BSR, each block read once: like [`symmetric`](crate::cpu::formats::symmetric), with
+//! `B × B` entries per column index.
 //!
-//! Moves 8 B (f64) for two entries, 4 B for `2 B²` of them, and the vectors: half of what [`bsr`](crate::cpu::formats::bsr) moves.
+//! Moves 8 B (f64) per two entries, 4 B per `2 B²` entries, and the vectors: half of what
+//! [`bsr`](crate::cpu::formats::bsr) moves.
 
 use crate::cpu::formats::bsr::SLACK;
 use crate::cpu::formats::symmetric::Halves;
@@ -14,7 +16,7 @@ use std::ops::Range;
 struct Part<'a, T, V, const B: usize, const P: usize> {
     halves: &'a Halves,
     values: &'a [V],
-    /// Of blocks.
+    /// Block rows.
     rows: Range<usize>,
     x: &'a [T],
     y: &'a mut [T],
@@ -23,7 +25,7 @@ struct Part<'a, T, V, const B: usize, const P: usize> {
 impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, T, V, B, P> {
     type Output = ();
 
-    /// Columns of blocks are read in pieces of `P ≥ B` numbers, of which the first `B` count.
+    /// Loads block columns as `P ≥ B` values, of which the first `B` are used.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Part { halves, values, rows, x, y } = self;
@@ -33,10 +35,10 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
         let mut start = halves.offsets().at(rows.start);
         for row in rows {
             let end = halves.offsets().at(row + 1);
-            // one register of sums for each column of a block keeps the additions independent
+            // separate sums for each column of a block keep the additions independent
             let mut sums = [[T::zero(); P]; B];
-            // SAFETY: `Halves::new` checked offsets, columns and that inner columns lie in this part, before this row;
-            // `check` compared the lengths, SLACK values after the last block included
+            // SAFETY: `Halves::new` checked offsets and columns, and that inner columns are in this part and
+            // before this row; `check` compared the lengths, including `SLACK` values after the last block
             unsafe {
                 let middle = start + *halves.inner().get_unchecked(row) as usize;
                 let own: [T; B] = x.add(row * B).cast::<[T; B]>().read_unaligned();
@@ -69,7 +71,7 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
                         }
                     }
                 }
-                // rows above add to these later, none has before
+                // later rows of the part add their mirrored blocks to these; no earlier row has
                 for i in 0..B {
                     let sum = sums.iter().fold(T::zero(), |all, column| all + column[i]);
                     *y.add(row * B + i - first) = sum;
@@ -80,7 +82,7 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
     }
 }
 
-/// The rows of a part, for blocks of a size that was compared: 2, 3, 4, or 6 for any other.
+/// Computes the rows of a part. `size` was checked to be 2, 3, 4 or 6.
 fn part<T: Value, V: Storage<T>>(
     size: usize,
     halves: &Halves,
@@ -103,7 +105,7 @@ fn check<T, V>(size: usize, halves: &Halves, values: &[V], x: &[T], y: &[T]) {
     halves.check(size, values.len().saturating_sub(SLACK), x, y);
 }
 
-/// `y ← A x`, with blocks of 2, 3, 4 or 6 column by column, and [`SLACK`] zeros after the last.
+/// `y ← A x`. Blocks have 2, 3, 4 or 6 rows and are stored column by column; [`SLACK`] zeros follow the last.
 pub fn product<T: Value, V: Storage<T>>(size: usize, halves: &Halves, values: &[V], x: &[T], y: &mut [T]) {
     check(size, halves, values, x, y);
     let bound = |part: usize| halves.parts()[part] * size;

@@ -1,6 +1,7 @@
-//! Diagonal blocks on a host: inverted, rounded and multiplied. [`block_diagonal`](crate::block_diagonal) says where numbers lie.
+//! Block-diagonal matrices in host memory: inversion, rounding and products.
+//! [`block_diagonal`](crate::block_diagonal) describes the layout.
 //!
-//! A product moves the numbers as they are stored, 16 bytes a slice, and two vectors.
+//! A product moves the values in their storage type, 16 bytes per slice, and two vectors.
 
 use crate::block_diagonal::{Limits, Slice, StoredAs, StoredRows, capacity, count, cut, largest_block};
 use crate::buffer::{Buffer, stored, stored_mut};
@@ -13,20 +14,22 @@ use crate::cpu::tuning::PREFETCH_BYTES;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Norms that numbers of 8 bits of exponent hold, with what is smaller by `2⁻⁴⁴` and less.
+/// Norms of blocks whose entries fit an 8-bit exponent (`f32`, bfloat16): the largest such number is about
+/// 2¹²⁸, and with a norm of 2⁻¹⁰⁰ even entries 2⁻²⁶ times as large are normal numbers.
 const IN_RANGE: Range<f64> = 1.0 / (1u128 << 100) as f64..(1u128 << 120) as f64;
 
-/// A matrix of diagonal blocks.
+/// A block-diagonal matrix.
 #[derive(Clone, Debug)]
 pub struct BlockDiagonal<T: Value> {
     slices: Vec<Slice>,
     numbers: Buffer<T>,
-    /// Of the worst block of each slice.
+    /// Largest condition number of the blocks of each slice.
     conditions: Vec<f32>,
 }
 
 impl<T: Value> BlockDiagonal<T> {
-    /// Zeros in blocks that begin at these rows, the first at row 0, and end at the last of these numbers.
+    /// Zero matrix with blocks that begin at the rows `bounds`, the first of which is 0; the last number is
+    /// the end of the last block.
     pub fn zeros(bounds: &[usize]) -> Self {
         assert!(bounds.first().is_none_or(|&first| first == 0), "blocks begin at row 0");
         let slices = cut(bounds);
@@ -35,7 +38,7 @@ impl<T: Value> BlockDiagonal<T> {
         BlockDiagonal { slices, numbers, conditions }
     }
 
-    /// A matrix of these slices, with numbers for all of them.
+    /// Wraps slices and their values.
     #[cfg(feature = "cuda")]
     pub(crate) fn from_arrays(slices: Vec<Slice>, numbers: Buffer<T>) -> Self {
         let conditions = vec![f32::INFINITY; slices.len()];
@@ -47,28 +50,28 @@ impl<T: Value> BlockDiagonal<T> {
         &self.slices
     }
 
-    /// What slices have room for.
+    /// Memory of the values of all slices.
     #[cfg(feature = "cuda")]
     pub(crate) fn numbers(&self) -> &[T] {
         &self.numbers
     }
 
-    /// Rows of the largest block.
+    /// Number of rows of the largest block.
     pub fn largest_block(&self) -> usize {
         largest_block(&self.slices)
     }
 
-    /// Rows by what stores them.
+    /// Number of rows stored in each type.
     pub fn stored_rows(&self) -> StoredRows {
         count::<T>(&self.slices).0
     }
 
-    /// Bytes that a product reads beside the vectors.
+    /// Bytes that a product reads in addition to the vectors.
     pub fn bytes(&self) -> usize {
         count::<T>(&self.slices).1
     }
 
-    /// Every number by its row and its column, row after row.
+    /// Calls `each` with the row, the column and the value of every entry, row after row.
     pub fn for_each(&self, each: &mut impl FnMut(usize, usize, T)) {
         for slice in &self.slices {
             let numbers = &self.numbers[slice.numbers()];
@@ -84,8 +87,9 @@ impl<T: Value> BlockDiagonal<T> {
         }
     }
 
-    /// Becomes the inverse of the blocks that `gather` writes, row by row, of the rows it is told, each stored as the limits
-    /// say. The rows of the first block without an inverse are returned; the matrix is then to be inverted again.
+    /// Sets the matrix to the inverse of the blocks that `gather` writes (row by row, for the given range of
+    /// rows), each stored in the narrowest type that the limits allow. Returns the rows of the first singular
+    /// block as an error; the content is then invalid until the next call.
     pub fn invert(
         &mut self,
         limits: Limits,
@@ -128,7 +132,7 @@ impl<T: Value> BlockDiagonal<T> {
         Ok(())
     }
 
-    /// Rounds what the limits allow to be stored in fewer bits than it is.
+    /// Rounds slices to narrower types where the limits allow; never widens.
     pub fn round(&mut self, limits: Limits) {
         let wanted = |slice: &Slice, condition: f32| slice.stored_as().max(limits.stored(condition));
         self.each_slice(&|slice, numbers, condition| {
@@ -144,7 +148,7 @@ impl<T: Value> BlockDiagonal<T> {
         }
     }
 
-    /// Runs `work` on every slice, with its numbers and its condition, on all threads.
+    /// Runs `work` on every slice with its values and its condition number, on all threads.
     fn each_slice(&mut self, work: &(impl Fn(&Slice, &mut [T], &mut f32) + Sync)) {
         let (slices, all) = (&self.slices, self.numbers.len());
         let place = |slice: usize| slices.get(slice).map_or(all, |slice| slice.numbers().start);
@@ -159,12 +163,12 @@ impl<T: Value> BlockDiagonal<T> {
     }
 }
 
-/// The largest sum of magnitudes of a row.
+/// Infinity norm: the largest sum of magnitudes of a row.
 fn norm(block: &[f64], size: usize) -> f64 {
     block.chunks(size).map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max)
 }
 
-/// The norm of a block, infinite where fewer bits of exponent would not do.
+/// Norm of a block; infinite if its entries might not fit an 8-bit exponent.
 fn norm_in_range(block: &[f64], size: usize) -> f64 {
     let norm = norm(block, size);
     if IN_RANGE.contains(&norm) { norm } else { f64::INFINITY }
@@ -174,7 +178,7 @@ fn to_f64<T: Value>(number: T) -> f64 {
     number.to_f64().unwrap_or(f64::NAN)
 }
 
-/// Number `k` of a slice.
+/// Value `k` of a slice, converted to the element type.
 fn number<T: Value>(numbers: &[T], stored_as: StoredAs, k: usize) -> T {
     match stored_as {
         StoredAs::Element => numbers[k],
@@ -215,7 +219,7 @@ impl<T: Value> RowProduct<T> for BlockDiagonal<T> {
             let (from, to) = (of_slice.start.max(rows.start), of_slice.end.min(rows.end));
             let (numbers, y) = (&self.numbers[slice.numbers()], &mut y[from - rows.start..to - rows.start]);
             let (x, here) = (&x[of_slice.clone()], from - of_slice.start..to - of_slice.start);
-            // SAFETY: handed down from the caller
+            // SAFETY: the caller's contract is the same
             unsafe {
                 match slice.stored_as() {
                     StoredAs::Element => multiply::<S, T, T>(slice, numbers, here, x, y),
@@ -227,7 +231,7 @@ impl<T: Value> RowProduct<T> for BlockDiagonal<T> {
     }
 }
 
-/// Some rows of a slice.
+/// Multiplies some rows of a slice.
 ///
 /// # Safety
 /// As [`RowProduct::product`], for `here` of the rows of a slice.
@@ -239,7 +243,7 @@ unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     x: &[T],
     y: &mut [T],
 ) {
-    // SAFETY: handed down from the caller
+    // SAFETY: the caller's contract is the same
     unsafe {
         match slice.even {
             2 => multiply_even::<S, T, V, 2>(slice, numbers, here, x, y),
@@ -251,7 +255,7 @@ unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     }
 }
 
-/// Blocks of `B` rows.
+/// Multiplies blocks of `B` rows each.
 ///
 /// # Safety
 /// As [`RowProduct::product`], for `here` of the rows of a slice.
@@ -265,7 +269,7 @@ unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
 ) {
     let rows = usize::from(slice.rows);
     if !here.start.is_multiple_of(B) || !here.end.is_multiple_of(B) {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         return unsafe { multiply_any::<S, T, V>(slice, numbers, here, x, y) };
     }
     assert!(here.end <= rows && rows <= x.len() && rows * B <= numbers.len(), "rows of the slice");
@@ -275,7 +279,7 @@ unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
         S::prefetch_ahead(numbers.wrapping_add(start * B), B * B);
         for j in 0..B {
             for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: the block ends with `here` or before, which was compared with all lengths
+                // SAFETY: the block ends within `here`, which was compared with all lengths
                 let (value, x) = unsafe { (*numbers.add(j * rows + start + i), *x.add(start + j)) };
                 *sum = S::mul_add(value.widen(), x, *sum);
             }
@@ -284,7 +288,7 @@ unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
     }
 }
 
-/// Blocks of any sizes: a register of rows at a time.
+/// Multiplies blocks of any sizes, one register of rows at a time.
 ///
 /// # Safety
 /// As [`RowProduct::product`], for `here` of the rows of a slice.
@@ -307,7 +311,8 @@ unsafe fn multiply_any<S: Simd, T: Value, V: Storage<T>>(
         for first in (0..y.len()).step_by(<T::In<S> as Lanes<T>>::COUNT) {
             let count = (y.len() - first).min(<T::In<S> as Lanes<T>>::COUNT);
             let whole = count == <T::In<S> as Lanes<T>>::COUNT;
-            // SAFETY: `count` rows of each column were compared with the length, and `y` has as many from `first` on
+            // SAFETY: `count` rows of each column were compared with the length, and `y` has as many from
+            // `first` on
             unsafe {
                 let (mut column, to) = (numbers.as_ptr().add(rows.start + first), y.as_mut_ptr().add(first));
                 let mut sum = T::In::<S>::splat(T::zero());
@@ -340,11 +345,12 @@ mod tests {
         assert_eq!(norm_in_range(&[high], 1), f64::INFINITY);
     }
 
-    /// Conditions of 1, 10⁴ and 10⁹ allow 16, 32 and 64 bits at an accuracy of a tenth, and numbers are rounded so.
+    /// Condition numbers of 1, 10⁴ and 10⁹ allow 16, 32 and 64 bits at an accuracy of 0.1, and values are
+    /// rounded accordingly.
     #[test]
     fn what_stores_a_block_follows_from_its_condition() {
         let blocks = [1.0, 1e-4, 1e-9].map(|small| [1.0 / 3.0, 0.0, 0.0, small / 3.0]);
-        // one block a slice: of two rows behind those of 31
+        // one block per slice: one of two rows does not fit after one of 31
         let bounds = [0, 31, 33, 64, 66, 97, 99];
         let gather = |rows: Range<usize>, block: &mut [f64]| match rows.len() {
             2 => block.copy_from_slice(&blocks[rows.start / 33]),
@@ -369,7 +375,7 @@ mod tests {
         assert_eq!(rounded[2], 1.0 / (1e-9 / 3.0));
         let bytes = found.bytes();
         assert_eq!(bytes, 16 * 6 + 3 * 31 * 31 * 2 + 4 * (2 + 4 + 8));
-        // numbers of 32 bits have nothing between
+        // elements of 32 bits have no type between 32 and 16 bits
         let mut single = BlockDiagonal::<f32>::zeros(&bounds);
         single.invert(Limits::of::<f32>(0.1), &gather).unwrap();
         assert_eq!(single.stored_rows(), StoredRows { elements: 4, singles: 0, halves: 31 * 3 + 2 });

@@ -1,10 +1,12 @@
-//! A coarse space: from vectors to a few coarse numbers and back, `Zᵀ r` and `z + Z c`, and products with a small dense
+//! Coarse space of aggregates: restriction `Zᵀ r`, prolongation `z + Z c`, and products with a small dense
 //! matrix.
 //!
-//! Rows belong to aggregates, each to one or to none. `Z` has `modes` columns for each aggregate, zero outside of it.
+//! Each row belongs to one aggregate or to none. `Z` has `modes` columns per aggregate (near-null-space
+//! vectors restricted to it), zero outside of it.
 //!
-//! Budget: [`Aggregates::restrict`] reads `r` and the aggregates' rows, [`Aggregates::prolong`] `z` and the aggregate of each
-//! row, both `modes` weights a row besides; a dense product reads its matrix. Sums have one order on any number of threads.
+//! Memory traffic: [`Aggregates::restrict`] reads `r` and the aggregates' rows, [`Aggregates::prolong`] reads
+//! `z` and the aggregate of each row; both read `modes` weights per row if there are any. A dense product
+//! reads its matrix. Sums have the same order on any number of threads.
 
 use crate::buffer::Buffer;
 use crate::cpu::preconditioners::inverse::row_stride;
@@ -12,47 +14,47 @@ use crate::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
 use crate::cpu::simd::Value;
 use crate::cpu::vector::block_dot;
 
-/// The aggregate of rows that have none.
+/// Marks rows that belong to no aggregate.
 pub const NONE: u32 = u32::MAX;
 
-/// Which rows make up each aggregate, and the columns of `Z` there.
+/// Rows of each aggregate, and the columns of `Z` there.
 #[derive(Clone, Copy, Debug)]
 pub struct Aggregates<'a, T> {
-    /// Where the rows of each aggregate begin, and the end.
+    /// Offset of each aggregate in `rows`, then the end of the last.
     pub starts: &'a [u32],
-    /// Aggregate by aggregate.
+    /// Rows, aggregate by aggregate.
     pub rows: &'a [u32],
-    /// The aggregate of each row, [`NONE`] where there is none.
+    /// Aggregate of each row, or [`NONE`].
     pub of_row: &'a [u32],
-    /// Columns of `Z` for each aggregate.
+    /// Number of columns of `Z` per aggregate (near-null-space vectors).
     pub modes: usize,
-    /// Mode by mode, an entry of `Z` for each row; none where all are one.
+    /// Entries of `Z`: for each mode, one weight per row. `None` if all are one.
     pub weights: Option<&'a [T]>,
 }
 
 impl<'a, T: Value> Aggregates<'a, T> {
-    /// The number of aggregates.
+    /// Number of aggregates.
     pub fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The number of coarse unknowns: mode by mode within aggregate by aggregate.
+    /// Number of coarse unknowns, ordered by aggregate, then by mode.
     pub fn unknowns(&self) -> usize {
         self.count() * self.modes
     }
 
-    /// The rows of an aggregate.
+    /// Rows of an aggregate.
     pub fn rows_of(&self, aggregate: usize) -> &'a [u32] {
         &self.rows[self.starts[aggregate] as usize..self.starts[aggregate + 1] as usize]
     }
 
-    /// The entry of `Z` in a row and a mode of its aggregate.
+    /// Entry of `Z` in a row, for a mode of the row's aggregate.
     #[inline]
     pub fn weight(&self, mode: usize, row: usize) -> T {
         self.weights.map_or(T::one(), |weights| weights[mode * self.of_row.len() + row])
     }
 
-    /// `c ← Zᵀ r`; what `c` has beyond the coarse unknowns stays.
+    /// `c ← Zᵀ r`; entries of `c` beyond the coarse unknowns are unchanged.
     pub fn restrict(&self, r: &[T], c: &mut [T]) {
         assert_eq!(r.len(), self.of_row.len(), "an entry for each row");
         let (count, modes) = (self.count(), self.modes);
@@ -100,26 +102,26 @@ impl<'a, T: Value> Aggregates<'a, T> {
     }
 }
 
-/// A symmetric matrix of coarse unknowns, in blocks of `modes` rows and columns; those left out are zero.
+/// A symmetric sparse matrix of coarse unknowns, in blocks of `modes` rows and columns.
 #[derive(Clone, Debug, Default)]
 pub struct Blocks {
-    /// Rows and columns of a block.
+    /// Rows and columns per block.
     pub modes: usize,
-    /// Blocks on the diagonal.
+    /// Number of block rows.
     pub count: usize,
-    /// The block row of each block, ascending, and its block column.
+    /// Block row and block column of each block, in ascending order of block rows.
     pub places: Vec<[u32; 2]>,
-    /// Block after block, each row by row.
+    /// Values block after block, each row by row.
     pub values: Vec<f64>,
 }
 
 impl Blocks {
-    /// The number of rows.
+    /// Number of rows.
     pub fn unknowns(&self) -> usize {
         self.modes * self.count
     }
 
-    /// The diagonal.
+    /// Diagonal entries.
     pub fn diagonal(&self) -> Vec<f64> {
         let mut diagonal = vec![0.0; self.unknowns()];
         for (&[row, column], block) in self.places.iter().zip(self.values.chunks(self.modes.pow(2).max(1))) {
@@ -131,7 +133,7 @@ impl Blocks {
         diagonal
     }
 
-    /// All entries, rows [`row_stride`] numbers apart.
+    /// All entries as a dense matrix, with rows [`row_stride`] numbers apart.
     pub fn dense(&self) -> Buffer<f64> {
         let (modes, stride) = (self.modes, row_stride(self.unknowns()));
         let mut dense = Buffer::zeros(self.unknowns() * stride);
@@ -145,7 +147,7 @@ impl Blocks {
     }
 }
 
-/// Four sums in turns, which need not wait for each other.
+/// Sums in four independent partial sums.
 #[inline(always)]
 fn sum_of<T: Value>(rows: &[u32], term: impl Fn(usize) -> T) -> T {
     let (fours, rest) = rows.as_chunks::<4>();
@@ -161,14 +163,14 @@ fn sum_of<T: Value>(rows: &[u32], term: impl Fn(usize) -> T) -> T {
     (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
-/// `y ← E x` for a dense matrix whose rows are [`row_stride`] numbers apart, as are the lengths of `x` and `y`.
+/// `y ← E x` for a dense matrix with rows [`row_stride`] numbers apart; `x` and `y` have that length too.
 pub fn dense_product<T: Value>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
     let stride = row_stride(n);
     assert!(e.len() == n * stride && x.len() == stride && y.len() == stride, "rows of whole registers");
     dense_rows(e, x, &mut y[..n]);
 }
 
-/// `y ← E x` for some rows of a dense matrix, each as long as `x`, which is a multiple of a [`row_stride`].
+/// `y ← E x` for some rows of a dense matrix. Rows are as long as `x`, a multiple of a [`row_stride`].
 pub fn dense_rows<T: Value>(e: &[T], x: &[T], y: &mut [T]) {
     let (stride, n) = (x.len(), y.len());
     assert_eq!(e.len(), n * stride, "rows as long as `x`");

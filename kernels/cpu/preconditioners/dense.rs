@@ -1,35 +1,37 @@
-//! Small dense systems in double precision, one to a thread: what rows of a preconditioner solve.
+//! Small dense systems in double precision, each solved on one thread, as needed for the rows of approximate
+//! inverses.
 //!
-//! Both factorisations grow: an approximate inverse that adapts its pattern adds unknowns to a system that is factorised
-//! already. `n` unknowns of `m` equations take `n³/6` multiplications by Cholesky, `n² (m − n/3)` by Householder.
+//! Both factorizations can be extended: an approximate inverse that adapts its pattern adds unknowns to a
+//! system that is already factorized. With `n` unknowns and `m` equations, Cholesky takes `n³/6` and
+//! Householder QR `n² (m − n/3)` multiplications.
 
-/// A Cholesky factor `A = L Lᵀ` that grows by rows.
+/// A Cholesky factor `A = L Lᵀ` to which rows can be appended.
 #[derive(Clone, Debug, Default)]
 pub struct Cholesky {
-    /// The rows of `L`, one after the other: `1, 2, 3, …` numbers.
+    /// Rows of `L` in packed storage, with `1, 2, 3, …` numbers.
     factor: Vec<f64>,
     rows: usize,
 }
 
-/// Where a row of a packed triangle begins.
+/// Offset of a row of a packed triangle.
 fn packed(row: usize) -> usize {
     row * (row + 1) / 2
 }
 
 impl Cholesky {
-    /// Forgets all rows.
+    /// Removes all rows.
     pub fn clear(&mut self) {
         self.factor.clear();
         self.rows = 0;
     }
 
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Adds the next row of `A`, its entries up to the diagonal. A pivot that is not positive is refused and returned, and
-    /// the row with it.
+    /// Appends the next row of `A`, given its entries up to the diagonal. If the pivot is not positive,
+    /// returns it as an error and does not append the row.
     pub fn push(&mut self, row: &[f64]) -> Result<(), f64> {
         let k = self.rows;
         let start = packed(k);
@@ -51,14 +53,15 @@ impl Cholesky {
         Ok(())
     }
 
-    /// The next entry of `w`, where `L w = b`: `b_k` is its right-hand side, `w` what is solved so far.
+    /// Next step of the forward substitution `L w = b`: given the entries of `w` solved so far and the next
+    /// entry of `b`, returns the next entry of `w`.
     pub fn forward(&self, w: &[f64], b: f64) -> f64 {
         let k = w.len();
         let row = &self.factor[packed(k)..=packed(k) + k];
         (b - dot(&row[..k], w)) / row[k]
     }
 
-    /// `Lᵀ x = b`, in place.
+    /// Backward substitution `Lᵀ x = b`, in place.
     pub fn backward(&self, x: &mut [f64]) {
         for k in (0..self.rows).rev() {
             let row = &self.factor[packed(k)..=packed(k) + k];
@@ -69,16 +72,17 @@ impl Cholesky {
     }
 }
 
-/// `min ‖A x − b‖` by Householder's reflections, of a matrix that grows by columns, and by rows that were zero before.
+/// Least-squares problem `min ‖A x − b‖` by Householder QR, for a matrix to which columns can be appended,
+/// and rows in which all earlier columns are zero.
 ///
-/// Every reflection keeps its own length: those made before rows were added do not touch them.
+/// Every reflection keeps its own length: reflections older than an appended row do not change it.
 #[derive(Clone, Debug, Default)]
 pub struct LeastSquares {
-    /// Unit vectors `v_k` of `I − 2 v vᵀ`, the first entry of the `k`-th at row `k`.
+    /// Unit vectors `v_k` of the reflections `I − 2 v vᵀ`; the first entry of the `k`-th belongs to row `k`.
     reflections: Vec<f64>,
-    /// Where each reflection begins, and the end.
+    /// Offset of each reflection, then the end of the last.
     starts: Vec<usize>,
-    /// The columns of `R`, one after the other: `1, 2, 3, …` numbers.
+    /// Columns of `R` in packed storage, with `1, 2, 3, …` numbers.
     triangle: Vec<f64>,
     /// `Qᵀ b`
     rhs: Vec<f64>,
@@ -86,7 +90,7 @@ pub struct LeastSquares {
 }
 
 impl LeastSquares {
-    /// Starts again without columns and with a right-hand side.
+    /// Resets to a problem without columns, with a right-hand side.
     pub fn start(&mut self, rhs: &[f64]) {
         self.reflections.clear();
         self.starts.clear();
@@ -96,18 +100,18 @@ impl LeastSquares {
         self.rhs.extend_from_slice(rhs);
     }
 
-    /// The number of columns.
+    /// Number of columns.
     pub fn columns(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// Adds rows to the right-hand side, in which all columns so far are zero.
+    /// Appends rows, given their right-hand side; all columns so far are zero there.
     pub fn extend(&mut self, rhs: &[f64]) {
         self.rhs.extend_from_slice(rhs);
     }
 
-    /// Adds a column with an entry for each row. One that depends on those before it, to rounding, or is longer than there
-    /// are rows to hold it, is refused: `false`.
+    /// Appends a column, given an entry for each row. Returns `false` and does not append it if it is
+    /// linearly dependent on the earlier columns (up to rounding) or there are no more rows than columns.
     pub fn push(&mut self, column: &[f64]) -> bool {
         let k = self.columns();
         self.column.clear();
@@ -117,12 +121,12 @@ impl LeastSquares {
         }
         let Some((top, tail)) = self.column.split_at_mut_checked(k) else { return false };
         let below = dot(tail, tail).sqrt();
-        // what rounding leaves of a dependent column
+        // norm that rounding errors leave of a dependent column
         let rounding = f64::EPSILON * (below + dot(top, top).sqrt()) * (1 + tail.len()) as f64;
         if below <= rounding || !below.is_finite() {
             return false;
         }
-        // v = x − α e₁ with α of the sign that does not cancel
+        // v = x − α e₁ with the sign of α that avoids cancellation
         let alpha = -below.copysign(tail[0]);
         self.triangle.extend_from_slice(top);
         self.triangle.push(alpha);
@@ -135,7 +139,7 @@ impl LeastSquares {
         true
     }
 
-    /// The solution, one number for each column.
+    /// Solution, one number per column.
     pub fn solve(&self, x: &mut Vec<f64>) {
         let n = self.columns();
         x.clear();
@@ -155,13 +159,13 @@ impl LeastSquares {
     }
 }
 
-/// `x ← x − 2 v ⟨v, x⟩` on the rows that `v` has.
+/// `x ← x − 2 v ⟨v, x⟩` on the rows of `v`.
 fn reflect(v: &[f64], x: &mut [f64]) {
     let twice = 2.0 * dot(v, &x[..v.len()]);
     x.iter_mut().zip(v).for_each(|(x, v)| *x -= twice * v);
 }
 
-/// Four sums in turns, which the compiler makes one of SIMD lanes.
+/// Dot product in four partial sums, which the compiler vectorizes.
 fn dot(x: &[f64], y: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let (fours, rest) = x.as_chunks::<4>();
@@ -175,7 +179,8 @@ fn dot(x: &[f64], y: &[f64]) -> f64 {
     (sums[0] + sums[2]) + (sums[1] + sums[3]) + rest
 }
 
-/// Inverts a matrix, row by row in `a`, by Gauss-Jordan elimination with row pivoting; `false` if it is singular.
+/// Inverts a matrix, stored row by row in `a`, by Gauss-Jordan elimination with partial (row) pivoting;
+/// returns `false` if it is singular.
 pub fn invert(a: &mut [f64], n: usize) -> bool {
     let mut swaps = Vec::with_capacity(n);
     for k in 0..n {
@@ -212,7 +217,7 @@ pub fn invert(a: &mut [f64], n: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Numbers without a pattern.
+    /// Pseudo-random numbers.
     fn number(k: usize) -> f64 {
         ((k * 7919 + 13) % 101) as f64 / 50.0 - 1.0
     }
@@ -242,7 +247,7 @@ mod tests {
         cholesky.push(&[4.0]).unwrap();
         assert_eq!(cholesky.push(&[4.0, 1.0]), Err(-3.0));
         assert!(cholesky.push(&[1.0, f64::NAN]).unwrap_err().is_nan());
-        // what was refused left nothing behind
+        // a refused row leaves the factor unchanged
         cholesky.push(&[4.0, 5.0]).unwrap();
         assert_eq!(cholesky.rows(), 2);
         let mut x = [0.0, 1.0];
@@ -253,7 +258,7 @@ mod tests {
     #[test]
     fn least_squares_grow_and_hold_their_normal_equations() {
         let (first, all, columns) = (9, 14, 6);
-        // the first three columns do not reach the rows that come later
+        // the first three columns are zero in the rows that are appended later
         let entry = |i: usize, j: usize| if j < 3 && i >= first { 0.0 } else { number(31 * j + i) };
         let rhs: Vec<f64> = (0..all).map(|i| number(977 + i)).collect();
         let mut system = LeastSquares::default();

@@ -1,15 +1,16 @@
-//! Dense parts of a sparse factorisation, column by column: eliminating the columns of a front, and what that takes from the rest.
+//! Dense kernels of a sparse Cholesky factorization, column by column: partial factorization of a frontal
+//! matrix, and the update of the remaining columns.
 //!
 //! ```text
-//! for each block of columns:  factorise its square; divide the rows below by it
-//!                             subtract the block's product with itself from the columns after it
-//! C ← C − A Bᵀ: by tiles of two registers times COLUMNS, in parts of DEPTH
+//! for each block of columns:  factorize its diagonal block; solve for the rows below
+//!                             subtract the outer product of the block with itself from the columns after it
+//! C ← C − A Bᵀ: in register tiles of two registers times COLUMNS, accumulated over DEPTH columns
 //! ```
 //!
-//! Where a number is added up, and in which order, follows from sizes alone: results are bitwise the same for every number of
-//! threads.
+//! The order of every sum depends on sizes only: results are bitwise the same for every number of threads.
 //!
-//! Budget: `n³/3` multiply-adds for a square of `n`, most of them in tiles, which load one number for 2 to 6 of them.
+//! Cost: `n³/3` multiply-adds for a square matrix of `n` rows, most of them in register tiles with 2 to 6
+//! multiply-adds per number loaded.
 
 use crate::cpu::preconditioners::Refused;
 use crate::cpu::run::threads::{ByRow, over_parts, tasks};
@@ -20,27 +21,28 @@ use std::ops::Range;
 /// Columns that are eliminated together.
 const BLOCK: usize = 32;
 
-/// Rows that are divided together, so that they stay in the first cache.
+/// Rows that are solved together, so that they stay in the L1 cache.
 const ROWS: usize = 64;
 
-/// Columns of a tile.
+/// Columns per register tile.
 const COLUMNS: usize = 6;
 
-/// Columns that one packed part of `B` has, and how many products are added up before they are subtracted.
+/// Columns of `B` that are packed together, and (`DEPTH`) the number of products that are accumulated before
+/// they are subtracted.
 const WIDTH: usize = 8 * COLUMNS;
 const DEPTH: usize = 192;
 
-/// Multiply-adds of an update from which on tiles pay.
+/// Number of multiply-adds of an update from which register tiles pay.
 const TILED: usize = 16 * 1024;
 
-/// Some rows of some columns, `stride` numbers from one column to the next.
+/// Some rows of consecutive columns of a column-major matrix.
 #[derive(Clone, Copy, Debug)]
 pub struct Strip<'a, T> {
-    /// From the first number of the first column on.
+    /// Values from the first row of the first column on.
     pub values: &'a [T],
-    /// Numbers from one column to the next.
+    /// Distance between columns in memory (leading dimension).
     pub stride: usize,
-    /// The number of rows.
+    /// Number of rows.
     pub rows: usize,
 }
 
@@ -50,9 +52,10 @@ impl<'a, T> Strip<'a, T> {
     }
 }
 
-/// `A ← L` where `A = L Lᵀ` in the first `columns` rows, and the rows below divided by it: `columns` columns of `stride` rows,
-/// of which what lies above the diagonal is not read. Refuses a pivot that is not positive beyond `least` of its column. The
-/// multiply-adds count as work of `phase`.
+/// Partial Cholesky factorization `A = L Lᵀ` of the first `columns` rows, in place, with a triangular solve
+/// for the rows below. `A` has `columns` columns of `stride` rows; entries above the diagonal are not read.
+/// Fails at the first pivot that is not larger than its column's entry of `least`. Reports multiply-adds as
+/// work of `phase`.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -80,9 +83,9 @@ pub fn cholesky<T: Value>(
     Ok(())
 }
 
-/// `C ← C − A Bᵀ` over `depth` columns of both: `C` has a row for each of `A`'s and a column for each of `B`'s, which begin `skip`
-/// numbers after those of the array. `lower`: only what lies on and below its diagonal is wanted. The multiply-adds count as work
-/// of `phase`.
+/// Update `C ← C − A Bᵀ` over `depth` columns of both. `C` has a row for each row of `A` and a column for
+/// each row of `B`; its rows begin `skip` numbers after the start of each column of the array. With `lower`,
+/// only entries on and below the diagonal of `C` are needed. Reports multiply-adds as work of `phase`.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -100,7 +103,7 @@ pub fn subtract<T: Value>(
         return Ok(());
     }
     let work = |columns: Range<usize>, depth: usize| {
-        // of a column of the lower triangle, the rows from its diagonal on
+        // mean number of rows from the diagonal on, of these columns of the lower triangle
         let rows = if lower { rows - ((columns.start + columns.end) / 2).min(rows) } else { rows };
         (columns.len() * depth * rows) as u64
     };
@@ -112,7 +115,7 @@ pub fn subtract<T: Value>(
     }
     let groups = columns.div_ceil(WIDTH);
     let parts = tasks(rows * columns * depth / 16).min(groups);
-    // columns to the left have more rows where only what is below counts: groups are dealt out in smaller parts
+    // in the lower triangle the left columns have more rows: parts of few groups balance the load
     let bound = |part: usize| columns.min(part * groups / parts * WIDTH);
     for from in (0..depth).step_by(DEPTH) {
         let depth = from..depth.min(from + DEPTH);
@@ -135,11 +138,11 @@ pub fn subtract<T: Value>(
     Ok(())
 }
 
-/// Eliminates a block of columns.
+/// Eliminates one block of columns.
 struct Eliminate<'a, T> {
     a: &'a mut [T],
     stride: usize,
-    /// The row of the first diagonal.
+    /// Row of the first diagonal entry.
     first: usize,
     least: &'a [T],
 }
@@ -185,7 +188,7 @@ impl<T: Value> Task for Eliminate<'_, T> {
     }
 }
 
-/// A small update, column by column.
+/// Performs a small update column by column.
 struct Few<'a, T> {
     c: &'a mut [T],
     stride: usize,
@@ -213,7 +216,7 @@ impl<T: Value> Task for Few<'_, T> {
     }
 }
 
-/// Copies rows so that those of a tile lie together, zeros behind the last.
+/// Packs the rows of each tile contiguously, with zeros after the last row.
 struct Pack<'a, T> {
     strip: Strip<'a, T>,
     depth: Range<usize>,
@@ -237,7 +240,7 @@ impl<T: Value> Task for Pack<'_, T> {
     }
 }
 
-/// The tiles of some columns.
+/// Updates some columns with register tiles.
 struct Tiles<'a, T> {
     c: &'a mut [T],
     stride: usize,
@@ -272,7 +275,7 @@ impl<T: Value> Task for Tiles<'_, T> {
                 }
                 let right = &right[tile * COLUMNS * deep..][..COLUMNS * deep];
                 let mut sums = [T::zero(); 2 * MOST_LANES * COLUMNS];
-                // SAFETY: the caller has the features of `S`; both parts have `deep` times their width
+                // SAFETY: the caller has the features of `S`; both operands have `deep` times their width
                 unsafe { tile_product::<T, S>(left, right, &mut sums) };
                 for (j, (c, sums)) in
                     columns.chunks_exact_mut(stride).zip(sums.chunks_exact(height)).enumerate()
@@ -286,14 +289,15 @@ impl<T: Value> Task for Tiles<'_, T> {
     }
 }
 
-/// The products of two registers of rows with [`COLUMNS`] columns, column by column.
+/// Multiplies two registers of rows with [`COLUMNS`] columns; stores the results column by column.
 ///
 /// # Safety
 /// The CPU has the features of `S`.
 #[inline(always)]
 unsafe fn tile_product<T: Value, S: Simd>(left: &[T], right: &[T], sums: &mut [T; 2 * MOST_LANES * COLUMNS]) {
     let count = T::In::<S>::COUNT;
-    // SAFETY: the caller has the features; chunks have two registers and `COLUMNS` numbers, `sums` a place for each tile
+    // SAFETY: the caller has the features; chunks have two registers and `COLUMNS` numbers, and `sums` is
+    // large enough for every tile
     unsafe {
         let mut tile = [[T::In::<S>::splat(T::zero()); 2]; COLUMNS];
         for (left, right) in left.chunks_exact(2 * count).zip(right.chunks_exact(COLUMNS)) {
@@ -310,7 +314,7 @@ unsafe fn tile_product<T: Value, S: Simd>(left: &[T], right: &[T], sums: &mut [T
     }
 }
 
-/// `x ← L⁻¹ x` of a front's columns, and `taken ← taken + L₂ x` of the rows below.
+/// Forward substitution `x ← L⁻¹ x` for the columns of a front; adds `L₂ x` to `taken` for the rows below.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -343,7 +347,7 @@ impl<T: Value> Task for Forward<'_, T> {
     }
 }
 
-/// `x ← L⁻ᵀ (x − L₂ᵀ below)` of a front's columns.
+/// Backward substitution `x ← L⁻ᵀ (x − L₂ᵀ below)` for the columns of a front.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -373,7 +377,7 @@ impl<T: Value> Task for Backward<'_, T> {
     }
 }
 
-/// `⟨x, y⟩`, in as many sums as are added up at once.
+/// `⟨x, y⟩` with as many partial sums as the widest register has lanes.
 #[inline(always)]
 fn dot<T: Value, S: Simd>(x: &[T], y: &[T]) -> T {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<MOST_LANES>(), y.as_chunks::<MOST_LANES>());

@@ -1,37 +1,39 @@
-//! The inverse of a dense symmetric positive definite matrix, on all threads.
+//! Inverse of a dense symmetric positive definite matrix, on all threads.
 //!
-//! Gauss-Jordan elimination by panels of `PANEL` rows `k`, without pivoting, which such matrices do not need:
+//! Blocked Gauss-Jordan elimination in panels of `PANEL` rows `k`, without pivoting, which positive definite
+//! matrices do not need:
 //!
 //! ```text
 //! D = A_kk⁻¹    R = D A_k,:    R_:k = D
-//! A_i,: ← A_i,: − A_ik R for all other rows i, with zero for A_ik in what is subtracted from
+//! A_i,: ← A_i,: − A_ik R for all other rows i, where A_ik on the right is set to zero first (its old value
+//! is the factor)
 //! A_k,: ← R
 //! ```
 //!
-//! Budget: `n³` multiply-adds in double precision, and two forks of threads a panel. Every number is computed by one
-//! thread in a fixed order: the result does not depend on how many there are.
+//! Cost: `n³` multiply-adds in double precision, and two parallel loops per panel. Every number is computed
+//! by one thread in a fixed order: the result does not depend on the number of threads.
 
 use crate::cpu::preconditioners::Refused;
 use crate::cpu::run::threads;
 use crate::cpu::simd::{Lanes, Simd, Task, run};
 use crate::interrupt::Phase;
 
-/// Rows of a panel: as many as make a diagonal block cheap to invert on one thread.
+/// Rows per panel: few enough that one thread inverts a diagonal block cheaply.
 const PANEL: usize = 32;
 
-/// Rows that are updated together, so that a number of the panel is read once for all of them.
+/// Rows that are updated together, so that each number of the panel is loaded once for all of them.
 const TOGETHER: usize = 4;
 
-/// Registers of a row that are updated together.
+/// Registers per row that are updated together.
 const REGISTERS: usize = 2;
 
-/// The numbers from one row to the next: rows of `n` numbers are followed by zeros up to whole registers.
+/// Distance between rows in memory: rows of `n` numbers are padded with zeros to whole registers.
 pub fn row_stride(n: usize) -> usize {
     n.next_multiple_of(16)
 }
 
-/// Inverts a symmetric matrix of `n` rows, each [`row_stride`] numbers apart. Fails at the first pivot that is not positive
-/// beyond rounding.
+/// Inverts a symmetric matrix of `n` rows, [`row_stride`] numbers apart, in place. Fails at the first pivot
+/// that is not larger than the rounding error of its diagonal entry.
 pub fn invert_positive(a: &mut [f64], n: usize) -> Result<(), Refused<f64>> {
     let stride = row_stride(n);
     assert_eq!(a.len(), n * stride, "rows of whole registers");
@@ -78,7 +80,7 @@ pub fn invert_positive(a: &mut [f64], n: usize) -> Result<(), Refused<f64>> {
         });
         phase.advance((n * n * rows) as u64)?;
     }
-    // rounding differs on the two sides of the diagonal
+    // rounding makes the two triangles differ slightly: copy one to the other
     for i in 0..n {
         for j in 0..i {
             a[j * stride + i] = a[i * stride + j];
@@ -101,7 +103,8 @@ fn over(rows: usize, stride: usize, data: &mut [f64], work: &(impl Fn(usize, &mu
     });
 }
 
-/// Inverts a small matrix, if its pivots are larger than these.
+/// Inverts a small matrix in place. Returns the first pivot that is not larger than its entry of `least` as
+/// an error.
 fn invert_small(a: &mut [[f64; PANEL]; PANEL], n: usize, least: &[f64]) -> Result<(), (usize, f64)> {
     for k in 0..n {
         let pivot = a[k][k];
@@ -138,12 +141,12 @@ impl Task for Update<'_> {
     unsafe fn run<S: Simd>(self) {
         let Update { rows, stride, factors, panel, sign } = self;
         if let Some(factors) = factors.first_chunk::<TOGETHER>() {
-            // SAFETY: as the caller promised
+            // SAFETY: the caller's contract is the same
             unsafe { update::<S, TOGETHER>(rows, stride, factors, panel, sign) };
             return;
         }
         for (row, factors) in rows.chunks_exact_mut(stride).zip(factors) {
-            // SAFETY: as the caller promised
+            // SAFETY: the caller's contract is the same
             unsafe { update::<S, 1>(row, stride, &[*factors], panel, sign) };
         }
     }
@@ -164,7 +167,8 @@ unsafe fn update<S: Simd, const ROWS: usize>(
     let depth = (panel.len() / stride).min(PANEL);
     assert!(rows.len() >= ROWS * stride && stride.is_multiple_of(width), "whole registers");
     for at in (0..stride).step_by(width) {
-        // SAFETY: the CPU has the features of `S`; `at + width` is within a row, and rows are within both arrays
+        // SAFETY: the CPU has the features of `S`; `at + width` is within a row, and the rows are within both
+        // arrays
         unsafe {
             let mut sums = [[S::F64::splat(0.0); REGISTERS]; ROWS];
             for (row, sums) in sums.iter_mut().enumerate() {
@@ -196,7 +200,7 @@ mod tests {
     use super::*;
     use crate::cpu::simd::{Level, force};
 
-    /// `B Bᵀ + n`, with numbers without a pattern in `B`.
+    /// `B Bᵀ + n` with pseudo-random numbers in `B`.
     fn positive(n: usize) -> Vec<f64> {
         let entry = |i: usize, j: usize| ((i * 7919 + j * 104_729 + 13) % 101) as f64 / 50.0 - 1.0;
         let stride = row_stride(n);
@@ -212,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_matrix_times_its_inverse_is_one() {
-        // other tests force others meanwhile
+        // other tests may force other levels meanwhile
         let _one_level = force(Level::best());
         for n in [0, 1, 3, 16, 31, 32, 33, 70, 130] {
             let (stride, original) = (row_stride(n), positive(n));
@@ -236,7 +240,7 @@ mod tests {
     fn the_first_pivot_that_is_not_positive_is_told() {
         let (n, stride) = (40, row_stride(40));
         let mut singular = positive(n);
-        // row 35 becomes row 2
+        // row 35 becomes a copy of row 2
         for j in 0..n {
             singular[35 * stride + j] = singular[2 * stride + j];
         }

@@ -1,23 +1,27 @@
-//! Both triangular solves of a factorisation, `z = U⁻¹ (L⁻¹ r)`, level by level, with the rows of a level in SIMD lanes.
+//! Both triangular solves of a factorization, `z = U⁻¹ (L⁻¹ r)`, with level scheduling: the independent rows
+//! of a level run in SIMD lanes and on threads.
 //!
-//! Rows are numbered level after level, so that a row waits for rows of other levels only. A slice is up to [`HEIGHT`] rows of one
-//! level, entries of equal place side by side, padded to the longest. A stage is one level, or several small ones; each of its
-//! parts is for one thread, small levels have one part.
+//! Rows are ordered level after level, so that a row depends only on rows of other levels. A slice is up to
+//! [`HEIGHT`] rows of one level, stored side by side and padded to the longest row. A stage is one level or
+//! several small ones; it is divided into parts, one per thread, and small levels have a single part.
 //!
 //! ```text
-//! x ← r, level after level
-//! for each stage, first of L, then of U in the opposite order:        each thread does its parts, then waits for the others
+//! x ← r, permuted to level order
+//! for each stage, first of L, then of U in reverse order: each thread does its parts, then waits for the
+//! others
 //!     for each slice, rows i in lanes:    x_i ← (x_i − Σ_k v_k x_{c_k}) w_i         w: 1 / diagonal
-//! z ← x, in the order of r
+//! z ← x, permuted back to the order of r
 //! ```
 //!
-//! What goes from one order to the other does so in the order of `r`: neighbours there belong to neighbouring levels, each of which
-//! fills its cache lines one after the other. Level after level, a level would touch as many pages of `r` as it has rows.
+//! Both permutations traverse `r` and `z` in their own order: neighbours there belong to neighbouring levels,
+//! and each level fills its cache lines in sequence. Traversed in level order, one level would touch as many
+//! pages of `r` as it has rows.
 //!
-//! Threads wait awake, for a stage takes a few microseconds, and a thread has the same parts in all stages, whose rows are in its
-//! caches. A part whose thread is late is done by another: one thread alone comes to the end. Who does a part shows in no result.
+//! Threads spin-wait between stages, because a stage takes only a few microseconds. Each thread has the same
+//! share of every stage, so that the rows it needs are in its caches. Parts of a late thread are stolen by
+//! others, so that progress needs only one thread. Results do not depend on which thread computes a part.
 //!
-//! Budget: `L` and `U` once, padded; 8 vectors.
+//! Memory traffic: `L` and `U` once, with padding, and 8 vectors.
 
 use super::triangular::Triangle;
 use crate::cpu::formats::csr::Csr;
@@ -29,29 +33,31 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The most rows of a slice: the most lanes of a register.
+/// Maximum rows per slice: the lanes of the widest register.
 pub const HEIGHT: usize = crate::cpu::simd::MOST_LANES;
 
-/// How rows are cut into slices, stages and parts, and which row of `r` and `z` each of them is.
+/// Division of the rows into slices, stages and parts, and the permutation from `r` and `z` to level order.
 #[derive(Clone, Debug)]
 pub struct Slices {
-    /// Where levels begin, and the end.
+    /// First row of each level, then the end of the last.
     levels: Vec<usize>,
-    /// The first row of each slice, and the end.
+    /// First row of each slice, then the end of the last.
     rows: Vec<usize>,
-    /// The slices where the parts of each stage begin, and the end.
+    /// For each stage, the first slice of each of its parts, then the end of the last.
     stages: Vec<Vec<usize>>,
-    /// The row that each entry of `r` and `z` is.
+    /// Row in level order of each entry of `r` and `z`.
     places: Vec<u32>,
-    /// What triangles that are cut this way share.
+    /// Identity of this division, shared with the triangles stored in it.
     key: Arc<()>,
 }
 
 impl Slices {
-    /// For levels that begin at these rows, a row's `entries` in `L`, and the row that each entry of `r` and `z` is.
+    /// Divides the rows into slices and stages. `levels` holds the first row of each level and the end,
+    /// `entries` returns the number of entries of a row of `L`, and `places` holds the row in level order of
+    /// each entry of `r` and `z`.
     ///
     /// # Panics
-    /// If `places` is not a permutation of as many rows as the levels have, or there are 2³¹ of them.
+    /// If `places` is not a permutation of the rows, or there are 2³¹ rows or more.
     pub fn new(levels: &[usize], entries: impl Fn(usize) -> usize, places: &[u32]) -> Slices {
         let count = levels.last().copied().unwrap_or(0);
         assert!(levels.is_sorted() && levels.first().is_none_or(|&first| first == 0), "levels ascend from 0");
@@ -74,7 +80,7 @@ impl Slices {
                 *end = rows.len();
                 continue;
             }
-            // parts of equal work: rows of a level differ in length
+            // parts of equal work, because the rows of a level differ in length
             let (mut bounds, mut done) = (vec![first], 0);
             for slice in first..rows.len() {
                 done += work(rows[slice]..rows.get(slice + 1).copied().unwrap_or(level.end));
@@ -100,7 +106,7 @@ impl Slices {
         self.stages.iter().map(|stage| stage.len() - 1).sum()
     }
 
-    /// Runs every stage of `L`, then every stage of `U` in the opposite order, on all threads that have nothing else to do.
+    /// Runs every stage of `L`, then every stage of `U` in reverse order, on all idle threads.
     fn team(&self, taken: &mut [AtomicBool], work: &(impl Fn(Triangle, Range<usize>) + Sync)) {
         taken.iter_mut().for_each(|taken| *taken.get_mut() = false);
         let (taken, threads) = (&*taken, rayon::current_num_threads());
@@ -110,7 +116,8 @@ impl Slices {
             let stages = self.stages.iter().map(|stage| (Triangle::Lower, stage));
             let back = self.stages.iter().rev().map(|stage| (Triangle::Upper, stage));
             let is_done = |parts| done.0.load(Ordering::Acquire) >= parts;
-            // parts of all stages before this one, and whether another thread was late in the last one
+            // number of parts of all stages before this one, and whether another thread was late in the last
+            // one
             let (mut before, mut late) = (0, false);
             for (triangle, bounds) in stages.chain(back) {
                 let parts = bounds.len() - 1;
@@ -145,7 +152,8 @@ impl Slices {
     }
 }
 
-/// A number that threads write while others wait for another one: in a cache line by itself.
+/// A counter that one thread writes while others wait for another counter: alone in its cache line, to avoid
+/// false sharing.
 #[repr(align(128))]
 struct Line(AtomicUsize);
 
@@ -157,43 +165,45 @@ fn wait(until: impl Fn() -> bool) {
     }
 }
 
-/// What solves with some slices need beside their vectors.
+/// Workspace of a solve.
 #[derive(Debug)]
 pub struct Scratch<T> {
-    /// The unknowns of all rows, and a zero.
+    /// Unknowns of all rows, followed by a zero that padding reads.
     x: Vec<T>,
-    /// Which parts a thread has taken, those of `L`, then those of `U`.
+    /// Whether a thread has taken each part: first those of `L`, then those of `U`.
     taken: Vec<AtomicBool>,
 }
 
 impl<T: Value> Scratch<T> {
-    /// For these slices.
+    /// Allocates the workspace for these slices.
     pub fn new(slices: &Slices) -> Scratch<T> {
         let taken = (0..2 * slices.parts()).map(|_| AtomicBool::new(false)).collect();
         Scratch { x: vec![T::zero(); slices.len() + 1], taken }
     }
 }
 
-/// A triangle in slices, those of `U` in the order in which they are solved.
+/// A triangular matrix in slices; those of `U` are stored in the order in which they are solved.
 #[derive(Clone, Debug)]
 pub struct Sliced<T> {
     triangle: Triangle,
-    /// Of the slices.
+    /// Identity of the [`Slices`].
     key: Arc<()>,
-    /// Where the entries of each slice begin, and the end.
+    /// Offset of the entries of each slice, then the end of the last.
     starts: Vec<usize>,
     columns: Vec<u32>,
-    /// With the opposite sign.
+    /// Values with the opposite sign.
     values: Vec<T>,
-    /// One over each row's diagonal.
+    /// Reciprocals of the diagonal.
     inverse: Vec<T>,
 }
 
 impl<T: Value> Sliced<T> {
-    /// Cuts the pattern of a triangle, the diagonal where [`Triangle`] says. It has no values before [`Sliced::fill`].
+    /// Stores the pattern of a triangular matrix whose diagonal is where [`Triangle`] says. The values are
+    /// zero until [`Sliced::fill`].
     ///
     /// # Panics
-    /// If sizes do not fit each other, or a row does not wait for other levels only.
+    /// If sizes do not fit each other, or a row depends on a row of its own level or of one that is solved
+    /// later.
     pub fn new(slices: &Slices, triangle: Triangle, a: Csr<'_, T>) -> Sliced<T> {
         assert_eq!(a.offsets.ranges(), slices.len(), "one row for each of the levels");
         for level in slices.levels.windows(2) {
@@ -214,7 +224,7 @@ impl<T: Value> Sliced<T> {
             let columns = |row: usize| others(triangle, &a.columns[a.offsets.range(row)]);
             let width = rows.clone().map(|row| columns(row).len()).max().unwrap_or(0);
             for at in 0..width {
-                // what is beyond a row's end reads the zero behind all rows
+                // padding beyond the end of a row reads the zero after the last row
                 let column = |row: usize| columns(row).get(at).copied().unwrap_or(slices.len() as u32);
                 sliced.columns.extend(rows.clone().map(column));
                 sliced.columns.extend((rows.len()..HEIGHT).map(|_| slices.len() as u32));
@@ -226,10 +236,10 @@ impl<T: Value> Sliced<T> {
         sliced
     }
 
-    /// Takes new values of the same triangle.
+    /// Takes new values of the same triangular matrix.
     ///
     /// # Panics
-    /// If it is not.
+    /// If the matrix was not stored with these slices.
     pub fn fill(&mut self, slices: &Slices, a: Csr<'_, T>) {
         assert!(Arc::ptr_eq(&self.key, &slices.key), "the triangle was cut into these slices");
         for place in 0..slices.count() {
@@ -248,14 +258,14 @@ impl<T: Value> Sliced<T> {
         }
     }
 
-    /// The bytes that a solve reads.
+    /// Bytes that a solve reads.
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.columns) + size_of_val(&*self.values) + size_of_val(&*self.inverse)
     }
 }
 
 impl Slices {
-    /// The rows of the slice at a place of a triangle.
+    /// Rows of the slice at a position of a triangle's order.
     fn rows_at(&self, triangle: Triangle, place: usize) -> Range<usize> {
         let slice = match triangle {
             Triangle::Lower => place,
@@ -265,7 +275,7 @@ impl Slices {
     }
 }
 
-/// A row without its diagonal.
+/// Entries of a row without its diagonal.
 fn others<X>(triangle: Triangle, row: &[X]) -> &[X] {
     match (triangle, row) {
         (Triangle::Lower, [rest @ .., _]) | (Triangle::Upper, [_, rest @ ..]) => rest,
@@ -273,21 +283,22 @@ fn others<X>(triangle: Triangle, row: &[X]) -> &[X] {
     }
 }
 
-/// Vectors that threads share. Within a solve, no two write one entry, and none reads what another writes at the time.
+/// A vector that threads share. During a solve no two threads write the same entry, and none reads an entry
+/// while another writes it.
 #[derive(Clone, Copy)]
 struct Shared<T>(*mut T);
 
-// SAFETY: see `Walk`, the only one who reads and writes through it
+// SAFETY: all accesses are in `Walk` and `solve_both`, whose safety comments show that they do not conflict
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// The slices of one part.
+/// Arguments for the slices of one part.
 #[derive(Clone, Copy)]
 struct Walk<'a, T> {
     slices: &'a Slices,
     a: &'a Sliced<T>,
-    /// Of the triangle.
+    /// First slice of the part, in the triangle's order.
     first: usize,
     end: usize,
     x: Shared<T>,
@@ -305,9 +316,10 @@ impl<T: Value> Task for Walk<'_, T> {
             let entries = a.starts[place]..a.starts[place + 1];
             for row in rows.clone().step_by(lanes) {
                 let count = lanes.min(rows.end - row);
-                // SAFETY: `run` gives the features. Rows and columns are below the length of `x`, as the constructors made sure.
-                // Entries of a slice come in steps of `HEIGHT`, which registers divide. This thread alone writes these rows;
-                // what it reads of others was written before its level began, or is the zero behind all rows.
+                // SAFETY: `simd::run` ensures the features. Rows and columns are below the length of `x`, as
+                // the constructors checked. Entries of a slice have a stride of `HEIGHT`, which is a multiple
+                // of every register's lanes. Only this thread writes these rows; what it reads of others was
+                // written before its level began, or is the zero after the last row.
                 unsafe {
                     let (x_row, inverse) = (x.add(row), a.inverse.as_ptr().add(row));
                     let whole = count == lanes;
@@ -347,10 +359,10 @@ pub fn solve_both<T: Value>(
     x[n] = T::zero();
     let shared = Shared(x.as_mut_ptr());
     over_rows(n, 3, (), &|range, ()| {
-        // as a whole, not its field alone
+        // captures the whole struct, which is `Send` and `Sync`, instead of its pointer
         let Shared(x) = { shared };
         for (&r, &place) in r[range.clone()].iter().zip(&slices.places[range]) {
-            // SAFETY: places are a permutation of the entries of `x` but the last
+            // SAFETY: `places` is a permutation of the entries of `x` without the last
             unsafe { *x.add(place as usize) = r };
         }
     });

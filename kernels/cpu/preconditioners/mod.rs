@@ -1,4 +1,4 @@
-//! Loops of preconditioners: diagonal blocks, coarse spaces, dense and triangular systems.
+//! Kernels of preconditioners: block-diagonal, coarse-space, dense and triangular solves.
 
 pub mod block_diagonal;
 pub mod coarse;
@@ -10,14 +10,14 @@ pub mod triangular;
 
 use crate::interrupt::Interrupted;
 
-/// Why a factorization ended early.
+/// Reason why a factorization stopped.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Refused<T> {
-    /// A pivot is not positive, or zero, or not finite.
+    /// A pivot is zero or not finite or, in Cholesky factorizations, not positive.
     Pivot {
-        /// Its row and column.
+        /// Row and column of the pivot.
         at: usize,
-        /// The pivot.
+        /// Value of the pivot.
         value: T,
     },
     /// The scope was interrupted.

@@ -1,14 +1,16 @@
-//! Factorisations without fill, level by level, and triangular solves row by row.
+//! Factorizations without fill (ILU(0), IC(0)) with level scheduling, and sequential triangular solves.
 //!
-//! A row of a recurrence waits for the rows that it has entries in. Rows are numbered so that those of a level stand together and
-//! wait for earlier levels only: a level is as parallel as a vector, and what is written and what is read lie apart.
+//! A row of such a recurrence depends on the rows whose columns it has entries in. Rows are ordered so that
+//! the rows of a level are contiguous and depend on earlier levels only. All rows of a level can then be
+//! processed in parallel, and the memory that is written is separate from the memory that is read.
 //!
 //! ```text
 //! for each level:
-//!     for each row of it, in parallel:    eliminate what the row has in columns of earlier levels
+//!     for each row of it, in parallel:    eliminate the row's entries in columns of earlier levels
 //! ```
 //!
-//! A solve on one thread, [`solve`], moves the triangle once, and 2 vectors. [`levels`](super::levels) has solves on all threads.
+//! A sequential solve, [`solve`], moves the triangular matrix once, and 2 vectors. [`levels`](super::levels)
+//! has solves on all threads.
 
 use crate::cpu::formats::csr::Csr;
 use crate::cpu::preconditioners::Refused;
@@ -20,16 +22,17 @@ use crate::interrupt::Phase;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Entries of levels between two polls for interruption.
+/// Entries processed between two polls for interruption.
 const POLLED: usize = 1 << 16;
 
-/// The levels of rows that wait for the rows before them that they have entries in, and for those that have entries in them:
-/// what a triangle and its transpose both need. Returns where levels begin, and the end, and the place of each row, level by
-/// level.
+/// Computes level sets for level scheduling. A row depends on every earlier row to which it is connected by
+/// an entry of either row (the pattern of `A + Aᵀ`), so that the levels suit a triangular matrix as well as
+/// its transpose. Returns the first row of each level and the end of the last, and the position of each row
+/// in level order.
 ///
-/// The rows of a level stand in groups, one beside the other as the rows are that they wait for: a thread that has the same share of
-/// each level finds most of what it needs in its own caches. In a group, shorter rows come first, for slices without gaps, and rows
-/// of one length keep their order.
+/// Within a level, rows are grouped by the position of the rows they depend on: a thread that has the same
+/// share of every level then finds most of its data in its own caches. Within a group, shorter rows come
+/// first, to reduce padding of slices, and rows of equal length keep their order.
 pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<usize>, Vec<u32>) {
     let mut level = vec![0u32; rows];
     let mut count = 0;
@@ -57,7 +60,8 @@ pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<
         order[*at] = row;
         *at += 1;
     }
-    // how far along its level a row stands, from 0 to 1: where those stand, in the mean, that it waits for
+    // relative position of a row in its level, from 0 to 1: the mean of the positions of the rows it depends
+    // on
     let mut along = vec![0f32; rows];
     for range in ranges(&bounds) {
         let mine = &mut order[range];
@@ -66,7 +70,7 @@ pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<
             let earlier = columns.filter(|&column| level[column] < level[row as usize]);
             let (sum, count) = earlier.fold((0.0, 0.0), |(sum, count), at| (sum + along[at], count + 1.0));
             let mean: f32 = if count > 0.0 { sum / count } else { row as f32 / rows as f32 };
-            // neither negative nor NaN: its bits have its order
+            // neither negative nor NaN, so its bits sort like the number
             mean.to_bits()
         });
         let step = 1.0 / mine.len() as f32;
@@ -87,7 +91,7 @@ fn ranges(bounds: &[usize]) -> impl Iterator<Item = Range<usize>> + '_ {
     bounds.windows(2).map(|b| b[0]..b[1])
 }
 
-/// The boundaries of what threads share of a level.
+/// Number of parts into which threads divide a level, and their boundaries.
 fn share(level: &Range<usize>, entries: usize) -> (usize, impl Fn(usize) -> usize + Sync + use<>) {
     let (start, len) = (level.start, level.len());
     let most = if rayon::current_num_threads() == 1 { 1 } else { 2 * rayon::current_num_threads() };
@@ -95,19 +99,19 @@ fn share(level: &Range<usize>, entries: usize) -> (usize, impl Fn(usize) -> usiz
     (count, move |part| start + part * len / count)
 }
 
-/// A solve's direction: which triangle, and where a row's diagonal stands.
+/// Triangle of a matrix, and the position of the diagonal in its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Triangle {
-    /// Lower, the diagonal last.
+    /// Lower triangle, with the diagonal entry last.
     Lower,
-    /// Upper, the diagonal first.
+    /// Upper triangle, with the diagonal entry first.
     Upper,
 }
 
 /// `x ← T⁻¹ x`, on one thread.
 ///
 /// # Panics
-/// If sizes do not fit each other, or an entry stands outside the triangle.
+/// If sizes do not fit each other, or an entry is outside the triangle.
 pub fn solve<T: Value>(triangle: Triangle, a: Csr<'_, T>, x: &mut [T]) {
     assert!(a.offsets.ranges() == x.len(), "one row for each unknown");
     match a.offsets {
@@ -121,7 +125,7 @@ fn solve_at<T: Value, O: Offset>(triangle: Triangle, offsets: &[O], a: Csr<'_, T
         let range = offsets[row].get()..offsets[row + 1].get();
         (&a.columns[range.clone()], &a.values[range])
     };
-    // what was solved last is added last: all else can be done before it is there
+    // the unknown solved last is added last, so that all other terms can be computed before it is known
     match triangle {
         Triangle::Lower => {
             for i in 0..x.len() {
@@ -145,8 +149,8 @@ fn solve_at<T: Value, O: Offset>(triangle: Triangle, offsets: &[O], a: Csr<'_, T
     }
 }
 
-/// Eliminates all rows in their turn: `eliminate(row, earlier rows, its own values)` returns a pivot that it refuses. Of
-/// rows that are refused, the first of the first level is returned.
+/// Eliminates all rows, level by level: `eliminate(row, values of earlier rows, own values)` returns the
+/// pivot as an error if it is unusable. Returns the first such row of the first level that has one.
 fn eliminate_all<T: Value>(
     levels: &[usize],
     offsets: OffsetsRef<'_>,
@@ -162,7 +166,7 @@ fn eliminate_all<T: Value>(
         let mut first = refused.lock().unwrap_or_else(PoisonError::into_inner);
         *first = first.filter(|&(earlier, _)| earlier < row).or(Some((row, pivot)));
     };
-    // threads whose parts of a level are short never poll
+    // counters of short parts may never poll: the loop over levels polls too
     let mut polled = 0;
     let level = |level: Range<usize>| -> Result<(), Refused<T>> {
         let (start, end) = (offset(level.start), offset(level.end));
@@ -190,15 +194,16 @@ fn eliminate_all<T: Value>(
         }
         Ok(())
     };
-    // from within the pool, whose threads stay awake from level to level
+    // inside the pool, whose threads then keep spinning between levels
     rayon::scope(|_| ranges(levels).try_for_each(level))?;
     Ok(phase.check()?)
 }
 
-/// `A ≈ L Lᵀ` on the pattern of `A`'s lower triangle, diagonals last in their rows. `values` are those of `A`, and become
-/// those of `L`. Refuses pivots that are not positive.
+/// Incomplete Cholesky factorization without fill, IC(0): `A ≈ L Lᵀ` on the pattern of the lower triangle of
+/// `A`, with the diagonal last in each row. On entry `values` are those of `A`, on return those of `L`. Fails
+/// at pivots that are not positive.
 ///
-/// `l_ij = (a_ij − Σ_k l_ik l_jk) / l_jj`, over the `k` that both rows have.
+/// `l_ij = (a_ij − Σ_k l_ik l_jk) / l_jj`, summed over the columns `k` in both rows.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -227,7 +232,7 @@ pub fn incomplete_cholesky<T: Value>(
     })
 }
 
-/// `Σ x_k y_k` over the columns of both.
+/// `Σ x_k y_k` over the columns in both rows.
 fn common<T: Value>(columns: &[u32], x: &[T], others: &[u32], y: &[T]) -> T {
     let (mut a, mut b, mut sum) = (0, 0, T::zero());
     while a < columns.len() && b < others.len() {
@@ -241,10 +246,12 @@ fn common<T: Value>(columns: &[u32], x: &[T], others: &[u32], y: &[T]) -> T {
     sum
 }
 
-/// `A ≈ L U` on the pattern of `A`: `values` are those of `A`, and become those of `U` and, below the diagonal, of `L`,
-/// whose own diagonal is ones. Refuses pivots that are zero or not finite.
+/// Incomplete LU factorization without fill, ILU(0): `A ≈ L U` on the pattern of `A`. On entry `values` are
+/// those of `A`; on return those of `U` and, below the diagonal, of `L`, whose unit diagonal is not stored.
+/// Fails at pivots that are zero or not finite.
 ///
-/// For each `k < i` of row `i`: `l_ik = a_ik / u_kk`, then `a_ij ← a_ij − l_ik u_kj` for the `j > k` that both rows have.
+/// For each `k < i` in row `i`: `l_ik = a_ik / u_kk`, then `a_ij ← a_ij − l_ik u_kj` for the `j > k` in both
+/// rows.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -285,7 +292,7 @@ mod tests {
     use crate::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
     use crate::index::{Columns, Offsets};
 
-    /// An arrow that points at the last row, with a chain besides.
+    /// An arrow matrix that points at the last row, plus a chain.
     fn arrow(n: usize) -> (Offsets, Vec<u32>) {
         let row = |i: usize| -> Vec<u32> {
             let ends = if i + 1 == n { 0..i } else { i.saturating_sub(usize::from(i % 3 == 2))..i };
@@ -297,20 +304,22 @@ mod tests {
     #[test]
     fn levels_wait_for_earlier_ones_only() {
         let rows: [&[u32]; 5] = [&[0, 3], &[1], &[1, 2], &[3], &[3, 4]];
-        // 0 and 1 wait for nothing, 2 for 1, 3 for 0, 4 for 3; of each level the shorter comes first
+        // rows 0 and 1 depend on nothing, 2 on 1, 3 on 0, 4 on 3; within each level the shorter row comes
+        // first
         assert_eq!(levels(5, |row| rows[row]), (vec![0, 2, 4, 5], vec![1, 0, 3, 2, 4]));
         assert_eq!(levels(3, |row| [&[0, 1][..], &[1], &[2]][row]), (vec![0, 2, 3], vec![1, 2, 0]));
         assert_eq!(levels(0, |_| &[]), (vec![0], vec![]));
     }
 
-    /// On one thread and level by level, on any number of threads.
+    /// Compares the sequential solve with the level-scheduled one, on any number of threads.
     #[test]
     fn solves_undo_products() {
         for n in [1, 40, 3000] {
             let (offsets, columns) = arrow(n);
             let (bounds, places) = levels(n, |row| &columns[offsets.range(row)]);
             assert!(n < 40 || bounds.len() == 4);
-            // the triangle and its transpose with their rows by level, and entries that make sums differ by their order
+            // the matrix and its transpose with rows in level order, and entries whose sums depend on their
+            // order
             let mut entries: Vec<(u32, u32, f64)> = vec![];
             for row in 0..n {
                 for &column in &columns[offsets.range(row)] {
@@ -359,7 +368,7 @@ mod tests {
                         sliced.fill(&slices, csr(a));
                         sliced
                     });
-                    // what an earlier solve left behind is of no importance
+                    // what an earlier solve left in the workspace must not matter
                     let (mut scratch, mut z) = (Scratch::new(&slices), vec![f64::NAN; n]);
                     solve_both(&slices, &sliced, &mut scratch, &vec![f64::NAN; n], &mut z);
                     solve_both(&slices, &sliced, &mut scratch, &reversed, &mut z);

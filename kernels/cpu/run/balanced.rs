@@ -1,39 +1,41 @@
-//! Rows cut by entries: ranges of rows with equally many, and rows too long for one task in pieces.
+//! Load balancing by entries: row ranges with about equally many entries, and long rows split into pieces.
 //!
 //! ```text
 //! balanced(rows):
-//!     few entries: walk the rows
-//!     one row: the sum of its pieces, added up in a tree that follows from its length
-//!     else: both halves, by entries, on any thread that is idle
+//!     few entries: process the rows on this thread
+//!     one row: sum its pieces in parallel and reduce them in a tree that depends on the row's length only
+//!     otherwise: halve the range by entries; any idle thread may take a half
 //! ```
 //!
-//! Rows of one piece are added up as by the walk alone, bitwise; how many threads there are shows in no row.
+//! Rows of one piece have bitwise the same sums as on a single thread; no result depends on the number of
+//! threads.
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::cpu::tuning::ENTRIES_OF_TASK;
 use std::ops::Range;
 
-/// A matrix whose entries lie row by row.
+/// A matrix whose entries are stored row by row.
 ///
 /// # Safety
-/// Whatever calls an `unsafe` function here: the CPU has the features of `S`; the arrays fit each other and `x`, rows and
-/// entries are those of the matrix, `y` has an entry for each of the rows.
+/// Callers of the `unsafe` functions ensure that the CPU has the features of `S`, the arrays fit each other
+/// and `x`, rows and entries are those of the matrix, and `y` has an entry for each of the rows.
 pub(crate) trait Divide<T: Value>: Copy + Sync {
-    /// The first entry of a row, or the place where it would stand; the end for the row past the last.
+    /// Index of the first entry of a row, or of the next entry if the row is empty; the number of entries for
+    /// the row past the last.
     fn first_entry(&self, row: usize) -> usize;
 
-    /// Writes rows of the product, or adds them to `y`.
+    /// Computes rows of the product, and overwrites `y` or adds to it, depending on the format.
     unsafe fn walk<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 
-    /// `Σ_k v_k x_{c_k}` over entries of one row.
+    /// Returns `Σ_k v_k x_{c_k}` over entries of one row.
     unsafe fn sum<S: Simd>(&self, entries: Range<usize>, x: &[T]) -> T;
 
-    /// Writes a row's sum, or adds it to `y`.
+    /// Overwrites an entry of `y` with a row's sum or adds to it, depending on the format.
     fn put(&self, sum: T, y: &mut T);
 }
 
-/// Compressed sparse rows of any length.
+/// A matrix with rows of any length, whose products are divided among threads by entries.
 #[derive(Clone, Copy, Debug)]
 pub struct Balanced<A>(pub A);
 
@@ -48,12 +50,12 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> RowProduct<T> for Balanced<A> {
 
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { balanced(self.0, rows, x, y) }
     }
 }
 
-/// The rows of a task.
+/// The rows of one task.
 struct Walk<'t, A, T> {
     a: A,
     rows: Range<usize>,
@@ -66,12 +68,12 @@ impl<T: Value, A: Divide<T>> Task for Walk<'_, A, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        // SAFETY: `run` gives the features; the rest is promised to `balanced`
+        // SAFETY: `simd::run` ensures the features; the caller of `balanced` ensures the rest
         unsafe { self.a.walk::<S>(self.rows, self.x, self.y) }
     }
 }
 
-/// A piece of a row.
+/// A piece of one long row.
 struct Piece<'t, A, T> {
     a: A,
     entries: Range<usize>,
@@ -88,7 +90,7 @@ impl<T: Value, A: Divide<T>> Task for Piece<'_, A, T> {
     }
 }
 
-/// Does [`Divide::walk`], by several threads where rows have many entries.
+/// Computes rows as [`Divide::walk`] does, on several threads if they have many entries.
 ///
 /// # Safety
 /// As [`Divide`].
@@ -103,7 +105,7 @@ pub(crate) unsafe fn balanced<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, 
     let middle = middle(|row| a.first_entry(row), &rows);
     let (one, other) = y.split_at_mut(middle - rows.start);
     rayon::join(
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         || unsafe { balanced(a, rows.start..middle, x, one) },
         // SAFETY: as above
         || unsafe { balanced(a, middle..rows.end, x, other) },
@@ -119,7 +121,7 @@ fn sum<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> T {
     one + other
 }
 
-/// The row that parts two or more of them into halves of equally many entries, as nearly as rows allow.
+/// Row that divides two or more rows into halves with as equal numbers of entries as possible.
 fn middle(first_entry: impl Fn(usize) -> usize, rows: &Range<usize>) -> usize {
     let half = (first_entry(rows.start) + first_entry(rows.end)) / 2;
     let (mut low, mut high) = (rows.start + 1, rows.end - 1);
@@ -127,7 +129,7 @@ fn middle(first_entry: impl Fn(usize) -> usize, rows: &Range<usize>) -> usize {
         let middle = (low + high) / 2;
         if first_entry(middle) < half { low = middle + 1 } else { high = middle }
     }
-    // the border before may be nearer
+    // the row before may split more evenly
     let before = low - 1;
     let nearer =
         before > rows.start && half - first_entry(before).min(half) < first_entry(low).max(half) - half;
@@ -151,7 +153,7 @@ mod tests {
         assert_eq!([at(&[1, 1]), at(&[9, 1]), at(&[1, 9]), at(&[0, 0])], [1, 1, 1, 1]);
         assert_eq!([at(&[1, 1, 1, 1]), at(&[9, 1, 1, 1]), at(&[1, 1, 1, 9])], [2, 1, 3]);
         assert_eq!([at(&[3, 3, 3]), at(&[0, 5, 100, 0, 0])], [1, 2]);
-        // beyond 32 bits
+        // offsets beyond 32 bits
         assert_eq!([at(&[3 << 30, 5 << 30, 1 << 33]), at(&[1 << 33, 1, 1])], [2, 1]);
     }
 
@@ -170,7 +172,7 @@ mod tests {
             let terms = offsets.range(row).map(|k| values[k] * x[columns[k] as usize]);
             terms.sum::<f64>()
         });
-        // integers: every order of summation is exact
+        // integers: the sum is exact in any order
         let expected: Vec<f64> = sums.collect();
         let mut y = vec![f64::NAN; lengths.len()];
         product(&Balanced(csr), Parts::new(&[0, lengths.len()]), &x, &mut y);

@@ -1,11 +1,11 @@
-//! Products that are followed by something else, chunk by chunk, while what they made is in the first cache.
+//! Products with a fused elementwise operation, applied to each chunk of `A x` while it is in the L1 cache.
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::threads::chunks;
 use crate::cpu::simd::{Simd, Value};
 use std::ops::Range;
 
-/// What becomes of `A x`.
+/// Elementwise operation applied to `A x`.
 #[derive(Clone, Copy, Debug)]
 pub enum Then<'a, T> {
     /// `y ← b + A x`
@@ -29,12 +29,12 @@ pub enum Then<'a, T> {
     },
 }
 
-/// A matrix, and what becomes of its products.
+/// A matrix and the operation applied to its products.
 #[derive(Clone, Copy, Debug)]
 pub struct Followed<'a, A, T> {
     /// The matrix.
     pub a: A,
-    /// What follows.
+    /// Operation applied to each product.
     pub then: Then<'a, T>,
 }
 
@@ -57,7 +57,8 @@ impl<T: Value, A: RowProduct<T>> RowProduct<T> for Followed<'_, A, T> {
         let first = rows.start;
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
-            // SAFETY: handed down from the caller; chunks of rows that begin and end at chunks do so
+            // SAFETY: the caller's contract is the same; `chunks` yields rows that begin and end at chunk
+            // boundaries
             unsafe { self.a.product::<S>(chunk.clone(), x, y) };
             match self.then {
                 Then::Add { b } => {

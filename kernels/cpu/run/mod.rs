@@ -1,4 +1,5 @@
-//! How loops run: rows on threads in a fixed order, work divided evenly, and `x` that lies scattered.
+//! Parallel loops: rows on threads in a fixed order, load balancing by entries, and prefetching of scattered
+//! `x`.
 
 pub mod balanced;
 pub mod followed;

@@ -1,32 +1,34 @@
-//! Products that compute rows independently, and how they run on threads.
+//! Matrix-vector products of formats that compute rows independently, and how threads share the rows.
 
 use crate::cpu::run::threads::{CHUNK, Split, chunks, over_parts, sum_over_parts};
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::cpu::vector::{block_dot, end_streams, stream_to, streams};
 use std::ops::Range;
 
-/// A matrix that can compute any rows of a product by themselves.
+/// A matrix that can compute any range of rows of a product.
 pub trait RowProduct<T: Value>: Sync {
-    /// The number of rows.
+    /// Number of rows.
     fn rows(&self) -> usize;
 
-    /// Whether the arrays fit each other and an `x` of this length. Checked before every product; constant time.
+    /// Whether the arrays are consistent with each other and with an `x` of this length. Checked before every
+    /// product, in constant time.
     fn fits(&self, x: usize) -> bool;
 
-    /// `y ← (A x)[rows]`, every entry of `y` written. Implementations are `#[inline(always)]`.
+    /// `y ← (A x)[rows]`; overwrites every entry of `y`. Implementations are `#[inline(always)]`.
     ///
     /// # Safety
-    /// The CPU has the features of `S`; `fits(x.len())` holds; `rows` are rows of the matrix that begin and end at chunks
-    /// or with the last row; `y` is as long.
+    /// The CPU has the features of `S`; `fits(x.len())` holds; `rows` is a range of rows of the matrix that
+    /// begins and ends at chunk boundaries or at the last row; `y` has as many entries.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 }
 
-/// How rows are handed to threads: boundaries from 0 to the number of rows, balanced by the code that made them.
+/// Partition of the rows into parts for threads: boundaries from 0 to the number of rows, balanced by the
+/// caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'p>(&'p [usize]);
 
 impl<'p> Parts<'p> {
-    /// Boundaries that rise from zero, multiples of [`CHUNK`] all but the last.
+    /// Wraps boundaries that ascend from zero and are multiples of [`CHUNK`], except for the last.
     pub fn new(bounds: &'p [usize]) -> Parts<'p> {
         assert!(bounds.first().is_none_or(|&first| first == 0), "parts begin at row 0");
         assert!(bounds.is_sorted(), "parts ascend");
@@ -40,7 +42,7 @@ impl<'p> Parts<'p> {
     }
 }
 
-/// The rows of one call.
+/// Arguments of one call.
 struct Rows<'a, A, T> {
     a: &'a A,
     rows: Range<usize>,
@@ -53,12 +55,12 @@ impl<T: Value, A: RowProduct<T>> Task for Rows<'_, A, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        // SAFETY: `run` gives the features; `multiply` was promised the rest
+        // SAFETY: `simd::run` ensures the features; the caller of `multiply` ensures the rest
         unsafe { self.a.product::<S>(self.rows, self.x, self.y) }
     }
 }
 
-/// `y ← (A x)[rows]` at the level in use: one compiled loop for each level, for all callers.
+/// `y ← (A x)[rows]` at the SIMD level in use. Compiled once per level, for all callers.
 ///
 /// # Safety
 /// As [`RowProduct::product`].
@@ -66,7 +68,8 @@ unsafe fn multiply<T: Value, A: RowProduct<T>>(a: &A, rows: Range<usize>, x: &[T
     run(Rows { a, rows, x, y });
 }
 
-/// Computes chunk by chunk, and what `each` makes of it while it is in the first cache; `stream` writes `y` past the caches.
+/// Computes chunk by chunk and passes each chunk to `each` while it is in the L1 cache; `stream` writes `y`
+/// with non-temporal stores.
 ///
 /// # Safety
 /// As [`RowProduct::product`].
@@ -83,7 +86,7 @@ unsafe fn by_chunk<T: Value, A: RowProduct<T>>(
     for chunk in chunks(rows) {
         let far = &mut y[chunk.start - start..chunk.end - start];
         let here = if stream { &mut near[..chunk.len()] } else { &mut *far };
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { multiply(a, chunk.clone(), x, here) };
         each(chunk, here);
         if stream {
@@ -101,7 +104,7 @@ pub fn product<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: 
     let bound = |part: usize| parts.0[part];
     let stream = streams::<T>(y.len());
     over_parts(parts.count(), &bound, y, &|rows, y: &mut [T]| {
-        // SAFETY: `check` compared the lengths; parts begin at chunks
+        // SAFETY: `check` compared the lengths; parts begin at chunk boundaries
         unsafe {
             if stream {
                 by_chunk(a, rows, x, y, stream, &mut |_, _| {});
@@ -124,7 +127,7 @@ pub fn product_dot<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T],
             y = rest;
             let mut sum = T::zero();
             let mut add = |chunk: Range<usize>, y: &[T]| sum += block_dot(&x[chunk], y);
-            // SAFETY: `check` compared the lengths; blocks begin at chunks
+            // SAFETY: `check` compared the lengths; blocks begin at chunk boundaries
             unsafe { by_chunk(a, block, x, here, stream, &mut add) };
             [sum]
         });

@@ -1,11 +1,12 @@
-//! When entries of `x` are asked for before their turn.
+//! Software prefetching of scattered entries of `x`.
 //!
-//! Hardware foresees columns of meshes, and what `x` holds stays in caches. Where both fail, a product waits for memory at
-//! every gather, unless it asks for `x` some entries ahead.
+//! The hardware prefetcher handles the columns of meshes, and a small `x` stays in cache. Where both fail,
+//! every gather waits for memory unless `x` is prefetched some entries ahead.
 
 use crate::cpu::tuning::{JUMP, LOOK, LOOK_FROM};
 
-/// How far to look ahead, or zero: judged by the length of `x` and by columns of neighbouring rows.
+/// Prefetch distance in entries, or zero for none: decided by the length of `x` and the columns of
+/// neighbouring rows.
 #[inline(always)]
 pub(crate) fn look<T>(x: &[T], neighbours: impl Iterator<Item = u32>) -> usize {
     if size_of_val(x) < LOOK_FROM {

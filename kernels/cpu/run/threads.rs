@@ -1,26 +1,26 @@
-//! How loops over rows run on threads.
+//! Parallel loops over rows.
 //!
-//! Rows come in chunks of [`CHUNK`] (what fused operations keep in the first cache) and chunks in blocks (what a
-//! reduction sums before anything else). A block's length depends on the number of rows alone, and block sums are
-//! added in a fixed tree: reductions are bitwise the same for every number of threads.
+//! Rows form chunks of [`CHUNK`] rows (what fused operations keep in the L1 cache), and chunks form blocks
+//! (the units of a reduction). The length of a block depends on the number of rows only, and block sums are
+//! added in a fixed tree, so reductions are bitwise the same for every number of threads.
 
 use crate::buffer::in_huge_pages;
 use crate::cpu::tuning::{SERIAL, TASKS_PER_THREAD};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Rows in a chunk: a multiple of every SIMD width, slice height and small block size.
+/// Rows per chunk: a multiple of every SIMD width, slice height and small block size.
 pub const CHUNK: usize = 768;
 
-/// Blocks of a vector at most.
+/// Maximum number of blocks of a vector.
 pub const BLOCKS: usize = 256;
 
-/// The rows of a block, for vectors of `rows` entries: a multiple of [`CHUNK`].
+/// Rows per block for vectors with `rows` entries: a multiple of [`CHUNK`].
 pub fn block_rows(rows: usize) -> usize {
     rows.div_ceil(BLOCKS).next_multiple_of(CHUNK).max(CHUNK)
 }
 
-/// How many tasks to cut work into that moves `numbers`.
+/// Number of tasks for a loop that moves `numbers` values.
 pub fn tasks(numbers: usize) -> usize {
     match rayon::current_num_threads() {
         1 => 1,
@@ -29,9 +29,9 @@ pub fn tasks(numbers: usize) -> usize {
     }
 }
 
-/// What can be handed out by rows.
+/// Data that can be split by rows, to hand its parts to threads.
 pub trait Split: Sized + Send {
-    /// The first `rows` rows, and the rest.
+    /// Splits into the first `rows` rows and the rest.
     fn split(self, rows: usize) -> (Self, Self);
 }
 
@@ -54,7 +54,7 @@ impl<A: Split, B: Split> Split for (A, B) {
     }
 }
 
-/// An array whose rows have different lengths, handed out to threads by rows.
+/// An array with rows of different lengths, split between threads by rows.
 pub struct ByRow<'a, X> {
     data: &'a mut [X],
     first: usize,
@@ -62,23 +62,23 @@ pub struct ByRow<'a, X> {
 }
 
 impl<'a, X> ByRow<'a, X> {
-    /// Row `i` begins at `offset(i)`.
+    /// Wraps an array in which row `i` begins at `offset(i)`.
     pub fn new(data: &'a mut [X], offset: &'a (dyn Fn(usize) -> usize + Sync)) -> Self {
         ByRow::starting(0, data, offset)
     }
 
-    /// The rows from `first` on.
+    /// Wraps the part of an array that begins with row `first`.
     pub fn starting(first: usize, data: &'a mut [X], offset: &'a (dyn Fn(usize) -> usize + Sync)) -> Self {
         ByRow { data, first, offset }
     }
 
-    /// The entries of a row that this holds.
+    /// Entries of one row of this part.
     pub fn row_mut(&mut self, row: usize, len: usize) -> &mut [X] {
         let start = (self.offset)(row) - (self.offset)(self.first);
         &mut self.data[start..start + len]
     }
 
-    /// All entries that this holds, and the place of the first in the whole array.
+    /// All entries of this part, and the offset of the first in the whole array.
     pub fn all(self) -> (&'a mut [X], usize) {
         (self.data, (self.offset)(self.first))
     }
@@ -92,7 +92,7 @@ impl<X: Send> Split for ByRow<'_, X> {
     }
 }
 
-/// One result for each block of rows.
+/// Results of a reduction, one per block of rows.
 pub struct PerBlock<'r, R> {
     results: &'r mut [R],
     block: usize,
@@ -106,7 +106,7 @@ impl<R: Send> Split for PerBlock<'_, R> {
 }
 
 impl<R> PerBlock<'_, R> {
-    /// Computes the result of every block of `rows` that this holds.
+    /// Computes the result of every block in `rows`, which are the rows of this part.
     pub fn fill(self, rows: Range<usize>, mut block: impl FnMut(Range<usize>) -> R) {
         for (i, result) in self.results.iter_mut().enumerate() {
             let start = rows.start + i * self.block;
@@ -115,14 +115,15 @@ impl<R> PerBlock<'_, R> {
     }
 }
 
-/// Runs `work` on every part, on all threads: `count` parts, part `i` from row `bound(i)` to `bound(i + 1)`.
+/// Runs `work` on every part, on all threads. There are `count` parts; part `i` has rows `bound(i)` to
+/// `bound(i + 1)`.
 pub fn over_parts<D: Split>(
     count: usize,
     bound: &(impl Fn(usize) -> usize + Sync),
     data: D,
     work: &(impl Fn(Range<usize>, D) + Sync),
 ) {
-    // by reference: compiled once for each kind of data, not for each caller
+    // trait objects: compiled once per type of data rather than once per caller
     fn divide<D: Split>(
         parts: Range<usize>,
         bound: &(dyn Fn(usize) -> usize + Sync),
@@ -145,7 +146,8 @@ pub fn over_parts<D: Split>(
     }
 }
 
-/// As [`over_parts`] with parts that begin at block boundaries; sums `K` numbers that `work` gives for each block.
+/// Like [`over_parts`], with parts that begin at block boundaries; sums the `K` values that `work` computes
+/// for each block.
 pub fn sum_over_parts<T, const K: usize, D: Split>(
     count: usize,
     bound: &(impl Fn(usize) -> usize + Sync),
@@ -176,13 +178,13 @@ fn tree_sum<T: num_traits::Zero + Copy, const K: usize>(sums: &[[T; K]]) -> [T; 
     }
 }
 
-/// Runs `work` over all rows of vectors that share a length, `streams` of them read or written.
+/// Runs `work` over all rows of vectors of equal length, of which `streams` are read or written.
 pub fn over_rows<D: Split>(rows: usize, streams: usize, data: D, work: &(impl Fn(Range<usize>, D) + Sync)) {
     let (count, bound) = even(rows, streams);
     over_parts(count, &bound, data, work);
 }
 
-/// The result of each of `rows`, `streams` numbers read or written for it.
+/// Computes a result for each of `rows` rows; each row reads or writes `streams` values.
 pub fn map_rows<R: Default + Clone + Send>(
     rows: usize,
     streams: usize,
@@ -198,7 +200,7 @@ pub fn map_rows<R: Default + Clone + Send>(
     results
 }
 
-/// The first of `rows` of which something is true, `streams` numbers read for each.
+/// First of `rows` rows for which `wanted` is true; each test reads `streams` values.
 pub fn find_row(rows: usize, streams: usize, wanted: &(impl Fn(usize) -> bool + Sync)) -> Option<usize> {
     let first = AtomicUsize::new(usize::MAX);
     over_rows(rows, streams, (), &|mut rows, ()| {
@@ -209,7 +211,7 @@ pub fn find_row(rows: usize, streams: usize, wanted: &(impl Fn(usize) -> bool + 
     Some(first.into_inner()).filter(|&row| row < rows)
 }
 
-/// As [`over_rows`]; sums `K` numbers that `work` gives for each block.
+/// Like [`over_rows`]; sums the `K` values that `work` computes for each block.
 pub fn sum_over_rows<T, const K: usize, D: Split>(
     rows: usize,
     streams: usize,
@@ -223,7 +225,7 @@ where
     sum_over_parts(count, &bound, data, work)
 }
 
-/// Parts of equally many blocks.
+/// Parts with equally many blocks.
 fn even(rows: usize, streams: usize) -> (usize, impl Fn(usize) -> usize + Sync) {
     let block = block_rows(rows);
     let blocks = rows.div_ceil(block);
@@ -231,7 +233,7 @@ fn even(rows: usize, streams: usize) -> (usize, impl Fn(usize) -> usize + Sync) 
     (count, move |part| if part == count { rows } else { part * blocks / count * block })
 }
 
-/// The chunks of a range of rows.
+/// Splits a range of rows into chunks.
 #[inline(always)]
 pub fn chunks(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let end = rows.end;

@@ -1,7 +1,7 @@
-//! Lanes of 256 bits.
+//! AVX2: registers of 256 bits.
 //!
-//! Gathers are scalar loads put together: on the cores measured (Zen 3) they are faster than the gather instruction,
-//! which costs a dozen micro-operations more.
+//! Gathers are composed of scalar loads: on the cores measured (Zen 3) these are faster than the gather
+//! instruction, which takes a dozen micro-operations more.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -35,7 +35,7 @@ impl Avx2 {
     /// The CPU must have AVX2 and FMA.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi2"))]
     pub(crate) unsafe fn run<K: Task>(task: K) -> K::Output {
-        // SAFETY: this function has the features
+        // SAFETY: this function has the target features that the task needs
         unsafe { task.run::<Avx2>() }
     }
 }
@@ -53,19 +53,19 @@ mod lanes {
 
         #[inline(always)]
         unsafe fn fence() {
-            // SAFETY: every x86-64 has it
+            // SAFETY: every x86-64 CPU has the instruction
             unsafe { _mm_sfence() }
         }
 
         #[inline(always)]
         unsafe fn widen(from: *const f32) -> F64x4 {
-            // SAFETY: handed down from the caller
+            // SAFETY: the caller's contract is the same
             unsafe { F64x4(_mm256_cvtps_pd(_mm_loadu_ps(from))) }
         }
 
         #[inline(always)]
         unsafe fn widen_first(from: *const f32, count: usize) -> F64x4 {
-            // SAFETY: handed down from the caller; what the mask leaves out is not read
+            // SAFETY: the caller's contract is the same; masked lanes are not read
             unsafe {
                 let first = _mm256_castsi256_si128(first_of_8(count));
                 F64x4(_mm256_cvtps_pd(_mm_maskload_ps(from, first)))
@@ -74,7 +74,7 @@ mod lanes {
 
         #[inline(always)]
         fn prefetch<T>(at: *const T) {
-            // SAFETY: every x86-64 has it, and it touches nothing
+            // SAFETY: every x86-64 CPU has the instruction, and it has no architectural effect
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
     }
@@ -84,14 +84,14 @@ mod lanes {
     #[derive(Clone, Copy)]
     pub(crate) struct F32x8(__m256);
 
-    /// Masks with the first `count` of eight lanes set start at `8 − count`.
+    /// Sliding mask: eight elements from `8 − count` on have their first `count` lanes set.
     static FIRST: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
     /// # Safety
     /// Needs AVX2; `count` is at most 8.
     #[inline(always)]
     unsafe fn first_of_8(count: usize) -> __m256i {
-        // SAFETY: reads eight of the sixteen
+        // SAFETY: reads eight of the sixteen elements
         unsafe { _mm256_loadu_si256(FIRST.as_ptr().add(8 - count).cast()) }
     }
 
@@ -99,11 +99,11 @@ mod lanes {
     /// Needs AVX2; `count` is at most 4.
     #[inline(always)]
     unsafe fn first_of_4(count: usize) -> __m256i {
-        // SAFETY: reads four of the sixteen
+        // SAFETY: reads four of the sixteen elements
         unsafe { _mm256_cvtepi32_epi64(_mm_loadu_si128(FIRST.as_ptr().add(8 - count).cast())) }
     }
 
-    // SAFETY of every block below: the trait's contract hands the CPU features and valid pointers down.
+    // SAFETY of every block below: the caller ensures CPU features and valid pointers, as the trait requires.
     #[allow(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
     impl Lanes<f64> for F64x4 {
         const COUNT: usize = 4;
@@ -161,7 +161,7 @@ mod lanes {
         #[inline(always)]
         unsafe fn gather_first(base: *const f64, index: *const u32, count: usize) -> Self {
             unsafe {
-                // a lookup too many costs less than a branch or a mask for each
+                // one load too many costs less than a branch or a mask for each lane
                 F64x4(_mm256_and_pd(Self::gather(base, index).0, _mm256_castsi256_pd(first_of_4(count))))
             }
         }
@@ -190,7 +190,7 @@ mod lanes {
         }
     }
 
-    // SAFETY of every block below: the trait's contract hands the CPU features and valid pointers down.
+    // SAFETY of every block below: the caller ensures CPU features and valid pointers, as the trait requires.
     #[allow(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
     impl Lanes<f32> for F32x8 {
         const COUNT: usize = 8;

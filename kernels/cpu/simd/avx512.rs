@@ -1,4 +1,4 @@
-//! Lanes of 512 bits, with masks and hardware gathers.
+//! AVX-512: registers of 512 bits with masks and hardware gathers.
 #![cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -35,7 +35,7 @@ impl Avx512 {
     /// The CPU must have AVX-512 F and VL.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx2,fma,bmi2"))]
     pub(crate) unsafe fn run<K: Task>(task: K) -> K::Output {
-        // SAFETY: this function has the features
+        // SAFETY: this function has the target features that the task needs
         unsafe { task.run::<Avx512>() }
     }
 }
@@ -47,15 +47,15 @@ mod lanes {
     use std::arch::x86_64::*;
     use std::sync::atomic::{AtomicU8, Ordering};
 
-    /// Whether single loads are faster than a gather of what a cache holds, and whether that is known.
+    /// Cached answer of [`loads_are_faster`], or `UNKNOWN`.
     static LOADS: AtomicU8 = AtomicU8::new(UNKNOWN);
     const UNKNOWN: u8 = 0;
     const FASTER: u8 = 1;
     const SLOWER: u8 = 2;
 
-    /// Whether to load numbers one by one instead of gathering them. True on processors of AMD: on a Zen 4, CSR of
-    /// `elast_bracket_p1_59k` and `convdiff_channel_p1_186k` takes 0.7 to 0.9 of the time so, and SELL-P of `p7_64` in f32 0.7. Other
-    /// processors gather: on them it was not measured.
+    /// Whether scalar loads are faster than the gather instruction for data in cache. True on AMD processors:
+    /// on a Zen 4, CSR of `elast_bracket_p1_59k` and `convdiff_channel_p1_186k` takes 0.7 to 0.9 of the time,
+    /// and SELL-P of `p7_64` in f32 0.7. Other processors use the instruction; they were not measured.
     #[inline(always)]
     fn loads_are_faster() -> bool {
         match LOADS.load(Ordering::Relaxed) {
@@ -73,13 +73,13 @@ mod lanes {
         faster
     }
 
-    /// `base[index[lane]]`, one by one.
+    /// Gathers `base[index[lane]]` with scalar loads.
     ///
     /// # Safety
     /// As [`Lanes::gather`].
     #[inline(always)]
     unsafe fn loaded_pd<I: Copy + Into<u32>>(base: *const f64, index: *const I) -> __m512d {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe {
             let at = |i: usize| base.add((*index.add(i)).into() as usize);
             let half = |i: usize| {
@@ -90,13 +90,13 @@ mod lanes {
         }
     }
 
-    /// As [`loaded_pd`].
+    /// Single-precision version of [`loaded_pd`].
     ///
     /// # Safety
     /// As [`Lanes::gather`].
     #[inline(always)]
     unsafe fn loaded_ps<I: Copy + Into<u32>>(base: *const f32, index: *const I) -> __m512 {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe {
             let at = |i: usize| *base.add((*index.add(i)).into() as usize);
             let half = |i: usize| {
@@ -115,25 +115,25 @@ mod lanes {
 
         #[inline(always)]
         unsafe fn fence() {
-            // SAFETY: every x86-64 has it
+            // SAFETY: every x86-64 CPU has the instruction
             unsafe { _mm_sfence() }
         }
 
         #[inline(always)]
         unsafe fn widen(from: *const f32) -> F64x8 {
-            // SAFETY: handed down from the caller
+            // SAFETY: the caller's contract is the same
             unsafe { F64x8(_mm512_cvtps_pd(_mm256_loadu_ps(from))) }
         }
 
         #[inline(always)]
         unsafe fn widen_first(from: *const f32, count: usize) -> F64x8 {
-            // SAFETY: handed down from the caller; what the mask leaves out is not read
+            // SAFETY: the caller's contract is the same; masked lanes are not read
             unsafe { F64x8(_mm512_cvtps_pd(_mm256_maskz_loadu_ps(first_of_8(count), from))) }
         }
 
         #[inline(always)]
         fn prefetch<T>(at: *const T) {
-            // SAFETY: every x86-64 has it, and it touches nothing
+            // SAFETY: every x86-64 CPU has the instruction, and it has no architectural effect
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
     }
@@ -143,19 +143,19 @@ mod lanes {
     #[derive(Clone, Copy)]
     pub(crate) struct F32x16(__m512);
 
-    /// `count` is at most 8.
+    /// Mask of the first `count ≤ 8` lanes.
     #[inline(always)]
     fn first_of_8(count: usize) -> __mmask8 {
         ((1u16 << count) - 1) as __mmask8
     }
 
-    /// `count` is at most 16.
+    /// Mask of the first `count ≤ 16` lanes.
     #[inline(always)]
     fn first_of_16(count: usize) -> __mmask16 {
         ((1u32 << count) - 1) as __mmask16
     }
 
-    // SAFETY of every block below: the trait's contract hands the CPU features and valid pointers down.
+    // SAFETY of every block below: the caller ensures CPU features and valid pointers, as the trait requires.
     #[allow(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
     impl Lanes<f64> for F64x8 {
         const COUNT: usize = 8;
@@ -240,7 +240,7 @@ mod lanes {
         }
     }
 
-    // SAFETY of every block below: the trait's contract hands the CPU features and valid pointers down.
+    // SAFETY of every block below: the caller ensures CPU features and valid pointers, as the trait requires.
     #[allow(clippy::undocumented_unsafe_blocks, reason = "stated once above")]
     impl Lanes<f32> for F32x16 {
         const COUNT: usize = 16;

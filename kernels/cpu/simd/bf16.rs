@@ -1,25 +1,26 @@
-//! Numbers of 16 bits: the upper half of an `f32`, of any size that has, with seven bits of a fraction.
+//! bfloat16: the upper half of an IEEE binary32, with the same exponent range and 7 fraction bits.
 
 use crate::buffer::Plain;
 use crate::cpu::simd::storage::Storage;
 
-/// What factors of preconditioners may be stored as: a quarter of the bytes of an `f64`.
+/// A bfloat16 number, used to store factors of preconditioners in a quarter of the bytes of an `f64`.
 ///
-/// Off by half a unit in the last of eight bits, `2⁻⁸`, but for numbers below `2⁻¹²⁶`; beyond `3.39e38`, infinite.
+/// The relative rounding error is at most `2⁻⁸` (half a unit in the last of eight bits) for numbers of at
+/// least `2⁻¹²⁶`; numbers beyond `3.39e38` become infinite.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Bf16(u16);
 
-// SAFETY: 16 bits are a number whatever they are, zero bits are zero
+// SAFETY: every pattern of 16 bits is a valid number, and zero bits are zero
 unsafe impl Plain for Bf16 {}
 
 impl Bf16 {
-    /// The nearest, the even one of two.
+    /// Rounds to nearest, ties to even.
     fn nearest(number: f32) -> Bf16 {
         let bits = number.to_bits();
-        // what is cut off a NaN may be all that makes it one
+        // truncation may clear all payload bits of a NaN, which would make it infinite: set the quiet bit
         let quiet = u16::from(number.is_nan()) << 6;
-        // a carry out of the fraction belongs into the exponent
+        // a carry out of the fraction increments the exponent, as it should
         let rounded = if number.is_nan() { bits } else { bits + 0x7fff + (bits >> 16 & 1) };
         Bf16((rounded >> 16) as u16 | quiet)
     }
@@ -42,7 +43,7 @@ impl Storage<f32> for Bf16 {
     }
 }
 
-/// By way of `f32`: off by `2⁻⁸ + 2⁻²⁴` at most.
+/// Rounds to `f32` first: the relative error is at most `2⁻⁸ + 2⁻²⁴`.
 impl Storage<f64> for Bf16 {
     #[inline(always)]
     fn narrow(number: f64) -> Bf16 {
@@ -61,13 +62,13 @@ mod tests {
 
     #[test]
     fn numbers_go_to_the_nearest() {
-        // every one of them comes back
+        // every bfloat16 survives the round trip
         for bits in 0..=u16::MAX {
             let number = Bf16(bits).number();
             let back = Bf16::nearest(number);
             assert!(back == Bf16(bits) || number.is_nan() && back.number().is_nan(), "{bits:x}");
         }
-        // between two neighbours, and halfway
+        // between two neighbours, and exactly halfway
         let unit = 2f32.powi(-7);
         let near = |number: f32| Bf16::nearest(number).number();
         assert_eq!([1.0 + 0.49 * unit, 1.0 + 0.51 * unit].map(near), [1.0, 1.0 + unit]);

@@ -1,8 +1,9 @@
-//! SIMD lanes: one algorithm, three widths, dispatched at run time.
+//! SIMD lanes: one implementation for three register widths, dispatched at run time.
 //!
-//! A kernel is a [`Task`] written against [`Lanes`]; [`run`] instantiates it for the level at hand inside a function
-//! that has the level's target features. Everything between the two must be `#[inline(always)]`; closures cannot be, and
-//! one that uses lanes may cost a function call for each of their instructions: write loops.
+//! A kernel is a [`Task`] written against [`Lanes`]; [`run`] instantiates it for the SIMD level in use,
+//! inside a function that has the level's target features. Everything between the two must be
+//! `#[inline(always)]`. Closures cannot be, and a closure that uses lanes may cost a function call for each
+//! of their instructions: write loops instead.
 
 mod avx2;
 mod avx512;
@@ -21,13 +22,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 
-/// A number that lanes hold: `f32` or `f64`.
+/// A floating-point type that lanes hold: `f32` or `f64`.
 pub trait Value: Plain + num_traits::Float + num_traits::NumAssign + fmt::Debug + Default {
-    /// The register of this number at a level.
+    /// Register of this type at a SIMD level.
     type In<S: Simd>: Lanes<Self>;
-    /// What stores it in 32 bits.
+    /// 32-bit storage type.
     type Single: Storage<Self>;
-    /// What stores it in 16 bits.
+    /// 16-bit storage type.
     type Half: Storage<Self>;
 }
 
@@ -43,44 +44,44 @@ impl Value for f64 {
     type Half = Bf16;
 }
 
-/// The most lanes that any register has.
+/// Largest number of lanes of any register.
 pub(crate) const MOST_LANES: usize = 16;
 
-/// A level of SIMD: the registers of each number.
+/// A SIMD level: its register types.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of `f32`.
     type F32: Lanes<f32>;
     /// Lanes of `f64`.
     type F64: Lanes<f64>;
-    /// Makes streamed stores visible to other threads.
+    /// Makes non-temporal stores visible to other threads.
     ///
     /// # Safety
     /// Needs a CPU with the level's features.
     unsafe fn fence();
-    /// A register of numbers stored in fewer bits.
+    /// Loads a register of `f32` values and converts them to `f64`.
     ///
     /// # Safety
     /// As [`Lanes::load`].
     #[inline(always)]
     unsafe fn widen(from: *const f32) -> Self::F64 {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { Self::widen_first(from, Self::F64::COUNT) }
     }
-    /// The first `count ≤ COUNT` of them, zero the rest.
+    /// Loads and converts the first `count ≤ COUNT` values; the other lanes are zero.
     ///
     /// # Safety
     /// As [`Lanes::load_first`].
     #[inline(always)]
     unsafe fn widen_first(from: *const f32, count: usize) -> Self::F64 {
-        // SAFETY: handed down from the caller; no register has more lanes
+        // SAFETY: the caller's contract is the same; no register has more lanes than `one_by_one` returns
         unsafe { Self::F64::load(one_by_one(from, count).as_ptr()) }
     }
-    /// Asks for the cache line at an address soon to be read; any address will do.
+    /// Prefetches the cache line at an address; the address need not be valid.
     fn prefetch<T>(at: *const T);
     /// Whether multiply-add is one instruction.
     const FUSED: bool;
 
-    /// Asks for what lies ahead of the use of `count` numbers of a stream that are read now.
+    /// Prefetches the part of a stream that lies the prefetch distance ahead of the `count` values read now.
     #[inline(always)]
     fn prefetch_ahead<T>(at: *const T, count: usize) {
         for line in (0..count * size_of::<T>()).step_by(64) {
@@ -88,7 +89,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
-    /// Asks for `x` at some columns.
+    /// Prefetches entries of `x` at some columns.
     #[inline(always)]
     fn prefetch_at<T>(x: *const T, columns: &[u32]) {
         for &column in columns {
@@ -103,54 +104,56 @@ pub trait Simd: Copy + Send + Sync + 'static {
     }
 }
 
-/// A register of numbers.
+/// A SIMD register.
 ///
 /// # Safety
-/// Every function needs a CPU that has the level's features, and pointers that are valid for the lanes it touches.
+/// Every function needs a CPU with the level's features, and pointers that are valid for the lanes it
+/// accesses.
 #[allow(clippy::missing_safety_doc, reason = "stated once above")]
 pub trait Lanes<T>: Copy {
-    /// How many numbers it holds.
+    /// Number of lanes.
     const COUNT: usize;
-    /// A register whose lanes all hold one number.
+    /// Register with one value in all lanes.
     unsafe fn splat(value: T) -> Self;
-    /// From memory, unaligned.
+    /// Loads from unaligned memory.
     unsafe fn load(from: *const T) -> Self;
-    /// The first `count ≤ COUNT` from memory, zero the rest.
+    /// Loads the first `count ≤ COUNT` values; the other lanes are zero.
     unsafe fn load_first(from: *const T, count: usize) -> Self;
-    /// To memory, unaligned.
+    /// Stores to unaligned memory.
     unsafe fn store(self, to: *mut T);
-    /// To memory aligned to the register, past the caches where the level can.
+    /// Stores to memory aligned to the register, with a non-temporal store if the level has one.
     unsafe fn stream(self, to: *mut T);
-    /// The first `count < COUNT` to memory.
+    /// Stores the first `count < COUNT` lanes.
     unsafe fn store_first(self, to: *mut T, count: usize);
-    /// `base[index[lane]]`
+    /// Gathers `base[index[lane]]`.
     unsafe fn gather(base: *const T, index: *const u32) -> Self;
-    /// As [`Lanes::gather`], of places that a cache is likely to hold.
+    /// Like [`Lanes::gather`], for entries that are likely in cache.
     #[inline(always)]
     unsafe fn gather_near(base: *const T, index: *const u32) -> Self {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { Self::gather(base, index) }
     }
-    /// `base[index[lane]]` of 16-bit indices.
+    /// Gathers `base[index[lane]]` with 16-bit indices.
     unsafe fn gather_short(base: *const T, index: *const u16) -> Self;
-    /// `base[index[lane]]` in the first `count ≤ COUNT` lanes, zero in the rest; all `COUNT` indices are valid to look up.
+    /// Gathers `base[index[lane]]` in the first `count ≤ COUNT` lanes; the others are zero. All `COUNT`
+    /// indices must be readable and valid.
     unsafe fn gather_first(base: *const T, index: *const u32, count: usize) -> Self;
-    /// `self · b + c`, in one rounding where the hardware has it.
+    /// `self · b + c`, with a single rounding if the hardware has fused multiply-add.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     /// `self · b`
     unsafe fn mul(self, b: Self) -> Self;
     /// `self + b`
     unsafe fn add(self, b: Self) -> Self;
-    /// The sum over the lanes, in a fixed order.
+    /// Sum over the lanes, in a fixed order.
     unsafe fn sum(self) -> T;
 }
 
-/// Work to be run on SIMD lanes.
+/// A computation on SIMD lanes.
 pub trait Task {
-    /// What it gives.
+    /// Result of the computation.
     type Output;
 
-    /// Does the work. Implementations are `#[inline(always)]`.
+    /// Runs the computation. Implementations are `#[inline(always)]`.
     ///
     /// # Safety
     /// The CPU must have the features of `S`.
@@ -161,7 +164,7 @@ pub trait Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
-    /// Arrays of numbers, left to the compiler.
+    /// Arrays of numbers, vectorized by the compiler.
     Portable = 1,
     /// 256-bit registers with fused multiply-add.
     Avx2 = 2,
@@ -170,7 +173,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Every level.
+    /// All levels.
     pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
 
     /// The best level of this CPU.
@@ -184,7 +187,7 @@ impl Level {
         }
     }
 
-    /// Whether this CPU has it.
+    /// Whether this CPU supports the level.
     pub fn available(self) -> bool {
         self <= Level::best()
     }
@@ -200,11 +203,11 @@ impl fmt::Display for Level {
     }
 }
 
-/// The level that the environment variable `KRYSP_SIMD` names, for bug reports: `portable`, `avx2` or `avx512`. `None` if the
-/// variable is not set. Read once, at the first call or the first operation.
+/// SIMD level set by the environment variable `KRYSP_SIMD`, meant for bug reports: `portable`, `avx2` or
+/// `avx512`. `None` if the variable is not set. Read once, at the first call or the first operation.
 ///
 /// # Errors
-/// A sentence if the name is unknown or this CPU lacks the level. [`level`] then is the best level of the CPU.
+/// A message if the name is unknown or this CPU lacks the level. [`level`] then is the best level of the CPU.
 pub fn requested() -> Result<Option<Level>, String> {
     static REQUESTED: OnceLock<Result<Option<Level>, String>> = OnceLock::new();
     let read =
@@ -223,18 +226,18 @@ fn named(name: &str) -> Result<Level, String> {
     }
 }
 
-/// The requested level, or the best one.
+/// Level to use unless another one is forced: the requested one, or the best one.
 fn usual() -> Level {
     requested().ok().flatten().unwrap_or_else(Level::best)
 }
 
-/// The level in use; zero until the first task.
+/// Level in use; zero until the first task runs.
 static IN_USE: AtomicU8 = AtomicU8::new(0);
-/// How many hold the level in use, and where others wait for their turn.
+/// Number of [`Forced`] guards alive. Threads that want another level wait on [`RELEASED`].
 static HOLDERS: Mutex<usize> = Mutex::new(0);
 static RELEASED: Condvar = Condvar::new();
 
-/// The level that tasks run at: the [`requested`] one if this CPU has it, else the best of this CPU.
+/// SIMD level of all tasks: the [`requested`] one if this CPU supports it, otherwise the best one.
 pub fn level() -> Level {
     match IN_USE.load(Ordering::Relaxed) {
         1 => Level::Portable,
@@ -248,12 +251,12 @@ pub fn level() -> Level {
     }
 }
 
-/// Every task of the process runs at one level until this is dropped.
+/// Guard: every task of the process runs at one level until it is dropped.
 #[derive(Debug)]
 pub struct Forced(());
 
-/// Forces a level, to test it; `None` where the CPU does not have it. Several may hold the same level; waits while
-/// another is held.
+/// Forces a level, for tests; `None` if the CPU does not support it. Several guards may hold the same level
+/// at a time; blocks while another level is held.
 pub fn force(level: Level) -> Option<Forced> {
     if !level.available() {
         return None;
@@ -281,22 +284,23 @@ impl Drop for Forced {
 #[inline]
 pub fn run<K: Task>(task: K) -> K::Output {
     match level() {
-        // SAFETY: needs no features
+        // SAFETY: needs no CPU features
         Level::Portable => unsafe { task.run::<Portable>() },
-        // SAFETY: `level` only gives levels that the CPU has
+        // SAFETY: `level` returns only levels that the CPU supports
         Level::Avx2 => unsafe { Avx2::run(task) },
         // SAFETY: as above
         Level::Avx512 => unsafe { Avx512::run(task) },
     }
 }
 
-/// Asks for numbers that are about to be read from anywhere.
+/// Prefetches numbers that will be read soon.
 #[inline(always)]
 pub fn prefetch<T>(numbers: &[T]) {
     #[cfg(target_arch = "x86_64")]
     for at in numbers.chunks((64 / size_of::<T>()).max(1)) {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every processor of this architecture has the instruction, and it changes nothing
+        // SAFETY: every processor of this architecture has the instruction, and it has no architectural
+        // effect
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.as_ptr().cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]

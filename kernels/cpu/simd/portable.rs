@@ -1,8 +1,8 @@
-//! Lanes as arrays, for CPUs without a level of their own.
+//! Lanes as plain arrays, for CPUs without a specific SIMD level.
 
 use crate::cpu::simd::{Lanes, Simd, Value};
 
-/// The level that every CPU has.
+/// The level that every CPU supports.
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
 
@@ -18,11 +18,11 @@ impl Simd for Portable {
     fn prefetch<T>(_: *const T) {}
 }
 
-/// Lanes as an array.
+/// A register as an array.
 #[derive(Clone, Copy)]
 pub(crate) struct Array<T, const N: usize>([T; N]);
 
-// Multiply-add rounds twice here: without the instruction, a single rounding costs a function call.
+// Multiply-add rounds twice here: without a hardware instruction, a fused one would be a function call.
 impl<T: Value, const N: usize> Lanes<T> for Array<T, N> {
     const COUNT: usize = N;
 
@@ -33,7 +33,7 @@ impl<T: Value, const N: usize> Lanes<T> for Array<T, N> {
 
     #[inline(always)]
     unsafe fn load(from: *const T) -> Self {
-        // SAFETY: the caller's pointer is valid for N numbers
+        // SAFETY: the caller's pointer is valid for `N` numbers
         unsafe { Array(from.cast::<[T; N]>().read_unaligned()) }
     }
 
@@ -45,7 +45,7 @@ impl<T: Value, const N: usize> Lanes<T> for Array<T, N> {
 
     #[inline(always)]
     unsafe fn store(self, to: *mut T) {
-        // SAFETY: the caller's pointer is valid for N numbers
+        // SAFETY: the caller's pointer is valid for `N` numbers
         unsafe { to.cast::<[T; N]>().write_unaligned(self.0) }
     }
 
@@ -65,7 +65,7 @@ impl<T: Value, const N: usize> Lanes<T> for Array<T, N> {
 
     #[inline(always)]
     unsafe fn gather(base: *const T, index: *const u32) -> Self {
-        // SAFETY: the caller vouches for N indices and what they point at
+        // SAFETY: the caller ensures `N` indices and that they are valid for `base`
         Array(std::array::from_fn(|i| unsafe { *base.add(*index.add(i) as usize) }))
     }
 
@@ -78,7 +78,7 @@ impl<T: Value, const N: usize> Lanes<T> for Array<T, N> {
     #[inline(always)]
     unsafe fn gather_first(base: *const T, index: *const u32, count: usize) -> Self {
         Array(std::array::from_fn(|i| {
-            // SAFETY: the caller vouches for `count` indices and what they point at
+            // SAFETY: the caller ensures `count` indices and that they are valid for `base`
             if i < count { unsafe { *base.add(*index.add(i) as usize) } } else { T::zero() }
         }))
     }

@@ -1,9 +1,10 @@
-//! Numbers as matrices store them: those that kernels compute with, or others of fewer bits, widened when they are loaded.
+//! Storage types of matrix values: the type that kernels compute in, or a narrower one that is converted on
+//! load (mixed precision).
 //!
-//! A kernel reads what is stored and multiplies, adds and rounds in the type of the vectors: what is lost is the rounding
-//! of each entry, once, to half a unit in the last place of what stores it (`2⁻²⁴ |a|` for `f32`). So
-//! `|(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|` but for entries below the smallest normal `f32`, `2⁻¹²⁶`, and beyond its
-//! largest, which become infinite.
+//! A kernel loads stored values and multiplies, adds and rounds in the type of the vectors. The only
+//! additional error is one rounding of each entry to the storage type (`2⁻²⁴ |a|` for `f32`). Hence `|(A x)_i
+//! − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|`, except for entries smaller than `2⁻¹²⁶` (the smallest normal `f32`) and
+//! entries beyond the largest `f32`, which become infinite.
 
 use crate::buffer::Plain;
 use crate::cpu::run::threads::over_rows;
@@ -11,15 +12,15 @@ use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Value};
 use std::borrow::Cow;
 use std::fmt::Debug;
 
-/// What a matrix stores of a number of type `T`.
+/// Storage type of a number of type `T`.
 pub trait Storage<T: Value>: Plain + Debug {
-    /// Rounded to nearest.
+    /// Rounds to nearest.
     fn narrow(number: T) -> Self;
 
-    /// Exactly.
+    /// Converts back, exactly.
     fn widen(self) -> T;
 
-    /// All of them rounded; as they are where nothing is lost.
+    /// Rounds all numbers; borrows them unchanged if both types are the same.
     fn narrowed(numbers: &[T]) -> Cow<'_, [Self]> {
         let mut narrow = vec![Self::narrow(T::zero()); numbers.len()];
         over_rows(numbers.len(), 2, &mut *narrow, &|range, part: &mut [Self]| {
@@ -28,28 +29,28 @@ pub trait Storage<T: Value>: Plain + Debug {
         Cow::Owned(narrow)
     }
 
-    /// As [`Lanes::load`].
+    /// Loads and converts like [`Lanes::load`].
     ///
     /// # Safety
     /// As [`Lanes`].
     #[inline(always)]
     unsafe fn load<S: Simd>(from: *const Self) -> T::In<S> {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { Self::load_first::<S>(from, <T::In<S> as Lanes<T>>::COUNT) }
     }
 
-    /// As [`Lanes::load_first`].
+    /// Loads and converts like [`Lanes::load_first`].
     ///
     /// # Safety
     /// As [`Lanes`].
     #[inline(always)]
     unsafe fn load_first<S: Simd>(from: *const Self, count: usize) -> T::In<S> {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { T::In::<S>::load(one_by_one(from, count).as_ptr()) }
     }
 }
 
-/// The first `count` numbers, widened, and zeros: as many as any register has lanes.
+/// Converts the first `count` numbers and pads them with zeros to the lanes of the widest register.
 ///
 /// # Safety
 /// The pointer is valid for `count ≤ MOST_LANES` numbers.
@@ -57,19 +58,19 @@ pub trait Storage<T: Value>: Plain + Debug {
 pub(crate) unsafe fn one_by_one<T: Value, V: Storage<T>>(from: *const V, count: usize) -> [T; MOST_LANES] {
     let mut wide = [T::zero(); MOST_LANES];
     for (i, wide) in wide.iter_mut().enumerate().take(count) {
-        // SAFETY: as the caller promised
+        // SAFETY: the caller's pointer is valid for `count` numbers
         *wide = unsafe { *from.add(i) }.widen();
     }
     wide
 }
 
-/// [`Storage::narrow`], where the trait has no name.
+/// [`Storage::narrow`] as a function, for generic code in which the method would be ambiguous.
 #[inline(always)]
 pub fn narrow<T: Value, V: Storage<T>>(number: T) -> V {
     V::narrow(number)
 }
 
-/// [`Storage::widen`], where the trait has no name.
+/// [`Storage::widen`] as a function, for generic code in which the method would be ambiguous.
 #[inline(always)]
 pub fn widen<T: Value, V: Storage<T>>(stored: V) -> T {
     stored.widen()
@@ -92,13 +93,13 @@ impl<T: Value> Storage<T> for T {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(from: *const T) -> T::In<S> {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { T::In::<S>::load(from) }
     }
 
     #[inline(always)]
     unsafe fn load_first<S: Simd>(from: *const T, count: usize) -> T::In<S> {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { T::In::<S>::load_first(from, count) }
     }
 }
@@ -116,13 +117,13 @@ impl Storage<f64> for f32 {
 
     #[inline(always)]
     unsafe fn load<S: Simd>(from: *const f32) -> S::F64 {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { S::widen(from) }
     }
 
     #[inline(always)]
     unsafe fn load_first<S: Simd>(from: *const f32, count: usize) -> S::F64 {
-        // SAFETY: handed down from the caller
+        // SAFETY: the caller's contract is the same
         unsafe { S::widen_first(from, count) }
     }
 }
