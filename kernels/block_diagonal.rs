@@ -94,7 +94,7 @@ pub(crate) fn cut(bounds: &[usize]) -> Vec<Slice> {
     let mut place = 0;
     for block in bounds.windows(2) {
         let (start, size) = (block[0], block[1].wrapping_sub(block[0]));
-        assert!((1..=LARGEST_BLOCK).contains(&size), "bounds ascend by 32 rows at most");
+        assert!((1..=LARGEST_BLOCK).contains(&size), "blocks have 1 to 32 rows");
         match slices.last_mut() {
             Some(last) if usize::from(last.rows) + size <= LARGEST_BLOCK => {
                 last.starts |= 1 << last.rows;
@@ -132,7 +132,7 @@ pub(crate) fn capacity(slices: &[Slice]) -> usize {
 }
 
 fn index(number: usize) -> u32 {
-    assert!(number <= u32::MAX as usize, "rows and units of 32 bits");
+    assert!(number <= u32::MAX as usize, "rows and units fit 32 bits");
     number as u32
 }
 

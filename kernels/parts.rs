@@ -23,7 +23,7 @@ pub fn rows_per_part(rows: usize, processors: usize, most: usize, grain: usize) 
 impl Parts {
     /// Partitions the rows of a matrix into parts of `height` rows, which must be below [`LARGEST`].
     pub fn new(rows: usize, cols: usize, height: usize) -> Parts {
-        assert!(0 < height && height < LARGEST, "a part of {height} rows");
+        assert!(0 < height && height < LARGEST, "`height` is {height}, expected 1 to 65534");
         Parts { rows, cols, height }
     }
 

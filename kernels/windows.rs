@@ -46,7 +46,10 @@ impl Windows {
         grain: usize,
         most: usize,
     ) -> Result<Windows, TooLarge> {
-        assert!(grain > 0 && height.is_multiple_of(grain) && height > 0, "blocks are whole grains");
+        assert!(
+            grain > 0 && height.is_multiple_of(grain) && height > 0,
+            "`height` is a positive multiple of `grain`"
+        );
         let (rows, cols, most) = (offsets.ranges(), columns.bound(), most.min(LARGEST));
         let block = |block: usize| {
             let mut done = vec![];

@@ -99,7 +99,7 @@ fn with_block_sums<T: Value, D: Split>(
     sums: &mut [T],
     work: &(impl Fn(Range<usize>, D, &mut [T]) + Sync),
 ) {
-    assert_eq!(v.rows, rows, "vectors of one space share their length");
+    assert_eq!(v.rows, rows, "vectors have equal lengths");
     let (vectors, block) = (results.len(), block_rows(rows));
     let blocks = rows.div_ceil(block);
     let sums = &mut sums[..blocks * vectors];
@@ -144,7 +144,7 @@ task!(SubtractNorm { v: Columns<'v, T>, first: usize, c: &'v [T], w: &'v mut [T]
 
 /// `w ← w − Σ_k c_k v_k; ⟨w, w⟩`
 pub fn subtract_norm<T: Value>(v: Columns<'_, T>, c: &[T], w: &mut [T]) -> T {
-    assert_eq!(v.rows, w.len(), "vectors of one space share their length");
+    assert_eq!(v.rows, w.len(), "vectors have equal lengths");
     let [ww] = sum_over_rows(w.len(), c.len() + 2, w, &|rows, w: &mut [T], sums| {
         let start = rows.start;
         sums.fill(rows, |b| {

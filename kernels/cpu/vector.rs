@@ -326,7 +326,7 @@ pub fn axpy_mul_dots<T: Value>(a: T, q: &[T], r: &mut [T], d: &[T], z: &mut [T])
 }
 
 fn same_length<T>(x: &[T], y: &[T]) {
-    assert_eq!(x.len(), y.len(), "vectors of one space share their length");
+    assert_eq!(x.len(), y.len(), "vectors have equal lengths");
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! BSR: small dense blocks, for nodes with several unknowns.
+//! BSR (block compressed sparse rows): small dense blocks, for nodes with several unknowns.
 //!
-//! One column index for a block of 2, 3, 4 or 6 squared entries.
+//! One column index per block of 2, 3, 4 or 6 rows and columns.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -19,21 +19,21 @@ use krysp_kernels::index::{Columns, Offsets};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How a matrix is divided into blocks.
+/// Options of the conversion to BSR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BsrOptions {
-    /// Rows and columns of a block: 2, 3, 4 or 6. `None` is the size that takes the fewest bytes.
+    /// Rows and columns per block: 2, 3, 4 or 6. `None` selects the size that takes the fewest bytes.
     pub size: Option<usize>,
 }
 
-/// A matrix of small dense blocks.
+/// A matrix of small dense blocks (BSR).
 #[derive(Clone, Debug)]
 pub struct Bsr<T: Real> {
     source: Source<T>,
     size: usize,
-    /// Where block rows begin, counted in blocks.
+    /// Block row offsets, counted in blocks.
     offsets: Offsets,
-    /// Block columns.
+    /// Block column of each block.
     columns: Columns,
     values: Buffer<T>,
 }
@@ -42,22 +42,23 @@ saved!(impl[T: Real] Bsr<T> { source, size, offsets, columns, values } where |re
     BLOCK_SIZES.contains(&read.size) && read.source.fits(&read.kernel(&read.values))
 });
 
-/// The block sizes that have a kernel of their own.
+/// Block sizes that have a kernel.
 pub const BLOCK_SIZES: [usize; 4] = [2, 3, 4, 6];
 
 const LARGEST: usize = BLOCK_SIZES[BLOCK_SIZES.len() - 1];
 
-/// In the order in which [`best_block_size`] tries them: three unknowns a node are the most frequent, and the larger a
-/// block without padding, the fewer smaller ones can take less.
+/// The order in which [`best_block_size`] tries sizes: three unknowns per node are the most frequent, and a
+/// large block size without padding rules out the smaller ones early.
 const MOST_PROMISING_FIRST: [usize; 4] = [3, 6, 4, 2];
 
 impl<T: Real> Bsr<T> {
-    /// Converts with the block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
+    /// Converts with the block size that takes the fewest bytes. Returns an error if no block size takes
+    /// fewer bytes than CSR.
     pub fn new(csr: &Csr<T>) -> Result<Bsr<T>> {
         Bsr::with(csr, BsrOptions::default())
     }
 
-    /// Converts a matrix; refuses one whose rows or columns the block size does not divide.
+    /// Converts a matrix. Returns an error if the block size does not divide its rows and columns.
     pub fn with(csr: &Csr<T>, options: BsrOptions) -> Result<Bsr<T>> {
         let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
@@ -67,13 +68,14 @@ impl<T: Real> Bsr<T> {
         Ok(bsr)
     }
 
-    /// Of blocks that are known: where nodes have them, and their values, each block column by column, with [`SLACK`] behind.
+    /// Wraps blocks that are already known: their pattern, and their values, each block column by column,
+    /// with [`SLACK`] values after the last.
     pub(crate) fn of_blocks(source: Source<T>, nodes: &Pattern, values: Buffer<T>) -> Bsr<T> {
         let size = source.pattern.rows() / nodes.rows().max(1);
         Bsr { source, size, offsets: (*nodes.offsets).clone(), columns: nodes.columns.clone(), values }
     }
 
-    /// The block size.
+    /// Block size.
     pub fn block_size(&self) -> usize {
         self.size
     }
@@ -91,17 +93,18 @@ fn unsuitable<T: Real>(why: String) -> Error {
     Error::Unsuitable { format: Bsr::<T>::NAME, why }
 }
 
-/// The size that an option names, or else the one that takes the fewest bytes.
+/// Block size given by the option, otherwise the one that takes the fewest bytes.
 pub(super) fn block_size<T: Real>(csr: &Csr<T>, size: Option<usize>) -> Result<usize> {
     size.map_or_else(|| best_block_size(csr), Ok)
 }
 
-/// The block size that takes the fewest bytes; refuses a matrix on which none saves any against CSR.
+/// Block size that takes the fewest bytes. Returns an error if no block size takes fewer bytes than CSR.
 pub(crate) fn best_block_size<T: Real>(csr: &Csr<T>) -> Result<usize> {
     best_blocks(csr).map(|(_, size)| size)
 }
 
-/// The fewest bytes that blocks of one size take, and the size; refuses a matrix on which none saves any against CSR.
+/// Fewest bytes of any block size, and that size. Returns an error if no block size takes fewer bytes than
+/// CSR.
 pub(crate) fn best_blocks<T: Real>(csr: &Csr<T>) -> Result<(usize, usize)> {
     let (rows, cols) = (csr.rows(), csr.cols());
     if !BLOCK_SIZES.iter().any(|&size| divides(size, csr)) {
@@ -119,11 +122,11 @@ pub(crate) fn best_blocks<T: Real>(csr: &Csr<T>) -> Result<(usize, usize)> {
             best = Some(best.map_or(found, |best| best.min(found)));
         }
     }
-    let none = || unsuitable::<T>(format!("blocks of no size take fewer bytes than CSR, {csr_bytes}"));
+    let none = || unsuitable::<T>(format!("no block size takes fewer bytes than CSR ({csr_bytes})"));
     best.ok_or_else(none)
 }
 
-/// Where the blocks of a size stand: where block rows begin, counted in blocks, and block columns.
+/// Block pattern for a block size: block row offsets, counted in blocks, and block columns.
 pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offsets, Columns)> {
     if !BLOCK_SIZES.contains(&size) {
         return Err(Error::Option {
@@ -133,21 +136,26 @@ pub(crate) fn block_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Offse
         });
     }
     if !divides(size, csr) {
-        return Err(unsuitable::<T>(format!("{size} does not divide {} x {}", csr.rows(), csr.cols())));
+        return Err(unsuitable::<T>(format!(
+            "block size {size} does not divide {} x {}",
+            csr.rows(),
+            csr.cols()
+        )));
     }
     let (offsets, columns) = blocks_of(csr.pattern(), size);
     let columns = Columns::new(columns, csr.cols() / size)
-        .map_err(|_| unsuitable::<T>("a block lies outside the matrix".into()))?;
+        .map_err(|_| unsuitable::<T>("a block is outside the matrix".into()))?;
     Ok((offsets, columns))
 }
 
-/// The pattern of nodes of `size` rows and columns, which divide those of a matrix.
+/// Pattern of the nodes, with `size` rows and columns each; `size` must divide the rows and columns of the
+/// matrix.
 pub(crate) fn node_pattern(pattern: &Pattern, size: usize) -> Result<Pattern> {
     let (offsets, columns) = blocks_of(pattern, size);
     Pattern::sorted(offsets, columns, pattern.cols() / size)
 }
 
-/// Where the blocks of each block row are.
+/// Offsets and columns of the blocks of all block rows.
 fn blocks_of(pattern: &Pattern, size: usize) -> (Offsets, Buffer<u32>) {
     let block_rows = pattern.rows() / size;
     let lengths = map_rows(block_rows, 8 * size, &|block_row| blocks_of_row(pattern, block_row, size));
@@ -166,14 +174,14 @@ fn blocks_of(pattern: &Pattern, size: usize) -> (Offsets, Buffer<u32>) {
     (offsets, columns)
 }
 
-/// The largest block size for which the rows of every block have equal patterns; 1 where there is none.
+/// Largest block size for which the rows within every block row have equal patterns; 1 if there is none.
 pub fn row_blocks<T: Real>(csr: &Csr<T>) -> usize {
     pattern_blocks(&csr.source().pattern)
 }
 
-/// [`row_blocks`] of a pattern.
+/// [`row_blocks`] for a pattern.
 pub(crate) fn pattern_blocks(pattern: &Pattern) -> usize {
-    // a loop on all threads asks for them
+    // force the lazy columns before a loop on all threads reads them
     LazyLock::force(&pattern.columns);
     let rows = pattern.rows();
     let equal = |size: usize| {
@@ -184,8 +192,9 @@ pub(crate) fn pattern_blocks(pattern: &Pattern) -> usize {
     BLOCK_SIZES.into_iter().rev().filter(fits).find(|&size| equal(size)).unwrap_or(1)
 }
 
-/// How many rows make a node: [`row_blocks`], or the size of blocks whose rows nearly have one pattern; and whether they have.
-/// An entry that happened to be zero, or the row of a Dirichlet condition, hides no nodes.
+/// Number of rows per node, and whether the rows of every node have equal patterns: the result of
+/// [`row_blocks`], otherwise the largest block size that needs at most 5 % padding. Thus a few missing
+/// entries, such as zeros dropped at assembly or rows of Dirichlet conditions, do not hide the nodes.
 pub(crate) fn node_rows(pattern: &Pattern) -> (usize, bool) {
     let size = pattern_blocks(pattern);
     if size > 1 || pattern.rows() != pattern.cols() {
@@ -203,8 +212,8 @@ pub(crate) fn node_rows(pattern: &Pattern) -> (usize, bool) {
     }
 }
 
-/// Whether some block rows have as little padding as those of nodes, or three times as much: most matrices without nodes are told
-/// by them.
+/// Quick test on up to 128 block rows: whether they have at most 15 % padding, three times what [`node_rows`]
+/// accepts. Rejects most matrices without nodes at little cost.
 fn may_be_nodes(pattern: &Pattern, size: usize) -> bool {
     const LOOKED_AT: usize = 128;
     let block_rows = pattern.rows() / size;
@@ -222,15 +231,15 @@ fn divides<T: Real>(size: usize, csr: &Csr<T>) -> bool {
     csr.rows().is_multiple_of(size) && csr.cols().is_multiple_of(size)
 }
 
-/// Whether the rows of a block row have one pattern.
+/// Whether the rows of a block row have equal patterns.
 fn rows_are_equal(pattern: &Pattern, block_row: usize, size: usize) -> bool {
     let first = block_row * size;
     (first + 1..first + size).all(|row| pattern.row(row) == pattern.row(first))
 }
 
-/// Visits the block columns of a block row, ascending.
+/// Visits the block columns of a block row in ascending order.
 fn for_each_block(pattern: &Pattern, block_row: usize, size: usize, mut visit: impl FnMut(u32)) {
-    // rows of a node mostly share their columns: one row stands for all
+    // the rows of a node mostly have equal patterns: one row then represents all
     let distinct = if rows_are_equal(pattern, block_row, size) { 1 } else { size };
     let mut rows = [&[][..]; LARGEST];
     for (k, row) in rows[..distinct].iter_mut().enumerate() {
@@ -251,14 +260,15 @@ fn for_each_block(pattern: &Pattern, block_row: usize, size: usize, mut visit: i
     }
 }
 
-/// The number of blocks of a block row.
+/// Number of blocks of a block row.
 fn blocks_of_row(pattern: &Pattern, block_row: usize, size: usize) -> usize {
     let mut blocks = 0;
     for_each_block(pattern, block_row, size, |_| blocks += 1);
     blocks
 }
 
-/// The number of blocks, if at most `most`: stops where the padding of some block rows is more than that allows.
+/// Number of blocks, or `None` if it exceeds `most`. Stops as soon as the padding found so far exceeds what
+/// `most` allows.
 fn count_blocks(pattern: &Pattern, size: usize, most: usize) -> Option<usize> {
     let allowed = (most * size * size).checked_sub(pattern.entries())?;
     let padding = AtomicUsize::new(0);
@@ -266,7 +276,7 @@ fn count_blocks(pattern: &Pattern, size: usize, most: usize) -> Option<usize> {
     let offsets = &*pattern.offsets;
     over_rows(block_rows, 8 * size, (), &|range, ()| {
         for chunk in chunks(range) {
-            // when threads see this is chance, but not whether the sum passes what is allowed
+            // when threads notice this is a matter of timing; whether the sum exceeds the limit is not
             if padding.load(Ordering::Relaxed) > allowed {
                 return;
             }
@@ -323,7 +333,7 @@ impl<T: Real> Format<T> for Bsr<T> {
 }
 
 impl<T: Real> Offered<T> for Bsr<T> {
-    /// With AVX-512 other formats gather as fast as blocks (elast55 in `benches/record/avx512-2t`).
+    /// With AVX-512 other formats gather as fast as BSR (`elast55` in `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
@@ -340,7 +350,7 @@ impl<T: Real> Offered<T> for Bsr<T> {
         let (options, slots) = (BsrOptions { size: Some(size) }, slots_of_blocks(matrix.csr, bytes, size));
         let waits = match matrix.machine {
             Model::Host => 0,
-            // the lane with most to do waits for the blocks that it asks for at once
+            // the busiest lane waits once for each batch of blocks in flight
             #[cfg(feature = "cuda")]
             Model::Gpu { multiprocessors } => {
                 let (rows, mean) = (matrix.rows.rows / size, matrix.rows.mean() / size as f64);
@@ -356,7 +366,7 @@ impl<T: Real> Offered<T> for Bsr<T> {
     }
 }
 
-/// The slots of blocks that take so many bytes.
+/// Number of slots of a block matrix that takes this many bytes.
 pub(super) fn slots_of_blocks<T: Real>(csr: &Csr<T>, bytes: usize, size: usize) -> usize {
     let offsets = csr.rows() / size * size_of::<u32>();
     let blocks = (bytes - offsets) / (size * size * size_of::<T>() + size_of::<u32>());
@@ -389,12 +399,12 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Blocks by their definition.
+    /// Counts blocks by their definition.
     fn blocks(csr: &Csr<f64>, size: usize) -> BTreeSet<(usize, usize)> {
         csr.triplets().map(|(row, col, _)| (row / size, col / size)).collect()
     }
 
-    /// Nodes with so many unknowns each, on a line.
+    /// A chain of nodes with `size` unknowns each.
     fn nodes(count: usize, unknowns: usize) -> Csr<f64> {
         let mut entries = vec![];
         for node in 0..count {

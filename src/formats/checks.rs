@@ -1,12 +1,12 @@
-//! Checks of a matrix's entries that a user asks for.
+//! Optional checks of a matrix's entries.
 
 use super::{Csr, Format};
 use crate::{Error, Real, Result};
 use krysp_kernels::cpu::run::threads::find_row;
 
 impl<T: Real> Csr<T> {
-    /// Refuses infinite and NaN entries, and names the first by its row and column in the user's numbering. Reads the values
-    /// once, on all threads.
+    /// Checks that all entries are finite. The error names the first infinite or NaN entry by its row and
+    /// column in the user's order. Reads the values once, on all threads.
     ///
     /// ```
     /// use krysp::Csr;
@@ -19,7 +19,8 @@ impl<T: Real> Csr<T> {
         self.source().check_finite(self.entries())
     }
 
-    /// Refuses a matrix with `aᵢⱼ ≠ aⱼᵢ`, beyond `tolerance` times the larger of the two.
+    /// Checks that the matrix is symmetric: `aᵢⱼ` and `aⱼᵢ` may differ by at most `tolerance` times the
+    /// larger magnitude.
     pub fn check_symmetric(&self, tolerance: f64) -> Result<()> {
         self.check_square("symmetry")?;
         self.check_entries(|row, col, value| {
@@ -35,7 +36,7 @@ impl<T: Real> Csr<T> {
         })
     }
 
-    /// Checks every entry, `check(row, column, value)`; the first that is refused is reported.
+    /// Calls `check(row, column, value)` for every entry and returns the first error.
     pub(super) fn check_entries(&self, check: impl Fn(usize, usize, T) -> Result<()> + Sync) -> Result<()> {
         let check_row = |row: usize| {
             let mut entries = self.row_columns(row).iter().zip(self.row_values(row));

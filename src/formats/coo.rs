@@ -1,13 +1,14 @@
-//! COO: the row, the column and the value of every entry, sorted by row.
+//! COO (coordinate format): the row, the column and the value of every entry, sorted by row.
 //!
-//! A product costs what the entries cost, however they spread over the rows. It moves 16 bytes an entry (f64) or 12
-//! (f32), and the vectors: CSR reads less wherever rows hold more than one entry. On a GPU it moves 12.5 or 8.5: coo.cu says
-//! how; where columns are scattered, entries are sorted by slabs of columns, as slabs.cu says.
+//! The cost of a product depends on the number of entries, not on their distribution over the rows. On a CPU
+//! it moves 16 bytes per entry (f64) or 12 (f32), and the vectors; CSR reads less if rows have more than one
+//! entry on average. On a GPU it moves 12.5 or 8.5 bytes per entry, see coo.cu; if columns are scattered,
+//! entries are sorted by slabs of columns, see slabs.cu.
 //!
-//! Departures from Anzt et al.:
-//! 1. work is cut at rows, and long rows at entries, summed up in a tree: threads own their part of `y`, so nothing is added
-//!    atomically and every product is bitwise the same;
-//! 2. a register holds one row's entries, not whatever comes next: it needs no scan by segments.
+//! Differs from Anzt et al.:
+//! 1. Work is divided at rows, and long rows at entries, whose partial sums are added in a tree. Each thread
+//!    owns a part of `y`, so no atomics are needed and every product is bitwise the same.
+//! 2. A register holds entries of one row only, so no segmented scan is needed.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -24,29 +25,31 @@ use krysp_kernels::cpu::run::threads::CHUNK;
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
 
-/// How a GPU finishes rows whose entries several warps have.
+/// How a GPU completes rows whose entries are distributed over several warps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
-    /// By slabs where columns are scattered and entries many, else carried out.
+    /// [`Crossing::Slabs`] if columns are scattered and entries are many, otherwise [`Crossing::CarriedOut`].
     #[default]
     Automatic,
-    /// Each warp carries out what it has, and the one in which the row ends waits for it and adds it up, in a fixed order.
+    /// Carry-out: each warp publishes its partial sum, and the warp in which the row ends waits for the
+    /// others and adds their sums, in a fixed order.
     CarriedOut,
-    /// In a second kernel that adds up, in a fixed order, what each slab of columns has of a row: entries are sorted by slabs
-    /// whose part of `x` is kept on the chip. Carried out where a row has sums of too many slabs or chunks for that, 4,096 of
-    /// them, or columns make more than 8,192 slabs.
+    /// A second kernel adds, in a fixed order, the partial sums that each slab of columns has of a row.
+    /// Entries are sorted by slabs of columns whose part of `x` is kept in shared memory. Falls back to
+    /// [`Crossing::CarriedOut`] if a row has partial sums of more than 4,096 slabs or chunks, or the columns
+    /// make more than 8,192 slabs.
     Slabs,
 }
 
-/// How products are computed.
+/// Options of the conversion to COO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CooOptions {
-    /// How a GPU finishes rows whose entries several warps have. In host memory threads share no row: there all but
-    /// [`Crossing::Automatic`] is refused.
+    /// How a GPU completes rows whose entries are distributed over several warps. In host memory threads
+    /// share no row: there only [`Crossing::Automatic`] is accepted.
     pub crossing: Crossing,
 }
 
-/// A matrix in coordinates.
+/// A matrix in coordinate format (COO).
 #[derive(Clone, Debug)]
 pub struct Coo<T: Real> {
     source: Source<T>,
@@ -56,7 +59,7 @@ pub struct Coo<T: Real> {
 
 saved!(impl[T: Real] Coo<T> { source, rows, values } where |read| read.source.fits(&read.kernel(&read.values)));
 
-/// The row of each entry, of rows that begin at `offsets`.
+/// Row index of each entry, for rows that begin at `offsets`.
 pub(super) fn entry_rows(format: &'static str, offsets: &Offsets) -> Result<EntryRows> {
     let mut indices = Buffer::zeros(offsets.end());
     fill_by_rows(offsets.ranges(), &mut indices, &|row| offsets.at(row), &|rows, part, first| {
@@ -75,7 +78,7 @@ impl<T: Real> Coo<T> {
         Coo::with(csr, CooOptions::default())
     }
 
-    /// Converts a matrix; refuses an option that only a GPU has.
+    /// Converts a matrix. Returns an error for options that apply to a GPU only.
     pub fn with(csr: &Csr<T>, options: CooOptions) -> Result<Coo<T>> {
         if options.crossing != Crossing::Automatic {
             return Err(Error::Option {
@@ -89,12 +92,12 @@ impl<T: Real> Coo<T> {
         Ok(Coo { source, rows, values: csr.values().clone() })
     }
 
-    /// The row of each entry, ascending.
+    /// Row of each entry, ascending.
     pub fn rows(&self) -> &[u32] {
         &self.rows
     }
 
-    /// The column of each entry.
+    /// Column of each entry.
     pub fn columns(&self) -> &[u32] {
         &self.source.pattern.columns
     }
@@ -140,18 +143,20 @@ impl<T: Real> Format<T> for Coo<T> {
     }
 }
 
-/// Of coordinates. Prices on a GPU were moved by hand, to the middle of those at which the worst choice of the fitted half is
-/// best: the least squares take too little of what is small.
+/// Coordinates sorted by row. The GPU coefficients were adjusted manually, to the middle of the range in
+/// which the worst choice on the fitted half of the record is best, because the least-squares fit
+/// underestimates small terms.
 const COORDINATES: Variant = Variant {
     name: "COO",
     host: Priced::At(Price { start: 0.0, byte: 1.1, gather: 0.0, row: 0.0, wait: 0.0 }),
     gpu: Priced::At(Price { start: 14.5e6, byte: 0.82, gather: 13.5, row: 14.0, wait: 0.0 }),
 };
 
-/// Of coordinates sorted by slabs of columns, whose part of `x` is kept on the chip. The start was moved by hand, too.
+/// Coordinates sorted by slabs of columns, whose part of `x` is kept in shared memory. The constant cost was
+/// adjusted manually as well.
 const SLABS: Variant = Variant {
     name: "COO slabs",
-    host: Priced::ByHand("slabs are of GPUs: the caches of a CPU hold what a slab would"),
+    host: Priced::ByHand("slabs exist on GPUs only: a CPU caches `x` itself"),
     gpu: Priced::At(Price { start: 20e6, byte: 0.768, gather: 5.0, row: 0.0, wait: 0.0 }),
 };
 
@@ -169,11 +174,11 @@ impl<T: Real> Offered<T> for Coo<T> {
                 let sums = sums as usize;
                 let of_entries =
                     entries * Analysis::<T>::ENTRY - entries * size_of::<u16>() + entries.div_ceil(2);
-                // each is written, read, and has its place
+                // each partial sum is written and read once, and has an index
                 let bytes = of_entries + sums * (2 * size_of::<T>() + size_of::<u16>());
                 return Ok(vec![Offer {
                     detail: format!("{sums} sums"),
-                    // from the chip, wherever they are
+                    // reads of shared memory, wherever the columns are
                     gathers: entries as f64,
                     ..matrix.offer(SLABS, CooOptions { crossing: Crossing::Slabs }, bytes, entries)
                 }]);
@@ -185,7 +190,8 @@ impl<T: Real> Offered<T> for Coo<T> {
     }
 }
 
-/// Entries with their rows, and where those of each chunk of rows begin; on a GPU, 16 bits for four in place of rows.
+/// Bytes of the entries with their rows, and of the offsets of the chunks of rows; on a GPU, four entries
+/// share 16 bits instead of having rows.
 pub(super) fn coordinate_bytes<T: Real>(matrix: &Analysis<'_, T>, entries: usize) -> usize {
     let (entry, index) = (Analysis::<T>::ENTRY, Analysis::<T>::INDEX);
     if matrix.on_gpu() {
@@ -221,7 +227,7 @@ pub(super) mod tests {
     use crate::simd::{Level, force};
     use crate::{LinearOperator, Space, Vector};
 
-    /// Shapes and row lengths at the edges of lanes, slices and chunks.
+    /// Shapes and row lengths around the boundaries of lanes, slices and chunks.
     pub(in crate::formats) fn matrices<T: Real>() -> Vec<Csr<T>> {
         let dense_row = |row: usize| if row == 70 { 900 } else { row % 4 };
         let chunk_edge = |row: usize| if row % CHUNK == CHUNK - 1 { 37 } else { 1 };
@@ -238,7 +244,7 @@ pub(super) mod tests {
         ]
     }
 
-    /// A matrix whose rows have these lengths.
+    /// A matrix with these row lengths.
     pub(in crate::formats) fn with_lengths<T: Real>(
         rows: usize,
         length: impl Fn(usize) -> usize,
@@ -262,7 +268,7 @@ pub(super) mod tests {
         crate::Element::to_f64(value)
     }
 
-    /// What every format must do, at every level: multiply, convert back, take new values.
+    /// Checks what every format must do, at every SIMD level: multiply, convert back, take new values.
     pub(in crate::formats) fn obeys<T: Real, F: Format<T>>(
         csr: &Csr<T>,
         convert: impl Fn(&Csr<T>) -> Result<F>,

@@ -1,7 +1,7 @@
-//! Compressed sparse rows: the hub of all formats.
+//! CSR (compressed sparse rows): the central format, from which all others are converted.
 //!
-//! A row's entries lie together, sorted by column. A product moves 12 bytes an entry (f64) or 8 (f32), 4 of offsets a
-//! row, and the vectors. How threads share it is its [`Strategy`].
+//! The entries of a row are stored together, sorted by column. A product moves 12 bytes per entry (f64) or 8
+//! (f32), 4 bytes of offsets per row, and the vectors. The [`Strategy`] defines how threads share the work.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -23,17 +23,18 @@ use krysp_solvers::{LinearOperator, Vector};
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-/// How a matrix in compressed rows is multiplied.
+/// Options of products with a CSR matrix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CsrOptions {
-    /// How threads share its rows.
+    /// How threads share the rows.
     pub strategy: Strategy,
 }
 
-/// A matrix in compressed sparse rows.
+/// A matrix in compressed sparse rows (CSR).
 ///
-/// Made by [`Csr::from_triplets`], [`Csr::from_csr`], [`Csr::from_csc`] or from a file; every constructor checks its
-/// input once. Give one triangle and call [`Csr::mirrored`] for a symmetric matrix.
+/// Built by [`Csr::from_triplets`], [`Csr::from_csr`], [`Csr::from_csc`] or from a file; every constructor
+/// checks its input once. For a symmetric matrix of which only one triangle is available, build the triangle
+/// and call [`Csr::mirrored`].
 #[derive(Clone, Debug)]
 pub struct Csr<T: Real> {
     source: Source<T>,
@@ -42,19 +43,19 @@ pub struct Csr<T: Real> {
 }
 
 saved!(impl[T: Real] Csr<T> { source, values, strategy } where |read| {
-    // loops on all threads ask for columns
+    // force the lazy columns before loops on all threads read them
     LazyLock::force(&read.source.pattern.columns);
     read.source.fits(&read.kernel(&read.values))
 });
 
 impl<T: Real> Csr<T> {
     pub(crate) fn from_source(source: Source<T>, values: Buffer<T>) -> Csr<T> {
-        // loops on all threads ask for columns
+        // force the lazy columns before loops on all threads read them
         LazyLock::force(&source.pattern.columns);
         Csr { source, values, strategy: Strategy::Automatic }
     }
 
-    /// This matrix, its rows shared by threads another way: here, and on a GPU to which it is moved.
+    /// Sets how threads share the rows, here and on a GPU to which the matrix is moved.
     ///
     /// ```
     /// use krysp::Csr;
@@ -69,57 +70,57 @@ impl<T: Real> Csr<T> {
         Csr { strategy, ..self }
     }
 
-    /// How threads share it.
+    /// How threads share the rows.
     pub fn strategy(&self) -> Strategy {
         self.strategy
     }
 
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.pattern().rows()
     }
 
-    /// The number of columns.
+    /// Number of columns.
     pub fn cols(&self) -> usize {
         self.pattern().cols()
     }
 
-    /// The number of entries, explicit zeros included.
+    /// Number of stored entries, including explicit zeros.
     pub fn nnz(&self) -> usize {
         self.pattern().entries()
     }
 
-    /// The number of entries in each row.
+    /// Number of entries of each row.
     pub fn row_lengths(&self) -> impl ExactSizeIterator<Item = usize> + Clone + '_ {
         self.pattern().offsets.lengths()
     }
 
-    /// The columns of a row's entries, ascending.
+    /// Columns of a row's entries, ascending.
     pub fn row_columns(&self, row: usize) -> &[u32] {
         self.pattern().row(row)
     }
 
-    /// The values of a row's entries.
+    /// Values of a row's entries.
     pub fn row_values(&self, row: usize) -> &[T] {
         &self.values[self.pattern().offsets.range(row)]
     }
 
-    /// The columns of all entries, row by row.
+    /// Columns of all entries, row by row.
     pub fn columns(&self) -> &[u32] {
         &self.pattern().columns
     }
 
-    /// The values of all entries, row by row with ascending columns: the order that [`Format::refresh`] takes.
+    /// Values of all entries, row by row with ascending columns: the order that [`Format::refresh`] expects.
     pub fn entries(&self) -> &[T] {
         &self.values
     }
 
-    /// Where rows begin: one offset for each row, and the end.
+    /// Row offsets: the index of the first entry of each row, then the number of entries.
     pub fn offsets(&self) -> Vec<usize> {
         map_rows(self.rows() + 1, 2, &|row| self.pattern().offsets.at(row))
     }
 
-    /// The entries, row by row.
+    /// Iterates over the entries `(row, column, value)`, row by row.
     pub fn triplets(&self) -> impl Iterator<Item = (usize, usize, T)> + '_ {
         (0..self.rows()).flat_map(|row| {
             self.row_columns(row)
@@ -129,28 +130,29 @@ impl<T: Real> Csr<T> {
         })
     }
 
-    /// The diagonal, zero where nothing is stored.
+    /// Diagonal of the matrix, zero where no entry is stored.
     pub fn diagonal_entries(&self) -> Vec<T> {
         let entry = |row: usize| self.get(row, row).unwrap_or_default();
         map_rows(self.rows().min(self.cols()), 8, &entry)
     }
 
-    /// The stored entry at a place.
+    /// Value of a stored entry; `None` if none is stored at this position.
     pub fn get(&self, row: usize, col: usize) -> Option<T> {
         let at = self.row_columns(row).binary_search(&u32::try_from(col).ok()?).ok()?;
         Some(self.row_values(row)[at])
     }
 
-    /// Turns assembled values into entries: values in the order in which this matrix was given, as triplets, as CSR or CSC arrays or
-    /// as one triangle, become one value for each entry, in the order of [`Csr::entries`], which [`Format::refresh`] takes.
+    /// Converts assembled values to entries. `values` are in the order in which this matrix was given (as
+    /// triplets, as CSR or CSC arrays or as one triangle); the result has one value per entry in the order of
+    /// [`Csr::entries`], which [`Format::refresh`] expects.
     ///
-    /// Values of equal places are added up, and those of a mirrored triangle are copied. One pass on all threads; where the order
-    /// is the same already, `values` are returned without a copy.
+    /// Values of duplicate positions are added, and those of a mirrored triangle are copied. One pass on all
+    /// threads; if the orders are the same, `values` are returned without a copy.
     ///
     /// ```
     /// use krysp::Csr;
     ///
-    /// // the places of one triangle, one of them given twice
+    /// // the positions of one triangle, one of them given twice
     /// let places = [(1, 1, 2.0), (0, 1, -1.0), (0, 0, 1.0), (0, 0, 1.0)];
     /// let a = Csr::from_triplets(2, 2, &places)?.mirrored()?;
     /// assert_eq!(*a.assemble(&[4.0, -2.0, 2.0, 3.0])?, [5.0, -2.0, -2.0, 4.0]);
@@ -160,14 +162,15 @@ impl<T: Real> Csr<T> {
         self.source.assemble(values)
     }
 
-    /// A matrix of the same pattern and in the same space, with other values in the order of [`Csr::entries`].
+    /// Returns a matrix with the same pattern and in the same space, with other values in the order of
+    /// [`Csr::entries`].
     pub fn with_values(&self, values: &[T]) -> Result<Csr<T>> {
         let mut other = self.clone();
         other.refresh(values)?;
         Ok(other)
     }
 
-    /// A matrix with these entries rounded to another type, for storage that takes less; the pattern is shared.
+    /// Converts the entries to another type, for example to store them in less memory; the pattern is shared.
     pub fn cast<U: Real>(&self) -> Csr<U> {
         let [domain, range] = [self.source.domain(), self.source.range()].map(HostSpace::cast);
         let mut values = Buffer::zeros(self.nnz());
@@ -188,8 +191,8 @@ impl<T: Real> Csr<T> {
         if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
     }
 
-    /// The symmetric matrix of which this is one triangle. It has the entries of both: values of the triangle alone pass through
-    /// [`Csr::assemble`].
+    /// Returns the symmetric matrix of which this is one triangle. It has the entries of both triangles; to
+    /// refresh it with values of one triangle, pass them through [`Csr::assemble`].
     pub fn mirrored(&self) -> Result<Csr<T>> {
         self.check_square("mirroring a triangle")?;
         let below = (0..self.rows()).find_map(|row| {
@@ -208,17 +211,18 @@ impl<T: Real> Csr<T> {
         Ok(self.rearranged(pattern, self.source.domain().clone()))
     }
 
-    /// The matrix in a new numbering of the unknowns: operators made from it, and vectors of its spaces, live in that
-    /// order; what goes in and comes out of a solve stays in the user's.
+    /// Reorders the unknowns (a symmetric permutation of rows and columns). Operators made from the result,
+    /// and vectors of its spaces, use the new order; what goes into and comes out of a solve stays in the
+    /// user's order.
     ///
-    /// [`Csr::entries`] of the new matrix are in the new order, and so are the values that operators made from it are refreshed
-    /// with. [`Csr::assemble`] of the new matrix takes values in the order in which this one was given, and
-    /// [`Format::refresh_from`] a matrix in either numbering.
+    /// [`Csr::entries`] of the result are in the new order, and operators made from it are refreshed in that
+    /// order. [`Csr::assemble`] of the result accepts values in the order in which this matrix was given, and
+    /// [`Format::refresh_from`] accepts a matrix in either order.
     pub fn renumbered(&self, numbering: &Numbering) -> Result<Csr<T>> {
         self.in_space(&HostSpace::numbered(Arc::new(numbering.clone())))
     }
 
-    /// The matrix in the numbering of a space, so that it can join operators there.
+    /// Reorders the matrix to the order of a space, so that it can be combined with operators there.
     pub fn in_space(&self, space: &HostSpace<T>) -> Result<Csr<T>> {
         self.check_numbers(krysp_solvers::Space::len(space))?;
         if space == self.source.domain() {
@@ -231,8 +235,9 @@ impl<T: Real> Csr<T> {
         Ok(Csr { source, values, strategy: self.strategy })
     }
 
-    /// This matrix renumbered on a device, with a pattern whose columns are made on the host only if they are asked for. `None`
-    /// for a matrix that was renumbered before, or whose rows are too long for the kernel.
+    /// Reorders this matrix on a device. The columns of the pattern are computed on the host only when they
+    /// are needed. Returns `None` if the matrix was reordered before, or its rows are too long for the
+    /// kernel.
     #[cfg(feature = "cuda")]
     pub(crate) fn renumbered_on(
         &self,
@@ -253,14 +258,14 @@ impl<T: Real> Csr<T> {
         Ok(Some((Source::new(pattern, space.clone(), space), ordered)))
     }
 
-    /// Refuses a numbering of so many unknowns.
+    /// Checks that a permutation or space has as many unknowns as this square matrix.
     fn check_numbers(&self, got: usize) -> Result<()> {
         self.check_square("renumbering")?;
         let expected = self.rows();
         if got == expected {
             return Ok(());
         }
-        Err(Error::Length { what: "the space", got, expected, why: "one place for each row" })
+        Err(Error::Length { what: "the space", got, expected, why: "one entry for each row" })
     }
 
     fn rearranged(&self, (pattern, order): (Pattern, Buffer<u32>), space: HostSpace<T>) -> Csr<T> {
@@ -274,7 +279,7 @@ impl<T: Real> Csr<T> {
         Csr { source, values, strategy: self.strategy }
     }
 
-    /// Declares that rows and columns are in the numbering of a space already.
+    /// Declares that rows and columns already are in the order of a space.
     pub(crate) fn declared_in(mut self, space: &HostSpace<T>) -> Csr<T> {
         self.source = Source::new(self.source.pattern.clone(), space.clone(), space.clone());
         self
@@ -284,7 +289,7 @@ impl<T: Real> Csr<T> {
         &self.source.pattern
     }
 
-    /// Its arrays, as kernels take them.
+    /// The arrays as kernels expect them.
     pub(crate) fn arrays(&self) -> csr::Csr<'_, T> {
         self.kernel(&self.values)
     }
@@ -295,8 +300,8 @@ impl<T: Real> Csr<T> {
     }
 }
 
-/// Rows that are cut only where they are long cost nothing where none is: [`Strategy::Automatic`] is
-/// [`Strategy::LoadBalance`] here.
+/// [`Strategy::Automatic`] is [`Strategy::LoadBalance`] here: dividing long rows costs nothing if there are
+/// none.
 impl<T: Real> Multiply<T> for Csr<T> {
     fn multiply<V: Storage<T>>(
         &self,
@@ -407,7 +412,7 @@ impl<T: Real> Offered<T> for Csr<T> {
         STRATEGIES.map(variant).into()
     }
 
-    /// On a GPU there is one for each strategy. On a CPU, rows are shared as the matrix says.
+    /// On a GPU there is one offer per strategy. On a CPU rows are shared as the matrix specifies.
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<CsrOptions>>> {
         let (rows, entries) = (matrix.csr.rows(), matrix.csr.nnz());
         let bytes = offset_bytes(rows, entries) + entries * Analysis::<T>::ENTRY;
@@ -432,11 +437,12 @@ impl<T: Real> Offered<T> for Csr<T> {
     }
 }
 
-/// The strategies that have a name of their own in records.
+/// Strategies that have separate names in records.
 const STRATEGIES: [Strategy; 4] =
     [Strategy::Classical, Strategy::LoadBalance, Strategy::MergePath, Strategy::Speculative];
 
-/// A strategy's name in records, and its prices. Those of GPUs stand in the kernels, which choose by them, too.
+/// Name of a strategy in records, and its cost coefficients. Those of GPUs are defined in the kernels, which
+/// use them for their own choice too.
 fn variant(strategy: Strategy) -> Variant {
     let name = match strategy {
         Strategy::Automatic | Strategy::Classical => "CSR",
@@ -448,7 +454,7 @@ fn variant(strategy: Strategy) -> Variant {
         Strategy::Automatic | Strategy::Classical => {
             Priced::At(Price { start: 0.0, byte: 1.0, gather: 0.0, row: 24.0, wait: 0.0 })
         }
-        _ => Priced::ByHand("on a CPU rows are shared as the matrix says"),
+        _ => Priced::ByHand("on a CPU threads share rows by the strategy of the matrix"),
     };
     Variant { name, host, gpu: price_on_gpu(strategy) }
 }
@@ -456,7 +462,7 @@ fn variant(strategy: Strategy) -> Variant {
 #[cfg(feature = "cuda")]
 fn price_on_gpu(strategy: Strategy) -> Priced {
     let found = CSR_PRICES.iter().find(|price| price.0 == strategy);
-    found.map_or(Priced::ByHand("slower than another strategy wherever the record has it"), |price| {
+    found.map_or(Priced::ByHand("slower than another strategy for every matrix of the record"), |price| {
         Priced::At(price.1)
     })
 }

@@ -1,4 +1,4 @@
-//! Compressed sparse rows in arrays that belong to somebody else.
+//! CSR operators over borrowed arrays.
 
 use super::row_operator;
 use super::shared_rows::SharedRows;
@@ -10,9 +10,9 @@ use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::index::{ColumnsRef, Invalid, OffsetsRef};
 
-/// An operator over borrowed compressed rows: checked once, never copied.
+/// An operator over borrowed CSR arrays, which are checked once and never copied.
 ///
-/// It multiplies as fast as [`Csr`](crate::Csr) does. Rows may be unsorted, and repeated places add up.
+/// It multiplies as fast as [`Csr`](crate::Csr). Rows may be unsorted, and duplicate entries add up.
 ///
 /// ```
 /// use krysp::formats::CsrRef;
@@ -34,7 +34,7 @@ pub struct CsrRef<'a, T: Real> {
 }
 
 impl<'a, T: Real> CsrRef<'a, T> {
-    /// From one offset for each row and the end, and a column and a value for each entry.
+    /// Wraps the row offsets (one per row, and the end) and the column and value of each entry.
     pub fn new(cols: usize, offsets: &'a [u32], columns: &'a [u32], values: &'a [T]) -> Result<Self> {
         let entries = columns.len();
         if values.len() != entries {
@@ -62,22 +62,22 @@ impl<'a, T: Real> CsrRef<'a, T> {
         Ok(CsrRef { offsets, columns, values, rows })
     }
 
-    /// The number of rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.offsets.ranges()
     }
 
-    /// The number of columns.
+    /// Number of columns.
     pub fn cols(&self) -> usize {
         self.columns.bound()
     }
 
-    /// The number of entries.
+    /// Number of entries.
     pub fn nnz(&self) -> usize {
         self.columns.len()
     }
 
-    /// The diagonal, zero where nothing is stored.
+    /// Diagonal of the matrix, zero where no entry is stored.
     pub fn diagonal_entries(&self) -> Vec<T> {
         let entry = |row: usize| {
             let range = self.offsets.range(row);
@@ -88,7 +88,7 @@ impl<'a, T: Real> CsrRef<'a, T> {
         map_rows(self.rows().min(self.cols()), 16, &entry)
     }
 
-    /// A copy in arrays of its own, with sorted rows.
+    /// Copies the matrix to a [`Csr`] with sorted rows.
     pub fn to_csr(&self) -> Result<Csr<T>> {
         let (rows, cols, columns) = (self.rows(), self.cols(), &*self.columns);
         match self.offsets {

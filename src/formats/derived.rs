@@ -1,4 +1,4 @@
-//! Matrices whose entries are entries of another: its transpose, a part of it, its unknowns in another order.
+//! Matrices derived from the entries of another matrix: its transpose, a submatrix, a reordered matrix.
 
 use super::given::Given;
 use super::pattern::{Pattern, made};
@@ -10,12 +10,13 @@ use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
-/// How a square matrix is made of another's entries, and follows it when values change.
+/// How a square matrix was derived from another one, so that it can be refreshed when the values of that one
+/// change.
 #[derive(Clone, Debug)]
 pub(crate) struct Derivation {
-    /// The entry of the other that each entry is.
+    /// Entry of the original matrix for each entry of the derived one.
     from: Buffer<u32>,
-    /// The other's pattern.
+    /// Pattern of the original matrix.
     origin: Arc<Pattern>,
 }
 
@@ -25,12 +26,13 @@ saved!(impl[] Derivation { from, origin } where |read| {
 });
 
 impl Derivation {
-    /// Rows become columns.
+    /// Derives the transpose.
     pub(crate) fn transposed<T: Real>(csr: &Csr<T>) -> Result<(Csr<T>, Derivation)> {
         Derivation::new(csr, csr.pattern().transposed()?, csr.source().domain())
     }
 
-    /// Row and column `i` become row and column `new_of_old[i]`, in a space of that numbering.
+    /// Derives the matrix in which row and column `i` become row and column `new_of_old[i]`, in a space with
+    /// that order.
     pub(crate) fn renumbered<T: Real>(
         csr: &Csr<T>,
         new_of_old: &[u32],
@@ -43,7 +45,7 @@ impl Derivation {
         Derivation::new(csr, renumbered, space)
     }
 
-    /// The entries at the places to keep, `keep(row, column)`.
+    /// Derives the matrix of the entries for which `keep(row, column)` is true.
     pub(crate) fn part<T: Real>(
         csr: &Csr<T>,
         keep: impl Fn(usize, usize) -> bool,
@@ -77,13 +79,13 @@ impl Derivation {
         Ok((made, derivation))
     }
 
-    /// This one, then one of what it makes.
+    /// Composes two derivations: this one, then `next`, which derives a matrix from its result.
     pub(crate) fn then(self, next: &Derivation) -> Derivation {
         let from = map_rows(next.from.len(), 2, &|k| self.from[next.from[k] as usize]);
         Derivation { from: from.into(), origin: self.origin }
     }
 
-    /// Takes the values of a matrix with the pattern of the one that the other was made from.
+    /// Refreshes the derived matrix from a matrix with the pattern of the original.
     pub(crate) fn refresh<T: Real>(&self, csr: &Csr<T>, made: &mut Csr<T>) -> Result<()> {
         check_same_pattern(&self.origin, csr)?;
         let (from, values) = (&self.from, csr.entries());
@@ -94,12 +96,12 @@ impl Derivation {
     }
 }
 
-/// Refuses a matrix of another pattern.
+/// Checks that a matrix has this pattern.
 pub(crate) fn check_same_pattern<T: Real>(pattern: &Arc<Pattern>, csr: &Csr<T>) -> Result<()> {
     check_pattern(pattern, &csr.source().pattern)
 }
 
-/// Refuses another pattern.
+/// Checks that two patterns are equal; the error names the first row that differs.
 pub(crate) fn check_pattern(pattern: &Arc<Pattern>, other: &Arc<Pattern>) -> Result<()> {
     if Arc::ptr_eq(pattern, other)
         || (pattern.offsets == other.offsets && **pattern.columns == **other.columns)
@@ -114,6 +116,6 @@ pub(crate) fn check_pattern(pattern: &Arc<Pattern>, other: &Arc<Pattern>) -> Res
 }
 
 fn too_many<T: Real>(csr: &Csr<T>) -> Error {
-    let why = format!("{} entries are more than 32-bit places reach", csr.nnz());
-    Error::Unsuitable { format: "a matrix made of another's entries", why }
+    let why = format!("{} entries are more than 32-bit indices can address", csr.nnz());
+    Error::Unsuitable { format: "a matrix derived from another", why }
 }

@@ -1,6 +1,7 @@
-//! DIA: whole diagonals, no column indices.
+//! DIA (diagonals): whole diagonals, without column indices.
 //!
-//! Best for stencils on grids. Diagonals are stored in slices of 32 rows, so that values stream in one piece.
+//! Best for stencils on structured grids. Diagonals are stored in slices of 32 rows, so that values are read
+//! contiguously.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -17,7 +18,7 @@ use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cuda;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A matrix stored by diagonals.
+/// A matrix stored by diagonals (DIA).
 #[derive(Clone, Debug)]
 pub struct Dia<T: Real> {
     source: Source<T>,
@@ -30,7 +31,7 @@ saved!(impl[T: Real] Dia<T> { source, diagonals, values } where |read| {
 });
 
 impl<T: Real> Dia<T> {
-    /// Converts a matrix; refuses one with so many diagonals that it would be mostly padding.
+    /// Converts a matrix. Returns an error if its diagonals would be mostly padding.
     pub fn new(csr: &Csr<T>) -> Result<Dia<T>> {
         let diagonals = diagonals_of(csr)?;
         let values = Buffer::zeros(csr.rows().next_multiple_of(HEIGHT) * diagonals.len());
@@ -39,7 +40,7 @@ impl<T: Real> Dia<T> {
         Ok(dia)
     }
 
-    /// The offset of each stored diagonal: its entries stand at `(i, i + offset)`.
+    /// Offset of each stored diagonal: its entries are at `(i, i + offset)`.
     pub fn diagonals(&self) -> &[i64] {
         &self.diagonals
     }
@@ -54,7 +55,8 @@ impl<T: Real> Dia<T> {
     }
 }
 
-/// The diagonals that hold entries, ascending; refuses a matrix with so many that it would be mostly padding.
+/// Offsets of the diagonals that have entries, ascending. Returns an error if the diagonals would be mostly
+/// padding.
 pub(crate) fn diagonals_of<T: Real>(csr: &Csr<T>) -> Result<Vec<i64>> {
     const BITS: usize = u64::BITS as usize;
     let (rows, most) = (csr.rows(), (csr.rows() + csr.cols()).saturating_sub(1));
@@ -65,7 +67,8 @@ pub(crate) fn diagonals_of<T: Real>(csr: &Csr<T>) -> Result<Vec<i64>> {
         {
             let diagonal = rows - 1 - row + column as usize;
             let (word, bit) = (&used[diagonal / BITS], 1 << (diagonal % BITS));
-            // threads share words without a write but for the first entry of a diagonal
+            // reading first avoids writes to words that threads share, except for the first entry of a
+            // diagonal
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::Relaxed);
             }
@@ -131,8 +134,9 @@ impl<T: Real> Format<T> for Dia<T> {
 }
 
 impl<T: Real> Offered<T> for Dia<T> {
-    /// The start on a GPU was moved by hand, to the middle of those at which the worst choice of the fitted half is best. With
-    /// AVX-512 diagonals, which gather nothing, run ahead (p7_128 in `benches/record/avx512-2t`).
+    /// The constant cost on a GPU was adjusted manually, to the middle of the range in which the worst choice
+    /// on the fitted half of the record is best. With AVX-512, DIA is faster than other formats, because it
+    /// has no gathers (`p7_128` in `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,

@@ -1,35 +1,40 @@
-//! EHYB (Chen 2022): the part of `x` that most entries of some rows read is cached explicitly.
+//! EHYB (Chen 2022): the entries of `x` that most entries of a part's rows read are cached explicitly.
 //!
 //! ```text
-//! K ← the smallest integer with rows τ / (K P) < cache            τ bytes a value, P processors     (1)
+//! K ← the smallest integer with rows τ / (K P) < cache            τ bytes per value, P processors   (1)
 //! rows of a part ← rows / (K P)                                                                     (2)
-//! for each part:                                                  rows that follow each other
+//! for each part:                                                  consecutive rows
 //!     cached ← x of the part's own rows
 //!     for each slice of the part, rows sorted by length:
-//!         y[row] ← Σ value · cached[column]                       columns of 16 bits
+//!         y[row] ← Σ value · cached[column]                       16-bit columns
 //! for each slice of extra lines:                                  only rows with entries outside their part
-//!     y[yIdxER[line]] ← y[yIdxER[line]] + Σ value · x[column]     columns of 32 bits
+//!     y[yIdxER[line]] ← y[yIdxER[line]] + Σ value · x[column]     32-bit columns
 //! ```
 //!
-//! An entry inside moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). How many are inside is up to the numbering:
-//! [`Numbering::clustered`](crate::Numbering::clustered) with [`Ehyb::rows_per_part`]. [`Halo`](super::Halo) goes on from
-//! here: it has no extra lines, and moves fewer bytes.
+//! An entry inside its part moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). How many entries are
+//! inside depends on the order of the unknowns: use [`Numbering::clustered`](crate::Numbering::clustered)
+//! with [`Ehyb::rows_per_part`]. [`Halo`](super::Halo) develops the idea further: it has no extra lines, and
+//! moves fewer bytes.
 //!
-//! Departures:
-//! 1. parts are consecutive rows, all as high but the last: the listing takes parts for equal, which those of METIS are not.
-//!    Renumbering is a step of its own, and rows sorted by length keep their numbers;
-//! 2. extra lines are added when all parts are written. The listing stores the sums of parts while other blocks may have
-//!    added extra lines of theirs already;
-//! 3. the values of extra lines are filled by their own index, where line 14 of algorithm 2 has that of ELL;
-//! 4. no counter outlives a product. The published one for extra lines is reset once, not for each: from the second product
-//!    on they are left out. Here blocks of threads are what the hardware hands out, and inside a part a counter begins anew;
-//! 5. in host memory `P` is 1, so that no sum depends on the number of threads, and the cache is the second one; rows are
-//!    sorted within chunks of 768 rows, and extra lines follow their chunk, so that threads share chunks and `y` is in cache
-//!    when they are added; their columns take 16 bits where these fit;
-//! 6. on a GPU `P` is twice the number of multiprocessors and the cache half of the shared memory: of two blocks on one
-//!    multiprocessor, one multiplies while the other fetches its `x`. Parts are whole multiples of 96 rows, the last apart;
-//! 7. warps take slices as they come in a product, and in turns where `⟨x, y⟩` is asked for with it: its sum would else depend
-//!    on who came first.
+//! Differs from the paper:
+//! 1. Parts are consecutive rows of equal number, except for the last. The listing assumes equal parts too,
+//!    but those of METIS are not. Reordering is a separate step, and sorting rows by length does not renumber
+//!    them.
+//! 2. Extra lines are added after all parts are written. In the listing, thread blocks store the sums of
+//!    parts while others may already have added extra lines, which is a race.
+//! 3. The values of extra lines are filled by their own index, where line 14 of algorithm 2 uses that of ELL.
+//! 4. Work counters start at zero in every product. The published counter of extra lines is reset only once,
+//!    so that from the second product on extra lines are skipped. Here the hardware schedules thread blocks,
+//!    and each part has its own counter.
+//! 5. In host memory `P` is 1, so that no sum depends on the number of threads, and the cache is the L2
+//!    cache. Rows are sorted within chunks of 768 rows, and extra lines follow their chunk, so that threads
+//!    share chunks and `y` is in cache when extra lines are added. Columns of extra lines take 16 bits if
+//!    they fit.
+//! 6. On a GPU `P` is twice the number of multiprocessors, and the cache is half of the shared memory: of two
+//!    thread blocks on one multiprocessor, one multiplies while the other loads its `x`. Parts are multiples
+//!    of 96 rows, except for the last.
+//! 7. In a plain product, warps take slices dynamically. In a product fused with `⟨x, y⟩` they take them in
+//!    fixed turns, because the inner product would otherwise depend on timing.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -49,21 +54,22 @@ use krysp_kernels::parts::{Parts, rows_per_part};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Bytes of `x` that a core keeps near: a share of its second cache, beside what streams through.
+/// Bytes of `x` that a part may have: a share of a core's L2 cache that leaves space for the streamed matrix
+/// (guess).
 const CACHE: usize = 256 << 10;
 
-/// A row without an extra line, and a line without a row.
+/// Marks a row without an extra line, and a line without a row.
 const NONE: u16 = u16::MAX;
 
-/// How a matrix is divided into parts.
+/// Options of the conversion to EHYB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EhybOptions {
-    /// Rows of a part. In host memory a multiple of 768 below 65535; on a GPU any number whose part of `x` fits the
-    /// shared memory, rounded up to a multiple of 32. `None` is as many as equations 1 and 2 say.
+    /// Rows per part. In host memory a multiple of 768 below 65535; on a GPU any number whose part of `x`
+    /// fits the shared memory, rounded up to a multiple of 32. `None` computes it from equations 1 and 2.
     pub rows_per_part: Option<usize>,
 }
 
-/// A matrix in EHYB.
+/// A matrix in EHYB format.
 #[derive(Clone, Debug)]
 pub struct Ehyb<T: Real> {
     source: Source<T>,
@@ -71,23 +77,23 @@ pub struct Ehyb<T: Real> {
     inside: Slices,
     extra: Slices,
     lines: Lines,
-    /// The slots of a chunk's rows, then those of its extra lines.
+    /// Values: for each chunk, the slots of its rows, then those of its extra lines.
     values: Buffer<T>,
 }
 
 impl<T: Real> Ehyb<T> {
-    /// Converts with parts that fit the cache of a core.
+    /// Converts a matrix with parts that fit the cache of a core.
     pub fn new(csr: &Csr<T>) -> Result<Ehyb<T>> {
         Ehyb::with(csr, EhybOptions::default())
     }
 
-    /// Converts a matrix; refuses one that would be mostly padding.
+    /// Converts a matrix. Returns an error if it would be mostly padding.
     pub fn with(csr: &Csr<T>, options: EhybOptions) -> Result<Ehyb<T>> {
         let fitting = || rows_per_part(csr.rows(), 1, CACHE / size_of::<T>() - 1, CHUNK);
         let rows = options.rows_per_part.unwrap_or_else(fitting);
         if rows == 0 || !rows.is_multiple_of(CHUNK) || rows >= usize::from(u16::MAX) {
             return Err(Error::Option {
-                what: "the rows of a part",
+                what: "`rows_per_part`",
                 got: rows.to_string(),
                 expected: "a multiple of 768 below 65535",
             });
@@ -119,7 +125,7 @@ impl<T: Real> Ehyb<T> {
         Ok(ehyb)
     }
 
-    /// The number of parts.
+    /// Number of parts.
     pub fn parts(&self) -> usize {
         self.parts.count()
     }
@@ -135,26 +141,26 @@ impl<T: Real> Ehyb<T> {
     }
 }
 
-/// Which entries of a row lie inside its part.
+/// Range of the entries of a row that are inside its part.
 fn inside(parts: Parts, pattern: &Pattern, row: usize) -> Range<usize> {
     parts.inside(row, pattern.row(row))
 }
 
-/// How the rows of a chunk lie in slices, and those of its extra lines.
+/// Order of the rows of a chunk in slices, and of its extra lines.
 #[derive(Clone, Debug, Default)]
 struct Sorted {
-    /// The row at each place, those with most entries inside first.
+    /// Row at each position, in descending order of entries inside.
     order: Vec<u16>,
-    /// The longest row of each slice.
+    /// Length of the longest row of each slice.
     widths: Vec<usize>,
-    /// The rows that have extra lines, those with most entries outside first.
+    /// Rows with extra lines, in descending order of entries outside.
     extra: Vec<u16>,
-    /// The longest line of each slice.
+    /// Length of the longest line of each slice.
     extra_widths: Vec<usize>,
 }
 
 impl Sorted {
-    /// Of a chunk, from the number of entries that each row of the matrix has inside.
+    /// Sorts the rows of a chunk, given the number of entries inside for each row of the matrix.
     fn new(pattern: &Pattern, lengths: &[u32], chunk: usize, height: usize) -> Sorted {
         let first = chunk * CHUNK;
         let lengths = &lengths[first..lengths.len().min(first + CHUNK)];
@@ -164,7 +170,7 @@ impl Sorted {
         let mut extra: Vec<u16> = order.iter().copied().filter(|&row| outside(row) > 0).collect();
         order.sort_by_key(|&row| Reverse(inside(row)));
         extra.sort_by_key(|&row| Reverse(outside(row)));
-        // the first of a slice is its longest
+        // rows are in descending order: the first of a slice is its longest
         let widths = order.iter().step_by(height).map(|&row| inside(row)).collect();
         let extra_widths: Vec<usize> = extra.iter().step_by(height).map(|&row| outside(row)).collect();
         extra.resize(extra_widths.len() * height, NONE);
@@ -172,14 +178,14 @@ impl Sorted {
     }
 }
 
-/// Lines of entries outside, those of a chunk in whole slices.
+/// Lines of the entries outside; those of a chunk are whole slices.
 #[derive(Clone, Debug)]
 struct Lines {
-    /// The lines of each chunk.
+    /// Range of lines of each chunk.
     of_chunks: Offsets,
-    /// `yIdxER`: the row of its chunk that a line is of.
+    /// `yIdxER`: row of each line, relative to its chunk.
     rows: Vec<u16>,
-    /// The line of its chunk that is of a row.
+    /// Line of each row, relative to its chunk.
     line_of: Vec<u16>,
 }
 
@@ -203,19 +209,19 @@ impl Lines {
         self.rows.len()
     }
 
-    /// The line of a row that has one.
+    /// Line of a row that has one.
     fn of(&self, row: usize) -> usize {
         self.of_chunks.at(row / CHUNK) + self.line_of[row] as usize
     }
 
-    /// The row of each line that has one.
+    /// Row of each line of a chunk; `None` for padding lines.
     fn rows(&self, chunk: usize) -> impl Iterator<Item = Option<usize>> {
         let row = move |&row: &u16| (row != NONE).then_some(chunk * CHUNK + row as usize);
         self.rows[self.of_chunks.range(chunk)].iter().map(row)
     }
 }
 
-/// The columns of lines.
+/// Columns of the lines.
 struct Outside {
     offsets: Offsets,
     columns: Vec<u32>,
@@ -287,9 +293,10 @@ impl<T: Real> Format<T> for Ehyb<T> {
 }
 
 impl<T: Real> Offered<T> for Ehyb<T> {
-    /// SELL-P has columns of 16 bits as well, and [`Halo`](super::Halo) all of them.
+    /// Not offered to the automatic choice: SELL-P has 16-bit columns too, and [`Halo`](super::Halo) has them
+    /// for all entries.
     fn variants() -> Vec<Variant> {
-        let why = "chosen by hand only: its extra lines move more bytes than SELL-P or Halo";
+        let why = "never chosen automatically: its extra lines move more bytes than SELL-P or Halo";
         vec![Variant { name: Self::NAME, host: Priced::ByHand(why), gpu: Priced::ByHand(why) }]
     }
 
@@ -300,7 +307,7 @@ impl<T: Real> Offered<T> for Ehyb<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Ehyb<T> {
-    /// The rows of a part on a GPU: what a numbering should bring together.
+    /// Rows per part on a GPU, for an ordering that clusters as many rows.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {
@@ -323,7 +330,7 @@ impl<T: Real> Ehyb<T> {
 impl<T: Real> OnDevice<T> for Ehyb<T> {
     type Arrays<V: Storage<T>> = cuda::formats::ehyb::Ehyb<T, V>;
 
-    /// A device has a cache of its own, and so parts of its own.
+    /// Default options: a device has another cache size, and therefore its own parts.
     fn chosen(&self) -> EhybOptions {
         EhybOptions::default()
     }
@@ -365,7 +372,7 @@ mod tests {
         let lines: Vec<usize> =
             (0..rows / CHUNK).flat_map(|chunk| ehyb.lines.rows(chunk)).flatten().collect();
         assert_eq!(lines, [2, 4].map(|chunk| [chunk * CHUNK - 1, chunk * CHUNK]).concat());
-        // one entry of each, in a slice for each chunk that has one
+        // one entry in each extra line, hence one slice for each chunk that has a line
         assert_eq!(ehyb.extra.slots(), 4 * default_height::<f64>());
         assert!(ehyb.inside.short() && ehyb.inside.slots() < 3 * rows + 8 * default_height::<f64>());
         let one = Ehyb::new(&tridiagonal(rows)).unwrap();

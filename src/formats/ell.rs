@@ -1,7 +1,8 @@
-//! ELLPACK: every row padded to the longest.
+//! ELLPACK (ELL): every row is padded to the length of the longest.
 //!
-//! No row offsets and no lengths; best where rows are of nearly one length. Rows lie in slices of a register's height,
-//! each slice column by column, rather than in columns of the whole matrix: the same slots, closer together.
+//! No row offsets and no row lengths; best if all rows have nearly the same length. Rows are stored in slices
+//! of a register's height, each slice column by column, instead of in columns of the whole matrix: the same
+//! slots, with better locality.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -18,7 +19,7 @@ use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cuda;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A matrix in ELLPACK.
+/// A matrix in ELLPACK (ELL).
 #[derive(Clone, Debug)]
 pub struct Ell<T: Real> {
     source: Source<T>,
@@ -31,7 +32,7 @@ saved!(impl[T: Real] Ell<T> { source, slices, width, values } where |read| {
     read.source.fits(&read.kernel(&read.values))
 });
 
-/// Slices of one width, the longest row's.
+/// Slices of uniform width, the length of the longest row.
 pub(super) fn uniform<T: Real>(format: &'static str, pattern: &Pattern) -> Result<(Slices, usize)> {
     let longest = AtomicUsize::new(0);
     over_rows(pattern.rows(), 1, (), &|rows, ()| {
@@ -46,7 +47,7 @@ pub(super) fn uniform<T: Real>(format: &'static str, pattern: &Pattern) -> Resul
 }
 
 impl<T: Real> Ell<T> {
-    /// Converts a matrix; refuses one that would be mostly padding.
+    /// Converts a matrix. Returns an error if it would be mostly padding.
     pub fn new(csr: &Csr<T>) -> Result<Ell<T>> {
         let (slices, width) = uniform::<T>(Self::NAME, csr.pattern())?;
         let values = Buffer::zeros(slices.slots());
@@ -55,7 +56,7 @@ impl<T: Real> Ell<T> {
         Ok(ell)
     }
 
-    /// The length of the longest row, to which all are padded.
+    /// Length of the longest row, to which all rows are padded.
     pub fn width(&self) -> usize {
         self.width
     }

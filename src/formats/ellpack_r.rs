@@ -1,7 +1,7 @@
-//! ELLPACK-R (Vázquez et al. 2011): ELLPACK with the true length of every row, `rl`.
+//! ELLPACK-R (Vázquez et al. 2011): ELLPACK with the length of every row, `rl`.
 //!
-//! Nothing is computed on padding beyond the longest row of a slice, and nothing is read of it. On a CPU a slice is a
-//! register of rows, where the paper has a warp.
+//! Padding beyond the longest row of a slice is neither read nor multiplied. On a CPU a slice is a register
+//! of rows; in the paper it is a warp.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -32,7 +32,7 @@ saved!(impl[T: Real] EllpackR<T> { source, slices, lengths, values } where |read
 });
 
 impl<T: Real> EllpackR<T> {
-    /// Converts a matrix; refuses one that would be mostly padding.
+    /// Converts a matrix. Returns an error if it would be mostly padding.
     pub fn new(csr: &Csr<T>) -> Result<EllpackR<T>> {
         let (slices, _) = uniform::<T>(Self::NAME, csr.pattern())?;
         let lengths: Vec<u32> = map_rows(csr.rows(), 1, &|row| csr.row_columns(row).len() as u32);
@@ -42,7 +42,7 @@ impl<T: Real> EllpackR<T> {
         Ok(ell)
     }
 
-    /// The true length of every row.
+    /// Length of every row without padding.
     pub fn lengths(&self) -> &[u32] {
         &self.lengths
     }

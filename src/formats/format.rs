@@ -1,4 +1,4 @@
-//! What every format of the library can do.
+//! The trait of all sparse formats of the library.
 
 use super::pattern::fill_by_rows;
 use super::{Csr, Multiply, Source};
@@ -9,45 +9,47 @@ use krysp_solvers::LinearOperator;
 
 /// A sparse format in host memory.
 ///
-/// A format stores each entry of its matrix in a slot, among slots of padding that hold zero. The slots of every
-/// [`CHUNK`](krysp_kernels::cpu::run::threads::CHUNK) rows lie together, so that threads can fill them apart.
+/// A format stores each entry of its matrix in a slot; slots of padding hold zero. The slots of every
+/// [`CHUNK`](krysp_kernels::cpu::run::threads::CHUNK) rows are contiguous, so that threads can fill chunks
+/// independently.
 ///
-/// Every format is made by [`Format::new`] with default options, or by [`Format::with`]. The trait is sealed: the formats of
-/// this library implement it. A format of one's own implements [`LinearOperator`], and all methods run on it.
+/// Formats are created by [`Format::new`] with default options, or by [`Format::with`]. The trait is sealed:
+/// only the formats of this library implement it. To use your own format, implement [`LinearOperator`]; all
+/// methods then run on it.
 pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> + Sized {
-    /// Its name.
+    /// Name of the format.
     const NAME: &'static str;
 
-    /// What its slots hold: `T`, or what has fewer bits.
+    /// Type of the values in slots: `T`, or a type with fewer bits.
     type Value: Storage<T>;
 
-    /// What may be chosen of it, in host memory and on a GPU alike; `()` where there is nothing to choose.
+    /// Options of the conversion, the same in host memory and on a GPU; `()` if there are none.
     type Options: Clone + Default + 'static;
 
-    /// Converts a matrix, with default options.
+    /// Converts a matrix with default options.
     fn new(csr: &Csr<T>) -> Result<Self> {
         Self::with(csr, Self::Options::default())
     }
 
-    /// Converts a matrix; refuses an option that has no meaning in host memory.
+    /// Converts a matrix with options. Returns an error for options that do not apply in host memory.
     fn with(csr: &Csr<T>, options: Self::Options) -> Result<Self>;
 
-    /// The matrix it was made from.
+    /// Pattern and spaces of the matrix that this was converted from.
     fn source(&self) -> &Source<T>;
 
-    /// The values of all slots.
+    /// Values of all slots.
     fn values(&self) -> &Buffer<Self::Value>;
 
-    /// The values of all slots.
+    /// Values of all slots, mutable.
     fn values_mut(&mut self) -> &mut Buffer<Self::Value>;
 
-    /// The first slot of a row that begins a chunk; the number of slots for the row past the last.
+    /// Index of the first slot of a row that begins a chunk; the number of slots for the row past the last.
     fn first_slot(&self, row: usize) -> usize;
 
-    /// Visits the entries that a row stores: `(entry of the matrix, slot)`.
+    /// Visits the entries that are stored for a row: `visit(entry of the matrix, slot)`.
     fn slots(&self, row: usize, visit: impl FnMut(usize, usize));
 
-    /// Slots of padding for each entry.
+    /// Number of padding slots per entry.
     fn padding(&self) -> f64 {
         let pattern = &self.source().pattern;
         let entries = pattern.entries();
@@ -57,24 +59,27 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
         (self.first_slot(pattern.rows()) - entries) as f64 / entries as f64
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that this was made from: one for
-    /// each entry, row by row with ascending columns. Nothing is analysed again.
+    /// Replaces the values and keeps the pattern. `values` are in the order of [`Csr::entries`] of the matrix
+    /// that this was converted from: one for each entry, row by row with ascending columns. Nothing is
+    /// analysed again.
     ///
-    /// Values in the order of triplets, of CSC arrays or of one triangle pass through [`Csr::assemble`] first. A matrix that is
-    /// made again brings its order with it: [`Format::refresh_from`].
+    /// Values in the order of triplets, of CSC arrays or of one triangle must be passed through
+    /// [`Csr::assemble`] first. For a matrix that was assembled again as a whole, use
+    /// [`Format::refresh_from`].
     ///
-    /// Refuses another number of values, and values that are infinite or NaN; then the old ones stay. That check reads the values
-    /// once, on all threads, which is 8 of the 20 bytes or more that a refresh moves for an entry (f64).
+    /// Returns an error for a wrong number of values, and for infinite or NaN values; the old values are kept
+    /// then. This check reads the values once, on all threads: 8 of the 20 bytes or more that a refresh moves
+    /// per entry (f64).
     ///
     /// ```
     /// use krysp::{Cg, Csr, Format};
     ///
-    /// // [[2, -1], [-1, 2]], assembled in an order of its own
+    /// // [[2, -1], [-1, 2]], assembled in arbitrary order
     /// let places = [(1, 1, 2.0_f64), (0, 1, -1.0), (0, 0, 2.0), (1, 0, -1.0)];
     /// let a = Csr::from_triplets(2, 2, &places)?;
     /// let mut solver = Cg::new(a.clone());
     /// solver.operator_mut().refresh(a.entries())?;
-    /// // twice the matrix, by the values of the triplets
+    /// // refresh with twice the matrix, given in the order of the triplets
     /// let doubled = places.map(|(_, _, value)| 2.0 * value);
     /// solver.operator_mut().refresh(&a.assemble(&doubled)?)?;
     /// let x = solver.solve(&[6.0, 0.0])?.x;
@@ -87,16 +92,17 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
         Ok(())
     }
 
-    /// Takes the values of a matrix of the same pattern, in whatever order that one was assembled. Refuses another pattern and
-    /// names the first row that differs.
+    /// Takes the values of a matrix with the same pattern, in whatever order that matrix was assembled.
+    /// Returns an error that names the first differing row if the patterns differ.
     ///
-    /// A matrix in another numbering is renumbered first, which takes as long as some ten products.
+    /// A matrix in another order of unknowns is reordered first, which takes about as long as ten
+    /// matrix-vector products.
     fn refresh_from(&mut self, a: &Csr<T>) -> Result<()> {
         let entries = self.source().entries_of(a)?;
         self.refresh(&entries)
     }
 
-    /// Puts the values of the matrix's entries into their slots, and zeros into the padding.
+    /// Writes the values of the matrix's entries to their slots, and zeros to the padding.
     fn fill(&mut self, entries: &[T]) {
         let mut values = std::mem::take(self.values_mut());
         let this = &*self;
@@ -114,12 +120,12 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
         *self.values_mut() = values;
     }
 
-    /// The matrix, with the values it has now.
+    /// Converts back to CSR, with the current values.
     fn to_csr(&self) -> Csr<T> {
         Csr::from_source(self.source().clone(), self.entries_from(self.values()))
     }
 
-    /// The values of the matrix's entries, where slots hold these.
+    /// Values of the matrix's entries, given the values of all slots.
     fn entries_from<V: Storage<T>>(&self, values: &[V]) -> Buffer<T> {
         let pattern = &self.source().pattern;
         let mut entries = Buffer::zeros(pattern.entries());
@@ -142,7 +148,7 @@ mod tests {
     use krysp_kernels::cpu::run::threads::CHUNK;
     use krysp_solvers::Space;
 
-    /// What a conversion stores, and what it computes.
+    /// Checks what a conversion stores, and what it computes.
     fn result<F: Format<f64, Value = f64>>(format: &F) -> (usize, Vec<f64>, Vec<f64>) {
         let x: Vec<f64> = (0..format.domain().len()).map(|i| 1.0 / (1.0 + i as f64)).collect();
         let (mut vector, mut y) = (format.domain().zeros().unwrap(), format.range().zeros().unwrap());
@@ -151,7 +157,7 @@ mod tests {
         (format.bytes(), format.values().to_vec(), y.as_slice().to_vec())
     }
 
-    /// In every format that suits it, and with options that default ones do not lead to.
+    /// Runs the checks on every format that suits a matrix, and with options other than the default ones.
     fn results(csr: &Csr<f64>) -> Vec<(usize, Vec<f64>, Vec<f64>)> {
         let sorted = SellOptions { window: Some(CHUNK), ..SellOptions::default() };
         let mut results = vec![
@@ -170,7 +176,7 @@ mod tests {
 
     #[test]
     fn thread_counts_do_not_show_in_conversions() {
-        // other tests force others meanwhile
+        // other tests may force other levels meanwhile
         let _one_level = force(Level::Portable);
         let band = (0..30_000usize).flat_map(|i| {
             [i, (i + 1) % 30_000, (i + 40) % 30_000].into_iter().flat_map(move |j| [(i, j, 2.0), (j, i, 2.0)])

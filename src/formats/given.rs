@@ -1,4 +1,4 @@
-//! The orders in which values come: that of the entries, and that in which the user assembled them.
+//! Orders of values: that of the entries, and that in which the user assembled them.
 
 use super::derived::check_same_pattern;
 use super::pattern::{Later, fill_by_rows, place_of};
@@ -11,10 +11,10 @@ use krysp_solvers::Element;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
-/// How assembled values become the entries of sorted rows.
+/// How assembled values are mapped to the entries of sorted rows.
 #[derive(Debug)]
 pub(crate) enum Given {
-    /// In order already.
+    /// Both orders are the same.
     InOrder { len: usize },
     /// Entry `k` is the assembled value `from[k]`.
     Permuted { len: usize, from: Buffer<u32> },
@@ -37,7 +37,7 @@ impl Given {
         }
     }
 
-    /// How values on a GPU become entries there.
+    /// The same mapping, as devices use it.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Order<'_> {
         use krysp_kernels::cuda::Order;
@@ -48,7 +48,7 @@ impl Given {
         }
     }
 
-    /// The places of the assembled values that make up an entry.
+    /// Indices of the assembled values that are summed to an entry.
     pub(crate) fn sources(&self, entry: usize) -> impl Iterator<Item = u32> + '_ {
         let (one, many) = match self {
             Given::InOrder { .. } => (Some(entry as u32), &[][..]),
@@ -58,14 +58,14 @@ impl Given {
         one.into_iter().chain(many.iter().copied())
     }
 
-    /// How assembled values become the same entries in another order: entry `k` there is entry `order[k]` here.
+    /// Composes this mapping with a permutation of the entries: new entry `k` is entry `order[k]` here.
     pub(super) fn then(&self, order: Buffer<u32>) -> Given {
         let len = self.len();
         match self {
             Given::InOrder { .. } if find_row(order.len(), 1, &|k| k != order[k] as usize).is_none() => {
                 Given::InOrder { len }
             }
-            // an entry's place is that of its value
+            // the index of an entry is that of its value
             Given::InOrder { .. } => Given::Permuted { len, from: order },
             Given::Permuted { from, .. } => {
                 let from: Vec<u32> = map_rows(order.len(), 3, &|k| from[order[k] as usize]);
@@ -83,7 +83,7 @@ impl Given {
         }
     }
 
-    /// Writes the entries that the assembled values make up. Refuses another number of values.
+    /// Computes the entries from the assembled values. Returns an error if their number is wrong.
     pub(super) fn assemble<T: Real>(&self, values: &[T], entries: &mut [T]) -> Result<()> {
         self.check_length(values.len())?;
         over_rows(entries.len(), 2, entries, &|range, entries: &mut [T]| match self {
@@ -104,24 +104,26 @@ impl Given {
         Ok(())
     }
 
-    /// Refuses another number of assembled values.
+    /// Checks the number of assembled values.
     pub(crate) fn check_length(&self, got: usize) -> Result<()> {
         let expected = self.len();
         if got == expected {
             return Ok(());
         }
-        let why = "as many as the matrix was assembled from; what is in the order of its entries needs no `assemble`";
+        let why =
+            "as many as the matrix was assembled from; values in the order of its entries need no `assemble`";
         Err(Error::Length { what: "`values`", got, expected, why })
     }
 }
 
 impl<T: Real> Source<T> {
-    /// Turns assembled values into entries: values in the order of the triplets, of the CSR or CSC arrays or of the triangle that
-    /// the matrix was made from become one value for each entry, row by row with ascending columns. That is the order of
-    /// [`Csr::entries`](crate::Csr::entries), which `refresh` takes.
+    /// Converts assembled values to entries. `values` are in the order of the triplets, of the CSR or CSC
+    /// arrays or of the triangle that the matrix was built from; the result has one value for each entry, row
+    /// by row with ascending columns. That is the order of [`Csr::entries`](crate::Csr::entries), which
+    /// `refresh` expects.
     ///
-    /// Values of equal places are added up, and those of a mirrored triangle are copied. Where the order is the same already,
-    /// `values` are returned without a copy.
+    /// Values of duplicate positions are added, and those of a mirrored triangle are copied. If the orders
+    /// are the same, `values` are returned without a copy.
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
         let given = &*self.pattern.given;
         if matches!(given, Given::InOrder { len } if *len == values.len()) {
@@ -132,29 +134,30 @@ impl<T: Real> Source<T> {
         Ok(Cow::Owned(entries))
     }
 
-    /// Refuses values unless there is a finite one for each entry. Reads the values once, on all threads.
+    /// Checks that there is one finite value for each entry. Reads the values once, on all threads.
     pub(crate) fn check_entries(&self, values: &[T]) -> Result<()> {
         self.check_length(values.len())?;
         self.check_finite(values)
     }
 
-    /// Refuses another number of values than one for each entry.
+    /// Checks that there is one value for each entry.
     pub(crate) fn check_length(&self, got: usize) -> Result<()> {
         let expected = self.nnz();
         if got == expected {
             return Ok(());
         }
         let why = if got == self.pattern.given.len() {
-            "one for each entry, row by row: so many were assembled, so pass them through `assemble` first"
+            "one for each entry, row by row; assembled values, as these seem to be, must be passed through `assemble` first"
         } else {
-            "one for each entry, row by row; what is in the order of assembly passes through `assemble` first"
+            "one for each entry, row by row; assembled values must be passed through `assemble` first"
         };
         Err(Error::Length { what: "`values`", got, expected, why })
     }
 
-    /// The entries of a matrix of the same pattern, in the numbering of this one. Refuses another pattern.
+    /// Entries of a matrix with the same pattern, in the order of the unknowns used here. Returns an error if
+    /// the patterns differ.
     pub(crate) fn entries_of<'a>(&self, a: &'a Csr<T>) -> Result<Cow<'a, [T]>> {
-        let why = "as many as the matrix has that this was made from";
+        let why = "as many as in the matrix that this was converted from";
         let counts =
             [("the rows", a.rows(), self.pattern.rows()), ("the columns", a.cols(), self.pattern.cols())];
         if let Some((what, got, expected)) = counts.into_iter().find(|(_, got, expected)| got != expected) {
@@ -173,7 +176,8 @@ impl<T: Real> Source<T> {
         })
     }
 
-    /// Refuses entries of which one is infinite or NaN, and names the first by its row and column in the user's numbering.
+    /// Checks that all entries are finite. The error names the first that is not by its row and column in the
+    /// user's order.
     pub(crate) fn check_finite(&self, entries: &[T]) -> Result<()> {
         let Some(entry) = first_not_finite(entries) else { return Ok(()) };
         let (offsets, columns) = (&self.pattern.offsets, &**self.pattern.columns);
@@ -186,15 +190,15 @@ impl<T: Real> Source<T> {
     }
 }
 
-/// The user's number of an unknown.
+/// Index of an unknown in the user's order.
 fn in_user_order<T: Real>(space: &HostSpace<T>, index: usize) -> usize {
     space.numbering().map_or(index, |numbering| numbering.old_of_new()[index] as usize)
 }
 
-/// Values that are tested without a branch between them, so that the loop is vectorized.
+/// Number of values that are tested without a branch between them, so that the loop is vectorized.
 const TESTED: usize = 256;
 
-/// The place of the first value that is infinite or NaN.
+/// Index of the first value that is infinite or NaN.
 pub(crate) fn first_not_finite<T: Real>(values: &[T]) -> Option<usize> {
     let block = |k: usize| &values[k * TESTED..values.len().min((k + 1) * TESTED)];
     let wrong = |k: usize| !block(k).iter().fold(true, |finite, &value| finite & Element::is_finite(value));
@@ -203,16 +207,16 @@ pub(crate) fn first_not_finite<T: Real>(values: &[T]) -> Option<usize> {
     Some(first * TESTED + place)
 }
 
-/// The entries of a matrix that was renumbered inside an object, in the order of the matrix that the user holds.
+/// Maps the entries of a matrix that was reordered internally to the order of the matrix that the user holds.
 #[derive(Debug)]
 pub(crate) struct UserOrder<T> {
     user: Source<T>,
-    /// The user's entry that each entry is, computed on first use.
+    /// User's entry for each entry of the reordered matrix, computed on first use.
     order: Later<Given>,
 }
 
 impl<T: Real> UserOrder<T> {
-    /// Of a matrix that was renumbered to `own`, from the user's.
+    /// Creates the mapping from the user's matrix and the reordered one, `own`.
     pub(crate) fn new(user: &Source<T>, own: &Source<T>) -> UserOrder<T> {
         let (pattern, offsets) = (user.pattern.clone(), own.pattern.offsets.clone());
         let [from, to] = [user, own].map(|source| source.domain().numbering().cloned());
@@ -229,13 +233,13 @@ impl<T: Real> UserOrder<T> {
         &self.user
     }
 
-    /// How the user's entries become those of the renumbered matrix.
+    /// Mapping from the user's entries to those of the reordered matrix.
     #[cfg(feature = "cuda")]
     pub(crate) fn order(&self) -> &Given {
         &self.order
     }
 
-    /// The entries of the renumbered matrix. Refuses values unless there is a finite one for each entry.
+    /// Entries of the reordered matrix. Returns an error unless there is one finite value for each entry.
     pub(crate) fn entries(&self, values: &[T]) -> Result<Vec<T>> {
         self.user.check_entries(values)?;
         let mut entries = vec![T::zero(); values.len()];
@@ -244,8 +248,8 @@ impl<T: Real> UserOrder<T> {
     }
 }
 
-/// From one numbering of a matrix to another, each `None` for the user's own: the old index of each new row, and the new index
-/// of each old column.
+/// Maps one ordering of a matrix to another; `None` stands for the user's own. Returns the old index of each
+/// new row, and the new index of each old column.
 pub(super) fn renumbering(
     from: Option<Arc<Numbering>>,
     to: Option<Arc<Numbering>>,

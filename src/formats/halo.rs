@@ -1,18 +1,18 @@
-//! Halo: blocks of rows that read `x` from a window of their own.
+//! Halo: blocks of rows that read `x` from an explicitly cached window.
 //!
 //! ```text
 //! for each block of rows:
 //!     window ← x of the block's own rows, then x of its halo: the other columns that it reads
-//!     y[row] ← Σ value · window[place]                            places of 16 bits, on a GPU of 12 for single entries
+//!     y[row] ← Σ value · window[index] 16-bit indices, on a GPU 12-bit ones for single entries
 //! ```
 //!
-//! What EHYB (Chen 2022) caches explicitly, taken to its end: there the columns outside the block stay 32 bits wide and are
-//! multiplied apart; here every column is in the window. An entry moves 10 bytes instead of 12 (f64), or 6 instead of 8
-//! (f32), half a byte less with places of 12 bits; in dense blocks of 3 x 3 8.2 or 4.2. On a GPU the window lies in shared
-//! memory.
+//! Extends the explicit caching of EHYB (Chen 2022) to all columns: EHYB keeps 32-bit columns outside the
+//! block and multiplies them separately; here every column is in the window. An entry moves 10 bytes instead
+//! of 12 (f64), or 6 instead of 8 (f32), and half a byte less with 12-bit indices; in dense blocks of 3 x 3
+//! it moves 8.2 or 4.2. On a GPU the window is stored in shared memory.
 //!
-//! The halo is small where rows that follow each other are neighbours in the mesh: renumber first
-//! ([`Csr::renumbered`]). Rows that read more than a window holds are refused.
+//! The halo is small if consecutive rows are neighbours in the mesh: reorder first ([`Csr::renumbered`]).
+//! Conversion fails if some rows read more than a window holds.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -33,41 +33,41 @@ use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::windows::{LARGEST, PACKED, TooLarge, Windows};
 use std::borrow::Cow;
 
-/// How a matrix is divided into nodes.
+/// Options of the conversion to the Halo format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HaloOptions {
-    /// Unknowns of a node: 1, 2, 3, 4 or 6. `None` is the size that takes the fewest bytes.
+    /// Unknowns per node: 1, 2, 3, 4 or 6. `None` selects the size that takes the fewest bytes.
     pub size: Option<usize>,
 }
 
 impl HaloOptions {
-    /// The size of nodes: the one that is named, or else the one that takes the fewest bytes.
+    /// Node size given by the option, otherwise the one that takes the fewest bytes.
     fn size_for<T: Real>(self, csr: &Csr<T>) -> usize {
         self.size.unwrap_or_else(|| best_size(csr))
     }
 }
 
-/// A matrix in blocks of rows with windows.
+/// A matrix stored in blocks of rows with windows of `x`.
 #[derive(Clone, Debug)]
 pub struct Halo<T: Real> {
     source: Source<T>,
-    /// Rows of a node.
+    /// Rows per node.
     size: usize,
     windows: Windows,
-    /// Where the dense blocks of each node begin.
+    /// Offsets of the dense blocks of each node.
     offsets: Offsets,
-    /// Places in the window.
+    /// Window index of each block's column node.
     columns: Buffer<u16>,
     values: Buffer<T>,
 }
 
 impl<T: Real> Halo<T> {
-    /// Converts with the size of nodes that takes the fewest bytes.
+    /// Converts a matrix with the node size that takes the fewest bytes.
     pub fn new(csr: &Csr<T>) -> Result<Halo<T>> {
         Halo::with(csr, HaloOptions::default())
     }
 
-    /// Converts a matrix; refuses one whose rows the size of nodes does not divide.
+    /// Converts a matrix. Returns an error if the node size does not divide its rows.
     pub fn with(csr: &Csr<T>, options: HaloOptions) -> Result<Halo<T>> {
         let size = options.size_for(csr);
         let (offsets, columns) = node_pattern(csr, size)?;
@@ -93,7 +93,7 @@ impl<T: Real> Halo<T> {
         Ok(halo)
     }
 
-    /// Unknowns of a node.
+    /// Unknowns per node.
     pub fn node_size(&self) -> usize {
         self.size
     }
@@ -109,13 +109,13 @@ impl<T: Real> Halo<T> {
     }
 }
 
-/// The size of nodes that takes the fewest bytes.
+/// Node size that takes the fewest bytes.
 fn best_size<T: Real>(csr: &Csr<T>) -> usize {
     let single = csr.nnz() * (size_of::<T>() + size_of::<u16>());
     best_blocks(csr).ok().filter(|&(bytes, _)| bytes < single).map_or(1, |(_, size)| size)
 }
 
-/// Where dense blocks stand among nodes.
+/// Pattern of the dense blocks between nodes.
 fn node_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Cow<'_, Offsets>, Cow<'_, Columns>)> {
     if size == 1 {
         let pattern = csr.pattern();
@@ -127,7 +127,7 @@ fn node_pattern<T: Real>(csr: &Csr<T>, size: usize) -> Result<(Cow<'_, Offsets>,
 
 fn unsuitable<T: Real>(TooLarge { rows, window }: TooLarge) -> Error {
     let why = format!(
-        "rows {} to {} read {window} entries of x, more than a window holds: renumber, or use SELL-P or CSR",
+        "rows {} to {} read {window} entries of x, more than a window holds: reorder, or use SELL-P or CSR",
         rows.start, rows.end
     );
     Error::Unsuitable { format: Halo::<T>::NAME, why }
@@ -165,7 +165,7 @@ impl<T: Real> Format<T> for Halo<T> {
         let mut block = self.offsets.at(row / size);
         let node_of = |block: usize| self.windows.column(row / CHUNK, self.columns[block] as usize);
         for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
-            // entries and blocks both ascend, and every entry is in a block
+            // entries and blocks are both ascending, and every entry is in a block
             while node_of(block) < column as usize / size {
                 block += 1;
             }
@@ -178,12 +178,13 @@ impl<T: Real> Offered<T> for Halo<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::ByHand("chosen by hand only: the caches of a CPU hold what its windows would"),
+            host: Priced::ByHand("never chosen automatically on a CPU, which caches `x` itself"),
             gpu: Priced::At(Price { start: 17.7e6, byte: 0.888, gather: 11.6, row: 0.0, wait: 0.696e6 }),
         }]
     }
 
-    /// As a GPU reads it, in blocks of about a thousand rows. Refuses a matrix whose rows read more than a window holds.
+    /// Predicts the layout of a GPU, in blocks of about a thousand rows. Returns an error if some rows read
+    /// more than a window holds.
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<HaloOptions>>> {
         const ROWS: usize = 1024;
         let csr = matrix.csr;
@@ -194,7 +195,7 @@ impl<T: Real> Offered<T> for Halo<T> {
         let windows = windows.map_err(unsuitable::<T>)?;
         let halos = windows.all_halos();
         let (blocks, slots) = (columns.len(), columns.len() * size * size);
-        // nodes of one row pack their places in 12 bits
+        // nodes of one row have packed indices of 12 bits
         let places = if size == 1 { blocks * 3 / 2 } else { blocks * 2 };
         let bytes = slots * size_of::<T>() + places + size_of_val(halos) + csr.rows() / size * 2;
         let halo = halos.len() * size;
@@ -210,7 +211,7 @@ impl<T: Real> Offered<T> for Halo<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Halo<T> {
-    /// The rows of a block on a GPU: what a numbering should bring together.
+    /// Rows per block on a GPU, for an ordering that clusters as many rows.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {
@@ -228,7 +229,7 @@ impl<T: Real> Halo<T> {
         Halo::rows_per_block_of(gpu.device().multiprocessors(), csr)
     }
 
-    /// [`Halo::rows_per_block`] for a GPU that is not at hand, by its number of multiprocessors.
+    /// [`Halo::rows_per_block`] for a GPU that is not available here, given its number of multiprocessors.
     pub fn rows_per_block_of(multiprocessors: usize, csr: &Csr<T>) -> usize {
         let size = best_size(csr);
         cuda::formats::halo::nodes_per_block(csr.rows() / size, size, multiprocessors) * size

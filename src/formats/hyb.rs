@@ -1,20 +1,22 @@
-//! HYB (Bell and Garland): the first `t` entries of every row in ELLPACK, the overflow of longer rows as coordinates.
+//! HYB (Bell and Garland): the first `t` entries of every row in ELLPACK, the overflow of longer rows in
+//! coordinates.
 //!
-//! Stored so, a matrix of `n` rows of lengths `n_i` takes
+//! A matrix with `n` rows of lengths `n_i` takes
 //!
 //! ```text
 //! S(t) = n t (v + p) + (v + 2p) Σ max(n_i − t, 0)
 //! ```
 //!
-//! bytes, with `v` bytes a value and `p` an index ([`hyb_bytes`]). Anzt et al. (2020) find its minimum at a quantile of
-//! the row lengths ([`row_length_quantile`]): one more slot for every row costs `n (v + p)` and saves `v + 2p` for each
-//! row longer than `t`, so that `t = Q_R(p / (v + 2p))`, at 1/4 for f64 and 1/3 for f32. A product moves so much
-//! and the vectors.
+//! bytes, with `v` bytes per value and `p` bytes per index ([`hyb_bytes`]). Anzt et al. (2020) find the
+//! minimum at a quantile of the row lengths ([`row_length_quantile`]): one more slot in every row costs `n (v
+//! + p)` and saves `v + 2p` for each row longer than `t`, so that `t = Q_R(p / (v + 2p))`, the quantile at
+//! 1/4 for f64 and 1/3 for f32. A product moves as many bytes and the vectors.
 //!
-//! Departures:
-//! 1. slots lie in slices of a register's height, a chunk's overflow behind its slots; both are added while the chunk's
-//!    `y` is in the first cache;
-//! 2. columns of the slots take 16 bits where they fit, as in SELL-P; the threshold does not count on that.
+//! Differs from the papers:
+//! 1. Slots are stored in slices of a register's height, and the overflow of a chunk follows its slots; both
+//!    are added while the chunk's `y` is in the L1 cache.
+//! 2. Columns of the slots take 16 bits if they fit, as in SELL-P; the threshold does not take this into
+//!    account.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -35,35 +37,35 @@ use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};
 use std::sync::{Mutex, PoisonError};
 
-/// How many entries of every row ELLPACK stores.
+/// Number of entries of every row that are stored in ELLPACK.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Threshold {
-    /// As many as take the fewest bytes.
+    /// The number that takes the fewest bytes.
     #[default]
     MinimalStorage,
-    /// The [quantile](row_length_quantile) of the row lengths at `x`: all overflow below 0, no padding at 0, none
-    /// overflows from `1 − 1/rows` on. 2/3 is the rule of Bell and Garland.
+    /// The [quantile](row_length_quantile) of the row lengths at `x`: everything overflows below 0, there is
+    /// no padding at 0, and nothing overflows from `1 − 1/rows` on. Bell and Garland use 2/3.
     Quantile(f64),
-    /// A quantile of the row lengths, but no more than a share of the number of rows: padding then stays below that share of
-    /// all places of a square matrix, however long most rows are.
+    /// A quantile of the row lengths, but at most `share` times the number of rows: padding then stays below
+    /// that share of all positions of a square matrix, however long most rows are.
     BoundedQuantile {
-        /// Where the quantile is taken.
+        /// Quantile.
         x: f64,
-        /// The share, from 0 on.
+        /// Share of the number of rows, at least 0.
         share: f64,
     },
-    /// So many; no more than the longest row has.
+    /// A fixed number; effectively at most the length of the longest row.
     Columns(usize),
 }
 
 impl Threshold {
-    /// Every threshold is `min(Q_R(x), most)`: these.
+    /// Every threshold is `min(Q_R(x), most)`; returns `x` and `most`.
     fn limits<T>(self, rows: usize) -> Result<(f64, usize)> {
         let refused = |what, got: f64, expected| Err(Error::Option { what, got: got.to_string(), expected });
         match self {
             Threshold::MinimalStorage => Ok((fewest_bytes_at::<T>(), usize::MAX)),
             Threshold::Quantile(x) | Threshold::BoundedQuantile { x, .. } if x.is_nan() => {
-                let expected = "a number: all overflow below 0, none from 1 − 1/rows on";
+                let expected = "a number: everything overflows below 0, nothing from 1 − 1/rows on";
                 refused("the quantile of the row lengths", x, expected)
             }
             Threshold::Quantile(x) => Ok((x, usize::MAX)),
@@ -71,22 +73,22 @@ impl Threshold {
                 Ok((x, (share * rows as f64) as usize))
             }
             Threshold::BoundedQuantile { share, .. } => {
-                refused("the share of the rows", share, "a number from 0 on")
+                refused("the share of the rows", share, "a number of at least 0")
             }
             Threshold::Columns(columns) => Ok((f64::INFINITY, columns)),
         }
     }
 }
 
-/// How a matrix is divided between ELLPACK and coordinates.
+/// Options of the conversion to HYB.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HybOptions {
-    /// Entries of every row that ELLPACK stores.
+    /// Number of entries of every row that are stored in ELLPACK.
     pub threshold: Threshold,
 }
 
-/// `Q_R(x) = min{t : x < F_R(t)}`, where `F_R(t)` is the share of rows no longer than `t`: 0 for `x < 0`, the shortest
-/// row for 0, the longest from `1 − 1/rows` on.
+/// `Q_R(x) = min{t : x < F_R(t)}`, where `F_R(t)` is the share of rows no longer than `t`. It is 0 for `x <
+/// 0`, the length of the shortest row for `x = 0`, and that of the longest from `1 − 1/rows` on.
 ///
 /// ```
 /// use krysp::formats::row_length_quantile;
@@ -100,7 +102,7 @@ pub fn row_length_quantile(lengths: impl IntoIterator<Item = usize>, x: f64) -> 
     quantile(&histogram, x)
 }
 
-/// Counts so many rows of a length.
+/// Adds `rows` rows of a length to the histogram.
 fn count(histogram: &mut Vec<usize>, length: usize, rows: usize) {
     if length >= histogram.len() {
         histogram.resize(length + 1, 0);
@@ -108,7 +110,7 @@ fn count(histogram: &mut Vec<usize>, length: usize, rows: usize) {
     histogram[length] += rows;
 }
 
-/// The number of rows of each length, up to the longest.
+/// Number of rows of each length, up to the longest.
 pub(crate) fn row_length_histogram<T: Real>(csr: &Csr<T>) -> Vec<usize> {
     let histogram = Mutex::new(vec![]);
     over_rows(csr.rows(), 1, (), &|rows, ()| {
@@ -120,7 +122,7 @@ pub(crate) fn row_length_histogram<T: Real>(csr: &Csr<T>) -> Vec<usize> {
     histogram.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// [`row_length_quantile`], from the number of rows of each length.
+/// [`row_length_quantile`], given the number of rows of each length.
 pub(crate) fn quantile(histogram: &[usize], x: f64) -> usize {
     let most = share_of_rows(histogram.iter().sum(), x);
     let mut rows_up_to_here = 0;
@@ -131,18 +133,20 @@ pub(crate) fn quantile(histogram: &[usize], x: f64) -> usize {
     reached.unwrap_or(histogram.len().saturating_sub(1))
 }
 
-/// `x < F` in whole rows: `x = k / rows` is `k`, however it was rounded, and all below zero is below.
+/// The `x` of `x < F` as a number of rows: `x = k / rows` becomes `k`, however it was rounded, and everything
+/// below zero becomes −1.
 fn share_of_rows(rows: usize, x: f64) -> f64 {
     if x < 0.0 { -1.0 } else { rows as f64 * (x + 4.0 * f64::EPSILON) }
 }
 
-/// The quantile at which HYB takes the fewest bytes, `p / (v + 2p)`.
+/// Quantile at which HYB takes the fewest bytes, `p / (v + 2p)`.
 pub(crate) fn fewest_bytes_at<T>() -> f64 {
     let (value, index) = (size_of::<T>() as f64, size_of::<u32>() as f64);
     index / (value + 2.0 * index)
 }
 
-/// The entries of every row that ELLPACK stores; refuses a threshold that would leave mostly padding.
+/// Number of entries of every row that are stored in ELLPACK. Returns an error if the threshold would leave
+/// mostly padding.
 pub(crate) fn width_of<T: Real>(csr: &Csr<T>, options: HybOptions) -> Result<usize> {
     let (x, most) = options.threshold.limits::<T>(csr.rows())?;
     let width = quantile(&row_length_histogram(csr), x).min(most);
@@ -151,7 +155,7 @@ pub(crate) fn width_of<T: Real>(csr: &Csr<T>, options: HybOptions) -> Result<usi
     Ok(width)
 }
 
-/// `S(t)`: the bytes of rows of these lengths, `t` entries of each in ELLPACK and the rest as coordinates.
+/// `S(t)`: bytes of rows of these lengths, with `t` entries of each in ELLPACK and the rest in coordinates.
 pub fn hyb_bytes(lengths: impl IntoIterator<Item = usize>, t: usize, value: usize, index: usize) -> usize {
     lengths
         .into_iter()
@@ -159,17 +163,17 @@ pub fn hyb_bytes(lengths: impl IntoIterator<Item = usize>, t: usize, value: usiz
         .sum()
 }
 
-/// A matrix in HYB.
+/// A matrix in HYB format (ELLPACK and coordinates).
 #[derive(Clone, Debug)]
 pub struct Hyb<T: Real> {
     source: Source<T>,
     width: usize,
     slices: Slices,
-    /// The row of each entry of the overflow.
+    /// Row of each overflow entry.
     rows: EntryRows,
-    /// The column of each entry of the overflow.
+    /// Column of each overflow entry.
     columns: Columns,
-    /// The slots of a chunk, then its overflow.
+    /// Values: for each chunk, its slots, then its overflow.
     values: Buffer<T>,
 }
 
@@ -183,7 +187,7 @@ impl<T: Real> Hyb<T> {
         Hyb::with(csr, HybOptions::default())
     }
 
-    /// Converts a matrix; refuses a threshold that would leave mostly padding.
+    /// Converts a matrix. Returns an error if the threshold would leave mostly padding.
     pub fn with(csr: &Csr<T>, options: HybOptions) -> Result<Hyb<T>> {
         let width = width_of(csr, options)?;
         let widths = SliceWidths::Uniform(width);
@@ -207,12 +211,12 @@ impl<T: Real> Hyb<T> {
         Ok(hyb)
     }
 
-    /// The entries of every row that ELLPACK stores, the threshold `t`.
+    /// Number of entries of every row that are stored in ELLPACK, the threshold `t`.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// The share of the entries that ELLPACK stores.
+    /// Share of the entries that are stored in ELLPACK.
     pub fn ell_share(&self) -> f64 {
         1.0 - self.rows.len() as f64 / self.source.nnz().max(1) as f64
     }
@@ -281,7 +285,7 @@ impl<T: Real> Offered<T> for Hyb<T> {
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<HybOptions>>> {
         let RowStatistics { rows, longest, quantile: width, .. } = matrix.rows;
         if width == longest {
-            let why = format!("no row is longer than Q_R = {width}: it would be ELL");
+            let why = format!("no row is longer than Q_R = {width}: it would be the same as ELL");
             return Err(Error::Unsuitable { format: Self::NAME, why });
         }
         let (slots, bytes) = matrix.uniform(Self::NAME, width)?;
@@ -345,7 +349,7 @@ mod tests {
         every_threshold_obeys::<f32>();
     }
 
-    /// Row lengths of very different distributions.
+    /// Row lengths with very different distributions.
     fn distributions() -> Vec<Vec<usize>> {
         let hashed = |i: usize| (i * 7919 + 13) % 101;
         vec![
@@ -383,7 +387,7 @@ mod tests {
             assert_eq!(Some(quantile(0.0)), lengths.iter().copied().min());
             assert_eq!((quantile(1.0), quantile(5.0)), (longest, longest));
             for k in 0..rows {
-                // `x = k / rows`, rounded in two ways, in whole rows: k < |{rows no longer than t}|
+                // `x = k / rows`, rounded in two ways, as a number of rows: k < |{rows no longer than t}|
                 let expected = (0..).find(|&t| k < lengths.iter().filter(|&&length| length <= t).count());
                 assert_eq!(Some(quantile(k as f64 / rows as f64)), expected);
                 assert_eq!(Some(quantile(1.0 - (rows - k) as f64 / rows as f64)), expected);
@@ -407,7 +411,7 @@ mod tests {
         assert_eq!((coordinates.width(), coordinates.ell_share()), (0, 0.0));
         let unpadded = with(&csr, Threshold::Quantile(0.0)).unwrap();
         assert_eq!(unpadded.width(), 2);
-        // slots beyond the last row alone
+        // only the slots beyond the last row
         let beyond = 900usize.next_multiple_of(default_height::<f64>()) - 900;
         assert_eq!(unpadded.padding(), beyond as f64 * 2.0 / csr.nnz() as f64);
         let ellpack = with(&csr, Threshold::Quantile(1.0 - 1.0 / 900.0)).unwrap();
@@ -442,8 +446,8 @@ mod tests {
         assert_eq!(Hyb::new(&csr).unwrap().width(), 1);
     }
 
-    /// The share of entries in ELLPACK at the quantile 2/3 that Vázquez et al. (2011) print, from the row lengths of the
-    /// real matrices.
+    /// Share of entries in ELLPACK at the quantile 2/3 as printed by Vázquez et al. (2011), for the row
+    /// lengths of the real matrices.
     #[test]
     fn golden_shares() {
         // rows of length 0, 1, 2, …

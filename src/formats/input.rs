@@ -1,4 +1,4 @@
-//! The arrays that users have, checked once.
+//! Constructors from users' arrays, which are checked once.
 
 use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Source};
@@ -8,12 +8,14 @@ use krysp_kernels::cpu::run::threads::{find_row, map_rows};
 use krysp_kernels::index::{Columns, Offsets};
 use std::sync::Arc;
 
-/// An index type of foreign arrays.
+/// An index type of users' arrays.
 pub trait Index: Copy + Send + Sync {
-    /// The index; negative ones and those beyond memory are caught by the checks that follow.
+    /// Converts to a type that holds every index; negative and too large indices are caught by the checks
+    /// that follow.
     fn to_i128(self) -> i128;
 
-    /// The indices as 32 bits in the memory they have, where they are 32 bits wide and none is negative; or themselves.
+    /// Reinterprets the indices as 32-bit unsigned ones in the same memory, if they have 32 bits and none is
+    /// negative; otherwise returns them unchanged as an error.
     fn adopted(indices: Vec<Self>) -> std::result::Result<Vec<u32>, Vec<Self>> {
         Err(indices)
     }
@@ -49,13 +51,14 @@ impl Index for i32 {
         if indices.iter().any(|&index| index < 0) {
             return Err(indices);
         }
-        // the standard library collects in place here
+        // the standard library collects this in place, without a new allocation
         Ok(indices.into_iter().map(|index| index as u32).collect())
     }
 }
 
 impl<T: Real> Csr<T> {
-    /// From `(row, column, value)`, in any order; values of equal places are added up in the order given.
+    /// Builds a matrix from `(row, column, value)` triplets in any order. Values of duplicate positions are
+    /// added in the order given.
     pub fn from_triplets<I: Index>(rows: usize, cols: usize, entries: &[(I, I, T)]) -> Result<Csr<T>> {
         let row = indices("row", rows, entries, |e| e.0)?;
         let column = indices("column", cols, entries, |e| e.1)?;
@@ -63,7 +66,8 @@ impl<T: Real> Csr<T> {
         Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, &values)
     }
 
-    /// From arrays of rows, columns and values, in any order; values of equal places are added up in the order given.
+    /// Builds a matrix from arrays of rows, columns and values in any order. Values of duplicate positions
+    /// are added in the order given.
     pub fn from_coordinates<I: Index>(
         rows: usize,
         cols: usize,
@@ -78,7 +82,8 @@ impl<T: Real> Csr<T> {
         Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, values)
     }
 
-    /// From compressed rows. Columns may come in any order within a row; values of equal places are added up.
+    /// Builds a matrix from CSR arrays. Columns may be in any order within a row; values of duplicate
+    /// positions are added.
     pub fn from_csr<I: Index, J: Index>(
         rows: usize,
         cols: usize,
@@ -97,7 +102,8 @@ impl<T: Real> Csr<T> {
         Self::assembled(pattern, values)
     }
 
-    /// From compressed columns. Rows may come in any order within a column; values of equal places are added up.
+    /// Builds a matrix from CSC arrays. Rows may be in any order within a column; values of duplicate
+    /// positions are added.
     pub fn from_csc<I: Index, J: Index>(
         rows: usize,
         cols: usize,
@@ -118,9 +124,10 @@ impl<T: Real> Csr<T> {
         Self::assembled(Pattern::from_coordinates(rows, cols, &row, &column)?, values)
     }
 
-    /// Adopts the arrays of compressed sorted rows: values are not copied, nor are indices of 32 bits.
+    /// Builds a matrix from CSR arrays with ascending columns and takes ownership of them: values are not
+    /// copied, nor are 32-bit indices.
     ///
-    /// Errors give nothing back; [`Csr::from_csr`] takes the same arrays in any order.
+    /// The arrays are lost on error. [`Csr::from_csr`] accepts unsorted rows.
     pub fn from_sorted<I: Index, J: Index>(
         cols: usize,
         offsets: Vec<I>,
@@ -150,7 +157,7 @@ impl<T: Real> Csr<T> {
             return Err(Error::Option {
                 what: "the columns",
                 got: "unsorted or repeated within a row".into(),
-                expected: "adopted arrays have ascending columns in each row; `Csr::from_csr` sorts",
+                expected: "ascending columns in each row are required; `Csr::from_csr` sorts",
             });
         }
         let pattern = Pattern::sorted(offsets, columns, cols)?;
@@ -180,7 +187,7 @@ fn same_length(what: &'static str, got: usize, expected: usize) -> Result<()> {
     Err(Error::Length { what, got, expected, why: "one for each entry" })
 }
 
-/// Indices as 32 bits, each below its bound.
+/// Converts indices to 32 bits and checks that each is below its bound.
 fn indices<E: Sync, I: Index>(
     what: &'static str,
     bound: usize,

@@ -1,16 +1,18 @@
-//! The one list of formats.
+//! The list of formats, defined once.
 
-/// Gives every format to a macro, a line for each:
+/// Passes every format to a macro, one line for each:
 ///
 /// ```text
 /// file: Type, memory, refusals;
 /// ```
 ///
-/// `file` is the module in `src/formats`. `memory` is `host` for a format of host memory alone, and `gpu` for one that can
-/// be on a GPU as well. `refusals` is the function of `krysp::testing::laws::refusals` that says which matrices the format
-/// may refuse with default options. Where two formats cost the same, the chooser takes the first of this list.
+/// `file` is the module in `src/formats`. `memory` is `host` for a format that exists in host memory only,
+/// and `gpu` for one that can be on a GPU too. `refusals` is the function of `krysp::testing::laws::refusals`
+/// that states which matrices the format may reject with default options. If two formats cost the same, the
+/// automatic choice takes the first of this list.
 ///
-/// The library re-exports formats by this list, the chooser goes through it, and so do tests and benches.
+/// The library re-exports formats from this list, and the automatic choice, tests and benches iterate over
+/// it.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! each_format {
@@ -32,7 +34,7 @@ macro_rules! each_format {
     };
 }
 
-/// Code for the formats of [`each_format`] that can be on a GPU, and none for the others.
+/// Expands to code for the formats of [`each_format`] that can be on a GPU, and to nothing for the others.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! where_on_gpu {

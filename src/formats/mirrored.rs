@@ -1,22 +1,22 @@
-//! What stands across the diagonal from the entries of a matrix.
+//! Lookup of transposed entries `a_ji` while rows are traversed.
 
 use crate::{Csr, Real};
 use krysp_kernels::cpu::run::threads::{over_parts, tasks};
 use std::ops::Range;
 
-/// Finds the entries across the diagonal from those of some rows, which are asked about in rising order: what faces the next row
-/// stands soon after what faced the last one, so that nobody has to search for it.
+/// Finds `a_ji` for entries `a_ij` of rows that are visited in ascending order. Then the positions within
+/// each row `j` are ascending too, so that a cursor per row replaces the search.
 pub(crate) struct Mirrored<'a, T: Real> {
     csr: &'a Csr<T>,
-    /// Of each row, the entry to look at next.
+    /// Cursor of each row: the entry to examine next.
     next: Vec<u32>,
 }
 
-/// A row that nothing was looked for in.
+/// Cursor of a row that was not visited yet.
 const NEW: u32 = u32::MAX;
 
 impl<T: Real> Mirrored<'_, T> {
-    /// The entry in row `col` and column `row`.
+    /// Value of the entry in row `col` and column `row`, if it is stored.
     pub(crate) fn across(&mut self, row: usize, col: usize) -> Option<T> {
         let columns = self.csr.row_columns(col);
         let before = |&column: &u32| (column as usize) < row;
@@ -38,7 +38,8 @@ pub(crate) fn over_mirrored_rows<T: Real>(
     work: &(impl Fn(Range<usize>, Mirrored<'_, T>) + Sync),
 ) {
     let rows = csr.rows();
-    // each part looks at every row: all of them together no more often than there are entries
+    // each part initializes a cursor for every row: limit the parts so that all cursors together are at most
+    // as many as the entries
     let count = tasks(12 * rows).min(csr.nnz() / rows.max(1)).max(1);
     over_parts(count, &|part| rows * part / count, (), &|rows, ()| {
         work(rows, Mirrored { csr, next: vec![NEW; csr.rows()] });

@@ -1,8 +1,9 @@
-//! Sparse formats: one file each, with its conversion and its operator.
+//! Sparse matrix formats: one file per format, with its conversion and its operator.
 //!
-//! [`Csr`] is the hub and the only one a user must know. Every other is made from it, keeps its values in slots of its
-//! own order, and can be [refreshed](Format::refresh) with values in the order of [`Csr::entries`].
-//! `list.rs` names them all, `format.rs` says what each can do, `offer.rs` what each tells the chooser.
+//! [`Csr`] is the central format and the only one a user must know. Every other format is converted from it,
+//! stores its values in slots of its own order, and can be [refreshed](Format::refresh) with values in the
+//! order of [`Csr::entries`]. `list.rs` lists all formats, `format.rs` defines what each can do, and
+//! `offer.rs` what each reports to the automatic choice.
 
 mod bsr;
 mod checks;
@@ -38,7 +39,7 @@ mod symmetric_bsr;
 #[cfg(test)]
 mod worked_example;
 
-// what is public in the file of each format: its type, its options, and functions that belong to it
+// public items of each format's file: its type, its options, and related functions
 macro_rules! reexport {
     ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
         $(pub use $file::*;)*

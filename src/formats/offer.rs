@@ -1,64 +1,67 @@
-//! What a format tells the chooser: its names, its prices, and what it would take of a matrix.
+//! What a format reports to the automatic choice: its names, its cost coefficients, and its predicted work
+//! for a matrix.
 
 use super::Format;
 use crate::choice::{Analysis, Model, Price, calibrated};
 use crate::simd::{self, Level};
 use crate::{Real, Result};
 
-/// A format as the chooser sees it.
+/// A format as the automatic choice sees it.
 pub(crate) trait Offered<T: Real>: Format<T> {
-    /// Whether it stores one of two values that mirror each other, so that they must be equal and remain so.
+    /// Whether the format stores only one of `a_ij` and `a_ji`, so that both must be equal and remain so.
     const SYMMETRIC: bool = false;
 
-    /// Its names in records, and what each costs. The first is [`Format::NAME`].
+    /// Names in records, with cost coefficients. The first name is [`Format::NAME`].
     fn variants() -> Vec<Variant>;
 
-    /// What it would take of a matrix, found without converting: one offer for each variant that comes into question. An
-    /// error says why the matrix does not suit. Asked only where the first variant has a price.
+    /// Predicted layout and work for a matrix, found without converting it: one offer for each applicable
+    /// variant. An error says why the matrix is unsuitable. Called only if the first variant has coefficients
+    /// on this machine.
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<Self::Options>>>;
 }
 
-/// A name under which a format is recorded, and what it costs on each kind of machine.
+/// A name under which a format is recorded, and its cost coefficients on each kind of machine.
 ///
-/// On a CPU prices are ratios of times over ratios of bytes in the records zen3-1t, zen3-2t and avx512-2t; judged by
-/// `cargo bench --features cuda --bench judge -- zen3-2t`. On a GPU they are what `judge -- h200 --fit` gives, from the
-/// matrices of that record that it names.
+/// On a CPU the coefficients are ratios of times divided by ratios of bytes, from the records zen3-1t,
+/// zen3-2t and avx512-2t; `cargo bench --features cuda --bench judge -- zen3-2t` evaluates them. On a GPU
+/// they are the result of `judge -- h200 --fit`, which names the matrices of that record it used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
-    /// As records and the chooser's reasons have it.
+    /// Name in records and in the reasons of a choice.
     pub(crate) name: &'static str,
-    /// On a CPU.
+    /// Coefficients on a CPU.
     pub(crate) host: Priced,
-    /// On a GPU.
+    /// Coefficients on a GPU.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "asked for GPUs only"))]
     pub(crate) gpu: Priced,
 }
 
-/// What a variant costs on a kind of machine.
+/// Cost coefficients of a variant on a kind of machine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Priced {
-    /// So much.
+    /// The same coefficients on all machines of this kind.
     At(Price),
-    /// So much with AVX-512, and so much with other registers.
+    /// Coefficients that depend on the SIMD level.
     AtLevel {
-        /// With AVX-512.
+        /// Coefficients with AVX-512.
         avx512: Price,
-        /// With other registers.
+        /// Coefficients at other SIMD levels.
         other: Price,
     },
-    /// The chooser does not take it there, for this reason.
+    /// Not offered to the automatic choice, for this reason; it can be chosen explicitly.
     ByHand(&'static str),
 }
 
 impl Variant {
-    /// What it costs on a machine, measured there if somebody did, or why the chooser does not take it there.
+    /// Coefficients on a machine, calibrated there if a calibration exists; the error says why the variant is
+    /// not offered.
     pub(crate) fn price(self, machine: Model) -> std::result::Result<Price, &'static str> {
         let built_in = self.built_in(machine)?;
         let measured = if machine == Model::Host { calibrated(self.name) } else { None };
         Ok(measured.unwrap_or(built_in))
     }
 
-    /// What it costs where nobody measured.
+    /// Built-in coefficients, used where there is no calibration.
     pub(crate) fn built_in(self, machine: Model) -> std::result::Result<Price, &'static str> {
         let priced = match machine {
             Model::Host => self.host,
@@ -74,22 +77,23 @@ impl Variant {
     }
 }
 
-/// What a variant would take of a matrix. [`Analysis::offer`] makes one as most formats have it.
+/// Predicted layout and work of a variant for a matrix. [`Analysis::offer`] fills in what most formats have
+/// in common.
 pub(crate) struct Offer<O> {
-    /// Its name and its prices.
+    /// Name and cost coefficients.
     pub(crate) variant: Variant,
-    /// What was found for it, in words; may be empty.
+    /// Details of the layout in words; may be empty.
     pub(crate) detail: String,
-    /// The options to convert with.
+    /// Options for the conversion.
     pub(crate) options: O,
-    /// Bytes of it that a product reads, vectors apart.
+    /// Bytes of the matrix that a product reads, without the vectors.
     pub(crate) bytes: usize,
-    /// Places for values, padding among them.
+    /// Number of slots for values, including padding.
     pub(crate) slots: usize,
-    /// Entries of `x` that are fetched by themselves.
+    /// Number of uncoalesced reads of `x`.
     pub(crate) gathers: f64,
-    /// Rows that are added up one by one; none where rows lie side by side.
+    /// Rows that are summed one at a time; zero if rows run side by side in lanes.
     pub(crate) rows: usize,
-    /// Times that a lane with most to do waits for memory, one after the other. CPUs have none.
+    /// Memory latencies that the busiest lane waits for one after the other. Zero on CPUs.
     pub(crate) waits: usize,
 }

@@ -1,4 +1,4 @@
-//! Formats in the memory of a GPU.
+//! Formats in GPU memory.
 
 use super::{Format, Rounded, Source};
 use crate::cuda::{Cuda, CudaMatrix, ToCuda};
@@ -7,15 +7,15 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{Device, Ordered, Product};
 use krysp_solvers::LinearOperator;
 
-/// A format that can be in the memory of a GPU, where its arrays may lie in another order than on the host.
+/// A format that can be in GPU memory, where the layout of its arrays may differ from that on the host.
 pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 'static {
-    /// What holds the matrix there, with values stored as `V`.
+    /// Device arrays of the matrix, with values stored as `V`.
     type Arrays<V: Storage<T>>: Product<T>;
 
-    /// What was chosen for this one, as far as it has a meaning on a GPU: with that it is moved there.
+    /// Options of this matrix as far as they apply to a GPU; used when the matrix is moved there.
     fn chosen(&self) -> Self::Options;
 
-    /// Lays a matrix out in the memory of a device; refuses an option that has no meaning there.
+    /// Builds the device arrays of a matrix. Returns an error for options that do not apply on a device.
     #[doc(hidden)]
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
@@ -23,39 +23,40 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
         device: &Device,
     ) -> Result<Self::Arrays<V>>;
 
-    /// Lays out a matrix that is in the memory of a device, row by row.
+    /// Builds the device arrays of a matrix that is already in device memory as CSR.
     #[doc(hidden)]
     fn lay_out_from<V: Storage<T>>(
         source: &Source<T>,
         ordered: &Ordered<T>,
         options: Self::Options,
     ) -> Result<Self::Arrays<V>> {
-        // through host memory, where a format does not know better
+        // default: by way of host memory
         let csr = Csr::from_source(source.clone(), values_of(ordered)?);
         Self::lay_out(&csr, options, ordered.device())
     }
 
-    /// A matrix in this format on a GPU, converted there: no slot of the format is filled in host memory.
+    /// Converts a matrix to this format on a GPU; no slot of the format is filled in host memory.
     fn on(gpu: &Cuda, csr: &Csr<T>) -> Result<CudaMatrix<T, Self>> {
         Self::on_with(gpu, csr, Self::Options::default())
     }
 
-    /// A matrix in this format on a GPU, converted there, with options.
+    /// Converts a matrix to this format on a GPU, with options.
     fn on_with(gpu: &Cuda, csr: &Csr<T>, options: Self::Options) -> Result<CudaMatrix<T, Self>> {
         CudaMatrix::new(gpu, csr, options)
     }
 
-    /// `Self::on(gpu, &csr.renumbered(numbering)?)`, renumbered on the GPU too: the arrays of CSR cross the bus in the order
-    /// in which they are, once, and the renumbered ones are not made in host memory before something asks for them, such as
-    /// [`CudaMatrix::refresh`]. That takes values in the order of `csr.entries()`, not of the renumbered matrix.
+    /// Equivalent to `Self::on(gpu, &csr.renumbered(numbering)?)`, but reorders on the GPU too. The CSR
+    /// arrays are transferred once in their original order, and the reordered ones are built in host memory
+    /// only when something needs them, such as [`CudaMatrix::refresh`]. That method takes values in the order
+    /// of `csr.entries()`, not of the reordered matrix.
     ///
-    /// SELL-P gains by it, and Halo where nodes have one unknown. For other formats the host renumbers, and whatever has a
-    /// numbering already or rows of more than 2048 entries.
+    /// This is faster for SELL-P, and for Halo with one unknown per node. For other formats the host
+    /// reorders, as it does for a matrix that was reordered before or has rows of more than 2048 entries.
     fn on_renumbered(gpu: &Cuda, csr: &Csr<T>, numbering: &Numbering) -> Result<CudaMatrix<T, Self>> {
         Self::on_renumbered_with(gpu, csr, numbering, Self::Options::default())
     }
 
-    /// A matrix in this format on a GPU, renumbered and converted there, with options.
+    /// Reorders a matrix and converts it to this format on a GPU, with options.
     fn on_renumbered_with(
         gpu: &Cuda,
         csr: &Csr<T>,
@@ -72,15 +73,15 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
         Ok(renumbered.renumbered_from(csr.source()))
     }
 
-    /// Options with which [`OnDevice::lay_out_from`] needs nothing of a matrix in host memory but the lengths of its rows,
-    /// however these are numbered; none where it needs more.
+    /// Options with which [`OnDevice::lay_out_from`] needs only the row lengths of a matrix in host memory,
+    /// whatever its order; `None` if it needs more.
     #[doc(hidden)]
     fn by_lengths(_: &Csr<T>, _: &Self::Options) -> Option<Self::Options> {
         None
     }
 }
 
-/// A copy of a format in host memory.
+/// Copies a format from host memory to a GPU.
 fn copied<T: Real, F: OnDevice<T> + Origin<T>>(format: &F, gpu: &Cuda) -> Result<CudaMatrix<T, F>> {
     F::on_with(gpu, &*format.in_host_memory()?, format.chosen())
 }
@@ -114,7 +115,7 @@ where
     }
 }
 
-/// The values of a matrix on a device.
+/// Copies the values of a matrix from a device.
 pub(super) fn values_of<T: Real>(ordered: &Ordered<T>) -> Result<Buffer<T>> {
     let mut values = Buffer::zeros(ordered.nnz());
     ordered.read(&mut values)?;

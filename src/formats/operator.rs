@@ -1,9 +1,9 @@
-//! Formats as operators: their products, and their residuals in twice the precision.
+//! Implementation of `LinearOperator` for formats: products, and residuals in twice the working precision.
 
 use crate::{HostVector, Real, Storage};
 
-/// Multiplies with a caller's values in place of the format's own, as many: those of
-/// [`Rounded`](super::Rounded). It has no public path, which seals [`Format`](super::Format).
+/// Products with the caller's values in place of the format's own, of the same number; used by
+/// [`Rounded`](super::Rounded). The trait has no public path, which seals [`Format`](super::Format).
 pub trait Multiply<T: Real> {
     /// `y ← A x`
     fn multiply<V: Storage<T>>(
@@ -22,7 +22,8 @@ pub trait Multiply<T: Real> {
     ) -> krysp_solvers::Result<T>;
 }
 
-/// The operator of a format whose `kernel(values)` computes rows by themselves and whose `array_bytes()` a product reads.
+/// Implements the operator of a format by its `kernel(values)`, which computes rows independently, and its
+/// `array_bytes()`, the bytes that a product reads.
 macro_rules! row_operator {
     ($format:ident) => {
         $crate::formats::row_operator!($format<>, source, {
@@ -79,7 +80,7 @@ macro_rules! row_operator {
 }
 pub(crate) use row_operator;
 
-/// The residual of a [`Format`] of elements `T`, from the entries that its slots hold.
+/// Implements the residual of a [`Format`] with elements `T`, from the entries stored in its slots.
 macro_rules! precise_residual {
     () => {
         fn residual(

@@ -1,4 +1,4 @@
-//! Where the entries of a matrix stand, and in which order its values were assembled.
+//! Sparsity patterns, and the order in which values were assembled.
 
 use super::given::Given;
 use crate::{Error, Result, memory::room};
@@ -9,7 +9,8 @@ use krysp_kernels::interrupt::{self, Phase};
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-/// Sorted rows, and how assembled values become their entries. Shared by formats of one matrix, and by matrices of equal pattern.
+/// A pattern with sorted rows, and the mapping from assembled values to entries. Shared by the formats of one
+/// matrix, and by matrices with the same pattern.
 #[derive(Debug)]
 pub(crate) struct Pattern {
     pub(crate) offsets: Arc<Offsets>,
@@ -18,16 +19,18 @@ pub(crate) struct Pattern {
     pub(crate) given: Later<Given>,
 }
 
-/// Computed on first use. Force it before a loop on all threads reads it: computing it runs such a loop, too.
+/// A value computed on first use. Force it before a loop on all threads reads it, because computing it runs
+/// such a loop too.
 pub(crate) type Later<X> = LazyLock<X, Box<dyn FnOnce() -> X + Send>>;
 
-/// What was made already.
+/// Wraps a value that is already known.
 pub(crate) fn made<X: Send + 'static>(made: X) -> Later<X> {
     LazyLock::new(Box::new(|| made))
 }
 
-/// An entry of a row as it comes: its column, and below it the value's place in what the user gave. Places are distinct,
-/// so that sorted entries are in the order of a stable sort by column.
+/// An entry while it is sorted: its column in the upper 32 bits, and in the lower ones the index of its value
+/// in the user's arrays. The indices are distinct, so that any sort gives the order of a stable sort by
+/// column.
 pub(crate) type Entry = u64;
 
 pub(super) fn entry(column: u32, place: usize) -> Entry {
@@ -65,30 +68,31 @@ impl Pattern {
         &self.columns[self.offsets.range(row)]
     }
 
-    /// As devices take it.
+    /// The pattern as devices use it.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
         krysp_kernels::cuda::Pattern::with_columns_of(&self.offsets, self.cols, &self.columns)
     }
 
-    /// Bytes of offsets, columns and the order of the given values.
+    /// Bytes of the offsets, the columns and the mapping of assembled values.
     pub(crate) fn bytes(&self) -> usize {
         self.offsets.bytes() + self.entries() * size_of::<u32>() + self.given.bytes()
     }
 
-    /// A pattern whose rows are sorted and free of duplicates already.
+    /// Creates a pattern from rows that are sorted and free of duplicates.
     pub(crate) fn sorted(offsets: Offsets, columns: impl Into<Buffer<u32>>, cols: usize) -> Result<Pattern> {
         let columns = checked(columns, cols)?;
         let len = columns.len();
         Ok(Pattern::new(offsets, columns, Given::InOrder { len }))
     }
 
-    /// A pattern from the rows and columns of its entries, in any order; equal places are summed.
+    /// Creates a pattern from the rows and columns of its entries, in any order; duplicates are summed.
     pub(crate) fn from_coordinates(rows: usize, cols: usize, row: &[u32], column: &[u32]) -> Result<Pattern> {
         Self::from_places(rows, cols, row.len(), &|k| (row[k], column[k]))
     }
 
-    /// A pattern of so many entries, entry `k` at the row and the column `place(k)`; equal places are summed.
+    /// Creates a pattern of `count` entries; entry `k` has the row and column `place(k)`. Duplicates are
+    /// summed.
     fn from_places(
         rows: usize,
         cols: usize,
@@ -102,7 +106,7 @@ impl Pattern {
         Self::from_rows(cols, &starts, entries)
     }
 
-    /// A pattern from rows whose entries may be unsorted and repeated.
+    /// Creates a pattern from rows whose entries may be unsorted and repeated.
     pub(crate) fn from_unsorted_rows(offsets: &Offsets, columns: &[u32], cols: usize) -> Result<Pattern> {
         check_places(columns.len())?;
         let mut entries = Buffer::zeros(columns.len());
@@ -127,7 +131,7 @@ impl Pattern {
         )| {
             let mut counter = phase.counter();
             for (row, length) in range.zip(lengths) {
-                // the caller checks
+                // stops early when interrupted; the caller checks
                 if counter.add(starts.range(row).len()).is_err() {
                     return;
                 }
@@ -169,8 +173,8 @@ impl Pattern {
         Ok(Pattern::new(offsets, columns, Given::Summed { len: given, starts, from }))
     }
 
-    /// The pattern of a square matrix with a second copy of off-diagonal entries at the transposed place. Comes with the
-    /// entry of this pattern that each new entry is.
+    /// Pattern of a square matrix with an additional transposed copy of every off-diagonal entry, and for
+    /// each new entry the entry of this pattern that it copies.
     pub(crate) fn mirrored(&self) -> Result<(Pattern, Buffer<u32>)> {
         let (row, entries) = (self.rows_of_entries(), self.entries());
         interrupt::check("mirroring of a triangle")?;
@@ -184,8 +188,9 @@ impl Pattern {
         })
     }
 
-    /// The pattern of neighbouring entries of each row, as many as `offsets` say, from the place `first(row's places, length)`
-    /// on. Its columns are not made before they are asked for: what is on a device does without them.
+    /// Pattern of a contiguous part of each row. `offsets` define the lengths of the parts, and
+    /// `first(entries of the row, length)` the first entry of each. The columns are computed when they are
+    /// first used, because operators on a device do not need them.
     pub(crate) fn part(
         self: &Arc<Pattern>,
         offsets: Arc<Offsets>,
@@ -208,7 +213,7 @@ impl Pattern {
         Pattern { offsets, cols: self.cols(), columns: LazyLock::new(Box::new(columns)), given }
     }
 
-    /// This pattern, for values that are given in the order of its entries.
+    /// This pattern, for values given in the order of its entries.
     pub(crate) fn in_order(self: &Arc<Pattern>) -> Arc<Pattern> {
         if matches!(*self.given, Given::InOrder { .. }) {
             return self.clone();
@@ -216,7 +221,8 @@ impl Pattern {
         Arc::new(self.part(self.offsets.clone(), |whole, _| whole.start))
     }
 
-    /// The pattern of a square matrix with rows for columns. Comes with the entry of this pattern that each new entry is.
+    /// Pattern of the transpose of a square matrix, and for each new entry the entry of this pattern that it
+    /// copies.
     pub(crate) fn transposed(&self) -> Result<(Pattern, Buffer<u32>)> {
         let (row, columns) = (self.rows_of_entries(), &**self.columns);
         self.rearranged(self.entries(), &|k| k, &|k| (columns[k], row[k]))
@@ -233,7 +239,8 @@ impl Pattern {
         row
     }
 
-    /// So many entries at new places, each an entry of this pattern.
+    /// Pattern of `entries` entries at new positions `place(k)`, each a copy of the entry `origin(k)` of this
+    /// pattern.
     fn rearranged(
         &self,
         entries: usize,
@@ -241,7 +248,7 @@ impl Pattern {
         place: &(impl Fn(usize) -> (u32, u32) + Sync),
     ) -> Result<(Pattern, Buffer<u32>)> {
         let mut pattern = Self::from_places(self.rows(), self.cols(), entries, place)?;
-        // the new pattern's given values are this one's entries: go back to what the user gave
+        // the new pattern's mapping refers to this one's entries: compose both to refer to the user's values
         let first = |k: usize| pattern.given.sources(k).next().map_or(0, |s| origin(s as usize) as u32);
         let order = Buffer::from(map_rows(pattern.entries(), 3, &first));
         pattern.given = made(self.given.then(order.clone()));
@@ -249,19 +256,21 @@ impl Pattern {
     }
 }
 
-/// Runs of sorted entries at one place.
+/// Groups of sorted entries that have the same column.
 fn of_one_column(entries: &[Entry]) -> impl Iterator<Item = &[Entry]> {
     entries.chunk_by(|&a, &b| column_of(a) == column_of(b))
 }
 
-/// Buckets of rows at most, in a sort by rows; and how many entries are worth one more.
+/// Maximum number of buckets of a sort by rows, and (`BUCKET`) the entries per bucket from which another one
+/// pays.
 const BUCKETS: usize = 512;
 const BUCKET: usize = 4096;
 
-/// Entries sorted by row, in the order given within each, and where rows begin.
+/// Sorts entries by row, keeping their order within each row; returns the row offsets too.
 ///
-/// Each thread takes a piece of the entries, counts how many fall into each bucket of rows, and puts them there, each
-/// piece behind the one before. Then buckets are sorted by themselves: few rows, which stay in a cache.
+/// A parallel bucket sort: each thread takes a piece of the entries, counts how many fall into each bucket of
+/// rows, and writes them there, each piece after the one before. Then every bucket is sorted separately; its
+/// few rows stay in cache.
 pub(crate) fn by_rows(
     rows: usize,
     count: usize,
@@ -283,7 +292,7 @@ pub(crate) fn by_rows(
     let (mut row, mut unsorted) = (Buffer::<u32>::zeros(count), Buffer::<Entry>::zeros(count));
     let in_order = |bucket: usize| counts.iter().map(move |counts| counts[bucket]);
     let lengths: Vec<usize> = (0..buckets).flat_map(in_order).collect();
-    // bucket by bucket: the part of each piece
+    // destinations, bucket by bucket: the part of each piece
     let parts = cut(&mut row, &lengths).into_iter().zip(cut(&mut unsorted, &lengths));
     let mut targets: Vec<Vec<_>> = pieces.iter().map(|_| Vec::with_capacity(buckets)).collect();
     for (at, part) in parts.enumerate() {
@@ -332,7 +341,7 @@ pub(crate) fn by_rows(
     (starts, sorted)
 }
 
-/// Consecutive pieces of these lengths.
+/// Splits a slice into consecutive pieces of these lengths.
 pub(crate) fn cut<'a, X>(mut data: &'a mut [X], lengths: &[usize]) -> Vec<&'a mut [X]> {
     let mut pieces = Vec::with_capacity(lengths.len());
     for &length in lengths {
@@ -358,18 +367,19 @@ pub(super) fn checked(columns: impl Into<Buffer<u32>>, cols: usize) -> Result<Co
     })
 }
 
-/// Values that must be permuted or summed are found by 32-bit places.
+/// Checks that 32-bit indices can address values that must be permuted or summed.
 pub(super) fn check_places(len: usize) -> Result<()> {
     if len as u64 <= u64::from(u32::MAX) {
         return Ok(());
     }
     Err(Error::Unsuitable {
         format: "unsorted input",
-        why: format!("{len} values are more than 32-bit places reach: give CSR with sorted rows"),
+        why: format!("{len} values are more than 32-bit indices can address: use CSR with sorted rows"),
     })
 }
 
-/// Fills an array whose rows (or groups of rows) lie one after the other: `fill(rows, part, place of the part's first)`.
+/// Fills an array whose rows (or groups of rows) are contiguous: calls `fill(rows, part, index of the part's
+/// first element)` on all threads.
 pub(crate) fn fill_by_rows<X: Plain>(
     rows: usize,
     data: &mut [X],
@@ -387,7 +397,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Places in no order, some of them repeated.
+    /// Pseudo-random positions, some of them repeated.
     fn scattered(rows: usize, cols: usize, count: usize) -> (Vec<u32>, Vec<u32>) {
         let number = |k: usize, factor: usize, bound: usize| ((k * factor) % 1_000_003 % bound) as u32;
         (0..count).map(|k| (number(k, 7919, rows), number(k / 3, 104_729, cols))).unzip()

@@ -1,4 +1,4 @@
-//! Patterns in another numbering, made at once or when something asks for them.
+//! Reordered patterns, computed immediately or on first use.
 
 #[cfg(feature = "cuda")]
 use super::given::{Given, renumbering};
@@ -18,10 +18,11 @@ use std::sync::Arc;
 use std::sync::LazyLock;
 
 impl Pattern {
-    /// The pattern of a square matrix in another numbering: the old index of each new row, and the new index of each old
-    /// column. Comes with `value(k)` for each new entry, `k` the entry of this pattern that it is.
+    /// Pattern of a square matrix after a symmetric permutation, given the old index of each new row and the
+    /// new index of each old column. Also returns `value(k)` for each new entry, where `k` is the entry of
+    /// this pattern that it copies.
     ///
-    /// Each new row is one old row, sorted by itself. Reads 12 bytes an entry and writes 16 (f64), once.
+    /// Each new row is one old row, sorted separately. Reads 12 bytes per entry and writes 16 (f64), once.
     pub(crate) fn renumbered<X: Plain>(
         &self,
         value: impl Fn(usize) -> X + Sync,
@@ -60,8 +61,9 @@ impl Pattern {
         Ok((Pattern::new(offsets, checked(columns, self.cols())?, given), values))
     }
 
-    /// This pattern renumbered, for a matrix whose entries were renumbered on a device. Offsets are given; columns and the order
-    /// of given values are computed on first use, because products on a device need neither.
+    /// Reordered pattern of a matrix whose entries were reordered on a device. The offsets are given; the
+    /// columns and the mapping of assembled values are computed on first use, because products on a device
+    /// need neither.
     #[cfg(feature = "cuda")]
     pub(crate) fn renumbered_later(
         self: &Arc<Pattern>,
@@ -85,7 +87,7 @@ impl Pattern {
         Ok(Pattern { offsets, cols: self.cols(), columns, given })
     }
 
-    /// Something of each entry, in the order of another numbering whose rows begin at `offsets`.
+    /// Extracts `part` of each entry, in the order of a reordered matrix whose rows begin at `offsets`.
     pub(super) fn entries_in(
         &self,
         offsets: &Offsets,
@@ -93,7 +95,7 @@ impl Pattern {
         new_of_old: impl Fn(u32) -> u32 + Sync,
         part: impl Fn(Entry) -> u32 + Sync,
     ) -> Buffer<u32> {
-        // a loop on all threads asks for them
+        // force the lazy columns before a loop on all threads reads them
         LazyLock::force(&self.columns);
         let mut parts = Buffer::zeros(offsets.end());
         fill_by_rows(offsets.ranges(), &mut parts, &|row| offsets.at(row), &|rows, to: &mut [u32], _| {
@@ -133,7 +135,7 @@ mod tests {
         }
     }
 
-    /// Places in no order, some of them repeated.
+    /// Pseudo-random positions, some of them repeated.
     fn scattered(rows: usize, count: usize) -> (Vec<u32>, Vec<u32>) {
         let number = |k: usize, factor: usize| ((k * factor) % 1_000_003 % rows) as u32;
         (0..count).map(|k| (number(k, 7919), number(k / 3, 104_729))).unzip()

@@ -1,14 +1,15 @@
-//! Formats whose values take fewer bits than those of the vectors they are multiplied with.
+//! Mixed precision: formats whose values have fewer bits than the vectors they are multiplied with.
 //!
-//! A product reads 4 bytes an entry for its value instead of 8 and computes in `f64`: what is lost is the rounding of each
-//! entry, once. For every row
+//! A product reads 4 bytes per entry for its value instead of 8 and computes in `f64`. The only additional
+//! error is one rounding of each entry. For every row
 //!
 //! ```text
-//! |(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|          entries between 1e-38 and 3e38 in size
+//! |(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|          entries between 1e-38 and 3e38 in magnitude
 //! ```
 //!
-//! beside what an `f64` product rounds; `2⁻⁸` with [`Bf16`](crate::Bf16). In a preconditioner that costs no iterations as a
-//! rule; as the matrix of a solve it is another system, nearby: refine, or ask for no more than seven digits.
+//! in addition to the rounding of an `f64` product; with [`Bf16`](crate::Bf16) the factor is `2⁻⁸`. In a
+//! preconditioner this usually costs no iterations. As the matrix of a solve it defines a slightly different
+//! system: use iterative refinement, or require no more than seven digits.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -37,13 +38,13 @@ use krysp_solvers::LinearOperator;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Rounded<F, V: Plain> {
-    /// Without its values.
+    /// The format, without its values.
     format: F,
     values: Buffer<V>,
 }
 
 impl<F, V: Plain> Rounded<F, V> {
-    /// Rounds the values of a matrix that is in the format already.
+    /// Rounds the values of a matrix that already is in the format.
     pub fn of<T: Real>(mut format: F) -> Rounded<F, V>
     where
         F: Format<T>,
@@ -112,7 +113,7 @@ where
     }
 }
 
-/// Values given are of the type of the vectors, and rounded.
+/// Given values have the type of the vectors; they are rounded.
 impl<T, F, V> Format<T> for Rounded<F, V>
 where
     T: Real,

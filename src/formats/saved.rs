@@ -1,4 +1,4 @@
-//! How patterns are saved, and formats that are not worth a way of their own.
+//! Serialization of patterns, and of formats that have no file layout of their own.
 
 use super::given::Given;
 use super::pattern::{Pattern, made};
@@ -60,7 +60,7 @@ impl Saved for Given {
 }
 
 impl Given {
-    /// Whether it makes so many entries.
+    /// Whether the mapping is valid for this number of entries.
     fn makes(&self, entries: usize) -> bool {
         let within = |from: &[u32]| find_row(from.len(), 1, &|k| from[k] as usize >= self.len()).is_none();
         match self {
@@ -73,7 +73,8 @@ impl Given {
     }
 }
 
-/// As the matrix: nothing chooses these formats in host memory, so that they need not be read fast.
+/// Saves a format as its CSR matrix: these formats are never chosen automatically in host memory, so that
+/// loading them need not be fast.
 macro_rules! as_matrix {
     ($($format:ident),*) => {$(
         impl<T: Real> Saved for $format<T> {
@@ -90,12 +91,12 @@ macro_rules! as_matrix {
 as_matrix!(Halo, Ehyb);
 
 impl<T: Real> Csr<T> {
-    /// Fingerprints of the places of the entries, and of their values; the same in every numbering and for every order of
+    /// Fingerprints of the pattern and of the values; the same for every order of the unknowns and of
     /// assembly.
     pub(crate) fn fingerprints(&self) -> [u64; 2] {
         let (pattern, numbering) = (self.pattern(), self.source().domain().numbering());
         let user = |index: usize| numbering.map_or(index as u64, |n| u64::from(n.old_of_new()[index]));
-        // sums do not ask for an order
+        // wrapping sums do not depend on the order of the entries
         let [places, values] = [(); 2].map(|()| AtomicU64::new(0));
         over_rows(pattern.rows(), 32, (), &|rows, ()| {
             let (mut of_places, mut of_values) = (0u64, 0u64);

@@ -1,12 +1,14 @@
-//! SELL-P (Anzt et al.) and SELL-C-σ (Kreutzer et al.): slices of rows, each padded to its own longest.
+//! SELL-P (Anzt et al.) and SELL-C-σ (Kreutzer et al.): slices of rows, each padded to its own longest row.
 //!
-//! Sorting rows by length within a window of σ rows brings like lengths together and leaves little to pad. Columns take
-//! 16 bits, as offsets from the smallest of their slice, wherever they fit: 10 bytes an entry instead of 12 (f64).
+//! Sorting rows by length within windows of σ rows groups similar lengths and reduces padding. Columns take
+//! 16 bits, as offsets from the smallest column of their slice, if all of them fit: 10 bytes per entry
+//! instead of 12 (f64).
 //!
-//! Departures:
-//! 1. a slice is as high as two of the widest registers by default, not 64 rows: less padding, and a CPU gains nothing from
-//!    more;
-//! 2. rows are sorted within chunks of 768 rows at most, so that what threads and fused operations share stays together.
+//! Differs from the papers:
+//! 1. By default a slice has the rows of two of the widest registers instead of 64: this needs less padding,
+//!    and a CPU gains nothing from more rows.
+//! 2. Rows are sorted within chunks of at most 768 rows, so that the rows that threads and fused operations
+//!    share stay together.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -25,27 +27,28 @@ use krysp_kernels::cpu::run::threads::{CHUNK, map_rows, over_rows};
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
 
-/// How a matrix is cut into slices.
+/// Options of the conversion to SELL-P or SELL-C-σ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SellOptions {
-    /// Rows of a slice, in host memory: a multiple of 8 (f64) or 16 (f32) that divides 768. `None` is two of the widest
-    /// registers. A GPU cuts slices of its own, of 32 rows or fewer, and refuses a height.
+    /// Rows per slice in host memory: a multiple of 8 (f64) or 16 (f32) that divides 768. `None` selects two
+    /// of the widest registers. A GPU uses slices of its own, with 32 rows or fewer, and returns an error if
+    /// a height is set.
     pub height: Option<usize>,
-    /// Rows are sorted by length within windows of so many: a multiple of the height that divides 768, or 1 for the
-    /// order they have. `None` sorts within 768 rows where that saves padding. A GPU refuses any
-    /// window but 1.
+    /// Rows are sorted by length within windows of this many rows: a multiple of the height that divides 768,
+    /// or 1 to keep their order. `None` sorts within 768 rows if that saves padding. A GPU returns an error
+    /// for any window but 1.
     pub window: Option<usize>,
 }
 
 #[cfg(feature = "cuda")]
 impl SellOptions {
-    /// How wide slices are on a device; refuses what it could not follow.
+    /// Widths of slices on a device. Returns an error for options that a device does not support.
     fn widths(self) -> Result<cuda::formats::sliced::Widths> {
         if let Some(height) = self.height {
             return Err(Error::Option {
                 what: "the slice height",
                 got: height.to_string(),
-                expected: "none on a GPU, whose slices have 32 rows or fewer",
+                expected: "no height can be set on a GPU, whose slices have 32 rows or fewer",
             });
         }
         match self.window {
@@ -60,11 +63,11 @@ impl SellOptions {
     }
 }
 
-/// A matrix in SELL-P, or SELL-C-σ where its rows are sorted.
+/// A matrix in SELL-P format, or in SELL-C-σ if its rows are sorted.
 #[derive(Clone, Debug)]
 pub struct Sell<T: Real> {
     source: Source<T>,
-    /// The window that was asked for.
+    /// Sorting window given in the options.
     window: Option<usize>,
     slices: Slices,
     values: Buffer<T>,
@@ -80,7 +83,7 @@ impl<T: Real> Sell<T> {
         Sell::with(csr, SellOptions::default())
     }
 
-    /// Converts a matrix.
+    /// Converts a matrix with options.
     pub fn with(csr: &Csr<T>, options: SellOptions) -> Result<Sell<T>> {
         let Cut { height, widths, order } = Cut::new(csr, options)?;
         let widths = SliceWidths::Each(Offsets::from_lengths(widths));
@@ -91,7 +94,7 @@ impl<T: Real> Sell<T> {
         Ok(sell)
     }
 
-    /// How it was cut.
+    /// Options of this matrix.
     pub fn options(&self) -> SellOptions {
         SellOptions { height: Some(self.slices.height()), window: self.window }
     }
@@ -115,18 +118,19 @@ impl<T: Real> Sell<T> {
     }
 }
 
-/// How rows come to lie in slices.
+/// Division of rows into slices.
 pub(crate) struct Cut {
-    /// Rows of a slice.
+    /// Rows per slice.
     pub(crate) height: usize,
-    /// The longest row of each slice.
+    /// Length of the longest row of each slice.
     pub(crate) widths: Vec<usize>,
-    /// The row of its chunk that stands at each place, where rows are sorted.
+    /// Row (relative to its chunk) at each position, if rows are sorted.
     pub(crate) order: Option<Vec<u16>>,
 }
 
 impl Cut {
-    /// Cuts a matrix; refuses options out of range, and slices that would be mostly padding.
+    /// Divides a matrix into slices. Returns an error for options out of range, and for slices that would be
+    /// mostly padding.
     pub(crate) fn new<T: Real>(csr: &Csr<T>, options: SellOptions) -> Result<Cut> {
         let height = options.height.unwrap_or_else(default_height::<T>);
         if height == 0 || !height.is_multiple_of(height_step::<T>()) || !CHUNK.is_multiple_of(height) {
@@ -152,9 +156,9 @@ impl Cut {
             }
             None => {
                 let total = |widths: &[usize]| widths.iter().sum::<usize>();
-                // scattering the sums costs about as much as a fifth of padding
+                // sorting scatters the sums, which costs about as much as 20 % padding
                 let saves = |sorted: usize| 5 * total(&natural) * height > 6 * sorted;
-                // at best, sorting leaves no padding
+                // lower bound: sorting leaves no padding at best
                 let after = saves(csr.nnz()).then(|| sorted(&lengths, height, CHUNK));
                 after.filter(|(sorted, _)| saves(total(sorted) * height)).unwrap_or((natural, None))
             }
@@ -165,7 +169,7 @@ impl Cut {
     }
 }
 
-/// The longest row of each slice.
+/// Length of the longest row of each slice.
 fn widths(lengths: &[usize], height: usize) -> Vec<usize> {
     map_rows(lengths.len().div_ceil(height), height, &|slice| {
         let rows = lengths[slice * height..].iter().take(height);
@@ -173,7 +177,7 @@ fn widths(lengths: &[usize], height: usize) -> Vec<usize> {
     })
 }
 
-/// Widths after sorting within windows, and the row of its chunk at each place.
+/// Widths after sorting within windows, and the row (relative to its chunk) at each position.
 fn sorted(lengths: &[usize], height: usize, window: usize) -> (Vec<usize>, Option<Vec<u16>>) {
     let mut order = vec![0u16; lengths.len()];
     let mut by_place = vec![0; lengths.len()];
@@ -259,7 +263,7 @@ impl<T: Real> Offered<T> for Sell<T> {
 impl<T: Real> OnDevice<T> for Sell<T> {
     type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
 
-    /// A device cuts slices of its own: all that it takes over is that rows keep their order.
+    /// A device uses slices of its own: only the option to keep the order of the rows is passed on.
     fn chosen(&self) -> SellOptions {
         SellOptions { height: None, window: self.window.filter(|&window| window == 1) }
     }
@@ -301,7 +305,7 @@ mod tests {
         for window in [None, Some(1)] {
             assert!(SellOptions { height: None, window }.widths().is_ok());
         }
-        // a matrix of the host is moved without them
+        // a matrix in host memory is moved without these options
         let csr = Csr::from_triplets(1, 1, &[(0, 0, 1.0)]).unwrap();
         for (window, kept) in [(None, None), (Some(1), Some(1)), (Some(96), None)] {
             let sell = Sell::with(&csr, SellOptions { height: Some(48), window }).unwrap();

@@ -1,4 +1,4 @@
-//! The rows of a matrix as threads share them.
+//! Distribution of a matrix's rows over threads.
 
 use crate::{HostSpace, HostVector, Real, partition};
 use krysp_kernels::cpu::run::rows::{self, Parts, RowProduct};
@@ -7,14 +7,15 @@ use krysp_kernels::index::OffsetsRef;
 use krysp_solvers::{Error, Space, Vector};
 use std::sync::Arc;
 
-/// The spaces of a matrix, and how threads share its rows.
+/// Spaces of a matrix, and the distribution of its rows over threads.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRows<T> {
     domain: HostSpace<T>,
     range: HostSpace<T>,
-    /// Boundaries at chunks.
+    /// Boundaries of parts, at chunks.
     parts: Arc<[usize]>,
-    /// Boundaries at blocks of the vectors, where these balance well enough for a fused inner product.
+    /// Boundaries of parts at the reduction blocks of vectors, if these parts are balanced well enough for a
+    /// fused inner product.
     block_parts: Option<Arc<[usize]>>,
 }
 
@@ -73,7 +74,7 @@ impl<T: Real> SharedRows<T> {
         Ok(rows::product_dot(kernel, Parts::new(parts), x.as_slice(), y.as_mut_slice()))
     }
 
-    /// Refuses an inner product of vectors in unequal spaces.
+    /// Checks that domain and range are equal, as an inner product of `x` and `A x` requires.
     pub(crate) fn check_square(&self) -> krysp_solvers::Result<()> {
         if self.domain == self.range {
             return Ok(());
@@ -81,13 +82,13 @@ impl<T: Real> SharedRows<T> {
         Err(Error::NotSquare { rows: self.range.len(), columns: self.domain.len() })
     }
 
-    /// Refuses vectors of other spaces before a kernel sees them.
+    /// Checks that the vectors are in the operator's spaces.
     pub(crate) fn check(&self, x: &HostVector<T>, y: &HostVector<T>) -> krysp_solvers::Result<()> {
         fits("`x`", x, "`A`'s columns", &self.domain)?;
         fits("`y`", y, "`A`'s rows", &self.range)
     }
 
-    /// Refuses vectors of other spaces before a residual is computed.
+    /// Checks that the vectors of a residual are in the operator's spaces.
     pub(super) fn check_residual(
         &self,
         b: &HostVector<T>,

@@ -1,4 +1,4 @@
-//! What the formats of sliced rows share: where slots are, and which columns they hold.
+//! Common part of the formats with sliced rows: positions of slots, and columns.
 
 use super::Priced;
 use super::pattern::{Pattern, fill_by_rows};
@@ -15,23 +15,23 @@ use krysp_kernels::cpu::run::threads::{CHUNK, find_row, map_rows, over_rows};
 use krysp_kernels::cuda::{formats::sliced::lanes, tuning::SLOTS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};
 
-/// The width of each slice.
+/// Width of each slice.
 #[derive(Clone, Debug)]
 pub(super) enum SliceWidths {
     Uniform(usize),
     Each(Offsets),
 }
 
-/// Rows that were sorted within their chunk.
+/// Permutation of rows that were sorted within their chunk.
 #[derive(Clone, Debug)]
 struct Sorted {
-    /// The row at each place.
+    /// Row at each position.
     order: ChunkOrder,
-    /// The place of each row.
+    /// Position of each row.
     place: Vec<u16>,
 }
 
-/// Slots in slices of rows.
+/// Slots of rows in slices.
 #[derive(Clone, Debug)]
 pub(super) struct Slices {
     rows: usize,
@@ -80,20 +80,20 @@ impl Saved for Slices {
 
 saved!(impl[] Sorted { order, place });
 
-/// The first `longest` entries of each row at most; the rest is stored elsewhere.
+/// Maximum number of entries of a row that are stored; the others are stored elsewhere.
 pub(crate) type Longest = usize;
 
-/// What is stored of a matrix in slices.
+/// The part of a matrix that is stored in slices.
 #[derive(Clone, Copy)]
 pub(super) struct Stored<'s> {
     pub(super) rows: usize,
     pub(super) cols: usize,
-    /// The columns of a row, ascending.
+    /// Columns of a row, ascending.
     pub(super) of: &'s (dyn Fn(usize) -> &'s [u32] + Sync),
 }
 
 impl Slices {
-    /// Lays out the rows of a pattern, `order` giving the row of its chunk that stands at each place.
+    /// Lays out the rows of a pattern; `order` holds the row (relative to its chunk) at each position.
     pub(super) fn new(
         format: &'static str,
         pattern: &Pattern,
@@ -107,7 +107,7 @@ impl Slices {
         Slices::of(format, stored, height, widths, order)
     }
 
-    /// Slices of rows whose columns are given.
+    /// Lays out rows whose columns are given.
     pub(super) fn of(
         format: &'static str,
         stored: Stored<'_>,
@@ -148,8 +148,8 @@ impl Slices {
         Ok(slices)
     }
 
-    /// The column of every slot, stored as `store(slice, column)`; padding repeats a column that its row or slice uses
-    /// anyway.
+    /// Column of every slot, converted by `store(slice, column)`. Padding repeats a column that its row or
+    /// slice uses anyway.
     fn columns_as<X: Plain>(
         &self,
         stored: Stored<'_>,
@@ -179,7 +179,7 @@ impl Slices {
         columns
     }
 
-    /// The smallest column of each slice, if 16 bits hold what all others are beyond it.
+    /// Smallest column of each slice, if all differences to it fit 16 bits.
     fn short_bases(&self, stored: Stored<'_>) -> Option<Vec<u32>> {
         let slices = self.rows.div_ceil(self.height);
         let base = |slice: usize| {
@@ -189,13 +189,13 @@ impl Slices {
         map_rows(slices, self.height, &base).into_iter().collect()
     }
 
-    /// The smallest and the largest column of a slice, if it has any.
+    /// Smallest and largest column of a slice, if it has any.
     fn bounds(&self, stored: Stored<'_>, slice: usize) -> Option<(u32, u32)> {
         let rows = slice * self.height..(slice + 1) * self.height;
         bounds(rows.map(|place| self.stored(stored, place)))
     }
 
-    /// The columns that are stored of the row at a place.
+    /// Stored columns of the row at a position.
     fn stored<'s>(&self, stored: Stored<'s>, place: usize) -> &'s [u32] {
         match self.row_at(place).filter(|&row| row < self.rows) {
             Some(row) => (stored.of)(row),
@@ -203,7 +203,7 @@ impl Slices {
         }
     }
 
-    /// The row at a place.
+    /// Row at a position.
     fn row_at(&self, place: usize) -> Option<usize> {
         match &self.sorted {
             None => Some(place),
@@ -211,7 +211,7 @@ impl Slices {
         }
     }
 
-    /// The slots of a slice.
+    /// Slots of a slice.
     fn slice(&self, slice: usize) -> std::ops::Range<usize> {
         match &self.widths {
             SliceWidths::Uniform(width) => slice * width * self.height..(slice + 1) * width * self.height,
@@ -222,12 +222,12 @@ impl Slices {
         }
     }
 
-    /// All slots.
+    /// Number of slots.
     pub(super) fn slots(&self) -> usize {
         self.first_slot(self.rows)
     }
 
-    /// The first slot of a row that begins a slice, or of the row past the last.
+    /// First slot of a row that begins a slice, or of the row past the last.
     pub(super) fn first_slot(&self, row: usize) -> usize {
         let slice = row.div_ceil(self.height);
         match &self.widths {
@@ -236,7 +236,7 @@ impl Slices {
         }
     }
 
-    /// The slot of a row's first entry; the next are a height apart.
+    /// Slot of a row's first entry; the following ones are a slice height apart.
     fn slot(&self, row: usize) -> usize {
         let place = match &self.sorted {
             None => row,
@@ -245,12 +245,12 @@ impl Slices {
         self.slice(place / self.height).start + place % self.height
     }
 
-    /// The slot of each of the entries of a row, in order.
+    /// Slots of the entries of a row, in order.
     pub(super) fn row_slots(&self, row: usize) -> impl Iterator<Item = usize> {
         (self.slot(row)..).step_by(self.height)
     }
 
-    /// Rows of a slice.
+    /// Rows per slice.
     pub(super) fn height(&self) -> usize {
         self.height
     }
@@ -260,7 +260,7 @@ impl Slices {
         matches!(self.columns, SlicedColumns::Short(_))
     }
 
-    /// Whether rows of this length find room.
+    /// Whether rows of this length fit the slices.
     pub(super) fn hold(&self, length: usize) -> bool {
         match &self.widths {
             SliceWidths::Uniform(width) => length <= *width,
@@ -273,7 +273,7 @@ impl Slices {
         self.sorted.is_some()
     }
 
-    /// Bytes that a product reads, values apart.
+    /// Bytes that a product reads, without the values.
     pub(super) fn bytes(&self) -> usize {
         let widths = match &self.widths {
             SliceWidths::Uniform(_) => 0,
@@ -282,7 +282,7 @@ impl Slices {
         widths + self.columns.bytes() + self.sorted.as_ref().map_or(0, |s| size_of_val(&*s.order))
     }
 
-    /// The arrays for the kernel; with row `lengths`, slices end with their longest row.
+    /// Arrays for the kernel. With `lengths`, each slice is processed only up to its longest row.
     pub(super) fn kernel<'a, V>(&'a self, values: &'a [V], lengths: Option<&'a [u32]>) -> Sliced<'a, V> {
         let widths = match (&self.widths, lengths) {
             (SliceWidths::Uniform(width), None) => Widths::Uniform(*width),
@@ -300,19 +300,19 @@ impl Slices {
     }
 }
 
-/// The smallest and the largest column of some rows.
+/// Smallest and largest column of some rows.
 fn bounds<'p>(rows: impl Iterator<Item = &'p [u32]>) -> Option<(u32, u32)> {
     // columns ascend within a row
     let ends = rows.filter_map(|columns| Some((*columns.first()?, *columns.last()?)));
     ends.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)))
 }
 
-/// Whether 16 bits hold what the largest column is beyond the smallest.
+/// Whether the difference between the largest and the smallest column fits 16 bits.
 fn fit(smallest: u32, largest: u32) -> bool {
     largest - smallest <= u32::from(u16::MAX)
 }
 
-/// Whether columns would take 16 bits in slices of this height, laid out as in [`Slices::new`].
+/// Whether columns would take 16 bits in slices of this height, laid out as by [`Slices::new`].
 pub(crate) fn has_short_columns(
     pattern: &Pattern,
     height: usize,
@@ -332,7 +332,7 @@ pub(crate) fn has_short_columns(
     find_row(rows.div_ceil(height), height, &wide).is_none()
 }
 
-/// Refuses a layout whose padding would be out of proportion.
+/// Checks that a layout is not mostly padding.
 pub(crate) fn check_padding(format: &'static str, slots: usize, entries: usize, instead: &str) -> Result<()> {
     if slots <= 20 * entries + (1 << 20) {
         return Ok(());
@@ -341,11 +341,11 @@ pub(crate) fn check_padding(format: &'static str, slots: usize, entries: usize, 
     Err(Error::Unsuitable { format, why })
 }
 
-/// What SELL-P, ELL and ELLPACK-R cost on a GPU, where one kernel computes them.
+/// Cost of SELL-P, ELL and ELLPACK-R on a GPU, where one kernel computes all three.
 pub(super) const SLICED_ON_GPU: Priced =
     Priced::At(Price { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 });
 
-/// How often the lane of a GPU with most to do waits for the slots that it asks for at once.
+/// Number of times that the busiest lane of a GPU waits for a batch of slots in flight.
 pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {
     match matrix.machine {
         Model::Host => 0,
@@ -357,7 +357,8 @@ pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {
     }
 }
 
-/// Two of the widest registers: enough independent sums to hide the latency of an addition at every level.
+/// Rows of two of the widest registers: enough independent sums to hide the latency of an addition at every
+/// SIMD level.
 pub(crate) fn default_height<T: Real>() -> usize {
     2 * height_step::<T>()
 }

@@ -1,4 +1,4 @@
-//! What every format keeps of the matrix it was made from.
+//! What every format keeps of the matrix it was converted from.
 
 use super::pattern::Pattern;
 use super::shared_rows::SharedRows;
@@ -8,14 +8,15 @@ use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use std::sync::Arc;
 
-/// What every format keeps of the matrix it was made from: the pattern, the spaces, and how threads share the rows.
+/// What every format keeps of the matrix it was converted from: the pattern, the spaces, and the distribution
+/// of rows over threads.
 #[derive(Clone, Debug)]
 pub struct Source<T> {
     pub(crate) pattern: Arc<Pattern>,
     rows: SharedRows<T>,
 }
 
-/// How threads share the rows is found again.
+/// The distribution of rows over threads is not saved but recomputed.
 impl<T: Real> Saved for Source<T> {
     fn save(&self, to: &mut Writer<'_>) {
         self.pattern.save(to);
@@ -37,32 +38,32 @@ impl<T: Real> Source<T> {
         Source { pattern, rows }
     }
 
-    /// Whether a kernel multiplies matrices of this shape.
+    /// Whether the arrays of a kernel have the shape of this matrix.
     pub(crate) fn fits(&self, kernel: &impl RowProduct<T>) -> bool {
         kernel.rows() == self.pattern.rows() && kernel.fits(self.pattern.cols())
     }
 
-    /// Where `x` lives.
+    /// Space of `x`.
     pub fn domain(&self) -> &HostSpace<T> {
         self.rows.domain()
     }
 
-    /// Where `y` lives.
+    /// Space of `y`.
     pub fn range(&self) -> &HostSpace<T> {
         self.rows.range()
     }
 
-    /// The number of entries.
+    /// Number of entries.
     pub fn nnz(&self) -> usize {
         self.pattern.entries()
     }
 
-    /// Bytes of the pattern that every format made from one matrix shares; products do not read them.
+    /// Bytes of the pattern, which all formats of a matrix share; products do not read them.
     pub fn bytes(&self) -> usize {
         self.pattern.bytes()
     }
 
-    /// The pattern as devices take it.
+    /// The pattern as devices use it.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
         self.pattern.on_device()
@@ -86,7 +87,7 @@ impl<T: Real> Source<T> {
         self.rows.product_dot(kernel, x, y)
     }
 
-    /// `r ← b − A x` in twice the precision, where these are the entries of the pattern.
+    /// `r ← b − A x` in twice the working precision, given the entries of the pattern.
     pub(crate) fn residual(
         &self,
         entries: &[T],

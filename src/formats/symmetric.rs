@@ -1,7 +1,8 @@
 //! Symmetric CSR: each pair `a_ij = a_ji` is read once.
 //!
-//! Half the bytes of CSR where entries lie near the diagonal. Rows are cut into parts that threads compute apart; pairs
-//! that cross parts are stored on both sides, so a numbering that keeps neighbours together (RCM) matters here.
+//! Reads half the bytes of CSR if entries are close to the diagonal. Rows are divided into parts that threads
+//! compute independently; pairs that cross parts are stored on both sides, so an ordering that keeps
+//! neighbours together (RCM) is important here.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -21,10 +22,11 @@ use krysp_solvers::LinearOperator;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
-/// The share of `x` fetched by itself where neighbours are close together, which costs nothing to speak of.
+/// Share of uncoalesced reads of `x` in matrices whose neighbours are close in memory (guess); up to this
+/// share they cost nothing measurable.
 const NEAR: f64 = 0.2;
 
-/// A symmetric matrix, stored by halves.
+/// A symmetric matrix in CSR, of which one triangle is stored.
 #[derive(Clone, Debug)]
 pub struct SymCsr<T: Real> {
     source: Source<T>,
@@ -37,7 +39,8 @@ saved!(impl[T: Real] SymCsr<T> { source, halves, values } where |read| {
 });
 
 impl<T: Real> SymCsr<T> {
-    /// Converts a symmetric matrix. Where `a_ij` and `a_ji` differ by rounding, the one below the diagonal counts.
+    /// Converts a symmetric matrix. If `a_ij` and `a_ji` differ by rounding, the entry below the diagonal is
+    /// used.
     pub fn new(csr: &Csr<T>) -> Result<SymCsr<T>> {
         check_symmetric(csr)?;
         let pattern = csr.pattern();
@@ -66,17 +69,17 @@ impl<T: Real> SymCsr<T> {
         Ok(sym)
     }
 
-    /// Bytes of a symmetric matrix in host memory, found without converting.
+    /// Bytes of a symmetric matrix in host memory, computed without converting it.
     pub(crate) fn bytes_of(csr: &Csr<T>) -> usize {
         halves_bytes(csr, 1, &csr.pattern().offsets, &csr.pattern().columns)
     }
 
-    /// Entries stored, of all those of the matrix.
+    /// Number of stored entries as a share of all entries of the matrix.
     pub fn stored_share(&self) -> f64 {
         self.values.len() as f64 / self.source.nnz().max(1) as f64
     }
 
-    /// The part of a row.
+    /// Range of rows of the part that a row belongs to.
     fn part_of(&self, row: usize) -> Range<usize> {
         let parts = self.halves.parts();
         let next = parts.partition_point(|&bound| bound <= row);
@@ -84,15 +87,15 @@ impl<T: Real> SymCsr<T> {
     }
 }
 
-/// The entries of a row that are stored with it, or its blocks.
+/// Entries of a row (or blocks of a block row) that are stored with it.
 pub(super) struct Stored<R> {
-    /// Below the diagonal and in the part.
+    /// Entries below the diagonal within the part, which are mirrored.
     pub(super) mirrored: Range<usize>,
-    /// The diagonal, and what lies in other parts.
+    /// The diagonal entry and the entries in other parts.
     pub(super) rest: R,
 }
 
-/// `columns` are those of all rows, which begin at `offsets`.
+/// Selects the stored entries of a row. `columns` are those of all rows, which begin at `offsets`.
 pub(super) fn stored(
     offsets: &Offsets,
     columns: &[u32],
@@ -110,8 +113,8 @@ pub(super) fn stored(
     }
 }
 
-/// Bytes of the halves of a symmetric matrix in host memory, found without converting: of dense blocks of a size, 1 for
-/// single entries, whose pattern this is.
+/// Bytes of a symmetric matrix stored by halves in host memory, computed without converting it. `offsets` and
+/// `columns` are the pattern of its dense blocks of `size` rows, or of its entries if `size` is 1.
 pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets, columns: &[u32]) -> usize {
     let parts: Vec<usize> = parts(csr.pattern()).into_iter().map(|bound| bound / size).collect();
     let rows = offsets.ranges();
@@ -121,7 +124,7 @@ pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets
             let next = parts.partition_point(|&bound| bound <= row);
             let columns = &columns[offsets.range(row)];
             let below = |bound: usize| columns.partition_point(|&column| (column as usize) < bound);
-            // what lies above the diagonal in its part is a mirror image
+            // entries above the diagonal within their part are mirror images and not stored
             columns.len() - (below(parts[next]) - below(row + 1))
         };
         kept.fetch_add(rows.map(of_row).sum(), Ordering::Relaxed);
@@ -135,7 +138,8 @@ pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets
         + kept * (size * size * size_of::<T>() + size_of::<u32>())
 }
 
-/// As many parts as keep nearly all pairs within one: threads need some, every crossing pair is stored twice.
+/// Boundaries of as many parts as possible such that at most 1/8 of the entries cross parts: threads need
+/// several parts, but every crossing pair is stored twice.
 pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
     let block = block_rows(pattern.rows());
     let crossing = |bounds: &[usize]| -> usize {
@@ -163,7 +167,7 @@ pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
     bounds
 }
 
-/// Refuses a matrix that is not symmetric up to the rounding of its assembly.
+/// Checks that a matrix is symmetric up to rounding errors of its assembly.
 pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     let (rows, cols) = (csr.rows(), csr.cols());
     if rows != cols {
@@ -185,7 +189,7 @@ pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     if is_mirrored(csr, &|row, col, value, mirrored| compared(row, col, value, mirrored).is_ok()) {
         return Ok(());
     }
-    // says which entry is the first that is not
+    // find the first entry that differs, for the error
     csr.check_entries(
         |row, col, value| {
             if row == col { Ok(()) } else { compared(row, col, value, csr.get(col, row)) }
@@ -193,7 +197,7 @@ pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     )
 }
 
-/// Whether each entry below the diagonal has one like it across, and there are as many above.
+/// Whether each entry below the diagonal has an equal one above, and there are no others above.
 fn is_mirrored<T: Real>(csr: &Csr<T>, alike: &(impl Fn(usize, usize, T, Option<T>) -> bool + Sync)) -> bool {
     let (different, above) = (AtomicBool::new(false), AtomicIsize::new(0));
     over_mirrored_rows(csr, &|rows, mut mirrored| {
@@ -301,7 +305,7 @@ impl<T: Real> Format<T> for SymCsr<T> {
     }
 }
 
-/// The entries of a matrix of which a format stores half, in slots that hold these values.
+/// Entries of a matrix of which a format stores half, given the values of its slots.
 pub(super) fn mirrored_entries<T: Real, V: Storage<T>>(half: &impl Format<T>, values: &[V]) -> Buffer<T> {
     let pattern = &half.source().pattern;
     let mut entries = Buffer::zeros(pattern.entries());
@@ -321,19 +325,22 @@ pub(super) fn mirrored_entries<T: Real, V: Storage<T>>(half: &impl Format<T>, va
 impl<T: Real> Offered<T> for SymCsr<T> {
     const SYMMETRIC: bool = true;
 
-    /// Rows of symmetric formats cost much on a CPU: their sums go to memory and back, and in f32 they take nearly as long as
-    /// in f64. On a GPU, by every record of an H200, there is always a faster format where nodes have one row.
+    /// Rows of symmetric formats are expensive on a CPU: their sums are written to memory and read back, and
+    /// in f32 they take nearly as long as in f64. On a GPU, in every record of an H200, another format is
+    /// faster if nodes have one row.
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
             host: Priced::At(Price { start: 0.0, byte: 1.25, gather: 15.0, row: 60.0, wait: 0.0 }),
-            gpu: Priced::ByHand("chosen by hand only: on a GPU others are faster where nodes have one row"),
+            gpu: Priced::ByHand(
+                "never chosen automatically on a GPU: others are faster if nodes have one row",
+            ),
         }]
     }
 
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<()>>> {
         let (bytes, slots) = (SymCsr::bytes_of(matrix.csr), matrix.csr.nnz());
-        // of what is far from everything else, sums are fetched and written back as well
+        // sums of distant rows are loaded and written back as well
         let gathers = slots as f64 * (matrix.rows.scattering - NEAR).max(0.0);
         let offer = matrix.offer(Self::variants()[0], (), bytes, slots);
         Ok(vec![Offer { rows: matrix.rows.rows, gathers, ..offer }])
@@ -346,7 +353,7 @@ impl<T: Real> OnDevice<T> for SymCsr<T> {
 
     fn chosen(&self) {}
 
-    /// In blocks of rows that keep the `x` they read in shared memory.
+    /// Uses blocks of rows that keep the `x` they read in shared memory.
     fn lay_out<V: Storage<T>>(csr: &Csr<T>, (): (), device: &cuda::Device) -> Result<Self::Arrays<V>> {
         check_symmetric(csr)?;
         let pattern = csr.source().on_device();

@@ -1,7 +1,8 @@
 //! Symmetric BSR: each pair of blocks `A_ij = A_jiᵀ` is read once.
 //!
-//! For symmetric matrices with several unknowns a node: half the bytes of BSR where blocks lie near the diagonal. Rows are
-//! cut into parts as in [`SymCsr`](super::SymCsr), and pairs that cross parts are stored on both sides.
+//! For symmetric matrices with several unknowns per node: reads half the bytes of BSR if blocks are close to
+//! the diagonal. Rows are divided into parts as in [`SymCsr`](super::SymCsr), and pairs that cross parts are
+//! stored on both sides.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -26,19 +27,19 @@ use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::windows::TooLarge;
 use krysp_solvers::LinearOperator;
 
-/// How a symmetric matrix is divided into blocks.
+/// Options of the conversion to symmetric BSR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SymBsrOptions {
-    /// Rows and columns of a block: 2, 3, 4 or 6. `None` is the size that takes the fewest bytes in BSR.
+    /// Rows and columns per block: 2, 3, 4 or 6. `None` selects the size that takes the fewest bytes in BSR.
     pub size: Option<usize>,
 }
 
-/// A symmetric matrix of small dense blocks, stored by halves.
+/// A symmetric matrix of small dense blocks, of which one triangle is stored.
 #[derive(Clone, Debug)]
 pub struct SymBsr<T: Real> {
     source: Source<T>,
     size: usize,
-    /// Of blocks.
+    /// Pattern of the stored blocks.
     halves: Halves,
     values: Buffer<T>,
 }
@@ -48,20 +49,20 @@ saved!(impl[T: Real] SymBsr<T> { source, size, halves, values } where |read| {
 });
 
 impl<T: Real> SymBsr<T> {
-    /// Converts a symmetric matrix with the block size of [`Bsr::new`](super::Bsr::new). Where `a_ij` and `a_ji` differ by
-    /// rounding, the one below the diagonal counts.
+    /// Converts a symmetric matrix with the block size of [`Bsr::new`](super::Bsr::new). If `a_ij` and `a_ji`
+    /// differ by rounding, the entry below the diagonal is used.
     pub fn new(csr: &Csr<T>) -> Result<SymBsr<T>> {
         SymBsr::with(csr, SymBsrOptions::default())
     }
 
-    /// Converts a symmetric matrix; refuses one whose rows the block size does not divide.
+    /// Converts a symmetric matrix. Returns an error if the block size does not divide its rows.
     pub fn with(csr: &Csr<T>, options: SymBsrOptions) -> Result<SymBsr<T>> {
         let size = block_size(csr, options.size)?;
         let (offsets, columns) = block_pattern(csr, size)?;
         check_symmetric(csr)?;
         let unsuitable = |_| Error::Unsuitable { format: Self::NAME, why: "an index is out of range".into() };
         let rows = offsets.ranges();
-        // parts begin at whole blocks
+        // parts begin at block boundaries
         let parts: Vec<usize> = parts(csr.pattern()).into_iter().map(|bound| bound / size).collect();
         let stored_of = |row: usize| {
             let next = parts.partition_point(|&bound| bound <= row);
@@ -86,13 +87,13 @@ impl<T: Real> SymBsr<T> {
         Ok(sym)
     }
 
-    /// Bytes of a symmetric matrix in host memory with blocks of a size, found without converting.
+    /// Bytes of a symmetric matrix in host memory with blocks of a size, computed without converting it.
     pub(crate) fn bytes_of(csr: &Csr<T>, size: usize) -> Result<usize> {
         let (offsets, columns) = block_pattern(csr, size)?;
         Ok(halves_bytes(csr, size, &offsets, &columns))
     }
 
-    /// The block size.
+    /// Block size.
     pub fn block_size(&self) -> usize {
         self.size
     }
@@ -174,7 +175,7 @@ impl<T: Real> Format<T> for SymBsr<T> {
         let (size, pattern) = (self.size, &self.source.pattern);
         let blocks = self.halves.offsets().range(row / size);
         let columns = &self.halves.columns()[blocks.clone()];
-        // both ascend, the mirrored before all others
+        // both lists ascend; mirrored blocks come before all others
         let (mirrored, rest) = columns.split_at(self.halves.inner()[row / size] as usize);
         for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
             let block = column / size as u32;
@@ -182,14 +183,14 @@ impl<T: Real> Format<T> for SymBsr<T> {
                 let at = rest.binary_search(&block)?;
                 Ok::<usize, usize>(mirrored.len() + at)
             });
-            // what is above the diagonal in its part is its mirror image
+            // entries above the diagonal within their part are mirror images and not stored
             if let Ok(at) = at {
                 visit(entry, ((blocks.start + at) * size + column as usize % size) * size + row % size);
             }
         }
     }
 
-    /// Zeros in blocks that are not full, for each entry that is stored.
+    /// Number of zeros in partially filled blocks per stored entry.
     fn padding(&self) -> f64 {
         let slots = self.halves.offsets().end() * self.size * self.size;
         let mut stored = 0;
@@ -205,7 +206,8 @@ impl<T: Real> Format<T> for SymBsr<T> {
 impl<T: Real> Offered<T> for SymBsr<T> {
     const SYMMETRIC: bool = true;
 
-    /// With AVX-512 other formats gather as fast as blocks (elast_bracket_p1_59k in `benches/record/avx512-2t`).
+    /// With AVX-512 other formats gather as fast as BSR (`elast_bracket_p1_59k` in
+    /// `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
@@ -217,7 +219,7 @@ impl<T: Real> Offered<T> for SymBsr<T> {
         }]
     }
 
-    /// Padded as much as [`Bsr`](super::Bsr).
+    /// Assumes as much padding as [`Bsr`](super::Bsr).
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<SymBsrOptions>>> {
         let (bytes, size) = best_blocks(matrix.csr)?;
         let slots = slots_of_blocks(matrix.csr, bytes, size);
@@ -226,7 +228,7 @@ impl<T: Real> Offered<T> for SymBsr<T> {
             #[cfg(feature = "cuda")]
             Model::Gpu { .. } => {
                 let (bytes, halo) = SymBsr::footprint_on_gpu(matrix.csr, size)?;
-                // a thread has its nodes one after the other, and owns half of their pairs
+                // a thread processes its nodes one after the other, and owns half of their pairs
                 let pairs = matrix.rows.longest.div_ceil(size).div_ceil(2);
                 let nodes = cuda::formats::symmetric::nodes_of_thread(size, size_of::<T>());
                 (bytes, halo, 0, nodes * pairs)
@@ -244,7 +246,8 @@ impl<T: Real> Offered<T> for SymBsr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> SymBsr<T> {
-    /// The rows of a block on a GPU: what a numbering should bring together. Pairs that cross blocks are stored twice.
+    /// Rows per block on a GPU, for an ordering that clusters as many rows. Pairs that cross blocks are
+    /// stored twice.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {
@@ -263,8 +266,8 @@ impl<T: Real> SymBsr<T> {
         Ok(cuda::formats::symmetric::nodes_per_block::<T>(size) * size)
     }
 
-    /// What a GPU reads of a symmetric matrix with blocks of a size, found without converting: bytes, and entries of `x` in
-    /// halos. Refuses a matrix whose rows read more than a window holds.
+    /// Memory traffic on a GPU of a symmetric matrix with blocks of a size, computed without converting it:
+    /// bytes, and entries of `x` in halos. Returns an error if some rows read more than a window holds.
     pub(crate) fn footprint_on_gpu(csr: &Csr<T>, size: usize) -> Result<(usize, usize)> {
         let (offsets, columns) = block_pattern(csr, size)?;
         let footprint =
@@ -272,7 +275,7 @@ impl<T: Real> SymBsr<T> {
         let cuda::formats::symmetric::Footprint { bytes, halo } =
             footprint.map_err(|TooLarge { rows, window }| {
                 let why = format!(
-                    "nodes {} to {} read {window} others, more than a window holds",
+                    "nodes {} to {} read {window} nodes, more than a window holds",
                     rows.start, rows.end
                 );
                 Error::Unsuitable { format: Self::NAME, why }
@@ -289,7 +292,7 @@ impl<T: Real> OnDevice<T> for SymBsr<T> {
         SymBsrOptions { size: Some(self.size) }
     }
 
-    /// In blocks of rows that keep the `x` they read in shared memory.
+    /// Uses blocks of rows that keep the `x` they read in shared memory.
     fn lay_out<V: Storage<T>>(
         csr: &Csr<T>,
         options: SymBsrOptions,

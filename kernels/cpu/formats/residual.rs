@@ -28,8 +28,8 @@ pub struct Equations<'a, T> {
 impl<T: Value> Equations<'_, T> {
     /// `r ← b − A x`
     pub fn residual(self, r: &mut [T]) {
-        assert_eq!(self.b.len(), r.len(), "a right-hand side for each residual");
-        assert_eq!(self.offsets.ranges(), r.len(), "a row for each residual");
+        assert_eq!(self.b.len(), r.len(), "`b` and `r` have equal lengths");
+        assert_eq!(self.offsets.ranges(), r.len(), "`r` has an entry for each row");
         let mean = self.values.len() / r.len().max(1);
         over_rows(r.len(), 2 * mean + 2, r, &|rows, r: &mut [T]| run(Part { equations: self, rows, r }));
     }

@@ -124,9 +124,12 @@ pub fn product<T: Value, V: Storage<T>>(a: &Csr<'_, V>, x: &[T], y: &mut [T]) {
 
 /// First stage: computes all sums speculatively.
 fn speculate<T: Value, V: Storage<T>>(a: &Csr<'_, V>, tiles: Tiles, x: &[T], y: &mut [T]) -> Unfinished<T> {
-    assert!(RowProduct::<T>::fits(a, x.len()), "the arrays of a matrix fit each other and `x`");
-    assert_eq!(RowProduct::<T>::rows(a), y.len(), "`y` has a place for each row");
-    assert!((1..=LARGEST).contains(&tiles.entries) && tiles.of_bunch > 0, "tiles of entries");
+    assert!(RowProduct::<T>::fits(a, x.len()), "the arrays of the matrix are consistent and fit `x`");
+    assert_eq!(RowProduct::<T>::rows(a), y.len(), "`y` has an entry for each row");
+    assert!(
+        (1..=LARGEST).contains(&tiles.entries) && tiles.of_bunch > 0,
+        "tiles have 1 to 256 entries, bunches at least one tile"
+    );
     let bunches = a.offsets.end().div_ceil(tiles.entries * tiles.of_bunch).max(1);
     let mut left = Unfinished {
         rows: vec![NONE; bunches],

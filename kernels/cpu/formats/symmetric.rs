@@ -112,10 +112,10 @@ impl Halves {
 
     /// Panics if the pattern does not fit a loop over blocks of `size` rows, or the lengths differ.
     pub(crate) fn check<T>(&self, size: usize, values: usize, x: &[T], y: &[T]) {
-        assert_eq!(self.size, size, "blocks of the loop's size");
-        assert!(values >= self.offsets.end() * size * size, "values for each stored block");
+        assert_eq!(self.size, size, "blocks have the size that the loop expects");
+        assert!(values >= self.offsets.end() * size * size, "there are values for each stored block");
         assert!(self.columns.bound() * size <= x.len() && x.len() == y.len(), "`x` and `y` fit the matrix");
-        assert_eq!(self.offsets.ranges() * size, y.len(), "`y` has a place for each row");
+        assert_eq!(self.offsets.ranges() * size, y.len(), "`y` has an entry for each row");
     }
 }
 

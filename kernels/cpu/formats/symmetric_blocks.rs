@@ -101,7 +101,7 @@ fn part<T: Value, V: Storage<T>>(
 }
 
 fn check<T, V>(size: usize, halves: &Halves, values: &[V], x: &[T], y: &[T]) {
-    assert!([2, 3, 4, 6].contains(&size), "blocks of 2, 3, 4 or 6");
+    assert!([2, 3, 4, 6].contains(&size), "blocks have 2, 3, 4 or 6 rows");
     halves.check(size, values.len().saturating_sub(SLACK), x, y);
 }
 

@@ -272,7 +272,7 @@ unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
         // SAFETY: the caller's contract is the same
         return unsafe { multiply_any::<S, T, V>(slice, numbers, here, x, y) };
     }
-    assert!(here.end <= rows && rows <= x.len() && rows * B <= numbers.len(), "rows of the slice");
+    assert!(here.end <= rows && rows <= x.len() && rows * B <= numbers.len(), "rows are within the slice");
     let (numbers, x) = (numbers.as_ptr(), x.as_ptr());
     for (start, y) in here.step_by(B).zip(y.chunks_exact_mut(B)) {
         let mut sums = [T::zero(); B];
@@ -307,7 +307,7 @@ unsafe fn multiply_any<S: Simd, T: Value, V: Storage<T>>(
             continue;
         }
         let (y, x) = (&mut y[rows.start - here.start..rows.end - here.start], &x[block]);
-        assert!((x.len() - 1) * columns + rows.end <= numbers.len(), "numbers of the slice");
+        assert!((x.len() - 1) * columns + rows.end <= numbers.len(), "values are within the slice");
         for first in (0..y.len()).step_by(<T::In<S> as Lanes<T>>::COUNT) {
             let count = (y.len() - first).min(<T::In<S> as Lanes<T>>::COUNT);
             let whole = count == <T::In<S> as Lanes<T>>::COUNT;

@@ -56,7 +56,7 @@ impl<'a, T: Value> Aggregates<'a, T> {
 
     /// `c ← Zᵀ r`; entries of `c` beyond the coarse unknowns are unchanged.
     pub fn restrict(&self, r: &[T], c: &mut [T]) {
-        assert_eq!(r.len(), self.of_row.len(), "an entry for each row");
+        assert_eq!(r.len(), self.of_row.len(), "the vector has an entry for each row");
         let (count, modes) = (self.count(), self.modes);
         let parts = tasks(2 * modes * r.len()).min(count);
         let bound = |part: usize| part * count / parts.max(1);
@@ -81,7 +81,7 @@ impl<'a, T: Value> Aggregates<'a, T> {
     /// `z ← z + Z c`
     pub fn prolong(&self, c: &[T], z: &mut [T]) {
         let n = self.of_row.len();
-        assert_eq!(z.len(), n, "an entry for each row");
+        assert_eq!(z.len(), n, "the vector has an entry for each row");
         over_rows(n, 2 + self.modes, z, &|rows, z: &mut [T]| {
             for (z, row) in z.iter_mut().zip(rows) {
                 let aggregate = self.of_row[row];
@@ -166,14 +166,17 @@ fn sum_of<T: Value>(rows: &[u32], term: impl Fn(usize) -> T) -> T {
 /// `y ← E x` for a dense matrix with rows [`row_stride`] numbers apart; `x` and `y` have that length too.
 pub fn dense_product<T: Value>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
     let stride = row_stride(n);
-    assert!(e.len() == n * stride && x.len() == stride && y.len() == stride, "rows of whole registers");
+    assert!(
+        e.len() == n * stride && x.len() == stride && y.len() == stride,
+        "rows are padded to whole registers"
+    );
     dense_rows(e, x, &mut y[..n]);
 }
 
 /// `y ← E x` for some rows of a dense matrix. Rows are as long as `x`, a multiple of a [`row_stride`].
 pub fn dense_rows<T: Value>(e: &[T], x: &[T], y: &mut [T]) {
     let (stride, n) = (x.len(), y.len());
-    assert_eq!(e.len(), n * stride, "rows as long as `x`");
+    assert_eq!(e.len(), n * stride, "rows are as long as `x`");
     let parts = tasks(e.len()).min(n);
     over_parts(parts, &|part| part * n / parts.max(1), y, &|rows, y: &mut [T]| {
         for (row, y) in rows.zip(y) {

@@ -68,7 +68,7 @@ pub fn cholesky<T: Value>(
 ) -> Result<(), Refused<T>> {
     assert!(
         columns <= stride && a.len() == columns * stride && least.len() == columns,
-        "columns of one length"
+        "columns have equal lengths"
     );
     for first in (0..columns).step_by(BLOCK) {
         let block = first..columns.min(first + BLOCK);
@@ -107,7 +107,7 @@ pub fn subtract<T: Value>(
         let rows = if lower { rows - ((columns.start + columns.end) / 2).min(rows) } else { rows };
         (columns.len() * depth * rows) as u64
     };
-    assert!(skip + rows <= stride && c.len() >= columns * stride, "`C` has room");
+    assert!(skip + rows <= stride && c.len() >= columns * stride, "`C` is large enough");
     let c = &mut c[..columns * stride];
     if rows * columns * depth < TILED {
         run(Few { c, stride, skip, a, b, depth, lower });
@@ -319,7 +319,10 @@ unsafe fn tile_product<T: Value, S: Simd>(left: &[T], right: &[T], sums: &mut [T
 /// # Panics
 /// If sizes do not fit each other.
 pub fn forward<T: Value>(a: &[T], stride: usize, x: &mut [T], taken: &mut [T]) {
-    assert!(stride == x.len() + taken.len() && a.len() == stride * x.len(), "a row for each number");
+    assert!(
+        stride == x.len() + taken.len() && a.len() == stride * x.len(),
+        "the front has a row for each entry of the vectors"
+    );
     run(Forward { a, stride, x, taken });
 }
 
@@ -352,7 +355,10 @@ impl<T: Value> Task for Forward<'_, T> {
 /// # Panics
 /// If sizes do not fit each other.
 pub fn backward<T: Value>(a: &[T], stride: usize, x: &mut [T], below: &[T]) {
-    assert!(stride == x.len() + below.len() && a.len() == stride * x.len(), "a row for each number");
+    assert!(
+        stride == x.len() + below.len() && a.len() == stride * x.len(),
+        "the front has a row for each entry of the vectors"
+    );
     run(Backward { a, stride, x, below });
 }
 

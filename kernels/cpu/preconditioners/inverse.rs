@@ -36,7 +36,7 @@ pub fn row_stride(n: usize) -> usize {
 /// that is not larger than the rounding error of its diagonal entry.
 pub fn invert_positive(a: &mut [f64], n: usize) -> Result<(), Refused<f64>> {
     let stride = row_stride(n);
-    assert_eq!(a.len(), n * stride, "rows of whole registers");
+    assert_eq!(a.len(), n * stride, "rows are padded to whole registers");
     let rounding = n as f64 * f64::EPSILON;
     let least: Vec<f64> = (0..n).map(|i| rounding * a[i * stride + i]).collect();
     let mut panel = vec![0.0; PANEL.min(n) * stride];
@@ -165,7 +165,7 @@ unsafe fn update<S: Simd, const ROWS: usize>(
     let lanes = <S::F64 as Lanes<f64>>::COUNT;
     let width = REGISTERS * lanes;
     let depth = (panel.len() / stride).min(PANEL);
-    assert!(rows.len() >= ROWS * stride && stride.is_multiple_of(width), "whole registers");
+    assert!(rows.len() >= ROWS * stride && stride.is_multiple_of(width), "rows consist of whole registers");
     for at in (0..stride).step_by(width) {
         // SAFETY: the CPU has the features of `S`; `at + width` is within a row, and the rows are within both
         // arrays

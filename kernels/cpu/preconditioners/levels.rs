@@ -61,11 +61,14 @@ impl Slices {
     pub fn new(levels: &[usize], entries: impl Fn(usize) -> usize, places: &[u32]) -> Slices {
         let count = levels.last().copied().unwrap_or(0);
         assert!(levels.is_sorted() && levels.first().is_none_or(|&first| first == 0), "levels ascend from 0");
-        assert!(count == places.len() && count < Columns::LIMIT, "one place for each row");
+        assert!(
+            count == places.len() && count < Columns::LIMIT,
+            "`places` has an entry for each row, fewer than 2³¹"
+        );
         let mut seen = vec![false; count];
         let is_new =
             |&place: &u32| seen.get_mut(place as usize).is_some_and(|seen| !std::mem::replace(seen, true));
-        assert!(places.iter().all(is_new), "places are a permutation");
+        assert!(places.iter().all(is_new), "`places` is a permutation");
         let threads = rayon::current_num_threads();
         let (mut rows, mut stages): (Vec<usize>, Vec<Vec<usize>>) = (vec![], vec![]);
         for level in levels.windows(2).map(|w| w[0]..w[1]).filter(|level| !level.is_empty()) {
@@ -205,7 +208,7 @@ impl<T: Value> Sliced<T> {
     /// If sizes do not fit each other, or a row depends on a row of its own level or of one that is solved
     /// later.
     pub fn new(slices: &Slices, triangle: Triangle, a: Csr<'_, T>) -> Sliced<T> {
-        assert_eq!(a.offsets.ranges(), slices.len(), "one row for each of the levels");
+        assert_eq!(a.offsets.ranges(), slices.len(), "the matrix has as many rows as the levels");
         for level in slices.levels.windows(2) {
             for row in level[0]..level[1] {
                 let columns = others(triangle, &a.columns[a.offsets.range(row)]);
@@ -213,7 +216,7 @@ impl<T: Value> Sliced<T> {
                     Triangle::Lower => (column as usize) < level[0],
                     Triangle::Upper => (column as usize) >= level[1] && (column as usize) < slices.len(),
                 };
-                assert!(columns.iter().all(waits), "row {row} waits for other levels only");
+                assert!(columns.iter().all(waits), "row {row} depends on rows of other levels only");
             }
         }
         let key = slices.key.clone();
@@ -241,7 +244,7 @@ impl<T: Value> Sliced<T> {
     /// # Panics
     /// If the matrix was not stored with these slices.
     pub fn fill(&mut self, slices: &Slices, a: Csr<'_, T>) {
-        assert!(Arc::ptr_eq(&self.key, &slices.key), "the triangle was cut into these slices");
+        assert!(Arc::ptr_eq(&self.key, &slices.key), "the triangle is stored in these slices");
         for place in 0..slices.count() {
             let rows = slices.rows_at(self.triangle, place);
             let values = &mut self.values[self.starts[place]..self.starts[place + 1]];
@@ -353,9 +356,15 @@ pub fn solve_both<T: Value>(
 ) {
     let (n, Scratch { x, taken }) = (slices.len(), scratch);
     assert!(r.len() == n && z.len() == n && x.len() == n + 1, "vectors have an entry for each row");
-    assert!(lower.triangle == Triangle::Lower && upper.triangle == Triangle::Upper, "L comes first");
+    assert!(
+        lower.triangle == Triangle::Lower && upper.triangle == Triangle::Upper,
+        "the first triangle is lower, the second upper"
+    );
     let fits = |a: &Sliced<T>| Arc::ptr_eq(&a.key, &slices.key);
-    assert!(fits(lower) && fits(upper) && taken.len() == 2 * slices.parts(), "all have these slices");
+    assert!(
+        fits(lower) && fits(upper) && taken.len() == 2 * slices.parts(),
+        "triangles and workspace belong to these slices"
+    );
     x[n] = T::zero();
     let shared = Shared(x.as_mut_ptr());
     over_rows(n, 3, (), &|range, ()| {

@@ -113,7 +113,7 @@ pub enum Triangle {
 /// # Panics
 /// If sizes do not fit each other, or an entry is outside the triangle.
 pub fn solve<T: Value>(triangle: Triangle, a: Csr<'_, T>, x: &mut [T]) {
-    assert!(a.offsets.ranges() == x.len(), "one row for each unknown");
+    assert!(a.offsets.ranges() == x.len(), "the matrix has a row for each unknown");
     match a.offsets {
         OffsetsRef::Short(offsets) => solve_at(triangle, &offsets, a, x),
         OffsetsRef::Long(offsets) => solve_at(triangle, &offsets, a, x),
@@ -158,7 +158,7 @@ fn eliminate_all<T: Value>(
     eliminate: &(impl Fn(usize, &[T], &mut [T]) -> Result<(), T> + Sync),
 ) -> Result<(), Refused<T>> {
     let rows = levels.last().copied().unwrap_or(0);
-    assert!(offsets.ranges() == rows && offsets.end() == values.len(), "one value for each entry");
+    assert!(offsets.ranges() == rows && offsets.end() == values.len(), "there is one value for each entry");
     let offset = |row: usize| offsets.at(row);
     let refused: Mutex<Option<(usize, T)>> = Mutex::new(None);
     let phase = Phase::new("incomplete factorization", values.len() as f64);

@@ -33,7 +33,7 @@ impl<'p> Parts<'p> {
         assert!(bounds.first().is_none_or(|&first| first == 0), "parts begin at row 0");
         assert!(bounds.is_sorted(), "parts ascend");
         let inner = &bounds[..bounds.len().saturating_sub(1)];
-        assert!(inner.iter().all(|bound| bound.is_multiple_of(CHUNK)), "parts begin at chunks");
+        assert!(inner.iter().all(|bound| bound.is_multiple_of(CHUNK)), "parts begin at chunk boundaries");
         Parts(bounds)
     }
 
@@ -136,7 +136,7 @@ pub fn product_dot<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T],
 }
 
 fn check<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &[T]) {
-    assert!(a.fits(x.len()), "the arrays of a matrix fit each other and `x`");
-    assert_eq!(a.rows(), y.len(), "`y` has a place for each row");
+    assert!(a.fits(x.len()), "the arrays of the matrix are consistent and fit `x`");
+    assert_eq!(a.rows(), y.len(), "`y` has an entry for each row");
     assert_eq!(parts.0.last().copied().unwrap_or(0), y.len(), "parts cover all rows");
 }

@@ -1,4 +1,4 @@
-//! The format that CONTRIBUTING.md shows, whole: what stands there compiles, obeys the laws and can be chosen.
+//! The complete format that CONTRIBUTING.md shows: checks that it compiles, obeys the laws and can be chosen.
 
 #![allow(unreachable_pub, reason = "a format of the library is exported")]
 
@@ -21,7 +21,7 @@ fn obeys<T: Real, F: Format<T>>() {
 
 #[test]
 fn it_obeys_every_law() {
-    // other tests force others meanwhile
+    // other tests may force other levels meanwhile
     let _one_level = force(Level::Portable);
     obeys::<f64, Padded<f64>>();
     obeys::<f32, Padded<f32>>();
