@@ -1,15 +1,16 @@
-//! How small a residual can become: estimates of the residual that rounding leaves, and of `‖A‖`.
+//! Attainable accuracy: estimates of the residual that rounding leaves, and of `‖A‖`.
 
 use crate::verdict::norm;
 use crate::{Element, LinearOperator, Result, Scalar, Vector};
 use num_traits::Zero;
 
-/// The root mean square of a rounding error, relative to the number and in epsilons: a number between 1 and 2 is off by
-/// up to half an epsilon, evenly distributed, and has a mean of about 1.4.
+/// Root mean square of a relative rounding error, in epsilons: a number between 1 and 2 has an error of up to
+/// half an epsilon, evenly distributed, and a mean of about 1.4.
 const ROUNDING: f64 = 0.2;
 
-/// Estimates `‖A‖₂` from below by two steps of the power method, at the cost of two products. The starting vector is
-/// `b` with pseudo-random signs. On finite-element matrices the estimate is off by a factor of two or three.
+/// Estimates `‖A‖₂` from below by two steps of the power method, at the cost of two products. The starting
+/// vector is `b` with pseudo-random signs. For finite-element matrices the estimate is too small by a factor
+/// of two or three.
 pub(crate) fn operator_norm<A>(a: &A, b: &A::Vector, [v, w]: [&mut A::Vector; 2]) -> Result<f64>
 where
     A: LinearOperator,
@@ -26,7 +27,7 @@ where
         }
         largest = f64::max(largest, image / length);
         if step == 0 {
-            // Keep the length, so that nothing overflows.
+            // Preserve the length of the vector, so that nothing overflows.
             let scale = <A::Vector as Vector>::Elem::from_f64(length / image);
             v.axpby(&scale.into(), w, &<A::Vector as Vector>::Elem::zero().into());
             length = norm::<A::Vector>(v.norm_squared())?;
@@ -35,8 +36,9 @@ where
     Ok(largest)
 }
 
-/// The residual norm to expect of an `x` that is exact except for rounding to the element type. The roundings of the
-/// entries are independent, so `‖A (x ∘ ±1)‖` with pseudo-random signs shows how they add up.
+/// Expected residual norm of an `x` that is exact except for rounding to the element type. The rounding
+/// errors of the entries are independent, so `‖A (x ∘ ±1)‖` with pseudo-random signs estimates their combined
+/// effect.
 pub(crate) fn rounding_limit<A>(a: &A, x: &A::Vector, [v, w]: [&mut A::Vector; 2]) -> Result<f64>
 where
     A: LinearOperator,
@@ -65,6 +67,6 @@ where
     let (v_au, smooth_image) = (v.dot(w).read()?.to_f64(), norm::<A::Vector>(w.norm_squared())?);
     let allowed = tolerance * norm::<A::Vector>(u.norm_squared())? * rough_image.max(smooth_image);
     let off = (u_av - v_au).abs();
-    // Infinite and NaN values are no evidence against symmetry.
+    // Infinite and NaN values prove nothing about symmetry.
     Ok(off <= allowed || !off.is_finite() || !allowed.is_finite())
 }

@@ -1,32 +1,33 @@
-//! What to try after a solve that did not converge, in the words of the interface in use.
+//! Advice after a solve that did not converge, in the words of the interface in use.
 
 use crate::{Evidence, Outcome, Report, cg, gmres, minres, verdict};
 use std::fmt;
 
-/// The names that an interface uses for what an advice mentions, each as it is to be printed: "`max_iterations`" in Rust,
-/// "`maxiter`" in Python. `None` stands for what the interface does not offer, and the advice leaves it out.
+/// Names that an interface uses for the options and methods in an advice, as they are printed:
+/// "`max_iterations`" in Rust, "`maxiter`" in Python. `None` marks what the interface does not offer; the
+/// advice then omits it.
 #[derive(Clone, Copy, Debug)]
 pub struct Words {
-    /// The limit of iterations.
+    /// Limit of iterations.
     pub max_iterations: &'static str,
-    /// The limit of time.
+    /// Time limit.
     pub time_limit: &'static str,
-    /// What makes a solve begin with a given `x`.
+    /// Function or option that starts a solve from an initial guess.
     pub guess: &'static str,
-    /// The method GMRES.
+    /// GMRES.
     pub gmres: &'static str,
-    /// The method MINRES.
+    /// MINRES.
     pub minres: &'static str,
-    /// The method BiCGStab.
+    /// BiCGStab.
     pub bicgstab: &'static str,
-    /// The iterations between two restarts of GMRES.
+    /// Number of iterations between two restarts of GMRES.
     pub restart: Option<&'static str>,
-    /// The declaration of a null space.
+    /// Declaration of a null space.
     pub null_space: Option<&'static str>,
 }
 
 impl Words {
-    /// The names of this library.
+    /// Names of the Rust interface.
     pub const RUST: Words = Words {
         max_iterations: "`max_iterations`",
         time_limit: "`time_limit`",
@@ -40,12 +41,12 @@ impl Words {
 }
 
 impl Outcome {
-    /// What to try next, in one sentence; `None` after convergence.
+    /// Advice on what to try next, in one sentence; `None` after convergence.
     pub fn advice(&self) -> Option<String> {
         self.advice_in(&Words::RUST)
     }
 
-    /// As [`Outcome::advice`], with the names of another interface.
+    /// Like [`Outcome::advice`], with the names of another interface.
     pub fn advice_in(&self, words: &Words) -> Option<String> {
         let Words { max_iterations, time_limit, guess, gmres, minres, bicgstab, .. } = words;
         let declare = |what: &str| {
@@ -60,18 +61,18 @@ impl Outcome {
         Some(match self {
             Outcome::Converged => return None,
             Outcome::IterationLimit => {
-                format!("allow more with {max_iterations}, or take a preconditioner that needs fewer")
+                format!("raise {max_iterations}, or use a preconditioner that needs fewer iterations")
             }
             Outcome::TimeLimit => {
-                format!("raise {time_limit}, or take a preconditioner that needs fewer iterations")
+                format!("raise {time_limit}, or use a preconditioner that needs fewer iterations")
             }
             Outcome::Cancelled | Outcome::Stopped => format!("{guess} continues from the returned `x`"),
             Outcome::Breakdown { what, .. } => match *what {
                 cg::SIGMA => {
-                    format!("the matrix is not positive definite: {minres} if it is symmetric, else {gmres}")
+                    format!("the matrix is not positive definite: use {minres} if it is symmetric, else {gmres}")
                 }
                 cg::RHO | minres::NU => {
-                    format!("the preconditioner is not symmetric positive definite: take another, or {gmres}")
+                    format!("the preconditioner is not symmetric positive definite: use another, or {gmres}")
                 }
                 verdict::RHS | verdict::RESIDUAL => {
                     "scale `b`: squares of its entries, or of those of the residual, underflow or overflow".into()
@@ -81,20 +82,20 @@ impl Outcome {
                     let or = if declare.is_empty() { "" } else { "or " };
                     format!("the matrix is singular: {declare}{or}make `b` consistent")
                 }
-                _ => format!("take {gmres}, which does not divide by this number, or a better preconditioner"),
+                _ => format!("use {gmres}, which does not divide by this number, or a better preconditioner"),
             },
             Outcome::Diverged => format!(
-                "check that matrix and preconditioner have the properties that the method needs, or take {gmres}"
+                "check that matrix and preconditioner have the properties that the method needs, or use {gmres}"
             ),
             Outcome::Stagnated(Evidence::Energy { .. }) => {
-                format!("check that matrix and preconditioner are symmetric positive definite, or take {gmres}")
+                format!("check that matrix and preconditioner are symmetric positive definite, or use {gmres}")
             }
             Outcome::Stagnated(Evidence::Unsymmetric { .. }) => {
                 format!("{gmres} and {bicgstab} do not need symmetry")
             }
             Outcome::Stagnated(Evidence::Pace { .. }) => {
                 let restart = restart(" or");
-                format!("take a better preconditioner{restart}, or allow more iterations with {max_iterations}")
+                format!("use a better preconditioner{restart}, or raise {max_iterations}")
             }
             Outcome::Stagnated(Evidence::Singular { .. }) => {
                 let declare = declare("the null space of the matrix");
@@ -102,13 +103,13 @@ impl Outcome {
             }
             Outcome::Stagnated(Evidence::Residual { .. }) => {
                 let restart = restart(&format!(", or for {gmres}"));
-                format!("take a better preconditioner{restart}")
+                format!("use a better preconditioner{restart}")
             }
             Outcome::Stagnated(Evidence::Restart) => {
-                "take a better preconditioner, or make the one there is closer to linear".into()
+                "use a better preconditioner, or one that is closer to a linear operator".into()
             }
             Outcome::PrecisionLimit { .. } => {
-                "ask for a larger tolerance; a smaller residual needs an element type with more digits, or a better scaled \
+                "use a larger tolerance; a smaller residual needs an element type with more digits, or a better scaled \
                  matrix"
                     .into()
             }
@@ -118,7 +119,7 @@ impl Outcome {
                 format!("{declare}{or}make `b` consistent")
             }
             Outcome::NotFinite { .. } => {
-                "look for infinities, NaN and overflow in the matrix, the preconditioner, `b` and the guess".into()
+                "check the matrix, the preconditioner, `b` and the initial guess for infinities, NaN and overflow".into()
             }
         })
     }

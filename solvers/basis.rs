@@ -3,8 +3,8 @@
 use crate::{Result, Scalar, ScalarOf, Space, Steps, Vector};
 use num_traits::{One, Zero};
 
-/// The vectors of an Arnoldi process, and the column of the Hessenberg matrix that is being built. The vectors are
-/// never lent by reference, so an implementation may store them compressed.
+/// Vectors of an Arnoldi process, and the current column of the Hessenberg matrix. Vectors are never borrowed
+/// from the basis, so an implementation may store them compressed.
 pub trait Basis<V: Vector>: Send {
     /// `v_j ← w / √norm²`
     fn push(&mut self, j: usize, w: &V, norm_squared: &V::Scalar) -> Result<()>;
@@ -30,27 +30,27 @@ pub trait Basis<V: Vector>: Send {
         w.norm_squared()
     }
 
-    /// Copies the last projection's `c` to the host.
+    /// Copies the coefficients `c` of the last projection to the host.
     fn coefficients(&self, c: &mut [V::Elem]) -> Result<()>;
 
-    /// Records, within a step and after all other numbers, the sum of two coefficient vectors: that of
-    /// [`Basis::project`] and that of the following [`Basis::subtract_project`].
+    /// Records, within a step and after all other numbers, the sum of two coefficient vectors: those of
+    /// [`Basis::project`] and of the following [`Basis::subtract_project`].
     fn record(&self, k: usize, steps: &mut V::Steps) -> Result<()>;
 
     /// `x ← V_k y`, with `k` the length of `y`.
     fn combine(&mut self, y: &[V::Elem], x: &mut V) -> Result<()>;
 }
 
-/// A basis stored as separate vectors of any kind, for memories without a faster basis.
+/// A basis stored as separate vectors of any kind, for memory without a specialized basis.
 pub struct VectorBasis<V: Vector> {
     vectors: Vec<V>,
     coefficients: Vec<ScalarOf<V>>,
-    /// The sum of all coefficients since the last [`Basis::project`].
+    /// Sum of all coefficients since the last [`Basis::project`].
     total: Vec<ScalarOf<V>>,
 }
 
 impl<V: Vector> VectorBasis<V> {
-    /// A basis of up to `count` vectors of a space.
+    /// Allocates a basis of up to `count` vectors of a space.
     pub fn new(space: &V::Space, count: usize) -> Result<Self> {
         let vectors = (0..count).map(|_| space.zeros()).collect::<Result<_>>()?;
         let zeros = vec![ScalarOf::<V>::from(V::Elem::zero()); count];

@@ -1,14 +1,14 @@
-//! Stabilised bi-conjugate gradients (van der Vorst 1992), right-preconditioned, for general `A`.
+//! Stabilized bi-conjugate gradients (van der Vorst 1992), right-preconditioned, for general `A`.
 //!
 //! An iteration costs two products, two preconditionings and four waits for reductions. With a diagonal `M` it reads
 //! the format twice and moves 25 vectors. Memory: seven vectors.
 //!
-//! The method breaks down when the shadow vector `r̃` becomes orthogonal to the residual: the digits of `ρ = ⟨r̃, r⟩`
-//! cancel until only rounding, or exactly zero, is left. The driver then restarts from the true residual. The true
-//! residual is the new shadow vector; if that breaks down as well, the shadow vector is the residual with flipped
-//! signs.
+//! The method breaks down when the shadow vector `r̃` becomes orthogonal to the residual: cancellation in `ρ
+//! = ⟨r̃, r⟩` leaves only rounding errors, or exactly zero. The driver then restarts from the true residual,
+//! which also becomes the new shadow vector; if that breaks down as well, the shadow vector is the residual
+//! with flipped signs.
 //!
-//! If the half step already solves the system (`s = 0`), `ω = 0/0` counts as zero.
+//! If the half step already solves the system (`s = 0`), `ω = 0/0` is taken as zero.
 
 use crate::Condition::{Finite, NonZero};
 use crate::{
@@ -16,19 +16,19 @@ use crate::{
 };
 use num_traits::{One, Zero};
 
-/// Stabilised bi-conjugate gradients, for general `A` in little memory: `BiCgStab::new(op).solve(&b)`.
+/// Stabilized bi-conjugate gradients, for general `A` in little memory: `BiCgStab::new(op).solve(&b)`.
 ///
 /// | option | what it sets |
 /// | --- | --- |
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹` |
-/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4), and 0 |
-/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
-/// | [`patience`](Solver::patience) | how long the residual may pause |
-/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
+/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
-/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
-/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+/// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
+/// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
 ///
 /// ```
 /// use krysp::{BiCgStab, Csr, Jacobi};
@@ -41,11 +41,11 @@ use num_traits::{One, Zero};
 pub type BiCgStab<A, M = Identity<<A as LinearOperator>::Vector>> =
     Solver<StabilisedBiConjugateGradients, A, M>;
 
-/// The method behind [`BiCgStab`].
+/// The method of [`BiCgStab`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StabilisedBiConjugateGradients;
 
-/// The state of an iteration.
+/// State between two iterations.
 pub struct Work<V: Vector> {
     shadow: V,
     r: V,
@@ -124,7 +124,7 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         omega.assign(&ts.quotient(tt)); // ω = ⟨t, s⟩ / ⟨t, t⟩
         steps.watch("⟨t, s⟩ / ⟨t, t⟩", omega, Finite)?;
         let [rr, rho_next] = r.axpy_dot_2(&-omega.clone(), t, shadow); // r = s − ω t,  ‖r‖²,  ρ = ⟨r̃, r⟩
-        // On singular matrices a step may overflow. Checked here, before `x` changes.
+        // On singular matrices a step may overflow. Check before `x` changes.
         steps.watch("‖r‖²", &rr, Finite)?;
         x.axpbypcz(alpha, p_hat, omega, s_hat, &one); // x = x + α p̂ + ω ŝ
         rho_before.assign(rho);

@@ -1,12 +1,12 @@
 //! Conjugate gradients (Hestenes and Stiefel 1952), preconditioned, for symmetric positive definite `A` and `M`.
 //!
-//! The iterate minimises `‖x − x*‖_A` over the Krylov space of `M⁻¹A`. In exact arithmetic the method ends after as
-//! many steps as `M⁻¹A` has distinct eigenvalues; in general it needs about `½ √κ ln(2/ε)` steps.
+//! The iterate minimizes `‖x − x*‖_A` over the Krylov space of `M⁻¹A`. In exact arithmetic the method ends
+//! after as many steps as `M⁻¹A` has distinct eigenvalues; in general it needs about `½ √κ ln(2/ε)` steps.
 //!
-//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` its budget is the format
-//! and 11 vectors. The plain operations move 12 (`p`, `q`; `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`), and 10
-//! where [`Vector::cg_update`] keeps `z` on the chip. Without a preconditioner `z` is `r`, and 10 are moved. Memory:
-//! four vectors.
+//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` it moves the
+//! matrix and 11 vectors (the budget): 12 with separate operations (`p`, `q`; `r` twice, `q`, `d`, `z`; `x`
+//! twice, `p` twice, `z`), and 10 if [`Vector::cg_update`] keeps `z` in registers or cache. Without a
+//! preconditioner `z` is `r`, and 10 are moved. Memory: four vectors.
 
 use crate::Condition::Positive;
 use crate::{
@@ -20,14 +20,14 @@ use num_traits::Zero;
 /// | option | what it sets |
 /// | --- | --- |
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, symmetric positive definite |
-/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4), and 0 |
-/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
-/// | [`patience`](Solver::patience) | how long the residual may pause |
-/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
+/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
-/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
-/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+/// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
+/// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
 ///
 /// ```
 /// use krysp::{Cg, Jacobi, gallery};
@@ -41,14 +41,14 @@ use num_traits::Zero;
 /// ```
 pub type Cg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<ConjugateGradients, A, M>;
 
-/// The method behind [`Cg`].
+/// The method of [`Cg`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConjugateGradients;
 
 pub(crate) const RHO: &str = "⟨r, M⁻¹r⟩";
 pub(crate) const SIGMA: &str = "⟨p, Ap⟩";
 
-/// The state of an iteration.
+/// State between two iterations.
 pub struct Work<V: Vector> {
     pub(crate) r: V,
     pub(crate) z: V,
@@ -95,7 +95,7 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         steps.watch(SIGMA, &sigma, Positive)?;
         let alpha = rho.clone() / sigma; // α = ρ / σ
         let [rr, rho_next] = match m.form() {
-            // one fused pass for the formulas of the last arm
+            // one fused pass over the operations of the last arm
             Form::Diagonal(d) => V::cg_update(CgUpdate { alpha: &alpha, rho, q, d, x, r, p, z }),
             // z equals r, so z is not stored
             Form::Identity => {

@@ -1,9 +1,9 @@
 //! A polynomial preconditioner: a fixed number of steps of Chebyshev's iteration (Golub and Varga 1961; Saad 2003,
 //! algorithm 12.1), for symmetric positive definite `A` and `M`.
 //!
-//! Computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `d` and makes `1 − λ p(λ)` as small as possible over the
-//! eigenvalues `[l, h]` of `M⁻¹A`. That residual polynomial is `T_{d+1}((θ − λ)/δ) / T_{d+1}(θ/δ)` with Chebyshev's
-//! polynomial `T`, `θ = (h + l)/2` and `δ = (h − l)/2`.
+//! Computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `d` and minimizes the maximum of `|1 − λ p(λ)|` over an
+//! interval `[l, h]` that contains the eigenvalues of `M⁻¹A`. That residual polynomial is `T_{d+1}((θ − λ)/δ)
+//! / T_{d+1}(θ/δ)` with the Chebyshev polynomial `T`, `θ = (h + l)/2` and `δ = (h − l)/2`.
 //!
 //! ```text
 //! d₀ = M⁻¹ r    g₀ = 1/θ    ρ₀ = δ/θ    s₀ = r    z₀ = 0
@@ -11,11 +11,11 @@
 //! g_k = 2/(2θ − δ ρ_{k−1})    ρ_k = δ g_k/2    d_k = M⁻¹ s_k + (ρ_k ρ_{k−1} g_{k−1}/g_k) d_{k−1}
 //! ```
 //!
-//! There are no inner products, so nothing waits for a sum over all unknowns, and a GPU can queue a whole application
-//! at once. The preconditioner is symmetric. It is positive definite as long as no eigenvalue lies far above `h`;
-//! eigenvalues below `l` are only reduced less. A dozen steps of conjugate gradients (Lanczos) with a pseudo-random
-//! solution estimate both bounds. These estimates lie inside the spectrum, so `h` is taken a tenth larger and `l` half
-//! as large.
+//! There are no inner products, so no operation waits for a reduction over all unknowns, and a GPU can queue
+//! a whole application at once. The preconditioner is symmetric. It is positive definite unless an eigenvalue
+//! is far above `h`; the error components of eigenvalues below `l` are reduced less. A dozen steps of
+//! conjugate gradients (Lanczos) with a pseudo-random solution estimate both bounds. These estimates are
+//! inside the spectrum, so `h` is increased by 10 % and `l` is halved.
 //!
 //! An application of degree `d` costs `d` products and `d + 1` applications of `M⁻¹`; with a diagonal `M` it moves
 //! about `13 d + 6` vectors. Memory: three vectors.
@@ -29,10 +29,10 @@ use std::sync::{Mutex, TryLockError};
 /// Steps of conjugate gradients that estimate the extreme eigenvalues.
 const STEPS: usize = 12;
 
-/// `p(M⁻¹A) M⁻¹` with Chebyshev's polynomial, a preconditioner for `A`.
+/// Chebyshev polynomial preconditioner `p(M⁻¹A) M⁻¹`.
 ///
-/// `A` and `M` may be owned, borrowed or shared, on any hardware. `M` is any symmetric positive definite preconditioner
-/// to improve on, [`Identity`] included.
+/// `A` and `M` may be owned, borrowed or shared, on any hardware. `M` is the symmetric positive definite
+/// preconditioner to improve, possibly [`Identity`].
 pub struct Chebyshev<A: LinearOperator, M = Identity<<A as LinearOperator>::Vector>> {
     a: A,
     m: M,
@@ -58,15 +58,16 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// A polynomial of this degree, which is the number of products with `A`. Estimates the eigenvalues of `M⁻¹A`, and
-    /// fails if `A` or `M` turns out not to be positive definite.
+    /// Creates a polynomial of this degree, which is the number of products with `A` per application.
+    /// Estimates the eigenvalues of `M⁻¹A`, and returns an error if `A` or `M` is found not to be positive
+    /// definite.
     pub fn new(a: A, m: M, degree: usize) -> Result<Self> {
         let mut chebyshev = Self::with_bounds(a, m, degree, [1.0, 1.0])?;
         chebyshev.estimate()?;
         Ok(chebyshev)
     }
 
-    /// A polynomial for known bounds `[l, h]` of the eigenvalues of `M⁻¹A`.
+    /// Creates a polynomial for known bounds `[l, h]` of the eigenvalues of `M⁻¹A`.
     pub fn with_bounds(a: A, m: M, degree: usize, bounds: [f64; 2]) -> Result<Self> {
         let [low, high] = bounds;
         if !(0.0 < low && low <= high && high.is_finite()) {
@@ -87,7 +88,7 @@ where
         let mut cg = Cg::new(&self.a).preconditioner(&self.m).patience(usize::MAX).max_iterations(STEPS);
         let report = cg.solve_into(&image, &mut x)?;
         let low_and_high = report.condition.as_ref().map(|found| {
-            // The smallest eigenvalue of a singular matrix is rounding error, perhaps negative.
+            // The smallest eigenvalue of a singular matrix is a rounding error, perhaps negative.
             let smallest = (0.5 * found.smallest).max(ElemOf::<A::Vector>::EPSILON * found.largest);
             [smallest, 1.1 * found.largest]
         });
@@ -99,12 +100,12 @@ where
         Ok(())
     }
 
-    /// The bounds of the eigenvalues of `M⁻¹A` that the polynomial is made for.
+    /// Bounds `[l, h]` of the eigenvalues of `M⁻¹A` for which the polynomial was constructed.
     pub fn bounds(&self) -> [f64; 2] {
         self.bounds
     }
 
-    /// Lends `A` and `M`, to refresh both. Call [`Chebyshev::estimate`] afterwards.
+    /// Mutable access to `A` and `M`, to refresh both. Call [`Chebyshev::estimate`] afterwards.
     pub fn operators_mut(&mut self) -> (&mut A, &mut M) {
         (&mut self.a, &mut self.m)
     }
@@ -140,8 +141,8 @@ where
     fn apply(&self, r: &A::Vector, z: &mut A::Vector) -> Result<()> {
         check_spaces(self, r, z)?;
         let scalar = |value: f64| ScalarOf::<A::Vector>::from(ElemOf::<A::Vector>::from_f64(value));
-        // If another application holds the work vectors, allocate new ones. Waiting could deadlock when both run on the
-        // same thread pool.
+        // If another application uses the workspace, allocate a temporary one. Waiting could deadlock when
+        // both run on the same thread pool.
         let (mut guard, mut own);
         let WorkVectors { residual: s, direction: d, image: t } = match self.work.try_lock() {
             Ok(work) => {

@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// `y = A (B x)`: for example a preconditioner in two factors, each in any format.
 ///
-/// The intermediate vector `B x` is kept, so an application allocates nothing. Applications on several threads wait for
-/// each other.
+/// The intermediate vector `B x` is stored, so an application allocates nothing. Concurrent applications wait
+/// for each other.
 pub struct Composed<A: LinearOperator, B> {
     outer: A,
     inner: B,
@@ -39,7 +39,8 @@ impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> Composed<A, B> {
         &self.inner
     }
 
-    /// Lends both operators, the outer one first, to refresh their values. Their spaces must not change.
+    /// Mutable access to both operators, the outer one first, to refresh their values. Their spaces must not
+    /// change.
     pub fn factors_mut(&mut self) -> (&mut A, &mut B) {
         (&mut self.outer, &mut self.inner)
     }

@@ -1,20 +1,20 @@
-//! Systems whose solution is unique up to a known null space: pure Neumann problems up to a constant, floating
-//! structures up to rigid motions.
+//! Systems whose solution is unique up to a known null space: pure Neumann problems up to a constant,
+//! unconstrained structures up to rigid body modes.
 //!
 //! Let the columns of `Q` be an orthonormal basis of the null space, and `P = I − Q Qᵀ`. The system solved is `A x = P
 //! b`, preconditioned by `P M⁻¹`:
 //!
-//! 1. No `x` can produce the part `Q Qᵀ b`. This part is removed from `b` and reported.
-//! 2. Every direction is a combination of preconditioned residuals, so every direction, and `x` with it, is orthogonal
-//!    to the null space. Of all solutions, `x` is the shortest. No component along the null space grows during a long
-//!    solve.
-//! 3. On the complement of the null space `P M⁻¹` is symmetric and positive definite where `M` is, and `A` is regular.
-//!    Methods see no zero eigenvalues.
+//! 1. No `x` can produce the component `Q Qᵀ b`. This component is removed from `b` and reported.
+//! 2. Every direction is a combination of preconditioned residuals, so every direction, and `x` with it, is
+//!    orthogonal to the null space. Of all solutions, `x` is the one with minimum norm. No component along
+//!    the null space grows during a long solve.
+//! 3. On the complement of the null space, `A` is nonsingular, and `P M⁻¹` is symmetric and positive definite
+//!    if `M` is. Methods see no zero eigenvalues.
 //!
 //! `A` and its transpose must have the same null space, as symmetric matrices do.
 //!
-//! With `k` vectors, each preconditioning makes two more passes over these vectors: `2 k + 3` vectors moved, and one
-//! reduction.
+//! With `k` vectors, each preconditioning makes two more passes over these vectors: `2 k + 3` vectors moved,
+//! and one reduction.
 
 use crate::operator::check_square;
 use crate::{
@@ -30,8 +30,9 @@ where
     K: Method<A::Vector>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Declares the null space of `A`: vectors, in the user's numbering, that `A` maps to zero. The component of `b`
-    /// along the null space is removed and [reported](crate::Report::removed), and `x` has no such component.
+    /// Declares the null space of `A`: vectors, in the user's order of unknowns, that `A` maps to zero. The
+    /// component of `b` along the null space is removed and [reported](crate::Report::removed), and `x` has
+    /// no such component.
     pub fn null_space<N: AsRef<[ElemOf<A::Vector>]>>(mut self, vectors: &[N]) -> Result<Self> {
         let some = !vectors.is_empty();
         self.null_space = some.then(|| NullSpace::new(&self.operator, vectors)).transpose()?;
@@ -39,8 +40,8 @@ where
     }
 }
 
-/// An orthonormal basis of a null space. [`Solver::null_space`] makes one; by itself it projects vectors, as for a preconditioner of a
-/// singular system.
+/// Orthonormal basis of a null space. [`Solver::null_space`] creates one; used directly, it projects vectors,
+/// for example in a preconditioner of a singular system.
 pub struct NullSpace<V: Vector> {
     space: SpaceOf<V>,
     count: usize,
@@ -53,7 +54,7 @@ struct Projector<V: Vector> {
 }
 
 impl<V: Vector> NullSpace<V> {
-    /// Checks that an operator maps these vectors, in the user's numbering, to zero, and makes them orthonormal.
+    /// Checks that an operator maps these vectors, in the user's order, to zero, and orthonormalizes them.
     pub fn new<A>(a: &A, vectors: &[impl AsRef<[V::Elem]>]) -> Result<Self>
     where
         A: LinearOperator<Vector = V>,
@@ -68,7 +69,8 @@ impl<V: Vector> NullSpace<V> {
                 let (got, expected) = (entries.len(), space.local_len());
                 return Err(Error::Size { what: "a vector of the null space", got, of: "`A`", expected });
             }
-            // For comparison: entries of the same sizes with other signs, which are in no null space.
+            // For comparison: entries of the same magnitudes with other signs, which are not in the null
+            // space.
             space.load(entries, &mut v)?;
             v.flip_signs()?;
             a.apply(&v, &mut image)?;
@@ -96,7 +98,7 @@ impl<V: Vector> NullSpace<V> {
         &self.space
     }
 
-    /// The vectors that one call of `remove` reads and writes.
+    /// Number of vectors that one call of `remove` reads and writes.
     pub(crate) fn vectors(&self) -> usize {
         2 * self.count + 3
     }
@@ -108,7 +110,7 @@ impl<V: Vector> NullSpace<V> {
         projector.basis.subtract(self.count, v);
     }
 
-    /// The norm of the component that the last call of `remove` removed.
+    /// Norm of the component that the last call of `remove` removed.
     pub(crate) fn removed(&self) -> Result<f64> {
         let mut projector = self.projector.lock().unwrap_or_else(PoisonError::into_inner);
         let Projector { basis, coefficients } = &mut *projector;
@@ -121,7 +123,7 @@ fn norm<V: Vector>(v: &V) -> Result<f64> {
     Ok(v.norm_squared().read()?.to_f64().sqrt())
 }
 
-/// `P M⁻¹`, or `M⁻¹` itself where there is no null space.
+/// `P M⁻¹`, or `M⁻¹` if there is no null space.
 pub(crate) struct Deflated<'s, V: Vector> {
     pub(crate) m: &'s dyn LinearOperator<Vector = V>,
     pub(crate) null_space: Option<&'s NullSpace<V>>,

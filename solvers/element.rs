@@ -1,35 +1,35 @@
-//! The number types of matrices and vectors.
+//! Number types of matrices and vectors.
 
 use num_traits::{Float, NumAssign};
 use std::fmt::{Debug, Display, LowerExp};
 use std::ops::Neg;
 
-/// A number that matrices and vectors are made of: `f32` or `f64`.
+/// Number type of matrices and vectors: `f32` or `f64`.
 ///
-/// Methods are written so that complex numbers can join: norms are [`Element::Real`], and an inner product conjugates
-/// its first argument.
+/// Methods are written so that complex numbers can be added: norms are [`Element::Real`], and an inner
+/// product conjugates its first argument.
 pub trait Element:
     NumAssign + Neg<Output = Self> + Copy + Default + Debug + Display + LowerExp + Send + Sync + 'static
 {
-    /// The type of norms.
+    /// Type of norms.
     type Real: Float + Into<f64>;
 
-    /// The name of the type in Rust.
+    /// Name of the type in Rust.
     const NAME: &'static str;
 
-    /// The distance from 1 to the next larger number.
+    /// Machine epsilon: the distance from 1 to the next larger number.
     const EPSILON: f64;
 
-    /// The real part.
+    /// Real part.
     fn real(self) -> Self::Real;
 
-    /// The nearest element to a real number.
+    /// Converts from `f64`, rounding to nearest.
     fn from_f64(value: f64) -> Self;
 
     /// Whether the number is neither infinite nor NaN.
     fn is_finite(self) -> bool;
 
-    /// The real part in double precision, for reports.
+    /// Real part in double precision, for reports.
     fn to_f64(self) -> f64 {
         self.real().into()
     }

@@ -1,11 +1,12 @@
-//! Misuse and failing hardware. How a solve ended is an [`Outcome`](crate::Outcome), not an error.
+//! Errors: misuse and failures of hardware. How a solve ended is an [`Outcome`](crate::Outcome), not an
+//! error.
 
 use std::fmt;
 
 /// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Misuse, or a failure below the solver.
+/// Misuse, or a failure of an operator or of the hardware.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,32 +15,32 @@ pub enum Error {
     Size {
         /// What has the wrong length.
         what: &'static str,
-        /// The wrong length.
+        /// Length found.
         got: usize,
-        /// What the vector must fit, for example "`A`'s rows".
+        /// What the vector must match, for example "`A`'s rows".
         of: &'static str,
-        /// The length that fits.
+        /// Length required.
         expected: usize,
     },
-    /// The operator maps between different spaces.
+    /// Domain and range of the operator differ.
     #[error(
-        "`A` is {rows} x {columns} (or numbers rows and columns differently), this method needs a square operator"
+        "`A` is {rows} x {columns} (or orders rows and columns differently), this method needs a square operator"
     )]
     NotSquare {
-        /// The operator's rows.
+        /// Number of rows of the operator.
         rows: usize,
-        /// The operator's columns.
+        /// Number of columns of the operator.
         columns: usize,
     },
     /// Two vectors or operators are in different spaces.
     #[error(
-        "{what} lives in another space than {than} (another length, memory or numbering): build it in the operator's \
+        "{what} is in another space than {than} (another length, memory or ordering): build it in the operator's \
          space, `csr.in_space(op.domain())`, or create it from `op.domain().zeros()`"
     )]
     Space {
         /// What is in the wrong space.
         what: &'static str,
-        /// What determines the right space.
+        /// What determines the required space.
         than: &'static str,
     },
     /// Bounds of eigenvalues that are out of order, not positive or not finite.
@@ -51,7 +52,7 @@ pub enum Error {
         high: f64,
     },
     /// A vector of the null space is zero, or a linear combination of earlier ones.
-    #[error("vector {vector} of the null space is zero, or a combination of those before it")]
+    #[error("vector {vector} of the null space is zero, or a linear combination of those before it")]
     Dependent {
         /// The index of the vector, from 0.
         vector: usize,
@@ -66,15 +67,16 @@ pub enum Error {
         vector: usize,
         /// `‖A v‖`
         image: f64,
-        /// `‖A v‖` for entries of the same sizes with other signs.
+        /// `‖A v‖` for entries of the same magnitudes with other signs.
         usual: f64,
     },
-    /// A watched number left its range. The driver turns this into [`Outcome::Breakdown`](crate::Outcome::Breakdown).
+    /// A watched number violates its condition. The driver converts this to
+    /// [`Outcome::Breakdown`](crate::Outcome::Breakdown).
     #[error("breakdown: {what} = {value:e}")]
     Breakdown {
-        /// The number's name.
+        /// Name of the number.
         what: &'static str,
-        /// Its value.
+        /// Value of the number.
         value: f64,
     },
     /// An operator, a preconditioner or the hardware failed.
@@ -82,7 +84,7 @@ pub enum Error {
     Backend(#[from] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The message: a `main` that returns the error prints what `Debug` writes.
+/// Prints the message, because a `main` that returns the error prints its `Debug` output.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

@@ -1,19 +1,20 @@
 //! Flexible conjugate gradients (Notay 2000), for symmetric positive definite `A` and preconditioners that change from
 //! one iteration to the next, such as inner solves to a loose tolerance or adaptive multigrid cycles.
 //!
-//! Each direction is made conjugate to the previous one explicitly, `⟨p', A p⟩ = 0`; conjugate gradients rely on the
-//! symmetry of a fixed `M` for that. As `r' − r = −α A p`, the coefficient is the `β` of Polak and Ribière,
+//! Each direction is explicitly made conjugate to the previous one, `⟨p', A p⟩ = 0`; conjugate gradients rely
+//! on a fixed symmetric `M` for that. Because `r' − r = −α A p`, the coefficient is the `β` of Polak and
+//! Ribière,
 //!
 //! ```text
 //! β = ⟨z', r' − r⟩ / ⟨z, r⟩ = −⟨z', A p⟩ / ⟨p, A p⟩
 //! ```
 //!
-//! which costs one more inner product and no more memory. With a fixed `M` the iterates are those of conjugate
-//! gradients.
+//! which costs one more inner product and no more memory. With a fixed `M` the iterates are those of
+//! conjugate gradients.
 //!
-//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its budget is the
-//! format and 16 vectors (`p`, `q`; `r` twice, `q`; `r`, `d`, `z`; `z`, `r`, `q`; `x` twice, `p` twice, `z`). Memory: four
-//! vectors.
+//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` it moves the
+//! matrix and 16 vectors (`p`, `q`; `r` twice, `q`; `r`, `d`, `z`; `z`, `r`, `q`; `x` twice, `p` twice, `z`).
+//! Memory: four vectors.
 
 use crate::Condition::Positive;
 use crate::cg::{ConjugateGradients, RHO, SIGMA, Work};
@@ -25,21 +26,21 @@ use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, Symme
 /// | option | what it sets |
 /// | --- | --- |
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, which may change |
-/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4), and 0 |
-/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
-/// | [`patience`](Solver::patience) | how long the residual may pause |
-/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
+/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
-/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
-/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+/// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
+/// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
 ///
 /// ```
 /// use krysp::solvers::OperatorFn;
 /// use krysp::{Cg, Fcg, HostVector, LinearOperator, gallery};
 ///
 /// let a = gallery::poisson::<f64>(&[12; 3])?;
-/// // a few iterations of another solver: no fixed operator
+/// // a few iterations of another solver: not a fixed operator
 /// let space = a.domain();
 /// let inner = OperatorFn::new(space, space, |r: &HostVector<f64>, z: &mut HostVector<f64>| {
 ///     z.as_mut_slice().fill(0.0);
@@ -51,7 +52,7 @@ use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, Symme
 /// ```
 pub type Fcg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<FlexibleConjugateGradients, A, M>;
 
-/// The method behind [`Fcg`].
+/// The method of [`Fcg`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlexibleConjugateGradients;
 

@@ -5,8 +5,8 @@
 //! that is impossible, so every `z_j = M_j⁻¹ v_j` is stored, and the solution is assembled from these vectors: `A Z_m =
 //! V_{m+1} H_m`, `x = x₀ + Z_m y`. With a fixed `M` the iterates are those of GMRES.
 //!
-//! A step costs as much as a step of GMRES, and moves two more vectors. A cycle needs no preconditioning at its end.
-//! Memory: `2 m + 4` vectors.
+//! A step costs as much as a step of GMRES, and moves two more vectors. No preconditioning is needed at the
+//! end of a cycle. Memory: `2 m + 4` vectors.
 
 use crate::gmres::{self, GeneralisedMinimalResidual};
 use crate::{Basis, Cost, Identity, LinearOperator, Method, Patience, Result, Solver, Space, System, Vector};
@@ -18,22 +18,22 @@ use num_traits::One;
 /// | option | what it sets |
 /// | --- | --- |
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, which may change |
-/// | [`restart`](Fgmres::restart) | iterations of a cycle, 30 unless told: more converge better and take more memory |
-/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4), and 0 |
-/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
-/// | [`patience`](Solver::patience) | how long the residual may pause |
-/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`restart`](Fgmres::restart) | iterations per cycle, 30 by default; more converge better and need more memory |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
+/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
-/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
-/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+/// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
+/// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
 ///
 /// ```
 /// use krysp::solvers::OperatorFn;
 /// use krysp::{Csr, Fgmres, Gmres, HostVector, LinearOperator};
 ///
 /// let a = Csr::from_triplets(2, 2, &[(0, 0, 4.0), (0, 1, -1.0), (1, 1, 2.0)])?;
-/// // the preconditioner is an inner solve to a loose tolerance, which is no fixed operator
+/// // the preconditioner is an inner solve to a loose tolerance, which is not a fixed operator
 /// let space = a.domain();
 /// let inner = OperatorFn::new(space, space, |r: &HostVector<f64>, z: &mut HostVector<f64>| {
 ///     z.as_mut_slice().fill(0.0);
@@ -46,7 +46,7 @@ use num_traits::One;
 pub type Fgmres<A, M = Identity<<A as LinearOperator>::Vector>> =
     Solver<FlexibleGeneralisedMinimalResidual, A, M>;
 
-/// The method behind [`Fgmres`].
+/// The method of [`Fgmres`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlexibleGeneralisedMinimalResidual {
     gmres: GeneralisedMinimalResidual,
@@ -57,7 +57,7 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// The steps of a cycle, 30 by default. More steps converge better and need more memory.
+    /// Sets the number of steps per cycle, 30 by default. More steps converge better and need more memory.
     pub fn restart(mut self, steps: usize) -> Self {
         if self.method.gmres.restart != steps.max(1) {
             self.method.gmres.restart = steps.max(1);
@@ -67,7 +67,7 @@ where
     }
 }
 
-/// The state of a cycle.
+/// State between two steps.
 pub struct Work<V: Vector> {
     cycle: gmres::Work<V>,
     /// The preconditioned basis vectors `z_j`.

@@ -1,13 +1,15 @@
 //! Restarted GMRES (Saad and Schultz 1986), right-preconditioned, for general `A`.
 //!
-//! Each step extends an orthonormal basis `V` of the Krylov space of `A M⁻¹` and minimises `‖b − A x‖` over `x₀ + M⁻¹
-//! span V`. New vectors are orthogonalised by block classical Gram-Schmidt, done twice: as orthogonal as modified
-//! Gram-Schmidt, in three passes over the basis instead of `j` dependent ones. Rotations keep the Hessenberg matrix
-//! triangular, so the residual norm is known after every step; `x` is assembled at the end of a cycle. If `A` is
-//! singular and the basis cannot grow further, the method breaks down with the smallest residual that the basis allows.
+//! Each step extends an orthonormal basis `V` of the Krylov space of `A M⁻¹` and minimizes `‖b − A x‖` over
+//! `x₀ + M⁻¹ span V`. New vectors are orthogonalized by classical Gram-Schmidt, done twice (CGS2): as
+//! orthogonal as modified Gram-Schmidt, in three passes over the basis instead of `j` dependent ones. Givens
+//! rotations keep the Hessenberg matrix triangular, so the residual norm is known after every step; `x` is
+//! assembled at the end of a cycle. If `A` is singular and the basis cannot grow further, the method breaks
+//! down with the smallest residual that the basis allows.
 //!
-//! Step `j` costs one product, one preconditioning, three passes over `j + 1` basis vectors, and about 11 vectors
-//! moved. Over a cycle of `m` steps that is `3(m + 1)/2 + 11` vectors a step. Memory: `m + 4` vectors.
+//! Step `j` costs one product, one preconditioning, three passes over `j + 1` basis vectors, and about 11
+//! vectors moved. Over a cycle of `m` steps that is `3(m + 1)/2 + 11` vectors per step. Memory: `m + 4`
+//! vectors.
 
 use crate::Condition::Finite;
 use crate::{
@@ -21,15 +23,15 @@ use num_traits::One;
 /// | option | what it sets |
 /// | --- | --- |
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹` |
-/// | [`restart`](Gmres::restart) | iterations of a cycle, 30 unless told: more converge better and take more memory |
-/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4), and 0 |
-/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
-/// | [`patience`](Solver::patience) | how long the residual may pause |
-/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`restart`](Gmres::restart) | iterations per cycle, 30 by default; more converge better and need more memory |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
+/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
-/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
-/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+/// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
+/// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
 ///
 /// ```
 /// use krysp::{Csr, Gmres};
@@ -43,14 +45,14 @@ pub type Gmres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<Generali
 
 pub(crate) const PIVOT: &str = "the pivot of A M⁻¹ V";
 
-/// The method behind [`Gmres`].
+/// The method of [`Gmres`].
 #[derive(Clone, Copy, Debug)]
 pub struct GeneralisedMinimalResidual {
     pub(crate) restart: usize,
 }
 
 impl GeneralisedMinimalResidual {
-    /// The steps of a cycle for a system of `len` unknowns.
+    /// Number of steps per cycle for a system of `len` unknowns.
     pub(crate) fn steps(&self, len: usize) -> usize {
         self.restart.min(len.max(1))
     }
@@ -67,7 +69,7 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// The steps of a cycle, 30 by default. More steps converge better and need more memory.
+    /// Sets the number of steps per cycle, 30 by default. More steps converge better and need more memory.
     pub fn restart(mut self, steps: usize) -> Self {
         if self.method.restart != steps.max(1) {
             self.method.restart = steps.max(1);
@@ -77,7 +79,7 @@ where
     }
 }
 
-/// The state of a cycle.
+/// State between two steps.
 pub struct Work<V: Vector> {
     basis: V::Basis,
     w: V,
@@ -89,7 +91,7 @@ pub struct Work<V: Vector> {
 }
 
 impl<V: Vector> Work<V> {
-    /// The coordinates, in the basis, of the correction with the smallest residual. Ends the cycle.
+    /// Coordinates, in the basis, of the correction with the smallest residual. Ends the cycle.
     pub(crate) fn minimiser(&mut self) -> &[V::Elem] {
         let Work { y, least_squares, .. } = self;
         y.clear();
@@ -98,16 +100,16 @@ impl<V: Vector> Work<V> {
     }
 }
 
-/// The least-squares problem `min ‖g − H y‖` of a cycle. Rotations make the Hessenberg matrix `H` triangular, column by
-/// column.
+/// Least-squares problem `min ‖g − H y‖` of a cycle. Givens rotations make the Hessenberg matrix `H`
+/// triangular, column by column.
 #[derive(Default)]
 struct LeastSquares {
-    /// Columns so far.
+    /// Number of columns so far.
     columns: usize,
-    /// The triangle: column `j` holds `j + 1` entries from `j (j + 1) / 2` on.
+    /// Triangular factor: column `j` has `j + 1` entries from `j (j + 1) / 2` on.
     r: Vec<f64>,
     rotations: Vec<[f64; 2]>,
-    /// The rotated right-hand side; its last entry is the residual.
+    /// Rotated right-hand side; the magnitude of its last entry is the residual norm.
     g: Vec<f64>,
     column: Vec<f64>,
 }
@@ -128,7 +130,7 @@ impl LeastSquares {
         self.g[0] = residual;
     }
 
-    /// Adds the next column of `H`, whose last entry is `last`. Returns the residual norm.
+    /// Appends the next column of `H`, whose last entry is `last`. Returns the residual norm.
     fn extend(&mut self, h: &[f64], last: f64, epsilon: f64) -> Result<f64> {
         let LeastSquares { columns, r, rotations, g, column } = self;
         let (j, k) = (*columns, *columns + 1);
@@ -139,7 +141,7 @@ impl LeastSquares {
             (column[i], column[i + 1]) =
                 (c * column[i] + s * column[i + 1], c * column[i + 1] - s * column[i]);
         }
-        // The image of the new direction lies in the span of the earlier images, up to rounding: no progress is
+        // The image of the new direction is in the span of the earlier images, up to rounding: no progress is
         // possible.
         let pivot = column[j].hypot(column[k]);
         if pivot <= 10.0 * epsilon * image {
@@ -244,7 +246,8 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
     }
 
     fn patience(&self) -> Patience {
-        // After a cycle without progress, the next cycle computes the same numbers, so ten cycles are patience enough.
+        // A cycle without progress is repeated identically by the next one, so ten cycles are a sufficient
+        // window.
         Patience { iterations: self.restart.saturating_mul(10), fall: 0.01 }
     }
 }

@@ -1,8 +1,9 @@
-//! Induced dimension reduction, IDR(s) (Sonneveld and van Gijzen 2008; its biorthogonal variant, van Gijzen and Sonneveld
-//! 2011), right-preconditioned, for general `A`.
+//! Induced dimension reduction, IDR(s) (Sonneveld and van Gijzen 2008), in the biorthogonal variant of van
+//! Gijzen and Sonneveld (2011), right-preconditioned, for general `A`.
 //!
-//! Residuals are forced into spaces of ever smaller dimension. `s` shadow vectors `p_i` are fixed. A cycle is `s` steps that
-//! make the residual orthogonal to one shadow vector after the other, and one that leads into the next space:
+//! Residuals are forced into a sequence of nested subspaces of decreasing dimension. `s` shadow vectors `p_i`
+//! are fixed. A cycle consists of `s` steps that make the residual orthogonal to one shadow vector after the
+//! other, and one step into the next subspace:
 //!
 //! ```text
 //! for k = 1 … s:  v = r;       for i = k … s:   c_i = ⟨p_i, v⟩ / μ_i,  v = v − c_i g_i
@@ -12,16 +13,17 @@
 //! z = M⁻¹ r,  t = A z,  r = r − ω t,  x = x + ω z
 //! ```
 //!
-//! Departures from the paper:
-//! 1. Coefficients are computed one after the other, from the vector as it has become, not by a triangular solve with stored
-//!    inner products. As many passes, no sums of scalars, and rounding errors do not add up.
-//! 2. The paper lengthens `ω = ⟨t, r⟩ / ⟨t, t⟩` where the angle between `t` and `r` is nearly right: by `κ / ρ` where its
-//!    cosine `ρ` is below `κ = 0.7`. Here the factor is `(1 + (κ/ρ)⁴)^(1/4)`, nearly the larger of 1 and `κ / ρ`: a step must
-//!    not branch on a number.
+//! Differs from the paper:
+//! 1. Coefficients are computed one after the other from the updated vector, instead of by a triangular solve
+//!    with stored inner products. This takes as many passes and no sums of scalars, and rounding errors do
+//!    not accumulate.
+//! 2. The paper increases `ω = ⟨t, r⟩ / ⟨t, t⟩` when `t` and `r` are nearly orthogonal: by `κ / ρ` if the
+//!    cosine `ρ` of their angle is below `κ = 0.7`. Here the factor is `(1 + (κ/ρ)⁴)^(1/4)`, which is close
+//!    to the larger of 1 and `κ / ρ`, because a step must not branch on a computed number.
 //!
-//! A step costs one product and one preconditioning. Over a cycle of `s + 1` steps that is `(s (7 s + 15) + 13) / (s + 1)`
-//! vectors a step, 37 with `s = 4`. It waits for `s + 1` reductions in each of the first `s` steps and for two in the last. Memory:
-//! `3 s + 3` vectors.
+//! A step costs one product and one preconditioning. Over a cycle of `s + 1` steps it moves `(s (7 s + 15) +
+//! 13) / (s + 1)` vectors per step, 37 with `s = 4`. Each of the first `s` steps waits for `s + 1`
+//! reductions, the last one for two. Memory: `3 s + 3` vectors.
 
 use crate::Condition::{Finite, NonZero};
 use crate::{
@@ -30,23 +32,23 @@ use crate::{
 };
 use num_traits::{One, Zero};
 
-/// Induced dimension reduction, for general `A` where [`BiCgStab`](crate::BiCgStab) breaks down or jumps about:
-/// `Idr::new(op).solve(&b)`.
+/// Induced dimension reduction, for general `A` where [`BiCgStab`](crate::BiCgStab) breaks down or converges
+/// erratically: `Idr::new(op).solve(&b)`.
 ///
 /// | option | what it sets |
 /// | --- | --- |
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹` |
-/// | [`shadow_vectors`](Idr::shadow_vectors) | how many, 4 unless told: more converge in fewer products and take more memory |
-/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4), and 0 |
-/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
-/// | [`patience`](Solver::patience) | how long the residual may pause |
-/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`shadow_vectors`](Idr::shadow_vectors) | number of shadow vectors, 4 by default; more converge in fewer products and need more memory |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
+/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
 /// An iteration is one product; one of [`BiCgStab`](crate::BiCgStab) is two.
 ///
-/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
-/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+/// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
+/// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
 ///
 /// ```
 /// use krysp::{Csr, Idr, Jacobi};
@@ -58,10 +60,10 @@ use num_traits::{One, Zero};
 /// ```
 pub type Idr<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<InducedDimensionReduction, A, M>;
 
-/// The `κ` of the paper.
+/// Parameter `κ` of the paper.
 const KAPPA: f64 = 0.7;
 
-/// The method behind [`Idr`].
+/// The method of [`Idr`].
 #[derive(Clone, Copy, Debug)]
 pub struct InducedDimensionReduction {
     shadow_vectors: usize,
@@ -78,7 +80,7 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// The number of shadow vectors `s`, 4 by default. A cycle is `s + 1` iterations.
+    /// Sets the number of shadow vectors `s`, 4 by default. A cycle is `s + 1` iterations.
     pub fn shadow_vectors(mut self, count: usize) -> Self {
         self.method.shadow_vectors = count.max(1);
         self.forget_workspace();
@@ -86,27 +88,27 @@ where
     }
 }
 
-/// The state of a cycle.
+/// State between two iterations.
 pub struct Work<V: Vector> {
-    /// The shadow vectors `p`.
+    /// Shadow vectors `p`.
     p: Vec<V>,
     g: Vec<V>,
     u: Vec<V>,
     /// `⟨p_k, g_k⟩`
     mu: Vec<ScalarOf<V>>,
-    /// The coefficients of a step, empty between steps.
+    /// Coefficients of a step, empty between steps.
     c: Vec<ScalarOf<V>>,
     r: V,
     v: V,
     z: V,
-    /// `⟨p_k, r⟩` of the next step.
+    /// `⟨p_k, r⟩` for the next step.
     phi: ScalarOf<V>,
     omega: ScalarOf<V>,
     /// `‖r‖²`
     rr: ScalarOf<V>,
 }
 
-/// Entries of a shadow vector: pseudo-random numbers between −1 and 1, the same every time.
+/// Fills a shadow vector with pseudo-random numbers between −1 and 1, the same every time.
 fn fill<T: Element>(entries: &mut [T], seed: u64) {
     for (number, entry) in (1u64..).zip(entries) {
         // the mixing steps of SplitMix64
@@ -127,7 +129,8 @@ impl<V: Vector> Method<V> for InducedDimensionReduction {
         let mut entries = vec![V::Elem::zero(); space.local_len()];
         for (p, seed) in p.iter_mut().zip(1..) {
             fill(&mut entries, seed);
-            // where processes share vectors, each has filled its part in the same way: these are as independent
+            // where processes share vectors, every process fills its part in the same way; the vectors are
+            // still linearly independent
             space.load(&entries, p)?;
         }
         Ok(Work {
@@ -149,8 +152,8 @@ impl<V: Vector> Method<V> for InducedDimensionReduction {
         let Work { p, g, u, mu, r, phi, omega, rr, .. } = work;
         rr.assign(&system.residual(x, r)?); // r = b − A x
         phi.assign(&p[0].dot(r));
-        // g = u = 0 and μ = ω = 1 make u_k = M⁻¹ r. The one is a number of the hardware, so that all have their places before
-        // a step is recorded.
+        // g = u = 0 and μ = ω = 1 make u_k = M⁻¹ r. `one` is computed on the hardware, so that all scalars
+        // have fixed addresses before a step is recorded for replay.
         let one = rr.clone().quotient(rr.clone());
         omega.assign(&one);
         let zero = V::Elem::zero().into();

@@ -1,9 +1,12 @@
-//! The driver of all methods: first residual, final check of a solution, and restarts.
+//! The driver of all methods: initial residual, final check of a solution, and restarts.
 //!
-//! A run ends as converged when the residual of the recurrence meets the tolerance. The driver then computes `b − A x`: only
-//! that residual decides. If it is too large, the method restarts from it, as long as each run at least halves its distance to the
-//! tolerance; after breakdowns of methods that can restart, up to 16 times without that. Of 399 solves of real systems to 1e-8 or 1e-10 (five methods with Jacobi), 13 needed that at less than twice the
-//! tolerance: 10 converged then, with 0.3 % more iterations in all, and three ended at the limit of rounding.
+//! A run ends when the residual of the recurrence meets the tolerance. The driver then computes the true
+//! residual `b − A x`, and only that decides on convergence. If it is too large, the method restarts from it
+//! as long as each run at least halves the distance of the residual to the tolerance. After breakdowns,
+//! methods that can recover restart up to 16 times without such progress. Of 399 solves of real systems to
+//! 1e-8 or 1e-10 (five methods with Jacobi), 13 had a true residual of less than twice the tolerance at this
+//! check: after restarts 10 converged, with 0.3 % more iterations in all, and three ended at the limit of
+//! rounding.
 
 use crate::deflation::Deflated;
 use crate::run::{OUT_OF_BOUNDS, latest};
@@ -16,28 +19,28 @@ use crate::{
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// Up to this many epsilons of backward error, the residual is computed again in twice the precision.
+/// Backward error, in epsilons, up to which the residual is recomputed in twice the working precision.
 const NEAR_ROUNDING: f64 = 1000.0;
-/// A residual counts as at the rounding limit up to this many times the residual left by rounding `x`: products round
-/// as well.
+/// A residual is considered to be at the rounding limit if it is at most this many times the residual left by
+/// rounding `x`, because products round as well.
 const AT_LIMIT: f64 = 8.0;
-/// As `AT_LIMIT`, after a restart did not reduce the residual.
+/// Like `AT_LIMIT`, after a restart that did not reduce the residual.
 const AT_LIMIT_AT_LAST: f64 = 64.0;
-/// The most iterations of the last run near the rounding limit. The residual left there by the rounding of products is
-/// rough, so it falls early or not at all.
+/// Maximum iterations of the last run near the rounding limit. The residual left there by the rounding of
+/// products is oscillatory, so it is reduced early or not at all.
 const LAST_RUN: usize = 100;
-/// The most restarts after consecutive breakdowns without progress between them.
+/// Maximum restarts after consecutive breakdowns without progress between them.
 const ATTEMPTS: usize = 16;
 
-/// State that is kept over the restarts of one solve.
+/// State that persists over the restarts of one solve.
 struct Restarts<V> {
-    /// Breakdowns directly before the current run, without progress between them.
+    /// Number of consecutive breakdowns before the current run, without progress between them.
     attempt: usize,
-    /// The true residual at the last start.
+    /// True residual norm at the last start.
     before: f64,
-    /// The most iterations of the solve.
+    /// Maximum iterations of the solve.
     allowed: usize,
-    /// The solution before the last run near rounding, and its residual.
+    /// Solution before the last run near the rounding limit, and its residual norm.
     best: Option<(V, f64)>,
 }
 
@@ -47,7 +50,7 @@ where
     K: Method<A::Vector>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Removes the null space from `b` and `x`, if one was declared, and then iterates.
+    /// Removes the null space from `b` and `x`, if one was declared, then iterates.
     pub(crate) fn deflate(
         &mut self,
         b: &A::Vector,
@@ -73,7 +76,7 @@ where
         outcome
     }
 
-    /// Runs the method until it stops, and restarts it from the true residual where that may help.
+    /// Runs the method until it stops, and restarts it from the true residual if that may help.
     fn iterate(
         &mut self,
         b: &A::Vector,
@@ -113,8 +116,8 @@ where
         }
     }
 
-    /// Computes the first residual. Returns the residual norm to reach, or the outcome if no iteration is needed or
-    /// possible.
+    /// Computes the initial residual. Returns the residual norm to reach, or the outcome if no iteration is
+    /// needed or possible.
     fn first_residual(
         &mut self,
         b: &A::Vector,
@@ -130,7 +133,7 @@ where
         } else {
             let [of_b, of_x] = norms::<A::Vector>([b.norm_squared(), x.norm_squared()])?;
             report.rhs_norm = of_b;
-            // a product with zeros is zero
+            // with x = 0 no product is needed
             if of_x == 0.0 { Arithmetic::Zero } else { guess }
         };
         if !report.rhs_norm.is_finite() {
@@ -139,7 +142,7 @@ where
         if report.rhs_norm == 0.0 {
             return trivial(b, x, report).map(ControlFlow::Break);
         }
-        // Removing the null space from `b` leaves rounding of the size of the removed part.
+        // Removing the null space from `b` leaves rounding errors proportional to the removed component.
         let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
         let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
         let mut first = self.start(b, x, workspace, guess, 0)?;
@@ -172,7 +175,7 @@ where
         restarts.attempt = if broken { restarts.attempt + 1 } else { 0 };
         let (before, attempt) = (restarts.before, restarts.attempt);
         let mut truth = self.start(b, x, workspace, Arithmetic::Plain, attempt)?;
-        // With a tolerance of zero, no residual is small enough, so the twice as precise product would be wasted.
+        // With a tolerance of zero no residual is small enough, so a more precise residual would be wasted.
         let near = threshold > 0.0 && self.near_rounding();
         if truth > threshold && near {
             truth = self.start(b, x, workspace, Arithmetic::Precise, attempt)?;
@@ -205,8 +208,8 @@ where
             return end(outcome, x, workspace.length);
         }
         let recovers = self.method.restarts_after_breakdown();
-        // If `x` has not moved, only two starts differ: with the true residual as shadow vector, and with its signs
-        // flipped.
+        // If `x` has not changed, only two starts differ: with the true residual as shadow vector, and with
+        // its signs flipped.
         let most_attempts = if truth == before { 2 } else { ATTEMPTS };
         match outcome {
             Outcome::Converged if halved => {}
@@ -229,8 +232,8 @@ where
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Near rounding, after a run that met its goal or made no progress: the outcome if no restart can reduce the
-    /// residual further. A restart that may reduce it is the last one.
+    /// Decides near the rounding limit, after a run that met its goal or made no progress: returns the
+    /// outcome if no restart can reduce the residual further. A restart that may reduce it is the last one.
     fn end_at_limit(
         &mut self,
         x: &A::Vector,
@@ -275,7 +278,7 @@ where
         let r_squared = self.method.start(&system, x, &mut workspace.work)?;
         let report = &mut self.report;
         if arithmetic == Arithmetic::Zero {
-            // r = b, and the host need not wait
+            // r = b, and the host need not wait for the device
             (report.true_residual, report.backward_error, workspace.length) = (report.rhs_norm, 1.0, 0.0);
             return Ok(report.true_residual);
         }
@@ -286,15 +289,15 @@ where
         Ok(report.true_residual)
     }
 
-    /// A lower bound of the condition number of `A`: `‖A‖ ‖x‖` divided by the first residual or `‖b‖`, whichever is
-    /// larger.
+    /// Lower bound of the condition number of `A`: `‖A‖ ‖x‖` divided by the larger of the initial residual
+    /// and `‖b‖`.
     fn condition_from_below(&self) -> f64 {
         let report = &self.report;
         let scale = report.true_residual / report.backward_error - report.rhs_norm;
         scale / report.rhs_norm.max(report.history[0])
     }
 
-    /// Whether the latest true residual is so small that rounding in its computation matters.
+    /// Whether the latest true residual is so small that rounding errors in its computation matter.
     fn near_rounding(&self) -> bool {
         self.report.backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON
     }

@@ -1,20 +1,20 @@
 //! Eigenvalue estimates from the coefficients of conjugate gradients.
 //!
-//! CG's `α_k`, `β_k` define the Lanczos matrix `T` of `M⁻¹A`: `T_kk = 1/α_k + β_{k−1}/α_{k−1}`,
-//! `T_{k,k+1} = √β_k / α_k`. Its extreme eigenvalues, found here by bisection on Sturm counts, approach those of `M⁻¹A`
-//! from inside.
+//! The coefficients `α_k`, `β_k` of CG define the Lanczos matrix `T` of `M⁻¹A`: `T_kk = 1/α_k +
+//! β_{k−1}/α_{k−1}`, `T_{k,k+1} = √β_k / α_k`. Its extreme eigenvalues, computed here by bisection with Sturm
+//! counts, approach those of `M⁻¹A` from inside the spectrum.
 
 use crate::ConditionEstimate;
 
 impl ConditionEstimate {
-    /// The estimate from the coefficients `[α, β]` of each iteration of conjugate gradients, which a caller has run: extreme
-    /// eigenvalues of the Lanczos matrix. `None` without iterations.
+    /// Computes the estimate from the coefficients `[α, β]` of each iteration of conjugate gradients run by
+    /// the caller: the extreme eigenvalues of the Lanczos matrix. `None` without iterations.
     pub fn from_coefficients(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> {
         condition(coefficients)
     }
 }
 
-/// The estimate from `[α, β]` of each iteration, or `None` before the first iteration.
+/// Estimate from `[α, β]` of each iteration, or `None` before the first iteration.
 pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> {
     let n = coefficients.len();
     let diagonal = |k: usize| {
@@ -37,7 +37,7 @@ pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> 
     if !(low.is_finite() && high.is_finite()) {
         return None;
     }
-    // The number of eigenvalues below `shift`: the number of negative pivots of `T − shift`.
+    // Number of eigenvalues below `shift`: the number of negative pivots of `T − shift`.
     let below = |shift: f64| {
         let mut count = 0;
         let mut pivot = 1.0;
@@ -65,7 +65,8 @@ pub(crate) fn condition(coefficients: &[[f64; 2]]) -> Option<ConditionEstimate> 
     Some(ConditionEstimate { smallest: bisect(1), largest: bisect(n) })
 }
 
-/// Combines two estimates for the same matrix. Estimates lie inside the spectrum, so the wider range is better.
+/// Combines two estimates for the same matrix. Estimates are inside the spectrum, so the wider range is
+/// better.
 pub(crate) fn widest(
     one: Option<ConditionEstimate>,
     other: Option<ConditionEstimate>,
@@ -85,7 +86,8 @@ mod tests {
 
     #[test]
     fn eigenvalues_of_a_known_tridiagonal_matrix() {
-        // T = tridiag(−1, 2, −1) of order 3, eigenvalues 2 − √2, 2, 2 + √2; its α, β by the recurrences
+        // T = tridiag(−1, 2, −1) of order 3, with eigenvalues 2 − √2, 2, 2 + √2; its α and β from the
+        // recurrences
         let mut coefficients = vec![];
         let (mut previous, mut alpha_previous) = (0.0, 1.0);
         for k in 0..3 {

@@ -1,21 +1,21 @@
 //! Krylov methods over abstract operators and vectors.
 //!
-//! A method sees hardware only through two traits: [`Vector`], with its [`Space`], [`Scalar`], [`Basis`] and [`Steps`],
-//! and [`LinearOperator`]. So the source of a method is written once and serves every kind of memory. A preconditioner
-//! is a [`LinearOperator`] too: the operator that applies `M⁻¹`.
+//! A method accesses hardware only through two traits: [`Vector`], with its [`Space`], [`Scalar`], [`Basis`]
+//! and [`Steps`], and [`LinearOperator`]. The source of a method is therefore written once and works with
+//! every kind of memory. A preconditioner is a [`LinearOperator`] too: the operator that applies `M⁻¹`.
 //!
 //! | module | method |
 //! | --- | --- |
 //! | [`cg`] | conjugate gradients, for symmetric positive definite systems |
-//! | [`pipelined_cg`] | conjugate gradients whose sums travel during products, on many processes |
-//! | [`bicgstab`] | stabilised bi-conjugate gradients, for general systems in fixed memory |
+//! | [`pipelined_cg`] | conjugate gradients whose reductions overlap with products, for many processes |
+//! | [`bicgstab`] | stabilized bi-conjugate gradients, for general systems in fixed memory |
 //! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
 //! | [`idr`] | IDR(s), for general systems in fixed memory; smoother than BiCGStab |
-//! | [`chebyshev`] | a polynomial of `A` as a preconditioner |
-//! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change |
+//! | [`chebyshev`] | a polynomial in `A` as a preconditioner |
+//! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change (flexible variants) |
 //!
-//! All methods can solve systems with a known null space, such as constants or rigid motions: see
+//! All methods can solve systems with a known null space, such as constants or rigid body modes: see
 //! [`Solver::null_space`].
 
 // These lints apply to the library only. Tests and examples may unwrap, panic and print.

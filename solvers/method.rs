@@ -1,11 +1,11 @@
-//! What a method is: its workspace, its step, and what it costs.
+//! The interface of a method: its workspace, its step, and its cost.
 
 use crate::operator::plain_residual;
 use crate::stagnation::Patience;
 use crate::{LinearOperator, Result, Vector};
 
-/// The system that a method works on. Operators are called through their trait object, so that a method is not compiled
-/// again for each pair of operator and preconditioner. A call through a trait object takes a few nanoseconds.
+/// The system that a method solves. Operators are called through trait objects, so that a method is not
+/// compiled again for each pair of operator and preconditioner. Such a call takes a few nanoseconds.
 pub struct System<'s, V: Vector> {
     /// The operator.
     pub a: &'s dyn LinearOperator<Vector = V>,
@@ -15,7 +15,7 @@ pub struct System<'s, V: Vector> {
     pub b: &'s V,
     /// How the residual `b − A x` is computed.
     pub arithmetic: Arithmetic,
-    /// How many breakdowns came directly before this start, without progress between them. A method may begin
+    /// Number of consecutive breakdowns before this start, without progress between them. A method may start
     /// differently after each.
     pub attempt: usize,
 }
@@ -31,14 +31,14 @@ pub enum Symmetry {
     Both,
 }
 
-/// How `b − A x` is computed.
+/// How the residual `b − A x` is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// No product: `x` is zero, so the residual is `b`.
+    /// Without a product: `x` is zero, so the residual is `b`.
     Zero,
-    /// By one product with `A`, in the precision of the elements.
+    /// With one product with `A`, in the precision of the elements.
     Plain,
-    /// By [`LinearOperator::residual`], which may use twice the precision.
+    /// With [`LinearOperator::residual`], which may use twice the precision.
     Precise,
 }
 
@@ -54,10 +54,10 @@ impl<V: Vector> System<'_, V> {
     }
 }
 
-/// What one iteration costs. Benches compare measured traffic with this budget.
+/// Cost of one iteration. Benches compare measured memory traffic with this budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Products with `A`. Each reads the whole format once.
+    /// Products with `A`. Each reads the whole matrix once.
     pub products: f64,
     /// Applications of `M⁻¹`.
     pub preconditionings: f64,
@@ -67,24 +67,25 @@ pub struct Cost {
 
 /// A Krylov method: its workspace and one iteration.
 pub trait Method<V: Vector> {
-    /// The vectors and scalars that an iteration works with. A solver keeps them for its next solve.
+    /// Vectors and scalars of an iteration. A solver keeps them for its next solve.
     type Work: Send;
 
     /// Allocates the workspace.
     fn workspace(&self, space: &V::Space) -> Result<Self::Work>;
 
-    /// Begins at `x`: computes `r = b − A x` and returns `‖r‖²`.
+    /// Starts at `x`: computes `r = b − A x` and returns `‖r‖²`.
     fn start(&self, system: &System<'_, V>, x: &V, work: &mut Self::Work) -> Result<V::Scalar>;
 
-    /// Computes what else the first step needs of the residual, such as `M⁻¹ r`. The driver calls it after
-    /// [`Method::start`], where steps follow: a residual that is small enough ends the solve without it.
+    /// Computes what the first step needs besides the residual, such as `M⁻¹ r`. The driver calls it after
+    /// [`Method::start`] only if steps follow: a solve whose residual is small enough ends without it.
     fn begin(&self, _system: &System<'_, V>, _work: &mut Self::Work) -> Result<()> {
         Ok(())
     }
 
-    /// Runs one iteration. `place` counts from 0 within the method's [cycle](Method::cycle), or within its
-    /// [places](Method::places). All state is in the workspace. A step takes no decision on the host, because a GPU may
-    /// queue and replay it. The host learns of the step only through the numbers that the step records.
+    /// Runs one iteration. `place` is the index of the step within the method's [cycle](Method::cycle), or
+    /// modulo its [places](Method::places), from 0. All state is in the workspace. A step makes no decision
+    /// on the host, because a GPU may queue and replay it. The host receives results of the step only through
+    /// the numbers that the step records.
     fn step(
         &self,
         system: &System<'_, V>,
@@ -94,8 +95,9 @@ pub trait Method<V: Vector> {
         steps: &mut V::Steps,
     ) -> Result<()>;
 
-    /// Queues up to `count` steps as one kernel launch, where the hardware has such a kernel, and returns how many
-    /// steps were queued: 0 without such a kernel. The results equal those of single steps, to rounding.
+    /// Queues up to `count` steps as one kernel launch (a batch), if the hardware has such a kernel, and
+    /// returns the number of steps queued: 0 without such a kernel. The results equal those of single steps
+    /// up to rounding.
     fn leap(
         &self,
         _system: &System<'_, V>,
@@ -107,26 +109,26 @@ pub trait Method<V: Vector> {
         Ok(0)
     }
 
-    /// The most numbers that one step records, for a system of `len` unknowns.
+    /// Maximum number of values that one step records, for a system of `len` unknowns.
     fn numbers(&self, _len: usize) -> usize {
         1
     }
 
-    /// The steps of one cycle for a system of `len` unknowns. After a cycle the driver calls [`Method::finish`] and
-    /// starts the method again. `None` for methods without cycles: those record their residual and change `x` in every
-    /// step.
+    /// Number of steps per cycle for a system of `len` unknowns. After a cycle the driver calls
+    /// [`Method::finish`] and starts the method again. `None` for methods without cycles: those record their
+    /// residual and update `x` in every step.
     fn cycle(&self, _len: usize) -> Option<usize> {
         None
     }
 
-    /// How many places the steps of a method without cycles take in turn. With two places, for example, two vectors can
-    /// swap roles after each step, so that neither is copied.
+    /// Period after which the steps of a method without cycles repeat. With a period of two, for example, two
+    /// vectors can swap roles after each step, so that neither is copied.
     fn places(&self) -> usize {
         1
     }
 
-    /// Reads the numbers that a step recorded and returns `‖r‖`. Methods of Lanczos type also append `[α, β]` to
-    /// `lanczos`.
+    /// Processes the numbers that a step recorded and returns `‖r‖`. Methods of Lanczos type also append `[α,
+    /// β]` to `lanczos`.
     fn learn(&self, _work: &mut Self::Work, numbers: &[f64], _lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
         Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
     }
@@ -136,10 +138,10 @@ pub trait Method<V: Vector> {
         Ok(())
     }
 
-    /// What one iteration costs.
+    /// Cost of one iteration.
     fn cost(&self) -> Cost;
 
-    /// How long the residual may go without falling before the driver checks for stagnation.
+    /// Stagnation window: how long the residual may fail to decrease before the driver checks for stagnation.
     fn patience(&self) -> Patience {
         Patience { iterations: 2000, fall: 0.01 }
     }
@@ -149,7 +151,7 @@ pub trait Method<V: Vector> {
         Symmetry::Nothing
     }
 
-    /// Whether starting again from the true residual may help after a breakdown.
+    /// Whether restarting from the true residual may help after a breakdown.
     fn restarts_after_breakdown(&self) -> bool {
         false
     }

@@ -1,10 +1,10 @@
 //! MINRES (Paige and Saunders 1975), preconditioned, for symmetric `A`, definite or not, and symmetric positive definite
 //! `M`.
 //!
-//! The iterate minimises `‖b − A x‖`, in the norm of `M⁻¹`, over the Krylov space of `M⁻¹A`. In exact arithmetic the
-//! method ends after as many steps as `M⁻¹A` has distinct eigenvalues. The Lanczos process gives `A M⁻¹ V_k = V_{k+1}
-//! T_k` with a tridiagonal `T_k`, whose column `k` holds `β_k`, `α_k`, `β_{k+1}`. Two earlier rotations and a new one
-//! make this column upper triangular:
+//! The iterate minimizes `‖b − A x‖`, in the norm of `M⁻¹`, over the Krylov space of `M⁻¹A`. In exact
+//! arithmetic the method ends after as many steps as `M⁻¹A` has distinct eigenvalues. The Lanczos process
+//! gives `A M⁻¹ V_k = V_{k+1} T_k` with a tridiagonal `T_k`, whose column `k` has the entries `β_k`, `α_k`,
+//! `β_{k+1}`. Two earlier Givens rotations and a new one make this column upper triangular:
 //!
 //! ```text
 //! ε_k = s_{k−2} β_k    δ_k = c_{k−1} c_{k−2} β_k + s_{k−1} α_k    γ̄_k = c_{k−1} α_k − s_{k−1} c_{k−2} β_k
@@ -12,17 +12,20 @@
 //! w_k = (M⁻¹ v_k − δ_k w_{k−1} − ε_k w_{k−2}) / γ_k    x_k = x_{k−1} + c_k φ_k w_k    φ_{k+1} = −s_k φ_k
 //! ```
 //!
-//! 1. `|φ_{k+1}|` is `‖r_k‖` in the norm of `M⁻¹`. The solve should stop by the Euclidean norm. So with a
-//!    preconditioner the residual is updated too, by `r_k = s_k² r_{k−1} − (c_k φ_k / γ_k) β_{k+1} v_{k+1}`.
-//! 2. `v` and `w` are stored unnormalised, as `β_k v_k` and `γ_k w_k`, so that no vector operation waits for a root.
-//! 3. Vectors swap roles after every step and are not copied: even and odd steps are two places.
+//! 1. `|φ_{k+1}|` is `‖r_k‖` in the norm of `M⁻¹`, but the stopping criterion uses the Euclidean norm. With a
+//!    preconditioner the residual is therefore updated too, by `r_k = s_k² r_{k−1} − (c_k φ_k / γ_k) β_{k+1}
+//!    v_{k+1}`.
+//! 2. `v` and `w` are stored unnormalized, as `β_k v_k` and `γ_k w_k`, so that no vector operation waits for
+//!    a square root.
+//! 3. Vectors swap roles after every step instead of being copied: even and odd steps alternate
+//!    ([`Method::places`]).
 //!
-//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` its budget is the format
-//! and 20 vectors. Without a preconditioner `r` and `M⁻¹ v` are not needed, and 14 are moved. Memory: seven vectors. On
-//! a GPU the sums and roots of scalars take seven launches of one thread.
+//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` it moves the
+//! matrix and 20 vectors. Without a preconditioner `r` and `M⁻¹ v` are not needed, and 14 are moved. Memory:
+//! seven vectors. On a GPU the sums and square roots of scalars take seven launches of one thread.
 //!
-//! If `A` is singular and `b` not in its range, the residual falls to its minimum, and the method stagnates or breaks
-//! down there.
+//! If `A` is singular and `b` is not in its range, the residual decreases to its minimum, where the method
+//! stagnates or breaks down.
 
 use crate::Condition::Positive;
 use crate::{
@@ -36,14 +39,14 @@ use num_traits::{One, Zero};
 /// | option | what it sets |
 /// | --- | --- |
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, symmetric positive definite |
-/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4), and 0 |
-/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
-/// | [`patience`](Solver::patience) | how long the residual may pause |
-/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
+/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
-/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
-/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+/// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
+/// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
 ///
 /// ```
 /// use krysp::{Csr, Minres};
@@ -56,25 +59,25 @@ use num_traits::{One, Zero};
 /// ```
 pub type Minres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<MinimalResidual, A, M>;
 
-/// The method behind [`Minres`].
+/// The method of [`Minres`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MinimalResidual;
 
 pub(crate) const NU: &str = "⟨v, M⁻¹v⟩";
 pub(crate) const GAMMA: &str = "γ² less its rounding";
 
-/// The state of an iteration.
+/// State between two iterations.
 pub struct Work<V: Vector> {
     r: V,
     z: V,
     q: V,
-    /// What the last two steps leave to the next. Even and odd steps swap the roles of both.
+    /// States after the last two steps. Even and odd steps swap the roles of both.
     states: [StepState<V>; 2],
     phi: ScalarOf<V>,
     nu: ScalarOf<V>,
 }
 
-/// What step `k` leaves to the next two steps.
+/// State after step `k` that the next two steps need.
 struct StepState<V: Vector> {
     /// `β_{k+1} v_{k+1}`
     v: V,
@@ -99,7 +102,7 @@ impl<V: Vector> StepState<V> {
         })
     }
 
-    /// Sets the state of an imaginary step before the first, with this cosine and a sine of zero.
+    /// Sets the state of a virtual step before the first, with this cosine and a sine of zero.
     fn begin(&mut self, beta: &V::Scalar, cosine: V::Elem) {
         let zero: V::Scalar = V::Elem::zero().into();
         let StepState { v, w, .. } = self;
@@ -150,7 +153,7 @@ impl<V: Vector> Method<V> for MinimalResidual {
         steps: &mut V::Steps,
     ) -> Result<()> {
         let Work { r, z, q, states: [even, odd], phi, nu } = work;
-        // `before` holds v_{k−1}, w_{k−2}, and takes v_{k+1}, w_k
+        // `before` holds v_{k−1}, w_{k−2}, and is overwritten by v_{k+1}, w_k
         let (now, before) = if place == 0 { (even, odd) } else { (odd, even) };
         let direct = matches!(m.form(), Form::Identity);
         let [beta, beta_before] = [now.beta.clone(), before.beta.clone()];
@@ -177,8 +180,8 @@ impl<V: Vector> Method<V> for MinimalResidual {
         let nu_next = if direct { before.v.norm_squared() } else { m.apply_dot(&before.v, z)? }; // ν' = β_{k+1}²
         let gamma_squared = gamma_bar.clone() * gamma_bar.clone() + nu_next.clone(); // γ² = γ̄² + ν'
 
-        // The image of the new direction lies in the span of the earlier images, up to the rounding of a recurrence: no
-        // progress is possible.
+        // The image of the new direction is in the span of the earlier images, up to the rounding errors of a
+        // recurrence: no progress is possible.
         let others = delta.clone() * delta + epsilon.clone() * epsilon;
         let rounding: V::Scalar = V::Elem::from_f64(-V::Elem::EPSILON.powf(1.6)).into();
         steps.watch(GAMMA, &(gamma_squared.clone() + rounding * others), Positive)?;

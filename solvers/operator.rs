@@ -1,9 +1,9 @@
-//! Linear maps between spaces.
+//! Linear operators between spaces.
 
 use crate::{ElemOf, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector};
 use std::sync::Arc;
 
-/// The structure of an operator, if known: a method may then take a shorter way.
+/// Structure of an operator, if known; methods may use it for a faster path.
 pub enum Form<'a, V: Vector> {
     /// No structure is known.
     General,
@@ -11,25 +11,25 @@ pub enum Form<'a, V: Vector> {
     Identity,
     /// `y = d ∘ x`: a diagonal matrix.
     Diagonal(&'a V),
-    /// A structure that kernels of the operator's hardware know; see [`Vector::Native`].
+    /// A structure that kernels of the operator's hardware support; see [`Vector::Native`].
     Native(&'a V::Native),
-    /// `y = d ∘ x + C x`: a diagonal, and a structure `C` that kernels of the operator's hardware know.
+    /// `y = d ∘ x + C x`: a diagonal, plus a structure `C` that kernels of the operator's hardware support.
     DiagonalAnd(&'a V, &'a V::Native),
 }
 
-/// A linear map `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
+/// A linear operator `y = A x`: a matrix in some format, a function, a preconditioner `M⁻¹`.
 ///
-/// The trait is object safe: `Box<dyn LinearOperator<Vector = V>>` is a format chosen at run time. `apply` may fail,
-/// for example in a closure or an inner solve. The provided methods are fused operations; the default body of each is
-/// its specification.
+/// The trait is object safe: `Box<dyn LinearOperator<Vector = V>>` is a format chosen at run time. `apply`
+/// may fail, for example in a closure or an inner solve. The provided methods are fused operations; the
+/// default body of each is its specification.
 pub trait LinearOperator: Send + Sync {
     /// The type of the vectors.
     type Vector: Vector;
 
-    /// The space of `x`.
+    /// Space of `x`.
     fn domain(&self) -> &SpaceOf<Self::Vector>;
 
-    /// The space of `y`.
+    /// Space of `y`.
     fn range(&self) -> &SpaceOf<Self::Vector> {
         self.domain()
     }
@@ -44,15 +44,15 @@ pub trait LinearOperator: Send + Sync {
         Ok(x.dot(y))
     }
 
-    /// `r ← b − A x`, computed precisely. Matrices add up in twice the precision, because a tiny residual would be lost
-    /// in the rounding of a plain product. The driver uses this to judge a solution near the rounding limit. It may
-    /// take as long as ten products.
+    /// `r ← b − A x`, computed precisely. Matrices accumulate in twice the working precision, because a tiny
+    /// residual would be lost in the rounding errors of a plain product. The driver uses this to verify a
+    /// solution near the rounding limit. May take as long as ten products.
     fn residual(&self, b: &Self::Vector, x: &Self::Vector, r: &mut Self::Vector) -> Result<()> {
         plain_residual(self, b, x, r)
     }
 
-    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`, for `r` and `z` in one space. Within a step `r` is the residual: where its norm ends
-    /// the solve, `z` may stay as it was.
+    /// `r ← r + a q; z ← A r; [‖r‖², ⟨r, z⟩]`, for `r` and `z` in one space. Within a step `r` is the
+    /// residual: if its norm meets the threshold, `z` may be left unchanged.
     fn axpy_apply_dot(
         &self,
         a: &ScalarOf<Self::Vector>,
@@ -64,24 +64,24 @@ pub trait LinearOperator: Send + Sync {
         Ok([rr, self.apply_dot(r, z)?])
     }
 
-    /// The structure of the operator, if known.
+    /// Structure of the operator, if known.
     fn form(&self) -> Form<'_, Self::Vector> {
         Form::General
     }
 
-    /// The bytes of the operator's arrays that one application reads, without vectors; zero if unknown.
+    /// Bytes of the operator's arrays that one application reads, without vectors; zero if unknown.
     fn bytes(&self) -> usize {
         0
     }
 
-    /// Whether every application queues the same work on the GPU, so that the work can be recorded and replayed. Has no
-    /// meaning in host memory.
+    /// Whether every application queues the same work on the GPU, so that the work can be recorded and
+    /// replayed. Without meaning in host memory.
     fn replays(&self) -> bool {
         false
     }
 }
 
-/// `r ← b − A x`, by one product: the default of [`LinearOperator::residual`].
+/// `r ← b − A x` with one product: the default of [`LinearOperator::residual`].
 pub fn plain_residual<A: LinearOperator + ?Sized>(
     a: &A,
     b: &A::Vector,
@@ -120,7 +120,8 @@ pub(crate) fn check_square<A: LinearOperator + ?Sized>(a: &A) -> Result<()> {
     Err(Error::NotSquare { rows: range.len(), columns: domain.len() })
 }
 
-/// Forwards every method, provided ones too: otherwise a boxed operator would lose its fused operations.
+/// Forwards every method, including provided ones: otherwise a boxed operator would lose its fused
+/// operations.
 macro_rules! forward_to_inner {
     ($($pointer:ty),*) => {$(
         impl<A: LinearOperator + ?Sized> LinearOperator for $pointer {
@@ -207,15 +208,15 @@ impl<V: Vector> LinearOperator for Identity<V> {
     }
 }
 
-/// `y = d ∘ x`: a diagonal matrix, in any memory. With the inverse of a matrix's diagonal as `d` this is Jacobi's
-/// preconditioner.
+/// `y = d ∘ x`: a diagonal matrix, in any memory. With the reciprocals of a matrix's diagonal as `d` this is
+/// the Jacobi preconditioner.
 #[derive(Clone, Debug)]
 pub struct Diagonal<V: Vector> {
     diagonal: V,
 }
 
 impl<V: Vector> Diagonal<V> {
-    /// The matrix with this diagonal.
+    /// Creates the matrix with this diagonal.
     pub fn new(diagonal: V) -> Self {
         Diagonal { diagonal }
     }
@@ -225,7 +226,7 @@ impl<V: Vector> Diagonal<V> {
         &self.diagonal
     }
 
-    /// Lends the diagonal, to refresh its values.
+    /// Mutable access to the diagonal, to refresh its values.
     pub fn diagonal_mut(&mut self) -> &mut V {
         &mut self.diagonal
     }
@@ -268,7 +269,7 @@ impl<V: Vector> LinearOperator for Diagonal<V> {
     }
 }
 
-/// A matrix-free operator: a function that computes `y ← A x`. The function is called only with vectors of the given
+/// A matrix-free operator: a function that computes `y ← A x`. It is called only with vectors of the given
 /// spaces.
 #[derive(Clone, Debug)]
 pub struct OperatorFn<V: Vector, F> {
@@ -278,7 +279,7 @@ pub struct OperatorFn<V: Vector, F> {
 }
 
 impl<V: Vector, F: Fn(&V, &mut V) -> Result<()> + Send + Sync> OperatorFn<V, F> {
-    /// The operator that `function` computes, from `domain` to `range`.
+    /// Wraps `function`, which maps `domain` to `range`.
     pub fn new(domain: &SpaceOf<V>, range: &SpaceOf<V>, function: F) -> Self {
         OperatorFn { domain: domain.clone(), range: range.clone(), function }
     }

@@ -1,8 +1,8 @@
-//! Pipelined conjugate gradients (Ghysels and Vanroose 2014), preconditioned, for symmetric positive definite `A` and `M`,
-//! on processes for which a sum takes long.
+//! Pipelined conjugate gradients (Ghysels and Vanroose 2014), preconditioned, for symmetric positive definite
+//! `A` and `M`, on many processes, where global reductions have a high latency.
 //!
-//! Conjugate gradients wait for two sums in an iteration, one after the other. Here all sums of an iteration are begun
-//! together, and travel while the next preconditioning and product are computed:
+//! Conjugate gradients wait for two dependent reductions per iteration. Here all reductions of an iteration
+//! start together, and overlap with the next preconditioning and product:
 //!
 //! ```text
 //! γ = ⟨r, u⟩,  δ = ⟨w, u⟩,  ‖r‖²                            u = M⁻¹ r,  w = A u
@@ -12,12 +12,14 @@
 //! x = x + α p,  r = r − α s,  u = u − α q,  w = w − α z
 //! ```
 //!
-//! Products of directions and residuals are not computed but recurred, so their roundings grow. Departure from the paper:
-//! every 64 iterations (`REPLACE`) all of `u`, `w`, `s`, `q` and `z` are computed again from `r` and `p`. Only `r` goes on by
-//! its recurrence, as in conjugate gradients: the driver compares it with `b − A x` before it reports convergence.
+//! The vectors that depend on products are updated by recurrences instead of being computed, so their
+//! rounding errors grow. Differs from the paper: every 64 iterations (`REPLACE`) `u`, `w`, `s`, `q` and `z`
+//! are recomputed from `r` and `p` (residual replacement). Only `r` continues by its recurrence, as in
+//! conjugate gradients: the driver compares it with `b − A x` before it reports convergence.
 //!
-//! An iteration costs one product, one preconditioning, one reduction and about 31 vectors, against 11 of conjugate
-//! gradients: it pays where the sum of an iteration takes longer than moving 20 vectors. Memory: nine vectors.
+//! An iteration costs one product, one preconditioning, one reduction and about 31 vectors moved, against 11
+//! for conjugate gradients: it pays if one reduction takes longer than moving 20 vectors. Memory: nine
+//! vectors.
 
 use crate::Condition::Positive;
 use crate::cg::{RHO, SIGMA};
@@ -36,14 +38,14 @@ const REPLACE: usize = 64;
 /// | option | what it sets |
 /// | --- | --- |
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, symmetric positive definite |
-/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | ends at `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4), and 0 |
-/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | ends at the latest after 10,000 iterations, or after a time |
-/// | [`patience`](Solver::patience) | how long the residual may pause |
-/// | [`null_space`](Solver::null_space) | what `A` maps to zero |
-/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | sees iterations, ends the solve |
+/// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
+/// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
+/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
+/// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
-/// Then [`solve`](Solver::solve) from zero, [`solve_from`](Solver::solve_from) a guess, or
-/// [`solve_into`](Solver::solve_into) on vectors that stay where they are.
+/// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
+/// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
 ///
 /// ```
 /// use krysp::{Jacobi, PipelinedCg, gallery};
@@ -56,11 +58,11 @@ const REPLACE: usize = 64;
 pub type PipelinedCg<A, M = Identity<<A as LinearOperator>::Vector>> =
     Solver<PipelinedConjugateGradients, A, M>;
 
-/// The method behind [`PipelinedCg`].
+/// The method of [`PipelinedCg`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PipelinedConjugateGradients;
 
-/// The state of an iteration.
+/// State between two iterations.
 pub struct Work<V: Vector> {
     r: V,
     u: V,
@@ -107,7 +109,7 @@ impl<V: Vector> Method<V> for PipelinedConjugateGradients {
         let Work { r, u, w, z, q, s, p, gamma, gamma_before, delta, alpha, .. } = work;
         gamma.assign(&system.m.apply_dot(r, u)?); // u = M⁻¹ r,  γ = ⟨r, u⟩
         delta.assign(&system.a.apply_dot(u, w)?); // w = A u,  δ = ⟨w, u⟩
-        // no direction yet: an infinite γ' makes the first β zero
+        // there is no direction yet: an infinite γ' makes the first β zero
         gamma_before.assign(&V::Elem::from_f64(f64::INFINITY).into());
         alpha.assign(&V::Elem::one().into());
         let zero: V::Scalar = V::Elem::zero().into();
@@ -171,7 +173,7 @@ impl<V: Vector> Method<V> for PipelinedConjugateGradients {
         3
     }
 
-    /// A step knows the `β` that belongs to the step before.
+    /// A step records the `β` that belongs to the step before.
     fn learn(&self, _: &mut Work<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
         let [squared, alpha, beta] = numbers else { return Ok(f64::NAN) };
         if let Some([_, before]) = lanczos.last_mut() {

@@ -1,4 +1,4 @@
-//! How a solve ended, and what it cost.
+//! Outcome and report of a solve.
 
 use crate::Evidence;
 use std::fmt;
@@ -10,45 +10,46 @@ use std::time::Duration;
 pub enum Outcome {
     /// The recomputed residual meets the tolerance: `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`.
     Converged,
-    /// The allowed iterations are used up; `x` is the last iterate.
+    /// The iteration limit is reached; `x` is the last iterate.
     IterationLimit,
-    /// The time limit has passed; `x` is the last iterate.
+    /// The time limit is reached; `x` is the last iterate.
     TimeLimit,
     /// A [`CancelToken`](crate::CancelToken) was cancelled.
     Cancelled,
     /// A closure given to [`Solver::stop_when`](crate::Solver::stop_when) returned true.
     Stopped,
-    /// A number that the method divides by is zero, negative or not finite where it must not be; `x` is the last sound
-    /// iterate.
+    /// A number that the method divides by is zero, negative or not finite where it must not be; `x` is the
+    /// last valid iterate.
     Breakdown {
-        /// The name of the number.
+        /// Name of the number.
         what: &'static str,
-        /// The value of the number.
+        /// Value of the number.
         value: f64,
-        /// The iteration of the breakdown.
+        /// Iteration of the breakdown.
         iteration: usize,
     },
-    /// The residual grew beyond [`Stopping::divergence`](crate::Stopping::divergence) times its first value.
+    /// The residual grew to more than [`Stopping::divergence`](crate::Stopping::divergence) times its initial
+    /// value.
     Diverged,
     /// The tolerance will not be reached, for the reason given; `x` is the last iterate.
     Stagnated(Evidence),
-    /// The tolerance is smaller than the residual that rounding `x` to its element type leaves, and the residual has
-    /// reached that limit. No solution of this element type can be better.
+    /// The tolerance is smaller than the residual that rounding `x` to its element type leaves, and the
+    /// residual has reached that limit. No solution of this element type can be much better.
     PrecisionLimit {
-        /// The element type.
+        /// Element type.
         element: &'static str,
-        /// The residual norm to expect of a solution that is exact except for the rounding of its entries.
+        /// Expected residual norm of a solution that is exact except for the rounding of its entries.
         limit: f64,
     },
-    /// The matrix is singular, and no `x` has a residual much smaller than that of the `x` returned: it is orthogonal to the
-    /// range of the matrix. Solvers do not find that out, plans do.
+    /// The matrix is singular and the system inconsistent: the residual of the returned `x` is orthogonal to
+    /// the range of the matrix, so no `x` has a much smaller one. Reported by plans, not by solvers.
     Inconsistent {
-        /// The least residual norm.
+        /// Norm of the least-squares residual.
         least: f64,
     },
     /// An input or a result is infinite or NaN.
     NotFinite {
-        /// What is not finite.
+        /// Name of what is not finite.
         whence: &'static str,
     },
 }
@@ -75,8 +76,8 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Estimates of the extreme eigenvalues of `M⁻¹A`, from the coefficients of conjugate gradients. They lie inside the
-/// spectrum.
+/// Estimates of the extreme eigenvalues of `M⁻¹A`, from the coefficients of conjugate gradients. They are
+/// inside the spectrum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConditionEstimate {
     /// The smallest eigenvalue.
@@ -92,18 +93,18 @@ impl ConditionEstimate {
     }
 }
 
-/// What a solve did.
+/// What a solve did, and its residuals.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
     /// How the solve ended.
     pub outcome: Outcome,
-    /// Iterations made.
+    /// Number of iterations.
     pub iterations: usize,
-    /// `‖r‖` by the method's recurrence after each iteration, beginning with the initial residual. A restart adds no
-    /// entry.
+    /// `‖r‖` by the method's recurrence after each iteration, beginning with the initial residual. A restart
+    /// adds no entry.
     pub history: Vec<f64>,
-    /// `‖b − A x‖`, computed by a product with the returned `x`.
+    /// `‖b − A x‖`, computed with a product with the returned `x`.
     pub true_residual: f64,
     /// The normwise backward error, `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)`: `x` solves exactly a system whose matrix and
     /// right-hand side differ from the given ones by at most this relative amount. No solution has a backward error
@@ -113,16 +114,17 @@ pub struct Report {
     pub backward_error: f64,
     /// `‖b‖`
     pub rhs_norm: f64,
-    /// The norm of the component of `b` along the declared null space, which was removed from `b`; zero without a null
-    /// space. `rhs_norm` and the residuals are those of the remaining system.
+    /// Norm of the component of `b` along the declared null space, which was removed from `b`; zero without a
+    /// null space. `rhs_norm` and the residuals are those of the remaining system.
     pub removed: f64,
-    /// How often the method was started again from the true residual.
+    /// Number of restarts from the true residual.
     pub restarts: usize,
-    /// The wall time of the solve.
+    /// Wall-clock time of the solve.
     pub time: Duration,
-    /// The bytes that the iterations had to move: arrays of the operators and vectors, by the method's budget.
+    /// Bytes that the iterations had to move: arrays of the operators and vectors, according to the method's
+    /// cost model.
     pub bytes: u64,
-    /// An estimate of the condition of `M⁻¹A`, from methods that compute one.
+    /// Estimate of the condition number of `M⁻¹A`, from methods that compute one.
     pub condition: Option<ConditionEstimate>,
 }
 
@@ -156,11 +158,11 @@ impl Report {
     }
 }
 
-/// A solution in host memory, in the user's numbering.
+/// A solution in host memory, in the user's order of unknowns.
 #[derive(Clone, Debug)]
 pub struct Solution<T> {
     /// The solution.
     pub x: Vec<T>,
-    /// How the solve went.
+    /// Report of the solve.
     pub report: Report,
 }

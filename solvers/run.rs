@@ -1,9 +1,10 @@
-//! One run of a method, from a start until a stopping criterion holds: steps, observers, folds.
+//! One run of a method, from a start until a stopping criterion holds: steps, observers, group-wise updates.
 //!
-//! One iteration changes `x` by little. If thousands of small changes were added to a large `x`, each addition would
-//! round at the size of `x`, and the residual would contain `√n` roundings. So every [`FOLD`] iterations the driver
-//! adds `x` to a second vector and sets `x` to zero (group-wise updates: Sleijpen and van der Vorst 1996). Gains are
-//! then rounded at their own size, and the large vector is rounded once per fold. A restart folds too.
+//! One iteration changes `x` only a little. If thousands of small changes were added to a large `x`, each
+//! addition would round at the size of `x`, and the residual would contain `√n` rounding errors. So every
+//! [`FOLD`] iterations the driver adds `x` to a second vector and sets `x` to zero (a *fold*; group-wise
+//! updates of Sleijpen and van der Vorst 1996). Updates are then rounded at their own size, and the large
+//! vector is rounded once per fold. A restart folds too.
 
 use crate::deflation::Deflated;
 use crate::stagnation::StagnationDetector;
@@ -14,18 +15,20 @@ use crate::{
 };
 use std::time::{Duration, Instant};
 
-/// The most steps in one leap. The time limit and the cancel token are checked between leaps.
+/// Maximum number of steps in one batch (one launch). The time limit and the cancel token are checked between
+/// batches.
 const LEAP: usize = 256;
-/// The most steps in a leap for a rule that may be asked late, and the part of all iterations so far that may be more.
+/// Maximum number of steps in a batch while late stop rules exist; it may grow to `1 / BUNCHES` of all
+/// iterations so far.
 const BUNCH: usize = 64;
 const BUNCHES: usize = 4;
 /// Iterations between two folds. A fold moves five vectors, a few thousandths of what the iterations move.
 const FOLD: usize = 256;
-/// Iterations before the first check whether rounding makes the tolerance unreachable. The number doubles for each
-/// later check.
+/// Iterations before the first check whether rounding makes the tolerance unreachable. The interval doubles
+/// after each check.
 const FIRST_CHECK: usize = 256;
-/// The tolerance is raised to this fraction of the residual left by rounding `x`. That residual is a mean value, so the
-/// residual of a particular `x` can be smaller.
+/// The tolerance is raised to this fraction of the residual left by rounding `x`. That residual is an
+/// estimate of the mean, so the residual of a particular `x` can be smaller.
 const BELOW_LIMIT: f64 = 1.0 / 16.0;
 /// `x` counts as too large if rounding `x` leaves more than this fraction of the first residual or of `b`.
 pub(crate) const OUT_OF_BOUNDS: f64 = 0.01;
@@ -38,8 +41,8 @@ where
 {
     /// Runs steps from the point where the method has started, until a stopping criterion holds.
     ///
-    /// When the host decides to stop, steps may still be queued. The host waits for these steps and reports them, so
-    /// that `x` is the last reported iterate.
+    /// When the host decides to stop, steps may still be queued. The host waits for these steps and reports
+    /// them, so that `x` is the last reported iterate.
     pub(crate) fn run(
         &mut self,
         b: &A::Vector,
@@ -62,22 +65,24 @@ where
         let first = report.history.len() - 1;
         let mut detector = StagnationDetector::new(patience, first, report.true_residual);
         let (mut queued, mut place, mut ending) = (first, 0, None);
-        // Whether `x` was too large at the previous check. One such check is no proof: a method may pass through large
-        // iterates.
+        // Whether `x` was too large at the previous check. One such check is not conclusive: a method may
+        // pass through large iterates.
         let mut was_out = false;
         let (mut folded_at, mut check_at) = (first, first + FIRST_CHECK);
-        // With a tolerance of zero the user wants all iterations.
+        // With a tolerance of zero the caller wants all iterations.
         if threshold == 0.0 {
             check_at = usize::MAX;
         }
         method.begin(&system, &mut workspace.work)?;
         workspace.steps.begin(threshold * threshold)?;
-        // Whether a rule that may be asked late would stop here: nothing is queued until what is on its way has been asked for.
+        // Whether a late stop rule has returned true: nothing more is queued until the steps in flight have
+        // been reported to it.
         let mut held = false;
-        // An observer of iterates sees `x` before a later step changes it.
+        // An observer of iterates must see `x` before a later step changes it.
         let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
         let long = lag < <A::Vector as Vector>::Steps::LAG;
-        // An operator that is not replayed may be applied by the host: behind the last step that is expensive.
+        // An operator that cannot be replayed may run on the host, where speculative steps after the last one
+        // are expensive.
         if !replays {
             lag = lag.min(2);
         }
@@ -96,8 +101,8 @@ where
                 {
                     ending = Some(interrupted);
                 } else {
-                    // A rule of the user may stop the solve after any iteration, and an observer wants every iterate, so
-                    // iterations must not share a launch.
+                    // A stop rule of the user may end the solve after any iteration, and an observer needs
+                    // every iterate, so iterations must not share a launch.
                     let alone = !self.stop_rules.is_empty() || !self.iterate_observers.is_empty();
                     let leap = match self.late_rules.is_empty() {
                         _ if alone => 0,
@@ -109,7 +114,7 @@ where
                     let leapt = method.leap(&system, x, work, steps, count)?;
                     queued += leapt;
                     if !self.late_rules.is_empty() {
-                        // the next leap is queued while this one runs
+                        // queue the next batch while this one runs
                         lag = lag.max(leapt + 1);
                     }
                     if leapt == 0 {
@@ -144,7 +149,8 @@ where
                         let most = report.rhs_norm.max(report.history[0]);
                         let patient = self.stopping.patience == Some(usize::MAX);
                         let out = limit > OUT_OF_BOUNDS * most && !patient;
-                        // The iterates of conjugate gradients never shrink, so one check is enough.
+                        // The norms of the iterates of conjugate gradients never decrease, so one check is
+                        // enough.
                         if out && (was_out || !workspace.lanczos.is_empty()) {
                             return Ok(Outcome::Stagnated(Evidence::Singular { condition: scale / most }));
                         }
@@ -214,7 +220,8 @@ where
                 let lanczos = &workspace.lanczos;
                 let energy =
                     (!lanczos.is_empty()).then(|| detector.energy_evidence(iteration, lanczos, epsilon));
-                // `M` is tested, not `P M⁻¹`: where `M` is symmetric, `P M⁻¹` is too, outside of the null space.
+                // `M` is tested, not `P M⁻¹`: if `M` is symmetric, so is `P M⁻¹` on the complement of the
+                // null space.
                 let unsymmetric = match method.needs_symmetry() {
                     Symmetry::Nothing => None,
                     needed => workspace.unsymmetric(needed, &self.operator, &self.preconditioner, b, x)?,
@@ -234,21 +241,22 @@ where
     }
 }
 
-/// The progress of the latest iteration.
+/// Progress after the latest iteration.
 pub(crate) fn latest(report: &Report, threshold: f64) -> Progress {
     let iteration = report.history.len() - 1;
     Progress { iteration, residual: report.history[iteration], threshold }
 }
 
-/// Whether the last of the steps on their way is likely to end the solve: if residuals fall as they did over as many before.
+/// Whether one of the steps in flight will probably end the solve, if residuals decrease by the same factor
+/// as over as many steps before.
 fn nearly_done(residuals: &[f64], in_flight: usize, threshold: f64) -> bool {
     let Some(latest) = residuals.last() else { return false };
     let before = residuals.iter().rev().nth(in_flight);
     in_flight > 0 && before.is_some_and(|before| latest * latest <= threshold * before)
 }
 
-/// Whether any process that shares the vectors wants to end the solve, because its token was cancelled or its time
-/// limit has passed. All processes get the same answer.
+/// Whether any process that shares the vectors wants to end the solve, because its token was cancelled or its
+/// time limit is reached. All processes get the same answer.
 fn interrupted<S: Space>(
     space: &S,
     cancel: Option<&CancelToken>,
@@ -275,7 +283,7 @@ mod tests {
         assert!(nearly_done(&[1.0, 1e-2], 1, 1e-4));
         assert!(!nearly_done(&[1.0, 1e-2], 1, 9e-5));
         assert!(nearly_done(&[1.0, 1e-1, 1e-2], 2, 1e-4));
-        // nothing is on its way, nothing is known of as many before, nothing is small enough
+        // nothing in flight; too few residuals known; residual not small enough
         for (residuals, in_flight, threshold) in [
             (&[1.0, 1e-2][..], 0, 1.0),
             (&[1.0], 1, 1.0),

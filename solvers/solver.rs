@@ -1,4 +1,4 @@
-//! Construction and options of a solver, and its entry points, shared by all methods.
+//! Construction, options and entry points of a solver, shared by all methods.
 
 use crate::deflation::NullSpace;
 use crate::workspace::Workspace;
@@ -9,15 +9,16 @@ use crate::{
 use num_traits::Zero;
 use std::time::{Duration, Instant};
 
-/// A callback that is told the progress of each iteration.
+/// A callback that receives the progress of each iteration.
 pub(crate) type Observer = Box<dyn FnMut(&Progress) + Send>;
-/// A callback that is told the progress of each iteration and returns whether to stop.
+/// A callback that receives the progress of each iteration and returns whether to stop.
 pub(crate) type StopRule = Box<dyn FnMut(&Progress) -> bool + Send>;
 
-/// A callback that is told the progress of an iteration or a cycle and the iterate it led to.
+/// A callback that receives the progress of an iteration or a cycle, and the iterate.
 pub(crate) type IterateObserver<V> = Box<dyn FnMut(&Progress, &V) + Send>;
 
-/// A method, an operator and a preconditioner, ready to solve. `Cg::new(op)`, `Gmres::new(op)` and so on make one.
+/// A method, an operator and a preconditioner, ready to solve. Created by `Cg::new(op)`, `Gmres::new(op)` and
+/// so on.
 pub struct Solver<K, A, M>
 where
     A: LinearOperator,
@@ -34,7 +35,7 @@ where
     pub(crate) stop_rules: Vec<StopRule>,
     pub(crate) late_rules: Vec<StopRule>,
     pub(crate) report: Report,
-    /// `‖A‖`, once it was estimated; forgotten when `A` may get new values.
+    /// `‖A‖`, once it is estimated; cleared when the values of `A` may change.
     pub(crate) operator_norm: Option<f64>,
     workspace: Option<Workspace<K, A::Vector>>,
 }
@@ -44,7 +45,8 @@ where
     A: LinearOperator,
     K: Method<A::Vector> + Default,
 {
-    /// A solver for `A x = b`, without preconditioner. The operator may be owned, borrowed, boxed or shared.
+    /// Creates a solver for `A x = b` without preconditioner. The operator may be owned, borrowed, boxed or
+    /// shared.
     pub fn new(operator: A) -> Self {
         let preconditioner = Identity::new(operator.range());
         Solver {
@@ -94,59 +96,61 @@ where
         }
     }
 
-    /// Ends at `‖b − A x‖ ≤ rtol ‖b‖`. The default is 1e-8 in `f64` and 3.5e-4 in `f32`.
+    /// Sets the relative tolerance: converged when `‖b − A x‖ ≤ rtol ‖b‖`. The default is 1e-8 in `f64` and
+    /// 3.5e-4 in `f32`.
     pub fn rtol(mut self, rtol: f64) -> Self {
         self.stopping.rtol = rtol;
         self
     }
 
-    /// Ends at `‖b − A x‖ ≤ atol`, if that comes before the relative tolerance.
+    /// Sets the absolute tolerance: also converged when `‖b − A x‖ ≤ atol`. The default is zero.
     pub fn atol(mut self, atol: f64) -> Self {
         self.stopping.atol = atol;
         self
     }
 
-    /// Ends after this many iterations.
+    /// Sets the maximum number of iterations. The default is 10,000.
     pub fn max_iterations(mut self, iterations: usize) -> Self {
         self.stopping.max_iterations = iterations;
         self
     }
 
-    /// Ends after this time.
+    /// Sets a time limit. The default is none.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.stopping.time_limit = Some(limit);
         self
     }
 
-    /// Checks for stagnation when the residual has not fallen for this many iterations and for half of all iterations
-    /// so far. The default is 2,000, and ten cycles for GMRES; `usize::MAX` turns the check off.
-    /// [`Evidence`](crate::Evidence) lists what ends the solve.
+    /// Sets the stagnation window: checks for stagnation when the residual has not decreased for this many
+    /// iterations and for half of all iterations so far. The default is 2,000, and ten cycles for GMRES;
+    /// `usize::MAX` turns the check off. [`Evidence`](crate::Evidence) lists what ends the solve.
     pub fn patience(mut self, iterations: usize) -> Self {
         self.stopping.patience = Some(iterations);
         self
     }
 
-    /// Replaces all stopping criteria: tolerances, limits and patience.
+    /// Replaces all stopping criteria: tolerances, limits and stagnation window.
     pub fn stopping(mut self, stopping: Stopping) -> Self {
         self.stopping = stopping;
         self
     }
 
-    /// Ends when another thread cancels the token.
+    /// Sets a token by which another thread can cancel the solve.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
     }
 
-    /// Calls `observer` for each iteration, in order. On a GPU the host learns of iterations in batches, some time
-    /// after they ran.
+    /// Calls `observer` for each iteration, in order. A GPU reports iterations to the host in batches, some
+    /// time after they ran.
     pub fn observe(mut self, observer: impl FnMut(&Progress) + Send + 'static) -> Self {
         self.observers.push(Box::new(observer));
         self
     }
 
-    /// Calls `observer` with the iterate after each iteration; for methods with cycles, such as GMRES, after each cycle, because
-    /// they assemble `x` only then. Costs a copy of `x`, and on a GPU the host waits for every iteration.
+    /// Calls `observer` with the iterate after each iteration; for methods with cycles, such as GMRES, after
+    /// each cycle, because they assemble `x` only then. Costs a copy of `x`, and on a GPU the host waits for
+    /// every iteration.
     ///
     /// ```
     /// use krysp::{Cg, Csr, HostVector};
@@ -166,27 +170,29 @@ where
         self
     }
 
-    /// Ends when `stop` returns true. `stop` is asked after each iteration, so iterations cannot share one kernel
-    /// launch: a small system that would otherwise stay on the chip of a GPU takes more than twice as long.
+    /// Ends the solve when `stop` returns true. `stop` is called after each iteration, so iterations cannot
+    /// share one kernel launch: a small system that would otherwise stay on the chip of a GPU takes more than
+    /// twice as long.
     pub fn stop_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
         self.stop_rules.push(Box::new(stop));
         self
     }
 
-    /// Ends when `stop` returns true and nothing more is on its way: iterations that share a kernel launch, or are queued behind it,
-    /// are made and asked for first, so that the last answer counts. Where [`Solver::stop_when`] slows solves down, this does not.
+    /// Like [`Solver::stop_when`], but the solve may overshoot: iterations that are already launched or
+    /// queued still run and are reported to `stop`, and the solve ends if it still returns true after the
+    /// last of them. Does not slow the solve down.
     pub fn stop_soon_when(mut self, stop: impl FnMut(&Progress) -> bool + Send + 'static) -> Self {
         self.late_rules.push(Box::new(stop));
         self
     }
 
-    /// Lends the stopping criteria, to change them between solves.
+    /// Mutable access to the stopping criteria, to change them between solves.
     pub fn stopping_mut(&mut self) -> &mut Stopping {
         &mut self.stopping
     }
 
-    /// This solver for another system in the same space: with the method, the stopping criteria and the memory that this one has.
-    /// The null space, the token, and whoever observes or stops stay behind.
+    /// Turns this solver into one for another system in the same space. It keeps the method, the stopping
+    /// criteria and the workspace. The null space, the cancel token, observers and stop rules are dropped.
     ///
     /// ```
     /// use krysp::{Cg, Csr, LinearOperator};
@@ -223,18 +229,19 @@ where
         }
     }
 
-    /// `‖A‖` as solves have estimated it from below, at the cost of two products; `None` before the first.
+    /// `‖A‖` as estimated from below by earlier solves, at the cost of two products; `None` before the first
+    /// solve.
     pub fn operator_norm(&self) -> Option<f64> {
         self.operator_norm
     }
 
-    /// Takes `‖A‖` from a solver that has estimated it for the same values.
+    /// Sets `‖A‖`, as estimated by another solver for the same values.
     pub fn with_operator_norm(mut self, norm: Option<f64>) -> Self {
         self.operator_norm = norm;
         self
     }
 
-    /// The operator and the preconditioner, for another solver.
+    /// Returns the operator and the preconditioner, for example for another solver.
     pub fn into_operators(self) -> (A, M) {
         (self.operator, self.preconditioner)
     }
@@ -244,7 +251,7 @@ where
         &self.operator
     }
 
-    /// Lends the operator, to refresh its values between solves.
+    /// Mutable access to the operator, to refresh its values between solves.
     pub fn operator_mut(&mut self) -> &mut A {
         self.forget_operator_facts();
         &mut self.operator
@@ -255,13 +262,13 @@ where
         (&self.operator, &self.preconditioner)
     }
 
-    /// Lends the operator and the preconditioner, to refresh both between solves.
+    /// Mutable access to the operator and the preconditioner, to refresh both between solves.
     pub fn operators_mut(&mut self) -> (&mut A, &mut M) {
         self.forget_operator_facts();
         (&mut self.operator, &mut self.preconditioner)
     }
 
-    /// Forgets measured properties of the operators, because their values may change.
+    /// Discards measured properties of the operators, because their values may change.
     fn forget_operator_facts(&mut self) {
         self.operator_norm = None;
         if let Some(workspace) = &mut self.workspace {
@@ -269,19 +276,19 @@ where
         }
     }
 
-    /// What one iteration costs.
+    /// Cost of one iteration.
     pub fn cost(&self) -> Cost {
         self.method.cost()
     }
 
-    /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
+    /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's order of unknowns.
     pub fn solve(&mut self, b: &[ElemOf<A::Vector>]) -> Result<Solution<ElemOf<A::Vector>>> {
         let x = self.operator.domain().zeros();
         let solution = x.and_then(|x| self.solve_host(b, x, Arithmetic::Zero));
         self.or_give_up(solution)
     }
 
-    /// Solves `A x = b` from the guess `x0`.
+    /// Solves `A x = b` from the initial guess `x0`.
     pub fn solve_from(
         &mut self,
         b: &[ElemOf<A::Vector>],
@@ -297,7 +304,7 @@ where
         self.or_give_up(solution)
     }
 
-    /// A result, after an error has been told to all processes that share the vectors.
+    /// Passes a result on, after reporting an error to all processes that share the vectors.
     fn or_give_up<R>(&self, result: Result<R>) -> Result<R> {
         result.inspect_err(|error| self.operator.range().give_up(error))
     }
@@ -318,16 +325,18 @@ where
         Ok(Solution { x: host, report: std::mem::take(&mut self.report) })
     }
 
-    /// Solves `A x = b` on vectors of the operator's space, which are not copied. `x` holds the guess and receives the
-    /// solution. After the first solve with an operator, later ones allocate nothing, except where a solution comes so
-    /// close to the rounding limit that its residual must be computed in twice the precision.
+    /// Solves `A x = b` on vectors of the operator's space, which are not copied. `x` holds the initial guess
+    /// and receives the solution. After the first solve with an operator, later ones allocate nothing, except
+    /// if a solution comes so close to the rounding limit that its residual must be computed in twice the
+    /// working precision.
     pub fn solve_into(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
         let outcome = self.solve_at(b, x, Arithmetic::Plain, Instant::now()).map(|_| ());
         self.or_give_up(outcome)?;
         Ok(&self.report)
     }
 
-    /// As [`Solver::solve_into`] from `x = 0`, whatever `x` holds. One product less than from a guess.
+    /// Like [`Solver::solve_into`] from `x = 0`, whatever `x` holds. Takes one product less than from a
+    /// guess.
     pub fn solve_from_zero(&mut self, b: &A::Vector, x: &mut A::Vector) -> Result<&Report> {
         let started = Instant::now();
         let outcome = self.check_spaces(b, x).and_then(|()| {
@@ -339,7 +348,7 @@ where
         Ok(&self.report)
     }
 
-    /// Solves from the guess that `x` holds; `guess` says how its residual is computed.
+    /// Solves from the guess in `x`; `guess` defines how its residual is computed.
     fn solve_at(
         &mut self,
         b: &A::Vector,
@@ -396,7 +405,7 @@ where
         Ok(())
     }
 
-    /// The bytes that one iteration should move: the arrays of the operators once for each product, and the vectors.
+    /// Bytes that one iteration should move: the arrays of the operators once per product, and the vectors.
     pub fn bytes_per_iteration(&self) -> u64 {
         let cost = self.method.cost();
         let vector = self.operator.range().local_len() * size_of::<ElemOf<A::Vector>>();

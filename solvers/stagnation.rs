@@ -1,29 +1,30 @@
-//! Detects stagnation: a solve ends when the quantity that its method decreases no longer decreases.
+//! Stagnation detection: a solve ends when the quantity that its method minimizes no longer decreases.
 //!
-//! The best residual so far must fall by a given fraction within a window of iterations. The window grows with the
-//! number of iterations: a long solve may pause for longer. If the residual has not fallen, the solve is checked:
+//! The best residual so far must decrease by a given fraction within a window of iterations. The window grows
+//! with the number of iterations, because residuals of long solves may plateau for longer. If the residual
+//! has not decreased, the solve is checked:
 //!
-//! 1. Methods for symmetric matrices get stuck if the matrix or the preconditioner is not symmetric. Symmetry is tested
-//!    with two vectors: the residual, and the residual with some signs flipped.
-//! 2. The residual of conjugate gradients may not fall for thousands of iterations. The energy of the error does fall
-//!    in each: `‖x* − x_j‖²_A − ‖x* − x_{j+1}‖²_A = α_j ρ_j` (Hestenes and Stiefel 1952; Strakoš and Tichý 2002). The
-//!    solve goes on until the decrease over the second half of the iterations is below the rounding of the decrease
-//!    over the first half.
-//! 3. For other methods the pause itself is the evidence.
+//! 1. Methods for symmetric matrices stagnate if the matrix or the preconditioner is not symmetric. Symmetry
+//!    is tested with two vectors: the residual, and the residual with some signs flipped.
+//! 2. The residual of conjugate gradients may not decrease for thousands of iterations, but the energy of the
+//!    error decreases in each: `‖x* − x_j‖²_A − ‖x* − x_{j+1}‖²_A = α_j ρ_j` (Hestenes and Stiefel 1952;
+//!    Strakoš and Tichý 2002). The solve continues until the decrease over the second half of the iterations
+//!    is below the rounding error of the decrease over the first half.
+//! 3. For other methods the plateau itself is the evidence.
 //!
-//! Restarted GMRES converges linearly. Its solve also ends if at the present rate the tolerance would take several
-//! times the allowed iterations. Any solve ends once `x` has become and remained so large that rounding `x` leaves a
-//! hundredth of the right-hand side: the matrix is then singular to working precision.
+//! Restarted GMRES converges linearly. Its solve also ends if at the present rate the tolerance would take
+//! several times the allowed iterations. Any solve ends once `x` has become and remained so large that
+//! rounding `x` leaves a hundredth of the right-hand side: the matrix is then singular to working precision.
 
 use std::fmt;
 
-/// When a solve is checked for stagnation: when the best residual has not fallen by the fraction `fall` within
-/// `iterations`.
+/// Stagnation window: a solve is checked for stagnation when the best residual has not decreased by the
+/// fraction `fall` within `iterations`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Patience {
-    /// The length of the window. If half of all iterations so far is more, that is the window.
+    /// Length of the window. If half of all iterations so far is more, that is the window.
     pub iterations: usize,
-    /// The fraction of the residual by which the residual must fall.
+    /// Fraction by which the residual must decrease.
     pub fall: f64,
 }
 
@@ -31,32 +32,33 @@ pub struct Patience {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Evidence {
-    /// The residual has not fallen.
+    /// The residual has not decreased.
     Residual {
-        /// For how many iterations.
+        /// Number of iterations without a decrease.
         iterations: usize,
     },
-    /// The residual falls too slowly for the iterations allowed.
+    /// The residual decreases too slowly for the allowed iterations.
     Pace {
-        /// The number of further iterations that the tolerance would take.
+        /// Predicted number of further iterations to reach the tolerance.
         needed: f64,
     },
-    /// Conjugate gradients no longer decrease the energy of the error: `x` changes by less than its rounding.
+    /// Conjugate gradients no longer decrease the energy of the error: `x` changes by less than its rounding
+    /// error.
     Energy {
-        /// For how many iterations the residual has not fallen.
+        /// Number of iterations in which the residual has not decreased.
         iterations: usize,
     },
-    /// The matrix or the preconditioner is not symmetric, and the method needs it to be.
+    /// The matrix or the preconditioner is not symmetric, and the method requires it.
     Unsymmetric {
         /// `"the matrix"` or `"the preconditioner"`.
         what: &'static str,
     },
-    /// The matrix is singular to the precision of its elements, and the right-hand side is not in its range.
+    /// The matrix is singular to working precision, and the right-hand side is not in its range.
     Singular {
-        /// A lower bound of the matrix's condition number.
+        /// Lower bound of the matrix's condition number.
         condition: f64,
     },
-    /// The recomputed residual missed the tolerance, and starting again from it did not halve it.
+    /// The recomputed residual missed the tolerance, and a restart from it did not halve it.
     Restart,
 }
 
@@ -72,7 +74,7 @@ impl fmt::Display for Evidence {
             Evidence::Energy { iterations } => {
                 write!(
                     f,
-                    "neither the residual nor the energy of the error has fallen in {iterations} iterations"
+                    "neither the residual nor the energy of the error has decreased in {iterations} iterations"
                 )
             }
             Evidence::Unsymmetric { what } => write!(f, "{what} is not symmetric"),
@@ -86,21 +88,23 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Follows the residuals of a solve since its last start, and says when to check for stagnation.
+/// Tracks the residuals of a solve since its last start, and decides when to check for stagnation.
 pub(crate) struct StagnationDetector {
     patience: Patience,
-    /// The iteration of the last start.
+    /// Iteration of the last start.
     began: usize,
     best: f64,
     best_at: usize,
-    /// No check before this iteration. On a small system a check takes as long as some hundred iterations.
+    /// No check before this iteration, because on a small system a check takes as long as some hundred
+    /// iterations.
     next_check: usize,
 }
 
-/// The solve ends if the tolerance seems more than this many times the allowed iterations away. The factor is large
-/// because convergence may become faster.
+/// The solve ends if the predicted iterations exceed the allowed ones by this factor. It is large because
+/// convergence may become faster (superlinear).
 const TOO_FAR: f64 = 4.0;
-/// The rule for the rate assumes at least this many allowed iterations: a user who allows few wants all of them.
+/// Minimum number of allowed iterations assumed by the rate criterion: a caller who allows few wants all of
+/// them.
 const LEAST_ALLOWED: usize = 10_000;
 
 impl StagnationDetector {
@@ -108,7 +112,7 @@ impl StagnationDetector {
         StagnationDetector { patience, began: iteration, best: residual, best_at: iteration, next_check: 0 }
     }
 
-    /// Notes a residual. Returns whether the solve should be checked now.
+    /// Records a residual. Returns whether the solve should be checked now.
     pub(crate) fn note_residual(&mut self, iteration: usize, residual: f64) -> bool {
         if residual < (1.0 - self.patience.fall) * self.best {
             (self.best, self.best_at) = (residual, iteration);
@@ -120,18 +124,18 @@ impl StagnationDetector {
         true
     }
 
-    /// The iterations within which the residual must fall.
+    /// Number of iterations within which the residual must decrease.
     fn window(&self, iteration: usize) -> usize {
         self.patience.iterations.max((iteration - self.began) / 2)
     }
 
-    /// The evidence that the residual has not fallen, for methods without a better criterion.
+    /// Evidence that the residual has not decreased, for methods without a better criterion.
     pub(crate) fn residual_evidence(&self, iteration: usize) -> Evidence {
         Evidence::Residual { iterations: iteration - self.best_at }
     }
 
-    /// Evidence that conjugate gradients no longer decrease the energy of the error. `lanczos` has `[α, β]` of every
-    /// iteration since the start.
+    /// Evidence that conjugate gradients no longer decrease the energy of the error. `lanczos` holds `[α, β]`
+    /// of every iteration since the start.
     pub(crate) fn energy_evidence(
         &self,
         iteration: usize,
@@ -143,8 +147,8 @@ impl StagnationDetector {
             .then_some(Evidence::Energy { iterations: iteration - self.best_at })
     }
 
-    /// Evidence that a linearly convergent method is too slow to reach the threshold in the allowed iterations.
-    /// `history` has all residuals, the latest last.
+    /// Evidence that a linearly convergent method is too slow to reach the threshold in the allowed
+    /// iterations. `history` holds all residuals, the latest last.
     pub(crate) fn pace_evidence(&self, history: &[f64], threshold: f64, allowed: usize) -> Option<Evidence> {
         let iteration = history.len() - 1;
         let window = self.window(iteration);
@@ -157,8 +161,8 @@ impl StagnationDetector {
     }
 }
 
-/// The decrease of the error's energy over the first and over the second half of the iterations: `Σ αⱼ ρⱼ`, in units of
-/// `ρ₀`.
+/// Decrease of the error's energy over the first and over the second half of the iterations: `Σ αⱼ ρⱼ`, in
+/// units of `ρ₀`.
 fn energies(lanczos: &[[f64; 2]]) -> [f64; 2] {
     let (mut sums, mut rho) = ([0.0; 2], 1.0);
     for (k, [alpha, beta]) in lanczos.iter().enumerate() {
@@ -174,7 +178,7 @@ mod tests {
 
     const PATIENCE: Patience = Patience { iterations: 100, fall: 0.01 };
 
-    /// The first iteration at which this history of residuals causes a check.
+    /// First iteration at which this history of residuals triggers a check.
     fn first_check(residual: impl Fn(usize) -> f64) -> Option<usize> {
         let mut detector = StagnationDetector::new(PATIENCE, 0, residual(0));
         (1..100_000).find(|&k| detector.note_residual(k, residual(k)))
@@ -197,7 +201,7 @@ mod tests {
                 f64::EPSILON,
             )
         };
-        // With these `β`, `ρ` falls by a hundredth per iteration, or stays constant.
+        // With these `β`, `ρ` decreases by a hundredth per iteration, or stays constant.
         assert_eq!((evidence(0.99), evidence(1.0)), (None, None));
         assert_eq!(evidence(0.25), Some(Evidence::Energy { iterations: 400 }));
     }
@@ -213,7 +217,7 @@ mod tests {
         };
         assert!((needed - 184_000.0).abs() < 1000.0, "{needed}");
         assert!(detector.pace_evidence(&history(1.0), 1e-8, 1000).is_some());
-        // Without a threshold there is no rate to judge.
+        // Without a threshold there is no rate to evaluate.
         assert_eq!(detector.pace_evidence(&history(0.9999), 0.0, 1000), None);
     }
 }

@@ -1,13 +1,13 @@
-//! How steps are run, and how the host learns what they computed.
+//! Execution of steps, and readback of the numbers that they compute.
 //!
-//! In host memory a step is complete when `run` returns. On a GPU steps are queued ahead of what the host knows, and
-//! may be recorded once and replayed. So a step takes no decision on the host, and reports results only by recording
-//! numbers.
+//! In host memory a step is complete when `run` returns. On a GPU steps are queued before the host knows the
+//! results of earlier ones, and may be recorded once and replayed. So a step makes no decision on the host,
+//! and reports results only by recording numbers.
 
 use crate::{Element, Error, Form, Result, Scalar, ScalarOf, SpaceOf, Vector};
 use std::marker::PhantomData;
 
-/// What a watched number must be. A number that is not finite fails every condition.
+/// Condition on a watched number. A number that is not finite violates every condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// Neither infinite nor NaN.
@@ -51,11 +51,11 @@ pub enum Ending {
 
 /// Runs the steps of one solve at a time.
 pub trait Steps<V: Vector>: Sized + Send {
-    /// How many steps may be queued whose results the host does not know yet.
+    /// Maximum number of queued steps whose results the host does not know yet.
     const LAG: usize;
 
-    /// As [`Steps::LAG`], for steps that move so many bytes: a host is never late with long ones, and what is queued behind
-    /// the last step is for nothing.
+    /// Like [`Steps::LAG`], for steps that move this many bytes: long steps need no long queue to hide the
+    /// latency of the host, and steps queued after the last one are wasted work.
     fn lag(&self, _bytes: u64) -> usize {
         Self::LAG
     }
@@ -63,14 +63,14 @@ pub trait Steps<V: Vector>: Sized + Send {
     /// Prepares for steps that record at most this many numbers.
     fn new(space: &SpaceOf<V>, numbers: usize) -> Result<Self>;
 
-    /// Begins a solve or a restart. Forgets queued steps.
+    /// Begins a solve or a restart. Discards queued steps.
     fn begin(&mut self, threshold_squared: f64) -> Result<()>;
 
     /// Drops recorded steps, because the next steps may work on other vectors.
     fn forget(&mut self) {}
 
-    /// Runs or queues one step, the step at this place of the method's cycle. If `replays`, the step queues the same
-    /// work every time.
+    /// Runs or queues one step. `place` is its index in the method's cycle or period. If `replays` is set,
+    /// the step queues the same work every time.
     fn run(
         &mut self,
         place: usize,
@@ -78,13 +78,13 @@ pub trait Steps<V: Vector>: Sized + Send {
         step: &mut dyn FnMut(&mut Self) -> Result<()>,
     ) -> Result<()>;
 
-    /// The number of queued steps whose results the host does not know yet.
+    /// Number of queued steps whose results the host does not know yet.
     fn in_flight(&self) -> usize;
 
     /// Waits for the oldest of these steps and returns the numbers that it recorded.
     fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending>;
 
-    /// Within a step: ends the step, before the solution changes, if the number fails the condition.
+    /// Within a step: ends the step before the solution changes, if the number violates the condition.
     fn watch(&mut self, what: &'static str, value: &ScalarOf<V>, must_be: Condition) -> Result<()>;
 
     /// Within a step: records `‖r‖²`, before any other number. The solve ends if it meets the threshold.
@@ -93,8 +93,9 @@ pub trait Steps<V: Vector>: Sized + Send {
     /// Within a step: records a number.
     fn record(&mut self, value: &ScalarOf<V>) -> Result<()>;
 
-    /// Queues up to `count` iterations of conjugate gradients as one launch, where the hardware has a kernel that keeps
-    /// such a system on the chip. Returns how many iterations were queued, 0 without such a kernel.
+    /// Queues up to `count` iterations of conjugate gradients as one launch, if the hardware has a kernel
+    /// that keeps such a system on the chip. Returns the number of iterations queued, 0 without such a
+    /// kernel.
     fn conjugate_gradients(&mut self, _iterate: CgIterate<'_, V>, _count: usize) -> Result<usize> {
         Ok(0)
     }
@@ -120,7 +121,7 @@ pub struct CgIterate<'s, V: Vector> {
     pub watched: [&'static str; 2],
 }
 
-/// Runs each step at once: the steps of host memory.
+/// Runs each step immediately: the steps of host memory.
 #[derive(Debug)]
 pub struct Immediate<V> {
     threshold_squared: f64,
@@ -130,7 +131,7 @@ pub struct Immediate<V> {
 }
 
 impl<V> Immediate<V> {
-    /// Within a step: records numbers that are in host memory already.
+    /// Within a step: records numbers that already are in host memory.
     pub fn record_known<T: Element>(&mut self, numbers: &[T]) {
         self.numbers.extend(numbers.iter().map(|number| number.to_f64()));
     }
@@ -175,7 +176,7 @@ impl<V: Vector> Steps<V> for Immediate<V> {
 
     fn residual(&mut self, squared: &ScalarOf<V>) -> Result<()> {
         let squared = squared.read()?.to_f64();
-        // A residual of NaN or infinity ends the solve, too.
+        // an infinite or NaN residual ends the solve too
         let goes_on = squared.is_finite() && squared > self.threshold_squared;
         self.ending = Some(Ending::Known { last: !goes_on });
         self.numbers.push(squared);

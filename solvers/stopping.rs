@@ -1,4 +1,4 @@
-//! When a solve ends.
+//! Stopping criteria.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,24 +7,24 @@ use std::time::Duration;
 /// The stopping criteria of a solve: `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`, or a limit.
 #[derive(Clone, Debug)]
 pub struct Stopping {
-    /// The tolerance relative to `‖b‖`. The default is 1e-8 in `f64` and 3.5e-4 in `f32`.
+    /// Tolerance relative to `‖b‖`. The default is 1e-8 in `f64` and 3.5e-4 in `f32`.
     pub rtol: f64,
-    /// The absolute tolerance. The default is zero.
+    /// Absolute tolerance. The default is zero.
     pub atol: f64,
-    /// The most iterations. The default is 10,000.
+    /// Maximum number of iterations. The default is 10,000.
     pub max_iterations: usize,
-    /// The most time. The default is no limit.
+    /// Time limit. The default is none.
     pub time_limit: Option<Duration>,
-    /// After this many iterations without a fall of the residual the solve is checked, and ends as
-    /// [`Stagnated`](crate::Outcome::Stagnated) if there is [`Evidence`](crate::Evidence). `None` is the default of the
-    /// method; `Some(usize::MAX)` turns the check off.
+    /// Stagnation window: after this many iterations without a decrease of the residual the solve is checked,
+    /// and ends as [`Stagnated`](crate::Outcome::Stagnated) if there is [`Evidence`](crate::Evidence). `None`
+    /// is the default of the method; `Some(usize::MAX)` turns the check off.
     pub patience: Option<usize>,
     /// The solve ends as diverged when the residual has grown by this factor. The default is 10¹⁰.
     pub divergence: f64,
 }
 
 impl Stopping {
-    /// The defaults for an element type with this epsilon: those of every solver and of every plan.
+    /// The defaults for an element type with this epsilon, the same for every solver and every plan.
     ///
     /// ```
     /// use krysp::Stopping;
@@ -44,13 +44,14 @@ impl Stopping {
         }
     }
 
-    /// The residual norm to reach.
+    /// Residual norm to reach.
     pub(crate) fn threshold(&self, rhs_norm: f64) -> f64 {
         (self.rtol * rhs_norm).max(self.atol)
     }
 }
 
-/// Ends a solve from another thread: give a clone to the solver, and call [`cancel`](CancelToken::cancel) on the other.
+/// Ends a solve from another thread: give a clone to the solver, and call [`cancel`](CancelToken::cancel) on
+/// the other one.
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 
@@ -60,13 +61,13 @@ impl CancelToken {
         Self::default()
     }
 
-    /// Requests that the solve end. It ends after the iterations that are queued: one in host memory, up to 256 on a GPU, which take
-    /// some milliseconds.
+    /// Requests that the solve end. It ends after the iterations that are already queued: one in host memory,
+    /// up to 256 on a GPU, which take a few milliseconds.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Takes it back: solves that begin from now on run.
+    /// Resets the token: solves that start from now on run.
     pub fn reset(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -77,13 +78,13 @@ impl CancelToken {
     }
 }
 
-/// What an observer sees after each iteration.
+/// State of a solve that an observer receives after each iteration.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Iterations made.
+    /// Number of iterations so far.
     pub iteration: usize,
     /// `‖r‖` by the method's recurrence.
     pub residual: f64,
-    /// The residual norm to reach.
+    /// Residual norm to reach.
     pub threshold: f64,
 }

@@ -1,4 +1,4 @@
-//! Vectors, the spaces they live in, and the scalars they reduce to.
+//! Vectors, their spaces, and the scalars that reductions return.
 
 use crate::{Basis, Element, Error, Result, Steps};
 use num_traits::One;
@@ -9,32 +9,32 @@ use std::ops::{Add, Div, Mul, Neg};
 pub type ElemOf<V> = <V as Vector>::Elem;
 /// The scalar type of a vector type.
 pub type ScalarOf<V> = <V as Vector>::Scalar;
-/// How steps on vectors of a type are run.
+/// The type that runs steps on vectors of a type.
 pub type StepsOf<V> = <V as Vector>::Steps;
 /// The space type of a vector type.
 pub type SpaceOf<V> = <V as Vector>::Space;
 
-/// The result of a reduction: a number in host memory, a slot in device memory, or an all-reduced number of several
-/// ranks.
+/// Result of a reduction: a number in host memory, a slot in device memory, or an all-reduced number of
+/// several ranks.
 ///
-/// Arithmetic on scalars may be lazy. Products and quotients cost nothing; a sum or a root costs a launch on a GPU.
-/// Only [`Scalar::read`], [`Scalar::read_both`] and [`Scalar::read_all`] wait for the hardware.
+/// Arithmetic on scalars may be lazy. Products and quotients are free; a sum or a square root costs a launch
+/// on a GPU. Only [`Scalar::read`], [`Scalar::read_both`] and [`Scalar::read_all`] wait for the hardware.
 pub trait Scalar<T>:
     Clone + Send + From<T> + Neg<Output = Self> + Add<Output = Self> + Mul<Output = Self> + Div<Output = Self>
 {
-    /// Copies a value into the storage of this scalar. State that the next iteration reads must stay at fixed
+    /// Copies a value to the storage of this scalar. State that the next iteration reads must stay at fixed
     /// addresses, so that a recorded iteration can be replayed.
     fn assign(&mut self, value: &Self);
 
-    /// The value, on the host.
+    /// Reads the value back to the host.
     fn read(&self) -> Result<T>;
 
-    /// The values of this and another one, for which the host waits once where that is possible.
+    /// Reads two values back to the host, with a single wait if possible.
     fn read_both(&self, other: &Self) -> Result<[T; 2]> {
         Ok([self.read()?, other.read()?])
     }
 
-    /// The values of several, for which the host waits once where that is possible.
+    /// Reads several values back to the host, with a single wait if possible.
     fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {
         scalars.iter().map(|scalar| scalar.read()).collect()
     }
@@ -42,7 +42,7 @@ pub trait Scalar<T>:
     /// `self / divisor`, or zero if both are zero.
     fn quotient(self, divisor: Self) -> Self;
 
-    /// `√self`, of a real number.
+    /// `√self`, for a real number.
     fn sqrt(self) -> Self;
 }
 
@@ -60,40 +60,40 @@ impl<T: Element> Scalar<T> for T {
     }
 
     fn sqrt(self) -> T {
-        // Rounding the double root again gives the correctly rounded `f32` root, because a double has more than twice
-        // the digits.
+        // Rounding the `f64` root to `f32` gives the correctly rounded `f32` root, because `f64` has more
+        // than twice the digits.
         T::from_f64(self.to_f64().sqrt())
     }
 }
 
-/// A space of vectors: their memory, their length and their numbering.
+/// A space of vectors: their memory, their length and their order of unknowns.
 ///
 /// Only vectors and operators of equal spaces may be combined.
 pub trait Space: Clone + PartialEq + Debug + Send + Sync {
-    /// The vectors of this space.
+    /// Vector type of this space.
     type Vector: Vector<Space = Self>;
 
-    /// The number of entries of a vector, over all processes that share it.
+    /// Number of entries of a vector, over all processes that share it.
     fn len(&self) -> usize;
 
-    /// The number of entries that this process holds: the length of its slices `b` and `x` in a solve, and in `load`
-    /// and `store`.
+    /// Number of entries that this process holds: the length of its slices `b` and `x` in a solve, and in
+    /// `load` and `store`.
     fn local_len(&self) -> usize {
         self.len()
     }
 
-    /// The largest `wish` of all processes that share the vectors. The driver calls this before it acts on something
-    /// that only one process knows, so that all processes end after the same iteration.
+    /// Largest `wish` of all processes that share the vectors (an all-reduce). The driver calls this before
+    /// it acts on something that only one process knows, so that all processes end after the same iteration.
     fn agree(&self, wish: u8) -> Result<u8> {
         Ok(wish)
     }
 
-    /// Tells the other processes that share the vectors that this one ends with an error, so that they do not wait for
-    /// it.
+    /// Reports to the other processes that share the vectors that this one ends with an error, so that they
+    /// do not wait for it.
     fn give_up(&self, _error: &Error) {}
 
-    /// Whether solves on this thread should end because something outside of the solver asks for it. Spaces whose vectors are
-    /// shared by several processes return false.
+    /// Whether solves on this thread should end because of a request from outside the solver. Spaces whose
+    /// vectors are shared by several processes return false.
     fn is_interrupted(&self) -> bool {
         false
     }
@@ -103,35 +103,36 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
         self.len() == 0
     }
 
-    /// A vector of zeros.
+    /// Allocates a vector of zeros.
     fn zeros(&self) -> Result<Self::Vector>;
 
-    /// Copies host data, in the user's numbering, into a vector of this space.
+    /// Copies host data, in the user's order of unknowns, to a vector of this space.
     fn load(&self, host: &[ElemOf<Self::Vector>], into: &mut Self::Vector) -> Result<()>;
 
-    /// Copies a vector of this space to the host, in the user's numbering.
+    /// Copies a vector of this space to the host, in the user's order of unknowns.
     fn store(&self, from: &Self::Vector, host: &mut [ElemOf<Self::Vector>]) -> Result<()>;
 }
 
 /// A vector in any memory.
 ///
 /// Required methods come first. The provided methods are fused operations; the default body of each is its
-/// specification. An implementation may do the same in one pass, with the same result: bitwise in host memory, to
-/// rounding elsewhere. Operations return no errors: where work is asynchronous, the first error is kept, and
-/// [`Scalar::read`] returns it.
+/// specification. An implementation may do the same in one pass, with the same result: bitwise in host
+/// memory, up to rounding elsewhere. Operations return no errors: if work is asynchronous, the first error is
+/// stored, and [`Scalar::read`] returns it.
 pub trait Vector: Sized + Send + Sync {
-    /// The number type of the entries.
+    /// Number type of the entries.
     type Elem: Element;
-    /// The result type of reductions.
+    /// Result type of reductions.
     type Scalar: Scalar<Self::Elem>;
-    /// The type of the vector's space.
+    /// Type of the vector's space.
     type Space: Space<Vector = Self>;
-    /// The basis of an Arnoldi process with such vectors.
+    /// Basis of an Arnoldi process with such vectors.
     type Basis: Basis<Self>;
-    /// The type that runs the steps of a solve on such vectors.
+    /// Type that runs the steps of a solve on such vectors.
     type Steps: Steps<Self>;
-    /// The structure that an operator may describe to kernels of this hardware by
-    /// [`Form::Native`](crate::Form::Native); [`Infallible`](std::convert::Infallible) if there are no such kernels.
+    /// Structure that an operator may pass to kernels of this hardware by
+    /// [`Form::Native`](crate::Form::Native); [`Infallible`](std::convert::Infallible) if there are no such
+    /// kernels.
     type Native: ?Sized;
 
     /// The space of the vector.
@@ -140,7 +141,7 @@ pub trait Vector: Sized + Send + Sync {
     /// `self ← x`
     fn copy_from(&mut self, x: &Self);
 
-    /// `self ← a x + b self`. With `b = 0` old entries are overwritten, even NaN.
+    /// `self ← a x + b self`. `b = 0` overwrites old entries, even NaN.
     fn axpby(&mut self, a: &Self::Scalar, x: &Self, b: &Self::Scalar);
 
     /// `⟨self, y⟩`
@@ -149,11 +150,12 @@ pub trait Vector: Sized + Send + Sync {
     /// `self ← d ∘ x`, entry by entry.
     fn multiply(&mut self, d: &Self, x: &Self);
 
-    /// A basis of up to `count` vectors of this space; [`VectorBasis`](crate::VectorBasis) is one for any kind of vectors.
+    /// Allocates a basis of up to `count` vectors of this space; [`VectorBasis`](crate::VectorBasis) works
+    /// for any kind of vectors.
     fn basis(space: &Self::Space, count: usize) -> Result<Self::Basis>;
 
-    /// Negates a pseudo-random half of the entries, the same ones every time. A smooth vector becomes a rough one of the
-    /// same norm.
+    /// Negates a pseudo-random half of the entries, the same ones every time. A smooth vector becomes an
+    /// oscillatory one of the same norm.
     fn flip_signs(&mut self) -> Result<()> {
         let space = self.space().clone();
         let mut entries = vec![Self::Elem::default(); space.local_len()];
@@ -200,7 +202,7 @@ pub trait Vector: Sized + Send + Sync {
         self.norm_squared()
     }
 
-    /// `self ← self + a p; p ← z + b p`: the solution moves along its direction, then the direction is updated.
+    /// `self ← self + a p; p ← z + b p`: updates the solution along its direction, then the direction.
     fn axpy_xpby(&mut self, a: &Self::Scalar, p: &mut Self, z: &Self, b: &Self::Scalar) {
         self.axpy(a, p);
         p.xpby(z, b);
@@ -244,11 +246,12 @@ pub struct CgUpdate<'s, V: Vector> {
     pub r: &'s mut V,
     /// The direction.
     pub p: &'s mut V,
-    /// A work vector. Its content afterwards has no meaning.
+    /// Workspace. Its content afterwards has no meaning.
     pub z: &'s mut V,
 }
 
-/// Negates a pseudo-random half of the entries. Which ones depends only on their indices, counted from `first`.
+/// Negates a pseudo-random half of the entries. The selection depends only on their indices, counted from
+/// `first`.
 pub fn flip_signs<T: Element>(entries: &mut [T], first: usize) {
     for (number, entry) in (first as u64 + 1..).zip(entries) {
         if number.wrapping_mul(0x9e37_79b9_7f4a_7c15).count_ones() % 2 == 1 {

@@ -1,13 +1,13 @@
-//! The final checks of a solution, with care for numbers whose squares underflow or overflow.
+//! Final checks of a solution, also for numbers whose squares underflow or overflow.
 
 use crate::{Element, Outcome, Report, Result, Scalar, Space, Vector};
 use num_traits::Float;
 
-/// The names in [`Outcome::Breakdown`] for squared norms that underflow or overflow although the vectors do not.
+/// Names in [`Outcome::Breakdown`] for squared norms that underflow or overflow although the vectors do not.
 pub(crate) const RHS: &str = "‖b‖²";
 pub(crate) const RESIDUAL: &str = "‖r‖²";
 
-/// Ends a solve with `‖b‖² = 0`: `x` is zero if `b` is zero; a breakdown is reported if only the squares of `b`'s
+/// Ends a solve with `‖b‖² = 0`: `x` is zero if `b` is zero; reports a breakdown if only the squares of `b`'s
 /// entries underflow.
 pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Result<Outcome> {
     let zero = V::Elem::from_f64(0.0);
@@ -31,8 +31,9 @@ pub(crate) fn not_finite<V: Vector>(b: &V) -> Result<Outcome> {
     })
 }
 
-/// The outcome for a true residual that meets the threshold. A breakdown is reported if underflowed squares could hide
-/// a residual above the threshold, and `NotFinite` if `x`, of this norm, is not finite, which `A` may hide by zeros.
+/// Outcome for a true residual that meets the threshold. Reports a breakdown if underflowed squares could
+/// hide a residual above the threshold, and `NotFinite` if `x`, whose norm is `length`, is not finite, which
+/// zeros of `A` can hide.
 pub(crate) fn converged<V: Vector>(
     truth: f64,
     threshold: f64,
@@ -48,7 +49,7 @@ pub(crate) fn converged<V: Vector>(
     finite_or(Outcome::Converged, x, length)
 }
 
-/// The outcome, unless `x`, of this norm, is not finite.
+/// The given outcome, or `NotFinite` if `x`, whose norm is `length`, is not finite.
 pub(crate) fn finite_or<V: Vector>(outcome: Outcome, x: &V, length: f64) -> Result<Outcome> {
     let mut finite = length.is_finite();
     if !finite {
@@ -65,18 +66,18 @@ pub(crate) fn finite_or<V: Vector>(outcome: Outcome, x: &V, length: f64) -> Resu
     Ok(if finite || reported { outcome } else { Outcome::NotFinite { whence: "the solution" } })
 }
 
-/// Two norms from their squares, for which the host waits once.
+/// Two norms from their squares, with a single wait for the device.
 pub(crate) fn norms<V: Vector>(squares: [V::Scalar; 2]) -> Result<[f64; 2]> {
     let [first, second] = squares;
     Ok(first.read_both(&second)?.map(|squared| squared.to_f64().sqrt()))
 }
 
-/// The norm from its square, on the host.
+/// Norm from its square, on the host.
 pub(crate) fn norm<V: Vector>(squared: V::Scalar) -> Result<f64> {
     Ok(squared.read()?.to_f64().sqrt())
 }
 
-/// The smallest positive normal number.
+/// Smallest positive normal number.
 fn smallest_normal<V: Vector>() -> f64 {
     <V::Elem as Element>::Real::min_positive_value().into()
 }

@@ -1,4 +1,5 @@
-//! What a solver keeps from solve to solve: vectors, steps, the folded part of `x`, and whether the operators are symmetric.
+//! What a solver keeps from solve to solve: vectors, steps, the folded part of `x`, and the result of the
+//! symmetry test.
 
 use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
 use crate::verdict::norm;
@@ -7,30 +8,31 @@ use crate::{
 };
 use num_traits::{One, Zero};
 
-/// What a solver keeps from solve to solve.
+/// Memory and facts that a solver keeps from solve to solve.
 pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     pub(crate) space: SpaceOf<V>,
     pub(crate) work: K::Work,
     pub(crate) steps: V::Steps,
     /// `b` without its component along the null space, if a null space was declared.
     pub(crate) rhs: Option<V>,
-    /// The part of the solution that folds have moved out of `x`. While `is_folded`, the solution is `folded + x`.
+    /// Part of the solution that is accumulated separately (group-wise update). While `is_folded`, the
+    /// solution is `folded + x`.
     folded: Option<V>,
     /// Whether `folded` holds a part of the solution.
     is_folded: bool,
-    /// Two work vectors for norms and rounding limits.
+    /// Two vectors of workspace for norms and rounding limits.
     spare: Option<[V; 2]>,
-    /// `‖x‖` where the method started last.
+    /// `‖x‖` at the last start of the method.
     pub(crate) length: f64,
-    /// Whether operator and preconditioner are as symmetric as the method needs; forgotten when they may get new values.
+    /// Result of the symmetry test; cleared when the operators may get new values.
     pub(crate) symmetry: Option<SymmetryTest>,
-    /// The numbers that the latest step recorded.
+    /// Numbers that the latest step recorded.
     pub(crate) numbers: Vec<f64>,
     /// `[α, β]` of every iteration since the last start, for methods of Lanczos type.
     pub(crate) lanczos: Vec<[f64; 2]>,
 }
 
-/// The result of a test whether operator and preconditioner are symmetric.
+/// Result of testing whether operator and preconditioner are symmetric.
 #[derive(Clone, Copy)]
 pub(crate) enum SymmetryTest {
     Passed,
@@ -78,7 +80,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         Ok(())
     }
 
-    /// Adds the folded part back, so that `x` is the whole solution.
+    /// Adds the folded part back to `x`, so that `x` is the whole solution.
     pub(crate) fn unfold(&mut self, x: &mut V) {
         if let Some(folded) = self.folded.as_ref().filter(|_| self.is_folded) {
             x.axpy(&V::Elem::one().into(), folded);
@@ -86,7 +88,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         self.is_folded = false;
     }
 
-    /// The solution as it stands: `x`, with what folds have moved out of it.
+    /// The current solution: `x` plus its folded part.
     pub(crate) fn whole<'x>(&'x mut self, x: &'x V) -> Result<&'x V> {
         let Some(folded) = self.folded.as_ref().filter(|_| self.is_folded) else { return Ok(x) };
         let [whole, _] = Self::spare(&mut self.spare, &self.space)?;
@@ -95,7 +97,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         Ok(whole)
     }
 
-    /// The two work vectors, allocated on first use.
+    /// Two vectors of workspace, allocated on first use.
     fn spare<'s>(spare: &'s mut Option<[V; 2]>, space: &V::Space) -> Result<[&'s mut V; 2]> {
         let [v, w] = match spare {
             Some(spare) => spare,
@@ -119,8 +121,8 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         Ok(norm)
     }
 
-    /// The name of the operator that is not symmetric although the method needs it to be; `None` if the symmetry is as
-    /// needed. Tested once for each set of values of the operators.
+    /// Name of the operator that is not symmetric although the method requires it; `None` if both are as
+    /// required. Tested once for each set of values of the operators.
     pub(crate) fn unsymmetric(
         &mut self,
         needed: Symmetry,
@@ -133,16 +135,16 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
             return Ok(test.unsymmetric_operator());
         }
         let [v, w] = Self::spare(&mut self.spare, &self.space)?;
-        // The test vector is the residual. It is zero in rows that are already solved, such as those of boundary
-        // values; these rows need not be symmetric.
+        // The test vector is the residual. It is zero in rows that are already solved, such as those of
+        // boundary values; these rows need not be symmetric.
         let mut r = self.space.zeros()?;
         v.copy_from(x);
         if let Some(folded) = self.folded.as_ref().filter(|_| self.is_folded) {
             v.axpy(&V::Elem::one().into(), folded);
         }
         plain_residual(a, b, v, &mut r)?;
-        // The tolerances are loose, because assembling a matrix rounds, and a preconditioner may be computed in lower
-        // precision.
+        // The tolerances are loose, because assembling a matrix involves rounding, and a preconditioner may
+        // be computed in lower precision.
         let [matrix_tolerance, preconditioner_tolerance] =
             [V::Elem::EPSILON.sqrt(), V::Elem::EPSILON.sqrt().sqrt()];
         let test = if needed == Symmetry::Nothing {
@@ -158,14 +160,14 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         Ok(test.unsymmetric_operator())
     }
 
-    /// The norm of the residual that is left by rounding an exact `x` to its element type.
+    /// Residual norm that is left by rounding an exact `x` to its element type.
     pub(crate) fn rounding_limit<A: LinearOperator<Vector = V>>(&mut self, a: &A, x: &V) -> Result<f64> {
         rounding_limit(a, x, Self::spare(&mut self.spare, &self.space)?)
     }
 
-    /// Between two steps, where the whole solution is either in `x` or folded: the residual norm that rounding the
-    /// solution leaves, and `‖A‖ ‖x‖`. `None` if the threshold is far above rounding; deciding that costs one inner
-    /// product.
+    /// Between two steps, when the whole solution is either in `x` or folded: the residual norm that rounding
+    /// the solution leaves, and `‖A‖ ‖x‖`. `None` if the threshold is far above the rounding limit; deciding
+    /// that costs one inner product.
     pub(crate) fn limit_near<A: LinearOperator<Vector = V>>(
         &mut self,
         known: &mut Option<f64>,
@@ -189,7 +191,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
 }
 
 impl SymmetryTest {
-    /// The name of the operator that failed the test.
+    /// Name of the operator that failed the test.
     fn unsymmetric_operator(self) -> Option<&'static str> {
         match self {
             SymmetryTest::Passed => None,

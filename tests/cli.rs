@@ -409,7 +409,7 @@ fn times_are_labelled_and_advice_names_options() {
     let folder = Folder::new("labels");
     let ran = folder.run("krysp solve A.mtx --max-iterations 2 --method cg --preconditioner jacobi");
     assert!(ran.out.contains("2 iterations, setup ") && ran.out.contains(", solve "), "{}", ran.out);
-    assert!(ran.out.contains("allow more with `--max-iterations`"), "{}", ran.out);
+    assert!(ran.out.contains("raise `--max-iterations`"), "{}", ran.out);
     let list = folder.run("krysp generate --list").out;
     assert!(list.contains("st7_0.1M_nat         13,824 x 13,824\n"), "{list}");
 }

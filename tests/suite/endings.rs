@@ -432,7 +432,7 @@ fn misuse_is_refused_with_numbers_and_advice() {
     let renumbered = a.renumbered(&Numbering::from_old_of_new((0..100).rev().collect()).unwrap()).unwrap();
     let foreign = Jacobi::new(&renumbered).unwrap();
     let said = message(Cg::new(&a).preconditioner(&foreign).solve(&[1.0; 100]).unwrap_err());
-    assert!(said.contains("the preconditioner lives in another space"), "{said}");
+    assert!(said.contains("the preconditioner is in another space"), "{said}");
     assert!(said.contains("csr.in_space(op.domain())"), "{said}");
     // the advice in the message works
     let own = Jacobi::new(&a.in_space(renumbered.domain()).unwrap()).unwrap();

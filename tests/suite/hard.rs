@@ -376,5 +376,5 @@ fn advice_has_the_names_of_the_interface_and_of_nothing_that_it_lacks() {
         }
     }
     let advice = Outcome::IterationLimit.advice_in(&words).unwrap();
-    assert_eq!(advice, "allow more with maxiter, or take a preconditioner that needs fewer");
+    assert_eq!(advice, "raise maxiter, or use a preconditioner that needs fewer iterations");
 }
