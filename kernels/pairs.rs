@@ -10,7 +10,6 @@
 //! 2. Steps: owners and other nodes are the two sides of a bipartite graph, whose edges need as many colours
 //!    as its largest degree (Kőnig 1916). If no colour is free at both ends of a pair, two colours are
 //!    exchanged along an alternating path.
-//!    degree (Kőnig 1916). A pair that finds no colour free at both ends frees one by exchanging two along a path.
 
 /// A scheduled pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 //! An iteration costs two products, two preconditionings and four waits for reductions. With a diagonal `M` it reads
 //! the format twice and moves 25 vectors. Memory: seven vectors.
 //!
-//! The method breaks down when the shadow vector `r̃` becomes orthogonal to the residual: cancellation in `ρ
-//! = ⟨r̃, r⟩` leaves only rounding errors, or exactly zero. The driver then restarts from the true residual,
-//! which also becomes the new shadow vector; if that breaks down as well, the shadow vector is the residual
-//! with flipped signs.
+//! The method breaks down when the shadow vector `r̃` becomes orthogonal to the residual: cancellation in
+//! `ρ = ⟨r̃, r⟩` leaves only rounding errors, or exactly zero. The driver then restarts from the true
+//! residual, which also becomes the new shadow vector; if that breaks down as well, the shadow vector is the
+//! residual with flipped signs.
 //!
 //! If the half step already solves the system (`s = 0`), `ω = 0/0` is taken as zero.
 

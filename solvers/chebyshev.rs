@@ -2,8 +2,9 @@
 //! algorithm 12.1), for symmetric positive definite `A` and `M`.
 //!
 //! Computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `d` and minimizes the maximum of `|1 − λ p(λ)|` over an
-//! interval `[l, h]` that contains the eigenvalues of `M⁻¹A`. That residual polynomial is `T_{d+1}((θ − λ)/δ)
-//! / T_{d+1}(θ/δ)` with the Chebyshev polynomial `T`, `θ = (h + l)/2` and `δ = (h − l)/2`.
+//! interval `[l, h]` that contains the eigenvalues of `M⁻¹A`. That residual polynomial is
+//! `T_{d+1}((θ − λ)/δ) / T_{d+1}(θ/δ)` with the Chebyshev polynomial `T`, `θ = (h + l)/2` and
+//! `δ = (h − l)/2`.
 //!
 //! ```text
 //! d₀ = M⁻¹ r    g₀ = 1/θ    ρ₀ = δ/θ    s₀ = r    z₀ = 0

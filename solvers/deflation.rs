@@ -1,8 +1,8 @@
 //! Systems whose solution is unique up to a known null space: pure Neumann problems up to a constant,
 //! unconstrained structures up to rigid body modes.
 //!
-//! Let the columns of `Q` be an orthonormal basis of the null space, and `P = I − Q Qᵀ`. The system solved is `A x = P
-//! b`, preconditioned by `P M⁻¹`:
+//! Let the columns of `Q` be an orthonormal basis of the null space, and `P = I − Q Qᵀ`. The system solved is
+//! `A x = P b`, preconditioned by `P M⁻¹`:
 //!
 //! 1. No `x` can produce the component `Q Qᵀ b`. This component is removed from `b` and reported.
 //! 2. Every direction is a combination of preconditioned residuals, so every direction, and `x` with it, is

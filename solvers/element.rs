@@ -6,7 +6,7 @@ use std::ops::Neg;
 
 /// Number type of matrices and vectors: `f32` or `f64`.
 ///
-/// Methods are written so that complex numbers can be added: norms are [`Element::Real`], and an inner
+/// Complex types are not supported yet. Methods are prepared for them: norms are [`Element::Real`], and an inner
 /// product conjugates its first argument.
 pub trait Element:
     NumAssign + Neg<Output = Self> + Copy + Default + Debug + Display + LowerExp + Send + Sync + 'static

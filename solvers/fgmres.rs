@@ -1,9 +1,9 @@
 //! Flexible GMRES (Saad 1993), right-preconditioned, for general `A` and preconditioners that change from one step to
 //! the next, such as inner solves to a loose tolerance or adaptive multigrid cycles.
 //!
-//! The steps are those of [GMRES](crate::gmres). GMRES computes `M⁻¹ V y` at the end of a cycle. With a changing `M`
-//! that is impossible, so every `z_j = M_j⁻¹ v_j` is stored, and the solution is assembled from these vectors: `A Z_m =
-//! V_{m+1} H_m`, `x = x₀ + Z_m y`. With a fixed `M` the iterates are those of GMRES.
+//! The steps are those of [GMRES](crate::gmres). GMRES computes `M⁻¹ V y` at the end of a cycle. With a
+//! changing `M` that is impossible, so every `z_j = M_j⁻¹ v_j` is stored, and the solution is assembled from
+//! these vectors: `A Z_m = V_{m+1} H_m`, `x = x₀ + Z_m y`. With a fixed `M` the iterates are those of GMRES.
 //!
 //! A step costs as much as a step of GMRES, and moves two more vectors. No preconditioning is needed at the
 //! end of a cycle. Memory: `2 m + 4` vectors.

@@ -1,8 +1,8 @@
 //! Eigenvalue estimates from the coefficients of conjugate gradients.
 //!
-//! The coefficients `α_k`, `β_k` of CG define the Lanczos matrix `T` of `M⁻¹A`: `T_kk = 1/α_k +
-//! β_{k−1}/α_{k−1}`, `T_{k,k+1} = √β_k / α_k`. Its extreme eigenvalues, computed here by bisection with Sturm
-//! counts, approach those of `M⁻¹A` from inside the spectrum.
+//! The coefficients `α_k`, `β_k` of CG define the Lanczos matrix `T` of `M⁻¹A`:
+//! `T_kk = 1/α_k + β_{k−1}/α_{k−1}`, `T_{k,k+1} = √β_k / α_k`. Its extreme eigenvalues, computed here by
+//! bisection with Sturm counts, approach those of `M⁻¹A` from inside the spectrum.
 
 use crate::ConditionEstimate;
 

@@ -127,8 +127,8 @@ pub trait Method<V: Vector> {
         1
     }
 
-    /// Processes the numbers that a step recorded and returns `‖r‖`. Methods of Lanczos type also append `[α,
-    /// β]` to `lanczos`.
+    /// Processes the numbers that a step recorded and returns `‖r‖`. Methods of Lanczos type also append
+    /// `[α, β]` to `lanczos`.
     fn learn(&self, _work: &mut Self::Work, numbers: &[f64], _lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
         Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
     }

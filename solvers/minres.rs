@@ -13,8 +13,8 @@
 //! ```
 //!
 //! 1. `|φ_{k+1}|` is `‖r_k‖` in the norm of `M⁻¹`, but the stopping criterion uses the Euclidean norm. With a
-//!    preconditioner the residual is therefore updated too, by `r_k = s_k² r_{k−1} − (c_k φ_k / γ_k) β_{k+1}
-//!    v_{k+1}`.
+//!    preconditioner the residual is therefore updated too, by
+//!    `r_k = s_k² r_{k−1} − (c_k φ_k / γ_k) β_{k+1} v_{k+1}`.
 //! 2. `v` and `w` are stored unnormalized, as `β_k v_k` and `γ_k w_k`, so that no vector operation waits for
 //!    a square root.
 //! 3. Vectors swap roles after every step instead of being copied: even and odd steps alternate

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! bytes, with `v` bytes per value and `p` bytes per index ([`hyb_bytes`]). Anzt et al. (2020) find the
-//! minimum at a quantile of the row lengths ([`row_length_quantile`]): one more slot in every row costs `n (v
-//! + p)` and saves `v + 2p` for each row longer than `t`, so that `t = Q_R(p / (v + 2p))`, the quantile at
-//! 1/4 for f64 and 1/3 for f32. A product moves as many bytes and the vectors.
+//! minimum at a quantile of the row lengths ([`row_length_quantile`]): one more slot in every row costs
+//! `n (v + p)` and saves `v + 2p` for each row longer than `t`, so that `t = Q_R(p / (v + 2p))`, the quantile
+//! at 1/4 for f64 and 1/3 for f32. A product moves as many bytes and the vectors.
 //!
 //! Differs from the papers:
 //! 1. Slots are stored in slices of a register's height, and the overflow of a chunk follows its slots; both
@@ -87,8 +87,8 @@ pub struct HybOptions {
     pub threshold: Threshold,
 }
 
-/// `Q_R(x) = min{t : x < F_R(t)}`, where `F_R(t)` is the share of rows no longer than `t`. It is 0 for `x <
-/// 0`, the length of the shortest row for `x = 0`, and that of the longest from `1 − 1/rows` on.
+/// `Q_R(x) = min{t : x < F_R(t)}`, where `F_R(t)` is the share of rows no longer than `t`. It is 0 for
+/// `x < 0`, the length of the shortest row for `x = 0`, and that of the longest from `1 − 1/rows` on.
 ///
 /// ```
 /// use krysp::formats::row_length_quantile;

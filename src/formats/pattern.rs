@@ -378,8 +378,8 @@ pub(super) fn check_places(len: usize) -> Result<()> {
     })
 }
 
-/// Fills an array whose rows (or groups of rows) are contiguous: calls `fill(rows, part, index of the part's
-/// first element)` on all threads.
+/// Fills an array whose rows (or groups of rows) are contiguous: calls
+/// `fill(rows, part, index of the part's first element)` on all threads.
 pub(crate) fn fill_by_rows<X: Plain>(
     rows: usize,
     data: &mut [X],
