@@ -42,7 +42,7 @@ pub fn bytes_of_mut<T: Plain>(numbers: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
-/// Views the memory of `numbers` as as many numbers of a type that is no larger.
+/// Reinterprets the memory of `numbers` as the same count of numbers of another type, which must not be larger.
 pub(crate) fn stored<T: Plain, V: Plain>(numbers: &[T]) -> &[V] {
     const { assert!(size_of::<V>() <= size_of::<T>() && align_of::<V>() <= align_of::<T>()) };
     // SAFETY: as many numbers of no more bytes and no stricter alignment, valid for any bit pattern

@@ -17,9 +17,9 @@
 //! moves fewer bytes.
 //!
 //! Differs from the paper:
-//! 1. Parts are consecutive rows of equal number, except for the last. The listing assumes equal parts too,
-//!    but those of METIS are not. Reordering is a separate step, and sorting rows by length does not renumber
-//!    them.
+//! 1. Parts are consecutive rows, of equal height except for the last. The listing assumes equal heights too,
+//!    which the parts of METIS do not have. Reordering is a separate step, and rows sorted by length keep
+//!    their indices.
 //! 2. Extra lines are added after all parts are written. In the listing, thread blocks store the sums of
 //!    parts while others may already have added extra lines, which is a race.
 //! 3. The values of extra lines are filled by their own index, where line 14 of algorithm 2 uses that of ELL.

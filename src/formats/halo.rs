@@ -3,7 +3,7 @@
 //! ```text
 //! for each block of rows:
 //!     window ← x of the block's own rows, then x of its halo: the other columns that it reads
-//!     y[row] ← Σ value · window[index] 16-bit indices, on a GPU 12-bit ones for single entries
+//!     y[row] ← Σ value · window[index]                16-bit indices, on a GPU 12-bit ones for single entries
 //! ```
 //!
 //! Extends the explicit caching of EHYB (Chen 2022) to all columns: EHYB keeps 32-bit columns outside the

@@ -6,8 +6,7 @@
 //!     start, stop ← the last rows that start at or before the tile's first entry, and the next tile's
 //!     flag the first entry of every row, and the tile's first entry
 //!     sum products from flag to flag, adding the carry of `start` to the first sum
-//!     y[start + k] ← the k-th sum, as if no row were empty; the sum of an unfinished row is carried to the
-//!     next tile
+//!     y[start + k] ← the k-th sum, as if no row were empty; carry the sum of an unfinished row to the next tile
 //!     fewer sums than rows: record start..stop, the tile is dirty
 //! then, on one thread:
 //!     move the sums of dirty tiles to their rows, and set empty rows to zero

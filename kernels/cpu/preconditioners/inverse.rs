@@ -5,8 +5,7 @@
 //!
 //! ```text
 //! D = A_kk⁻¹    R = D A_k,:    R_:k = D
-//! A_i,: ← A_i,: − A_ik R for all other rows i, where A_ik on the right is set to zero first (its old value
-//! is the factor)
+//! F = A_ik;  A_ik ← 0;  A_i,: ← A_i,: − F R    for all other rows i
 //! A_k,: ← R
 //! ```
 //!

@@ -7,8 +7,7 @@
 //!
 //! ```text
 //! x ← r, permuted to level order
-//! for each stage, first of L, then of U in reverse order: each thread does its parts, then waits for the
-//! others
+//! for each stage, first of L, then of U in reverse order:      each thread does its parts, then waits for others
 //!     for each slice, rows i in lanes:    x_i ← (x_i − Σ_k v_k x_{c_k}) w_i         w: 1 / diagonal
 //! z ← x, permuted back to the order of r
 //! ```
