@@ -449,7 +449,9 @@ fn fixed<M: Backend<f64>>(
             let started = Instant::now();
             let mut solved = solver.solve(b)?;
             let first = setup + started.elapsed();
-            solved.attempts[0].setup = built.attempts[0].setup;
+            if let (Some(attempt), Some(first)) = (solved.attempts.first_mut(), built.attempts.first()) {
+                attempt.setup = first.setup;
+            }
             let others = if solved.converged() { repeated(&mut solver, b, 3)? } else { vec![] };
             Ok(Run { solved, first, others })
         };

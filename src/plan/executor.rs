@@ -226,7 +226,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let started = Instant::now();
         self.mount(index, None)?;
         let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
-        if running.renew().is_ok() {
+        // what the host computes takes the matrix there is; reading it back from a GPU takes as long as hundreds of iterations
+        let preconditioner = self.scheduler.candidates[index].preconditioner;
+        let by_host = preconditioner == Preconditioner::Jacobi || preconditioner.needs_host();
+        if running.renew(by_host.then_some(&*self.matrix)).is_ok() {
             task.setup += started.elapsed();
             task.preparation = Preparation::Renewed;
             return Ok(Event::Renewed);

@@ -81,8 +81,8 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// Gives new values to the operator.
     fn refresh(&mut self, values: &[T]) -> Result<()>;
 
-    /// Gives the values of the operator to the preconditioner.
-    fn renew(&mut self) -> Result<()>;
+    /// Refreshes the preconditioner from this matrix, or from the operator where it is stored.
+    fn renew(&mut self, matrix: Option<&Csr<T>>) -> Result<()>;
 
     /// The operator and the preconditioner.
     fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>);
@@ -115,9 +115,12 @@ where
         self.operators_mut().0.refresh(values)
     }
 
-    fn renew(&mut self) -> Result<()> {
+    fn renew(&mut self, matrix: Option<&Csr<T>>) -> Result<()> {
         let (operator, preconditioner) = self.operators_mut();
-        preconditioner.refresh(operator)
+        match matrix {
+            Some(matrix) => preconditioner.refresh(matrix),
+            None => preconditioner.refresh(operator),
+        }
     }
 
     fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>) {
