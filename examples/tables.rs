@@ -1,4 +1,4 @@
-//! Makes benches/RESULTS.md from the records of the benches: the newest row of each figure, in Markdown.
+//! Makes benches/RESULTS.md from the records of the benches: the newest row of each figure, in Markdown, and `notes.md`.
 //!
 //! ```text
 //! cargo run --release --example tables > benches/RESULTS.md        all machines
@@ -48,6 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 whole(&machine.path().join(file), &format!("{title}, {name}"))?;
             }
         }
+    }
+    if wanted.is_none() {
+        print!("{}", fs::read_to_string(root.join("notes.md"))?);
     }
     Ok(())
 }
