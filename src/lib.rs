@@ -144,18 +144,31 @@ pub mod prelude {
     pub use crate::{Cuda, CudaVector, ToCuda};
 }
 
+/// Pages whose Rust `cargo test --doc` compiles and, unless they say `no_run`, runs. `tests/suite/documents.rs` holds the list to be
+/// complete.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    macro_rules! pages {
+        ($($(#[$condition:meta])* $name:ident: $path:literal;)*) => {
+            $($(#[$condition])* #[doc = include_str!(concat!("../", $path))] struct $name;)*
+        };
+    }
 
-#[cfg(all(doctest, feature = "mpi"))]
-#[doc = include_str!("../docs/cluster.md")]
-struct Cluster;
-
-#[cfg(all(doctest, feature = "cuda"))]
-#[doc = include_str!("../docs/several_gpus.md")]
-struct SeveralGpus;
-
-#[cfg(doctest)]
-#[doc = include_str!("../docs/guide.md")]
-struct Guide;
+    pages! {
+        #[cfg(feature = "cuda")]
+        Readme: "README.md";
+        FirstSolve: "docs/tutorials/rust.md";
+        #[cfg(feature = "cuda")]
+        OnGpu: "docs/tutorials/gpu.md";
+        Choose: "docs/how_to/choose.md";
+        #[cfg(feature = "mpi")]
+        Cluster: "docs/how_to/cluster.md";
+        Extend: "docs/how_to/extend.md";
+        Port: "docs/how_to/port.md";
+        SaveAndLoad: "docs/how_to/save_and_load.md";
+        #[cfg(feature = "cuda")]
+        SeveralGpus: "docs/how_to/several_gpus.md";
+        Formats: "docs/reference/formats.md";
+        Preconditioners: "docs/reference/preconditioners.md";
+    }
+}

@@ -14,11 +14,14 @@ mod recipe {
 mod folder;
 #[path = "cli/masked.rs"]
 mod masked;
+#[path = "cli/pages.rs"]
+mod pages;
 #[path = "cli/solve.rs"]
 mod solve;
 
 use folder::Folder;
 use masked::masked;
+use pages::{commands, is_command, pages};
 use picture::Picture;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -63,18 +66,11 @@ fn help_teaches() {
     compare("help.txt", &all);
 }
 
-/// Whether a line calls the program, perhaps behind variables.
-fn is_command(line: &str) -> bool {
-    line.split(' ').find(|word| !word.contains('=')) == Some("krysp")
-}
-
 #[test]
 fn every_command_of_the_documents_runs() {
     let mut documents = vec![];
-    for document in ["README.md", "docs/guide.md"] {
-        let text = std::fs::read_to_string(repository().join(document)).unwrap();
-        let lines = text.lines().map(|line| line.strip_prefix("$ ").unwrap_or(line));
-        documents.push(lines.filter(|line| is_command(line)).map(str::to_owned).collect::<Vec<_>>());
+    for document in pages(&repository().join("docs")).into_iter().chain([repository().join("README.md")]) {
+        documents.push(commands(&std::fs::read_to_string(document).unwrap()));
     }
     let help = Folder::new("documents");
     for command in [

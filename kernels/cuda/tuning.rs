@@ -211,7 +211,7 @@ pub const LONG_STEP: u64 = 64 << 20;
 
 /// Bytes per second that an iteration moves in memory. [`LINK_SPEED`] is the rate between GPUs;
 /// [`STEP_ALONE`] and [`STEP_TOGETHER`] are the seconds that launches and synchronization of an iteration
-/// take on one GPU and on several (`docs/several_gpus.md`: st7_20k, p1_10M_perm, p1_100M_perm,
+/// take on one GPU and on several (`docs/how_to/several_gpus.md`: st7_20k, p1_10M_perm, p1_100M_perm,
 /// el3_100M_perm).
 pub const MEMORY_SPEED: f64 = 4.2e12;
 /// See [`MEMORY_SPEED`].

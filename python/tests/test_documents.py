@@ -50,23 +50,54 @@ def test_the_notebook_runs():
     assert shown == 1
 
 
-@pytest.mark.parametrize("document", ["docs/python.md", "python/README.md"])
-def test_python_in_documents_runs(document, tmp_path, monkeypatch):
-    # files that a document writes are discarded
+PAGES = sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "python" / "README.md"])
+
+# names that pages other than tutorials may use
+SETTING = (
+    "import numpy as np, scipy.sparse as sp\n"
+    "line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(20, 20))\n"
+    "A = sp.kronsum(line, line, format='csr')\n"
+    "b = np.ones(400)\n"
+)
+
+
+def blocks(page, info):
+    """Blocks of code of a page whose fence is marked with these words."""
+    return re.findall(rf"^```{info}\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_pages_have_python():
+    having = [page for page in PAGES if blocks(page, "python")]
+    assert len([page for page in having if "tutorials" in page]) >= 5 and len(having) >= 10, having
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")])
+def test_python_in_documents_runs(page, tmp_path, monkeypatch):
+    # files that a page writes are discarded
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / document).read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks, "no Python in the document"
-    setting = (
-        "import numpy as np, scipy.sparse as sp\n"
-        "line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(20, 20))\n"
-        "A = sp.kronsum(line, line, format='csr')\n"
-        "b = np.ones(400)\n"
-    )
+    monkeypatch.setenv("MPLBACKEND", "agg")
     names: dict = {}
-    exec(setting, names)
-    for block in blocks:
-        exec(compile(block, document, "exec"), names)
+    if "tutorials" not in page:
+        exec(SETTING, names)
+    for block in blocks(page, "python"):
+        exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python gpu")])
+def test_python_for_gpus_runs_where_there_is_one(page):
+    compiled = [compile(block, page, "exec") for block in blocks(page, "python gpu")]
+    if "cuda:0" not in krysp.devices():
+        pytest.skip("no GPU for the code of a page")
+    names: dict = {}
+    for code in compiled:
+        exec(code, names)
+
+
+def test_the_reference_names_everything_public():
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
+    names = [name for name in krysp.__all__ if name not in ("__version__", "Preconditioner")]
+    names += [name for name in dir(krysp.Report) if not name.startswith("_")]
+    assert not [name for name in names if not re.search(rf"`{name}[`(]", page)]
 
 
 @pytest.mark.parametrize("checker", ["mypy", "pyright"])

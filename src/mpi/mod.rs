@@ -38,7 +38,7 @@
 //! An error on one rank ends the work of all: constructors return an error on all ranks if one has an error;
 //! if one fails later, the others stop waiting and return an error with its message. See [`Ranks::run`].
 //!
-//! The page `docs/cluster.md` explains how to build and run such programs.
+//! The page `docs/how_to/cluster.md` explains how to build and run such programs.
 
 mod assemble;
 mod block_jacobi;

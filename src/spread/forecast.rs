@@ -80,7 +80,7 @@ impl fmt::Display for Forecast {
 mod tests {
     use super::*;
 
-    /// The table of docs/several_gpus.md: the fastest number of GPUs, from rows and entries.
+    /// The table of docs/how_to/several_gpus.md: the fastest number of GPUs, from rows and entries.
     #[test]
     fn small_systems_stay_on_one_gpu() {
         let measured = [
