@@ -86,7 +86,7 @@ def test_python_in_documents_runs(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python gpu")])
 def test_python_for_gpus_runs_where_there_is_one(page):
     compiled = [compile(block, page, "exec") for block in blocks(page, "python gpu")]
-    if "cuda:0" not in krysp.devices():
+    if not krysp.devices():
         pytest.skip("no GPU for the code of a page")
     names: dict = {}
     for code in compiled:
