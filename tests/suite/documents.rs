@@ -1,7 +1,8 @@
 //! Properties of the documentation.
 
-use krysp::plan::{Method, Preconditioner};
-use krysp::{Cg, Csr, Format, each_format};
+use krysp::plan::{AttemptEnd, Method, Preconditioner};
+use krysp::solvers::Evidence;
+use krysp::{Cg, Csr, Format, Outcome, each_format};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -278,6 +279,40 @@ fn the_reference_is_complete() {
         )*};
     }
     each_format!(all);
+}
+
+/// What reports print is what the page on outcomes lists.
+#[test]
+fn outcomes_are_listed_as_they_are_printed() {
+    let page = read("docs/reference/outcomes.md");
+    let stagnated = [
+        Evidence::Residual { iterations: 9 },
+        Evidence::Pace { needed: 9.0 },
+        Evidence::Energy { iterations: 9 },
+        Evidence::Unsymmetric { what: "the matrix" },
+        Evidence::Singular { condition: 9.0 },
+        Evidence::Restart,
+    ];
+    let outcomes = [
+        Outcome::Converged,
+        Outcome::IterationLimit,
+        Outcome::TimeLimit,
+        Outcome::Cancelled,
+        Outcome::Stopped,
+        Outcome::Breakdown { what: "⟨p, Ap⟩", value: -1.0, iteration: 9 },
+        Outcome::Diverged,
+        Outcome::PrecisionLimit { element: "f64", limit: 1.0 },
+        Outcome::Inconsistent { least: 9.0 },
+    ];
+    let endings = [AttemptEnd::Outdated, AttemptEnd::NotBuilt("9".into())];
+    let outcomes = outcomes.into_iter().chain(stagnated.into_iter().map(Outcome::Stagnated));
+    let printed = outcomes.map(|it| it.to_string()).chain(endings.iter().map(ToString::to_string));
+    for text in printed {
+        // up to the first number, and short
+        let start: String = text.chars().take_while(|letter| !letter.is_ascii_digit()).take(40).collect();
+        let start = start.trim_end().trim_end_matches(" in").trim_end_matches(':');
+        assert!(page.contains(start), "docs/reference/outcomes.md lacks \"{start}\"");
+    }
 }
 
 /// Variables that the source reads are in the reference, and no others.
