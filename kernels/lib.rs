@@ -5,6 +5,8 @@
 //! arrays are wrapped in types that are checked once at construction ([`index`]), and a kernel compares
 //! lengths before it relies on them.
 
+// docs.rs names the feature that an item needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // Lints that apply to the library only, not to tests and examples.
 #![deny(
     clippy::unwrap_used,

@@ -42,6 +42,8 @@
 //! best; [`Operator::auto`] chooses one. [`gallery`] has model problems to start with. Every format and every preconditioner is a
 //! [`LinearOperator`], and every [method](solvers) runs on all of them.
 
+// docs.rs names the feature that an item needs
+#![cfg_attr(docsrs, feature(doc_cfg))]
 // These lints apply to the library only. Tests and examples may unwrap, panic and print.
 #![deny(
     clippy::unwrap_used,

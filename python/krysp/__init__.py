@@ -11,26 +11,33 @@ only if the recomputed residual meets the tolerance. Convert a matrix that is us
 it stores the matrix in the format that suits it, in the memory of a GPU if there is one.
 """
 
+import importlib.util
+import os
+from typing import TYPE_CHECKING, Any
+
+from . import _krysp
 from ._krysp import KryspError, Report, __version__, devices
-from ._operator import Operator
-from ._plan import Plan, solve, spsolve
-from ._plot import spy
-from ._preconditioners import (
-    Preconditioner,
-    amg,
-    cholesky,
-    fsai,
-    ic0,
-    ilu0,
-    ilut,
-    jacobi,
-    lu,
-    rigid_motions,
-    saddle_point,
-    spai,
-    two_level,
-)
-from ._solvers import Result, bicgstab, cg, fcg, fgmres, gmres, idr, minres
+
+if TYPE_CHECKING:
+    from ._operator import Operator
+    from ._plan import Plan, solve, spsolve
+    from ._plot import spy
+    from ._preconditioners import (
+        Preconditioner,
+        amg,
+        cholesky,
+        fsai,
+        ic0,
+        ilu0,
+        ilut,
+        jacobi,
+        lu,
+        rigid_motions,
+        saddle_point,
+        spai,
+        two_level,
+    )
+    from ._solvers import Result, bicgstab, cg, fcg, fgmres, gmres, idr, minres
 
 __all__ = [
     "KryspError",
@@ -64,3 +71,37 @@ __all__ = [
     "spy",
     "two_level",
 ]
+
+# modules with the names that are not imported above
+_MODULES = ("_operator", "_plan", "_plot", "_preconditioners", "_solvers")
+
+
+def __getattr__(name: str) -> Any:
+    """Imports the rest of the package, and SciPy with it, at the first use of a public name: `import krysp` takes milliseconds."""
+    if name in __all__:
+        for module in _MODULES:
+            public = vars(importlib.import_module(f".{module}", __name__))
+            if name in public:
+                return globals().setdefault(name, public[name])
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _look_for_nvrtc() -> None:
+    """Names the folders of NVIDIA's wheels, which no linker searches: `pip install krysp[cuda]` puts NVRTC there."""
+    try:
+        nvidia = importlib.util.find_spec("nvidia")
+    except (ImportError, ValueError):
+        return
+    for root in (nvidia and nvidia.submodule_search_locations) or ():
+        if os.path.isdir(root):
+            for part in sorted(os.listdir(root)):
+                _krysp.look_for_compiler_in(os.path.abspath(os.path.join(root, part, "lib")))
+
+
+# a build without the feature `cuda` has no such function
+if hasattr(_krysp, "look_for_compiler_in"):
+    _look_for_nvrtc()

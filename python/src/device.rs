@@ -90,6 +90,18 @@ pub(crate) fn preconditioner<'a, T: Number>(
     }
 }
 
+/// Adds a folder in which NVRTC, the compiler for kernels, is looked for.
+#[pyfunction]
+pub(crate) fn look_for_compiler_in(folder: std::path::PathBuf) {
+    krysp::cuda::look_for_compiler_in(folder);
+}
+
+/// The version of NVRTC, `(major, minor)`; `None` where there is none.
+#[pyfunction]
+pub(crate) fn compiler_version() -> Option<(u32, u32)> {
+    krysp::cuda::compiler_version()
+}
+
 fn elsewhere() -> PyErr {
     PyTypeError::new_err(
         "an operator on a GPU needs a preconditioner that was built from that operator, `krysp.jacobi(A)` for example",

@@ -27,7 +27,7 @@ mod _krysp {
 
     #[cfg(feature = "cuda")]
     #[pymodule_export]
-    use super::device::{solve_on_device, stream};
+    use super::device::{compiler_version, look_for_compiler_in, solve_on_device, stream};
     #[pymodule_export]
     use super::errors::KryspError;
     #[pymodule_export]

@@ -21,7 +21,7 @@ mod streamed;
 mod to_cuda;
 mod vector;
 
-pub use krysp_kernels::cuda::{Error, Info};
+pub use krysp_kernels::cuda::{Error, Info, compiler_version, look_for_compiler_in};
 pub use operator::CudaMatrix;
 pub use steps::{CudaSteps, OnChip};
 pub use streamed::{Streamed, Traffic};

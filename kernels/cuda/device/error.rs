@@ -16,7 +16,8 @@ pub enum Error {
     NoDriver,
     /// The run-time compiler is not installed.
     #[error(
-        "no CUDA run-time compiler on this machine (libnvrtc was not found; it comes with the CUDA toolkit)"
+        "no NVRTC, the run-time compiler for kernels, of a CUDA version that the driver supports was found: install the CUDA \
+         toolkit, in Python `pip install krysp[cuda]`, or name its folder in CUDA_HOME"
     )]
     NoCompiler,
     /// There is no device with this number.

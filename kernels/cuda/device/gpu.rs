@@ -109,6 +109,14 @@ fn driver_is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
+/// The newest version of CUDA that the driver supports, as `1000 * major + 10 * minor`. Does not start it.
+pub(crate) fn driver_version() -> Option<u32> {
+    let mut version = 0;
+    // SAFETY: the driver is there, and the number is written to a local
+    (driver_is_present() && unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok())
+        .then(|| version.try_into().ok())?
+}
+
 /// What the process has created on a GPU so far; for tests of what is created once.
 pub fn created(ordinal: usize) -> Created {
     let gpus = lock(&GPUS);

@@ -2,6 +2,7 @@
 
 pub(crate) mod ahead;
 mod array;
+mod compiler;
 mod element;
 pub(crate) mod error;
 mod foreign;
@@ -17,6 +18,7 @@ pub(crate) mod transfer;
 
 use crate::cuda::device::ahead::File;
 pub use crate::cuda::device::array::Array;
+pub use crate::cuda::device::compiler::{compiler_version, look_for_compiler_in};
 pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::gpu::Gpu;

@@ -10,6 +10,7 @@
 //! kernels are compiled each time.
 
 use crate::cache;
+use crate::cuda::device::compiler;
 use crate::cuda::device::element::{Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::PRELUDE;
@@ -151,8 +152,7 @@ pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
     source: &Source,
     arch: u32,
 ) -> Result<(Vec<u8>, String)> {
-    // SAFETY: checks for the presence of a library only
-    if !unsafe { sys::is_culib_present() } {
+    if !compiler::is_present() {
         return Err(Error::NoCompiler);
     }
     let failed = |log: String| Error::Compile { file: source.file, arch, log };
@@ -214,8 +214,9 @@ fn cache_path<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Option<Path
 
 /// The parts of a cached file's name before and after the architecture.
 fn cache_name<T: Real, V: Storage<T>>(source: &Source) -> Option<[String; 2]> {
-    let compiler = compiler_version()?;
-    let key = hash([source.whole::<T>().as_bytes(), &compiler]);
+    let (major, minor) = compiler::compiler_version()?;
+    let version = [major.to_le_bytes(), minor.to_le_bytes()].concat();
+    let key = hash([source.whole::<T>().as_bytes(), &version]);
     let stem = source.file.trim_end_matches(".cu");
     Some([format!("{stem}-{}-{}-sm", T::C_NAME, V::STORED_AS), format!("-{key:016x}.cubin")])
 }
@@ -228,20 +229,6 @@ pub(crate) fn is_compiled<T: Real, V: Storage<T>>(source: &Source) -> bool {
     let is_it = |name: &str| name.starts_with(&start) && name.ends_with(&end);
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
     files.into_iter().any(|file| file.file_name().to_str().is_some_and(is_it))
-}
-
-fn compiler_version() -> Option<[u8; 8]> {
-    // SAFETY: checks for the presence of a library only
-    if !unsafe { sys::is_culib_present() } {
-        return None;
-    }
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: both numbers are written to locals
-    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
-    let mut bytes = [0; 8];
-    bytes[..4].copy_from_slice(&major.to_le_bytes());
-    bytes[4..].copy_from_slice(&minor.to_le_bytes());
-    Some(bytes)
 }
 
 /// FNV-1a hash of all parts.

@@ -1,0 +1,46 @@
+"""What `import krysp` costs, and where it looks for NVRTC."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import krysp
+import pytest
+
+
+def run(code, **changes):
+    """What a fresh interpreter prints."""
+    environment = {name: value for name, value in {**os.environ, **changes}.items() if value is not None}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_import_takes_no_other_library():
+    heavy = ("scipy", "cupy", "torch", "jax", "matplotlib")
+    assert run(f"import krysp, sys; print([name for name in {heavy} if name in sys.modules])") == "[]"
+
+
+def test_public_names_are_listed_before_they_are_used():
+    assert run("import krysp; print(set(krysp.__all__) <= set(dir(krysp)), krysp.cg.__name__)") == "True cg"
+    assert run("from krysp import *; print(cg.__name__, Plan.__name__)") == "cg Plan"
+    with pytest.raises(AttributeError, match="module 'krysp' has no attribute 'spam'"):
+        krysp.spam
+
+
+def test_nvrtc_is_found_in_a_wheel_of_nvidia(tmp_path):
+    named = [os.environ.get("CUDA_HOME", "") + "/lib", *os.environ.get("LD_LIBRARY_PATH", "").split(":")]
+    found = [Path(folder) for folder in named if list(Path(folder or "/nowhere").glob("libnvrtc.so.1[23]"))]
+    if not found:
+        assert os.environ.get("KRYSP_REQUIRE_NVRTC") != "1", "KRYSP_REQUIRE_NVRTC=1, and no NVRTC in CUDA_HOME"
+        pytest.skip("needs NVRTC in CUDA_HOME or on LD_LIBRARY_PATH")
+    version = "from krysp import _krysp; print(_krysp.compiler_version())"
+    alone = {"LD_LIBRARY_PATH": None, "CUDA_HOME": None, "CUDA_PATH": None, "CONDA_PREFIX": None}
+    if run(version, **alone) != "None":
+        pytest.skip("NVRTC is found without a wheel")
+    wheels = tmp_path / "nvidia" / "cu13"
+    wheels.mkdir(parents=True)
+    (wheels / "lib").symlink_to(found[0])
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    assert run(version, PYTHONPATH=path, **alone).startswith(("(12, ", "(13, "))
