@@ -22,8 +22,8 @@ pub use csr::speculative_on_host::SpeculativeOnHost;
 pub use device::error::{Error, Result};
 pub use device::module::{Source, compile};
 pub use device::{
-    Array, Created, Device, Element, Info, KeepsMemory, PinnedArray, Real, Storage, compiler_version, count, created,
-    devices, driver_is_usable, is_open, look_for_compiler_in,
+    Array, Created, Device, Element, Info, KeepsMemory, PinnedArray, Real, Storage, compiler_version, count,
+    created, devices, driver_is_usable, is_open, look_for_compiler_in,
 };
 pub use matrix::ordered::Ordered;
 pub use matrix::pattern::{HasColumns, Pattern, Shape};
