@@ -37,7 +37,23 @@ def _of_sparse(solver):
 
 
 bicgstab, cg, gmres, minres = (_of_sparse(f) for f in (krysp.bicgstab, krysp.cg, krysp.gmres, krysp.minres))
+
+# from SciPy 1.18 on, tests ask which array libraries a function takes
+try:
+    from scipy._lib._array_api import np_compat, xp_capabilities_table
+    import scipy.sparse.linalg
+    for _ours in (bicgstab, cg, gmres, minres):
+        xp_capabilities_table[_ours] = xp_capabilities_table[getattr(scipy.sparse.linalg, _ours.__name__)]
+
+    @pytest.fixture
+    def xp():
+        return np_compat
+except (ImportError, KeyError):
+    pass
 '''
+
+# tests of functions that krysp lacks, and of several systems in one call
+OTHERS = (r"[-[](bicg|cgs|gcrotmk|lgmres|qmr|tfqmr)[]-]", "^test_show", "batch_[Ab][1-9]")
 
 # patterns of the names of tests that cannot pass, with the reason
 CANNOT = {
@@ -49,6 +65,7 @@ CANNOT = {
     "^test_callback_x_monotonic": "it requires all 20 cycles; krysp stops after 15, having found that the tolerance is below the "
     "rounding level",
     "^test_defective_precond_breakdown": "it requires an exact zero; krysp returns a rounding error of 1e-15",
+    "^test_nD": "it expects the message that SciPy has for a three-dimensional matrix",
     "^test_callback$": "it expects preconditioned residuals; krysp preconditions GMRES on the right, and passes those of the "
     "original system",
 }
@@ -68,7 +85,7 @@ def test_solvers_pass_scipys_tests(tmp_path: Path) -> None:
     passed, failed = set(), set()
     for case in ElementTree.parse(result).getroot().iter("testcase"):
         name = case.attrib["name"]
-        if any(other in name for other in ("bicg]", "-bicg", "cgs", "gcrotmk", "lgmres", "qmr", "tfqmr", "test_show")):
+        if any(re.search(pattern, name) for pattern in OTHERS):
             continue
         kinds = {child.tag for child in case}
         if kinds & {"failure", "error"}:
