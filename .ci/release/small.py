@@ -8,6 +8,7 @@ sys.path[:0] = sys.argv[1:]
 import krysp
 import numpy as np
 import scipy.sparse as sp
+from krysp import _krysp
 
 line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(30, 30))
 A = sp.kronsum(line, line, format="csr")
@@ -20,3 +21,4 @@ for device in ["cpu", *(["cuda:0"] if krysp.devices() else [])]:
     x, info = krysp.solve(A, b, device=device)
     assert info == 0, device
     print(f"krysp {krysp.__version__} on Python {sys.version.split()[0]} solves on {device}; GPUs: {krysp.devices()}")
+print(f"NVRTC: {_krysp.compiler_version()}")
