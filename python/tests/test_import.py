@@ -44,3 +44,6 @@ def test_nvrtc_is_found_in_a_wheel_of_nvidia(tmp_path):
     (wheels / "lib").symlink_to(found[0])
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     assert run(version, PYTHONPATH=path, **alone).startswith(("(12, ", "(13, "))
+    # NVRTC opens a second library by its name when it compiles
+    loaded = f"{version}; print('libnvrtc-builtins.so' in open('/proc/self/maps').read())"
+    assert run(loaded, PYTHONPATH=path, **alone).endswith("True")

@@ -1,14 +1,14 @@
 //! NVRTC, NVIDIA's run-time compiler, in folders that the dynamic linker does not search.
 //!
-//! cudarc opens NVRTC by its name. The dynamic linker resolves that name to a library that the process has loaded already, from
-//! any folder; so [`is_present`] loads NVRTC once by its path.
+//! cudarc opens NVRTC by its name. The dynamic linker resolves that name to a library that the process has
+//! already loaded, from any folder; so [`is_present`] loads NVRTC once by its path.
 
 use crate::cuda::device::gpu;
 use cudarc::nvrtc::sys;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Folders that programs name.
+/// Folders added by programs.
 static NAMED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// The oldest major version whose NVRTC compiles these kernels.
@@ -16,10 +16,11 @@ const OLDEST: u32 = 12;
 /// The newest major version, unless the driver reports a newer one.
 const NEWEST: u32 = 13;
 
-/// Adds a folder to those in which NVRTC is looked for, if the dynamic linker finds none on its search path. Of several versions
-/// the newest that the driver supports is taken.
+/// Adds a folder to those that are searched for NVRTC if the dynamic linker finds none on its search path.
+/// Of several versions, the newest that the driver supports is loaded.
 ///
-/// Searched without being named: `lib64` and `lib` in `$CUDA_HOME`, `$CUDA_PATH` and `/usr/local/cuda`, and `$CONDA_PREFIX/lib`.
+/// Always searched: `lib64` and `lib` in `$CUDA_HOME`, `$CUDA_PATH` and `/usr/local/cuda`, and
+/// `$CONDA_PREFIX/lib`.
 pub fn look_for_compiler_in(folder: impl Into<PathBuf>) {
     NAMED.lock().unwrap_or_else(PoisonError::into_inner).push(folder.into());
 }
@@ -35,7 +36,7 @@ pub fn compiler_version() -> Option<(u32, u32)> {
     Some((major.try_into().ok()?, minor.try_into().ok()?))
 }
 
-/// Whether NVRTC can be called: every call panics without it.
+/// Whether NVRTC can be called. Without it, every call panics.
 pub(crate) fn is_present() -> bool {
     static PRESENT: OnceLock<()> = OnceLock::new();
     // SAFETY: opens a library, whose initializers have no requirements
@@ -80,7 +81,8 @@ fn load(path: &Path) -> bool {
     unsafe { libloading::Library::new(path) }.map(std::mem::forget).is_ok()
 }
 
-/// Folders, and major versions that the driver supports, the newest first. A relative folder would depend on where the program runs.
+/// Folders and the major versions that the driver supports, the newest first. Relative folders are skipped:
+/// they would depend on where the program runs.
 fn candidates(folders: &[PathBuf], newest: u32) -> impl Iterator<Item = (&Path, u32)> {
     let absolute = || folders.iter().map(PathBuf::as_path).filter(|folder| folder.is_absolute());
     (OLDEST..=newest).rev().flat_map(move |major| absolute().map(move |folder| (folder, major)))
