@@ -3,8 +3,8 @@
 use super::monitor::{Alternative, Monitor, Verdict};
 use super::names::Method;
 use crate::{
-    BiCgStab, Cg, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Operator, Origin, Real, Refresh, Report,
-    Result, Stopping, Vector,
+    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Operator, Origin, Real, Refresh,
+    Report, Result, Stopping, Vector,
 };
 use krysp_solvers::{CancelToken, Identity, Progress, Solver};
 use std::any::Any;
