@@ -329,7 +329,8 @@ fn environment_variables_are_listed() {
     let mut found = BTreeSet::new();
     for path in files(&["src", "solvers", "kernels", "python", "benches"], &["rs", "py"]) {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let calls = ["env::var(\"", "env::var_os(\"", "option_env!(\"", "environ.get(\"", "set(\""];
+        let calls =
+            ["env::var(\"", "env::var_os(\"", "option_env!(\"", "environ.get(\"", "set(\"", "variable(\""];
         let read = calls.iter().flat_map(|call| text.split(call).skip(1).filter_map(variable));
         found.extend(read);
         let own = text
