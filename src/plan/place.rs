@@ -143,12 +143,21 @@ impl<T: Real> Plan<'_, T> {
         }
         let (solves, threads) = (self.options.solves.unwrap_or(1), rayon::current_num_threads());
         let on = |gpu| place(&self.profile, size_of::<T>(), solves, threads, gpu);
-        // the state takes some milliseconds to find out: not where it makes no difference
-        if on(GpuState::Open) == Place::Cpu || on(GpuState::now::<T>()) == Place::Cpu || !has_gpu() {
+        // loading the driver takes 20 ms or more (H100): not where it makes no difference
+        let best = if is_open() { GpuState::Open } else { GpuState::Compiled };
+        if on(best) == Place::Cpu || on(GpuState::now::<T>()) == Place::Cpu || !has_gpu() {
             return Place::Cpu;
         }
         Place::Gpu
     }
+}
+
+/// Whether this process has used a GPU.
+fn is_open() -> bool {
+    #[cfg(feature = "cuda")]
+    return krysp_kernels::cuda::is_open();
+    #[cfg(not(feature = "cuda"))]
+    false
 }
 
 /// Starts the driver, and looks for a GPU.
