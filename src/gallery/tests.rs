@@ -84,7 +84,9 @@ fn sizes_and_parameters_that_make_no_problem_are_refused() {
     for points in [&[1 << 16; 3][..], &[usize::MAX, 2]] {
         assert!(matches!(poisson::<f64>(points), Err(Error::TooLarge { what: "row", .. })));
     }
-    assert!(text(convection_diffusion::<f64>(&[3], &[]).unwrap_err()).contains("`peclet` must have 1 entries"));
+    assert!(
+        text(convection_diffusion::<f64>(&[3], &[]).unwrap_err()).contains("`peclet` must have 1 entries")
+    );
     assert!(
         text(convection_diffusion::<f64>(&[3], &[f64::NAN]).unwrap_err()).contains("Péclet number is NaN")
     );
