@@ -100,7 +100,7 @@ impl<T: Real> Spread<T> {
 
     /// Distributes a matrix over all of these GPUs in proportion to their computing powers, which
     /// [`Spread::balance`] measures. Rows are divided as by
-    /// [`by_nonzeros`](crate::partition::by_nonzeros), but nodes of several unknowns are kept whole.
+    /// [`by_nonzeros`], but nodes of several unknowns are kept whole.
     pub fn by_powers(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
         each_once(gpus)?;
         Spread::cut(gpus, csr, powers)
