@@ -23,6 +23,8 @@
 
 #[path = "plan/once.rs"]
 mod once;
+#[path = "plan/options.rs"]
+mod options;
 #[path = "plan/transient.rs"]
 mod transient;
 
@@ -31,7 +33,7 @@ use krysp::plan::{Backend, Method, PlannedSolver, Preconditioner, Solved};
 use krysp::prelude::*;
 use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices};
 use krysp::{Outcome, Plan};
-use std::ops::Range;
+use options::{Once, Options, options};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -75,27 +77,6 @@ const FIXED: [(Method, Preconditioner); 13] = [
     (Method::Idr, Preconditioner::Ilut),
     (Method::Gmres, Preconditioner::Lu),
 ];
-
-struct Options {
-    gpu: bool,
-    rows: Range<usize>,
-    solves: Vec<usize>,
-    limit: Duration,
-    against: bool,
-    /// Number of the part, and the number of parts.
-    part: [usize; 2],
-    explain: bool,
-    once: Option<Once>,
-    transient: bool,
-    wanted: Vec<String>,
-}
-
-/// Comparisons other than that of solves.
-#[derive(Clone, Copy, PartialEq)]
-enum Once {
-    Products,
-    Loading,
-}
 
 /// Counts over all systems.
 #[derive(Default)]
@@ -173,51 +154,6 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn options() -> Result<Options> {
-    let mut options = Options {
-        gpu: false,
-        rows: 0..usize::MAX,
-        solves: vec![1],
-        limit: Duration::from_secs(60),
-        against: false,
-        part: [1, 1],
-        explain: false,
-        once: None,
-        transient: false,
-        wanted: vec![],
-    };
-    let mut args = std::env::args().skip(1);
-    while let Some(arg) = args.next() {
-        let mut value = |what: &str| args.next().ok_or(format!("{arg} needs {what}"));
-        match &*arg {
-            "--bench" => {}
-            "--gpu" => options.gpu = true,
-            "--explain" => options.explain = true,
-            "--transient" => options.transient = true,
-            "--products" => options.once = Some(Once::Products),
-            "--loading" => options.once = Some(Once::Loading),
-            "--against" => options.against = true,
-            "--part" => {
-                let part = value("K/N")?;
-                let (own, of) = part.split_once('/').ok_or("--part needs K/N")?;
-                options.part = [own.parse()?, of.parse()?];
-            }
-            "--limit" => options.limit = Duration::from_secs_f64(value("seconds")?.parse()?),
-            "--solves" => {
-                options.solves =
-                    value("numbers")?.split(',').map(str::parse).collect::<std::result::Result<_, _>>()?;
-            }
-            "--rows" => {
-                let range = value("FROM..TO")?;
-                let (from, to) = range.split_once("..").ok_or("--rows needs FROM..TO")?;
-                options.rows = from.parse()?..to.parse()?;
-            }
-            name => options.wanted.push(name.into()),
-        }
-    }
-    Ok(options)
 }
 
 fn all(machine: &impl Backend<f64>, options: &Options, totals: &mut Totals) {
