@@ -111,7 +111,7 @@ fn halo(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, partner| vec![row, partner])
 }
 
-/// Seconds of a product with as many entries without messages: each row reads an entry of its own rank instead.
+/// Seconds of a product with as many entries without messages: each row reads an entry of the same rank instead.
 fn alone(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, _| vec![row])
 }

@@ -126,7 +126,7 @@ fn hindsight(rows: &[Row]) {
     println!();
 }
 
-/// All rows of a record.
+/// Prints all rows of a record.
 fn whole(path: &Path, title: &str) -> Result<(), Box<dyn Error>> {
     let Ok(record) = fs::read_to_string(path) else { return Ok(()) };
     println!("### {title}\n");

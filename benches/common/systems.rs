@@ -84,7 +84,7 @@ pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
     names.into_iter().map(|name| numbered(&name, |matrix| matrix, |_| None))
 }
 
-/// Whether a generated matrix has a shuffled ordering.
+/// Returns whether the unknowns of a generated matrix are shuffled.
 fn is_shuffled(name: &str) -> bool {
     let shuffled = ["tet_rand", "rmat20", "circuit1m", "el3_20k", "p1_200k", "el3_200k"];
     shuffled.contains(&name) || name.ends_with("_perm")

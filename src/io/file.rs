@@ -36,7 +36,7 @@ pub(super) fn load(path: &Path) -> std::result::Result<Box<dyn Deref<Target = [u
     }
 }
 
-/// As [`load`], from a pipe or from memory; errors call the source `name`.
+/// Loads from a pipe or from memory, like [`load`] from a file; errors call the source `name`.
 pub(super) fn load_from(name: &Path, mut source: impl Read) -> std::result::Result<Vec<u8>, ReadError> {
     let mut bytes = Vec::new();
     let read = source.read_to_end(&mut bytes);

@@ -91,7 +91,7 @@ pub(super) fn fastest<T: Real, M: Backend<T>>(
     Ok(if is_faster(&other, &kept, GAINS, turns)? { (renumbered, other) } else { (given, kept) })
 }
 
-/// In the format of the fastest products, of as many formats as there is time for.
+/// Stores a matrix in the format with the fastest products, among as many formats as there is time to compare.
 fn in_formats<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,

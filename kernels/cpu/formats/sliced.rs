@@ -29,7 +29,7 @@ use std::ops::Range;
 /// Start and width of each slice, counted in columns of slots.
 #[derive(Clone, Copy, Debug)]
 pub enum Widths<'a> {
-    /// All slices have the same width.
+    /// Layout in which all slices have the same width.
     Uniform(usize),
     /// All slices are stored in the same width, but each is processed only up to its longest row.
     Longest {

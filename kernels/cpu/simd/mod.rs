@@ -173,7 +173,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// All levels.
+    /// List of all levels.
     pub const ALL: [Level; 3] = [Level::Portable, Level::Avx2, Level::Avx512];
 
     /// The best level of this CPU.
@@ -187,7 +187,7 @@ impl Level {
         }
     }
 
-    /// Whether this CPU supports the level.
+    /// Returns whether this CPU supports the level.
     pub fn available(self) -> bool {
         self <= Level::best()
     }

@@ -52,7 +52,7 @@ pub struct Refill<T: Real> {
     tiles: Vec<Tiles>,
 }
 
-/// For an array of slots: the source of each slot's value.
+/// Source of the value of each slot of an array.
 #[derive(Debug)]
 struct Tiles {
     counts: Array<u32>,

@@ -67,7 +67,7 @@ pub(in crate::plan) enum End {
     },
 }
 
-/// Where a candidate stands in the current solve.
+/// State of a candidate in the current solve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum State {
     Untried,
