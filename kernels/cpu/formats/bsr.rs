@@ -5,8 +5,9 @@
 //! unknowns, and the vectors.
 
 use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::tiles::{self, TILE};
 use crate::cpu::simd::storage::Storage;
-use crate::cpu::simd::{Simd, Value};
+use crate::cpu::simd::{Lanes, Simd, Value};
 use crate::cpu::tuning::PREFETCH_BYTES;
 use crate::index::{Columns, Offset, Offsets};
 use std::ops::Range;
@@ -45,6 +46,44 @@ impl<T: Value, V: Storage<T>, const B: usize> RowProduct<T> for Bsr<'_, V, B> {
             match self.offsets {
                 Offsets::Short(o) => self.pieces::<S, T, u32>(&o[rows.start / B..=rows.end / B], x, y),
                 Offsets::Long(o) => self.pieces::<S, T, u64>(&o[rows.start / B..=rows.end / B], x, y),
+            }
+        }
+    }
+
+    const TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        let (values, columns) = (self.values.as_ptr(), self.columns.as_ptr());
+        for (row, y) in (rows.start / B..rows.end / B).zip(y.chunks_exact_mut(B * TILE)) {
+            for at in (0..TILE).step_by(lanes) {
+                let x = x.as_ptr().wrapping_add(at);
+                // SAFETY: offsets ascend to at most the number of blocks and block columns lie within `x`, checked on
+                // construction and by `fits`
+                unsafe {
+                    let zero = T::In::<S>::splat(T::zero());
+                    let mut sums = [[zero; B]; B];
+                    for k in self.offsets.range(row) {
+                        let block = values.add(k * B * B);
+                        let x = x.add(*columns.add(k) as usize * B * TILE);
+                        S::prefetch_ahead(block.wrapping_byte_add(PREFETCH_BYTES), B * B);
+                        for (j, sums) in sums.iter_mut().enumerate() {
+                            let x = tiles::load::<S, T>(x.add(j * TILE));
+                            for (i, sum) in sums.iter_mut().enumerate() {
+                                let value = T::In::<S>::splat((*block.add(j * B + i)).widen());
+                                *sum = value.mul_add(x, *sum);
+                            }
+                        }
+                    }
+                    for i in 0..B {
+                        let mut all = zero;
+                        for column in &sums {
+                            all = all.add(column[i]);
+                        }
+                        tiles::store::<S, T>(all, y.as_mut_ptr().add(i * TILE + at));
+                    }
+                }
             }
         }
     }
@@ -159,6 +198,21 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for AnyBsr<'_, V> {
                 AnyBsr::Three(a) => a.product::<S>(rows, x, y),
                 AnyBsr::Four(a) => a.product::<S>(rows, x, y),
                 AnyBsr::Six(a) => a.product::<S>(rows, x, y),
+            }
+        }
+    }
+
+    const TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        // SAFETY: the caller's contract is the same
+        unsafe {
+            match self {
+                AnyBsr::Two(a) => a.tile::<S>(rows, x, y),
+                AnyBsr::Three(a) => a.tile::<S>(rows, x, y),
+                AnyBsr::Four(a) => a.tile::<S>(rows, x, y),
+                AnyBsr::Six(a) => a.tile::<S>(rows, x, y),
             }
         }
     }

@@ -9,6 +9,7 @@
 use crate::cpu::run::balanced::Divide;
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::scattered::look;
+use crate::cpu::run::tiles::{self, TILE, sum_lanes};
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Value};
 use crate::cpu::tuning::{JUDGED, SHORT};
@@ -49,6 +50,16 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Csr<'_, V> {
             }
         }
     }
+
+    const TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        for (row, y) in rows.zip(y.as_chunks_mut::<TILE>().0) {
+            // SAFETY: the caller's contract is the same
+            unsafe { self.sum_tile::<S>(self.offsets.range(row), x, y) };
+        }
+    }
 }
 
 impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
@@ -73,6 +84,76 @@ impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
 
     fn put(&self, sum: T, y: &mut T) {
         *y = sum;
+    }
+
+    #[inline(always)]
+    unsafe fn sum_tile<S: Simd>(&self, entries: Range<usize>, x: &[T], y: &mut [T; TILE]) {
+        let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        let (values, columns) = (self.values.as_ptr(), self.columns.as_ptr());
+        let (start, end) = (entries.start, entries.end);
+        for at in (0..TILE).step_by(lanes) {
+            let x = x.as_ptr().wrapping_add(at);
+            // SAFETY: entries have values and columns, and columns are rows of `x`, as the caller promised
+            unsafe {
+                S::prefetch_ahead(values.add(start), end - start);
+                S::prefetch_ahead(columns.add(start), end - start);
+                let zero = T::In::<S>::splat(T::zero());
+                let total = if lanes >= SHORT && end - start <= SHORT {
+                    let (mut sum, mut other) = (zero, zero);
+                    for k in start..end {
+                        (sum, other) = (other, term::<S, T, V>(values.add(k), columns.add(k), x, sum));
+                    }
+                    sum.add(other)
+                } else {
+                    // a register for each lane of the two running sums of a product by itself
+                    let (mut sums, mut others) = ([zero; MOST_LANES], [zero; MOST_LANES]);
+                    let mut k = start;
+                    loop {
+                        for (l, sum) in sums.iter_mut().enumerate().take(lanes) {
+                            if k + l < end {
+                                *sum = term::<S, T, V>(values.add(k + l), columns.add(k + l), x, *sum);
+                            }
+                        }
+                        k += lanes;
+                        if k >= end {
+                            break;
+                        }
+                        for (l, sum) in others.iter_mut().enumerate().take(lanes) {
+                            if k + l < end {
+                                *sum = term::<S, T, V>(values.add(k + l), columns.add(k + l), x, *sum);
+                            }
+                        }
+                        k += lanes;
+                        if k >= end {
+                            break;
+                        }
+                    }
+                    for (sum, other) in sums.iter_mut().zip(others).take(lanes) {
+                        *sum = sum.add(other);
+                    }
+                    sum_lanes::<S, T>(sums)
+                };
+                tiles::store::<S, T>(total, y.as_mut_ptr().add(at));
+            }
+        }
+    }
+}
+
+/// `sum + v x_c`, for a register of a tile.
+///
+/// # Safety
+/// The CPU has the features of `S`; the pointers are those of an entry, whose column is a row of `x`.
+#[inline(always)]
+unsafe fn term<S: Simd, T: Value, V: Storage<T>>(
+    value: *const V,
+    column: *const u32,
+    x: *const T,
+    sum: T::In<S>,
+) -> T::In<S> {
+    // SAFETY: the caller's contract is the same
+    unsafe {
+        let x = tiles::load::<S, T>(x.add(*column as usize * TILE));
+        T::In::<S>::splat((*value).widen()).mul_add(x, sum)
     }
 }
 

@@ -4,6 +4,7 @@
 //! values and `x` are read contiguously. Moves 8 B (f64) or 4 B (f32) per slot, and the vectors.
 
 use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::tiles::{self, TILE};
 use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Lanes, Simd, Value};
 use std::ops::Range;
@@ -53,6 +54,33 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Dia<'_, V> {
                 unsafe { self.slice::<S, T>(values.as_ptr(), x.as_ptr(), first, y) }
             } else {
                 self.edge::<S, T>(values, x, first, y);
+            }
+        }
+    }
+
+    const TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        let slice_len = HEIGHT * self.diagonals.len();
+        for (row, y) in rows.zip(y.as_chunks_mut::<TILE>().0) {
+            let values = self.values.as_ptr().wrapping_add(row / HEIGHT * slice_len + row % HEIGHT);
+            for at in (0..TILE).step_by(lanes) {
+                let x = x.as_ptr().wrapping_add(at);
+                // SAFETY: slices have a value for each row and diagonal; columns are compared with the length of `x`
+                unsafe {
+                    let mut sum = T::In::<S>::splat(T::zero());
+                    for (d, &offset) in self.diagonals.iter().enumerate() {
+                        let column = row as i64 + offset;
+                        if (0..self.cols as i64).contains(&column) {
+                            let value = values.add(d * HEIGHT);
+                            let x = tiles::load::<S, T>(x.add(column as usize * TILE));
+                            sum = T::In::<S>::splat((*value).widen()).mul_add(x, sum);
+                        }
+                    }
+                    tiles::store::<S, T>(sum, y.as_mut_ptr().add(at));
+                }
             }
         }
     }

@@ -220,6 +220,14 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Sliced<'_, V> {
             unsafe { self.sums(chunk, x, y) };
         }
     }
+
+    const TILES: bool = true;
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        // SAFETY: the caller's contract is the same
+        unsafe { self.tile_rows::<S, T>(rows, x, y) }
+    }
 }
 
 /// Arguments of one call.
@@ -325,6 +333,23 @@ impl<V> Sliced<'_, V> {
             }
     }
 
+    /// The slots that a product reads of a slice.
+    pub(super) fn slots(&self, slice: usize) -> Range<usize> {
+        let (start, width) = match self.widths {
+            Widths::Uniform(width) => (slice * width, width),
+            Widths::Longest { width, lengths } => {
+                let row = slice * self.height;
+                let lengths = &lengths[row..self.rows.min(row + self.height)];
+                (slice * width, lengths.iter().fold(0, |a, &b| a.max(b)).min(width as u32) as usize)
+            }
+            Widths::Each(offsets) => {
+                let range = offsets.range(slice);
+                (range.start, range.len())
+            }
+        };
+        start * self.height..(start + width) * self.height
+    }
+
     /// Computes the sums of the rows of one chunk, or of fewer rows that begin with a slice and are not
     /// reordered. Compiled once for all formats made of slices.
     ///
@@ -348,19 +373,7 @@ impl<V> Sliced<'_, V> {
         let mut at = 0;
         while at < y.len() {
             let slice = (rows.start + at) / self.height;
-            let (start, width) = match self.widths {
-                Widths::Uniform(width) => (slice * width, width),
-                Widths::Longest { width, lengths } => {
-                    let row = slice * self.height;
-                    let lengths = &lengths[row..self.rows.min(row + self.height)];
-                    (slice * width, lengths.iter().fold(0, |a, &b| a.max(b)).min(width as u32) as usize)
-                }
-                Widths::Each(offsets) => {
-                    let range = offsets.range(slice);
-                    (range.start, range.len())
-                }
-            };
-            let slots = start * self.height..(start + width) * self.height;
+            let slots = self.slots(slice);
             let mut group = 0;
             while group < self.height {
                 let left = self.height - group;

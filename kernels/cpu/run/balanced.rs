@@ -11,6 +11,7 @@
 //! threads.
 
 use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::tiles::TILE;
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::cpu::tuning::ENTRIES_OF_TASK;
 use std::ops::Range;
@@ -33,6 +34,9 @@ pub(crate) trait Divide<T: Value>: Copy + Sync {
 
     /// Overwrites an entry of `y` with a row's sum or adds to it, depending on the format.
     fn put(&self, sum: T, y: &mut T);
+
+    /// As [`Divide::sum`] of entries of one row, for the vectors of a tile. Not called unless [`RowProduct::TILES`].
+    unsafe fn sum_tile<S: Simd>(&self, _entries: Range<usize>, _x: &[T], _y: &mut [T; TILE]) {}
 }
 
 /// A matrix with rows of any length, whose products are divided among threads by entries.
@@ -52,6 +56,52 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> RowProduct<T> for Balanced<A> {
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
         // SAFETY: the caller's contract is the same
         unsafe { balanced(self.0, rows, x, y) }
+    }
+
+    const TILES: bool = <A as RowProduct<T>>::TILES;
+
+    #[inline(always)]
+    unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
+        let entries = self.0.first_entry(rows.start)..self.0.first_entry(rows.end);
+        if entries.len() <= ENTRIES_OF_TASK {
+            // SAFETY: the caller's contract is the same
+            return unsafe { self.0.tile::<S>(rows, x, y) };
+        }
+        for (row, y) in rows.zip(y.as_chunks_mut::<TILE>().0) {
+            pieces(self.0, self.0.first_entry(row)..self.0.first_entry(row + 1), x, y);
+        }
+    }
+}
+
+/// Adds up a row's pieces in the order of [`sum`].
+fn pieces<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T], y: &mut [T; TILE]) {
+    if entries.len() <= ENTRIES_OF_TASK {
+        return run(TilePiece { a, entries, x, y });
+    }
+    let middle = half_of_pieces(&entries);
+    let mut other = [T::zero(); TILE];
+    pieces(a, entries.start..middle, x, y);
+    pieces(a, middle..entries.end, x, &mut other);
+    for (y, other) in y.iter_mut().zip(other) {
+        *y += other;
+    }
+}
+
+/// A piece of a row, for the vectors of a tile.
+struct TilePiece<'t, A, T> {
+    a: A,
+    entries: Range<usize>,
+    x: &'t [T],
+    y: &'t mut [T; TILE],
+}
+
+impl<T: Value, A: Divide<T>> Task for TilePiece<'_, A, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: as for `Walk`
+        unsafe { self.a.sum_tile::<S>(self.entries, self.x, self.y) }
     }
 }
 
@@ -116,9 +166,14 @@ fn sum<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> T {
     if entries.len() <= ENTRIES_OF_TASK {
         return run(Piece { a, entries, x });
     }
-    let middle = entries.start + entries.len().div_ceil(ENTRIES_OF_TASK) / 2 * ENTRIES_OF_TASK;
+    let middle = half_of_pieces(&entries);
     let (one, other) = rayon::join(|| sum(a, entries.start..middle, x), || sum(a, middle..entries.end, x));
     one + other
+}
+
+/// The entry where the second half of a row's pieces begins.
+fn half_of_pieces(entries: &Range<usize>) -> usize {
+    entries.start + entries.len().div_ceil(ENTRIES_OF_TASK) / 2 * ENTRIES_OF_TASK
 }
 
 /// Row that divides two or more rows into halves with as equal numbers of entries as possible.

@@ -6,3 +6,4 @@ pub mod followed;
 pub mod rows;
 pub(crate) mod scattered;
 pub mod threads;
+pub mod tiles;

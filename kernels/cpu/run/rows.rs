@@ -20,6 +20,16 @@ pub trait RowProduct<T: Value>: Sync {
     /// The CPU has the features of `S`; `fits(x.len())` holds; `rows` is a range of rows of the matrix that
     /// begins and ends at chunk boundaries or at the last row; `y` has as many entries.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
+
+    /// Whether [`RowProduct::tile`] is implemented. Otherwise it is not called.
+    const TILES: bool = false;
+
+    /// `Y ← (A X)[rows]` for [`TILE`](crate::cpu::run::tiles::TILE) vectors stored row by row, each column bitwise as
+    /// [`RowProduct::product`] computes it. Implementations are `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// As [`RowProduct::product`], where `x` and `y` hold as many numbers for each row, and `x` is not empty.
+    unsafe fn tile<S: Simd>(&self, _rows: Range<usize>, _x: &[T], _y: &mut [T]) {}
 }
 
 /// Partition of the rows into parts for threads: boundaries from 0 to the number of rows, balanced by the
@@ -37,8 +47,13 @@ impl<'p> Parts<'p> {
         Parts(bounds)
     }
 
-    fn count(self) -> usize {
+    pub(crate) fn count(self) -> usize {
         self.0.len().saturating_sub(1)
+    }
+
+    /// The first row of a part, and the number of rows for the part past the last.
+    pub(crate) fn bound(self, part: usize) -> usize {
+        self.0[part]
     }
 }
 
@@ -64,7 +79,7 @@ impl<T: Value, A: RowProduct<T>> Task for Rows<'_, A, T> {
 ///
 /// # Safety
 /// As [`RowProduct::product`].
-unsafe fn multiply<T: Value, A: RowProduct<T>>(a: &A, rows: Range<usize>, x: &[T], y: &mut [T]) {
+pub(crate) unsafe fn multiply<T: Value, A: RowProduct<T>>(a: &A, rows: Range<usize>, x: &[T], y: &mut [T]) {
     run(Rows { a, rows, x, y });
 }
 
@@ -100,7 +115,8 @@ unsafe fn by_chunk<T: Value, A: RowProduct<T>>(
 
 /// `y ← A x`
 pub fn product<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &mut [T]) {
-    check(a, parts, x, y);
+    check(a, x, y);
+    check_parts(parts, y);
     let bound = |part: usize| parts.0[part];
     let stream = streams::<T>(y.len());
     over_parts(parts.count(), &bound, y, &|rows, y: &mut [T]| {
@@ -117,7 +133,8 @@ pub fn product<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: 
 
 /// `y ← A x; ⟨x, y⟩`, with parts that begin at block boundaries ([`threads::block_rows`](crate::cpu::run::threads::block_rows)).
 pub fn product_dot<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &mut [T]) -> T {
-    check(a, parts, x, y);
+    check(a, x, y);
+    check_parts(parts, y);
     assert_eq!(x.len(), y.len(), "an inner product needs equal lengths");
     let bound = |part: usize| parts.0[part];
     let stream = streams::<T>(y.len());
@@ -135,8 +152,11 @@ pub fn product_dot<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T],
     xy
 }
 
-fn check<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &[T]) {
+pub(crate) fn check<T: Value, A: RowProduct<T>>(a: &A, x: &[T], y: &[T]) {
     assert!(a.fits(x.len()), "the arrays of the matrix are consistent and fit `x`");
     assert_eq!(a.rows(), y.len(), "`y` has an entry for each row");
+}
+
+pub(crate) fn check_parts<T>(parts: Parts<'_>, y: &[T]) {
     assert_eq!(parts.0.last().copied().unwrap_or(0), y.len(), "parts cover all rows");
 }

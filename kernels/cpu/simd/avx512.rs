@@ -14,6 +14,7 @@ impl Simd for Avx512 {
     type F32 = crate::cpu::simd::portable::Array<f32, 4>;
     type F64 = crate::cpu::simd::portable::Array<f64, 4>;
     const FUSED: bool = false;
+    const SUMS_HALVES: bool = false;
 
     unsafe fn fence() {}
 

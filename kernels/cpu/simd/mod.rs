@@ -80,6 +80,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch<T>(at: *const T);
     /// Whether multiply-add is one instruction.
     const FUSED: bool;
+    /// Whether [`Lanes::sum`] adds the upper half of the lanes to the lower half until one is left, instead of one after the other.
+    const SUMS_HALVES: bool = true;
 
     /// Prefetches the part of a stream that lies the prefetch distance ahead of the `count` values read now.
     #[inline(always)]

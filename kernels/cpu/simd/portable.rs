@@ -10,6 +10,7 @@ impl Simd for Portable {
     type F32 = Array<f32, 4>;
     type F64 = Array<f64, 4>;
     const FUSED: bool = false;
+    const SUMS_HALVES: bool = false;
 
     #[inline(always)]
     unsafe fn fence() {}

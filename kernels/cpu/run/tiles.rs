@@ -1,0 +1,371 @@
+//! Products with several vectors at once, whose entries are read from memory once for all of them.
+//!
+//! Vectors are stored one by one. For a product, up to [`TILE`] of them are packed row by row, so that an entry of the matrix
+//! meets one stretch of memory for all vectors, instead of a scattered load for each:
+//!
+//! ```text
+//! X[j, :] ← x_1[j], …, x_8[j]                      all rows
+//! for each chunk of rows, on all threads:
+//!     Y[i, :] ← Σ_j a_ij X[j, :]                   in the cache
+//!     y_1[i], …, y_8[i] ← Y[i, :]
+//! ```
+//!
+//! A vector costs its share of the matrix and some four vectors of traffic, where a product by itself reads the matrix and moves
+//! two. Each column is added up in the order of a product by itself, so its numbers are bitwise the same.
+
+use crate::buffer::Buffer;
+use crate::cpu::run::rows::{Parts, RowProduct, check, check_parts, multiply};
+use crate::cpu::run::threads::{CHUNK, Split, chunks, over_parts, over_rows, sum_over_parts};
+use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
+use crate::cpu::vector::{block_dot, end_streams, stream_to, streams};
+use std::ops::Range;
+
+/// Vectors of a tile: with f64 a cache line. On two threads of a Zen 3, tiles of 8 take 0.20 to 0.26 of the time of a product by
+/// itself for each vector, tiles of 4 take 0.24 to 0.34 and tiles of 16 take 0.18 to 0.25 (7-point stencil of 128³ nodes,
+/// tetrahedra of as many, 3 × 3 blocks on 80³, f64).
+pub const TILE: usize = 8;
+
+/// The fewest vectors that are packed. With fewer, each chunk of rows is multiplied by one vector after the other, which takes
+/// 0.5 to 0.75 of the time; a tile takes as long as 2 to 3.5 products, however many of its columns are used.
+const LEAST: usize = TILE / 2;
+
+/// Numbers that a product with so many vectors needs to pack them.
+pub fn packed_len<T: Value, A: RowProduct<T>>(_: &A, x: usize, columns: usize) -> usize {
+    if A::TILES && columns >= LEAST { x * TILE } else { 0 }
+}
+
+/// A register of one row of a tile.
+///
+/// # Safety
+/// As [`Lanes::load`], for the first [`TILE`] numbers.
+#[inline(always)]
+pub(crate) unsafe fn load<S: Simd, T: Value>(from: *const T) -> T::In<S> {
+    let lanes = <T::In<S> as Lanes<T>>::COUNT;
+    // SAFETY: the caller's contract is the same
+    unsafe { if lanes <= TILE { T::In::<S>::load(from) } else { T::In::<S>::load_first(from, TILE) } }
+}
+
+/// Writes a register of one row of a tile.
+///
+/// # Safety
+/// As [`Lanes::store`], for the first [`TILE`] numbers.
+#[inline(always)]
+pub(crate) unsafe fn store<S: Simd, T: Value>(register: T::In<S>, to: *mut T) {
+    let lanes = <T::In<S> as Lanes<T>>::COUNT;
+    // SAFETY: the caller's contract is the same
+    unsafe { if lanes <= TILE { register.store(to) } else { register.store_first(to, TILE) } }
+}
+
+/// For each column what [`Lanes::sum`] of its register would be, where register `l` holds lane `l` of every column.
+///
+/// # Safety
+/// The CPU has the features of `S`.
+#[inline(always)]
+pub(crate) unsafe fn sum_lanes<S: Simd, T: Value>(mut lanes: [T::In<S>; MOST_LANES]) -> T::In<S> {
+    let count = <T::In<S> as Lanes<T>>::COUNT;
+    // SAFETY: the caller's contract is the same
+    unsafe {
+        if !S::SUMS_HALVES {
+            let mut sum = T::In::<S>::splat(T::zero());
+            for lane in lanes.iter().take(count) {
+                sum = sum.add(*lane);
+            }
+            return sum;
+        }
+        let mut half = count / 2;
+        while half > 0 {
+            for l in 0..half {
+                lanes[l] = lanes[l].add(lanes[l + half]);
+            }
+            half /= 2;
+        }
+        lanes[0]
+    }
+}
+
+impl<D: Split> Split for Vec<D> {
+    fn split(self, rows: usize) -> (Self, Self) {
+        self.into_iter().map(|data| data.split(rows)).unzip()
+    }
+}
+
+/// `y_j ← A x_j` for several vectors. `packed` has [`packed_len`] numbers or more, of any value.
+pub fn product_many<T: Value, A: RowProduct<T>>(
+    a: &A,
+    parts: Parts<'_>,
+    x: &[&[T]],
+    mut y: Vec<&mut [T]>,
+    packed: &mut Buffer<T>,
+) {
+    for x in x.chunks(TILE) {
+        let rest = y.split_off(x.len());
+        y.iter().for_each(|y| check_parts(parts, y));
+        let group = Group::new(a, x, &y, packed);
+        let bound = |part: usize| parts.bound(part);
+        over_parts(parts.count(), &bound, y, &|rows, mut y: Vec<&mut [T]>| {
+            // SAFETY: `new` compared the lengths; parts begin at chunks
+            unsafe { group.multiply(rows.clone(), rows.start, &mut y, None) };
+        });
+        y = rest;
+    }
+}
+
+/// `y_j ← A x_j; ⟨x_j, y_j⟩`, with parts that begin at block boundaries
+/// ([`threads::block_rows`](crate::cpu::run::threads::block_rows)).
+pub fn product_dot_many<T: Value, A: RowProduct<T>>(
+    a: &A,
+    parts: Parts<'_>,
+    x: &[&[T]],
+    mut y: Vec<&mut [T]>,
+    packed: &mut Buffer<T>,
+) -> Vec<T> {
+    let mut dots = Vec::with_capacity(x.len());
+    for x in x.chunks(TILE) {
+        let rest = y.split_off(x.len());
+        y.iter().for_each(|y| check_parts(parts, y));
+        let group = Group::new(a, x, &y, packed);
+        assert!(x.iter().zip(&y).all(|(x, y)| x.len() == y.len()), "an inner product needs equal lengths");
+        let bound = |part: usize| parts.bound(part);
+        let sums: [T; TILE] =
+            sum_over_parts(parts.count(), &bound, y, &|rows, mut y: Vec<&mut [T]>, sums| {
+                let first = rows.start;
+                sums.fill(rows, |block| {
+                    let mut dots = [T::zero(); TILE];
+                    // SAFETY: `new` compared the lengths; blocks begin at chunks
+                    unsafe { group.multiply(block, first, &mut y, Some(&mut dots)) };
+                    dots
+                });
+            });
+        dots.extend_from_slice(&sums[..x.len()]);
+        y = rest;
+    }
+    dots
+}
+
+/// Up to [`TILE`] vectors that are multiplied together.
+struct Group<'a, A, T> {
+    a: &'a A,
+    x: &'a [&'a [T]],
+    /// The vectors row by row, if they are many.
+    packed: Option<&'a [T]>,
+    stream: bool,
+}
+
+impl<'a, T: Value, A: RowProduct<T>> Group<'a, A, T> {
+    fn new(a: &'a A, x: &'a [&'a [T]], y: &[&mut [T]], packed: &'a mut Buffer<T>) -> Self {
+        assert_eq!(x.len(), y.len(), "a `y` for each `x`");
+        x.iter().zip(y).for_each(|(x, y)| check(a, x, y));
+        let len = x.first().map_or(0, |x| x.len());
+        assert!(x.iter().all(|x| x.len() == len), "vectors of one space share their length");
+        let numbers = packed_len(a, len, x.len());
+        let packed = if numbers > 0 {
+            pack(x, &mut packed[..numbers]);
+            Some(&packed[..numbers])
+        } else {
+            None
+        };
+        Group { a, x, packed, stream: streams::<T>(y.first().map_or(0, |y| y.len())) }
+    }
+
+    /// The products of some rows, where `y` begins with row `first`, and their inner products with `x`.
+    ///
+    /// # Safety
+    /// As [`RowProduct::product`].
+    unsafe fn multiply(
+        &self,
+        rows: Range<usize>,
+        first: usize,
+        y: &mut [&mut [T]],
+        mut dots: Option<&mut [T; TILE]>,
+    ) {
+        let mut tile = [T::zero(); CHUNK * TILE];
+        let [mut of_x, mut of_y] = [[T::zero(); CHUNK]; 2];
+        for chunk in chunks(rows) {
+            let (here, len) = (chunk.start - first..chunk.end - first, chunk.len());
+            if let Some(packed) = self.packed {
+                let (a, rows) = (self.a, chunk.clone());
+                run(Tile { a, rows, x: packed, y: &mut tile[..len * TILE] });
+            }
+            for (j, (x, y)) in self.x.iter().zip(y.iter_mut()).enumerate() {
+                let (y, of_y) = (&mut y[here.clone()], &mut of_y[..len]);
+                let mut x = &x[..];
+                if let Some(packed) = self.packed {
+                    unpack(&tile, j, of_y);
+                    if dots.is_some() {
+                        // the packed vectors are still in the cache
+                        unpack(&packed[chunk.start * TILE..], j, &mut of_x[..len]);
+                        x = &of_x[..len];
+                    }
+                } else {
+                    // SAFETY: the caller's contract is the same
+                    unsafe { multiply(self.a, chunk.clone(), x, of_y) };
+                    x = x.get(chunk.clone()).unwrap_or_default();
+                }
+                if let Some(dots) = &mut dots {
+                    dots[j] += block_dot(x, of_y);
+                }
+                if self.stream { stream_to(of_y, y) } else { y.copy_from_slice(of_y) }
+            }
+        }
+        if self.stream {
+            end_streams();
+        }
+    }
+}
+
+/// The rows of one call.
+struct Tile<'a, A, T> {
+    a: &'a A,
+    rows: Range<usize>,
+    x: &'a [T],
+    y: &'a mut [T],
+}
+
+impl<T: Value, A: RowProduct<T>> Task for Tile<'_, A, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: `run` gives the features; `multiply` was promised the rest
+        unsafe { self.a.tile::<S>(self.rows, self.x, self.y) }
+    }
+}
+
+/// `packed[i, j] ← x_j[i]`, zero past the last vector.
+fn pack<T: Value>(x: &[&[T]], packed: &mut [T]) {
+    let (rows, _) = packed.as_chunks_mut::<TILE>();
+    let stream = streams::<T>(rows.len() * TILE);
+    over_rows(rows.len(), 2 * TILE, rows, &|range, rows: &mut [[T; TILE]]| {
+        // as many rows as the first cache holds
+        let mut near = [[T::zero(); TILE]; 64];
+        for (start, rows) in range.step_by(near.len()).zip(rows.chunks_mut(near.len())) {
+            let near = &mut near[..rows.len()];
+            for (j, x) in x.iter().enumerate() {
+                for (to, &x) in near.iter_mut().zip(&x[start..start + rows.len()]) {
+                    to[j] = x;
+                }
+            }
+            if stream {
+                stream_to(near.as_flattened(), rows.as_flattened_mut())
+            } else {
+                rows.copy_from_slice(near)
+            }
+        }
+        if stream {
+            end_streams();
+        }
+    });
+}
+
+/// `column[i] ← tile[i, j]`
+fn unpack<T: Value>(tile: &[T], j: usize, column: &mut [T]) {
+    for (to, row) in column.iter_mut().zip(tile.as_chunks::<TILE>().0) {
+        *to = row[j];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::formats::bsr::{AnyBsr, SLACK};
+    use crate::cpu::formats::csr::Csr;
+    use crate::cpu::formats::dia::{Dia, HEIGHT};
+    use crate::cpu::run::balanced::Balanced;
+    use crate::cpu::run::rows::{product, product_dot};
+    use crate::cpu::run::threads::block_rows;
+    use crate::cpu::simd::{Level, force};
+    use crate::cpu::tuning::ENTRIES_OF_TASK;
+    use crate::index::{Columns, Offsets};
+
+    fn number(i: usize) -> f64 {
+        ((i * 7919) % 1009) as f64 / 500.0 - 1.0
+    }
+
+    /// Every column has the bits of a product by itself, and so have the inner products.
+    fn same_as_single<A: RowProduct<f64>>(a: &A, rows: usize, cols: usize) {
+        let bounds: Vec<usize> = (0..rows).step_by(block_rows(rows)).chain([rows]).collect();
+        let parts = Parts::new(&bounds);
+        let x: Vec<Vec<f64>> = (0..17).map(|j| (0..cols).map(|i| number(i * 17 + j)).collect()).collect();
+        let mut packed = Buffer::zeros(0);
+        for count in [0, 1, 2, 3, 8, 12, 17] {
+            let x: Vec<&[f64]> = x[..count].iter().map(|x| &x[..]).collect();
+            let mut y = vec![vec![f64::NAN; rows]; count];
+            let len = packed_len(a, cols, count);
+            if packed.len() < len {
+                packed = Buffer::zeros(len);
+                packed.fill(f64::NAN);
+            }
+            product_many(a, parts, &x, y.iter_mut().map(|y| &mut y[..]).collect(), &mut packed);
+            let mut own = vec![f64::NAN; rows];
+            for (x, y) in x.iter().zip(&y) {
+                product(a, parts, x, &mut own);
+                assert!(y.iter().zip(&own).all(|(a, b)| a.to_bits() == b.to_bits()), "{count} columns");
+            }
+            if rows == cols {
+                let columns = y.iter_mut().map(|y| &mut y[..]).collect();
+                let dots = product_dot_many(a, parts, &x, columns, &mut packed);
+                for ((x, y), dot) in x.iter().zip(&y).zip(dots) {
+                    assert_eq!(
+                        product_dot(a, parts, x, &mut own).to_bits(),
+                        dot.to_bits(),
+                        "{count} columns"
+                    );
+                    assert_eq!(y, &own);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn columns_have_the_bits_of_products_by_themselves() {
+        // rows of all lengths around those of registers, and one of several tasks
+        let lengths: Vec<usize> =
+            (0..1600).map(|i| if i == 900 { 2 * ENTRIES_OF_TASK + 77 } else { i % 41 }).collect();
+        let offsets = Offsets::from_lengths(lengths.iter().copied());
+        let (rows, cols) = (lengths.len(), lengths.len());
+        let columns: Vec<u32> = (0..offsets.end()).map(|k| (k * 31 % cols) as u32).collect();
+        let columns = Columns::new(columns, cols).unwrap();
+        let values: Vec<f64> = (0..columns.len()).map(number).collect();
+        let csr = Csr { offsets: (&offsets).into(), columns: (&columns).into(), values: &values };
+        let blocks = Offsets::from_lengths((0..400).map(|i| i % 7));
+        let block_columns = (0..blocks.end()).map(|k| (k * 13 % 400) as u32).collect::<Vec<_>>();
+        let block_columns = Columns::new(block_columns, 400).unwrap();
+        let diagonals = [-700, -1, 0, 1, 5, 1599];
+        let of_diagonals: Vec<f64> =
+            (0..rows.div_ceil(HEIGHT) * HEIGHT * diagonals.len()).map(number).collect();
+        for level in Level::ALL {
+            let Some(_forced) = force(level) else { continue };
+            same_as_single(&csr, rows, cols);
+            same_as_single(&Balanced(csr), rows, cols);
+            for size in [2, 3, 4, 6] {
+                let values: Vec<f64> = (0..blocks.end() * size * size + SLACK).map(number).collect();
+                let bsr = AnyBsr::new(size, &blocks, &block_columns, &values);
+                same_as_single(&bsr, 400 * size, 400 * size);
+            }
+            same_as_single(&Dia { rows, cols, diagonals: &diagonals, values: &of_diagonals }, rows, cols);
+        }
+    }
+
+    /// Vectors so long that they are written past the caches, and more columns of the matrix than rows.
+    #[test]
+    fn long_vectors_and_rectangles() {
+        let _forced = force(Level::best());
+        let (rows, cols) = (1_200_000, 1_200_500);
+        let offsets = Offsets::from_lengths((0..rows).map(|i| i % 3));
+        let columns: Vec<u32> = (0..offsets.end()).map(|k| (k * 31 % cols) as u32).collect();
+        let columns = Columns::new(columns, cols).unwrap();
+        let values: Vec<f64> = (0..columns.len()).map(number).collect();
+        let csr = Csr { offsets: (&offsets).into(), columns: (&columns).into(), values: &values };
+        let x: Vec<Vec<f64>> = (0..5).map(|j| (0..cols).map(|i| number(i + j)).collect()).collect();
+        let x: Vec<&[f64]> = x.iter().map(|x| &x[..]).collect();
+        let bounds = [0, 768 * 700, rows];
+        let mut packed = Buffer::zeros(packed_len(&csr, cols, 5));
+        let mut y = vec![vec![f64::NAN; rows]; 5];
+        product_many(&csr, Parts::new(&bounds), &x, y.iter_mut().map(|y| &mut y[..]).collect(), &mut packed);
+        let mut own = vec![f64::NAN; rows];
+        for (x, y) in x.iter().zip(&y) {
+            product(&csr, Parts::new(&bounds), x, &mut own);
+            assert!(y == &own);
+        }
+    }
+}
