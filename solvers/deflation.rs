@@ -18,8 +18,8 @@
 
 use crate::operator::check_square;
 use crate::{
-    Basis, ElemOf, Element, Error, Form, LinearOperator, Method, Result, Scalar, Solver, Space, SpaceOf,
-    Vector,
+    Basis, ElemOf, Element, Error, Form, LinearOperator, Method, MultiVector, Result, Scalar, Solver, Space,
+    SpaceOf, Vector,
 };
 use num_traits::Zero;
 use std::sync::{Mutex, PoisonError};
@@ -163,6 +163,14 @@ impl<V: Vector> LinearOperator for Deflated<'_, V> {
         r.axpy(a, q);
         self.apply(r, z)?;
         Ok(r.dot_2(r, z))
+    }
+
+    fn apply_many(&self, x: &MultiVector<V>, y: &mut MultiVector<V>) -> Result<()> {
+        self.m.apply_many(x, y)?;
+        if let Some(null_space) = self.null_space {
+            MultiVector::open_pairs(x, y)?.for_each(|(_, y)| null_space.remove(y));
+        }
+        Ok(())
     }
 
     fn form(&self) -> Form<'_, V> {

@@ -22,6 +22,18 @@ pub enum Error {
         /// Length required.
         expected: usize,
     },
+    /// Two multivectors have different numbers of columns.
+    #[error("{what} has {got} columns, {of} has {expected}")]
+    Columns {
+        /// What has the wrong number of columns.
+        what: &'static str,
+        /// The wrong number.
+        got: usize,
+        /// What it must fit.
+        of: &'static str,
+        /// The number that fits.
+        expected: usize,
+    },
     /// Domain and range of the operator differ.
     #[error(
         "`A` is {rows} x {columns} (or orders rows and columns differently), this method needs a square operator"

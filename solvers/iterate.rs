@@ -76,7 +76,7 @@ where
         outcome
     }
 
-    /// Runs the method until it stops, and restarts it from the true residual if that may help.
+    /// Computes the first residual, and pursues a smaller one.
     fn iterate(
         &mut self,
         b: &A::Vector,
@@ -90,6 +90,20 @@ where
             ControlFlow::Continue(threshold) => threshold,
         };
         workspace.steps.forget();
+        self.pursue(b, x, workspace, threshold, started, None)
+    }
+
+    /// Runs the method until it stops, and restarts it from the true residual where that may help. `ran` is the outcome of the
+    /// first run, if that was made elsewhere.
+    pub(crate) fn pursue(
+        &mut self,
+        b: &A::Vector,
+        x: &mut A::Vector,
+        workspace: &mut Workspace<K, A::Vector>,
+        threshold: f64,
+        started: Instant,
+        mut ran: Option<Outcome>,
+    ) -> Result<Outcome> {
         let mut restarts = Restarts {
             attempt: 0,
             before: self.report.true_residual,
@@ -97,7 +111,10 @@ where
             best: None,
         };
         loop {
-            let ended = self.run(b, x, workspace, started, threshold, restarts.allowed);
+            let ended = match ran.take() {
+                Some(outcome) => Ok(outcome),
+                None => self.run(b, x, workspace, started, threshold, restarts.allowed),
+            };
             workspace.unfold(x);
             let outcome = ended?;
             let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
@@ -118,7 +135,7 @@ where
 
     /// Computes the initial residual. Returns the residual norm to reach, or the outcome if no iteration is
     /// needed or possible.
-    fn first_residual(
+    pub(crate) fn first_residual(
         &mut self,
         b: &A::Vector,
         x: &mut A::Vector,
@@ -298,7 +315,7 @@ where
     }
 
     /// Whether the latest true residual is so small that rounding errors in its computation matter.
-    fn near_rounding(&self) -> bool {
+    pub(crate) fn near_rounding(&self) -> bool {
         self.report.backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON
     }
 }

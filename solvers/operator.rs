@@ -1,6 +1,6 @@
 //! Linear operators between spaces.
 
-use crate::{ElemOf, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector};
+use crate::{ElemOf, Element, Error, MultiVector, Result, ScalarOf, Scalars, Space, SpaceOf, Vector};
 use std::sync::Arc;
 
 /// Structure of an operator, if known; methods may use it for a faster path.
@@ -62,6 +62,23 @@ pub trait LinearOperator: Send + Sync {
     ) -> Result<[ScalarOf<Self::Vector>; 2]> {
         let rr = r.axpy_norm(a, q);
         Ok([rr, self.apply_dot(r, z)?])
+    }
+
+    /// `Y ← A X`, for several vectors that are multiplied together: the entries of a matrix may be read once for all of them.
+    #[doc(alias = "spmm")]
+    fn apply_many(&self, x: &MultiVector<Self::Vector>, y: &mut MultiVector<Self::Vector>) -> Result<()> {
+        MultiVector::open_pairs(x, y)?.try_for_each(|(x, y)| self.apply(x, y))
+    }
+
+    /// `Y ← A X`, and the inner product of each column of `X` with that of `Y`.
+    fn apply_dot_many(
+        &self,
+        x: &MultiVector<Self::Vector>,
+        y: &mut MultiVector<Self::Vector>,
+    ) -> Result<Scalars<ElemOf<Self::Vector>, ScalarOf<Self::Vector>>> {
+        check_square(self)?;
+        self.apply_many(x, y)?;
+        Ok(y.dot_with(x))
     }
 
     /// Structure of the operator, if known.
@@ -155,6 +172,22 @@ macro_rules! forward_to_inner {
                 z: &mut A::Vector,
             ) -> Result<[ScalarOf<A::Vector>; 2]> {
                 (**self).axpy_apply_dot(a, q, r, z)
+            }
+
+            fn apply_many(
+                &self,
+                x: &MultiVector<A::Vector>,
+                y: &mut MultiVector<A::Vector>,
+            ) -> Result<()> {
+                (**self).apply_many(x, y)
+            }
+
+            fn apply_dot_many(
+                &self,
+                x: &MultiVector<A::Vector>,
+                y: &mut MultiVector<A::Vector>,
+            ) -> Result<Scalars<ElemOf<A::Vector>, ScalarOf<A::Vector>>> {
+                (**self).apply_dot_many(x, y)
             }
 
             fn form(&self) -> Form<'_, A::Vector> {

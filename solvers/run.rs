@@ -11,7 +11,7 @@ use crate::stagnation::StagnationDetector;
 use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
-    Progress, Report, Result, Solver, Space, Steps, Symmetry, System, Vector,
+    Patience, Progress, Report, Result, Solver, Space, Steps, Stopping, Symmetry, System, Vector,
 };
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ const LEAP: usize = 256;
 const BUNCH: usize = 64;
 const BUNCHES: usize = 4;
 /// Iterations between two folds. A fold moves five vectors, a few thousandths of what the iterations move.
-const FOLD: usize = 256;
+pub(crate) const FOLD: usize = 256;
 /// Iterations before the first check whether rounding makes the tolerance unreachable. The interval doubles
 /// after each check.
 const FIRST_CHECK: usize = 256;
@@ -49,7 +49,7 @@ where
         x: &mut A::Vector,
         workspace: &mut Workspace<K, A::Vector>,
         started: Instant,
-        mut threshold: f64,
+        threshold: f64,
         allowed: usize,
     ) -> Result<Outcome> {
         let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
@@ -59,22 +59,20 @@ where
         let replays = self.operator.replays() && self.preconditioner.replays();
         let lag = workspace.steps.lag(self.bytes_per_iteration());
         let cycle = method.cycle(workspace.space.len());
+        let judge = Judge {
+            stopping: &self.stopping,
+            operator: &self.operator,
+            preconditioner: &self.preconditioner,
+            symmetry: method.needs_symmetry(),
+            has_cycles: cycle.is_some(),
+        };
         let report = &mut self.report;
-        let mut patience = method.patience();
-        patience.iterations = self.stopping.patience.unwrap_or(patience.iterations);
+        let mut course = judge.course(method.patience(), report, threshold);
         let first = report.history.len() - 1;
-        let mut detector = StagnationDetector::new(patience, first, report.true_residual);
         let (mut queued, mut place, mut ending) = (first, 0, None);
-        // Whether `x` was too large at the previous check. One such check is not conclusive: a method may
-        // pass through large iterates.
-        let mut was_out = false;
-        let (mut folded_at, mut check_at) = (first, first + FIRST_CHECK);
-        // With a tolerance of zero the caller wants all iterations.
-        if threshold == 0.0 {
-            check_at = usize::MAX;
-        }
+        let mut folded_at = first;
         method.begin(&system, &mut workspace.work)?;
-        workspace.steps.begin(threshold * threshold)?;
+        workspace.steps.begin(course.threshold * course.threshold)?;
         // Whether a late stop rule has returned true: nothing more is queued until the steps in flight have
         // been reported to it.
         let mut held = false;
@@ -90,9 +88,10 @@ where
             while ending.is_none()
                 && !held
                 && workspace.steps.in_flight() < lag
-                && !(long && nearly_done(&report.history[first..], workspace.steps.in_flight(), threshold))
+                && !(long
+                    && nearly_done(&report.history[first..], workspace.steps.in_flight(), course.threshold))
                 && cycle != Some(place)
-                && (cycle.is_some() || queued < check_at)
+                && (cycle.is_some() || queued < course.check_at)
             {
                 if queued >= allowed {
                     ending = Some(Outcome::IterationLimit);
@@ -135,27 +134,17 @@ where
                 }
                 if cycle.is_some() {
                     method.finish(&system, x, &mut workspace.work)?;
-                    let progress = latest(report, threshold);
+                    let progress = latest(report, course.threshold);
                     self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
                 } else if queued > folded_at {
                     workspace.fold(x)?;
                     folded_at = queued;
                 }
-                if queued >= check_at {
-                    check_at = first + 2 * (queued - first);
-                    let near =
-                        workspace.limit_near(&mut self.operator_norm, &self.operator, b, x, threshold)?;
-                    if let Some([limit, scale]) = near {
-                        let most = report.rhs_norm.max(report.history[0]);
-                        let patient = self.stopping.patience == Some(usize::MAX);
-                        let out = limit > OUT_OF_BOUNDS * most && !patient;
-                        // The norms of the iterates of conjugate gradients never decrease, so one check is
-                        // enough.
-                        if out && (was_out || !workspace.lanczos.is_empty()) {
-                            return Ok(Outcome::Stagnated(Evidence::Singular { condition: scale / most }));
-                        }
-                        was_out = out;
-                        threshold = threshold.max(BELOW_LIMIT * limit);
+                if queued >= course.check_at {
+                    course.check_at = first + 2 * (queued - first);
+                    let norm = &mut self.operator_norm;
+                    if let Some(outcome) = judge.limit(norm, report, workspace, b, x, &mut course)? {
+                        return Ok(outcome);
                     }
                 }
                 if cycle.is_some() {
@@ -163,25 +152,22 @@ where
                     method.begin(&system, &mut workspace.work)?;
                     place = 0;
                 }
-                workspace.steps.begin(threshold * threshold)?;
+                workspace.steps.begin(course.threshold * course.threshold)?;
                 continue;
             }
             let Workspace { work, steps, numbers, lanczos, .. } = &mut *workspace;
             let iteration = report.history.len();
-            let broken = |what, value: f64| match value.is_finite() {
-                true => Outcome::Breakdown { what, value, iteration },
-                false => Outcome::NotFinite { whence: what },
-            };
+            let broken = |what, value| broken(what, value, iteration);
             let (residual, last) = match steps.next(numbers)? {
                 Ending::Failed { what, value } => return Ok(broken(what, value)),
                 Ending::Known { last } => match method.learn(work, numbers, lanczos) {
-                    Ok(residual) => (residual, last || (cycle.is_some() && residual <= threshold)),
+                    Ok(residual) => (residual, last || (cycle.is_some() && residual <= course.threshold)),
                     Err(Error::Breakdown { what, value }) => return Ok(broken(what, value)),
                     Err(error) => return Err(error),
                 },
             };
             report.history.push(residual);
-            let progress = Progress { iteration, residual, threshold };
+            let progress = Progress { iteration, residual, threshold: course.threshold };
             for observer in &mut self.observers {
                 observer(&progress);
             }
@@ -207,37 +193,126 @@ where
             if last {
                 return Ok(Outcome::Converged);
             }
-            let check_due = detector.note_residual(iteration, residual);
             if ending.is_some() {
-                continue;
-            }
-            if stop {
+                course.detector.note_residual(iteration, residual);
+            } else if stop {
                 ending = Some(Outcome::Stopped);
-            } else if residual > self.stopping.divergence * report.history[0] {
-                ending = Some(Outcome::Diverged);
-            } else if check_due {
-                let epsilon = <ElemOf<A::Vector>>::EPSILON;
-                let lanczos = &workspace.lanczos;
-                let energy =
-                    (!lanczos.is_empty()).then(|| detector.energy_evidence(iteration, lanczos, epsilon));
-                // `M` is tested, not `P M⁻¹`: if `M` is symmetric, so is `P M⁻¹` on the complement of the
-                // null space.
-                let unsymmetric = match method.needs_symmetry() {
-                    Symmetry::Nothing => None,
-                    needed => workspace.unsymmetric(needed, &self.operator, &self.preconditioner, b, x)?,
-                };
-                ending = match (unsymmetric, energy) {
-                    (Some(what), _) => Some(Evidence::Unsymmetric { what }),
-                    (None, Some(energy)) => energy,
-                    (None, None) => Some(detector.residual_evidence(iteration)),
-                }
-                .map(Outcome::Stagnated);
-            } else if cycle.is_some() && self.stopping.patience.is_none() {
-                ending = detector
-                    .pace_evidence(&report.history, threshold, self.stopping.max_iterations)
-                    .map(Outcome::Stagnated);
+            } else {
+                ending = judge.progress(report, workspace, b, x, &mut course)?;
             }
         }
+    }
+}
+
+/// The outcome when a watched number fails its condition.
+pub(crate) fn broken(what: &'static str, value: f64, iteration: usize) -> Outcome {
+    match value.is_finite() {
+        true => Outcome::Breakdown { what, value, iteration },
+        false => Outcome::NotFinite { whence: what },
+    }
+}
+
+/// What a run has seen of its residuals, and when it is checked next.
+pub(crate) struct Course {
+    detector: StagnationDetector,
+    /// The residual norm to reach, which a check may raise.
+    pub(crate) threshold: f64,
+    /// The iteration of the next check whether rounding makes the threshold unreachable.
+    pub(crate) check_at: usize,
+    /// Whether `x` was too large at the previous check. One such check is not conclusive: a method may pass through
+    /// large iterates.
+    was_out: bool,
+}
+
+/// Decides after steps whether a run ends, by its residuals and, now and then, by tests of `x` and the operators.
+pub(crate) struct Judge<'s, A, M> {
+    pub(crate) stopping: &'s Stopping,
+    pub(crate) operator: &'s A,
+    pub(crate) preconditioner: &'s M,
+    pub(crate) symmetry: Symmetry,
+    pub(crate) has_cycles: bool,
+}
+
+impl<A, M> Judge<'_, A, M>
+where
+    A: LinearOperator,
+    M: LinearOperator<Vector = A::Vector>,
+{
+    /// Begins a run from the latest residual of a report.
+    pub(crate) fn course(&self, mut patience: Patience, report: &Report, threshold: f64) -> Course {
+        patience.iterations = self.stopping.patience.unwrap_or(patience.iterations);
+        let first = report.history.len() - 1;
+        Course {
+            detector: StagnationDetector::new(patience, first, report.true_residual),
+            threshold,
+            // With a tolerance of zero the caller wants all iterations.
+            check_at: if threshold == 0.0 { usize::MAX } else { first + FIRST_CHECK },
+            was_out: false,
+        }
+    }
+
+    /// Raises the threshold to what rounding allows. Returns the outcome if `x` has become too large for any threshold. The
+    /// solution is either in `x` or folded.
+    pub(crate) fn limit<K: Method<A::Vector>>(
+        &self,
+        norm: &mut Option<f64>,
+        report: &Report,
+        workspace: &mut Workspace<K, A::Vector>,
+        b: &A::Vector,
+        x: &A::Vector,
+        course: &mut Course,
+    ) -> Result<Option<Outcome>> {
+        let near = workspace.limit_near(norm, self.operator, b, x, course.threshold)?;
+        if let Some([limit, scale]) = near {
+            let most = report.rhs_norm.max(report.history[0]);
+            let patient = self.stopping.patience == Some(usize::MAX);
+            let out = limit > OUT_OF_BOUNDS * most && !patient;
+            // The norms of the iterates of conjugate gradients never decrease, so one check is enough.
+            if out && (course.was_out || !workspace.lanczos.is_empty()) {
+                let evidence = Evidence::Singular { condition: scale / most };
+                return Ok(Some(Outcome::Stagnated(evidence)));
+            }
+            course.was_out = out;
+            course.threshold = course.threshold.max(BELOW_LIMIT * limit);
+        }
+        Ok(None)
+    }
+
+    /// The outcome if the latest residual of a report shows that the run has no prospect.
+    pub(crate) fn progress<K: Method<A::Vector>>(
+        &self,
+        report: &Report,
+        workspace: &mut Workspace<K, A::Vector>,
+        b: &A::Vector,
+        x: &A::Vector,
+        course: &mut Course,
+    ) -> Result<Option<Outcome>> {
+        let Progress { iteration, residual, threshold } = latest(report, course.threshold);
+        let detector = &mut course.detector;
+        let check_due = detector.note_residual(iteration, residual);
+        if residual > self.stopping.divergence * report.history[0] {
+            return Ok(Some(Outcome::Diverged));
+        }
+        let evidence = if check_due {
+            let epsilon = <ElemOf<A::Vector>>::EPSILON;
+            let lanczos = &workspace.lanczos;
+            let energy = (!lanczos.is_empty()).then(|| detector.energy_evidence(iteration, lanczos, epsilon));
+            // `M` is tested, not `P M⁻¹`: if `M` is symmetric, so is `P M⁻¹` on the complement of the null space.
+            let unsymmetric = match self.symmetry {
+                Symmetry::Nothing => None,
+                needed => workspace.unsymmetric(needed, self.operator, self.preconditioner, b, x)?,
+            };
+            match (unsymmetric, energy) {
+                (Some(what), _) => Some(Evidence::Unsymmetric { what }),
+                (None, Some(energy)) => energy,
+                (None, None) => Some(detector.residual_evidence(iteration)),
+            }
+        } else if self.has_cycles && self.stopping.patience.is_none() {
+            detector.pace_evidence(&report.history, threshold, self.stopping.max_iterations)
+        } else {
+            None
+        };
+        Ok(evidence.map(Outcome::Stagnated))
     }
 }
 
@@ -257,7 +332,7 @@ fn nearly_done(residuals: &[f64], in_flight: usize, threshold: f64) -> bool {
 
 /// Whether any process that shares the vectors wants to end the solve, because its token was cancelled or its
 /// time limit is reached. All processes get the same answer.
-fn interrupted<S: Space>(
+pub(crate) fn interrupted<S: Space>(
     space: &S,
     cancel: Option<&CancelToken>,
     deadline: Option<(Instant, Duration)>,

@@ -3,8 +3,8 @@
 use crate::deflation::NullSpace;
 use crate::workspace::Workspace;
 use crate::{
-    Arithmetic, CancelToken, Cost, ElemOf, Element, Error, Form, Identity, LinearOperator, Method, Progress,
-    Report, Result, ScalarOf, Solution, Space, Stopping, Vector, lanczos,
+    Arithmetic, CancelToken, Cost, ElemOf, Element, Error, Form, Identity, LinearOperator, Method, Outcome,
+    Progress, Report, Result, ScalarOf, Solution, Space, Stopping, Vector, lanczos,
 };
 use num_traits::Zero;
 use std::time::{Duration, Instant};
@@ -241,6 +241,17 @@ where
         self
     }
 
+    /// Runs `work` with this solver, without its observers and rules.
+    pub fn unwatched<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let [stop_rules, late_rules] = [&mut self.stop_rules, &mut self.late_rules].map(std::mem::take);
+        let observers = std::mem::take(&mut self.observers);
+        let iterate_observers = std::mem::take(&mut self.iterate_observers);
+        let result = work(self);
+        (self.stop_rules, self.late_rules) = (stop_rules, late_rules);
+        (self.observers, self.iterate_observers) = (observers, iterate_observers);
+        result
+    }
+
     /// Returns the operator and the preconditioner, for example for another solver.
     pub fn into_operators(self) -> (A, M) {
         (self.operator, self.preconditioner)
@@ -349,7 +360,7 @@ where
     }
 
     /// Solves from the guess in `x`; `guess` defines how its residual is computed.
-    fn solve_at(
+    pub(crate) fn solve_at(
         &mut self,
         b: &A::Vector,
         x: &mut A::Vector,
@@ -357,25 +368,53 @@ where
         started: Instant,
     ) -> Result<&Report> {
         self.check_spaces(b, x)?;
+        let mut workspace = self.take_workspace()?;
+        self.begin_report();
+        workspace.begin();
+        let outcome = self.deflate(b, x, &mut workspace, guess, started);
+        let ended = outcome.map(|outcome| self.end_report(outcome, started, &workspace));
+        self.keep_workspace(workspace);
+        ended?;
+        Ok(&self.report)
+    }
+
+    /// The workspace of the last solve, or a new one.
+    pub(crate) fn take_workspace(&mut self) -> Result<Workspace<K, A::Vector>> {
         let space = self.operator.range();
-        let mut workspace = match self.workspace.take() {
-            Some(workspace) if workspace.space == *space => workspace,
-            _ => Workspace::new(&self.method, space)?,
-        };
+        match self.workspace.take() {
+            Some(workspace) if workspace.space == *space => Ok(workspace),
+            _ => Workspace::new(&self.method, space),
+        }
+    }
+
+    /// Keeps a workspace for the next solve.
+    pub(crate) fn keep_workspace(&mut self, workspace: Workspace<K, A::Vector>) {
+        self.workspace = Some(workspace);
+    }
+
+    /// Clears the report for a new solve.
+    pub(crate) fn begin_report(&mut self) {
         self.report.history.clear();
         self.report.restarts = 0;
         self.report.condition = None;
         self.report.backward_error = f64::NAN;
-        workspace.begin();
-        let outcome = self.deflate(b, x, &mut workspace, guess, started);
-        self.report.condition =
-            lanczos::widest(self.report.condition, lanczos::condition(&workspace.lanczos));
-        self.workspace = Some(workspace);
-        self.report.outcome = outcome?;
-        self.report.iterations = self.report.history.len().saturating_sub(1);
-        self.report.bytes = self.bytes_per_iteration() * self.report.iterations as u64;
-        self.report.time = started.elapsed();
-        Ok(&self.report)
+        self.report.removed = 0.0;
+    }
+
+    /// Completes the report of a solve.
+    pub(crate) fn end_report(
+        &mut self,
+        outcome: Outcome,
+        started: Instant,
+        workspace: &Workspace<K, A::Vector>,
+    ) {
+        let bytes = self.bytes_per_iteration();
+        let report = &mut self.report;
+        report.condition = lanczos::widest(report.condition, lanczos::condition(&workspace.lanczos));
+        report.outcome = outcome;
+        report.iterations = report.history.len().saturating_sub(1);
+        report.bytes = bytes * report.iterations as u64;
+        report.time = started.elapsed();
     }
 
     /// Drops the workspace, because an option has changed its size. The next solve allocates a new one.
@@ -383,7 +422,7 @@ where
         self.workspace = None;
     }
 
-    fn check_spaces(&self, b: &A::Vector, x: &A::Vector) -> Result<()> {
+    pub(crate) fn check_spaces(&self, b: &A::Vector, x: &A::Vector) -> Result<()> {
         let (domain, range) = (self.operator.domain(), self.operator.range());
         if domain != range {
             return Err(Error::NotSquare { rows: range.len(), columns: domain.len() });

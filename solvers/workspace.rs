@@ -32,6 +32,19 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     pub(crate) lanczos: Vec<[f64; 2]>,
 }
 
+/// What belongs to one of several solutions of a workspace.
+pub(crate) struct Apart<V> {
+    folded: Option<V>,
+    is_folded: bool,
+    lanczos: Vec<[f64; 2]>,
+}
+
+impl<V> Default for Apart<V> {
+    fn default() -> Self {
+        Apart { folded: None, is_folded: false, lanczos: Vec::new() }
+    }
+}
+
 /// Result of testing whether operator and preconditioner are symmetric.
 #[derive(Clone, Copy)]
 pub(crate) enum SymmetryTest {
@@ -55,6 +68,13 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
             numbers: Vec::new(),
             lanczos: Vec::new(),
         })
+    }
+
+    /// Exchanges what belongs to one solution for that of another one, which is solved at the same time.
+    pub(crate) fn exchange(&mut self, other: &mut Apart<V>) {
+        std::mem::swap(&mut self.folded, &mut other.folded);
+        std::mem::swap(&mut self.is_folded, &mut other.is_folded);
+        std::mem::swap(&mut self.lanczos, &mut other.lanczos);
     }
 
     /// Begins a solve: nothing is folded yet.

@@ -93,11 +93,11 @@ pub use krysp_kernels::cpu::simd::bf16::Bf16;
 pub use krysp_solvers as solvers;
 pub use krysp_solvers::{
     BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres,
-    Outcome, PipelinedCg, Progress, Report, Solution, Space, Stopping, Vector,
+    MultiVector, Outcome, PipelinedCg, Progress, Report, Solution, Space, Stopping, Vector,
 };
 pub use numbering::Numbering;
 pub use numbers::{Real, Storage};
-pub use plan::{Plan, solve};
+pub use plan::{Plan, solve, solve_many};
 pub use preconditioners::{
     Amg, AmgOptions, BlockSolver, Cholesky, CoarseSpace, DirectOptions, Fields, Fsai, Growth, Ic0, Ilu0,
     Ilut, IlutOptions, Isai, Jacobi, Lu, Narrow, Origin, PositiveJacobi, Refresh, SaddleEstimate,

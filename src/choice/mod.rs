@@ -46,7 +46,7 @@ use crate::Cuda;
 use crate::formats::check_symmetric;
 use crate::saved::{Saved, Writer};
 use crate::{Csr, Origin, Real, Result};
-use krysp_solvers::{ElemOf, Form, LinearOperator, ScalarOf, SpaceOf, Vector};
+use krysp_solvers::{ElemOf, Form, LinearOperator, MultiVector, ScalarOf, Scalars, SpaceOf, Vector};
 use machine::Refresh;
 pub(crate) use machine::Stores;
 use ranking::Values;
@@ -255,6 +255,18 @@ impl<V: Vector> LinearOperator for Operator<V> {
         z: &mut V,
     ) -> krysp_solvers::Result<[ScalarOf<V>; 2]> {
         self.matrix.axpy_apply_dot(a, q, r, z)
+    }
+
+    fn apply_many(&self, x: &MultiVector<V>, y: &mut MultiVector<V>) -> krysp_solvers::Result<()> {
+        self.matrix.apply_many(x, y)
+    }
+
+    fn apply_dot_many(
+        &self,
+        x: &MultiVector<V>,
+        y: &mut MultiVector<V>,
+    ) -> krysp_solvers::Result<Scalars<ElemOf<V>, ScalarOf<V>>> {
+        self.matrix.apply_dot_many(x, y)
     }
 
     fn form(&self) -> Form<'_, V> {

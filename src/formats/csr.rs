@@ -9,17 +9,18 @@ use super::given::renumbering;
 use super::pattern::Pattern;
 use super::{Format, Multiply, Offer, Offered, Priced, Source, Strategy, Variant};
 #[cfg(feature = "cuda")]
+use crate::Storage;
+#[cfg(feature = "cuda")]
 use crate::choice::RowStatistics;
 use crate::choice::{Analysis, Model, Price, offset_bytes};
 use crate::saved::saved;
-use crate::{Error, HostSpace, HostVector, Numbering, Real, Result, Storage};
+use crate::{Error, HostSpace, HostVector, Numbering, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::balanced::Balanced;
+use krysp_kernels::cpu::formats::csr;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
-use krysp_kernels::cpu::{formats::csr, formats::speculative};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{self, csr::Rows, tuning::CSR_PRICES};
-use krysp_solvers::{LinearOperator, Vector};
+use krysp_solvers::LinearOperator;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
@@ -300,50 +301,6 @@ impl<T: Real> Csr<T> {
     }
 }
 
-/// [`Strategy::Automatic`] is [`Strategy::LoadBalance`] here: dividing long rows costs nothing if there are
-/// none.
-impl<T: Real> Multiply<T> for Csr<T> {
-    fn multiply<V: Storage<T>>(
-        &self,
-        values: &[V],
-        x: &HostVector<T>,
-        y: &mut HostVector<T>,
-    ) -> krysp_solvers::Result<()> {
-        let kernel = self.kernel(values);
-        match self.strategy {
-            Strategy::Classical => self.source.product(&kernel, x, y),
-            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
-                self.source.product(&Balanced(kernel), x, y)
-            }
-            Strategy::Speculative => {
-                self.source.check(x, y)?;
-                speculative::product(&kernel, x.as_slice(), y.as_mut_slice());
-                Ok(())
-            }
-        }
-    }
-
-    fn multiply_dot<V: Storage<T>>(
-        &self,
-        values: &[V],
-        x: &HostVector<T>,
-        y: &mut HostVector<T>,
-    ) -> krysp_solvers::Result<T> {
-        let kernel = self.kernel(values);
-        match self.strategy {
-            Strategy::Classical => self.source.product_dot(&kernel, x, y),
-            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
-                self.source.product_dot(&Balanced(kernel), x, y)
-            }
-            Strategy::Speculative => {
-                self.source.check_square()?;
-                self.multiply(values, x, y)?;
-                Ok(x.dot(y))
-            }
-        }
-    }
-}
-
 impl<T: Real> LinearOperator for Csr<T> {
     type Vector = HostVector<T>;
 
@@ -362,6 +319,8 @@ impl<T: Real> LinearOperator for Csr<T> {
     fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
         self.multiply_dot(&self.values, x, y)
     }
+
+    super::many_columns!();
 
     fn residual(
         &self,

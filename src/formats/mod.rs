@@ -9,6 +9,7 @@ mod bsr;
 mod checks;
 mod coo;
 mod csr;
+mod csr_products;
 mod csr_ref;
 pub(crate) mod derived;
 mod dia;
@@ -56,7 +57,7 @@ pub(crate) use mirrored::{Mirrored, over_mirrored_rows};
 pub(crate) use offer::{Offer, Offered, Priced, Variant};
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
-pub(crate) use operator::{Multiply, precise_residual, row_operator};
+pub(crate) use operator::{Multiply, many_columns, precise_residual, row_operator};
 pub use rounded::Rounded;
 pub(crate) use slices::{check_padding, default_height, has_short_columns};
 pub use source::Source;

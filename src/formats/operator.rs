@@ -1,6 +1,7 @@
 //! Implementation of `LinearOperator` for formats: products, and residuals in twice the working precision.
 
 use crate::{HostVector, Real, Storage};
+use krysp_solvers::{MultiVector, Scalars};
 
 /// Products with the caller's values in place of the format's own, of the same number; used by
 /// [`Rounded`](super::Rounded). The trait has no public path, which seals [`Format`](super::Format).
@@ -20,7 +21,51 @@ pub trait Multiply<T: Real> {
         x: &HostVector<T>,
         y: &mut HostVector<T>,
     ) -> krysp_solvers::Result<T>;
+
+    /// `Y ← A X`
+    fn multiply_many<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        MultiVector::open_pairs(x, y)?.try_for_each(|(x, y)| self.multiply(values, x, y))
+    }
+
+    /// `Y ← A X`, and the inner products of the columns.
+    fn multiply_dot_many<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<Scalars<T, T>> {
+        let sums = MultiVector::open_pairs(x, y)?.map(|(x, y)| self.multiply_dot(values, x, y));
+        let sums = sums.collect::<krysp_solvers::Result<Vec<T>>>()?;
+        Ok(y.scalars_of_open(sums))
+    }
 }
+
+/// The methods of a format's [`LinearOperator`](krysp_solvers::LinearOperator) for several vectors, by [`Multiply`].
+macro_rules! many_columns {
+    () => {
+        fn apply_many(
+            &self,
+            x: &krysp_solvers::MultiVector<Self::Vector>,
+            y: &mut krysp_solvers::MultiVector<Self::Vector>,
+        ) -> krysp_solvers::Result<()> {
+            $crate::formats::Multiply::multiply_many(self, &self.values, x, y)
+        }
+
+        fn apply_dot_many(
+            &self,
+            x: &krysp_solvers::MultiVector<Self::Vector>,
+            y: &mut krysp_solvers::MultiVector<Self::Vector>,
+        ) -> krysp_solvers::Result<krysp_solvers::Scalars<T, T>> {
+            $crate::formats::Multiply::multiply_dot_many(self, &self.values, x, y)
+        }
+    };
+}
+pub(crate) use many_columns;
 
 /// Implements the operator of a format by its `kernel(values)`, which computes rows independently, and its
 /// `array_bytes()`, the bytes that a product reads.
@@ -49,6 +94,24 @@ macro_rules! row_operator {
             ) -> krysp_solvers::Result<T> {
                 self.$rows.product_dot(&self.kernel(values), x, y)
             }
+
+            fn multiply_many<V: crate::Storage<T>>(
+                &self,
+                values: &[V],
+                x: &krysp_solvers::MultiVector<crate::HostVector<T>>,
+                y: &mut krysp_solvers::MultiVector<crate::HostVector<T>>,
+            ) -> krysp_solvers::Result<()> {
+                self.$rows.product_many(&self.kernel(values), x, y)
+            }
+
+            fn multiply_dot_many<V: crate::Storage<T>>(
+                &self,
+                values: &[V],
+                x: &krysp_solvers::MultiVector<crate::HostVector<T>>,
+                y: &mut krysp_solvers::MultiVector<crate::HostVector<T>>,
+            ) -> krysp_solvers::Result<krysp_solvers::Scalars<T, T>> {
+                self.$rows.product_dot_many(&self.kernel(values), x, y)
+            }
         }
 
         impl<$($life,)? T: crate::Real> krysp_solvers::LinearOperator for $format<$($life,)? T> {
@@ -69,6 +132,8 @@ macro_rules! row_operator {
             fn apply_dot(&self, x: &Self::Vector, y: &mut Self::Vector) -> krysp_solvers::Result<T> {
                 $crate::formats::Multiply::multiply_dot(self, &self.values, x, y)
             }
+
+            $crate::formats::many_columns!();
 
             $($more)*
 

@@ -20,7 +20,7 @@ use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::simd::storage::widen;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
-use krysp_solvers::LinearOperator;
+use krysp_solvers::{LinearOperator, MultiVector, Scalars};
 
 /// A format that stores its values as `V`.
 ///
@@ -80,6 +80,24 @@ impl<T: Real, F: Format<T>, V: Storage<T>> Multiply<T> for Rounded<F, V> {
     ) -> krysp_solvers::Result<T> {
         self.format.multiply_dot(values, x, y)
     }
+
+    fn multiply_many<W: Storage<T>>(
+        &self,
+        values: &[W],
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        self.format.multiply_many(values, x, y)
+    }
+
+    fn multiply_dot_many<W: Storage<T>>(
+        &self,
+        values: &[W],
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<Scalars<T, T>> {
+        self.format.multiply_dot_many(values, x, y)
+    }
 }
 
 impl<T, F, V> LinearOperator for Rounded<F, V>
@@ -105,6 +123,8 @@ where
     fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
         self.format.multiply_dot(&self.values, x, y)
     }
+
+    super::many_columns!();
 
     super::precise_residual!();
 

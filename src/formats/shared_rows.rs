@@ -1,11 +1,15 @@
 //! Distribution of a matrix's rows over threads.
 
+use crate::memory::room;
 use crate::{HostSpace, HostVector, Real, partition};
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::{self, Parts, RowProduct};
 use krysp_kernels::cpu::run::threads::{self, CHUNK};
+use krysp_kernels::cpu::run::tiles;
 use krysp_kernels::index::OffsetsRef;
-use krysp_solvers::{Error, Space, Vector};
-use std::sync::Arc;
+use krysp_solvers::{Error, MultiVector, Scalars, Space, Vector};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Spaces of a matrix, and the distribution of its rows over threads.
 #[derive(Clone, Debug)]
@@ -17,6 +21,40 @@ pub(crate) struct SharedRows<T> {
     /// Boundaries of parts at the reduction blocks of vectors, if these parts are balanced well enough for a
     /// fused inner product.
     block_parts: Option<Arc<[usize]>>,
+    packed: Packed<T>,
+}
+
+/// Workspace of products with several vectors, kept from one product to the next.
+struct Packed<T>(Mutex<Option<Buffer<T>>>);
+
+/// A copy begins without one.
+impl<T> Clone for Packed<T> {
+    fn clone(&self) -> Self {
+        Packed(Mutex::new(None))
+    }
+}
+
+impl<T> fmt::Debug for Packed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Packed")
+    }
+}
+
+impl<T: Real> Packed<T> {
+    /// Runs `work` with a workspace of at least `len` numbers of any value. Another product at the same time gets one of its own.
+    fn with<R>(&self, len: usize, work: impl FnOnce(&mut Buffer<T>) -> R) -> krysp_solvers::Result<R> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut packed = match kept.filter(|kept| kept.len() >= len) {
+            Some(kept) => kept,
+            None => {
+                room("a product of several vectors", (len * size_of::<T>()) as u128)?;
+                Buffer::zeros(len)
+            }
+        };
+        let result = work(&mut packed);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(packed);
+        Ok(result)
+    }
 }
 
 impl<T: Real> SharedRows<T> {
@@ -35,7 +73,7 @@ impl<T: Real> SharedRows<T> {
         };
         let balanced = 4 * heaviest(&block_parts) <= 5 * heaviest(&parts) + 4 * CHUNK;
         let block_parts = (domain == range && balanced).then(|| block_parts.into());
-        SharedRows { domain, range, parts: parts.into(), block_parts }
+        SharedRows { domain, range, parts: parts.into(), block_parts, packed: Packed(Mutex::new(None)) }
     }
 
     pub(crate) fn domain(&self) -> &HostSpace<T> {
@@ -72,6 +110,54 @@ impl<T: Real> SharedRows<T> {
         };
         self.check(x, y)?;
         Ok(rows::product_dot(kernel, Parts::new(parts), x.as_slice(), y.as_mut_slice()))
+    }
+
+    /// `Y ← A X`
+    pub(crate) fn product_many(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        let (x, y) = self.open_columns(x, y)?;
+        let len = tiles::packed_len(kernel, self.domain.len(), x.len());
+        self.packed.with(len, |packed| tiles::product_many(kernel, Parts::new(&self.parts), &x, y, packed))
+    }
+
+    /// `Y ← A X`, and the inner products of the columns.
+    pub(crate) fn product_dot_many(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<Scalars<T, T>> {
+        let Some(parts) = &self.block_parts else {
+            self.check_square()?;
+            self.product_many(kernel, x, y)?;
+            return Ok(x.dot(y));
+        };
+        let (all_x, columns) = self.open_columns(x, y)?;
+        let len = tiles::packed_len(kernel, self.domain.len(), all_x.len());
+        let sums = self.packed.with(len, |packed| {
+            tiles::product_dot_many(kernel, Parts::new(parts), &all_x, columns, packed)
+        })?;
+        Ok(y.scalars_of_open(sums))
+    }
+
+    /// The entries of the columns that take part in a product.
+    #[expect(clippy::type_complexity, reason = "a pair of lists has no shorter name")]
+    fn open_columns<'m>(
+        &self,
+        x: &'m MultiVector<HostVector<T>>,
+        y: &'m mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<(Vec<&'m [T]>, Vec<&'m mut [T]>)> {
+        let (mut all_x, mut all_y) = (Vec::new(), Vec::new());
+        for (x, y) in MultiVector::open_pairs(x, y)? {
+            self.check(x, y)?;
+            all_x.push(x.as_slice());
+            all_y.push(y.as_mut_slice());
+        }
+        Ok((all_x, all_y))
     }
 
     /// Checks that domain and range are equal, as an inner product of `x` and `A x` requires.

@@ -6,6 +6,7 @@ use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{HostSpace, HostVector, Real, Space};
 use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_solvers::{MultiVector, Scalars};
 use std::sync::Arc;
 
 /// What every format keeps of the matrix it was converted from: the pattern, the spaces, and the distribution
@@ -85,6 +86,24 @@ impl<T: Real> Source<T> {
         y: &mut HostVector<T>,
     ) -> krysp_solvers::Result<T> {
         self.rows.product_dot(kernel, x, y)
+    }
+
+    pub(crate) fn product_many(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        self.rows.product_many(kernel, x, y)
+    }
+
+    pub(crate) fn product_dot_many(
+        &self,
+        kernel: &impl RowProduct<T>,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<Scalars<T, T>> {
+        self.rows.product_dot_many(kernel, x, y)
     }
 
     /// `r ← b − A x` in twice the working precision, given the entries of the pattern.

@@ -154,6 +154,45 @@ fn vector_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<T>> {
     }
 }
 
+/// Reads the columns of a dense matrix from a file, several right-hand sides for example: an array or a matrix in Matrix Market
+/// form, an array of NumPy of one or two dimensions, or a vector of PETSc.
+pub fn read_columns<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<Vec<T>>> {
+    let path = path.as_ref();
+    columns_of(path, &load(path)?)
+}
+
+/// Reads columns from a pipe or from memory, as [`read_matrix_from`] reads a matrix.
+pub fn read_columns_from<T: Real + Number>(name: impl AsRef<Path>, source: impl Read) -> Result<Vec<Vec<T>>> {
+    let name = name.as_ref();
+    columns_of(name, &load_from(name, source)?)
+}
+
+/// The columns in the bytes of a file.
+fn columns_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<Vec<T>>> {
+    if npy::is_array(bytes) {
+        return npy::columns(bytes).map_err(|why| wrong(path, why));
+    }
+    if petsc::is_vector(bytes) {
+        return Ok(vec![petsc::vector(bytes).map_err(|why| wrong(path, why))?]);
+    }
+    match matrix_market::parse::<T>(bytes).map_err(|error| error.in_file(path))? {
+        Content::Array { rows, values, .. } => Ok(values.chunks(rows.max(1)).map(<[T]>::to_vec).collect()),
+        Content::Coordinate(matrix) => {
+            let (rows, cols) = (matrix.rows, matrix.cols);
+            room("a dense matrix", rows as u128 * cols as u128 * size_of::<T>() as u128)?;
+            let mut columns = vec![vec![T::zero(); rows]; cols];
+            from_coordinate(matrix)?.triplets().for_each(|(row, col, value)| columns[col][row] = value);
+            Ok(columns)
+        }
+    }
+}
+
+/// Writes the columns of a dense matrix as Matrix Market text.
+pub fn write_columns<T: Real + Number>(path: impl AsRef<Path>, columns: &[Vec<T>]) -> Result<()> {
+    let rows = columns.first().map_or(0, Vec::len);
+    Ok(matrix_market::write_array(path.as_ref(), (rows, columns.len()), &columns.concat())?)
+}
+
 /// Writes a matrix in the [format](self) of the extension. For a symmetric matrix only one triangle is
 /// written, if the format supports that.
 pub fn write_matrix<T: Real + Number>(path: impl AsRef<Path>, csr: &Csr<T>) -> Result<()> {

@@ -88,6 +88,19 @@ pub(super) fn vector<T: Element>(bytes: &[u8]) -> Parsed<Vec<T>> {
     }
 }
 
+/// The columns of an array of two dimensions; one column for any array that is a vector.
+pub(super) fn columns<T: Element>(bytes: &[u8]) -> Parsed<Vec<Vec<T>>> {
+    let array = Array::new(bytes)?;
+    match array.shape[..] {
+        [_] | [_, 1] | [1, _] => Ok(vec![array.values()?]),
+        [_, cols] => {
+            let values: Vec<T> = array.values()?;
+            Ok((0..cols).map(|col| values.iter().skip(col).step_by(cols).copied().collect()).collect())
+        }
+        _ => Err(format!("its shape is {:?}: a dense matrix has two dimensions", array.shape)),
+    }
+}
+
 /// Reads the archive of a sparse matrix.
 pub(super) fn matrix<T: Real>(bytes: &[u8]) -> Parsed<Csr<T>> {
     let members = zip::read(bytes)?;

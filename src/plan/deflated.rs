@@ -3,7 +3,7 @@
 use super::AnyPreconditioner;
 use super::running::Prepared;
 use crate::{LinearOperator, Origin, Real, Refresh, Result};
-use krysp_solvers::{NullSpace, SpaceOf, Vector};
+use krysp_solvers::{MultiVector, NullSpace, SpaceOf, Vector};
 
 /// `P M⁻¹`. The directions of a method are combinations of preconditioned residuals: they stay orthogonal to the null space.
 pub(super) struct Deflated<T: Real, V: Vector<Elem = T>> {
@@ -32,6 +32,12 @@ impl<T: Real, V: Vector<Elem = T>> LinearOperator for Deflated<T, V> {
     fn apply(&self, x: &V, y: &mut V) -> krysp_solvers::Result<()> {
         self.m.apply(x, y)?;
         self.null_space.remove(y);
+        Ok(())
+    }
+
+    fn apply_many(&self, x: &MultiVector<V>, y: &mut MultiVector<V>) -> krysp_solvers::Result<()> {
+        self.m.apply_many(x, y)?;
+        MultiVector::open_pairs(x, y)?.for_each(|(_, y)| self.null_space.remove(y));
         Ok(())
     }
 

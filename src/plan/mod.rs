@@ -36,6 +36,7 @@ mod deflated;
 mod executor;
 mod knowledge;
 mod least_squares;
+mod many;
 mod matched;
 mod measured;
 mod monitor;
@@ -77,6 +78,12 @@ pub use spectrum::Spectrum;
 pub use work::WorkUnits;
 
 use crate::{Csr, Real, Result};
+
+/// Solves `A x_j = b_j` for several right-hand sides: as [`solve`] for the first, and with what that finds for the others, with one
+/// product for all in each iteration. See [`PlannedSolver::solve_many`].
+pub fn solve_many<T: Real, B: AsRef<[T]>>(a: &Csr<T>, b: &[B]) -> Result<Vec<Solved<T>>> {
+    Plan::new(a)?.solves(b.len().max(1)).build()?.solve_many(b)
+}
 
 /// Solves `A x = b`: finds out what the matrix is like, and tries what suits it until the residual, computed anew, meets the
 /// tolerance. For more than one right-hand side make a [`Plan`].

@@ -6,7 +6,7 @@ use crate::{
     BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Operator, Origin, Real, Refresh,
     Report, Result, Stopping, Vector,
 };
-use krysp_solvers::{CancelToken, Identity, Progress, Solver};
+use krysp_solvers::{CancelToken, Identity, MultiVector, Progress, Solver};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -72,6 +72,9 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// Solves from the guess `x`.
     fn solve_into(&mut self, b: &V, x: &mut V) -> Result<&Report>;
 
+    /// Solves several systems from the guesses `x`, without observers and rules.
+    fn solve_many_into(&mut self, b: &MultiVector<V>, x: &mut MultiVector<V>) -> Result<Vec<Report>>;
+
     /// The operator.
     fn operator(&self) -> &Operator<V>;
 
@@ -92,7 +95,7 @@ impl<T, V, K> Runs<T, V> for Solver<K, Operator<V>, AnyPreconditioner<T, V>>
 where
     T: Real,
     V: Vector<Elem = T>,
-    K: krysp_solvers::Method<V> + Send,
+    K: krysp_solvers::Method<V> + krysp_solvers::Method<MultiVector<V>> + Send,
     Solver<K, Operator<V>, AnyPreconditioner<T, V>>: Send,
 {
     fn stopping(&mut self) -> &mut Stopping {
@@ -101,6 +104,10 @@ where
 
     fn solve_into(&mut self, b: &V, x: &mut V) -> Result<&Report> {
         Ok(Solver::solve_into(self, b, x)?)
+    }
+
+    fn solve_many_into(&mut self, b: &MultiVector<V>, x: &mut MultiVector<V>) -> Result<Vec<Report>> {
+        Ok(self.unwatched(|solver| solver.solve_many_into(b, x))?)
     }
 
     fn operator(&self) -> &Operator<V> {
@@ -165,7 +172,7 @@ fn watched<T, V, K>(
 where
     T: Real,
     V: Vector<Elem = T> + 'static,
-    K: krysp_solvers::Method<V> + Send + 'static,
+    K: krysp_solvers::Method<V> + krysp_solvers::Method<MultiVector<V>> + Send + 'static,
 {
     if let Some(token) = outside.cancel {
         solver = solver.cancel_token(token);

@@ -87,6 +87,7 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
             laws::precise_residual(&a, &csr)?;
             laws::second_product(&a)?;
             laws::operator_fusions(&a, Agreement::Rounding)?;
+            laws::several_products(&a, &[3], Agreement::Rounding)?;
             // a refresh with doubled values
             let mut twice = triplets.clone();
             twice.entries.iter_mut().for_each(|entry| entry.2 *= 2.0);

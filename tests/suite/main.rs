@@ -18,6 +18,7 @@ mod indefinite;
 mod interrupt;
 mod irregular;
 mod knowledge;
+mod many;
 mod matrix_market;
 mod matrix_market_errors;
 mod methods;

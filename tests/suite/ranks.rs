@@ -377,6 +377,7 @@ fn laws_hold_on_every_cut() {
             laws::basis_fusions(&space, Agreement::Rounding).unwrap();
             let rows = Rows { a: a.clone(), space: space.clone() };
             laws::operator_fusions(&rows, Agreement::Rounding).unwrap();
+            laws::several_products(&rows, &[3], Agreement::Rounding).unwrap();
             laws::operator_fusions(&jacobi(&a, &space), Agreement::Rounding).unwrap();
             laws::stale_values(&rows).unwrap();
             laws::second_product(&rows).unwrap();

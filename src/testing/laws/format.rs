@@ -2,7 +2,7 @@
 
 use super::{
     Agreement, Broken, Case, Law, operator_fusions, precise_residual, product, same_on_all_threads,
-    second_product, sizes_refused, stale_values, unexpected,
+    second_product, several_products, sizes_refused, stale_values, unexpected,
 };
 use crate::testing::matrices::{Triplets, mix};
 use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
@@ -154,6 +154,8 @@ fn one_case<T: Real>(
     stale_values(operator)?;
     second_product(operator)?;
     operator_fusions(operator, Agreement::Bitwise)?;
+    // one after the other, a whole tile and a part of one
+    several_products(operator, &[2, 13], Agreement::Bitwise)?;
     sizes_refused(operator)?;
     let build = || (conversions.build)(&csr).map_err(unexpected("a format takes a matrix again"));
     same_on_all_threads(&build, pools)?;

@@ -25,8 +25,8 @@ mod vector;
 pub use cases::{Case, cases, coarse, large_cases};
 pub use format::{Conversion, Tally, accounting, format, refresh, round_trip};
 pub use operator::{
-    operator_fusions, precise_residual, product, same_on_all_threads, second_product, sizes_refused,
-    stale_values,
+    operator_fusions, precise_residual, product, same_on_all_threads, second_product, several_products,
+    sizes_refused, stale_values,
 };
 pub use vector::{basis_fusions, numbers, vector_fusions};
 

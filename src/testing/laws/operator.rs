@@ -3,7 +3,7 @@
 use super::{Agreement, Broken, Law, numbers, rounding, same_bits, unexpected};
 use crate::testing::matrices::Triplets;
 use crate::{Csr, Element, HostSpace, HostVector, LinearOperator, Numbering, Real, Space, Vector};
-use krysp_solvers::{ElemOf, Scalar, ScalarOf, SpaceOf};
+use krysp_solvers::{ElemOf, MultiVector, Scalar, ScalarOf, SpaceOf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -159,6 +159,50 @@ pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) ->
         agreement.sum(LAW, "axpy_apply_dot's ⟨r, z⟩", pair, magnitude(&s, &t)?, n)?;
     }
     Ok(())
+}
+
+/// Products of several vectors equal those of each vector by itself, and so do their inner products. Multivectors of different
+/// numbers of columns are refused.
+pub fn several_products<V: Vector>(a: &Operator<'_, V>, counts: &[usize], agreement: Agreement) -> Law {
+    const LAW: &str = "products of several vectors equal those of each";
+    let (domain, range) = (a.domain(), a.range());
+    let read = |scalar: &ScalarOf<V>| scalar.read().map_err(unexpected(LAW));
+    for &count in counts {
+        let x = |j| load::<V>(LAW, domain, &numbers(domain.local_len(), 20 + j));
+        let x = (0..count as u64).map(x).collect::<Law<Vec<V>>>()?;
+        let x = MultiVector::from_columns(domain, x).map_err(unexpected(LAW))?;
+        let stale_columns = || -> Law<MultiVector<V>> {
+            let y = (0..count).map(|_| stale::<V>(LAW, range)).collect::<Law<Vec<V>>>()?;
+            MultiVector::from_columns(range, y).map_err(unexpected(LAW))
+        };
+        let (mut y, mut z) = (stale_columns()?, stale_columns()?);
+        a.apply_many(&x, &mut y).map_err(unexpected(LAW))?;
+        let dots = match domain == range {
+            true => Some(a.apply_dot_many(&x, &mut z).map_err(unexpected(LAW))?),
+            false => None,
+        };
+        for (j, x) in x.columns().iter().enumerate() {
+            let what = |of: &str| format!("column {} of {count} of {of}", j + 1);
+            let mut plain = stale::<V>(LAW, range)?;
+            a.apply(x, &mut plain).map_err(unexpected(LAW))?;
+            let expected = store(LAW, &plain)?;
+            agreement.entries(LAW, &what("apply_many"), &store(LAW, &y.columns()[j])?, &expected)?;
+            if let Some(dots) = &dots {
+                let dot = a.apply_dot(x, &mut plain).map_err(unexpected(LAW))?;
+                agreement.entries(LAW, &what("apply_dot_many"), &store(LAW, &z.columns()[j])?, &expected)?;
+                let squares = [read(&x.norm_squared())?, read(&plain.norm_squared())?];
+                let magnitude = squares.map(|square| square.to_f64().sqrt()).iter().product();
+                let pair = [read(dots.column(j))?, read(&dot)?];
+                agreement.sum(LAW, &what("⟨x, y⟩"), pair, magnitude, domain.len())?;
+            }
+        }
+    }
+    let two = MultiVector::zeros(domain, 2).map_err(unexpected(LAW))?;
+    let mut one = MultiVector::zeros(range, 1).map_err(unexpected(LAW))?;
+    match a.apply_many(&two, &mut one) {
+        Err(_) => Ok(()),
+        Ok(()) => Err(Broken::new(LAW, "one column for two products is taken".to_string())),
+    }
 }
 
 /// Products and their inner products are bitwise the same in every pool of threads, no matter whether the operator was

@@ -1,0 +1,397 @@
+//! Solves with several right-hand sides: as many independent recurrences in lockstep, with one product for all of them.
+//!
+//! ```text
+//! for each column j:  first residual; columns that need no iteration have ended
+//! until all columns have ended:
+//!     one step of the method on all columns that are left
+//!     for each of them:  the decisions of a solve by itself
+//!         it ends: close the column; recompute b_j − A x_j; restart it by itself where a solve would
+//! ```
+//!
+//! A column goes through the operations and decisions of its own solve in the same order. So its solution and its report are
+//! those of [`Solver::solve`], bitwise where the operations of the memory are repeatable: `time` apart, which counts from the
+//! start of all, and `backward_error`, whose estimate of `‖A‖` starts from the first right-hand side. What a column does, its
+//! breakdown included, changes no bit of the others.
+//!
+//! Columns are solved one after the other where a lockstep has no use or cannot be had: for methods with cycles, which keep a
+//! small least-squares problem for each column on the host; on hardware that runs ahead of the host; with a null space,
+//! observers or rules of the user; and if the operator or the preconditioner returns an error. Methods without cycles keep
+//! nothing but vectors and scalars in their workspace.
+//!
+//! Memory: that of a solver, and that of its workspace once more for each column of a group of [`TOGETHER`].
+
+use crate::lockstep::{Lockstep, OnColumns};
+use crate::run::{Course, FOLD, Judge, broken, interrupted};
+use crate::workspace::{Apart, Workspace};
+use crate::{
+    Arithmetic, ElemOf, Ending, Error, LinearOperator, Method, MultiSpace, MultiVector, Outcome, Report,
+    Result, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Vector,
+};
+use num_traits::Zero;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+/// The most columns that are solved together. Their vectors take memory; the matrix's share of each column is small already.
+/// Guess: between 8 and 32 it hardly matters.
+const TOGETHER: usize = 16;
+
+/// A column that has not ended.
+struct Column<V> {
+    /// Its place among all columns.
+    index: usize,
+    report: Report,
+    /// The residual norm to reach.
+    threshold: f64,
+    course: Course,
+    apart: Apart<V>,
+}
+
+/// What all columns share.
+struct Run<'s, V: Vector> {
+    b: &'s MultiVector<V>,
+    guess: Arithmetic,
+    started: Instant,
+    /// The space of the vectors of the method, where columns that have ended are closed.
+    space: MultiSpace<SpaceOf<V>>,
+}
+
+/// The steps of all columns, and the workspace of the method.
+struct Joint<K: Method<MultiVector<V>>, V: Vector> {
+    steps: Lockstep<V>,
+    work: K::Work,
+}
+
+impl<K, A, M> Solver<K, A, M>
+where
+    A: LinearOperator,
+    K: Method<A::Vector> + Method<MultiVector<A::Vector>>,
+    M: LinearOperator<Vector = A::Vector>,
+{
+    /// Solves `A x_j = b_j` for several right-hand sides from zero, with one product for all in each iteration. Returns a
+    /// solution for each, in order: that of [`Solver::solve`]. One that fails does not disturb the others; its report says why.
+    ///
+    /// ```
+    /// use krysp::{Cg, Jacobi, gallery};
+    ///
+    /// let a = gallery::poisson::<f64>(&[20, 20])?;
+    /// let loads = [vec![1.0; 400], (0..400).map(f64::from).collect()];
+    /// let solutions = Cg::new(&a).preconditioner(Jacobi::new(&a)?).solve_many(&loads)?;
+    /// assert!(solutions.iter().all(|solution| solution.report.converged()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "multiple right-hand sides")]
+    pub fn solve_many<B>(&mut self, b: &[B]) -> Result<Vec<Solution<ElemOf<A::Vector>>>>
+    where
+        B: AsRef<[ElemOf<A::Vector>]>,
+    {
+        let solutions = self.solve_columns(b);
+        solutions.inspect_err(|error| self.operator.range().give_up(error))
+    }
+
+    fn solve_columns<B>(&mut self, b: &[B]) -> Result<Vec<Solution<ElemOf<A::Vector>>>>
+    where
+        B: AsRef<[ElemOf<A::Vector>]>,
+    {
+        let (domain, range) = (self.operator.domain().clone(), self.operator.range().clone());
+        for b in b {
+            let (got, expected) = (b.as_ref().len(), range.local_len());
+            if got != expected {
+                return Err(Error::Size { what: "`b`", got, of: "`A`'s rows", expected });
+            }
+        }
+        let mut solutions = Vec::with_capacity(b.len());
+        for group in b.chunks(TOGETHER) {
+            let mut rhs = MultiVector::<A::Vector>::zeros(&range, group.len())?;
+            for (b, rhs) in group.iter().zip(rhs.columns_mut()) {
+                range.load(b.as_ref(), rhs)?;
+            }
+            let mut x = MultiVector::<A::Vector>::zeros(&domain, group.len())?;
+            let reports = self.solve_group(&rhs, &mut x, Arithmetic::Zero)?;
+            for (x, report) in x.columns().iter().zip(reports) {
+                let mut host = vec![ElemOf::<A::Vector>::zero(); domain.local_len()];
+                domain.store(x, &mut host)?;
+                solutions.push(Solution { x: host, report });
+            }
+        }
+        Ok(solutions)
+    }
+
+    /// As [`Solver::solve_many`], on vectors of the operator's space. The columns of `x` hold the guesses and receive the
+    /// solutions.
+    pub fn solve_many_into(
+        &mut self,
+        b: &MultiVector<A::Vector>,
+        x: &mut MultiVector<A::Vector>,
+    ) -> Result<Vec<Report>> {
+        let (got, expected) = (x.columns().len(), b.columns().len());
+        if got != expected {
+            return Err(Error::Columns { what: "`x`", got, of: "`b`", expected });
+        }
+        let reports = self.solve_group(b, x, Arithmetic::Plain);
+        reports.inspect_err(|error| self.operator.range().give_up(error))
+    }
+
+    /// Solves some columns, in lockstep where that can be had.
+    fn solve_group(
+        &mut self,
+        b: &MultiVector<A::Vector>,
+        x: &mut MultiVector<A::Vector>,
+        guess: Arithmetic,
+    ) -> Result<Vec<Report>> {
+        let started = Instant::now();
+        b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(b, x))?;
+        let mut reports = vec![None; b.columns().len()];
+        if self.runs_in_lockstep(reports.len()) {
+            self.run_in_lockstep(b, x, guess, started, &mut reports)?;
+        }
+        let mut all = Vec::with_capacity(reports.len());
+        for (report, (b, x)) in reports.into_iter().zip(b.columns().iter().zip(x.columns_mut())) {
+            if report.is_none() {
+                self.solve_at(b, x, guess, started)?;
+            }
+            all.push(report.unwrap_or_else(|| std::mem::take(&mut self.report)));
+        }
+        Ok(all)
+    }
+
+    /// Whether one step serves all columns, and the host learns of it at once.
+    fn runs_in_lockstep(&self, columns: usize) -> bool {
+        let cycle = <K as Method<A::Vector>>::cycle(&self.method, self.operator.range().len());
+        let watched = self.observers.len()
+            + self.iterate_observers.len()
+            + self.stop_rules.len()
+            + self.late_rules.len();
+        columns > 1
+            && cycle.is_none()
+            && watched == 0
+            && self.null_space.is_none()
+            && StepsOf::<A::Vector>::LAG == 1
+    }
+
+    /// Solves columns in lockstep and notes their reports. Columns without a report are to be solved by themselves, from their
+    /// guess.
+    fn run_in_lockstep(
+        &mut self,
+        b: &MultiVector<A::Vector>,
+        x: &mut MultiVector<A::Vector>,
+        guess: Arithmetic,
+        started: Instant,
+        reports: &mut [Option<Report>],
+    ) -> Result<()> {
+        let mut workspace = self.take_workspace()?;
+        let space = MultiSpace::new(self.operator.range(), reports.len());
+        let own = x.space().clone();
+        x.join(&space);
+        let run = Run { b, guess, started, space };
+        let ended = self
+            .begin_columns(&run, x, &mut workspace, reports)
+            .and_then(|columns| self.run_columns(&run, columns, x, &mut workspace, reports));
+        x.join(&own);
+        self.keep_workspace(workspace);
+        // A product that fails for one column may succeed for the others.
+        if ended.is_err() && guess == Arithmetic::Zero {
+            let zero = ElemOf::<A::Vector>::zero().into();
+            for (j, (x, b)) in x.columns_mut().iter_mut().zip(b.columns()).enumerate() {
+                if reports[j].is_none() {
+                    x.axpby(&zero, b, &zero);
+                }
+            }
+            return Ok(());
+        }
+        ended
+    }
+
+    /// Computes the first residuals. Returns the columns that need iterations; closes the others.
+    fn begin_columns(
+        &mut self,
+        run: &Run<'_, A::Vector>,
+        x: &mut MultiVector<A::Vector>,
+        workspace: &mut Workspace<K, A::Vector>,
+        reports: &mut [Option<Report>],
+    ) -> Result<Vec<Column<A::Vector>>> {
+        let mut columns = Vec::with_capacity(reports.len());
+        for (index, (b, x)) in run.b.columns().iter().zip(x.columns_mut()).enumerate() {
+            self.begin_report();
+            workspace.begin();
+            let threshold = match self.first_residual(b, x, workspace, run.guess)? {
+                ControlFlow::Continue(threshold) => threshold,
+                ControlFlow::Break(outcome) => {
+                    self.end_report(outcome, run.started, workspace);
+                    reports[index] = Some(std::mem::take(&mut self.report));
+                    run.space.close(index);
+                    continue;
+                }
+            };
+            // Its first residual was computed in twice the precision: leave it to a solve by itself.
+            if self.near_rounding() {
+                run.space.close(index);
+                continue;
+            }
+            let patience = <K as Method<A::Vector>>::patience(&self.method);
+            let course = self.judge().course(patience, &self.report, threshold);
+            let report = std::mem::take(&mut self.report);
+            columns.push(Column { index, report, threshold, course, apart: Apart::default() });
+        }
+        Ok(columns)
+    }
+
+    /// Runs steps until all columns have ended.
+    fn run_columns(
+        &mut self,
+        run: &Run<'_, A::Vector>,
+        mut columns: Vec<Column<A::Vector>>,
+        x: &mut MultiVector<A::Vector>,
+        workspace: &mut Workspace<K, A::Vector>,
+        reports: &mut [Option<Report>],
+    ) -> Result<()> {
+        let Some(first) = columns.first() else { return Ok(()) };
+        // As in solves one after the other, the first one estimates the norm.
+        let b = &run.b.columns()[first.index];
+        workspace.operator_norm(&mut self.operator_norm, &self.operator, b)?;
+        let mut joint = self.start_columns(run, x)?;
+        for column in &columns {
+            joint.steps.set_threshold(column.index, column.course.threshold);
+        }
+        let places = <K as Method<MultiVector<A::Vector>>>::places(&self.method);
+        let deadline = self.stopping.time_limit.map(|limit| (run.started, limit));
+        let mut queued = 0;
+        while !columns.is_empty() {
+            let mut all = interrupted(self.operator.range(), self.cancel.as_ref(), deadline)?;
+            if queued >= self.stopping.max_iterations {
+                all = Some(Outcome::IterationLimit);
+            }
+            if all.is_none() {
+                self.step_columns(run, x, &mut joint, queued % places)?;
+                queued += 1;
+            }
+            let mut left = Vec::with_capacity(columns.len());
+            for mut column in columns {
+                let (b, x) = (&run.b.columns()[column.index], &mut x.columns_mut()[column.index]);
+                std::mem::swap(&mut self.report, &mut column.report);
+                workspace.exchange(&mut column.apart);
+                let outcome = match &all {
+                    None => self.judge_column(&mut column, &mut joint, b, x, workspace, queued)?,
+                    ended => ended.clone(),
+                };
+                if outcome.is_none() {
+                    std::mem::swap(&mut self.report, &mut column.report);
+                    workspace.exchange(&mut column.apart);
+                    left.push(column);
+                    continue;
+                }
+                run.space.close(column.index);
+                let outcome = self.pursue(b, x, workspace, column.threshold, run.started, outcome)?;
+                self.end_report(outcome, run.started, workspace);
+                reports[column.index] = Some(std::mem::take(&mut self.report));
+                workspace.begin();
+            }
+            columns = left;
+        }
+        Ok(())
+    }
+
+    /// Calls `work` with the method and the system of all columns.
+    fn on_columns<R>(
+        &self,
+        run: &Run<'_, A::Vector>,
+        arithmetic: Arithmetic,
+        work: impl FnOnce(&K, &System<'_, MultiVector<A::Vector>>) -> Result<R>,
+    ) -> Result<R> {
+        let count = run.b.columns().len();
+        let (a, m) = (OnColumns::new(&self.operator, count), OnColumns::new(&self.preconditioner, count));
+        work(&self.method, &System { a: &a, m: &m, b: run.b, arithmetic, attempt: 0 })
+    }
+
+    /// Starts the method on all columns that are open.
+    fn start_columns(
+        &self,
+        run: &Run<'_, A::Vector>,
+        x: &MultiVector<A::Vector>,
+    ) -> Result<Joint<K, A::Vector>> {
+        let len = run.space.len();
+        let numbers = <K as Method<MultiVector<A::Vector>>>::numbers(&self.method, len);
+        let steps = Lockstep::<A::Vector>::new(&run.space, numbers)?;
+        let mut work = <K as Method<MultiVector<A::Vector>>>::workspace(&self.method, &run.space)?;
+        self.on_columns(run, run.guess, |method, system| {
+            <K as Method<MultiVector<A::Vector>>>::start(method, system, x, &mut work)?;
+            <K as Method<MultiVector<A::Vector>>>::begin(method, system, &mut work)
+        })?;
+        Ok(Joint { steps, work })
+    }
+
+    /// Runs one step on all columns that are open.
+    fn step_columns(
+        &self,
+        run: &Run<'_, A::Vector>,
+        x: &mut MultiVector<A::Vector>,
+        joint: &mut Joint<K, A::Vector>,
+        place: usize,
+    ) -> Result<()> {
+        let Joint { steps, work } = joint;
+        self.on_columns(run, Arithmetic::Plain, |method, system| {
+            steps.run(place, false, &mut |steps| {
+                <K as Method<MultiVector<A::Vector>>>::step(method, system, x, work, place, steps)
+            })
+        })
+    }
+
+    /// The outcome of a column whose run ends with the latest step, the `made`-th. Its report and what belongs to it are in
+    /// place.
+    fn judge_column(
+        &mut self,
+        column: &mut Column<A::Vector>,
+        joint: &mut Joint<K, A::Vector>,
+        b: &A::Vector,
+        x: &mut A::Vector,
+        workspace: &mut Workspace<K, A::Vector>,
+        made: usize,
+    ) -> Result<Option<Outcome>> {
+        let Joint { steps, work } = joint;
+        if made.is_multiple_of(FOLD) {
+            workspace.fold(x)?;
+        }
+        let iteration = self.report.history.len();
+        let (residual, last) = match steps.of_column(column.index) {
+            (Ending::Failed { what, value }, _) => return Ok(Some(broken(what, value, iteration))),
+            (Ending::Known { last }, numbers) => {
+                let lanczos = &mut workspace.lanczos;
+                match <K as Method<MultiVector<A::Vector>>>::learn(&self.method, work, numbers, lanczos) {
+                    Ok(residual) => (residual, last),
+                    Err(Error::Breakdown { what, value }) => return Ok(Some(broken(what, value, iteration))),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        self.report.history.push(residual);
+        if !residual.is_finite() {
+            return Ok(Some(Outcome::NotFinite { whence: "the residual" }));
+        }
+        if last {
+            return Ok(Some(Outcome::Converged));
+        }
+        let judge = self.judge();
+        let course = &mut column.course;
+        if let Some(outcome) = judge.progress(&self.report, workspace, b, x, course)? {
+            return Ok(Some(outcome));
+        }
+        if made < course.check_at {
+            return Ok(None);
+        }
+        course.check_at = 2 * made;
+        let mut norm = self.operator_norm;
+        let outcome = judge.limit(&mut norm, &self.report, workspace, b, x, course)?;
+        self.operator_norm = norm;
+        steps.set_threshold(column.index, course.threshold);
+        Ok(outcome)
+    }
+
+    fn judge(&self) -> Judge<'_, A, M> {
+        Judge {
+            stopping: &self.stopping,
+            operator: &self.operator,
+            preconditioner: &self.preconditioner,
+            symmetry: <K as Method<A::Vector>>::needs_symmetry(&self.method),
+            has_cycles: false,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Products of compressed rows, by each [`Strategy`].
+
+use super::{Csr, Format, Multiply, Strategy};
+use crate::{HostVector, Real, Storage};
+use krysp_kernels::cpu::formats::speculative;
+use krysp_kernels::cpu::run::balanced::Balanced;
+use krysp_solvers::{MultiVector, Scalars, Vector};
+
+/// [`Strategy::Automatic`] is [`Strategy::LoadBalance`] here: dividing long rows costs nothing if there are
+/// none.
+impl<T: Real> Multiply<T> for Csr<T> {
+    fn multiply<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<()> {
+        let kernel = self.kernel(values);
+        match self.strategy() {
+            Strategy::Classical => self.source().product(&kernel, x, y),
+            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
+                self.source().product(&Balanced(kernel), x, y)
+            }
+            Strategy::Speculative => {
+                self.source().check(x, y)?;
+                speculative::product(&kernel, x.as_slice(), y.as_mut_slice());
+                Ok(())
+            }
+        }
+    }
+
+    fn multiply_dot<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &HostVector<T>,
+        y: &mut HostVector<T>,
+    ) -> krysp_solvers::Result<T> {
+        let kernel = self.kernel(values);
+        match self.strategy() {
+            Strategy::Classical => self.source().product_dot(&kernel, x, y),
+            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
+                self.source().product_dot(&Balanced(kernel), x, y)
+            }
+            Strategy::Speculative => {
+                self.source().check_square()?;
+                self.multiply(values, x, y)?;
+                Ok(x.dot(y))
+            }
+        }
+    }
+
+    /// [`Strategy::Speculative`] multiplies one vector after the other.
+    fn multiply_many<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        let kernel = self.kernel(values);
+        match self.strategy() {
+            Strategy::Classical => self.source().product_many(&kernel, x, y),
+            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
+                self.source().product_many(&Balanced(kernel), x, y)
+            }
+            Strategy::Speculative => {
+                MultiVector::open_pairs(x, y)?.try_for_each(|(x, y)| self.multiply(values, x, y))
+            }
+        }
+    }
+
+    fn multiply_dot_many<V: Storage<T>>(
+        &self,
+        values: &[V],
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<Scalars<T, T>> {
+        let kernel = self.kernel(values);
+        match self.strategy() {
+            Strategy::Classical => self.source().product_dot_many(&kernel, x, y),
+            Strategy::Automatic | Strategy::LoadBalance | Strategy::MergePath => {
+                self.source().product_dot_many(&Balanced(kernel), x, y)
+            }
+            Strategy::Speculative => {
+                let sums = MultiVector::open_pairs(x, y)?.map(|(x, y)| self.multiply_dot(values, x, y));
+                let sums = sums.collect::<krysp_solvers::Result<Vec<T>>>()?;
+                Ok(y.scalars_of_open(sums))
+            }
+        }
+    }
+}
