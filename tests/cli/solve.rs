@@ -158,3 +158,39 @@ fn ranks_solve_together() {
         folder.run(&format!("{ranks} 2 krysp solve A.mtx --max-iterations 2 --method cg --precond jacobi"));
     assert!(ran.code == 1 && ran.out.contains("stopped at the iteration limit"), "{}{}", ran.out, ran.err);
 }
+
+/// Several right-hand sides are the columns of one file.
+#[test]
+fn solve_takes_columns() {
+    let folder = Folder::new("columns");
+    let a = krysp::io::read_matrix::<f64>(folder.at("A.mtx")).unwrap();
+    let columns: Vec<Vec<f64>> =
+        (1..4).map(|j| (0..a.rows()).map(|i| ((i * j) % 5) as f64 - 1.0).collect()).collect();
+    krysp::io::write_columns(folder.at("B.mtx"), &columns).unwrap();
+    let ran = folder.run("krysp solve A.mtx B.mtx --out X.mtx --json r.json");
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
+    assert!(ran.out.contains("column 3") && ran.out.contains("3 of 3 columns converged"), "{}", ran.out);
+    let x = krysp::io::read_columns::<f64>(folder.at("X.mtx")).unwrap();
+    assert_eq!(x.len(), 3);
+    for (x, b) in x.iter().zip(&columns) {
+        for row in 0..a.rows() {
+            let entries = a.row_columns(row).iter().zip(a.row_values(row));
+            let product: f64 = entries.map(|(&j, v)| v * x[j as usize]).sum();
+            assert!((product - b[row]).abs() < 1e-5, "{product} {}", b[row]);
+        }
+    }
+    let report = std::fs::read_to_string(folder.at("r.json")).unwrap();
+    assert_eq!(report.matches("\"converged\": true").count(), 3, "{report}");
+    let refused = |options: &str, words: &str| {
+        let ran = folder.run(&format!("krysp solve A.mtx B.mtx {options}"));
+        assert!(ran.code == 2 && ran.err.contains(words), "{options}: {}{}", ran.out, ran.err);
+    };
+    refused("--guess b.mtx", "--guess is for one right-hand side, there are 3");
+    refused("--history h.csv", "--history is for one");
+    refused("--out X.npy", "3 columns are written to a file in .mtx");
+    let few = folder.run("krysp solve A.mtx B.mtx --max-iterations 1 --method cg --preconditioner jacobi");
+    assert!(few.code == 1 && few.out.contains("0 of 3 columns converged"), "{}", few.out);
+    folder.write("empty.mtx", "%%MatrixMarket matrix array real general\n216 0\n");
+    let empty = folder.run("krysp solve A.mtx empty.mtx");
+    assert_eq!(empty.code, 2, "{}{}", empty.out, empty.err);
+}

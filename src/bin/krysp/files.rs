@@ -3,8 +3,9 @@
 use crate::Failure;
 use krysp::io::matrix_market::WriteError;
 use krysp::io::{
-    check_matrix_name, check_vector_name, read_matrix, read_matrix_from, read_vector, read_vector_from,
-    write_matrix, write_matrix_to, write_vector, write_vector_to,
+    check_matrix_name, check_vector_name, read_columns, read_columns_from, read_matrix, read_matrix_from,
+    read_vector, read_vector_from, write_columns, write_matrix, write_matrix_to, write_vector,
+    write_vector_to,
 };
 use krysp::{Csr, Error};
 use std::fs::{File, OpenOptions};
@@ -161,6 +162,21 @@ pub(crate) fn vector(path: &Path, expected: Option<usize>) -> Result<Vec<f64>, F
     }
 }
 
+/// Reads the columns of a dense matrix, as long as the rows of a matrix.
+pub(crate) fn columns(path: &Path, expected: usize) -> Result<Vec<Vec<f64>>, Failure> {
+    let columns: Vec<Vec<f64>> =
+        if is_standard(path) { read_columns_from("standard input", stdin())? } else { read_columns(path)? };
+    let file = shown(path);
+    match columns.first().map(Vec::len) {
+        None => Err(format!("{file}: it has no columns").into()),
+        Some(got) if got != expected => {
+            let told = "entries, the matrix needs";
+            Err(format!("{file}: it has {got} {told} {expected}: is it of another matrix?").into())
+        }
+        Some(_) => Ok(columns),
+    }
+}
+
 /// Ignores the error of a closed pipe: a reader such as `head` has read all that it needs.
 fn unless_left(written: Result<(), WriteError>) -> Result<(), Failure> {
     match written {
@@ -183,6 +199,11 @@ pub(crate) fn save_vector(path: &Path, vector: &[f64]) -> Result<(), Failure> {
         true => unless_left(write_vector_to(&mut stdout().lock(), vector)),
         false => Ok(write_vector(path, vector)?),
     }
+}
+
+/// Writes several vectors as the columns of a dense matrix in Matrix Market form.
+pub(crate) fn save_columns(path: &Path, columns: &[Vec<f64>]) -> Result<(), Failure> {
+    Ok(write_columns(path, columns)?)
 }
 
 /// Writes bytes unchanged.

@@ -1,5 +1,6 @@
 //! `krysp solve`
 
+mod columns;
 mod known;
 #[cfg(feature = "mpi")]
 mod on_ranks;
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 #[command(after_help = "Examples:
   krysp solve A.mtx b.mtx --out x.mtx
   krysp solve A.mtx                              with a generated b
+  krysp solve A.mtx B.mtx --out X.mtx            a column for each right-hand side
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good
@@ -42,7 +44,7 @@ Exit codes: 0 converged, 1 not converged, 2 invalid input.")]
 pub(crate) struct Solve {
     /// File of the matrix, in any file format that `krysp convert` reads; - is standard input
     matrix: PathBuf,
-    /// File of the right-hand side; - is standard input
+    /// File of the right-hand side, or of several, as columns; - is standard input
     rhs: Option<PathBuf>,
     /// File of an initial guess of x; zero if not given
     #[arg(long, value_name = "FILE")]
@@ -129,7 +131,7 @@ impl Solve {
         seen.say(&format!("reading {}", files::shown(&self.matrix)));
         let files::Input { matrix: a, is_pattern } = files::matrix(&self.matrix)?;
         check_finite(&self.matrix, &a)?;
-        let (b, known) = self.right_hand_side(&a)?;
+        let (mut columns, known) = self.right_hand_sides(&a)?;
         let guess = self.guess.as_deref().map(|path| vector(path, Some(a.cols()))).transpose()?;
         let read = started.elapsed();
         let device = match chosen {
@@ -146,6 +148,10 @@ impl Solve {
             }
             token.cancel();
         })?;
+        if columns.len() > 1 {
+            return self.solve_columns(&a, &columns, &device, read, &cancel, &seen);
+        }
+        let b = columns.pop().unwrap_or_default();
         let (b, guess) = (&b[..], guess.as_deref());
         let interrupt = Interrupt::new(&cancel);
         let phases = seen.phases(&interrupt, self.kept());
@@ -219,15 +225,15 @@ impl Solve {
         Ok(())
     }
 
-    /// The right-hand side, and x if the right-hand side is computed from it.
-    fn right_hand_side(&self, a: &Csr<f64>) -> Result<(Vec<f64>, Option<Vec<f64>>), Failure> {
+    /// The right-hand sides, and x if the right-hand side is computed from it.
+    fn right_hand_sides(&self, a: &Csr<f64>) -> Result<(Vec<Vec<f64>>, Option<Vec<f64>>), Failure> {
         if let Some(path) = &self.rhs {
-            return Ok((vector(path, Some(a.rows()))?, None));
+            return Ok((files::columns(path, a.rows())?, None));
         }
         let x: Vec<f64> = (0..a.cols()).map(|i| 1.0 + (i % 7) as f64 / 7.0).collect();
         let dot =
             |row| a.row_columns(row).iter().zip(a.row_values(row)).map(|(&j, &v)| v * x[j as usize]).sum();
-        Ok(((0..a.rows()).map(dot).collect(), Some(x)))
+        Ok((vec![(0..a.rows()).map(dot).collect()], Some(x)))
     }
 
     #[expect(clippy::too_many_arguments, reason = "called from two places, for the processor and for a GPU")]
