@@ -37,7 +37,8 @@ if TYPE_CHECKING:
         spai,
         two_level,
     )
-    from ._solvers import Result, bicgstab, cg, fcg, fgmres, gmres, idr, minres
+    from ._result import Result
+    from ._solvers import bicgstab, cg, fcg, fgmres, gmres, idr, minres
 
 __all__ = [
     "KryspError",

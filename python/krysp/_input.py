@@ -103,6 +103,19 @@ def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
     raise ValueError(f"{what} must be one-dimensional or have shape ({n}, 1); got {shape}")
 
 
+def has_columns(array: Any) -> bool:
+    """Whether an array is a matrix of right-hand sides. One of a single column counts as a vector."""
+    return array.ndim == 2 and array.shape[1] != 1
+
+
+def columns(given: Any, n: int, dtype: np.dtype[Any], what: str) -> FloatArray:
+    """The columns of a matrix of `n` rows, one after the other in one vector of the element type."""
+    if given.shape[0] != n or given.shape[1] == 0:
+        raise ValueError(f"{what} must have shape ({n},) or ({n}, k) with k of 1 or more; got {given.shape}")
+    real(given.dtype, what)
+    return np.asfortranarray(given, dtype=dtype).reshape(-1, order="F")
+
+
 def refresh(core: Any, new: Any, dtype: np.dtype[Any], given: str) -> None:
     """Passes new values to a matrix or a plan whose matrix was given in the format `given`. `new` is a matrix, or an array in the
     order of the `data` of the matrix that was given.

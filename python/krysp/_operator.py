@@ -187,6 +187,14 @@ class Operator(LinearOperator):  # type: ignore[misc]
     def _matvec(self, x: ArrayLike) -> FloatArray:
         return self._core.apply(_input.vector(x, self.shape[1], self.dtype, "x"))
 
+    def _matmat(self, X: ArrayLike) -> FloatArray:
+        rows, cols = self.shape
+        X = np.asarray(X)
+        if X.shape[1] == 0:
+            return np.zeros((rows, 0), self.dtype)
+        y: FloatArray = self._core.apply_many(_input.columns(X, cols, self.dtype, "X"), cols)
+        return y.reshape((rows, X.shape[1]), order="F")
+
     def __repr__(self) -> str:
         rows, cols = self.shape
         stored = self.plan.partition("\n")[0]

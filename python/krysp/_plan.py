@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from . import _gpu, _input, _known, _krysp
 from ._operator import place
 from ._preconditioners import Preconditioner
-from ._solvers import Result
+from ._result import Result, one_by_one
 from ._types import FloatArray, Matrix, SparseMatrix
 
 
@@ -192,9 +192,11 @@ class Plan:
 
         Parameters
         ----------
-        b : array of shape (n,) or (n, 1)
+        b : array of shape (n,) or (n, k)
+            Of several columns the first finds what suits; the others are solved with that together, with one product for all in
+            each iteration.
         x0 : array, optional
-            The initial guess. Default: zero.
+            The initial guess, of the shape of `b`. Default: zero. With it, columns are solved one after the other.
 
         Returns
         -------
@@ -209,6 +211,12 @@ class Plan:
         if _gpu.is_on_gpu(b):
             host = self._solve(_gpu.to_host(b), x0 if x0 is None else _gpu.to_host(x0), planned)
             return Result(_gpu.like(b, host.x), host.info, host.report)
+        rhs = np.asarray(b)
+        if _input.has_columns(rhs):
+            if x0 is not None:
+                return one_by_one(self.solve, rhs, x0, n, self.dtype)
+            x, ended = self._core.solve_many(_input.columns(rhs, n, self.dtype, "b"), n, planned)
+            return Result.of_columns(x.reshape((n, -1), order="F"), ended)
         guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0")
         return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planned))
 
@@ -262,12 +270,12 @@ def solve(
 ) -> Result:
     """Solves ``A @ x = b`` with a method and a preconditioner that the library chooses; the report lists the attempts.
 
-    For more than one right-hand side create a `Plan`.
+    For right-hand sides that are not known at the same time create a `Plan`.
 
     Parameters
     ----------
     A : sparse matrix or array of SciPy
-    b : array of shape (n,) or (n, 1)
+    b : array of shape (n,) or (n, k)
     rtol : float, optional
         The solve ends when ``norm(b - A @ x) <= rtol * norm(b)``. Default: 1e-8; in single precision 3.5e-4.
     device : str
@@ -295,7 +303,7 @@ def solve(
         A,
         device,
         rtol=rtol,
-        solves=1,
+        solves=max(1, *np.shape(b)[1:2]) if np.ndim(b) == 2 else 1,
         time_limit=time_limit,
         coordinates=coordinates,
         components=components,
@@ -327,13 +335,13 @@ def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = Non
     Parameters
     ----------
     A : sparse matrix or array of SciPy
-    b : array or sparse matrix of shape (n,) or (n, 1)
+    b : array or sparse matrix of shape (n,) or (n, k)
     permc_spec, use_umfpack
         Accepted for compatibility with SciPy, and ignored: krysp chooses the ordering.
 
     Returns
     -------
-    array of shape (n,)
+    array of shape (n,), or (n, k) if `b` has several columns
         In single precision if both `A` and `b` are, otherwise in double precision.
 
     Raises
@@ -362,12 +370,20 @@ def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = Non
     single = matrix.dtype == _input.SINGLE and rhs.dtype == _input.SINGLE
     dtype, largest = (_input.SINGLE, LARGEST_SINGLE) if single else (_input.DOUBLE, LARGEST_DOUBLE)
     _input.real(matrix.dtype, "the matrix")
-    rhs = _input.vector(rhs, rows, dtype, "b")
+    many = _input.has_columns(rhs)
+    flat = _input.columns(rhs, rows, dtype, "b") if many else _input.vector(rhs, rows, dtype, "b")
     if rows == 0:
-        return rhs.copy()
+        return np.zeros(rhs.shape if many else (0,), dtype)
     matrix = matrix.tocsr().astype(dtype, copy=False)
     factors = Preconditioner("direct", matrix)._core
     size = float(abs(matrix).sum(axis=1).max())
+
+    columns = [_refined(matrix, factors, size, column, largest) for column in flat.reshape((-1, rows))]
+    return np.stack(columns, axis=1) if many else columns[0]
+
+
+def _refined(matrix: Any, factors: Any, size: float, rhs: FloatArray, largest: float) -> FloatArray:
+    """The solution for one right-hand side by factors of the matrix, whose maximum norm is `size`, and by refinement."""
 
     def residual(x: FloatArray) -> tuple[FloatArray, float]:
         r = rhs - matrix @ x
@@ -375,10 +391,10 @@ def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = Non
         scale = size * float(np.abs(x).max()) + float(np.abs(rhs).max())
         return r, norm / scale if scale != 0.0 else norm
 
-    x = factors.apply(rhs)
+    x: FloatArray = factors.apply(rhs)
     r, error = residual(x)
     for _ in range(REFINEMENTS):
-        if not error > np.finfo(dtype).eps:
+        if not error > np.finfo(rhs.dtype).eps:
             break
         better = x + factors.apply(r)
         r, improved = residual(better)

@@ -11,46 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from . import _gpu, _input
 from ._input import DOUBLE, SINGLE
-from ._krysp import Report
 from ._krysp import solve as _solve
+from ._krysp import solve_many as _solve_many
 from ._operator import Operator
 from ._preconditioners import Preconditioner
+from ._result import Result, one_by_one
 from ._types import FloatArray, Linear
 
 Callback = Callable[[Any], object]
-
-
-class Result(tuple):  # type: ignore[type-arg]
-    """The result of a solve. It unpacks as ``x, info``, as SciPy's results do.
-
-    Attributes
-    ----------
-    x : array
-        The solution, or the last iterate.
-    info : int
-        0 if ``norm(b - A @ x) <= max(rtol * norm(b), atol)``, computed with the returned `x`; negative if the method broke down
-        or met a number that is not finite; otherwise the number of iterations.
-    report : Report
-        How the solve ended and what it cost. ``print(report)`` includes advice on what to try next.
-    """
-
-    x: FloatArray
-    info: int
-    report: Report
-
-    def __new__(cls, x: FloatArray, info: int, report: Report) -> Result:
-        result = super().__new__(cls, (x, info))
-        result.x, result.info, result.report = x, info, report
-        return result
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Result, (self.x, self.info, self.report)
-
-    def __repr__(self) -> str:
-        return f"<krysp.Result {self.report}>"
-
-    def _repr_html_(self) -> str:
-        return self.report._repr_html_()
 
 
 def cg(
@@ -71,9 +39,10 @@ def cg(
     A : sparse matrix or array of SciPy, Operator, LinearOperator of SciPy, or function
         A CSR matrix with 32-bit indices is read without a copy. If the estimated remaining iterations are many, it is copied to a
         faster format and reordered.
-    b : array of shape (n,) or (n, 1)
+    b : array of shape (n,) or (n, k)
+        Several columns are solved together, with one product for all in each iteration. Each ends as it would by itself.
     x0 : array, optional
-        The initial guess; ``"Mb"`` means ``M @ b``. Default: zero.
+        The initial guess, of the shape of `b`; ``"Mb"`` means ``M @ b``. Default: zero.
     rtol, atol : float
         The solve ends when ``norm(b - A @ x) <= max(rtol * norm(b), atol)``.
     maxiter : int, optional
@@ -81,7 +50,7 @@ def cg(
     M : Preconditioner, sparse matrix, LinearOperator or function, optional
         Applies the inverse of something close to `A`.
     callback : function, optional
-        Called as ``callback(x)`` after each iteration.
+        Called as ``callback(x)`` after each iteration. With a callback, or with `x0`, columns are solved one after the other.
 
     Returns
     -------
@@ -330,7 +299,7 @@ def _cycles(
         wrapped = lambda residual: callback(np.float64(residual))  # noqa: E731
     result = _run(method, A, b, x0, rtol, atol, most, M, wrapped, restart, of_iterates)
     if result.info > 0 and not legacy:
-        return Result(result.x, -(-result.info // restart), result.report)
+        return Result(result.x, -(-result.info // restart), result.report, result.reports)
     return result
 
 
@@ -360,6 +329,15 @@ def _run(
         _square(A.shape)
     else:
         dtype, n, operator = _operand(A, rhs, None, "the matrix")
+    if _input.has_columns(rhs):
+        solve = lambda rhs, x0: _run(method, A, rhs, x0, rtol, atol, maxiter, M, callback, restart, of_iterates)  # noqa: E731
+        if x0 is None and callback is None and not (type(A) is Operator and A.device != "cpu"):
+            preconditioner = None if M is None else _preconditioner(M, n, dtype)
+            most = _most(maxiter, n)
+            flat = _input.columns(rhs, n, dtype, "b")
+            x, ended = _solve_many(method, operator, flat, n, preconditioner, rtol, atol, most, restart)
+            return Result.of_columns(x.reshape((n, -1), order="F"), ended)
+        return one_by_one(solve, rhs, x0, n, dtype)
     if rhs.dtype is not dtype or rhs.shape != (n,) or not rhs.flags.c_contiguous:
         rhs = _input.vector(rhs, n, dtype, "b")
     preconditioner = None if M is None else _preconditioner(M, n, dtype)
@@ -368,14 +346,20 @@ def _run(
             raise ValueError(f'x0 must be an array or "Mb"; got {x0!r}')
         x0 = rhs if M is None else M @ rhs if hasattr(M, "shape") else M(rhs)
     guess = None if x0 is None else _input.vector(x0, n, dtype, "x0")
-    most = 10 * n if maxiter is None else int(maxiter)
-    if most < 0:
-        raise ValueError(f"maxiter must not be negative; got {maxiter}")
+    most = _most(maxiter, n)
     return Result(
         *_solve(
             method, operator, rhs, guess, preconditioner, rtol, atol, most, restart, callback, of_iterates
         )
     )
+
+
+def _most(maxiter: int | None, n: int) -> int:
+    """Iterations at most."""
+    most = 10 * n if maxiter is None else int(maxiter)
+    if most < 0:
+        raise ValueError(f"maxiter must not be negative; got {maxiter}")
+    return most
 
 
 def _of_gpu(

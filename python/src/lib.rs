@@ -39,7 +39,7 @@ mod _krysp {
     #[pymodule_export]
     use super::report::Report;
     #[pymodule_export]
-    use super::solve::solve;
+    use super::solve::{solve, solve_many};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

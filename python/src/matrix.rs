@@ -9,7 +9,8 @@ use crate::threads;
 use crate::watch::{computed, interruptible};
 use crate::workspaces::Workspaces;
 use krysp::{
-    Csr, Format, Host, HostVector, LinearOperator, Numbering, Operator, Real, Space, Unusable, Vector,
+    Csr, Format, Host, HostVector, LinearOperator, MultiVector, Numbering, Operator, Real, Space, Unusable,
+    Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{Cuda, CudaVector};
@@ -139,6 +140,15 @@ impl<T: Number> Placed<T> {
         }
     }
 
+    fn apply_many(&self, x: &[&[T]]) -> krysp::solvers::Result<Vec<T>> {
+        match self {
+            Placed::Given(csr) => images(csr, x),
+            Placed::Host(operator) => images(operator, x),
+            #[cfg(feature = "cuda")]
+            Placed::Cuda(operator) => images(&**operator, x),
+        }
+    }
+
     fn save(&self, path: &Path) -> krysp::Result<()> {
         match self {
             Placed::Given(csr) => Operator::in_format(csr, &Host, Csr::<T>::NAME)?.save(path),
@@ -194,6 +204,25 @@ pub(crate) fn image<V: Vector>(
     a.apply(&from, &mut to)?;
     let mut host = vec![V::Elem::default(); a.range().local_len()];
     a.range().store(&to, &mut host)?;
+    Ok(host)
+}
+
+/// `A x` for several vectors, in the user's numbering: the images, one after the other.
+fn images<V: Vector>(
+    a: &(impl LinearOperator<Vector = V> + ?Sized),
+    x: &[&[V::Elem]],
+) -> krysp::solvers::Result<Vec<V::Elem>> {
+    let mut from = MultiVector::<V>::zeros(a.domain(), x.len())?;
+    for (x, from) in x.iter().zip(from.columns_mut()) {
+        a.domain().load(x, from)?;
+    }
+    let mut to = MultiVector::<V>::zeros(a.range(), x.len())?;
+    a.apply_many(&from, &mut to)?;
+    let rows = a.range().local_len();
+    let mut host = vec![V::Elem::default(); rows * x.len()];
+    for (to, host) in to.columns().iter().zip(host.chunks_mut(rows.max(1))) {
+        a.range().store(to, host)?;
+    }
     Ok(host)
 }
 
@@ -332,6 +361,22 @@ impl Matrix {
             let x = array("x", x)?;
             let x = entries("x", &x)?;
             let y = py.detach(|| placed.apply(x)).map_err(raised_by_solver)?;
+            Ok(PyArray1::from_vec(py, y).into_any())
+        })
+    }
+
+    /// `A @ X` for vectors of `cols` entries, each of which follows the one before: the images, likewise.
+    fn apply_many<'py>(
+        &self,
+        py: Python<'py>,
+        x: &Bound<'py, PyAny>,
+        cols: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.enter()?;
+        with_either!(&self.inner, placed => {
+            let x = array("x", x)?;
+            let columns: Vec<_> = entries("x", &x)?.chunks(cols.max(1)).collect();
+            let y = py.detach(|| placed.apply_many(&columns)).map_err(raised_by_solver)?;
             Ok(PyArray1::from_vec(py, y).into_any())
         })
     }

@@ -133,6 +133,14 @@ impl<T: Number> Built<T> {
         }
     }
 
+    fn solve_many(&mut self, b: &[&[T]]) -> krysp::Result<Vec<Solved<T>>> {
+        match self {
+            Built::Host(planned) => planned.solve_many(b),
+            #[cfg(feature = "cuda")]
+            Built::Cuda(planned) => planned.solve_many(b),
+        }
+    }
+
     /// Takes new values in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, values: &[T]) -> krysp::Result<()> {
         match self {
@@ -171,6 +179,17 @@ fn loaded<T: Number, M: Backend<T>>(
     let planned =
         planned.rtol(options.rtol).max_iterations(options.max_iterations).time_limit(options.time_limit);
     Ok((Box::new(planned.cancel_token(token)), text))
+}
+
+/// A solution, what SciPy calls `info`, and a report that counts `planned` seconds as part of the setup.
+fn described<T: Number>(solved: Solved<T>, rtol: f64, planned: f64) -> (Vec<T>, isize, Described) {
+    let Solved { x, mut report, attempts, .. } = solved;
+    report.time += Duration::try_from_secs_f64(planned).unwrap_or_default();
+    let setup = planned + attempts.iter().map(|attempt| attempt.setup.as_secs_f64()).sum::<f64>();
+    let tolerance = rtol * report.rhs_norm;
+    let info = info(&report);
+    let attempts = attempts.iter().map(ToString::to_string).collect();
+    (x, info, Described::new("solve", report, tolerance).of_plan(attempts, setup))
 }
 
 /// Number of attempts to take a lock, a millisecond apart, before it counts as lost in a fork. More than one, because a thread of
@@ -305,14 +324,39 @@ impl Plan {
                 token.reset();
                 built.solve(b, x0).map_err(raised)
             })??;
-            let Solved { x, mut report, attempts, .. } = solved;
-            report.time += Duration::try_from_secs_f64(planned).unwrap_or_default();
-            let setup = planned + attempts.iter().map(|attempt| attempt.setup.as_secs_f64()).sum::<f64>();
-            let tolerance = rtol * report.rhs_norm;
-            let info = info(&report);
-            let attempts = attempts.iter().map(ToString::to_string).collect();
-            let report = Described::new("solve", report, tolerance).of_plan(attempts, setup);
+            let (x, info, report) = described(solved, rtol, planned);
             Ok((PyArray1::from_vec(py, x).into_any(), info, report))
+        })
+    }
+
+    /// As `solve`, for several right-hand sides of `rows` entries, each of which follows the one before: the solutions, likewise,
+    /// and `(info, report)` of each.
+    fn solve_many<'py>(
+        &self,
+        py: Python<'py>,
+        b: &Bound<'py, PyAny>,
+        rows: usize,
+        planned: f64,
+    ) -> PyResult<(Bound<'py, PyAny>, Vec<(isize, Described)>)> {
+        self.enter()?;
+        let (rtol, token) = (self.rtol, &self.token);
+        with_either!(&self.inner, built => {
+            let b = array("b", b)?;
+            let columns: Vec<_> = entries("b", &b)?.chunks(rows.max(1)).collect();
+            let solved = watched(py, token, || {
+                let mut built = built.lock()?;
+                token.reset();
+                built.solve_many(&columns).map_err(raised)
+            })??;
+            let (mut all, mut ended) = (vec![], vec![]);
+            for solved in solved {
+                // the plan was made for all of them, and counts for the first
+                let planned = if ended.is_empty() { planned } else { 0.0 };
+                let (x, info, report) = described(solved, rtol, planned);
+                all.extend(x);
+                ended.push((info, report));
+            }
+            Ok((PyArray1::from_vec(py, all).into_any(), ended))
         })
     }
 

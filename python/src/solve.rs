@@ -201,6 +201,95 @@ fn typed<'py, T: Number>(
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
 
+/// Solves `A x = b` for several right-hand sides in host memory, each of which is as long as the matrix has rows and follows
+/// the one before: the solutions, likewise, and `(info, report)` of each.
+#[pyfunction]
+#[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
+pub(crate) fn solve_many<'py>(
+    method: &str,
+    a: &Bound<'py, PyAny>,
+    b: &Bound<'py, PyAny>,
+    rows: usize,
+    m: &Bound<'py, PyAny>,
+    rtol: f64,
+    atol: f64,
+    max_iterations: usize,
+    restart: usize,
+) -> PyResult<(Bound<'py, PyAny>, Vec<(isize, Report)>)> {
+    threads::enter();
+    let options = Options::new(method, rtol, atol, max_iterations, restart)?;
+    match b.is_instance_of::<PyArray1<f32>>() {
+        true => many_typed::<f32>(&options, a, b, rows, m),
+        false => many_typed::<f64>(&options, a, b, rows, m),
+    }
+}
+
+fn many_typed<'py, T: Number>(
+    options: &Options,
+    a: &Bound<'py, PyAny>,
+    b: &Bound<'py, PyAny>,
+    rows: usize,
+    m: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, Vec<(isize, Report)>)> {
+    let py = b.py();
+    let b = array::<T>("b", b)?;
+    let columns: Vec<&[T]> = entries("b", &b)?.chunks(rows.max(1)).collect();
+    let (a, m) = (Given::<T>::new(a, rows)?, Given::<T>::new(m, rows)?);
+    let of_user = a.is_of_user() || m.is_of_user();
+    let space = a.space(rows);
+    let (a, m) = (on_host(&a, &space)?, on_host(&m, &space)?);
+    let solve = || many_by_name(options, &*a, &*m, &columns);
+    let solved = match of_user {
+        true => py.detach(solve),
+        false => watched(py, &options.watch.token, solve)?,
+    };
+    options.watch.outcome()?;
+    let solutions = solved.map_err(raised_by_solver)?;
+    let mut x = Vec::with_capacity(rows * solutions.len());
+    let mut ended = Vec::with_capacity(solutions.len());
+    for solution in solutions {
+        x.extend_from_slice(&solution.x);
+        let tolerance = options.tolerance(&solution.report);
+        ended.push((info(&solution.report), Report::new(options.method, solution.report, tolerance)));
+    }
+    Ok((PyArray1::from_vec(py, x).into_any(), ended))
+}
+
+/// Solves several systems by the given method.
+fn many_by_name<T: Number>(
+    options: &Options,
+    a: &dyn LinearOperator<Vector = HostVector<T>>,
+    m: &dyn LinearOperator<Vector = HostVector<T>>,
+    b: &[&[T]],
+) -> krysp::solvers::Result<Vec<krysp::Solution<T>>> {
+    let stopping = Stopping {
+        rtol: options.rtol,
+        atol: options.atol,
+        max_iterations: options.max_iterations,
+        ..Stopping::new(T::EPSILON)
+    };
+    let (restart, token) = (options.restart, &options.watch.token);
+    macro_rules! solve {
+        ($method:ident $(, $option:ident)?) => {
+            $method::new(a)
+                .preconditioner(m)
+                $(.$option($option))?
+                .stopping(stopping)
+                .cancel_token(token)
+                .solve_many(b)
+        };
+    }
+    match options.method {
+        "cg" => solve!(Cg),
+        "fcg" => solve!(Fcg),
+        "idr" => solve!(Idr),
+        "minres" => solve!(Minres),
+        "bicgstab" => solve!(BiCgStab),
+        "gmres" => solve!(Gmres, restart),
+        _ => solve!(Fgmres, restart),
+    }
+}
+
 /// The return value `info` of SciPy's solvers: 0 if the residual meets the tolerance, negative after a breakdown, otherwise the
 /// number of iterations.
 pub(crate) fn info(report: &krysp::Report) -> isize {

@@ -1,0 +1,110 @@
+"""Several right-hand sides: `b` of shape (n, k)."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import krysp
+
+METHODS = ("cg", "fcg", "minres", "bicgstab", "idr", "gmres", "fgmres")
+
+
+def system(side=14, k=5, dtype=np.float64):
+    line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(side, side))
+    A = sp.csr_array(sp.kronsum(line, line, format="csr")).astype(dtype)
+    B = np.random.default_rng(1).standard_normal((side * side, k)).astype(dtype)
+    return A, B
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_columns_end_as_by_themselves(method, dtype):
+    A, B = system(dtype=dtype)
+    solve, M = getattr(krysp, method), krysp.jacobi(A)
+    result = solve(A, B, rtol=1e-5, M=M)
+    X, info = result
+    assert X.shape == B.shape and X.dtype == dtype and info == 0
+    assert len(result.reports) == 5
+    for j, report in enumerate(result.reports):
+        own = solve(A, B[:, j], rtol=1e-5, M=M)
+        assert report.converged and report.iterations == own.report.iterations
+        assert np.array_equal(X[:, j], own.x)
+    assert result.report.iterations == max(report.iterations for report in result.reports)
+
+
+def test_orders_and_operators():
+    A, B = system()
+    expected = krysp.cg(A, B).x
+    for given in (np.asfortranarray(B), B[:, ::-1][:, ::-1], B.tolist()):
+        assert np.array_equal(krysp.cg(A, given).x, expected)
+    op = krysp.Operator(A, device="cpu", renumber=True)
+    assert krysp.cg(op, B, M=krysp.jacobi(op)).info == 0
+    assert krysp.cg(lambda x: A @ x, B).info == 0
+    guessed = krysp.cg(A, B, expected)
+    assert max(report.iterations for report in guessed.reports) == 0
+    seen = []
+    told = krysp.cg(A, B, callback=seen.append)
+    assert len(seen) == sum(report.iterations for report in told.reports)
+    assert np.array_equal(told.x, expected)
+
+
+def test_one_column_is_a_vector():
+    A, B = system()
+    assert krysp.cg(A, B[:, :1]).x.shape == (196,)
+    assert len(krysp.cg(A, B[:, :1]).reports) == 1
+
+
+def test_products():
+    A, B = system(k=11)
+    op = krysp.Operator(A, device="cpu")
+    Y = op @ B
+    assert Y.shape == B.shape and np.allclose(Y, A @ B, rtol=1e-13, atol=1e-13)
+    assert all(np.array_equal(Y[:, j], op @ B[:, j]) for j in range(11))
+    assert (op @ np.zeros((196, 0))).shape == (196, 0)
+
+
+def test_plans():
+    A, B = system(side=30)
+    for result in (krysp.solve(A, B, device="cpu"), krysp.Plan(A, device="cpu").solve(B)):
+        assert result.x.shape == B.shape and result.info == 0
+        residual = np.linalg.norm(B - A @ result.x, axis=0)
+        assert (residual <= 1.01e-8 * np.linalg.norm(B, axis=0)).all()
+        assert all(report.attempts for report in result.reports)
+    again = krysp.Plan(A, device="cpu").solve(B, result.x)
+    assert again.x.shape == B.shape and again.info == 0
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_spsolve(dtype):
+    A, B = system(dtype=dtype)
+    X = krysp.spsolve(A, B)
+    assert X.shape == B.shape and X.dtype == dtype
+    assert np.array_equal(X[:, 2], krysp.spsolve(A, B[:, 2]))
+    assert np.array_equal(krysp.spsolve(A, sp.csc_array(B)), X)
+
+
+def test_one_bad_column():
+    A, B = system()
+    B[3, 1] = np.nan
+    result = krysp.cg(A, B)
+    assert result.info == -1 and not result.report.converged
+    assert [report.converged for report in result.reports] == [True, False, True, True, True]
+    assert np.array_equal(result.x[:, 4], krysp.cg(A, B[:, 4]).x)
+    few = krysp.cg(A, B, maxiter=2)
+    assert few.info == 2 and few.reports[1].iterations == 0
+
+
+@pytest.mark.parametrize("shape", [(196, 0), (195, 2), (5, 196), (196, 2, 1)])
+def test_shapes(shape):
+    A, _ = system()
+    op = krysp.Operator(A, device="cpu")
+    for solve in (krysp.cg, krysp.gmres, krysp.spsolve, lambda a, b: krysp.solve(a, b, device="cpu")):
+        with pytest.raises(ValueError, match="shape"):
+            solve(A, np.zeros(shape))
+    if shape[1:] != (0,):
+        with pytest.raises(ValueError):
+            op @ np.zeros(shape)
+    with pytest.raises(ValueError, match="x0 must have the shape of b"):
+        krysp.cg(A, np.zeros((196, 2)), np.zeros((196, 3)))
+    with pytest.raises(ValueError, match="complex"):
+        krysp.cg(A, np.zeros((196, 2), complex))
