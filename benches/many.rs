@@ -1,0 +1,128 @@
+//! What a product and an iteration cost for each of several vectors, beside those of one vector.
+//!
+//! ```text
+//! cargo bench --bench many [-- p7_128 tets_128 elasticity_60 ...]
+//! ```
+//!
+//! `tets_128` are tetrahedra on 128³ nodes, reordered by clusters; `elasticity_60` is linear elasticity on as many hexes. Other names are
+//! those of generated matrices. Best of some rounds, in which single and joint products take turns. "Bytes allow" is the share of
+//! the traffic of a single product that a vector needs: the matrix divided by the vectors, and the vector read and written.
+
+use krysp::solvers::MultiVector;
+use krysp::testing::matrices::{self, Numbering};
+use krysp::{Cg, Csr, Host, HostVector, Jacobi, LinearOperator, Numbering as Permutation, Operator, Space};
+use std::time::Instant;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const ROUNDS: usize = 7;
+const COUNTS: [usize; 4] = [2, 4, 8, 16];
+
+fn main() -> Result<()> {
+    let mut names: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    if names.is_empty() {
+        names = ["p7_128", "tets_128", "elasticity_60"].map(String::from).into();
+    }
+    for name in &names {
+        let a = matrix(name)?;
+        println!("{name}: {} rows, {} entries", a.rows(), a.nnz());
+        let auto = Operator::auto(&a, &Host)?;
+        let chosen = auto.choice().stored().to_string();
+        products(&format!("chosen: {chosen}"), &auto)?;
+        for format in ["CSR", "SELL-P", "BSR"] {
+            if let Ok(operator) = Operator::in_format(&a, &Host, format) {
+                products(format, &operator)?;
+            }
+        }
+        iterations(&a, &auto)?;
+    }
+    Ok(())
+}
+
+fn matrix(name: &str) -> Result<Csr<f64>> {
+    let side = |prefix: &str| name.strip_prefix(prefix).and_then(|side| side.parse().ok());
+    if let Some(side) = side("tets_") {
+        let a = matrices::tetrahedra(side, Numbering::Natural).csr::<f64>()?;
+        let numbering = Permutation::clustered(&a, 1024)?;
+        return Ok(a.renumbered(&numbering)?);
+    }
+    if let Some(side) = side("elasticity_") {
+        return Ok(matrices::elasticity(side).csr()?);
+    }
+    let matrix = matrices::named(name).ok_or_else(|| format!("no matrix is named {name}"))?;
+    Ok(matrix.csr()?)
+}
+
+/// The best time of two kinds of work, in milliseconds, which take turns.
+fn best<const N: usize>(work: [&mut dyn FnMut(); N]) -> [f64; N] {
+    let mut best = [f64::INFINITY; N];
+    let mut work = work;
+    for _ in 0..ROUNDS {
+        for (work, best) in work.iter_mut().zip(&mut best) {
+            let started = Instant::now();
+            work();
+            *best = best.min(started.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    best
+}
+
+fn vector(a: &Operator<HostVector<f64>>, seed: usize) -> Result<HostVector<f64>> {
+    let n = a.domain().len();
+    let entries: Vec<f64> = (0..n).map(|i| ((i * 7 + seed * 13) % 101) as f64 / 50.0 - 1.0).collect();
+    Ok(a.domain().vector(&entries)?)
+}
+
+fn products(name: &str, a: &Operator<HostVector<f64>>) -> Result<()> {
+    let (matrix, vector_bytes) = (a.bytes() as f64, (a.domain().len() * size_of::<f64>()) as f64);
+    for count in COUNTS {
+        let columns = (0..count).map(|seed| vector(a, seed)).collect::<Result<Vec<_>>>()?;
+        let x = MultiVector::from_columns(a.domain(), columns)?;
+        let mut y = MultiVector::<HostVector<f64>>::zeros(a.range(), count)?;
+        let mut z = a.range().zeros()?;
+        let mut failed = Ok(());
+        let [single, joint] = best([
+            &mut || failed = std::mem::replace(&mut failed, Ok(())).and(a.apply(&x.columns()[0], &mut z)),
+            &mut || a.apply_many(&x, &mut y).unwrap_or_default(),
+        ]);
+        failed?;
+        let allowed = (matrix / count as f64 + 2.0 * vector_bytes) / (matrix + 2.0 * vector_bytes);
+        println!(
+            "  {name:24} {count:2} vectors: single {single:7.2} ms, joint {joint:8.2} ms, {:.3} of a single one for each; bytes allow {allowed:.3}",
+            joint / count as f64 / single
+        );
+    }
+    Ok(())
+}
+
+/// Fifty iterations of conjugate gradients with Jacobi, for one and for eight right-hand sides.
+fn iterations(a: &Csr<f64>, operator: &Operator<HostVector<f64>>) -> Result<()> {
+    let n = operator.domain().len();
+    let b: Vec<Vec<f64>> = (1..9).map(|j| (0..n).map(|i| ((i * j) % 17) as f64 - 8.0).collect()).collect();
+    let jacobi = Jacobi::new(a)?;
+    let mut solver = Cg::new(operator).preconditioner(&jacobi).max_iterations(50).rtol(1e-14);
+    let mut many = Cg::new(operator).preconditioner(&jacobi).max_iterations(50).rtol(1e-14);
+    let columns =
+        b.iter().map(|b| operator.domain().vector(b)).collect::<krysp::solvers::Result<Vec<_>>>()?;
+    let rhs = MultiVector::from_columns(operator.domain(), columns)?;
+    let (mut x, mut y) =
+        (operator.domain().zeros()?, MultiVector::<HostVector<f64>>::zeros(operator.domain(), 8)?);
+    let zero = operator.domain().zeros()?;
+    let [single, joint] = best([
+        &mut || {
+            use krysp::Vector;
+            x.copy_from(&zero);
+            let _ = solver.solve_into(&rhs.columns()[0], &mut x);
+        },
+        &mut || {
+            use krysp::Vector;
+            y.columns_mut().iter_mut().for_each(|y| y.copy_from(&zero));
+            let _ = many.solve_many_into(&rhs, &mut y);
+        },
+    ]);
+    println!(
+        "  50 iterations of CG with Jacobi: single {single:.0} ms, eight {joint:.0} ms, {:.3} of a single one for each",
+        joint / 8.0 / single
+    );
+    Ok(())
+}
