@@ -19,7 +19,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Iterations of an attempt at most, if the user sets no limit.
-const ITERATIONS: usize = 100_000;
+pub(super) const ITERATIONS: usize = 100_000;
 
 /// `Aᵀ r` counts as zero if it is at most this power of the epsilon beside `r`, scaled by the norms of the columns: an `x` with a
 /// much smaller residual would have to be larger than `r` by the inverse, beyond what elements can balance. The second is for

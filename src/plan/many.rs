@@ -1,16 +1,34 @@
-//! Several right-hand sides: the first solve finds what suits, the others run that in lockstep.
+//! Several right-hand sides: the first solve that succeeds decides on a candidate, the others run it in lockstep.
 
+use super::executor::{ITERATIONS, norm};
+use super::scaled::needs_no_scaling;
 use super::solved::{Attempt, AttemptEnd, Solved};
-use super::{Backend, PlannedSolver};
-use crate::{Error, Outcome, Real, Result};
+use super::{Backend, Method, PlannedSolver, Preparation};
+use crate::{Error, Outcome, Real, Report, Result};
 use krysp_solvers::{MultiVector, Space, Stopping, Vector};
 use std::time::Duration;
 
-/// The most right-hand sides that are solved together: their vectors take memory. Guess, as in the solvers.
+/// Maximum number of right-hand sides that are solved together, because their vectors take memory. Guess, as in the solvers.
 const TOGETHER: usize = 16;
 
-/// Iterations of a solve at most, if the user sets no limit.
-const ITERATIONS: usize = 100_000;
+/// Nothing watches a lockstep run. So a column makes at most `max(LEAST, LONGER * iterations of the lead)` iterations in it, and
+/// continues by itself. Guesses: right-hand sides of one matrix rarely differ by more than a factor of two.
+const LEAST: usize = 1000;
+const LONGER: usize = 4;
+
+/// A candidate that has solved a system, and the iterations that it took.
+#[derive(Clone, Copy)]
+struct Lead {
+    index: usize,
+    iterations: usize,
+}
+
+/// A column after a lockstep run.
+struct Part<T> {
+    solved: Solved<T>,
+    /// Whether the solve of the column has ended.
+    is_final: bool,
+}
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M>
 where
@@ -18,10 +36,11 @@ where
 {
     /// Solves `A x_j = b_j` for several right-hand sides from zero. Returns a solution for each, in order.
     ///
-    /// The first one is solved as by [`solve`](PlannedSolver::solve), which decides on method and preconditioner. The others are
-    /// solved with these in lockstep, with one product for all in each iteration. One that does not converge that way is solved
-    /// by itself, as by `solve`. Observers see only what is solved by itself. A time limit counts for each solve, and once for
-    /// those that run together.
+    /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others
+    /// run that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself
+    /// from its iterate, with what is left of its limits; its lockstep run is the first of its attempts. Observers see only what is
+    /// solved by itself. The limits of time and iterations hold for each column; time that columns spend together counts for each
+    /// of them.
     ///
     /// ```
     /// use krysp::{Plan, gallery};
@@ -41,26 +60,58 @@ where
                 return Err(krysp_solvers::Error::Size { what, got, of, expected }.into());
             }
         }
-        let Some((first, others)) = b.split_first() else { return Ok(vec![]) };
-        let mut all = vec![self.solve(first.as_ref())?];
-        for group in others.chunks(TOGETHER) {
-            let together = match self.report.converged() {
-                true => self.run_together(group)?,
-                false => vec![],
+        let mut all: Vec<Solved<T>> = Vec::with_capacity(b.len());
+        let mut lead: Option<Lead> = None;
+        while all.len() < b.len() {
+            let rest = &b[all.len()..];
+            // A solve in between may have replaced the preconditioner of the lead.
+            lead = lead.filter(|lead| self.mount(lead.index, None).is_ok());
+            let (group, parts) = match lead {
+                Some(lead) if rest.len() > 1 => {
+                    let group = &rest[..rest.len().min(TOGETHER)];
+                    // Solves of single columns report what is wrong.
+                    (group, self.run_together(group, lead).unwrap_or_default())
+                }
+                _ => (&rest[..1], vec![]),
             };
-            let mut together = together.into_iter();
+            let mut parts = parts.into_iter();
             for b in group {
-                all.push(match together.next().flatten() {
-                    Some(solved) => solved,
-                    None => self.solve(b.as_ref())?,
-                });
+                let b = b.as_ref();
+                let solved = match parts.next().flatten() {
+                    Some(part) if part.is_final => {
+                        all.push(part.solved);
+                        continue;
+                    }
+                    Some(part) => self.resume(b, part.solved)?,
+                    None => self.solve(b)?,
+                };
+                lead = self.lead(&solved).or(lead);
+                all.push(solved);
             }
+        }
+        if let Some(last) = all.last() {
+            (self.report, self.attempts) = (last.report.clone(), last.attempts.clone());
         }
         Ok(all)
     }
 
-    /// Solves with what has solved the last system. Those that converge are returned.
-    fn run_together<B: AsRef<[T]>>(&mut self, b: &[B]) -> Result<Vec<Option<Solved<T>>>> {
+    /// The running candidate, if its iterations have just solved a system. A zero right-hand side and the test for consistency
+    /// solve systems without it.
+    fn lead(&self, solved: &Solved<T>) -> Option<Lead> {
+        let (index, _) = self.running.as_ref()?;
+        let candidate = self.scheduler.candidates.get(*index)?;
+        let last = solved.attempts.last()?;
+        let by_it = last.method == candidate.method
+            && last.preconditioner == candidate.preconditioner
+            && last.method != Method::LeastSquares;
+        let has_solved = matches!(last.ending, AttemptEnd::Ended(Outcome::Converged)) && last.iterations > 0;
+        let lead = Lead { index: *index, iterations: last.iterations };
+        (solved.converged() && by_it && has_solved).then_some(lead)
+    }
+
+    /// Runs the lead, which is mounted, on several right-hand sides. Returns `None` for those that need a solve by themselves,
+    /// because they are zero, not finite or to be scaled.
+    fn run_together<B: AsRef<[T]>>(&mut self, b: &[B], lead: Lead) -> Result<Vec<Option<Part<T>>>> {
         let space = self.space()?.clone();
         let options = &self.settings.options;
         let mut rhs = MultiVector::<M::Vector>::zeros(&space, b.len())?;
@@ -68,35 +119,83 @@ where
         for (b, rhs) in b.iter().zip(rhs.columns_mut()) {
             let (b, part) = options.knowledge.without_null_space(b.as_ref());
             space.load(&b, rhs)?;
-            removed.push(part);
+            let runs = needs_no_scaling::<T>(norm(rhs)?);
+            if !runs {
+                *rhs = space.zeros()?;
+            }
+            removed.push(runs.then_some(part));
         }
         let mut x = MultiVector::<M::Vector>::zeros(&space, b.len())?;
+        let limit = options.max_iterations.unwrap_or(ITERATIONS);
+        let most = LEAST.max(lead.iterations.saturating_mul(LONGER));
         let stopping = Stopping {
             rtol: options.rtol,
-            max_iterations: options.max_iterations.unwrap_or(ITERATIONS),
+            max_iterations: limit.min(most),
             time_limit: options.time_limit,
             ..Stopping::new(T::EPSILON)
         };
-        let Some((index, running)) = &mut self.running else { return Err(Error::Lost) };
+        let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
         *running.stopping() = stopping;
         let reports = running.solve_many_into(&rhs, &mut x)?;
-        let candidate = &self.scheduler.candidates[*index];
         let mut all = Vec::with_capacity(reports.len());
         for ((mut report, x), removed) in reports.into_iter().zip(x.columns()).zip(removed) {
-            if !report.converged() {
+            let Some(removed) = removed else {
                 all.push(None);
                 continue;
-            }
-            let mut host = vec![T::default(); x.space().local_len()];
-            space.store(x, &mut host)?;
-            let ending = AttemptEnd::Ended(Outcome::Converged);
-            let attempt = Attempt::new(candidate, Duration::ZERO, report.relative_residual(), ending);
-            let (iterations, time) = (report.iterations, report.time);
-            let preparation = super::Preparation::Ready;
-            let attempts = vec![Attempt { iterations, time, preparation, ..attempt }];
+            };
             report.removed = removed;
-            all.push(Some(Solved { x: host, report, attempts }));
+            let is_final = match &report.outcome {
+                Outcome::Converged | Outcome::TimeLimit | Outcome::Cancelled => true,
+                Outcome::IterationLimit => limit <= most,
+                _ => false,
+            };
+            all.push(Some(Part { solved: self.ran(lead.index, report, x)?, is_final }));
+        }
+        for part in all.iter().flatten().filter(|part| part.solved.converged()) {
+            self.scheduler.solved(lead.index, part.solved.report.iterations);
         }
         Ok(all)
+    }
+
+    /// The solution of a column that has run in lockstep, or zero if that is better, with the run as its only attempt.
+    fn ran(&self, index: usize, mut report: Report, x: &M::Vector) -> Result<Solved<T>> {
+        let mut host = vec![T::default(); x.space().local_len()];
+        let residual = report.relative_residual();
+        if report.converged() || residual < 1.0 {
+            x.space().store(x, &mut host)?;
+        } else {
+            report.true_residual = report.rhs_norm;
+        }
+        let candidate = &self.scheduler.candidates[index];
+        let ending = AttemptEnd::Ended(report.outcome.clone());
+        let attempt = Attempt::new(candidate, Duration::ZERO, residual, ending);
+        let preparation = match self.scheduler.is_built(index) {
+            Some(true) => Preparation::Kept,
+            _ => Preparation::Ready,
+        };
+        let (iterations, time) = (report.iterations, report.time);
+        Ok(Solved { x: host, report, attempts: vec![Attempt { iterations, time, preparation, ..attempt }] })
+    }
+
+    /// Continues the solve of a column from its iterate, with what is left of its limits.
+    fn resume(&mut self, b: &[T], part: Solved<T>) -> Result<Solved<T>> {
+        let Solved { x, report, mut attempts } = part;
+        if report.iterations == 0 {
+            return self.solve(b);
+        }
+        let options = &mut self.settings.options;
+        let limits = (options.max_iterations, options.time_limit);
+        options.max_iterations = limits.0.map(|most| most.saturating_sub(report.iterations));
+        options.time_limit = limits.1.map(|most| most.saturating_sub(report.time));
+        let resumed = self.solve_from(b, &x);
+        let options = &mut self.settings.options;
+        (options.max_iterations, options.time_limit) = limits;
+        let mut solved = resumed?;
+        attempts.append(&mut solved.attempts);
+        solved.attempts = attempts;
+        solved.report.iterations = solved.report.iterations.saturating_add(report.iterations);
+        solved.report.bytes += report.bytes;
+        solved.report.time += report.time;
+        Ok(solved)
     }
 }

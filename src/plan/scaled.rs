@@ -13,6 +13,12 @@ const RANGE: f64 = 1.25;
 /// Powers of two at most, so that they and their inverses are finite.
 const POWER: f64 = 1000.0;
 
+/// Whether a system is solved without scaling, by the norm of its right-hand side. False for zero and NaN.
+pub(super) fn needs_no_scaling<T: Real>(norm: f64) -> bool {
+    let limit = T::EPSILON.powf(-RANGE);
+    (1.0 / limit..=limit).contains(&norm)
+}
+
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// Solves `A x = b` on vectors of [`PlannedSolver::space`], which are not copied. `x` holds the guess and receives the solution,
     /// or the best that was found.
@@ -24,8 +30,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 
     /// [`PlannedSolver::solve_into`]; if no caller holds the vectors (`own`), the matrix may be reordered, and `x` with it.
     pub(super) fn solve_on(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
-        let limit = T::EPSILON.powf(-RANGE);
-        if (1.0 / limit..=limit).contains(&norm(b)?) {
+        if needs_no_scaling::<T>(norm(b)?) {
             return self.execute(b, x, own);
         }
         let space = self.space()?.clone();

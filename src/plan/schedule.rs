@@ -127,6 +127,11 @@ impl Scheduler {
 
     /// Begins a solve.
     pub(super) fn begin(&mut self) -> Action {
+        self.begin_solve();
+        self.first()
+    }
+
+    fn begin_solve(&mut self) {
         let count = self.candidates.len();
         if (0..count).all(|index| self.has_failed_before(index)) {
             // another right-hand side may be easier
@@ -138,7 +143,14 @@ impl Scheduler {
             tested: self.is_alone(),
             ..Solve::default()
         };
-        self.first()
+    }
+
+    /// Takes in a solve from zero that ran a candidate, which is built, outside of the schedule and converged.
+    pub(super) fn solved(&mut self, index: usize, iterations: usize) {
+        self.begin_solve();
+        let ended = Ended { iterations, residual: 0.0, improved: true, end: End::Converged };
+        self.ended(index, &ended);
+        self.finish();
     }
 
     /// Says what to do after an event.

@@ -57,13 +57,10 @@ macro_rules! each_as_its_own {
 
 /// A system that converges quickly, one that takes hundreds of iterations, and one that is indefinite.
 fn systems() -> [(&'static str, Csr<f64>); 3] {
-    let n = 600;
-    let line = (0..n).map(|i| (i, i, 2.0)).chain((1..n).flat_map(|i| [(i, i - 1, -1.0), (i - 1, i, -1.0)]));
-    let line = Csr::from_triplets(n, n, &line.collect::<Vec<_>>()).unwrap();
     let signs: Vec<_> = (0..50).map(|i| (i, i, if i % 7 == 6 { -1.0 } else { 1.0 + i as f64 })).collect();
     [
         ("stencil", matrices::stencil7(7).csr().unwrap()),
-        ("line", line),
+        ("line", line(600)),
         ("indefinite", Csr::from_triplets(50, 50, &signs).unwrap()),
     ]
 }
@@ -296,5 +293,85 @@ fn a_plan_solves_by_itself_what_does_not_converge_together() {
     let solved = plan.build().unwrap().solve_many(&[definite, b[0].clone(), b[1].clone()]).unwrap();
     for (j, solved) in solved.iter().enumerate() {
         assert!(solved.converged(), "column {j}: {solved}");
+    }
+}
+
+/// A mode of the second difference: conjugate gradients find the solution in one iteration.
+fn mode(n: usize) -> Vec<f64> {
+    (0..n).map(|i| ((n / 2 * (i + 1)) as f64 * std::f64::consts::PI / (n + 1) as f64).sin()).collect()
+}
+
+/// The second difference on `n` points.
+fn line(n: usize) -> Csr<f64> {
+    let line = (0..n).map(|i| (i, i, 2.0)).chain((1..n).flat_map(|i| [(i, i - 1, -1.0), (i - 1, i, -1.0)]));
+    Csr::from_triplets(n, n, &line.collect::<Vec<_>>()).unwrap()
+}
+
+/// Columns that need no iteration say nothing about a candidate. Observers see what is solved by itself: the lead alone.
+#[test]
+fn a_plan_finds_its_lead_behind_columns_without_iterations() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    let a = matrices::stencil7(9).csr::<f64>().unwrap();
+    let [rough, ones, nan, unit, small, zero] = <[Vec<f64>; 6]>::try_from(loads(a.rows())).unwrap();
+    let tiny: Vec<f64> = rough.iter().map(|b| 1e-200 * b).collect();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let to = seen.clone();
+    let solver = krysp::Plan::new(&a).unwrap().build().unwrap();
+    let mut solver = solver.observe(move |_| {
+        to.fetch_add(1, Relaxed);
+    });
+    let solved = solver.solve_many(&[zero, nan, rough, ones, unit, small, tiny]).unwrap();
+    for (j, solved) in solved.iter().enumerate() {
+        assert_eq!(solved.converged(), j != 1, "column {j}: {solved}");
+    }
+    let together = &solved[3..6];
+    assert!(together.iter().all(|solved| solved.attempts.len() == 1 && solved.report.iterations > 0));
+    // the squares of the last one vanish: it is scaled, and solved by itself
+    assert!(solved[6].report.iterations > 0);
+    assert_eq!(seen.load(Relaxed), solved[2].report.iterations + solved[6].report.iterations);
+}
+
+#[test]
+fn limits_of_a_plan_hold_for_every_column() {
+    use krysp::plan::{Method, Preconditioner};
+    let a = line(600);
+    let b = [mode(600), matrices::vector(600), vec![1.0; 600]];
+    let plan = krysp::Plan::new(&a).unwrap().method(Method::Cg).preconditioner(Preconditioner::Jacobi);
+    let solved = plan.max_iterations(20).build().unwrap().solve_many(&b).unwrap();
+    assert!(solved[0].converged(), "{}", solved[0]);
+    for solved in &solved[1..] {
+        assert_eq!((&solved.report.outcome, solved.report.iterations), (&Outcome::IterationLimit, 20));
+        assert_eq!(solved.attempts.len(), 1, "{solved}");
+    }
+    let b = [vec![0.0; 600], matrices::vector(600), vec![1.0; 600]];
+    let plan = krysp::Plan::new(&a).unwrap();
+    let none = plan.build().unwrap().max_iterations(Some(0)).solve_many(&b).unwrap();
+    assert_eq!(none[2].report.outcome, Outcome::IterationLimit);
+    let late = plan.build().unwrap().time_limit(Some(Duration::ZERO)).solve_many(&b).unwrap();
+    assert_eq!(late[2].report.outcome, Outcome::TimeLimit);
+    let token = CancelToken::new();
+    token.cancel();
+    let cancelled = plan.build().unwrap().cancel_token(&token).solve_many(&b).unwrap();
+    assert_eq!(cancelled[2].report.outcome, Outcome::Cancelled);
+}
+
+/// A column that takes much longer than the lead is not iterated in lockstep without end.
+#[test]
+fn a_plan_resumes_what_takes_long() {
+    use krysp::plan::{AttemptEnd, Method, Preconditioner};
+    let n = 4000;
+    let a = line(n);
+    let plan = krysp::Plan::new(&a).unwrap().method(Method::Cg).preconditioner(Preconditioner::Jacobi);
+    let b = [mode(n), vec![1.0; n], matrices::vector(n)];
+    let solved = plan.build().unwrap().solve_many(&b).unwrap();
+    assert!(solved[0].converged(), "{}", solved[0]);
+    for solved in &solved[1..] {
+        let [together, alone, ..] = &solved.attempts[..] else { panic!("{solved}") };
+        assert_eq!(together.iterations, 1000);
+        assert!(matches!(together.ending, AttemptEnd::Ended(Outcome::IterationLimit)), "{solved}");
+        assert!(alone.iterations > 0);
+        let all: usize = solved.attempts.iter().map(|attempt| attempt.iterations).sum();
+        assert_eq!(solved.report.iterations, all);
     }
 }
