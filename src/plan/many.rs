@@ -39,7 +39,7 @@ where
     /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others
     /// run that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself
     /// from its iterate, with what is left of its limits; its lockstep run is the first of its attempts. Observers see only what is
-    /// solved by itself. The limits of time and iterations hold for each column; time that columns spend together counts for each
+    /// solved by itself. On GPUs, and by methods with cycles such as GMRES, every column is solved by itself. The limits of time and iterations hold for each column; time that columns spend together counts for each
     /// of them.
     ///
     /// ```
@@ -95,18 +95,17 @@ where
         Ok(all)
     }
 
-    /// The running candidate, if its iterations have just solved a system. A zero right-hand side and the test for consistency
-    /// solve systems without it.
+    /// The running candidate, if it runs in lockstep and its iterations have just solved a system. A zero right-hand side and the
+    /// test for consistency solve systems without it.
     fn lead(&self, solved: &Solved<T>) -> Option<Lead> {
         let (index, _) = self.running.as_ref()?;
         let candidate = self.scheduler.candidates.get(*index)?;
         let last = solved.attempts.last()?;
-        let by_it = last.method == candidate.method
-            && last.preconditioner == candidate.preconditioner
-            && last.method != Method::LeastSquares;
+        let by_it = last.method == candidate.method && last.preconditioner == candidate.preconditioner;
+        let has_cycles = matches!(last.method, Method::Gmres | Method::Fgmres | Method::LeastSquares);
         let has_solved = matches!(last.ending, AttemptEnd::Ended(Outcome::Converged)) && last.iterations > 0;
         let lead = Lead { index: *index, iterations: last.iterations };
-        (solved.converged() && by_it && has_solved).then_some(lead)
+        (M::ON_HOST && !has_cycles && solved.converged() && by_it && has_solved).then_some(lead)
     }
 
     /// Runs the lead, which is mounted, on several right-hand sides. Returns `None` for those that need a solve by themselves,
