@@ -13,19 +13,22 @@
 //! start of all, and `backward_error`, whose estimate of `‖A‖` starts from the first right-hand side. What a column does, its
 //! breakdown included, changes no bit of the others.
 //!
-//! Columns are solved one after the other where a lockstep has no use or cannot be had: for methods with cycles, which keep a
-//! small least-squares problem for each column on the host; on hardware that runs ahead of the host; with a null space,
-//! observers or rules of the user; and if the operator or the preconditioner returns an error. Methods without cycles keep
-//! nothing but vectors and scalars in their workspace.
+//! Columns are solved sequentially for: methods with cycles, which keep a small least-squares problem for each column on the host;
+//! hardware that runs ahead of the host; a null space, observers or rules of the user; and the columns that are left when the
+//! operator or the preconditioner returns an error. Methods without cycles keep nothing but vectors and scalars in their
+//! workspace.
+//!
+//! All columns share one start: a time limit bounds all of them together.
 //!
 //! Memory: that of a solver, and that of its workspace once more for each column of a group of [`TOGETHER`].
 
 use crate::lockstep::{Lockstep, OnColumns};
 use crate::run::{Course, FOLD, Judge, broken, interrupted};
+use crate::verdict::norm;
 use crate::workspace::{Apart, Workspace};
 use crate::{
     Arithmetic, ElemOf, Ending, Error, LinearOperator, Method, MultiSpace, MultiVector, Outcome, Report,
-    Result, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Vector,
+    Result, ScalarOf, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Vector,
 };
 use num_traits::Zero;
 use std::ops::ControlFlow;
@@ -68,7 +71,12 @@ where
     M: LinearOperator<Vector = A::Vector>,
 {
     /// Solves `A x_j = b_j` for several right-hand sides from zero, with one product for all in each iteration. Returns a
-    /// solution for each, in order: that of [`Solver::solve`]. One that fails does not disturb the others; its report says why.
+    /// solution for each, in order: that of [`Solver::solve`]. A column that fails does not disturb the others; its report says
+    /// why. The time limit holds for all columns together, and `time` of every report counts from the start of all.
+    ///
+    /// # Errors
+    /// Those of [`Solver::solve`]. An operator that returns an error for one column when that is solved by itself ends the solves
+    /// of all: no solution is returned.
     ///
     /// ```
     /// use krysp::{Cg, Jacobi, gallery};
@@ -84,11 +92,11 @@ where
     where
         B: AsRef<[ElemOf<A::Vector>]>,
     {
-        let solutions = self.solve_columns(b);
+        let solutions = self.solve_columns(b, Instant::now());
         solutions.inspect_err(|error| self.operator.range().give_up(error))
     }
 
-    fn solve_columns<B>(&mut self, b: &[B]) -> Result<Vec<Solution<ElemOf<A::Vector>>>>
+    fn solve_columns<B>(&mut self, b: &[B], started: Instant) -> Result<Vec<Solution<ElemOf<A::Vector>>>>
     where
         B: AsRef<[ElemOf<A::Vector>]>,
     {
@@ -106,7 +114,7 @@ where
                 range.load(b.as_ref(), rhs)?;
             }
             let mut x = MultiVector::<A::Vector>::zeros(&domain, group.len())?;
-            let reports = self.solve_group(&rhs, &mut x, Arithmetic::Zero)?;
+            let reports = self.solve_group(&rhs, &mut x, Arithmetic::Zero, started)?;
             for (x, report) in x.columns().iter().zip(reports) {
                 let mut host = vec![ElemOf::<A::Vector>::zero(); domain.local_len()];
                 domain.store(x, &mut host)?;
@@ -116,8 +124,11 @@ where
         Ok(solutions)
     }
 
-    /// As [`Solver::solve_many`], on vectors of the operator's space. The columns of `x` hold the guesses and receive the
-    /// solutions.
+    /// Like [`Solver::solve_many`], on vectors of the operator's space. The columns of `x` hold the guesses and receive the
+    /// solutions. More than 16 columns are copied in groups.
+    ///
+    /// # Errors
+    /// Those of [`Solver::solve_many`]. The columns of `x` then hold guesses, iterates or solutions.
     pub fn solve_many_into(
         &mut self,
         b: &MultiVector<A::Vector>,
@@ -127,18 +138,42 @@ where
         if got != expected {
             return Err(Error::Columns { what: "`x`", got, of: "`b`", expected });
         }
-        let reports = self.solve_group(b, x, Arithmetic::Plain);
+        let reports = self.solve_groups(b, x, Instant::now());
         reports.inspect_err(|error| self.operator.range().give_up(error))
     }
 
-    /// Solves some columns, in lockstep where that can be had.
+    /// Solves columns from their guesses, [`TOGETHER`] at a time.
+    fn solve_groups(
+        &mut self,
+        b: &MultiVector<A::Vector>,
+        x: &mut MultiVector<A::Vector>,
+        started: Instant,
+    ) -> Result<Vec<Report>> {
+        b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(b, x))?;
+        if b.columns().len() <= TOGETHER {
+            return self.solve_group(b, x, Arithmetic::Plain, started);
+        }
+        let (domain, range) = (self.operator.domain().clone(), self.operator.range().clone());
+        let mut reports = Vec::with_capacity(b.columns().len());
+        for (b, x) in b.columns().chunks(TOGETHER).zip(x.columns_mut().chunks_mut(TOGETHER)) {
+            let mut rhs = MultiVector::<A::Vector>::zeros(&range, b.len())?;
+            rhs.columns_mut().iter_mut().zip(b).for_each(|(rhs, b)| rhs.copy_from(b));
+            let mut own = MultiVector::<A::Vector>::zeros(&domain, b.len())?;
+            own.columns_mut().iter_mut().zip(&*x).for_each(|(own, x)| own.copy_from(x));
+            reports.extend(self.solve_group(&rhs, &mut own, Arithmetic::Plain, started)?);
+            x.iter_mut().zip(own.columns()).for_each(|(x, own)| x.copy_from(own));
+        }
+        Ok(reports)
+    }
+
+    /// Solves some columns, in lockstep where that is possible.
     fn solve_group(
         &mut self,
         b: &MultiVector<A::Vector>,
         x: &mut MultiVector<A::Vector>,
         guess: Arithmetic,
+        started: Instant,
     ) -> Result<Vec<Report>> {
-        let started = Instant::now();
         b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(b, x))?;
         let mut reports = vec![None; b.columns().len()];
         if self.runs_in_lockstep(reports.len()) {
@@ -178,6 +213,10 @@ where
         started: Instant,
         reports: &mut [Option<Report>],
     ) -> Result<()> {
+        let guesses: Vec<Option<A::Vector>> = match guess {
+            Arithmetic::Zero => x.columns().iter().map(|_| None).collect(),
+            _ => x.columns().iter().map(nonzero_copy).collect::<Result<_>>()?,
+        };
         let mut workspace = self.take_workspace()?;
         let space = MultiSpace::new(self.operator.range(), reports.len());
         let own = x.space().clone();
@@ -188,17 +227,19 @@ where
             .and_then(|columns| self.run_columns(&run, columns, x, &mut workspace, reports));
         x.join(&own);
         self.keep_workspace(workspace);
-        // A product that fails for one column may succeed for the others.
-        if ended.is_err() && guess == Arithmetic::Zero {
-            let zero = ElemOf::<A::Vector>::zero().into();
-            for (j, (x, b)) in x.columns_mut().iter_mut().zip(b.columns()).enumerate() {
-                if reports[j].is_none() {
-                    x.axpby(&zero, b, &zero);
+        // A product that fails for one column may succeed for the others: they begin again from their guesses.
+        if ended.is_err() {
+            let zero: ScalarOf<A::Vector> = ElemOf::<A::Vector>::zero().into();
+            let columns = x.columns_mut().iter_mut().zip(b.columns()).zip(guesses).zip(&*reports);
+            for (((x, b), guess), report) in columns {
+                match (report, guess) {
+                    (Some(_), _) => {}
+                    (None, Some(guess)) => x.copy_from(&guess),
+                    (None, None) => x.axpby(&zero, b, &zero),
                 }
             }
-            return Ok(());
         }
-        ended
+        Ok(())
     }
 
     /// Computes the first residuals. Returns the columns that need iterations; closes the others.
@@ -394,4 +435,14 @@ where
             has_cycles: false,
         }
     }
+}
+
+/// A copy of a guess, or `None` for zero.
+fn nonzero_copy<V: Vector>(guess: &V) -> Result<Option<V>> {
+    if norm::<V>(guess.norm_squared())? == 0.0 {
+        return Ok(None);
+    }
+    let mut copy = guess.space().zeros()?;
+    copy.copy_from(guess);
+    Ok(Some(copy))
 }

@@ -4,8 +4,9 @@ use krysp::solvers::{Error, OperatorFn};
 use krysp::testing::matrices;
 use krysp::{
     BiCgStab, CancelToken, Cg, Csr, Fcg, Gmres, HostSpace, HostVector, Idr, Jacobi, LinearOperator, Minres,
-    MultiVector, Outcome, PipelinedCg, Report, Solution,
+    MultiVector, Outcome, PipelinedCg, Report, Solution, Vector,
 };
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// What must be the same: everything but the time.
@@ -145,7 +146,6 @@ fn many_columns_come_in_groups() {
 /// One product serves all columns: their number does not show in the number of products, but those of the last residuals.
 #[test]
 fn an_iteration_takes_one_product() {
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     struct Counted {
         a: Csr<f64>,
         single: AtomicUsize,
@@ -259,6 +259,127 @@ fn every_format_of_the_chooser_solves_many() {
     }
 }
 
+/// An operator that counts its products with several vectors, and may cancel a token in one of them.
+struct Calls {
+    a: Csr<f64>,
+    count: AtomicUsize,
+    widest: AtomicUsize,
+    cancel_in: usize,
+    token: CancelToken,
+}
+
+impl Calls {
+    fn new(a: Csr<f64>, cancel_in: usize) -> Calls {
+        let [count, widest] = [0; 2].map(AtomicUsize::new);
+        Calls { a, count, widest, cancel_in, token: CancelToken::new() }
+    }
+}
+
+impl LinearOperator for Calls {
+    type Vector = HostVector<f64>;
+
+    fn domain(&self) -> &HostSpace<f64> {
+        self.a.domain()
+    }
+
+    fn apply(&self, x: &HostVector<f64>, y: &mut HostVector<f64>) -> krysp::solvers::Result<()> {
+        self.a.apply(x, y)
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<HostVector<f64>>,
+        y: &mut MultiVector<HostVector<f64>>,
+    ) -> krysp::solvers::Result<()> {
+        self.widest.fetch_max(x.columns().len(), Relaxed);
+        if self.count.fetch_add(1, Relaxed) + 1 == self.cancel_in {
+            self.token.cancel();
+        }
+        self.a.apply_many(x, y)
+    }
+}
+
+/// Vectors of the operator's space come in groups too, and begin from their guesses.
+#[test]
+fn many_vectors_come_in_groups() {
+    let a = Calls::new(matrices::stencil7(5).csr().unwrap(), usize::MAX);
+    let vector = |j: usize, by: usize| {
+        HostVector::from_slice(&(0..125).map(|i| ((i * j) % by) as f64 - 3.0).collect::<Vec<_>>())
+    };
+    let rhs = (0..35).map(|j| vector(j, 17)).collect();
+    let b = MultiVector::from_columns(a.domain(), rhs).unwrap();
+    let mut x = MultiVector::from_columns(a.domain(), (0..35).map(|j| vector(j, 11)).collect()).unwrap();
+    let reports = Cg::new(&a).solve_many_into(&b, &mut x).unwrap();
+    assert_eq!((reports.len(), a.widest.load(Relaxed)), (35, 16));
+    for j in [0, 15, 16, 34] {
+        let (mut own, mut solver) = (vector(j, 11), Cg::new(&a.a));
+        same_reports(
+            &format!("column {j}"),
+            &reports[j],
+            solver.solve_into(&b.columns()[j], &mut own).unwrap(),
+        );
+        assert_eq!(x.columns()[j].as_slice(), own.as_slice());
+    }
+}
+
+#[test]
+fn a_token_ends_columns_within_a_run() {
+    let a = Calls::new(line(600), 5);
+    let b = [matrices::vector(600), vec![1.0; 600], vec![0.0; 600]];
+    let solved = Cg::new(&a).cancel_token(&a.token).solve_many(&b).unwrap();
+    for solved in &solved[..2] {
+        assert_eq!((&solved.report.outcome, solved.report.iterations), (&Outcome::Cancelled, 5));
+    }
+    assert_eq!(solved[2].report.outcome, Outcome::Converged);
+}
+
+/// Columns that are solved one after the other have one time limit together, as those in lockstep.
+#[test]
+fn a_time_limit_is_that_of_all_columns() {
+    let a = line(600);
+    let slow = OperatorFn::new(a.domain(), a.domain(), |x: &HostVector<f64>, y: &mut HostVector<f64>| {
+        std::thread::sleep(Duration::from_millis(2));
+        a.apply(x, y)
+    });
+    let b = [matrices::vector(600), vec![1.0; 600], matrices::vector(600)];
+    let solved = Gmres::new(&slow).restart(20).time_limit(Duration::from_millis(50)).solve_many(&b).unwrap();
+    for solved in &solved {
+        assert_eq!(solved.report.outcome, Outcome::TimeLimit);
+    }
+    assert_eq!([1, 2].map(|j: usize| solved[j].report.iterations), [0, 0]);
+}
+
+/// After a product that fails, the other columns begin again from their guesses.
+#[test]
+fn a_failing_product_leaves_the_guesses_of_others() {
+    let a = matrices::stencil7(5).csr::<f64>().unwrap();
+    let space = a.domain().clone();
+    let m = OperatorFn::new(&space, &space, |x: &HostVector<f64>, y: &mut HostVector<f64>| {
+        if x.as_slice().iter().any(|&x| x < -1e3) {
+            return Err(Error::Breakdown { what: "a pivot", value: 0.0 });
+        }
+        y.copy_from(x);
+        Ok(())
+    });
+    let mut b = loads(125);
+    // its first residual is positive, the next one is not
+    b[1] = vec![1e4; 125];
+    let guesses = [0.5, 0.0, 0.5, 0.25, 0.0, 0.25].map(|x| vec![x; 125]);
+    let columns = |of: &[Vec<f64>]| of.iter().map(|v| HostVector::from_slice(v)).collect::<Vec<_>>();
+    let rhs = MultiVector::from_columns(&space, columns(&b)).unwrap();
+    let mut x = MultiVector::from_columns(&space, columns(&guesses)).unwrap();
+    let reports = Cg::new(&a).preconditioner(&m).solve_many_into(&rhs, &mut x).unwrap();
+    assert!(matches!(reports[1].outcome, Outcome::Breakdown { what: "a pivot", .. }));
+    for (j, guess) in guesses.iter().enumerate() {
+        let mut own = HostVector::from_slice(guess);
+        let mut solver = Cg::new(&a).preconditioner(&m);
+        let report = solver.solve_into(&rhs.columns()[j], &mut own).unwrap();
+        same_reports(&format!("column {j}"), &reports[j], report);
+        let bits = |x: &HostVector<f64>| x.as_slice().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&x.columns()[j]), bits(&own), "column {j}");
+    }
+}
+
 /// A plan decides once; the others run what it found, together.
 #[test]
 fn a_plan_solves_many() {
@@ -311,7 +432,6 @@ fn line(n: usize) -> Csr<f64> {
 #[test]
 fn a_plan_finds_its_lead_behind_columns_without_iterations() {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
     let [rough, ones, nan, unit, small, zero] = <[Vec<f64>; 6]>::try_from(loads(a.rows())).unwrap();
     let tiny: Vec<f64> = rough.iter().map(|b| 1e-200 * b).collect();
