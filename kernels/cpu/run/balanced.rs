@@ -62,46 +62,88 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> RowProduct<T> for Balanced<A> {
 
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
-        let entries = self.0.first_entry(rows.start)..self.0.first_entry(rows.end);
-        if entries.len() <= ENTRIES_OF_TASK {
-            // SAFETY: the caller's contract is the same
-            return unsafe { self.0.tile::<S>(rows, x, y) };
-        }
-        for (row, y) in rows.zip(y.as_chunks_mut::<TILE>().0) {
-            pieces(self.0, self.0.first_entry(row)..self.0.first_entry(row + 1), x, y);
-        }
+        // SAFETY: the caller's contract is the same
+        unsafe { balanced_tile(self.0, rows, x, y.as_chunks_mut::<TILE>().0) }
     }
+}
+
+/// Computes rows of a tile as [`RowProduct::tile`] does, on several threads if they have many entries.
+///
+/// # Safety
+/// As [`RowProduct::tile`], without the features of a SIMD level. Ranges of rows are arbitrary here: a format that is divided by
+/// entries computes each row by itself.
+unsafe fn balanced_tile<T: Value, A: Divide<T> + RowProduct<T>>(
+    a: A,
+    rows: Range<usize>,
+    x: &[T],
+    y: &mut [[T; TILE]],
+) {
+    let entries = a.first_entry(rows.start)..a.first_entry(rows.end);
+    if entries.len() <= ENTRIES_OF_TASK {
+        return run(WalkTile { a, rows, x, y });
+    }
+    if let [y] = y {
+        *y = sum_tile(a, entries, x);
+        return;
+    }
+    let middle = middle(|row| a.first_entry(row), &rows);
+    let (one, other) = y.split_at_mut(middle - rows.start);
+    rayon::join(
+        // SAFETY: the caller's contract is the same
+        || unsafe { balanced_tile(a, rows.start..middle, x, one) },
+        // SAFETY: as above
+        || unsafe { balanced_tile(a, middle..rows.end, x, other) },
+    );
 }
 
 /// Adds up a row's pieces in the order of [`sum`].
-fn pieces<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T], y: &mut [T; TILE]) {
+fn sum_tile<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> [T; TILE] {
     if entries.len() <= ENTRIES_OF_TASK {
-        return run(TilePiece { a, entries, x, y });
+        return run(PieceOfTile { a, entries, x });
     }
     let middle = half_of_pieces(&entries);
-    let mut other = [T::zero(); TILE];
-    pieces(a, entries.start..middle, x, y);
-    pieces(a, middle..entries.end, x, &mut other);
-    for (y, other) in y.iter_mut().zip(other) {
-        *y += other;
+    let (mut one, other) =
+        rayon::join(|| sum_tile(a, entries.start..middle, x), || sum_tile(a, middle..entries.end, x));
+    for (one, other) in one.iter_mut().zip(other) {
+        *one += other;
     }
+    one
 }
 
-/// A piece of a row, for the vectors of a tile.
-struct TilePiece<'t, A, T> {
+/// The rows of one task, for the vectors of a tile.
+struct WalkTile<'t, A, T> {
     a: A,
-    entries: Range<usize>,
+    rows: Range<usize>,
     x: &'t [T],
-    y: &'t mut [T; TILE],
+    y: &'t mut [[T; TILE]],
 }
 
-impl<T: Value, A: Divide<T>> Task for TilePiece<'_, A, T> {
+impl<T: Value, A: Divide<T> + RowProduct<T>> Task for WalkTile<'_, A, T> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: as for `Walk`
-        unsafe { self.a.sum_tile::<S>(self.entries, self.x, self.y) }
+        unsafe { self.a.tile::<S>(self.rows, self.x, self.y.as_flattened_mut()) }
+    }
+}
+
+/// A piece of a row, for the vectors of a tile.
+struct PieceOfTile<'t, A, T> {
+    a: A,
+    entries: Range<usize>,
+    x: &'t [T],
+}
+
+impl<T: Value, A: Divide<T>> Task for PieceOfTile<'_, A, T> {
+    type Output = [T; TILE];
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> [T; TILE] {
+        let mut sums = [T::zero(); TILE];
+        // SAFETY: as for `Walk`
+        unsafe { self.a.sum_tile::<S>(self.entries, self.x, &mut sums) };
+        sums
     }
 }
 
