@@ -24,7 +24,7 @@ pub(crate) struct SharedRows<T> {
     packed: Packed<T>,
 }
 
-/// Workspace of products with several vectors, kept from one product to the next.
+/// Workspace of products with several vectors, kept from one product to the next: the largest one that was needed.
 struct Packed<T>(Mutex<Option<Buffer<T>>>);
 
 /// A copy begins without one.
@@ -41,8 +41,11 @@ impl<T> fmt::Debug for Packed<T> {
 }
 
 impl<T: Real> Packed<T> {
-    /// Runs `work` with a workspace of at least `len` numbers of any value. Another product at the same time gets one of its own.
+    /// Runs `work` with a workspace of at least `len` numbers of any value. A product at the same time allocates a temporary one.
     fn with<R>(&self, len: usize, work: impl FnOnce(&mut Buffer<T>) -> R) -> krysp_solvers::Result<R> {
+        if len == 0 {
+            return Ok(work(&mut Buffer::zeros(0)));
+        }
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut packed = match kept.filter(|kept| kept.len() >= len) {
             Some(kept) => kept,
@@ -52,7 +55,10 @@ impl<T: Real> Packed<T> {
             }
         };
         let result = work(&mut packed);
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(packed);
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.as_ref().is_none_or(|kept| kept.len() < packed.len()) {
+            *kept = Some(packed);
+        }
         Ok(result)
     }
 }
@@ -199,4 +205,21 @@ fn fits<T: Real>(
         return Err(Error::Space { what, than: "`A`" });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_workspace_is_kept() {
+        let packed = Packed::<f64>(Mutex::new(None));
+        let kept = || packed.0.lock().unwrap().as_ref().map(|kept| kept.len());
+        packed.with(8, |packed| assert_eq!(packed.len(), 8)).unwrap();
+        packed.with(0, |packed| assert_eq!(packed.len(), 0)).unwrap();
+        assert_eq!(kept(), Some(8));
+        // two products at the same time, of which the larger one ends first
+        packed.with(4, |_| packed.with(16, |_| ()).unwrap()).unwrap();
+        assert_eq!(kept(), Some(16));
+    }
 }
