@@ -176,7 +176,9 @@ fn columns_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<Vec<T>>
         return Ok(vec![petsc::vector(bytes).map_err(|why| wrong(path, why))?]);
     }
     match matrix_market::parse::<T>(bytes).map_err(|error| error.in_file(path))? {
-        Content::Array { rows, values, .. } => Ok(values.chunks(rows.max(1)).map(<[T]>::to_vec).collect()),
+        Content::Array { rows: 0, cols, .. } => empty_columns(cols),
+        Content::Array { rows, values, .. } => Ok(values.chunks(rows).map(<[T]>::to_vec).collect()),
+        Content::Coordinate(matrix) if matrix.rows == 0 => empty_columns(matrix.cols),
         Content::Coordinate(matrix) => {
             let (rows, cols) = (matrix.rows, matrix.cols);
             room("a dense matrix", rows as u128 * cols as u128 * size_of::<T>() as u128)?;
@@ -187,10 +189,40 @@ fn columns_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<Vec<T>>
     }
 }
 
-/// Writes the columns of a dense matrix as Matrix Market text.
+/// Columns without entries. A header can claim any number of them.
+fn empty_columns<T>(count: usize) -> Result<Vec<Vec<T>>> {
+    room("columns without entries", count as u128 * size_of::<Vec<T>>() as u128)?;
+    Ok((0..count).map(|_| vec![]).collect())
+}
+
+/// Writes the columns of a dense matrix as Matrix Market text. Returns an error if their lengths differ.
 pub fn write_columns<T: Real + Number>(path: impl AsRef<Path>, columns: &[Vec<T>]) -> Result<()> {
-    let rows = columns.first().map_or(0, Vec::len);
+    let rows = common_length(columns)?;
     Ok(matrix_market::write_array(path.as_ref(), (rows, columns.len()), &columns.concat())?)
+}
+
+/// Writes the columns of a dense matrix as Matrix Market text, to a pipe or into memory.
+pub fn write_columns_to<T: Real + Number>(
+    out: &mut impl Write,
+    columns: &[Vec<T>],
+) -> std::result::Result<(), WriteError> {
+    let rows = common_length(columns)?;
+    let content = Content::Array { rows, cols: columns.len(), values: columns.concat() };
+    matrix_market::write_to(out, &content)
+}
+
+/// The length that all columns have.
+fn common_length<T>(columns: &[Vec<T>]) -> std::result::Result<usize, WriteError> {
+    let rows = columns.first().map_or(0, Vec::len);
+    match columns.iter().zip(1..).find(|(column, _)| column.len() != rows) {
+        None => Ok(rows),
+        Some((column, number)) => {
+            let number: usize = number;
+            let expected = format!("{rows} entries in every column, as in column 1");
+            let found = format!("{} in column {number}", column.len());
+            Err(WriteError::Content { expected, found })
+        }
+    }
 }
 
 /// Writes a matrix in the [format](self) of the extension. For a symmetric matrix only one triangle is

@@ -181,6 +181,8 @@ fn solve_takes_columns() {
     }
     let report = std::fs::read_to_string(folder.at("r.json")).unwrap();
     assert_eq!(report.matches("\"converged\": true").count(), 3, "{report}");
+    let piped = folder.run("krysp solve A.mtx B.mtx --out -");
+    assert_eq!(piped.out, std::fs::read_to_string(folder.at("X.mtx")).unwrap());
     let refused = |options: &str, words: &str| {
         let ran = folder.run(&format!("krysp solve A.mtx B.mtx {options}"));
         assert!(ran.code == 2 && ran.err.contains(words), "{options}: {}{}", ran.out, ran.err);
@@ -188,6 +190,7 @@ fn solve_takes_columns() {
     refused("--guess b.mtx", "--guess is for one right-hand side, there are 3");
     refused("--history h.csv", "--history is for one");
     refused("--out X.npy", "3 columns are written to a file in .mtx");
+    refused("--out X.mtx.npy", "3 columns are written to a file in .mtx");
     let few = folder.run("krysp solve A.mtx B.mtx --max-iterations 1 --method cg --preconditioner jacobi");
     assert!(few.code == 1 && few.out.contains("0 of 3 columns converged"), "{}", few.out);
     folder.write("empty.mtx", "%%MatrixMarket matrix array real general\n216 0\n");

@@ -1,7 +1,10 @@
 //! Matrices and vectors in files of other programs.
 
 use krysp::Csr;
-use krysp::io::{read_matrix, read_matrix_from, read_vector, write_matrix, write_vector};
+use krysp::io::{
+    read_columns, read_columns_from, read_matrix, read_matrix_from, read_vector, write_columns,
+    write_columns_to, write_matrix, write_vector,
+};
 use krysp::testing::matrices;
 use std::path::{Path, PathBuf};
 
@@ -143,4 +146,22 @@ fn what_a_file_cannot_hold_is_said() {
     assert!(read_matrix::<f64>(&path).unwrap_err().to_string().contains("found a vector"));
     write_matrix(scratch("two.mtx"), &matrix).unwrap();
     assert!(read_vector::<f64>(scratch("two.mtx")).unwrap_err().to_string().contains("8 columns"));
+}
+
+/// Columns keep their number and length, also without entries; those of different lengths are no matrix.
+#[test]
+fn columns_are_read_as_they_were_written() {
+    for columns in [vec![vec![1.0, -2.5], vec![0.1, 3.0], vec![4.0, 5.0]], vec![vec![]; 3], vec![]] {
+        write_columns(scratch("columns.mtx"), &columns).unwrap();
+        assert_eq!(read_columns::<f64>(scratch("columns.mtx")).unwrap(), columns);
+        let mut text = vec![];
+        write_columns_to(&mut text, &columns).unwrap();
+        assert_eq!(read_columns_from::<f64>("text", &text[..]).unwrap(), columns);
+    }
+    let ragged = [vec![1.0, 2.0], vec![3.0], vec![4.0, 5.0, 6.0]];
+    let error = write_columns(scratch("ragged.mtx"), &ragged).unwrap_err().to_string();
+    assert!(error.contains("2 entries in every column") && error.contains("1 in column 2"), "{error}");
+    assert!(!scratch("ragged.mtx").exists());
+    let sparse = "%%MatrixMarket matrix coordinate real general\n0 3 0\n";
+    assert_eq!(read_columns_from::<f64>("text", sparse.as_bytes()).unwrap().len(), 3);
 }

@@ -4,8 +4,8 @@ use crate::Failure;
 use krysp::io::matrix_market::WriteError;
 use krysp::io::{
     check_matrix_name, check_vector_name, read_columns, read_columns_from, read_matrix, read_matrix_from,
-    read_vector, read_vector_from, write_columns, write_matrix, write_matrix_to, write_vector,
-    write_vector_to,
+    read_vector, read_vector_from, write_columns, write_columns_to, write_matrix, write_matrix_to,
+    write_vector, write_vector_to,
 };
 use krysp::{Csr, Error};
 use std::fs::{File, OpenOptions};
@@ -201,9 +201,12 @@ pub(crate) fn save_vector(path: &Path, vector: &[f64]) -> Result<(), Failure> {
     }
 }
 
-/// Writes several vectors as the columns of a dense matrix in Matrix Market form.
+/// Writes several vectors as the columns of a dense matrix in Matrix Market form, to a file or to `-`.
 pub(crate) fn save_columns(path: &Path, columns: &[Vec<f64>]) -> Result<(), Failure> {
-    Ok(write_columns(path, columns)?)
+    match is_standard(path) {
+        true => unless_left(write_columns_to(&mut stdout().lock(), columns)),
+        false => Ok(write_columns(path, columns)?),
+    }
 }
 
 /// Writes bytes unchanged.

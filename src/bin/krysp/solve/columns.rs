@@ -8,6 +8,7 @@ use crate::progress::Seen;
 use crate::text::{self, bad, good, line};
 use krysp::plan::{Backend, PlannedSolver, Solved};
 use krysp::{CancelToken, Csr, Host, Interrupt};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -84,11 +85,15 @@ impl Solve {
         if let Some((option, _)) = given.into_iter().find(|(_, given)| *given) {
             return Err(format!("{option} is for one right-hand side, there are {count}").into());
         }
-        let is_text = |path: &std::path::PathBuf| path.to_string_lossy().to_lowercase().contains(".mtx");
+        let is_text = |path: &Path| {
+            let name = path.to_string_lossy().to_lowercase();
+            files::is_standard(path) || name.ends_with(".mtx") || name.ends_with(".mtx.gz")
+        };
         match &self.out {
             Some(path) if !is_text(path) => {
                 let file = files::shown_output(path);
-                Err(format!("--out {file}: {count} columns are written to a file in .mtx or .mtx.gz").into())
+                let forms = "a file in .mtx or .mtx.gz, or to -";
+                Err(format!("--out {file}: {count} columns are written to {forms}").into())
             }
             _ => Ok(()),
         }
