@@ -100,7 +100,8 @@ def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
         return
     if len(shape) == 1:
         raise ValueError(f"{what} must have {n} entries, to match the matrix; got {shape[0]}")
-    raise ValueError(f"{what} must be one-dimensional or have shape ({n}, 1); got {shape}")
+    # solvers take right-hand sides of several columns, which `columns` checks; the dimensions are wrong
+    raise ValueError(f"{what} must be one-dimensional or have shape ({n}, {'k' if what == 'b' else 1}); got {shape}")
 
 
 def has_columns(array: Any) -> bool:

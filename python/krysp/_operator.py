@@ -190,8 +190,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
     def _matmat(self, X: ArrayLike) -> FloatArray:
         rows, cols = self.shape
         X = np.asarray(X)
-        if X.shape[1] == 0:
-            return np.zeros((rows, 0), self.dtype)
+        if X.size == 0:
+            return np.zeros((rows, X.shape[1]), self.dtype)
         y: FloatArray = self._core.apply_many(_input.columns(X, cols, self.dtype, "X"), cols)
         return y.reshape((rows, X.shape[1]), order="F")
 

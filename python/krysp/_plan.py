@@ -210,13 +210,13 @@ class Plan:
         n = self.shape[0]
         if _gpu.is_on_gpu(b):
             host = self._solve(_gpu.to_host(b), x0 if x0 is None else _gpu.to_host(x0), planned)
-            return Result(_gpu.like(b, host.x), host.info, host.report)
+            return Result(_gpu.like(b, host.x), host.info, host.report, host.reports)
         rhs = np.asarray(b)
         if _input.has_columns(rhs):
-            if x0 is not None:
+            if x0 is not None or n == 0:
                 return one_by_one(self.solve, rhs, x0, n, self.dtype)
             x, ended = self._core.solve_many(_input.columns(rhs, n, self.dtype, "b"), n, planned)
-            return Result.of_columns(x.reshape((n, -1), order="F"), ended)
+            return Result.of_columns(x.reshape(rhs.shape, order="F"), ended)
         guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0")
         return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planned))
 

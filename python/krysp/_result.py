@@ -60,7 +60,7 @@ class Result(tuple):  # type: ignore[type-arg]
 
 def one_by_one(solve: Callable[[Any, Any], Result], b: Any, x0: Any, n: int, dtype: np.dtype[Any]) -> Result:
     """Solves for the columns of `b`, one after the other."""
-    flat = _input.columns(b, n, dtype, "b").reshape((n, -1), order="F")
+    flat = _input.columns(b, n, dtype, "b").reshape((n, b.shape[1]), order="F")
     if x0 is None or isinstance(x0, str):
         guesses = [x0] * flat.shape[1]
     else:

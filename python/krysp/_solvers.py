@@ -331,12 +331,12 @@ def _run(
         dtype, n, operator = _operand(A, rhs, None, "the matrix")
     if _input.has_columns(rhs):
         solve = lambda rhs, x0: _run(method, A, rhs, x0, rtol, atol, maxiter, M, callback, restart, of_iterates)  # noqa: E731
-        if x0 is None and callback is None and not (type(A) is Operator and A.device != "cpu"):
+        if n > 0 and x0 is None and callback is None and not (type(A) is Operator and A.device != "cpu"):
             preconditioner = None if M is None else _preconditioner(M, n, dtype)
             most = _most(maxiter, n)
             flat = _input.columns(rhs, n, dtype, "b")
             x, ended = _solve_many(method, operator, flat, n, preconditioner, rtol, atol, most, restart)
-            return Result.of_columns(x.reshape((n, -1), order="F"), ended)
+            return Result.of_columns(x.reshape(rhs.shape, order="F"), ended)
         return one_by_one(solve, rhs, x0, n, dtype)
     if rhs.dtype is not dtype or rhs.shape != (n,) or not rhs.flags.c_contiguous:
         rhs = _input.vector(rhs, n, dtype, "b")
@@ -381,11 +381,12 @@ def _of_gpu(
     wrapped = callback
     if callback is not None and of_iterates:
         wrapped = lambda x: callback(_gpu.like(b, x))  # noqa: E731
-    if not isinstance(A, Operator) or A.device == "cpu" or wrapped is not None or isinstance(x0, str):
+    on_host = not isinstance(A, Operator) or A.device == "cpu" or wrapped is not None or isinstance(x0, str)
+    if on_host or _input.has_columns(b):
         guess = x0 if x0 is None or isinstance(x0, str) else _gpu.to_host(x0)
         host = _gpu.to_host(b)
         result = _run(method, A, host, guess, rtol, atol, maxiter, M, wrapped, restart, of_iterates)
-        return Result(_gpu.like(b, result.x), result.info, result.report)
+        return Result(_gpu.like(b, result.x), result.info, result.report, result.reports)
     n = A.shape[0]
     _square(A.shape)
     preconditioner = None if M is None else _preconditioner(M, n, A.dtype)

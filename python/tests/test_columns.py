@@ -108,3 +108,21 @@ def test_shapes(shape):
         krysp.cg(A, np.zeros((196, 2)), np.zeros((196, 3)))
     with pytest.raises(ValueError, match="complex"):
         krysp.cg(A, np.zeros((196, 2), complex))
+
+
+@pytest.mark.parametrize("shape", [(196, 8, 1), (196, 1, 1)])
+def test_dimensions(shape):
+    A, _ = system()
+    for solve in (krysp.cg, krysp.gmres, krysp.spsolve, lambda a, b: krysp.solve(a, b, device="cpu")):
+        with pytest.raises(ValueError, match=r"b must be one-dimensional or have shape \(196, k\); got \(196, \d, 1\)"):
+            solve(A, np.zeros(shape))
+
+
+def test_empty_systems():
+    A, B = sp.csr_array((0, 0)), np.zeros((0, 3))
+    result = krysp.cg(A, B)
+    assert result.x.shape == (0, 3) and result.info == 0
+    assert len(result.reports) == 3
+    assert krysp.spsolve(A, B).shape == (0, 3)
+    op = krysp.Operator(A, device="cpu")
+    assert (op @ B).shape == (0, 3)

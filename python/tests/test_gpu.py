@@ -57,6 +57,17 @@ def test_plans():
     assert info == 0 and np.linalg.norm(b - a @ x) <= 1e-8 * np.linalg.norm(b) * (1.0 + 1e-6)
 
 
+@pytest.mark.parametrize("name", ["cupy", "torch"])
+def test_columns_on_the_gpu(name):
+    library = pytest.importorskip(name)
+    a, b = poisson(30), np.random.default_rng(4).random((900, 3))
+    given = library.asarray(b) if name == "cupy" else library.from_numpy(b).to("cuda:0")
+    operator = krysp.Operator(a, "cuda:0")
+    for result in (krysp.cg(operator, given), krysp.cg(a, given), krysp.solve(a, given, device="cuda:0")):
+        assert tuple(result.x.shape) == (900, 3) and type(result.x) is type(given)
+        assert result.info == 0 and len(result.reports) == 3
+
+
 def test_later_calls_do_not_pay_for_the_gpu_again():
     a, b = poisson(32), np.ones(1024)
     krysp.solve(a, b, device="cuda:0")
