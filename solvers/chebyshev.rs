@@ -21,11 +21,12 @@
 //! An application of degree `d` costs `d` products and `d + 1` applications of `M⁻¹`; with a diagonal `M` it moves
 //! about `13 d + 6` vectors. Memory: three vectors.
 
+use crate::lockstep::OnColumns;
 use crate::{
-    Cg, ElemOf, Element, Error, Identity, LinearOperator, Outcome, Result, ScalarOf, Space, SpaceOf, Vector,
-    check_spaces,
+    Cg, ElemOf, Element, Error, Identity, LinearOperator, MultiVector, Outcome, Result, ScalarOf, Space,
+    SpaceOf, Vector, check_spaces,
 };
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// Steps of conjugate gradients that estimate the extreme eigenvalues.
 const STEPS: usize = 12;
@@ -40,6 +41,8 @@ pub struct Chebyshev<A: LinearOperator, M = Identity<<A as LinearOperator>::Vect
     degree: usize,
     bounds: [f64; 2],
     work: Mutex<WorkVectors<A::Vector>>,
+    /// Workspace of the latest application to several vectors.
+    work_many: Mutex<Option<WorkVectors<MultiVector<A::Vector>>>>,
 }
 
 struct WorkVectors<V> {
@@ -75,7 +78,7 @@ where
             return Err(Error::Bounds { low, high });
         }
         let work = Mutex::new(WorkVectors::new(a.range())?);
-        Ok(Chebyshev { a, m, degree, bounds, work })
+        Ok(Chebyshev { a, m, degree, bounds, work, work_many: Mutex::new(None) })
     }
 
     /// Estimates the eigenvalues again, after the operators have changed.
@@ -141,11 +144,10 @@ where
 
     fn apply(&self, r: &A::Vector, z: &mut A::Vector) -> Result<()> {
         check_spaces(self, r, z)?;
-        let scalar = |value: f64| ScalarOf::<A::Vector>::from(ElemOf::<A::Vector>::from_f64(value));
         // If another application uses the workspace, allocate a temporary one. Waiting could deadlock when
         // both run on the same thread pool.
         let (mut guard, mut own);
-        let WorkVectors { residual: s, direction: d, image: t } = match self.work.try_lock() {
+        let work: &mut WorkVectors<A::Vector> = match self.work.try_lock() {
             Ok(work) => {
                 guard = work;
                 &mut *guard
@@ -159,24 +161,25 @@ where
                 &mut own
             }
         };
-        let [low, high] = self.bounds;
-        let (theta, delta) = (0.5 * (high + low), 0.5 * (high - low));
-        let (mut g, mut rho) = (1.0 / theta, delta / theta);
+        polynomial(&self.a, &self.m, (self.degree, self.bounds), r, z, work)
+    }
 
-        s.copy_from(r);
-        z.axpby(&scalar(0.0), r, &scalar(0.0));
-        self.m.apply(r, d)?; // d = M⁻¹ r
-        for _ in 0..self.degree {
-            self.a.apply(d, t)?;
-            s.axpy(&scalar(-g), t); // s = s − g A d
-            self.m.apply(s, t)?;
-            let g_next = 2.0 / (2.0 * theta - delta * rho);
-            let rho_next = 0.5 * delta * g_next;
-            z.axpy_xpby(&scalar(g), d, t, &scalar(rho_next * rho * g / g_next)); // z = z + g d,  d = M⁻¹ s + … d
-            (g, rho) = (g_next, rho_next);
+    fn apply_many(&self, r: &MultiVector<A::Vector>, z: &mut MultiVector<A::Vector>) -> Result<()> {
+        MultiVector::open_pairs(r, z)?.try_for_each(|(r, z)| check_spaces(self, r, z))?;
+        let space = z.space().with_column_space(self.a.range());
+        let kept = self.work_many.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut work = match kept {
+            Some(work) if *work.residual.space() == space => work,
+            _ => WorkVectors::new(&space)?,
+        };
+        for vector in [&mut work.residual, &mut work.direction, &mut work.image] {
+            vector.join(&space);
         }
-        z.axpy(&scalar(g), d); // z = z + g d
-        Ok(())
+        let a = OnColumns::new(&self.a, space.columns());
+        let m = OnColumns::new(&self.m, space.columns());
+        let applied = polynomial(&a, &m, (self.degree, self.bounds), r, z, &mut work);
+        *self.work_many.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
+        applied
     }
 
     fn bytes(&self) -> usize {
@@ -186,4 +189,33 @@ where
     fn replays(&self) -> bool {
         self.a.replays() && self.m.replays()
     }
+}
+
+/// `z ← p(M⁻¹A) M⁻¹ r`, for one vector or for the columns of a multivector.
+fn polynomial<V: Vector>(
+    a: &impl LinearOperator<Vector = V>,
+    m: &impl LinearOperator<Vector = V>,
+    (degree, [low, high]): (usize, [f64; 2]),
+    r: &V,
+    z: &mut V,
+    work: &mut WorkVectors<V>,
+) -> Result<()> {
+    let scalar = |value: f64| ScalarOf::<V>::from(ElemOf::<V>::from_f64(value));
+    let WorkVectors { residual: s, direction: d, image: t } = work;
+    let (theta, delta) = (0.5 * (high + low), 0.5 * (high - low));
+    let (mut g, mut rho) = (1.0 / theta, delta / theta);
+    s.copy_from(r);
+    z.axpby(&scalar(0.0), r, &scalar(0.0));
+    m.apply(r, d)?; // d = M⁻¹ r
+    for _ in 0..degree {
+        a.apply(d, t)?;
+        s.axpy(&scalar(-g), t); // s = s − g A d
+        m.apply(s, t)?;
+        let g_next = 2.0 / (2.0 * theta - delta * rho);
+        let rho_next = 0.5 * delta * g_next;
+        z.axpy_xpby(&scalar(g), d, t, &scalar(rho_next * rho * g / g_next)); // z = z + g d,  d = M⁻¹ s + … d
+        (g, rho) = (g_next, rho_next);
+    }
+    z.axpy(&scalar(g), d); // z = z + g d
+    Ok(())
 }

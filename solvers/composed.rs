@@ -1,6 +1,6 @@
 //! The composition of two operators.
 
-use crate::{Error, LinearOperator, Result, Space, SpaceOf};
+use crate::{Error, LinearOperator, MultiVector, Result, Space, SpaceOf, Vector};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +12,8 @@ pub struct Composed<A: LinearOperator, B> {
     outer: A,
     inner: B,
     between: Mutex<A::Vector>,
+    /// `B X` of the latest application to several vectors.
+    between_many: Mutex<Option<MultiVector<A::Vector>>>,
 }
 
 impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> Composed<A, B> {
@@ -26,7 +28,7 @@ impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> Composed<A, B> {
             return Err(Error::Space { what: "the outer operator", than: "the inner operator's `y`" });
         }
         let between = Mutex::new(got.zeros()?);
-        Ok(Composed { outer, inner, between })
+        Ok(Composed { outer, inner, between, between_many: Mutex::new(None) })
     }
 
     /// The operator that is applied last.
@@ -64,6 +66,20 @@ impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> LinearOperator fo
         self.outer.apply(&between, y)
     }
 
+    fn apply_many(&self, x: &MultiVector<A::Vector>, y: &mut MultiVector<A::Vector>) -> Result<()> {
+        let space = y.space().with_column_space(self.inner.range());
+        let mut kept = self.between_many.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut between = match kept.take() {
+            Some(between) if *between.space() == space => between,
+            _ => space.zeros()?,
+        };
+        between.join(&space);
+        let applied =
+            self.inner.apply_many(x, &mut between).and_then(|()| self.outer.apply_many(&between, y));
+        *kept = Some(between);
+        applied
+    }
+
     fn bytes(&self) -> usize {
         self.outer.bytes() + self.inner.bytes()
     }
@@ -88,6 +104,11 @@ where
 {
     fn clone(&self) -> Self {
         let between = self.between.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Composed { outer: self.outer.clone(), inner: self.inner.clone(), between: Mutex::new(between) }
+        Composed {
+            outer: self.outer.clone(),
+            inner: self.inner.clone(),
+            between: Mutex::new(between),
+            between_many: Mutex::new(None),
+        }
     }
 }

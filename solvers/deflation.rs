@@ -18,8 +18,8 @@
 
 use crate::operator::check_square;
 use crate::{
-    Basis, ElemOf, Element, Error, Form, LinearOperator, Method, MultiVector, Result, Scalar, Solver, Space,
-    SpaceOf, Vector,
+    Basis, ElemOf, Element, Error, Form, LinearOperator, Method, MultiVector, Result, Scalar, ScalarOf,
+    Scalars, Solver, Space, SpaceOf, Vector,
 };
 use num_traits::Zero;
 use std::sync::{Mutex, PoisonError};
@@ -171,6 +171,19 @@ impl<V: Vector> LinearOperator for Deflated<'_, V> {
             MultiVector::open_pairs(x, y)?.for_each(|(_, y)| null_space.remove(y));
         }
         Ok(())
+    }
+
+    fn apply_dot_many(
+        &self,
+        x: &MultiVector<V>,
+        y: &mut MultiVector<V>,
+    ) -> Result<Scalars<ElemOf<V>, ScalarOf<V>>> {
+        if self.null_space.is_none() {
+            return self.m.apply_dot_many(x, y);
+        }
+        check_square(self)?;
+        self.apply_many(x, y)?;
+        Ok(y.dot_with(x))
     }
 
     fn form(&self) -> Form<'_, V> {

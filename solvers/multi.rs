@@ -167,6 +167,11 @@ impl<S: Space> MultiSpace<S> {
         &self.of_column
     }
 
+    /// The space of vectors of another space whose columns are those of this one: closed here, they are closed there.
+    pub(crate) fn with_column_space(&self, of_column: &S) -> Self {
+        MultiSpace { of_column: of_column.clone(), open: self.open.clone() }
+    }
+
     /// Whether operations change this column.
     pub(crate) fn is_open(&self, column: usize) -> bool {
         self.open[column].load(Relaxed)

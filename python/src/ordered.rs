@@ -3,7 +3,7 @@
 use crate::matrix::Number;
 use crate::solve::OnHost;
 use krysp::solvers::{Result, check_spaces};
-use krysp::{HostSpace, HostVector, LinearOperator, Space};
+use krysp::{HostSpace, HostVector, LinearOperator, MultiVector, Space};
 
 /// Applies an operator to vectors of a space with a different ordering: permutes the input to the operator's ordering, and the
 /// result back. An `M` from Python uses the ordering of the user's vectors, while an `Operator` may have reordered its matrix.
@@ -34,5 +34,23 @@ impl<T: Number> LinearOperator for Ordered<'_, T> {
         self.operator.apply(&own, &mut image)?;
         self.operator.range().store(&image, &mut entries)?;
         self.space.load(&entries, y)
+    }
+
+    fn apply_many(&self, x: &MultiVector<HostVector<T>>, y: &mut MultiVector<HostVector<T>>) -> Result<()> {
+        let mut entries = vec![T::default(); self.space.len()];
+        let mut own = vec![];
+        for (x, y) in MultiVector::open_pairs(x, y)? {
+            check_spaces(self, x, y)?;
+            self.space.store(x, &mut entries)?;
+            own.push(self.operator.domain().vector(&entries)?);
+        }
+        let own = MultiVector::from_columns(self.operator.domain(), own)?;
+        let mut images = MultiVector::<HostVector<T>>::zeros(self.operator.range(), own.columns().len())?;
+        self.operator.apply_many(&own, &mut images)?;
+        for ((_, y), image) in MultiVector::open_pairs(x, y)?.zip(images.columns()) {
+            self.operator.range().store(image, &mut entries)?;
+            self.space.load(&entries, y)?;
+        }
+        Ok(())
     }
 }

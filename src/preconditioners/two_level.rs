@@ -27,7 +27,7 @@ use crate::{Csr, HostSpace, HostVector, Jacobi, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
-use krysp_solvers::{Error, LinearOperator, check_spaces};
+use krysp_solvers::{Error, LinearOperator, MultiVector, check_spaces};
 
 /// A preconditioner plus an additive coarse correction: for symmetric positive definite `A` and `M`.
 ///
@@ -107,12 +107,18 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> LinearOperator for TwoL
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         self.inner.apply(r, z)?;
-        let (aggregates, n) = (self.coarse.kernel(), self.coarse.unknowns());
-        // some kilobytes: allocating them is cheaper than locking a shared workspace
-        let [mut restricted, mut corrected] = [0; 2].map(|_| vec![T::zero(); row_stride(n)]);
-        aggregates.restrict(r.as_slice(), &mut restricted);
-        dense_product(&self.inverse, n, &restricted, &mut corrected);
-        aggregates.prolong(&corrected, z.as_mut_slice());
+        self.correct(r, z);
+        Ok(())
+    }
+
+    fn apply_many(
+        &self,
+        r: &MultiVector<HostVector<T>>,
+        z: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        MultiVector::open_pairs(r, z)?.try_for_each(|(r, z)| check_spaces(self, r, z))?;
+        self.inner.apply_many(r, z)?;
+        MultiVector::open_pairs(r, z)?.for_each(|(r, z)| self.correct(r, z));
         Ok(())
     }
 
@@ -121,5 +127,17 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> LinearOperator for TwoL
         let weights = 2 * aggregates.weights.map_or(0, size_of_val);
         let indices = size_of_val(aggregates.rows) + size_of_val(aggregates.of_row);
         self.inner.bytes() + size_of_val(&*self.inverse) + weights + indices
+    }
+}
+
+impl<T: Real, M> TwoLevel<T, M> {
+    /// Adds the correction of the coarse level to `z`.
+    fn correct(&self, r: &HostVector<T>, z: &mut HostVector<T>) {
+        let (aggregates, n) = (self.coarse.kernel(), self.coarse.unknowns());
+        // some kilobytes: allocating them is cheaper than locking a shared workspace
+        let [mut restricted, mut corrected] = [0; 2].map(|_| vec![T::zero(); row_stride(n)]);
+        aggregates.restrict(r.as_slice(), &mut restricted);
+        dense_product(&self.inverse, n, &restricted, &mut corrected);
+        aggregates.prolong(&corrected, z.as_mut_slice());
     }
 }

@@ -3,9 +3,13 @@
 use crate::truth::check;
 use krysp::io::read_matrix;
 use krysp::solvers::{Error, Identity};
+use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
-use krysp::testing::{laws, needed_matrix};
-use krysp::{Cg, Chebyshev, Csr, Jacobi, LinearOperator, Minres};
+use krysp::testing::needed_matrix;
+use krysp::{
+    Cg, Chebyshev, Composed, Csr, HostSpace, HostVector, Jacobi, LinearOperator, Minres, MultiVector,
+};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Chebyshev's polynomial `T_k(x)` for any `x`, also outside of [−1, 1].
 fn chebyshev(k: usize, x: f64) -> f64 {
@@ -105,4 +109,45 @@ fn the_polynomial_saves_iterations() {
     let m = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 4).unwrap();
     let b = laws::numbers::<f32>(a.rows(), 3);
     assert!(Cg::new(&a).preconditioner(m).rtol(1e-5).solve(&b).unwrap().report.converged());
+}
+
+/// A matrix that counts its products with several vectors.
+struct Counted {
+    a: Csr<f64>,
+    joint: AtomicUsize,
+}
+
+impl LinearOperator for Counted {
+    type Vector = HostVector<f64>;
+
+    fn domain(&self) -> &HostSpace<f64> {
+        self.a.domain()
+    }
+
+    fn apply(&self, x: &HostVector<f64>, y: &mut HostVector<f64>) -> krysp::solvers::Result<()> {
+        self.a.apply(x, y)
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<HostVector<f64>>,
+        y: &mut MultiVector<HostVector<f64>>,
+    ) -> krysp::solvers::Result<()> {
+        self.joint.fetch_add(1, Relaxed);
+        self.a.apply_many(x, y)
+    }
+}
+
+/// Operators that consist of others multiply several vectors with these at once.
+#[test]
+fn composite_operators_multiply_several_vectors() {
+    let counted = || Counted { a: matrices::stencil7(6).csr().unwrap(), joint: AtomicUsize::new(0) };
+    let (a, outer, inner) = (counted(), counted(), counted());
+    let m = Chebyshev::with_bounds(&a, Identity::new(a.domain()), 4, [0.5, 12.0]).unwrap();
+    laws::several_products(&m, &[2, 13], Agreement::Bitwise).unwrap();
+    // four products for each of two counts, without and with inner products
+    assert_eq!(a.joint.load(Relaxed), 16);
+    let composed = Composed::new(&outer, &inner).unwrap();
+    laws::several_products(&composed, &[2, 13], Agreement::Bitwise).unwrap();
+    assert!(outer.joint.load(Relaxed) >= 4 && inner.joint.load(Relaxed) >= 4);
 }
