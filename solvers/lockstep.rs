@@ -5,8 +5,8 @@ use crate::{
     ScalarOf, Scalars, SpaceOf, Steps, Vector,
 };
 
-/// Runs each step at once, and lets each column end by itself: a column whose watched number fails is closed before the step
-/// changes its solution.
+/// Runs each step immediately. Each column ends by itself: one whose watched number fails is closed before the step changes its
+/// solution.
 pub struct Lockstep<V: Vector> {
     space: MultiSpace<SpaceOf<V>>,
     columns: Vec<Column>,

@@ -34,7 +34,7 @@ use num_traits::Zero;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// The most columns that are solved together. Their vectors take memory; the matrix's share of each column is small already.
+/// Maximum number of columns that are solved together: their vectors take memory, and the matrix's share of each is small already.
 /// Guess: between 8 and 32 it hardly matters.
 const TOGETHER: usize = 16;
 
@@ -72,7 +72,8 @@ where
 {
     /// Solves `A x_j = b_j` for several right-hand sides from zero, with one product for all in each iteration. Returns a
     /// solution for each, in order: that of [`Solver::solve`]. A column that fails does not disturb the others; its report says
-    /// why. The time limit holds for all columns together, and `time` of every report counts from the start of all.
+    /// why. The time limit holds for all columns together, and `time` of every report counts from the start of all. `bytes` is
+    /// that of a solve by itself, although all columns share the reads of the matrix.
     ///
     /// # Errors
     /// Those of [`Solver::solve`]. An operator that returns an error for one column when that is solved by itself ends the solves

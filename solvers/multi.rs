@@ -32,12 +32,12 @@ pub struct MultiVector<V: Vector> {
 }
 
 impl<V: Vector> MultiVector<V> {
-    /// So many vectors of zeros.
+    /// Creates `columns` zero vectors.
     pub fn zeros(space: &SpaceOf<V>, columns: usize) -> Result<Self> {
         MultiSpace::new(space, columns).zeros()
     }
 
-    /// These vectors. Refuses vectors of another space.
+    /// Groups existing vectors. Returns an error for vectors of another space.
     pub fn from_columns(space: &SpaceOf<V>, columns: Vec<V>) -> Result<Self> {
         for column in &columns {
             let (what, got, expected) = ("a column", column.space().len(), space.len());
@@ -56,17 +56,17 @@ impl<V: Vector> MultiVector<V> {
         &self.columns
     }
 
-    /// The columns.
+    /// Mutable access to the columns.
     pub fn columns_mut(&mut self) -> &mut [V] {
         &mut self.columns
     }
 
-    /// The columns, no longer together.
+    /// Returns the columns.
     pub fn into_columns(self) -> Vec<V> {
         self.columns
     }
 
-    /// Takes part in the steps of the vectors of `space`: is changed only in columns that are open there.
+    /// Makes this a vector of `space`: operations change only the columns that are open there.
     pub(crate) fn join(&mut self, space: &MultiSpace<SpaceOf<V>>) {
         self.space = space.clone();
     }
@@ -151,7 +151,7 @@ pub struct MultiSpace<S> {
 }
 
 impl<S: Space> MultiSpace<S> {
-    /// The space of so many vectors of a space.
+    /// The space of multivectors of `columns` vectors, all of them open.
     pub fn new(of_column: &S, columns: usize) -> Self {
         let open = (0..columns).map(|_| AtomicBool::new(true)).collect();
         MultiSpace { of_column: of_column.clone(), open }
@@ -262,7 +262,9 @@ impl<V: Vector> Vector for MultiVector<V> {
     }
 
     fn flip_signs(&mut self) -> Result<()> {
-        self.columns.iter_mut().try_for_each(Vector::flip_signs)
+        let space = &self.space;
+        let open = self.columns.iter_mut().enumerate().filter(|(column, _)| space.is_open(*column));
+        open.map(|(_, vector)| vector).try_for_each(Vector::flip_signs)
     }
 
     fn axpy(&mut self, a: &Self::Scalar, x: &Self) {

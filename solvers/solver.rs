@@ -241,7 +241,8 @@ where
         self
     }
 
-    /// Runs `work` with this solver, without its observers and rules.
+    /// Runs `work` with this solver, without its observers and rules. For plans.
+    #[doc(hidden)]
     pub fn unwatched<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let [stop_rules, late_rules] = [&mut self.stop_rules, &mut self.late_rules].map(std::mem::take);
         let observers = std::mem::take(&mut self.observers);

@@ -32,7 +32,7 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     pub(crate) lanczos: Vec<[f64; 2]>,
 }
 
-/// What belongs to one of several solutions of a workspace.
+/// Per-column state of a lockstep solve.
 pub(crate) struct Apart<V> {
     folded: Option<V>,
     is_folded: bool,
@@ -70,7 +70,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         })
     }
 
-    /// Exchanges what belongs to one solution for that of another one, which is solved at the same time.
+    /// Exchanges the state of one column for that of another one.
     pub(crate) fn exchange(&mut self, other: &mut Apart<V>) {
         std::mem::swap(&mut self.folded, &mut other.folded);
         std::mem::swap(&mut self.is_folded, &mut other.is_folded);

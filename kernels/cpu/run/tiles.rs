@@ -25,11 +25,11 @@ use std::ops::Range;
 /// tetrahedra of as many, 3 × 3 blocks on 80³, f64).
 pub const TILE: usize = 8;
 
-/// The fewest vectors that are packed. With fewer, each chunk of rows is multiplied by one vector after the other, which takes
+/// Minimum number of vectors that are packed. With fewer, each chunk of rows is multiplied by one vector after the other, which takes
 /// 0.5 to 0.75 of the time; a tile takes as long as 2 to 3.5 products, however many of its columns are used.
 const LEAST: usize = TILE / 2;
 
-/// Numbers that a product with so many vectors needs to pack them.
+/// Length of the workspace of a product with `columns` vectors of `x` entries.
 pub fn packed_len<T: Value, A: RowProduct<T>>(_: &A, x: usize, columns: usize) -> usize {
     if A::TILES && columns >= LEAST { x * TILE } else { 0 }
 }
