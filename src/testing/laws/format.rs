@@ -155,7 +155,7 @@ fn one_case<T: Real>(
     second_product(operator)?;
     operator_fusions(operator, Agreement::Bitwise)?;
     // one after the other, a whole tile and a part of one
-    several_products(operator, &[2, 13], Agreement::Bitwise)?;
+    several_products(operator, &[0, 1, 3, 17], Agreement::Bitwise)?;
     sizes_refused(operator)?;
     let build = || (conversions.build)(&csr).map_err(unexpected("a format takes a matrix again"));
     same_on_all_threads(&build, pools)?;

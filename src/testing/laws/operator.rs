@@ -200,7 +200,8 @@ pub fn several_products<V: Vector>(a: &Operator<'_, V>, counts: &[usize], agreem
     let two = MultiVector::zeros(domain, 2).map_err(unexpected(LAW))?;
     let mut one = MultiVector::zeros(range, 1).map_err(unexpected(LAW))?;
     match a.apply_many(&two, &mut one) {
-        Err(_) => Ok(()),
+        Err(krysp_solvers::Error::Columns { .. }) => Ok(()),
+        Err(error) => Err(Broken::new(LAW, format!("one column for two products: {error}"))),
         Ok(()) => Err(Broken::new(LAW, "one column for two products is taken".to_string())),
     }
 }
@@ -277,6 +278,7 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
         for (form, outcome) in [
             ("apply", catch_unwind(AssertUnwindSafe(|| a.apply(&x, &mut y).is_err()))),
             ("apply_dot", catch_unwind(AssertUnwindSafe(|| a.apply_dot(&x, &mut y).is_err()))),
+            ("apply_many", catch_unwind(AssertUnwindSafe(|| many_refused(a, &x, &y)))),
         ] {
             match outcome {
                 Ok(true) => {}
@@ -300,4 +302,14 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
         }
     }
     Ok(())
+}
+
+/// Whether a product of several vectors returns an error for these two.
+fn many_refused<T: Real>(a: &Operator<'_, HostVector<T>>, x: &HostVector<T>, y: &HostVector<T>) -> bool {
+    let x = MultiVector::from_columns(x.space(), vec![x.clone(), x.clone()]);
+    let y = MultiVector::from_columns(y.space(), vec![y.clone(), y.clone()]);
+    match (x, y) {
+        (Ok(x), Ok(mut y)) => a.apply_many(&x, &mut y).is_err(),
+        _ => false,
+    }
 }
