@@ -43,7 +43,7 @@ use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::dense::Cholesky;
 use krysp_kernels::index::Offsets;
-use krysp_solvers::{Composed, Element, LinearOperator};
+use krysp_solvers::{Composed, Element, LinearOperator, MultiVector};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -341,6 +341,14 @@ impl<T: Real> LinearOperator for Fsai<T> {
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         self.product.apply(x, y)
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        self.product.apply_many(x, y)
     }
 
     fn bytes(&self) -> usize {

@@ -23,7 +23,7 @@ use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_solvers::{Composed, Element, LinearOperator};
+use krysp_solvers::{Composed, Element, LinearOperator, MultiVector};
 use std::sync::Arc;
 
 const NAME: &str = "ISAI";
@@ -174,6 +174,14 @@ impl<T: Real, P: Send + Sync> LinearOperator for Isai<T, P> {
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         self.product.apply(x, y)
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        self.product.apply_many(x, y)
     }
 
     fn bytes(&self) -> usize {

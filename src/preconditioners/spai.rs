@@ -36,7 +36,7 @@ use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
-use krysp_solvers::{Element, LinearOperator};
+use krysp_solvers::{Element, LinearOperator, MultiVector, Scalars};
 use std::sync::Arc;
 
 const NAME: &str = "SPAI";
@@ -270,6 +270,22 @@ impl<T: Real> LinearOperator for Spai<T> {
 
     fn apply_dot(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<T> {
         self.matrix.apply_dot(x, y)
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        self.matrix.apply_many(x, y)
+    }
+
+    fn apply_dot_many(
+        &self,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<Scalars<T, T>> {
+        self.matrix.apply_dot_many(x, y)
     }
 
     fn bytes(&self) -> usize {
