@@ -36,7 +36,9 @@ pub(crate) trait Divide<T: Value>: Copy + Sync {
     fn put(&self, sum: T, y: &mut T);
 
     /// As [`Divide::sum`] of entries of one row, for the vectors of a tile. Not called unless [`RowProduct::TILES`].
-    unsafe fn sum_tile<S: Simd>(&self, _entries: Range<usize>, _x: &[T], _y: &mut [T; TILE]) {}
+    unsafe fn sum_tile<S: Simd>(&self, _entries: Range<usize>, _x: &[T], _y: &mut [T; TILE]) {
+        unreachable!("formats with `TILES` implement `sum_tile`");
+    }
 }
 
 /// A matrix with rows of any length, whose products are divided among threads by entries.

@@ -29,7 +29,9 @@ pub trait RowProduct<T: Value>: Sync {
     ///
     /// # Safety
     /// As [`RowProduct::product`], where `x` and `y` hold as many numbers for each row, and `x` is not empty.
-    unsafe fn tile<S: Simd>(&self, _rows: Range<usize>, _x: &[T], _y: &mut [T]) {}
+    unsafe fn tile<S: Simd>(&self, _rows: Range<usize>, _x: &[T], _y: &mut [T]) {
+        unreachable!("formats with `TILES` implement `tile`");
+    }
 }
 
 /// Partition of the rows into parts for threads: boundaries from 0 to the number of rows, balanced by the
