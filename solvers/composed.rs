@@ -68,15 +68,16 @@ impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> LinearOperator fo
 
     fn apply_many(&self, x: &MultiVector<A::Vector>, y: &mut MultiVector<A::Vector>) -> Result<()> {
         let space = y.space().with_column_space(self.inner.range());
-        let mut kept = self.between_many.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut between = match kept.take() {
+        // A concurrent application allocates its own vectors: waiting could deadlock on a thread pool.
+        let kept = self.between_many.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut between = match kept {
             Some(between) if *between.space() == space => between,
             _ => space.zeros()?,
         };
         between.join(&space);
         let applied =
             self.inner.apply_many(x, &mut between).and_then(|()| self.outer.apply_many(&between, y));
-        *kept = Some(between);
+        *self.between_many.lock().unwrap_or_else(PoisonError::into_inner) = Some(between);
         applied
     }
 
