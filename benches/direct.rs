@@ -1,17 +1,18 @@
-//! Direct factorizations of matrices in ../shared/matrices: time and entries of the factors, time of an application, and the
-//! result of a solve with `b = A 1`.
+//! Direct factorizations of matrices in ../shared/matrices: time and entries of the factors, time of an application, the normwise
+//! backward error after at most two steps of refinement, and how a solve with `b = A 1` ends.
 //!
 //! ```text
 //! cargo bench --bench direct [-- NAME ...] [--gib 4]
 //! cargo bench --features faer --bench direct     also faer's factorizations
 //! ```
 //!
-//! Lines of faer are its factorizations of the same matrix on as many threads, without the number of entries.
-//! Without a name, all square matrices of the folder are factorized. A factorization that would exceed the memory limit prints an
-//! error.
+//! Lines of faer are its factorizations of the same matrix on as many threads, without their entries.
+//! Without a name, all square matrices of the folder. A factorization that would take more memory is refused, and says so.
 
 use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
-use krysp::{Cholesky, Csr, DirectOptions, Gmres, HostVector, LinearOperator, Lu, Narrow, Space, Vector};
+use krysp::{
+    Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, Narrow, Space, Vector,
+};
 use std::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -27,13 +28,15 @@ fn main() -> Result<()> {
         }
     }
     let options = DirectOptions { memory: Some((gib * (1u64 << 30) as f64) as usize) };
-    println!("matrix,rows,nnz,factorisation,setup_ms,factor_nnz,mib,apply_ms,iterations,true_residual");
+    println!(
+        "matrix,rows,nnz,factorisation,setup_ms,factor_nnz,mib,apply_ms,backward,iterations,true_residual"
+    );
     for name in if names.is_empty() { all() } else { names } {
         let Some(path) = shared_matrix(&name) else { return Err(format!("no matrix {name}").into()) };
         let a: Csr<f64> = match krysp::io::read_matrix(path) {
             Ok(a) => a,
             Err(error) => {
-                println!("{name},,,,,,,,,\"{error}\"");
+                println!("{name},,,,,,,,,,\"{error}\"");
                 continue;
             }
         };
@@ -42,6 +45,7 @@ fn main() -> Result<()> {
         }
         if a.check_symmetric(1e-10).is_ok() {
             report(&name, &a, "Cholesky", || Ok(Cholesky::with(&a, options)?), Cholesky::nnz)?;
+            report(&name, &a, "Ldl", || Ok(Ldl::with(&a, options)?), Ldl::nnz)?;
         }
         report(&name, &a, "Lu", || Ok(Lu::with(&a, options)?), Lu::nnz)?;
         let narrow = || Ok(Narrow::new(Lu::with(&a.cast::<f32>(), options)?)?);
@@ -68,7 +72,7 @@ fn beside_faer(name: &str, a: &Csr<f64>) -> Result<()> {
         let solver = match solver {
             Ok(solver) => solver,
             Err(error) => {
-                println!("{name},{rows},{nnz},{what},{setup:.2},,,,,\"{error}\"");
+                println!("{name},{rows},{nnz},{what},{setup:.2},,,,,,\"{error}\"");
                 return Ok(());
             }
         };
@@ -80,7 +84,7 @@ fn beside_faer(name: &str, a: &Csr<f64>) -> Result<()> {
         let (x, mut r) = (HostVector::from_slice(&x), a.range().zeros()?);
         a.residual(&b, &x, &mut r)?;
         let residual = (r.dot(&r) / b.dot(&b)).sqrt();
-        println!("{name},{rows},{nnz},{what},{setup:.2},,,{apply:.3},,{residual:.1e}");
+        println!("{name},{rows},{nnz},{what},{setup:.2},,,{apply:.3},,,{residual:.1e}");
         Ok(())
     };
     if a.check_symmetric(1e-10).is_ok() {
@@ -125,7 +129,7 @@ fn report<M: LinearOperator<Vector = HostVector<f64>>>(
     let m = match built {
         Ok(m) => m,
         Err(error) => {
-            println!("{name},{rows},{entries},{what},{setup:.2},,,,,\"{error}\"");
+            println!("{name},{rows},{entries},{what},{setup:.2},,,,,,\"{error}\"");
             return Ok(());
         }
     };
@@ -140,13 +144,35 @@ fn report<M: LinearOperator<Vector = HostVector<f64>>>(
         })
         .collect::<std::result::Result<Vec<f64>, _>>()?;
     let apply = apply.into_iter().fold(f64::INFINITY, f64::min);
+    let backward = backward_error(a, &m, &b)?;
     let (nnz, mib) = (nnz(&m), m.bytes() as f64 / (1 << 20) as f64);
     let report = Gmres::new(a).preconditioner(m).rtol(1e-10).max_iterations(50).solve(b.as_slice())?.report;
     let (iterations, residual) = (report.iterations, report.true_residual / b.dot(&b).sqrt());
     println!(
-        "{name},{rows},{entries},{what},{setup:.2},{nnz},{mib:.1},{apply:.3},{iterations},{residual:.1e}"
+        "{name},{rows},{entries},{what},{setup:.2},{nnz},{mib:.1},{apply:.3},{backward:.1e},{iterations},{residual:.1e}"
     );
     Ok(())
+}
+
+/// `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)` in the largest norms, the least of a solve and two steps of refinement.
+fn backward_error<M: LinearOperator<Vector = HostVector<f64>>>(
+    a: &Csr<f64>,
+    m: &M,
+    b: &HostVector<f64>,
+) -> Result<f64> {
+    let most = |v: &[f64]| v.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+    let row = |row| a.row_values(row).iter().map(|value| value.abs()).sum();
+    let norm = (0..a.rows()).map(row).fold(0.0, f64::max);
+    let (mut x, mut r, mut z) = (a.domain().zeros()?, a.range().zeros()?, a.domain().zeros()?);
+    let mut least = f64::INFINITY;
+    r.as_mut_slice().copy_from_slice(b.as_slice());
+    for _ in 0..3 {
+        m.apply(&r, &mut z)?;
+        x.as_mut_slice().iter_mut().zip(z.as_slice()).for_each(|(x, z)| *x += z);
+        a.residual(b, &x, &mut r)?;
+        least = least.min(most(r.as_slice()) / (norm * most(x.as_slice()) + most(b.as_slice())));
+    }
+    Ok(least)
 }
 
 fn milliseconds(start: Instant) -> f64 {

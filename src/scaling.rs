@@ -198,15 +198,48 @@ impl<T: Real> Scaling<T> {
         Ok(scaled)
     }
 
-    /// The transpose of [`Scaling::rhs`]: `vᵀ rhs(b) = rhs_transposed(v)ᵀ b`.
-    pub(crate) fn rhs_transposed(&self, v: &[T]) -> Result<Vec<T>> {
-        self.check_length(v)?;
-        let mut scaled = v.to_vec();
-        for place in 0..v.len() {
-            let row = self.row(place);
-            scaled[self.user(row)] = self.row_factors[row] * v[self.user(place)];
+    /// Keeps rows in their places, so that a symmetric pattern stays symmetric.
+    pub(crate) fn keep_rows(&mut self) {
+        self.rows = None;
+    }
+
+    /// The same factor for a row and its column, the root of the product of both, and rows in their places.
+    pub(crate) fn symmetrized(mut self) -> Scaling<T> {
+        self.rows = None;
+        for (row, column) in self.row_factors.iter_mut().zip(&mut self.column_factors) {
+            let factor = row.sqrt() * column.sqrt();
+            (*row, *column) = (factor, factor);
         }
-        Ok(scaled)
+        self
+    }
+
+    /// The number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.row_factors.len()
+    }
+
+    /// As [`Scaling::rhs`], of entries in the order of the matrix.
+    pub(crate) fn rhs_in_place_order(&self, b: &[T], to: &mut Vec<T>) {
+        to.clear();
+        to.extend((0..b.len()).map(|place| {
+            let row = self.row(place);
+            self.row_factors[row] * b[row]
+        }));
+    }
+
+    /// The transpose of what [`Scaling::rhs`] does, of entries in the order of the matrix: `vᵀ rhs(b) = transposed(v)ᵀ b`.
+    pub(crate) fn transposed_in_place_order(&self, v: &[T]) -> Vec<T> {
+        let mut scaled = v.to_vec();
+        for (place, &v) in v.iter().enumerate() {
+            let row = self.row(place);
+            scaled[row] = self.row_factors[row] * v;
+        }
+        scaled
+    }
+
+    /// As [`Scaling::unscale`], of entries in the order of the matrix.
+    pub(crate) fn unscale_in_place_order(&self, x: &mut [T]) {
+        x.iter_mut().zip(&self.column_factors).for_each(|(x, &factor)| *x *= factor);
     }
 
     /// Converts the solution of the scaled system to that of the original one: `x ← C x`.

@@ -36,9 +36,8 @@ pub struct ForFactors<'b, T: Real> {
 }
 
 impl<T: Real> ForFactors<'_, T> {
-    fn begins(&mut self, csr: &Csr<T>) -> Result<&mut Begins<T>> {
-        let begins = self.begins.take().map_or_else(|| Begins::new(csr), Ok)?;
-        Ok(self.begins.insert(begins))
+    fn begins(&mut self) -> &mut Begins<T> {
+        self.begins.get_or_insert_default()
     }
 }
 
@@ -142,14 +141,14 @@ fn factorized<T: Real>(
         Preconditioner::SaddlePoint => Box::new(factors.known.saddle_point(csr)?),
         Preconditioner::Ic0 => incomplete_cholesky(csr)?,
         Preconditioner::Ilu0 => Box::new(Ilu0::new(csr)?),
-        Preconditioner::Ilut => Box::new(factors.begins(csr)?.factors(csr, Ilut::new)?),
+        Preconditioner::Ilut => Box::new(factors.begins().factors(csr, Ilut::new)?),
         Preconditioner::Cholesky => Box::new(match factors.ordered {
             Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
             None => Cholesky::new(csr)?,
         }),
         Preconditioner::Lu => {
             let most = factors.most;
-            Box::new(factors.begins(csr)?.go_on(csr, most)?.ok_or_else(|| {
+            Box::new(factors.begins().go_on(csr, most)?.ok_or_else(|| {
                 let why = format!("it takes more than {most:.1e} multiplications");
                 Error::Unsuitable { format: "LU", why }
             })?)
@@ -237,7 +236,7 @@ impl<T: Real> Backend<T> for Host {
             Preconditioner::Ilut => put(m, to, Matched::<T, Ilut<T>>::save),
             Preconditioner::Cholesky => put(m, to, Cholesky::<T>::save),
             Preconditioner::SaddlePoint => put(m, to, SaddlePoint::<T>::save),
-            Preconditioner::Lu => put(m, to, Matched::<T, Lu<T>>::save),
+            Preconditioner::Lu => put(m, to, Lu::<T>::save),
         }
     }
 
@@ -260,7 +259,7 @@ impl<T: Real> Backend<T> for Host {
             Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),
             Preconditioner::Cholesky => Box::new(from.load::<Cholesky<T>>()?),
             Preconditioner::SaddlePoint => Box::new(from.load::<SaddlePoint<T>>()?),
-            Preconditioner::Lu => Box::new(Matched::load(from, Lu::tolerant)?),
+            Preconditioner::Lu => Box::new(from.load::<Lu<T>>()?),
         })
     }
 }

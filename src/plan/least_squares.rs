@@ -6,7 +6,6 @@
 //!   `r = Nᵀ (N Nᵀ)⁻¹ N b`, and `A x = b − r` has a solution, which they find.
 //! - Conjugate gradients on `Aᵀ A x = Aᵀ b`, scaled by the norms of the columns.
 
-use super::matched::Matched;
 use crate::formats::derived::Derivation;
 use crate::{Cg, Csr, Error, Gmres, HostVector, LinearOperator, Lu, Outcome, Real, Result};
 use krysp_solvers::{Composed, Diagonal, Element, Space, Stopping, Vector};
@@ -64,9 +63,9 @@ pub(super) fn least_squares<T: Real>(
     let norms = (0..a.rows()).map(norm).collect();
     let normal = Normal { a, transposed, norms, b: space.vector(b)?, slope, most };
     let factors = match factorised {
-        true => match Matched::new(a, Lu::tolerant) {
+        true => match Lu::tolerant(a) {
             Err(Error::Interrupted(interrupted)) => return Err(interrupted.into()),
-            factors => factors.ok().filter(|factors| factors.inner().missing() > 0),
+            factors => factors.ok().filter(|factors| factors.missing() > 0),
         },
         false => None,
     };
@@ -83,7 +82,7 @@ pub(super) fn least_squares<T: Real>(
 
 impl<T: Real> Normal<'_, T> {
     /// The least residual that factors of a deficient rank leave.
-    fn by_factors(&self, factors: &Matched<T, Lu<T>>) -> Result<(HostVector<T>, usize, Outcome)> {
+    fn by_factors(&self, factors: &Lu<T>) -> Result<(HostVector<T>, usize, Outcome)> {
         let space = self.a.domain();
         let (mut rhs, one) = (factors.unreachable(&self.b)?, T::from_f64(1.0));
         rhs.axpby(&one, &self.b, &T::from_f64(-1.0));

@@ -53,7 +53,7 @@ pub enum Preconditioner {
     Ilut,
     /// [`Cholesky`](crate::Cholesky)
     Cholesky,
-    /// [`Lu`](crate::Lu) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
+    /// [`Lu`](crate::Lu)
     Lu,
     /// [`SaddlePoint`](crate::SaddlePoint), block triangular.
     SaddlePoint,

@@ -14,6 +14,7 @@
 //! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
 //! | [`SaddlePoint`] | saddle points `[A Bᵀ; B −C]`: flow, constraints | a cycle or a factorization of `A`, and the Schur complement | no |
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | two triangular solves with the factor | no |
+//! | [`Ldl`] | symmetric, definite or not, where the factor fits; returns the inertia | two triangular solves with the factor | no |
 //! | [`Lu`] | any matrix whose factors fit: what no method converges on | two triangular solves, as long as the fill | no |
 //!
 //! `x.to(&gpu)` (trait `ToCuda`) copies a preconditioner to a GPU. `X::on(&gpu, &a)` builds one there, equal
@@ -50,7 +51,7 @@ pub mod two_level;
 pub use amg::{Amg, AmgOptions, Unknowns, rigid_motions};
 pub use coarse::CoarseSpace;
 pub(crate) use direct::{Begun, Symbolic};
-pub use direct::{Cholesky, DirectOptions, Lu};
+pub use direct::{Cholesky, DirectOptions, Inertia, Ldl, Lu};
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;

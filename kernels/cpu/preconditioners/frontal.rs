@@ -12,6 +12,9 @@
 //! Cost: `n³/3` multiply-adds for a square matrix of `n` rows, most of them in register tiles with 2 to 6
 //! multiply-adds per number loaded.
 
+pub mod ldl;
+pub mod lu;
+
 use crate::cpu::preconditioners::Refused;
 use crate::cpu::run::threads::{ByRow, over_parts, tasks};
 use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};

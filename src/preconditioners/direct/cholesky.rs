@@ -14,7 +14,7 @@
 //! twice, on one thread.
 
 use super::super::{Origin, Refresh, check_space, check_square, finite};
-use super::tree::{Both, NONE, Tree};
+use super::tree::{Both, Expected, NONE, Tree};
 use super::{Budget, DirectOptions};
 use crate::formats::derived::{Derivation, check_same_pattern};
 use crate::formats::pattern::Pattern;
@@ -72,7 +72,8 @@ impl Symbolic {
         let budget = Budget::new(NAME, options);
         let (transposed, _) = Derivation::transposed(csr)?;
         let order = minimum_degree::of_sum(csr, &transposed)?;
-        let tree = Tree::new(order, &Both([csr, &transposed]), size_of::<T>(), budget)?;
+        let both = Both([csr, &transposed]);
+        let tree = Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?;
         Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
     }
 

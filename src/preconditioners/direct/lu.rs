@@ -1,43 +1,47 @@
-//! `A = L U` with pivoting, column by column (Gilbert and Peierls 1988).
+//! `A = L U` with threshold partial pivoting.
 //!
 //! ```text
-//! for each column j, in an order with little fill:
-//!     reach: the steps whose pivots column j is joined to, by a search along the columns of L
-//!     x ← column j;  for each step s of the reach, in turn:  x ← x − x_s L_s
-//!     pivot: of the rows not yet taken one that is large enough; the diagonal's, if it is
+//! if many diagonal entries of a symmetric pattern are small or zero:
+//!     scale by a maximum-product matching, and order rows that it joins as pairs
+//! order by minimum degree, of A + Aᵀ or of AᵀA; count entries and multiplications
+//! many multiplications for each entry:  fronts, on all threads, with delayed pivots
+//! few of them:                          column by column, on one thread
 //! ```
 //!
-//! The order is by minimum degree: of `A + Aᵀ` where the pattern is nearly symmetric and the diagonal serves for pivots, of `Aᵀ A`
-//! else, for then any row may become a pivot. Where the first leads to more fill than diagonal pivots would make, the second is
-//! taken after all. Searches skip entries that others lead to as well (Eisenstat and Liu 1992).
-//! Rows are scaled to a largest entry near one, by powers of two: rounds nothing.
-//!
-//! Budget: time goes with the multiplications, some 10⁹ a second, on one thread; an application moves `L` and `U` once.
+//! | method | pattern | pivot | entries of `L` |
+//! | --- | --- | --- | --- |
+//! | fronts (Duff and Reid 1984) | nearly symmetric | largest of the fully summed rows of its column, if ≥ 0.1 of the column; else delayed | ≤ 10 |
+//! | columns (Gilbert and Peierls 1988) | any | diagonal entry, if ≥ 0.001 of its column, else one ≥ 0.1 | ≤ 1000 |
 
 mod begun;
+mod column_factors;
+mod columns;
+mod deficient;
 mod saved;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use begun::Begun;
 
 use super::super::{Origin, Refresh, check_space, finite};
+use super::fronts::FrontFactors;
 use super::order::{Order, Pivoting};
-use super::triangle::Triangle;
+use super::tree::Tree;
 use super::{Budget, DirectOptions};
-use crate::formats::derived::Derivation;
-use crate::{Csr, HostSpace, HostVector, Real, Result};
-use krysp_kernels::interrupt::Phase;
-use krysp_solvers::{Element, LinearOperator, check_spaces};
-use std::sync::{Mutex, PoisonError};
+use crate::formats::derived::check_same_pattern;
+use crate::formats::pattern::Pattern;
+use crate::{Csr, HostSpace, HostVector, Real, Result, Scaling};
+use begun::Prepared;
+use column_factors::ColumnFactors;
+use krysp_solvers::{LinearOperator, check_spaces};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "LU";
 
-/// New values are given to old pivots if none is smaller than this, beside the largest of its column.
-const SOUND: f64 = 1e-5;
-
-/// A factorisation of a square matrix, applied as `A⁻¹`.
+/// Complete factorization of a square matrix, applied as `A⁻¹`.
 ///
-/// Under [`Gmres`](crate::Gmres) it is a direct solver with iterative refinement. It suits matrices of circuits, grids of power
-/// and chemical plants of any size, meshes in the plane up to some 10⁵ unknowns and in space up to some 10⁴.
+/// Under [`Gmres`](crate::Gmres) it is a direct solver with iterative refinement. It suits matrices of circuits, power grids
+/// and chemical plants of any size, meshes in the plane up to some 10⁶ unknowns and in space up to some 10⁵.
 ///
 /// ```
 /// use krysp::{Csr, Gmres, Lu};
@@ -52,31 +56,30 @@ const SOUND: f64 = 1e-5;
 #[derive(Debug)]
 pub struct Lu<T: Real> {
     space: HostSpace<T>,
+    pattern: Arc<Pattern>,
     budget: Budget,
-    /// `Aᵀ`, whose rows are the columns of `A`.
-    columns: Csr<T>,
-    from_a: Derivation,
-    order: Order,
     pivoting: Pivoting,
+    scaling: Option<Scaling<T>>,
+    /// The rows that a matching found for the columns.
+    matched: Option<Vec<u32>>,
     factors: Factors<T>,
-    work: Mutex<Vec<T>>,
+    workspace: Mutex<Workspace<T>>,
 }
 
-/// `L`, with a diagonal of ones, and `U`, in the order of steps.
 #[derive(Debug)]
-struct Factors<T> {
-    scale: Vec<T>,
-    /// The row that is the pivot of a step.
-    row_of: Vec<u32>,
-    lower: Triangle<T>,
-    upper: Triangle<T>,
-    pivots: Vec<T>,
-    /// Steps without a pivot, in ascending order.
-    missing: Vec<u32>,
+enum Factors<T> {
+    Columns { order: Order, factors: ColumnFactors<T> },
+    Fronts { tree: Tree, factors: FrontFactors<T> },
+}
+
+#[derive(Debug, Default)]
+struct Workspace<T> {
+    scaled: Vec<T>,
+    steps: [Vec<T>; 2],
 }
 
 impl<T: Real> Lu<T> {
-    /// Factorises a matrix in its own space.
+    /// Factorizes a matrix in its own space.
     pub fn new(csr: &Csr<T>) -> Result<Lu<T>> {
         Lu::with(csr, DirectOptions::default())
     }
@@ -86,67 +89,87 @@ impl<T: Real> Lu<T> {
         Lu::pivoted(csr, options, Pivoting::Regular)
     }
 
-    /// As [`Lu::new`], but of any rank: unknowns whose columns depend on others are zero, which solves what has a solution.
-    pub(crate) fn tolerant(csr: &Csr<T>) -> Result<Lu<T>> {
-        Lu::pivoted(csr, DirectOptions::default(), Pivoting::Tolerant)
-    }
-
     fn pivoted(csr: &Csr<T>, options: DirectOptions, pivoting: Pivoting) -> Result<Lu<T>> {
         let mut begun = Begun::with(csr, Budget::new(NAME, options), pivoting)?;
         begun.go_on(csr, f64::INFINITY)?;
         Ok(begun.whole())
     }
 
-    /// How many columns depend on others.
-    pub(crate) fn missing(&self) -> usize {
-        self.factors.missing.len()
-    }
-
-    /// `N b`, where the rows of `N` span all `v` with `vᵀ A = 0`: zero if `A x = b` has a solution.
-    pub(crate) fn missed(&self, b: &[T]) -> Vec<T> {
-        let mut x = vec![T::zero(); b.len()];
-        self.factors.forward(b, &mut x);
-        self.factors.missing.iter().map(|&step| x[step as usize]).collect()
-    }
-
-    /// `Nᵀ w`.
-    pub(crate) fn missed_transposed(&self, w: &[T]) -> Vec<T> {
-        let Factors { scale, row_of, lower, missing, .. } = &self.factors;
-        let mut x = vec![T::zero(); row_of.len()];
-        missing.iter().zip(w).for_each(|(&step, &w)| x[step as usize] = w);
-        let mut own = missing.iter().rev().peekable();
-        for step in (0..x.len()).rev() {
-            if own.next_if(|&&missing| missing as usize == step).is_none() {
-                let (rows, values) = lower.column(step);
-                let sum = rows.iter().zip(values).map(|(&row, &value)| value * x[row as usize]);
-                x[step] = -sum.fold(T::zero(), |sum, term| sum + term);
-            }
-        }
-        let mut v = vec![T::zero(); x.len()];
-        for (&row, &x) in row_of.iter().zip(&x) {
-            v[row as usize] = scale[row as usize] * x;
-        }
-        v
-    }
-
-    /// The entries of both factors.
+    /// The entries of both factors, with the zeros that are stored.
     pub fn nnz(&self) -> usize {
-        let Factors { lower, upper, pivots, .. } = &self.factors;
-        lower.rows.len() + upper.rows.len() + pivots.len()
+        match &self.factors {
+            Factors::Columns { factors, .. } => factors.nnz(),
+            Factors::Fronts { factors, .. } => factors.nnz(),
+        }
+    }
+
+    /// `z ← A⁻ᵀ r`.
+    ///
+    /// ```
+    /// use krysp::{Csr, LinearOperator, Lu, Space};
+    ///
+    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (0, 1, 1.0), (1, 1, 4.0)])?;
+    /// let mut z = a.domain().zeros()?;
+    /// Lu::new(&a)?.apply_transposed(&a.domain().vector(&[2.0, 9.0])?, &mut z)?;
+    /// assert_eq!(z.as_slice(), [1.0, 2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn apply_transposed(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> Result<()> {
+        check_spaces(self, r, z)?;
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let Workspace { scaled, steps } = &mut *workspace;
+        scaled.clear();
+        scaled.extend_from_slice(r.as_slice());
+        if let Some(scaling) = &self.scaling {
+            scaling.unscale_in_place_order(scaled);
+        }
+        let to = z.as_mut_slice();
+        match &self.factors {
+            Factors::Columns { order, factors } => factors.solve_transposed(&order.column_of, scaled, to),
+            Factors::Fronts { tree, factors } => factors.solve_transposed(tree, scaled, steps, to),
+        }
+        if let Some(scaling) = &self.scaling {
+            to.copy_from_slice(&scaling.transposed_in_place_order(to));
+        }
+        Ok(())
+    }
+
+    /// `b` as the scaled matrix takes it.
+    fn scaled_rhs<'a>(&self, b: &'a [T], to: &'a mut Vec<T>) -> &'a [T] {
+        match &self.scaling {
+            Some(scaling) => {
+                scaling.rhs_in_place_order(b, to);
+                to
+            }
+            None => b,
+        }
     }
 }
 
-/// Order and, where they are still sound, pivots and pattern stay.
+/// The order stays, and so do pivots of columns where they are still large enough.
 impl<T: Real> Refresh<T> for Lu<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
-        self.from_a.refresh(csr, &mut self.columns)?;
-        if !self.factors.refresh(&self.columns, &self.order)? {
-            let mut begun = Begun::with(csr, self.budget, self.pivoting)?;
-            begun.go_on(csr, f64::INFINITY)?;
-            *self = begun.whole();
+        check_same_pattern(&self.pattern, csr)?;
+        let prepared = Prepared::new(csr)?;
+        let same_order = prepared.matched == self.matched;
+        if let (true, Factors::Columns { order, factors }) = (same_order, &mut self.factors)
+            && factors.refresh(&prepared.columns, order)?
+        {
+            self.scaling = prepared.scaling;
+            return Ok(());
         }
+        let tree = match &self.factors {
+            Factors::Fronts { tree, .. } if same_order => Some(tree.clone()),
+            _ => None,
+        };
+        let mut begun = match tree {
+            Some(tree) => Begun::on_tree(csr, prepared, tree, self.budget, self.pivoting),
+            None => Begun::with(csr, self.budget, self.pivoting)?,
+        };
+        begun.go_on(csr, f64::INFINITY)?;
+        *self = begun.whole();
         Ok(())
     }
 }
@@ -161,92 +184,28 @@ impl<T: Real> LinearOperator for Lu<T> {
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         // what a solve that failed left behind is overwritten
-        let mut x = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        self.factors.solve(r.as_slice(), &mut x);
-        for (&column, &x) in self.order.column_of.iter().zip(&*x) {
-            z.as_mut_slice()[column as usize] = x;
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let Workspace { scaled, steps } = &mut *workspace;
+        let (b, to) = (self.scaled_rhs(r.as_slice(), scaled), z.as_mut_slice());
+        match &self.factors {
+            Factors::Columns { order, factors } => {
+                let [x, _] = steps;
+                x.resize(b.len(), T::zero());
+                factors.solve(b, x);
+                order.column_of.iter().zip(&*x).for_each(|(&column, &x)| to[column as usize] = x);
+            }
+            Factors::Fronts { tree, factors } => factors.solve(tree, b, steps, to),
+        }
+        if let Some(scaling) = &self.scaling {
+            scaling.unscale_in_place_order(to);
         }
         Ok(())
     }
 
     fn bytes(&self) -> usize {
-        self.factors.lower.bytes() + self.factors.upper.bytes() + size_of_val(&*self.factors.pivots)
-    }
-}
-
-impl<T: Real> Factors<T> {
-    /// Computes with new values for the same pivots; `false` if one of them is too small for that.
-    fn refresh(&mut self, columns: &Csr<T>, order: &Order) -> Result<bool> {
-        let n = columns.rows();
-        let Factors { scale, row_of, lower, upper, pivots, missing } = self;
-        if !missing.is_empty() {
-            return Ok(false);
-        }
-        let phase = Phase::new("LU factorization, known pivots", lower.rows.len() as f64);
-        let mut counter = phase.counter();
-        *scale = begun::scale(columns);
-        let mut step_of = vec![0u32; n];
-        (0..).zip(&*row_of).for_each(|(step, &row)| step_of[row as usize] = step);
-        let sound = T::from_f64(SOUND);
-        let mut x = vec![T::zero(); n];
-        for (step, &column) in order.column_of.iter().enumerate() {
-            let (rows, values) = (columns.row_columns(column as usize), columns.row_values(column as usize));
-            let mut largest = T::zero();
-            for (&row, &value) in rows.iter().zip(values) {
-                let value = value * scale[row as usize];
-                x[step_of[row as usize] as usize] = value;
-                largest = largest.max(value.abs());
-            }
-            for at in upper.starts[step]..upper.starts[step + 1] {
-                let factor = std::mem::take(&mut x[upper.rows[at] as usize]);
-                upper.values[at] = factor;
-                largest = largest.max(factor.abs());
-                let (rows, values) = lower.column(upper.rows[at] as usize);
-                counter.add(rows.len())?;
-                for (&row, &value) in rows.iter().zip(values) {
-                    x[row as usize] -= value * factor;
-                }
-            }
-            let pivot = std::mem::take(&mut x[step]);
-            let range = lower.starts[step]..lower.starts[step + 1];
-            let mut below = T::zero();
-            for (&row, value) in lower.rows[range.clone()].iter().zip(&mut lower.values[range]) {
-                let entry = std::mem::take(&mut x[row as usize]);
-                below = below.max(entry.abs());
-                *value = entry / pivot;
-            }
-            let least = (sound * below).max(largest * T::epsilon());
-            if pivot.abs() <= least || !Element::is_finite(pivot) || !Element::is_finite(below) {
-                return Ok(false);
-            }
-            pivots[step] = pivot;
-        }
-        Ok(true)
-    }
-
-    /// `x = L⁻¹ b`, in the order of steps.
-    fn forward(&self, b: &[T], x: &mut [T]) {
-        for (x, &row) in x.iter_mut().zip(&self.row_of) {
-            *x = b[row as usize] * self.scale[row as usize];
-        }
-        for step in 0..x.len() {
-            let (solved, (rows, values)) = (x[step], self.lower.column(step));
-            if !solved.is_zero() {
-                rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
-            }
-        }
-    }
-
-    /// `x = U⁻¹ L⁻¹ b`, in the order of steps.
-    fn solve(&self, b: &[T], x: &mut [T]) {
-        let Factors { upper, pivots, .. } = self;
-        self.forward(b, x);
-        for step in (0..x.len()).rev() {
-            let (solved, (rows, values)) = (x[step] / pivots[step], upper.column(step));
-            x[step] = solved;
-            if !solved.is_zero() {
-                rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
-            }
+        match &self.factors {
+            Factors::Columns { factors, .. } => factors.bytes(),
+            Factors::Fronts { factors, .. } => factors.bytes(),
         }
     }
 }

@@ -26,6 +26,16 @@ impl Budget {
         Budget { what, limit: options.memory.unwrap_or_else(free_share) }
     }
 
+    /// The name of the factorization.
+    pub(super) fn what(self) -> &'static str {
+        self.what
+    }
+
+    /// The bytes that may be taken.
+    pub(super) fn limit(self) -> usize {
+        self.limit
+    }
+
     pub(super) fn save(&self, to: &mut Writer<'_>) {
         self.limit.save(to);
     }
@@ -49,6 +59,15 @@ impl Budget {
         self.reserve(&mut zeros, len)?;
         zeros.resize(len, T::default());
         Ok(zeros)
+    }
+
+    /// As [`Budget::reserve`], for a list that grows often.
+    pub(super) fn reserve_more<T>(self, list: &mut Vec<T>, more: usize) -> Result<()> {
+        if list.capacity() - list.len() >= more {
+            Ok(())
+        } else {
+            self.reserve(list, more.max(list.len() / 2))
+        }
     }
 
     /// Makes room for so many more, or says that there is none.

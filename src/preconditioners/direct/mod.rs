@@ -1,9 +1,10 @@
-//! Direct factorisations: `A = L U` and `A = L Lᵀ` with all of their fill, so that one application solves the system.
+//! Direct factorizations: `A = L Lᵀ`, `A = L D Lᵀ` and `A = L U` with all of their fill, so that one application solves the system.
 //!
 //! | | for | how |
 //! | --- | --- | --- |
 //! | [`Cholesky`] | symmetric positive definite | dense fronts, on all threads |
-//! | [`Lu`] | any square matrix | column by column, with pivoting, on one thread |
+//! | [`Ldl`] | symmetric, definite or not | dense fronts with delayed pivots, on all threads |
+//! | [`Lu`] | any square matrix | the same; or column by column on one thread, where that is faster |
 //!
 //! Each is a preconditioner, `z = A⁻¹ r` to rounding. A solver over it ends after one or two iterations, refines what rounding
 //! left, and reports the recomputed residual: there is no other way to refine here.
@@ -12,14 +13,20 @@
 //! they are; what would not fit is refused with [`Error::Memory`](crate::Error::Memory).
 
 mod cholesky;
+mod fronts;
+mod ldl;
 mod lu;
 mod memory;
 mod order;
+mod scale;
+#[cfg(test)]
+mod testing;
 mod tree;
 mod triangle;
 
 pub use cholesky::Cholesky;
 pub(crate) use cholesky::Symbolic;
+pub use ldl::{Inertia, Ldl};
 pub(crate) use lu::Begun;
 pub use lu::Lu;
 pub use memory::DirectOptions;

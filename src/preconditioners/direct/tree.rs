@@ -32,7 +32,7 @@ impl<T: Real> Neighbours for Both<'_, T> {
 }
 
 /// A tree of fronts, children before their parents, and the order of elimination that it stands for.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tree {
     /// The variable that is eliminated at each place.
     pub(super) order: Vec<u32>,
@@ -43,7 +43,7 @@ pub(super) struct Tree {
     rows: Vec<u32>,
     /// The fronts of subtrees that do not wait for each other, and those above them.
     pub(super) tasks: Vec<std::ops::Range<usize>>,
-    top: Vec<usize>,
+    pub(super) top: Vec<usize>,
 }
 
 saved!(impl[] Tree { order, place, fronts, rows, tasks, top });
@@ -55,7 +55,7 @@ pub(super) struct Front {
     /// Where its rows stand, and where its numbers do: as many columns, each with a row for each column and for each row below.
     rows: std::ops::Range<usize>,
     pub(super) numbers: std::ops::Range<usize>,
-    parent: Option<u32>,
+    pub(super) parent: Option<u32>,
 }
 
 saved!(impl[] Front { columns, rows, numbers, parent });
@@ -69,30 +69,37 @@ impl Front {
     pub(super) fn below(&self) -> usize {
         self.rows.len()
     }
+
+    /// The multiplications that eliminate the columns of a symmetric matrix: half the square of the rows below each.
+    pub(super) fn work(&self) -> f64 {
+        let cubes = |rows: f64| rows * (rows + 1.0) * (2.0 * rows + 1.0) / 12.0;
+        cubes(self.height() as f64) - cubes(self.below() as f64)
+    }
 }
 
 impl Tree {
-    /// For an order with little fill. Refuses fronts whose numbers, of so many bytes for each entry, would not fit.
+    /// For an order with little fill. Refuses what would not fit: bytes for each number of a front, and for each that waits for a
+    /// parent.
     pub(super) fn new(
-        order: Vec<u32>,
+        expected: Expected,
         neighbours: &impl Neighbours,
-        bytes: usize,
+        [stored, waiting]: [usize; 2],
         budget: Budget,
     ) -> Result<Tree> {
+        let Expected { order, place, parents, lengths } = expected;
         let n = order.len();
-        let Foretold { order, place, parents, lengths } = Foretold::new(order, neighbours)?;
         let starts = joined(&parents, &lengths);
         let numbers = |bounds: &[usize]| {
             let height = (bounds[1] - bounds[0]) as u128 - 1 + u128::from(lengths[bounds[1] - 1]);
             (bounds[1] - bounds[0]) as u128 * height
         };
         let entries: u128 = starts.windows(2).map(numbers).sum();
-        let needed = entries.saturating_mul(bytes as u128).min(usize::MAX as u128) as usize;
+        let needed = entries.saturating_mul(stored as u128).min(usize::MAX as u128) as usize;
         budget.allows(needed)?;
         let mut tree = Tree { order, place, fronts: vec![], rows: vec![], tasks: vec![], top: vec![] };
         tree.fill(&starts, &parents, neighbours, n)?;
         tree.share();
-        budget.allows(needed.saturating_add(tree.waiting().saturating_mul(bytes)))?;
+        budget.allows(needed.saturating_add(tree.waiting().saturating_mul(waiting)))?;
         Ok(tree)
     }
 
@@ -136,10 +143,9 @@ impl Tree {
         self.fronts.len()
     }
 
-    /// The multiplications that eliminate all columns: half the square of the rows below each.
+    /// The multiplications that eliminate all columns of a symmetric matrix.
     pub(super) fn work(&self) -> f64 {
-        let cubes = |rows: f64| rows * (rows + 1.0) * (2.0 * rows + 1.0) / 12.0;
-        self.fronts.iter().map(|front| cubes(front.height() as f64) - cubes(front.below() as f64)).sum()
+        self.fronts.iter().map(Front::work).sum()
     }
 
     /// The children of each front: `first[front]`, then `next[child]`, in the order of fronts.
@@ -278,9 +284,10 @@ impl Tree {
     }
 }
 
-/// What an order will lead to: the tree, by the first column after each that its elimination joins it to, and the entries of each
+/// What an order leads to: the tree, by the first column after each that its elimination joins it to, and the entries of each
 /// column of the factor, diagonal included.
-pub(super) struct Foretold {
+#[derive(Debug)]
+pub(super) struct Expected {
     /// As it was given, but children before parents, those of one subtree together: as good, and closer in memory.
     pub(super) order: Vec<u32>,
     place: Vec<u32>,
@@ -288,8 +295,8 @@ pub(super) struct Foretold {
     pub(super) lengths: Vec<u32>,
 }
 
-impl Foretold {
-    pub(super) fn new(order: Vec<u32>, neighbours: &impl Neighbours) -> Result<Foretold> {
+impl Expected {
+    pub(super) fn new(order: Vec<u32>, neighbours: &impl Neighbours) -> Result<Expected> {
         let place = inverse(&order);
         let parents = parents(&order, &place, neighbours)?;
         let after = postorder(&parents);
@@ -298,7 +305,7 @@ impl Foretold {
         let up = |parent: u32| if parent == NONE { NONE } else { at[parent as usize] };
         let parents: Vec<u32> = after.iter().map(|&old| up(parents[old as usize])).collect();
         let lengths = lengths(&order, &place, &parents, neighbours)?;
-        Ok(Foretold { order, place, parents, lengths })
+        Ok(Expected { order, place, parents, lengths })
     }
 }
 

@@ -1,34 +1,88 @@
-//! A factorisation on its way: column by column, and where it was halted it can go on.
+//! The choice of a method, and a factorization that can be suspended and resumed.
 
 use super::super::super::check_square;
-use super::super::order::{Order, Pivoting};
-use super::super::tree::NONE;
-use super::super::triangle::Triangle;
-use super::{Budget, DirectOptions, Factors, Lu, NAME};
+use super::super::fronts::{self, Kind};
+use super::super::order::{Order, Pivoting, Shape, paired};
+use super::super::tree::{Both, Expected, Tree};
+use super::{Budget, DirectOptions, Factors, Lu, NAME, columns};
 use crate::formats::derived::Derivation;
-use crate::{Csr, Error, Format, Real, Result};
-use krysp_kernels::interrupt::Phase;
-use krysp_solvers::Element;
-use std::sync::Mutex;
+use crate::formats::pattern::Pattern;
+use crate::numbering::minimum_degree;
+use crate::{Csr, Format, HostSpace, Matching, Real, Result, Scaling};
+use std::sync::{Arc, Mutex};
 
-/// A pivot may be this much smaller than the largest of its column, if fill is better for it: a diagonal, and any other. A diagonal
-/// given up spoils the order for all columns to come, more than refinement costs.
-const DIAGONAL: f64 = 1e-3;
-const OTHERS: f64 = 0.1;
+/// Multiplications for each entry of the factor from which on fronts pay: CHOLMOD's limit (Chen, Davis, Hager and Rajamanickam 2008),
+/// counted as it counts them.
+const FRONTS: f64 = 40.0;
 
-/// Multiplications between two polls for interruption, some 0.1 ms, and what a column without any counts.
-const POLLED: f64 = 65_536.0;
-const COLUMN: f64 = 64.0;
+/// Entries beyond so many times those that pivots on the diagonal lead to make the scalar method stop, and fronts are used: a guess.
+const MOST_FILL: f64 = 3.0;
 
-/// A factorisation that is not whole yet.
+/// Multiplications in fronts in the time of one in a column, whose operands are scattered: a guess.
+const DENSE: f64 = 8.0;
+
+/// A factorization that may not be complete yet.
 #[derive(Debug)]
 pub(crate) struct Begun<T: Real> {
+    space: HostSpace<T>,
+    pattern: Arc<Pattern>,
     budget: Budget,
-    columns: Csr<T>,
-    from_a: Derivation,
-    order: Order,
     pivoting: Pivoting,
-    progress: Progress<T>,
+    prepared: Prepared<T>,
+    method: Method<T>,
+}
+
+/// The matrix that is factorized.
+#[derive(Debug)]
+pub(super) struct Prepared<T: Real> {
+    /// Brings large entries to the diagonal, where it is weak.
+    pub(super) scaling: Option<Scaling<T>>,
+    /// The rows that a matching found for the columns.
+    pub(super) matched: Option<Vec<u32>>,
+    /// The scaled matrix; `None` if there is no scaling.
+    pub(super) scaled: Option<Csr<T>>,
+    /// Its transpose.
+    pub(super) columns: Csr<T>,
+    shape: Shape,
+}
+
+impl<T: Real> Prepared<T> {
+    pub(super) fn new(csr: &Csr<T>) -> Result<Prepared<T>> {
+        check_square(NAME, csr)?;
+        csr.check_finite()?;
+        let (columns, _) = Derivation::transposed(csr)?;
+        let shape = Shape::of(csr, &columns);
+        // of an unsymmetric pattern, any row may be a pivot
+        if !shape.is_weak() || !shape.is_symmetric() {
+            return Ok(Prepared { scaling: None, matched: None, scaled: None, columns, shape });
+        }
+        let matching = Matching::of(csr)?;
+        let mut scaling = Scaling::matched(csr, &matching)?;
+        scaling.keep_rows();
+        let scaled = scaling.matrix(csr)?;
+        let (columns, _) = Derivation::transposed(&scaled)?;
+        let matched = Some(matching.rows().to_vec());
+        Ok(Prepared { scaling: Some(scaling), matched, scaled: Some(scaled), columns, shape })
+    }
+
+    /// The scaled matrix, if this is the one that it was prepared from.
+    pub(super) fn matrix<'a>(&'a self, csr: &'a Csr<T>) -> &'a Csr<T> {
+        self.scaled.as_ref().unwrap_or(csr)
+    }
+}
+
+#[derive(Debug)]
+enum Method<T> {
+    /// If factors have too many entries, fronts are used.
+    Columns {
+        order: Order,
+        progress: columns::Progress<T>,
+        expected: Option<Expected>,
+    },
+    Fronts {
+        tree: Tree,
+        progress: fronts::Progress<T>,
+    },
 }
 
 impl<T: Real> Begun<T> {
@@ -38,308 +92,109 @@ impl<T: Real> Begun<T> {
     }
 
     pub(super) fn with(csr: &Csr<T>, budget: Budget, pivoting: Pivoting) -> Result<Begun<T>> {
-        check_square(NAME, csr)?;
-        csr.check_finite()?;
-        let (columns, from_a) = Derivation::transposed(csr)?;
-        let (order, progress) = (Order::of(csr, &columns)?, Progress::new(&columns));
-        Ok(Begun { budget, columns, from_a, order, pivoting, progress })
+        Begun::of(csr, budget, pivoting, None)
     }
 
-    /// Goes on with the same matrix, for so many multiplications. Returns whether it is whole.
-    pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
-        let Begun { budget, columns, order, pivoting, progress, .. } = self;
-        let most = progress.work + most;
-        while !progress.run(columns, order, *pivoting, *budget, most)? {
-            if progress.work > most {
-                return Ok(false);
-            }
-            // fill got out of hand: diagonals do not serve for pivots
-            *order = Order::of_columns(csr, columns)?;
-            *progress = Progress { work: progress.work, ..Progress::new(columns) };
-        }
-        Ok(true)
-    }
-
-    /// The factorisation, once it is whole.
-    pub(crate) fn whole(self) -> Lu<T> {
-        let Begun { budget, columns, from_a, order, pivoting, progress } = self;
-        let (factors, work) = (progress.factors(), Mutex::new(vec![T::zero(); columns.rows()]));
-        // rows of the transpose are columns of the matrix
-        let space = columns.source().range().clone();
-        Lu { space, budget, columns, from_a, order, pivoting, factors, work }
-    }
-}
-
-/// What a factorisation keeps of the steps so far.
-#[derive(Debug)]
-struct Progress<T> {
-    scale: Vec<T>,
-    /// Entries of each row.
-    lengths: Vec<u32>,
-    upper: Triangle<T>,
-    pivots: Vec<T>,
-    missing: Vec<u32>,
-    /// Multiplications made.
-    work: f64,
-    /// The column at hand, row by row: zeros between steps.
-    x: Vec<T>,
-    step_of: Vec<u32>,
-    row_of: Vec<u32>,
-    lower: Triangle<T>,
-    /// Where the part of each column of `L` ends that a search must follow.
-    pruned: Vec<usize>,
-    /// The last column whose reach a row was found in.
-    found_by: Vec<u32>,
-    /// Steps of the reach, and rows that are not yet pivots.
-    reach: Vec<u32>,
-    fresh: Vec<u32>,
-    path: Vec<(u32, usize)>,
-}
-
-impl<T: Real> Progress<T> {
-    fn new(columns: &Csr<T>) -> Progress<T> {
-        let n = columns.rows();
-        let mut lengths = vec![0u32; n];
-        columns.columns().iter().for_each(|&row| lengths[row as usize] += 1);
-        Progress {
-            scale: scale(columns),
-            lengths,
-            upper: Triangle::new(n),
-            pivots: Vec::with_capacity(n),
-            missing: vec![],
-            work: 0.0,
-            x: vec![T::zero(); n],
-            step_of: vec![NONE; n],
-            row_of: Vec::with_capacity(n),
-            lower: Triangle::new(n),
-            pruned: Vec::with_capacity(n),
-            found_by: vec![NONE; n],
-            reach: vec![],
-            fresh: vec![],
-            path: vec![],
-        }
-    }
-
-    /// Goes on until all columns are done, which is what it returns, or these multiplications are made, or the factors have more
-    /// entries than the order should make.
-    fn run(
-        &mut self,
-        columns: &Csr<T>,
-        order: &Order,
-        pivoting: Pivoting,
+    /// With fronts or without, if that is not left to the numbers of entries and multiplications.
+    pub(super) fn of(
+        csr: &Csr<T>,
         budget: Budget,
-        most: f64,
-    ) -> Result<bool> {
-        let entries = order.by_diagonal.unwrap_or(usize::MAX);
-        // the work of later columns is not known, so progress is counted in columns
-        let phase = Phase::new("LU factorization", columns.rows() as f64);
-        phase.advance(self.row_of.len() as u64)?;
-        let (mut polled_at, mut polled_work) = (self.row_of.len() as u32, self.work);
-        for (step, &column) in (0..).zip(&order.column_of).skip(self.row_of.len()) {
-            if self.work > most || self.upper.rows.len() + self.lower.rows.len() > entries {
-                return Ok(false);
-            }
-            if self.work - polled_work + COLUMN * f64::from(step - polled_at) >= POLLED {
-                phase.advance(u64::from(step - polled_at))?;
-                (polled_at, polled_work) = (step, self.work);
-            }
-            self.search(columns, column);
-            // earlier steps first, as in a refresh: the same sums, bit by bit
-            self.reach.sort_unstable();
-            let Progress {
-                scale, lengths, upper, pivots, missing, work, x, reach, fresh, lower, row_of, ..
-            } = &mut *self;
-            make_room(upper, reach.len(), lower.bytes(), budget)?;
-            make_room(lower, fresh.len(), upper.bytes(), budget)?;
-            let mut largest = T::zero();
-            for (&row, &value) in
-                columns.row_columns(column as usize).iter().zip(columns.row_values(column as usize))
-            {
-                x[row as usize] = value * scale[row as usize];
-                largest = largest.max(x[row as usize].abs());
-            }
-            for &earlier in reach.iter() {
-                *work += (lower.starts[earlier as usize + 1] - lower.starts[earlier as usize]) as f64;
-                let factor = std::mem::take(&mut x[row_of[earlier as usize] as usize]);
-                upper.push(earlier, factor);
-                largest = largest.max(factor.abs());
-                let (rows, values) = lower.column(earlier as usize);
-                for (&row, &value) in rows.iter().zip(values) {
-                    x[row as usize] -= value * factor;
-                }
-            }
-            let row = choose(fresh, x, order.by_diagonal.map(|_| column), lengths);
-            let pivot = row.map_or(T::zero(), |row| x[row as usize]);
-            // what cancellation leaves of a column that depends on others
-            let rounding = largest * pivoting.rounding();
-            let (Some(row), true) = (row, pivot.abs() > rounding && Element::is_finite(pivot)) else {
-                if matches!(pivoting, Pivoting::Tolerant) && (row.is_none() || Element::is_finite(pivot)) {
-                    fresh.iter().for_each(|&other| x[other as usize] = T::zero());
-                    upper.starts.push(upper.rows.len());
-                    lower.starts.push(lower.rows.len());
-                    // what is divided by it is zero
-                    pivots.push(T::infinity());
-                    row_of.push(NONE);
-                    missing.push(step);
-                    self.pruned.push(self.lower.rows.len());
-                    continue;
-                }
-                return Err(Error::Singular { what: NAME, column: column as usize, pivot: pivot.to_f64() });
+        pivoting: Pivoting,
+        by_fronts: Option<bool>,
+    ) -> Result<Begun<T>> {
+        let prepared = Prepared::new(csr)?;
+        let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
+        let symmetric = prepared.shape.is_symmetric();
+        let order = match &prepared.matched {
+            Some(rows) => paired(matrix, columns, rows)?,
+            None => minimum_degree::of_sum(matrix, columns)?,
+        };
+        let expected = Expected::new(order, &Both([matrix, columns]))?;
+        let lengths = expected.lengths.iter().map(|&length| f64::from(length));
+        let (entries, work) =
+            lengths.fold((0.0, 0.0), |(entries, work), length| (entries + length, work + length * length));
+        let by_pairs = prepared.matched.is_some();
+        let method = if by_fronts.unwrap_or(by_pairs || symmetric && work >= FRONTS * entries) {
+            Method::fronts(expected, matrix, columns, budget)?
+        } else {
+            let order = match symmetric {
+                true => Order {
+                    column_of: expected.order.clone(),
+                    by_diagonal: true,
+                    most_entries: (2.0 * MOST_FILL * entries) as usize,
+                },
+                false => Order::of_columns(matrix, columns)?,
             };
-            for &other in fresh.iter() {
-                let value = std::mem::take(&mut x[other as usize]);
-                if other != row {
-                    lower.push(other, value / pivot);
-                }
-            }
-            upper.starts.push(upper.rows.len());
-            lower.starts.push(lower.rows.len());
-            pivots.push(pivot);
-            row_of.push(row);
-            self.step_of[row as usize] = step;
-            self.pruned.push(self.lower.rows.len());
-            for at in 0..self.reach.len() {
-                self.prune(self.reach[at], row);
-            }
-        }
-        Ok(true)
+            Method::Columns { order, progress: columns::Progress::new(columns), expected: Some(expected) }
+        };
+        Ok(Begun::by(method, csr, prepared, budget, pivoting))
     }
 
-    /// What all steps have made.
-    fn factors(self) -> Factors<T> {
-        let n = self.step_of.len();
-        let Progress { scale, upper, pivots, missing, mut lower, mut step_of, mut row_of, .. } = self;
-        // rows that no column needs stand where a column has none
-        let spare = (0..n as u32).filter(|&row| step_of[row as usize] == NONE).collect::<Vec<_>>();
-        for (&step, row) in missing.iter().zip(spare) {
-            (row_of[step as usize], step_of[row as usize]) = (row, step);
-        }
-        lower.rows.iter_mut().for_each(|row| *row = step_of[*row as usize]);
-        lower.sort();
-        Factors { scale, row_of, lower, upper, pivots, missing }
+    fn by(
+        method: Method<T>,
+        csr: &Csr<T>,
+        prepared: Prepared<T>,
+        budget: Budget,
+        pivoting: Pivoting,
+    ) -> Begun<T> {
+        let (space, pattern) = (csr.source().domain().clone(), csr.source().pattern.clone());
+        Begun { space, pattern, budget, pivoting, prepared, method }
     }
 
-    /// Finds what column `column` is joined to.
-    fn search(&mut self, columns: &Csr<T>, column: u32) {
-        self.reach.clear();
-        self.fresh.clear();
-        for &row in columns.row_columns(column as usize) {
-            self.visit(row, column);
-            while let Some((step, at)) = self.path.last_mut() {
-                if *at == self.pruned[*step as usize] {
-                    self.reach.push(*step);
-                    self.path.pop();
-                } else {
-                    let row = self.lower.rows[*at];
-                    *at += 1;
-                    self.visit(row, column);
-                }
+    /// Starts from the order of an earlier factorization.
+    pub(super) fn on_tree(
+        csr: &Csr<T>,
+        prepared: Prepared<T>,
+        tree: Tree,
+        budget: Budget,
+        pivoting: Pivoting,
+    ) -> Begun<T> {
+        let progress = fronts::Progress::new(&tree, [prepared.matrix(csr), &prepared.columns], Kind::General);
+        Begun::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting)
+    }
+
+    /// Continues with the same matrix, for so many multiplications. Returns whether it is complete.
+    pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
+        let Begun { budget, pivoting, prepared, method, .. } = self;
+        let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
+        if let Method::Columns { order, progress, expected } = method {
+            let most = progress.work + most;
+            if progress.run(columns, order, *pivoting, *budget, most)? {
+                return Ok(true);
+            }
+            match expected.take_if(|_| progress.work <= most) {
+                Some(expected) => *method = Method::fronts(expected, matrix, columns, *budget)?,
+                None => return Ok(false),
             }
         }
-    }
-
-    fn visit(&mut self, row: u32, column: u32) {
-        if std::mem::replace(&mut self.found_by[row as usize], column) == column {
-            return;
-        }
-        match self.step_of[row as usize] {
-            NONE => self.fresh.push(row),
-            step => self.path.push((step, self.lower.starts[step as usize])),
+        match method {
+            Method::Fronts { tree, progress } => {
+                progress.run(tree, [matrix, columns], *pivoting, *budget, DENSE * most)
+            }
+            Method::Columns { .. } => Ok(false),
         }
     }
 
-    /// From a step whose column has the newest pivot, searches need to follow none but rows that are pivots by now: the newest leads
-    /// to the others.
-    fn prune(&mut self, step: u32, pivot: u32) {
-        let step = step as usize;
-        let range = self.lower.starts[step]..self.lower.starts[step + 1];
-        if self.pruned[step] < range.end || !self.lower.rows[range.clone()].contains(&pivot) {
-            return;
-        }
-        let (rows, values) = (&mut self.lower.rows[range.clone()], &mut self.lower.values[range.clone()]);
-        let mut kept = 0;
-        for at in 0..rows.len() {
-            if self.step_of[rows[at] as usize] != NONE {
-                rows.swap(at, kept);
-                values.swap(at, kept);
-                kept += 1;
+    /// The factorization, once it is complete.
+    pub(crate) fn whole(self) -> Lu<T> {
+        let Begun { space, pattern, budget, pivoting, prepared, method } = self;
+        let Prepared { scaling, matched, .. } = prepared;
+        let factors = match method {
+            Method::Columns { order, progress, .. } => {
+                Factors::Columns { order, factors: progress.factors() }
             }
-        }
-        self.pruned[step] = range.start + kept;
+            Method::Fronts { tree, progress } => Factors::Fronts { tree, factors: progress.factors() },
+        };
+        Lu { space, pattern, budget, pivoting, scaling, matched, factors, workspace: Mutex::default() }
     }
 }
 
-/// The row of the pivot: the diagonal if it is large enough, else of the rows that are large enough the one with the fewest
-/// entries in `A`, the largest of those.
-fn choose<T: Real>(rows: &[u32], x: &[T], diagonal: Option<u32>, lengths: &[u32]) -> Option<u32> {
-    let size = |row: u32| x[row as usize].abs();
-    let largest = rows.iter().map(|&row| size(row)).fold(T::zero(), T::max);
-    let fits = |diagonal: &u32| rows.contains(diagonal) && size(*diagonal) >= largest * T::from_f64(DIAGONAL);
-    if let Some(diagonal) = diagonal.filter(fits) {
-        return Some(diagonal);
-    }
-    let least = largest * T::from_f64(OTHERS);
-    let enough = rows.iter().copied().filter(|&row| size(row) >= least && size(row) > T::zero());
-    let better = |a: u32, b: u32| {
-        let by_size = || size(a) > size(b) || size(a) == size(b) && a < b;
-        let (a, b) = if diagonal.is_some() { (0, 0) } else { (lengths[a as usize], lengths[b as usize]) };
-        a < b || a == b && by_size()
-    };
-    enough.reduce(|best, row| if better(row, best) { row } else { best })
-}
-
-/// Powers of two that bring the largest entry of each row near one.
-pub(super) fn scale<T: Real>(columns: &Csr<T>) -> Vec<T> {
-    let mut largest = vec![0.0f64; columns.cols()];
-    for (&row, &value) in columns.columns().iter().zip(columns.entries()) {
-        let largest = &mut largest[row as usize];
-        *largest = largest.max(Element::to_f64(value).abs());
-    }
-    let power = |largest: f64| {
-        let exponent = if largest > 0.0 && largest.is_finite() { -largest.log2().round() } else { 0.0 };
-        T::from_f64(exponent.exp2())
-    };
-    largest.into_iter().map(power).collect()
-}
-
-/// Makes room for one more column, within the limit; `others` are bytes taken elsewhere.
-fn make_room<T: Real>(triangle: &mut Triangle<T>, more: usize, others: usize, budget: Budget) -> Result<()> {
-    let (len, entry) = (triangle.rows.len(), size_of::<u32>() + size_of::<T>());
-    budget.allows(others + (len + more) * entry)?;
-    if triangle.rows.capacity() < len + more {
-        budget.reserve(&mut triangle.rows, more + len / 2)?;
-        budget.reserve(&mut triangle.values, more + len / 2)?;
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::matrices;
-    use crate::{LinearOperator, Space};
-
-    #[test]
-    fn what_was_halted_ends_with_the_same_factors() {
-        // pivots from diagonals, and from anywhere
-        let stencil = matrices::stencil7(6).csr::<f64>().unwrap();
-        let shifted = stencil.triplets().map(|(i, j, value)| (i, (j + 1) % 216, value)).collect::<Vec<_>>();
-        for a in [stencil, Csr::from_triplets(216, 216, &shifted).unwrap()] {
-            let mut begun = Begun::tolerant(&a).unwrap();
-            let mut halts = 0;
-            while !begun.go_on(&a, 1000.0).unwrap() {
-                halts += 1;
-            }
-            assert!(halts > 5, "{halts}");
-            let (halted, whole) = (begun.whole(), Lu::tolerant(&a).unwrap());
-            let (space, b): (_, Vec<f64>) =
-                (a.domain().clone(), (0..216).map(|i| f64::from(i).sin()).collect());
-            let [one, other] = [halted, whole].map(|lu| {
-                let mut x = space.zeros().unwrap();
-                lu.apply(&space.vector(&b).unwrap(), &mut x).unwrap();
-                (lu.nnz(), x.as_slice().to_vec())
-            });
-            assert_eq!(one, other);
-        }
+impl<T: Real> Method<T> {
+    fn fronts(expected: Expected, matrix: &Csr<T>, columns: &Csr<T>, budget: Budget) -> Result<Method<T>> {
+        // of a front both triangles are stored, of what waits for a parent the square
+        let bytes = [2 * size_of::<T>(), size_of::<T>()];
+        let tree = Tree::new(expected, &Both([matrix, columns]), bytes, budget)?;
+        let progress = fronts::Progress::new(&tree, [matrix, columns], Kind::General);
+        Ok(Method::Fronts { tree, progress })
     }
 }

@@ -2,14 +2,15 @@
 
 use super::super::order::{Order, Pivoting};
 use super::super::triangle::Triangle;
+use super::column_factors::ColumnFactors;
 use super::{Budget, Factors, Lu, NAME};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
-use crate::{HostSpace, Real, Space};
+use crate::{Real, Space};
 use std::sync::Mutex;
 
-saved!(impl[] Order { column_of, by_diagonal });
+saved!(impl[] Order { column_of, by_diagonal, most_entries });
 saved!(impl[T: Real] Triangle<T> { starts, rows, values });
-saved!(impl[T: Real] Factors<T> { scale, row_of, lower, upper, pivots, missing });
+saved!(impl[T: Real] ColumnFactors<T> { scale, row_of, lower, upper, pivots, missing });
 
 impl Saved for Pivoting {
     fn save(&self, to: &mut Writer<'_>) {
@@ -21,41 +22,73 @@ impl Saved for Pivoting {
     }
 }
 
+impl<T: Real> Saved for Factors<T> {
+    fn save(&self, to: &mut Writer<'_>) {
+        matches!(self, Factors::Fronts { .. }).save(to);
+        match self {
+            Factors::Columns { order, factors } => {
+                order.save(to);
+                factors.save(to);
+            }
+            Factors::Fronts { tree, factors } => {
+                tree.save(to);
+                factors.save(to);
+            }
+        }
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Factors<T>> {
+        Ok(if from.load()? {
+            Factors::Fronts { tree: from.load()?, factors: from.load()? }
+        } else {
+            Factors::Columns { order: from.load()?, factors: from.load()? }
+        })
+    }
+}
+
+impl<T: Real> Factors<T> {
+    /// Whether they are those of so many rows.
+    fn fit(&self, rows: usize) -> bool {
+        match self {
+            Factors::Columns { order, factors } => {
+                let places =
+                    |places: &[u32]| places.len() == rows && places.iter().all(|&at| (at as usize) < rows);
+                let whole = [&factors.scale, &factors.pivots].into_iter().all(|list| list.len() == rows);
+                let triangles = fits(&factors.lower, rows) && fits(&factors.upper, rows);
+                let missing = factors.missing.iter().all(|&step| (step as usize) < rows);
+                whole && missing && triangles && places(&order.column_of) && places(&factors.row_of)
+            }
+            Factors::Fronts { tree, factors } => tree.fits(rows, tree.numbers()) && factors.fit(rows, false),
+        }
+    }
+}
+
 impl<T: Real> Saved for Lu<T> {
     fn save(&self, to: &mut Writer<'_>) {
-        let Lu { space, budget, columns, from_a, order, pivoting, factors, work: _ } = self;
+        let Lu { space, pattern, budget, pivoting, scaling, matched, factors, workspace: _ } = self;
         space.save(to);
+        pattern.save(to);
         budget.save(to);
-        columns.save(to);
-        from_a.save(to);
-        order.save(to);
         pivoting.save(to);
+        scaling.save(to);
+        matched.save(to);
         factors.save(to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Lu<T>> {
-        let (space, budget): (HostSpace<T>, Budget) = (from.load()?, Budget::load(NAME, from)?);
-        let (columns, from_a) = from.load()?;
-        let (order, pivoting): (Order, Pivoting) = from.load()?;
-        let factors: Factors<T> = from.load()?;
-        let rows = space.len();
-        let places = |places: &[u32]| places.len() == rows && places.iter().all(|&at| (at as usize) < rows);
-        let whole = [&factors.scale, &factors.pivots].into_iter().all(|list| list.len() == rows);
-        let triangles = fits(&factors.lower, rows) && fits(&factors.upper, rows);
-        let missing = factors.missing.iter().all(|&step| (step as usize) < rows);
-        if !(whole && missing && triangles && places(&order.column_of) && places(&factors.row_of)) {
-            return Err(Broken);
-        }
-        Ok(Lu {
-            space,
-            budget,
-            columns,
-            from_a,
-            order,
-            pivoting,
-            factors,
-            work: Mutex::new(vec![T::zero(); rows]),
-        })
+        let lu = Lu {
+            space: from.load()?,
+            pattern: from.load()?,
+            budget: Budget::load(NAME, from)?,
+            pivoting: from.load()?,
+            scaling: from.load()?,
+            matched: from.load()?,
+            factors: from.load()?,
+            workspace: Mutex::default(),
+        };
+        let rows = lu.space.len();
+        let scaling = lu.scaling.as_ref().is_none_or(|scaling| scaling.rows() == rows);
+        if scaling && lu.pattern.rows() == rows && lu.factors.fit(rows) { Ok(lu) } else { Err(Broken) }
     }
 }
 

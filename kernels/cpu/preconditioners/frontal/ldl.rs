@@ -1,0 +1,511 @@
+//! Partial `L D Lᵀ` factorization of a dense symmetric front, with pivots of one or two rows by a threshold test.
+//!
+//! ```text
+//! repeat for panels of BLOCK columns, of those that are fully summed:
+//!     for each column p:  pivot a_pp if |a_pp| ≥ threshold · (largest other entry of the column)
+//!                         else, with r the row of the largest entry in the panel, the block of p and r if entries of
+//!                         [l_p l_r] = [a_p a_r] D⁻¹ are at most 1 / threshold (Duff and Reid 1983)
+//!     subtract L D Lᵀ of the panel from the other fully summed columns
+//! a panel without pivots is tried column by column with r of all fully summed rows
+//! A₂₂ ← A₂₂ − L₂₁ D L₂₁ᵀ
+//! ```
+//!
+//! Columns rejected to the end are left to the caller, who delays them to the parent front. Results are bitwise the same for every
+//! number of threads.
+
+#[cfg(test)]
+mod tests;
+
+use super::lu::{divide, largest};
+use super::{BLOCK, Strip, subtract};
+use crate::cpu::simd::{Simd, Task, Value, run};
+use crate::interrupt::{Interrupted, Phase};
+
+/// A determinant of a block that is this much smaller than its terms is mostly rounding: a guess.
+const CANCELLED: f64 = 1e-3;
+
+/// A square front of which the lower triangle counts, column by column. Its fully summed columns come first.
+#[derive(Debug)]
+pub struct LdlFront<'a, T> {
+    /// `order` columns of `order` numbers.
+    pub values: &'a mut [T],
+    /// Rows of the front.
+    pub order: usize,
+    /// Rows that are fully summed.
+    pub summed: usize,
+    /// Names of the rows; permuted as the rows are.
+    pub rows: &'a mut [u32],
+    /// For each fully summed row the magnitude up to which a pivot counts as zero; permuted as the rows are.
+    pub least: &'a mut [T],
+    /// Entries of `L` are at most one by this.
+    pub threshold: T,
+}
+
+/// Eliminates as many fully summed columns as have acceptable pivots, and returns their number `k`. The first `k` columns then hold
+/// `L` below its diagonal of ones, and `D` on the diagonal. Where the pivot of a column and the next is one block, `pairs` is true
+/// for the first of them, and the number below its diagonal is the one off the diagonal of `D`. Rows from `k` on hold what is left.
+///
+/// # Panics
+/// If sizes do not fit each other.
+pub fn eliminate<T: Value>(
+    front: LdlFront<'_, T>,
+    pairs: &mut Vec<bool>,
+    phase: &Phase,
+) -> Result<usize, Interrupted> {
+    let LdlFront { values, order, summed, rows, least, threshold } = front;
+    assert!(
+        values.len() == order * order && summed <= order && least.len() == summed && rows.len() == order,
+        "a square with fully summed columns"
+    );
+    pairs.clear();
+    let mut state = State { values, order, summed, rows, least, threshold, pairs, strip: vec![] };
+    let (mut pivots, mut end, mut progress) = (0, summed, false);
+    while pivots < end {
+        let width = BLOCK.min(end - pivots);
+        let mut found = state.panel(pivots, width, phase)?;
+        let mut tested = width;
+        if found == 0 {
+            // the largest entry of the first column may be in a row beyond the panel
+            (found, tested) = (state.pair(pivots, end, phase)?, 1);
+        }
+        for rejected in (pivots + found..pivots + tested.max(found)).rev() {
+            end -= 1;
+            state.exchange(rejected, end);
+        }
+        pivots += found;
+        progress |= found > 0;
+        if pivots >= end && end < summed && progress {
+            (end, progress) = (summed, false);
+        }
+    }
+    state.finish(pivots, phase)?;
+    Ok(pivots)
+}
+
+struct State<'a, T> {
+    values: &'a mut [T],
+    order: usize,
+    summed: usize,
+    rows: &'a mut [u32],
+    least: &'a mut [T],
+    threshold: T,
+    pairs: &'a mut Vec<bool>,
+    /// Workspace: `L D`, column by column.
+    strip: Vec<T>,
+}
+
+impl<T: Value> State<'_, T> {
+    /// Exchanges two rows and columns, neither of which has a pivot.
+    fn exchange(&mut self, one: usize, other: usize) {
+        let (p, q, order) = (one.min(other), one.max(other), self.order);
+        if p == q {
+            return;
+        }
+        self.rows.swap(p, q);
+        self.least.swap(p, q);
+        let values = &mut *self.values;
+        for column in values[..p * order].chunks_exact_mut(order) {
+            column.swap(p, q);
+        }
+        values.swap(p * order + p, q * order + q);
+        for i in p + 1..q {
+            values.swap(p * order + i, i * order + q);
+        }
+        for i in q + 1..order {
+            values.swap(p * order + i, q * order + i);
+        }
+    }
+
+    /// Tries the first column with the partner that has its largest entry among the rows up to `end`. Returns the rows of the pivot.
+    fn pair(&mut self, first: usize, end: usize, phase: &Phase) -> Result<usize, Interrupted> {
+        let column = &self.values[first * self.order..][..self.order];
+        let mut partner = first;
+        for row in first + 1..end {
+            if partner == first || column[row].abs() > column[partner].abs() {
+                partner = row;
+            }
+        }
+        if partner == first {
+            return Ok(0);
+        }
+        self.exchange(first + 1, partner);
+        self.panel(first, 2, phase)
+    }
+
+    /// Eliminates a panel, and subtracts its product from the fully summed columns after it. Returns the number of pivots found.
+    fn panel(&mut self, first: usize, width: usize, phase: &Phase) -> Result<usize, Interrupted> {
+        let (order, summed, known) = (self.order, self.summed, self.pairs.len());
+        let (before, after) = self.values.split_at_mut((first + width) * order);
+        let found = run(Panel {
+            values: before,
+            order,
+            first,
+            threshold: self.threshold,
+            rows: self.rows,
+            least: self.least,
+            pairs: self.pairs,
+        });
+        phase.advance((width * width / 2 * (order - first)) as u64)?;
+        let (at, others) = (first + width, summed - first - width);
+        if found > 0 && others > 0 {
+            let own = &before[first * order..];
+            self.strip.clear();
+            self.strip.resize(found * others, T::zero());
+            run(Scaled {
+                values: own,
+                order,
+                first,
+                from: at,
+                pairs: &self.pairs[known..],
+                into: &mut self.strip,
+            });
+            let left = Strip { values: &own[at..], stride: order, rows: order - at };
+            let right = Strip { values: &self.strip, stride: others, rows: others };
+            subtract(&mut after[..others * order], order, at, [left, right], found, true, phase)?;
+        }
+        Ok(found)
+    }
+
+    /// Subtracts the product of all pivots from what is not fully summed.
+    fn finish(self, pivots: usize, phase: &Phase) -> Result<(), Interrupted> {
+        let State { values, order, summed, pairs, mut strip, .. } = self;
+        let others = order - summed;
+        if pivots == 0 || others == 0 {
+            return Ok(());
+        }
+        let (tall, wide) = values.split_at_mut(summed * order);
+        strip.clear();
+        strip.resize(pivots * others, T::zero());
+        run(Scaled { values: tall, order, first: 0, from: summed, pairs, into: &mut strip });
+        let left = Strip { values: &tall[summed..], stride: order, rows: others };
+        let right = Strip { values: &strip, stride: others, rows: others };
+        subtract(wide, order, summed, [left, right], pivots, true, phase)
+    }
+}
+
+/// Eliminates the last columns of some, those from `first` on.
+struct Panel<'a, T> {
+    values: &'a mut [T],
+    order: usize,
+    first: usize,
+    threshold: T,
+    rows: &'a mut [u32],
+    least: &'a mut [T],
+    pairs: &'a mut Vec<bool>,
+}
+
+impl<T: Value> Task for Panel<'_, T> {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(mut self) -> usize {
+        let (order, last) = (self.order, self.values.len() / self.order);
+        // both triangles of the panel's square, so that columns are whole
+        for j in self.first..last {
+            for i in j + 1..last {
+                self.values[i * order + j] = self.values[j * order + i];
+            }
+        }
+        let (mut at, mut end) = (self.first, last);
+        while at < end {
+            match self.choose(at, end) {
+                Some(None) => {
+                    self.eliminate_one::<S>(at, last);
+                    at += 1;
+                }
+                Some(Some(partner)) => {
+                    self.exchange(at + 1, partner, last);
+                    self.eliminate_two::<S>(at, last);
+                    at += 2;
+                }
+                None => {
+                    end -= 1;
+                    self.exchange(at, end, last);
+                }
+            }
+        }
+        at - self.first
+    }
+}
+
+impl<T: Value> Panel<'_, T> {
+    /// The largest magnitude of a column from row `at` on without two of its rows, for columns without pivots.
+    #[inline(always)]
+    fn largest_but(&self, column: usize, at: usize, [p, r]: [usize; 2]) -> T {
+        let column = &self.values[column * self.order..][..self.order];
+        let (p, r) = (p.min(r), p.max(r));
+        let [a, b] = [largest(&column[at..p]), largest(&column[p + 1..r.max(p + 1)])];
+        let c = largest(&column[r + 1..]);
+        let larger = |x: T, y: T| if x > y { x } else { y };
+        larger(a, larger(b, c))
+    }
+
+    /// Whether column `at` is a pivot alone, `Some(None)`, or with a partner before `end`.
+    #[inline(always)]
+    fn choose(&self, at: usize, end: usize) -> Option<Option<usize>> {
+        let (order, one_by) = (self.order, T::one() / self.threshold);
+        let column = &self.values[at * order..][..order];
+        let (a, all) = (column[at], largest(&column[at + 1..]));
+        if a.abs() > self.least[at] && a.abs() >= self.threshold * all && a.abs() < T::infinity() {
+            return Some(None);
+        }
+        let mut partner = at;
+        for row in at + 1..end {
+            if partner == at || column[row].abs() > column[partner].abs() {
+                partner = row;
+            }
+        }
+        if partner == at {
+            return None;
+        }
+        let (b, c) = (column[partner], self.values[partner * order + partner]);
+        let (det, terms) = (a * c - b * b, (a * c).abs() + b * b);
+        let [of_p, of_r] = [at, partner].map(|column| self.largest_but(column, at, [at, partner]));
+        let bound = det.abs() * one_by;
+        let accepted = b.abs() > self.least[at].max(self.least[partner])
+            && det.abs() > <T as num_traits::NumCast>::from(CANCELLED).unwrap_or(T::zero()) * terms
+            && c.abs() * of_p + b.abs() * of_r <= bound
+            && b.abs() * of_p + a.abs() * of_r <= bound
+            && bound < T::infinity();
+        accepted.then_some(Some(partner))
+    }
+
+    /// Exchanges two rows and columns of the panel, neither of which has a pivot.
+    #[inline(always)]
+    fn exchange(&mut self, one: usize, other: usize, last: usize) {
+        if one == other {
+            return;
+        }
+        self.rows.swap(one, other);
+        self.least.swap(one, other);
+        let order = self.order;
+        let (p, q) = (one.min(other), one.max(other));
+        let (left, right) = self.values.split_at_mut(q * order);
+        left[p * order..][..order].swap_with_slice(&mut right[..order]);
+        for column in self.values[..last * order].chunks_exact_mut(order) {
+            column.swap(p, q);
+        }
+    }
+
+    #[inline(always)]
+    fn eliminate_one<S: Simd>(&mut self, at: usize, last: usize) {
+        let order = self.order;
+        let (own, after) = self.values[at * order..last * order].split_at_mut(order);
+        let pivot = own[at];
+        divide(&mut own[at + 1..], pivot);
+        let l = &own[at + 1..];
+        for (column, &factor) in after.chunks_exact_mut(order).zip(l) {
+            let factor = -factor * pivot;
+            if !factor.is_zero() {
+                add::<T, S>(&mut column[at + 1..], l, factor);
+            }
+        }
+        self.pairs.push(false);
+    }
+
+    #[inline(always)]
+    fn eliminate_two<S: Simd>(&mut self, at: usize, last: usize) {
+        let order = self.order;
+        let (own, after) = self.values[at * order..last * order].split_at_mut(2 * order);
+        let (p, r) = own.split_at_mut(order);
+        let (a, b, c) = (p[at], p[at + 1], r[at + 1]);
+        // D⁻¹ without the square of b, which may overflow
+        let (ab, cb) = (a / b, c / b);
+        let by = T::one() / ((ab * cb - T::one()) * b);
+        for (p, r) in p[at + 2..].iter_mut().zip(&mut r[at + 2..]) {
+            (*p, *r) = ((cb * *p - *r) * by, (ab * *r - *p) * by);
+        }
+        let (p, r) = (&p[at + 2..], &r[at + 2..]);
+        for (column, (&l, &m)) in after.chunks_exact_mut(order).zip(p.iter().zip(r)) {
+            let column = &mut column[at + 2..];
+            add::<T, S>(column, p, -(a * l + b * m));
+            add::<T, S>(column, r, -(b * l + c * m));
+        }
+        self.pairs.extend([true, false]);
+    }
+}
+
+/// `to ← to + factor from`
+#[inline(always)]
+fn add<T: Value, S: Simd>(to: &mut [T], from: &[T], factor: T) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = S::mul_add(from, factor, *to);
+    }
+}
+
+/// Computes rows of `L D`, from row `from` on, of the pivots from `first` on.
+struct Scaled<'a, T> {
+    values: &'a [T],
+    order: usize,
+    first: usize,
+    from: usize,
+    pairs: &'a [bool],
+    into: &'a mut [T],
+}
+
+impl<T: Value> Task for Scaled<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Scaled { values, order, first, from, pairs, into } = self;
+        let rows = into.len() / pairs.len().max(1);
+        let mut k = 0;
+        while k < pairs.len() {
+            let at = first + k;
+            let own = &values[k * order..];
+            if pairs[k] {
+                let (p, r) = own[..2 * order].split_at(order);
+                let (a, b, c) = (p[at], p[at + 1], r[at + 1]);
+                let (left, right) = into[k * rows..][..2 * rows].split_at_mut(rows);
+                let sources = p[from..][..rows].iter().zip(&r[from..][..rows]);
+                for ((x, y), (&l, &m)) in left.iter_mut().zip(right).zip(sources) {
+                    (*x, *y) = (a * l + b * m, b * l + c * m);
+                }
+                k += 2;
+            } else {
+                let d = own[at];
+                for (x, &l) in into[k * rows..][..rows].iter_mut().zip(&own[from..order]) {
+                    *x = l * d;
+                }
+                k += 1;
+            }
+        }
+    }
+}
+
+/// Numbers of the factors of a front: each column from its diagonal on.
+pub fn packed(order: usize, pivots: usize) -> usize {
+    pivots * order - (pivots * pivots - pivots) / 2
+}
+
+/// Appends the factors of a front, as [`eliminate`] leaves them.
+pub fn pack<T: Value>(values: &[T], order: usize, pivots: usize, to: &mut Vec<T>) {
+    for (k, column) in values.chunks_exact(order.max(1)).take(pivots).enumerate() {
+        to.extend_from_slice(&column[k..]);
+    }
+}
+
+/// The factors of a front.
+#[derive(Clone, Copy, Debug)]
+pub struct LdlFactors<'a, T> {
+    /// As [`pack`] leaves them.
+    pub lower: &'a [T],
+    /// Rows of the front.
+    pub order: usize,
+    /// Whether a column and the next have one block.
+    pub pairs: &'a [bool],
+}
+
+impl<T: Value> LdlFactors<'_, T> {
+    /// `x ← D⁻¹ L₁₁⁻¹ x` and `taken ← L₂₁ L₁₁⁻¹ x`.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other.
+    pub fn forward(self, x: &mut [T], taken: &mut [T]) {
+        self.check(x, taken);
+        taken.fill(T::zero());
+        run(Forward { factors: self, x, taken });
+    }
+
+    /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)`.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other.
+    pub fn backward(self, x: &mut [T], others: &[T]) {
+        self.check(x, others);
+        run(Backward { factors: self, x, others });
+    }
+
+    /// Counts the negative and the positive eigenvalues of `D`.
+    pub fn signs(self) -> [usize; 2] {
+        let mut counts = [0; 2];
+        let mut k = 0;
+        while k < self.pairs.len() {
+            let own = self.column(k);
+            if self.pairs[k] {
+                let (a, b, c) = (own[0], own[1], self.column(k + 1)[0]);
+                if (a / b) * (c / b) < T::one() {
+                    counts = [counts[0] + 1, counts[1] + 1];
+                } else {
+                    counts[usize::from(a > T::zero())] += 2;
+                }
+                k += 2;
+            } else {
+                counts[usize::from(own[0] > T::zero())] += 1;
+                k += 1;
+            }
+        }
+        counts
+    }
+
+    /// A column from its diagonal on.
+    #[inline(always)]
+    fn column(&self, k: usize) -> &[T] {
+        &self.lower[packed(self.order, k)..][..self.order - k]
+    }
+
+    fn check(self, x: &[T], others: &[T]) {
+        let LdlFactors { lower, order, pairs } = self;
+        assert!(x.len() + others.len() == order && pairs.len() == x.len(), "a number for each row");
+        assert!(lower.len() == packed(order, x.len()) && pairs.last() != Some(&true), "whole factors");
+    }
+}
+
+struct Forward<'a, T> {
+    factors: LdlFactors<'a, T>,
+    x: &'a mut [T],
+    taken: &'a mut [T],
+}
+
+impl<T: Value> Task for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Forward { factors, x, taken } = self;
+        let (count, pairs) = (x.len(), factors.pairs);
+        let mut k = 0;
+        while k < count {
+            let width = if pairs[k] { 2 } else { 1 };
+            for j in k..k + width {
+                let (column, solved) = (factors.column(j), x[j]);
+                add::<T, S>(&mut x[k + width..], &column[k + width - j..count - j], -solved);
+                add::<T, S>(taken, &column[count - j..], solved);
+            }
+            let own = factors.column(k);
+            if width == 2 {
+                let (a, b, c) = (own[0], own[1], factors.column(k + 1)[0]);
+                let (ab, cb) = (a / b, c / b);
+                let by = T::one() / ((ab * cb - T::one()) * b);
+                (x[k], x[k + 1]) = ((cb * x[k] - x[k + 1]) * by, (ab * x[k + 1] - x[k]) * by);
+            } else {
+                x[k] /= own[0];
+            }
+            k += width;
+        }
+    }
+}
+
+struct Backward<'a, T> {
+    factors: LdlFactors<'a, T>,
+    x: &'a mut [T],
+    others: &'a [T],
+}
+
+impl<T: Value> Task for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Backward { factors, x, others } = self;
+        let count = x.len();
+        for k in (0..count).rev() {
+            // the number below the diagonal of a block is one of D
+            let from = if factors.pairs[k] { k + 2 } else { k + 1 };
+            let column = factors.column(k);
+            let sum = super::dot::<T, S>(&column[from - k..count - k], &x[from..]);
+            x[k] -= sum + super::dot::<T, S>(&column[count - k..], others);
+        }
+    }
+}

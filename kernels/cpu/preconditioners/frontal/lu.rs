@@ -1,0 +1,437 @@
+//! Partial LU factorization of a dense front, with threshold pivoting among its fully summed rows.
+//!
+//! ```text
+//! repeat for panels of BLOCK columns, of those that are fully summed:
+//!     for each column:  p = its largest entry in a fully summed row without a pivot
+//!                       accept p as pivot if |p| ≥ threshold · (largest entry of the column); eliminate the column in the panel
+//!     subtract the product of the panel from the other fully summed columns
+//! a rejected column is tried again after others have been eliminated
+//! U₁₂ ← L₁₁⁻¹ A₁₂;  A₂₂ ← A₂₂ − L₂₁ U₁₂
+//! ```
+//!
+//! Entries of `L` are at most `1 / threshold`. Columns rejected to the end, and as many rows, are left to the caller, who delays them
+//! to the parent front (Duff and Reid 1984). Results are bitwise the same for every number of threads.
+
+#[cfg(test)]
+mod tests;
+
+use super::{BLOCK, Strip, subtract};
+use crate::cpu::simd::{MOST_LANES, Simd, Task, Value, run};
+use crate::interrupt::{Interrupted, Phase};
+
+/// A square front, column by column. Its fully summed rows and columns come first.
+#[derive(Debug)]
+pub struct LuFront<'a, T> {
+    /// `order` columns of `order` numbers.
+    pub values: &'a mut [T],
+    /// Rows and columns of the front.
+    pub order: usize,
+    /// Rows and columns that are fully summed.
+    pub summed: usize,
+    /// Names of the rows; permuted as the rows are.
+    pub rows: &'a mut [u32],
+    /// Names of the columns; permuted as the columns are.
+    pub columns: &'a mut [u32],
+    /// For each fully summed column the magnitude up to which an entry counts as zero; permuted as the columns are.
+    pub least: &'a mut [T],
+    /// A pivot is at least this part of the largest entry of its column.
+    pub threshold: T,
+}
+
+/// Eliminates as many fully summed columns as have acceptable pivots, and returns their number `k`. The first `k` columns then hold
+/// `L`, without its diagonal of ones, and on and above the diagonal `U₁₁`. `upper` receives `U₁₂ᵀ`: `k` columns of `order − k`
+/// rows. Rows and columns from `k` on hold what the pivots leave of the front. Multiply-adds count as work of `phase`.
+///
+/// # Panics
+/// If sizes do not fit each other.
+pub fn eliminate<T: Value>(
+    front: LuFront<'_, T>,
+    upper: &mut Vec<T>,
+    phase: &Phase,
+) -> Result<usize, Interrupted> {
+    let LuFront { values, order, summed, rows, columns, least, threshold } = front;
+    assert!(
+        values.len() == order * order && summed <= order && least.len() == summed,
+        "a square with fully summed columns"
+    );
+    assert!(rows.len() == order && columns.len() == order, "a name for each row and column");
+    let (tall, wide) = values.split_at_mut(summed * order);
+    let mut tall = Tall { values: tall, order, summed, swaps: vec![], strip: vec![] };
+    let (mut pivots, mut end, mut progress) = (0, summed, false);
+    while pivots < end {
+        let width = BLOCK.min(end - pivots);
+        let found = tall.panel(pivots, width, threshold, columns, least, phase)?;
+        // rejected columns change places with the last candidates
+        for rejected in (pivots + found..pivots + width).rev() {
+            end -= 1;
+            tall.swap_columns(rejected, end);
+            columns.swap(rejected, end);
+            least.swap(rejected, end);
+        }
+        pivots += found;
+        progress |= found > 0;
+        if pivots == end && end < summed && progress {
+            (end, progress) = (summed, false);
+        }
+    }
+    tall.swaps.iter().for_each(|&(one, other)| rows.swap(one, other));
+    finish(tall, wide, pivots, upper, phase)?;
+    Ok(pivots)
+}
+
+/// The fully summed columns.
+struct Tall<'a, T> {
+    values: &'a mut [T],
+    order: usize,
+    summed: usize,
+    /// Pairs of rows in the order in which they changed places.
+    swaps: Vec<(usize, usize)>,
+    /// Workspace: rows of `U`, one after the other.
+    strip: Vec<T>,
+}
+
+impl<T: Value> Tall<'_, T> {
+    fn swap_columns(&mut self, one: usize, other: usize) {
+        if one != other {
+            let (left, right) = self.values.split_at_mut(one.max(other) * self.order);
+            left[one.min(other) * self.order..][..self.order].swap_with_slice(&mut right[..self.order]);
+        }
+    }
+
+    /// Eliminates a panel, and subtracts its product from the columns after it. Returns the number of pivots found.
+    fn panel(
+        &mut self,
+        first: usize,
+        width: usize,
+        threshold: T,
+        columns: &mut [u32],
+        least: &mut [T],
+        phase: &Phase,
+    ) -> Result<usize, Interrupted> {
+        let (order, summed, known) = (self.order, self.summed, self.swaps.len());
+        let (before, rest) = self.values.split_at_mut(first * order);
+        let (own, after) = rest.split_at_mut(width * order);
+        let found = run(Panel {
+            values: own,
+            order,
+            first,
+            summed,
+            threshold,
+            columns: &mut columns[first..first + width],
+            least: &mut least[first..first + width],
+            swaps: &mut self.swaps,
+        });
+        phase.advance((width * width / 2 * (order - first)) as u64)?;
+        if found == 0 {
+            return Ok(0);
+        }
+        exchange(before, order, &self.swaps[known..]);
+        exchange(after, order, &self.swaps[known..]);
+        let (others, at) = (after.len() / order, first + found);
+        if others > 0 {
+            self.strip.clear();
+            self.strip.resize(found * others, T::zero());
+            let strip = &mut *self.strip;
+            run(Solve { values: after, order, first, lower: own, found, upper: strip, stride: others });
+            let left = Strip { values: &own[at..], stride: order, rows: order - at };
+            let right = Strip { values: &self.strip, stride: others, rows: others };
+            subtract(after, order, at, [left, right], found, false, phase)?;
+        }
+        Ok(found)
+    }
+}
+
+/// Exchanges pairs of rows, one after the other.
+fn exchange<T>(values: &mut [T], order: usize, swaps: &[(usize, usize)]) {
+    for column in values.chunks_exact_mut(order) {
+        swaps.iter().for_each(|&(one, other)| column.swap(one, other));
+    }
+}
+
+/// Computes `U₁₂`, and what the pivots leave of the columns that are not fully summed.
+fn finish<T: Value>(
+    tall: Tall<'_, T>,
+    wide: &mut [T],
+    pivots: usize,
+    upper: &mut Vec<T>,
+    phase: &Phase,
+) -> Result<(), Interrupted> {
+    let Tall { values, order, summed, swaps, .. } = tall;
+    let (height, delayed, others) = (order - pivots, summed - pivots, order - summed);
+    upper.clear();
+    upper.resize(pivots * height, T::zero());
+    if pivots == 0 {
+        return Ok(());
+    }
+    for (at, column) in values[pivots * order..].chunks_exact(order).enumerate() {
+        for (pivot, &value) in column[..pivots].iter().enumerate() {
+            upper[pivot * height + at] = value;
+        }
+    }
+    if others == 0 {
+        return Ok(());
+    }
+    exchange(wide, order, &swaps);
+    let (stride, rows) = (height, others);
+    for first in (0..pivots).step_by(BLOCK) {
+        let (found, lower) = (BLOCK.min(pivots - first), &values[first * order..]);
+        let at = first + found;
+        let own = &mut upper[first * height + delayed..];
+        run(Solve { values: wide, order, first, lower, found, upper: own, stride: height });
+        phase.advance((found * found / 2 * others) as u64)?;
+        let left = Strip { values: &lower[at..], stride: order, rows: pivots - at };
+        let right = Strip { values: &upper[first * height + delayed..], stride, rows };
+        subtract(wide, order, at, [left, right], found, false, phase)?;
+    }
+    let left = Strip { values: &values[pivots..], stride: order, rows: height };
+    let right = Strip { values: &upper[delayed..], stride, rows };
+    subtract(wide, order, pivots, [left, right], pivots, false, phase)
+}
+
+/// Eliminates a panel of columns.
+struct Panel<'a, T> {
+    values: &'a mut [T],
+    order: usize,
+    /// The row of the first pivot.
+    first: usize,
+    summed: usize,
+    threshold: T,
+    columns: &'a mut [u32],
+    least: &'a mut [T],
+    swaps: &'a mut Vec<(usize, usize)>,
+}
+
+impl<T: Value> Task for Panel<'_, T> {
+    type Output = usize;
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) -> usize {
+        let Panel { values, order, first, summed, threshold, columns, least, swaps } = self;
+        let (mut found, mut end) = (0, columns.len());
+        while found < end {
+            let at = first + found;
+            let own = &values[found * order..][..order];
+            let best = largest(&own[at..summed]);
+            let all = largest(&own[summed..]);
+            if best > least[found] && best >= threshold * all && best < T::infinity() {
+                let row = own[at..summed].iter().position(|value| value.abs() == best).unwrap_or(0) + at;
+                if row != at {
+                    values.chunks_exact_mut(order).for_each(|column| column.swap(at, row));
+                    swaps.push((at, row));
+                }
+                let (own, after) = values[found * order..].split_at_mut(order);
+                let pivot = own[at];
+                divide(&mut own[at + 1..], pivot);
+                let own = &own[at + 1..];
+                for column in after.chunks_exact_mut(order) {
+                    let factor = -column[at];
+                    if !factor.is_zero() {
+                        for (value, &l) in column[at + 1..].iter_mut().zip(own) {
+                            *value = S::mul_add(l, factor, *value);
+                        }
+                    }
+                }
+                found += 1;
+            } else {
+                end -= 1;
+                if found < end {
+                    let (left, right) = values.split_at_mut(end * order);
+                    left[found * order..][..order].swap_with_slice(&mut right[..order]);
+                    columns.swap(found, end);
+                    least.swap(found, end);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// `x ← x / by`
+#[inline(always)]
+pub(super) fn divide<T: Value>(x: &mut [T], by: T) {
+    let inverse = by.recip();
+    if inverse.is_finite() {
+        for x in x {
+            *x *= inverse;
+        }
+    } else {
+        for x in x {
+            *x /= by;
+        }
+    }
+}
+
+/// The largest magnitude; NaN counts as nothing.
+#[inline(always)]
+pub(super) fn largest<T: Value>(values: &[T]) -> T {
+    let (parts, rest) = values.as_chunks::<MOST_LANES>();
+    let mut most = [T::zero(); MOST_LANES];
+    for part in parts {
+        for lane in 0..MOST_LANES {
+            let size = part[lane].abs();
+            most[lane] = if size > most[lane] { size } else { most[lane] };
+        }
+    }
+    let larger = |most: T, size: T| if size > most { size } else { most };
+    let most = most.into_iter().fold(T::zero(), larger);
+    rest.iter().map(|value| value.abs()).fold(most, larger)
+}
+
+/// `x ← L₁₁⁻¹ x` in some rows of columns; copies `x` to rows of `upper`.
+struct Solve<'a, T> {
+    values: &'a mut [T],
+    order: usize,
+    /// The first of the rows.
+    first: usize,
+    /// Columns of `L`, with ones on the diagonal that are not stored.
+    lower: &'a [T],
+    found: usize,
+    upper: &'a mut [T],
+    /// Numbers from one row of `upper` to the next.
+    stride: usize,
+}
+
+impl<T: Value> Task for Solve<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Solve { values, order, first, lower, found, upper, stride } = self;
+        for (at, column) in values.chunks_exact_mut(order).enumerate() {
+            let x = &mut column[first..first + found];
+            for k in 0..found {
+                let (solved, rest) = x[k..].split_at_mut(1);
+                let factor = -solved[0];
+                upper[k * stride + at] = solved[0];
+                if !factor.is_zero() {
+                    let l = &lower[k * order + first + k + 1..][..found - k - 1];
+                    for (value, &l) in rest.iter_mut().zip(l) {
+                        *value = S::mul_add(l, factor, *value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The factors of a front: `L` and `U₁₁` as [`eliminate`] leaves them, and `U₁₂ᵀ`.
+#[derive(Clone, Copy, Debug)]
+pub struct LuFactors<'a, T> {
+    /// A column of `order` numbers for each pivot.
+    pub lower: &'a [T],
+    /// A column of `order − pivots` numbers for each pivot.
+    pub upper: &'a [T],
+    /// Rows of the front.
+    pub order: usize,
+}
+
+impl<T: Value> LuFactors<'_, T> {
+    /// `x ← L₁₁⁻¹ x` and `taken ← L₂₁ x`.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other.
+    pub fn forward(self, x: &mut [T], taken: &mut [T]) {
+        self.check(x, taken);
+        taken.fill(T::zero());
+        run(Step::<_, FORWARD> { factors: self, x, others: taken });
+    }
+
+    /// `x ← U₁₁⁻¹ (x − U₁₂ others)`.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other.
+    pub fn backward(self, x: &mut [T], others: &mut [T]) {
+        self.check(x, others);
+        run(Step::<_, BACKWARD> { factors: self, x, others });
+    }
+
+    /// `x ← U₁₁⁻ᵀ x` and `taken ← U₁₂ᵀ x`.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other.
+    pub fn forward_transposed(self, x: &mut [T], taken: &mut [T]) {
+        self.check(x, taken);
+        taken.fill(T::zero());
+        run(Step::<_, FORWARD_TRANSPOSED> { factors: self, x, others: taken });
+    }
+
+    /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)`.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other.
+    pub fn backward_transposed(self, x: &mut [T], others: &mut [T]) {
+        self.check(x, others);
+        run(Step::<_, BACKWARD_TRANSPOSED> { factors: self, x, others });
+    }
+
+    fn check(self, x: &[T], others: &[T]) {
+        let LuFactors { lower, upper, order } = self;
+        assert!(x.len() + others.len() == order, "a number for each row");
+        assert!(lower.len() == x.len() * order && upper.len() == x.len() * others.len(), "whole factors");
+    }
+}
+
+const FORWARD: u8 = 0;
+const BACKWARD: u8 = 1;
+const FORWARD_TRANSPOSED: u8 = 2;
+const BACKWARD_TRANSPOSED: u8 = 3;
+
+/// One of the four solves with the factors of a front.
+struct Step<'a, T, const WHICH: u8> {
+    factors: LuFactors<'a, T>,
+    x: &'a mut [T],
+    others: &'a mut [T],
+}
+
+impl<T: Value, const WHICH: u8> Task for Step<'_, T, WHICH> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Step { factors: LuFactors { lower, upper, order }, x, others } = self;
+        let (count, height) = (x.len(), others.len());
+        let column = |j: usize| &lower[j * order..][..order];
+        let right = |j: usize| &upper[j * height..][..height];
+        match WHICH {
+            FORWARD => {
+                for j in 0..count {
+                    let solved = x[j];
+                    add::<T, S>(&mut x[j + 1..], &column(j)[j + 1..count], -solved);
+                    add::<T, S>(others, &column(j)[count..], solved);
+                }
+            }
+            BACKWARD => {
+                for j in (0..count).rev() {
+                    x[j] -= super::dot::<T, S>(right(j), others);
+                }
+                for j in (0..count).rev() {
+                    let solved = x[j] / column(j)[j];
+                    x[j] = solved;
+                    add::<T, S>(&mut x[..j], &column(j)[..j], -solved);
+                }
+            }
+            FORWARD_TRANSPOSED => {
+                for j in 0..count {
+                    let sum = super::dot::<T, S>(&column(j)[..j], &x[..j]);
+                    let solved = (x[j] - sum) / column(j)[j];
+                    x[j] = solved;
+                    add::<T, S>(others, right(j), solved);
+                }
+            }
+            _ => {
+                for j in (0..count).rev() {
+                    let sum = super::dot::<T, S>(&column(j)[j + 1..count], &x[j + 1..]);
+                    x[j] -= sum + super::dot::<T, S>(&column(j)[count..], others);
+                }
+            }
+        }
+    }
+}
+
+/// `to ← to + factor from`
+#[inline(always)]
+fn add<T: Value, S: Simd>(to: &mut [T], from: &[T], factor: T) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = S::mul_add(from, factor, *to);
+    }
+}

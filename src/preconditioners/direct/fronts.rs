@@ -1,0 +1,478 @@
+//! Multifrontal `A = L U` and `A = L D Lᵀ`: fronts on the pattern of `A + Aᵀ`, threshold pivoting inside them, rejected pivots delayed
+//! to the parent (Duff and Reid 1983 and 1984; Amestoy, Duff, L'Excellent and Koster 2001).
+//!
+//! ```text
+//! for each front, children first:
+//!     assemble: its entries of A, and what its children leave; the rows and columns of their rejected pivots are fully summed here
+//!     eliminate what has acceptable pivots, dense
+//!     the rest goes to the parent; in a root front it is singular to rounding
+//! ```
+//!
+//! Subtrees run in parallel, then the fronts above them, each on all threads. Every front is computed in one order: factors are
+//! bitwise the same for every number of threads.
+
+mod solves;
+
+use super::Budget;
+use super::order::Pivoting;
+use super::scale::{power, row_scale};
+use super::tree::{NONE, Tree};
+use crate::{Csr, Error, Real, Result};
+use krysp_kernels::cpu::preconditioners::frontal::ldl::{self, LdlFront};
+use krysp_kernels::cpu::preconditioners::frontal::lu::{self, LuFront};
+use krysp_kernels::interrupt::Phase;
+use krysp_solvers::Element;
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A pivot is at least this part of the largest entry of its column: UMFPACK's default for LU, that of MA57 and MUMPS for LDLᵀ.
+const LU_THRESHOLD: f64 = 0.1;
+const LDL_THRESHOLD: f64 = 0.01;
+
+/// Which product a matrix is factorized into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `L U`
+    General,
+    /// `L D Lᵀ`
+    Symmetric,
+}
+
+/// Factors of some fronts, children first.
+#[derive(Debug)]
+struct Piece<T> {
+    /// Of each front `L` and `U₁₁`, then `U₁₂ᵀ`; or `L` and `D`.
+    numbers: Vec<T>,
+    /// Of each front the places of its rows, then those of its columns if they differ.
+    places: Vec<u32>,
+    /// Of `L D Lᵀ` whether a pivot and the next are one block.
+    pairs: Vec<bool>,
+    fronts: Vec<Eliminated>,
+    /// Places of rows and of columns that have no pivot.
+    missing_rows: Vec<u32>,
+    missing_columns: Vec<u32>,
+}
+
+/// A front that has been eliminated.
+#[derive(Clone, Debug)]
+struct Eliminated {
+    order: usize,
+    pivots: usize,
+    /// Where its numbers, places and pairs begin in those of the piece.
+    numbers: usize,
+    places: usize,
+    pairs: usize,
+}
+
+/// Rows and columns that a front leaves to its parent.
+#[derive(Debug)]
+struct Rest<T> {
+    /// Places; those of rejected pivots first.
+    rows: Vec<u32>,
+    columns: Vec<u32>,
+    /// What counts as zero in the columns of rejected pivots.
+    least: Vec<T>,
+    values: Vec<T>,
+}
+
+/// A multifrontal factorization that may not be complete yet.
+#[derive(Debug)]
+pub(super) struct Progress<T> {
+    kind: Kind,
+    row_scale: Vec<T>,
+    column_scale: Vec<T>,
+    /// Fronts that are eliminated one after the other; the first `independent` of these steps don't wait for each other.
+    steps: Vec<Range<usize>>,
+    independent: usize,
+    pieces: Vec<Piece<T>>,
+    rests: Vec<Option<Rest<T>>>,
+}
+
+impl<T: Real> Progress<T> {
+    /// For a matrix and its transpose, which are one if it is symmetric.
+    pub(super) fn new(tree: &Tree, [matrix, columns]: [&Csr<T>; 2], kind: Kind) -> Progress<T> {
+        let (row_scale, column_scale) = match kind {
+            Kind::General => {
+                let row_scale: Vec<T> = row_scale(columns);
+                let size = |(&row, &value): (&u32, &T)| (value * row_scale[row as usize]).to_f64().abs();
+                let largest = |column: usize| {
+                    let rows = columns.row_columns(column).iter().zip(columns.row_values(column));
+                    rows.map(size).fold(0.0, f64::max)
+                };
+                let column_scale = (0..matrix.cols()).map(|column| power(largest(column))).collect();
+                (row_scale, column_scale)
+            }
+            // scaled by the caller
+            Kind::Symmetric => (vec![T::one(); matrix.rows()], vec![T::one(); matrix.rows()]),
+        };
+        let mut steps = tree.tasks.clone();
+        steps.extend(tree.top.iter().map(|&front| front..front + 1));
+        let rests = (0..tree.fronts.len()).map(|_| None).collect();
+        Progress {
+            kind,
+            row_scale,
+            column_scale,
+            steps,
+            independent: tree.tasks.len(),
+            pieces: vec![],
+            rests,
+        }
+    }
+
+    /// Continues until all fronts are eliminated, which is what it returns, or so many multiplications are expected to be done. Each
+    /// call completes one step at least.
+    pub(super) fn run(
+        &mut self,
+        tree: &Tree,
+        [matrix, columns]: [&Csr<T>; 2],
+        pivoting: Pivoting,
+        budget: Budget,
+        most: f64,
+    ) -> Result<bool> {
+        let (first, next) = tree.children();
+        let (name, halves) = match self.kind {
+            Kind::General => ("LU factorization", 2.0),
+            Kind::Symmetric => ("LDL factorization", 1.0),
+        };
+        let phase = Phase::new(name, halves * tree.work());
+        let work = |step: &Range<usize>| halves * step.clone().map(|at| tree.fronts[at].work()).sum::<f64>();
+        let done: f64 = self.steps[..self.pieces.len()].iter().map(work).sum();
+        phase.advance(done as u64)?;
+        let held = AtomicUsize::new(self.bytes());
+        let (mut left, mut workspace) = (most, None);
+        while self.pieces.len() < self.steps.len() {
+            if left <= 0.0 {
+                return Ok(false);
+            }
+            let Progress { kind, row_scale, column_scale, steps, independent, pieces, rests } = self;
+            let from = pieces.len();
+            let mut end = from + 1;
+            left -= work(&steps[from]);
+            while end < *independent && left > 0.0 {
+                left -= work(&steps[end]);
+                end += 1;
+            }
+            let task = Work {
+                kind: *kind,
+                matrix,
+                columns,
+                tree,
+                first: &first,
+                next: &next,
+                scales: [row_scale, column_scale],
+                pivoting,
+                budget,
+                held: &held,
+                phase: &phase,
+            };
+            if from >= *independent {
+                let workspace = workspace.get_or_insert_with(|| Workspace::new(matrix.rows()));
+                pieces.push(task.eliminate(steps[from].clone(), rests, 0, workspace)?);
+                continue;
+            }
+            let done = steps[from..end].par_iter().map_init(
+                || Workspace::new(matrix.rows()),
+                |workspace, fronts| {
+                    let mut own: Vec<_> = fronts.clone().map(|_| None).collect();
+                    task.eliminate(fronts.clone(), &mut own, fronts.start, workspace)
+                        .map(|piece| (piece, own))
+                },
+            );
+            // of errors, the first in the order of steps
+            for (fronts, done) in steps[from..end].iter().zip(done.collect::<Vec<_>>()) {
+                let (piece, own) = done?;
+                pieces.push(piece);
+                fronts.clone().zip(own).for_each(|(at, own)| rests[at] = own);
+            }
+        }
+        Ok(true)
+    }
+
+    fn bytes(&self) -> usize {
+        let rests = self.rests.iter().flatten().map(|rest| size_of_val(&*rest.values));
+        self.pieces.iter().map(|piece| size_of_val(&*piece.numbers)).chain(rests).sum()
+    }
+
+    /// The factors, once they are complete.
+    pub(super) fn factors(self) -> FrontFactors<T> {
+        let Progress { row_scale, column_scale, pieces, .. } = self;
+        FrontFactors { row_scale, column_scale, pieces }
+    }
+}
+
+/// Arrays of one thread.
+struct Workspace<T> {
+    /// Where each row and column is in the front at hand.
+    rows: Vec<u32>,
+    columns: Vec<u32>,
+    values: Vec<T>,
+    upper: Vec<T>,
+    pairs: Vec<bool>,
+}
+
+impl<T: Real> Workspace<T> {
+    fn new(n: usize) -> Workspace<T> {
+        Workspace {
+            rows: vec![NONE; n],
+            columns: vec![NONE; n],
+            values: vec![],
+            upper: vec![],
+            pairs: vec![],
+        }
+    }
+}
+
+/// What fronts are computed from.
+struct Work<'a, T: Real> {
+    kind: Kind,
+    matrix: &'a Csr<T>,
+    /// The transpose.
+    columns: &'a Csr<T>,
+    tree: &'a Tree,
+    first: &'a [u32],
+    next: &'a [u32],
+    scales: [&'a [T]; 2],
+    pivoting: Pivoting,
+    budget: Budget,
+    /// Bytes of factors and of what waits for parents.
+    held: &'a AtomicUsize,
+    phase: &'a Phase,
+}
+
+/// A front before its elimination.
+struct Assembled<T> {
+    rows: Vec<u32>,
+    columns: Vec<u32>,
+    summed: usize,
+    least: Vec<T>,
+}
+
+impl<T: Real> Work<'_, T> {
+    /// Eliminates some fronts; `rests` begins with front `from`.
+    fn eliminate(
+        &self,
+        fronts: Range<usize>,
+        rests: &mut [Option<Rest<T>>],
+        from: usize,
+        workspace: &mut Workspace<T>,
+    ) -> Result<Piece<T>> {
+        let mut piece = Piece {
+            numbers: vec![],
+            places: vec![],
+            pairs: vec![],
+            fronts: Vec::with_capacity(fronts.len()),
+            missing_rows: vec![],
+            missing_columns: vec![],
+        };
+        let mut counter = self.phase.counter();
+        for at in fronts {
+            let mut front = self.assemble(at, rests, from, workspace)?;
+            let order = front.rows.len();
+            counter.add(order * order)?;
+            let pivots = self.dense(&mut front, workspace)?;
+            let Workspace { values, upper, pairs, .. } = &mut *workspace;
+            let (numbers, places, first) = (piece.numbers.len(), piece.places.len(), piece.pairs.len());
+            let count = match self.kind {
+                Kind::General => pivots * order + upper.len(),
+                Kind::Symmetric => ldl::packed(order, pivots),
+            };
+            self.take(count * size_of::<T>())?;
+            self.budget.reserve_more(&mut piece.numbers, count)?;
+            piece.places.extend_from_slice(&front.rows);
+            if self.kind == Kind::General {
+                piece.numbers.extend_from_slice(&values[..pivots * order]);
+                piece.numbers.extend_from_slice(upper);
+                piece.places.extend_from_slice(&front.columns);
+            } else {
+                ldl::pack(values, order, pivots, &mut piece.numbers);
+            }
+            piece.pairs.extend_from_slice(pairs);
+            piece.fronts.push(Eliminated { order, pivots, numbers, places, pairs: first });
+            if self.tree.fronts[at].parent.is_some() {
+                rests[at - from] = Some(self.rest(front, pivots, values)?);
+            } else if pivots < order {
+                self.check_missing(&front, pivots, values)?;
+                piece.missing_rows.extend_from_slice(&front.rows[pivots..]);
+                piece.missing_columns.extend_from_slice(&front.columns[pivots..]);
+            }
+        }
+        Ok(piece)
+    }
+
+    /// Eliminates the fully summed columns of a front, and returns how many have pivots.
+    fn dense(&self, front: &mut Assembled<T>, workspace: &mut Workspace<T>) -> Result<usize> {
+        let Workspace { values, upper, pairs, .. } = workspace;
+        let Assembled { rows, columns, summed, least } = front;
+        let (order, summed) = (rows.len(), *summed);
+        Ok(match self.kind {
+            Kind::General => {
+                let threshold = T::from_f64(LU_THRESHOLD);
+                lu::eliminate(
+                    LuFront { values, order, summed, rows, columns, least, threshold },
+                    upper,
+                    self.phase,
+                )?
+            }
+            Kind::Symmetric => {
+                let threshold = T::from_f64(LDL_THRESHOLD);
+                let pivots = ldl::eliminate(
+                    LdlFront { values, order, summed, rows, least, threshold },
+                    pairs,
+                    self.phase,
+                )?;
+                columns.copy_from_slice(rows);
+                pivots
+            }
+        })
+    }
+
+    /// Counts bytes that are about to be taken.
+    fn take(&self, bytes: usize) -> Result<()> {
+        self.budget.allows(self.held.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes))
+    }
+
+    /// What a front leaves to its parent.
+    fn rest(&self, mut front: Assembled<T>, pivots: usize, values: &[T]) -> Result<Rest<T>> {
+        let (order, left) = (front.rows.len(), front.rows.len() - pivots);
+        self.take(left * left * size_of::<T>())?;
+        let mut rest = vec![];
+        self.budget.reserve(&mut rest, left * left)?;
+        for column in values.chunks_exact(order.max(1)).skip(pivots) {
+            rest.extend_from_slice(&column[pivots..]);
+        }
+        [&mut front.rows, &mut front.columns].into_iter().for_each(|places| drop(places.drain(..pivots)));
+        front.least.drain(..pivots);
+        Ok(Rest { rows: front.rows, columns: front.columns, least: front.least, values: rest })
+    }
+
+    /// Refuses a root front with rejected pivots, unless the matrix may be singular.
+    fn check_missing(&self, front: &Assembled<T>, pivots: usize, values: &[T]) -> Result<()> {
+        let order = front.rows.len();
+        for (at, (column, &place)) in values.chunks_exact(order).zip(&front.columns).enumerate().skip(pivots)
+        {
+            // of a symmetric front, the lower triangle counts
+            let from = if self.kind == Kind::Symmetric { at } else { pivots };
+            let left = &column[from..];
+            let pivot = left.iter().fold(T::zero(), |most, value| most.max(value.abs()));
+            let finite = left.iter().all(|&value| Element::is_finite(value));
+            if !finite || matches!(self.pivoting, Pivoting::Regular) {
+                let column = self.tree.order[place as usize] as usize;
+                let pivot = if finite { pivot.to_f64() } else { f64::NAN };
+                return Err(Error::Singular { what: self.budget.what(), column, pivot });
+            }
+        }
+        Ok(())
+    }
+
+    /// Assembles a front: its entries of the matrix, and what its children leave.
+    fn assemble(
+        &self,
+        at: usize,
+        rests: &mut [Option<Rest<T>>],
+        from: usize,
+        workspace: &mut Workspace<T>,
+    ) -> Result<Assembled<T>> {
+        let front = &self.tree.fronts[at];
+        let [mut rows, mut columns] =
+            [(); 2].map(|()| front.columns.clone().map(|at| at as u32).collect::<Vec<_>>());
+        let mut least = vec![T::zero(); rows.len()];
+        let children = || {
+            let next = |&child: &u32| Some(self.next[child as usize]).filter(|&next| next != NONE);
+            std::iter::successors(Some(self.first[at]).filter(|&first| first != NONE), next)
+        };
+        let mut own = vec![];
+        for child in children() {
+            own.extend(rests[child as usize - from].take());
+        }
+        for rest in &own {
+            rows.extend_from_slice(&rest.rows[..rest.least.len()]);
+            columns.extend_from_slice(&rest.columns[..rest.least.len()]);
+            least.extend_from_slice(&rest.least);
+        }
+        let summed = rows.len();
+        rows.extend_from_slice(self.tree.rows(front));
+        columns.extend_from_slice(self.tree.rows(front));
+        let order = rows.len();
+        let Workspace { rows: row_at, columns: column_at, values, .. } = workspace;
+        (0..).zip(&rows).for_each(|(at, &row)| row_at[row as usize] = at);
+        (0..).zip(&columns).for_each(|(at, &column)| column_at[column as usize] = at);
+        let held = self.held.load(Ordering::Relaxed);
+        self.budget
+            .allows(held.saturating_add(order.saturating_mul(order).saturating_mul(size_of::<T>())))?;
+        values.clear();
+        self.budget.reserve(values, order * order)?;
+        values.resize(order * order, T::zero());
+        self.entries(front.columns.clone(), [row_at, column_at], order, values, &mut least);
+        let mut positions = vec![];
+        for rest in own {
+            positions.clear();
+            positions.extend(rest.rows.iter().map(|&row| row_at[row as usize]));
+            for (j, column) in rest.values.chunks_exact(rest.rows.len().max(1)).enumerate() {
+                if self.kind == Kind::Symmetric {
+                    for (&row, &value) in positions[j..].iter().zip(&column[j..]) {
+                        let (row, column) = (row.max(positions[j]) as usize, row.min(positions[j]) as usize);
+                        values[column * order + row] += value;
+                    }
+                    continue;
+                }
+                let to = &mut values[column_at[rest.columns[j] as usize] as usize * order..][..order];
+                for (&row, &value) in positions.iter().zip(column) {
+                    to[row as usize] += value;
+                }
+            }
+            self.held.fetch_sub(size_of_val(&*rest.values), Ordering::Relaxed);
+        }
+        Ok(Assembled { rows, columns, summed, least })
+    }
+
+    /// Adds the entries of the matrix in the rows and columns of a front that are not in those of earlier fronts.
+    fn entries(
+        &self,
+        own: Range<usize>,
+        [row_at, column_at]: [&[u32]; 2],
+        order: usize,
+        values: &mut [T],
+        least: &mut [T],
+    ) {
+        let ([row_scale, column_scale], place) = (self.scales, &self.tree.place);
+        for (at, least) in own.clone().zip(least) {
+            let variable = self.tree.order[at] as usize;
+            let to = &mut values[column_at[at] as usize * order..][..order];
+            let mut largest = T::zero();
+            for (&row, &value) in
+                self.columns.row_columns(variable).iter().zip(self.columns.row_values(variable))
+            {
+                let value = value * row_scale[row as usize] * column_scale[variable];
+                largest = largest.max(value.abs());
+                let row = place[row as usize] as usize;
+                let first = if self.kind == Kind::Symmetric { at } else { own.start };
+                if row >= first {
+                    to[row_at[row] as usize] += value;
+                }
+            }
+            *least = largest * self.pivoting.rounding();
+            if self.kind == Kind::Symmetric {
+                continue;
+            }
+            let row = row_at[at] as usize;
+            for (&column, &value) in
+                self.matrix.row_columns(variable).iter().zip(self.matrix.row_values(variable))
+            {
+                let to = place[column as usize] as usize;
+                if to >= own.end {
+                    values[column_at[to] as usize * order + row] +=
+                        value * row_scale[variable] * column_scale[column as usize];
+                }
+            }
+        }
+    }
+}
+
+/// Complete factors, front by front.
+#[derive(Debug)]
+pub(super) struct FrontFactors<T> {
+    row_scale: Vec<T>,
+    column_scale: Vec<T>,
+    pieces: Vec<Piece<T>>,
+}

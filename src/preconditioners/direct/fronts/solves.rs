@@ -1,0 +1,213 @@
+//! Solves with multifrontal factors.
+
+use super::super::tree::Tree;
+use super::{Eliminated, FrontFactors, Piece};
+use crate::Real;
+use crate::saved::saved;
+use krysp_kernels::cpu::preconditioners::frontal::ldl::{LdlFactors, packed};
+use krysp_kernels::cpu::preconditioners::frontal::lu::LuFactors;
+
+saved!(impl[] Eliminated { order, pivots, numbers, places, pairs });
+saved!(impl[T: Real] Piece<T> { numbers, places, pairs, fronts, missing_rows, missing_columns });
+saved!(impl[T: Real] FrontFactors<T> { row_scale, column_scale, pieces });
+
+/// A front, the places of its rows, and those of its columns.
+type Parts<'a, T> = (LuFactors<'a, T>, usize, &'a [u32], &'a [u32]);
+
+impl<T: Real> Piece<T> {
+    fn parts(&self, front: &Eliminated) -> Parts<'_, T> {
+        let &Eliminated { order, pivots, numbers, places, .. } = front;
+        let (lower, upper) =
+            self.numbers[numbers..][..pivots * (2 * order - pivots)].split_at(pivots * order);
+        let (rows, columns) = self.places[places..][..2 * order].split_at(order);
+        (LuFactors { lower, upper, order }, pivots, rows, columns)
+    }
+}
+
+impl<T: Real> Piece<T> {
+    /// A front of a symmetric matrix, and the places of its rows.
+    fn symmetric(&self, front: &Eliminated) -> (LdlFactors<'_, T>, usize, &[u32]) {
+        let &Eliminated { order, pivots, numbers, places, pairs } = front;
+        let lower = &self.numbers[numbers..][..packed(order, pivots)];
+        let pairs = &self.pairs[pairs..][..pivots];
+        (LdlFactors { lower, order, pairs }, pivots, &self.places[places..][..order])
+    }
+
+    /// Whether all fronts are inside of its arrays, and its places are those of so many rows.
+    fn fits(&self, rows: usize, symmetric: bool) -> bool {
+        let within = |start: usize, count: Option<usize>, len: usize| {
+            count.and_then(|count| start.checked_add(count)).is_some_and(|end| end <= len)
+        };
+        let front = |front: &Eliminated| {
+            let &Eliminated { order, pivots, .. } = front;
+            let whole = order.checked_mul(2).and_then(|twice| twice.checked_mul(pivots));
+            let numbers = whole.filter(|_| pivots <= order).map(|_| match symmetric {
+                true => packed(order, pivots),
+                false => pivots * (2 * order - pivots),
+            });
+            let lists = if symmetric { 1 } else { 2 };
+            let pairs = self.pairs.get(front.pairs..).and_then(|pairs| pairs.get(..pivots));
+            order <= rows
+                && within(front.numbers, numbers, self.numbers.len())
+                && within(front.places, order.checked_mul(lists), self.places.len())
+                && (!symmetric || pairs.is_some_and(|pairs| pairs.last() != Some(&true)))
+        };
+        let places = |places: &[u32]| places.iter().all(|&at| (at as usize) < rows);
+        self.fronts.iter().all(front)
+            && [&self.places, &self.missing_rows, &self.missing_columns].into_iter().all(|list| places(list))
+    }
+}
+
+impl<T: Real> FrontFactors<T> {
+    /// Whether they are those of a matrix of so many rows.
+    pub(in super::super) fn fit(&self, rows: usize, symmetric: bool) -> bool {
+        self.row_scale.len() == rows
+            && self.column_scale.len() == rows
+            && self.pieces.iter().all(|piece| piece.fits(rows, symmetric))
+    }
+
+    /// `x = A⁻¹ b` of a symmetric matrix; `y` is workspace.
+    pub(in super::super) fn solve_symmetric(&self, tree: &Tree, b: &[T], y: &mut Vec<T>, x: &mut [T]) {
+        y.clear();
+        y.extend(tree.order.iter().map(|&row| b[row as usize]));
+        let (mut own, mut others) = (vec![], vec![]);
+        let fronts = || {
+            self.pieces.iter().flat_map(|piece| piece.fronts.iter().map(move |front| piece.symmetric(front)))
+        };
+        for (factors, pivots, rows) in fronts() {
+            gather(&mut own, y, &rows[..pivots]);
+            others.resize(rows.len() - pivots, T::zero());
+            factors.forward(&mut own, &mut others);
+            scatter(&own, y, &rows[..pivots]);
+            rows[pivots..].iter().zip(&others).for_each(|(&row, &taken)| y[row as usize] -= taken);
+        }
+        // unknowns without a pivot are zero
+        for row in self.missing_rows() {
+            y[row] = T::zero();
+        }
+        for (factors, pivots, rows) in fronts().rev() {
+            gather(&mut own, y, &rows[..pivots]);
+            gather(&mut others, y, &rows[pivots..]);
+            factors.backward(&mut own, &others);
+            scatter(&own, y, &rows[..pivots]);
+        }
+        tree.order.iter().zip(&*y).for_each(|(&row, &y)| x[row as usize] = y);
+    }
+
+    /// The numbers of negative and of positive eigenvalues of a symmetric matrix.
+    pub(in super::super) fn signs(&self) -> [usize; 2] {
+        let mut counts = [0; 2];
+        for piece in &self.pieces {
+            for front in &piece.fronts {
+                let [negative, positive] = piece.symmetric(front).0.signs();
+                counts = [counts[0] + negative, counts[1] + positive];
+            }
+        }
+        counts
+    }
+
+    /// The entries of both factors, with the zeros that are stored.
+    pub(in super::super) fn nnz(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.numbers.len()).sum()
+    }
+
+    pub(in super::super) fn bytes(&self) -> usize {
+        let piece = |piece: &Piece<T>| size_of_val(&*piece.numbers) + size_of_val(&*piece.places);
+        self.pieces.iter().map(piece).sum()
+    }
+
+    pub(in super::super) fn missing(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.missing_rows.len()).sum()
+    }
+
+    /// Places of the rows without a pivot.
+    pub(in super::super) fn missing_rows(&self) -> impl Iterator<Item = usize> {
+        self.pieces.iter().flat_map(|piece| &piece.missing_rows).map(|&row| row as usize)
+    }
+
+    fn fronts(&self) -> impl DoubleEndedIterator<Item = Parts<'_, T>> {
+        self.pieces.iter().flat_map(|piece| piece.fronts.iter().map(move |front| piece.parts(front)))
+    }
+
+    /// `y = L⁻¹ b`, at the places of rows.
+    pub(in super::super) fn forward(&self, tree: &Tree, b: &[T], y: &mut Vec<T>) {
+        y.clear();
+        y.extend(tree.order.iter().map(|&row| b[row as usize] * self.row_scale[row as usize]));
+        let (mut x, mut taken) = (vec![], vec![]);
+        for (factors, pivots, rows, _) in self.fronts() {
+            gather(&mut x, y, &rows[..pivots]);
+            taken.resize(rows.len() - pivots, T::zero());
+            factors.forward(&mut x, &mut taken);
+            scatter(&x, y, &rows[..pivots]);
+            rows[pivots..].iter().zip(&taken).for_each(|(&row, &taken)| y[row as usize] -= taken);
+        }
+    }
+
+    /// `x = U⁻¹ y`; `solution` is workspace.
+    fn backward(&self, tree: &Tree, y: &[T], solution: &mut Vec<T>, to: &mut [T]) {
+        solution.clear();
+        solution.resize(y.len(), T::zero());
+        let (mut x, mut others) = (vec![], vec![]);
+        for (factors, pivots, rows, columns) in self.fronts().rev() {
+            gather(&mut x, y, &rows[..pivots]);
+            gather(&mut others, solution, &columns[pivots..]);
+            factors.backward(&mut x, &mut others);
+            scatter(&x, solution, &columns[..pivots]);
+        }
+        for (&column, &x) in tree.order.iter().zip(&*solution) {
+            to[column as usize] = x * self.column_scale[column as usize];
+        }
+    }
+
+    /// `x = A⁻¹ b`.
+    pub(in super::super) fn solve(&self, tree: &Tree, b: &[T], [y, solution]: &mut [Vec<T>; 2], x: &mut [T]) {
+        self.forward(tree, b, y);
+        self.backward(tree, y, solution, x);
+    }
+
+    /// `x = A⁻ᵀ b`.
+    pub(in super::super) fn solve_transposed(
+        &self,
+        tree: &Tree,
+        b: &[T],
+        [y, solution]: &mut [Vec<T>; 2],
+        x: &mut [T],
+    ) {
+        y.clear();
+        y.extend(tree.order.iter().map(|&column| b[column as usize] * self.column_scale[column as usize]));
+        solution.clear();
+        solution.resize(y.len(), T::zero());
+        let (mut own, mut taken) = (vec![], vec![]);
+        for (factors, pivots, rows, columns) in self.fronts() {
+            gather(&mut own, y, &columns[..pivots]);
+            taken.resize(columns.len() - pivots, T::zero());
+            factors.forward_transposed(&mut own, &mut taken);
+            scatter(&own, solution, &rows[..pivots]);
+            columns[pivots..].iter().zip(&taken).for_each(|(&column, &taken)| y[column as usize] -= taken);
+        }
+        self.backward_transposed(tree, solution, x);
+    }
+
+    /// `x = L⁻ᵀ y` in the numbering of rows, from `y` at the places of rows.
+    pub(in super::super) fn backward_transposed(&self, tree: &Tree, y: &mut [T], x: &mut [T]) {
+        let (mut own, mut others) = (vec![], vec![]);
+        for (factors, pivots, rows, _) in self.fronts().rev() {
+            gather(&mut own, y, &rows[..pivots]);
+            gather(&mut others, y, &rows[pivots..]);
+            factors.backward_transposed(&mut own, &mut others);
+            scatter(&own, y, &rows[..pivots]);
+        }
+        for (&row, &y) in tree.order.iter().zip(&*y) {
+            x[row as usize] = y * self.row_scale[row as usize];
+        }
+    }
+}
+
+fn gather<T: Real>(to: &mut Vec<T>, from: &[T], places: &[u32]) {
+    to.clear();
+    to.extend(places.iter().map(|&at| from[at as usize]));
+}
+
+fn scatter<T: Real>(from: &[T], to: &mut [T], places: &[u32]) {
+    places.iter().zip(from).for_each(|(&at, &from)| to[at as usize] = from);
+}

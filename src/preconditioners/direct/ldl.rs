@@ -1,0 +1,302 @@
+//! `A = L D Lᵀ` of a symmetric matrix, front by front, with blocks of one or two rows in `D` (Duff and Reid 1983).
+//!
+//! ```text
+//! scale symmetrically; where many diagonal entries are small or zero, by a maximum-product matching, and order its pairs of rows
+//! as one (Duff and Pralet 2005)
+//! fronts as those of Lu, of which the lower triangle counts
+//! ```
+//!
+//! Budget: half of the multiplications and of the memory of `Lu` in the same order.
+
+use super::super::{Origin, Refresh, check_space, check_square, finite};
+use super::fronts::{FrontFactors, Kind, Progress};
+use super::order::{Pivoting, Shape, paired};
+use super::tree::{Both, Expected, Tree};
+use super::{Budget, DirectOptions};
+use crate::formats::derived::check_same_pattern;
+use crate::formats::pattern::Pattern;
+use crate::numbering::minimum_degree;
+use crate::saved::saved;
+use crate::{Csr, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
+use krysp_solvers::{LinearOperator, Space, check_spaces};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const NAME: &str = "LDL";
+
+/// Complete factorization of a symmetric matrix, definite or not, applied as `A⁻¹`.
+///
+/// Under [`Minres`](crate::Minres) or [`Gmres`](crate::Gmres) it is a direct solver with iterative refinement.
+///
+/// ```
+/// use krysp::{Csr, Gmres, Ldl};
+///
+/// // no diagonal to divide by
+/// let a = Csr::from_triplets(2, 2, &[(0, 1, 2.0), (1, 0, 2.0), (1, 1, 1.0)])?;
+/// let ldl = Ldl::new(&a)?;
+/// assert_eq!((ldl.inertia().negative, ldl.inertia().positive), (1, 1));
+/// let solution = Gmres::new(&a).preconditioner(ldl).solve(&[2.0, 5.0])?;
+/// assert!(solution.x.iter().zip([2.0, 1.0]).all(|(x, exact): (&f64, f64)| (x - exact).abs() < 1e-14));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[doc(alias = "LDLT")]
+pub struct Ldl<T: Real> {
+    space: HostSpace<T>,
+    pattern: Arc<Pattern>,
+    limit: usize,
+    scaling: Scaling<T>,
+    /// The rows that a matching found for the columns.
+    matched: Option<Vec<u32>>,
+    tree: Tree,
+    factors: FrontFactors<T>,
+    workspace: Mutex<[Vec<T>; 2]>,
+}
+
+saved!(impl[T: Real] Ldl<T> {
+    space, pattern, limit, scaling, matched, tree, factors; workspace = Mutex::default()
+} where |read| {
+    let rows = read.space.len();
+    let fits = read.tree.fits(rows, read.tree.numbers()) && read.factors.fit(rows, true);
+    read.pattern.rows() == rows && read.scaling.rows() == rows && fits
+});
+
+/// How many eigenvalues of a symmetric matrix have which sign (Sylvester's law of inertia).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inertia {
+    /// Negative eigenvalues.
+    pub negative: usize,
+    /// Eigenvalues that are zero to rounding.
+    pub zero: usize,
+    /// Positive eigenvalues.
+    pub positive: usize,
+}
+
+impl<T: Real> Ldl<T> {
+    /// Factorizes a matrix in its own space. Of two mirrored entries one is read. Refuses a matrix that is singular to rounding.
+    pub fn new(csr: &Csr<T>) -> Result<Ldl<T>> {
+        Ldl::with(csr, DirectOptions::default())
+    }
+
+    /// As [`Ldl::new`], within a limit of memory.
+    pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
+        Ldl::on_tree(csr, Budget::new(NAME, options), None)
+    }
+
+    /// With the matching and the tree of an earlier factorization, if the same rows are matched.
+    fn on_tree(csr: &Csr<T>, budget: Budget, known: Option<(&Option<Vec<u32>>, &Tree)>) -> Result<Ldl<T>> {
+        check_square(NAME, csr)?;
+        csr.check_finite()?;
+        let (scaling, matched) = if Shape::of(csr, csr).is_weak() {
+            let matching = Matching::of(csr)?;
+            (Scaling::matched(csr, &matching)?.symmetrized(), Some(matching.rows().to_vec()))
+        } else {
+            (Scaling::equilibrated(csr)?.symmetrized(), None)
+        };
+        let matrix = scaling.matrix(csr)?;
+        let tree = match known {
+            Some((rows, tree)) if *rows == matched => tree.clone(),
+            _ => {
+                let order = match &matched {
+                    Some(rows) => paired(&matrix, &matrix, rows)?,
+                    None => minimum_degree::of_sum(&matrix, &matrix)?,
+                };
+                let both = Both([&matrix, &matrix]);
+                Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?
+            }
+        };
+        let mut progress = Progress::new(&tree, [&matrix; 2], Kind::Symmetric);
+        progress.run(&tree, [&matrix; 2], Pivoting::Regular, budget, f64::INFINITY)?;
+        Ok(Ldl {
+            space: csr.source().domain().clone(),
+            pattern: csr.source().pattern.clone(),
+            limit: budget.limit(),
+            scaling,
+            matched,
+            tree,
+            factors: progress.factors(),
+            workspace: Mutex::default(),
+        })
+    }
+
+    /// The entries of `L` and `D`, with the zeros that are stored.
+    pub fn nnz(&self) -> usize {
+        self.factors.nnz()
+    }
+
+    /// The signs of the eigenvalues.
+    pub fn inertia(&self) -> Inertia {
+        let [negative, positive] = self.factors.signs();
+        Inertia { negative, zero: self.factors.missing(), positive }
+    }
+}
+
+/// The order stays; pivots are chosen again.
+impl<T: Real> Refresh<T> for Ldl<T> {
+    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+        check_space(a, &self.space)?;
+        let csr = &*finite(a)?;
+        check_same_pattern(&self.pattern, csr)?;
+        let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) });
+        *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)))?;
+        Ok(())
+    }
+}
+
+impl<T: Real> LinearOperator for Ldl<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, r, z)?;
+        // what a solve that failed left behind is overwritten
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let [scaled, y] = &mut *workspace;
+        self.scaling.rhs_in_place_order(r.as_slice(), scaled);
+        self.factors.solve_symmetric(&self.tree, scaled, y, z.as_mut_slice());
+        self.scaling.unscale_in_place_order(z.as_mut_slice());
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.factors.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Random, backward_error, random};
+    use super::*;
+    use crate::testing::matrices;
+    use crate::{Error, Gmres};
+    use krysp_kernels::cpu::simd::{Level, force};
+
+    /// A symmetric matrix from random entries.
+    fn symmetric(source: &mut Random) -> Csr<f64> {
+        let (n, entries) = random(source);
+        let mirrored = entries.iter().filter(|(i, j, _)| i >= j).flat_map(|&(i, j, v)| {
+            let other = (i != j).then_some((j, i, v));
+            [(i, j, v)].into_iter().chain(other)
+        });
+        Csr::from_triplets(n, n, &mirrored.collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Eigenvalues by Jacobi's rotations.
+    fn eigenvalues(a: &Csr<f64>) -> Vec<f64> {
+        let n = a.rows();
+        let mut dense = vec![vec![0.0; n]; n];
+        a.triplets().for_each(|(i, j, value)| dense[i][j] = value);
+        for _ in 0..30 {
+            for p in 0..n {
+                for q in p + 1..n {
+                    if dense[p][q] == 0.0 {
+                        continue;
+                    }
+                    let angle = 0.5 * (2.0 * dense[p][q]).atan2(dense[q][q] - dense[p][p]);
+                    let (sin, cos) = angle.sin_cos();
+                    for row in &mut dense {
+                        (row[p], row[q]) = (cos * row[p] - sin * row[q], sin * row[p] + cos * row[q]);
+                    }
+                    for j in 0..n {
+                        let (x, y) = (dense[p][j], dense[q][j]);
+                        (dense[p][j], dense[q][j]) = (cos * x - sin * y, sin * x + cos * y);
+                    }
+                }
+            }
+        }
+        (0..n).map(|i| dense[i][i]).collect()
+    }
+
+    #[test]
+    fn random_symmetric_structures_are_solved_and_their_signs_counted() {
+        let mut source = Random(0x0dd0_5eed_1234_5678);
+        let (mut solved, mut refused, mut counted) = (0, 0, 0);
+        for case in 0..1500 {
+            let a = symmetric(&mut source);
+            let b: Vec<f64> = (0..a.rows()).map(|_| source.number()).collect();
+            let label = format!("case {case}, {} rows", a.rows());
+            match Ldl::new(&a) {
+                Ok(ldl) => {
+                    let error = backward_error(&a, &ldl, &b);
+                    assert!(error <= 1e-14, "{label}: backward error {error:e}");
+                    solved += 1;
+                    if a.rows() > 20 {
+                        continue;
+                    }
+                    let values = eigenvalues(&a);
+                    let most = values.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+                    if values.iter().all(|value| value.abs() > 1e-12 * most) {
+                        let negative = values.iter().filter(|&&value| value < 0.0).count();
+                        let wanted = Inertia { negative, zero: 0, positive: a.rows() - negative };
+                        assert_eq!(ldl.inertia(), wanted, "{label}");
+                        counted += 1;
+                    }
+                }
+                Err(Error::Singular { column, .. }) => {
+                    assert!(column < a.rows(), "{label}");
+                    // Lu must find the same
+                    assert!(
+                        matches!(crate::Lu::new(&a), Err(Error::Singular { .. })),
+                        "{label}: called singular"
+                    );
+                    refused += 1;
+                }
+                Err(error) => panic!("{label}: {error}"),
+            }
+        }
+        assert!(solved > 600 && refused > 100 && counted > 100, "{solved} {refused} {counted}");
+    }
+
+    /// A shifted Laplacian, or one without a diagonal.
+    fn indefinite(side: usize, hollow: bool) -> Csr<f64> {
+        let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
+        let value = |i: usize, j: usize, v: f64| match (i == j, hollow) {
+            (true, true) => 0.0,
+            (true, false) => v - 2.5,
+            _ => v,
+        };
+        let entries: Vec<_> = stencil.triplets().map(|(i, j, v)| (i, j, value(i, j, v))).collect();
+        Csr::from_triplets(stencil.rows(), stencil.cols(), &entries).unwrap()
+    }
+
+    #[test]
+    fn threads_change_no_bit_and_refreshes_are_new_factorizations() {
+        let _one_level = force(Level::best());
+        let (a, other) = (indefinite(12, false), indefinite(12, true));
+        let applied = |ldl: &Ldl<f64>| {
+            let b: Vec<f64> = (0..ldl.space.len()).map(|i| (i as f64).sin()).collect();
+            let mut x = ldl.space.zeros().unwrap();
+            ldl.apply(&ldl.space.vector(&b).unwrap(), &mut x).unwrap();
+            x.as_slice().to_vec()
+        };
+        let on = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| applied(&Ldl::new(&a).unwrap()))
+        };
+        let expected = on(1);
+        assert!(on(2) == expected && on(7) == expected);
+        let same = a.with_values(other.entries()).unwrap();
+        let mut ldl = Ldl::new(&a).unwrap();
+        ldl.refresh(&same).unwrap();
+        assert!(applied(&ldl) == applied(&Ldl::new(&same).unwrap()));
+        ldl.refresh(&a).unwrap();
+        assert!(applied(&ldl) == expected);
+        assert!(ldl.refresh(&indefinite(11, false)).is_err());
+    }
+
+    #[test]
+    fn memory_is_half_of_that_of_lu_and_limited() {
+        let a = indefinite(14, false);
+        let ldl = Ldl::new(&a).unwrap();
+        let lu = crate::Lu::new(&a).unwrap();
+        assert!(ldl.bytes() as f64 <= 0.6 * lu.bytes() as f64, "{} {}", ldl.bytes(), lu.bytes());
+        let refused = Ldl::with(&a, DirectOptions { memory: Some(ldl.bytes() / 2) }).unwrap_err();
+        assert!(matches!(refused, Error::Memory { what: NAME, .. }), "{refused}");
+        let solution = Gmres::new(&a).preconditioner(ldl).rtol(1e-12).solve(&vec![1.0; a.rows()]).unwrap();
+        assert!(solution.report.converged() && solution.report.iterations <= 2, "{}", solution.report);
+        let not_finite = Csr::from_triplets(1, 1, &[(0, 0, f64::NAN)]).unwrap();
+        assert!(matches!(Ldl::new(&not_finite), Err(Error::NotFinite { .. })));
+    }
+}

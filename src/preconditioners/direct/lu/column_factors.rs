@@ -1,0 +1,149 @@
+//! Factors that are stored column by column, and solves with them.
+
+use super::super::order::Order;
+use super::super::scale::row_scale;
+use super::super::triangle::Triangle;
+use crate::{Csr, Real, Result};
+use krysp_kernels::interrupt::Phase;
+use krysp_solvers::Element;
+
+/// New values are given to old pivots if none is smaller than this part of the largest entry of its column.
+const SOUND: f64 = 1e-5;
+
+/// `L`, with a diagonal of ones, and `U`, in the order of steps.
+#[derive(Debug)]
+pub(super) struct ColumnFactors<T> {
+    pub(super) scale: Vec<T>,
+    /// The row that is the pivot of a step.
+    pub(super) row_of: Vec<u32>,
+    pub(super) lower: Triangle<T>,
+    pub(super) upper: Triangle<T>,
+    pub(super) pivots: Vec<T>,
+    /// Steps without a pivot, in ascending order.
+    pub(super) missing: Vec<u32>,
+}
+
+impl<T: Real> ColumnFactors<T> {
+    /// Computes with new values for the same pivots; `false` if one of them is too small for that.
+    pub(super) fn refresh(&mut self, columns: &Csr<T>, order: &Order) -> Result<bool> {
+        let n = columns.rows();
+        let ColumnFactors { scale, row_of, lower, upper, pivots, missing } = self;
+        if !missing.is_empty() {
+            return Ok(false);
+        }
+        let phase = Phase::new("LU factorization, known pivots", lower.rows.len() as f64);
+        let mut counter = phase.counter();
+        *scale = row_scale(columns);
+        let mut step_of = vec![0u32; n];
+        (0..).zip(&*row_of).for_each(|(step, &row)| step_of[row as usize] = step);
+        let sound = T::from_f64(SOUND);
+        let mut x = vec![T::zero(); n];
+        for (step, &column) in order.column_of.iter().enumerate() {
+            let (rows, values) = (columns.row_columns(column as usize), columns.row_values(column as usize));
+            let mut largest = T::zero();
+            for (&row, &value) in rows.iter().zip(values) {
+                let value = value * scale[row as usize];
+                x[step_of[row as usize] as usize] = value;
+                largest = largest.max(value.abs());
+            }
+            for at in upper.starts[step]..upper.starts[step + 1] {
+                let factor = std::mem::take(&mut x[upper.rows[at] as usize]);
+                upper.values[at] = factor;
+                largest = largest.max(factor.abs());
+                let (rows, values) = lower.column(upper.rows[at] as usize);
+                counter.add(rows.len())?;
+                for (&row, &value) in rows.iter().zip(values) {
+                    x[row as usize] -= value * factor;
+                }
+            }
+            let pivot = std::mem::take(&mut x[step]);
+            let range = lower.starts[step]..lower.starts[step + 1];
+            let mut below = T::zero();
+            for (&row, value) in lower.rows[range.clone()].iter().zip(&mut lower.values[range]) {
+                let entry = std::mem::take(&mut x[row as usize]);
+                below = below.max(entry.abs());
+                *value = entry / pivot;
+            }
+            let least = (sound * below).max(largest * T::epsilon());
+            if pivot.abs() <= least || !Element::is_finite(pivot) || !Element::is_finite(below) {
+                return Ok(false);
+            }
+            pivots[step] = pivot;
+        }
+        Ok(true)
+    }
+
+    /// `x = L⁻¹ b`, in the order of steps.
+    pub(super) fn forward(&self, b: &[T], x: &mut [T]) {
+        for (x, &row) in x.iter_mut().zip(&self.row_of) {
+            *x = b[row as usize] * self.scale[row as usize];
+        }
+        for step in 0..x.len() {
+            let (solved, (rows, values)) = (x[step], self.lower.column(step));
+            if !solved.is_zero() {
+                rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
+            }
+        }
+    }
+
+    /// `x = U⁻¹ L⁻¹ b`, in the order of steps.
+    pub(super) fn solve(&self, b: &[T], x: &mut [T]) {
+        let ColumnFactors { upper, pivots, .. } = self;
+        self.forward(b, x);
+        for step in (0..x.len()).rev() {
+            let (solved, (rows, values)) = (x[step] / pivots[step], upper.column(step));
+            x[step] = solved;
+            if !solved.is_zero() {
+                rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
+            }
+        }
+    }
+
+    /// `x = A⁻ᵀ b`, where `column_of` is the column of each step.
+    pub(super) fn solve_transposed(&self, column_of: &[u32], b: &[T], x: &mut [T]) {
+        let ColumnFactors { upper, pivots, .. } = self;
+        let mut y: Vec<T> = column_of.iter().map(|&column| b[column as usize]).collect();
+        for step in 0..y.len() {
+            let (rows, values) = upper.column(step);
+            y[step] = (y[step] - sum(rows, values, &y)) / pivots[step];
+        }
+        self.backward_transposed(y, x);
+    }
+
+    /// `x = L⁻ᵀ y` in the numbering of rows. Steps without a pivot keep their numbers.
+    fn backward_transposed(&self, mut y: Vec<T>, x: &mut [T]) {
+        let mut missing = self.missing.iter().rev().peekable();
+        for step in (0..y.len()).rev() {
+            if missing.next_if(|&&missing| missing as usize == step).is_none() {
+                let (rows, values) = self.lower.column(step);
+                let known = sum(rows, values, &y);
+                y[step] -= known;
+            }
+        }
+        for (&row, &y) in self.row_of.iter().zip(&y) {
+            x[row as usize] = self.scale[row as usize] * y;
+        }
+    }
+
+    /// `Nᵀ w`, where the rows of `N` span all `v` with `vᵀ A = 0`.
+    pub(super) fn missed_transposed(&self, w: &[T]) -> Vec<T> {
+        let [mut y, mut v] = [(); 2].map(|()| vec![T::zero(); self.row_of.len()]);
+        self.missing.iter().zip(w).for_each(|(&step, &w)| y[step as usize] = w);
+        self.backward_transposed(y, &mut v);
+        v
+    }
+
+    /// The entries of both factors.
+    pub(super) fn nnz(&self) -> usize {
+        self.lower.rows.len() + self.upper.rows.len() + self.pivots.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.lower.bytes() + self.upper.bytes() + size_of_val(&*self.pivots)
+    }
+}
+
+/// The sum of the products of a column's numbers with those of `x`.
+fn sum<T: Real>(rows: &[u32], values: &[T], x: &[T]) -> T {
+    rows.iter().zip(values).fold(T::zero(), |sum, (&row, &value)| sum + value * x[row as usize])
+}

@@ -1,0 +1,258 @@
+//! Scalar left-looking LU, column by column (Gilbert and Peierls 1988). It can be suspended between columns.
+//!
+//! ```text
+//! for each column j, in an order with little fill:
+//!     reach: the steps whose pivots column j is joined to, by a search along the columns of L
+//!     x ← column j;  for each step s of the reach, in turn:  x ← x − x_s L_s
+//!     pivot: a row without a pivot whose entry is large enough; the diagonal's, if it is
+//! ```
+//!
+//! Searches skip entries that others lead to as well (Eisenstat and Liu 1992). Rows are scaled by powers of two to a largest entry near one.
+
+use super::super::order::{Order, Pivoting};
+use super::super::scale::row_scale;
+use super::super::tree::NONE;
+use super::super::triangle::Triangle;
+use super::column_factors::ColumnFactors;
+use super::{Budget, NAME};
+use crate::{Csr, Error, Real, Result};
+use krysp_kernels::interrupt::Phase;
+use krysp_solvers::Element;
+
+/// A pivot may be this much smaller than the largest of its column, if fill is better for it: a diagonal, and any other. A diagonal
+/// given up spoils the order for all columns to come, more than refinement costs.
+const DIAGONAL: f64 = 1e-3;
+const OTHERS: f64 = 0.1;
+
+/// Multiplications between two polls for interruption, some 0.1 ms, and what a column without any counts.
+const POLLED: f64 = 65_536.0;
+const COLUMN: f64 = 64.0;
+
+/// What a factorisation keeps of the steps so far.
+#[derive(Debug)]
+pub(super) struct Progress<T> {
+    scale: Vec<T>,
+    /// Entries of each row.
+    lengths: Vec<u32>,
+    upper: Triangle<T>,
+    pivots: Vec<T>,
+    missing: Vec<u32>,
+    /// Multiplications made.
+    pub(super) work: f64,
+    /// The column at hand, row by row: zeros between steps.
+    x: Vec<T>,
+    step_of: Vec<u32>,
+    row_of: Vec<u32>,
+    lower: Triangle<T>,
+    /// Where the part of each column of `L` ends that a search must follow.
+    pruned: Vec<usize>,
+    /// The last column whose reach a row was found in.
+    found_by: Vec<u32>,
+    /// Steps of the reach, and rows that are not yet pivots.
+    reach: Vec<u32>,
+    fresh: Vec<u32>,
+    path: Vec<(u32, usize)>,
+}
+
+impl<T: Real> Progress<T> {
+    pub(super) fn new(columns: &Csr<T>) -> Progress<T> {
+        let n = columns.rows();
+        let mut lengths = vec![0u32; n];
+        columns.columns().iter().for_each(|&row| lengths[row as usize] += 1);
+        Progress {
+            scale: row_scale(columns),
+            lengths,
+            upper: Triangle::new(n),
+            pivots: Vec::with_capacity(n),
+            missing: vec![],
+            work: 0.0,
+            x: vec![T::zero(); n],
+            step_of: vec![NONE; n],
+            row_of: Vec::with_capacity(n),
+            lower: Triangle::new(n),
+            pruned: Vec::with_capacity(n),
+            found_by: vec![NONE; n],
+            reach: vec![],
+            fresh: vec![],
+            path: vec![],
+        }
+    }
+
+    /// Goes on until all columns are done, which is what it returns, or these multiplications are made, or the factors have more
+    /// entries than the order should make.
+    pub(super) fn run(
+        &mut self,
+        columns: &Csr<T>,
+        order: &Order,
+        pivoting: Pivoting,
+        budget: Budget,
+        most: f64,
+    ) -> Result<bool> {
+        let entries = order.most_entries;
+        // the work of later columns is not known, so progress is counted in columns
+        let phase = Phase::new("LU factorization", columns.rows() as f64);
+        phase.advance(self.row_of.len() as u64)?;
+        let (mut polled_at, mut polled_work) = (self.row_of.len() as u32, self.work);
+        for (step, &column) in (0..).zip(&order.column_of).skip(self.row_of.len()) {
+            if self.work > most || self.upper.rows.len() + self.lower.rows.len() > entries {
+                return Ok(false);
+            }
+            if self.work - polled_work + COLUMN * f64::from(step - polled_at) >= POLLED {
+                phase.advance(u64::from(step - polled_at))?;
+                (polled_at, polled_work) = (step, self.work);
+            }
+            self.search(columns, column);
+            // earlier steps first, as in a refresh: the same sums, bit by bit
+            self.reach.sort_unstable();
+            let Progress {
+                scale, lengths, upper, pivots, missing, work, x, reach, fresh, lower, row_of, ..
+            } = &mut *self;
+            make_room(upper, reach.len(), lower.bytes(), budget)?;
+            make_room(lower, fresh.len(), upper.bytes(), budget)?;
+            let mut largest = T::zero();
+            for (&row, &value) in
+                columns.row_columns(column as usize).iter().zip(columns.row_values(column as usize))
+            {
+                x[row as usize] = value * scale[row as usize];
+                largest = largest.max(x[row as usize].abs());
+            }
+            for &earlier in reach.iter() {
+                *work += (lower.starts[earlier as usize + 1] - lower.starts[earlier as usize]) as f64;
+                let factor = std::mem::take(&mut x[row_of[earlier as usize] as usize]);
+                upper.push(earlier, factor);
+                largest = largest.max(factor.abs());
+                let (rows, values) = lower.column(earlier as usize);
+                for (&row, &value) in rows.iter().zip(values) {
+                    x[row as usize] -= value * factor;
+                }
+            }
+            let row = choose(fresh, x, order.by_diagonal.then_some(column), lengths);
+            let pivot = row.map_or(T::zero(), |row| x[row as usize]);
+            // what cancellation leaves of a column that depends on others
+            let rounding = largest * pivoting.rounding();
+            let (Some(row), true) = (row, pivot.abs() > rounding && Element::is_finite(pivot)) else {
+                if matches!(pivoting, Pivoting::Tolerant) && (row.is_none() || Element::is_finite(pivot)) {
+                    fresh.iter().for_each(|&other| x[other as usize] = T::zero());
+                    upper.starts.push(upper.rows.len());
+                    lower.starts.push(lower.rows.len());
+                    // what is divided by it is zero
+                    pivots.push(T::infinity());
+                    row_of.push(NONE);
+                    missing.push(step);
+                    self.pruned.push(self.lower.rows.len());
+                    continue;
+                }
+                return Err(Error::Singular { what: NAME, column: column as usize, pivot: pivot.to_f64() });
+            };
+            for &other in fresh.iter() {
+                let value = std::mem::take(&mut x[other as usize]);
+                if other != row {
+                    lower.push(other, value / pivot);
+                }
+            }
+            upper.starts.push(upper.rows.len());
+            lower.starts.push(lower.rows.len());
+            pivots.push(pivot);
+            row_of.push(row);
+            self.step_of[row as usize] = step;
+            self.pruned.push(self.lower.rows.len());
+            for at in 0..self.reach.len() {
+                self.prune(self.reach[at], row);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What all steps have made.
+    pub(super) fn factors(self) -> ColumnFactors<T> {
+        let n = self.step_of.len();
+        let Progress { scale, upper, pivots, missing, mut lower, mut step_of, mut row_of, .. } = self;
+        // rows that no column needs stand where a column has none
+        let spare = (0..n as u32).filter(|&row| step_of[row as usize] == NONE).collect::<Vec<_>>();
+        for (&step, row) in missing.iter().zip(spare) {
+            (row_of[step as usize], step_of[row as usize]) = (row, step);
+        }
+        lower.rows.iter_mut().for_each(|row| *row = step_of[*row as usize]);
+        lower.sort();
+        ColumnFactors { scale, row_of, lower, upper, pivots, missing }
+    }
+
+    /// Finds what column `column` is joined to.
+    fn search(&mut self, columns: &Csr<T>, column: u32) {
+        self.reach.clear();
+        self.fresh.clear();
+        for &row in columns.row_columns(column as usize) {
+            self.visit(row, column);
+            while let Some((step, at)) = self.path.last_mut() {
+                if *at == self.pruned[*step as usize] {
+                    self.reach.push(*step);
+                    self.path.pop();
+                } else {
+                    let row = self.lower.rows[*at];
+                    *at += 1;
+                    self.visit(row, column);
+                }
+            }
+        }
+    }
+
+    fn visit(&mut self, row: u32, column: u32) {
+        if std::mem::replace(&mut self.found_by[row as usize], column) == column {
+            return;
+        }
+        match self.step_of[row as usize] {
+            NONE => self.fresh.push(row),
+            step => self.path.push((step, self.lower.starts[step as usize])),
+        }
+    }
+
+    /// From a step whose column has the newest pivot, searches need to follow none but rows that are pivots by now: the newest leads
+    /// to the others.
+    fn prune(&mut self, step: u32, pivot: u32) {
+        let step = step as usize;
+        let range = self.lower.starts[step]..self.lower.starts[step + 1];
+        if self.pruned[step] < range.end || !self.lower.rows[range.clone()].contains(&pivot) {
+            return;
+        }
+        let (rows, values) = (&mut self.lower.rows[range.clone()], &mut self.lower.values[range.clone()]);
+        let mut kept = 0;
+        for at in 0..rows.len() {
+            if self.step_of[rows[at] as usize] != NONE {
+                rows.swap(at, kept);
+                values.swap(at, kept);
+                kept += 1;
+            }
+        }
+        self.pruned[step] = range.start + kept;
+    }
+}
+
+/// The row of the pivot: the diagonal if it is large enough, else of the rows that are large enough the one with the fewest
+/// entries in `A`, the largest of those.
+fn choose<T: Real>(rows: &[u32], x: &[T], diagonal: Option<u32>, lengths: &[u32]) -> Option<u32> {
+    let size = |row: u32| x[row as usize].abs();
+    let largest = rows.iter().map(|&row| size(row)).fold(T::zero(), T::max);
+    let fits = |diagonal: &u32| rows.contains(diagonal) && size(*diagonal) >= largest * T::from_f64(DIAGONAL);
+    if let Some(diagonal) = diagonal.filter(fits) {
+        return Some(diagonal);
+    }
+    let least = largest * T::from_f64(OTHERS);
+    let enough = rows.iter().copied().filter(|&row| size(row) >= least && size(row) > T::zero());
+    let better = |a: u32, b: u32| {
+        let by_size = || size(a) > size(b) || size(a) == size(b) && a < b;
+        let (a, b) = if diagonal.is_some() { (0, 0) } else { (lengths[a as usize], lengths[b as usize]) };
+        a < b || a == b && by_size()
+    };
+    enough.reduce(|best, row| if better(row, best) { row } else { best })
+}
+
+/// Makes room for one more column, within the limit; `others` are bytes taken elsewhere.
+fn make_room<T: Real>(triangle: &mut Triangle<T>, more: usize, others: usize, budget: Budget) -> Result<()> {
+    let (len, entry) = (triangle.rows.len(), size_of::<u32>() + size_of::<T>());
+    budget.allows(others + (len + more) * entry)?;
+    if triangle.rows.capacity() < len + more {
+        budget.reserve(&mut triangle.rows, more + len / 2)?;
+        budget.reserve(&mut triangle.values, more + len / 2)?;
+    }
+    Ok(())
+}

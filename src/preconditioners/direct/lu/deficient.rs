@@ -1,0 +1,90 @@
+//! Systems of matrices that are singular: what of a right-hand side no `A x` reaches.
+
+use super::{DirectOptions, Factors, Lu, Pivoting};
+use crate::{Cg, Csr, HostSpace, HostVector, Real, Result};
+use krysp_solvers::{LinearOperator, Space, check_spaces};
+
+impl<T: Real> Lu<T> {
+    /// As [`Lu::new`], but of any rank: unknowns whose columns depend on others are zero, which solves every consistent system.
+    pub(crate) fn tolerant(csr: &Csr<T>) -> Result<Lu<T>> {
+        Lu::pivoted(csr, DirectOptions::default(), Pivoting::Tolerant)
+    }
+
+    /// How many columns depend on others.
+    pub(crate) fn missing(&self) -> usize {
+        match &self.factors {
+            Factors::Columns { factors, .. } => factors.missing.len(),
+            Factors::Fronts { factors, .. } => factors.missing(),
+        }
+    }
+
+    /// The part of `b` that no `A x` has anything of: `Nᵀ (N Nᵀ)⁻¹ N b`, where the rows of `N` span all `v` with `vᵀ A = 0`.
+    pub(crate) fn unreachable(&self, b: &HostVector<T>) -> Result<HostVector<T>> {
+        let few = HostSpace::new(self.missing());
+        let mut w = few.zeros()?;
+        let rhs = few.vector(&self.missed(b.as_slice()))?;
+        Cg::new(Gram { factors: self, few }).rtol(T::EPSILON).solve_into(&rhs, &mut w)?;
+        let mut v = self.space.zeros()?;
+        v.as_mut_slice().copy_from_slice(&self.missed_transposed(w.as_slice()));
+        Ok(v)
+    }
+
+    /// `N b`: zero if `A x = b` has a solution.
+    fn missed(&self, b: &[T]) -> Vec<T> {
+        let mut y = vec![T::zero(); b.len()];
+        let mut scaled = vec![];
+        let b = self.scaled_rhs(b, &mut scaled);
+        match &self.factors {
+            Factors::Columns { factors, .. } => {
+                factors.forward(b, &mut y);
+                factors.missing.iter().map(|&step| y[step as usize]).collect()
+            }
+            Factors::Fronts { tree, factors } => {
+                factors.forward(tree, b, &mut y);
+                factors.missing_rows().map(|row| y[row]).collect()
+            }
+        }
+    }
+
+    /// `Nᵀ w`.
+    fn missed_transposed(&self, w: &[T]) -> Vec<T> {
+        let v = match &self.factors {
+            Factors::Columns { factors, .. } => factors.missed_transposed(w),
+            Factors::Fronts { tree, factors } => {
+                let [mut y, mut v] = [(); 2].map(|()| vec![T::zero(); self.space.len()]);
+                factors.missing_rows().zip(w).for_each(|(row, &w)| y[row] = w);
+                factors.backward_transposed(tree, &mut y, &mut v);
+                v
+            }
+        };
+        match &self.scaling {
+            Some(scaling) => scaling.transposed_in_place_order(&v),
+            None => v,
+        }
+    }
+}
+
+/// `N Nᵀ`.
+struct Gram<'a, T: Real> {
+    factors: &'a Lu<T>,
+    few: HostSpace<T>,
+}
+
+impl<T: Real> LinearOperator for Gram<'_, T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.few
+    }
+
+    fn apply(&self, w: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        check_spaces(self, w, y)?;
+        let v = self.factors.missed_transposed(w.as_slice());
+        y.as_mut_slice().copy_from_slice(&self.factors.missed(&v));
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        self.factors.bytes()
+    }
+}

@@ -1,0 +1,178 @@
+//! Both methods against a dense factorization with full pivoting, suspended and on any number of threads.
+
+use super::super::testing::{Random, backward_error, random};
+use super::*;
+use crate::testing::matrices;
+use crate::{Error, Space};
+use krysp_kernels::cpu::simd::{Level, force};
+
+/// Whether a row or a column has no entries.
+fn has_empty(a: &Csr<f64>) -> bool {
+    let mut columns = vec![true; a.cols()];
+    a.columns().iter().for_each(|&column| columns[column as usize] = false);
+    columns.contains(&true) || (0..a.rows()).any(|row| a.row_columns(row).is_empty())
+}
+
+/// The smallest and the largest pivot of a dense factorization with full pivoting of the equilibrated matrix.
+fn pivots(a: &Csr<f64>) -> (f64, f64) {
+    let n = a.rows();
+    let mut dense = vec![vec![0.0; n]; n];
+    a.triplets().for_each(|(i, j, value)| dense[i][j] = value);
+    for row in &mut dense {
+        let most = row.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+        row.iter_mut().for_each(|value| *value /= if most > 0.0 { most } else { 1.0 });
+    }
+    let (mut least, mut first) = (f64::INFINITY, 0.0);
+    for step in 0..n {
+        let places = (step..n).flat_map(|i| (step..n).map(move |j| (i, j)));
+        let size = |&(i, j): &(usize, usize)| dense[i][j].abs();
+        let (i, j) = places.max_by(|one, other| size(one).total_cmp(&size(other))).unwrap();
+        dense.swap(step, i);
+        dense.iter_mut().for_each(|row| row.swap(step, j));
+        let pivot = dense[step][step];
+        least = f64::min(least, pivot.abs());
+        first = f64::max(first, pivot.abs());
+        if pivot == 0.0 {
+            break;
+        }
+        let (done, rest) = dense.split_at_mut(step + 1);
+        for row in rest {
+            let factor = row[step] / pivot;
+            row[step..].iter_mut().zip(&done[step][step..]).for_each(|(value, &u)| *value -= factor * u);
+        }
+    }
+    (least, first)
+}
+
+fn factorized(a: &Csr<f64>, by_fronts: Option<bool>, pivoting: Pivoting) -> Result<Lu<f64>> {
+    let mut begun = Begun::of(a, Budget::new(NAME, DirectOptions::default()), pivoting, by_fronts)?;
+    begun.go_on(a, f64::INFINITY)?;
+    Ok(begun.whole())
+}
+
+#[test]
+fn random_structures_are_solved_or_called_singular() {
+    let mut source = Random(0x1234_5678_9abc_def1);
+    let (mut solved, mut refused) = (0, 0);
+    for case in 0..1500 {
+        let (n, entries) = random(&mut source);
+        let a = Csr::from_triplets(n, n, &entries).unwrap();
+        let (least, first) = pivots(&a);
+        let b: Vec<f64> = (0..n).map(|_| source.number()).collect();
+        for by_fronts in [true, false] {
+            let label = format!("case {case}, fronts: {by_fronts}, {n} rows, pivots {least:e} to {first:e}");
+            match factorized(&a, Some(by_fronts), Pivoting::Regular) {
+                Ok(lu) => {
+                    // rounding may hide that a matrix is singular, but not that a row or column is empty
+                    assert!(!has_empty(&a), "{label}: not called singular");
+                    let error = backward_error(&a, &lu, &b);
+                    assert!(error <= 1e-14, "{label}: backward error {error:e}");
+                    solved += 1;
+                }
+                Err(Error::Singular { column, .. }) => {
+                    assert!(column < n && least <= 1e-13 * first, "{label}: called singular");
+                    refused += 1;
+                }
+                Err(error) => panic!("{label}: {error}"),
+            }
+        }
+    }
+    assert!(solved > 1000 && refused > 100, "{solved} solved, {refused} refused");
+}
+
+#[test]
+fn consistent_singular_systems_are_solved() {
+    let mut source = Random(0x2545_f491_4f6c_dd1d);
+    let mut deficient = 0;
+    for case in 0..400 {
+        let (n, entries) = random(&mut source);
+        let a = Csr::from_triplets(n, n, &entries).unwrap();
+        let (x, mut b): (Vec<f64>, _) =
+            ((0..n).map(|_| source.number()).collect(), a.range().zeros().unwrap());
+        a.apply(&a.domain().vector(&x).unwrap(), &mut b).unwrap();
+        for by_fronts in [true, false] {
+            let lu = factorized(&a, Some(by_fronts), Pivoting::Tolerant).unwrap();
+            let error = backward_error(&a, &lu, b.as_slice());
+            assert!(error <= 1e-13, "case {case}, fronts: {by_fronts}: backward error {error:e}");
+            deficient += lu.missing();
+            // nothing of what is reached lies in the left null space
+            let unreachable = lu.unreachable(&b).unwrap();
+            let most = unreachable.as_slice().iter().fold(0.0f64, |most, v| most.max(v.abs()));
+            assert!(most <= 1e-8, "case {case}, fronts: {by_fronts}: {most:e}");
+        }
+    }
+    assert!(deficient > 100, "{deficient}");
+}
+
+/// What factors make of numbers, and their entries.
+fn applied(lu: &Lu<f64>) -> (usize, Vec<f64>) {
+    let b: Vec<f64> = (0..lu.space.len()).map(|i| (i as f64).sin()).collect();
+    let mut x = lu.space.zeros().unwrap();
+    lu.apply(&lu.space.vector(&b).unwrap(), &mut x).unwrap();
+    (lu.nnz(), x.as_slice().to_vec())
+}
+
+/// A mesh in space with convection; with a diagonal of zeros, if `hollow`.
+fn mesh(side: usize, hollow: bool) -> Csr<f64> {
+    let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
+    let n = stencil.rows();
+    let value = |i: usize, j: usize, v: f64| {
+        if i == j && hollow { 0.0 } else { v * (1.0 + 0.3 * ((i * 7 + j) % 5) as f64) }
+    };
+    let entries: Vec<_> = stencil.triplets().map(|(i, j, v)| (i, j, value(i, j, v))).collect();
+    Csr::from_triplets(n, n, &entries).unwrap()
+}
+
+#[test]
+fn suspended_factorizations_end_with_the_same_factors() {
+    let _one_level = force(Level::best());
+    let shifted =
+        mesh(6, false).triplets().map(|(i, j, value)| (i, (j + 1) % 216, value)).collect::<Vec<_>>();
+    for (a, by_fronts) in [
+        (mesh(6, false), Some(false)),
+        (Csr::from_triplets(216, 216, &shifted).unwrap(), Some(false)),
+        (mesh(8, false), Some(true)),
+        (mesh(7, true), None),
+    ] {
+        let budget = Budget::new(NAME, DirectOptions::default());
+        let mut begun = Begun::of(&a, budget, Pivoting::Tolerant, by_fronts).unwrap();
+        let mut suspended = 0;
+        while !begun.go_on(&a, 1000.0).unwrap() {
+            suspended += 1;
+        }
+        assert!(suspended > 5, "{suspended}");
+        let whole = factorized(&a, by_fronts, Pivoting::Tolerant).unwrap();
+        assert_eq!(applied(&begun.whole()), applied(&whole));
+    }
+}
+
+#[test]
+fn threads_change_no_bit_of_fronts() {
+    let _one_level = force(Level::best());
+    for hollow in [false, true] {
+        let a = mesh(13, hollow);
+        let on = |threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| factorized(&a, Some(true), Pivoting::Tolerant).map(|lu| applied(&lu)).unwrap())
+        };
+        let expected = on(1);
+        assert!(on(2) == expected && on(7) == expected, "diagonal of zeros: {hollow}");
+    }
+}
+
+#[test]
+fn transposed_solves_invert_the_transpose() {
+    let shifted: Vec<_> = mesh(6, false).triplets().map(|(i, j, value)| ((i + 5) % 216, j, value)).collect();
+    for a in [mesh(6, false), mesh(6, true), Csr::from_triplets(216, 216, &shifted).unwrap()] {
+        for by_fronts in [true, false] {
+            let lu = factorized(&a, Some(by_fronts), Pivoting::Regular).unwrap();
+            let b: Vec<f64> = (0..a.rows()).map(|i| (i as f64).cos()).collect();
+            let mut x = lu.space.zeros().unwrap();
+            lu.apply_transposed(&lu.space.vector(&b).unwrap(), &mut x).unwrap();
+            let mut product = vec![0.0; b.len()];
+            a.triplets().for_each(|(i, j, v)| product[j] += v * x.as_slice()[i]);
+            let most = x.as_slice().iter().fold(1.0f64, |most, x| most.max(x.abs()));
+            assert!(product.iter().zip(&b).all(|(one, other)| (one - other).abs() < 1e-12 * most));
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Random systems for the tests of factorizations, and the error that factors leave.
+
+use crate::{Csr, HostVector, LinearOperator, Space};
+
+/// A generator of numbers that look random (Marsaglia's xorshift).
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 >> 11
+    }
+
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    /// Between -1 and 1.
+    pub(super) fn number(&mut self) -> f64 {
+        self.next() as f64 / (1u64 << 52) as f64 - 1.0
+    }
+}
+
+/// Entries of a matrix of up to 60 rows: of a symmetric pattern or not, with a diagonal of zeros or a whole one, with rows of
+/// different sizes, and now and then of a deficient rank.
+pub(super) fn random(random: &mut Random) -> (usize, Vec<(usize, usize, f64)>) {
+    let n = 1 + random.below(60);
+    let (symmetric, diagonal, kind) = (random.below(2) == 0, random.below(4), random.below(8));
+    let mut entries = vec![];
+    for _ in 0..n * (1 + random.below(4)) {
+        let (i, j, value) = (random.below(n), random.below(n), random.number());
+        if i != j {
+            entries.push((i, j, value));
+            if symmetric {
+                entries.push((j, i, random.number()));
+            }
+        }
+    }
+    for i in 0..n {
+        match diagonal {
+            0 => {}
+            1 => entries.push((i, i, 1e-10 * random.number())),
+            2 => entries.push((i, (7 * i + 3) % n, 1.0 + random.number())),
+            _ => entries.push((i, i, 2.0 + random.number())),
+        }
+    }
+    match kind {
+        // a row and a column that are sums of others, exactly: one of them is taken away
+        0 => entries.retain(|&(i, j, _)| i != n / 2 && j != n / 3),
+        1 => entries.iter_mut().for_each(|(i, _, value)| *value *= 10f64.powi((*i % 9) as i32 - 4)),
+        _ => {}
+    }
+    entries.sort_by_key(|&(i, j, _)| (i, j));
+    entries.dedup_by_key(|&mut (i, j, _)| (i, j));
+    (n, entries)
+}
+
+/// The normwise backward error `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)` after at most two steps of refinement.
+pub(super) fn backward_error(
+    a: &Csr<f64>,
+    m: &impl LinearOperator<Vector = HostVector<f64>>,
+    b: &[f64],
+) -> f64 {
+    let space = a.domain();
+    let b = space.vector(b).unwrap();
+    let (mut x, mut r, mut z) = (space.zeros().unwrap(), space.zeros().unwrap(), space.zeros().unwrap());
+    let most = |v: &[f64]| v.iter().fold(0.0f64, |most, value| most.max(value.abs()));
+    let norm =
+        (0..a.rows()).map(|i| a.row_values(i).iter().map(|v| v.abs()).sum::<f64>()).fold(0.0, f64::max);
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        a.residual(&b, &x, &mut r).unwrap();
+        m.apply(&r, &mut z).unwrap();
+        x.as_mut_slice().iter_mut().zip(z.as_slice()).for_each(|(x, z)| *x += z);
+        a.residual(&b, &x, &mut r).unwrap();
+        let scale = norm * most(x.as_slice()) + most(b.as_slice());
+        best = best.min(if scale == 0.0 { 0.0 } else { most(r.as_slice()) / scale });
+    }
+    best
+}
