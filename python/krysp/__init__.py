@@ -19,6 +19,7 @@ from . import _krysp
 from ._krysp import KryspError, Report, __version__, devices
 
 if TYPE_CHECKING:
+    from ._factors import Factors, factorized, splu
     from ._operator import Operator
     from ._plan import Plan, solve, spsolve
     from ._plot import spy
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
         ilu0,
         ilut,
         jacobi,
+        ldl,
         lu,
         rigid_motions,
         saddle_point,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from ._solvers import bicgstab, cg, fcg, fgmres, gmres, idr, minres
 
 __all__ = [
+    "Factors",
     "KryspError",
     "Operator",
     "Plan",
@@ -53,6 +56,7 @@ __all__ = [
     "cg",
     "cholesky",
     "devices",
+    "factorized",
     "fcg",
     "fgmres",
     "fsai",
@@ -62,19 +66,21 @@ __all__ = [
     "ilu0",
     "ilut",
     "jacobi",
+    "ldl",
     "lu",
     "minres",
     "rigid_motions",
     "saddle_point",
     "solve",
     "spai",
+    "splu",
     "spsolve",
     "spy",
     "two_level",
 ]
 
 # modules with the names that are not imported above
-_MODULES = ("_operator", "_plan", "_plot", "_preconditioners", "_solvers")
+_MODULES = ("_factors", "_operator", "_plan", "_plot", "_preconditioners", "_solvers")
 
 
 def __getattr__(name: str) -> Any:

@@ -12,8 +12,8 @@ import scipy.sparse
 from numpy.typing import ArrayLike
 
 from . import _gpu, _input, _known, _krysp
+from ._factors import Factors
 from ._operator import place
-from ._preconditioners import Preconditioner
 from ._result import Result, one_by_one
 from ._types import FloatArray, Matrix, SparseMatrix
 
@@ -319,18 +319,11 @@ def solve(
 # SciPy's names of column orderings
 ORDERINGS = (None, "NATURAL", "MMD_ATA", "MMD_AT_PLUS_A", "COLAMD")
 
-# the largest backward error of a solution that `spsolve` accepts; guess
-LARGEST_DOUBLE, LARGEST_SINGLE = 1e-10, 1e-5
-
-# maximum number of refinement steps: each gains several digits, or none
-REFINEMENTS = 5
-
-
 def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = None, use_umfpack: bool = True) -> FloatArray:
     """Solves ``A @ x = b`` directly, with the signature of ``scipy.sparse.linalg.spsolve``.
 
-    A symmetric positive definite matrix is factorized by Cholesky's method, any other by LU with pivoting. Iterative refinement
-    follows.
+    A symmetric matrix with a positive diagonal is factorized by Cholesky's method, any other symmetric one, or one that is not
+    positive definite, by LDLᵀ, and others by LU, both with pivoting. Iterative refinement follows.
 
     Parameters
     ----------
@@ -368,42 +361,6 @@ def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = Non
     given: Any = b
     rhs = given.toarray() if scipy.sparse.issparse(b) else np.asarray(b)
     single = matrix.dtype == _input.SINGLE and rhs.dtype == _input.SINGLE
-    dtype, largest = (_input.SINGLE, LARGEST_SINGLE) if single else (_input.DOUBLE, LARGEST_DOUBLE)
+    dtype = _input.SINGLE if single else _input.DOUBLE
     _input.real(matrix.dtype, "the matrix")
-    many = _input.has_columns(rhs)
-    flat = _input.columns(rhs, rows, dtype, "b") if many else _input.vector(rhs, rows, dtype, "b")
-    if rows == 0:
-        return np.zeros(rhs.shape if many else (0,), dtype)
-    matrix = matrix.tocsr().astype(dtype, copy=False)
-    factors = Preconditioner("direct", matrix)._core
-    size = float(abs(matrix).sum(axis=1).max())
-
-    columns = [_refined(matrix, factors, size, column, largest) for column in flat.reshape((-1, rows))]
-    return np.stack(columns, axis=1) if many else columns[0]
-
-
-def _refined(matrix: Any, factors: Any, size: float, rhs: FloatArray, largest: float) -> FloatArray:
-    """The solution for one right-hand side by factors of the matrix, whose maximum norm is `size`, and by refinement."""
-
-    def residual(x: FloatArray) -> tuple[FloatArray, float]:
-        r = rhs - matrix @ x
-        norm = float(np.abs(r).max())
-        scale = size * float(np.abs(x).max()) + float(np.abs(rhs).max())
-        return r, norm / scale if scale != 0.0 else norm
-
-    x: FloatArray = factors.apply(rhs)
-    r, error = residual(x)
-    for _ in range(REFINEMENTS):
-        if not error > np.finfo(rhs.dtype).eps:
-            break
-        better = x + factors.apply(r)
-        r, improved = residual(better)
-        if not improved < error:
-            break
-        x, error = better, improved
-    if not error <= largest:
-        raise _krysp.KryspError(
-            f"the backward error of the solution is {error:.1e}, more than {largest:.0e}; the matrix may be nearly singular: try "
-            "`krysp.solve(A, b)`, whose report describes the attempts"
-        )
-    return x
+    return Factors(matrix.astype(dtype, copy=False), "direct")._solve(rhs, "b")

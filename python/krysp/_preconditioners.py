@@ -19,7 +19,7 @@ from ._types import Matrix as GivenMatrix
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
     """An operator that applies ``M⁻¹``, created by `jacobi`, `ilu0`, `ilut`, `ic0`, `fsai`, `spai`, `two_level`, `amg`,
-    `saddle_point`, `lu` or `cholesky`.
+    `saddle_point`, `lu`, `ldl` or `cholesky`.
 
     Pass it as `M` to a solver of this package or of SciPy. It is on the device of its matrix: if built from an `Operator` on a
     GPU, it is on that GPU.
@@ -226,6 +226,28 @@ def cholesky(A: Operator | GivenMatrix) -> Preconditioner:
         If the factors would not fit into memory, or the matrix is not positive definite.
     """
     return Preconditioner("cholesky", A)
+
+
+def ldl(A: Operator | GivenMatrix) -> Preconditioner:
+    """A factorization ``L @ D @ L.T`` with all of its fill, for symmetric matrices, definite or not. On a CPU.
+
+    Parameters
+    ----------
+    A : Operator, or sparse matrix or array of SciPy
+
+    Raises
+    ------
+    KryspError
+        If the factors would not fit into memory, or the matrix is singular.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> A = sp.csr_array([[0.0, 2.0], [2.0, 1.0]])
+    >>> krysp.minres(A, A @ np.array([2.0, 1.0])).info, krysp.ldl(A) @ np.array([2.0, 5.0])
+    (0, array([2., 1.]))
+    """
+    return Preconditioner("ldl", A)
 
 
 def fsai(A: Operator | GivenMatrix) -> Preconditioner:

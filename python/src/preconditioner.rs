@@ -8,7 +8,7 @@ use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
 use crate::threads;
 use crate::watch::interruptible;
 use krysp::{
-    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, LinearOperator,
+    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, Ldl, LinearOperator,
     Lu, Origin, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Spai, TwoLevel, Unknowns, Vector,
 };
 #[cfg(feature = "cuda")]
@@ -93,6 +93,7 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
             "ilut" => Box::new(Ilut::with(csr, options.ilut)?) as _,
             "direct" => direct(csr)?,
             "lu" => Box::new(Lu::new(csr)?) as _,
+            "ldl" => Box::new(Ldl::new(csr)?) as _,
             "cholesky" => Box::new(Cholesky::new(csr)?) as _,
             "fsai" => Box::new(Fsai::new(csr)?) as _,
             "spai" => Box::new(Spai::new(csr)?) as _,
@@ -115,16 +116,19 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
 /// Tolerance of the symmetry test, in machine epsilons: rounding during assembly makes a(i, j) and a(j, i) differ. Guess.
 const ROUNDED: f64 = 100.0;
 
-/// A direct solver: Cholesky if the matrix is symmetric positive definite, otherwise LU.
+/// A direct solver: Cholesky if the matrix is symmetric positive definite, LDLᵀ if it is symmetric, otherwise LU.
 fn direct<T: Number>(csr: &Csr<T>) -> krysp::Result<Box<dyn Refreshable<T, HostVector<T>>>> {
     let is_symmetric = || csr.check_symmetric(ROUNDED * <T as krysp::Element>::EPSILON).is_ok();
-    if csr.diagonal_entries().iter().all(|&entry| entry > T::zero()) && is_symmetric() {
+    if !is_symmetric() {
+        return Ok(Box::new(Lu::new(csr)?));
+    }
+    if csr.diagonal_entries().iter().all(|&entry| entry > T::zero()) {
         match Cholesky::new(csr) {
             Err(krysp::Error::NotPositive { .. }) => {}
             factors => return Ok(Box::new(factors?)),
         }
     }
-    Ok(Box::new(Lu::new(csr)?))
+    Ok(Box::new(Ldl::new(csr)?))
 }
 
 #[cfg(feature = "cuda")]

@@ -80,14 +80,14 @@ def test_a_matrix_of_scipy_is_read_where_it_is():
     assert arrays[3] is a.data or np.shares_memory(arrays[3], a.data)
 
 
-PRECONDITIONERS = ["jacobi", "ilu0", "ilut", "ic0", "fsai", "spai", "two_level", "amg", "lu", "cholesky"]
+PRECONDITIONERS = ["jacobi", "ilu0", "ilut", "ic0", "fsai", "spai", "two_level", "amg", "lu", "ldl", "cholesky"]
 
 
 @pytest.mark.parametrize("name", PRECONDITIONERS)
 def test_preconditioners_save_iterations_and_take_new_values(name):
     a, b = poisson(30), np.ones(900)
     make = getattr(krysp, name)
-    method = krysp.gmres if name in ("ilu0", "ilut", "spai", "lu") else krysp.cg
+    method = krysp.gmres if name in ("ilu0", "ilut", "spai", "lu", "ldl") else krysp.cg
     plain = method(a, b, rtol=1e-8).report.iterations
     for matrix in (a, krysp.Operator(a, "cpu")):
         m = make(matrix)

@@ -59,3 +59,25 @@ def test_spsolve_raises_where_it_has_no_solution():
         krysp.spsolve(sp.csr_array([[np.nan, 0.0], [0.0, 1.0]]), np.ones(2))
     with pytest.raises(krysp.KryspError):
         krysp.spsolve(poisson(), np.full(144, np.nan))
+
+
+def test_splu_and_factorized_are_called_as_scipys():
+    numbers = np.random.default_rng(5)
+    spd = poisson(20)
+    upwind = (spd + sp.diags_array([0.9], offsets=[1], shape=spd.shape)).tocsc()
+    indefinite = (spd - 0.5 * sp.eye_array(400)).tocsr()
+    b = numbers.random((400, 3))
+    for a in (spd, upwind, indefinite):
+        lu, known = krysp.splu(a, permc_spec="COLAMD", options={}), sp.linalg.splu(a.tocsc())
+        assert lu.shape == (400, 400)
+        for trans in ("N", "T", "H"):
+            np.testing.assert_allclose(lu.solve(b, trans), known.solve(b, trans), rtol=1e-8)
+        np.testing.assert_allclose(krysp.factorized(a)(b[:, 0]), known.solve(b[:, 0]), rtol=1e-8)
+    with pytest.raises(ValueError, match="'N', 'T', 'H'"):
+        lu.solve(b, "X")
+    with pytest.raises(TypeError, match="colour"):
+        krysp.splu(spd, colour=1)
+    with pytest.raises(krysp.KryspError, match="singular"):
+        krysp.splu(sp.csr_array((3, 3)))
+    with pytest.raises(ValueError, match="2 x 3"):
+        krysp.splu(sp.csr_array((2, 3)))

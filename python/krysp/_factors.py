@@ -1,0 +1,152 @@
+"""Complete factorizations, called as those of SciPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import ArrayLike
+
+from . import _input
+from . import _krysp
+from ._preconditioners import Preconditioner
+from ._types import FloatArray, Matrix
+
+# the largest backward errors of solutions that are returned
+LARGEST_DOUBLE, LARGEST_SINGLE = 1e-10, 1e-5
+
+# refinements at most: each gains several digits, or none
+REFINEMENTS = 5
+
+
+class Factors:
+    """Complete factors of a square matrix, made by `splu`: each solve takes two triangular solves and iterative refinement.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The shape of the matrix.
+    """
+
+    shape: tuple[int, int]
+
+    def __init__(self, A: Matrix, name: str) -> None:
+        matrix = _input.sparse(A)
+        self.shape = matrix.shape
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(f"the matrix is {matrix.shape[0]} x {matrix.shape[1]}, a square one is needed")
+        _input.real(matrix.dtype, "the matrix")
+        single = matrix.dtype == _input.SINGLE
+        self._dtype, self._largest = (_input.SINGLE, LARGEST_SINGLE) if single else (_input.DOUBLE, LARGEST_DOUBLE)
+        self._name = name
+        self._matrix = matrix.tocsr().astype(self._dtype, copy=False)
+        self._core = Preconditioner(name, self._matrix)._core if matrix.shape[0] else None
+        self._size = float(abs(self._matrix).sum(axis=1).max()) if matrix.shape[0] else 0.0
+        self._transposed: Factors | None = None
+
+    def solve(self, rhs: ArrayLike, trans: str = "N") -> FloatArray:
+        """Solves ``A @ x = rhs``, or ``A.T @ x = rhs``.
+
+        Parameters
+        ----------
+        rhs : array of shape (n,) or (n, k)
+        trans : {"N", "T", "H"}
+            ``"T"`` and ``"H"`` are for the transpose, which is factorized by the first such solve.
+
+        Returns
+        -------
+        array of the shape of `rhs`
+
+        Raises
+        ------
+        KryspError
+            If the normwise backward error ``norm(rhs - A @ x) / (norm(A) * norm(x) + norm(rhs))``, in the maximum norm, is above
+            1e-10 (1e-5 in single precision).
+        """
+        if trans not in ("N", "T", "H"):
+            raise ValueError(f"trans is {trans!r}: one of 'N', 'T', 'H' is needed")
+        if trans != "N":
+            if self._transposed is None:
+                self._transposed = Factors(self._matrix.T, self._name)
+            return self._transposed.solve(rhs)
+        return self._solve(np.asarray(rhs), "rhs")
+
+    def _solve(self, rhs: Any, what: str) -> FloatArray:
+        """The solutions for a vector or a matrix, which errors call `what`."""
+        rows = self.shape[0]
+        if not _input.has_columns(rhs):
+            return self._column(_input.vector(rhs, rows, self._dtype, what))
+        flat = _input.columns(rhs, rows, self._dtype, what)
+        return np.stack([self._column(column) for column in flat.reshape((rhs.shape[1], rows))], axis=1)
+
+    def _column(self, rhs: FloatArray) -> FloatArray:
+        """The refined solution for one right-hand side."""
+        if self._core is None:
+            return rhs.copy()
+
+        def residual(x: FloatArray) -> tuple[FloatArray, float]:
+            r = rhs - self._matrix @ x
+            norm = float(np.abs(r).max())
+            scale = self._size * float(np.abs(x).max()) + float(np.abs(rhs).max())
+            return r, norm / scale if scale != 0.0 else norm
+
+        x: FloatArray = self._core.apply(rhs)
+        r, error = residual(x)
+        for _ in range(REFINEMENTS):
+            if not error > np.finfo(self._dtype).eps:
+                break
+            better = x + self._core.apply(r)
+            r, improved = residual(better)
+            if not improved < error:
+                break
+            x, error = better, improved
+        if not error <= self._largest:
+            raise _krysp.KryspError(
+                f"the backward error of the solution is {error:.1e}, more than {self._largest:.0e}; the matrix may be nearly singular: try "
+                "`krysp.solve(A, b)`, whose report describes the attempts"
+            )
+        return x
+
+
+def splu(A: Matrix, permc_spec: str | None = None, **ignored: Any) -> Factors:
+    """Factorizes a square matrix by LU with pivoting, called as ``scipy.sparse.linalg.splu``.
+
+    Parameters
+    ----------
+    A : sparse matrix or array of SciPy
+    permc_spec, diag_pivot_thresh, relax, panel_size, options
+        Accepted as SciPy does, without effect: ordering and pivoting are krysp's own.
+
+    Raises
+    ------
+    KryspError
+        If the matrix is singular, or the factors do not fit into memory.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> factors = krysp.splu(sp.csr_array([[0.0, 2.0], [1.0, 3.0]]))
+    >>> factors.solve(np.array([2.0, 4.0])), factors.solve(np.array([1.0, 5.0]), "T")
+    (array([1., 1.]), array([1., 1.]))
+    """
+    unknown = set(ignored) - {"diag_pivot_thresh", "relax", "panel_size", "options"}
+    if unknown:
+        raise TypeError(f"splu() got an unexpected keyword argument {min(unknown)!r}")
+    return Factors(A, "lu")
+
+
+def factorized(A: Matrix) -> Callable[[ArrayLike], FloatArray]:
+    """Returns a function that solves ``A @ x = b`` for a given `b`, called as ``scipy.sparse.linalg.factorized``.
+
+    A symmetric matrix with a positive diagonal is factorized by Cholesky's method, any other symmetric one by LDLᵀ, and others by LU.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, krysp
+    >>> solve = krysp.factorized(sp.csr_array([[2.0, 1.0], [1.0, 3.0]]))
+    >>> solve(np.array([3.0, 4.0]))
+    array([1., 1.])
+    """
+    return Factors(A, "direct").solve
