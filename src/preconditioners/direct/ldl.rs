@@ -13,7 +13,8 @@ use super::fronts::{FrontFactors, Kind, Progress};
 use super::order::{Pivoting, Shape, paired};
 use super::tree::{Both, Expected, Tree};
 use super::{Budget, DirectOptions};
-use crate::formats::derived::check_same_pattern;
+use crate::formats::check_symmetric;
+use crate::formats::derived::{Derivation, check_same_pattern};
 use crate::formats::pattern::Pattern;
 use crate::numbering::minimum_degree;
 use crate::saved::saved;
@@ -22,6 +23,9 @@ use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "LDL";
+
+/// Tolerance of the symmetry test, in machine epsilons: rounding during assembly makes `aᵢⱼ` and `aⱼᵢ` differ. Guess.
+const ROUNDED: f64 = 100.0;
 
 /// Complete factorization of a symmetric matrix, definite or not, applied as `A⁻¹`.
 ///
@@ -72,7 +76,9 @@ pub struct Inertia {
 }
 
 impl<T: Real> Ldl<T> {
-    /// Factorizes a matrix in its own space. Of two mirrored entries one is read. Refuses a matrix that is singular to rounding.
+    /// Factorizes a matrix in its own space. Refuses a matrix that is not symmetric to rounding
+    /// ([`Error::NotSymmetric`](crate::Error::NotSymmetric)), or singular to rounding
+    /// ([`Error::Singular`](crate::Error::Singular)). An entry without a mirrored one must be a stored zero.
     pub fn new(csr: &Csr<T>) -> Result<Ldl<T>> {
         Ldl::with(csr, DirectOptions::default())
     }
@@ -86,6 +92,10 @@ impl<T: Real> Ldl<T> {
     fn on_tree(csr: &Csr<T>, budget: Budget, known: Option<(&Option<Vec<u32>>, &Tree)>) -> Result<Ldl<T>> {
         check_square(NAME, csr)?;
         csr.check_finite()?;
+        // the first test allows for rounding beside a large diagonal, the second for stored zeros without a mirrored entry
+        if check_symmetric(csr).is_err() {
+            csr.check_symmetric(ROUNDED * T::EPSILON)?;
+        }
         let (scaling, matched) = if Shape::of(csr, csr).is_weak() {
             let matching = Matching::of(csr)?;
             (Scaling::matched(csr, &matching)?.symmetrized(), Some(matching.rows().to_vec()))
@@ -93,19 +103,21 @@ impl<T: Real> Ldl<T> {
             (Scaling::equilibrated(csr)?.symmetrized(), None)
         };
         let matrix = scaling.matrix(csr)?;
+        // its pattern may differ by stored zeros
+        let (transposed, _) = Derivation::transposed(&matrix)?;
         let tree = match known {
             Some((rows, tree)) if *rows == matched => tree.clone(),
             _ => {
                 let order = match &matched {
-                    Some(rows) => paired(&matrix, &matrix, rows)?,
-                    None => minimum_degree::of_sum(&matrix, &matrix)?,
+                    Some(rows) => paired(&matrix, &transposed, rows)?,
+                    None => minimum_degree::of_sum(&matrix, &transposed)?,
                 };
-                let both = Both([&matrix, &matrix]);
+                let both = Both([&matrix, &transposed]);
                 Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?
             }
         };
-        let mut progress = Progress::new(&tree, [&matrix; 2], Kind::Symmetric);
-        progress.run(&tree, [&matrix; 2], Pivoting::Regular, budget, f64::INFINITY)?;
+        let mut progress = Progress::new(&tree, [&matrix, &transposed], Kind::Symmetric);
+        progress.run(&tree, [&matrix, &transposed], Pivoting::Regular, budget, f64::INFINITY)?;
         Ok(Ldl {
             space: csr.source().domain().clone(),
             pattern: csr.source().pattern.clone(),
@@ -247,6 +259,31 @@ mod tests {
             }
         }
         assert!(solved > 600 && refused > 100 && counted > 100, "{solved} {refused} {counted}");
+    }
+
+    #[test]
+    fn unsymmetric_matrices_are_refused_and_stored_zeros_need_no_mirrored_entry() {
+        let unsymmetric = |entries: &[(usize, usize, f64)]| {
+            let refused = Ldl::new(&Csr::from_triplets(2, 2, entries).unwrap()).unwrap_err();
+            assert!(matches!(refused, Error::NotSymmetric { .. }), "{refused}");
+        };
+        unsymmetric(&[(0, 0, 1.0), (0, 1, 1.0), (1, 1, 1.0)]);
+        unsymmetric(&[(0, 0, 1.0), (0, 1, 1.0), (1, 0, 2.0), (1, 1, 1.0)]);
+        unsymmetric(&[(0, 0, 1.0), (1, 0, 1.0), (1, 1, 1.0)]);
+        // the zero joins two rows that are not neighbours, on either side of the diagonal
+        let n = 24;
+        for zero in [(3, 17, 0.0), (17, 3, 0.0)] {
+            let chain = (0..n).flat_map(move |i| {
+                let next = [(i, i + 1, -1.0), (i + 1, i, -1.0)].into_iter().filter(move |_| i + 1 < n);
+                [(i, i, 0.75)].into_iter().chain(next)
+            });
+            let a = Csr::from_triplets(n, n, &chain.chain([zero]).collect::<Vec<_>>()).unwrap();
+            let b: Vec<f64> = (0..n).map(|i| (i as f64).cos()).collect();
+            let mut ldl = Ldl::new(&a).unwrap();
+            assert!(backward_error(&a, &ldl, &b) <= 1e-14, "{zero:?}");
+            ldl.refresh(&a).unwrap();
+            assert!(backward_error(&a, &ldl, &b) <= 1e-14, "{zero:?}");
+        }
     }
 
     /// A shifted Laplacian, or one without a diagonal.
