@@ -129,7 +129,12 @@ impl<T: Value> State<'_, T> {
             return Ok(0);
         }
         self.exchange(first + 1, partner);
-        self.panel(first, 2, phase)
+        let found = self.panel(first, 2, phase)?;
+        if found == 0 {
+            // the panel left the column in the second place, but it is the first that the caller rejects
+            self.exchange(first, first + 1);
+        }
+        Ok(found)
     }
 
     /// Eliminates a panel, and subtracts its product from the fully summed columns after it. Returns the number of pivots found.

@@ -28,7 +28,10 @@ struct Factored {
 }
 
 fn factored(order: usize, summed: usize, diagonal: f64) -> Factored {
-    let original = symmetric(order, diagonal);
+    eliminated(symmetric(order, diagonal), order, summed)
+}
+
+fn eliminated(original: Vec<f64>, order: usize, summed: usize) -> Factored {
     let (mut values, mut rows) = (original.clone(), (0..order as u32).collect::<Vec<_>>());
     let (mut least, mut pairs) = (vec![0.0; summed], vec![]);
     let front =
@@ -81,6 +84,29 @@ fn fronts_of_all_shapes_are_products_of_their_factors() {
             assert!(diagonal > 0.0 || summed < 2 || factored.pairs.contains(&true), "{order}");
         }
     }
+}
+
+#[test]
+fn a_column_whose_pair_fails_is_rejected_and_not_its_partner() {
+    // the first columns have no entries among themselves, and their largest entries are in the row of a hub whose entries in the
+    // columns after it are much larger: pairs with the hub fail, until one of the latter is tried
+    let count = BLOCK;
+    let order = 2 * count + 1;
+    let mut original = vec![0.0; order * order];
+    let mut set = |i: usize, j: usize, value: f64| {
+        (original[j * order + i], original[i * order + j]) = (value, value);
+    };
+    set(count, count, 1.0);
+    for first in 0..count {
+        let last = count + 1 + first;
+        set(first, count, 1.0);
+        set(first, last, 0.5);
+        set(last, count, 1e4);
+    }
+    let factored = eliminated(original, order, order);
+    assert_eq!(factored.pivots, order);
+    let error = error(order, &factored);
+    assert!(error < 1e-7, "{error}");
 }
 
 #[test]
