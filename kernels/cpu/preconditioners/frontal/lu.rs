@@ -261,20 +261,20 @@ pub(super) fn divide<T: Value>(x: &mut [T], by: T) {
     }
 }
 
-/// The largest magnitude; NaN counts as nothing.
+/// The largest magnitude; infinity if there is a NaN, so that no column with one has an acceptable pivot.
 #[inline(always)]
 pub(super) fn largest<T: Value>(values: &[T]) -> T {
     let (parts, rest) = values.as_chunks::<MOST_LANES>();
+    let known = |value: T| if value.is_nan() { T::infinity() } else { value.abs() };
+    let larger = |most: T, size: T| if size > most { size } else { most };
     let mut most = [T::zero(); MOST_LANES];
     for part in parts {
         for lane in 0..MOST_LANES {
-            let size = part[lane].abs();
-            most[lane] = if size > most[lane] { size } else { most[lane] };
+            most[lane] = larger(most[lane], known(part[lane]));
         }
     }
-    let larger = |most: T, size: T| if size > most { size } else { most };
     let most = most.into_iter().fold(T::zero(), larger);
-    rest.iter().map(|value| value.abs()).fold(most, larger)
+    rest.iter().map(|&value| known(value)).fold(most, larger)
 }
 
 /// `x ← L₁₁⁻¹ x` in some rows of columns; copies `x` to rows of `upper`.

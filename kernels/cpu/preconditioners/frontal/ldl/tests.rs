@@ -155,3 +155,15 @@ fn solves_and_signs_are_those_of_the_matrix() {
     }
     assert_eq!(factors.signs(), [negative, order - negative]);
 }
+
+#[test]
+fn columns_with_nan_have_no_pivots() {
+    let (order, summed) = (40, 20);
+    for (row, column) in [(3, 3), (11, 4), (35, 7)] {
+        let mut original = symmetric(order, 20.0);
+        (original[column * order + row], original[row * order + column]) = (f64::NAN, f64::NAN);
+        let factored = eliminated(original, order, summed);
+        assert!(factored.pivots < summed, "{row} {column}: {} pivots", factored.pivots);
+        assert!(!factored.rows[..factored.pivots].contains(&(column as u32)), "{row} {column}");
+    }
+}

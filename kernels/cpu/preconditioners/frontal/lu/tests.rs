@@ -116,3 +116,27 @@ fn solves_with_all_four_triangles_invert_their_products() {
         near(all.map(|(i, x)| l(i, k) * x).sum(), b[k]);
     }
 }
+
+#[test]
+fn columns_with_nan_have_no_pivots() {
+    let (order, summed) = (40, 20);
+    for (row, column) in [(3, 3), (11, 4), (35, 7)] {
+        let mut values = numbers(order * order, 11);
+        (0..summed).for_each(|at| values[at * order + at] += 20.0);
+        values[column * order + row] = f64::NAN;
+        let [mut rows, mut columns] = [(); 2].map(|()| (0..order as u32).collect::<Vec<_>>());
+        let (mut least, mut upper) = (vec![0.0; summed], vec![]);
+        let front = LuFront {
+            values: &mut values,
+            order,
+            summed,
+            rows: &mut rows,
+            columns: &mut columns,
+            least: &mut least,
+            threshold: 0.1,
+        };
+        let pivots = eliminate(front, &mut upper, &Phase::new("test", 0.0)).unwrap();
+        assert!(pivots < summed, "{row} {column}: {pivots} pivots");
+        assert!(!columns[..pivots].contains(&(column as u32)), "{row} {column}");
+    }
+}
