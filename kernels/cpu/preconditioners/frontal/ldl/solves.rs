@@ -1,0 +1,140 @@
+//! Solves with the `L D Lᵀ` factors of a front, and the signs of `D`.
+
+use super::add;
+use crate::cpu::simd::{Simd, Task, Value, run};
+
+/// Numbers of the factors of a front: each column from its diagonal on.
+pub fn packed(order: usize, pivots: usize) -> usize {
+    pivots * order - (pivots * pivots - pivots) / 2
+}
+
+/// Appends the factors of a front, as [`eliminate`](super::eliminate) leaves them.
+pub fn pack<T: Value>(values: &[T], order: usize, pivots: usize, to: &mut Vec<T>) {
+    for (k, column) in values.chunks_exact(order.max(1)).take(pivots).enumerate() {
+        to.extend_from_slice(&column[k..]);
+    }
+}
+
+/// The factors of a front.
+#[derive(Clone, Copy, Debug)]
+pub struct LdlFactors<'a, T> {
+    /// As [`pack`] leaves them.
+    pub lower: &'a [T],
+    /// Rows of the front.
+    pub order: usize,
+    /// Whether a column and the next have one block.
+    pub pairs: &'a [bool],
+}
+
+impl<T: Value> LdlFactors<'_, T> {
+    /// `x ← D⁻¹ L₁₁⁻¹ x` and `taken ← L₂₁ L₁₁⁻¹ x`.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other.
+    pub fn forward(self, x: &mut [T], taken: &mut [T]) {
+        self.check(x, taken);
+        taken.fill(T::zero());
+        run(Forward { factors: self, x, taken });
+    }
+
+    /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)`.
+    ///
+    /// # Panics
+    /// If sizes do not fit each other.
+    pub fn backward(self, x: &mut [T], others: &[T]) {
+        self.check(x, others);
+        run(Backward { factors: self, x, others });
+    }
+
+    /// Counts the negative and the positive eigenvalues of `D`.
+    pub fn signs(self) -> [usize; 2] {
+        let mut counts = [0; 2];
+        let mut k = 0;
+        while k < self.pairs.len() {
+            let own = self.column(k);
+            if self.pairs[k] {
+                let (a, b, c) = (own[0], own[1], self.column(k + 1)[0]);
+                if (a / b) * (c / b) < T::one() {
+                    counts = [counts[0] + 1, counts[1] + 1];
+                } else {
+                    counts[usize::from(a > T::zero())] += 2;
+                }
+                k += 2;
+            } else {
+                counts[usize::from(own[0] > T::zero())] += 1;
+                k += 1;
+            }
+        }
+        counts
+    }
+
+    /// A column from its diagonal on.
+    #[inline(always)]
+    fn column(&self, k: usize) -> &[T] {
+        &self.lower[packed(self.order, k)..][..self.order - k]
+    }
+
+    fn check(self, x: &[T], others: &[T]) {
+        let LdlFactors { lower, order, pairs } = self;
+        assert!(x.len() + others.len() == order && pairs.len() == x.len(), "a number for each row");
+        assert!(lower.len() == packed(order, x.len()) && pairs.last() != Some(&true), "whole factors");
+    }
+}
+
+struct Forward<'a, T> {
+    factors: LdlFactors<'a, T>,
+    x: &'a mut [T],
+    taken: &'a mut [T],
+}
+
+impl<T: Value> Task for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Forward { factors, x, taken } = self;
+        let (count, pairs) = (x.len(), factors.pairs);
+        let mut k = 0;
+        while k < count {
+            let width = if pairs[k] { 2 } else { 1 };
+            for j in k..k + width {
+                let (column, solved) = (factors.column(j), x[j]);
+                add::<T, S>(&mut x[k + width..], &column[k + width - j..count - j], -solved);
+                add::<T, S>(taken, &column[count - j..], solved);
+            }
+            let own = factors.column(k);
+            if width == 2 {
+                let (a, b, c) = (own[0], own[1], factors.column(k + 1)[0]);
+                let (ab, cb) = (a / b, c / b);
+                let by = T::one() / ((ab * cb - T::one()) * b);
+                (x[k], x[k + 1]) = ((cb * x[k] - x[k + 1]) * by, (ab * x[k + 1] - x[k]) * by);
+            } else {
+                x[k] /= own[0];
+            }
+            k += width;
+        }
+    }
+}
+
+struct Backward<'a, T> {
+    factors: LdlFactors<'a, T>,
+    x: &'a mut [T],
+    others: &'a [T],
+}
+
+impl<T: Value> Task for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Backward { factors, x, others } = self;
+        let count = x.len();
+        for k in (0..count).rev() {
+            // the number below the diagonal of a block is one of D
+            let from = if factors.pairs[k] { k + 2 } else { k + 1 };
+            let column = factors.column(k);
+            let sum = super::super::dot::<T, S>(&column[from - k..count - k], &x[from..]);
+            x[k] -= sum + super::super::dot::<T, S>(&column[count - k..], others);
+        }
+    }
+}
