@@ -24,8 +24,19 @@ pub(super) struct ColumnFactors<T> {
 }
 
 impl<T: Real> ColumnFactors<T> {
-    /// Computes with new values for the same pivots; `false` if one of them is too small for that.
+    /// Computes with new values for the same pivots; `false` if one of them is too small for that. The factors change only if all
+    /// pivots are large enough.
     pub(super) fn refresh(&mut self, columns: &Csr<T>, order: &Order) -> Result<bool> {
+        let kept =
+            (self.scale.clone(), self.lower.values.clone(), self.upper.values.clone(), self.pivots.clone());
+        let complete = self.recompute(columns, order);
+        if !matches!(complete, Ok(true)) {
+            (self.scale, self.lower.values, self.upper.values, self.pivots) = kept;
+        }
+        complete
+    }
+
+    fn recompute(&mut self, columns: &Csr<T>, order: &Order) -> Result<bool> {
         let n = columns.rows();
         let ColumnFactors { scale, row_of, lower, upper, pivots, missing } = self;
         if !missing.is_empty() {

@@ -147,6 +147,20 @@ fn suspended_factorizations_end_with_the_same_factors() {
 }
 
 #[test]
+fn a_failed_refresh_keeps_the_factors() {
+    let a = mesh(6, false);
+    for by_fronts in [true, false] {
+        let mut lu = factorized(&a, Some(by_fronts), Pivoting::Regular).unwrap();
+        let expected = applied(&lu);
+        // one column of zeros fails after others have been computed
+        let values: Vec<f64> = a.triplets().map(|(_, j, v)| if j == 100 { 0.0 } else { 2.0 * v }).collect();
+        let singular = a.with_values(&values).unwrap();
+        assert!(matches!(lu.refresh(&singular), Err(Error::Singular { .. })), "fronts: {by_fronts}");
+        assert!(applied(&lu) == expected, "fronts: {by_fronts}");
+    }
+}
+
+#[test]
 fn threads_change_no_bit_of_fronts() {
     let _one_level = force(Level::best());
     for hollow in [false, true] {
