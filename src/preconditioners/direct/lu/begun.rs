@@ -73,7 +73,7 @@ impl<T: Real> Prepared<T> {
 
 #[derive(Debug)]
 enum Method<T> {
-    /// If factors have too many entries, fronts are used.
+    /// If factors have too many entries, fronts are used, unless the pattern is unsymmetric.
     Columns {
         order: Order,
         progress: columns::Progress<T>,
@@ -105,6 +105,11 @@ impl<T: Real> Begun<T> {
         let prepared = Prepared::new(csr)?;
         let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
         let symmetric = prepared.shape.is_symmetric();
+        if !symmetric && by_fronts != Some(true) {
+            let order = Order::of_columns(matrix, columns)?;
+            let method = Method::Columns { order, progress: columns::Progress::new(columns), expected: None };
+            return Ok(Begun::by(method, csr, prepared, budget, pivoting));
+        }
         let order = match &prepared.matched {
             Some(rows) => paired(matrix, columns, rows)?,
             None => minimum_degree::of_sum(matrix, columns)?,
@@ -114,16 +119,13 @@ impl<T: Real> Begun<T> {
         let (entries, work) =
             lengths.fold((0.0, 0.0), |(entries, work), length| (entries + length, work + length * length));
         let by_pairs = prepared.matched.is_some();
-        let method = if by_fronts.unwrap_or(by_pairs || symmetric && work >= FRONTS * entries) {
+        let method = if by_fronts.unwrap_or(by_pairs || work >= FRONTS * entries) {
             Method::fronts(expected, matrix, columns, budget)?
         } else {
-            let order = match symmetric {
-                true => Order {
-                    column_of: expected.order.clone(),
-                    by_diagonal: true,
-                    most_entries: (2.0 * MOST_FILL * entries) as usize,
-                },
-                false => Order::of_columns(matrix, columns)?,
+            let order = Order {
+                column_of: expected.order.clone(),
+                by_diagonal: true,
+                most_entries: (2.0 * MOST_FILL * entries) as usize,
             };
             Method::Columns { order, progress: columns::Progress::new(columns), expected: Some(expected) }
         };
