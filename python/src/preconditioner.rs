@@ -116,7 +116,8 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
 /// Tolerance of the symmetry test, in machine epsilons: rounding during assembly makes a(i, j) and a(j, i) differ. Guess.
 const ROUNDED: f64 = 100.0;
 
-/// A direct solver: Cholesky if the matrix is symmetric positive definite, LDLᵀ if it is symmetric, otherwise LU.
+/// A direct solver: Cholesky if the matrix is symmetric positive definite, LDLᵀ if it is symmetric, otherwise LU. LU is also tried
+/// if LDLᵀ finds the matrix singular, because its pivots are not restricted to blocks on the diagonal.
 fn direct<T: Number>(csr: &Csr<T>) -> krysp::Result<Box<dyn Refreshable<T, HostVector<T>>>> {
     let is_symmetric = || csr.check_symmetric(ROUNDED * <T as krysp::Element>::EPSILON).is_ok();
     if !is_symmetric() {
@@ -128,7 +129,10 @@ fn direct<T: Number>(csr: &Csr<T>) -> krysp::Result<Box<dyn Refreshable<T, HostV
             factors => return Ok(Box::new(factors?)),
         }
     }
-    Ok(Box::new(Ldl::new(csr)?))
+    match Ldl::new(csr) {
+        Err(krysp::Error::Singular { .. }) => Ok(Box::new(Lu::new(csr)?)),
+        factors => Ok(Box::new(factors?)),
+    }
 }
 
 #[cfg(feature = "cuda")]
