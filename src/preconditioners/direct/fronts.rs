@@ -12,6 +12,8 @@
 //! bitwise the same for every number of threads.
 
 mod solves;
+#[cfg(test)]
+mod tests;
 
 use super::Budget;
 use super::order::Pivoting;
@@ -120,8 +122,8 @@ impl<T: Real> Progress<T> {
         }
     }
 
-    /// Continues until all fronts are eliminated, which is what it returns, or so many multiplications are expected to be done. Each
-    /// call completes one step at least.
+    /// Continues until all fronts are eliminated, which is what it returns, or the next step is expected to take more than what is
+    /// left of so many multiplications. Each call completes one step at least, unless `most` is zero.
     pub(super) fn run(
         &mut self,
         tree: &Tree,
@@ -140,16 +142,17 @@ impl<T: Real> Progress<T> {
         let done: f64 = self.steps[..self.pieces.len()].iter().map(work).sum();
         phase.advance(done as u64)?;
         let held = AtomicUsize::new(self.bytes());
-        let (mut left, mut workspace) = (most, None);
+        let (mut left, mut workspace, before) = (most, None, self.pieces.len());
         while self.pieces.len() < self.steps.len() {
-            if left <= 0.0 {
+            let too_much = work(&self.steps[self.pieces.len()]) > left && self.pieces.len() > before;
+            if too_much || left <= 0.0 {
                 return Ok(false);
             }
             let Progress { kind, row_scale, column_scale, steps, independent, pieces, rests } = self;
             let from = pieces.len();
             let mut end = from + 1;
             left -= work(&steps[from]);
-            while end < *independent && left > 0.0 {
+            while end < *independent && work(&steps[end]) <= left {
                 left -= work(&steps[end]);
                 end += 1;
             }

@@ -1,0 +1,27 @@
+//! Budgets of suspended factorizations.
+
+use super::super::DirectOptions;
+use super::super::tree::{Both, Expected};
+use super::*;
+use crate::numbering::minimum_degree;
+use crate::testing::matrices;
+
+#[test]
+fn runs_of_more_than_one_step_keep_their_budget() {
+    let a = matrices::stencil7(9).csr::<f64>().unwrap();
+    let (both, budget) = (Both([&a; 2]), Budget::new("test", DirectOptions::default()));
+    let order = minimum_degree::of_sum(&a, &a).unwrap();
+    let tree = Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap();
+    let most = 0.1 * tree.work();
+    let mut progress = Progress::new(&tree, [&a; 2], Kind::Symmetric);
+    let (mut done, mut complete, mut several) = (0, false, 0);
+    while !complete {
+        complete = progress.run(&tree, [&a; 2], Pivoting::Regular, budget, most).unwrap();
+        let steps = &progress.steps[done..progress.pieces.len()];
+        let work: f64 = steps.iter().cloned().flatten().map(|at| tree.fronts[at].work()).sum();
+        assert!(!steps.is_empty() && (steps.len() == 1 || work <= 1.000001 * most), "{steps:?}: {work} {most}");
+        several += usize::from(steps.len() > 1);
+        done = progress.pieces.len();
+    }
+    assert!(done == progress.steps.len() && several > 0, "{done} {several}");
+}
