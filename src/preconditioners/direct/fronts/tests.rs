@@ -19,7 +19,10 @@ fn runs_of_more_than_one_step_keep_their_budget() {
         complete = progress.run(&tree, [&a; 2], Pivoting::Regular, budget, most).unwrap();
         let steps = &progress.steps[done..progress.pieces.len()];
         let work: f64 = steps.iter().cloned().flatten().map(|at| tree.fronts[at].work()).sum();
-        assert!(!steps.is_empty() && (steps.len() == 1 || work <= 1.000001 * most), "{steps:?}: {work} {most}");
+        assert!(
+            !steps.is_empty() && (steps.len() == 1 || work <= 1.000001 * most),
+            "{steps:?}: {work} {most}"
+        );
         several += usize::from(steps.len() > 1);
         done = progress.pieces.len();
     }
