@@ -2,7 +2,7 @@
 
 use super::{Assembled, Kind, Rest, Work, Workspace};
 use crate::preconditioners::direct::tree::NONE;
-use crate::{Real, Result};
+use crate::{Error, Real, Result};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -25,7 +25,8 @@ impl<T: Real> Work<'_, T> {
         };
         let mut own = vec![];
         for child in children() {
-            own.extend(rests[child as usize - from].take());
+            // taken already by a front whose elimination failed
+            own.push(rests[child as usize - from].take().ok_or(Error::Lost)?);
         }
         for rest in &own {
             rows.extend_from_slice(&rest.rows[..rest.least.len()]);

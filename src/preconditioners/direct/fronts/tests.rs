@@ -1,4 +1,4 @@
-//! Budgets of suspended factorizations.
+//! Suspended factorizations: their budgets, and that none is resumed after an error.
 
 use super::super::DirectOptions;
 use super::super::tree::{Both, Expected};
@@ -6,12 +6,17 @@ use super::*;
 use crate::numbering::minimum_degree;
 use crate::testing::matrices;
 
+fn tree(a: &Csr<f64>, budget: Budget) -> Tree {
+    let both = Both([a; 2]);
+    let order = minimum_degree::of_sum(a, a).unwrap();
+    Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap()
+}
+
 #[test]
 fn runs_of_more_than_one_step_keep_their_budget() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
-    let (both, budget) = (Both([&a; 2]), Budget::new("test", DirectOptions::default()));
-    let order = minimum_degree::of_sum(&a, &a).unwrap();
-    let tree = Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap();
+    let budget = Budget::new("test", DirectOptions::default());
+    let tree = tree(&a, budget);
     let most = 0.1 * tree.work();
     let mut progress = Progress::new(&tree, [&a; 2], Kind::Symmetric);
     let (mut done, mut complete, mut several) = (0, false, 0);
@@ -27,4 +32,19 @@ fn runs_of_more_than_one_step_keep_their_budget() {
         done = progress.pieces.len();
     }
     assert!(done == progress.steps.len() && several > 0, "{done} {several}");
+}
+
+#[test]
+fn no_front_is_assembled_without_what_its_children_leave() {
+    let a = matrices::stencil7(9).csr::<f64>().unwrap();
+    let budget = Budget::new("test", DirectOptions::default());
+    let tree = tree(&a, budget);
+    let mut progress = Progress::new(&tree, [&a; 2], Kind::Symmetric);
+    while progress.pieces.len() + 1 < progress.steps.len() {
+        assert!(!progress.run(&tree, [&a; 2], Pivoting::Regular, budget, 1e-3).unwrap());
+    }
+    // as if the last front had failed after its assembly
+    progress.rests.fill_with(|| None);
+    let refused = progress.run(&tree, [&a; 2], Pivoting::Regular, budget, f64::INFINITY);
+    assert!(matches!(refused, Err(Error::Lost)), "{refused:?}");
 }
