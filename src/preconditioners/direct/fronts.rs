@@ -74,7 +74,9 @@ struct Rest<T> {
     /// Places; those of rejected pivots first.
     rows: Vec<u32>,
     columns: Vec<u32>,
-    /// What counts as zero in the columns of rejected pivots.
+    /// Number of rejected pivots.
+    delayed: usize,
+    /// What counts as zero in each column: a part of the largest magnitude that the column has had so far.
     least: Vec<T>,
     values: Vec<T>,
 }
@@ -249,6 +251,7 @@ struct Assembled<T> {
     rows: Vec<u32>,
     columns: Vec<u32>,
     summed: usize,
+    /// What counts as zero in each column.
     least: Vec<T>,
 }
 
@@ -309,6 +312,7 @@ impl<T: Real> Work<'_, T> {
         let Workspace { values, upper, pairs, .. } = workspace;
         let Assembled { rows, columns, summed, least } = front;
         let (order, summed) = (rows.len(), *summed);
+        let least = &mut least[..summed];
         Ok(match self.kind {
             Kind::General => {
                 let threshold = T::from_f64(LU_THRESHOLD);
@@ -345,9 +349,25 @@ impl<T: Real> Work<'_, T> {
         for column in values.chunks_exact(order.max(1)).skip(pivots) {
             rest.extend_from_slice(&column[pivots..]);
         }
+        let rounding = self.pivoting.rounding::<T>();
+        for (at, column) in rest.chunks_exact(left.max(1)).enumerate() {
+            let least = &mut front.least[pivots..];
+            let mut largest = T::zero();
+            if self.kind == Kind::Symmetric {
+                // the lower triangle counts, for rows too
+                for (least, value) in least[at..].iter_mut().zip(&column[at..]) {
+                    largest = largest.max(value.abs());
+                    *least = least.max(rounding * value.abs());
+                }
+            } else {
+                largest = column.iter().fold(largest, |most, value| most.max(value.abs()));
+            }
+            least[at] = least[at].max(rounding * largest);
+        }
         [&mut front.rows, &mut front.columns].into_iter().for_each(|places| drop(places.drain(..pivots)));
         front.least.drain(..pivots);
-        Ok(Rest { rows: front.rows, columns: front.columns, least: front.least, values: rest })
+        let Assembled { rows, columns, summed, least } = front;
+        Ok(Rest { rows, columns, delayed: summed - pivots, least, values: rest })
     }
 
     /// Refuses a root front with rejected pivots, unless the matrix may be singular.

@@ -64,13 +64,12 @@ saved!(impl[T: Real] Ldl<T> {
     read.pattern.rows() == rows && read.scaling.rows() == rows && fits
 });
 
-/// How many eigenvalues of a symmetric matrix have which sign (Sylvester's law of inertia).
+/// How many eigenvalues of a symmetric matrix have which sign (Sylvester's law of inertia). None is zero: a matrix that is singular to
+/// rounding is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inertia {
     /// Negative eigenvalues.
     pub negative: usize,
-    /// Eigenvalues that are zero to rounding.
-    pub zero: usize,
     /// Positive eigenvalues.
     pub positive: usize,
 }
@@ -138,7 +137,7 @@ impl<T: Real> Ldl<T> {
     /// The signs of the eigenvalues.
     pub fn inertia(&self) -> Inertia {
         let [negative, positive] = self.factors.signs();
-        Inertia { negative, zero: self.factors.missing(), positive }
+        Inertia { negative, positive }
     }
 }
 
@@ -179,7 +178,7 @@ impl<T: Real> LinearOperator for Ldl<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{Random, backward_error, random};
+    use super::super::testing::{Random, backward_error, neumann, random};
     use super::*;
     use crate::testing::matrices;
     use crate::{Error, Gmres};
@@ -241,7 +240,7 @@ mod tests {
                     let most = values.iter().fold(0.0f64, |most, value| most.max(value.abs()));
                     if values.iter().all(|value| value.abs() > 1e-12 * most) {
                         let negative = values.iter().filter(|&&value| value < 0.0).count();
-                        let wanted = Inertia { negative, zero: 0, positive: a.rows() - negative };
+                        let wanted = Inertia { negative, positive: a.rows() - negative };
                         assert_eq!(ldl.inertia(), wanted, "{label}");
                         counted += 1;
                     }
@@ -284,6 +283,27 @@ mod tests {
             ldl.refresh(&a).unwrap();
             assert!(backward_error(&a, &ldl, &b) <= 1e-14, "{zero:?}");
         }
+    }
+
+    #[test]
+    fn neumann_problems_and_eigenvalues_as_shifts_are_singular() {
+        for a in [neumann([12, 15, 1]), neumann([6, 5, 7]), neumann([200, 1, 1])] {
+            let refused = Ldl::new(&a).map(|ldl| ldl.inertia());
+            assert!(matches!(refused, Err(Error::Singular { .. })), "{} rows: {refused:?}", a.rows());
+        }
+        // eigenvalues 2 - 2 cos(k π / 12), the fourth is 1
+        let n = 11;
+        let shifted = |shift: f64| {
+            let chain = (0..n).flat_map(move |i| {
+                let next = [(i, i + 1, -1.0), (i + 1, i, -1.0)].into_iter().filter(move |_| i + 1 < n);
+                [(i, i, 2.0 - shift)].into_iter().chain(next)
+            });
+            let a = Csr::from_triplets(n, n, &chain.collect::<Vec<_>>()).unwrap();
+            Ldl::new(&a).map(|ldl| ldl.inertia())
+        };
+        assert!(matches!(shifted(1.0), Err(Error::Singular { .. })));
+        assert_eq!(shifted(1.0 - 1e-9).unwrap(), Inertia { negative: 3, positive: 8 });
+        assert_eq!(shifted(1.0 + 1e-9).unwrap(), Inertia { negative: 4, positive: 7 });
     }
 
     /// A shifted Laplacian, or one without a diagonal.

@@ -39,14 +39,18 @@ pub(super) enum Pivoting {
 }
 
 impl Pivoting {
-    /// The part of the largest number of a column that counts as rounding.
+    /// The part of the largest magnitude that a column has had during the elimination that counts as rounding.
     pub(super) fn rounding<T: Real>(self) -> T {
         match self {
-            Pivoting::Regular => T::epsilon(),
+            Pivoting::Regular => T::from_f64(REGULAR * <T as Element>::EPSILON),
             Pivoting::Tolerant => T::from_f64(<T as Element>::EPSILON.powf(TOLERANT)),
         }
     }
 }
+
+/// A pivot counts as zero up to so many machine epsilons times the largest magnitude of its column. Gaussian elimination of Neumann
+/// problems with 150 to 200 unknowns, in random orders, leaves last pivots of 4 to 27 epsilons: a guess above that.
+const REGULAR: f64 = 64.0;
 
 /// The power of the epsilon, 3e-13 in `f64`, below which a pivot would make a solution so large that its rounding hides what is
 /// solved for.

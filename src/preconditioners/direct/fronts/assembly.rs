@@ -18,7 +18,6 @@ impl<T: Real> Work<'_, T> {
         let front = &self.tree.fronts[at];
         let [mut rows, mut columns] =
             [(); 2].map(|()| front.columns.clone().map(|at| at as u32).collect::<Vec<_>>());
-        let mut least = vec![T::zero(); rows.len()];
         let children = || {
             let next = |&child: &u32| Some(self.next[child as usize]).filter(|&next| next != NONE);
             std::iter::successors(Some(self.first[at]).filter(|&first| first != NONE), next)
@@ -29,9 +28,8 @@ impl<T: Real> Work<'_, T> {
             own.push(rests[child as usize - from].take().ok_or(Error::Lost)?);
         }
         for rest in &own {
-            rows.extend_from_slice(&rest.rows[..rest.least.len()]);
-            columns.extend_from_slice(&rest.columns[..rest.least.len()]);
-            least.extend_from_slice(&rest.least);
+            rows.extend_from_slice(&rest.rows[..rest.delayed]);
+            columns.extend_from_slice(&rest.columns[..rest.delayed]);
         }
         let summed = rows.len();
         rows.extend_from_slice(self.tree.rows(front));
@@ -46,9 +44,14 @@ impl<T: Real> Work<'_, T> {
         values.clear();
         self.budget.reserve(values, order * order)?;
         values.resize(order * order, T::zero());
+        let mut least = vec![T::zero(); order];
         self.entries(front.columns.clone(), [row_at, column_at], order, values, &mut least);
         let mut positions = vec![];
         for rest in own {
+            for (&column, &rounding) in rest.columns.iter().zip(&rest.least) {
+                let least = &mut least[column_at[column as usize] as usize];
+                *least = least.max(rounding);
+            }
             positions.clear();
             positions.extend(rest.rows.iter().map(|&row| row_at[row as usize]));
             for (j, column) in rest.values.chunks_exact(rest.rows.len().max(1)).enumerate() {
@@ -94,7 +97,7 @@ impl<T: Real> Work<'_, T> {
                     to[row_at[row] as usize] += value;
                 }
             }
-            *least = largest * self.pivoting.rounding();
+            *least = least.max(largest * self.pivoting.rounding());
             if self.kind == Kind::Symmetric {
                 continue;
             }

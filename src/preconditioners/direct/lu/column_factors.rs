@@ -1,6 +1,6 @@
 //! Factors that are stored column by column, and solves with them.
 
-use super::super::order::Order;
+use super::super::order::{Order, Pivoting};
 use super::super::scale::row_scale;
 use super::super::triangle::Triangle;
 use crate::{Csr, Real, Result};
@@ -75,7 +75,7 @@ impl<T: Real> ColumnFactors<T> {
                 below = below.max(entry.abs());
                 *value = entry / pivot;
             }
-            let least = (sound * below).max(largest * T::epsilon());
+            let least = (sound * below).max(largest * Pivoting::Regular.rounding::<T>());
             if pivot.abs() <= least || !Element::is_finite(pivot) || !Element::is_finite(below) {
                 return Ok(false);
             }
