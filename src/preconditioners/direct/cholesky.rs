@@ -54,7 +54,7 @@ pub struct Cholesky<T: Real> {
 }
 
 saved!(impl[T: Real] Cholesky<T> { space, pattern, tree, numbers; work = Mutex::default() } where |read| {
-    read.pattern.rows() == read.space.len() && read.tree.fits(read.space.len(), read.numbers.len())
+    read.pattern.rows() == read.space.len() && read.tree.fits(&read.pattern, read.numbers.len())
 });
 
 /// What is known of a factor before its first number is computed: order, fronts, memory and work.

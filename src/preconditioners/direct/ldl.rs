@@ -60,7 +60,7 @@ saved!(impl[T: Real] Ldl<T> {
     space, pattern, limit, scaling, matched, tree, factors; workspace = Mutex::default()
 } where |read| {
     let rows = read.space.len();
-    let fits = read.tree.fits(rows, read.tree.numbers()) && read.factors.fit(rows, true);
+    let fits = read.tree.fits(&read.pattern, read.tree.numbers()) && read.factors.fit(rows, true);
     read.pattern.rows() == rows && read.scaling.rows() == rows && fits
 });
 

@@ -4,6 +4,8 @@
 //! with the same entries form a *front*: a dense block of numbers, which is what makes factorising fast. A few zeros are taken in
 //! where that joins small fronts.
 
+mod fits;
+
 use super::Budget;
 use crate::saved::saved;
 use crate::{Csr, Real, Result};
@@ -111,25 +113,6 @@ impl Tree {
     /// All numbers of all fronts.
     pub(super) fn numbers(&self) -> usize {
         self.fronts.last().map_or(0, |front| front.numbers.end)
-    }
-
-    /// Whether all places are places of so many rows and numbers.
-    pub(super) fn fits(&self, rows: usize, numbers: usize) -> bool {
-        let places = |places: &[u32]| places.iter().all(|&place| (place as usize) < rows);
-        let front = |front: &Front| {
-            let size = front.columns.len().checked_mul(front.height());
-            front.columns.end <= rows
-                && front.rows.end <= self.rows.len()
-                && front.numbers.end <= numbers
-                && size == Some(front.numbers.len())
-                && front.parent.is_none_or(|parent| (parent as usize) < self.fronts.len())
-        };
-        let tasks = self.tasks.iter().all(|task| !task.is_empty() && task.end <= self.fronts.len());
-        let whole = self.order.len() == rows && self.place.len() == rows;
-        whole
-            && tasks
-            && [&self.order, &self.place, &self.rows].into_iter().all(|list| places(list))
-            && self.fronts.iter().all(front)
     }
 
     /// The entries of the lower triangle.

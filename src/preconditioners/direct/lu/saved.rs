@@ -4,6 +4,7 @@ use super::super::order::{Order, Pivoting};
 use super::super::triangle::Triangle;
 use super::column_factors::ColumnFactors;
 use super::{Budget, Factors, Lu, NAME};
+use crate::formats::pattern::Pattern;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use crate::{Real, Space};
 use std::sync::Mutex;
@@ -47,8 +48,9 @@ impl<T: Real> Saved for Factors<T> {
 }
 
 impl<T: Real> Factors<T> {
-    /// Whether they are those of so many rows.
-    fn fit(&self, rows: usize) -> bool {
+    /// Whether they are those of a pattern.
+    fn fit(&self, pattern: &Pattern) -> bool {
+        let rows = pattern.rows();
         match self {
             Factors::Columns { order, factors } => {
                 let places =
@@ -58,7 +60,9 @@ impl<T: Real> Factors<T> {
                 let missing = factors.missing.iter().all(|&step| (step as usize) < rows);
                 whole && missing && triangles && places(&order.column_of) && places(&factors.row_of)
             }
-            Factors::Fronts { tree, factors } => tree.fits(rows, tree.numbers()) && factors.fit(rows, false),
+            Factors::Fronts { tree, factors } => {
+                tree.fits(pattern, tree.numbers()) && factors.fit(rows, false)
+            }
         }
     }
 }
@@ -88,7 +92,7 @@ impl<T: Real> Saved for Lu<T> {
         };
         let rows = lu.space.len();
         let scaling = lu.scaling.as_ref().is_none_or(|scaling| scaling.rows() == rows);
-        if scaling && lu.pattern.rows() == rows && lu.factors.fit(rows) { Ok(lu) } else { Err(Broken) }
+        if scaling && lu.pattern.rows() == rows && lu.factors.fit(&lu.pattern) { Ok(lu) } else { Err(Broken) }
     }
 }
 
