@@ -241,7 +241,7 @@ struct Work<'a, T: Real> {
     scales: [&'a [T]; 2],
     pivoting: Pivoting,
     budget: Budget,
-    /// Bytes of factors and of what waits for parents.
+    /// Bytes of factors, of fronts that are being eliminated, and of what waits for parents.
     held: &'a AtomicUsize,
     phase: &'a Phase,
 }
@@ -276,6 +276,7 @@ impl<T: Real> Work<'_, T> {
         for at in fronts {
             let mut front = self.assemble(at, rests, from, workspace)?;
             let order = front.rows.len();
+            let workspace_bytes = self.workspace_bytes(order, front.summed);
             counter.add(order * order)?;
             let pivots = self.dense(&mut front, workspace)?;
             let Workspace { values, upper, pairs, .. } = &mut *workspace;
@@ -303,6 +304,7 @@ impl<T: Real> Work<'_, T> {
                 piece.missing_rows.extend_from_slice(&front.rows[pivots..]);
                 piece.missing_columns.extend_from_slice(&front.columns[pivots..]);
             }
+            self.held.fetch_sub(workspace_bytes, Ordering::Relaxed);
         }
         Ok(piece)
     }
@@ -333,6 +335,15 @@ impl<T: Real> Work<'_, T> {
                 pivots
             }
         })
+    }
+
+    /// Bytes of a front, and of the part of `U` that is stored separately, while it is eliminated.
+    fn workspace_bytes(&self, order: usize, summed: usize) -> usize {
+        let columns = match self.kind {
+            Kind::General => order.saturating_add(summed),
+            Kind::Symmetric => order,
+        };
+        order.saturating_mul(columns).saturating_mul(size_of::<T>())
     }
 
     /// Counts bytes that are about to be taken.

@@ -19,6 +19,10 @@ const JOINED: [(usize, f64); 4] = [(4, 1.0), (16, 0.8), (48, 0.1), (usize::MAX, 
 /// The share of all work below which a subtree is a task of its own.
 const TASK: f64 = 1.0 / 64.0;
 
+/// Tasks that are expected to be computed at a time, for the memory that they need: the same for any number of threads, so that a
+/// limit refuses the same matrices. A guess; factorizations with delayed pivots count what more threads take.
+const AT_A_TIME: usize = 4;
+
 /// Neighbours of each variable in a symmetric pattern; the variable itself may be among them.
 pub(super) trait Neighbours {
     fn of(&self, variable: u32) -> impl Iterator<Item = u32>;
@@ -257,7 +261,7 @@ impl Tree {
             left += now;
             most = most.max(peak);
         }
-        let (mut now, mut peak) = (left, left + rayon::current_num_threads() * most);
+        let (mut now, mut peak) = (left, left + AT_A_TIME.min(self.tasks.len()) * most);
         for &at in &self.top {
             now += size(at);
             peak = peak.max(now);

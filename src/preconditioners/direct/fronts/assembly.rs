@@ -38,9 +38,7 @@ impl<T: Real> Work<'_, T> {
         let Workspace { rows: row_at, columns: column_at, values, .. } = workspace;
         (0..).zip(&rows).for_each(|(at, &row)| row_at[row as usize] = at);
         (0..).zip(&columns).for_each(|(at, &column)| column_at[column as usize] = at);
-        let held = self.held.load(Ordering::Relaxed);
-        self.budget
-            .allows(held.saturating_add(order.saturating_mul(order).saturating_mul(size_of::<T>())))?;
+        self.take(self.workspace_bytes(order, summed))?;
         values.clear();
         self.budget.reserve(values, order * order)?;
         values.resize(order * order, T::zero());
