@@ -1,6 +1,6 @@
 //! Both methods against a dense factorization with full pivoting, suspended and on any number of threads.
 
-use super::super::testing::{Random, backward_error, neumann, random};
+use super::super::testing::{Random, backward_error, neumann, pivots, random};
 use super::*;
 use crate::testing::matrices;
 use crate::{Error, Space};
@@ -11,37 +11,6 @@ fn has_empty(a: &Csr<f64>) -> bool {
     let mut columns = vec![true; a.cols()];
     a.columns().iter().for_each(|&column| columns[column as usize] = false);
     columns.contains(&true) || (0..a.rows()).any(|row| a.row_columns(row).is_empty())
-}
-
-/// The smallest and the largest pivot of a dense factorization with full pivoting of the equilibrated matrix.
-fn pivots(a: &Csr<f64>) -> (f64, f64) {
-    let n = a.rows();
-    let mut dense = vec![vec![0.0; n]; n];
-    a.triplets().for_each(|(i, j, value)| dense[i][j] = value);
-    for row in &mut dense {
-        let most = row.iter().fold(0.0f64, |most, value| most.max(value.abs()));
-        row.iter_mut().for_each(|value| *value /= if most > 0.0 { most } else { 1.0 });
-    }
-    let (mut least, mut first) = (f64::INFINITY, 0.0);
-    for step in 0..n {
-        let places = (step..n).flat_map(|i| (step..n).map(move |j| (i, j)));
-        let size = |&(i, j): &(usize, usize)| dense[i][j].abs();
-        let (i, j) = places.max_by(|one, other| size(one).total_cmp(&size(other))).unwrap();
-        dense.swap(step, i);
-        dense.iter_mut().for_each(|row| row.swap(step, j));
-        let pivot = dense[step][step];
-        least = f64::min(least, pivot.abs());
-        first = f64::max(first, pivot.abs());
-        if pivot == 0.0 {
-            break;
-        }
-        let (done, rest) = dense.split_at_mut(step + 1);
-        for row in rest {
-            let factor = row[step] / pivot;
-            row[step..].iter_mut().zip(&done[step][step..]).for_each(|(value, &u)| *value -= factor * u);
-        }
-    }
-    (least, first)
 }
 
 fn factorized(a: &Csr<f64>, by_fronts: Option<bool>, pivoting: Pivoting) -> Result<Lu<f64>> {
