@@ -88,13 +88,12 @@ impl<T: Real> Progress<T> {
         budget: Budget,
         most: f64,
     ) -> Result<bool> {
-        let entries = order.most_entries;
         // the work of later columns is not known, so progress is counted in columns
         let phase = Phase::new("LU factorization", columns.rows() as f64);
         phase.advance(self.row_of.len() as u64)?;
         let (mut polled_at, mut polled_work) = (self.row_of.len() as u32, self.work);
         for (step, &column) in (0..).zip(&order.column_of).skip(self.row_of.len()) {
-            if self.work > most || self.upper.rows.len() + self.lower.rows.len() > entries {
+            if self.work > most || self.upper.rows.len() + self.lower.rows.len() > order.most_entries {
                 return Ok(false);
             }
             if self.work - polled_work + COLUMN * f64::from(step - polled_at) >= POLLED {
@@ -156,9 +155,7 @@ impl<T: Real> Progress<T> {
             row_of.push(row);
             self.step_of[row as usize] = step;
             self.pruned.push(self.lower.rows.len());
-            for at in 0..self.reach.len() {
-                self.prune(self.reach[at], row);
-            }
+            (0..self.reach.len()).for_each(|at| self.prune(self.reach[at], row));
         }
         Ok(true)
     }
