@@ -6,7 +6,8 @@
 //! fronts as those of Lu, of which the lower triangle counts
 //! ```
 //!
-//! Budget: half of the multiplications and of the memory of `Lu` in the same order.
+//! Budget: in the same order half of the multiplications of `Lu`, and half of the stored numbers. A front is a full square during its
+//! elimination, as that of `Lu` is.
 
 use super::super::{Origin, Refresh, check_space, check_square, finite};
 use super::fronts::{FrontFactors, Kind, Progress};
