@@ -239,6 +239,8 @@ def ldl(A: Operator | GivenMatrix) -> Preconditioner:
     ------
     KryspError
         If the factors would not fit into memory, or the matrix is singular.
+    ValueError
+        If the matrix is not symmetric to rounding.
 
     Examples
     --------

@@ -61,6 +61,11 @@ def test_spsolve_raises_where_it_has_no_solution():
         krysp.spsolve(poisson(), np.full(144, np.nan))
 
 
+def test_ldl_refuses_unsymmetric_matrices():
+    with pytest.raises(ValueError, match="not symmetric"):
+        krysp.ldl(sp.csr_array([[1.0, 1.0], [0.0, 1.0]]))
+
+
 def test_splu_and_factorized_are_called_as_scipys():
     numbers = np.random.default_rng(5)
     spd = poisson(20)
