@@ -150,11 +150,11 @@ where
         let work: &mut WorkVectors<A::Vector> = match self.work.try_lock() {
             Ok(work) => {
                 guard = work;
-                &mut *guard
+                &mut guard
             }
             Err(TryLockError::Poisoned(work)) => {
                 guard = work.into_inner();
-                &mut *guard
+                &mut guard
             }
             Err(TryLockError::WouldBlock) => {
                 own = WorkVectors::new(self.a.range())?;

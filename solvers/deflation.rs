@@ -19,7 +19,7 @@
 use crate::operator::check_square;
 use crate::{
     Basis, ElemOf, Element, Error, Form, LinearOperator, Method, MultiVector, Result, Scalar, ScalarOf,
-    Scalars, Solver, Space, SpaceOf, Vector,
+    Solver, Space, SpaceOf, Vector,
 };
 use num_traits::Zero;
 use std::sync::{Mutex, PoisonError};
@@ -173,11 +173,7 @@ impl<V: Vector> LinearOperator for Deflated<'_, V> {
         Ok(())
     }
 
-    fn apply_dot_many(
-        &self,
-        x: &MultiVector<V>,
-        y: &mut MultiVector<V>,
-    ) -> Result<Scalars<ElemOf<V>, ScalarOf<V>>> {
+    fn apply_dot_many(&self, x: &MultiVector<V>, y: &mut MultiVector<V>) -> Result<ScalarOf<MultiVector<V>>> {
         if self.null_space.is_none() {
             return self.m.apply_dot_many(x, y);
         }

@@ -83,7 +83,7 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
     fn watch(
         &mut self,
         what: &'static str,
-        value: &Scalars<ElemOf<V>, ScalarOf<V>>,
+        value: &ScalarOf<MultiVector<V>>,
         must_be: Condition,
     ) -> Result<()> {
         let Lockstep { space, columns, .. } = self;
@@ -97,7 +97,7 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
         Ok(())
     }
 
-    fn residual(&mut self, squared: &Scalars<ElemOf<V>, ScalarOf<V>>) -> Result<()> {
+    fn residual(&mut self, squared: &ScalarOf<MultiVector<V>>) -> Result<()> {
         for (j, column) in self.open() {
             let squared = squared.column(j).read()?.to_f64();
             let goes_on = squared.is_finite() && squared > column.threshold_squared;
@@ -107,7 +107,7 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
         Ok(())
     }
 
-    fn record(&mut self, value: &Scalars<ElemOf<V>, ScalarOf<V>>) -> Result<()> {
+    fn record(&mut self, value: &ScalarOf<MultiVector<V>>) -> Result<()> {
         for (j, column) in self.open() {
             column.numbers.push(value.column(j).read()?.to_f64());
         }
@@ -144,22 +144,18 @@ impl<V: Vector> LinearOperator for OnColumns<'_, V> {
         self.operator.apply_many(x, y)
     }
 
-    fn apply_dot(
-        &self,
-        x: &MultiVector<V>,
-        y: &mut MultiVector<V>,
-    ) -> Result<Scalars<ElemOf<V>, ScalarOf<V>>> {
+    fn apply_dot(&self, x: &MultiVector<V>, y: &mut MultiVector<V>) -> Result<ScalarOf<MultiVector<V>>> {
         self.operator.apply_dot_many(x, y)
     }
 
     /// A diagonal is applied with the update, column by column: that moves fewer bytes than two passes.
     fn axpy_apply_dot(
         &self,
-        a: &Scalars<ElemOf<V>, ScalarOf<V>>,
+        a: &ScalarOf<MultiVector<V>>,
         q: &MultiVector<V>,
         r: &mut MultiVector<V>,
         z: &mut MultiVector<V>,
-    ) -> Result<[Scalars<ElemOf<V>, ScalarOf<V>>; 2]> {
+    ) -> Result<[ScalarOf<MultiVector<V>>; 2]> {
         if !matches!(self.operator.form(), Form::Diagonal(_)) {
             let rr = r.axpy_norm(a, q);
             return Ok([rr, self.apply_dot(r, z)?]);

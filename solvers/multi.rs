@@ -84,15 +84,12 @@ impl<V: Vector> MultiVector<V> {
     }
 
     /// The inner product of each open column of `self` with that of `x`, whose column comes first.
-    pub(crate) fn dot_with(&self, x: &Self) -> Scalars<ElemOf<V>, ScalarOf<V>> {
+    pub(crate) fn dot_with(&self, x: &Self) -> ScalarOf<MultiVector<V>> {
         self.measure(|column, y| x.columns[column].dot(y))
     }
 
     /// Scalars of the open columns, in order; zeros for the others.
-    pub fn scalars_of_open(
-        &self,
-        open: impl IntoIterator<Item = ScalarOf<V>>,
-    ) -> Scalars<ElemOf<V>, ScalarOf<V>> {
+    pub fn scalars_of_open(&self, open: impl IntoIterator<Item = ScalarOf<V>>) -> ScalarOf<MultiVector<V>> {
         let mut open = open.into_iter();
         let next = |column| if self.space.is_open(column) { open.next() } else { None };
         let columns = (0..self.columns.len()).map(next);
@@ -112,7 +109,7 @@ impl<V: Vector> MultiVector<V> {
     fn reduce<const N: usize>(
         &mut self,
         mut change: impl FnMut(usize, &mut V) -> [ScalarOf<V>; N],
-    ) -> [Scalars<ElemOf<V>, ScalarOf<V>>; N] {
+    ) -> [ScalarOf<MultiVector<V>>; N] {
         let mut collected = [(); N].map(|()| Vec::with_capacity(self.columns.len()));
         for (column, vector) in self.columns.iter_mut().enumerate() {
             let scalars = if self.space.is_open(column) {
@@ -128,7 +125,7 @@ impl<V: Vector> MultiVector<V> {
     }
 
     /// A scalar of each open column; zero of the others.
-    fn measure(&self, of: impl Fn(usize, &V) -> ScalarOf<V>) -> Scalars<ElemOf<V>, ScalarOf<V>> {
+    fn measure(&self, of: impl Fn(usize, &V) -> ScalarOf<V>) -> ScalarOf<MultiVector<V>> {
         let mut scalars = Vec::with_capacity(self.columns.len());
         for (column, vector) in self.columns.iter().enumerate() {
             scalars.push(match self.space.is_open(column) {

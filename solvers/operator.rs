@@ -1,6 +1,6 @@
 //! Linear operators between spaces.
 
-use crate::{ElemOf, Element, Error, MultiVector, Result, ScalarOf, Scalars, Space, SpaceOf, Vector};
+use crate::{ElemOf, Element, Error, MultiVector, Result, ScalarOf, Space, SpaceOf, Vector};
 use std::sync::Arc;
 
 /// Structure of an operator, if known; methods may use it for a faster path.
@@ -75,7 +75,7 @@ pub trait LinearOperator: Send + Sync {
         &self,
         x: &MultiVector<Self::Vector>,
         y: &mut MultiVector<Self::Vector>,
-    ) -> Result<Scalars<ElemOf<Self::Vector>, ScalarOf<Self::Vector>>> {
+    ) -> Result<ScalarOf<MultiVector<Self::Vector>>> {
         check_square(self)?;
         self.apply_many(x, y)?;
         Ok(y.dot_with(x))
@@ -186,7 +186,7 @@ macro_rules! forward_to_inner {
                 &self,
                 x: &MultiVector<A::Vector>,
                 y: &mut MultiVector<A::Vector>,
-            ) -> Result<Scalars<ElemOf<A::Vector>, ScalarOf<A::Vector>>> {
+            ) -> Result<ScalarOf<MultiVector<A::Vector>>> {
                 (**self).apply_dot_many(x, y)
             }
 

@@ -100,9 +100,9 @@ pub use numbers::{Real, Storage};
 pub use plan::{Plan, solve, solve_many};
 pub use preconditioners::{
     Amg, AmgOptions, BlockSolver, Cholesky, CoarseSpace, DirectOptions, Fields, Fsai, Growth, Ic0, Ilu0,
-    Ilut, IlutOptions, Inertia, Isai, Jacobi, Ldl, Lu, Narrow, Origin, PositiveJacobi, Refresh, SaddleEstimate,
-    SaddlePoint, SaddlePointOptions, Schur, Side, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel, Unknowns,
-    rigid_motions,
+    Ilut, IlutOptions, Inertia, Isai, Jacobi, Ldl, Lu, Narrow, Origin, PositiveJacobi, Refresh,
+    SaddleEstimate, SaddlePoint, SaddlePointOptions, Schur, Side, Spai, SpaiReport, Sparsity, StoredRows,
+    TwoLevel, Unknowns, rigid_motions,
 };
 pub use scaling::{Matching, Scaling};
 #[cfg(feature = "cuda")]

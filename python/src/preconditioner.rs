@@ -8,8 +8,9 @@ use crate::matrix::{Either, Matrix, Number, Placed, image, with_either};
 use crate::threads;
 use crate::watch::interruptible;
 use krysp::{
-    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, Ldl, LinearOperator,
-    Lu, Origin, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Spai, TwoLevel, Unknowns, Vector,
+    Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, Ldl,
+    LinearOperator, Lu, Origin, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Spai, TwoLevel,
+    Unknowns, Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{CudaVector, Operator};

@@ -22,6 +22,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+/// Entries of a vector.
+type Column = Vec<f64>;
+
 /// Solves A x = b and reports the result.
 ///
 /// Without b, the right-hand side is A times a known x, so that the error of the solution can be reported.
@@ -226,7 +229,7 @@ impl Solve {
     }
 
     /// The right-hand sides, and x if the right-hand side is computed from it.
-    fn right_hand_sides(&self, a: &Csr<f64>) -> Result<(Vec<Vec<f64>>, Option<Vec<f64>>), Failure> {
+    fn right_hand_sides(&self, a: &Csr<f64>) -> Result<(Vec<Column>, Option<Column>), Failure> {
         if let Some(path) = &self.rhs {
             return Ok((files::columns(path, a.rows())?, None));
         }

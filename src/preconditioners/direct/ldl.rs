@@ -211,9 +211,9 @@ mod tests {
                     for row in &mut dense {
                         (row[p], row[q]) = (cos * row[p] - sin * row[q], sin * row[p] + cos * row[q]);
                     }
-                    for j in 0..n {
-                        let (x, y) = (dense[p][j], dense[q][j]);
-                        (dense[p][j], dense[q][j]) = (cos * x - sin * y, sin * x + cos * y);
+                    let (above, below) = dense.split_at_mut(q);
+                    for (x, y) in above[p].iter_mut().zip(&mut below[0]) {
+                        (*x, *y) = (cos * *x - sin * *y, sin * *x + cos * *y);
                     }
                 }
             }

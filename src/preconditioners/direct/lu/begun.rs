@@ -76,7 +76,7 @@ enum Method<T> {
     /// If factors have too many entries, fronts are used, unless the pattern is unsymmetric.
     Columns {
         order: Order,
-        progress: columns::Progress<T>,
+        progress: Box<columns::Progress<T>>,
         expected: Option<Expected>,
     },
     Fronts {
@@ -107,7 +107,11 @@ impl<T: Real> Begun<T> {
         let symmetric = prepared.shape.is_symmetric();
         if !symmetric && by_fronts != Some(true) {
             let order = Order::of_columns(matrix, columns)?;
-            let method = Method::Columns { order, progress: columns::Progress::new(columns), expected: None };
+            let method = Method::Columns {
+                order,
+                progress: Box::new(columns::Progress::new(columns)),
+                expected: None,
+            };
             return Ok(Begun::by(method, csr, prepared, budget, pivoting));
         }
         let order = match &prepared.matched {
@@ -127,7 +131,11 @@ impl<T: Real> Begun<T> {
                 by_diagonal: true,
                 most_entries: (2.0 * MOST_FILL * entries) as usize,
             };
-            Method::Columns { order, progress: columns::Progress::new(columns), expected: Some(expected) }
+            Method::Columns {
+                order,
+                progress: Box::new(columns::Progress::new(columns)),
+                expected: Some(expected),
+            }
         };
         Ok(Begun::by(method, csr, prepared, budget, pivoting))
     }

@@ -109,7 +109,8 @@ mod tests {
         let tree = Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap();
         assert!(tree.fits(a.pattern(), tree.numbers()) && !tree.fits(a.pattern(), tree.numbers() - 1));
         assert!(!tree.fits(matrices::stencil7(7).csr::<f64>().unwrap().pattern(), tree.numbers()));
-        let forgeries: &[(&str, fn(&mut Tree))] = &[
+        type Forgery = fn(&mut Tree);
+        let forgeries: &[(&str, Forgery)] = &[
             ("order", |tree| tree.order.swap(0, 1)),
             ("place", |tree| tree.place[0] = u32::MAX),
             ("order of another pattern", |tree| {
