@@ -36,15 +36,14 @@ class Factors:
         matrix = _input.sparse(A)
         self.shape = matrix.shape
         if matrix.shape[0] != matrix.shape[1]:
-            raise ValueError(f"the matrix is {matrix.shape[0]} x {matrix.shape[1]}, a square one is needed")
+            raise ValueError(f"the matrix must be square; got {matrix.shape[0]} x {matrix.shape[1]}")
         _input.real(matrix.dtype, "the matrix")
         single = matrix.dtype == _input.SINGLE
         self._dtype, self._largest = (_input.SINGLE, LARGEST_SINGLE) if single else (_input.DOUBLE, LARGEST_DOUBLE)
-        self._name = name
         self._matrix = matrix.tocsr().astype(self._dtype, copy=False)
         self._core = Preconditioner(name, self._matrix)._core if matrix.shape[0] else None
-        self._size = float(abs(self._matrix).sum(axis=1).max()) if matrix.shape[0] else 0.0
-        self._transposed: Factors | None = None
+        # the maximum norms of the matrix and of its transpose
+        self._norms = [float(abs(self._matrix).sum(axis=axis).max()) if matrix.shape[0] else 0.0 for axis in (1, 0)]
 
     def solve(self, rhs: ArrayLike, trans: str = "N") -> FloatArray:
         """Solves ``A @ x = rhs``, or ``A.T @ x = rhs``.
@@ -53,7 +52,7 @@ class Factors:
         ----------
         rhs : array of shape (n,) or (n, k)
         trans : {"N", "T", "H"}
-            ``"T"`` and ``"H"`` are for the transpose, which is factorized by the first such solve.
+            ``"T"`` and ``"H"`` are for the transpose.
 
         Returns
         -------
@@ -66,38 +65,37 @@ class Factors:
             1e-10 (1e-5 in single precision).
         """
         if trans not in ("N", "T", "H"):
-            raise ValueError(f"trans is {trans!r}: one of 'N', 'T', 'H' is needed")
-        if trans != "N":
-            if self._transposed is None:
-                self._transposed = Factors(self._matrix.T, self._name)
-            return self._transposed.solve(rhs)
-        return self._solve(np.asarray(rhs), "rhs")
+            raise ValueError(f"trans must be 'N', 'T' or 'H'; got {trans!r}")
+        return self._solve(np.asarray(rhs), "rhs", trans != "N")
 
-    def _solve(self, rhs: Any, what: str) -> FloatArray:
+    def _solve(self, rhs: Any, what: str, transposed: bool = False) -> FloatArray:
         """The solutions for a vector or a matrix, which errors call `what`."""
         rows = self.shape[0]
         if not _input.has_columns(rhs):
-            return self._column(_input.vector(rhs, rows, self._dtype, what))
+            return self._column(_input.vector(rhs, rows, self._dtype, what), transposed)
         flat = _input.columns(rhs, rows, self._dtype, what)
-        return np.stack([self._column(column) for column in flat.reshape((rhs.shape[1], rows))], axis=1)
+        return np.stack([self._column(column, transposed) for column in flat.reshape((rhs.shape[1], rows))], axis=1)
 
-    def _column(self, rhs: FloatArray) -> FloatArray:
+    def _column(self, rhs: FloatArray, transposed: bool) -> FloatArray:
         """The refined solution for one right-hand side."""
         if self._core is None:
             return rhs.copy()
+        matrix = self._matrix.T if transposed else self._matrix
+        apply = self._core.apply_transposed if transposed else self._core.apply
+        size = self._norms[transposed]
 
         def residual(x: FloatArray) -> tuple[FloatArray, float]:
-            r = rhs - self._matrix @ x
+            r = rhs - matrix @ x
             norm = float(np.abs(r).max())
-            scale = self._size * float(np.abs(x).max()) + float(np.abs(rhs).max())
+            scale = size * float(np.abs(x).max()) + float(np.abs(rhs).max())
             return r, norm / scale if scale != 0.0 else norm
 
-        x: FloatArray = self._core.apply(rhs)
+        x: FloatArray = apply(rhs)
         r, error = residual(x)
         for _ in range(REFINEMENTS):
             if not error > np.finfo(self._dtype).eps:
                 break
-            better = x + self._core.apply(r)
+            better = x + apply(r)
             r, improved = residual(better)
             if not improved < error:
                 break

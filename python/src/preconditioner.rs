@@ -30,6 +30,8 @@ impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> R
 /// A preconditioner in the memory of the device of its matrix.
 pub(crate) enum Ready<T: Real> {
     Host(Box<dyn Refreshable<T, HostVector<T>>>),
+    /// Solves with the transpose, too.
+    Lu(Box<Lu<T>>),
     #[cfg(feature = "cuda")]
     Cuda(OnGpu<Box<dyn Refreshable<T, CudaVector<T>>>>),
 }
@@ -67,6 +69,7 @@ impl<T: Number> Ready<T> {
         };
         match self {
             Ready::Host(preconditioner) => preconditioner.refresh(origin),
+            Ready::Lu(lu) => lu.refresh(origin),
             #[cfg(feature = "cuda")]
             Ready::Cuda(preconditioner) => preconditioner.refresh(origin),
         }
@@ -75,6 +78,7 @@ impl<T: Number> Ready<T> {
     fn apply(&self, r: &[T]) -> krysp::solvers::Result<Vec<T>> {
         match self {
             Ready::Host(preconditioner) => image(&**preconditioner, r),
+            Ready::Lu(lu) => image(&**lu, r),
             #[cfg(feature = "cuda")]
             Ready::Cuda(preconditioner) => image(&***preconditioner, r),
         }
@@ -83,6 +87,9 @@ impl<T: Number> Ready<T> {
 
 fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult<(Ready<T>, String)> {
     let mut text = name.to_string();
+    if name == "lu" {
+        return Ok((Ready::Lu(Box::new(Lu::new(csr).map_err(raised)?)), text));
+    }
     let made: krysp::Result<Box<dyn Refreshable<T, HostVector<T>>>> = (|| {
         Ok(match name {
             "jacobi" => match options.block {
@@ -93,7 +100,6 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
             "ic0" => Box::new(Ic0::shifted(csr)?) as _,
             "ilut" => Box::new(Ilut::with(csr, options.ilut)?) as _,
             "direct" => direct(csr)?,
-            "lu" => Box::new(Lu::new(csr)?) as _,
             "ldl" => Box::new(Ldl::new(csr)?) as _,
             "cholesky" => Box::new(Cholesky::new(csr)?) as _,
             "fsai" => Box::new(Fsai::new(csr)?) as _,
@@ -286,6 +292,25 @@ impl Preconditioner {
             let r = array("r", r)?;
             let r = entries("r", &r)?;
             let z = py.detach(|| ready.apply(r)).map_err(raised_by_solver)?;
+            Ok(PyArray1::from_vec(py, z).into_any())
+        })
+    }
+
+    /// `A⁻ᵀ r`, of `lu` only
+    fn apply_transposed<'py>(&self, py: Python<'py>, r: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        self.enter()?;
+        with_either!(&self.inner, ready => {
+            let Ready::Lu(lu) = ready else {
+                return Err(PyTypeError::new_err("only lu solves with the transpose"));
+            };
+            let r = array("r", r)?;
+            let r = entries("r", &r)?;
+            let image = || {
+                let mut z = lu.domain().zeros()?;
+                lu.apply_transposed(&lu.domain().vector(r)?, &mut z)?;
+                Ok(z.as_slice().to_vec())
+            };
+            let z = py.detach(image).map_err(raised_by_solver)?;
             Ok(PyArray1::from_vec(py, z).into_any())
         })
     }

@@ -12,8 +12,8 @@ use crate::choice::Machine;
 use crate::preconditioners::Symbolic;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{
-    Amg, Cholesky, Csr, Error, Format, Fsai, Host, HostVector, Ic0, Ilu0, Ilut, LinearOperator, Lu, Narrow,
-    Numbering, Operator, Real, Result, SaddlePoint, Spai, TwoLevel, Vector,
+    Amg, Cholesky, Csr, Error, Format, Fsai, Host, HostVector, Ic0, Ilu0, Ilut, Ldl, LinearOperator, Lu,
+    Narrow, Numbering, Operator, Real, Result, SaddlePoint, Spai, TwoLevel, Vector,
 };
 #[cfg(feature = "cuda")]
 use crate::{Cuda, Halo};
@@ -146,6 +146,7 @@ fn factorized<T: Real>(
             Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
             None => Cholesky::new(csr)?,
         }),
+        Preconditioner::Ldl => Box::new(Ldl::new(csr)?),
         Preconditioner::Lu => {
             let most = factors.most;
             Box::new(factors.begins().go_on(csr, most)?.ok_or_else(|| {
@@ -157,7 +158,7 @@ fn factorized<T: Real>(
             return Err(Error::Option {
                 what: "the preconditioner",
                 got: other.to_string(),
-                expected: "one of the host: SaddlePoint, Ic0, Ilu0, Ilut, Cholesky or Lu",
+                expected: "one of the host: SaddlePoint, Ic0, Ilu0, Ilut, Cholesky, Ldl or Lu",
             });
         }
     })
@@ -236,6 +237,7 @@ impl<T: Real> Backend<T> for Host {
             Preconditioner::Ilut => put(m, to, Matched::<T, Ilut<T>>::save),
             Preconditioner::Cholesky => put(m, to, Cholesky::<T>::save),
             Preconditioner::SaddlePoint => put(m, to, SaddlePoint::<T>::save),
+            Preconditioner::Ldl => put(m, to, Ldl::<T>::save),
             Preconditioner::Lu => put(m, to, Lu::<T>::save),
         }
     }
@@ -259,6 +261,7 @@ impl<T: Real> Backend<T> for Host {
             Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),
             Preconditioner::Cholesky => Box::new(from.load::<Cholesky<T>>()?),
             Preconditioner::SaddlePoint => Box::new(from.load::<SaddlePoint<T>>()?),
+            Preconditioner::Ldl => Box::new(from.load::<Ldl<T>>()?),
             Preconditioner::Lu => Box::new(from.load::<Lu<T>>()?),
         })
     }

@@ -7,7 +7,7 @@
 
 use super::{Method, Preconditioner, Profile, WorkUnits};
 use crate::Result;
-use crate::preconditioners::{SaddleEstimate, Symbolic};
+use crate::preconditioners::{SaddleEstimate, Symbolic, lu_by_fronts};
 use crate::saved::saved;
 
 /// Where iterations run.
@@ -163,7 +163,7 @@ use Threads::{Alike, One, Partly};
 
 /// The table. `Amg` took 100 to 280 units to build and 3 to 6 to apply (more of a few thousand rows), `TwoLevel` 30 to 90 and a half.
 /// Refreshes of `Amg` took half of its setup, of `Cholesky` all but the ordering.
-const TABLE: [Line; 12] = [
+const TABLE: [Line; 13] = [
     line(Preconditioner::None, |_| 0.0, 1.0, |_| 0.0, |_| 5000.0, [Alike, Alike]),
     line(Preconditioner::Jacobi, |_| 2.0, 1.0, |_| 0.0, |_| 150.0, [Alike, Alike]),
     line(Preconditioner::TwoLevel, |_| 60.0, 0.8, |_| 0.5, |_| 300.0, [Partly, Alike]),
@@ -205,6 +205,15 @@ const TABLE: [Line; 12] = [
     line(
         Preconditioner::Cholesky,
         |s| s.ordering + 10.0 * s.factor.entries + 0.3 * s.factor.multiplications,
+        1.0,
+        |s| 3.0 + 6.0 * s.factor.entries + FRONT * s.factor.fronts,
+        |_| 1.0,
+        [Alike, Partly],
+    ),
+    // one triangle, as for `Cholesky`; pivots are searched for
+    line(
+        Preconditioner::Ldl,
+        |s| s.ordering + 15.0 * s.factor.entries + 0.4 * s.factor.multiplications,
         1.0,
         |s| 3.0 + 6.0 * s.factor.entries + FRONT * s.factor.fronts,
         |_| 1.0,
@@ -335,6 +344,11 @@ fn unit(profile: &Profile) -> f64 {
     (profile.entries + 8 * profile.rows).max(1) as f64
 }
 
+/// Whether `Lu` eliminates fronts, which takes a nearly symmetric pattern, and not column by column.
+fn lu_takes_fronts(profile: &Profile, factor: Factorization) -> bool {
+    2 * profile.mirrored >= profile.off_diagonal && lu_by_fronts(factor.entries, 2.0 * factor.multiplications)
+}
+
 /// Multiplications of `Lu` that cost this much work.
 pub(super) fn multiplications(work: WorkUnits, profile: &Profile) -> f64 {
     work.0 * unit(profile) / SCATTERED
@@ -418,11 +432,16 @@ impl Costs {
             },
             ordering,
         };
-        let Some(line) = TABLE.iter().find(|line| line.preconditioner == preconditioner) else {
+        // `Lu` by fronts is `Ldl` with both triangles
+        let by_fronts = preconditioner == Preconditioner::Lu && lu_takes_fronts(profile, factor);
+        let row = if by_fronts { Preconditioner::Ldl } else { preconditioner };
+        let Some(line) = TABLE.iter().find(|line| line.preconditioner == row) else {
             return Costs::UNKNOWN;
         };
         let [setup, application] =
             [(line.setup)(&shape) * factors[0], (line.application)(&shape) * factors[1]];
+        let [setup, application] =
+            if by_fronts { [2.0 * setup, 2.0 * application] } else { [setup, application] };
         let [setup, application] = line.on(class, unit, [setup, application]);
         let twice = products(method);
         let renewed = if preconditioner == Preconditioner::Cholesky { setup - ordering } else { setup };

@@ -53,6 +53,8 @@ pub enum Preconditioner {
     Ilut,
     /// [`Cholesky`](crate::Cholesky)
     Cholesky,
+    /// [`Ldl`](crate::Ldl), only where it is configured.
+    Ldl,
     /// [`Lu`](crate::Lu)
     Lu,
     /// [`SaddlePoint`](crate::SaddlePoint), block triangular.
@@ -93,7 +95,7 @@ impl Method {
 
 impl Preconditioner {
     /// All of them.
-    pub const ALL: [Preconditioner; 12] = [
+    pub const ALL: [Preconditioner; 13] = [
         Preconditioner::None,
         Preconditioner::Jacobi,
         Preconditioner::TwoLevel,
@@ -104,6 +106,7 @@ impl Preconditioner {
         Preconditioner::Ilu0,
         Preconditioner::Ilut,
         Preconditioner::Cholesky,
+        Preconditioner::Ldl,
         Preconditioner::Lu,
         Preconditioner::SaddlePoint,
     ];
@@ -121,6 +124,7 @@ impl Preconditioner {
             Preconditioner::Ilu0 => "Ilu0",
             Preconditioner::Ilut => "Ilut",
             Preconditioner::Cholesky => "Cholesky",
+            Preconditioner::Ldl => "Ldl",
             Preconditioner::Lu => "Lu",
             Preconditioner::SaddlePoint => "SaddlePoint",
         }
@@ -130,8 +134,13 @@ impl Preconditioner {
 impl Preconditioner {
     /// Whether the host builds and applies it, also for a solve on a GPU.
     pub(super) fn needs_host(self) -> bool {
-        use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu, SaddlePoint};
-        matches!(self, Ic0 | Ilu0 | Ilut | Cholesky | Lu | SaddlePoint)
+        use Preconditioner::{Ic0, Ilu0, Ilut, SaddlePoint};
+        self.is_complete() || matches!(self, Ic0 | Ilu0 | Ilut | SaddlePoint)
+    }
+
+    /// Whether it is a complete factorization.
+    pub(super) fn is_complete(self) -> bool {
+        matches!(self, Preconditioner::Cholesky | Preconditioner::Ldl | Preconditioner::Lu)
     }
 }
 

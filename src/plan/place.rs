@@ -137,8 +137,9 @@ impl<T: Real> Plan<'_, T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn place(&self) -> Place {
-        use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
-        if matches!(self.options.preconditioner, Some(Ic0 | Ilu0 | Ilut | Cholesky | Lu)) {
+        use Preconditioner::{Ic0, Ilu0, Ilut};
+        let given = self.options.preconditioner;
+        if given.is_some_and(|one| one.is_complete() || matches!(one, Ic0 | Ilu0 | Ilut)) {
             return Place::Cpu;
         }
         let (solves, threads) = (self.options.solves.unwrap_or(1), rayon::current_num_threads());

@@ -268,7 +268,12 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         if list.is_empty() {
             let symmetric = self.profile.is_symmetric();
             let suits = |method: &Method| symmetric || !method.needs_symmetry();
-            let usual = if symmetric { Method::Minres } else { Method::BiCgStab };
+            let usual = match preconditioner {
+                // not positive definite
+                Some(Preconditioner::Ldl) => Method::Gmres,
+                _ if symmetric => Method::Minres,
+                _ => Method::BiCgStab,
+            };
             let method = method.or(Some(usual).filter(suits)).unwrap_or(Method::Gmres);
             let preconditioner = preconditioner.unwrap_or(Preconditioner::Jacobi);
             list.push(Candidate::new(method, preconditioner, "as requested", context));
@@ -283,14 +288,13 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         let first = list.first().map(|first| first.costs.iterations);
         list.retain(|one| {
             let preconditioner = one.preconditioner;
-            let direct = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::Lu);
             let definite = one.needs_definite() || preconditioner == Preconditioner::Cholesky;
             let ruled_out = match positive_definite {
                 Some(true) => one.method == Method::Minres,
                 Some(false) => definite,
                 None => false,
             };
-            !(ruled_out || null_space && direct)
+            !(ruled_out || null_space && preconditioner.is_complete())
         });
         if let (Some(new), Some(first)) = (list.first_mut(), first) {
             // it runs first: its residual says more than any expectation
@@ -317,10 +321,12 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
 fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<Candidate> {
     let mut chosen: Vec<Candidate> = vec![];
     for Candidate { method: usual, preconditioner, reason, .. } in list {
-        let direct = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::Lu);
         // a method for symmetric matrices needs a symmetric preconditioner
         let suits = !method.needs_symmetry() || usual.needs_symmetry();
-        if direct || !suits || chosen.iter().any(|one| one.preconditioner == *preconditioner) {
+        if preconditioner.is_complete()
+            || !suits
+            || chosen.iter().any(|one| one.preconditioner == *preconditioner)
+        {
             continue;
         }
         chosen.push(Candidate::new(method, *preconditioner, reason, context));

@@ -50,7 +50,7 @@ pub mod two_level;
 
 pub use amg::{Amg, AmgOptions, Unknowns, rigid_motions};
 pub use coarse::CoarseSpace;
-pub(crate) use direct::{Begun, Symbolic};
+pub(crate) use direct::{Begun, Symbolic, lu_by_fronts};
 pub use direct::{Cholesky, DirectOptions, Inertia, Ldl, Lu};
 pub use fsai::Fsai;
 pub use ic0::Ic0;

@@ -24,6 +24,9 @@ impl Folder {
         for file in ["b.mtx", "b.npy"] {
             krysp::io::write_vector(folder.at(file), &vec![1.0; matrix.rows()]).unwrap();
         }
+        let columns: Vec<Vec<f64>> =
+            (1..4).map(|j| (0..matrix.rows()).map(|i| ((i * j) % 5) as f64 - 1.0).collect()).collect();
+        krysp::io::write_columns(folder.at("B.mtx"), &columns).unwrap();
         std::fs::create_dir(folder.at("tests")).unwrap();
         std::fs::create_dir(folder.at("tests/data")).unwrap();
         let circuit = "tests/data/jpwh_991.mtx.gz";

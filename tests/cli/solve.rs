@@ -164,9 +164,8 @@ fn ranks_solve_together() {
 fn solve_takes_columns() {
     let folder = Folder::new("columns");
     let a = krysp::io::read_matrix::<f64>(folder.at("A.mtx")).unwrap();
-    let columns: Vec<Vec<f64>> =
-        (1..4).map(|j| (0..a.rows()).map(|i| ((i * j) % 5) as f64 - 1.0).collect()).collect();
-    krysp::io::write_columns(folder.at("B.mtx"), &columns).unwrap();
+    let columns = krysp::io::read_columns::<f64>(folder.at("B.mtx")).unwrap();
+    assert_eq!(columns.len(), 3);
     let ran = folder.run("krysp solve A.mtx B.mtx --out X.mtx --json r.json");
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{}", ran.out);
     assert!(ran.out.contains("column 3") && ran.out.contains("3 of 3 columns converged"), "{}", ran.out);

@@ -1,10 +1,11 @@
 //! Direct factorizations: systems that they solve, errors, and bitwise equality for all numbers of threads.
 
 use crate::truth::check;
+use krysp::plan::{Method, Preconditioner};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Cg, Cholesky, Csr, DirectOptions, Error, Gmres, HostVector, LinearOperator, Lu, Narrow, Numbering,
-    Refresh, Space,
+    Cg, Cholesky, Csr, DirectOptions, Error, Gmres, HostVector, Ldl, LinearOperator, Lu, Narrow, Numbering,
+    Plan, Refresh, Solution, Space,
 };
 
 /// The result of applying an operator to a test vector.
@@ -292,4 +293,34 @@ fn a_refreshed_cholesky_is_that_of_the_new_values() {
     assert!(applied(&cholesky) == of_a);
     assert!(matches!(cholesky.refresh(&matrices::elasticity(5).csr::<f64>().unwrap()), Ok(())));
     assert!(cholesky.refresh(&matrices::elasticity(4).csr::<f64>().unwrap()).is_err());
+}
+
+/// Eigenvalues on both sides of zero: a Laplacian minus four times the identity.
+fn indefinite(side: usize) -> Csr<f64> {
+    let laplacian = matrices::stencil7(side).csr::<f64>().unwrap();
+    let shift = (0..laplacian.rows()).map(|i| (i, i, -4.0));
+    Csr::from_triplets(
+        laplacian.rows(),
+        laplacian.cols(),
+        &laplacian.triplets().chain(shift).collect::<Vec<_>>(),
+    )
+    .unwrap()
+}
+
+#[test]
+fn plans_take_ldl_where_it_is_configured() {
+    let (a, b) = (indefinite(7), matrices::vector(343));
+    let mut solver = Plan::new(&a).unwrap().preconditioner(Preconditioner::Ldl).build().unwrap();
+    let solved = solver.solve(&b).unwrap();
+    let [attempt] = solver.attempts() else { panic!("{solved}") };
+    assert_eq!((attempt.method, attempt.preconditioner), (Method::Gmres, Preconditioner::Ldl));
+    assert!(solved.report.converged() && solved.report.iterations <= 2, "{solved}");
+    check(&a, &b, 1e-8, &Solution { x: solved.x, report: solved.report });
+}
+
+#[test]
+fn threads_change_no_bit_of_ldl() {
+    let a = indefinite(9);
+    let one = on_threads(1, || applied(&Ldl::new(&a).unwrap()));
+    assert_eq!(on_threads(3, || applied(&Ldl::new(&a).unwrap())), one);
 }

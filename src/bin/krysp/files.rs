@@ -168,10 +168,9 @@ pub(crate) fn columns(path: &Path, expected: usize) -> Result<Vec<Vec<f64>>, Fai
         if is_standard(path) { read_columns_from("standard input", stdin())? } else { read_columns(path)? };
     let file = shown(path);
     match columns.first().map(Vec::len) {
-        None => Err(format!("{file}: it has no columns").into()),
+        None => Err(format!("{file}: expected one column or more, found none").into()),
         Some(got) if got != expected => {
-            let told = "entries, the matrix needs";
-            Err(format!("{file}: it has {got} {told} {expected}: is it of another matrix?").into())
+            Err(format!("{file}: expected {expected} entries to match the matrix, found {got}").into())
         }
         Some(_) => Ok(columns),
     }

@@ -32,7 +32,7 @@ type Column = Vec<f64>;
 #[command(after_help = "Examples:
   krysp solve A.mtx b.mtx --out x.mtx
   krysp solve A.mtx                              with a generated b
-  krysp solve A.mtx B.mtx --out X.mtx            a column for each right-hand side
+  krysp solve A.mtx B.mtx --out X.mtx            several right-hand sides
   krysp solve A.mtx --plot residual.png --history h.csv
   krysp solve A.mtx --method cg --preconditioner amg --rtol 1e-10
   krysp solve A.mtx b.mtx --json report.json --quiet && echo good

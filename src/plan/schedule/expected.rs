@@ -133,8 +133,7 @@ impl Scheduler {
     pub(super) fn earns_reordering(&self, index: usize) -> bool {
         let candidate = &self.candidates[index];
         // complete factorizations have an ordering of their own
-        let direct = matches!(candidate.preconditioner, Preconditioner::Cholesky | Preconditioner::Lu);
-        if !self.may_reorder || direct || self.spent < REORDERING {
+        if !self.may_reorder || candidate.preconditioner.is_complete() || self.spent < REORDERING {
             return false;
         }
         let again = if self.built(index).is_some() { candidate.costs.setup } else { WorkUnits::ZERO };

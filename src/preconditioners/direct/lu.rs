@@ -21,7 +21,7 @@ mod saved;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use begun::Begun;
+pub(crate) use begun::{Begun, by_fronts as lu_by_fronts};
 
 use super::super::{Origin, Refresh, check_space, finite};
 use super::fronts::FrontFactors;

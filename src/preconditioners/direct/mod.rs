@@ -27,8 +27,8 @@ mod triangle;
 pub use cholesky::Cholesky;
 pub(crate) use cholesky::Symbolic;
 pub use ldl::{Inertia, Ldl};
-pub(crate) use lu::Begun;
 pub use lu::Lu;
+pub(crate) use lu::{Begun, lu_by_fronts};
 pub use memory::DirectOptions;
 
 use memory::Budget;

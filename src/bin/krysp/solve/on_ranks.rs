@@ -13,7 +13,7 @@ use krysp::mpi::{
 use krysp::plan::{Method, Preconditioner};
 use krysp::solvers::{Identity, Report, Scalar, Solution, Vector};
 use krysp::{
-    BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Host, Ic0, Idr, Ilu0, Ilut, Jacobi,
+    BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Host, Ic0, Idr, Ilu0, Ilut, Jacobi, Ldl,
     LinearOperator, Lu, Minres, Origin, Space,
 };
 #[cfg(feature = "cuda")]
@@ -212,7 +212,7 @@ impl Solve {
 
     /// The list of candidates, in the order in which they run.
     fn candidates(&self, a: &Matrix) -> Result<Vec<(Method, Preconditioner)>, Failure> {
-        use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, None, Spai};
+        use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, Ldl, None, Spai};
         // incomplete factorizations are available on the CPU only
         let [first, second] = if self.device == "cpu" { [Ilu0, Ilut] } else { [Spai, Jacobi] };
         let diagonal = a.own_block().diagonal()?;
@@ -362,6 +362,7 @@ fn over_ranks(name: Preconditioner, a: &Matrix) -> krysp::Result<AnyPrecondition
         Preconditioner::Ilu0 => Box::new(BlockJacobi::new(a, Ilu0::new)?),
         Preconditioner::Ilut => Box::new(BlockJacobi::new(a, Ilut::new)?),
         Preconditioner::Cholesky => Box::new(BlockJacobi::new(a, Cholesky::new)?),
+        Preconditioner::Ldl => Box::new(BlockJacobi::new(a, Ldl::new)?),
         Preconditioner::Lu => Box::new(BlockJacobi::new(a, Lu::new)?),
         other => {
             let (what, expected) = ("the preconditioner", "one that is available on MPI ranks");
@@ -397,8 +398,8 @@ fn over_gpus(
 
 /// Suffix for the name of a preconditioner that is built for the diagonal block of each rank.
 fn of_what(name: Preconditioner) -> &'static str {
-    use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
-    if matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Lu) { " of each rank's block" } else { "" }
+    use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Ldl, Lu};
+    if matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Ldl | Lu) { " of each rank's block" } else { "" }
 }
 
 /// Whether `⟨y, A x⟩ = ⟨x, A y⟩` to rounding, for two random vectors: no rank has the whole matrix, to compare its entries.

@@ -21,6 +21,11 @@ const MOST_FILL: f64 = 3.0;
 /// Multiplications in fronts in the time of one in a column, whose operands are scattered: a guess.
 const DENSE: f64 = 8.0;
 
+/// Whether fronts are faster than columns for factors with so many entries and multiplications.
+pub(crate) fn by_fronts(entries: f64, multiplications: f64) -> bool {
+    multiplications >= FRONTS * entries
+}
+
 /// A factorization that may not be complete yet.
 #[derive(Debug)]
 pub(crate) struct Begun<T: Real> {
@@ -100,12 +105,12 @@ impl<T: Real> Begun<T> {
         csr: &Csr<T>,
         budget: Budget,
         pivoting: Pivoting,
-        by_fronts: Option<bool>,
+        fronts: Option<bool>,
     ) -> Result<Begun<T>> {
         let prepared = Prepared::new(csr)?;
         let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
         let symmetric = prepared.shape.is_symmetric();
-        if !symmetric && by_fronts != Some(true) {
+        if !symmetric && fronts != Some(true) {
             let order = Order::of_columns(matrix, columns)?;
             let method = Method::Columns {
                 order,
@@ -123,7 +128,7 @@ impl<T: Real> Begun<T> {
         let (entries, work) =
             lengths.fold((0.0, 0.0), |(entries, work), length| (entries + length, work + length * length));
         let by_pairs = prepared.matched.is_some();
-        let method = if by_fronts.unwrap_or(by_pairs || work >= FRONTS * entries) {
+        let method = if fronts.unwrap_or(by_pairs || by_fronts(entries, work)) {
             Method::fronts(expected, matrix, columns, budget)?
         } else {
             let order = Order {
