@@ -9,7 +9,7 @@ use crate::threads;
 use crate::watch::interruptible;
 use krysp::{
     Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, Ldl,
-    LinearOperator, Lu, Origin, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Spai, TwoLevel,
+    LinearOperator, Lu, Origin, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Space, Spai, TwoLevel,
     Unknowns, Vector,
 };
 #[cfg(feature = "cuda")]
