@@ -7,7 +7,7 @@ use crate::errors::raised;
 use crate::known::Known;
 use crate::matrix::{Either, Number, Place, refused_values, with_either};
 use crate::report::Report as Described;
-use crate::solve::info;
+use crate::solve::{Columns, info};
 use crate::threads;
 use crate::watch::{computed, interruptible, watched};
 use krysp::plan::{Backend, PlannedSolver, Solved};
@@ -337,7 +337,7 @@ impl Plan {
         b: &Bound<'py, PyAny>,
         rows: usize,
         planned: f64,
-    ) -> PyResult<(Bound<'py, PyAny>, Vec<(isize, Described)>)> {
+    ) -> PyResult<Columns<'py, Described>> {
         self.enter()?;
         let (rtol, token) = (self.rtol, &self.token);
         with_either!(&self.inner, built => {

@@ -89,6 +89,9 @@ impl<T: Number> Given<'_, T> {
     }
 }
 
+/// Solutions for several right-hand sides, one after the other, with `info` and report of each.
+pub(crate) type Columns<'py, R> = (Bound<'py, PyAny>, Vec<(isize, R)>);
+
 /// An operator in host memory, which may borrow from Python objects.
 pub(crate) type OnHost<'a, T> = Box<dyn LinearOperator<Vector = HostVector<T>> + 'a>;
 
@@ -216,7 +219,7 @@ pub(crate) fn solve_many<'py>(
     atol: f64,
     max_iterations: usize,
     restart: usize,
-) -> PyResult<(Bound<'py, PyAny>, Vec<(isize, Report)>)> {
+) -> PyResult<Columns<'py, Report>> {
     threads::enter();
     let options = Options::new(method, rtol, atol, max_iterations, restart)?;
     match b.is_instance_of::<PyArray1<f32>>() {
@@ -231,7 +234,7 @@ fn many_typed<'py, T: Number>(
     b: &Bound<'py, PyAny>,
     rows: usize,
     m: &Bound<'py, PyAny>,
-) -> PyResult<(Bound<'py, PyAny>, Vec<(isize, Report)>)> {
+) -> PyResult<Columns<'py, Report>> {
     let py = b.py();
     let b = array::<T>("b", b)?;
     let columns: Vec<&[T]> = entries("b", &b)?.chunks(rows.max(1)).collect();
