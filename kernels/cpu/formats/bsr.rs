@@ -50,7 +50,9 @@ impl<T: Value, V: Storage<T>, const B: usize> RowProduct<T> for Bsr<'_, V, B> {
         }
     }
 
-    const TILES: bool = true;
+    fn has_tiles(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
@@ -202,7 +204,9 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for AnyBsr<'_, V> {
         }
     }
 
-    const TILES: bool = true;
+    fn has_tiles(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {

@@ -51,7 +51,9 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Csr<'_, V> {
         }
     }
 
-    const TILES: bool = true;
+    fn has_tiles(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {

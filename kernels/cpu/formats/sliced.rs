@@ -221,7 +221,9 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Sliced<'_, V> {
         }
     }
 
-    const TILES: bool = true;
+    fn has_tiles(&self) -> bool {
+        true
+    }
 
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {

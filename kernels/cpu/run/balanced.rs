@@ -35,9 +35,9 @@ pub(crate) trait Divide<T: Value>: Copy + Sync {
     /// Overwrites an entry of `y` with a row's sum or adds to it, depending on the format.
     fn put(&self, sum: T, y: &mut T);
 
-    /// As [`Divide::sum`] of entries of one row, for the vectors of a tile. Not called unless [`RowProduct::TILES`].
+    /// As [`Divide::sum`] of entries of one row, for the vectors of a tile. Not called unless [`RowProduct::has_tiles`].
     unsafe fn sum_tile<S: Simd>(&self, _entries: Range<usize>, _x: &[T], _y: &mut [T; TILE]) {
-        unreachable!("formats with `TILES` implement `sum_tile`");
+        unreachable!("formats that have tiles implement `sum_tile`");
     }
 }
 
@@ -60,7 +60,9 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> RowProduct<T> for Balanced<A> {
         unsafe { balanced(self.0, rows, x, y) }
     }
 
-    const TILES: bool = <A as RowProduct<T>>::TILES;
+    fn has_tiles(&self) -> bool {
+        RowProduct::<T>::has_tiles(&self.0)
+    }
 
     #[inline(always)]
     unsafe fn tile<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {

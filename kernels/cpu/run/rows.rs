@@ -21,8 +21,11 @@ pub trait RowProduct<T: Value>: Sync {
     /// begins and ends at chunk boundaries or at the last row; `y` has as many entries.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 
-    /// Whether [`RowProduct::tile`] is implemented. Otherwise it is not called.
-    const TILES: bool = false;
+    /// Whether [`RowProduct::tile`] is implemented and faster than products with one vector after the other. Otherwise it is not
+    /// called.
+    fn has_tiles(&self) -> bool {
+        false
+    }
 
     /// `Y ← (A X)[rows]` for [`TILE`](crate::cpu::run::tiles::TILE) vectors stored row by row, each column bitwise as
     /// [`RowProduct::product`] computes it. Implementations are `#[inline(always)]`.
@@ -30,7 +33,7 @@ pub trait RowProduct<T: Value>: Sync {
     /// # Safety
     /// As [`RowProduct::product`], where `x` and `y` hold as many numbers for each row, and `x` is not empty.
     unsafe fn tile<S: Simd>(&self, _rows: Range<usize>, _x: &[T], _y: &mut [T]) {
-        unreachable!("formats with `TILES` implement `tile`");
+        unreachable!("formats that have tiles implement `tile`");
     }
 }
 

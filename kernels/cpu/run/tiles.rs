@@ -30,8 +30,8 @@ pub const TILE: usize = 8;
 const LEAST: usize = TILE / 2;
 
 /// Length of the workspace of a product with `columns` vectors of `x` entries.
-pub fn packed_len<T: Value, A: RowProduct<T>>(_: &A, x: usize, columns: usize) -> usize {
-    if A::TILES && columns >= LEAST { x * TILE } else { 0 }
+pub fn packed_len<T: Value, A: RowProduct<T>>(a: &A, x: usize, columns: usize) -> usize {
+    if a.has_tiles() && columns >= LEAST { x * TILE } else { 0 }
 }
 
 /// A register of one row of a tile.

@@ -212,7 +212,7 @@ impl Solve {
 
     /// The list of candidates, in the order in which they run.
     fn candidates(&self, a: &Matrix) -> Result<Vec<(Method, Preconditioner)>, Failure> {
-        use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, Ldl, None, Spai};
+        use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, None, Spai};
         // incomplete factorizations are available on the CPU only
         let [first, second] = if self.device == "cpu" { [Ilu0, Ilut] } else { [Spai, Jacobi] };
         let diagonal = a.own_block().diagonal()?;
