@@ -39,7 +39,8 @@ class Factors:
             raise ValueError(f"the matrix must be square; got {matrix.shape[0]} x {matrix.shape[1]}")
         _input.real(matrix.dtype, "the matrix")
         single = matrix.dtype == _input.SINGLE
-        self._dtype, self._largest = (_input.SINGLE, LARGEST_SINGLE) if single else (_input.DOUBLE, LARGEST_DOUBLE)
+        self._dtype: np.dtype[Any] = _input.SINGLE if single else _input.DOUBLE
+        self._largest = LARGEST_SINGLE if single else LARGEST_DOUBLE
         self._matrix = matrix.tocsr().astype(self._dtype, copy=False)
         self._core = Preconditioner(name, self._matrix)._core if matrix.shape[0] else None
         # the maximum norms of the matrix and of its transpose
@@ -65,7 +66,7 @@ class Factors:
             1e-10 (1e-5 in single precision).
         """
         if trans not in ("N", "T", "H"):
-            raise ValueError(f"trans must be 'N', 'T' or 'H'; got {trans!r}")
+            raise ValueError(f"trans must be one of 'N', 'T', 'H'; got {trans!r}")
         return self._solve(np.asarray(rhs), "rhs", trans != "N")
 
     def _solve(self, rhs: Any, what: str, transposed: bool = False) -> FloatArray:
@@ -74,7 +75,9 @@ class Factors:
         if not _input.has_columns(rhs):
             return self._column(_input.vector(rhs, rows, self._dtype, what), transposed)
         flat = _input.columns(rhs, rows, self._dtype, what)
-        return np.stack([self._column(column, transposed) for column in flat.reshape((rhs.shape[1], rows))], axis=1)
+        columns: list[Any] = [self._column(column, transposed) for column in flat.reshape((rhs.shape[1], rows))]
+        x: FloatArray = np.stack(columns, axis=1)
+        return x
 
     def _column(self, rhs: FloatArray, transposed: bool) -> FloatArray:
         """The refined solution for one right-hand side."""

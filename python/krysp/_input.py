@@ -106,7 +106,7 @@ def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
 
 def has_columns(array: Any) -> bool:
     """Whether an array is a matrix of right-hand sides. One of a single column counts as a vector."""
-    return array.ndim == 2 and array.shape[1] != 1
+    return bool(array.ndim == 2 and array.shape[1] != 1)
 
 
 def columns(given: Any, n: int, dtype: np.dtype[Any], what: str) -> FloatArray:

@@ -69,5 +69,6 @@ def one_by_one(solve: Callable[[Any, Any], Result], b: Any, x0: Any, n: int, dty
             raise ValueError(f"x0 must have the shape of b, {flat.shape}; got {x0.shape}")
         guesses = list(x0.T)
     results = [solve(column, guess) for column, guess in zip(flat.T, guesses)]
-    x = np.stack([result.x for result in results], axis=1)
+    columns: list[Any] = [result.x for result in results]
+    x: FloatArray = np.stack(columns, axis=1)
     return Result.of_columns(x, [(result.info, result.report) for result in results])

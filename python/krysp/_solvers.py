@@ -381,8 +381,8 @@ def _of_gpu(
     wrapped = callback
     if callback is not None and of_iterates:
         wrapped = lambda x: callback(_gpu.like(b, x))  # noqa: E731
-    on_host = not isinstance(A, Operator) or A.device == "cpu" or wrapped is not None or isinstance(x0, str)
-    if on_host or _input.has_columns(b):
+    on_host = wrapped is not None or isinstance(x0, str) or _input.has_columns(b)
+    if not isinstance(A, Operator) or A.device == "cpu" or on_host:
         guess = x0 if x0 is None or isinstance(x0, str) else _gpu.to_host(x0)
         host = _gpu.to_host(b)
         result = _run(method, A, host, guess, rtol, atol, maxiter, M, wrapped, restart, of_iterates)

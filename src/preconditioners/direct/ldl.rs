@@ -223,9 +223,19 @@ mod tests {
 
     #[test]
     fn random_symmetric_structures_are_solved_and_their_signs_counted() {
+        compare_random_structures(1500);
+    }
+
+    #[test]
+    #[ignore = "takes long"]
+    fn many_random_symmetric_structures_are_solved_and_their_signs_counted() {
+        compare_random_structures(10_000);
+    }
+
+    fn compare_random_structures(cases: usize) {
         let mut source = Random(0x0dd0_5eed_1234_5678);
         let (mut solved, mut refused, mut counted) = (0, 0, 0);
-        for case in 0..1500 {
+        for case in 0..cases {
             let a = symmetric(&mut source);
             let b: Vec<f64> = (0..a.rows()).map(|_| source.number()).collect();
             let label = format!("case {case}, {} rows", a.rows());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! if many diagonal entries of a symmetric pattern are small or zero:
-//!     scale by a maximum-product matching, and order rows that it joins as pairs
+//!     scale by a maximum-product matching; for fronts order rows that it joins as pairs, for columns prefer its rows as pivots
 //! order by minimum degree, of A + Aᵀ or of AᵀA; count entries and multiplications
 //! many multiplications for each entry:  fronts, on all threads, with delayed pivots
 //! few of them:                          column by column, on one thread
@@ -11,7 +11,7 @@
 //! | method | pattern | pivot | entries of `L` |
 //! | --- | --- | --- | --- |
 //! | fronts (Duff and Reid 1984) | nearly symmetric | largest of the fully summed rows of its column, if ≥ 0.1 of the column; else delayed | ≤ 10 |
-//! | columns (Gilbert and Peierls 1988) | any | diagonal entry, if ≥ 0.001 of its column, else one ≥ 0.1 | ≤ 1000 |
+//! | columns (Gilbert and Peierls 1988) | any | diagonal or matched entry, if ≥ 0.001 of its column, else one ≥ 0.1 | ≤ 1000 |
 
 mod begun;
 mod column_factors;

@@ -15,8 +15,8 @@ const SMALL: f64 = 1e-3;
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) column_of: Vec<u32>,
-    /// Whether diagonal entries are preferred as pivots.
-    pub(super) by_diagonal: bool,
+    /// The row that is preferred as the pivot of each column; empty if there is none.
+    pub(super) preferred: Vec<u32>,
     /// Entries of the factors beyond which the order does not serve.
     pub(super) most_entries: usize,
 }
@@ -25,8 +25,19 @@ impl Order {
     /// For pivots in any row.
     pub(super) fn of_columns<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Result<Order> {
         let column_of = minimum_degree::of_columns(a, columns)?;
-        Ok(Order { column_of, by_diagonal: false, most_entries: usize::MAX })
+        Ok(Order { column_of, preferred: vec![], most_entries: usize::MAX })
     }
+}
+
+/// The pattern of a matrix whose row `j` is row `rows[j]` of `a`.
+pub(super) fn permuted_rows<T: Real>(a: &Csr<T>, rows: &[u32]) -> Result<Csr<T>> {
+    let (mut offsets, mut columns) = (vec![0], Vec::with_capacity(a.nnz()));
+    for &row in rows {
+        columns.extend_from_slice(a.row_columns(row as usize));
+        offsets.push(columns.len());
+    }
+    let values = vec![T::zero(); columns.len()];
+    Csr::from_sorted(a.cols(), offsets, columns, values)
 }
 
 /// What becomes of a column that depends on those before it.

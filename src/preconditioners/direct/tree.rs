@@ -273,7 +273,7 @@ impl Tree {
 
 /// What an order leads to: the tree, by the first column after each that its elimination joins it to, and the entries of each
 /// column of the factor, diagonal included.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Expected {
     /// As it was given, but children before parents, those of one subtree together: as good, and closer in memory.
     pub(super) order: Vec<u32>,

@@ -2,7 +2,7 @@
 
 use super::super::super::check_square;
 use super::super::fronts::{self, Kind};
-use super::super::order::{Order, Pivoting, Shape, paired};
+use super::super::order::{Order, Pivoting, Shape, paired, permuted_rows};
 use super::super::tree::{Both, Expected, Tree};
 use super::{Budget, DirectOptions, Factors, Lu, NAME, columns};
 use crate::formats::derived::Derivation;
@@ -24,6 +24,24 @@ const DENSE: f64 = 8.0;
 /// Whether fronts are faster than columns for factors with so many entries and multiplications.
 pub(crate) fn by_fronts(entries: f64, multiplications: f64) -> bool {
     multiplications >= FRONTS * entries
+}
+
+/// Multiplications of the order for fronts, over those from which on fronts pay, for which no order for columns is computed beside it:
+/// a guess.
+const CLEARLY: f64 = 4.0;
+
+impl Expected {
+    /// Entries of both factors, and multiplications.
+    fn work(&self) -> [f64; 2] {
+        let lengths = self.lengths.iter().map(|&length| f64::from(length));
+        lengths.fold([0.0; 2], |[entries, work], length| [entries + length, work + length * length])
+    }
+
+    /// Whether fronts pay, even with so many times fewer multiplications.
+    fn by_fronts(&self, times: f64) -> bool {
+        let [entries, work] = self.work();
+        by_fronts(times * entries, work)
+    }
 }
 
 /// A factorization that may not be complete yet.
@@ -70,6 +88,15 @@ impl<T: Real> Prepared<T> {
         Ok(Prepared { scaling: Some(scaling), matched, scaled: Some(scaled), columns, shape })
     }
 
+    /// An order for pivots in symmetric positions, in which rows that a matching joins are neighbours.
+    fn symmetric_order(&self, matrix: &Csr<T>) -> Result<Expected> {
+        let order = match &self.matched {
+            Some(rows) => paired(matrix, &self.columns, rows)?,
+            None => minimum_degree::of_sum(matrix, &self.columns)?,
+        };
+        Expected::new(order, &Both([matrix, &self.columns]))
+    }
+
     /// The scaled matrix, if this is the one that it was prepared from.
     pub(super) fn matrix<'a>(&'a self, csr: &'a Csr<T>) -> &'a Csr<T> {
         self.scaled.as_ref().unwrap_or(csr)
@@ -78,15 +105,15 @@ impl<T: Real> Prepared<T> {
 
 #[derive(Debug)]
 enum Method<T> {
-    /// If factors have too many entries, fronts are used, unless the pattern is unsymmetric.
     Columns {
         order: Order,
         progress: Box<columns::Progress<T>>,
-        expected: Option<Expected>,
+        /// Whether fronts are used if factors have too many entries: not if the pattern is unsymmetric.
+        may_change: bool,
     },
     Fronts {
         tree: Tree,
-        progress: fronts::Progress<T>,
+        progress: Box<fronts::Progress<T>>,
     },
 }
 
@@ -109,37 +136,30 @@ impl<T: Real> Begun<T> {
     ) -> Result<Begun<T>> {
         let prepared = Prepared::new(csr)?;
         let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
-        let symmetric = prepared.shape.is_symmetric();
-        if !symmetric && fronts != Some(true) {
-            let order = Order::of_columns(matrix, columns)?;
-            let method = Method::Columns {
-                order,
-                progress: Box::new(columns::Progress::new(columns)),
-                expected: None,
-            };
-            return Ok(Begun::by(method, csr, prepared, budget, pivoting));
-        }
-        let order = match &prepared.matched {
-            Some(rows) => paired(matrix, columns, rows)?,
-            None => minimum_degree::of_sum(matrix, columns)?,
-        };
-        let expected = Expected::new(order, &Both([matrix, columns]))?;
-        let lengths = expected.lengths.iter().map(|&length| f64::from(length));
-        let (entries, work) =
-            lengths.fold((0.0, 0.0), |(entries, work), length| (entries + length, work + length * length));
-        let by_pairs = prepared.matched.is_some();
-        let method = if fronts.unwrap_or(by_pairs || by_fronts(entries, work)) {
-            Method::fronts(expected, matrix, columns, budget)?
+        let method = if fronts == Some(true) {
+            Method::fronts(prepared.symmetric_order(matrix)?, matrix, columns, budget)?
+        } else if !prepared.shape.is_symmetric() {
+            Method::columns(Order::of_columns(matrix, columns)?, columns, false)
         } else {
-            let order = Order {
-                column_of: expected.order.clone(),
-                by_diagonal: true,
-                most_entries: (2.0 * MOST_FILL * entries) as usize,
+            let expected = prepared.symmetric_order(matrix)?;
+            let for_columns = match &prepared.matched {
+                Some(_) if fronts.is_none() && expected.by_fronts(CLEARLY) => None,
+                Some(rows) => {
+                    let permuted = permuted_rows(matrix, rows)?;
+                    let (transposed, _) = Derivation::transposed(&permuted)?;
+                    let order = minimum_degree::of_sum(&permuted, &transposed)?;
+                    Some((Expected::new(order, &Both([&permuted, &transposed]))?, rows.clone()))
+                }
+                None => Some((expected.clone(), (0..csr.rows() as u32).collect())),
             };
-            Method::Columns {
-                order,
-                progress: Box::new(columns::Progress::new(columns)),
-                expected: Some(expected),
+            match for_columns {
+                Some((chosen, preferred)) if fronts.is_some() || !chosen.by_fronts(1.0) => {
+                    let [entries, _] = chosen.work();
+                    let most_entries = (2.0 * MOST_FILL * entries) as usize;
+                    let order = Order { column_of: chosen.order, preferred, most_entries };
+                    Method::columns(order, columns, true)
+                }
+                _ => Method::fronts(expected, matrix, columns, budget)?,
             }
         };
         Ok(Begun::by(method, csr, prepared, budget, pivoting))
@@ -164,7 +184,8 @@ impl<T: Real> Begun<T> {
         budget: Budget,
         pivoting: Pivoting,
     ) -> Begun<T> {
-        let progress = fronts::Progress::new(&tree, [prepared.matrix(csr), &prepared.columns], Kind::General);
+        let matrices = [prepared.matrix(csr), &prepared.columns];
+        let progress = Box::new(fronts::Progress::new(&tree, matrices, Kind::General));
         Begun::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting)
     }
 
@@ -172,15 +193,15 @@ impl<T: Real> Begun<T> {
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let Begun { budget, pivoting, prepared, method, .. } = self;
         let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
-        if let Method::Columns { order, progress, expected } = method {
+        if let Method::Columns { order, progress, may_change } = method {
             let most = progress.work + most;
             if progress.run(columns, order, *pivoting, *budget, most)? {
                 return Ok(true);
             }
-            match expected.take_if(|_| progress.work <= most) {
-                Some(expected) => *method = Method::fronts(expected, matrix, columns, *budget)?,
-                None => return Ok(false),
+            if !*may_change || progress.work > most {
+                return Ok(false);
             }
+            *method = Method::fronts(prepared.symmetric_order(matrix)?, matrix, columns, *budget)?;
         }
         match method {
             Method::Fronts { tree, progress } => {
@@ -205,11 +226,15 @@ impl<T: Real> Begun<T> {
 }
 
 impl<T: Real> Method<T> {
+    fn columns(order: Order, columns: &Csr<T>, may_change: bool) -> Method<T> {
+        Method::Columns { order, progress: Box::new(columns::Progress::new(columns)), may_change }
+    }
+
     fn fronts(expected: Expected, matrix: &Csr<T>, columns: &Csr<T>, budget: Budget) -> Result<Method<T>> {
         // of a front both triangles are stored, of what waits for a parent the square
         let bytes = [2 * size_of::<T>(), size_of::<T>()];
         let tree = Tree::new(expected, &Both([matrix, columns]), bytes, budget)?;
-        let progress = fronts::Progress::new(&tree, [matrix, columns], Kind::General);
+        let progress = Box::new(fronts::Progress::new(&tree, [matrix, columns], Kind::General));
         Ok(Method::Fronts { tree, progress })
     }
 }

@@ -4,7 +4,7 @@
 //! for each column j, in an order with little fill:
 //!     reach: the steps whose pivots column j is joined to, by a search along the columns of L
 //!     x ← column j;  for each step s of the reach, in turn:  x ← x − x_s L_s
-//!     pivot: a row without a pivot whose entry is large enough; the diagonal's, if it is
+//!     pivot: a row without a pivot whose entry is large enough; the preferred row, if its entry is
 //! ```
 //!
 //! Searches skip entries that others lead to as well (Eisenstat and Liu 1992). Rows are scaled by powers of two to a largest entry near one.
@@ -19,9 +19,9 @@ use crate::{Csr, Error, Real, Result};
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 
-/// A pivot may be this much smaller than the largest of its column, if fill is better for it: a diagonal, and any other. A diagonal
-/// given up spoils the order for all columns to come, more than refinement costs.
-const DIAGONAL: f64 = 1e-3;
+/// A pivot may be this much smaller than the largest entry of its column, if fill is less with it: the preferred one, and any other. Another
+/// row than the preferred one spoils the order for all later columns, which costs more than refinement.
+const PREFERRED: f64 = 1e-3;
 const OTHERS: f64 = 0.1;
 
 /// Multiplications between two polls for interruption, some 0.1 ms, and what a column without any counts.
@@ -125,7 +125,7 @@ impl<T: Real> Progress<T> {
                     x[row as usize] -= value * factor;
                 }
             }
-            let row = choose(fresh, x, order.by_diagonal.then_some(column), lengths);
+            let row = choose(fresh, x, order.preferred.get(column as usize).copied(), lengths);
             let pivot = row.map_or(T::zero(), |row| x[row as usize]);
             // what cancellation leaves of a column that depends on others
             let rounding = largest * pivoting.rounding();
@@ -224,20 +224,20 @@ impl<T: Real> Progress<T> {
     }
 }
 
-/// The row of the pivot: the diagonal if it is large enough, else of the rows that are large enough the one with the fewest
+/// The row of the pivot: the preferred one if its entry is large enough, else of the rows that are large enough the one with the fewest
 /// entries in `A`, the largest of those.
-fn choose<T: Real>(rows: &[u32], x: &[T], diagonal: Option<u32>, lengths: &[u32]) -> Option<u32> {
+fn choose<T: Real>(rows: &[u32], x: &[T], preferred: Option<u32>, lengths: &[u32]) -> Option<u32> {
     let size = |row: u32| x[row as usize].abs();
     let largest = rows.iter().map(|&row| size(row)).fold(T::zero(), T::max);
-    let fits = |diagonal: &u32| rows.contains(diagonal) && size(*diagonal) >= largest * T::from_f64(DIAGONAL);
-    if let Some(diagonal) = diagonal.filter(fits) {
-        return Some(diagonal);
+    let fits = |row: &u32| rows.contains(row) && size(*row) >= largest * T::from_f64(PREFERRED);
+    if let Some(row) = preferred.filter(fits) {
+        return Some(row);
     }
     let least = largest * T::from_f64(OTHERS);
     let enough = rows.iter().copied().filter(|&row| size(row) >= least && size(row) > T::zero());
     let better = |a: u32, b: u32| {
         let by_size = || size(a) > size(b) || size(a) == size(b) && a < b;
-        let (a, b) = if diagonal.is_some() { (0, 0) } else { (lengths[a as usize], lengths[b as usize]) };
+        let (a, b) = if preferred.is_some() { (0, 0) } else { (lengths[a as usize], lengths[b as usize]) };
         a < b || a == b && by_size()
     };
     enough.reduce(|best, row| if better(row, best) { row } else { best })

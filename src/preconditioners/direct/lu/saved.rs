@@ -9,7 +9,7 @@ use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use crate::{Real, Space};
 use std::sync::Mutex;
 
-saved!(impl[] Order { column_of, by_diagonal, most_entries });
+saved!(impl[] Order { column_of, preferred, most_entries });
 saved!(impl[T: Real] Triangle<T> { starts, rows, values });
 saved!(impl[T: Real] ColumnFactors<T> { scale, row_of, lower, upper, pivots, missing });
 
@@ -58,7 +58,9 @@ impl<T: Real> Factors<T> {
                 let whole = [&factors.scale, &factors.pivots].into_iter().all(|list| list.len() == rows);
                 let triangles = fits(&factors.lower, rows) && fits(&factors.upper, rows);
                 let missing = factors.missing.iter().all(|&step| (step as usize) < rows);
-                whole && missing && triangles && places(&order.column_of) && places(&factors.row_of)
+                let preferred = order.preferred.is_empty() || places(&order.preferred);
+                let order = preferred && places(&order.column_of) && places(&factors.row_of);
+                whole && missing && triangles && order
             }
             Factors::Fronts { tree, factors } => {
                 tree.fits(pattern, tree.numbers()) && factors.fit(rows, false)

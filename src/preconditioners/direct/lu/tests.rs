@@ -21,9 +21,19 @@ fn factorized(a: &Csr<f64>, by_fronts: Option<bool>, pivoting: Pivoting) -> Resu
 
 #[test]
 fn random_structures_are_solved_or_called_singular() {
+    compare_random_structures(1500);
+}
+
+#[test]
+#[ignore = "takes long"]
+fn many_random_structures_are_solved_or_called_singular() {
+    compare_random_structures(10_000);
+}
+
+fn compare_random_structures(cases: usize) {
     let mut source = Random(0x1234_5678_9abc_def1);
     let (mut solved, mut refused) = (0, 0);
-    for case in 0..1500 {
+    for case in 0..cases {
         let (n, entries) = random(&mut source);
         let a = Csr::from_triplets(n, n, &entries).unwrap();
         let (least, first) = pivots(&a);
@@ -171,4 +181,23 @@ fn transposed_solves_invert_the_transpose() {
             assert!(product.iter().zip(&b).all(|(one, other)| (one - other).abs() < 1e-12 * most));
         }
     }
+}
+
+#[test]
+fn weak_diagonals_with_little_fill_are_eliminated_by_columns() {
+    // a chain whose every third diagonal entry is zero
+    let n = 300;
+    let entry =
+        |i: usize, j: usize| if i == j && i.is_multiple_of(3) { 0.0 } else { 1.0 + ((i + 2 * j) % 7) as f64 };
+    let near = (0..n).flat_map(|i: usize| (i.saturating_sub(2)..n.min(i + 3)).map(move |j| (i, j)));
+    let entries: Vec<_> = near.map(|(i, j)| (i, j, entry(i, j))).collect();
+    let a = Csr::from_triplets(n, n, &entries).unwrap();
+    let mut lu = factorized(&a, None, Pivoting::Regular).unwrap();
+    assert!(lu.matched.is_some() && matches!(lu.factors, Factors::Columns { .. }));
+    let b: Vec<f64> = (0..n).map(|i| ((i * i) % 11) as f64 - 5.0).collect();
+    assert!(backward_error(&a, &lu, &b) <= 1e-14);
+    let doubled =
+        Csr::from_triplets(n, n, &a.triplets().map(|(i, j, v)| (i, j, 2.0 * v)).collect::<Vec<_>>());
+    lu.refresh(doubled.as_ref().unwrap()).unwrap();
+    assert!(backward_error(doubled.as_ref().unwrap(), &lu, &b) <= 1e-14);
 }
