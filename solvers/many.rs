@@ -75,8 +75,8 @@ where
     K: Method<A::Vector> + Method<MultiVector<A::Vector>>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Solves `A x_j = b_j` for several right-hand sides from zero, with one product for all in each iteration. Returns a
-    /// solution for each, in order: that of [`Solver::solve`]. A column that fails does not disturb the others; its report says
+    /// Solves `A x_j = b_j` for several right-hand sides from zero, with one product for all in each iteration if the operator takes
+    /// the memory of eight vectors or more. Returns a solution for each, in order: that of [`Solver::solve`]. A column that fails does not disturb the others; its report says
     /// why. The time limit holds for all columns together, and `time` of every report counts from the start of all. `bytes` is
     /// that of a solve by itself, although all columns share the reads of the matrix.
     ///
@@ -195,8 +195,10 @@ where
         Ok(all)
     }
 
-    /// Whether one step serves all columns, and the host learns of it at once.
-    fn runs_in_lockstep(&self, columns: usize) -> bool {
+    /// Whether so many columns run in lockstep: one step serves all of them, the host learns of it at once, and that is faster. For
+    /// plans.
+    #[doc(hidden)]
+    pub fn runs_in_lockstep(&self, columns: usize) -> bool {
         let cycle = <K as Method<A::Vector>>::cycle(&self.method, self.operator.range().len());
         let watched = self.observers.len()
             + self.iterate_observers.len()

@@ -67,11 +67,14 @@ class Factors:
         """
         if trans not in ("N", "T", "H"):
             raise ValueError(f"trans must be one of 'N', 'T', 'H'; got {trans!r}")
-        return self._solve(np.asarray(rhs), "rhs", trans != "N")
+        given = np.asarray(rhs)
+        return self._solve(given, "rhs", trans != "N").reshape(given.shape)
 
     def _solve(self, rhs: Any, what: str, transposed: bool = False) -> FloatArray:
         """The solutions for a vector or a matrix, which errors call `what`."""
         rows = self.shape[0]
+        if rhs.dtype.kind == "f" and not np.isfinite(rhs).all():
+            raise _krysp.KryspError(f"{what} has an entry that is infinite or NaN")
         if not _input.has_columns(rhs):
             return self._column(_input.vector(rhs, rows, self._dtype, what), transposed)
         flat = _input.columns(rhs, rows, self._dtype, what)
@@ -150,4 +153,5 @@ def factorized(A: Matrix) -> Callable[[ArrayLike], FloatArray]:
     >>> solve(np.array([3.0, 4.0]))
     array([1., 1.])
     """
-    return Factors(A, "direct").solve
+    factors = Factors(A, "direct")
+    return lambda b: factors._solve(np.asarray(b), "b")

@@ -37,9 +37,9 @@ class Plan:
     new_values : bool
         Whether the values will change, by `refresh`.
     maxiter : int, optional
-        Maximum number of iterations of a solve, summed over all attempts.
+        Maximum number of iterations of a solve, summed over all attempts. Of several right-hand sides, for each.
     time_limit : float, optional
-        Maximum duration of a solve in seconds.
+        Maximum duration of a solve in seconds. Of several right-hand sides, for each.
     coordinates : array of shape (nodes, 2) or (nodes, 3), optional
         Points of the nodes, for elasticity: the unknowns are displacements, 2 or 3 consecutive ones for each node. Multigrid then
         uses the rigid body modes as near-null space, which reduces the iterations. With `components`, one row for each unknown.

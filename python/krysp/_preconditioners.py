@@ -229,7 +229,8 @@ def cholesky(A: Operator | GivenMatrix) -> Preconditioner:
 
 
 def ldl(A: Operator | GivenMatrix) -> Preconditioner:
-    """A factorization ``L @ D @ L.T`` with all of its fill, for symmetric matrices, definite or not. On a CPU.
+    """A factorization ``L @ D @ L.T`` with all of its fill, for symmetric matrices, definite or not. On a CPU. For `gmres`; not for
+    `minres` or `cg` if `A` is indefinite.
 
     Parameters
     ----------
@@ -246,7 +247,7 @@ def ldl(A: Operator | GivenMatrix) -> Preconditioner:
     --------
     >>> import numpy as np, scipy.sparse as sp, krysp
     >>> A = sp.csr_array([[0.0, 2.0], [2.0, 1.0]])
-    >>> krysp.minres(A, A @ np.array([2.0, 1.0])).info, krysp.ldl(A) @ np.array([2.0, 5.0])
+    >>> krysp.gmres(A, A @ np.array([2.0, 1.0]), M=krysp.ldl(A)).info, krysp.ldl(A) @ np.array([2.0, 5.0])
     (0, array([2., 1.]))
     """
     return Preconditioner("ldl", A)

@@ -40,7 +40,8 @@ def cg(
         A CSR matrix with 32-bit indices is read without a copy. If the estimated remaining iterations are many, it is copied to a
         faster format and reordered.
     b : array of shape (n,) or (n, k)
-        Several columns are solved together, with one product for all in each iteration. Each ends as it would by itself.
+        Several columns are solved together, each as it would be by itself. On a CPU, `gmres` and `fgmres` apart, each iteration has
+        one product for all columns if `A` takes the memory of eight vectors or more.
     x0 : array, optional
         The initial guess, of the shape of `b`; ``"Mb"`` means ``M @ b``. Default: zero.
     rtol, atol : float

@@ -181,7 +181,8 @@ fn columns_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<Vec<T>>
         Content::Coordinate(matrix) if matrix.rows == 0 => empty_columns(matrix.cols),
         Content::Coordinate(matrix) => {
             let (rows, cols) = (matrix.rows, matrix.cols);
-            room("a dense matrix", rows as u128 * cols as u128 * size_of::<T>() as u128)?;
+            let column = rows as u128 * size_of::<T>() as u128 + size_of::<Vec<T>>() as u128;
+            room("a dense matrix", column * cols as u128)?;
             let mut columns = vec![vec![T::zero(); rows]; cols];
             from_coordinate(matrix)?.triplets().for_each(|(row, col, value)| columns[col][row] = value);
             Ok(columns)

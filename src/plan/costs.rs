@@ -217,7 +217,7 @@ const TABLE: [Line; 13] = [
         1.0,
         |s| 3.0 + 6.0 * s.factor.entries + FRONT * s.factor.fronts,
         |_| 1.0,
-        [Alike, Partly],
+        [Alike, One],
     ),
     // a matching and a column ordering, then scalar updates of both triangles
     line(

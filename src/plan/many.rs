@@ -39,9 +39,13 @@ where
     /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others
     /// run that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself
     /// from its iterate, with what is left of its limits; its lockstep run is the first of its attempts. On GPUs, and by methods
-    /// with cycles such as GMRES, every column is solved by itself. Observers see only what is solved by itself.
+    /// with cycles such as GMRES, every column is solved by itself, and so it is where the matrix takes less memory than eight
+    /// vectors. Observers see only what is solved by itself.
     ///
-    /// The limits of time and iterations hold for each column; time that columns spend together counts for each of them.
+    /// The limits of time and iterations hold for each column. Each column is charged the whole time of a joint run.
+    ///
+    /// # Errors
+    /// Those of [`solve`](PlannedSolver::solve) for one of the columns. The solutions of the others are lost.
     ///
     /// ```
     /// use krysp::{Plan, gallery};
@@ -67,14 +71,18 @@ where
             let rest = &b[all.len()..];
             // A solve in between may have replaced the preconditioner of the lead.
             lead = lead.filter(|lead| self.mount(lead.index, None).is_ok());
+            let together = rest.len().min(TOGETHER);
             let (group, parts) = match lead {
-                Some(lead) if rest.len() > 1 => {
-                    let group = &rest[..rest.len().min(TOGETHER)];
+                Some(lead) if self.runs_in_lockstep(together) => {
+                    let group = &rest[..together];
                     // Solves of single columns report what is wrong.
                     (group, self.run_together(group, lead).unwrap_or_default())
                 }
                 _ => (&rest[..1], vec![]),
             };
+            // A lead that solves none of a group leads no other.
+            let solves = parts.iter().flatten().any(|part| part.solved.converged());
+            lead = lead.filter(|_| solves || group.len() == 1);
             let mut parts = parts.into_iter();
             for b in group {
                 let b = b.as_ref();
@@ -94,6 +102,10 @@ where
             (self.report, self.attempts) = (last.report.clone(), last.attempts.clone());
         }
         Ok(all)
+    }
+
+    fn runs_in_lockstep(&mut self, columns: usize) -> bool {
+        self.running.as_mut().is_some_and(|(_, running)| running.is_lockstep(columns))
     }
 
     /// The running candidate, if it runs in lockstep and its iterations have just solved a system. A zero right-hand side and the
@@ -139,7 +151,9 @@ where
         let reports = running.solve_many_into(&rhs, &mut x)?;
         let mut all = Vec::with_capacity(reports.len());
         for ((mut report, x), removed) in reports.into_iter().zip(x.columns()).zip(removed) {
-            let Some(removed) = removed else {
+            // A column that was solved after others has their time in its report: it is solved again.
+            let unsolved = matches!(report.outcome, Outcome::TimeLimit) && report.iterations == 0;
+            let Some(removed) = removed.filter(|_| !unsolved) else {
                 all.push(None);
                 continue;
             };
@@ -185,7 +199,7 @@ where
         }
         let options = &mut self.settings.options;
         let limits = (options.max_iterations, options.time_limit);
-        options.max_iterations = limits.0.map(|most| most.saturating_sub(report.iterations));
+        options.max_iterations = Some(limits.0.unwrap_or(ITERATIONS).saturating_sub(report.iterations));
         options.time_limit = limits.1.map(|most| most.saturating_sub(report.time));
         let resumed = self.solve_from(b, &x);
         let options = &mut self.settings.options;

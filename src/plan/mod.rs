@@ -79,8 +79,8 @@ pub use work::WorkUnits;
 
 use crate::{Csr, Real, Result};
 
-/// Solves `A x_j = b_j` for several right-hand sides: as [`solve`] for the first, and with what that finds for the others, with one
-/// product for all in each iteration. See [`PlannedSolver::solve_many`].
+/// Solves `A x_j = b_j` for several right-hand sides: the first as [`solve`] does. The others use the solver that was found, and share its
+/// products with the matrix where that is faster. See [`PlannedSolver::solve_many`].
 pub fn solve_many<T: Real, B: AsRef<[T]>>(a: &Csr<T>, b: &[B]) -> Result<Vec<Solved<T>>> {
     Plan::new(a)?.solves(b.len().max(1)).build()?.solve_many(b)
 }

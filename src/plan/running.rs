@@ -75,6 +75,9 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// Solves several systems from the guesses `x`, without observers and rules.
     fn solve_many_into(&mut self, b: &MultiVector<V>, x: &mut MultiVector<V>) -> Result<Vec<Report>>;
 
+    /// Whether so many systems are solved in lockstep.
+    fn is_lockstep(&mut self, columns: usize) -> bool;
+
     /// The operator.
     fn operator(&self) -> &Operator<V>;
 
@@ -108,6 +111,10 @@ where
 
     fn solve_many_into(&mut self, b: &MultiVector<V>, x: &mut MultiVector<V>) -> Result<Vec<Report>> {
         Ok(self.unwatched(|solver| solver.solve_many_into(b, x))?)
+    }
+
+    fn is_lockstep(&mut self, columns: usize) -> bool {
+        self.unwatched(|solver| solver.runs_in_lockstep(columns))
     }
 
     fn operator(&self) -> &Operator<V> {

@@ -64,10 +64,10 @@ pub(crate) struct Solve {
     /// Relative tolerance: the solve has converged when ‖b − A x‖ ≤ RTOL ‖b‖
     #[arg(long, default_value = "1e-8", allow_negative_numbers = true)]
     rtol: f64,
-    /// Maximum number of iterations
+    /// Maximum number of iterations, for each right-hand side
     #[arg(long, value_name = "N")]
     max_iterations: Option<usize>,
-    /// Maximum time in seconds
+    /// Maximum time in seconds, for each right-hand side
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     time_limit: Option<f64>,
     /// Number of right-hand sides to plan for

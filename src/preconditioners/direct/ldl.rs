@@ -30,7 +30,8 @@ const ROUNDED: f64 = 100.0;
 
 /// Complete factorization of a symmetric matrix, definite or not, applied as `A⁻¹`.
 ///
-/// Under [`Minres`](crate::Minres) or [`Gmres`](crate::Gmres) it is a direct solver with iterative refinement.
+/// Under [`Gmres`](crate::Gmres) it is a direct solver with iterative refinement. [`Minres`](crate::Minres) and [`Cg`](crate::Cg) need a
+/// positive definite preconditioner, which `Ldl` of an indefinite matrix is not.
 ///
 /// ```
 /// use krysp::{Csr, Gmres, Ldl};

@@ -155,7 +155,7 @@ impl<T: Real> Refresh<T> for Lu<T> {
         let prepared = Prepared::new(csr)?;
         let same_order = prepared.matched == self.matched;
         if let (true, Factors::Columns { order, factors }) = (same_order, &mut self.factors)
-            && factors.refresh(&prepared.columns, order)?
+            && factors.refresh(&prepared.columns, order, self.pivoting)?
         {
             self.scaling = prepared.scaling;
             return Ok(());

@@ -8,7 +8,7 @@ use super::{Budget, DirectOptions, Factors, Lu, NAME, columns};
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::numbering::minimum_degree;
-use crate::{Csr, Format, HostSpace, Matching, Real, Result, Scaling};
+use crate::{Csr, Error, Format, HostSpace, Matching, Real, Result, Scaling};
 use std::sync::{Arc, Mutex};
 
 /// Multiplications for each entry of the factor from which on fronts pay: CHOLMOD's limit (Chen, Davis, Hager and Rajamanickam 2008),
@@ -26,18 +26,19 @@ pub(crate) fn by_fronts(entries: f64, multiplications: f64) -> bool {
     multiplications >= FRONTS * entries
 }
 
-/// Multiplications of the order for fronts, over those from which on fronts pay, for which no order for columns is computed beside it:
-/// a guess.
+/// Multiplications of the order for fronts, over those from which on fronts pay, for which no order for columns is computed beside it. A
+/// guess: orders for fronts had up to three times the entries of orders for columns (rajat19, qh1484), and then about as many times the
+/// multiplications for each entry. A sparse system whose factors by columns have a fraction of the entries would show that it is too small.
 const CLEARLY: f64 = 4.0;
 
 impl Expected {
-    /// Entries of both factors, and multiplications.
+    /// Entries of one factor, and multiplications.
     fn work(&self) -> [f64; 2] {
         let lengths = self.lengths.iter().map(|&length| f64::from(length));
         lengths.fold([0.0; 2], |[entries, work], length| [entries + length, work + length * length])
     }
 
-    /// Whether fronts pay, even with so many times fewer multiplications.
+    /// Whether fronts pay, if multiplications were divided by `times`.
     fn by_fronts(&self, times: f64) -> bool {
         let [entries, work] = self.work();
         by_fronts(times * entries, work)
@@ -195,11 +196,11 @@ impl<T: Real> Begun<T> {
         let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
         if let Method::Columns { order, progress, may_change } = method {
             let most = progress.work + most;
-            if progress.run(columns, order, *pivoting, *budget, most)? {
-                return Ok(true);
-            }
-            if !*may_change || progress.work > most {
-                return Ok(false);
+            match progress.run(columns, order, *pivoting, *budget, most) {
+                // fronts may take less memory
+                Err(Error::Memory { .. }) if *may_change => {}
+                Ok(false) if *may_change && progress.work <= most => {}
+                complete => return complete,
             }
             *method = Method::fronts(prepared.symmetric_order(matrix)?, matrix, columns, *budget)?;
         }

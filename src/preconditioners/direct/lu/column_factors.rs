@@ -26,17 +26,17 @@ pub(super) struct ColumnFactors<T> {
 impl<T: Real> ColumnFactors<T> {
     /// Computes with new values for the same pivots; `false` if one of them is too small for that. The factors change only if all
     /// pivots are large enough.
-    pub(super) fn refresh(&mut self, columns: &Csr<T>, order: &Order) -> Result<bool> {
+    pub(super) fn refresh(&mut self, columns: &Csr<T>, order: &Order, pivoting: Pivoting) -> Result<bool> {
         let kept =
             (self.scale.clone(), self.lower.values.clone(), self.upper.values.clone(), self.pivots.clone());
-        let complete = self.recompute(columns, order);
+        let complete = self.recompute(columns, order, pivoting);
         if !matches!(complete, Ok(true)) {
             (self.scale, self.lower.values, self.upper.values, self.pivots) = kept;
         }
         complete
     }
 
-    fn recompute(&mut self, columns: &Csr<T>, order: &Order) -> Result<bool> {
+    fn recompute(&mut self, columns: &Csr<T>, order: &Order, pivoting: Pivoting) -> Result<bool> {
         let n = columns.rows();
         let ColumnFactors { scale, row_of, lower, upper, pivots, missing } = self;
         if !missing.is_empty() {
@@ -75,7 +75,7 @@ impl<T: Real> ColumnFactors<T> {
                 below = below.max(entry.abs());
                 *value = entry / pivot;
             }
-            let least = (sound * below).max(largest * Pivoting::Regular.rounding::<T>());
+            let least = (sound * below).max(largest * pivoting.rounding::<T>());
             if pivot.abs() <= least || !Element::is_finite(pivot) || !Element::is_finite(below) {
                 return Ok(false);
             }

@@ -39,6 +39,8 @@ pub(super) struct Progress<T> {
     missing: Vec<u32>,
     /// Multiplications made.
     pub(super) work: f64,
+    /// Whether an error left a column unfinished.
+    failed: bool,
     /// The column at hand, row by row: zeros between steps.
     x: Vec<T>,
     step_of: Vec<u32>,
@@ -66,6 +68,7 @@ impl<T: Real> Progress<T> {
             pivots: Vec::with_capacity(n),
             missing: vec![],
             work: 0.0,
+            failed: false,
             x: vec![T::zero(); n],
             step_of: vec![NONE; n],
             row_of: Vec::with_capacity(n),
@@ -81,6 +84,22 @@ impl<T: Real> Progress<T> {
     /// Goes on until all columns are done, which is what it returns, or these multiplications are made, or the factors have more
     /// entries than the order should make.
     pub(super) fn run(
+        &mut self,
+        columns: &Csr<T>,
+        order: &Order,
+        pivoting: Pivoting,
+        budget: Budget,
+        most: f64,
+    ) -> Result<bool> {
+        if std::mem::replace(&mut self.failed, true) {
+            return Err(Error::Lost);
+        }
+        let complete = self.eliminate(columns, order, pivoting, budget, most)?;
+        self.failed = false;
+        Ok(complete)
+    }
+
+    fn eliminate(
         &mut self,
         columns: &Csr<T>,
         order: &Order,

@@ -53,8 +53,7 @@ impl<T: Real> Factors<T> {
         let rows = pattern.rows();
         match self {
             Factors::Columns { order, factors } => {
-                let places =
-                    |places: &[u32]| places.len() == rows && places.iter().all(|&at| (at as usize) < rows);
+                let places = |places: &[u32]| is_permutation(places, rows);
                 let whole = [&factors.scale, &factors.pivots].into_iter().all(|list| list.len() == rows);
                 let triangles = fits(&factors.lower, rows) && fits(&factors.upper, rows);
                 let missing = factors.missing.iter().all(|&step| (step as usize) < rows);
@@ -96,6 +95,14 @@ impl<T: Real> Saved for Lu<T> {
         let scaling = lu.scaling.as_ref().is_none_or(|scaling| scaling.rows() == rows);
         if scaling && lu.pattern.rows() == rows && lu.factors.fit(&lu.pattern) { Ok(lu) } else { Err(Broken) }
     }
+}
+
+/// Whether every number below `n` occurs once.
+fn is_permutation(numbers: &[u32], n: usize) -> bool {
+    let mut found = vec![false; n];
+    let once =
+        |&number: &u32| found.get_mut(number as usize).is_some_and(|found| !std::mem::replace(found, true));
+    numbers.len() == n && numbers.iter().all(once)
 }
 
 /// Whether a triangle has so many rows and columns.
