@@ -6,10 +6,12 @@ use crate::{
 };
 
 /// Runs each step immediately. Each column ends by itself: one whose watched number fails is closed before the step changes its
-/// solution.
+/// solution. The numbers of all columns are read back together: once for each watch, and once for what a step recorded.
 pub struct Lockstep<V: Vector> {
     space: MultiSpace<SpaceOf<V>>,
     columns: Vec<Column>,
+    /// The numbers that the step recorded, not yet read back: first `‖r‖²`.
+    recorded: Vec<ScalarOf<MultiVector<V>>>,
     in_flight: bool,
 }
 
@@ -32,6 +34,26 @@ impl<V: Vector> Lockstep<V> {
         (*ending, numbers)
     }
 
+    /// The values of some scalars in the columns that are open: all of one column, then all of the next.
+    fn read_open(&self, scalars: &[ScalarOf<MultiVector<V>>]) -> Result<Vec<f64>> {
+        let open = (0..self.columns.len()).filter(|&column| self.space.is_open(column));
+        let all: Vec<_> = open.flat_map(|j| scalars.iter().map(move |scalar| scalar.column(j))).collect();
+        Ok(ScalarOf::<V>::read_all(&all)?.into_iter().map(Element::to_f64).collect())
+    }
+
+    /// Reads back what the step recorded, for the columns that are open.
+    fn read_recorded(&mut self) -> Result<()> {
+        let (values, count) = (self.read_open(&self.recorded)?, self.recorded.len().max(1));
+        for ((_, column), numbers) in self.open().zip(values.chunks(count)) {
+            column.numbers.extend_from_slice(numbers);
+            if let Some(&squared) = numbers.first() {
+                let goes_on = squared.is_finite() && squared > column.threshold_squared;
+                column.ending = Ending::Known { last: !goes_on };
+            }
+        }
+        Ok(())
+    }
+
     /// The columns that are open.
     fn open(&mut self) -> impl Iterator<Item = (usize, &mut Column)> {
         let space = &self.space;
@@ -49,7 +71,8 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
             ending: Ending::Known { last: false },
         };
         let columns = (0..space.columns()).map(column).collect();
-        Ok(Lockstep { space: space.clone(), columns, in_flight: false })
+        let recorded = Vec::with_capacity(numbers);
+        Ok(Lockstep { space: space.clone(), columns, recorded, in_flight: false })
     }
 
     /// Sets one threshold for all columns.
@@ -65,7 +88,9 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
             column.ending = Ending::Known { last: false };
         }
         self.in_flight = true;
-        step(self)
+        self.recorded.clear();
+        step(self)?;
+        self.read_recorded()
     }
 
     fn in_flight(&self) -> usize {
@@ -86,31 +111,27 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
         value: &ScalarOf<MultiVector<V>>,
         must_be: Condition,
     ) -> Result<()> {
+        let values = self.read_open(std::slice::from_ref(value))?;
         let Lockstep { space, columns, .. } = self;
-        for (j, column) in columns.iter_mut().enumerate().filter(|(j, _)| space.is_open(*j)) {
-            let value = value.column(j).read()?.to_f64();
+        let open = columns.iter_mut().enumerate().filter(|(j, _)| space.is_open(*j));
+        let mut failed = Vec::new();
+        for ((j, column), value) in open.zip(values) {
             if !must_be.holds(value) {
                 column.ending = Ending::Failed { what, value };
-                space.close(j);
+                failed.push(j);
             }
         }
+        failed.into_iter().for_each(|column| self.space.close(column));
         Ok(())
     }
 
     fn residual(&mut self, squared: &ScalarOf<MultiVector<V>>) -> Result<()> {
-        for (j, column) in self.open() {
-            let squared = squared.column(j).read()?.to_f64();
-            let goes_on = squared.is_finite() && squared > column.threshold_squared;
-            column.ending = Ending::Known { last: !goes_on };
-            column.numbers.push(squared);
-        }
+        self.recorded.insert(0, squared.clone());
         Ok(())
     }
 
     fn record(&mut self, value: &ScalarOf<MultiVector<V>>) -> Result<()> {
-        for (j, column) in self.open() {
-            column.numbers.push(value.column(j).read()?.to_f64());
-        }
+        self.recorded.push(value.clone());
         Ok(())
     }
 }

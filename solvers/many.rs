@@ -14,9 +14,9 @@
 //! breakdown included, changes no bit of the others.
 //!
 //! Columns are solved sequentially for: methods with cycles, which keep a small least-squares problem for each column on the host;
-//! hardware that runs ahead of the host; a null space, observers or rules of the user; and the columns that are left when the
-//! operator or the preconditioner returns an error. Methods without cycles keep nothing but vectors and scalars in their
-//! workspace.
+//! small operators, where that is faster ([`Steps::lockstep_pays`]); a null space, observers or rules of the user; and the columns that
+//! are left when the operator or the preconditioner returns an error. Methods without cycles keep nothing but vectors and scalars in
+//! their workspace.
 //!
 //! All columns share one start: a time limit bounds all of them together.
 //!
@@ -37,11 +37,6 @@ use std::time::Instant;
 /// Maximum number of columns that are solved together: their vectors take memory, and the matrix's share of each is small already.
 /// Guess: between 8 and 32 it hardly matters.
 const TOGETHER: usize = 16;
-
-/// Size of an operator, in vectors, from which on columns are solved together. Eight solves by CG with Jacobi took 1.25 (16 threads of
-/// a Xeon) of eight single ones where it is 7 vectors (7 diagonals, 128³ nodes), 0.70 where it is 22 (tetrahedra) and 0.43 where it is
-/// 78 (3 x 3 blocks).
-const LEAST_VECTORS: usize = 8;
 
 /// A column that has not ended.
 struct Column<V> {
@@ -195,8 +190,7 @@ where
         Ok(all)
     }
 
-    /// Whether so many columns run in lockstep: one step serves all of them, the host learns of it at once, and that is faster. For
-    /// plans.
+    /// Whether so many columns run in lockstep: one step serves all of them, the host may wait for it, and that is faster. For plans.
     #[doc(hidden)]
     pub fn runs_in_lockstep(&self, columns: usize) -> bool {
         let cycle = <K as Method<A::Vector>>::cycle(&self.method, self.operator.range().len());
@@ -208,16 +202,7 @@ where
             && cycle.is_none()
             && watched == 0
             && self.null_space.is_none()
-            && StepsOf::<A::Vector>::LAG == 1
-            && self.operator_is_large()
-    }
-
-    /// Whether sharing the reads of the operator can make up for the cache, which holds the vectors of one column longer than those of
-    /// many.
-    fn operator_is_large(&self) -> bool {
-        let vector = self.operator.range().local_len() * size_of::<ElemOf<A::Vector>>();
-        let bytes = self.operator.bytes();
-        bytes == 0 || bytes >= LEAST_VECTORS * vector
+            && StepsOf::<A::Vector>::lockstep_pays(self.operator.range(), self.operator.bytes(), columns)
     }
 
     /// Solves columns in lockstep and notes their reports. Columns without a report are to be solved by themselves, from their

@@ -39,7 +39,7 @@ pub use solve::gate::{Condition, has_compiled};
 pub use solve::number::Scalar;
 pub use solve::step::{Entry, Steps};
 pub use solve::told::Told;
-pub use tuning::{LAG, LAG_OF_LONG, LONG_STEP};
+pub use tuning::{LAG, LAG_OF_LONG, LOCKSTEP_FROM, LONG_STEP};
 
 /// All files of kernels.
 pub const SOURCES: &[&Source] = &[
@@ -49,6 +49,7 @@ pub const SOURCES: &[&Source] = &[
     &solve::basis::SOURCE,
     &preconditioners::blocks::SOURCE,
     &formats::bsr::SOURCE,
+    &formats::bsr::MANY,
     &csr::bunches::SOURCE,
     &solve::cast::SOURCE,
     &matrix::chunks::SOURCE,
@@ -56,16 +57,20 @@ pub const SOURCES: &[&Source] = &[
     &numbering::clusters::SOURCE,
     &preconditioners::coarse::SOURCE,
     &csr::classical::SOURCE,
+    &csr::classical::MANY,
     &multigrid::cycle::SOURCE,
     &preconditioners::diagonal::SOURCE,
     &formats::dia::SOURCE,
+    &formats::dia::MANY,
     &formats::ehyb::SOURCE,
     &multigrid::cycle::ENDS,
     &preconditioners::fsai::SOURCE,
     &formats::halo::SOURCE,
+    &formats::halo::MANY,
     &matrix::lengths::SOURCE,
     &csr::merge::SOURCE,
     &matrix::ordered::SOURCE,
+    &matrix::columns::PACK,
     &matrix::renumbered::SOURCE,
     &matrix::residual::SOURCE,
     &resident::CORRECTED,
@@ -76,6 +81,7 @@ pub const SOURCES: &[&Source] = &[
     &multigrid::PROLONGATION,
     &numbering::runs::SOURCE,
     &formats::sliced::SOURCE,
+    &formats::sliced::MANY,
     &matrix::scan::SOURCE,
     &formats::slabs::SOURCE,
     &matrix::slices::SOURCE,

@@ -123,6 +123,11 @@ pub const fn resident_windows(size: usize) -> usize {
 /// slices of 32 nodes.
 pub const HALO_THREADS: [usize; 7] = [256, 256, 256, 384, 256, 256, 384];
 
+/// Threads per block of [`Halo`](crate::cuda::formats::halo::Halo) for several vectors, by the number of rows per node: whole
+/// slices. A multiprocessor has one such block, because windows of eight vectors of f64 fill its memory; so many threads have
+/// registers for the sums of all vectors.
+pub const MANY_THREADS: [usize; 7] = [512, 512, 512, 480, 512, 512, 576];
+
 /// Threads per block of [`Symmetric`](crate::cuda::formats::symmetric::Symmetric), by the number of rows per
 /// node. The larger a block, the fewer pairs cross blocks. With three rows per node, two blocks just fit the
 /// registers.
@@ -208,6 +213,12 @@ pub const LAG: usize = 8;
 pub const LAG_OF_LONG: usize = 2;
 /// See [`LAG_OF_LONG`].
 pub const LONG_STEP: u64 = 64 << 20;
+
+/// Bytes of a matrix that a step for several right-hand sides reads less than separate steps, from which they are solved in
+/// lockstep. The host then waits two or three times in each step, and updates of vectors take a launch more. On an H100, eight
+/// right-hand sides take 0.94 of separate solves where 0.8 GB are saved (p7_128, DIA), 0.54 where it is 2.2 GB (elast55, BSR).
+/// Below, a guess: the first suggests that half a gigabyte is about even.
+pub const LOCKSTEP_FROM: u64 = 512 << 20;
 
 /// Bytes per second that an iteration moves in memory. [`LINK_SPEED`] is the rate between GPUs;
 /// [`STEP_ALONE`] and [`STEP_TOGETHER`] are the seconds that launches and synchronization of an iteration

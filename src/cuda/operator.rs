@@ -6,8 +6,8 @@ use crate::formats::given::UserOrder;
 use crate::formats::{Format, OnDevice, Source};
 use crate::{Csr, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::{Order, Ordered, Product, Refill, Resident};
-use krysp_solvers::{Error, Form, LinearOperator, Space, Vector, check_spaces};
+use krysp_kernels::cuda::{Array, Order, Ordered, Product, Refill, Resident};
+use krysp_solvers::{Error, Form, LinearOperator, MultiVector, Scalars, Space, Vector, check_spaces};
 use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -33,6 +33,9 @@ pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     /// Such a copy with outdated values, which is refilled when it is needed again.
     outdated: Mutex<Option<Resident<T>>>,
 }
+
+/// The columns of `X` and of `Y`.
+type Columns<'v, T> = (Vec<&'v Array<T>>, Vec<&'v mut Array<T>>);
 
 impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
     pub(crate) fn new(gpu: &Cuda, csr: &Csr<T>, options: F::Options) -> Result<CudaMatrix<T, F>> {
@@ -160,6 +163,24 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
+    fn check_square(&self) -> krysp_solvers::Result<()> {
+        let (rows, columns) = (self.range.len(), self.domain.len());
+        if self.domain == self.range { Ok(()) } else { Err(Error::NotSquare { rows, columns }) }
+    }
+
+    /// The columns of a product with several vectors.
+    fn open_columns<'v>(
+        &self,
+        x: &'v MultiVector<CudaVector<T>>,
+        y: &'v mut MultiVector<CudaVector<T>>,
+    ) -> krysp_solvers::Result<Columns<'v, T>> {
+        let pairs = MultiVector::open_pairs(x, y)?.map(|(x, y)| {
+            check_spaces(self, x, y)?;
+            Ok((&x.entries, &mut y.entries))
+        });
+        pairs.collect()
+    }
+
     fn refill(
         refill: &mut Option<Refill<T>>,
         arrays: &mut F::Arrays<F::Value>,
@@ -220,12 +241,31 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for CudaMatrix<T, F> {
     }
 
     fn apply_dot(&self, x: &CudaVector<T>, y: &mut CudaVector<T>) -> krysp_solvers::Result<CudaScalar<T>> {
-        if self.domain != self.range {
-            let (rows, columns) = (self.range.len(), self.domain.len());
-            return Err(Error::NotSquare { rows, columns });
-        }
+        self.check_square()?;
         check_spaces(self, x, y)?;
         Ok(CudaScalar(self.arrays.product_dot(&x.entries, &mut y.entries).map_err(failed)?))
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<CudaVector<T>>,
+        y: &mut MultiVector<CudaVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        let (x, mut y) = self.open_columns(x, y)?;
+        self.arrays.products(&x, &mut y).map_err(failed)
+    }
+
+    fn apply_dot_many(
+        &self,
+        x: &MultiVector<CudaVector<T>>,
+        y: &mut MultiVector<CudaVector<T>>,
+    ) -> krysp_solvers::Result<Scalars<T, CudaScalar<T>>> {
+        self.check_square()?;
+        let sums = {
+            let (x, mut y) = self.open_columns(x, y)?;
+            self.arrays.products_dot(&x, &mut y).map_err(failed)?
+        };
+        Ok(y.scalars_of_open(sums.into_iter().map(CudaScalar)))
     }
 
     fn residual(

@@ -3,7 +3,7 @@
 use super::{CudaScalar, CudaSpace, CudaVector, failed};
 use crate::Real;
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
-use krysp_kernels::cuda::{self, Entry, LAG, LAG_OF_LONG, LONG_STEP, Resident};
+use krysp_kernels::cuda::{self, Entry, LAG, LAG_OF_LONG, LOCKSTEP_FROM, LONG_STEP, Resident};
 use krysp_solvers::{CgIterate, Condition, Ending, Error, Form, Result, Space, Steps};
 
 /// Data of an operator for the kernel that keeps small systems in on-chip memory.
@@ -38,6 +38,12 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
 
     fn lag(&self, bytes: u64) -> usize {
         if self.alone && bytes >= LONG_STEP { LAG_OF_LONG } else { LAG }
+    }
+
+    /// Members of a team run ahead of their hosts.
+    fn lockstep_pays(space: &CudaSpace<T>, bytes: usize, columns: usize) -> bool {
+        let saved = bytes as u64 * columns.saturating_sub(1) as u64;
+        space.len() == space.local_len() && saved >= LOCKSTEP_FROM
     }
 
     fn new(space: &CudaSpace<T>, numbers: usize) -> Result<Self> {

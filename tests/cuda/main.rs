@@ -26,6 +26,7 @@ mod blocks;
 mod conformance;
 mod copies;
 mod irregular;
+mod many;
 mod memory;
 mod methods;
 mod numbering;

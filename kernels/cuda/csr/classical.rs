@@ -1,10 +1,11 @@
 //! CSR products on a device with a fixed number of lanes per row, 1 to 32, chosen by the mean row length.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::index;
+use crate::cuda::device::launch::{WARP, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
 use crate::cuda::matrix::ordered::{Ordered, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Product, Slots, check, check_square};
@@ -15,12 +16,26 @@ use cudarc::driver::DeviceRepr;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "csr.cu",
-    text: include_str!("csr.cu"),
+    text: concat!(include_str!("csr_rows.cu"), "#line 1 \"csr.cu\"\n", include_str!("csr.cu")),
     constants: constants![AHEAD],
     mirrors: &[
         mirror!("Csr<u32>" = Raw { offsets, columns, values, rows, lanes }),
         mirror!("Csr<u64>" = Raw { offsets, columns, values, rows, lanes }),
     ],
+};
+
+/// The kernels for several vectors.
+pub(crate) const MANY: Source = Source {
+    file: "csr_many.cu",
+    text: concat!(
+        include_str!("csr_rows.cu"),
+        include_str!("../matrix/columns.cu"),
+        include_str!("../matrix/packed.cu"),
+        "#line 1 \"csr_many.cu\"\n",
+        include_str!("csr_many.cu")
+    ),
+    constants: constants![AHEAD, COLUMNS],
+    mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
 /// Entries that a thread loads before it uses the first.
@@ -61,11 +76,13 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
             RowStarts::Short(_) => "csr_short",
             RowStarts::Long(_) => "csr_long",
         };
+        // rows may have more lanes than a warp with several columns
+        let many = Many::new::<V>(&MANY, format!("{name}_many"), Reads::Packed { lanes: 1 }, THREADS);
         Ok(Csr {
             shape: pattern.shape(),
             ordered,
             lanes: lanes(pattern.rows(), pattern.mean_length(), device.multiprocessors()),
-            kernel: Kernel::load::<V>(&device, &SOURCE, name, THREADS)?,
+            kernel: Kernel::load::<V>(&device, &SOURCE, name, THREADS)?.with_many(many),
         })
     }
 
@@ -87,6 +104,11 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
 
     fn threads(&self) -> usize {
         self.shape.rows * self.lanes as usize
+    }
+
+    /// A warp takes at least one row.
+    fn threads_of_many(&self, width: usize) -> usize {
+        self.shape.rows * (self.lanes as usize * width).min(WARP)
     }
 }
 
@@ -122,6 +144,26 @@ impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
         check_square(self.shape, self.ordered.device(), x, y);
         // SAFETY: as in `product`
         unsafe { self.kernel.product_dot(&self.raw(), self.threads(), x, y) }
+    }
+
+    fn products(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<()> {
+        let mut single = |x: &Array<T>, y: &mut Array<T>| self.product(x, y);
+        let Some(many) = self.kernel.many.as_ref().filter(|_| x.len() > 1) else {
+            return x.iter().zip(y).try_for_each(|(x, y)| single(x, y));
+        };
+        x.iter().zip(&*y).for_each(|(x, y)| check(self.shape, self.ordered.device(), x, y));
+        // SAFETY: as in `product`
+        unsafe { many.products(&self.raw(), &|width| self.threads_of_many(width), (x, y), &mut single) }
+    }
+
+    fn products_dot(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<Vec<Scalar<T>>> {
+        let mut single = |x: &Array<T>, y: &mut Array<T>| self.product_dot(x, y);
+        let Some(many) = self.kernel.many.as_ref().filter(|_| x.len() > 1) else {
+            return x.iter().zip(y).map(|(x, y)| single(x, y)).collect();
+        };
+        x.iter().zip(&*y).for_each(|(x, y)| check_square(self.shape, self.ordered.device(), x, y));
+        // SAFETY: as in `product`
+        unsafe { many.products_dot(&self.raw(), &|width| self.threads_of_many(width), (x, y), &mut single) }
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {

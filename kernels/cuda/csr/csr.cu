@@ -1,38 +1,4 @@
-// CSR products: y_i ← Σ_k v_k x_{c_k} over the entries of row i.
-//
-// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y. A row has 1, 2, 4, 8, 16 or 32 lanes,
-// each with four entries in flight; their sums are added in a fixed order.
-
-template <class Offset> struct Csr {
-    const Offset* offsets;
-    const u32* columns;
-    const stored* values;
-    u32 rows;
-    u32 lanes;                // per row
-};
-
-// This lane's part of a row's sum: entries lane, lane + lanes, …, AHEAD of them in flight.
-__device__ __forceinline__ real part_of_row(const u32* columns, const stored* values, u32 length, u32 lane, u32 lanes, const real* x) {
-    real sum = 0;
-    for (u32 k = lane; k < length; k += AHEAD * lanes) {
-        u32 column[AHEAD];
-        stored v[AHEAD];
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            const u32 at = k + u * lanes;
-            column[u] = at < length ? __ldcs(columns + at) : NONE;
-            v[u] = at < length ? __ldcs(values + at) : stored(0);
-        }
-        // never true; keeps the compiler from sinking the loads above
-        if (column[0] == NONE) break;
-        real at_column[AHEAD];
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) at_column[u] = column[u] != NONE ? __ldg(x + column[u]) : real(0);
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) sum += v[u] * at_column[u];
-    }
-    return sum;
-}
+// CSR products. csr_rows.cu describes the data moved.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <class Offset, bool DOT> __device__ __forceinline__ real multiply(const Csr<Offset>& a, const real* x, real* y) {
@@ -47,7 +13,7 @@ template <class Offset, bool DOT> __device__ __forceinline__ real multiply(const
         real sum = 0;
         if (row < a.rows) {
             const Offset start = __ldg(a.offsets + row), end = __ldg(a.offsets + row + 1);
-            sum = part_of_row(a.columns + start, a.values + start, u32(end - start), lane, a.lanes, x);
+            sum = part_of_row(a.columns + start, a.values + start, u32(end - start), lane, a.lanes, [&](u32 column) { return __ldg(x + column); });
         }
         for (u32 step = a.lanes / 2; step; step /= 2) sum += __shfl_down_sync(ALL, sum, step, a.lanes);
         if (row < a.rows && lane == 0) {

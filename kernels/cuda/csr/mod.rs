@@ -131,6 +131,14 @@ impl<T: Real> Product<T> for AnyCsr<T> {
         self.0.product_dot(x, y)
     }
 
+    fn products(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<()> {
+        self.0.products(x, y)
+    }
+
+    fn products_dot(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<Vec<Scalar<T>>> {
+        self.0.products_dot(x, y)
+    }
+
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         self.0.fill(pattern, values)
     }

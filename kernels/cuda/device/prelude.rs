@@ -5,6 +5,7 @@ use crate::buffer::Plain;
 use crate::cpu::simd::bf16::Bf16;
 use crate::cuda::device::element::Real;
 use crate::cuda::device::module::{Source, constants, mirror};
+use crate::cuda::matrix::columns::COLUMNS;
 use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 
 /// Types, scalars that stay on the device, gates, and sums over a grid.
@@ -124,8 +125,8 @@ pub(crate) const FAILED: u32 = 2;
 
 /// Elements of a `Parcel`.
 pub(crate) const PARCEL: usize = 2;
-/// Maximum number of sums of one launch.
-pub(crate) const RESULTS: usize = 2;
+/// Maximum number of sums of one launch: one for each of several vectors.
+pub(crate) const RESULTS: usize = COLUMNS;
 
 /// Destination of a sum over the grid, as passed to kernels.
 #[derive(Clone, Copy, Debug)]

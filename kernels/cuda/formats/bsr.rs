@@ -1,5 +1,5 @@
-//! Small dense blocks (BSR) on a device, in slices of block rows. bsr.cu describes the layout and the data
-//! moved.
+//! Small dense blocks (BSR) on a device, in slices of block rows. bsr_blocks.cu describes the layout and the
+//! data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -8,6 +8,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
@@ -18,12 +19,26 @@ use cudarc::driver::{CudaFunction, DeviceRepr};
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "bsr.cu",
-    text: include_str!("bsr.cu"),
+    text: concat!(include_str!("bsr_blocks.cu"), "#line 1 \"bsr.cu\"\n", include_str!("bsr.cu")),
     constants: constants![],
     mirrors: &[
         mirror!("Bsr<u32>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, values, rows, slices, lanes }),
         mirror!("Bsr<u16>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, values, rows, slices, lanes }),
     ],
+};
+
+/// The kernels for several vectors.
+pub(crate) const MANY: Source = Source {
+    file: "bsr_many.cu",
+    text: concat!(
+        include_str!("bsr_blocks.cu"),
+        include_str!("../matrix/columns.cu"),
+        include_str!("../matrix/packed.cu"),
+        "#line 1 \"bsr_many.cu\"\n",
+        include_str!("bsr_many.cu")
+    ),
+    constants: constants![COLUMNS],
+    mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
 /// Lanes per block row for a mean number of blocks per block row.
@@ -78,11 +93,14 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
             SliceArrays::new::<T, V>(slices, &rows, &columns)?
         };
         let columns = if slices.has_short_columns() { "short" } else { "wide" };
+        let name = format!("bsr_{size}_{columns}");
+        let reads = Reads::Packed { lanes: slices.lanes };
+        let many = Many::new::<V>(&MANY, format!("{name}_many"), reads, THREADS);
         let bsr = Bsr {
             shape: pattern.shape(),
             size,
             values: device.zeros(slices.slots() * size * size)?,
-            kernel: Kernel::load::<V>(device, &SOURCE, &format!("bsr_{size}_{columns}"), THREADS)?,
+            kernel: Kernel::load::<V>(device, &SOURCE, &name, THREADS)?.with_many(many),
             copy_values: device.function_storing::<T, V>(&SOURCE, &format!("bsr_copy_values_{columns}"))?,
             slices,
         };

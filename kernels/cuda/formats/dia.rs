@@ -7,6 +7,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
@@ -19,6 +20,19 @@ pub(crate) const SOURCE: Source = Source {
     text: concat!(include_str!("dia_rows.cu"), "#line 1 \"dia.cu\"\n", include_str!("dia.cu")),
     constants: constants![BATCH, NOWHERE],
     mirrors: &[mirror!("Dia" = Raw { offsets, values, rows, cols, slices, diagonals })],
+};
+
+/// The kernels for several vectors.
+pub(crate) const MANY: Source = Source {
+    file: "dia_many.cu",
+    text: concat!(
+        include_str!("dia_rows.cu"),
+        include_str!("../matrix/columns.cu"),
+        "#line 1 \"dia_many.cu\"\n",
+        include_str!("dia_many.cu")
+    ),
+    constants: constants![BATCH, NOWHERE, COLUMNS],
+    mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
 /// Maximum number of diagonals whose offsets a kernel loads together.
@@ -76,18 +90,16 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
         let rows = index("the number of rows", shape.rows)? as usize;
         let of_lane = if rows >= ROWS_FOR_FOUR * device.multiprocessors() { 4 } else { 1 };
         let slots = rows.next_multiple_of(WARP * of_lane) * diagonals.len();
+        let name = if of_lane == 1 { "dia_1" } else { "dia_4" };
+        let few = if diagonals.len() <= BATCH { "_few" } else { "" };
+        let many = Many::new::<V>(&MANY, format!("{name}{few}_many"), Reads::Stored, THREADS);
         Ok(Dia {
             shape,
             diagonals: diagonals.len(),
             of_lane,
             offsets: device.upload(&offsets(diagonals))?,
             values: device.zeros(slots)?,
-            kernel: Kernel::load::<V>(
-                device,
-                &SOURCE,
-                if of_lane == 1 { "dia_1" } else { "dia_4" },
-                THREADS,
-            )?,
+            kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?.with_many(many),
             copy_values: device.function_storing::<T, V>(&SOURCE, "dia_copy_values")?,
         })
     }
@@ -193,6 +205,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
 
     fn threads(&self) -> usize {
         self.slices() * WARP
+    }
+
+    /// A lane has two rows or more, for all columns.
+    fn threads_of_many(&self, _: usize) -> usize {
+        self.threads() * self.of_lane.div_ceil(2)
     }
 
     fn shape(&self) -> Shape {

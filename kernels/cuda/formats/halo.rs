@@ -1,4 +1,5 @@
-//! Blocks of rows with their window of `x` in shared memory. halo.cu describes the layout and the data moved.
+//! Blocks of rows with their window of `x` in shared memory. halo_windows.cu describes the layout and the
+//! data moved.
 
 use crate::cpu::run::threads::Split;
 use crate::cuda::device::error::{Error, Result};
@@ -7,13 +8,14 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{RawWindows, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
 use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
 use crate::cuda::matrix::windows::{WindowArrays, too_large};
 use crate::cuda::tuning::{
-    HALO_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, by_size, resident_windows,
+    HALO_THREADS, MANY_THREADS, ROWS_OF_WINDOW, WINDOWS_OF_MULTIPROCESSOR, by_size, resident_windows,
 };
 use crate::index::Offsets;
 use crate::windows::{LARGEST, PACKED, Windows};
@@ -24,9 +26,22 @@ use std::sync::Arc;
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
     file: "halo.cu",
-    text: include_str!("halo.cu"),
+    text: concat!(include_str!("halo_windows.cu"), "#line 1 \"halo.cu\"\n", include_str!("halo.cu")),
     constants: constants![PACKED; HALO_THREADS],
     mirrors: &[mirror!("Halo" = Raw { windows, slices, words, order, columns, values })],
+};
+
+/// The kernels for several vectors.
+pub(crate) const MANY: Source = Source {
+    file: "halo_many.cu",
+    text: concat!(
+        include_str!("halo_windows.cu"),
+        include_str!("../matrix/columns.cu"),
+        "#line 1 \"halo_many.cu\"\n",
+        include_str!("halo_many.cu")
+    ),
+    constants: constants![PACKED, COLUMNS; MANY_THREADS],
+    mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
 /// A matrix in blocks of rows, each with its window.
@@ -119,6 +134,8 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let device = ordered.device();
         let (threads, name) = (by_size(&HALO_THREADS, size), format!("halo_{size}"));
         let shared = windows.largest * size * size_of::<T>();
+        let reads = Reads::Windows { stride: windows.largest * size };
+        let many = Many::new::<V>(&MANY, format!("{name}_many"), reads, by_size(&MANY_THREADS, size) as u32);
         let words = if size == 1 { Some(words(&slices.starts)) } else { None };
         let columns = words.as_ref().unwrap_or(&slices.starts).last().map_or(0, |&end| end as usize);
         Ok(Halo {
@@ -132,7 +149,8 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
             words: words.as_deref().map(|words| device.upload(words)).transpose()?,
             columns: device.uninitialised(columns * WARP)?,
             values: device.zeros(slices.groups() * WARP * size * size)?,
-            kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?,
+            kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?
+                .with_many(many),
             copy_values: device.function_storing::<T, V>(&SOURCE, "halo_copy_values")?,
         })
     }
@@ -204,6 +222,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
 
     fn threads(&self) -> usize {
         self.windows.blocks * self.threads
+    }
+
+    /// One block of threads for each block of rows.
+    fn threads_of_many(&self, _: usize) -> usize {
+        self.windows.blocks * by_size(&MANY_THREADS, self.size)
     }
 
     fn shape(&self) -> Shape {

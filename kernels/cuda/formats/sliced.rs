@@ -8,6 +8,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{MOST_VALUES, PACK_BYTES, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
 use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
@@ -28,6 +29,20 @@ pub(crate) const SOURCE: Source = Source {
         mirror!("Sliced<u32>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
         mirror!("Sliced<u16>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
     ],
+};
+
+/// The kernels for several vectors.
+pub(crate) const MANY: Source = Source {
+    file: "sliced_many.cu",
+    text: concat!(
+        include_str!("sliced_rows.cu"),
+        include_str!("../matrix/columns.cu"),
+        include_str!("../matrix/packed.cu"),
+        "#line 1 \"sliced_many.cu\"\n",
+        include_str!("sliced_many.cu")
+    ),
+    constants: constants![SLOTS_IN_FLIGHT, COLUMNS],
+    mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
 /// Lanes per row for a mean row length; there may be more if all rows are padded to one length.
@@ -138,12 +153,14 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             (true, 1) => "sliced_short",
             (true, _) => "sliced_short_packed",
         };
+        let reads = Reads::Packed { lanes: slices.lanes };
+        let many = Many::new::<V>(&MANY, format!("{name}_many"), reads, THREADS);
         Ok(Sliced {
             shape,
             rows: Some(rows.clone()),
             lengths,
             values: device.uninitialised(slices.slots())?,
-            kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?,
+            kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?.with_many(many),
             slices,
         })
     }

@@ -1,6 +1,6 @@
 // Symmetric matrices, in which each pair of entries within a block of rows is held once.
 //
-// A thread block processes a block of nodes with B rows each, with the window of halo.cu, and accumulates sums in
+// A thread block processes a block of nodes with B rows each, with the window of halo_windows.cu, and accumulates sums in
 // shared memory. A pair (i, j) of the block is held at one of its ends and contributes to both sums: y_i += A_ij x_j in
 // registers of the thread that has i, y_j += A_ijᵀ x_i in shared memory. Pairs are grouped into steps with a barrier
 // after each; the pairs of a step have different i and different j (a matching), so there are no atomic additions and
@@ -12,11 +12,11 @@
 // blocks are held as their upper triangle, row by row.
 //
 // Moves 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for two entries of a pair, for one of a diagonal or a crossing pair;
-// windows as in halo.cu; x and y.
+// windows as in halo_windows.cu; x and y.
 //
 // Faster for several rows per node beyond the L2 cache: el3_100M_perm on an H200 0.129 ms (f64), Halo 0.190, each in
 // clusters as large as its blocks (`cuda_spmv -- --pairs`, and without). With one row per node it is slower than
-// halo.cu; none of the following trials was kept. A pair saves a quarter of the bytes, but takes three accesses to
+// halo_windows.cu; none of the following trials was kept. A pair saves a quarter of the bytes, but takes three accesses to
 // shared memory with random bank conflicts, where an entry takes one. p1_100M_perm, f64 / f32: Halo 0.264-0.278 /
 // 0.166-0.173 ms; this kernel 0.326 / 0.218; with two or three steps in flight in registers, blocks of 512 rows, 0.280
 // / 0.188; steps copied into a ring in shared memory 0.300 / 0.185; pairs within the 128 rows of a warp only, without

@@ -6,6 +6,7 @@ pub(crate) mod borders;
 pub(crate) mod cases;
 pub(crate) mod chunks;
 pub(crate) mod classes;
+pub(crate) mod columns;
 pub(crate) mod lengths;
 pub(crate) mod ordered;
 pub(crate) mod pattern;

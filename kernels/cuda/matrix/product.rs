@@ -4,6 +4,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
+use crate::cuda::matrix::columns::Many;
 use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::solve::number::Scalar;
@@ -25,6 +26,16 @@ pub trait Product<T: Real>: Send + Sync + Debug {
 
     /// `y ← A x; ⟨x, y⟩`, for a square matrix.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>>;
+
+    /// `y_j ← A x_j` for several vectors, bitwise the product with each.
+    fn products(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<()> {
+        x.iter().zip(y).try_for_each(|(x, y)| self.product(x, y))
+    }
+
+    /// `y_j ← A x_j; ⟨x_j, y_j⟩` for several vectors and a square matrix.
+    fn products_dot(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<Vec<Scalar<T>>> {
+        x.iter().zip(y).map(|(x, y)| self.product_dot(x, y)).collect()
+    }
 
     /// Replaces the values of the entries of the pattern that the matrix was made from.
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
@@ -101,6 +112,11 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     /// Threads of a product.
     fn threads(&self) -> usize;
 
+    /// Threads of a product with several vectors, packed in rows of `width` places.
+    fn threads_of_many(&self, width: usize) -> usize {
+        self.threads() * width
+    }
+
     fn shape(&self) -> Shape;
 
     fn bytes(&self) -> usize;
@@ -145,6 +161,26 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
         check_square(Layout::shape(self), self.device(), x, y);
         // SAFETY: as in `product`
         unsafe { self.kernel().product_dot(&self.raw(), self.threads(), x, y) }
+    }
+
+    fn products(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<()> {
+        let mut single = |x: &Array<T>, y: &mut Array<T>| self.product(x, y);
+        let Some(many) = self.kernel().many.as_ref().filter(|_| x.len() > 1) else {
+            return x.iter().zip(y).try_for_each(|(x, y)| single(x, y));
+        };
+        x.iter().zip(&*y).for_each(|(x, y)| check(Layout::shape(self), self.device(), x, y));
+        // SAFETY: guaranteed by the layout, for vectors of these lengths
+        unsafe { many.products(&self.raw(), &|width| self.threads_of_many(width), (x, y), &mut single) }
+    }
+
+    fn products_dot(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<Vec<Scalar<T>>> {
+        let mut single = |x: &Array<T>, y: &mut Array<T>| self.product_dot(x, y);
+        let Some(many) = self.kernel().many.as_ref().filter(|_| x.len() > 1) else {
+            return x.iter().zip(y).map(|(x, y)| single(x, y)).collect();
+        };
+        x.iter().zip(&*y).for_each(|(x, y)| check_square(Layout::shape(self), self.device(), x, y));
+        // SAFETY: as in `products`
+        unsafe { many.products_dot(&self.raw(), &|width| self.threads_of_many(width), (x, y), &mut single) }
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
@@ -203,6 +239,8 @@ pub(crate) struct Kernel<T> {
     shared: u32,
     /// Maximum number of blocks of `product_dot`.
     most_summing: usize,
+    /// Kernels for several vectors, if the format has them.
+    pub(crate) many: Option<Many<T>>,
     element: PhantomData<fn() -> T>,
 }
 
@@ -225,8 +263,14 @@ impl<T: Real> Kernel<T> {
             shared: 0,
             // the last block adds up one number per block: use no more blocks than are resident
             most_summing: (per_multiprocessor.max(1) as usize * device.multiprocessors()).min(MAX_BLOCKS),
+            many: None,
             element: PhantomData,
         })
+    }
+
+    /// Adds kernels for several vectors.
+    pub(crate) fn with_many(self, many: Many<T>) -> Self {
+        Kernel { many: Some(many), ..self }
     }
 
     /// Loads kernels with dynamic shared memory. They get one block per unit of work, because filling shared

@@ -38,15 +38,15 @@ pub(crate) struct Sums<T, const K: usize> {
 
 impl<T: Real, const K: usize> Sums<T, K> {
     pub(crate) fn new(device: &Device) -> Result<Self> {
-        const { assert!(K == 1 || K == RESULTS) };
+        const { assert!(K >= 1 && K <= RESULTS) };
         let (cells, parcels) = (device.cells::<T>()?, Parcels::<T>::of(device)?);
         let stream = &device.inner.stream;
         let first = cells.take(device)?;
         let mut results = [first.address; RESULTS];
         let mut taken = [(); K].map(|()| first.clone());
-        if let Some(second) = taken.get_mut(1) {
-            *second = cells.take(device)?;
-            results[1] = second.address;
+        for (cell, result) in taken.iter_mut().zip(&mut results).skip(1) {
+            *cell = cells.take(device)?;
+            *result = cell.address;
         }
         let raw = RawSum {
             parcels: parcels.parcels.device_ptr(stream).0,

@@ -2,11 +2,13 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::pinned::PinnedArray;
-use crate::cuda::device::prelude::RESULTS;
 use crate::cuda::device::{Device, Real, lock};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::number::{CELLS, Number, Scalar};
 use std::sync::{Mutex, OnceLock};
+
+/// Maximum number of scalars that are read back together.
+const TOGETHER: usize = 2;
 
 /// Pinned host memory that the device writes to, with a slot for scalars that are read back together.
 #[derive(Debug)]
@@ -18,13 +20,13 @@ struct Slots {
 impl Slots {
     fn of(device: &Device) -> Result<&Slots> {
         let new =
-            || Ok(Slots { words: device.pinned(CELLS * RESULTS)?, free: Mutex::new((0..CELLS).collect()) });
+            || Ok(Slots { words: device.pinned(CELLS * TOGETHER)?, free: Mutex::new((0..CELLS).collect()) });
         device.kept::<OnceLock<Result<Slots>>>().get_or_init(new).as_ref().map_err(Clone::clone)
     }
 
     fn place<T>(&self, slot: usize, at: usize) -> *mut T {
-        assert!(slot < CELLS && at < RESULTS, "a word of a slot");
-        (self.words.address() + ((slot * RESULTS + at) * size_of::<u64>()) as u64) as *mut T
+        assert!(slot < CELLS && at < TOGETHER, "a word of a slot");
+        (self.words.address() + ((slot * TOGETHER + at) * size_of::<u64>()) as u64) as *mut T
     }
 }
 
@@ -44,7 +46,7 @@ fn is_empty<T: Real>(number: T) -> bool {
 impl<T: Real, const COUNT: usize> Told<T, COUNT> {
     /// Queues the readback of up to two scalars of one device.
     pub fn new(scalars: [&Scalar<T>; COUNT]) -> Result<Told<T, COUNT>> {
-        const { assert!(COUNT <= RESULTS, "a slot has room for no more") };
+        const { assert!(COUNT <= TOGETHER, "a slot has room for no more") };
         let numbers: [Number<T>; COUNT] = scalars.map(Scalar::number);
         let Some(device) = numbers.iter().find_map(Number::device) else {
             return Ok(Told { from: Err(numbers.map(|number| number.factor)) });
@@ -54,7 +56,7 @@ impl<T: Real, const COUNT: usize> Told<T, COUNT> {
         let full = || Error::TooLarge { what: "the number of scalars", got: CELLS + 1, limit: CELLS };
         let slot = lock(&slots.free).pop().ok_or_else(full)?;
         let told = Told { from: Ok((device.clone(), slot)) };
-        for at in 0..RESULTS {
+        for at in 0..TOGETHER {
             // SAFETY: a word of the slot, which no other readback uses
             unsafe { slots.place::<u64>(slot, at).write_volatile(u64::MAX) };
         }

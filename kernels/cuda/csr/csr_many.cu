@@ -1,0 +1,59 @@
+// CSR products with several vectors, whose columns are packed (packed.cu). Each sum has the order of the single product.
+//
+// Moves the matrix once, 12 B (f64) or 8 B (f32) an entry and 4 or 8 B a row; x and y of each column, and x once more to
+// pack it.
+
+// The sum of a row over part(lane) of its lanes, in the order of the single product; valid in the first. If a row has more
+// lanes than a warp, each thread takes several, in the order in which their tree of sums needs them.
+template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x, u32 lanes_of_row, Part part) {
+    const u32 lanes = x.lanes(), rounds = lanes_of_row > lanes ? lanes_of_row / lanes : 1;
+    real sum = 0, waiting[3] = {};
+    for (u32 n = 0; n < rounds; n++) {
+        const u32 round = rounds > 1 ? __brev(n) >> (__clz(rounds) + 1) : 0;
+        sum = part(rounds > 1 ? round * lanes + x.lane : x.lane & (lanes_of_row - 1));
+        bool carry = true;
+#pragma unroll
+        for (int bit = 0; bit < 3; bit++) {
+            if (carry && n >> bit & 1) {
+                sum = waiting[bit] + sum;
+            } else if (carry) {
+                waiting[bit] = sum;
+                carry = false;
+            }
+        }
+    }
+    return x.sum_of_lanes(sum, rounds > 1 ? lanes : lanes_of_row);
+}
+
+// Returns this thread's part of ⟨x, y⟩ of its column if DOT.
+template <class Offset, bool DOT> __device__ __forceinline__ real multiply_many(const Csr<Offset>& a, const Columns& c, const Packed& x) {
+    const u32 log_lanes = 31 - __clz(a.lanes), rows_of_warp = max(x.lanes() >> log_lanes, 1u);
+    const u32 warps = gridDim.x * (blockDim.x / 32), warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    real xy = 0;
+    // no overflow: there are fewer than 2³¹ rows, and no more warps than rows
+    for (u32 first = warp * rows_of_warp; first < a.rows; first += warps * rows_of_warp) {
+        const u32 row = first + (x.lane >> log_lanes);
+        const Offset start = row < a.rows ? __ldg(a.offsets + row) : 0, end = row < a.rows ? __ldg(a.offsets + row + 1) : 0;
+        const real sum = sum_of_row(x, a.lanes, [&](u32 lane) {
+            return part_of_row(a.columns + start, a.values + start, u32(end - start), lane, a.lanes, [&](u32 column) { return x[column]; });
+        });
+        if (row < a.rows && (x.lane & (a.lanes - 1)) == 0 && x.is_column) {
+            c.y[x.column][row] = sum;
+            if (DOT) xy += x[row] * sum;
+        }
+    }
+    return xy;
+}
+
+#define KERNELS(NAME, OFFSET)                                                                                           \
+    extern "C" __global__ __launch_bounds__(THREADS, 4) void NAME(Csr<OFFSET> a, Columns c, const real* packed) {       \
+        begin();                                                                                                        \
+        multiply_many<OFFSET, false>(a, c, Packed(c, packed));                                                             \
+    }                                                                                                                   \
+    extern "C" __global__ __launch_bounds__(THREADS, 4) void NAME##_dot(Csr<OFFSET> a, Columns c, const real* packed, Sum sum) { \
+        begin();                                                                                                        \
+        const Packed x(c, packed);                                                                                      \
+        x.sums(multiply_many<OFFSET, true>(a, c, x), c.count, sum);                                                                 \
+    }
+KERNELS(csr_short_many, u32)
+KERNELS(csr_long_many, u64)

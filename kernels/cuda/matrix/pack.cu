@@ -1,0 +1,21 @@
+// Packs columns row by row, in `width` places a row; places beyond the last column become zero.
+//
+// Moves one element read and one written for each place. A warp reads 32 / width neighbours of each column: whole sectors
+// of f64 for every width.
+extern "C" __global__ __launch_bounds__(THREADS) void pack(Columns c, u64 rows, real* packed) {
+    begin();
+    constexpr int U = 4;
+    const u32 column = threadIdx.x % c.width, shift = 31 - __clz(c.width);
+    const bool is_column = column < c.count;
+    const real* from = c.x[column];
+    const u64 threads = (u64)gridDim.x * blockDim.x, end = rows << shift;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < end; i += U * threads) {
+        real v[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) v[u] = is_column && i + u * threads < end ? __ldg(from + (i + u * threads >> shift)) : real(0);
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            if (i + u * threads < end) packed[i + u * threads] = v[u];
+        }
+    }
+}

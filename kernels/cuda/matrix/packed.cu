@@ -1,0 +1,40 @@
+// Columns of X, packed row by row, so that a gather of a row reads one run of memory for all columns. A lane of the single
+// product becomes `width` neighbouring threads, one for each column; a warp then has 32 / width lanes.
+
+struct Packed {
+    const real* x;            // this thread's column, in every `width`-th place
+    u32 row_bytes;            // of a packed row
+    u32 log_width, column;
+    u32 lane;                 // this thread's lane among those of the warp
+    bool is_column;           // false in places beyond the last column
+
+    __device__ __forceinline__ Packed(const Columns& c, const real* packed) {
+        log_width = 31 - __clz(c.width);
+        row_bytes = c.width * sizeof(real);
+        column = threadIdx.x & (c.width - 1);
+        lane = threadIdx.x % 32 >> log_width;
+        is_column = column < c.count;
+        x = packed + column;
+    }
+    __device__ __forceinline__ real operator[](u32 row) const {
+        // one multiply-add with a result of 64 bits
+        return __ldg((const real*)((const char*)x + (u64)row * row_bytes));
+    }
+    // Lanes of a warp.
+    __device__ __forceinline__ u32 lanes() const { return 32 >> log_width; }
+
+    // Adds up the parts of a row that neighbouring lanes have, in the order of the single product; valid in the first.
+    __device__ __forceinline__ real sum_of_lanes(real part, u32 lanes_of_row) const {
+        for (u32 step = lanes_of_row / 2; step; step /= 2) {
+            part += __shfl_down_sync(ALL, part, step << log_width, lanes_of_row << log_width);
+        }
+        return part;
+    }
+    // Adds up ⟨x, y⟩ of each column over the grid; every thread has a part of its own column.
+    __device__ __forceinline__ void sums(real xy, u32 count, const Sum& sum) const {
+        __shared__ WarpParts parts;
+        for (u32 step = 1 << log_width; step < 32; step *= 2) xy += __shfl_xor_sync(ALL, xy, step);
+        if (lane == 0) parts[threadIdx.x / 32][column] = xy;
+        sum_warps(parts, count, sum);
+    }
+};
