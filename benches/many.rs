@@ -2,11 +2,20 @@
 //!
 //! ```text
 //! cargo bench --bench many [-- p7_128 tets_128 elasticity_60 ...]
+//! cargo bench --bench many -- --gpu [p7_128 el3_100M_perm p1_100M_perm ...]
+//!     --write FOLDER      writes the matrices as they are measured, for `benches/cusparse_many.py`
 //! ```
 //!
 //! `tets_128` are tetrahedra on 128³ nodes, reordered by clusters; `elasticity_60` is linear elasticity on as many hexes. Other names are
 //! those of generated matrices. Best of some rounds, in which single and joint products take turns. "Bytes allow" is the share of
 //! the traffic of a single product that a vector needs: the matrix divided by the vectors, and the vector read and written.
+//!
+//! On a GPU, products are timed in batches, back to back. A matrix is measured in the format that is chosen for the order that
+//! it has, and in the fastest of two formats once reordered by clusters.
+
+#[cfg(feature = "cuda")]
+#[path = "many/gpu.rs"]
+mod gpu;
 
 use krysp::solvers::MultiVector;
 use krysp::testing::matrices::{self, Numbering};
@@ -19,7 +28,15 @@ const ROUNDS: usize = 7;
 const COUNTS: [usize; 4] = [2, 4, 8, 16];
 
 fn main() -> Result<()> {
-    let mut names: Vec<String> = std::env::args().skip(1).filter(|name| !name.starts_with('-')).collect();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let folder = arguments.iter().position(|argument| argument == "--write").map(|at| at + 1);
+    let names =
+        arguments.iter().enumerate().filter(|(at, name)| Some(*at) != folder && !name.starts_with('-'));
+    let mut names: Vec<String> = names.map(|(_, name)| name.clone()).collect();
+    #[cfg(feature = "cuda")]
+    if arguments.iter().any(|argument| argument == "--gpu") {
+        return gpu::all(names, folder.and_then(|at| arguments.get(at)));
+    }
     if names.is_empty() {
         names = ["p7_128", "tets_128", "elasticity_60"].map(String::from).into();
     }
@@ -73,8 +90,13 @@ fn vector(a: &Operator<HostVector<f64>>, seed: usize) -> Result<HostVector<f64>>
     Ok(a.domain().vector(&entries)?)
 }
 
+/// The share of a single product's bytes that each of several vectors needs.
+fn allowed(matrix: usize, rows: usize, count: usize) -> f64 {
+    let (matrix, vectors) = (matrix as f64, (2 * rows * size_of::<f64>()) as f64);
+    (matrix / count as f64 + vectors) / (matrix + vectors)
+}
+
 fn products(name: &str, a: &Operator<HostVector<f64>>) -> Result<()> {
-    let (matrix, vector_bytes) = (a.bytes() as f64, (a.domain().len() * size_of::<f64>()) as f64);
     for count in COUNTS {
         let columns = (0..count).map(|seed| vector(a, seed)).collect::<Result<Vec<_>>>()?;
         let x = MultiVector::from_columns(a.domain(), columns)?;
@@ -86,7 +108,7 @@ fn products(name: &str, a: &Operator<HostVector<f64>>) -> Result<()> {
             &mut || a.apply_many(&x, &mut y).unwrap_or_default(),
         ]);
         failed?;
-        let allowed = (matrix / count as f64 + 2.0 * vector_bytes) / (matrix + 2.0 * vector_bytes);
+        let allowed = allowed(a.bytes(), a.domain().len(), count);
         println!(
             "  {name:24} {count:2} vectors: single {single:7.2} ms, joint {joint:8.2} ms, {:.3} of a single one for each; bytes allow {allowed:.3}",
             joint / count as f64 / single
