@@ -68,7 +68,9 @@ mod lanes {
     #[cold]
     #[inline(never)]
     fn ask() -> bool {
-        let vendor = __cpuid(0);
+        // SAFETY: every x86-64 CPU has the instruction
+        #[allow(unused_unsafe, reason = "the oldest supported compiler requires it, newer ones do not")]
+        let vendor = unsafe { __cpuid(0) };
         let faster = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD";
         LOADS.store(if faster { FASTER } else { SLOWER }, Ordering::Relaxed);
         faster
