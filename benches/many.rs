@@ -3,7 +3,7 @@
 //! ```text
 //! cargo bench --bench many [-- p7_128 tets_128 elasticity_60 ...]
 //! cargo bench --bench many -- --gpu [p7_128 el3_100M_perm p1_100M_perm ...]
-//!     --write FOLDER      writes the matrices as they are measured, for `benches/cusparse_many.py`
+//!     --write FOLDER      writes the measured matrices, in their order, for `benches/cusparse_many.py`
 //! ```
 //!
 //! `tets_128` are tetrahedra on 128³ nodes, reordered by clusters; `elasticity_60` is linear elasticity on as many hexes. Other names are

@@ -8,7 +8,7 @@
 //!         it ends: close the column; recompute b_j − A x_j; restart it by itself where a solve would
 //! ```
 //!
-//! A column goes through the operations and decisions of its own solve in the same order. So its solution and its report are
+//! Each column has the operations and decisions of a single solve, in the same order. So its solution and its report are
 //! those of [`Solver::solve`], bitwise where the operations of the memory are repeatable: `time` apart, which counts from the
 //! start of all, and `backward_error`, whose estimate of `‖A‖` starts from the first right-hand side. What a column does, its
 //! breakdown included, changes no bit of the others.

@@ -4,7 +4,7 @@ use crate::Result;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What is solved, how often, and what is printed.
+/// Options of the bench: which systems it solves, how often, and what it prints.
 pub(crate) struct Options {
     pub(crate) gpu: bool,
     pub(crate) rows: Range<usize>,

@@ -434,15 +434,12 @@ impl Costs {
         };
         // `Lu` by fronts is `Ldl` with both triangles
         let by_fronts = preconditioner == Preconditioner::Lu && lu_takes_fronts(profile, factor);
-        let row = if by_fronts { Preconditioner::Ldl } else { preconditioner };
+        let (row, triangles) = if by_fronts { (Preconditioner::Ldl, 2.0) } else { (preconditioner, 1.0) };
         let Some(line) = TABLE.iter().find(|line| line.preconditioner == row) else {
             return Costs::UNKNOWN;
         };
-        let [setup, application] =
-            [(line.setup)(&shape) * factors[0], (line.application)(&shape) * factors[1]];
-        let [setup, application] =
-            if by_fronts { [2.0 * setup, 2.0 * application] } else { [setup, application] };
-        let [setup, application] = line.on(class, unit, [setup, application]);
+        let work = [(line.setup)(&shape) * factors[0], (line.application)(&shape) * factors[1]];
+        let [setup, application] = line.on(class, unit, work.map(|work| triangles * work));
         let twice = products(method);
         let renewed = if preconditioner == Preconditioner::Cholesky { setup - ordering } else { setup };
         Costs {

@@ -30,7 +30,7 @@ struct Packed {
         }
         return part;
     }
-    // Adds up ⟨x, y⟩ of each column over the grid; every thread has a part of its own column.
+    // Sums ⟨x, y⟩ of each column over the grid. Each thread holds a partial sum of one column.
     __device__ __forceinline__ void sums(real xy, u32 count, const Sum& sum) const {
         __shared__ WarpParts parts;
         for (u32 step = 1 << log_width; step < 32; step *= 2) xy += __shfl_xor_sync(ALL, xy, step);

@@ -49,7 +49,7 @@ pub struct LdlFront<'a, T> {
 /// for the first of them, and the number below its diagonal is the one off the diagonal of `D`. Rows from `k` on hold what is left.
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if the sizes do not match.
 pub fn eliminate<T: Value>(
     front: LdlFront<'_, T>,
     pairs: &mut Vec<bool>,

@@ -43,7 +43,7 @@ pub struct LuFront<'a, T> {
 /// rows. Rows and columns from `k` on hold what the pivots leave of the front. Multiply-adds count as work of `phase`.
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if the sizes do not match.
 pub fn eliminate<T: Value>(
     front: LuFront<'_, T>,
     upper: &mut Vec<T>,
@@ -329,7 +329,7 @@ impl<T: Value> LuFactors<'_, T> {
     /// `x ← L₁₁⁻¹ x` and `taken ← L₂₁ x`.
     ///
     /// # Panics
-    /// If sizes do not fit each other.
+    /// Panics if the sizes do not match.
     pub fn forward(self, x: &mut [T], taken: &mut [T]) {
         self.check(x, taken);
         taken.fill(T::zero());
@@ -339,7 +339,7 @@ impl<T: Value> LuFactors<'_, T> {
     /// `x ← U₁₁⁻¹ (x − U₁₂ others)`.
     ///
     /// # Panics
-    /// If sizes do not fit each other.
+    /// Panics if the sizes do not match.
     pub fn backward(self, x: &mut [T], others: &mut [T]) {
         self.check(x, others);
         run(Step::<_, BACKWARD> { factors: self, x, others });
@@ -348,7 +348,7 @@ impl<T: Value> LuFactors<'_, T> {
     /// `x ← U₁₁⁻ᵀ x` and `taken ← U₁₂ᵀ x`.
     ///
     /// # Panics
-    /// If sizes do not fit each other.
+    /// Panics if the sizes do not match.
     pub fn forward_transposed(self, x: &mut [T], taken: &mut [T]) {
         self.check(x, taken);
         taken.fill(T::zero());
@@ -358,7 +358,7 @@ impl<T: Value> LuFactors<'_, T> {
     /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)`.
     ///
     /// # Panics
-    /// If sizes do not fit each other.
+    /// Panics if the sizes do not match.
     pub fn backward_transposed(self, x: &mut [T], others: &mut [T]) {
         self.check(x, others);
         run(Step::<_, BACKWARD_TRANSPOSED> { factors: self, x, others });

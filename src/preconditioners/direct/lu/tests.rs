@@ -87,7 +87,7 @@ fn consistent_singular_systems_are_solved() {
             let error = backward_error(&a, &lu, b.as_slice());
             assert!(error <= 1e-13, "case {case}, fronts: {by_fronts}: backward error {error:e}");
             deficient += lu.missing();
-            // nothing of what is reached lies in the left null space
+            // what A x can produce is orthogonal to the left null space
             let unreachable = lu.unreachable(&b).unwrap();
             let most = unreachable.as_slice().iter().fold(0.0f64, |most, v| most.max(v.abs()));
             assert!(most <= 1e-8, "case {case}, fronts: {by_fronts}: {most:e}");
@@ -104,7 +104,7 @@ fn applied(lu: &Lu<f64>) -> (usize, Vec<f64>) {
     (lu.nnz(), x.as_slice().to_vec())
 }
 
-/// A mesh in space with convection; with a diagonal of zeros, if `hollow`.
+/// Convection on a mesh in space, with a zero diagonal if `hollow`.
 fn mesh(side: usize, hollow: bool) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
     let n = stencil.rows();

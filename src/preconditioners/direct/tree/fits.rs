@@ -152,7 +152,7 @@ mod tests {
         let order = minimum_degree::of_sum(&a, &a).unwrap();
         let mut tree = Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap();
         let count = tree.fronts.len();
-        // a task of its own for each front
+        // a separate task for each front
         tree.tasks = (0..count).map(|front| front..front + 1).collect();
         tree.top.clear();
         assert!(!tree.fits(a.pattern(), tree.numbers()));

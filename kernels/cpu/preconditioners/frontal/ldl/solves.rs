@@ -18,11 +18,11 @@ pub fn pack<T: Value>(values: &[T], order: usize, pivots: usize, to: &mut Vec<T>
 /// The factors of a front.
 #[derive(Clone, Copy, Debug)]
 pub struct LdlFactors<'a, T> {
-    /// As [`pack`] leaves them.
+    /// Numbers in the order in which [`pack`] stores them.
     pub lower: &'a [T],
     /// Rows of the front.
     pub order: usize,
-    /// Whether a column and the next have one block.
+    /// Whether a column and the next one share a 2x2 pivot.
     pub pairs: &'a [bool],
 }
 
@@ -30,7 +30,7 @@ impl<T: Value> LdlFactors<'_, T> {
     /// `x ← D⁻¹ L₁₁⁻¹ x` and `taken ← L₂₁ L₁₁⁻¹ x`.
     ///
     /// # Panics
-    /// If sizes do not fit each other.
+    /// Panics if the sizes do not match.
     pub fn forward(self, x: &mut [T], taken: &mut [T]) {
         self.check(x, taken);
         taken.fill(T::zero());
@@ -40,7 +40,7 @@ impl<T: Value> LdlFactors<'_, T> {
     /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)`.
     ///
     /// # Panics
-    /// If sizes do not fit each other.
+    /// Panics if the sizes do not match.
     pub fn backward(self, x: &mut [T], others: &[T]) {
         self.check(x, others);
         run(Backward { factors: self, x, others });
