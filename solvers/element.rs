@@ -6,8 +6,7 @@ use std::ops::Neg;
 
 /// Number type of matrices and vectors: `f32` or `f64`.
 ///
-/// Complex types are not supported yet. Methods are prepared for them: norms are [`Element::Real`], and an inner
-/// product conjugates its first argument.
+/// Complex types are not supported: recorded numbers, plane rotations and square roots are real.
 pub trait Element:
     NumAssign + Neg<Output = Self> + Copy + Default + Debug + Display + LowerExp + Send + Sync + 'static
 {

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 /// Maximum number of steps in one batch (one launch). The time limit and the cancel token are checked between
 /// batches.
 const LEAP: usize = 256;
-/// Maximum number of steps in a batch while late stop rules exist; it may grow to `1 / BUNCHES` of all
-/// iterations so far.
+/// Maximum number of steps in a batch while rules of [`Solver::stop_soon_when`] exist; it may grow to
+/// `1 / BUNCHES` of all iterations so far.
 const BUNCH: usize = 64;
 const BUNCHES: usize = 4;
 /// Iterations between two folds. A fold moves five vectors, a few thousandths of what the iterations move.

@@ -59,7 +59,7 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     fn numbering(&self, csr: &Csr<T>) -> Result<Numbering>;
 
-    /// Backend one of a matrix, in the space of an operator made from it.
+    /// Builds a preconditioner of a matrix, in the space of an operator made from it.
     #[doc(hidden)]
     fn preconditioner(
         &self,

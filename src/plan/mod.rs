@@ -86,7 +86,7 @@ pub fn solve_many<T: Real, B: AsRef<[T]>>(a: &Csr<T>, b: &[B]) -> Result<Vec<Sol
 }
 
 /// Solves `A x = b`: finds out what the matrix is like, and tries what suits it until the residual, computed anew, meets the
-/// tolerance. For more than one right-hand side make a [`Plan`].
+/// tolerance. For several right-hand sides use [`solve_many`], or a [`Plan`] if they are not known together.
 pub fn solve<T: Real>(a: &Csr<T>, b: &[T]) -> Result<Solved<T>> {
     Plan::new(a)?.solves(1).build()?.solve(b)
 }

@@ -46,7 +46,7 @@ pub(super) struct Alternative {
     pub(super) fixed: WorkUnits,
     /// The candidate, where the iterations are estimated.
     pub(super) estimated: Option<Candidate>,
-    /// Whether an elimination ordering would tell more about its cost.
+    /// Whether its cost is a rough estimate, which an elimination ordering would make precise.
     pub(super) analysable: bool,
 }
 
@@ -86,7 +86,7 @@ pub(super) struct Estimate {
 pub(super) struct Start {
     /// Work of one iteration.
     pub(super) iteration: WorkUnits,
-    /// Iterations that it has before it may be stopped.
+    /// Least iterations before it may be stopped.
     pub(super) granted: f64,
     /// Whether the method is one of conjugate gradients.
     pub(super) conjugate: bool,

@@ -30,7 +30,7 @@ use super::costs::{Factorization, MachineClass};
 use super::{Preconditioner, Profile};
 use state::{Built, Pending, Record, Solve, State};
 
-/// Cost of the last resort, the method of the least residual, and so the most that an attempt may cost while others are left. A guess.
+/// The most work of an attempt while others are left: the cost of the test for the least residual, which comes last. A guess.
 pub(super) const LAST: WorkUnits = WorkUnits(20_000.0);
 
 /// An attempt that has cost this share of [`LAST`] without an end has failed.

@@ -1,4 +1,4 @@
-//! The source of a preconditioner's values: operators whose entries can be read.
+//! What a preconditioner reads of a matrix: pattern, entries and diagonal.
 
 use crate::formats::Source;
 #[cfg(feature = "cuda")]
@@ -46,7 +46,7 @@ pub trait Refresh<T: Real> {
 
 /// A matrix whose entries a preconditioner can read: every [`Format`], every operator on a GPU, and
 /// [`Operator`] of both. A preconditioner on a GPU reads the values of an operator there without involving
-/// the host.
+/// the host. Not for implementation outside of this crate: its methods may change.
 pub trait Origin<T: Real> {
     /// Its pattern and spaces.
     #[doc(hidden)]

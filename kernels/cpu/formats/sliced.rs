@@ -211,6 +211,7 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Sliced<'_, V> {
             && self.order.is_none_or(|order| order.len() == self.rows)
     }
 
+    // `S` is not used: `sums` dispatches once more for each chunk, so that its code is shared by all formats made of slices.
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
         let first = rows.start;

@@ -56,7 +56,8 @@ mod lanes {
 
     /// Whether scalar loads are faster than the gather instruction for data in cache. True on AMD processors:
     /// on a Zen 4, CSR of `elast_bracket_p1_59k` and `convdiff_channel_p1_186k` takes 0.7 to 0.9 of the time,
-    /// and SELL-P of `p7_64` in f32 0.7. Other processors use the instruction; they were not measured.
+    /// and SELL-P of `p7_64` in f32 0.7. Other processors use the instruction; they were not measured. Asked by
+    /// `gather_near` (CSR) and, in f32, by `gather_short` (columns of 16 bits); other gathers always use it.
     #[inline(always)]
     fn loads_are_faster() -> bool {
         match LOADS.load(Ordering::Relaxed) {
