@@ -1,11 +1,11 @@
 //! Block-diagonal matrix with blocks of up to 32 rows, each stored in as few bits as its condition number
 //! allows. Hosts and devices share this layout.
 //!
-//! Whole blocks form slices of up to 32 rows. Entry `(i, j)` of a block (`j` counted from the block's first
-//! column, `i` from the slice's first row) is stored at offset `j · rows + i` of its slice, where `rows` is
-//! the number of rows of the slice. All values of a slice have the same type: the element type, `f32` or
-//! bfloat16. A slice reserves memory for elements whatever its type, so that refreshed values never move
-//! other slices.
+//! Consecutive blocks form slices of up to 32 rows; no block is split. Entry `(i, j)` of a block (`j` counted
+//! from the block's first column, `i` from the slice's first row) is stored at offset `j · rows + i` of its
+//! slice, where `rows` is the number of rows of the slice. All values of a slice have the same type: the
+//! element type, `f32` or bfloat16. Each slice reserves enough memory for values of the element type, so that
+//! its place does not change when a refresh changes its type.
 //!
 //! Rounding an inverse `M` to `p` bits gives `M + E` with `|E| ≤ 2⁻ᵖ |M|`, hence `(M + E) A = I + E A` with
 //! `‖E A‖ ≤ 2⁻ᵖ ‖M‖ ‖A‖` in the infinity norm (largest row sum): the relative error is `2⁻ᵖ` times the
@@ -136,7 +136,7 @@ fn index(number: usize) -> u32 {
     number as u32
 }
 
-/// Largest condition numbers for which a block is stored as `f32` or as bfloat16 at a given accuracy.
+/// Largest condition numbers at which a block may be stored as `f32` (`single`) or as bfloat16 (`half`).
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Zero if elements have no more than 32 bits.

@@ -45,7 +45,8 @@ pub fn bytes_of_mut<T: Plain>(numbers: &mut [T]) -> &mut [u8] {
 /// Reinterprets the memory of `numbers` as the same count of numbers of another type, which must not be larger.
 pub(crate) fn stored<T: Plain, V: Plain>(numbers: &[T]) -> &[V] {
     const { assert!(size_of::<V>() <= size_of::<T>() && align_of::<V>() <= align_of::<T>()) };
-    // SAFETY: as many numbers of no more bytes and no stricter alignment, valid for any bit pattern
+    // SAFETY: the same count of numbers, which are not larger or more strictly aligned, and for which every
+    // bit pattern is valid
     unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), numbers.len()) }
 }
 

@@ -1,4 +1,4 @@
-//! Cache folder for what was measured on this machine, kept between programs.
+//! Folder for measurements of this machine (calibrated prices, compiled GPU kernels), kept between programs.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

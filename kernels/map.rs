@@ -8,8 +8,8 @@ use memmap2::Mmap;
 
 /// Maps the content of a regular file into memory. Pages are read when first accessed and never copied.
 ///
-/// The file must keep its length and content while the map lives; the safety comment says what happens
-/// otherwise.
+/// The file must keep its length and content while the map lives. If it shrinks, the process is ended by a
+/// signal (SIGBUS); if it is rewritten, different bytes may be read for the same position.
 ///
 /// # Errors
 /// Fails if the operating system cannot map the file.

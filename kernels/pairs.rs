@@ -72,8 +72,8 @@ impl Taken {
         self.pairs[1][pair.other as usize * self.colours + colour] = at;
     }
 
-    /// Makes `colour`, which is free at the owner, free at the other node `end` as well, where `instead` is
-    /// free: exchanges the two colours along the alternating path that starts at `end`.
+    /// Exchanges `colour` and `instead` along the alternating path that starts at the other node `end`.
+    /// Before, `colour` is free at the owner and `instead` is free at `end`; then `colour` is free at both.
     fn exchange(&mut self, pairs: &mut [Pair], end: u16, colour: usize, instead: usize) {
         let (mut path, mut node, mut side, mut next, mut then) = (vec![], end, 1, colour, instead);
         loop {

@@ -37,8 +37,8 @@ impl Parts {
         self.height
     }
 
-    /// Range of the entries of a row, given its ascending columns, whose columns belong to the row's own
-    /// part; all other entries come before or after it.
+    /// Range of those entries of a row whose columns belong to the row's own part, given the ascending
+    /// columns of the row.
     pub fn inside(self, row: usize, columns: &[u32]) -> Range<usize> {
         let first = row / self.height * self.height;
         let below = |bound: usize| columns.partition_point(|&column| (column as usize) < bound);

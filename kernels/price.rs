@@ -2,9 +2,9 @@
 //!
 //! `cost = start + byte · bytes + gather · gathers + row · rows + wait · waits`
 //!
-//! The unit is the number of bytes that the machine streams in the same time, so that a faster machine of the
-//! same kind has the same coefficients. `cargo bench --features cuda --bench judge` fits the coefficients to
-//! a record of measured times.
+//! A cost is given as the number of bytes that the machine streams in the same time, so that a machine with
+//! another memory bandwidth has the same coefficients. `cargo bench --features cuda --bench judge` fits them
+//! to a record of measured times.
 
 /// Machine-independent amounts of work of one product.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -44,9 +44,8 @@ impl Price {
     }
 }
 
-/// Share of the entries of `x` read by a matrix with these columns that need a memory sector of their own:
-/// distinct 32-byte sectors per entry within runs of 1024 consecutive entries, averaged over 64 evenly spaced
-/// runs.
+/// Mean number of memory sectors of `x` that a product reads per matrix entry: distinct 32-byte sectors
+/// within a run of 1024 consecutive entries, divided by 1024, averaged over 64 evenly spaced runs.
 pub fn scattering(columns: &[u32], value_bytes: usize) -> f64 {
     const RUNS: usize = 64;
     const RUN: usize = 1024;

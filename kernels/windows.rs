@@ -1,4 +1,4 @@
-//! Blocks of rows and their windows: the part of `x` that the rows of a block read.
+//! Blocks of rows and their windows. A window is the set of entries of `x` that the rows of a block read.
 //!
 //! A window begins with the entries of `x` that belong to the block's own rows; the other columns, its halo,
 //! follow in ascending order. Every column of the block thus becomes a 16-bit index into the window.
@@ -10,8 +10,8 @@ use std::ops::Range;
 /// Largest number of columns of a window; one more index is reserved for padding.
 pub const LARGEST: usize = u16::MAX as usize;
 
-/// Largest number of columns of a window whose indices fit 12 bits; one more index is reserved for padding. A
-/// GPU packs the indices of matrices with one row per node this way.
+/// Largest number of columns of a window whose indices fit 12 bits; one more index is reserved for padding.
+/// On a GPU the indices of matrices with one row per node are packed in 12 bits.
 pub const PACKED: usize = (1 << 12) - 1;
 
 /// Partition of the rows into blocks, with the window of each.

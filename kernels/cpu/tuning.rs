@@ -1,9 +1,9 @@
 //! Tuning constants for CPUs, measured on x86-64 with AVX2 or AVX-512.
 //!
-//! Each constant names the matrices and the machine on which it matters; where it names none, no record of
-//! the choice was kept (a guess). Other machines use the same values until they are measured.
+//! Each comment names the matrices and the machine for which the constant was measured; a constant without
+//! them is a guess. The same values are used on all machines.
 
-/// Values moved by a loop above which a second thread pays for its start-up cost.
+/// Number of values that a loop must move for a second thread to be worth its start-up cost.
 pub(crate) const SERIAL: usize = 32 * 1024;
 
 /// Tasks per thread, so that idle threads can steal the work of a late one. With 4 tasks per thread, products

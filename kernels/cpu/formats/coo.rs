@@ -45,7 +45,8 @@ impl EntryRows {
         self.rows
     }
 
-    /// Number of entries before a row that begins a chunk, or before the row past the last.
+    /// Number of entries before the first row of a chunk; for `row` = the number of rows, number of all
+    /// entries.
     pub fn before(&self, row: usize) -> usize {
         self.chunks.at(row.div_ceil(CHUNK))
     }
@@ -103,7 +104,7 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Coo<'_, V> {
     }
 }
 
-/// Sums are added to `y`, which the caller has set to zero.
+/// COO adds each sum to `y`, which the caller has set to zero.
 impl<T: Value, V: Storage<T>> Divide<T> for Coo<'_, V> {
     #[inline(always)]
     fn first_entry(&self, row: usize) -> usize {
@@ -136,7 +137,7 @@ impl<T: Value, V: Storage<T>> Divide<T> for Coo<'_, V> {
 }
 
 impl<V> Coo<'_, V> {
-    /// Adds the products of entries to their rows; `y` begins with row `first`.
+    /// Adds the product `v_k x_{c_k}` of each entry to its row of `y`, which begins with row `first`.
     ///
     /// # Safety
     /// As [`Divide::walk`].

@@ -107,7 +107,8 @@ impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
                     }
                     sum.add(other)
                 } else {
-                    // a register for each lane of the two running sums of a product by itself
+                    // a product with one vector has two running sums of `lanes` lanes each: here each lane of
+                    // them is a register of `TILE` columns, so that sums have the same order
                     let (mut sums, mut others) = ([zero; MOST_LANES], [zero; MOST_LANES]);
                     let mut k = start;
                     loop {
@@ -141,10 +142,10 @@ impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
     }
 }
 
-/// `sum + v x_c`, for a register of a tile.
+/// `sum + v x_c` for the columns of a tile that one register holds.
 ///
 /// # Safety
-/// The CPU has the features of `S`; the pointers are those of an entry, whose column is a row of `x`.
+/// The CPU has the features of `S`; the pointers are those of one entry, and its column is a row of `x`.
 #[inline(always)]
 unsafe fn term<S: Simd, T: Value, V: Storage<T>>(
     value: *const V,

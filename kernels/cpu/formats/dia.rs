@@ -12,8 +12,11 @@ use std::ops::Range;
 /// Rows per slice: divides a chunk, and is a multiple of the lanes of every SIMD level.
 pub const HEIGHT: usize = 32;
 
-/// Diagonals from which on packed tiles are faster. Nothing is gathered, so packing has to pay by fewer loads alone: for 8 vectors and 7
-/// diagonals tiles took 0.84 of a single product for each vector, for 99 diagonals 0.31 (16 threads of a Xeon, f64). Between these, a guess.
+/// Minimum number of diagonals for packed tiles. DIA loads `x` contiguously, so that tiles save only loads of
+/// the matrix. Measured with 8 vectors, time per vector divided by the time of a product with one vector:
+/// 0.84 for 7 diagonals, 0.31 for 99 (16 threads of a Xeon, f64). Without tiles each chunk of rows is
+/// multiplied by one vector after the other, which takes 0.5 to 0.75 (see [`tiles`]; not measured for DIA).
+/// The value between 7 and 99 is a guess.
 const DIAGONALS: usize = 32;
 
 /// Arrays of a matrix.
@@ -101,7 +104,7 @@ impl<V> Dia<'_, V> {
     where
         V: Storage<T>,
     {
-        // registers of a slice when they have four lanes, the fewest of any level
+        // registers per slice at four lanes; no level has fewer lanes
         const MOST: usize = HEIGHT / 4;
         let lanes = <T::In<S> as Lanes<T>>::COUNT;
         let registers = HEIGHT / lanes;
@@ -123,8 +126,8 @@ impl<V> Dia<'_, V> {
         }
     }
 
-    /// Computes rows whose diagonals partly lie outside the matrix, entry by entry, in the same order of
-    /// summation as in whole slices.
+    /// Computes the rows of a slice of which some diagonals are partly outside the matrix, entry by entry.
+    /// Each row is summed in the same order as in whole slices.
     #[inline(always)]
     fn edge<S: Simd, T: Value>(&self, values: &[V], x: &[T], first: i64, y: &mut [T])
     where

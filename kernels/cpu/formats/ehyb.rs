@@ -1,12 +1,12 @@
 //! EHYB (Chen 2022): entries within the columns of a part are stored in slices with 16-bit columns, the other
 //! entries in separate slices over only the rows that have some.
 //!
-//! A chunk stores the values of its inner slots first, then those of its extra lines. A *line* holds the
-//! extra entries of one row. A part consists of many chunks that threads process in order, so that its `x`
-//! stays in the L2 cache; `y` of a chunk stays in the L1 cache between the two steps.
+//! A chunk stores the values of its inner slots (entries within the part) first, then those of its extra
+//! lines. A *line* holds the other entries of one row. A part consists of many chunks, which a thread
+//! processes in order, so that the part's `x` stays in the L2 cache. A chunk is computed in two steps, inner
+//! slots and extra lines; its `y` stays in the L1 cache between them.
 //!
-//! Moves 10 B (f64) or 6 B (f32) per inner slot and 12 B or 8 B per slot of an extra line, whose sum is added
-//! to a cached `y`.
+//! Moves 10 B (f64) or 6 B (f32) per inner slot, 12 B or 8 B per slot of an extra line, and the vectors.
 
 use crate::cpu::formats::sliced::Sliced;
 use crate::cpu::run::rows::RowProduct;

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn what_cancels_is_not_lost() {
-        // (1 + ε)² − (1 + 2ε) = ε², which rounding of the product loses
+        // (1 + ε)² − (1 + 2ε) = ε², which is lost if the product is rounded
         let epsilon = f64::EPSILON;
         let offsets = Offsets::from_lengths([2, 1]);
         let columns = Columns::new(vec![0, 1, 0], 2).unwrap();

@@ -138,12 +138,13 @@ impl SlicedColumns {
     }
 }
 
-/// Row (relative to its chunk) that is stored at each position: a permutation within every chunk.
+/// For each position in the stored order, the row stored there, relative to its chunk: a permutation within
+/// each chunk.
 #[derive(Clone, Debug)]
 pub struct ChunkOrder(Buffer<u16>);
 
 impl ChunkOrder {
-    /// Checks that every position has a row of its own chunk.
+    /// Checks that the row at each position belongs to the chunk of that position.
     pub fn new(order: Vec<u16>) -> Result<ChunkOrder, Invalid> {
         for (chunk, rows) in order.chunks(CHUNK).enumerate() {
             if let Some(at) = rows.iter().position(|&row| row as usize >= rows.len()) {
@@ -233,7 +234,7 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Sliced<'_, V> {
     }
 }
 
-/// Arguments of one call.
+/// Arguments of [`Sliced::sums`].
 struct Sums<'a, T, V> {
     a: Sliced<'a, V>,
     rows: Range<usize>,
@@ -326,7 +327,7 @@ impl<T: Value> Lookup<T> for ShortLookup<T> {
 }
 
 impl<V> Sliced<'_, V> {
-    /// Number of slots before a row that begins a slice, or before the row past the last.
+    /// Number of slots before the first row of a slice; for `row` = the number of rows, number of all slots.
     pub(crate) fn before(&self, row: usize) -> usize {
         let slice = row.div_ceil(self.height);
         self.height
@@ -336,7 +337,7 @@ impl<V> Sliced<'_, V> {
             }
     }
 
-    /// The slots that a product reads of a slice.
+    /// Slots of a slice that a product reads.
     pub(super) fn slots(&self, slice: usize) -> Range<usize> {
         let (start, width) = match self.widths {
             Widths::Uniform(width) => (slice * width, width),
@@ -353,11 +354,11 @@ impl<V> Sliced<'_, V> {
         start * self.height..(start + width) * self.height
     }
 
-    /// Computes the sums of the rows of one chunk, or of fewer rows that begin with a slice and are not
-    /// reordered. Compiled once for all formats made of slices.
+    /// Computes the sums of `rows`: the rows of one chunk or, if rows are not reordered (`order` is `None`),
+    /// fewer rows of it that start at a slice boundary. Compiled once for all formats made of slices.
     ///
     /// # Safety
-    /// As [`RowProduct::product`], except that `rows` may be such a range.
+    /// As [`RowProduct::product`], except for the range of `rows`.
     pub(crate) unsafe fn sums<T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
     where
         V: Storage<T>,

@@ -1,4 +1,5 @@
-//! Products of slices with the vectors of a tile: row by row, two running sums in turns, as in a product by itself.
+//! Products of sliced formats with the vectors of a tile. Each row alternates between two running sums, in
+//! the same order as in a product with one vector.
 
 use crate::cpu::formats::sliced::{Sliced, SlicedColumns};
 use crate::cpu::run::threads::chunks;
@@ -7,7 +8,7 @@ use crate::cpu::simd::storage::Storage;
 use crate::cpu::simd::{Lanes, Simd, Value};
 use std::ops::Range;
 
-/// The column of a slot of a slice.
+/// Look-up of the column of a slot.
 trait Find: Copy {
     /// # Safety
     /// Slice and slot exist.
@@ -91,8 +92,8 @@ impl<V> Sliced<'_, V> {
                 let y = &mut y[row * TILE..][..TILE];
                 for at in (0..TILE).step_by(lanes) {
                     let x = x.as_ptr().wrapping_add(at);
-                    // SAFETY: the slots of a slice lie within the arrays, whose columns are rows of `x`; a row of `y` has
-                    // `TILE` numbers
+                    // SAFETY: the slots of a slice are within the arrays, and their columns are rows of `x`;
+                    // a row of `y` has `TILE` entries
                     unsafe {
                         let zero = T::In::<S>::splat(T::zero());
                         let (mut sum, mut other) = (zero, zero);

@@ -3,11 +3,12 @@
 //!
 //! ```text
 //! each bunch, tile by tile of its entries:
-//!     start, stop ← the last rows that start at or before the tile's first entry, and the next tile's
+//!     start ← last row that starts at or before the tile's first entry; stop ← the same for the next tile
 //!     flag the first entry of every row, and the tile's first entry
 //!     sum products from flag to flag, adding the carry of `start` to the first sum
 //!     y[start + k] ← the k-th sum, as if no row were empty; carry the sum of an unfinished row to the next tile
-//!     fewer sums than rows: record start..stop, the tile is dirty
+//!     if there are fewer sums than rows, some row is empty and sums are misplaced: record start..stop
+//!         (a *dirty* tile)
 //! then, on one thread:
 //!     move the sums of dirty tiles to their rows, and set empty rows to zero
 //!     write the rows that cross bunch boundaries
@@ -37,7 +38,7 @@ struct Tiles {
 /// Largest number of entries per tile, so that its products stay in registers and the L1 cache.
 const LARGEST: usize = 256;
 
-/// Default sizes: a bunch is large enough to be a task.
+/// Default sizes. A bunch has enough entries (16,384) to be a task of a thread.
 const USUAL: Tiles = Tiles { entries: LARGEST, of_bunch: 64 };
 
 /// Marks the absence of a row.
@@ -48,14 +49,15 @@ pub const NONE: u32 = u32::MAX;
 struct Unfinished<T> {
     /// Row that continues into each bunch from the one before; [`NONE`] if no row does.
     rows: Vec<u32>,
-    /// Two partial sums per bunch: of the row that continues into it, and of the row that continues beyond
-    /// it.
+    /// Two partial sums per bunch: that of the row that continues into the bunch, and that of the row that
+    /// continues into the next bunch.
     carries: Vec<T>,
     /// Row ranges of the dirty tiles of each bunch.
     dirty: Vec<Vec<Range<usize>>>,
 }
 
-/// Last row that starts at or before an entry; the number of rows for the end of the last entry.
+/// Last row that starts at or before an entry. If `entry` is the number of entries, returns the number of
+/// rows.
 pub fn row_at(offsets: OffsetsRef<'_>, entry: usize) -> usize {
     let (mut low, mut high) = (0, offsets.ranges() + 1);
     while high - low > 1 {
@@ -95,7 +97,7 @@ pub fn rearrange<T: Value>(offsets: OffsetsRef<'_>, rows: Range<usize>, y: &mut 
     }
 }
 
-/// Writes the rows that cross boundaries of bunches, which have `of_bunch` entries each.
+/// Writes the sums of the rows that cross bunch boundaries. A bunch has `of_bunch` entries.
 pub fn synchronise<T: Value>(
     offsets: OffsetsRef<'_>,
     of_bunch: usize,
@@ -105,7 +107,7 @@ pub fn synchronise<T: Value>(
 ) {
     for (bunch, &row) in rows.iter().enumerate().filter(|(_, row)| **row != NONE) {
         let row = row as usize;
-        // only the second bunch of a row writes it
+        // a row is written once, when the loop is at the second of its bunches
         if offsets.at(row) / of_bunch != bunch - 1 {
             continue;
         }
@@ -154,7 +156,7 @@ struct Bunches<'b, 'a, T, V> {
     tiles: Tiles,
     x: &'b [T],
     first: usize,
-    /// First row of the first tile. `y` has the rows from there on, up to the first row of the next bunch.
+    /// First row of the first tile. `y` begins with this row and ends before the first row of the next bunch.
     start: usize,
     y: &'b mut [T],
     rows: &'b mut [u32],
@@ -302,7 +304,7 @@ mod tests {
     use super::*;
     use crate::index::{Columns, ColumnsRef, Offsets};
 
-    /// Runs both stages; returns the ranges of dirty tiles too.
+    /// Runs both stages; returns `y` and the row ranges of dirty tiles.
     fn both(
         offsets: &Offsets,
         columns: &Columns,
@@ -363,9 +365,9 @@ mod tests {
         assert_eq!(y, [3.0, 5.0, 5.0, 6.0, 8.0, 2.0, 0.0, 5.0, 3.0, 0.0, 7.0, 4.0]);
     }
 
-    /// Cases that the paper's listing gets wrong: a dirty tile whose last row continues, a row that began
-    /// before its tile, a bunch that starts with a row; rows without entries at every boundary, and rows that
-    /// span many tiles and bunches.
+    /// Cases that the paper's listing gets wrong (a dirty tile whose last row continues, a row that began
+    /// before its tile, a bunch that starts with a row), empty rows at every boundary, and rows that span
+    /// many tiles and bunches.
     #[test]
     fn every_border_of_tiles_and_bunches() {
         let lengths: [&[usize]; 14] = [
@@ -405,13 +407,13 @@ mod tests {
         }
     }
 
-    /// Offsets of a matrix whose entries are not stored anywhere.
+    /// Only offsets are stored; columns and values would not fit in memory.
     #[test]
     fn bunches_are_synchronised_beyond_32_bits() {
         let offsets = Offsets::from_lengths([3 << 30, 0, 1 << 31, 1 << 33]);
         let at = [0, (3 << 30) - 1, 3 << 30, (5 << 30) - 1, 5 << 30, 13 << 30];
         assert_eq!(at.map(|entry| row_at((&offsets).into(), entry)), [0, 0, 2, 2, 3, 4]);
-        // bunches of 2³¹ entries, each entry one: rows 0, 2 and 3 cross boundaries
+        // bunches of 2³¹ entries, every product is 1: rows 0, 2 and 3 cross boundaries
         let rows = [NONE, 0, 2, 3, 3, 3, 3];
         let ones = |numbers: [i64; 14]| numbers.map(|number| (number << 30) as f64);
         let carries = ones([0, 2, 1, 1, 1, 1, 0, 2, 0, 2, 0, 2, 1, 0]);

@@ -26,10 +26,11 @@ pub struct Halves {
 }
 
 impl Halves {
-    /// Checks and wraps the pattern. `size` is the number of rows per block, 1 for single entries; rows and
-    /// entries are those of blocks. `parts` holds the row boundaries of the parts, which must be block
-    /// boundaries of reductions. `inner` holds for each row the number of leading entries that are below the
-    /// diagonal and in the row's part: these are mirrored, the others are not.
+    /// Checks and wraps the pattern. `size` is the number of rows of a dense block of the matrix (1: scalar
+    /// entries); the other arguments count block rows and blocks. `parts` holds the first block row of each
+    /// part, then the number of block rows; times `size`, each but the last must be a multiple of the rows
+    /// per reduction block ([`block_rows`]). `inner` holds for each block row the number of leading blocks
+    /// that are below the diagonal and in the row's part: these are mirrored, the others are not.
     pub fn new(
         size: usize,
         parts: Vec<usize>,
@@ -69,27 +70,27 @@ impl Halves {
         Ok(Halves { size, parts, offsets, inner: inner.into(), columns })
     }
 
-    /// Rows per block.
+    /// Rows per dense block; 1 for scalar entries.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Row offsets.
+    /// Offsets of the block rows, counted in blocks.
     pub fn offsets(&self) -> &Offsets {
         &self.offsets
     }
 
-    /// Number of mirrored entries of each row.
+    /// Number of mirrored blocks of each block row.
     pub fn inner(&self) -> &[u32] {
         &self.inner
     }
 
-    /// Column of each stored entry.
+    /// Block column of each stored block.
     pub fn columns(&self) -> &Columns {
         &self.columns
     }
 
-    /// Row boundaries of the parts.
+    /// First block row of each part, then the number of block rows.
     pub fn parts(&self) -> &[usize] {
         &self.parts
     }
@@ -167,7 +168,7 @@ impl<T: Value, V: Storage<T>> Task for Part<'_, T, V> {
                     odd = S::mul_add((*values.add(k)).widen(), *x.add(*columns.add(k) as usize), odd);
                     k += 1;
                 }
-                // later rows of the part add their mirrored entries to this one; no earlier row has
+                // overwrites `y`: only later rows of the part have mirrored entries in this row
                 *y.add(row - first) = even + odd;
             }
             start = end;

@@ -1,7 +1,7 @@
 //! Symmetric storage in BSR, each block read once: like [`symmetric`](crate::cpu::formats::symmetric), with
 //! `B × B` entries per column index.
 //!
-//! Moves 8 B (f64) per two entries, 4 B per `2 B²` entries, and the vectors: half of what
+//! Moves 8 B (f64) per two entries, 4 B (a column index) per `2 B²` entries, and the vectors: half of what
 //! [`bsr`](crate::cpu::formats::bsr) moves.
 
 use crate::cpu::formats::bsr::SLACK;
@@ -71,7 +71,7 @@ impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, 
                         }
                     }
                 }
-                // later rows of the part add their mirrored blocks to these; no earlier row has
+                // overwrites `y`: only later rows of the part have mirrored blocks in these rows
                 for i in 0..B {
                     let sum = sums.iter().fold(T::zero(), |all, column| all + column[i]);
                     *y.add(row * B + i - first) = sum;

@@ -14,8 +14,8 @@ use crate::cpu::tuning::PREFETCH_BYTES;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Norms of blocks whose entries fit an 8-bit exponent (`f32`, bfloat16): the largest such number is about
-/// 2¹²⁸, and with a norm of 2⁻¹⁰⁰ even entries 2⁻²⁶ times as large are normal numbers.
+/// Norms of blocks that may be stored with an 8-bit exponent (`f32`, bfloat16): numbers overflow from about
+/// 2¹²⁸ on, and in a block with norm 2⁻¹⁰⁰ entries down to 2⁻²⁶ times the norm are normal numbers.
 const IN_RANGE: Range<f64> = 1.0 / (1u128 << 100) as f64..(1u128 << 120) as f64;
 
 /// A block-diagonal matrix.
@@ -28,8 +28,8 @@ pub struct BlockDiagonal<T: Value> {
 }
 
 impl<T: Value> BlockDiagonal<T> {
-    /// Zero matrix with blocks that begin at the rows `bounds`, the first of which is 0; the last number is
-    /// the end of the last block.
+    /// Creates a zero matrix. `bounds` holds the first row of each block, from 0 on, then the end of the
+    /// last.
     pub fn zeros(bounds: &[usize]) -> Self {
         assert!(bounds.first().is_none_or(|&first| first == 0), "blocks begin at row 0");
         let slices = cut(bounds);
@@ -87,9 +87,9 @@ impl<T: Value> BlockDiagonal<T> {
         }
     }
 
-    /// Sets the matrix to the inverse of the blocks that `gather` writes (row by row, for the given range of
-    /// rows), each stored in the narrowest type that the limits allow. Returns the rows of the first singular
-    /// block as an error; the content is then invalid until the next call.
+    /// Inverts blocks: `gather` writes the block of the given range of rows, row by row. Each inverse is
+    /// stored in the narrowest type that the limits allow. Returns the rows of the first singular block as an
+    /// error; the matrix is then invalid until the next call.
     pub fn invert(
         &mut self,
         limits: Limits,
@@ -132,7 +132,7 @@ impl<T: Value> BlockDiagonal<T> {
         Ok(())
     }
 
-    /// Rounds slices to narrower types where the limits allow; never widens.
+    /// Rounds slices to narrower types where the limits allow. A slice that is already narrower stays so.
     pub fn round(&mut self, limits: Limits) {
         let wanted = |slice: &Slice, condition: f32| slice.stored_as().max(limits.stored(condition));
         self.each_slice(&|slice, numbers, condition| {
@@ -168,7 +168,7 @@ fn norm(block: &[f64], size: usize) -> f64 {
     block.chunks(size).map(|row| row.iter().map(|v| v.abs()).sum()).fold(0.0, f64::max)
 }
 
-/// Norm of a block; infinite if its entries might not fit an 8-bit exponent.
+/// Norm of a block; infinite if the norm is not [`IN_RANGE`].
 fn norm_in_range(block: &[f64], size: usize) -> f64 {
     let norm = norm(block, size);
     if IN_RANGE.contains(&norm) { norm } else { f64::INFINITY }
@@ -231,10 +231,10 @@ impl<T: Value> RowProduct<T> for BlockDiagonal<T> {
     }
 }
 
-/// Multiplies some rows of a slice.
+/// Multiplies the rows `here` of a slice.
 ///
 /// # Safety
-/// As [`RowProduct::product`], for `here` of the rows of a slice.
+/// As [`RowProduct::product`], for the rows `here` of the slice.
 #[inline(always)]
 unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     slice: &Slice,
@@ -255,10 +255,10 @@ unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     }
 }
 
-/// Multiplies blocks of `B` rows each.
+/// Multiplies the rows `here` of a slice whose blocks have `B` rows each.
 ///
 /// # Safety
-/// As [`RowProduct::product`], for `here` of the rows of a slice.
+/// As [`RowProduct::product`], for the rows `here` of the slice.
 #[inline(always)]
 unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
     slice: &Slice,
@@ -288,10 +288,10 @@ unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
     }
 }
 
-/// Multiplies blocks of any sizes, one register of rows at a time.
+/// Multiplies the rows `here` of a slice with blocks of any sizes, one register of rows at a time.
 ///
 /// # Safety
-/// As [`RowProduct::product`], for `here` of the rows of a slice.
+/// As [`RowProduct::product`], for the rows `here` of the slice.
 #[inline(always)]
 unsafe fn multiply_any<S: Simd, T: Value, V: Storage<T>>(
     slice: &Slice,
@@ -311,8 +311,8 @@ unsafe fn multiply_any<S: Simd, T: Value, V: Storage<T>>(
         for first in (0..y.len()).step_by(<T::In<S> as Lanes<T>>::COUNT) {
             let count = (y.len() - first).min(<T::In<S> as Lanes<T>>::COUNT);
             let whole = count == <T::In<S> as Lanes<T>>::COUNT;
-            // SAFETY: `count` rows of each column were compared with the length, and `y` has as many from
-            // `first` on
+            // SAFETY: each column has `count` rows from `first` on, as compared with the length of `numbers`;
+            // so has `y`
             unsafe {
                 let (mut column, to) = (numbers.as_ptr().add(rows.start + first), y.as_mut_ptr().add(first));
                 let mut sum = T::In::<S>::splat(T::zero());
@@ -345,8 +345,7 @@ mod tests {
         assert_eq!(norm_in_range(&[high], 1), f64::INFINITY);
     }
 
-    /// Condition numbers of 1, 10⁴ and 10⁹ allow 16, 32 and 64 bits at an accuracy of 0.1, and values are
-    /// rounded accordingly.
+    /// At an accuracy of 0.1, blocks with condition numbers 1, 10⁴ and 10⁹ are stored in 16, 32 and 64 bits.
     #[test]
     fn what_stores_a_block_follows_from_its_condition() {
         let blocks = [1.0, 1e-4, 1e-9].map(|small| [1.0 / 3.0, 0.0, 0.0, small / 3.0]);

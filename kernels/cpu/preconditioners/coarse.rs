@@ -1,8 +1,8 @@
 //! Coarse space of aggregates: restriction `Zᵀ r`, prolongation `z + Z c`, and products with a small dense
 //! matrix.
 //!
-//! Each row belongs to one aggregate or to none. `Z` has `modes` columns per aggregate (near-null-space
-//! vectors restricted to it), zero outside of it.
+//! Each row belongs to one aggregate or to none. `Z` has `modes` columns per aggregate: the near-null-space
+//! vectors, set to zero outside the aggregate.
 //!
 //! Memory traffic: [`Aggregates::restrict`] reads `r` and the aggregates' rows, [`Aggregates::prolong`] reads
 //! `z` and the aggregate of each row; both read `modes` weights per row if there are any. A dense product
@@ -17,7 +17,7 @@ use crate::cpu::vector::block_dot;
 /// Marks rows that belong to no aggregate.
 pub const NONE: u32 = u32::MAX;
 
-/// Rows of each aggregate, and the columns of `Z` there.
+/// Rows of each aggregate, and the entries of `Z` in them.
 #[derive(Clone, Copy, Debug)]
 pub struct Aggregates<'a, T> {
     /// Offset of each aggregate in `rows`, then the end of the last.
@@ -163,7 +163,8 @@ fn sum_of<T: Value>(rows: &[u32], term: impl Fn(usize) -> T) -> T {
     (sums[0] + sums[2]) + (sums[1] + sums[3])
 }
 
-/// `y ← E x` for a dense matrix with rows [`row_stride`] numbers apart; `x` and `y` have that length too.
+/// `y ← E x` for a dense matrix with rows [`row_stride`] numbers apart; `x` and `y` have `row_stride(n)`
+/// entries.
 pub fn dense_product<T: Value>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
     let stride = row_stride(n);
     assert!(
@@ -173,7 +174,7 @@ pub fn dense_product<T: Value>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
     dense_rows(e, x, &mut y[..n]);
 }
 
-/// `y ← E x` for some rows of a dense matrix. Rows are as long as `x`, a multiple of a [`row_stride`].
+/// `y ← E x` for some rows of a dense matrix, each as long as `x`, whose length is a [`row_stride`].
 pub fn dense_rows<T: Value>(e: &[T], x: &[T], y: &mut [T]) {
     let (stride, n) = (x.len(), y.len());
     assert_eq!(e.len(), n * stride, "rows are as long as `x`");

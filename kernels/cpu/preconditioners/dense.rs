@@ -1,9 +1,8 @@
-//! Small dense systems in double precision, each solved on one thread, as needed for the rows of approximate
-//! inverses.
+//! Small dense systems in double precision, each solved on one thread, for the rows of approximate inverses.
 //!
-//! Both factorizations can be extended: an approximate inverse that adapts its pattern adds unknowns to a
-//! system that is already factorized. With `n` unknowns and `m` equations, Cholesky takes `n³/6` and
-//! Householder QR `n² (m − n/3)` multiplications.
+//! Both factorizations, Cholesky and Householder QR, can be extended: an approximate inverse that adapts its
+//! pattern adds unknowns to a system that is already factorized. With `n` unknowns and `m` equations,
+//! Cholesky takes `n³/6` and Householder QR `n² (m − n/3)` multiplications.
 
 /// A Cholesky factor `A = L Lᵀ` to which rows can be appended.
 #[derive(Clone, Debug, Default)]
@@ -72,10 +71,11 @@ impl Cholesky {
     }
 }
 
-/// Least-squares problem `min ‖A x − b‖` by Householder QR, for a matrix to which columns can be appended,
-/// and rows in which all earlier columns are zero.
+/// Least-squares problem `min ‖A x − b‖` by Householder QR. Columns can be appended to the matrix, and rows
+/// in which all earlier columns are zero.
 ///
-/// Every reflection keeps its own length: reflections older than an appended row do not change it.
+/// Each reflection is stored with the number of rows that existed when it was computed: reflections do not
+/// change rows appended later.
 #[derive(Clone, Debug, Default)]
 pub struct LeastSquares {
     /// Unit vectors `v_k` of the reflections `I − 2 v vᵀ`; the first entry of the `k`-th belongs to row `k`.
@@ -105,7 +105,7 @@ impl LeastSquares {
         self.starts.len() - 1
     }
 
-    /// Appends rows, given their right-hand side; all columns so far are zero there.
+    /// Appends rows, given their right-hand side. All existing columns are zero in these rows.
     pub fn extend(&mut self, rhs: &[f64]) {
         self.rhs.extend_from_slice(rhs);
     }
@@ -121,7 +121,7 @@ impl LeastSquares {
         }
         let Some((top, tail)) = self.column.split_at_mut_checked(k) else { return false };
         let below = dot(tail, tail).sqrt();
-        // norm that rounding errors leave of a dependent column
+        // bound for the norm of what rounding errors leave of a linearly dependent column
         let rounding = f64::EPSILON * (below + dot(top, top).sqrt()) * (1 + tail.len()) as f64;
         if below <= rounding || !below.is_finite() {
             return false;

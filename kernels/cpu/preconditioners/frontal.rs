@@ -30,12 +30,12 @@ const ROWS: usize = 64;
 /// Columns per register tile.
 const COLUMNS: usize = 6;
 
-/// Columns of `B` that are packed together, and (`DEPTH`) the number of products that are accumulated before
-/// they are subtracted.
+/// `WIDTH`: rows of `B` (columns of `C`) that are packed together. `DEPTH`: number of products that are
+/// accumulated in registers before they are subtracted from `C`.
 const WIDTH: usize = 8 * COLUMNS;
 const DEPTH: usize = 192;
 
-/// Number of multiply-adds of an update from which register tiles pay.
+/// Minimum number of multiply-adds of an update that uses register tiles.
 const TILED: usize = 16 * 1024;
 
 /// Some rows of consecutive columns of a column-major matrix.
@@ -55,10 +55,10 @@ impl<'a, T> Strip<'a, T> {
     }
 }
 
-/// Partial Cholesky factorization `A = L Lᵀ` of the first `columns` rows, in place, with a triangular solve
-/// for the rows below. `A` has `columns` columns of `stride` rows; entries above the diagonal are not read.
-/// Fails at the first pivot that is not larger than its column's entry of `least`. Reports multiply-adds as
-/// work of `phase`.
+/// Partial Cholesky factorization in place: `A₁ = L Lᵀ` for the first `columns` rows, and `A₂ L⁻ᵀ` for the
+/// rows below. `A` has `columns` columns of `stride` rows; entries above the diagonal are not read. Fails at
+/// the first pivot that is not larger than its column's entry of `least`. Reports multiply-adds as work of
+/// `phase`.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -118,7 +118,7 @@ pub fn subtract<T: Value>(
     }
     let groups = columns.div_ceil(WIDTH);
     let parts = tasks(rows * columns * depth / 16).min(groups);
-    // in the lower triangle the left columns have more rows: parts of few groups balance the load
+    // in the lower triangle the first columns have more rows: small parts balance the load
     let bound = |part: usize| columns.min(part * groups / parts * WIDTH);
     for from in (0..depth).step_by(DEPTH) {
         let depth = from..depth.min(from + DEPTH);
@@ -141,7 +141,7 @@ pub fn subtract<T: Value>(
     Ok(())
 }
 
-/// Eliminates one block of columns.
+/// Task that eliminates one block of columns.
 struct Eliminate<'a, T> {
     a: &'a mut [T],
     stride: usize,
@@ -191,7 +191,7 @@ impl<T: Value> Task for Eliminate<'_, T> {
     }
 }
 
-/// Performs a small update column by column.
+/// Task that performs a small update column by column.
 struct Few<'a, T> {
     c: &'a mut [T],
     stride: usize,
@@ -219,7 +219,7 @@ impl<T: Value> Task for Few<'_, T> {
     }
 }
 
-/// Packs the rows of each tile contiguously, with zeros after the last row.
+/// Task that packs the rows of each tile contiguously, with zeros after the last row.
 struct Pack<'a, T> {
     strip: Strip<'a, T>,
     depth: Range<usize>,
@@ -243,7 +243,7 @@ impl<T: Value> Task for Pack<'_, T> {
     }
 }
 
-/// Updates some columns with register tiles.
+/// Task that updates some columns with register tiles.
 struct Tiles<'a, T> {
     c: &'a mut [T],
     stride: usize,
@@ -317,7 +317,8 @@ unsafe fn tile_product<T: Value, S: Simd>(left: &[T], right: &[T], sums: &mut [T
     }
 }
 
-/// Forward substitution `x ← L⁻¹ x` for the columns of a front; adds `L₂ x` to `taken` for the rows below.
+/// Forward substitution `x ← L⁻¹ x` for the columns of a front, then `taken ← taken + L₂ x`, where `L₂` are
+/// the rows below.
 ///
 /// # Panics
 /// If sizes do not fit each other.

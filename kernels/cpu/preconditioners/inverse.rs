@@ -20,10 +20,10 @@ use crate::interrupt::Phase;
 /// Rows per panel: few enough that one thread inverts a diagonal block cheaply.
 const PANEL: usize = 32;
 
-/// Rows that are updated together, so that each number of the panel is loaded once for all of them.
+/// Number of rows that are updated together; each entry of the panel is loaded once for all of them.
 const TOGETHER: usize = 4;
 
-/// Registers per row that are updated together.
+/// Number of registers of each of these rows that are updated together.
 const REGISTERS: usize = 2;
 
 /// Distance between rows in memory: rows of `n` numbers are padded with zeros to whole registers.

@@ -12,13 +12,14 @@
 //! z ← x, permuted back to the order of r
 //! ```
 //!
-//! Both permutations traverse `r` and `z` in their own order: neighbours there belong to neighbouring levels,
-//! and each level fills its cache lines in sequence. Traversed in level order, one level would touch as many
-//! pages of `r` as it has rows.
+//! Both permutations traverse `r` and `z` in the order of their memory. Neighbouring entries belong to
+//! neighbouring levels, and the cache lines of each level of `x` are filled in sequence. In level order, one
+//! level would touch as many pages of `r` as it has rows.
 //!
-//! Threads spin-wait between stages, because a stage takes only a few microseconds. Each thread has the same
-//! share of every stage, so that the rows it needs are in its caches. Parts of a late thread are stolen by
-//! others, so that progress needs only one thread. Results do not depend on which thread computes a part.
+//! Threads spin-wait between stages, because a stage takes only a few microseconds. A thread has the same
+//! share of every stage, so that the rows it reads are in its caches. Other threads steal the parts of a late
+//! thread, so a solve finishes even if only one thread runs. Results do not depend on which thread computes a
+//! part.
 //!
 //! Memory traffic: `L` and `U` once, with padding, and 8 vectors.
 
@@ -44,9 +45,9 @@ pub struct Slices {
     rows: Vec<usize>,
     /// For each stage, the first slice of each of its parts, then the end of the last.
     stages: Vec<Vec<usize>>,
-    /// Row in level order of each entry of `r` and `z`.
+    /// Position in level order of each entry of `r` and `z`.
     places: Vec<u32>,
-    /// Identity of this division, shared with the triangles stored in it.
+    /// Identity of this division: triangles stored in these slices hold the same pointer.
     key: Arc<()>,
 }
 
@@ -118,8 +119,7 @@ impl Slices {
             let stages = self.stages.iter().map(|stage| (Triangle::Lower, stage));
             let back = self.stages.iter().rev().map(|stage| (Triangle::Upper, stage));
             let is_done = |parts| done.0.load(Ordering::Acquire) >= parts;
-            // number of parts of all stages before this one, and whether another thread was late in the last
-            // one
+            // number of parts of all earlier stages; whether another thread was late in the previous stage
             let (mut before, mut late) = (0, false);
             for (triangle, bounds) in stages.chain(back) {
                 let parts = bounds.len() - 1;
@@ -170,7 +170,7 @@ fn wait(until: impl Fn() -> bool) {
 /// Workspace of a solve.
 #[derive(Debug)]
 pub struct Scratch<T> {
-    /// Unknowns of all rows, followed by a zero that padding reads.
+    /// Unknowns in level order, followed by a zero that padding reads.
     x: Vec<T>,
     /// Whether a thread has taken each part: first those of `L`, then those of `U`.
     taken: Vec<AtomicBool>,
@@ -184,7 +184,8 @@ impl<T: Value> Scratch<T> {
     }
 }
 
-/// A triangular matrix in slices; those of `U` are stored in the order in which they are solved.
+/// A triangular matrix in slices, which are stored in the order in which they are solved (last rows first for
+/// `U`).
 #[derive(Clone, Debug)]
 pub struct Sliced<T> {
     triangle: Triangle,
@@ -200,8 +201,8 @@ pub struct Sliced<T> {
 }
 
 impl<T: Value> Sliced<T> {
-    /// Stores the pattern of a triangular matrix whose diagonal is where [`Triangle`] says. The values are
-    /// zero until [`Sliced::fill`].
+    /// Stores the pattern of a triangular matrix, with the diagonal in the position that [`Triangle`]
+    /// documents. The values are zero until [`Sliced::fill`].
     ///
     /// # Panics
     /// If sizes do not fit each other, or a row depends on a row of its own level or of one that is solved
@@ -238,7 +239,7 @@ impl<T: Value> Sliced<T> {
         sliced
     }
 
-    /// Takes new values of the same triangular matrix.
+    /// Sets the values to those of `a`, which has the same pattern as the stored matrix.
     ///
     /// # Panics
     /// If the matrix was not stored with these slices.
@@ -295,7 +296,7 @@ unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// Arguments for the slices of one part.
+/// Task that solves for the slices of one part.
 #[derive(Clone, Copy)]
 struct Walk<'a, T> {
     slices: &'a Slices,

@@ -1,8 +1,8 @@
 //! Factorizations without fill (ILU(0), IC(0)) with level scheduling, and sequential triangular solves.
 //!
-//! A row of such a recurrence depends on the rows whose columns it has entries in. Rows are ordered so that
-//! the rows of a level are contiguous and depend on earlier levels only. All rows of a level can then be
-//! processed in parallel, and the memory that is written is separate from the memory that is read.
+//! In both, row `i` depends on every earlier row `j` for which there is an entry `(i, j)`. Rows are ordered
+//! so that the rows of a level are contiguous and depend on earlier levels only. All rows of a level can then
+//! be processed in parallel, and the memory that is written is separate from the memory that is read.
 //!
 //! ```text
 //! for each level:
@@ -30,9 +30,9 @@ const POLLED: usize = 1 << 16;
 /// its transpose. Returns the first row of each level and the end of the last, and the position of each row
 /// in level order.
 ///
-/// Within a level, rows are grouped by the position of the rows they depend on: a thread that has the same
-/// share of every level then finds most of its data in its own caches. Within a group, shorter rows come
-/// first, to reduce padding of slices, and rows of equal length keep their order.
+/// Within a level, rows are sorted by the mean position of the rows they depend on and divided into groups: a
+/// thread that has the same share of every level then finds most of its data in its own caches. Within a
+/// group, shorter rows come first, to reduce padding of slices, and rows of equal length keep their order.
 pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<usize>, Vec<u32>) {
     let mut level = vec![0u32; rows];
     let mut count = 0;
@@ -60,8 +60,8 @@ pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<
         order[*at] = row;
         *at += 1;
     }
-    // relative position of a row in its level, from 0 to 1: the mean of the positions of the rows it depends
-    // on
+    // relative position of each row in its level, from 0 to 1; levels are sorted by the mean position of the
+    // rows that a row depends on
     let mut along = vec![0f32; rows];
     for range in ranges(&bounds) {
         let mine = &mut order[range];
@@ -70,7 +70,7 @@ pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<
             let earlier = columns.filter(|&column| level[column] < level[row as usize]);
             let (sum, count) = earlier.fold((0.0, 0.0), |(sum, count), at| (sum + along[at], count + 1.0));
             let mean: f32 = if count > 0.0 { sum / count } else { row as f32 / rows as f32 };
-            // neither negative nor NaN, so its bits sort like the number
+            // the mean is neither negative nor NaN, so its bits sort like the number
             mean.to_bits()
         });
         let step = 1.0 / mine.len() as f32;
@@ -149,8 +149,8 @@ fn solve_at<T: Value, O: Offset>(triangle: Triangle, offsets: &[O], a: Csr<'_, T
     }
 }
 
-/// Eliminates all rows, level by level: `eliminate(row, values of earlier rows, own values)` returns the
-/// pivot as an error if it is unusable. Returns the first such row of the first level that has one.
+/// Eliminates all rows, level by level. `eliminate(row, values of earlier rows, own values)` returns the
+/// pivot as an error if it is unusable. Fails with the first unusable pivot of the first level that has one.
 fn eliminate_all<T: Value>(
     levels: &[usize],
     offsets: OffsetsRef<'_>,
@@ -166,7 +166,7 @@ fn eliminate_all<T: Value>(
         let mut first = refused.lock().unwrap_or_else(PoisonError::into_inner);
         *first = first.filter(|&(earlier, _)| earlier < row).or(Some((row, pivot)));
     };
-    // counters of short parts may never poll: the loop over levels polls too
+    // the loop over levels polls too, because the counters of short parts may never reach a poll
     let mut polled = 0;
     let level = |level: Range<usize>| -> Result<(), Refused<T>> {
         let (start, end) = (offset(level.start), offset(level.end));
@@ -194,7 +194,7 @@ fn eliminate_all<T: Value>(
         }
         Ok(())
     };
-    // inside the pool, whose threads then keep spinning between levels
+    // run inside the thread pool: its threads then do not go to sleep between levels
     rayon::scope(|_| ranges(levels).try_for_each(level))?;
     Ok(phase.check()?)
 }
@@ -292,7 +292,7 @@ mod tests {
     use crate::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
     use crate::index::{Columns, Offsets};
 
-    /// An arrow matrix that points at the last row, plus a chain.
+    /// An arrow matrix with a full last row, plus entries `(i, i − 1)` in every third row.
     fn arrow(n: usize) -> (Offsets, Vec<u32>) {
         let row = |i: usize| -> Vec<u32> {
             let ends = if i + 1 == n { 0..i } else { i.saturating_sub(usize::from(i % 3 == 2))..i };
@@ -355,7 +355,7 @@ mod tests {
             solve(Triangle::Lower, csr(lower), &mut y);
             solve(Triangle::Upper, csr(upper), &mut y);
             assert!(x.iter().zip(&y).all(|(x, y)| (x - y).abs() < 1e-12));
-            // `r` and `z` in another order
+            // `r` and `z` in reverse order
             let from: Vec<u32> = (0..n as u32).rev().collect();
             let reversed: Vec<f64> = r.iter().rev().copied().collect();
             let mut first: Option<Vec<f64>> = None;

@@ -7,7 +7,7 @@
 //!     otherwise: halve the range by entries; any idle thread may take a half
 //! ```
 //!
-//! Rows of one piece have bitwise the same sums as on a single thread; no result depends on the number of
+//! How a row is split depends on its length only, so results are bitwise the same for every number of
 //! threads.
 
 use crate::cpu::run::rows::RowProduct;
@@ -16,17 +16,17 @@ use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::cpu::tuning::ENTRIES_OF_TASK;
 use std::ops::Range;
 
-/// A matrix whose entries are stored row by row.
+/// A matrix whose entries are stored row by row and can be divided among threads at any entry.
 ///
 /// # Safety
 /// Callers of the `unsafe` functions ensure that the CPU has the features of `S`, the arrays fit each other
 /// and `x`, rows and entries are those of the matrix, and `y` has an entry for each of the rows.
 pub(crate) trait Divide<T: Value>: Copy + Sync {
-    /// Index of the first entry of a row, or of the next entry if the row is empty; the number of entries for
-    /// the row past the last.
+    /// Index of the first entry of a row; for an empty row, of the next entry. If `row` is the number of
+    /// rows, returns the number of entries.
     fn first_entry(&self, row: usize) -> usize;
 
-    /// Computes rows of the product, and overwrites `y` or adds to it, depending on the format.
+    /// Computes rows of the product, and overwrites `y` or adds to it, depending on the format (COO adds).
     unsafe fn walk<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 
     /// Returns `Σ_k v_k x_{c_k}` over entries of one row.
@@ -35,7 +35,8 @@ pub(crate) trait Divide<T: Value>: Copy + Sync {
     /// Overwrites an entry of `y` with a row's sum or adds to it, depending on the format.
     fn put(&self, sum: T, y: &mut T);
 
-    /// As [`Divide::sum`] of entries of one row, for the vectors of a tile. Not called unless [`RowProduct::has_tiles`].
+    /// Writes to `y` the sums of [`Divide::sum`] for each vector of a tile. Called only if
+    /// [`RowProduct::has_tiles`] returns true.
     unsafe fn sum_tile<S: Simd>(&self, _entries: Range<usize>, _x: &[T], _y: &mut [T; TILE]) {
         unreachable!("formats that have tiles implement `sum_tile`");
     }
@@ -74,8 +75,8 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> RowProduct<T> for Balanced<A> {
 /// Computes rows of a tile as [`RowProduct::tile`] does, on several threads if they have many entries.
 ///
 /// # Safety
-/// As [`RowProduct::tile`], without the features of a SIMD level. Ranges of rows are arbitrary here: a format that is divided by
-/// entries computes each row by itself.
+/// As [`RowProduct::tile`], except that no CPU features are required and `rows` may begin and end anywhere:
+/// formats that implement [`Divide`] compute each row independently.
 unsafe fn balanced_tile<T: Value, A: Divide<T> + RowProduct<T>>(
     a: A,
     rows: Range<usize>,
@@ -100,7 +101,7 @@ unsafe fn balanced_tile<T: Value, A: Divide<T> + RowProduct<T>>(
     );
 }
 
-/// Adds up a row's pieces in the order of [`sum`].
+/// Sums a row for each vector of a tile, adding its pieces in the same order as [`sum`].
 fn sum_tile<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> [T; TILE] {
     if entries.len() <= ENTRIES_OF_TASK {
         return run(PieceOfTile { a, entries, x });
@@ -114,7 +115,7 @@ fn sum_tile<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> [T;
     one
 }
 
-/// The rows of one task, for the vectors of a tile.
+/// Task that computes some rows for the vectors of a tile.
 struct WalkTile<'t, A, T> {
     a: A,
     rows: Range<usize>,
@@ -132,7 +133,7 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> Task for WalkTile<'_, A, T> {
     }
 }
 
-/// A piece of a row, for the vectors of a tile.
+/// Task that sums a piece of a long row for the vectors of a tile.
 struct PieceOfTile<'t, A, T> {
     a: A,
     entries: Range<usize>,
@@ -151,7 +152,7 @@ impl<T: Value, A: Divide<T>> Task for PieceOfTile<'_, A, T> {
     }
 }
 
-/// The rows of one task.
+/// Task that computes some rows.
 struct Walk<'t, A, T> {
     a: A,
     rows: Range<usize>,
@@ -169,7 +170,7 @@ impl<T: Value, A: Divide<T>> Task for Walk<'_, A, T> {
     }
 }
 
-/// A piece of one long row.
+/// Task that sums a piece of a long row.
 struct Piece<'t, A, T> {
     a: A,
     entries: Range<usize>,
@@ -217,12 +218,12 @@ fn sum<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> T {
     one + other
 }
 
-/// The entry where the second half of a row's pieces begins.
+/// Index of the first entry of the second half of a row's pieces.
 fn half_of_pieces(entries: &Range<usize>) -> usize {
     entries.start + entries.len().div_ceil(ENTRIES_OF_TASK) / 2 * ENTRIES_OF_TASK
 }
 
-/// Row that divides two or more rows into halves with as equal numbers of entries as possible.
+/// Row at which to halve two or more rows so that the halves have as equal numbers of entries as possible.
 fn middle(first_entry: impl Fn(usize) -> usize, rows: &Range<usize>) -> usize {
     let half = (first_entry(rows.start) + first_entry(rows.end)) / 2;
     let (mut low, mut high) = (rows.start + 1, rows.end - 1);
@@ -230,7 +231,7 @@ fn middle(first_entry: impl Fn(usize) -> usize, rows: &Range<usize>) -> usize {
         let middle = (low + high) / 2;
         if first_entry(middle) < half { low = middle + 1 } else { high = middle }
     }
-    // the row before may split more evenly
+    // halving at the row before may be more even
     let before = low - 1;
     let nearer =
         before > rows.start && half - first_entry(before).min(half) < first_entry(low).max(half) - half;

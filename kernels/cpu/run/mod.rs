@@ -1,5 +1,5 @@
-//! Parallel loops: rows on threads in a fixed order, load balancing by entries, and prefetching of scattered
-//! `x`.
+//! Parallel loops over rows, with reductions in a fixed order; load balancing by entries; and prefetching of
+//! scattered entries of `x`.
 
 pub mod balanced;
 pub mod followed;

@@ -1,4 +1,4 @@
-//! Matrix-vector products of formats that compute rows independently, and how threads share the rows.
+//! Matrix-vector products of formats that compute rows independently; distribution of the rows over threads.
 
 use crate::cpu::run::threads::{CHUNK, Split, chunks, over_parts, sum_over_parts};
 use crate::cpu::simd::{Simd, Task, Value, run};
@@ -21,17 +21,18 @@ pub trait RowProduct<T: Value>: Sync {
     /// begins and ends at chunk boundaries or at the last row; `y` has as many entries.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 
-    /// Whether [`RowProduct::tile`] is implemented and faster than products with one vector after the other. Otherwise it is not
-    /// called.
+    /// Whether [`RowProduct::tile`] is implemented and faster than multiplying by one vector after the other.
+    /// If not, `tile` is never called.
     fn has_tiles(&self) -> bool {
         false
     }
 
-    /// `Y ← (A X)[rows]` for [`TILE`](crate::cpu::run::tiles::TILE) vectors stored row by row, each column bitwise as
-    /// [`RowProduct::product`] computes it. Implementations are `#[inline(always)]`.
+    /// `Y ← (A X)[rows]` for [`TILE`](crate::cpu::run::tiles::TILE) vectors stored row by row. Each column of
+    /// `Y` is bitwise equal to the result of [`RowProduct::product`]. Implementations are
+    /// `#[inline(always)]`.
     ///
     /// # Safety
-    /// As [`RowProduct::product`], where `x` and `y` hold as many numbers for each row, and `x` is not empty.
+    /// As [`RowProduct::product`], with `TILE` numbers for each entry of `x` and of `y`; `x` is not empty.
     unsafe fn tile<S: Simd>(&self, _rows: Range<usize>, _x: &[T], _y: &mut [T]) {
         unreachable!("formats that have tiles implement `tile`");
     }
@@ -56,13 +57,13 @@ impl<'p> Parts<'p> {
         self.0.len().saturating_sub(1)
     }
 
-    /// The first row of a part, and the number of rows for the part past the last.
+    /// First row of a part; if `part` is the number of parts, the number of rows.
     pub(crate) fn bound(self, part: usize) -> usize {
         self.0[part]
     }
 }
 
-/// Arguments of one call.
+/// Arguments of [`multiply`].
 struct Rows<'a, A, T> {
     a: &'a A,
     rows: Range<usize>,
@@ -88,8 +89,8 @@ pub(crate) unsafe fn multiply<T: Value, A: RowProduct<T>>(a: &A, rows: Range<usi
     run(Rows { a, rows, x, y });
 }
 
-/// Computes chunk by chunk and passes each chunk to `each` while it is in the L1 cache; `stream` writes `y`
-/// with non-temporal stores.
+/// Computes `y ← (A x)[rows]` chunk by chunk and passes each chunk of `y` to `each` while it is in the L1
+/// cache. If `stream` is true, `y` is written with non-temporal stores.
 ///
 /// # Safety
 /// As [`RowProduct::product`].

@@ -1,7 +1,8 @@
 //! Software prefetching of scattered entries of `x`.
 //!
-//! The hardware prefetcher handles the columns of meshes, and a small `x` stays in cache. Where both fail,
-//! every gather waits for memory unless `x` is prefetched some entries ahead.
+//! The hardware prefetcher handles the nearby columns of mesh matrices, and a small `x` stays in cache. If
+//! columns are scattered and `x` is large, every gather waits for memory unless `x` is prefetched some
+//! entries ahead.
 
 use crate::cpu::tuning::{JUMP, LOOK, LOOK_FROM};
 

@@ -1,8 +1,8 @@
 //! Parallel loops over rows.
 //!
-//! Rows form chunks of [`CHUNK`] rows (what fused operations keep in the L1 cache), and chunks form blocks
-//! (the units of a reduction). The length of a block depends on the number of rows only, and block sums are
-//! added in a fixed tree, so reductions are bitwise the same for every number of threads.
+//! Rows form chunks of [`CHUNK`] rows, which fused operations keep in the L1 cache; chunks form blocks, the
+//! units of a reduction. The length of a block depends on the number of rows only, and block sums are added
+//! in a fixed tree, so reductions are bitwise the same for every number of threads.
 
 use crate::buffer::in_huge_pages;
 use crate::cpu::tuning::{SERIAL, TASKS_PER_THREAD};

@@ -1,7 +1,9 @@
-//! Products with several vectors at once, whose entries are read from memory once for all of them.
+//! Products of a matrix with several vectors, in which each matrix entry is read from memory once for all
+//! vectors of a tile.
 //!
-//! Vectors are stored one by one. For a product, up to [`TILE`] of them are packed row by row, so that an entry of the matrix
-//! meets one stretch of memory for all vectors, instead of a scattered load for each:
+//! Vectors are stored one after the other. For a product, up to [`TILE`] of them are packed row by row, so
+//! that an entry of the matrix needs one contiguous load for all vectors instead of a scattered load for
+//! each:
 //!
 //! ```text
 //! X[j, :] ← x_1[j], …, x_8[j]                      all rows
@@ -10,8 +12,9 @@
 //!     y_1[i], …, y_8[i] ← Y[i, :]
 //! ```
 //!
-//! A vector costs its share of the matrix and some four vectors of traffic, where a product by itself reads the matrix and moves
-//! two. Each column is added up in the order of a product by itself, so its numbers are bitwise the same.
+//! Memory traffic per vector: `1/TILE` of the matrix and about four vectors, instead of the matrix and two
+//! vectors. Each column is summed in the same order as in a product with one vector, so results are bitwise
+//! the same.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::rows::{Parts, RowProduct, check, check_parts, multiply};
@@ -20,13 +23,15 @@ use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
 use crate::cpu::vector::{block_dot, end_streams, stream_to, streams};
 use std::ops::Range;
 
-/// Vectors of a tile: with f64 a cache line. On two threads of a Zen 3, tiles of 8 take 0.20 to 0.26 of the time of a product by
-/// itself for each vector, tiles of 4 take 0.24 to 0.34 and tiles of 16 take 0.18 to 0.25 (7-point stencil of 128³ nodes,
-/// tetrahedra of as many, 3 × 3 blocks on 80³, f64).
+/// Vectors per tile; 8 numbers in f64 fill a cache line. Measured on two threads of a Zen 3, time per vector
+/// divided by the time of a product with one vector: 0.20 to 0.26 for tiles of 8, 0.24 to 0.34 for tiles of
+/// 4, 0.18 to 0.25 for tiles of 16 (7-point stencil on 128³ nodes, tetrahedra with as many nodes, 3 × 3
+/// blocks on 80³ nodes, f64).
 pub const TILE: usize = 8;
 
-/// Minimum number of vectors that are packed. With fewer, each chunk of rows is multiplied by one vector after the other, which takes
-/// 0.5 to 0.75 of the time; a tile takes as long as 2 to 3.5 products, however many of its columns are used.
+/// Minimum number of vectors that are packed. Fewer vectors are multiplied one after the other for each chunk
+/// of rows, which takes 0.5 to 0.75 of the time of separate products. A tile takes as long as 2 to 3.5
+/// products with one vector, however many of its columns are used.
 const LEAST: usize = TILE / 2;
 
 /// Length of the workspace of a product with `columns` vectors of `x` entries.
@@ -56,7 +61,8 @@ pub(crate) unsafe fn store<S: Simd, T: Value>(register: T::In<S>, to: *mut T) {
     unsafe { if lanes <= TILE { register.store(to) } else { register.store_first(to, TILE) } }
 }
 
-/// For each column what [`Lanes::sum`] of its register would be, where register `l` holds lane `l` of every column.
+/// Sums the registers `lanes[l]`, which hold lane `l` for every column, in the order in which [`Lanes::sum`]
+/// adds the lanes of one register.
 ///
 /// # Safety
 /// The CPU has the features of `S`.
@@ -89,7 +95,7 @@ impl<D: Split> Split for Vec<D> {
     }
 }
 
-/// `y_j ← A x_j` for several vectors. `packed` has [`packed_len`] numbers or more, of any value.
+/// `y_j ← A x_j` for several vectors. `packed` is workspace of at least [`packed_len`] numbers.
 pub fn product_many<T: Value, A: RowProduct<T>>(
     a: &A,
     parts: Parts<'_>,
@@ -146,7 +152,7 @@ pub fn product_dot_many<T: Value, A: RowProduct<T>>(
 struct Group<'a, A, T> {
     a: &'a A,
     x: &'a [&'a [T]],
-    /// The vectors row by row, if they are many.
+    /// The vectors packed row by row, if the format has tiles and there are at least [`LEAST`] vectors.
     packed: Option<&'a [T]>,
     stream: bool,
 }
@@ -167,7 +173,8 @@ impl<'a, T: Value, A: RowProduct<T>> Group<'a, A, T> {
         Group { a, x, packed, stream: streams::<T>(y.first().map_or(0, |y| y.len())) }
     }
 
-    /// The products of some rows, where `y` begins with row `first`, and their inner products with `x`.
+    /// Computes the products of some rows, and adds their inner products with `x` to `dots`. `y` begins with
+    /// row `first`.
     ///
     /// # Safety
     /// As [`RowProduct::product`].
@@ -192,7 +199,7 @@ impl<'a, T: Value, A: RowProduct<T>> Group<'a, A, T> {
                 if let Some(packed) = self.packed {
                     unpack(&tile, j, of_y);
                     if dots.is_some() {
-                        // the packed vectors are still in the cache
+                        // read `x` from the packed vectors, which are still in cache
                         unpack(&packed[chunk.start * TILE..], j, &mut of_x[..len]);
                         x = &of_x[..len];
                     }
@@ -213,7 +220,7 @@ impl<'a, T: Value, A: RowProduct<T>> Group<'a, A, T> {
     }
 }
 
-/// The rows of one call.
+/// Task that computes some rows of a tile.
 struct Tile<'a, A, T> {
     a: &'a A,
     rows: Range<usize>,
@@ -226,17 +233,17 @@ impl<T: Value, A: RowProduct<T>> Task for Tile<'_, A, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        // SAFETY: `run` gives the features; `multiply` was promised the rest
+        // SAFETY: `run` ensures the features; the caller of `multiply` ensures the rest
         unsafe { self.a.tile::<S>(self.rows, self.x, self.y) }
     }
 }
 
-/// `packed[i, j] ← x_j[i]`, zero past the last vector.
+/// `packed[i, j] ← x_j[i]`, and zero for `j` from the number of vectors on.
 fn pack<T: Value>(x: &[&[T]], packed: &mut [T]) {
     let (rows, _) = packed.as_chunks_mut::<TILE>();
     let stream = streams::<T>(rows.len() * TILE);
     over_rows(rows.len(), 2 * TILE, rows, &|range, rows: &mut [[T; TILE]]| {
-        // as many rows as the first cache holds
+        // 64 rows stay in the L1 cache
         let mut near = [[T::zero(); TILE]; 64];
         for (start, rows) in range.step_by(near.len()).zip(rows.chunks_mut(near.len())) {
             let near = &mut near[..rows.len()];
@@ -281,7 +288,8 @@ mod tests {
         ((i * 7919) % 1009) as f64 / 500.0 - 1.0
     }
 
-    /// Every column has the bits of a product by itself, and so have the inner products.
+    /// Checks that every column and every inner product is bitwise equal to that of a product with one
+    /// vector.
     fn same_as_single<A: RowProduct<f64>>(a: &A, rows: usize, cols: usize) {
         let bounds: Vec<usize> = (0..rows).step_by(block_rows(rows)).chain([rows]).collect();
         let parts = Parts::new(&bounds);
@@ -318,7 +326,7 @@ mod tests {
 
     #[test]
     fn columns_have_the_bits_of_products_by_themselves() {
-        // rows of all lengths around those of registers, and one of several tasks
+        // row lengths below, at and above the number of lanes, and one row long enough for several tasks
         let lengths: Vec<usize> =
             (0..1600).map(|i| if i == 900 { 2 * ENTRIES_OF_TASK + 77 } else { i % 41 }).collect();
         let offsets = Offsets::from_lengths(lengths.iter().copied());
@@ -346,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Vectors so long that they are written past the caches, and more columns of the matrix than rows.
+    /// Vectors long enough for non-temporal stores; the matrix has more columns than rows.
     #[test]
     fn long_vectors_and_rectangles() {
         let _forced = force(Level::best());

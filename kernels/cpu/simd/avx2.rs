@@ -162,7 +162,7 @@ mod lanes {
         #[inline(always)]
         unsafe fn gather_first(base: *const f64, index: *const u32, count: usize) -> Self {
             unsafe {
-                // one load too many costs less than a branch or a mask for each lane
+                // gathering all four lanes costs less than a branch or a mask for each lane
                 F64x4(_mm256_and_pd(Self::gather(base, index).0, _mm256_castsi256_pd(first_of_4(count))))
             }
         }

@@ -80,7 +80,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn prefetch<T>(at: *const T);
     /// Whether multiply-add is one instruction.
     const FUSED: bool;
-    /// Whether [`Lanes::sum`] adds the upper half of the lanes to the lower half until one is left, instead of one after the other.
+    /// Whether [`Lanes::sum`] adds the upper half of the lanes to the lower half until one lane is left. If
+    /// not, lanes are added one after the other.
     const SUMS_HALVES: bool = true;
 
     /// Prefetches the part of a stream that lies the prefetch distance ahead of the `count` values read now.
@@ -253,7 +254,7 @@ pub fn level() -> Level {
     }
 }
 
-/// Guard: every task of the process runs at one level until it is dropped.
+/// Guard that makes every task of the process run at one level until the guard is dropped.
 #[derive(Debug)]
 pub struct Forced(());
 

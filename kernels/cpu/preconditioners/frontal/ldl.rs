@@ -1,17 +1,19 @@
 //! Partial `L D Lᵀ` factorization of a dense symmetric front, with pivots of one or two rows by a threshold test.
 //!
 //! ```text
-//! repeat for panels of BLOCK columns, of those that are fully summed:
-//!     for each column p:  pivot a_pp if |a_pp| ≥ threshold · (largest other entry of the column)
-//!                         else, with r the row of the largest entry in the panel, the block of p and r if entries of
-//!                         [l_p l_r] = [a_p a_r] D⁻¹ are at most 1 / threshold (Duff and Reid 1983)
+//! for each panel of BLOCK fully summed columns:
+//!     for each column p, with r the row of its largest off-diagonal entry in the panel:
+//!         1×1 pivot a_pp       if |a_pp| ≥ threshold · (largest other entry of the column)
+//!         2×2 pivot of p, r    otherwise, if all entries of [l_p l_r] = [a_p a_r] D⁻¹ are at most 1 / threshold
+//!                              (Duff and Reid 1983)
 //!     subtract L D Lᵀ of the panel from the other fully summed columns
-//! a panel without pivots is tried column by column with r of all fully summed rows
+//! if no column of a panel is accepted: try its first column with r among all fully summed rows
 //! A₂₂ ← A₂₂ − L₂₁ D L₂₁ᵀ
 //! ```
 //!
-//! Columns rejected to the end are left to the caller, who delays them to the parent front. Results are bitwise the same for every
-//! number of threads.
+//! A rejected column is tried again after others have been eliminated. Columns without an acceptable pivot at
+//! the end are left to the caller, who delays them to the parent front. Results are bitwise the same for
+//! every number of threads.
 
 mod solves;
 #[cfg(test)]
@@ -24,10 +26,12 @@ use super::{BLOCK, Strip, subtract};
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::interrupt::{Interrupted, Phase};
 
-/// A determinant of a block that is this much smaller than its terms is mostly rounding: a guess.
+/// Minimum `|det| / (|a c| + b²)` of a 2×2 pivot: below, the determinant `a c − b²` is mostly rounding error.
+/// A guess.
 const CANCELLED: f64 = 1e-3;
 
-/// A square front of which the lower triangle counts, column by column. Its fully summed columns come first.
+/// A square front of which only the lower triangle is used, stored column by column. Fully summed columns
+/// come first.
 #[derive(Debug)]
 pub struct LdlFront<'a, T> {
     /// `order` columns of `order` numbers.
@@ -36,17 +40,18 @@ pub struct LdlFront<'a, T> {
     pub order: usize,
     /// Rows that are fully summed.
     pub summed: usize,
-    /// Names of the rows; permuted as the rows are.
+    /// Label of each row; permuted with the rows.
     pub rows: &'a mut [u32],
-    /// For each fully summed row the magnitude up to which a pivot counts as zero; permuted as the rows are.
+    /// For each fully summed row, the magnitude up to which a pivot counts as zero; permuted with the rows.
     pub least: &'a mut [T],
-    /// Entries of `L` are at most one by this.
+    /// Pivot threshold: entries of `L` are at most `1 / threshold`.
     pub threshold: T,
 }
 
-/// Eliminates as many fully summed columns as have acceptable pivots, and returns their number `k`. The first `k` columns then hold
-/// `L` below its diagonal of ones, and `D` on the diagonal. Where the pivot of a column and the next is one block, `pairs` is true
-/// for the first of them, and the number below its diagonal is the one off the diagonal of `D`. Rows from `k` on hold what is left.
+/// Eliminates all fully summed columns that have acceptable pivots, and returns their number `k`. The first
+/// `k` columns then hold `L` below the diagonal (its unit diagonal is not stored) and `D` on the diagonal. If
+/// columns `j` and `j + 1` form a 2×2 pivot, `pairs[j]` is true, and entry `(j + 1, j)` is the off-diagonal
+/// entry of `D`. Columns from `k` on hold the Schur complement.
 ///
 /// # Panics
 /// Panics if the sizes do not match.
@@ -68,7 +73,7 @@ pub fn eliminate<T: Value>(
         let mut found = state.panel(pivots, width, phase)?;
         let mut tested = width;
         if found == 0 {
-            // the largest entry of the first column may be in a row beyond the panel
+            // the largest entry of the first column may be in a fully summed row outside the panel
             (found, tested) = (state.pair(pivots, end, phase)?, 1);
         }
         for rejected in (pivots + found..pivots + tested.max(found)).rev() {
@@ -98,7 +103,7 @@ struct State<'a, T> {
 }
 
 impl<T: Value> State<'_, T> {
-    /// Exchanges two rows and columns, neither of which has a pivot.
+    /// Exchanges two rows and columns that have not been eliminated.
     fn exchange(&mut self, one: usize, other: usize) {
         let (p, q, order) = (one.min(other), one.max(other), self.order);
         if p == q {
@@ -119,7 +124,8 @@ impl<T: Value> State<'_, T> {
         }
     }
 
-    /// Tries the first column with the partner that has its largest entry among the rows up to `end`. Returns the rows of the pivot.
+    /// Tries column `first`, alone or in a 2×2 pivot with the row before `end` that has its largest entry.
+    /// Returns the number of pivots found: 0, 1 or 2.
     fn pair(&mut self, first: usize, end: usize, phase: &Phase) -> Result<usize, Interrupted> {
         let column = &self.values[first * self.order..][..self.order];
         let mut partner = first;
@@ -134,13 +140,14 @@ impl<T: Value> State<'_, T> {
         self.exchange(first + 1, partner);
         let found = self.panel(first, 2, phase)?;
         if found == 0 {
-            // the panel left the column in the second place, but it is the first that the caller rejects
+            // the panel moved the column to the second position; the caller rejects the first position
             self.exchange(first, first + 1);
         }
         Ok(found)
     }
 
-    /// Eliminates a panel, and subtracts its product from the fully summed columns after it. Returns the number of pivots found.
+    /// Eliminates a panel, and subtracts its `L D Lᵀ` from the fully summed columns after it. Returns the
+    /// number of columns eliminated.
     fn panel(&mut self, first: usize, width: usize, phase: &Phase) -> Result<usize, Interrupted> {
         let (order, summed, known) = (self.order, self.summed, self.pairs.len());
         let (before, after) = self.values.split_at_mut((first + width) * order);
@@ -174,7 +181,7 @@ impl<T: Value> State<'_, T> {
         Ok(found)
     }
 
-    /// Subtracts the product of all pivots from what is not fully summed.
+    /// Subtracts `L₂₁ D L₂₁ᵀ` of all pivots from the part of the front that is not fully summed.
     fn finish(self, pivots: usize, phase: &Phase) -> Result<(), Interrupted> {
         let State { values, order, summed, pairs, mut strip, .. } = self;
         let others = order - summed;
@@ -191,7 +198,7 @@ impl<T: Value> State<'_, T> {
     }
 }
 
-/// Eliminates the last columns of some, those from `first` on.
+/// Task that eliminates a panel: the columns of `values` from `first` on.
 struct Panel<'a, T> {
     values: &'a mut [T],
     order: usize,
@@ -208,7 +215,7 @@ impl<T: Value> Task for Panel<'_, T> {
     #[inline(always)]
     unsafe fn run<S: Simd>(mut self) -> usize {
         let (order, last) = (self.order, self.values.len() / self.order);
-        // both triangles of the panel's square, so that columns are whole
+        // copies the panel's square to its upper triangle, so that columns are complete
         for j in self.first..last {
             for i in j + 1..last {
                 self.values[i * order + j] = self.values[j * order + i];
@@ -237,7 +244,8 @@ impl<T: Value> Task for Panel<'_, T> {
 }
 
 impl<T: Value> Panel<'_, T> {
-    /// The largest magnitude of a column from row `at` on without two of its rows, for columns without pivots.
+    /// Largest magnitude of a column from row `at` on, without rows `p` and `r`. Rows before `at` are
+    /// eliminated.
     #[inline(always)]
     fn largest_but(&self, column: usize, at: usize, [p, r]: [usize; 2]) -> T {
         let column = &self.values[column * self.order..][..self.order];
@@ -248,7 +256,8 @@ impl<T: Value> Panel<'_, T> {
         larger(a, larger(b, c))
     }
 
-    /// Whether column `at` is a pivot alone, `Some(None)`, or with a partner before `end`.
+    /// Pivot for column `at`: `Some(None)` for a 1×1 pivot, `Some(Some(partner))` for a 2×2 pivot with a
+    /// partner before `end`, `None` if neither is acceptable.
     #[inline(always)]
     fn choose(&self, at: usize, end: usize) -> Option<Option<usize>> {
         let (order, one_by) = (self.order, T::one() / self.threshold);
@@ -278,7 +287,7 @@ impl<T: Value> Panel<'_, T> {
         accepted.then_some(Some(partner))
     }
 
-    /// Exchanges two rows and columns of the panel, neither of which has a pivot.
+    /// Exchanges two rows and columns of the panel that have not been eliminated.
     #[inline(always)]
     fn exchange(&mut self, one: usize, other: usize, last: usize) {
         if one == other {
@@ -317,7 +326,7 @@ impl<T: Value> Panel<'_, T> {
         let (own, after) = self.values[at * order..last * order].split_at_mut(2 * order);
         let (p, r) = own.split_at_mut(order);
         let (a, b, c) = (p[at], p[at + 1], r[at + 1]);
-        // D⁻¹ without the square of b, which may overflow
+        // D⁻¹ computed without b², which may overflow
         let (ab, cb) = (a / b, c / b);
         let by = T::one() / ((ab * cb - T::one()) * b);
         for (p, r) in p[at + 2..].iter_mut().zip(&mut r[at + 2..]) {
@@ -341,7 +350,7 @@ fn add<T: Value, S: Simd>(to: &mut [T], from: &[T], factor: T) {
     }
 }
 
-/// Computes rows of `L D`, from row `from` on, of the pivots from `first` on.
+/// Task that computes rows of `L D` from row `from` on, for the pivots from `first` on.
 struct Scaled<'a, T> {
     values: &'a [T],
     order: usize,

@@ -1,16 +1,18 @@
 //! Partial LU factorization of a dense front, with threshold pivoting among its fully summed rows.
 //!
 //! ```text
-//! repeat for panels of BLOCK columns, of those that are fully summed:
-//!     for each column:  p = its largest entry in a fully summed row without a pivot
-//!                       accept p as pivot if |p| ≥ threshold · (largest entry of the column); eliminate the column in the panel
-//!     subtract the product of the panel from the other fully summed columns
+//! for each panel of BLOCK fully summed columns:
+//!     for each column:  p = its largest entry in a fully summed row that is not eliminated
+//!                       if |p| ≥ threshold · (largest entry of the column): p is the pivot; eliminate the column
+//!                       in the panel
+//!     subtract L U of the panel from the other fully summed columns
 //! a rejected column is tried again after others have been eliminated
 //! U₁₂ ← L₁₁⁻¹ A₁₂;  A₂₂ ← A₂₂ − L₂₁ U₁₂
 //! ```
 //!
-//! Entries of `L` are at most `1 / threshold`. Columns rejected to the end, and as many rows, are left to the caller, who delays them
-//! to the parent front (Duff and Reid 1984). Results are bitwise the same for every number of threads.
+//! Entries of `L` are at most `1 / threshold`. Columns without an acceptable pivot at the end, and as many
+//! rows, are left to the caller, who delays them to the parent front (Duff and Reid 1984). Results are
+//! bitwise the same for every number of threads.
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,7 @@ use super::{BLOCK, Strip, subtract};
 use crate::cpu::simd::{MOST_LANES, Simd, Task, Value, run};
 use crate::interrupt::{Interrupted, Phase};
 
-/// A square front, column by column. Its fully summed rows and columns come first.
+/// A square front, stored column by column. Fully summed rows and columns come first.
 #[derive(Debug)]
 pub struct LuFront<'a, T> {
     /// `order` columns of `order` numbers.
@@ -28,19 +30,21 @@ pub struct LuFront<'a, T> {
     pub order: usize,
     /// Rows and columns that are fully summed.
     pub summed: usize,
-    /// Names of the rows; permuted as the rows are.
+    /// Label of each row; permuted with the rows.
     pub rows: &'a mut [u32],
-    /// Names of the columns; permuted as the columns are.
+    /// Label of each column; permuted with the columns.
     pub columns: &'a mut [u32],
-    /// For each fully summed column the magnitude up to which an entry counts as zero; permuted as the columns are.
+    /// For each fully summed column, the magnitude up to which an entry counts as zero; permuted with the
+    /// columns.
     pub least: &'a mut [T],
-    /// A pivot is at least this part of the largest entry of its column.
+    /// Minimum magnitude of a pivot, as a fraction of the largest entry of its column.
     pub threshold: T,
 }
 
-/// Eliminates as many fully summed columns as have acceptable pivots, and returns their number `k`. The first `k` columns then hold
-/// `L`, without its diagonal of ones, and on and above the diagonal `U₁₁`. `upper` receives `U₁₂ᵀ`: `k` columns of `order − k`
-/// rows. Rows and columns from `k` on hold what the pivots leave of the front. Multiply-adds count as work of `phase`.
+/// Eliminates all fully summed columns that have acceptable pivots, and returns their number `k`. The first
+/// `k` columns then hold `L` below the diagonal (its unit diagonal is not stored) and `U₁₁` on and above it.
+/// `upper` receives `U₁₂ᵀ`: `k` columns of `order − k` rows. Rows and columns from `k` on hold the Schur
+/// complement. Reports multiply-adds as work of `phase`.
 ///
 /// # Panics
 /// Panics if the sizes do not match.
@@ -61,7 +65,7 @@ pub fn eliminate<T: Value>(
     while pivots < end {
         let width = BLOCK.min(end - pivots);
         let found = tall.panel(pivots, width, threshold, columns, least, phase)?;
-        // rejected columns change places with the last candidates
+        // exchange rejected columns with the last columns not yet tried
         for rejected in (pivots + found..pivots + width).rev() {
             end -= 1;
             tall.swap_columns(rejected, end);
@@ -84,7 +88,7 @@ struct Tall<'a, T> {
     values: &'a mut [T],
     order: usize,
     summed: usize,
-    /// Pairs of rows in the order in which they changed places.
+    /// Row exchanges, in the order in which they were made.
     swaps: Vec<(usize, usize)>,
     /// Workspace: rows of `U`, one after the other.
     strip: Vec<T>,
@@ -98,7 +102,8 @@ impl<T: Value> Tall<'_, T> {
         }
     }
 
-    /// Eliminates a panel, and subtracts its product from the columns after it. Returns the number of pivots found.
+    /// Eliminates a panel, and subtracts its `L U` from the columns after it. Returns the number of pivots
+    /// found.
     fn panel(
         &mut self,
         first: usize,
@@ -148,7 +153,7 @@ fn exchange<T>(values: &mut [T], order: usize, swaps: &[(usize, usize)]) {
     }
 }
 
-/// Computes `U₁₂`, and what the pivots leave of the columns that are not fully summed.
+/// Computes `U₁₂`, and updates the columns that are not fully summed to the Schur complement.
 fn finish<T: Value>(
     tall: Tall<'_, T>,
     wide: &mut [T],
@@ -188,7 +193,7 @@ fn finish<T: Value>(
     subtract(wide, order, pivots, [left, right], pivots, false, phase)
 }
 
-/// Eliminates a panel of columns.
+/// Task that eliminates a panel of columns.
 struct Panel<'a, T> {
     values: &'a mut [T],
     order: usize,
@@ -261,7 +266,7 @@ pub(super) fn divide<T: Value>(x: &mut [T], by: T) {
     }
 }
 
-/// The largest magnitude; infinity if there is a NaN, so that no column with one has an acceptable pivot.
+/// Largest magnitude; infinity if there is a NaN, so that no pivot of its column is acceptable.
 #[inline(always)]
 pub(super) fn largest<T: Value>(values: &[T]) -> T {
     let (parts, rest) = values.as_chunks::<MOST_LANES>();
@@ -277,17 +282,17 @@ pub(super) fn largest<T: Value>(values: &[T]) -> T {
     rest.iter().map(|&value| known(value)).fold(most, larger)
 }
 
-/// `x ← L₁₁⁻¹ x` in some rows of columns; copies `x` to rows of `upper`.
+/// Task: `x ← L₁₁⁻¹ x` for the rows from `first` on of some columns; copies `x` to rows of `upper`.
 struct Solve<'a, T> {
     values: &'a mut [T],
     order: usize,
-    /// The first of the rows.
+    /// First row of `x` in each column.
     first: usize,
-    /// Columns of `L`, with ones on the diagonal that are not stored.
+    /// Columns of `L`, whose unit diagonal is not stored.
     lower: &'a [T],
     found: usize,
     upper: &'a mut [T],
-    /// Numbers from one row of `upper` to the next.
+    /// Distance between rows of `upper`.
     stride: usize,
 }
 
@@ -376,7 +381,7 @@ const BACKWARD: u8 = 1;
 const FORWARD_TRANSPOSED: u8 = 2;
 const BACKWARD_TRANSPOSED: u8 = 3;
 
-/// One of the four solves with the factors of a front.
+/// Task that performs one of the four solves with the factors of a front.
 struct Step<'a, T, const WHICH: u8> {
     factors: LuFactors<'a, T>,
     x: &'a mut [T],

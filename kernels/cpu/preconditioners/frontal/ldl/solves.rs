@@ -3,12 +3,12 @@
 use super::add;
 use crate::cpu::simd::{Simd, Task, Value, run};
 
-/// Numbers of the factors of a front: each column from its diagonal on.
+/// Number of stored entries of a front's factors, which hold each column from its diagonal on.
 pub fn packed(order: usize, pivots: usize) -> usize {
     pivots * order - (pivots * pivots - pivots) / 2
 }
 
-/// Appends the factors of a front, as [`eliminate`](super::eliminate) leaves them.
+/// Appends the factors that [`eliminate`](super::eliminate) has left in `values` to `to`.
 pub fn pack<T: Value>(values: &[T], order: usize, pivots: usize, to: &mut Vec<T>) {
     for (k, column) in values.chunks_exact(order.max(1)).take(pivots).enumerate() {
         to.extend_from_slice(&column[k..]);
@@ -18,11 +18,11 @@ pub fn pack<T: Value>(values: &[T], order: usize, pivots: usize, to: &mut Vec<T>
 /// The factors of a front.
 #[derive(Clone, Copy, Debug)]
 pub struct LdlFactors<'a, T> {
-    /// Numbers in the order in which [`pack`] stores them.
+    /// Entries of `L` and `D` in the order in which [`pack`] stores them.
     pub lower: &'a [T],
-    /// Rows of the front.
+    /// Number of rows of the front.
     pub order: usize,
-    /// Whether a column and the next one share a 2x2 pivot.
+    /// For each column, whether it and the next column form a 2×2 pivot.
     pub pairs: &'a [bool],
 }
 
@@ -46,7 +46,7 @@ impl<T: Value> LdlFactors<'_, T> {
         run(Backward { factors: self, x, others });
     }
 
-    /// Counts the negative and the positive eigenvalues of `D`.
+    /// Numbers of negative and of positive eigenvalues of `D`.
     pub fn signs(self) -> [usize; 2] {
         let mut counts = [0; 2];
         let mut k = 0;
@@ -130,7 +130,7 @@ impl<T: Value> Task for Backward<'_, T> {
         let Backward { factors, x, others } = self;
         let count = x.len();
         for k in (0..count).rev() {
-            // the number below the diagonal of a block is one of D
+            // in the first column of a 2×2 pivot, the entry below the diagonal belongs to D, not to L
             let from = if factors.pairs[k] { k + 2 } else { k + 1 };
             let column = factors.column(k);
             let sum = super::super::dot::<T, S>(&column[from - k..count - k], &x[from..]);

@@ -1,8 +1,8 @@
-//! Factors and solves of dense fronts against products of their triangles.
+//! Compares `P A Pᵀ` with the product of the factors of dense fronts, and tests solves.
 
 use super::*;
 
-/// A symmetric matrix of numbers that look random, column by column; its diagonal is multiplied by `diagonal`.
+/// A symmetric matrix of pseudo-random numbers, column by column; its diagonal is multiplied by `diagonal`.
 fn symmetric(order: usize, diagonal: f64) -> Vec<f64> {
     let mut state = 0x9e37_79b9_7f4a_7c15u64 ^ order as u64;
     let mut values = vec![0.0; order * order];
@@ -40,7 +40,7 @@ fn eliminated(original: Vec<f64>, order: usize, summed: usize) -> Factored {
     Factored { original, values, rows, pairs, pivots }
 }
 
-/// The largest `|P A Pᵀ − L D Lᵀ|`.
+/// Largest magnitude of an entry of `P A Pᵀ − L D Lᵀ`.
 fn error(order: usize, factored: &Factored) -> f64 {
     let Factored { original, values, rows, pairs, pivots } = factored;
     let second = |k: usize| k > 0 && pairs[k - 1];
@@ -88,8 +88,9 @@ fn fronts_of_all_shapes_are_products_of_their_factors() {
 
 #[test]
 fn a_column_whose_pair_fails_is_rejected_and_not_its_partner() {
-    // the first columns have no entries among themselves, and their largest entries are in the row of a hub whose entries in the
-    // columns after it are much larger: pairs with the hub fail, until one of the latter is tried
+    // The first columns are not connected with each other. Their largest entries are in the row of a hub,
+    // whose entries in the columns after it are much larger: 2×2 pivots with the hub fail until one of the
+    // latter columns is tried.
     let count = BLOCK;
     let order = 2 * count + 1;
     let mut original = vec![0.0; order * order];
@@ -140,7 +141,7 @@ fn solves_and_signs_are_those_of_the_matrix() {
         let product: f64 = rows.iter().zip(&x).map(|(&j, x)| original[j as usize * order + i] * x).sum();
         assert!((product - b[i]).abs() < 1e-11, "{i}: {product}");
     }
-    // the signs of leading minors, by elimination without exchanges, count the same eigenvalues
+    // elimination without exchanges gives as many negative pivots as the matrix has negative eigenvalues
     let mut dense = original;
     let mut negative = 0;
     for k in 0..order {

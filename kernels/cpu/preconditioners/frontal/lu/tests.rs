@@ -1,8 +1,8 @@
-//! Factors and solves of dense fronts against products of their triangles.
+//! Compares `P A Q` with the product of the factors of dense fronts, and tests solves.
 
 use super::*;
 
-/// Numbers between -1 and 1 that look random.
+/// Pseudo-random numbers between -1 and 1.
 fn numbers(count: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) + 1;
     let next = |_| {
@@ -14,7 +14,8 @@ fn numbers(count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(next).collect()
 }
 
-/// The largest `|P A Q − L U|`, and the number of pivots, for a front of which some columns can't have pivots.
+/// Largest entry of `|P A Q − L U|`, and the number of pivots, for a front in which the columns `weak` have
+/// no acceptable pivots.
 fn check(order: usize, summed: usize, weak: &[usize]) -> (f64, usize) {
     let mut original = numbers(order * order, (order * 1000 + summed) as u64);
     for &column in weak {
