@@ -1,8 +1,8 @@
-//! Kernels for NVIDIA GPUs: CUDA C++ that is compiled at run time for the present device, behind safe
-//! functions.
+//! Kernels for NVIDIA GPUs, behind safe functions: CUDA C++ that is compiled at run time for the device in
+//! use.
 //!
-//! Work is queued on a device's one stream and runs in the order of the calls. Nothing here needs CUDA to build, and a
-//! machine without it has no devices.
+//! Work is queued on a device's only stream and runs in the order of the calls. This module can be built
+//! without CUDA; on a machine without CUDA the list of devices is empty.
 
 pub mod csr;
 pub mod device;
@@ -41,7 +41,7 @@ pub use solve::step::{Entry, Steps};
 pub use solve::told::Told;
 pub use tuning::{LAG, LAG_OF_LONG, LOCKSTEP_FROM, LONG_STEP};
 
-/// All files of kernels.
+/// All kernel source files.
 pub const SOURCES: &[&Source] = &[
     &solve::advance::SOURCE,
     &multigrid::AGGREGATES,
@@ -105,7 +105,7 @@ pub const SOURCES: &[&Source] = &[
     &matrix::windows::SOURCE,
 ];
 
-/// Files that a first solve most likely needs, the most likely first.
+/// Kernel files that a first solve is most likely to need, the most likely first.
 const LIKELY: &[File] = &[
     (&solve::vector::SOURCE, For::Solve),
     (&solve::vector::FUSED, For::Solve),
@@ -127,10 +127,10 @@ mod tests {
     use crate::cpu::simd::bf16::Bf16;
     use std::io::Write;
 
-    /// Kernels that may spill registers to local memory. The first, a whole solve with as many threads as fit
-    /// on the chip, spills up to 16 bytes; the next two 8 bytes on sm_100; the fourth 16 on sm_75, because it
-    /// does not fit the shared memory there; the fifth 4 on sm_80; two around calls of square roots on
-    /// sm_100, one of them 64; the last two 4 on sm_100 and on sm_80.
+    /// Kernels that may spill registers to local memory, with the bytes spilled: the first, a whole solve
+    /// with as many threads as fit on the chip, up to 16; the next two 8 on sm_100; the fourth 16 on sm_75,
+    /// where it does not fit in shared memory; the fifth 4 on sm_80; the next two around calls of square
+    /// roots on sm_100, one of them 64; the last two 4 on sm_100 and sm_80.
     const MAY_SPILL: [&str; 9] = [
         "resident_cg_corrected",
         "restrict_rows",
@@ -149,8 +149,8 @@ mod tests {
     const TWO: &[u32] = &[75, 90];
     /// The newest architecture.
     const NEWEST: &[u32] = &[100];
-    /// The architecture of the measurements; enough for the storage types, since only the conversion of
-    /// values differs.
+    /// The architecture of the measurements. Kernels with other storage types are compiled for this one only,
+    /// because they differ in the conversion of values alone.
     const ONE: &[u32] = &[90];
 
     /// Compiles all kernels of these files for some architectures; only those in [`MAY_SPILL`] may spill

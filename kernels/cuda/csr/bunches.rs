@@ -1,5 +1,5 @@
-//! CSR matrices on a device cut into bunches of tiles with equal numbers of entries, and the first stage of
-//! speculative segmented sums. speculative.cu describes the algorithm and the data moved.
+//! First stage of speculative segmented sums on a device. The entries of a CSR matrix are cut into tiles of
+//! equal size, and consecutive tiles form a bunch. speculative.cu describes the algorithm and the data moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -29,13 +29,14 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Rows of a range in which only zeros are missing.
+/// Maximum number of rows of a range in which the second stage only sets empty rows to zero.
 const ROWS_OF_RANGE: usize = 1024;
 /// Maximum number of tiles per bunch.
 const MOST_TILES: usize = 32;
-/// Batches of 32 row starts that a warp reads per tile; further rows are found by a search.
+/// Maximum number of batches of 32 row starts that a warp reads per tile. A tile with more rows is *far*: its
+/// rows are found by a search.
 const NEAR_BATCHES: usize = TILE / WARP + 1;
-/// Flag of a range in which only zeros are missing.
+/// Flag of a range in which the second stage only sets empty rows to zero; sums are already in their rows.
 pub(crate) const FILL: u32 = 1 << 31;
 
 /// Partition of the entries; depends on their number only.
@@ -67,7 +68,8 @@ impl Bunches {
         self.tiles_of_bunch * TILE
     }
 
-    /// Maximum number of ranges that the first stage may record: one per tile, and the pieces of far tiles.
+    /// Maximum number of ranges that the first stage may record: one per tile, and more for far tiles, which
+    /// record a range for every [`ROWS_OF_RANGE`] rows.
     pub(crate) fn most_ranges(self) -> usize {
         self.tiles + self.shape.rows / ROWS_OF_RANGE
     }
@@ -109,7 +111,8 @@ pub(crate) struct Speculation<V: Element> {
 }
 
 impl<V: Element> Speculation<V> {
-    /// Loads the first stage, in one of its variants, for a matrix on the device and vectors of `T`.
+    /// Loads the kernel named `form`, a variant of the first stage, for a matrix on the device and vectors of
+    /// `T`.
     pub(crate) fn of<T: Real>(ordered: Ordered<V>, shape: Shape, form: &str) -> Result<Self>
     where
         V: Storage<T>,
@@ -155,7 +158,7 @@ mod tests {
         parts: Vec<Option<f64>>,
         carries: Vec<f64>,
         rows: Vec<u32>,
-        /// Ranges of rows, and whether only zeros are missing.
+        /// Ranges of rows, and whether only empty rows must be set to zero ([`FILL`]).
         ranges: Vec<(Range<usize>, bool)>,
     }
 
@@ -219,7 +222,7 @@ mod tests {
         stop: usize,
         open: bool,
         flags: Vec<bool>,
-        /// The row of each segment, in a tile of many rows.
+        /// The row of each segment, in a far tile.
         found: Option<Vec<usize>>,
     }
 
@@ -254,7 +257,7 @@ mod tests {
         Walk { stop, open, flags, found }
     }
 
-    /// Calls put(segment, sum, whether it is the last); returns the number of segments.
+    /// Calls `put(segment, sum, whether the segment is the last)`; returns the number of segments.
     fn segments(flags: &[bool], product: &[f64], mut put: impl FnMut(usize, f64, bool)) -> usize {
         let begun = |lane: usize| flags[lane * OF_LANE..][..OF_LANE].contains(&true);
         let before_here = |lane: usize| flags[..lane * OF_LANE].iter().filter(|&&flag| flag).count();
@@ -321,7 +324,7 @@ mod tests {
                 slot += 1;
             }
         }
-        // the bunch in which a row ends receives what earlier bunches sent
+        // the bunch in which a row ends adds the parts that earlier bunches sent
         let ends = |bunch: &usize| rows[*bunch] != NONE && !carries[2 * bunch].is_nan();
         for bunch in (0..bunches.count()).filter(ends) {
             let row = rows[bunch] as usize;
@@ -360,7 +363,8 @@ mod tests {
     #[test]
     fn both_stages_add_up() {
         let mut all = matrices();
-        // 30 % empty rows and more, few and many in succession; rows that cross several bunches
+        // 30 % of the rows or more are empty, in short and in long successions; rows that cross several
+        // bunches
         for gap in [1, 2, 5, 37, 600, 5000] {
             all.push(with_lengths(20_000, 900, |row| if row % (gap + 1) == gap { 3 } else { 0 }));
             all.push(with_lengths(9_000, 900, |row| [0, 1, 0, 40, 2, 0, 0][row % 7]));

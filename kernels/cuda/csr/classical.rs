@@ -38,7 +38,7 @@ pub(crate) const MANY: Source = Source {
     mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
-/// Entries that a thread loads before it uses the first.
+/// Number of entries that a thread loads before it uses the first of them.
 pub(crate) const AHEAD: usize = 4;
 
 /// A matrix in compressed sparse rows.
@@ -76,7 +76,7 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
             RowStarts::Short(_) => "csr_short",
             RowStarts::Long(_) => "csr_long",
         };
-        // rows may have more lanes than a warp with several columns
+        // with several columns, a warp has fewer lanes per row (at least one) than with one column
         let many = Many::new::<V>(&MANY, format!("{name}_many"), Reads::Packed { lanes: 1 }, THREADS);
         Ok(Csr {
             shape: pattern.shape(),
@@ -106,14 +106,14 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
         self.shape.rows * self.lanes as usize
     }
 
-    /// A warp takes at least one row.
+    /// Number of threads for `width` columns. A warp processes at least one row.
     fn threads_of_many(&self, width: usize) -> usize {
         self.shape.rows * (self.lanes as usize * width).min(WARP)
     }
 }
 
-/// Lanes per row for a mean row length: as many as get [`ENTRIES_PER_LANE`] entries each, and more if the
-/// device would not be filled.
+/// Lanes per row for a mean row length: as many as have [`ENTRIES_PER_LANE`] entries each, or more if there
+/// would be too few threads to hide memory latency.
 pub(crate) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
     let mut lanes = 1;
     while lanes < 32 {
@@ -127,7 +127,7 @@ pub(crate) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u3
     lanes
 }
 
-/// Values are stored in the order of the pattern.
+/// A product of a matrix whose values are stored in the order of the pattern.
 impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
     fn shape(&self) -> Shape {
         self.shape

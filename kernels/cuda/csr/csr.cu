@@ -7,7 +7,7 @@ template <class Offset, bool DOT> __device__ __forceinline__ real multiply(const
     const i64 warps = (i64)gridDim.x * blockDim.x / 32;
     const i64 warp = ((i64)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     real xy = 0;
-    // all lanes of a warp stay together for the shuffles
+    // all lanes of a warp run the same number of iterations, because sums use shuffles
     for (i64 first = warp * rows_of_warp; first < a.rows; first += warps * rows_of_warp) {
         const i64 row = first + row_of_warp;
         real sum = 0;

@@ -1,10 +1,12 @@
-// CSR products with several vectors, whose columns are packed (packed.cu). Each sum has the order of the single product.
+// CSR products with several vectors, whose columns are packed (packed.cu). Each row is summed in the same order as in a
+// product with one vector, so results are bitwise the same.
 //
 // Moves the matrix once, 12 B (f64) or 8 B (f32) an entry and 4 or 8 B a row; x and y of each column, and x once more to
 // pack it.
 
-// The sum of a row over part(lane) of its lanes, in the order of the single product; valid in the first. If a row has more
-// lanes than a warp, each thread takes several, in the order in which their tree of sums needs them.
+// Adds the partial sums part(lane) of a row's lanes in the same order as the product with one vector; the result is
+// valid in the row's first lane. If a row has more lanes than a warp has here (32 / width), each thread computes
+// several partial sums, in the order in which the summation tree adds them.
 template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x, u32 lanes_of_row, Part part) {
     const u32 lanes = x.lanes(), rounds = lanes_of_row > lanes ? lanes_of_row / lanes : 1;
     real sum = 0, waiting[3] = {};
@@ -25,7 +27,7 @@ template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x
     return x.sum_of_lanes(sum, rounds > 1 ? lanes : lanes_of_row);
 }
 
-// Returns this thread's part of ⟨x, y⟩ of its column if DOT.
+// If DOT, returns this thread's part of ⟨x, y⟩ for its column.
 template <class Offset, bool DOT> __device__ __forceinline__ real multiply_many(const Csr<Offset>& a, const Columns& c, const Packed& x) {
     const u32 log_lanes = 31 - __clz(a.lanes), rows_of_warp = max(x.lanes() >> log_lanes, 1u);
     const u32 warps = gridDim.x * (blockDim.x / 32), warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;

@@ -11,7 +11,7 @@ template <class Offset> struct Csr {
     u32 lanes;                // per row
 };
 
-// This lane's part of a row's sum: entries lane, lane + lanes, …, AHEAD of them in flight.
+// This lane's part of a row's sum: entries lane, lane + lanes, …, of which AHEAD are loaded at the same time.
 template <class Gather> __device__ __forceinline__ real part_of_row(
     const u32* columns, const stored* values, u32 length, u32 lane, u32 lanes, Gather x_at) {
     real sum = 0;
@@ -24,7 +24,7 @@ template <class Gather> __device__ __forceinline__ real part_of_row(
             column[u] = at < length ? __ldcs(columns + at) : NONE;
             v[u] = at < length ? __ldcs(values + at) : stored(0);
         }
-        // never true; keeps the compiler from sinking the loads above
+        // never true; prevents the compiler from moving the loads above to their uses
         if (column[0] == NONE) break;
         real at_column[AHEAD];
 #pragma unroll

@@ -29,13 +29,13 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
     multiply: CudaFunction,
 }
 
-/// The row of each tile's first entry, and of the last entry.
+/// The row of each tile's first entry, then the row of the last entry.
 fn first_rows(chunks: &Chunks) -> Vec<u32> {
     (0..=chunks.tiles).into_par_iter().map(|tile| chunks.row_of(tile * TILE) as u32).collect()
 }
 
-/// For tiles with more than [`ROWS_GONE_THROUGH`] rows, the row of every entry; and for each tile the index
-/// of its table there.
+/// For tiles with more than [`ROWS_GONE_THROUGH`] rows, tables with the row of every entry; and for each tile
+/// the index of its table.
 fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let far: Vec<usize> =
         (0..chunks.tiles).filter(|&tile| first[tile + 1] - first[tile] > ROWS_GONE_THROUGH).collect();
@@ -108,7 +108,7 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
         self.multiply(x, y)
     }
 
-    /// The inner product takes another launch, because several warps may contribute to one row.
+    /// Computes the inner product in a separate launch, because several warps may contribute to one row.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         check_square(self.shape, self.ordered.device(), x, y);
         self.multiply(x, y)?;
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn rows_are_found_where_they_start() {
         let mut all = matrices();
-        // empty rows, few and many in succession
+        // empty rows, in short and in long successions
         for gap in [1, 5, 37, 600, 5000] {
             all.push(with_lengths(20_000, 900, |row| if row % (gap + 1) == gap { 3 } else { 0 }));
         }

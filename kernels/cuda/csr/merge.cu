@@ -17,14 +17,17 @@ struct Merge {
     RowStarts rows;
     const u32* columns;
     const stored* values;
-    const u32* first;         // number of rows that end before each tile, padded to whole blocks, and before the end
-    real* carries;            // of each block: its part of the row that began before, and of the row that continues
+    // number of rows that end before each tile; tiles are padded to whole thread blocks, and one more number belongs
+    // to the end of the merged list
+    const u32* first;
+    // of each block: its part of the row that began in an earlier block, and of the row that continues in the next
+    real* carries;
     u64 entries;
 };
 
-// Rows that cross blocks.
+// Rows that cross thread blocks.
 struct Crossing {
-    const u32* rows;          // [row, first block, last block] each
+    const u32* rows;          // [row, first block, last block] of each
     const real* carries;
     u32 count;
 };
@@ -33,17 +36,19 @@ constexpr int WARPS = THREADS / 32, TILE = 32 * OF_LANE;
 // Row parts longer than this are summed by all lanes.
 constexpr int LONG = 24;
 
-// Padding against bank conflicts of rows of equal length.
+// Position of an entry in shared memory, padded to prevent bank conflicts of rows of equal length.
 __device__ __forceinline__ constexpr int spread(int entry) { return entry + entry / (128 / (int)sizeof(real)); }
 
-// Resident blocks that registers allow with eight entries in flight.
+// Resident blocks per multiprocessor that registers allow if each thread has eight entries in flight.
 constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
 extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, const real* x, real* y) {
     begin();
     __shared__ real shared[WARPS][spread(TILE)];
     __shared__ real heads[WARPS], tails[WARPS];
-    // the row of a warp's head, and whether it began in this block; NONE if there is no head
+    // heads: sum of the entries of the row that began before the warp's tile and ends in it; tails: of the row that
+    // continues. head_rows: row of the head, or NONE. ends: whether any row ends in the tile; begins_here: whether the
+    // head's row began in this block
     __shared__ u32 head_rows[WARPS];
     __shared__ bool ends[WARPS], begins_here[WARPS];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -62,7 +67,7 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
         column[k] = at < count ? __ldcs(a.columns + entry + at) : NONE;
         v[k] = at < count ? __ldcs(a.values + entry + at) : stored(0);
     }
-    // each lane takes a row that ends here
+    // each lane processes a row that ends in the tile
     i64 began = 0, ended = 0;
     if (row + lane <= row_end && row + lane < a.rows.count) {
         began = a.rows.start(row + lane);
@@ -94,7 +99,8 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
                 ended = a.rows.start(at + lane + 1);
             }
         }
-        // the last row, which continues, has the rest of the tile
+        // `here`: the lane's row ends in the tile; `open`: it is the last row, which continues and has the remaining
+        // entries
         const bool here = at + lane < row_end, open = at + lane == row_end && at + lane < a.rows.count;
         const int from = began > entry ? int(began - entry) : 0;
         const int to = here ? int(ended - entry) : open ? count : from;

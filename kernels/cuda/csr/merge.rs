@@ -39,7 +39,8 @@ const TILES: usize = THREADS as usize / WARP;
 /// The merged list of row ends and entries, cut into tiles.
 #[derive(Debug)]
 struct Tiles {
-    /// Number of rows that end before each tile, padded to whole blocks, and before the end of the list.
+    /// Number of rows that end before each tile, then before the end of the list. Tiles are padded to whole
+    /// thread blocks.
     first: Vec<u32>,
     /// `[row, first block, last block]` of every row that crosses blocks.
     crossing: Vec<u32>,
@@ -78,7 +79,7 @@ fn ends_before(offsets: &Offsets, items: usize) -> usize {
     let (mut low, mut high) = (items.saturating_sub(offsets.end()), items.min(offsets.ranges()));
     while low < high {
         let middle = (low + high) / 2;
-        // an end is preceded by its row's entries and by all earlier rows
+        // a row's end is preceded by the entries of the row and by all items of earlier rows
         if offsets.at(middle + 1) + middle < items {
             low = middle + 1;
         } else {
@@ -187,7 +188,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
         self.multiply(x, y)
     }
 
-    /// The inner product takes another launch, because several blocks may contribute to one row.
+    /// Computes the inner product in a separate launch, because several blocks may contribute to one row.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         check_square(self.shape, self.ordered.device(), x, y);
         self.multiply(x, y)?;

@@ -35,7 +35,7 @@ pub struct Rows {
     pub longest: usize,
     /// Bytes per value.
     pub value: usize,
-    /// Fraction of entries whose element of `x` costs a memory transaction of its own ([`scattering`]).
+    /// Mean number of memory sectors of `x` read per entry ([`scattering`]).
     pub scattering: f64,
 }
 
@@ -53,9 +53,9 @@ impl Rows {
         }
     }
 
-    /// Work of a product with a strategy. Offsets, columns and values are streamed. With `Classical`, all
-    /// rows have the same number of lanes, so the longest row determines the number of dependent loads: one
-    /// per `AHEAD` entries of a lane.
+    /// Work of a product with a strategy: bytes of offsets, columns and values, uncoalesced reads of `x`, and
+    /// dependent loads. With `Classical`, all rows have the same number of lanes, so the longest row
+    /// determines the number of dependent loads: one per `AHEAD` entries of a lane.
     pub fn work(self, strategy: Strategy, multiprocessors: usize) -> Work {
         let waits = match strategy {
             Strategy::Classical => {
@@ -73,8 +73,8 @@ impl Rows {
         }
     }
 
-    /// The strategy that [`Strategy::Automatic`] selects: the cheapest of those with a cost model. (The
-    /// others are slower than one of these on every matrix of the benchmark record.)
+    /// The strategy that [`Strategy::Automatic`] selects: the cheapest of those in [`CSR_PRICES`]. On every
+    /// matrix of the benchmark record, one of these is faster than all others.
     pub fn strategy(self, multiprocessors: usize) -> Strategy {
         let cost = |&(strategy, price): &(Strategy, Price)| price.cost(&self.work(strategy, multiprocessors));
         let cheapest = CSR_PRICES.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
@@ -97,8 +97,8 @@ impl<T: Real> AnyCsr<T> {
         AnyCsr::of(Ordered::<V>::narrowed(device, pattern, values)?, pattern, strategy)
     }
 
-    /// Changes the strategy of a matrix on the device; `pattern` must be its pattern. The arrays are not
-    /// copied, only the data of the strategy is computed.
+    /// Changes the strategy of a matrix on the device; `pattern` must be its pattern. The arrays of the
+    /// matrix are moved, not copied; only the data of the new strategy is computed.
     pub fn prepared(csr: Csr<T>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
         assert_eq!(csr.shape(), pattern.shape(), "the pattern it was made from");
         AnyCsr::of(csr.into_ordered(), pattern, strategy)
@@ -181,7 +181,7 @@ mod tests {
         for (rows, mean) in [(0, 0), (1, 1), (20_000, 7), (2_000_000, 7), (4_000, 66), (24_000, 73)] {
             assert_eq!(strategy(rows, rows * mean, mean + 8), Strategy::Classical, "{rows}");
         }
-        // a dense row among short ones, a vector
+        // a dense row among short ones; a matrix with one row
         assert_ne!(strategy(200_000, 1_359_203, 126_000), Strategy::Classical);
         assert_ne!(strategy(1, 10_000_000, 10_000_000), Strategy::Classical);
         // the choice changes once as a row grows

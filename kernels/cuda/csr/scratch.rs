@@ -1,4 +1,4 @@
-//! Scratch memory of speculative products: values passed between warps and stages, and reports to the host.
+//! Workspace of speculative products: values passed between warps and stages, and reports to the host.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::pinned::PinnedArray;
@@ -9,8 +9,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Scratch memory that every product restores to its initial state, so that all matrices of a device share
-/// it, and only the first matrix has to wait for an allocation.
+/// Workspace that all matrices of a device share: every product restores it to its initial state, and only
+/// the first matrix waits for an allocation.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     /// [`PARCEL`] elements per bunch, then the counts, then the ranges.
@@ -22,7 +22,7 @@ pub(crate) struct Scratch {
     pub(crate) queueing: Mutex<()>,
 }
 
-/// Scratch memory shared by all matrices of an element type.
+/// Workspace shared by all matrices of an element type.
 #[derive(Debug, Default)]
 struct Shared<T> {
     scratch: Mutex<Option<Arc<Scratch>>>,
@@ -47,8 +47,8 @@ impl Scratch {
         bunches * PARCEL * size_of::<T>() / size_of::<u32>()
     }
 
-    /// Scratch memory of a device for at least this many bunches and ranges; reallocated if the current
-    /// memory is smaller.
+    /// Workspace of a device for at least this many bunches and ranges; reallocated if the current one is
+    /// smaller.
     pub(crate) fn on<T: Real>(device: &Device, bunches: usize, ranges: usize) -> Result<Arc<Scratch>> {
         let mut kept = lock(&device.kept::<Shared<T>>().scratch);
         if let Some(scratch) =
@@ -88,14 +88,15 @@ impl Drop for Scratch {
     }
 }
 
-/// An id that is unique in the process, and never 0, the initial value of a report.
+/// Returns an id that is unique in the process and not 0, which is the initial value of a report.
 pub(crate) fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Reports in pinned memory: word `id % 512` has `2 * id + dirty`. If another matrix has overwritten the
-/// word, the ids differ, and the second stage runs.
+/// Reports in pinned memory: word `id % 512` has `2 * id + dirty`, where `dirty` is 1 if a product of the
+/// matrix left ranges to the second stage. If another matrix has overwritten the word, the ids differ, and
+/// the second stage runs.
 #[derive(Debug)]
 struct Reports(PinnedArray<u64>);
 

@@ -1,5 +1,5 @@
-// CSR products by speculative segmented sums (Liu and Vinter): y_i ← Σ_k v_k x_{c_k}, from plain arrays. The matrix
-// needs no preprocessing, and nothing of it is duplicated.
+// CSR products by speculative segmented sums (Liu and Vinter): y_i ← Σ_k v_k x_{c_k}, from unmodified CSR arrays,
+// without preprocessing.
 //
 // A bunch of threads, here a warp, processes consecutive tiles of 128 entries:
 //
@@ -20,11 +20,11 @@
 // 1. a dirty tile, too, passes on the sum of its last row; the paper's listing drops it;
 // 2. rows that began before the tile set no flag; the listing writes to a negative index;
 // 3. a bunch that starts with a new row overwrites y, and so does synchronization; the listing adds to the old y;
-// 4. empty rows before the first entry belong to the first tile; the listing leaves them unchanged;
+// 4. empty rows before the first entry belong to the first tile; the listing does not write them;
 // 5. all lanes search for the first row of the bunch together; other tile boundaries are found while reading row
 //    starts;
-// 6. a tile with more rows than entries is certainly dirty: its sums are written to their rows immediately, and only
-//    the zeros are left to the second stage, in ranges of ROWS_OF_RANGE rows;
+// 6. a tile with more rows than entries (a *far* tile) is certainly dirty: its sums are written to their rows
+//    immediately, and the second stage only sets empty rows to zero, in ranges of ROWS_OF_RANGE rows;
 // 7. a lane has 4 entries of a tile, a bunch up to 16 tiles, for both precisions, as for coordinates (paper: 8 or 4,
 //    and 7).
 //
@@ -36,10 +36,10 @@ struct Unfinished {
     Parcel* parts;            // of each bunch: its part of the row that continues in the next bunch
     // if the host synchronizes, instead of parts:
     real* carries;            // of each bunch: its part of the row that began in an earlier bunch, and of the row that continues
-    u32* rows;                // row of each bunch's first entry, if that began in an earlier bunch; NONE otherwise
+    u32* rows;                // row of each bunch's first entry if the row began in an earlier bunch; NONE otherwise
     u32* counts;              // number of ranges; number of blocks of the second stage that are done
-    uint2* ranges;            // ranges of rows [x, y); FILL is set in x if only zeros are missing
-    u64* told;                // in host memory: twice the matrix's id, plus one if there are ranges
+    uint2* ranges;            // ranges of rows [x, y); FILL is set in x if only empty rows must be set to zero
+    u64* told;                // report in host memory: twice the matrix's id, plus one if there are ranges
     u64 number;
 };
 
@@ -52,16 +52,17 @@ struct Speculative {
     u32 tiles, tiles_of_bunch;
 };
 
-// Rows ahead that a warp reads in batches; for more, each lane searches the row of each of its entries.
+// In a far tile with at most this many rows, the warp reads all row starts in batches; with more, each lane searches
+// for the row of each of its entries.
 constexpr int NEAR = 8 * TILE;
 
-// Whether a lane loads elements of x for entries 32 apart, so that a warp's loads are for neighbouring entries. The L1
-// cache needs time for each line of 128 B, and neighbouring entries of a row often share one. (lp_like on an H200, f32:
-// 25 lines per load instead of 32, 0.077 ms instead of 0.090. In f64 the transposition through shared memory costs as
-// much as it saves.)
+// Whether a lane loads elements of x for entries 32 apart, so that a load of a warp is for 32 consecutive entries. The
+// time of a load grows with the number of its cache lines (128 B), and consecutive entries often share one. (lp_like on
+// an H200, f32: 25 lines per load instead of 32, 0.077 ms instead of 0.090. In f64 the transposition through shared
+// memory costs as much as it saves.)
 constexpr bool TURNED = sizeof(real) == sizeof(u32);
 
-// A lane's entries of a tile, 32 apart, of an array of `count` entries; `beyond` past the end.
+// A lane's elements of a tile, 32 apart, from an array of `count` elements; `beyond` for those past its end.
 template <class X> __device__ __forceinline__ Few<X, OF_LANE> apart(const X* array, i64 tile, u32 lane, i64 count, X beyond) {
     Few<X, OF_LANE> entries;
     const X* from = array + (tile * TILE + lane);
@@ -75,7 +76,7 @@ template <class X> __device__ __forceinline__ Few<X, OF_LANE> apart(const X* arr
     return entries;
 }
 
-// Transposes a warp's elements of x through shared memory, from 32 apart to neighbouring entries per lane.
+// Transposes a warp's elements of x through shared memory: from entries 32 apart to consecutive entries per lane.
 __device__ __forceinline__ void turn_in(real* turned, const real (&x)[OF_LANE], u32 lane) {
 #pragma unroll
     for (int k = 0; k < OF_LANE; k++) turned[k * 32 + lane] = x[k];
@@ -86,7 +87,8 @@ __device__ __forceinline__ void turn_out(const real* turned, real (&x)[OF_LANE],
     for (int k = 0; k < OF_LANE; k++) x[k] = own.at[k];
 }
 
-// The last row in [low, high) that starts at or before an entry, by a 33-ary search of a warp; row `low` must do so.
+// The last row in [low, high) that starts at or before an entry, found by a 33-ary search of a warp. Row `low` must
+// start at or before the entry.
 __device__ __forceinline__ u32 row_by_warp(const RowStarts& rows, i64 entry, u32 low, u32 high) {
     const u32 lane = threadIdx.x % 32;
     while (high - low > 32) {
@@ -125,7 +127,7 @@ __device__ __forceinline__ u32 ranges_for(const Unfinished& left, u32 ranges) {
     return __shfl_sync(ALL, place, 0);
 }
 
-// The first stage. Rows that cross bunches are added up here, or, with CARRIES, by the host.
+// The first stage. Parts of a row that crosses bunches are added here or, with CARRIES, on the host.
 template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculative& a, const real* x, real* y) {
     // far tiles: row of each segment; before that, workspace of the transposition of x
     __shared__ alignas(16) u32 tables[WARPS][TILE];
@@ -195,14 +197,14 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
         u32 flags = (descriptor[lane] * 0x01020408u) >> 24;   // one bit per byte
         Few<u32, OF_LANE> found{};
         if (is_far) {
-            // usually the next tile's first row is not far away
+            // try the next NEAR rows before searching all rows
             u32 behind = a.rows.count + 1;
             if (behind - stop > NEAR && a.rows.start(stop + NEAR) > to) behind = stop + NEAR;
             stop = row_by_warp(a.rows, to, stop, behind);
             open = a.rows.start(stop) < to;
             flags = 0;
             if (stop - start <= NEAR) {
-                // nonempty rows write their number where they begin
+                // each nonempty row writes its number, relative to `start`, to the place of its first entry
 #pragma unroll
                 for (int k = 0; k < OF_LANE; k++) table[k * 32 + lane] = 0;
                 __syncwarp();
@@ -324,7 +326,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void speculative_carrying(Sp
     speculate<true>(a, x, y);
 }
 
-// Moves the sums of a dirty tile to their rows, by a warp: all are read before the first is written.
+// A warp moves the sums of a dirty tile to their rows. All sums are read before the first is written.
 __device__ __forceinline__ void rearrange(const RowStarts& rows, i64 start, i64 stop, real* y) {
     const u32 lane = threadIdx.x % 32;
     real sum[NEAR_BATCHES];
@@ -336,7 +338,7 @@ __device__ __forceinline__ void rearrange(const RowStarts& rows, i64 start, i64 
         const bool has_entries = row < stop && rows.start(row) < rows.start(row + 1);
         const u32 all = __ballot_sync(ALL, has_entries);
         const i64 slot = from + __popc(all & ~(ALL << lane));
-        // the first row may also be written by another bunch: leave it if it is in place
+        // do not write the first row if its sum is in place: another bunch may write it at the same time
         moves[batch] = row < stop && !(has_entries && slot == row);
         sum[batch] = has_entries && slot != row ? y[slot] : real(0);
         from += __popc(all);

@@ -26,8 +26,8 @@ pub struct Speculative<T: Real, V: Storage<T> = T> {
     scratch: Arc<Scratch>,
     /// Id of this matrix, unique in the process.
     number: u64,
-    /// Set once a product has reported that no tile is dirty. Then no product of this matrix has dirty tiles,
-    /// and the second stage is not launched.
+    /// Set once a product has reported that no tile is dirty. Dirty tiles depend on the pattern only, so the
+    /// second stage is then never launched.
     is_clean: AtomicBool,
     finish: CudaFunction,
     vectors: PhantomData<T>,
@@ -49,7 +49,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
             return Ok(());
         }
         let (to, device) = (y.address(0), y.device());
-        // one warp per possible dirty tile, limited to those that are resident at once
+        // one warp per tile, limited to the warps that are resident at the same time
         let at_once = VECTOR_BLOCKS * device.multiprocessors() * THREADS as usize;
         let Addresses { parts, counts, ranges, told } = self.scratch.addresses::<T>(self.number);
         let left =
@@ -76,7 +76,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
     }
 }
 
-/// Values are stored in the order of the pattern.
+/// A product of a matrix whose values are stored in the order of the pattern.
 impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
     fn shape(&self) -> Shape {
         self.matrix.bunches.shape
@@ -87,7 +87,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
         self.multiply(x, y)
     }
 
-    /// The inner product takes another launch, because several warps may contribute to one row.
+    /// Computes the inner product in a separate launch, because several warps may contribute to one row.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         check_square(self.matrix.bunches.shape, self.matrix.ordered.device(), x, y);
         self.multiply(x, y)?;

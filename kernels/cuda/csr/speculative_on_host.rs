@@ -1,8 +1,8 @@
 //! Speculative segmented sums with the second stage on the host, as Liu and Vinter do on chips where CPU and
-//! GPU share memory. The device speculates; the host waits, moves the sums of dirty tiles and adds up rows
-//! that cross bunches.
+//! GPU share memory. The device runs the first stage; the host waits for it, moves the sums of dirty tiles to
+//! their rows, and adds the parts of rows that cross bunches.
 //!
-//! Waiting stalls every product, and `y` ends up on the host. Not for solvers; exists for comparison with
+//! Every product waits for the device, and `y` is in host memory. Only meant for comparison with
 //! [`Speculative`](crate::cuda::csr::speculative::Speculative).
 
 use crate::cpu::formats::speculative::{rearrange, synchronise};

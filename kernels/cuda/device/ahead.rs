@@ -1,8 +1,8 @@
 //! Kernel files compiled in advance on background threads, while the host analyses a matrix.
 //!
-//! A solve needs about ten files, a multigrid hierarchy as many more, and each takes the compiler half a
-//! second. The formats that a matrix will use are not known at first, but the files that nearly every solve
-//! needs are; with more cores, less likely files are compiled, too.
+//! A solve needs about ten kernel files, a multigrid hierarchy as many more, and each takes half a second to
+//! compile. The format that a matrix will have is not known at first, but the files that nearly every solve
+//! needs are. On machines with more cores, files that are less likely to be needed are compiled too.
 
 use super::element::{Real, Storage};
 use super::module::{Source, load_or_compile};
@@ -14,22 +14,22 @@ use std::num::NonZero;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{JoinHandle, available_parallelism};
 
-/// File, arithmetic type, and storage type of matrices.
+/// Identification of a compiled file: its name, arithmetic type, and storage type of matrices.
 pub(super) type Key = [&'static str; 3];
 
-/// Machine code, or the error; the first thread that needs it compiles, and others wait.
+/// Machine code, or the error. The first thread that needs the code compiles it; others wait.
 type Code = OnceLock<Result<Vec<u8>>>;
 
-/// Types that a file is compiled for, in a solve in `T`.
+/// Arithmetic and storage type that a file is compiled for, in a solve in `T`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum For {
-    /// `T`
+    /// Arithmetic and storage in `T`.
     Solve,
-    /// `f32`, for any `T`
+    /// Arithmetic and storage in `f32`, for any `T`.
     Single,
-    /// `f64`, for any `T`
+    /// Arithmetic and storage in `f64`, for any `T`.
     Double,
-    /// Arithmetic in `f64` with matrices that store `f32`, for any `T`
+    /// Arithmetic in `f64`, storage in `f32`, for any `T`.
     Rounding,
 }
 
@@ -71,12 +71,12 @@ impl Ahead {
         lock(&self.codes).entry(key).or_default().clone()
     }
 
-    /// The machine code of a file: from the thread that started on it, or compiled here.
+    /// Returns the machine code of a file: waits for the thread that compiles it, or compiles it here.
     pub(super) fn take<T: Real, V: Storage<T>>(&self, source: &Source, arch: u32) -> Result<Vec<u8>> {
         let key = [source.file, T::C_NAME, V::STORED_AS];
         let code = self.code(key);
         let made = code.get_or_init(|| load_or_compile::<T, V>(source, arch)).clone();
-        // the caller loads it now; after a failure the next caller tries again
+        // remove the entry: the caller loads the code now, and after a failure the next caller tries again
         lock(&self.codes).remove(&key);
         made
     }
@@ -96,7 +96,7 @@ impl Ahead {
         let mut codes = lock(&self.codes);
         let new = files.filter_map(|file| match codes.entry(file.1.key::<T>(file.0)) {
             Entry::Vacant(code) => Some((file, code.insert(Arc::default()).clone())),
-            // already started, perhaps never needed
+            // its compilation was already started
             Entry::Occupied(_) => None,
         });
         let new: Vec<(File, Arc<Code>)> = new.collect();
@@ -159,7 +159,7 @@ mod tests {
         };
         let taken = code(ahead.take::<f64, f64>(&gate::SOURCE, 90));
         assert!(!lock(&ahead.codes).contains_key(&[gate::SOURCE.file, "double", "double"]));
-        // each for its own types
+        // one file, compiled for each pair of types
         let all =
             [For::Solve, For::Single, For::Double, For::Rounding].map(|made_for| (&dia::SOURCE, made_for));
         ahead.begin_with::<f64>(all.into_iter(), 90);

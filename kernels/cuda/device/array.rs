@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Size in bytes from which an allocation first queries the free memory.
+/// Size in bytes above which an allocation first queries the free memory.
 const HUGE: usize = 1 << 30;
 
 /// Accounting of an array's memory.
@@ -62,8 +62,7 @@ impl<T> Drop for Memory<T> {
     }
 }
 
-/// An array in device memory, or in host memory after `spill`, where the device reads it over the
-/// bus.
+/// An array in device memory. After `spill` it is in pinned host memory, which the device reads over the bus.
 pub struct Array<T> {
     pub(crate) slice: Memory<T>,
     /// Pinned host memory with the entries, if they were moved there.
@@ -73,7 +72,7 @@ pub struct Array<T> {
 }
 
 impl Device {
-    /// An uninitialised array; callers write it before they read it.
+    /// Allocates an uninitialized array; callers write it before they read it.
     pub(crate) fn uninitialised<T: Element>(&self, len: usize) -> Result<Array<T>> {
         let (Queue { context, stream, pool, .. }, stored) = (&**self.inner, len.max(1));
         context.bind_to_thread()?;
@@ -132,7 +131,7 @@ impl Device {
         Array { slice, spilled: None, len, held: Held { device: self.clone(), bytes: 0 } }
     }
 
-    /// Accounts for an array; fails if it would exceed the limit.
+    /// Adds an array to the device's total; fails if the total would exceed the limit.
     fn hold(&self, bytes: usize) -> Result<Held> {
         let before = self.inner.held.fetch_add(bytes, Ordering::Relaxed);
         let (held, limit) = (Held { device: self.clone(), bytes }, self.limit());
@@ -159,7 +158,7 @@ impl<T: Element> Array<T> {
         self.len
     }
 
-    /// Whether it has no entries.
+    /// Whether the array has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -169,19 +168,20 @@ impl<T: Element> Array<T> {
         self.len * size_of::<T>()
     }
 
-    /// Whether it was moved to host memory.
+    /// Whether the array was moved to host memory.
     pub(crate) fn is_spilled(&self) -> bool {
         self.spilled.is_some()
     }
 
-    /// The memory without a handle to the device, for owners that the device itself owns.
+    /// Returns the memory without its handle to the device, for owners that belong to the device (a handle
+    /// would be a reference cycle).
     pub(crate) fn into_slice(self) -> CudaSlice<T> {
         let mut memory = ManuallyDrop::new(self.slice);
         // SAFETY: taken once, because the owner is not dropped
         unsafe { ManuallyDrop::take(&mut memory.slice) }
     }
 
-    /// The device that it belongs to.
+    /// The device of the array.
     pub fn device(&self) -> &Device {
         &self.held.device
     }
@@ -220,7 +220,7 @@ impl<T: Element> Array<T> {
         Ok(())
     }
 
-    /// Calls `work` with a range of the entries as an array.
+    /// Calls `work` with an array that consists of a range of the entries, without a copy.
     pub fn with_part<R>(&mut self, range: Range<usize>, work: impl FnOnce(&mut Array<T>) -> R) -> R {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         let (address, len) = (self.address(range.start), range.len());
@@ -272,7 +272,7 @@ impl<T: Element> Array<T> {
         Ok(last)
     }
 
-    /// Reduces the length; the memory behind stays allocated.
+    /// Reduces the length; the memory after the new end stays allocated.
     pub(crate) fn shorten(&mut self, len: usize) {
         self.len = self.len.min(len);
     }

@@ -1,14 +1,14 @@
-//! NVRTC, NVIDIA's run-time compiler, in folders that the dynamic linker does not search.
+//! Search for NVRTC, NVIDIA's run-time compiler, in folders that the dynamic linker does not search.
 //!
-//! cudarc opens NVRTC by its name. The dynamic linker resolves that name to a library that the process has
-//! already loaded, from any folder; so [`is_present`] loads NVRTC once by its path.
+//! cudarc opens NVRTC by its name. The dynamic linker resolves that name to a library of this name that the
+//! process has already loaded, from any folder; so [`is_present`] loads NVRTC once by its path.
 
 use crate::cuda::device::gpu;
 use cudarc::nvrtc::sys;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Folders added by programs.
+/// Folders added by [`look_for_compiler_in`].
 static NAMED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// The oldest major version whose NVRTC compiles these kernels.
@@ -25,18 +25,18 @@ pub fn look_for_compiler_in(folder: impl Into<PathBuf>) {
     NAMED.lock().unwrap_or_else(PoisonError::into_inner).push(folder.into());
 }
 
-/// The version of NVRTC, major and minor; `None` where there is none.
+/// Major and minor version of NVRTC; `None` if NVRTC is not found.
 pub fn compiler_version() -> Option<(u32, u32)> {
     if !is_present() {
         return None;
     }
     let (mut major, mut minor) = (0, 0);
-    // SAFETY: the library is there, and both numbers are written to locals
+    // SAFETY: the library is present, and both numbers are written to locals
     unsafe { sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
     Some((major.try_into().ok()?, minor.try_into().ok()?))
 }
 
-/// Whether NVRTC can be called. Without it, every call panics.
+/// Whether NVRTC can be called. If not, every call of it would panic.
 pub(crate) fn is_present() -> bool {
     static PRESENT: OnceLock<()> = OnceLock::new();
     // SAFETY: opens a library, whose initializers have no requirements
@@ -47,7 +47,7 @@ pub(crate) fn is_present() -> bool {
     PRESENT.get().is_some()
 }
 
-/// The newest major version that the driver supports: it refuses code of a newer compiler.
+/// The newest major version that the driver supports. The driver rejects code of a newer compiler.
 fn newest() -> u32 {
     gpu::driver_version().map_or(NEWEST, |version| version / 1000)
 }
@@ -62,11 +62,11 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Loads the first that can be loaded, for the life of the process.
+/// Loads the first candidate that can be loaded, and never unloads it.
 fn load_from(folders: &[PathBuf], newest: u32) -> bool {
     let mut all = candidates(folders, newest);
     all.any(|(folder, major)| {
-        // NVRTC opens a second library by its name, without a path
+        // load NVRTC's second library by its path, too: NVRTC opens it by its name
         let beside = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let is_builtins = |name: &str| name.starts_with(&format!("libnvrtc-builtins.so.{major}."));
         for file in beside.filter(|file| file.file_name().to_str().is_some_and(is_builtins)) {
@@ -81,8 +81,8 @@ fn load(path: &Path) -> bool {
     unsafe { libloading::Library::new(path) }.map(std::mem::forget).is_ok()
 }
 
-/// Folders and the major versions that the driver supports, the newest first. Relative folders are skipped:
-/// they would depend on where the program runs.
+/// Pairs of a folder and a major version that the driver supports, the newest version first. Relative folders
+/// are skipped, because they depend on the working directory.
 fn candidates(folders: &[PathBuf], newest: u32) -> impl Iterator<Item = (&Path, u32)> {
     let absolute = || folders.iter().map(PathBuf::as_path).filter(|folder| folder.is_absolute());
     (OLDEST..=newest).rev().flat_map(move |major| absolute().map(move |folder| (folder, major)))

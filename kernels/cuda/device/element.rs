@@ -46,6 +46,6 @@ where
     const STORED_AS: &'static str = "bfloat";
 }
 
-/// A type of the elements of device arrays.
+/// Element type of a device array.
 pub trait Element: Plain + DeviceRepr + ValidAsZeroBits {}
 impl<T: Plain + DeviceRepr + ValidAsZeroBits> Element for T {}

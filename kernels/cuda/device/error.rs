@@ -69,7 +69,7 @@ pub enum Error {
     /// A number is too large for a kernel.
     #[error("{what} is {got}, at most {limit} are possible on a GPU")]
     TooLarge {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
         /// Its value.
         got: usize,
@@ -87,11 +87,11 @@ pub enum Error {
     /// Rows that read more entries of `x` than fit in shared memory.
     #[error("rows {} to {} read {window} entries of x, at most {most} fit in a block's shared memory: reorder the matrix, or use SELL-P or CSR", rows.start, rows.end)]
     Window {
-        /// Rows; if nodes have several rows, nodes.
+        /// Range of rows, or of nodes if nodes have several rows.
         rows: std::ops::Range<usize>,
         /// Number of entries that they read.
         window: usize,
-        /// Maximum number.
+        /// Maximum number of entries that fit.
         most: usize,
     },
     /// A device failed during its work. Its arrays are lost, and CUDA lets this process do nothing more on it; other
@@ -128,7 +128,7 @@ impl From<cudarc::driver::DriverError> for Error {
     }
 }
 
-/// The message: a `main` that returns the error prints what `Debug` writes.
+/// Writes the message of `Display`, because a `main` that returns the error prints its `Debug` form.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -149,7 +149,8 @@ mod tests {
         mirrors: &[],
     };
 
-    /// A kernel that fails makes its device unusable for the rest of the process, and nothing else.
+    /// A kernel that fails makes its device unusable for the rest of the process; other devices are not
+    /// affected.
     #[test]
     #[ignore = "fails the first GPU for all of this process"]
     fn a_device_that_fails_is_lost_alone() {
@@ -169,7 +170,7 @@ mod tests {
             array.read(&mut back).unwrap();
             assert_eq!(back, [1.0, 2.0]);
         }
-        // neither while old objects live, nor afterwards
+        // a new device object fails, both while old objects live and afterwards
         let again = || Device::new(0)?.upload(&[1.0]).map(drop);
         assert!(lost(again()));
         drop((fault, before, device));

@@ -5,14 +5,14 @@ use crate::cuda::device::element::Element;
 use crate::cuda::device::error::{Error, Result};
 use cudarc::driver::sys::{self, CUpointer_attribute};
 
-/// Required alignment of an array, because kernels load several entries together. The driver's allocations
-/// have it.
+/// Required alignment of an array in bytes, because kernels load several entries together. Allocations of the
+/// driver are aligned to it.
 const ALIGNED: u64 = 256;
 
 impl Device {
     /// Wraps memory of another library on this device as an array of `len` entries, without a copy. The
-    /// address must be a multiple of 256. Work that writes the memory must be complete, or be queued before;
-    /// the library must keep the memory while the array is used.
+    /// address must be a multiple of 256. Work that writes the memory must be complete or already queued on
+    /// this device's stream; the library must keep the memory while the array is used.
     pub fn array_at<T: Element>(&self, address: u64, len: usize) -> Result<Array<T>> {
         self.check_address(address, len.saturating_mul(size_of::<T>()))?;
         // SAFETY: the range was found within an allocation of this device, and the library keeps it

@@ -1,9 +1,10 @@
 //! State of a GPU that the process creates once: the context, the kernels loaded into it, and idle queues.
 //!
-//! The driver destroys the context, and the kernels loaded into it, when the last reference is dropped. If that were the one of
-//! the last [`Device`](super::Device), each call that creates a device would spend 0.18 s on an H100 on creating (122 ms) and
-//! destroying (55 ms) a context (benches/RESULTS.md has the effect on whole calls). This state is never dropped: at the end of the
-//! process the driver may be unloaded before static variables are destroyed.
+//! The driver destroys the context, and the kernels loaded into it, when the last reference is dropped. This
+//! state holds a reference: otherwise a call that creates and drops the only [`Device`](super::Device) would
+//! spend 0.18 s on an H100 on creating (122 ms) and destroying (55 ms) a context (benches/RESULTS.md has the
+//! effect on whole calls). The state is never dropped, because at the end of the process the driver may be
+//! unloaded before static variables are destroyed.
 
 use crate::cuda::device::ahead::{Ahead, Key};
 use crate::cuda::device::error::{Error, Result};
@@ -27,7 +28,7 @@ pub struct Info {
     pub memory: usize,
 }
 
-/// How much the process has created on a GPU so far.
+/// Numbers of objects that the process has created on a GPU so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Created {
     /// Streams, each with a memory pool.
@@ -38,7 +39,7 @@ pub struct Created {
 
 /// A GPU that the process has used.
 pub(crate) struct Gpu {
-    /// Keeps the primary context alive, which the driver destroys with its last reference.
+    /// Reference to the primary context that keeps it alive.
     pub(crate) context: Arc<CudaContext>,
     pub(crate) name: String,
     pub(crate) arch: u32,
@@ -56,17 +57,17 @@ pub(crate) struct Gpu {
 
 static GPUS: Mutex<Vec<&'static Gpu>> = Mutex::new(Vec::new());
 
-/// The process that created what is in [`GPUS`]; zero at first.
+/// Id of the process that created the contents of [`GPUS`]; zero until then.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Whether this process was forked from one that had used a GPU. It can use none, and must take no lock, which a thread of the
-/// other process may have held at the fork.
+/// Whether this process was forked from one that had used a GPU. Such a process cannot use a GPU. It must not
+/// take any lock here: a thread of the parent may have held the lock at the fork, and would never release it.
 fn is_forked() -> bool {
     let id = std::process::id();
     matches!(OWNER.compare_exchange(0, id, Ordering::SeqCst, Ordering::SeqCst), Err(owner) if owner != id)
 }
 
-/// The GPUs of this machine; empty if there is no driver. The driver searches for them once per process.
+/// The GPUs of this machine; empty if there is no driver. They are queried once per process.
 pub fn devices() -> Vec<Info> {
     found().to_vec()
 }
@@ -76,12 +77,12 @@ pub fn count() -> usize {
     found().len()
 }
 
-/// Whether a driver is installed that this process may use. Does not start it.
+/// Whether a driver is installed that this process may use. Does not initialize the driver.
 pub fn driver_is_usable() -> bool {
     !is_forked() && driver_is_present()
 }
 
-/// Whether this process has used a GPU: then a context and loaded kernels exist.
+/// Whether this process has used a GPU, so that a context exists.
 pub fn is_open() -> bool {
     !is_forked() && !lock(&GPUS).is_empty()
 }
@@ -109,15 +110,16 @@ fn driver_is_present() -> bool {
     unsafe { sys::is_culib_present() }
 }
 
-/// The newest version of CUDA that the driver supports, as `1000 * major + 10 * minor`. Does not start it.
+/// The newest version of CUDA that the driver supports, as `1000 * major + 10 * minor`. Does not initialize
+/// the driver.
 pub(crate) fn driver_version() -> Option<u32> {
     let mut version = 0;
-    // SAFETY: the driver is there, and the number is written to a local
+    // SAFETY: the driver is present, and the number is written to a local
     (driver_is_present() && unsafe { sys::cuDriverGetVersion(&mut version) }.result().is_ok())
         .then(|| version.try_into().ok())?
 }
 
-/// What the process has created on a GPU so far; for tests of what is created once.
+/// Numbers of objects that the process has created on a GPU so far; for tests of what is created only once.
 pub fn created(ordinal: usize) -> Created {
     let gpus = lock(&GPUS);
     let count = |gpu: &&Gpu| Created {
@@ -157,7 +159,7 @@ impl Gpu {
         };
         let arch = 10 * number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
             + number(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-        // creating a context takes as long as compiling, and most solves are in double precision
+        // compile in the background while the context is created; most solves are in double precision
         let ahead = Ahead::default();
         ahead.begin::<f64>(arch);
         let context = CudaContext::new(ordinal)?;
@@ -190,8 +192,8 @@ impl Gpu {
         Ok(queue)
     }
 
-    /// Ends the use of a queue. It is kept for the next device if `sound`, that is, if nothing failed on it, and if nothing but
-    /// the caller refers to it.
+    /// Takes back a queue from a device that is dropped. The queue is kept for the next device if no work on
+    /// it has failed (`sound`) and only the caller refers to it; otherwise it is destroyed.
     pub(crate) fn return_queue(&self, queue: &Arc<Queue>, sound: bool) {
         if is_forked() {
             return;
@@ -213,11 +215,13 @@ impl Gpu {
         lock(&self.idle).iter().map(|queue| queue.spare().unwrap_or(0)).sum()
     }
 
-    /// Destroys all idle queues, which returns their memory; `false` if there is none.
+    /// Destroys all idle queues, which returns their memory to the driver. Returns `false` if there is no
+    /// idle queue.
     pub(crate) fn destroy_idle(&self) -> bool {
         let idle = std::mem::take(&mut *lock(&self.idle));
         for queue in &idle {
-            // memory is returned once the work that used it is done; an error leaves it to the driver
+            // the pool can return its memory once the work that used it is done; an error is ignored, because
+            // the queue is destroyed anyway
             let _ = queue.stream.synchronize();
         }
         !idle.is_empty()

@@ -1,13 +1,13 @@
 //! Objects that a device caches for the code that works on it, keyed by type: loaded kernels, cells of
 //! scalars, the current step.
 //!
-//! The device does not know these types. Each object is created at first use, and lives as long as the
-//! device.
+//! The module of the device does not depend on these types. Each object is created at first use, and lives as
+//! long as the device.
 
 use std::any::Any;
 use std::sync::OnceLock;
 
-/// A list that grows at its end: its elements are never moved, and are found without a lock.
+/// A linked list that only grows at its end, so that elements never move and are found without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct KeptByType {
     first: OnceLock<Box<Node>>,

@@ -4,9 +4,10 @@
 //! Every kernel begins with `begin` of prelude.cu, which waits until the previous kernel has ended and all
 //! its writes are visible, so results are not affected. This hides the cost of a launch, about 1 µs per
 //! kernel: on an H200, el3_2M_perm improves from 0.0081 ms to 0.0069 (BSR, f64), heat_sink_p1_340k from
-//! 0.0163 to 0.0147 (Halo, f64), CG on st7_128 from 0.0990 to 0.0976 an iteration. No kernel lets the next
-//! one start before its own end (`launch_dependents`), because blocks that start early are distributed
-//! unevenly over multiprocessors (Halo f32 0.0108 became 0.0128, CG 0.0976 became 0.1021).
+//! 0.0163 to 0.0147 (Halo, f64), CG on st7_128 from 0.0990 to 0.0976 ms an iteration. No kernel allows the
+//! next one to start before its own end (`launch_dependents`), because blocks that start early are
+//! distributed unevenly over multiprocessors (in ms: Halo in f32 0.0108 became 0.0128, CG 0.0976 became
+//! 0.1021).
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
@@ -27,8 +28,8 @@ pub(crate) fn config(threads: usize) -> LaunchConfig {
     LaunchConfig { grid_dim: (blocks, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }
 }
 
-/// Launch configuration with `items` of `n` elements per thread, limited to the blocks that are resident at
-/// once.
+/// Launch configuration for `n` elements with `items` per thread, limited to the blocks that are resident at
+/// the same time.
 pub(crate) fn config_at_once(device: &Device, n: usize, items: usize) -> LaunchConfig {
     let most = (VECTOR_BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
     let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
@@ -88,7 +89,8 @@ impl<'a> Launch<'a> {
     /// Queues the kernel.
     ///
     /// # Safety
-    /// The arguments match the kernel's parameters, and what they point to lives until it has run.
+    /// The arguments match the kernel's parameters, and the memory they point to lives until the kernel has
+    /// run.
     pub(crate) unsafe fn launch(&mut self, config: LaunchConfig) -> Result<()> {
         self.stream.context().bind_to_thread()?;
         let (id, value) = match self.cooperative {

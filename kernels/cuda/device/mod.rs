@@ -1,4 +1,4 @@
-//! A device: one stream of work, its memory, and the first error on it.
+//! A device: one CUDA stream, the memory of its arrays, and the first error of its work.
 
 pub(crate) mod ahead;
 mod array;
@@ -46,7 +46,7 @@ pub struct Device {
 
 pub(crate) struct Inner {
     gpu: &'static Gpu,
-    /// Shared with no other device while this one lives.
+    /// The stream and its memory; used by no other device while this one lives.
     queue: Arc<Queue>,
     error: Mutex<Option<Error>>,
     /// Total bytes of all arrays, and their limit.
@@ -65,7 +65,7 @@ impl Deref for Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // drops what uses the queue before the queue is returned
+        // drop the cached objects, which use the queue, before the queue is returned
         self.kept = KeptByType::default();
         let sound = lock(&self.error).is_none();
         self.gpu.return_queue(&self.queue, sound);
@@ -116,7 +116,7 @@ impl Device {
         &self.inner.gpu.name
     }
 
-    /// Its architecture: 90 for `sm_90`.
+    /// Architecture of the device: 90 for `sm_90`.
     pub fn arch(&self) -> u32 {
         self.inner.gpu.arch
     }
@@ -132,8 +132,8 @@ impl Device {
         Ok(self.inner.context.attribute(most)?.max(0) as usize)
     }
 
-    /// Free and total bytes of memory, as far as the limit allows. Memory that pools keep for reuse counts as
-    /// free.
+    /// Free and total bytes of memory, at most those that the limit allows. Memory that pools keep for reuse
+    /// counts as free.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let (free, total) = self.inner.context.mem_get_info()?;
         let free = free + self.inner.spare()? + self.inner.gpu.idle_memory();
@@ -142,7 +142,8 @@ impl Device {
         Ok((free.min(left), total.min(limit)))
     }
 
-    /// Limits the total size of arrays; an array that would exceed it fails as if the memory was full.
+    /// Limits the total size of arrays in bytes; allocating an array that would exceed it fails as if memory
+    /// were full.
     pub fn limit_memory(&self, bytes: usize) {
         self.inner.limit.store(bytes, Ordering::Relaxed);
     }
@@ -166,14 +167,15 @@ impl Device {
         }
     }
 
-    /// Keeps the first error of calls that cannot return one; [`Device::synchronize`] returns it.
+    /// Stores the error of a call that cannot return it, unless one is stored already;
+    /// [`Device::synchronize`] returns it.
     pub fn park(&self, outcome: Result<()>) {
         if let Err(error) = outcome {
             lock(&self.inner.error).get_or_insert(error);
         }
     }
 
-    /// Takes the kept error, if any.
+    /// Takes the stored error, if any.
     pub fn parked(&self) -> Option<Error> {
         lock(&self.inner.error).take()
     }
@@ -183,7 +185,7 @@ impl Device {
         self.inner.gpu.ahead.begin::<T>(self.arch());
     }
 
-    /// Starts to compile files that a solve in `T` needs, except those that are loaded.
+    /// Starts to compile those kernel files that a solve in `T` needs and that are not loaded yet.
     pub(crate) fn begin_with<T: Real>(&self, files: impl Iterator<Item = File>) {
         let modules = lock(&self.inner.gpu.modules);
         let missing: Vec<File> =
@@ -225,8 +227,7 @@ impl Device {
     }
 
     /// Allows launches of a kernel to use all the shared memory that a block can have. The limit is a
-    /// property of the kernel, which all matrices of a format share: a limit per matrix would be overwritten
-    /// by that of the last one.
+    /// property of the kernel, which all matrices of a format share, so it cannot be set for each matrix.
     pub(crate) fn lift_shared_limit(&self, function: &CudaFunction) -> Result<()> {
         let own = function.get_attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
         let limit = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -238,7 +239,7 @@ impl Device {
         Ok(())
     }
 
-    /// Keeps all freed memory for reuse, until the returned value is dropped.
+    /// Makes the pool keep all freed memory for reuse until the returned value is dropped.
     pub fn keep_memory(&self) -> Result<KeepsMemory> {
         KeepsMemory::of(self)
     }

@@ -1,13 +1,13 @@
-//! Compilation of kernels from source to machine code, at run time for the present device, and the cache of
+//! Compilation of kernels from source to machine code, at run time for the device in use, and the cache of
 //! the results.
 //!
 //! A constant that Rust and a kernel share is defined in Rust only, and is passed to the compiler with the
 //! file. For a shared struct, its size is passed too, and in tests the offset of each field: if they differ,
 //! the file does not compile.
 //!
-//! Compiled code is cached on disk; the key covers all of the source, the arithmetic and storage types,
-//! architecture and compiler. A corrupt file is ignored and written again; if the disk cannot be written to,
-//! kernels are compiled each time.
+//! Compiled code is cached on disk. The name of a cached file depends on the whole source, the arithmetic and
+//! storage types, the architecture and the version of the compiler. A corrupt file is ignored and written
+//! again; if the folder is not writable, each process compiles its kernels.
 
 use crate::cache;
 use crate::cuda::device::compiler;
@@ -31,7 +31,7 @@ pub struct Source {
     pub(crate) mirrors: &'static [Mirror],
 }
 
-/// A number, or a list of numbers, that kernels know by its name in Rust.
+/// A number or a list of numbers that is defined in Rust and has the same name in kernels.
 #[derive(Debug)]
 pub(crate) struct Constant {
     pub(crate) name: &'static str,
@@ -54,7 +54,7 @@ impl Constant {
     }
 }
 
-/// Constants by name: `constants![A, B]`, and after a semicolon those that are arrays.
+/// Constants by name: `constants![A, B; C]`; those after the semicolon are arrays.
 macro_rules! constants {
     ($($one:ident),* $(; $($list:ident),*)?) => {
         &[
@@ -69,7 +69,7 @@ pub(crate) use constants;
 /// elements of 4 and of 8 bytes.
 #[derive(Debug)]
 pub(crate) struct Mirror {
-    /// Its name in the file.
+    /// Name of the struct in the file.
     pub(crate) name: &'static str,
     pub(crate) size: [usize; 2],
     /// Paths in Rust, whose last component is the name in the file.
@@ -125,7 +125,8 @@ impl Mirror {
 }
 
 impl Constant {
-    /// A list becomes a template with the index as argument, so that the compiler knows each element.
+    /// Declaration in C++. A list becomes a template with the index as argument, so that each element is a
+    /// compile-time constant.
     fn declaration(&self) -> String {
         let name = self.name;
         match self.value {
@@ -168,7 +169,7 @@ pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
     ];
     // SAFETY: the program was just created and is destroyed once, below
     let compiled = unsafe { result::compile_program(program, &options) };
-    // SAFETY: the program lives
+    // SAFETY: the program is not destroyed yet
     let log = unsafe { result::get_program_log(program) }
         .map(|log| log.iter().map(|&c| c as u8 as char).filter(|&c| c != '\0').collect::<String>());
     let code = match (compiled, log) {
@@ -183,7 +184,7 @@ pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
 
 fn cubin(program: sys::nvrtcProgram) -> std::result::Result<Vec<u8>, String> {
     let mut size = 0;
-    // SAFETY: the program lives; the size is written to a local
+    // SAFETY: the program is not destroyed yet; the size is written to a local
     let status = unsafe { sys::nvrtcGetCUBINSize(program, &mut size) };
     status.result().map_err(|e| e.to_string())?;
     let mut code = vec![0u8; size];
@@ -201,7 +202,7 @@ pub(crate) fn load_or_compile<T: Real, V: Storage<T>>(source: &Source, arch: u32
     }
     let code = compile::<T, V>(source, arch)?;
     if let Some(path) = path {
-        // a cache that cannot be written only costs time
+        // ignore errors: without the cache, kernels are compiled again in the next process
         let _ = cache::write_whole(&path, &sealed(&code));
     }
     Ok(code)
@@ -308,7 +309,7 @@ mod tests {
         }
     }
 
-    /// Checks the SAFETY comments of mirrors: they name a struct that is compared.
+    /// Checks that the struct named in each SAFETY comment of a `DeviceRepr` has a [`Mirror`].
     #[test]
     fn every_mirror_is_compared() {
         let folders = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/cuda")).unwrap();

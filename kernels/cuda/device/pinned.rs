@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Bytes of each copy that measures the speed of the bus: 0.3 ms at 55 GB/s.
+/// Bytes of each copy that measures the bandwidth of the bus: 0.3 ms at 55 GB/s.
 const MEASURED: usize = 16 << 20;
 
 /// Number of polls between two queries of the stream's state.
@@ -18,7 +18,7 @@ const POLLS: usize = 1000;
 /// Pinned memory for kernels of one queue, at the same address for host and device.
 #[derive(Debug)]
 pub(crate) struct Pinned {
-    /// `None` after it was returned.
+    /// The memory; `None` after it was returned to the queue.
     block: Option<Block>,
     start: *mut u8,
     len: usize,
@@ -59,8 +59,8 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let Some(block) = self.block.take() else { return };
-        // queued kernels may still use it; synchronizing with the whole GPU would be an error while another
-        // thread records its steps
+        // wait for queued kernels that may still use the memory; synchronizing with the whole GPU would be an
+        // error while another thread captures a graph
         match self.queue.stream.synchronize() {
             Ok(()) => self.queue.return_pinned(block),
             error => self.queue.context.record_err(error),
@@ -124,7 +124,7 @@ impl Device {
         Ok(PinnedArray { memory, len, element: PhantomData })
     }
 
-    /// Polls until `there` returns true, or all queued work is done; returns the last value of `there`.
+    /// Polls until `there` returns true or all queued work is done; returns the last value of `there`.
     pub(crate) fn wait_for(&self, there: impl Fn() -> bool) -> Result<bool> {
         loop {
             if (0..POLLS).any(|_| there()) {
@@ -150,8 +150,7 @@ impl Device {
         for _ in 0..5 {
             self.synchronize()?;
             let started = Instant::now();
-            // SAFETY: the array has this many bytes, and the pinned memory outlives the copy, which is waited
-            // for
+            // SAFETY: the array has this many bytes, and the pinned memory lives until the copy is complete
             let copied = unsafe {
                 result::memcpy_htod_async(to.address(0), pinned.bytes(), self.inner.stream.cu_stream())
             };

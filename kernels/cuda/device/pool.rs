@@ -1,11 +1,11 @@
 //! Memory pools of device memory.
 //!
-//! Allocating as much memory from the driver as a preconditioner needs, 200 to 350 MB, takes as long as
-//! partitioning, transposing and laying out its matrices on the device: on an H200, FSAI of heat_sink_p1_340k
-//! is built in 4.0 ms instead of 4.8, SPAI in 6.3 instead of 7.9, once the pool has the memory of a previous
-//! one.
+//! A preconditioner needs 200 to 350 MB, and allocating them from the driver takes as long as partitioning,
+//! transposing and laying out its matrices on the device: on an H200, FSAI of heat_sink_p1_340k is built in
+//! 4.0 ms instead of 4.8, SPAI in 6.3 instead of 7.9, once the pool has the memory of an earlier
+//! preconditioner.
 //!
-//! Each queue has its own pool. With a shared pool, the driver gives memory that one queue has freed to
+//! Each queue has its own pool. With a shared pool, the driver may assign memory that one queue has freed to
 //! another queue, which then waits for the first one: sixteen threads with a queue each deadlocked (CUDA 13.0
 //! on an H200).
 
@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[derive(Debug)]
 pub(crate) struct Pool {
     handle: sys::CUmemoryPool,
-    /// Bytes that it keeps for reuse.
+    /// Bytes of freed memory that the pool keeps for reuse.
     share: u64,
-    /// Number of live [`KeepsMemory`].
+    /// Number of [`KeepsMemory`] guards alive.
     keepers: AtomicUsize,
     /// Whether other devices have access.
     open: AtomicBool,
@@ -48,7 +48,7 @@ impl Drop for KeepsMemory {
         if let Some(pool) = &self.0.inner.pool
             && pool.keepers.fetch_sub(1, Ordering::SeqCst) == 1
         {
-            // on failure the pool keeps more than its share, which is harmless
+            // ignore errors: the pool then keeps more memory than its share
             let _ = pool.keep(pool.share);
         }
     }
@@ -126,7 +126,7 @@ impl Pool {
         self.open.load(Ordering::SeqCst)
     }
 
-    /// Returns unused memory to the driver, except for `bytes`.
+    /// Returns unused memory to the driver, so that the pool holds at most `bytes` or what is in use.
     pub(crate) fn trim(&self, bytes: usize) -> Result<()> {
         // SAFETY: the pool lives
         Ok(unsafe { result::mem_pool::trim_to(self.handle, bytes) }?)
@@ -148,7 +148,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // memory that is still in use, or being freed, is released when it is freed
+        // the driver releases memory that is still in use when it is freed
         // SAFETY: destroyed once
         let _ = unsafe { result::mem_pool::destroy(self.handle) };
     }

@@ -27,8 +27,8 @@ __device__ __forceinline__ bfloat __ldcs(const bfloat* p) {
 }
 
 // The storage type of matrix values: the arithmetic type, or one with fewer bits, as float for double. Values are
-// widened when they are multiplied, so that loads do not wait for the conversion. Budgets state bytes for equal types;
-// a storage type with fewer bits moves less per value.
+// widened when they are multiplied, so that loads do not wait for the conversion. Bytes moved are stated for equal
+// types in all files; a storage type with fewer bits moves less per value.
 typedef STORED stored;
 
 constexpr u32 ALL = 0xffffffffu;
@@ -36,7 +36,7 @@ constexpr u32 ALL = 0xffffffffu;
 // Elements of a 16-byte load.
 constexpr int PACK = PACK_BYTES / sizeof(real);
 struct alignas(PACK_BYTES) Pack { real at[PACK]; };
-// Stored values of a load.
+// Number of stored values per load.
 constexpr int VALUES = PACK_BYTES / sizeof(stored) < MOST_VALUES ? PACK_BYTES / sizeof(stored) : MOST_VALUES;
 
 // N neighbouring elements, loaded together.
@@ -56,8 +56,8 @@ template <class X, int N> __device__ __forceinline__ Few<X, N> stream(const Few<
 
 // ---- order of kernels
 
-// Comes first in every kernel: waits until the previous kernel has ended and its writes are visible (programmatic
-// dependent launch). This launch was prepared while that one ran.
+// First statement of every kernel: waits until the previous kernel has ended and its writes are visible (programmatic
+// dependent launch). A launch is prepared while the previous kernel runs.
 __device__ __forceinline__ void begin() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -74,7 +74,7 @@ struct RowStarts {
     __device__ __forceinline__ i64 start(i64 row) const {
         return wide ? (i64)((const u64*)offsets)[row] : (i64)((const u32*)offsets)[row];
     }
-    // The last row in [low, high) that starts at or before an entry; row `low` must do so.
+    // The last row in [low, high) that starts at or before an entry. Row `low` must start at or before the entry.
     __device__ __forceinline__ i64 row_of(i64 entry, i64 low, i64 high) const {
         while (high - low > 1) {
             const i64 middle = (low + high) / 2;
@@ -99,7 +99,7 @@ __device__ __forceinline__ void copy_value(real& entry, stored& slot, u32 back) 
 
 // ---- scalars
 
-// factor · Π above / Π below, evaluated by the kernels that use it, so that a quotient needs no launch.
+// The number factor · Π above / Π below. Kernels that use it evaluate it, so that a quotient needs no launch.
 struct Number {
     real factor;
     u32 zero_over_zero;       // whether 0/0 is 0
@@ -127,9 +127,9 @@ __device__ __forceinline__ bool finite(double v) { return v - v == 0.0; }
 
 // ---- gates
 
-// State that determines whether the steps of a solve still have an effect.
+// State of a solve that determines whether its queued steps (iterations) still change vectors.
 struct Control {
-    u32 active;               // 0 once the solve has ended; then its vectors do not change
+    u32 active;               // 0 once the solve has ended: its vectors do not change any more
     u32 failed;               // id of the watch that ended it, counted from 1; 0 for none
     double failed_value;
     double threshold;         // the solve ends at this ‖r‖²
@@ -142,7 +142,7 @@ struct Watch {
     u32 id;
 };
 
-// Checked before every change of a vector within a step. `control` is null outside of steps.
+// Condition that is checked before every change of a vector within a step. `control` is null outside of steps.
 struct Gate {
     Control* control;
     u32 watches;
@@ -177,9 +177,9 @@ __device__ __forceinline__ bool closed(const Gate& gate) {
 
 // ---- reports to the host
 
-// An entry of a ring in host memory: [kind, number of numbers or id of the failed watch, numbers…]. Every word was
-// empty (all bits set) before, and the host waits until no word that it needs is empty. So words may arrive in any
-// order, and the device does not wait for them.
+// An entry of a ring buffer in host memory: [kind, count of numbers or id of the failed watch, numbers…]. Every word is
+// empty (all bits set) before the device writes it, and the host waits until no word that it needs is empty. So words
+// may arrive in any order, and the device does not wait for them.
 struct Entry {
     volatile double* words;
 
@@ -203,8 +203,8 @@ struct Entry {
 
 // ---- sums over a grid, in an order that depends only on the launch
 
-// A number passed from one block to another: each word has 32 bits of it and the number of the call. Words are written
-// atomically, so the sender does not wait, and the receiver needs no fence.
+// A number passed from one block to another. Each word has 32 bits of the number and the index of the call, and is
+// written atomically: the sender does not wait, and the receiver needs no fence.
 constexpr int WORDS = sizeof(real) / 4;
 struct alignas(8 * WORDS) Parcel { u64 word[WORDS]; };
 
@@ -217,7 +217,7 @@ __device__ __forceinline__ void send(Parcel* to, real v, u32 call) {
         asm volatile("st.relaxed.gpu.global.v2.u64 [%0], {%1, %2};" ::"l"(to), "l"(tag | (bits & 0xffffffffu)), "l"(tag | bits >> 32) : "memory");
     }
 }
-// Whether the number of this call has arrived.
+// Whether the number sent in this call has arrived; if so, writes it to `v`.
 __device__ __forceinline__ bool received(const Parcel* from, u32 call, real& v) {
     u64 low, high;
     if constexpr (WORDS == 1) {
@@ -230,7 +230,7 @@ __device__ __forceinline__ bool received(const Parcel* from, u32 call, real& v) 
         return low >> 32 == call && high >> 32 == call;
     }
 }
-// Waits for the parcels of all blocks, and adds them up. A thread takes several parcels, AT_ONCE at a time.
+// Waits for the parcels of all blocks, and adds their numbers. A thread receives several parcels, AT_ONCE at a time.
 template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const Parcel* parcels, u32 call) {
     constexpr int AT_ONCE = 4;
     const u32 stride = blockDim.x;
@@ -287,9 +287,9 @@ __device__ __forceinline__ bool received_from_member(const Parcel* from, u32 cal
     }
 }
 
-// Polling for a member that may never send. Waiting is in vain once a member has failed according to the notice, or
-// after a timeout; then the awaited member is recorded as failed, and all others stop waiting, too. The notice is
-// polled rarely, because it is in host memory.
+// Polling for a member that may never send. A member stops waiting once the notice (in host memory, therefore polled
+// rarely) says that some member has failed, or after a timeout. After a timeout it records the awaited member as failed
+// in the notice, so that all others stop waiting, too.
 struct Wait {
     u32 polls = 0;
     u64 since = 0;
@@ -306,8 +306,8 @@ struct Wait {
     }
 };
 
-// Position of a member's parcel for a sum in a mailbox. Two halves alternate: a member that sends for one sum has
-// received all parcels of the previous sum, so no member still reads the half that is written.
+// Position in a mailbox of a member's parcel for a sum. The two halves of a mailbox are used in turn: a member that
+// sends for one sum has received all parcels of the previous sum, so no member still reads the half that is written.
 __device__ __forceinline__ Parcel* parcel_of(const Team& team, Parcel* mail, u32 member, u32 place, u32 call) {
     return mail + ((u64)(call & 1) * team.members + member) * TEAM_MAIL + place;
 }
@@ -315,8 +315,8 @@ __device__ __forceinline__ Parcel* parcel_of(const Team& team, Parcel* mail, u32
 __device__ __forceinline__ void send_to_team(const Team& team, real own, u32 place, u32 call) {
     for (u32 m = 0; m < team.members; m++) send_to_member(parcel_of(team, team.mail[m], team.own, place, call), own, call);
 }
-// Adds up the parts of all members, in the order of members; NaN if waiting is in vain. Not inlined, because kernels on
-// a single device need its registers for loads.
+// Adds the parts of all members, in the order of members; NaN if a member has failed. Not inlined, because kernels on a
+// single device need the registers for loads.
 __device__ __noinline__ real receive_from_team(const Team& team, u32 place, u32 call) {
     real total = 0;
     for (u32 m = 0; m < team.members; m++) {
@@ -373,9 +373,9 @@ template <int K> __device__ __forceinline__ void block_sum(real (&v)[K]) {
 
 // Adds v over all threads of the grid into sum.results[0..K]. The block with the highest index, usually the last to
 // start, waits for all others; only one block waits, so the others can always become resident, and they exit
-// immediately. With a ticket that each block had to wait for, a product with 4,700 blocks took 0.2765 ms instead of
-// 0.2665 (Halo, p1_100M_perm on an H200, f64). All threads must call it. In a team, that block also exchanges sums with
-// the other devices.
+// immediately. With an atomic ticket in each block instead, a product with 4,700 blocks took 0.2765 ms instead of
+// 0.2665 (Halo, p1_100M_perm on an H200, f64). All threads must call this function. In a team, the waiting block also
+// exchanges sums with the other devices.
 template <int K> __device__ __forceinline__ void grid_sum(real (&v)[K], const Sum& sum) {
     const u32 call = *(volatile u32*)sum.calls + 1;
     block_sum(v);
@@ -434,9 +434,9 @@ struct Block {
         own = first >= w.cols ? 0 : min(rows, w.cols - first);
     }
     __device__ __forceinline__ u32 slices() const { return (rows + 31) / 32; }
-    // Index of the zero in the window.
+    // Index in the window of the zero that padding reads.
     __device__ __forceinline__ u32 zero() const { return own + outside; }
-    // The node at an index of the window, except that of the zero.
+    // The node at an index of the window; there is none at the index of the zero.
     __device__ __forceinline__ u32 node(const Windows& w, u32 place) const {
         return place < own ? first + place : w.halo[from + (place - own)];
     }

@@ -1,5 +1,5 @@
-//! The beginning of every file of kernels, and its counterpart in Rust: structs and constants that prelude.cu
-//! and Rust share are defined here, and all users import them from here.
+//! The beginning of every kernel file, and its counterpart in Rust: structs and constants that prelude.cu and
+//! Rust share.
 
 use crate::buffer::Plain;
 use crate::cpu::simd::bf16::Bf16;
@@ -51,7 +51,7 @@ pub(crate) const THREADS: u32 = 256;
 pub(crate) const PACK_BYTES: usize = 16;
 /// Maximum number of stored values per load of a thread.
 pub(crate) const MOST_VALUES: usize = 4;
-/// No row, column, entry or vertex.
+/// Marks the absence of a row, column, entry or vertex.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// Row offsets as passed to kernels.
@@ -65,7 +65,7 @@ pub(crate) struct RawRowStarts {
 // SAFETY: as `RowStarts` of prelude.cu
 unsafe impl DeviceRepr for RawRowStarts {}
 
-/// Maximum number of cells in the numerator, and in the denominator, of a number.
+/// Maximum number of scalars (cells in device memory) in the numerator of a number, and in its denominator.
 pub(crate) const TERMS: usize = 4;
 
 /// A number as passed to kernels.
@@ -115,8 +115,8 @@ pub(crate) const CONTROL: usize = 4;
 
 /// Words before the numbers of a ring entry: its kind, and the number of numbers or the watch that failed.
 pub(crate) const HEAD: usize = 2;
-/// Kind of an entry: a step after which the solve goes on, the last step, or a step that a failed watch
-/// ended.
+/// Kind of an entry: a step after which the solve continues. [`LAST`]: the last step. [`FAILED`]: a step in
+/// which a watch failed.
 pub(crate) const GOES_ON: u32 = 0;
 /// See [`GOES_ON`].
 pub(crate) const LAST: u32 = 1;

@@ -1,8 +1,8 @@
 //! A stream of a GPU, and the memory that only its work uses.
 //!
-//! A queue belongs to one device at a time. When that device is dropped, the queue is kept for the next one
-//! with everything that is slow to create: the stream, its memory pool, and pinned memory. It has no other
-//! state: settings of a device's users, such as limits, the first error or a team, belong to the device.
+//! A queue belongs to one device at a time. When that device is dropped, the queue is kept for the next one,
+//! with everything that is slow to create: the stream, its memory pool, and pinned memory. All other state,
+//! such as memory limits, the first error or a team, belongs to the device.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::lock;
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 /// A stream and its memory.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Created for the first large array that is copied.
+    /// Staging buffers, created for the first large array that is copied.
     staging: Mutex<Option<Staging>>,
     /// Pinned memory for reuse.
     pinned: Mutex<Vec<Block>>,
@@ -29,7 +29,8 @@ pub(crate) struct Queue {
 impl Queue {
     pub(crate) fn new(ordinal: usize) -> Result<Queue> {
         let context = CudaContext::new(ordinal)?;
-        // SAFETY: all memory of a queue is used on its one stream, where the order needs no events
+        // SAFETY: all memory of a queue is used on its only stream, whose work runs in order, so no events
+        // are needed
         unsafe { context.disable_event_tracking() };
         let pool = match context.has_async_alloc() {
             true => Some(Pool::new(ordinal, context.total_mem()?)?),
@@ -54,14 +55,15 @@ impl Queue {
         self.pool.as_ref().map_or(Ok(0), Pool::spare)
     }
 
-    /// Prepares for waiting idle; `false` if the next device cannot use this queue, because a destructor failed, the stream is
-    /// still being recorded or failed, arrays outlive their device, or another GPU has access to the memory.
+    /// Prepares the queue for its next device. Returns `false` if no other device can use it, because a
+    /// destructor failed, the stream is being captured or has failed, arrays outlive their device, or another
+    /// GPU has access to the memory.
     pub(crate) fn becomes_idle(&self) -> bool {
         let alone = Arc::strong_count(&self.stream) == 1 && !self.pool.as_ref().is_some_and(Pool::is_open);
         if !alone {
             return false;
         }
-        // the driver returns memory only after the host has waited for the work that used it
+        // `trim` returns memory only after the host has waited for the work that used it
         let waited = self.stream.synchronize();
         let trimmed = self.pool.as_ref().map_or(Ok(()), |pool| pool.trim(IDLE_BYTES));
         waited.is_ok() && trimmed.is_ok() && self.context.check_err().is_ok()
@@ -78,8 +80,9 @@ impl Queue {
         }
     }
 
-    /// Takes back pinned memory that neither host nor device uses any longer. Freeing it would make the driver wait for all GPUs:
-    /// one member of a team that ends would wait for others that wait for it.
+    /// Takes back pinned memory that neither host nor device uses any longer. It is kept if possible, because
+    /// freeing it makes the driver wait for all GPUs: a member of a team that ends would wait for others that
+    /// wait for it.
     pub(crate) fn return_pinned(&self, block: Block) {
         let mut pinned = lock(&self.pinned);
         let kept: usize = pinned.iter().map(|block| block.bytes).sum();

@@ -1,6 +1,6 @@
-//! Transfers of large arrays through pinned memory, which all threads copy to and from.
+//! Transfers of large arrays through pinned memory. All host threads copy to and from the pinned memory.
 //!
-//! For pageable memory, the driver copies with one thread; the bus is several times faster than that thread.
+//! From and to pageable memory, the driver copies with one thread; the bus is several times faster than that.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::tuning::{STAGE_BYTES, STAGE_SHARE, STAGES};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Staging {
     start: *mut u8,
-    /// Event of each stage: the device has finished with it.
+    /// Event of each stage, recorded after the last transfer that uses the stage.
     done: Vec<CudaEvent>,
     context: Arc<CudaContext>,
 }
@@ -30,7 +30,7 @@ impl Staging {
         Ok(Staging { start: start.cast(), done, context: context.clone() })
     }
 
-    /// A stage, after waiting until the device has finished with it.
+    /// Waits until the device has finished with a stage, and returns the stage.
     fn stage(&mut self, number: usize, len: usize) -> Result<&mut [u8]> {
         let at = number % STAGES;
         self.done[at].synchronize()?;

@@ -1,6 +1,6 @@
 // Products of small dense blocks. bsr_blocks.cu describes the layout and the data moved.
 
-// Returns this thread's part of ⟨x, y⟩ if DOT.
+// If DOT, returns this thread's part of ⟨x, y⟩.
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply(const Bsr<Column>& a, const real* x, real* y) {
     constexpr int U = Fit<B>::IN_FLIGHT;
     constexpr int WIDE = B * B % VALUES == 0 ? VALUES : 1, LOADS = B * B / WIDE;
@@ -34,7 +34,7 @@ template <class Column, int B, bool DOT> __device__ __forceinline__ real multipl
                     for (int q = 0; q < LOADS; q++) v[u][q] = stream(values + (u * LOADS + q) * 32);
                 }
             }
-            // never true; keeps the compiler from sinking the loads above
+            // never true; prevents the compiler from moving the loads above to their uses
             if (__all_sync(ALL, place[0] == PADDING<Column>)) break;
             real fetched[U][B];
 #pragma unroll
@@ -106,8 +106,8 @@ KERNELS(bsr_3_short, u16, 3)
 KERNELS(bsr_4_short, u16, 4)
 KERNELS(bsr_6_short, u16, 6)
 
-// Copies values from CSR entries, or back. One thread per matrix row; its columns and the blocks of its block row both
-// ascend. Sets `misfit` if an entry is in no block.
+// Copies values from CSR entries to blocks, or back. A thread merges the columns of a matrix row with the blocks of its
+// block row, which both ascend. Sets `misfit` if an entry is in no block.
 template <class Column> __device__ __forceinline__ void copy_all_values(
     const Bsr<Column>& a, const RowStarts& rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     const u32 of_block = size * size, wide = of_block % VALUES == 0 ? VALUES : 1, rows_of_slice = 32 / a.lanes;

@@ -1,4 +1,4 @@
-//! Small dense blocks (BSR) on a device, in slices of block rows. bsr_blocks.cu describes the layout and the
+//! BSR (small dense blocks) on a device, in slices of block rows. bsr_blocks.cu describes the layout and the
 //! data moved.
 
 use crate::cuda::device::error::Result;

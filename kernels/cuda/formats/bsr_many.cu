@@ -1,10 +1,11 @@
 // Products of small dense blocks with several vectors, whose columns are packed (packed.cu). bsr_blocks.cu describes the
-// layout; each sum has the order of the single product.
+// layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, as many bytes as a single product; x and y of each column, and x once more to pack it. A block
-// gathers B · width elements: for B = 3 and 8 columns of f64 6 whole sectors, where single products read about 12.
+// Moves the matrix once, as many bytes as a product with one vector; x and y of each column, and x once more to pack
+// it. For each dense block, B · width elements of x are gathered: for B = 3 and 8 columns of f64, 6 whole sectors,
+// instead of about 12 in 8 products with one vector.
 
-// Returns this thread's part of ⟨x, y⟩ of its column if DOT. A block row has at most as many lanes as a warp.
+// If DOT, returns this thread's part of ⟨x, y⟩ for its column. A block row has at most as many lanes as a warp.
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply_many(const Bsr<Column>& a, const Columns& c, const Packed& x) {
     constexpr int U = Fit<B>::IN_FLIGHT;
     constexpr int WIDE = B * B % VALUES == 0 ? VALUES : 1, LOADS = B * B / WIDE;

@@ -9,24 +9,24 @@
 //     the partial sum of the tile's last row is passed to the next tile.
 //
 // Rows much shorter than a chunk end in the chunk in which they begin; the rest of a chunk is padded with zeros that
-// belong to its last row. If a row crosses chunks, each chunk sends its part, and the chunk in which the row ends waits
-// for them and adds them in order: there are no atomic additions, and every product is bitwise the same. Chunks start
-// in order, so a waiting chunk only waits for chunks that are running or done. (With a second launch for these sums, an
-// H200 takes 0.0072 ms instead of 0.0063, dc2_like, and 0.0142 instead of 0.0132, ins2_like, f64; in one launch, but
-// with a counter of chunks that is read before the parts, 0.0097 ms instead of 0.0082, dc2_like.)
+// belong to its last row. If a row crosses chunks, each chunk sends its part of the sum, and the chunk in which the row
+// ends waits for the parts and adds them in order: there are no atomic additions, and every product is bitwise the
+// same. Chunks start in order, so a chunk only waits for chunks that are running or done. (With a second launch for
+// these sums, an H200 takes 0.0072 ms instead of 0.0063, dc2_like, and 0.0142 instead of 0.0132, ins2_like, f64; in one
+// launch, but with a counter of finished chunks that is read before the parts, 0.0097 ms instead of 0.0082, dc2_like.)
 //
 // Row indices are compressed: one bit per entry for whether it begins a row, and for each lane the number of rows that
-// begin in earlier lanes of its tile. Rows are counted through the matrix, without empty rows.
+// begin in earlier lanes of its tile. Empty rows are not counted in row indices.
 //
 // Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 8 B a chunk; if there
 // are empty rows, 4 B for each nonempty row and 4 B for each empty one, which is set to zero. (With a row index for
 // each entry, 16 B or 12 B an entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
 //
-// `CsrByEntries` has no bits: a warp finds the rows of a tile among the row starts. Its entries are not padded, so a
-// row crosses nearly every border of chunks. It moves 0.5 B less an entry, and 4 or 8 B a row and 4 B a tile more (load
-// balance, CSRI of Anzt et al.).
+// `CsrByEntries` (load balance, CSRI of Anzt et al.) has no such bits: a warp finds the rows of a tile among the row
+// starts. Its entries are not padded, so a row crosses nearly every border of chunks. It moves 0.5 B less an entry, and
+// 4 or 8 B a row and 4 B a tile more.
 
-// A lane's loads for a tile; `word` is used by `Coo` only.
+// Data that a lane loads for a tile; `word` is used by `Coo` only.
 struct Loaded {
     Few<u32, OF_LANE> columns;
     Few<stored, OF_LANE> values;
@@ -42,7 +42,8 @@ struct Own {
 struct Coo {
     static constexpr bool IS_PADDED = true, IS_AHEAD = true;
     const u16* starts;        // of each lane of each tile: bits as above, plus 16 times the starts in earlier lanes
-    const uint2* before;      // of each chunk: row of the preceding entry, NONE before the first; chunk in which that row begins
+    // of each chunk: row of the preceding entry (NONE for the first chunk), and the chunk in which that row begins
+    const uint2* before;
     const u32* rows;          // nonempty rows; null if all are nonempty
     const u32* empty;         // empty rows
     const u32* columns;       // padding has the last column of its row
@@ -77,9 +78,9 @@ struct CsrByEntries {
     static constexpr bool IS_PADDED = false, IS_AHEAD = false;
     static constexpr const u32* rows = nullptr;
     RowStarts row_starts;
-    const u32* first;         // row of each tile's first entry, and of the last entry
-    const u32* far_at;        // for tiles with more rows than `ROWS_GONE_THROUGH`: index of its table in `far`
-    const u32* far;           // rows of the entries of such tiles
+    const u32* first;         // row of each tile's first entry, then row of the last entry
+    const u32* far_at;        // index in `far` of each far tile's table; a far tile has more than `ROWS_GONE_THROUGH` rows
+    const u32* far;           // tables with the row of each entry of a far tile
     const u32* empty;         // see `Coo`
     const u32* columns;
     const stored* values;
@@ -105,7 +106,8 @@ struct CsrByEntries {
         }
         return own;
     }
-    // Rows that begin in the tile mark their first entry; an entry's row is that of the last mark at or before it.
+    // Marks the first entry of each row that begins in the tile; an entry's row is that of the last mark at or before
+    // the entry.
     __device__ __forceinline__ Few<u32, OF_LANE> rows_of_lane(i64 tile, u32 lane) const {
         __shared__ Few<u32, OF_LANE> marks[WARPS][32];
         const u32 row = first_row(tile), last = first_row(tile + 1);
@@ -130,7 +132,7 @@ struct CsrByEntries {
     }
 };
 
-// Destination of a row's sum: y, or the chunk in which the row ends.
+// Destination of a row's sum: y or, for a row that began in an earlier chunk, `head`.
 struct Target {
     real* y;
     const u32* rows;          // null if rows are those of y
@@ -140,7 +142,7 @@ struct Target {
     __device__ __forceinline__ real& entry(u32 row) const { return y[rows ? __ldg(rows + row) : row]; }
 };
 
-// Whether y is overwritten or added to.
+// Whether sums overwrite y or are added to it.
 enum Onto { WRITE, ADD };
 
 template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {
@@ -164,7 +166,7 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
     u32 tile = u32(chunk) * a.tiles_of_chunk;
     const u32 end = tile + min(a.tiles_of_chunk, a.tiles - tile);
 
-    // load ahead where registers allow
+    // load the next tile ahead if registers suffice
     constexpr bool AHEAD = Matrix::IS_AHEAD && ONTO != ADD;
     Loaded loaded;
     if (AHEAD) loaded = a.load(tile, lane);
@@ -186,7 +188,7 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         const Own own = a.own(loaded, tile, lane, open_row);
 #pragma unroll
         for (int k = 0; k < OF_LANE; k++) product[k] *= loaded.values.at[k];
-        // prefetch the next tile while this one is added up: ins2_like 0.0123 ms instead of 0.0132, f64
+        // load the next tile while this one is summed: ins2_like 0.0123 ms instead of 0.0132, f64
         if (AHEAD && tile + 1 < end) loaded = a.load(tile + 1, lane);
         const Few<u32, OF_LANE>& rows = own.rows;
         // the first lane of a chunk does not close a row of the previous chunk
@@ -217,8 +219,8 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         real sum_before = __shfl_up_sync(ALL, sum, 1);
         if (lane == 0) sum_before = open_sum;
 
-        // rows that end here: the first row of a lane with several, and the last row of a lane whose neighbour begins
-        // another
+        // write rows that end here: the first row of a lane with several rows, and the last row of a lane if the next
+        // lane begins another row
         if (!one_row) put<ONTO>(target, rows.at[0], continues ? sum_before + head : head);
         const u32 starting = __ballot_sync(ALL, !continues);
         if (lane < 31 && starting >> (lane + 1) & 1) put<ONTO>(target, rows.at[OF_LANE - 1], sum);
@@ -256,8 +258,9 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void csr_by_entries(CsrByEnt
     multiply<WRITE>(a, x, y);
 }
 
-// Coordinates of all entries of each row except the first `skip`. `here` has the slots of each row: its entries, then
-// perhaps padding up to the end of a chunk. `all` has the rows of the whole matrix.
+// The entries of a matrix that are stored as coordinates: all entries of each row except the first `skip`. `here` has
+// the offsets of each row's slots: its entries, then perhaps padding up to the end of a chunk. `all` has the row
+// offsets of the whole matrix.
 struct Taken {
     RowStarts all, here;
     const u32* columns;       // of all
@@ -266,8 +269,8 @@ struct Taken {
     u64 slots;                // including padding after the last row
 };
 
-// Calls visit(slot, its entry in `all`, the end of its row there); a slot whose entry is beyond the end is padding.
-// Checked because `all` may belong to another pattern than that of the matrix.
+// Calls visit(slot, its entry in `all`, the end of its row in `all`) for every slot. A slot whose entry is not before
+// the end is padding. Bounds are checked because `all` may belong to another pattern than that of the matrix.
 template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a, Visit visit) {
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
     for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {
@@ -276,7 +279,7 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a,
     }
 }
 
-// Columns of all slots: padding reads an element of x that its row reads anyway.
+// Writes the columns of all slots. Padding reads an element of x that its row reads anyway.
 extern "C" __global__ __launch_bounds__(THREADS) void coo_columns(Taken a, u32* columns) {
     begin();
     each_slot(a, [&](i64 slot, i64 entry, i64 end) { columns[slot] = a.columns[entry < end ? entry : end - 1]; });
@@ -286,7 +289,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_columns(Taken a, u32* 
     }
 }
 
-// The words of all lanes of all tiles, from the starts of the nonempty rows. One thread per lane.
+// Computes `starts` for all lanes of all tiles from the starts of the nonempty rows. One thread per lane.
 extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows, u32 tiles, u16* starts) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = rows.start(rows.count);
@@ -309,7 +312,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows,
     }
 }
 
-// Copies values from CSR entries, or back.
+// Copies values from CSR entries to slots, or back.
 extern "C" __global__ __launch_bounds__(THREADS) void coo_copy_values(Taken a, real* entries, stored* values, u32 back) {
     begin();
     each_slot(a, [&](i64 slot, i64 entry, i64 end) {

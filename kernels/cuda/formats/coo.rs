@@ -20,19 +20,19 @@ use crate::index::Offsets;
 use crate::price::scattering;
 use cudarc::driver::CudaFunction;
 
-/// How rows are completed whose entries are divided among several warps.
+/// How rows are summed whose entries are divided among several warps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
     /// [`Crossing::Slabs`] if columns are scattered and there are many entries, otherwise
     /// [`Crossing::CarriedOut`].
     #[default]
     Automatic,
-    /// Each warp passes on its part of a row, and the one in which the row ends waits for the parts and adds
+    /// Each warp sends its part of a row, and the warp in which the row ends waits for the parts and adds
     /// them in a fixed order.
     CarriedOut,
-    /// In a second kernel, which adds the partial sums of a row over all slabs of columns, in a fixed order.
-    /// Entries are sorted by slabs whose part of `x` is kept in shared memory. Falls back to `CarriedOut` if
-    /// a row has more than 4,096 partial sums, or there are more than 8,192 slabs.
+    /// Entries are sorted by slabs of columns whose part of `x` is kept in shared memory; a second kernel
+    /// adds the partial sums of a row over all slabs, in a fixed order. Falls back to `CarriedOut` if a row
+    /// has more than 4,096 partial sums, or there are more than 8,192 slabs.
     Slabs,
 }
 
@@ -40,14 +40,14 @@ pub enum Crossing {
 #[derive(Debug)]
 pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
     chunks: Chunks,
-    /// Number of first entries of every row that are stored elsewhere.
+    /// Number of leading entries of each row that are not stored here, but in slices (HYB).
     skip: usize,
     /// Words of [`Started`], one for each lane of each tile.
     starts: Array<u16>,
     /// For each chunk: the row of the preceding entry (`NONE` before the first), and the chunk in which that
     /// row begins.
     before: Array<u32>,
-    /// The nonempty rows, unless all are nonempty: empty rows are not counted in row numbers.
+    /// The nonempty rows; `None` if all rows are nonempty. Row indices of entries count nonempty rows only.
     rows: Option<Array<u32>>,
     columns: Array<u32>,
     values: Array<V>,
@@ -58,8 +58,8 @@ pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
 }
 
 impl<T: Real, V: Storage<T>> Coordinates<T, V> {
-    /// All entries except the first `skip` of every row, of a matrix on the device; `pattern` must be its
-    /// pattern.
+    /// Lays out all entries of a matrix on the device except the first `skip` of every row; `pattern` must be
+    /// the pattern of the matrix.
     pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
         let device = ordered.device();
         let chunks = Chunks::of_whole_rows(pattern, skip, device.multiprocessors())?;
@@ -262,10 +262,10 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
 /// per block. `None` if slabs are slower than rows, that is, if the loads of `x` that they save do not
 /// outweigh the partial sums that they write and read.
 ///
-/// This function alone decides between rows and slabs, for [`Crossing::Automatic`] and in the choice of a
-/// format. The latter uses the cost models of either order only for comparison with other formats, never with
-/// each other: of one matrix, only one of the two orders is a candidate. (In all cases of the record of an
-/// H200 with slabs, both cost models agree with this one.)
+/// Only this function decides between rows and slabs, both for [`Crossing::Automatic`] and in the choice of a
+/// format, where only one of the two orders of a matrix is a candidate. The cost models of the two orders are
+/// compared with those of other formats, not with each other. (In the record of an H200, they would agree
+/// with this function for all matrices with slabs.)
 pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
     let entries = pattern.entries() as f64;
     let width = slabs::width::<T>(pattern.cols(), shared);
@@ -279,8 +279,7 @@ pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
 }
 
 /// Time that slabs save in a product with coordinates, in picoseconds; negative if they are slower. `gathers`
-/// is the number of entries of `x` that rows would load in transactions of their own, `value` the bytes of a
-/// value.
+/// is the number of uncoalesced reads of `x` of entries sorted by rows, `value` the bytes of a value.
 fn saved_by_slabs(entries: f64, gathers: f64, sums: f64, value: usize) -> f64 {
     let value = value as f64;
     SLABS_SAVE * gathers
@@ -299,7 +298,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
         self.multiply(x, y)
     }
 
-    /// The inner product takes another launch, because several warps may contribute to one row.
+    /// Computes the inner product in a separate launch, because several warps may contribute to one row.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         check_square(self.shape, self.device(), x, y);
         self.multiply(x, y)?;
@@ -353,7 +352,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
 mod tests {
     use super::*;
 
-    /// Slabs that are a candidate in the record are faster than rows by the model, which was fitted to it.
+    /// For every matrix of the record with slabs, the model predicts that slabs are faster than rows.
     #[test]
     fn slabs_of_the_record_are_chosen() {
         let record = include_str!("../../../benches/record/h200/layouts.csv");
@@ -365,8 +364,8 @@ mod tests {
             let number = |row: &[&str], at: usize| row[at].parse::<f64>().unwrap();
             let (entries, gathers) = (number(slabs, 6), number(csr, 6));
             let value = if slabs[2] == "f64" { 8 } else { 4 };
-            // bytes: an entry takes its value, 2 bytes of column and 4 bits; a sum is written, read, and has
-            // its position
+            // bytes: an entry takes its value, 2 bytes of column and 4 bits; a sum is written and read, and
+            // takes 2 bytes of position
             let of_entries = entries * (value as f64 + 2.0) + (entries / 2.0).ceil();
             let sums = (number(slabs, 5) - of_entries) / (2 * value + 2) as f64;
             assert!((0.0..=entries).contains(&sums), "{slabs:?}: {sums}");

@@ -1,6 +1,6 @@
 // Products of matrices stored by diagonals. dia_rows.cu describes the layout and the data moved.
 
-// Returns this thread's part of ⟨x, y⟩ if DOT.
+// If DOT, returns this thread's part of ⟨x, y⟩.
 template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia& a, const real* x, real* y) {
     real xy = 0;
     each_row<ROWS>(a, x, [&](u32 row, real sum) {
@@ -10,7 +10,7 @@ template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia
     return xy;
 }
 
-// Resident blocks that registers allow with four diagonals of four rows in flight.
+// Resident blocks per multiprocessor that registers allow with four diagonals of four rows in flight.
 constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
 
 #define KERNELS(NAME, ROWS)                                                                                             \
@@ -26,8 +26,8 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
 KERNELS(dia_1, 1)
 KERNELS(dia_4, 4)
 
-// Calls visit(entry, slot) for CSR entries. One thread per row; its columns and the diagonals both ascend. Sets
-// `misfit` if an entry is on none of the diagonals.
+// Calls visit(entry, slot) for CSR entries. A thread merges the columns of a row with the diagonals, which both ascend.
+// Sets `misfit` if an entry is on none of the diagonals.
 template <class Visit> __device__ __forceinline__ void each_entry(
     const Dia& a, const RowStarts& rows, const u32* columns, stored* values, u32 of_lane, u32* misfit, Visit visit) {
     const u32 wide = of_lane < VALUES ? of_lane : VALUES, loads = of_lane / wide, height = 32 * of_lane;
@@ -47,13 +47,13 @@ template <class Visit> __device__ __forceinline__ void each_entry(
         }
     }
 }
-// Copies values from entries, or back.
+// Copies values from CSR entries to slots, or back.
 extern "C" __global__ __launch_bounds__(THREADS) void dia_copy_values(
     Dia a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 of_lane, u32 back, u32* misfit) {
     begin();
     each_entry(a, rows, columns, values, of_lane, misfit, [&](i64 entry, stored& slot) { copy_value(entries[entry], slot, back); });
 }
-// Copies values from entries, times a factor.
+// Copies values from CSR entries to slots, times a factor.
 extern "C" __global__ __launch_bounds__(THREADS) void dia_scale_values(
     Dia a, RowStarts rows, const u32* columns, const real* entries, real factor, stored* values, u32 of_lane, u32* misfit) {
     begin();

@@ -37,7 +37,7 @@ pub(crate) const MANY: Source = Source {
 
 /// Maximum number of diagonals whose offsets a kernel loads together.
 pub(crate) const BATCH: usize = 8;
-/// Padding in the offsets: no row reaches a column with it.
+/// Offset that pads a batch: for every row, the column is outside the matrix.
 pub(crate) const NOWHERE: u32 = 1 << 31;
 
 /// A matrix stored by diagonals.
@@ -109,7 +109,7 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
         self.of_lane
     }
 
-    /// Copies values, and returns whether every entry is on a diagonal.
+    /// Copies values between CSR order and slots; returns whether every entry is on a diagonal.
     fn copies(&self, ordered: &Ordered<T>, way: Way) -> Result<bool> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
@@ -131,8 +131,8 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
         Ok(!misfit.is_set()?)
     }
 
-    /// Copies values of rows with these columns, times a factor. The returned flag is set if an entry is on
-    /// no diagonal.
+    /// Copies values in CSR order, times a factor, where `rows` and `columns` are the CSR arrays. The
+    /// returned flag is set if an entry is on no diagonal.
     pub(crate) fn take_scaled<U: Real>(
         &self,
         (rows, columns): (&RowStarts, &Array<u32>),
@@ -171,7 +171,7 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
     }
 }
 
-/// Offsets as the kernel adds them, modulo 2³², padded to whole batches.
+/// Offsets modulo 2³², as the kernel adds them to rows, padded to whole batches.
 fn offsets(diagonals: &[i64]) -> Vec<u32> {
     let mut offsets: Vec<u32> = diagonals.iter().map(|&offset| offset as u32).collect();
     offsets.resize(offsets.len().next_multiple_of(BATCH), NOWHERE);
@@ -207,7 +207,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
         self.slices() * WARP
     }
 
-    /// A lane has two rows or more, for all columns.
+    /// Number of threads; a lane processes two rows or one for all columns, because registers hold no more
+    /// sums.
     fn threads_of_many(&self, _: usize) -> usize {
         self.threads() * self.of_lane.div_ceil(2)
     }

@@ -1,16 +1,16 @@
-// Products of matrices stored by diagonals with several vectors, stored one by one. dia_rows.cu describes the layout;
-// each sum has the order of the single product.
+// Products of matrices stored by diagonals with several vectors, which are stored one after the other. dia_rows.cu
+// describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, 8 B (f64) or 4 B (f32) a slot; x and y of each column. Neighbouring diagonals find x in the L1
-// cache.
+// Moves the matrix once, 8 B (f64) or 4 B (f32) a slot; x and y of each column. For neighbouring diagonals, x is in the
+// L1 cache.
 
-// The rows that a warp processes together: OWN for each lane, as many as one load of values and the registers hold, at
-// most MOST.
+// The rows that a warp processes together: OWN per lane, which is the number of values per load, but at most MOST
+// because of registers.
 template <int ROWS, int MOST> struct Part {
     static constexpr int WIDE = ROWS < VALUES ? ROWS : VALUES, LOADS = ROWS / WIDE, OWN = WIDE < MOST ? WIDE : MOST;
     static constexpr int OF_SLICE = ROWS / OWN, NEXT = LOADS * 32 * WIDE / OWN;
-    u32 first;                // row of this lane; the others follow at distances of 32
-    const Few<stored, OWN>* values;   // of the first diagonal; those of the next are NEXT loads further
+    u32 first;                // first row of this lane; its other rows follow at distances of 32
+    const Few<stored, OWN>* values;   // of the first diagonal; those of the next diagonal are NEXT elements further
 
     __device__ __forceinline__ Part(const Dia& a, i64 part) {
         const i64 load = part / OF_SLICE * a.diagonals * LOADS + part % OF_SLICE * OWN / WIDE;
@@ -26,7 +26,7 @@ template <int ROWS, int MOST> struct Part {
 #pragma unroll
             for (int k = 0; k < OWN; k++) {
                 v[u].at[k] = 0;
-                // columns left of the first wrap around to large indices
+                // negative columns wrap around to large indices
                 column[u][k] = first + 32 * k + offset;
             }
             if (d + u < a.diagonals) v[u] = stream(values + (d + u) * NEXT);
@@ -48,7 +48,7 @@ template <int ROWS, int MOST> struct Part {
             for (int k = 0; k < OWN; k++) sum[k] += v[u].at[k] * at[u][k];
         }
     }
-    // Writes the sums, and returns this thread's part of ⟨x, y⟩ if DOT.
+    // Writes the sums and, if DOT, returns this thread's part of ⟨x, y⟩.
     template <bool DOT> __device__ __forceinline__ real finish(const Dia& a, const real* x, real* y, const real (&sum)[OWN]) const {
         real xy = 0;
 #pragma unroll
@@ -62,7 +62,7 @@ template <int ROWS, int MOST> struct Part {
     }
 };
 
-// Adds this thread's part of ⟨x, y⟩ of each column to `xy` if DOT.
+// If DOT, adds this thread's part of ⟨x, y⟩ for each column to `xy`.
 template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_many(const Dia& a, const Columns& c, real (&xy)[COLUMNS]) {
     using Rows = Part<ROWS, PACK>;
     constexpr int OWN = Rows::OWN, U = BATCH / 2;
@@ -92,8 +92,8 @@ template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_many(cons
     }
 }
 
-// The same for at most BATCH diagonals: registers hold all values of the rows, and x of the next column is loaded while this
-// one is multiplied.
+// As `multiply_many`, for at most BATCH diagonals: registers hold all values of the rows, and x of the next column is
+// loaded while a column is multiplied.
 template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_few(const Dia& a, const Columns& c, real (&xy)[COLUMNS]) {
     using Rows = Part<ROWS, 2>;
     constexpr int OWN = Rows::OWN;
@@ -106,7 +106,7 @@ template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_few(const
         part.load(a, 0, v, column);
         real even[BATCH][OWN], odd[BATCH][OWN];
         part.gather_x(a, c.x[0], column, even);
-        // after the last column follows one that repeats it
+        // `c.x` repeats the last column after its end
 #pragma unroll
         for (int j = 0; j < COLUMNS; j += 2) {
             if (j >= c.count) break;

@@ -1,11 +1,11 @@
 // Storage by diagonals: y_i ← Σ_d v_{i,d} x_{i + o_d}, without column indices.
 //
-// A slice is processed by a warp and has 32 · ROWS rows; a lane has every 32nd of them, so that 32 neighbours of x are
-// loaded together. The values of a diagonal are contiguous, with as many neighbours per lane as one load holds: row l +
-// 32 (q W + k) of a slice is value k of lane l in load q, W values wide.
+// A slice is processed by a warp and has 32 · ROWS rows; a lane has every 32nd of them, so that a warp loads 32
+// consecutive entries of x together. The values of a diagonal are contiguous. Row l + 32 (q W + k) of a slice is value
+// k of lane l in load q, where W is the number of values per load.
 //
-// Moves 8 B (f64) or 4 B (f32) a slot, x and y. Neighbouring diagonals find x in the L1 cache, because a block's rows
-// are neighbours.
+// Moves 8 B (f64) or 4 B (f32) a slot, x and y. For neighbouring diagonals, x is in the L1 cache, because a thread
+// block has consecutive rows.
 
 struct Dia {
     const int* offsets;       // of diagonals, padded with NOWHERE to a multiple of BATCH
@@ -14,7 +14,7 @@ struct Dia {
     u32 diagonals;
 };
 
-// Calls `row_is` with each row and its sum.
+// Calls row_is(row, sum) for each row.
 template <int ROWS, class Row> __device__ __forceinline__ void each_row(const Dia& a, const real* x, Row row_is) {
     constexpr int WIDE = ROWS < VALUES ? ROWS : VALUES, LOADS = ROWS / WIDE;
     constexpr int U = ROWS == 1 ? BATCH : BATCH / 2;
@@ -40,13 +40,13 @@ template <int ROWS, class Row> __device__ __forceinline__ void each_row(const Di
                     if (d + u < a.diagonals) v[u][q] = stream(values + (u * LOADS + q) * 32);
                 }
             }
-            // never true; keeps the compiler from sinking the loads of values
+            // never true; prevents the compiler from moving the loads of values to their uses
             if (offset[0].at[0] == NOWHERE) break;
 #pragma unroll
             for (int u = 0; u < U; u++) {
 #pragma unroll
                 for (int p = 0; p < ROWS; p++) {
-                    // columns left of the first wrap around to large indices
+                    // negative columns wrap around to large indices
                     const u32 column = first + 32 * p + u32(offset[u / 4].at[u % 4]);
                     at_diagonal[u][p] = column < a.cols ? __ldg(x + column) : real(0);
                 }

@@ -1,20 +1,20 @@
-// EHYB: the x of a part of rows is cached in shared memory, for the entries inside the part's columns; other entries
-// are held in separate slices (extra lines).
+// EHYB: rows are divided into parts. The x of a part's own columns is cached in shared memory for the entries in these
+// columns (inside); the other entries (outside) are stored in separate slices, as extra lines.
 //
 // A thread block processes a part, in slices of 32 rows. Rows are sorted by descending length, and warps take the next
 // slice from a counter in shared memory; the sum of a row does not depend on which warp computes it. An inner product
 // does, so its kernel assigns slices round-robin. Entry k of the row at lane l is slot k 32 + l of its slice. The
-// cached x is followed by a zero, to which padding points.
+// cached x is followed by a zero, which padding reads.
 //
 // A second kernel adds the lines of entries outside, one line per lane, after all of y is written. Every row has at
 // most one line, so y is reproducible.
 //
-// Moves 10 B (f64) or 6 B (f32) a slot inside; 12 or 8 and an entry of x a slot outside; 4 B a slice, 2 B a row, 4 B
-// and y twice more a line; x and y.
+// Moves 10 B (f64) or 6 B (f32) a slot inside; 12 or 8 B and an entry of x a slot outside; 4 B a slice; 2 B a row; 4 B
+// a line, and the y of its row twice more; x and y.
 
 
 struct Inside {
-    const u32* slices;        // of 32 places, part by part: first group of each slice, and the end
+    const u32* slices;        // first group of each slice of 32 places, part by part, and the end
     const u16* order;         // row (within its part) at each place
     const u16* columns;       // within the part
     const stored* values;
@@ -22,7 +22,7 @@ struct Inside {
 };
 
 struct Extra {
-    const u32* slices;        // of 32 lines
+    const u32* slices;        // first group of each slice of 32 lines, and the end
     const u32* rows;          // row of each line (yIdxER in the paper)
     const u32* columns;
     const stored* values;
@@ -44,7 +44,7 @@ struct Part {
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 constexpr int WARPS = PART_THREADS / 32;
-// Slots that a lane loads together.
+// Number of slots that a lane loads together.
 constexpr int BATCH = 8;
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
@@ -55,7 +55,7 @@ template <bool DOT> __device__ __forceinline__ real multiply(const Inside& a, co
     real xy = 0;
     for (u32 part = blockIdx.x; part < parts; part += gridDim.x) {
         const Part at(a, part);
-        // the previous part's use of x and the counter must be complete
+        // all threads must have finished with the x and the counter of the previous part
         if (part != blockIdx.x) __syncthreads();
         for (u32 i = threadIdx.x; i < at.own; i += PART_THREADS) gather(cached + i, x + (at.first + i));
         if (threadIdx.x == 0) {
@@ -176,7 +176,7 @@ struct Entries {
 
 constexpr i64 NO_ENTRY = -1;
 
-// Calls visit(slot, entry, part) for every slot inside. Columns ascend, so entries inside follow those before the part.
+// Calls visit(slot, entry, part) for every slot inside. Columns ascend, so the entries inside are consecutive.
 template <class Visit> __device__ __forceinline__ void each_inside(const Inside& a, const Entries& from, Visit visit) {
     const i64 places = ((i64)a.rows + 31) / 32 * 32;
     for (i64 place = blockIdx.x * blockDim.x + threadIdx.x; place < places; place += gridDim.x * blockDim.x) {
@@ -223,7 +223,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void ehyb_columns(Inside a, Ext
     each_outside(a, b, from, [&](i64 slot, i64 entry) { outside[slot] = entry != NO_ENTRY ? from.columns[entry] : NONE; });
 }
 
-// Copies values from entries, or back; padding is unchanged.
+// Copies values from CSR entries to slots, or back; padding is unchanged.
 extern "C" __global__ __launch_bounds__(THREADS) void ehyb_copy_values(
     Inside a, Extra b, Entries from, real* entries, stored* inside, stored* outside, u32 back) {
     begin();

@@ -34,11 +34,11 @@ pub(crate) const SOURCE: Source = Source {
 /// Threads per part.
 const PART_THREADS: usize = 512;
 
-/// Granularity of rows per part: whole slices, and whole nodes of 1, 2, 3, 4 or 6 rows, which orderings keep
-/// together.
+/// The number of rows per part is a multiple of this, so that a part has whole slices and, because orderings
+/// keep the rows of a node together, whole nodes of 1, 2, 3, 4 or 6 rows.
 const GRAIN: usize = 3 * WARP;
 
-/// Bytes of shared memory per block that are not available for `x`.
+/// Bytes of shared memory per block that are reserved for other data than `x`.
 const RESERVED: usize = 2 << 10;
 
 /// A matrix in parts, with extra lines.
@@ -99,15 +99,15 @@ struct RawEntries {
 // SAFETY: as `Entries` of ehyb.cu
 unsafe impl DeviceRepr for RawEntries {}
 
-/// Rows per part on a device, by equations 1 and 2 of the paper. Each resident block counts as a processor,
-/// several per multiprocessor, and its share of the shared memory as the processor's cache.
+/// Rows per part on a device, by equations 1 and 2 of the paper (Chen 2022). Each resident thread block
+/// counts as a processor, and its share of the shared memory as the processor's cache.
 pub fn rows_per_part<T: Real>(device: &Device, rows: usize) -> Result<usize> {
     let processors = RESIDENT_PARTS * device.multiprocessors();
     Ok(crate::parts::rows_per_part(rows, processors, most_rows::<T>(device, RESIDENT_PARTS)?, GRAIN))
 }
 
-/// Maximum number of rows whose `x`, with a zero, fits the shared memory of a block, if `blocks` blocks share
-/// a multiprocessor.
+/// Maximum number of rows whose `x`, followed by a zero, fits in the shared memory of a block, if `blocks`
+/// blocks are resident on a multiprocessor.
 fn most_rows<T: Real>(device: &Device, blocks: usize) -> Result<usize> {
     let places = (device.shared_memory()? / blocks).saturating_sub(RESERVED) / size_of::<T>();
     Ok((places.saturating_sub(1) / WARP * WARP).min((u16::MAX as usize - 1) / WARP * WARP))
@@ -168,7 +168,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         }
     }
 
-    /// Kernel arguments for the lines; `inside` is `⟨x, y⟩` without them.
+    /// Kernel arguments for the extra lines; `inside` is `⟨x, y⟩` without the entries of these lines.
     fn raw_extra(&self, inside: RawNumber<T>) -> RawExtra<T> {
         let SlicesOnDevice { slices, rows, columns, values } = &self.extra;
         RawExtra {
@@ -181,12 +181,12 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         }
     }
 
-    /// Threads of the first kernel.
+    /// Number of threads of the first kernel.
     fn threads(&self) -> usize {
         self.parts.count() * PART_THREADS
     }
 
-    /// Threads of the kernels that fill slots.
+    /// Number of threads of the kernels that fill slots.
     fn filling(&self) -> usize {
         self.shape.rows.next_multiple_of(WARP)
     }
@@ -290,7 +290,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
 }
 
 impl<R: Element, C: Element, V: Element> SlicesOnDevice<R, C, V> {
-    /// Slots for slices, with zero columns and values.
+    /// Allocates slots for slices; columns and values are zero.
     fn new(device: &Device, slices: &Slices<R>) -> Result<Self> {
         let slots = slices.groups() * WARP;
         Ok(SlicesOnDevice {
@@ -316,12 +316,12 @@ struct Slices<R> {
 }
 
 impl<R> Slices<R> {
-    /// Slices for rows with these lengths.
+    /// Forms slices of rows with these lengths.
     fn new(rows: Vec<R>, lengths: &[u32]) -> Result<Slices<R>> {
         Ok(Slices { rows, starts: group_starts(&longest_of(lengths, WARP))? })
     }
 
-    /// Groups of all slices together.
+    /// Total number of groups of all slices.
     fn groups(&self) -> usize {
         self.starts.last().map_or(0, |&end| end as usize)
     }

@@ -1,9 +1,9 @@
 // Products of blocks of rows with windows. halo_windows.cu describes the layout and the data moved.
 
-// Resident blocks that registers allow.
+// Resident blocks per multiprocessor that registers allow.
 template <int B, bool DOT> constexpr int BLOCKS = sizeof(real) == 8 ? (B % 3 == 0 ? 2 : 4) : B % 3 == 0 ? 3 : B > 1 && DOT ? 4 : B == 1 && !DOT ? 6 : 5;
 
-// Returns this thread's part of ⟨x, y⟩ if DOT.
+// If DOT, returns this thread's part of ⟨x, y⟩.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& a, const real* __restrict__ x, real* __restrict__ y) {
     constexpr int WIDE = 32 * B, SLICES = HALO_THREADS<B> / WIDE, U = GROUPS<B>;
     real* const window = (real*)shared_memory;
@@ -67,7 +67,7 @@ KERNELS(halo_3, 3)
 KERNELS(halo_4, 4)
 KERNELS(halo_6, 6)
 
-// Calls visit(which of `parts`, node or NONE, lane, slice) for every place of a block.
+// Calls visit(part, node or NONE, lane, slice) for every place of a block and every part from 0 to `parts` − 1.
 template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, const Block& at, u32 parts, Visit visit) {
     for (u32 i = threadIdx.x; i < at.slices() * 32 * parts; i += blockDim.x) {
         const u32 place = i / parts;
@@ -76,8 +76,8 @@ template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, 
     }
 }
 
-// Positions in the window from the CSR columns of the nodes; one thread block per block. Every column must be in the
-// window.
+// Computes positions in the window from the CSR columns of the nodes; one thread block per block of nodes. Every column
+// must be in the window.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_columns(Halo a, RowStarts rows, const u32* from, u16* columns) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
@@ -110,7 +110,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_columns(Halo a, Ro
     }
 }
 
-// CSR columns of the entries from the positions of nodes with one row; 0 for padding.
+// Computes the CSR columns of the entries from the positions in the window, for nodes with one row; 0 for padding.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_entries(Halo a, RowStarts rows, u32* columns) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
@@ -132,8 +132,8 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_entries(Halo a, Ro
     }
 }
 
-// Copies values from CSR entries, or back. One thread per matrix row. If nodes have one row, entries and slots have the
-// same order; otherwise the columns of both ascend. Sets `misfit` if an entry has no slot.
+// Copies values from CSR entries to slots, or back. One thread per matrix row. If nodes have one row, entries and slots
+// have the same order; otherwise the columns of both ascend. Sets `misfit` if an entry has no slot.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_copy_values(
     Halo a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();

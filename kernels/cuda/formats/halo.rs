@@ -1,5 +1,5 @@
-//! Blocks of rows with their window of `x` in shared memory. halo_windows.cu describes the layout and the
-//! data moved.
+//! HALO on a device: blocks of rows, each with its window of `x` in shared memory. halo_windows.cu describes
+//! the layout and the data moved.
 
 use crate::cpu::run::threads::Split;
 use crate::cuda::device::error::{Error, Result};
@@ -50,7 +50,7 @@ pub struct Halo<T: Real, V: Storage<T> = T> {
     shape: Shape,
     /// Rows per node.
     size: usize,
-    /// Row offsets of the entries, 4 or 8 B a row; needed to copy values into slots and back.
+    /// Row offsets of the CSR entries (4 or 8 B per row), needed to copy values into slots and back.
     rows: Arc<RowStarts>,
     /// Threads per block.
     threads: usize,
@@ -107,7 +107,8 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
     }
 
     /// Lays out a square matrix on a device, with one row per node and row offsets `offsets`; windows are
-    /// found on the device. `None` if blocks of rows must be halved for their windows to fit.
+    /// computed on the device. `None` if a window is too large, so that blocks of rows would have to be
+    /// halved.
     pub fn of(ordered: &Ordered<T>, offsets: &Offsets) -> Result<Option<Self>> {
         let (device, rows, entries) = (ordered.device(), offsets.ranges(), offsets.end());
         assert_eq!((ordered.rows.count(), ordered.columns.len()), (rows, entries), "the offsets of its rows");
@@ -122,7 +123,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         Ok(Some(halo))
     }
 
-    /// A matrix with the slots of `slices`, without columns and values.
+    /// Allocates a matrix with the slots of `slices`; columns and values are not set.
     fn shaped(
         ordered: &Ordered<T>,
         size: usize,
@@ -224,7 +225,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         self.windows.blocks * self.threads
     }
 
-    /// One block of threads for each block of rows.
+    /// Number of threads: one thread block for each block of rows.
     fn threads_of_many(&self, _: usize) -> usize {
         self.windows.blocks * by_size(&MANY_THREADS, self.size)
     }
@@ -253,7 +254,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
 
     fn columns(&self, rows: &RowStarts) -> Result<Option<Array<u32>>> {
         if self.size > 1 {
-            // which elements of a dense block are entries cannot be recovered from the positions of nodes
+            // positions of nodes do not say which elements of a dense block are entries of the matrix
             return Ok(None);
         }
         let device = self.values.device();
@@ -283,8 +284,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
     }
 }
 
-/// Nodes per block, and maximum number of nodes of a window, without its zero: limited by the range of
-/// columns and by a share of the shared memory.
+/// Nodes per block, and maximum number of nodes of a window (without its zero), which is limited by the bits
+/// of a position and by the block's share of the shared memory.
 fn limits<T: Real>(device: &Device, nodes: usize, size: usize) -> Result<(usize, usize)> {
     let memory = device.shared_memory()? / WINDOWS_OF_MULTIPROCESSOR;
     let fits = (memory / (size * size_of::<T>())).saturating_sub(1);
@@ -297,7 +298,8 @@ pub fn nodes_per_block(nodes: usize, size: usize, multiprocessors: usize) -> usi
     height(nodes, size, resident_windows(size) * multiprocessors)
 }
 
-/// Nodes per block: as many as are useful, such that all waves of `at_once` resident blocks are full.
+/// Nodes per block: as close to the maximum of [`ROWS_OF_WINDOW`] as possible such that all waves of
+/// `at_once` resident blocks are full.
 fn height(nodes: usize, size: usize, at_once: usize) -> usize {
     let (fewest, most) = ROWS_OF_WINDOW;
     let rounds = (nodes * size).div_ceil(most * at_once).max(1);
@@ -305,7 +307,7 @@ fn height(nodes: usize, size: usize, at_once: usize) -> usize {
     rows.div_ceil(size).next_multiple_of(WARP)
 }
 
-/// Start of each slice's packed positions in words, and the end: three words for four groups.
+/// Start of each slice's packed positions in words, and the end; four groups take three words.
 fn words(starts: &[u32]) -> Vec<u32> {
     let mut end = 0;
     let mut words = Vec::with_capacity(starts.len());
@@ -328,7 +330,7 @@ struct NodeSlices {
 }
 
 impl NodeSlices {
-    /// For nodes with row offsets `offsets`, in blocks with first nodes `bounds`.
+    /// Lays out nodes with row offsets `offsets`, in blocks with first nodes `bounds`.
     fn new(offsets: &Offsets, bounds: &[u32]) -> Result<NodeSlices> {
         let nodes = offsets.ranges();
         let lengths: Vec<u32> =
@@ -350,7 +352,8 @@ impl NodeSlices {
             by_length.iter_mut().zip(&*order).for_each(|(length, &node)| *length = lengths[node as usize]);
         });
         let sorted = longest_of(&by_length, WARP);
-        // an order costs two bytes per node, and a slot about ten
+        // sorting costs two bytes per node, a slot of padding about ten: sort if it saves a slot for four
+        // nodes
         let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes;
         let (longest, order) = if pays { (sorted, Some(order)) } else { (natural, None) };
         let slices = NodeSlices { starts: group_starts(&longest)?, order };
@@ -361,7 +364,7 @@ impl NodeSlices {
         Ok(slices)
     }
 
-    /// Groups of all slices together.
+    /// Total number of groups of all slices.
     fn groups(&self) -> usize {
         self.starts.last().map_or(0, |&end| end as usize)
     }

@@ -1,11 +1,11 @@
-// Products of blocks of rows with the windows of several vectors, stored one by one. halo_windows.cu describes the layout;
-// each sum has the order of the single product.
+// Products of blocks of rows with the windows of several vectors, which are stored one after the other. halo_windows.cu
+// describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, as many bytes as a single product; x and y of each column, and the entries of each column in
-// halos. One window for each column is in shared memory: as many columns as fit are multiplied together.
+// Moves the matrix once, as many bytes as a product with one vector; x and y of each column, and the halos of each
+// column. Shared memory holds one window per column: as many columns as fit are multiplied together.
 
 
-// Adds this thread's part of ⟨x, y⟩ of each column to `xy` if DOT. The windows of columns are `stride` entries apart.
+// If DOT, adds this thread's part of ⟨x, y⟩ for each column to `xy`. The windows of columns are `stride` entries apart.
 template <int B, bool DOT>
 __device__ __forceinline__ void multiply_many(const Halo& a, const Columns& c, u32 stride, real (&xy)[COLUMNS]) {
     constexpr int T = MANY_THREADS<B>, WIDE = 32 * B, SLICES = T / WIDE, U = GROUPS<B>;

@@ -1,22 +1,21 @@
 // Blocks of rows with their window of x in shared memory: column indices are short positions in the window.
 //
 // A thread block processes a block of nodes, B rows each, in slices of 32 nodes: a slice has B warps, with one thread
-// per row. The window holds the block's own x, its halo, and a zero at the end, to which padding points. Slots of a
-// slice are in groups, with a dense block for each of its 32 nodes; entry (i, j) of the node at lane l is element (j 32
-// + l) B + i of its group: a thread multiplies a row of a dense block.
+// per row. The window holds the block's own x, its halo, and a zero at the end, which padding reads. Slots of a slice
+// form groups, with a dense block for each of its 32 nodes; entry (i, j) of the node at lane l is element (j 32 + l) B
+// + i of its group: a thread multiplies a row of a dense block.
 //
-// If nodes have one row, positions take 12 bits: those of four groups are packed into three words per lane, the fourth
-// in the upper bits of the other three; for an incomplete set of four, only the words needed are held. Otherwise a
-// position takes 16 bits for B² entries.
+// If nodes have one row, positions take 12 bits: those of four groups are packed into three 16-bit words per lane, the
+// fourth in the upper bits of the other three; for fewer than four groups, only the words needed are stored. Otherwise
+// a position takes 16 bits for B² entries.
 //
-// Moves 9.5 B (f64) or 5.5 B (f32) a slot for B = 1, 8 + 2/B² or 4 + 2/B² for larger blocks; 4 B and B elements of x
-// for each column of a halo, which other blocks read too; 4 or 8 B a slice, 8 B a block, 2 B a node if these are
-// sorted; x and y.
+// Moves 9.5 B (f64) or 5.5 B (f32) a slot for B = 1, 8 + 2/B² or 4 + 2/B² B for B > 1; 4 B and B elements of x for each
+// node of a halo; 4 or 8 B a slice, 8 B a block, 2 B a node if nodes are sorted; x and y.
 
 struct Halo {
     Windows windows;
-    const u32* slices;        // of 32 nodes: first group of each slice, and the end
-    const u32* words;         // for packed positions: first word (of 32 lanes) of each slice, and the end
+    const u32* slices;        // first group of each slice of 32 nodes, and the end
+    const u32* words;         // for packed positions: first word of each slice, in units of 32 (one per lane), and the end
     const u16* order;         // node (within its block) at each place; null if nodes are not sorted
     const u16* columns;       // positions of nodes in the window
     const stored* values;
@@ -24,9 +23,9 @@ struct Halo {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// Groups that a thread loads together.
+// Number of groups that a thread loads together.
 template <int B> constexpr int GROUPS = B == 1 ? 8 : B == 2 || B == 3 ? 4 : B == 4 ? 2 : 1;
-// Bits of the packed fourth position that go into the k-th of three words.
+// Bits of the fourth position that are stored in the k-th of three words.
 __device__ __forceinline__ u32 third(u32 place, int k) { return (place >> 4 * k & 15) << 12; }
 
 // Positions of a lane in `GROUPS` groups.
@@ -41,7 +40,7 @@ template <int B> struct Places {
     __device__ __forceinline__ u32 operator[](int u) const { return column[u]; }
 };
 
-// Positions of 12 bits, four in three words.
+// Positions of 12 bits, four of them in three words.
 template <> struct Places<1> {
     static constexpr int U = GROUPS<1>;
     u16 word[U / 4 * 3];
@@ -64,7 +63,7 @@ template <int B> struct Batch {
     stored v[U][B];
     Places<B> place;
 
-    // loads `left` groups, beginning at the addresses
+    // Loads `left` groups, but at most U, from the addresses on.
     __device__ __forceinline__ void load(const stored* values, const u16* columns, int left, u32 zero) {
 #pragma unroll
         for (int u = 0; u < U; u++) {

@@ -14,8 +14,8 @@ use crate::cuda::matrix::product::{Layout, Product, Slots, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
 
-/// Number of entries per row that are stored in slices: the smallest length such that more than `rows` rows
-/// are not longer, limited to `most`.
+/// Rule for the number of entries per row that are stored in slices: the smallest length such that more than
+/// `rows` rows are not longer, but at most `most`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Width {
     /// Number of rows that defines the quantile; if it is the number of all rows or more, no row overflows.
@@ -58,7 +58,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Hyb<T, V> {
         self.overflow.multiply(x, y)
     }
 
-    /// The inner product takes another launch if rows overflow.
+    /// Computes the inner product in a separate launch if rows overflow.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>> {
         if self.overflow.is_empty() {
             return self.first.product_dot(x, y);

@@ -14,8 +14,8 @@ pub(crate) const OWN: usize = 8;
 /// Entries per warp: a chunk.
 pub(crate) const CHUNK: usize = OWN * WARP;
 
-/// Maximum number of partial sums per row: those of one row must fit the shared memory of every supported
-/// device.
+/// Maximum number of partial sums per row, so that those of one row fit in the shared memory of every
+/// supported device.
 const MOST_SUMS: usize = 4096;
 
 /// Maximum number of slabs, because every sorting thread has a list per slab.
@@ -26,7 +26,7 @@ const MOST_SLABS: usize = 1 << 13;
 pub(crate) struct SlabSizes {
     /// Columns per slab, at most 2¹⁶.
     pub(crate) width: usize,
-    /// Resident blocks of the first kernel.
+    /// Number of resident blocks of the first kernel on the device.
     pub(crate) blocks: usize,
     /// Desired minimum number of bins.
     pub(crate) bins: usize,
@@ -35,8 +35,9 @@ pub(crate) struct SlabSizes {
 /// A matrix in slabs.
 #[derive(Debug, Default)]
 pub(crate) struct Slabbed {
-    /// For each slot: its column within the slab, and its entry; [`NONE`] for padding at the end of a slab.
+    /// Column of each slot within its slab.
     pub(crate) columns: Vec<u16>,
+    /// Entry of each slot; [`NONE`] for padding at the end of a slab.
     pub(crate) entries: Vec<u32>,
     /// For each lane: in the low 16 bits, which slots begin a partial sum; in the high 16 bits, the number of
     /// sums that begin in earlier lanes of the chunk.
@@ -47,7 +48,8 @@ pub(crate) struct Slabbed {
     pub(crate) shares: Vec<u32>,
     /// Number of partial sums.
     pub(crate) sums: usize,
-    /// Runs of consecutive sums of a slab that a bin takes, at most `lanes` each: `[first, count]`, bin by bin.
+    /// Runs of consecutive sums of a slab that belong to one bin, at most `lanes` each: `[first, count]`, bin
+    /// by bin.
     pub(crate) runs: Vec<[u32; 2]>,
     /// First run of each bin, and the end.
     pub(crate) first_run: Vec<u32>,
@@ -57,13 +59,13 @@ pub(crate) struct Slabbed {
     pub(crate) places: Vec<u16>,
     /// First row of each bin, and the end.
     pub(crate) rows: Vec<u32>,
-    /// Start of each row's sums in shared memory, and for each bin the end.
+    /// Start of each row's sums in the shared memory of its bin, and for each bin the end.
     pub(crate) offsets: Vec<u16>,
-    /// Sums of the largest bin.
+    /// Number of sums of the largest bin.
     pub(crate) most_sums: usize,
 }
 
-/// The layout of one slab, with sums counted from its own first.
+/// The layout of one slab, with sums counted from the first of the slab.
 #[derive(Default)]
 struct Slab {
     columns: Vec<u16>,
@@ -75,7 +77,7 @@ struct Slab {
 }
 
 impl Slab {
-    /// Lays out rows and entries, given in order.
+    /// Lays out the entries of a slab, given as pairs (row, entry) in ascending order.
     fn new(own: impl Iterator<Item = (u32, u32)>, first_column: usize, columns: &[u32]) -> Slab {
         let own: Vec<(u32, u32)> = own.collect();
         let mut slab = Slab::default();
@@ -110,8 +112,8 @@ impl Slab {
 }
 
 impl Slabbed {
-    /// Lays out a matrix. `None` if there are no slabs or too many, slots exceed 32 bits, or a row has too
-    /// many partial sums.
+    /// Lays out a matrix. `None` if there are no entries, too many slabs, more slots than 32-bit indices
+    /// allow, or too many partial sums in a row.
     pub(crate) fn new(pattern: Pattern<'_>, sizes: SlabSizes) -> Option<Slabbed> {
         let slabs = pattern.cols().div_ceil(sizes.width);
         if pattern.entries() == 0 || slabs > MOST_SLABS || pattern.entries() + slabs * CHUNK >= NONE as usize
@@ -133,10 +135,10 @@ impl Slabbed {
         Some(all)
     }
 
-    /// Partitions slabs into shares of the blocks of the first kernel, each with chunks of one slab, largest
-    /// first. The maximum share minimizes the estimated end of the last block: with a fixed limit of 10 %
-    /// above the average share, a few blocks often remained for a second wave (on an H200 boyd2_like took
-    /// 0.0184 ms instead of 0.0162, f64, lp_like 0.0310 instead of 0.0279, f32).
+    /// Partitions the chunks of slabs into shares, one for each block of the first kernel, largest first. A
+    /// share has chunks of one slab. The maximum size of a share is chosen to minimize the estimated end of
+    /// the last block: with a maximum of 1.1 times the mean share, a few blocks often ran in a second wave
+    /// (on an H200 boyd2_like took 0.0184 ms instead of 0.0162, f64, lp_like 0.0310 instead of 0.0279, f32).
     fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], sizes: SlabSizes) {
         let chunks: usize = slabs.iter().map(|slab| slab.first.len()).sum();
         let part = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * sizes.blocks).max(1);
@@ -174,7 +176,7 @@ impl Slabbed {
         self.rows.push(0);
         for (row, &count) in counts.iter().enumerate() {
             let rows = row - self.rows.last().map_or(0, |&first| first as usize);
-            // a row with more sums gets its own bin
+            // a bin has more than `enough` sums only if it has a single row
             if rows > 0 && here + count as usize > enough || rows == enough {
                 self.offsets.push(here as u16);
                 self.rows.push(row as u32);
@@ -188,7 +190,7 @@ impl Slabbed {
         self.rows.push(rows as u32);
         self.most_sums = enough.max(longest);
 
-        // as many lanes as most runs can use
+        // choose as many lanes as most runs have sums
         let bins = self.rows.len() - 1;
         self.lanes = if sums / (bins * slabs.len()) >= SUMS_FOR_SIXTEEN { 16 } else { 8 };
         let runs_of_bin = |bin: &[u32]| {
@@ -221,8 +223,8 @@ impl Slabbed {
     }
 }
 
-/// Estimated end of the last block, in chunks, if blocks have at most `most` chunks and `blocks` of them are
-/// resident.
+/// Estimated end of the last block, in units of the time for a chunk, if shares have at most `most` chunks
+/// and `blocks` blocks are resident.
 fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
     let mut shares: Vec<usize> = vec![];
     for slab in slabs.iter().filter(|slab| !slab.first.is_empty()) {
@@ -402,7 +404,7 @@ mod tests {
             let (pattern, width) = (matrix.pattern(), 64);
             let sizes = SlabSizes { width, blocks: 264, bins: 800 };
             let Some(slabbed) = Slabbed::new(pattern, sizes) else { continue };
-            // chunks begin new sums, and a run that ends within a row or slab splits one
+            // the estimate is not exact: every chunk begins a new sum, and samples begin and end within rows
             let (share, sums) =
                 (share_of_sums(pattern, width), slabbed.sums as f64 / pattern.entries() as f64);
             assert!(share > 0.5 * sums && share < 1.5 * sums + 0.05, "{}: {share}, {sums}", matrix.name);

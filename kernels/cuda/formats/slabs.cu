@@ -1,41 +1,43 @@
 // Coordinates in slabs of columns: y_i ← Σ v_k x_{c_k} over the entries k with row i, where x is read from shared
 // memory.
 //
-// With scattered columns, each entry of x costs a sector of the L2 cache, 32 B for 4 or 8, which dominates the time of
-// a product. So columns are cut into slabs whose part of x fits the shared memory of a block, and entries are sorted by
-// slab, then by row:
+// With scattered columns, each entry of x (4 or 8 B) costs a sector (32 B) of the L2 cache, which dominates the time of
+// a product. So columns are cut into slabs whose part of x fits in the shared memory of a block, and entries are sorted
+// by slab, then by row:
 //
-//     a block copies its slab's part of x, and its warps multiply chunks of the slab's entries, 8 neighbouring ones per lane;
-//     lanes add up their products of each row, then the warp adds those of the same row;
+//     a block copies its slab's part of x, and its warps multiply chunks of the slab's entries, 8 consecutive ones per lane;
+//     lanes sum their products of each row, then the warp adds the sums of the same row;
 //     the partial sums of a chunk's rows are written to memory contiguously;
-//     a second kernel loads the partial sums of a bin (some neighbouring rows) of all slabs into shared memory, each to its
-//     position in its row, and adds up the rows.
+//     a second kernel loads the partial sums of a bin (consecutive rows) from all slabs into shared memory, each to its
+//     position in its row, and sums the rows.
 //
-// (lp_like on an H200: 0.0275 ms instead of 0.0868 by rows; rmat20 0.0395 instead of 0.0591; slower for webbase_like,
-// whose sums have hardly more than one entry, 0.0219 instead of 0.0182, f32.)
+// (In f32 on an H200: lp_like 0.0275 ms instead of 0.0868 by rows, rmat20 0.0395 instead of 0.0591; slower for
+// webbase_like, most of whose partial sums have one entry, 0.0219 instead of 0.0182.)
 //
 // A row that continues in another chunk begins a new partial sum there: no carries, no atomic additions, and every
 // product is bitwise the same.
 //
-// Moves 10.5 B (f64) or 6.5 B (f32) an entry, 18 B or 10 B a sum, 8 B for each slab in each bin, 2 B a row, x for each
-// block of its slab, and y.
+// Moves 10.5 B (f64) or 6.5 B (f32) an entry, 18 B or 10 B a sum, 8 B for each slab in each bin, 2 B a row, a slab's
+// part of x for each block of the slab, and y.
 
-// Values of a load.
+// Number of values per load.
 constexpr int WIDE = 16 / sizeof(stored) < OWN ? 16 / sizeof(stored) : OWN;
-// Rows with more sums than this are added up by all lanes.
+// Rows with more partial sums than this are summed by all lanes.
 constexpr int LONG = 24;
 
 struct Slabs {
     const u16* columns;       // of each slot, within its slab
     const stored* values;     // zero in the padding of a slab
-    const u32* starts;        // of each lane: a bit for each slot that begins a sum, plus 2¹⁶ times the sums that begin in earlier lanes
+    // of each lane: a bit for each slot that begins a sum, plus 2¹⁶ times the number of sums that begin in earlier
+    // lanes
+    const u32* starts;
     const u32* first;         // first sum of each chunk
     const uint4* shares;      // of each block: first chunk, chunks, first column, columns
     real* sums;
 };
 
 struct Bins {
-    const uint2* runs;        // consecutive sums of one slab that a bin takes together: first, count
+    const uint2* runs;        // consecutive sums of one slab that belong to one bin: first, count
     const u32* first_run;     // first run of each bin, and the end
     const u16* places;        // position of each sum in shared memory, row by row
     const u32* rows;          // first row of each bin, and the end
@@ -61,7 +63,7 @@ struct Owned {
     }
 };
 
-// Padding against bank conflicts, because lanes begin their sums at similar distances.
+// Position of a sum in shared memory, padded to prevent bank conflicts: the sums of lanes begin at similar distances.
 __device__ __forceinline__ constexpr int spread(int sum) { return sum + sum / 16; }
 static_assert(PLACES == spread(CHUNK) + 1, "the sums of a chunk, and what stands before the first");
 
@@ -95,7 +97,7 @@ template <int BLOCK> __device__ __forceinline__ void multiply(const Slabs& a, co
         if (chunk + TEAM < end) next.load(a, chunk + TEAM, lane);
         const u32 begins = own.starts & 0xffffu;
         const int before = int(own.starts >> 16) - 1;
-        // index of the lane's current sum; at first, one that began in an earlier lane
+        // index of the lane's current sum, which at first is one that began in an earlier lane
         int at = before;
         real sum = 0;
 #pragma unroll
@@ -128,15 +130,16 @@ constexpr int RESIDENT = SLAB_BLOCKS;
 constexpr int RESIDENT = 1;
 #endif
 extern "C" __global__ __launch_bounds__(SLAB_THREADS, RESIDENT) void slabs(Slabs a, const real* x) { begin(); multiply<SLAB_THREADS>(a, x); }
-// One block per multiprocessor, with more of x. If there are about as many slabs as resident blocks, fewer slabs mean
-// fewer partial sums and fewer copies: rmat_33M 0.231 ms instead of 0.256, lp_like 0.0391 instead of 0.0434, f64.
+// Kernel with wide slabs, one block per multiprocessor. If there are about as many slabs as resident blocks, fewer
+// slabs mean fewer partial sums and fewer copies of x: rmat_33M 0.231 ms instead of 0.256, lp_like 0.0391 instead of
+// 0.0434, f64.
 extern "C" __global__ __launch_bounds__(WIDE_SLAB_THREADS) void slabs_wide(Slabs a, const real* x) { begin(); multiply<WIDE_SLAB_THREADS>(a, x); }
 
-// Runs in flight per lane.
+// Number of runs in flight per lane.
 constexpr int AHEAD = 4;
 
-// One bin per block; LANES lanes take a run, which has at most LANES sums. Shared memory: the sums of the bin, the
-// offsets of its rows.
+// Each block processes a bin. LANES lanes load a run, which has at most LANES sums. Shared memory holds the sums of the
+// bin and the offsets of its rows.
 template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real* y) {
     constexpr int AT_ONCE = THREADS / LANES;
     extern __shared__ Pack shared[];
@@ -187,7 +190,7 @@ template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real*
 extern "C" __global__ __launch_bounds__(THREADS) void slabs_finish_8(Bins a, real* y) { begin(); finish<8>(a, y); }
 extern "C" __global__ __launch_bounds__(THREADS) void slabs_finish_16(Bins a, real* y) { begin(); finish<16>(a, y); }
 
-// Copies values from CSR entries, or back. `of` has the entry of each slot, NONE for padding.
+// Copies values from CSR entries to slots, or back. `of` has the entry of each slot, NONE for padding.
 extern "C" __global__ __launch_bounds__(THREADS) void slabs_copy_values(const u32* of, i64 slots, real* entries, stored* values, u32 back) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

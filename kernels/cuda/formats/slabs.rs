@@ -29,13 +29,13 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Alignment of a slab's part of `x` in bytes, so that it can be copied in packs.
+/// Alignment of a slab's part of `x` in bytes, so that it can be copied in packs of 16 bytes.
 const ALIGNED: usize = 256;
 /// Elements of shared memory for the sums of a warp: those of a chunk, padded against bank conflicts, and one
 /// before the first.
 const PLACES: usize = CHUNK + CHUNK / 16 + 1;
 
-/// Variant of the first kernel, and its slabs.
+/// Variant of the first kernel, and the size of its slabs.
 struct FirstKernel {
     kernel: &'static str,
     /// Threads per block.
@@ -51,7 +51,7 @@ const WIDE: FirstKernel =
     FirstKernel { kernel: "slabs_wide", threads: WIDE_SLAB_THREADS, resident: 1, bytes: BYTES_OF_WIDE_SLAB };
 
 impl FirstKernel {
-    /// The variant for a matrix with `cols` columns, if a block may have `shared` bytes of shared memory.
+    /// The variant for a matrix with `cols` columns, if a block can have `shared` bytes of shared memory.
     fn of<T>(cols: usize, shared: usize) -> FirstKernel {
         let is_wide = cols * size_of::<T>() >= WIDE_SLABS_FROM && WIDE.beside::<T>() + WIDE.bytes <= shared;
         if is_wide { WIDE } else { NARROW }
@@ -68,8 +68,8 @@ impl FirstKernel {
     }
 }
 
-/// Columns per slab of a matrix with `cols` columns, if a block may have `shared` bytes of shared memory; 0
-/// if that is not enough.
+/// Columns per slab of a matrix with `cols` columns, if a block can have `shared` bytes of shared memory; 0
+/// if these are not enough for a slab.
 pub(crate) fn width<T>(cols: usize, shared: usize) -> usize {
     FirstKernel::of::<T>(cols, shared).width::<T>(shared)
 }

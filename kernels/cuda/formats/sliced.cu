@@ -1,6 +1,6 @@
 // Products of matrices in slices. sliced_rows.cu describes the layout and the data moved.
 
-// Returns this thread's part of ⟨x, y⟩ if DOT.
+// If DOT, returns this thread's part of ⟨x, y⟩.
 template <class Column, int G, bool DOT> __device__ __forceinline__ real multiply(const Sliced<Column>& a, const real* x, real* y) {
     real xy = 0;
     each_row<Column, G>(a, x, [&](u32 row, real sum) {
@@ -10,7 +10,7 @@ template <class Column, int G, bool DOT> __device__ __forceinline__ real multipl
     return xy;
 }
 
-// Resident blocks that registers allow with eight entries in flight.
+// Resident blocks per multiprocessor that registers allow with eight entries in flight.
 constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
 #define KERNELS(NAME, COLUMN, G)                                                                                        \

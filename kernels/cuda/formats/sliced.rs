@@ -45,12 +45,12 @@ pub(crate) const MANY: Source = Source {
     mirrors: &[mirror!("Columns" = RawColumns { x, y, count, width })],
 };
 
-/// Lanes per row for a mean row length; there may be more if all rows are padded to one length.
+/// Lanes per row for a mean row length. Layouts that pad all rows to one length may have more.
 pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
     shared_by(rows, mean_length, SLOTS_IN_FLIGHT, multiprocessors)
 }
 
-/// Loads of a lane for values of type `V`.
+/// Width and number of the loads of a lane for values of type `V`.
 fn lane<V>() -> Lane {
     Lane { pack: (PACK_BYTES / size_of::<V>()).min(MOST_VALUES), in_flight: SLOTS_IN_FLIGHT }
 }
@@ -59,8 +59,8 @@ fn lane<V>() -> Lane {
 #[derive(Debug)]
 pub struct Sliced<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    /// Row offsets of the entries, 4 or 8 B a row; needed to copy values into slots and back. Dropped once
-    /// values are in host memory.
+    /// Row offsets of the CSR entries (4 or 8 B per row), needed to copy values into slots and back. `None`
+    /// after the values have moved to host memory.
     rows: Option<Arc<RowStarts>>,
     slices: SliceArrays,
     lengths: Option<Array<u32>>,
@@ -106,15 +106,15 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         Ok(sliced)
     }
 
-    /// Lays out a matrix on the device, each slice as wide as its longest row, without any of its data in
-    /// host memory. `sort` is that of [`Widths::Each`].
+    /// Lays out a matrix on the device without reading any of its arrays in host memory. Each slice is as
+    /// wide as its longest row; `sort` is that of [`Widths::Each`].
     pub(crate) fn of_rows(ordered: &Ordered<T>, cols: usize, sort: bool) -> Result<Self> {
         let sliced = Sliced::without_values(&ordered.rows, &ordered.columns, cols, sort)?;
         sliced.copy_values(ordered, Way::IntoSlots)?;
         Ok(sliced)
     }
 
-    /// Like [`Sliced::of_rows`], but leaves the values uninitialised.
+    /// Like [`Sliced::of_rows`], but leaves the values uninitialized.
     pub(crate) fn without_values(
         rows: &Arc<RowStarts>,
         columns: &Array<u32>,
@@ -175,7 +175,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         self.slices.is_sorted()
     }
 
-    /// Neighbouring slots per load of a lane.
+    /// Number of consecutive slots per load of a lane.
     pub(crate) fn pack(&self) -> usize {
         self.slices.pack
     }

@@ -1,10 +1,11 @@
 // Products of matrices in slices with several vectors, whose columns are packed (packed.cu). sliced_rows.cu describes
-// the layout; each sum has the order of the single product.
+// the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, as many bytes as a single product; x and y of each column, and x once more to pack it. Gathers
-// read width elements each, 2 sectors for 8 columns of f64, where single products read 8.
+// Moves the matrix once, as many bytes as a product with one vector; x and y of each column, and x once more to pack
+// it. A gather reads as many elements as there are columns: 2 sectors for 8 columns of f64, instead of 8 sectors in 8
+// products with one vector.
 
-// The sum over a lane's slots in `groups` groups, beginning with `first`, for this thread's column.
+// The sum over a lane's slots in `groups` groups from `first` on, for this thread's column.
 template <class Column, int G> __device__ __forceinline__ real part_of_column(const Sliced<Column>& a, i64 first, u32 groups, u32 lane, const Packed& x) {
     constexpr int U = SLOTS_IN_FLIGHT / G;
     constexpr bool SHORT = sizeof(Column) == 2;
@@ -47,7 +48,7 @@ template <class Column, int G> __device__ __forceinline__ real part_of_column(co
     return sum;
 }
 
-// Returns this thread's part of ⟨x, y⟩ of its column if DOT. A row has at most as many lanes as a warp.
+// If DOT, returns this thread's part of ⟨x, y⟩ for its column. A row has at most as many lanes as a warp.
 template <class Column, int G, bool DOT> __device__ __forceinline__ real multiply_many(const Sliced<Column>& a, const Columns& c, const Packed& x) {
     const u32 log_lanes = 31 - __clz(a.lanes), warps = gridDim.x * (blockDim.x / 32), parts = a.slices << x.log_width;
     real xy = 0;
@@ -71,7 +72,7 @@ template <class Column, int G, bool DOT> __device__ __forceinline__ real multipl
     return xy;
 }
 
-// Resident blocks that registers allow with eight entries in flight.
+// Resident blocks per multiprocessor that registers allow with eight entries in flight.
 template <bool DOT> constexpr int BLOCKS = DOT ? 3 : 4;
 
 #define KERNELS(NAME, COLUMN, G)                                                                                        \

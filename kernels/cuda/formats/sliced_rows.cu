@@ -1,28 +1,28 @@
 // Rows in slices: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
 //
-// A slice is processed by a warp: 32 / T rows with T lanes each. Its slots are in groups of 32 · G, G neighbours for
-// each lane, so that loads are coalesced and G wide: entry j of a row is slot j % G of its lane (j / G) % T in group j
-// / (G T).
+// A slice is processed by a warp: 32 / T rows with T lanes each. Its slots form groups of 32 · G, G consecutive ones
+// for each lane, so that loads are coalesced and G slots wide: entry j of a row is slot j % G of its lane (j / G) % T
+// in group j / (G T).
 //
-// Moves 12 B (f64) or 8 B (f32) a slot; with 16-bit columns 10 or 6, and 4 B a base of 32 slots; 4 B a slice; 4 B a row
-// for its length or its place, if there are such arrays; x and y. Eight entries per lane are in flight before the first
-// is used. A lane stops at the first eight slots that end with padding; the rest of its row is not read.
+// Moves 12 B (f64) or 8 B (f32) a slot; with 16-bit columns 10 or 6 B, and 4 B for the base of 32 slots; 4 B a slice; 4
+// B a row for its length and 4 B for its place, if these arrays exist; x and y. A lane loads eight entries before it
+// uses the first of them. A lane stops after eight slots of which the last is padding; the rest of its row is not read.
 
 template <class Column> struct Sliced {
     const u32* starts;        // first group of each slice; null if all have `width` groups
     const u32* order;         // row at each place; null if rows are not sorted
     const u32* bases;         // base of 16-bit columns: one for each of the G slots of a group
     const Column* columns;
-    const u32* lengths;       // of rows; null if padding marks the end of a row
+    const u32* lengths;       // length of each row; null if padding marks the end of a row
     const stored* values;
     u32 rows, slices, width;
     u32 lanes;                // per row: T
 };
 
-// All bits set: no entry.
+// Column of a slot without an entry: all bits are set.
 template <class Column> constexpr Column PADDING = Column(~Column(0));
 
-// The sum over a lane's slots in `groups` groups, beginning with `first`.
+// The sum over a lane's slots in `groups` groups from `first` on.
 template <class Column, int G> __device__ __forceinline__ real part_of_row(const Sliced<Column>& a, i64 first, u32 groups, const real* x) {
     constexpr int U = SLOTS_IN_FLIGHT / G;
     constexpr bool SHORT = sizeof(Column) == 2;
@@ -49,7 +49,7 @@ template <class Column, int G> __device__ __forceinline__ real part_of_row(const
                 if (SHORT) base[u] = bases[u];
             }
         }
-        // all loads come before this branch, since otherwise the compiler would load values only after the columns have
+        // this branch comes after all loads: otherwise the compiler would load values only after the columns have
         // arrived
         if (__all_sync(ALL, column[0].at[0] == PADDING<Column>)) break;
         real at_column[SLOTS_IN_FLIGHT];
@@ -68,7 +68,7 @@ template <class Column, int G> __device__ __forceinline__ real part_of_row(const
     return sum;
 }
 
-// Calls `row_is` with each row and its sum, on the first lane of the row.
+// Calls row_is(row, sum) for each row, on the first lane of the row.
 template <class Column, int G, class Row> __device__ __forceinline__ void each_row(const Sliced<Column>& a, const real* x, Row row_is) {
     const u32 lane = threadIdx.x % 32, rows_of_slice = 32 / a.lanes;
     const u32 warps = gridDim.x * (blockDim.x / 32);

@@ -1,46 +1,48 @@
-// Symmetric matrices, in which each pair of entries within a block of rows is held once.
+// Symmetric matrices, in which each pair of mirrored dense blocks within a block of rows is stored once.
 //
-// A thread block processes a block of nodes with B rows each, with the window of halo_windows.cu, and accumulates sums in
-// shared memory. A pair (i, j) of the block is held at one of its ends and contributes to both sums: y_i += A_ij x_j in
-// registers of the thread that has i, y_j += A_ijᵀ x_i in shared memory. Pairs are grouped into steps with a barrier
-// after each; the pairs of a step have different i and different j (a matching), so there are no atomic additions and
-// the order of additions is fixed. Pairs that cross blocks are held at both ends, and fill slots that steps leave
-// empty.
+// A thread block processes a block of nodes with B rows each, with the window of halo_windows.cu, and accumulates sums
+// in shared memory. A pair (i, j) of nodes in the block is stored at one of its ends and contributes to both sums: y_i
+// += A_ij x_j in registers of the thread that has i, y_j += A_ijᵀ x_i in shared memory. Pairs are grouped into steps
+// with a barrier after each; the pairs of a step have different i and different j (a matching), so there are no atomic
+// additions and the order of additions is fixed. Pairs of nodes in different blocks are stored at both ends; they fill
+// slots that steps leave empty.
 //
-// Nodes are sorted by the number of pairs that they hold, in slices of 32, one per lane; a thread has R of them. Group
-// s of a slice has step s: element (i, j) of the dense block at lane l is (i B + j) 32 + l of the group. Diagonal
-// blocks are held as their upper triangle, row by row.
+// Nodes are sorted by the number of pairs stored at them, in slices of 32, one node per lane; a thread has R nodes.
+// Group s of a slice belongs to step s: element (i, j) of the dense block at lane l is element (i B + j) 32 + l of the
+// group. Of diagonal blocks, the upper triangle is stored, row by row.
 //
-// Moves 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for two entries of a pair, for one of a diagonal or a crossing pair;
-// windows as in halo_windows.cu; x and y.
+// Moves 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for the two mirrored entries of a pair within a block, and for each entry
+// of a diagonal block or of a pair that crosses blocks; windows as in halo_windows.cu; x and y.
 //
-// Faster for several rows per node beyond the L2 cache: el3_100M_perm on an H200 0.129 ms (f64), Halo 0.190, each in
-// clusters as large as its blocks (`cuda_spmv -- --pairs`, and without). With one row per node it is slower than
-// halo_windows.cu; none of the following trials was kept. A pair saves a quarter of the bytes, but takes three accesses to
-// shared memory with random bank conflicts, where an entry takes one. p1_100M_perm, f64 / f32: Halo 0.264-0.278 /
-// 0.166-0.173 ms; this kernel 0.326 / 0.218; with two or three steps in flight in registers, blocks of 512 rows, 0.280
-// / 0.188; steps copied into a ring in shared memory 0.300 / 0.185; pairs within the 128 rows of a warp only, without
-// barriers, 0.314 / 0.248. Without barriers (and with wrong sums) the time is the same. If a matrix fits the cache
-// (el3_10M_perm, 0.030 instead of 0.023), its bytes are not the bottleneck.
+// Faster than Halo for several rows per node and matrices larger than the L2 cache: el3_100M_perm on an H200 0.129 ms
+// (f64), Halo 0.190, each in clusters as large as its blocks (`cuda_spmv -- --pairs`, and without). If a matrix fits in
+// the cache, bytes are not the bottleneck (el3_10M_perm 0.030, Halo 0.023).
+//
+// With one row per node it is slower than Halo: a pair saves a quarter of the bytes, but takes three accesses to shared
+// memory with random bank conflicts instead of one per entry. None of the following trials was kept. p1_100M_perm, f64
+// / f32: Halo 0.264-0.278 / 0.166-0.173 ms; this kernel 0.326 / 0.218; with two or three steps in flight in registers,
+// blocks of 512 rows, 0.280 / 0.188; steps copied into a ring buffer in shared memory 0.300 / 0.185; pairs within the
+// 128 rows of a warp only, without barriers, 0.314 / 0.248. Without barriers (and with wrong sums) the time is the
+// same.
 
 struct Symmetric {
     Windows windows;
-    const u32* slices;        // of 32 nodes: first group of each slice, and the end
-    const u32* steps;         // of each block: number of steps with a barrier
+    const u32* slices;        // first group of each slice of 32 nodes, and the end
+    const u32* steps;         // number of steps with a barrier, of each block
     const u16* order;         // node (within its block) at each place
     const u16* columns;       // positions in the window
     const stored* values;
     const stored* diagonals;
-    u32 window;               // nodes of the largest window and its zero: sums begin after these
+    u32 window;               // number of nodes of the largest window, with its zero: sums are stored after the window
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
 template <int B> constexpr int HALF = B * (B + 1) / 2;
-// Nodes per thread, limited by registers.
+// Number of nodes per thread, limited by registers.
 template <int B> constexpr int NODES = sizeof(real) == 8 ? NODES_OF_8<B> : NODES_OF_4<B>;
 
-// A dense block and its column's position in the window.
+// A dense block, and the position of its column in the window.
 template <int B> struct Slot {
     stored v[B * B];
     u32 place;
@@ -53,7 +55,7 @@ template <int B> struct Slot {
     }
 };
 
-// Returns this thread's part of ⟨x, y⟩ if DOT.
+// If DOT, returns this thread's part of ⟨x, y⟩.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
     constexpr int R = NODES<B>, T = SYMMETRIC_THREADS<B>, WARPS = T / 32;
     // one thread block per block of nodes
@@ -77,7 +79,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
         }
         most = max(most, groups[r]);
     }
-    // small blocks are loaded one step ahead; for 1×1 blocks, all of a thread's together
+    // number of dense blocks loaded ahead: one up to B = 3; for B = 1, those of all the thread's nodes
     constexpr int AHEAD = B == 1 ? R : B <= 3 ? 1 : 0;
     Slot<B> next[AHEAD ? AHEAD : 1];
 #pragma unroll
@@ -176,7 +178,7 @@ KERNELS(symmetric_3, 3)
 KERNELS(symmetric_4, 4)
 KERNELS(symmetric_6, 6)
 
-// The entry of a row in a column; NO_ENTRY if there is none.
+// Index of the entry of a row in a column; NO_ENTRY if there is none.
 constexpr i64 NO_ENTRY = -1;
 __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i64 row, u32 column) {
     i64 low = rows.start(row), high = rows.start(row + 1);
@@ -188,8 +190,8 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
     return low < end && columns[low] == column ? low : NO_ENTRY;
 }
 
-// Copies values from CSR entries, or back; one thread block per block of nodes. For a pair that is held once, the entry
-// below the diagonal is used.
+// Copies values from CSR entries to slots, or back; one thread block per block of nodes. For a pair that is stored
+// once, the entry below the diagonal is used.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void symmetric_copy_values(
     Symmetric a, RowStarts rows, const u32* columns, real* entries, stored* values, stored* diagonals, u32 size, u32 back) {
     begin();

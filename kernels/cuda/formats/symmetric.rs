@@ -1,5 +1,5 @@
-//! Symmetric matrices on a device, in which each pair of entries within a block of rows is stored once.
-//! symmetric.cu describes the layout and the data moved.
+//! Symmetric matrices on a device, in which each pair of mirrored entries within a block of rows is stored
+//! once. symmetric.cu describes the layout and the data moved.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -29,7 +29,7 @@ pub(crate) const SOURCE: Source = Source {
     )],
 };
 
-/// A symmetric matrix in blocks of rows, each with its window and its sums.
+/// A symmetric matrix in blocks of rows, each with a window of `x`.
 #[derive(Debug)]
 pub struct Symmetric<T: Real, V: Storage<T> = T> {
     shape: Shape,
@@ -114,8 +114,8 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
     }
 }
 
-/// Upper bound of the shared memory per block besides windows and sums, in bytes: the driver's, and that of
-/// reductions.
+/// Upper bound in bytes of the shared memory per block in addition to windows and sums: that of the driver
+/// and of reductions.
 const BESIDE: usize = 2048;
 
 /// Nodes per block, for nodes with `size` rows.
@@ -123,15 +123,15 @@ pub fn nodes_per_block<T>(size: usize) -> usize {
     by_size(&SYMMETRIC_THREADS, size) * nodes_of_thread(size, size_of::<T>())
 }
 
-/// Maximum number of nodes of a window if a multiprocessor has `shared_memory` bytes, which its resident
-/// blocks share, each with a window and the sums of its nodes.
+/// Maximum number of nodes of a window if the resident blocks of a multiprocessor share `shared_memory`
+/// bytes, and each block stores a window and the sums of its nodes.
 fn largest_window<T>(size: usize, shared_memory: usize) -> usize {
     let memory = (shared_memory / by_size(&SYMMETRIC_BLOCKS, size)).saturating_sub(BESIDE);
     let (places, height) = (memory / (size * size_of::<T>()), nodes_per_block::<T>(size));
     places.max(height + 2 * WARP).saturating_sub(height + 1).min(LARGEST)
 }
 
-/// Nodes with `size` rows that a thread processes one after the other, for values of `value` bytes.
+/// Number of nodes with `size` rows that a thread processes one after the other, for values of `value` bytes.
 pub fn nodes_of_thread(size: usize, value: usize) -> usize {
     if value == 8 { by_size(&NODES_OF_8, size) } else { by_size(&NODES_OF_4, size) }
 }
@@ -212,15 +212,15 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
 /// Data that a product reads of a symmetric matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
-    /// Bytes, vectors not counted.
+    /// Bytes of the matrix, without vectors.
     pub bytes: usize,
     /// Total number of halo nodes of all blocks.
     pub halo: usize,
 }
 
 /// Estimated footprint of a matrix with values of type `T` and this pattern of dense blocks of `size` rows,
-/// without laying it out: assumes that a node holds half of its pairs, and that each slice is as long as its
-/// longest node.
+/// without laying out the matrix: assumes that half of a node's pairs are stored at the node, and that the
+/// length of a slice is that of its longest node.
 pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Footprint, TooLarge> {
     let (height, most) = (nodes_per_block::<T>(size), largest_window::<T>(size, SHARED_MEMORY));
     let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)?;
@@ -247,14 +247,14 @@ pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Foot
     Ok(Footprint { bytes, halo: halo.len() })
 }
 
-/// Layout of the pairs that the nodes of blocks hold.
+/// Layout of the pairs that are stored at the nodes of blocks.
 #[derive(Debug)]
 struct PairSlices {
     /// First group of each slice, and the end.
     starts: Vec<u32>,
     /// Number of steps of each block.
     steps: Vec<u32>,
-    /// Node (within its block) at each place, sorted by descending number of pairs held.
+    /// Node (within its block) at each place, sorted by descending number of pairs stored at it.
     order: Vec<u16>,
     /// Positions in windows, 32 per group.
     columns: Vec<u16>,
@@ -356,7 +356,7 @@ mod tests {
     use crate::index::{Columns, Offsets};
     use std::collections::BTreeMap;
 
-    /// The pattern of nodes on a ring that are coupled to those at some distances, on both sides.
+    /// Pattern of nodes on a ring; each is coupled to the nodes at the given distances, on both sides.
     fn ring(nodes: usize, distances: impl Fn(usize) -> Vec<usize>) -> (Offsets, Columns) {
         let mut rows = vec![std::collections::BTreeSet::new(); nodes];
         for node in 0..nodes {

@@ -1,5 +1,5 @@
-// Clusters of a vertex and its neighbours, and the graph of clusters, as defined in numbering/aggregate.rs. Every
-// vertex decides by the state before the launch, so the result does not depend on thread scheduling.
+// Clusters of a vertex and its neighbours, and the graph of clusters, as defined in src/numbering/aggregate.rs. Kernels
+// read only what earlier launches have written, so the result does not depend on thread scheduling.
 
 constexpr u32 WARPS = THREADS / 32;
 
@@ -9,22 +9,22 @@ __device__ __forceinline__ u64 all_warps() { return (u64)gridDim.x * WARPS; }
 
 // ---- clusters
 
-// A pseudo-random draw per vertex, nonzero if it has neighbours. Moves 4 or 8 B of offsets and 4 B a vertex, and its
-// first neighbour.
+// Draws a pseudo-random number for each vertex, nonzero if the vertex has neighbours. Moves per vertex 4 or 8 B of
+// offsets, 4 B, and its first neighbour.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_draws(Graph graph, u32* draws) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
     for (u64 v = (u64)blockIdx.x * blockDim.x + threadIdx.x; v < graph.rows.count; v += threads) {
         u32 count;
         const i64 start = graph.neighbours((u32)v, count);
-        // columns are distinct: of two, at least one is another vertex
+        // columns are distinct, so if there are two, at least one is another vertex
         const bool has_others = count > 1 || (count == 1 && graph.columns[start] != v);
         draws[v] = has_others ? scrambled((u32)v) | 1 : 0;
     }
 }
 
-// Marks seeds: vertices with a larger draw than all neighbours that are compared, a share of them. Moves a part of the
-// pattern, and gathers draws.
+// Marks seeds: vertices with a larger draw than all neighbours that they are compared with, which are a pseudo-random
+// `share` of the neighbours. Moves a part of the pattern, and gathers draws.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_seeds(Graph graph, const u32* draws, u32 share, u32* marks) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -45,7 +45,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_seeds(Graph graph,
     }
 }
 
-// Seeds are labelled in ascending order by `ranks`, the exclusive prefix sum of their marks.
+// Labels seeds in ascending order: the label is the seed's element of `ranks`, the exclusive prefix sum of the marks.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_labels(const u32* ranks, u32 vertices, u32* labels) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -54,9 +54,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_labels(const u32* 
     }
 }
 
-// For vertices without a label: the label that most of their neighbours have, in a tie the one with the smallest hash.
-// A warp processes 32 vertices, one after the other. Moves the pattern and gathers labels, once for each vertex in all
-// rounds together, and again for vertices that remain without a label.
+// Finds for each vertex without a label the label that most of its neighbours have; in a tie, the one with the smallest
+// hash. A warp processes 32 vertices, one after the other. Moves the adjacency lists of these vertices, and gathers the
+// labels of their neighbours.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_join(
     Graph graph, const u32* draws, const u32* labels, u32* found) {
     begin();
@@ -75,13 +75,13 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_join(
             }
             const u64 mine = tally.sum ? (u64)tally.sum << 32 | scrambled(tally.key) : 0;
             const u64 best = warp_max(mine);
-            // sum and hash together identify the label
+            // `best` combines sum and hash, which together identify the label
             if (best ? mine == best : lane == 0) found[v] = tally.key;
         }
     }
 }
 
-// Assigns the labels found; sets `waiting` if vertices remain without one.
+// Assigns the labels found; sets `waiting` if vertices with neighbours remain without a label.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_take(
     u32 vertices, const u32* draws, const u32* found, u32* labels, u32* waiting) {
     begin();
@@ -93,7 +93,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_take(
     }
 }
 
-// Counts members, and marks vertices without a cluster. Slots of members are assigned in any order.
+// Counts the members of each cluster and assigns each member a slot, in any order; marks vertices without a cluster.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_sizes(
     u32 vertices, const u32* labels, u32* sizes, u32* slots, u32* alone) {
     begin();
@@ -105,7 +105,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_sizes(
     }
 }
 
-// Members cluster by cluster, unsorted within each; vertices without a cluster last, in ascending order.
+// Writes the members cluster by cluster, unsorted within each; vertices without a cluster come last, in ascending
+// order.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_members(
     u32 vertices, u32 clusters, const u32* labels, const u32* starts, const u32* slots, const u32* alone, u32* unsorted,
     u32* members) {
@@ -121,7 +122,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_members(
     }
 }
 
-// Limit for sorting by comparison of all pairs.
+// Maximum number of members of a cluster, because sorting compares all pairs of members.
 constexpr u32 MOST_MEMBERS = 1 << 14;
 
 // Sorts the members of each cluster, one warp each; sets `misfit` if a cluster has too many.
@@ -146,9 +147,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_sort(
 // Maximum number of edges per cluster.
 constexpr u32 MOST_ENDS = 256;
 
-// The edges of each cluster, accumulated by their other end, in the order of first occurrence: their number, or, if
-// `ends` is not null, ends and strengths, from `places` on. One warp per cluster; sets `misfit` if one has too many
-// edges. Moves the pattern and gathers labels.
+// Accumulates the edges of each cluster by the cluster at their other end, in the order of first occurrence. If `ends`
+// is null, writes their number to `places`; otherwise writes ends and strengths from `places` on. One warp per cluster;
+// sets `misfit` if a cluster has too many edges. Moves the pattern and gathers labels.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_edges(
     Graph graph, u32 clusters, const u32* labels, const u32* starts, const u32* members, u32* places, u32* ends,
     u32* strengths, u32* misfit) {
@@ -217,7 +218,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_lengths(
     }
 }
 
-// The vertices in the order of their clusters, one warp per cluster; those without a cluster last.
+// Writes the vertices in the order of their clusters, one warp per cluster; those without a cluster come last.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_expand(
     u32 vertices, u32 clusters, const u32* line, const u32* places, const u32* starts, const u32* members, u32* order) {
     begin();

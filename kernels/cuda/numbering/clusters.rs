@@ -1,9 +1,9 @@
 //! Clusters of vertices and the graph of clusters, computed on a device; clusters.cu describes the algorithm.
 //! The result is bitwise equal to that of `numbering/aggregate.rs` on the host, which defines it.
 //!
-//! Budget, for a mesh with 15 entries per row: the pattern five times, and about 60 bytes per vertex; the
-//! host waits for the number of clusters, in each round in which vertices join clusters, and for the number
-//! of edges.
+//! Memory traffic for a mesh with 15 entries per row: the pattern five times, and about 60 bytes per vertex.
+//! The host waits for the device to read the number of clusters, after each round in which vertices join
+//! clusters, and to read the number of edges.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -53,7 +53,7 @@ fn function(device: &Device, name: &str) -> Result<CudaFunction> {
     device.function::<f32>(&SOURCE, name)
 }
 
-/// The last element; waits until it is computed.
+/// Reads the last element, which waits for all work queued before.
 fn last(numbers: &Array<u32>) -> Result<usize> {
     let (device, end) = (numbers.device(), numbers.len());
     let mut last = [0];
@@ -63,9 +63,10 @@ fn last(numbers: &Array<u32>) -> Result<usize> {
 }
 
 impl Clusters {
-    /// Clusters of all vertices that have neighbours. A seed has a larger draw than those neighbours that it
-    /// is compared with, a pseudo-random `share` of them (in units of 2⁻¹⁶). `None` if there are no edges, or
-    /// a cluster has more than 16,384 vertices, which the kernels do not support.
+    /// Computes clusters of all vertices that have neighbours. A seed is a vertex with a larger draw than the
+    /// neighbours that it is compared with, a pseudo-random `share` (in units of 2⁻¹⁶) of all its neighbours.
+    /// `None` if there are no edges, or a cluster has more than 16,384 vertices, which the kernels do not
+    /// support.
     pub fn new(graph: &Graph, share: u32) -> Result<Option<Clusters>> {
         let (device, vertices) = (graph.device(), graph.vertices());
         let (draws, ranks) = (device.zeros::<u32>(vertices)?, device.zeros::<u32>(vertices + 1)?);
@@ -90,8 +91,8 @@ impl Clusters {
         Ok(fits.then_some(Clusters { count, labels, starts, members }))
     }
 
-    /// The graph of the clusters. `None` if a cluster has more than 256 edges or there are 2³² entries or
-    /// more, which the kernels do not support.
+    /// Computes the graph of the clusters. `None` if a cluster has more than 256 edges or there are 2³²
+    /// entries or more, which the kernels do not support.
     pub fn edges(&self, graph: &Graph) -> Result<Option<Edges>> {
         let device = graph.device();
         assert_eq!(graph.vertices(), self.labels.len(), "the graph that clusters were made of");
@@ -134,8 +135,8 @@ impl Clusters {
         }))
     }
 
-    /// The vertices in the order of their clusters, where `line` is an ordering of the clusters; those
-    /// without a cluster last.
+    /// Returns the vertices in the order of their clusters, where `line` is an ordering of the clusters.
+    /// Vertices without a cluster come last.
     pub fn expand(&self, line: &[u32]) -> Result<Array<u32>> {
         let mut seen = vec![false; self.count];
         let is_new = |&cluster: &u32| !std::mem::replace(&mut seen[cluster as usize], true);
@@ -160,7 +161,7 @@ impl Clusters {
     }
 }
 
-/// Labels of all vertices with neighbours: labels the seeds first, then the vertices that join them.
+/// Labels all vertices with neighbours: first the seeds, then the vertices that join them.
 fn joined(graph: &Graph, draws: &Array<u32>, ranks: &Array<u32>) -> Result<Array<u32>> {
     let (device, vertices) = (graph.device(), graph.vertices());
     let (labels, found) = (device.zeros::<u32>(vertices)?, device.zeros::<u32>(vertices)?);
@@ -184,15 +185,16 @@ fn joined(graph: &Graph, draws: &Array<u32>, ranks: &Array<u32>) -> Result<Array
         launch.arg(&count).arg(&drawn).arg(&joins).arg(&labelled).arg(&mark);
         // SAFETY: as above
         unsafe { launch.launch(config(vertices)) }?;
-        // terminates: among waiting vertices, one with the largest draw would be a seed, so some join in each
-        // round
+        // the loop terminates, because in each round some vertex joins: a vertex all of whose neighbours
+        // wait, with the largest draw among them, would be a seed
         if !waiting.is_set()? {
             return Ok(labels);
         }
     }
 }
 
-/// Start of each cluster's members, the members in ascending order, and whether no cluster has too many.
+/// Start of each cluster's members, the members in ascending order, and whether all clusters have at most as
+/// many members as the kernels support.
 fn sorted(labels: &Array<u32>, clusters: usize) -> Result<(Array<u32>, Array<u32>, bool)> {
     let (device, vertices) = (labels.device(), labels.len());
     let (starts, alone) = (device.zeros::<u32>(clusters + 1)?, device.zeros::<u32>(vertices + 1)?);

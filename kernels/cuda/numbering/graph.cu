@@ -4,9 +4,9 @@
 struct Graph {
     RowStarts rows;
     const u32* columns;
-    u32 longest;              // longer rows count as empty
+    u32 longest;              // rows with more entries count as empty
 
-    // Start of a vertex's neighbours, which may include itself, and in `count` their number.
+    // Returns the start of a vertex's adjacency list, which may include the vertex itself; `count` receives its length.
     __device__ __forceinline__ i64 neighbours(u32 vertex, u32& count) const {
         const i64 start = rows.start(vertex), length = rows.start((i64)vertex + 1) - start;
         count = length > longest ? 0 : (u32)length;
@@ -30,11 +30,11 @@ __device__ __forceinline__ u64 warp_max(u64 v) {
     return v;
 }
 
-// Sums for up to 32 keys, one per lane of a warp; keys that come after the first 32 are ignored.
+// Sums for up to 32 keys, one per lane of a warp; further keys are ignored.
 struct Tally {
     u32 key = NONE, sum = 0, len = 0;
 
-    // Adds one for the key of each lane, except NONE; keys of lower lanes come first.
+    // Adds one to the sum of each lane's key, except NONE. New keys are stored in the order of lanes.
     __device__ __forceinline__ void add(u32 of_lane) {
         const u32 lane = threadIdx.x % 32;
         u32 rest = __ballot_sync(ALL, of_lane != NONE);

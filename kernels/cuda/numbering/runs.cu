@@ -1,7 +1,8 @@
-// Exchanges vertices between runs to reduce the number of cut edges, as defined in src/numbering/trades.rs: every
-// launch reads what the previous one wrote. Runs have equal lengths, except perhaps the last; one thread block each.
+// Exchanges vertices between runs (parts of equal length, except perhaps the last) to reduce the number of cut edges,
+// as defined in src/numbering/trades.rs. One thread block processes a run. Kernels read only what earlier launches
+// wrote.
 
-// A vertex may lose this many internal edges in an exchange if the other vertex gains more.
+// Maximum number of additional cut edges of one vertex in an exchange, if the other vertex saves more.
 constexpr int SACRIFICE = 1;
 // Value of `saves` for a vertex that proposes no move.
 constexpr int CONTENT = 1 << 31;
@@ -16,13 +17,14 @@ struct Runs {
     __device__ __forceinline__ u32 size(u32 run) const { return min(length, vertices - first(run)); }
 };
 
-// A proposed move: the target run, and the number of edges that are no longer cut.
+// A proposed move of a vertex: the target run, and by how much it reduces the number of cut edges.
 struct Wish {
     u32 run;
     int saves;
 };
 
-// Proposed moves of the members of each run, at its members' positions, sorted by target, cost and vertex.
+// Proposed moves of the members of each run, sorted by target, cost and vertex; stored from the run's first position
+// on.
 struct Moves {
     u32* counts;
     u32* to;
@@ -62,8 +64,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_start(Runs runs, cons
     }
 }
 
-// For vertices with changed neighbours: proposes a move to the other run that has most of its neighbours, in a tie the
-// last one. A warp processes 32 vertices, one after the other. Moves their adjacency lists, and gathers runs.
+// Proposes for each vertex with changed neighbours a move to the other run that has most of its neighbours; in a tie,
+// to the last of these runs. A warp processes 32 vertices, one after the other. Moves their adjacency lists, and
+// gathers runs.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_wish(Graph graph, Runs runs, u16* changed, Wish* wishes) {
     begin();
     const u32 lane = threadIdx.x % 32;
@@ -93,8 +96,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_wish(Graph graph, Run
     }
 }
 
-// Sorts the proposed moves of each run by comparison of all pairs. 12 B of shared memory a vertex. Moves 12 B a vertex,
-// and 12 B a move.
+// Sorts the proposed moves of each run by comparing all pairs. Uses 12 B of shared memory a vertex. Moves 12 B a
+// vertex, and 12 B a proposed move.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_moves(Runs runs, const Wish* wishes, Moves moves) {
     begin();
     __shared__ u32 count;
@@ -108,7 +111,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_moves(Runs runs, cons
         const Wish wish = wishes[v];
         if (wish.saves == CONTENT) continue;
         const u32 at = atomicAdd(&count, 1u);
-        // the key's order is that of the costs, because the sign bit is flipped
+        // flipping the sign bit makes unsigned keys sort like signed costs
         keys[at] = (u64)wish.run << 32 | ((u32)-wish.saves ^ 1u << 31);
         who[at] = v;
     }
@@ -125,8 +128,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_moves(Runs runs, cons
     if (threadIdx.x == 0) moves.counts[blockIdx.x] = count;
 }
 
-// Marks promising moves: those that save edges together with the best move in the opposite direction. Marks are the
-// round, counted from 1.
+// Marks promising moves: those that, together with the best move in the opposite direction, reduce the number of cut
+// edges. The mark is the number of the round, counted from 1.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_hope(Runs runs, Moves moves, u16* hopes, u32 round) {
     begin();
     const u32 first = runs.first(blockIdx.x), count = moves.counts[blockIdx.x];
@@ -137,8 +140,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_hope(Runs runs, Moves
     }
 }
 
-// Keeps promising moves with a larger gain than those of all promising neighbours; ties are broken by a hash that
-// changes each round.
+// Keeps those promising moves that save more than the promising moves of all neighbours of the vertex; ties are broken
+// by a hash that changes in each round.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_apart(
     Graph graph, Runs runs, const Wish* wishes, const u16* hopes, u32 round, Moves moves) {
     begin();
@@ -161,7 +164,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_apart(
                 keeps = theirs > cost || (theirs == cost && scrambled(other ^ salt) < draw);
             }
         }
-        // all of these were read before, and writes go to earlier or equal positions
+        // compacting in place: this batch of moves has been read, and writes go to earlier or equal positions
         u32 all;
         const u32 at = first + kept + sum_before(keeps, all);
         if (keeps) {
@@ -175,8 +178,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_apart(
     if (threadIdx.x == 0) moves.counts[blockIdx.x] = kept;
 }
 
-// For each pair of runs, exchanges the best vertices of both sides as long as a pair saves edges. `granted` has for each
-// round whether there was an exchange: the first round without one is the last.
+// For each pair of runs, exchanges the vertices with the best moves in both directions as long as an exchange reduces
+// the number of cut edges. `granted` says for each round whether there was an exchange; after a round without one,
+// later rounds do nothing.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_grant(
     Graph graph, Runs runs, Moves moves, u16* changed, u32* granted, u32 round) {
     begin();
@@ -205,8 +209,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_grant(
     }
 }
 
-// Puts vertices that moved into a run at the positions of those that left it, in ascending order; then sorts by
-// descending row length. 12 B of shared memory a vertex; compares all pairs.
+// Puts the vertices that moved into a run at the positions of those that left the run, in ascending order; then sorts
+// the run by descending row length, comparing all pairs. Uses 12 B of shared memory a vertex.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_finish(
     Graph graph, Runs runs, const u32* order, const u32* home, u32* result) {
     begin();

@@ -2,8 +2,9 @@
 //! the algorithm. The runs are bitwise equal to those of `src/numbering/trades.rs` on the host, which defines
 //! which vertices are exchanged.
 //!
-//! Budget of a round: five launches, without waiting; the adjacency lists of the vertices with changed
-//! neighbours, in the first round of all, 12 bytes per vertex, and some passes over the proposed moves.
+//! Cost of a round: five launches, for which the host does not wait; memory traffic of the adjacency lists of
+//! the vertices with changed neighbours (in the first round, of all vertices), 12 bytes per vertex, and some
+//! passes over the proposed moves.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
@@ -40,7 +41,7 @@ pub fn longest(device: &Device) -> Result<usize> {
     Ok(device.shared_memory()?.saturating_sub(1024) / SHARED)
 }
 
-/// The partition: members of each run, and run and place of each vertex.
+/// The partition: the members of each run, and the run and the position of each vertex.
 #[derive(Debug)]
 struct Runs {
     length: usize,
@@ -100,15 +101,15 @@ impl Runs {
         LaunchConfig {
             grid_dim: (blocks, 1, 1),
             block_dim: (THREADS, 1, 1),
-            // neighbours are read in pairs, the last one too
+            // elements are read in pairs, so the size is rounded up
             shared_mem_bytes: (self.length * shared).next_multiple_of(16) as u32,
         }
     }
 }
 
-/// An ordering of the vertices of a graph. Cuts `order` into runs of `length` vertices, which exchange
-/// vertices for some rounds, and sorts the vertices of each run by descending row length. `length` is at most
-/// [`longest`].
+/// Refines an ordering of the vertices of a graph: cuts `order` into runs of `length` vertices, exchanges
+/// vertices between runs for at most `rounds` rounds, and sorts the vertices of each run by descending row
+/// length. `length` is at most [`longest`].
 pub fn refined(graph: &Graph, order: &Array<u32>, length: usize, rounds: u32) -> Result<Vec<u32>> {
     let (device, vertices) = (graph.device(), graph.vertices());
     assert_eq!(order.len(), vertices, "every vertex once");

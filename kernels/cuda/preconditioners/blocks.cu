@@ -1,22 +1,22 @@
 // Diagonal blocks of up to 32 rows: inverted by Gauss-Jordan elimination with row pivoting in double precision, rounded
 // to the precision that their condition numbers allow, and multiplied.
 //
-// Inversion: T lanes invert a block in shared memory, lane i row i:
+// Inversion: T lanes invert a block in shared memory; lane i has row i:
 //
-//     for each k:  swap row k with that of the largest |a_ik|, i ≥ k;  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
+//     for each k:  swap row k with the row i ≥ k of the largest |a_ik|;  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
 //
-// Column k is overwritten by that of the inverse; columns are swapped back at the end, in reverse order. Moves the
-// blocks once and their inverses once, and about log₂ of a row's length of other entries per row. Rounding moves the
-// inverses twice.
+// Column k is overwritten by column k of the inverse; columns are swapped back at the end, in reverse order. Moves the
+// blocks once and their inverses once, and about log₂(length) other column indices per row, to find the block's
+// entries. Rounding moves the inverses twice.
 //
-// Product: a warp processes a slice of whole blocks, a lane one row; x is loaded once and exchanged between lanes by
-// shuffles. block_diagonal.rs describes the order of values. Moves the values in their storage type, 16 B a slice, and
-// the vectors.
+// Product: a warp processes a slice of whole blocks, with one row per lane; x is loaded once and exchanged between
+// lanes by shuffles. block_diagonal.rs describes the order of values. Moves the values in their storage type, 16 B a
+// slice, and the vectors.
 
 struct Slice {
     u32 first;                // first row
-    u32 starts;               // bit mask of the rows with which a block begins
-    u32 place;                // position of its values, in units
+    u32 starts;               // bit mask of the rows at which a block begins
+    u32 place;                // position of the slice's values, in units of UNIT values
     u32 info;                 // number of rows, rows of the largest block, storage type (ELEMENT, SINGLE or HALF): 8 bits each
 
     __device__ __forceinline__ int rows() const { return info & 255; }
@@ -41,18 +41,18 @@ struct Blocks {
     RowStarts a;
     const u32* a_columns;
     const real* a_values;
-    Diagonal inverse;         // in the element type
-    u32* conditions;          // of the worst block of each slice: bits of a float
+    Diagonal inverse;         // values have the element type
+    u32* conditions;          // largest condition number of the blocks of each slice, as bits of a float
     const u32* bounds;        // first row of each block, and the end
     u32 count;
     u32* singular;            // the first block without an inverse
 };
 
-// Range of norms for which values with an exponent of 8 bits suffice, down to 2⁻⁴⁴ of the norm.
+// Range of norms of blocks that may be stored with an exponent of 8 bits (as IN_RANGE of cpu/preconditioners).
 constexpr double LEAST = 1.0 / (1ll << 50) / (1ll << 50), MOST = double(1ll << 60) * double(1ll << 60);
 #define INFINITE __uint_as_float(0x7f800000u)
 
-// The maximum over T lanes.
+// Maximum over T lanes.
 template <int T> __device__ __forceinline__ double most(u32 lanes, double v) {
 #pragma unroll
     for (int step = T / 2; step; step /= 2) v = fmax(v, __shfl_xor_sync(lanes, v, step));
@@ -101,7 +101,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
                 row = its_row;
             }
         }
-        // with NaN, lanes may have found different rows: use the first lane's
+        // if there is a NaN, lanes may have found different rows: use that of the first lane
         row = __shfl_sync(lanes, row, 0, T);
         if (row < (u32)k || row >= (u32)n) row = k;
         if (i < n) {
@@ -157,7 +157,7 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
     const bool in_range = of_inverse >= LEAST && of_inverse < MOST;
     if (i == 0) atomicMax(b.conditions + at, __float_as_uint(in_range ? float(norm * of_inverse) : INFINITE));
     if (!sound) atomicMin(b.singular, block);
-    // the next block overwrites this one
+    // all lanes must have finished before the next block overwrites this one
     __syncwarp(lanes);
 }
 
@@ -209,8 +209,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from
     }
 }
 
-// Product of row `lane` of a slice with x, of which each lane passes the element of its row. Loads AT_ONCE values
-// together.
+// Product of row `lane` of a slice with x; `x` is the entry of the lane's row. Loads AT_ONCE values together.
 template <class V> __device__ __forceinline__ real times(const V* numbers, const Slice& slice, int start, int size, real x) {
     constexpr int AT_ONCE = 4;
     const int lane = threadIdx.x & 31, rows = slice.rows(), width = slice.width();

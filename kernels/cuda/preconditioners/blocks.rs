@@ -172,7 +172,7 @@ pub struct Blocks<T: Real> {
     a: Ordered<T>,
     /// The inverses, in the element type.
     inverse: BlockDiagonal<T>,
-    /// Condition number of the worst block of each slice, as bits of an `f32`.
+    /// Largest condition number of the blocks of each slice, as bits of an `f32`.
     conditions: Array<u32>,
     bounds: Array<u32>,
     /// The first block without an inverse; all bits set if there is none.
@@ -198,8 +198,8 @@ struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real> Blocks<T> {
-    /// For matrices of pattern `a`, of which `matrix` is one. Blocks begin at the rows in `bounds`, whose
-    /// last element is the number of rows.
+    /// Prepares the inversion for matrices of pattern `a`; `matrix` has this pattern. Blocks begin at the
+    /// rows in `bounds`, whose last element is the number of rows.
     pub fn new((matrix, a): (Ordered<T>, Pattern<'_>), bounds: &[usize]) -> Result<Self> {
         let (n, device) = (a.rows(), matrix.device().clone());
         matrix.check(a.shape(), a);

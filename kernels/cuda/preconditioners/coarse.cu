@@ -1,25 +1,24 @@
 // Coarse-space correction: c = Zᵀ r, e = E c with a dense E, z = M⁻¹ r + Z e, in one launch each; and the computation
 // of E as an inverse.
 //
-// Moves, for the restriction, r, an index and `modes` weights a row (and r and q for the fused update); for the dense
-// product E; for the prolongation r, z, an index, the weights and the diagonal of M⁻¹. All but E are passes over
-// vectors.
+// The restriction moves r, an index and `modes` weights a row (and r once more and q for the fused update); the dense
+// product moves E; the prolongation moves r, z, an index and the weights a row, and the diagonal of M⁻¹.
 
 // Rows sorted by aggregate, and the columns of Z: `modes` per aggregate.
 struct Aggregates {
     const u32* starts;         // start of each aggregate's rows, and the end
-    const u32* rows;           // aggregate by aggregate, followed by those without one
+    const u32* rows;           // rows, aggregate by aggregate, followed by those without an aggregate
     const u32* of_row;         // aggregate of each row; NONE for rows without one
-    const real* weights;       // for each mode an entry per row; null if all are one
-    i64 n;                     // rows
+    const real* weights;       // entries of Z: for each mode one per row; null if all are one
+    i64 n;                     // number of rows
     u32 count, modes;
-    u32 rows_alone;            // rows without an aggregate per block that updates them
+    u32 rows_alone;            // number of rows without an aggregate that a block updates
 };
 
 constexpr int TOGETHER = 3;    // modes summed in one pass over the rows
 
-// Sums over the rows of this block's aggregate, in a fixed order. Calls `update` once for each row, which returns the
-// entry of r.
+// Sums over the rows of this block's aggregate, in a fixed order. Calls update(row) once for each row, which returns
+// the entry of r.
 template <class Update> __device__ __forceinline__ void restrict_block(const Aggregates& z, const real* r, real* c, Update& update) {
     const u32 own = blockIdx.x;
     const bool sums = own < z.count;
@@ -30,7 +29,7 @@ template <class Update> __device__ __forceinline__ void restrict_block(const Agg
         real sum[TOGETHER] = {};
         for (i64 k = first + threadIdx.x; k < end; k += blockDim.x) {
             const u32 row = z.rows[k];
-            // later passes read what the same thread wrote in the first one
+            // only the first pass updates r; later passes read the entries that the same thread wrote then
             const real v = mode == 0 ? update(row) : r[row];
             if (!z.weights) {
                 sum[0] += v;
@@ -41,7 +40,7 @@ template <class Update> __device__ __forceinline__ void restrict_block(const Agg
                 }
             }
         }
-        if (!sums) return;     // all threads of the block, or none
+        if (!sums) return;     // the same for all threads of the block
         block_sum(sum);
         if (threadIdx.x == 0) {
 #pragma unroll
@@ -155,11 +154,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand(double* a, u32 stri
 //
 // Two launches a panel. Thread t processes column t % 32 and rows t / 32 + AT_ONCE s.
 
-// Rows of a panel that a block processes at the same time.
+// Number of rows of a panel that a block processes at the same time.
 constexpr u32 AT_ONCE = THREADS / PANEL;
 
-// One block per 32 columns of R and 32 rows of W. Every block inverts A_kk redundantly. `failed` gets the first pivot
-// that is not above `least`: [row + 1, pivot].
+// Computes R and W; one block for 32 columns of R and 32 rows of W. Every block inverts A_kk redundantly. `failed`
+// receives [row + 1, pivot] of the first pivot that is not above `least`.
 extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double* a, u32 n, u32 stride, u32 first, const double* least, double* r, double* w, double* failed) {
     begin();
     __shared__ double d[PANEL][PANEL + 1], t[PANEL][PANEL + 1];
@@ -167,7 +166,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double*
     const u32 column = blockIdx.x * PANEL + j;
     for (u32 i = top; i < PANEL; i += AT_ONCE) {
         const i64 row = (i64)(first + i) * stride;
-        // padded with the identity
+        // a smaller last block is padded with the identity
         d[i][j] = i < rows && j < rows ? a[row + first + j] : i == j ? 1.0 : 0.0;
         t[i][j] = i < rows && column < stride ? a[row + column] : 0.0;
     }
@@ -205,7 +204,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double*
     }
 }
 
-// One block per 32 rows and 32 columns of A.
+// Updates A with R and W; one block for 32 rows and 32 columns of A.
 extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u32 n, u32 stride, u32 first, const double* r, const double* w) {
     begin();
     __shared__ double left[PANEL][PANEL + 1], above[PANEL][PANEL + 1];
@@ -233,7 +232,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u3
     }
 }
 
-// E ← the inverse, rounded. The lower triangle is copied to both sides, because E is symmetric.
+// Writes the inverse to E, rounded to the element type. The lower triangle is written to both triangles, so that E is
+// exactly symmetric.
 extern "C" __global__ __launch_bounds__(THREADS) void round_inverse(const double* a, u32 n, u32 stride, real* e) {
     begin();
     const u32 column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y;

@@ -1,7 +1,8 @@
 //! Coarse-space correction on a device: `z = M⁻¹ r + Z E Zᵀ r` with a dense `E`, in three launches; and the
 //! computation of `E` as an inverse.
 //!
-//! coarse.cu has the budget. The inverse for `n` unknowns takes `n / 16` launches, one after the other.
+//! coarse.cu states the data moved. The inverse for `n` unknowns takes `n / 16` launches, one after the
+//! other.
 
 use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};
 use crate::cpu::preconditioners::inverse::row_stride;
@@ -26,11 +27,12 @@ pub(crate) const SOURCE: Source = Source {
     )],
 };
 
-/// Rows per panel of the inverse.
+/// Number of rows per panel of the inversion.
 const PANEL: u32 = 32;
 /// Rows of the dense matrix per thread block: one per warp.
 pub(crate) const DENSE_ROWS: u32 = 4;
-/// Maximum number of blocks that update rows without an aggregate, and minimum number of rows per such block.
+/// Maximum number of thread blocks that update rows without an aggregate. [`ROWS_ALONE`] is the minimum
+/// number of rows per such block.
 const BLOCKS_ALONE: usize = 1 << 14;
 const ROWS_ALONE: usize = 1024;
 
@@ -54,8 +56,8 @@ unsafe impl DeviceRepr for RawAggregates {}
 #[derive(Debug)]
 pub struct Coarse<T: Real> {
     device: Device,
-    /// Identity token. Code that caches arrays derived from the aggregates compares tokens to detect another
-    /// coarse space.
+    /// Identity token. Code that caches arrays derived from the aggregates compares tokens to detect that the
+    /// coarse space is another one.
     pub(crate) identity: Arc<()>,
     starts: Array<u32>,
     rows: Array<u32>,
@@ -80,9 +82,9 @@ struct Kernels {
     expand: CudaFunction,
 }
 
-/// Computes the inverse of `a`, which is symmetric and positive definite with this diagonal; overwrites `a`.
-/// Rows of both are [`row_stride`] elements apart. Returns the row and the value of the first pivot that is
-/// not positive beyond rounding, if there is one; then `inverse` is unchanged.
+/// Computes the inverse of `a`, a symmetric positive definite matrix with this diagonal; overwrites `a`. Rows
+/// of both are [`row_stride`] elements apart. If a pivot is not larger than the rounding error of its
+/// diagonal entry, returns its row and value, and leaves `inverse` unchanged.
 pub(crate) fn invert<T: Real>(
     a: &Array<f64>,
     diagonal: &[f64],
@@ -178,7 +180,7 @@ impl<T: Real> Coarse<T> {
         row_stride(self.unknowns())
     }
 
-    /// Bytes that an application reads, vectors not counted.
+    /// Bytes that an application reads in addition to vectors.
     pub fn bytes(&self) -> usize {
         let weights = 2 * self.weights.as_ref().map_or(0, Array::bytes);
         self.rows.bytes() + self.of_row.bytes() + weights + self.dense.bytes()
@@ -189,8 +191,8 @@ impl<T: Real> Coarse<T> {
         self.dense.write(dense)
     }
 
-    /// Sets the dense matrix to the inverse of a symmetric positive definite one. Returns the row and the
-    /// value of the first pivot that is not positive beyond rounding, if there is one.
+    /// Sets the dense matrix to the inverse of a symmetric positive definite one. If a pivot is not larger
+    /// than the rounding error of its diagonal entry, returns its row and value.
     pub fn invert(&mut self, matrix: &Blocks) -> Result<Option<(usize, f64)>> {
         assert!(
             matrix.unknowns() == self.unknowns() && matrix.modes == self.modes,
@@ -246,7 +248,7 @@ impl<T: Real> Coarse<T> {
         }
     }
 
-    /// Computes `c = Zᵀ r` into a workspace.
+    /// Computes `c = Zᵀ r`, and stores it in the workspace.
     pub fn restrict(&self, r: &Array<T>) -> Result<()> {
         self.check(&[r]);
         let count = self.count();
@@ -277,7 +279,7 @@ impl<T: Real> Coarse<T> {
         self.prolong_rows(None, z, z)
     }
 
-    /// `r ← r + a q; ‖r‖²`; also computes `c = Zᵀ r` into the workspace.
+    /// `r ← r + a q; ‖r‖²`; also stores `c = Zᵀ r` in the workspace.
     pub fn update_restrict(&self, a: &Scalar<T>, q: &Array<T>, r: &mut Array<T>) -> Result<Scalar<T>> {
         self.check(&[q, r]);
         let sums = Sums::<T, 1>::new(&self.device)?;
@@ -292,7 +294,7 @@ impl<T: Real> Coarse<T> {
         Ok(norm)
     }
 
-    /// Computes `E c` from the workspace.
+    /// Computes `E c`, for `c` in the workspace.
     fn multiply(&self) -> Result<()> {
         let n = self.unknowns() as u32;
         if n == 0 {

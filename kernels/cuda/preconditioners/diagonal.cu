@@ -1,7 +1,7 @@
 // The diagonal of a CSR matrix, and its inverse. None of these kernels is used within a step of a solve.
 
-// Position of the diagonal entry within each row; all bits set if there is none. 32 bits suffice, since rows are
-// shorter. Moves offsets, 4 B a row, and about log₂ of a row's length columns per row.
+// Finds the position of the diagonal entry within each row; all bits are set if there is none. 32 bits suffice for a
+// position within a row. Moves offsets, 4 B a row, and about log₂(length) columns per row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows, const u32* columns, u32* places) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -20,8 +20,8 @@ extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows
     }
 }
 
-// The entries at these positions; zero if there is none. Moves offsets, 4 B and an element a row, and a sector of
-// values a row.
+// Copies the entries at these positions; zero if there is none. Moves offsets, and per row 4 B, an element, and a
+// sector of values.
 extern "C" __global__ __launch_bounds__(256) void diagonal_take(RowStarts rows, const u32* places, const real* values, real* diagonal) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -31,8 +31,8 @@ extern "C" __global__ __launch_bounds__(256) void diagonal_take(RowStarts rows, 
     }
 }
 
-// Finds the first row whose entry has no finite nonzero inverse; `refused` is unchanged if there is none. Moves an
-// element a row.
+// Finds the first row whose diagonal entry has no finite nonzero inverse; `refused` is unchanged if there is no such
+// row. Moves an element a row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_check(i64 n, const real* diagonal, u32* refused) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

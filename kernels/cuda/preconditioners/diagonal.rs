@@ -13,9 +13,9 @@ pub(crate) const SOURCE: Source =
 /// Positions of the diagonal entries, for all matrices of a pattern.
 #[derive(Debug)]
 pub struct Places {
-    /// Position within each row.
+    /// Position of the diagonal entry within each row.
     of_row: Array<u32>,
-    /// Entries of the pattern.
+    /// Number of entries of the pattern.
     entries: usize,
 }
 
@@ -53,8 +53,8 @@ impl Places {
     }
 }
 
-/// `d_i ← 1 / a_ii`. Returns the first row for which this is not finite or zero, and its entry, if there is
-/// one; then `inverse` is unchanged.
+/// `d_i ← 1 / a_ii`. If some `d_i` would be zero or not finite, returns the first such row and its entry, and
+/// leaves `inverse` unchanged.
 pub fn invert<T: Real>(diagonal: &Array<T>, inverse: &mut Array<T>) -> Result<Option<(usize, T)>> {
     let (device, n) = (diagonal.device(), diagonal.len());
     assert!(inverse.len() == n && inverse.device() == device, "an inverse for each entry, on one device");

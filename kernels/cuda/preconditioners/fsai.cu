@@ -1,10 +1,10 @@
-// Rows of FSAI's factor G, each from a small system: A[S, S] y = e_last, g = y / √y_last, where S is the set of the
-// row's columns, the diagonal last.
+// Rows of FSAI's factor G. Each row g solves a small system, A[S, S] y = e_last, g = y / √y_last, where S is the set of
+// the row's columns, with the diagonal last.
 //
 // T lanes process a row. Lane i holds row i of A[S, S] = L D Lᵀ, and rows i + T and so on if S is larger. The packed
 // lower triangle is in shared memory in double precision, row after row; 16 lanes access it without bank conflicts:
 //
-//     for each k:  d_k = a_kk;  a_ij -= a_ik a_jk / d_k  for i ≥ j > k      columns stay multiplied by d
+//     for each k:  d_k = a_kk;  a_ij -= a_ik a_jk / d_k  for i ≥ j > k      a_ik is then l_ik d_k
 //     z_last = 1;  z_i = −Σ_k>i a_ki z_k / d_i;  g = z / √d_last
 //
 // Moves G once, its rows and columns, and for each entry of G a row of A up to its diagonal, mostly from caches.
@@ -16,10 +16,12 @@ struct Systems {
     RowStarts g;
     const u32* g_columns;
     real* g_values;
-    u32* failed;              // the first row that does not end on the diagonal, or whose system has a pivot that is not positive
+    // the first row that does not end on the diagonal, or whose system has a pivot that is not positive
+    u32* failed;
 };
 
-// The class of each row by its length: for 8, 16 or 32 LANES, or longer.
+// Writes the class of each row: the index in LANES of the smallest number of lanes that is not less than the row's
+// length, or the last class for longer rows.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_classes(RowStarts g, unsigned char* classes) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -31,7 +33,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_classes(RowStarts g, 
 
 __device__ __forceinline__ int packed(int row) { return row * (row + 1) / 2; }
 
-// Number of entries of each row up to the diagonal; sets `misfit` if diagonal entries are missing.
+// Counts the entries of each row up to the diagonal; sets `misfit` if a diagonal entry is missing.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_lower(RowStarts rows, const u32* columns, u32* lengths, u32* misfit) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -47,7 +49,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_lower(RowStarts rows,
     }
 }
 
-// Row offsets of the upper triangle; both triangles include the diagonal.
+// Computes the row offsets of the upper triangle. Both triangles include the diagonal.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_upper(RowStarts rows, RowStarts lower, u32* upper) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -56,8 +58,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_upper(RowStarts rows,
     }
 }
 
-// The lower or the upper triangle of a pattern with a full diagonal: the first or the last entries of each row, as many
-// as the triangle has, TRIANGLE_LANES lanes a row. Moves 4 B an entry twice, and offsets.
+// Copies the columns of the lower or the upper triangle of a pattern with a full diagonal, that is, the first or the
+// last columns of each row, with TRIANGLE_LANES lanes per row. Moves 4 B an entry twice, and offsets.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_triangle(RowStarts rows, const u32* columns, RowStarts triangle, u32* to, u32 upper) {
     begin();
     const i64 stride = (i64)gridDim.x * (blockDim.x / TRIANGLE_LANES);
@@ -93,7 +95,7 @@ template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32
         for (i64 entry = s.a.start(own); entry < end; entry++) {
             const u32 column = __ldg(s.a_columns + entry);
             if (column > own) break;
-            // stops at `own` at the latest
+            // the loop ends at `own` at the latest, which is the last member
             while (members[place] < column) place++;
             if (members[place] == column) mine[place] = __ldg(s.a_values + entry);
         }
@@ -101,7 +103,7 @@ template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32
     double pivot = 1, inverse = 1;
     for (int k = 0; k < n; k++) {
         __syncwarp(lanes);
-        // all lanes have read the previous pivot
+        // all lanes have read the previous pivot, which can be replaced by its inverse
         if (k > 0 && lane == 0) triangle[packed(k - 1) + k - 1] = inverse;
         pivot = triangle[packed(k) + k];
         if (!(pivot > 0 && finite(pivot))) {
@@ -131,11 +133,11 @@ template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32
     }
     const double scale = 1 / sqrt(pivot);
     for (int i = lane; i < n; i += T) s.g_values[first + i] = real(z[i] * scale);
-    // the next row may overwrite this one
+    // all lanes must have finished before the next row overwrites this one
     __syncwarp(lanes);
 }
 
-// Rows of at most T entries, T lanes each.
+// Computes rows of at most T entries, with T lanes each.
 template <int T> __device__ __forceinline__ void solve_rows(const Systems& s, const u32* rows, u32 count) {
     constexpr int GROUPS = BLOCK / T;
     __shared__ double triangles[GROUPS][T * (T + 1) / 2], z[GROUPS][T];
@@ -160,7 +162,8 @@ extern "C" __global__ __launch_bounds__(BLOCK) void fsai_32(Systems s, const u32
     solve_rows<32>(s, rows, count);
 }
 
-// Rows of up to `longest` entries, limited by shared memory, one block of 32 threads each; longer rows fail.
+// Computes rows of up to `longest` entries, with one block of 32 threads each; longer rows, which do not fit in shared
+// memory, fail.
 extern "C" __global__ __launch_bounds__(32) void fsai_long(Systems s, const u32* rows, u32 count, u32 longest) {
     begin();
     extern __shared__ double memory[];

@@ -23,14 +23,14 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Systems" = Raw { a, a_columns, a_values, g, g_columns, g_values, failed })],
 };
 
-/// Threads per block for rows with a fixed number of lanes.
+/// Threads per block of the kernels for rows with a fixed number of lanes.
 const BLOCK: usize = 128;
 
 /// Lanes per row in `fsai_triangle`.
 const TRIANGLE_LANES: usize = 8;
 
-/// For each class of `fsai_classes`, the maximum length of rows, and the number of lanes per row; 0 for
-/// longer rows, which get a warp and as much shared memory as they need.
+/// For each class of `fsai_classes`, the maximum length of rows, which is also the number of lanes per row; 0
+/// for longer rows, which get a warp and as much shared memory as they need.
 const LANES: [usize; 4] = [8, 16, 32, 0];
 
 /// Computes `G` from `A`, on fixed patterns.
@@ -68,7 +68,8 @@ struct Raw {
 unsafe impl DeviceRepr for Raw {}
 
 impl<T: Real> Fsai<T> {
-    /// For square matrices of these patterns; rows of the factor must end on the diagonal.
+    /// Prepares the computation for square matrices with patterns `a` and `g`; rows of `g` must end on the
+    /// diagonal.
     pub fn new(
         (matrix, a): (Ordered<T>, Pattern<'_>),
         (factor, g): (Ordered<T>, Pattern<'_>),
@@ -144,8 +145,8 @@ pub struct Triangles<T: Real> {
     pub lower: Ordered<T>,
     /// Row offsets of the lower triangle.
     pub offsets: Offsets,
-    /// Upper triangle, with zero values; `None` if it has another number of entries, so that it is not the
-    /// transpose of the lower.
+    /// Upper triangle, with zero values; `None` if its number of entries differs from that of the lower
+    /// triangle, so that the pattern is not symmetric.
     pub upper: Option<Ordered<T>>,
 }
 
@@ -190,8 +191,8 @@ impl<T: Real> Triangles<T> {
     }
 }
 
-/// A zero matrix on the first or the last entries of each row: as many as `starts` has from this row to the
-/// next, `entries` in total.
+/// A zero matrix with the pattern of the first or the last entries of each row. `starts` has the row offsets
+/// of the result, which has `entries` entries.
 fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: bool) -> Result<Ordered<T>> {
     let device = matrix.device();
     let part = Ordered {
@@ -210,7 +211,7 @@ fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: 
     Ok(part)
 }
 
-/// Rows of `g` grouped by the number of lanes that share one.
+/// Groups the rows of `g` by the number of lanes per row.
 fn classes<T: Real>(device: &Device, g: &RowStarts, pattern: Pattern<'_>) -> Result<Vec<Class>> {
     let (of_rows, classify) =
         (device.uninitialised::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
@@ -232,12 +233,12 @@ fn classes<T: Real>(device: &Device, g: &RowStarts, pattern: Pattern<'_>) -> Res
     classes.map(|(rows, lanes)| Class::new::<T>(device, rows, lanes, longest)).collect()
 }
 
-/// Shared memory in bytes for a row of `entries` entries: a triangle, a vector, and columns.
+/// Bytes of shared memory for a row of `entries` entries: a triangle, a vector, and columns.
 fn bytes_of(entries: usize) -> usize {
     entries * (entries + 1) / 2 * size_of::<f64>() + entries * (size_of::<f64>() + size_of::<u32>())
 }
 
-/// Maximum number of entries of a row for this much memory.
+/// Maximum number of entries of a row for `bytes` of shared memory.
 fn most_entries(bytes: usize) -> usize {
     let root = (bytes as f64 / 4.0).sqrt() as usize;
     (0..=root).rev().find(|&entries| bytes_of(entries) <= bytes).unwrap_or(0)

@@ -1,26 +1,28 @@
-// Rows of a sparse approximate inverse, each from a least-squares problem: min ‖Σ_j m_j a_j − e_k‖ over the columns j
-// of row k of the inverse, where a_j is row j of the matrix (both transposed for columns).
+// Rows of a sparse approximate inverse. Row k solves a least-squares problem, min ‖Σ_j m_j a_j − e_k‖ over the columns
+// j of row k of the inverse, where a_j is row j of the matrix. (For a right inverse by columns, both are transposed.)
 //
 // Modified Gram-Schmidt without square roots, with e_k as last column, in double precision:
 //
-//     for each column k:  s_j = ⟨a_k, a_j⟩ for j ≥ k;  a_j ← a_j − a_k s_j / s_k for j > k;  then  S m = s_last,  S = (s_kj)
+//     for each column k:  s_kj = ⟨a_k, a_j⟩ for j ≥ k;  a_j ← a_j − a_k s_kj / s_kk for j > k
+//     then solve  S m = s_last,  where S = (s_kj) is upper triangular
 //
 // This is as backward stable as Householder reflections (Björck 1967), and needs only one reduction over lanes per
 // step, for all columns together.
 //
-// A small problem is solved by a warp, in registers: a lane has R rows of each of K columns. The row within the problem
-// of each entry is computed once and kept, in one byte. Other problems are solved by a block, in shared memory, or in
-// device memory if they do not fit, and compute these rows again each time. Rows of the inverse with the same pattern
-// have problems that differ in e_k only, as do the unknowns of a node: a block solves up to 4 of them together.
+// A small problem is solved by a warp, in registers: a lane has R rows of each of K columns. For each entry, its row
+// within the problem is computed once and stored in one byte. Larger problems are solved by a block, in shared memory
+// or, if they do not fit, in device memory; these rows are recomputed in each solve. Rows of the inverse with the same
+// pattern, such as the unknowns of a node, have problems that differ in e_k only: a block solves up to 4 of them
+// together.
 //
 // Moves the inverse once, its rows and columns, and for each entry of it the values of a row of the matrix, mostly from
-// caches; in addition the kept bytes for problems of a warp, or twice the columns for others. A step of a warp's
+// caches; in addition the stored bytes for problems of a warp, or twice the columns for others. A step of a warp's
 // problem with C columns left takes 4 R C flops a lane, about C + 2 shuffles, and C products through shared memory.
 
 // ---- sums
 
-// Sums C numbers over the lanes of a warp. Lane `lane_of(C, i)` gets the sum of the i-th; the calling lane gets that of
-// number `which`, or none if `which` is C or more.
+// Sums C numbers over the lanes of a warp. Lane `lane_of(C, i)` receives the i-th sum; `which` is set to the index of
+// the sum that the calling lane receives, or to C or more if it receives none.
 template <int C> __device__ __forceinline__ double sums(double (&p)[C], int& which) {
     int width = C, own = C;
     which = 0;
@@ -67,9 +69,9 @@ __device__ __forceinline__ double sum_of_lanes(double v) {
 
 // ---- solving
 
-// Checks S and solves with a warp, up to 32 L unknowns. Row k of S is at `products + k * apart`, its diagonal first,
-// the right-hand sides last, of which number `member` is used. Returns false if a column is linearly dependent on the
-// previous ones.
+// Solves S m = s for up to 32 L unknowns with a warp. Row k of S is stored at `products + k * apart`, its diagonal
+// first and the right-hand sides last, of which number `member` is used. Returns false if a column is linearly
+// dependent on the previous ones.
 template <int L> __device__ __forceinline__ bool substitute(const double* products, i64 apart, int n, int member, int rows, real* solution) {
     const int lane = threadIdx.x % 32;
     double diagonal[L], inverse[L], right[L], above[L];
@@ -98,7 +100,7 @@ template <int L> __device__ __forceinline__ bool substitute(const double* produc
 #pragma unroll
     for (int l = 0; l < L; l++) {
         const double norm = sqrt(diagonal[l]);
-        // what rounding errors leave of a dependent column
+        // bound for the norm of what rounding errors leave of a linearly dependent column
         const double rounding = EPSILON * (norm + sqrt(above[l])) * (1 + rows);
         independent &= norm > rounding && finite(norm);
     }
@@ -135,10 +137,10 @@ __device__ __forceinline__ void report(const Systems& s, u32 k, bool independent
 
 // ---- a warp's problems
 
-// Columns whose products are reduced together; limited by registers.
+// Number of columns whose products are reduced together; limited by registers.
 constexpr int GROUP = 8;
 
-// The products of the first column with C columns, beginning at `from`.
+// Computes the products of the first column with C columns from `from` on.
 template <int C, int K, int R> __device__ __forceinline__ void sum_columns(const double (&x)[K][R], int from, double* products) {
     double p[C];
 #pragma unroll
@@ -183,7 +185,7 @@ template <int C, int K, int R> __device__ __forceinline__ void eliminate(double 
     if constexpr (C > 4) eliminate<C - 4>(x, products, left);
 }
 
-// Entries per lane in flight.
+// Number of entries in flight per lane.
 constexpr int FLIGHT = 8;
 
 // Fills a zeroed dense problem, whose columns are `apart` elements apart; returns false, without filling it completely,
@@ -197,10 +199,10 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
         shift = s.a.start(row);
         length = u32(s.a.start(row + 1) - shift);
     }
-    // an empty a_j has no first entry that would mark its beginning
+    // columns are distinguished by the mark of their first entry, which an empty a_j does not have
     if (!__all_sync(ALL, lane >= n || length > 0)) return false;
     const u32 end = sum_up_to(length), entries = __shfl_sync(ALL, end, 31);
-    // offset from an entry's position in the problem to that in the matrix
+    // offset from an entry's position in the problem to its position in the matrix
     shift -= end - length;
     int begun = -1;
     for (u32 from = 0; from <= entries; from += 32 * FLIGHT) {
@@ -229,7 +231,7 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
     return true;
 }
 
-// Problems of less than K unknowns and at most 32 R rows; one warp (block) each.
+// Solves problems with fewer than K unknowns and at most 32 R rows; one block of one warp each.
 template <int R, int K> __device__ __forceinline__ void solve_in_registers(const Systems& s, const Launch& launch) {
     constexpr int ROWS = 32 * R;
     __shared__ double2 memory[K * ROWS / 2];
@@ -263,10 +265,11 @@ template <int R, int K> __device__ __forceinline__ void solve_in_registers(const
 
 // ---- a block's problems
 
-// Columns that a warp processes together.
+// Number of columns that a warp processes together.
 constexpr int COLUMNS = 4;
 
-// Eliminates column k from those after it, of `columns` in total, with 32 T rows; with any number of rows if T is 0.
+// Eliminates column k from the columns after it; there are `columns` columns with 32 T rows, or with any number of rows
+// if T is 0.
 template <int T> __device__ __forceinline__ void eliminate_column(double* dense, int apart, int columns, int k) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const double* pivot = dense + (i64)k * apart + lane;
@@ -326,7 +329,7 @@ template <int T> __device__ __forceinline__ void eliminate_column(double* dense,
     }
 }
 
-// Problems of at most 32 T rows, one per block; of any number of rows if T is 0.
+// Solves problems of at most 32 T rows, or of any number of rows if T is 0; one block each.
 template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Launch& launch) {
     extern __shared__ double2 memory[];
     __shared__ i64 starts[MOST_UNKNOWNS];
@@ -349,7 +352,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
         collect<WARPS>(s, k, walk, table);
         __syncthreads();
         const int rows = table.count<WARPS>(counts);
-        // even, so that rows of S use different banks
+        // if T is 0, an even distance, so that rows of S use different banks
         const int apart = T ? 32 * T : ((rows > columns ? rows : columns) + 1) / 2 * 2;
         double* dense = spare + apart;
         for (i64 i = threadIdx.x; i < (i64)columns * apart; i += 32 * WARPS) dense[i] = 0;
@@ -387,8 +390,8 @@ template <int ROWS, int UNKNOWNS> __device__ __forceinline__ void solve(const Sy
     }
 }
 
-// Problems of at most KERNEL_ROWS rows (0: any number), solved by a warp with at most KERNEL_UNKNOWNS unknowns (0:
-// solved by a block). One kernel per file, so that only those needed are compiled.
+// Solves problems with at most KERNEL_ROWS rows (0: any number) and at most KERNEL_UNKNOWNS unknowns, by a warp each;
+// if KERNEL_UNKNOWNS is 0, by a block each. Each file has one kernel, so that only those needed are compiled.
 extern "C" __global__ __launch_bounds__(KERNEL_UNKNOWNS ? 32 : 32 * WARPS, KERNEL_BLOCKS) void spai_solve(Systems s, Launch launch) {
     begin();
     solve<KERNEL_ROWS, KERNEL_UNKNOWNS>(s, launch);

@@ -1,8 +1,8 @@
 //! Sparse approximate inverse on a device, row by row. spai.cu describes the algorithm and the data moved.
 //!
-//! The number of rows of each dense problem is counted on the device, once. For problems solved by a warp,
-//! the row within the problem of each entry is kept. Each problem is then assigned to the kernel that it fits
-//! and that runs most blocks per multiprocessor.
+//! The rows of each dense problem are counted on the device, once. For problems solved by a warp, the row of
+//! each entry within the problem is stored. Of the kernels that a problem fits, it is assigned to the one
+//! with most resident blocks per multiprocessor.
 
 use super::spai_kernels::{
     COUNTED, FOUND, Found, KERNELS, MEMBERS, MOST_UNKNOWNS, OF_BLOCKS, OF_WARPS, Raw, RawLaunch,
@@ -19,24 +19,25 @@ use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::cell::LazyCell;
 
-/// Maximum numbers of rows for kernels that use a block per problem; the number of unknowns is limited by
-/// shared memory. The last kernel takes any number of rows, but is slower.
+/// Maximum number of rows for each kernel that uses a block per problem; the number of unknowns is limited by
+/// shared memory. The last kernel is compiled for any number of rows, which makes it slower.
 const OF_A_BLOCK: [usize; 5] = [128, 192, 256, 320, COUNTED];
 
-/// Threads of such a block.
+/// Threads per block of the kernels that use a block per problem.
 const BLOCK: usize = WARP * MEMBERS;
 
-/// Targets for the number of resident blocks per multiprocessor, which is limited by their shared memory: the
-/// more the better.
+/// Numbers of resident blocks per multiprocessor, in the order of preference; a problem uses the first for
+/// which its shared memory suffices.
 const AT_ONCE: [usize; 5] = [8, 4, 3, 2, 1];
 
-/// Bytes of shared memory per block not under our control: static memory of the kernel, and the driver's.
+/// Upper bound in bytes of the static shared memory of a kernel and the shared memory that the driver
+/// reserves per block.
 const FIXED: usize = 3 << 10;
 
-/// Blocks per multiprocessor of a launch, enough to balance rows of different lengths.
+/// Maximum number of blocks per multiprocessor of a launch, enough to balance rows of different lengths.
 const BLOCKS: usize = 64;
 
-/// Bytes of device memory for problems that do not fit shared memory.
+/// Maximum bytes of device memory for problems that do not fit in shared memory.
 const SCRATCH: usize = 256 << 20;
 
 /// Computes the rows of an approximate inverse, on fixed patterns.
@@ -47,8 +48,7 @@ pub struct Spai<T: Real> {
     residuals: Array<f64>,
     /// The first row that was refused; all bits set if there is none.
     refused: Array<u32>,
-    /// For problems solved by a warp, the row within its problem of each entry, problem by problem; and where
-    /// each problem starts.
+    /// Row of each entry within its problem, for problems solved by a warp, problem by problem.
     places: Array<u8>,
     starts: Array<u64>,
     launches: Vec<Launch>,
@@ -63,13 +63,14 @@ struct Launch {
     slots: usize,
     /// Workspace for problems in device memory.
     scratch: Option<Array<f64>>,
-    /// Elements per problem, including its table.
+    /// Elements of workspace per problem, including its table.
     numbers: usize,
     config: LaunchConfig,
 }
 
 impl<T: Real> Spai<T> {
-    /// For square matrices of these patterns; computes the rows of `inverse` from the values of `matrix`.
+    /// Prepares the computation of the rows of `inverse` from the values of `matrix`, square matrices with
+    /// patterns `m` and `a`.
     pub fn new(
         (matrix, a): (Ordered<T>, Pattern<'_>),
         (inverse, m): (Ordered<T>, Pattern<'_>),
@@ -124,7 +125,7 @@ impl<T: Real> Spai<T> {
         Ok(())
     }
 
-    /// The rows for each kernel of warps, whose `places` are computed, and all other rows.
+    /// Computes `places`; returns the rows for each kernel that uses a warp per problem, then all other rows.
     fn find_places(&self) -> Result<[List; KERNELS + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
         let (kernel, kernels) = (device.function::<T>(&FOUND, "spai_places")?, device.uninitialised(n)?);
@@ -214,9 +215,9 @@ impl<T: Real> Spai<T> {
 #[derive(Clone, Copy, Debug)]
 struct Problem {
     unknowns: usize,
-    /// Upper bound.
+    /// Upper bound of the number of rows.
     rows: usize,
-    /// Entries of all its columns.
+    /// Number of entries of all columns.
     entries: usize,
 }
 
@@ -232,8 +233,8 @@ impl Problem {
         Problem { unknowns: unknowns.len(), rows, entries }
     }
 
-    /// Elements of memory that a block needs after the table, with columns `apart` elements apart, including
-    /// one spare column.
+    /// Elements of workspace that a block needs after the table, with columns `apart` elements apart,
+    /// including one spare column.
     fn numbers(self, apart: usize) -> usize {
         (self.unknowns + MEMBERS + 1) * apart
     }
@@ -261,7 +262,7 @@ struct Class {
     kernel: BlockKernel,
     /// [`MEMBERS`] elements per problem; all bits set for unused ones.
     rows: Vec<u32>,
-    /// Maxima over the problems: rows, elements of memory, entries.
+    /// Maxima over the problems: rows, elements of workspace, entries.
     most: [usize; 3],
 }
 
@@ -274,7 +275,7 @@ enum BlockKernel {
 }
 
 impl BlockKernel {
-    /// All kernels; the small ones once for each of [`AT_ONCE`].
+    /// All kernels; those for shared memory occur once for each of [`AT_ONCE`].
     fn all() -> impl Iterator<Item = BlockKernel> {
         let small = OF_A_BLOCK.iter().flat_map(|&rows| [BlockKernel::Small(rows); AT_ONCE.len()]);
         small.chain([BlockKernel::Large])
@@ -313,9 +314,9 @@ impl BlockKernel {
 /// Problems of rows, grouped by kernel and by the number of resident blocks.
 fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
     let mut classes: Vec<Class> = BlockKernel::all().map(Class::new).collect();
-    // for each leader, the next unused element of its last problem in its class
+    // for each leader (see `Found`), the next unused element of its last problem in `rows` of its class
     let mut open = vec![0usize; rows.len()];
-    // leaders have as many unknowns as their followers, so they are among these rows
+    // a leader has as many unknowns as the rows with the same problem, so it is in `rows`, too
     let places = LazyCell::new(|| {
         let mut places = vec![0u32; a.rows()];
         (0..).zip(rows).for_each(|(at, &row)| places[row as usize] = at);
@@ -356,7 +357,7 @@ impl Class {
 }
 
 impl Launch {
-    /// A launch for rows whose problems are solved by a warp each.
+    /// A launch for rows whose problems are each solved by a warp.
     fn of_a_warp<T: Real>(device: &Device, source: &'static Source, rows: List) -> Result<Launch> {
         let kernel = device.function::<T>(source, "spai_solve")?;
         let (problems, config) = (rows.len(), config(blocks(device, rows.len()), 32, 0));
@@ -400,7 +401,7 @@ impl Launch {
     }
 }
 
-/// Blocks of a launch that solves this number of problems.
+/// Number of blocks of a launch that solves this number of problems.
 fn blocks(device: &Device, problems: usize) -> usize {
     problems.clamp(1, BLOCKS * device.multiprocessors())
 }

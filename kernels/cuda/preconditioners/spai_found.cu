@@ -1,6 +1,6 @@
-// Computed once for each row's dense problem: the kernel that solves it, and the positions of its entries.
+// Determines for each row's dense problem, once, the kernel that solves it, and the positions of its entries.
 
-// The first row of the inverse with the pattern of row k, and whose problem differs from that of row k in e_k only.
+// Returns the first row of the inverse with the pattern of row k whose problem differs from that of row k in e_k only.
 __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n) {
     const int lane = threadIdx.x;
     const auto holds = [&](RowStarts rows, const u32* columns) {
@@ -9,7 +9,7 @@ __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n)
         for (i64 i = rows.start(k) + lane; i < end; i += 32) found |= __ldg(columns + i) == k;
         return __any_sync(ALL, found);
     };
-    // otherwise only e_k may have row k of the problem
+    // if neither the row of the inverse nor that of the matrix contains k, row k of the problem may come from e_k only
     if (!holds(s.m, s.m_columns) || !holds(s.a, s.a_columns)) return k;
     const u32 head = __ldg(s.m_columns + first);
     for (int base = 0; base < n; base += 32) {
@@ -34,9 +34,9 @@ __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n)
 
 // Properties of a problem solved by a block.
 struct Found {
-    u32 rows;                 // NONE if there are too many to count here
-    u32 entries;              // of its a_j; NONE likewise
-    u32 leader;               // row of the inverse with whose problem it can be solved together
+    u32 rows;                 // number of rows; NONE if there are too many to count here
+    u32 entries;              // number of entries of its a_j; NONE likewise
+    u32 leader;               // first row of the inverse with the same problem up to e_k; these are solved together
 };
 
 extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32* rows, u32 count, Found* problems) {
@@ -67,8 +67,8 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32
     }
 }
 
-// Reserves `places` for each row's problem that a warp may solve: one for each entry of its a_j and one more. `total`
-// gets their number, and in its second element the length of the longest row of the inverse if that exceeds
+// Reserves elements of `places` for each problem that a warp may solve: one for each entry of its a_j and one more.
+// `total[0]` receives the number of elements, and `total[1]` the length of the longest row of the inverse if it exceeds
 // MOST_UNKNOWNS. The order of the problems in memory is nondeterministic, but their contents are not.
 extern "C" __global__ __launch_bounds__(THREADS) void spai_reserve(Systems s, u64* total) {
     begin();
@@ -97,12 +97,12 @@ extern "C" __global__ __launch_bounds__(THREADS) void spai_reserve(Systems s, u6
 
 __device__ __forceinline__ u8 kernel_of(u32 rows, int unknowns) {
     if (rows > MOST_ROWS_OF_A_WARP || unknowns > MOST_OF_A_WARP) return KERNELS;
-    // the first two differ in their maximum rows only, the others in unknowns
+    // the first two kernels differ in the maximum number of rows only, the others in that of unknowns
     if (unknowns <= WARP_UNKNOWNS<0>) return rows > WARP_ROWS<0>;
     return unknowns <= WARP_UNKNOWNS<2> ? 2 : 3;
 }
 
-// The kernel that solves each row's problem, and the places of the entries for problems of a warp.
+// Writes the index of the kernel that solves each row's problem and, for problems of a warp, the places of the entries.
 extern "C" __global__ __launch_bounds__(32) void spai_places(Systems s, u8* kernels) {
     begin();
     __shared__ i64 starts[32];

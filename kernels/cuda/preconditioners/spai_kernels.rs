@@ -23,8 +23,8 @@ const SYSTEMS: Mirror = mirror!(
 
 const LAUNCH: Mirror = mirror!("Launch" = RawLaunch { rows, count, slots, scratch, numbers });
 
-/// A kernel for problems of up to `rows` rows (0: any number) and `unknowns` unknowns (0: solved by a block);
-/// `blocks` blocks should fit a multiprocessor.
+/// A kernel for problems with up to `rows` rows (0: any number) and `unknowns` unknowns (0: solved by a
+/// block); its registers are limited such that `blocks` blocks are resident on a multiprocessor.
 macro_rules! solver {
     ($file:literal, $rows:literal, $unknowns:literal, $blocks:literal) => {{
         const KERNEL_ROWS: usize = $rows;
@@ -61,16 +61,16 @@ pub(super) const MOST_UNKNOWNS: usize = 127;
 
 /// Number of kernels for problems solved by a warp.
 pub(super) const KERNELS: usize = 4;
-/// Maximum number of rows for each of them.
+/// Maximum number of rows for each kernel that uses a warp per problem.
 const WARP_ROWS: [usize; KERNELS] = [64, 96, 96, 96];
-/// Maximum number of unknowns for each of them.
+/// Maximum number of unknowns for each kernel that uses a warp per problem.
 const WARP_UNKNOWNS: [usize; KERNELS] = [15, 15, 19, 23];
 
 /// Capacity of the table with which the rows of a problem are counted.
 pub(super) const COUNTED: usize = 1024;
 
-/// Maximum number of rows of the inverse that share a problem of a block: each warp of the block computes
-/// one.
+/// Maximum number of rows of the inverse that share a problem of a block: each warp of the block computes one
+/// row.
 pub(super) const MEMBERS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]

@@ -1,8 +1,8 @@
-// Setup of the dense problems of spai.cu: which rows of the matrix occur in a problem, and their numbers in it.
+// Setup of the dense problems of spai.cu: which columns of the matrix are rows of a problem, and their numbers in it.
 //
 // The columns of all a_j, and k, are inserted into a hash table whose final state depends on its contents alone, not on
-// the order of insertion (the smaller key stays, the larger moves on; Shun and Blelloch 2014). Counting the occupied
-// slots numbers the rows.
+// the order of insertion (on a collision, the larger key moves on; Shun and Blelloch 2014). The number of a row is the
+// number of occupied slots before its slot.
 
 typedef unsigned char u8;
 
@@ -13,9 +13,9 @@ struct Systems {
     RowStarts m;
     const u32* m_columns;
     real* m_values;
-    double* residuals;        // one per row
+    double* residuals;        // residual of each row's problem
     u32* refused;             // the first row whose a_j are linearly dependent
-    u64* starts;              // start of each row's places, for problems that a warp may solve
+    u64* starts;              // start in `places` of each row's problem, for problems that a warp may solve
     u8* places;
 };
 
@@ -24,15 +24,16 @@ struct Launch {
     const u32* rows;          // one per problem of a warp; MEMBERS per problem of a block, unused ones NONE
     u32 count;                // number of problems
     u32 slots;                // slots of a table: a power of 2
-    double* scratch;          // workspace of the blocks; null if that is in shared memory
+    double* scratch;          // workspace of the blocks in device memory; null if it is in shared memory
     u64 numbers;              // elements of workspace per block
 };
 
 constexpr u64 NOWHERE = ~0ull;
 constexpr double EPSILON = 2.220446049250313e-16;
-// Warps of a block that solves a problem: each computes one of the rows of the inverse that share it.
+// Number of warps of a block that solves a problem; each warp computes one of the rows of the inverse that share it.
 constexpr int WARPS = MEMBERS;
-// Maximum unknowns and rows of problems that a warp may solve; these are not shared by rows.
+// Maximum numbers of unknowns and of rows of a problem that a warp may solve. Such a problem has one row of the
+// inverse.
 constexpr int MOST_OF_A_WARP = WARP_UNKNOWNS<KERNELS - 1>, MOST_ROWS_OF_A_WARP = WARP_ROWS<KERNELS - 1>;
 
 template <int W> __device__ __forceinline__ void sync() {
@@ -81,7 +82,7 @@ struct Table {
     template <int W> __device__ __forceinline__ void clear() const {
         for (u32 i = threadIdx.x; i < slots; i += 32 * W) keys[i] = NONE;
     }
-    // Numbers the keys and returns how many there are; `counts` has W elements.
+    // Assigns numbers to the keys, and returns the number of keys; `counts` is workspace of W elements.
     template <int W> __device__ __forceinline__ u32 count(u32* counts) const {
         const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, share = slots / W;
         u32 before = 0, all = 0;
@@ -110,7 +111,7 @@ struct Table {
 // Iterates over the entries of all a_j of a problem.
 struct Walk {
     i64* starts;              // start of each a_j in the matrix
-    u32* ends;                // its end among the entries of the problem
+    u32* ends;                // end of each a_j among the entries of the problem
     int n;
 
     // Computes starts and ends; returns false if there are too many entries to count.
@@ -140,8 +141,7 @@ struct Walk {
         return few;
     }
     __device__ __forceinline__ u32 entries() const { return n ? ends[n - 1] : 0; }
-    // Calls `f` with each entry's j, its position in the problem, its position in the matrix, and its column. 8 lanes
-    // per a_j.
+    // Calls f(j, position in the problem, position in the matrix, column) for each entry, with 8 lanes per a_j.
     template <int W, class F> __device__ __forceinline__ void each(const Systems& s, F f) const {
         for (int j = threadIdx.x / 8; j < n; j += 4 * W) {
             const i64 start = starts[j];
@@ -156,13 +156,13 @@ struct Walk {
     }
 };
 
-// Inserts the rows of a problem into an empty table; returns false if that gets full.
+// Inserts the rows of a problem into an empty table; returns false if the table is full.
 template <int W> __device__ __forceinline__ bool collect(const Systems& s, u32 k, const Walk& walk, const Table& table) {
     bool fits = threadIdx.x || table.insert(k);
     walk.each<W>(s, [&](int, u32, i64, u32 column) { fits &= table.insert(column); });
     return fits;
 }
 
-// Flag in `places`, whose elements have the row of an entry in its dense problem: the entry is the first of an a_j. The
-// last element is that of e_k.
+// Flag in an element of `places` (the row of an entry in its dense problem): the entry is the first of an a_j. The last
+// element of a problem belongs to e_k.
 constexpr u32 FIRST = 128;

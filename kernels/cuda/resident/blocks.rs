@@ -1,4 +1,5 @@
-//! Parts of the matrix that each block keeps on the chip: its rows, and the entries of `x` that they read.
+//! Partition of a matrix among the blocks of a persistent kernel: the rows of each block, and the entries of
+//! `x` that they read.
 
 use super::RESIDENT_THREADS;
 use crate::cuda::matrix::pattern::Pattern;
@@ -24,8 +25,8 @@ pub(super) struct BlockArrays {
 }
 
 impl BlockArrays {
-    /// Partitions rows into blocks with about equal numbers of entries. `None` if a window has more than
-    /// 16-bit indices, or if `fits(window, most rows of a block)` is false.
+    /// Partitions rows into blocks with about equal numbers of entries. `None` if a window is too large for
+    /// 16-bit indices, or if `fits(largest window, largest number of rows of a block)` is false.
     pub(super) fn new(
         pattern: Pattern<'_>,
         blocks: usize,
@@ -82,7 +83,8 @@ struct Block {
 }
 
 impl Block {
-    /// `place` has `u32::MAX` for each column, before and after the call; `None` if the window does not fit.
+    /// Lays out the part of one block; `None` if the window does not fit. `place` is workspace with an
+    /// element for each column, `u32::MAX` before and after the call.
     fn new(
         pattern: Pattern<'_>,
         rows: Range<usize>,
@@ -103,7 +105,7 @@ impl Block {
             halo.iter().for_each(|&column| place[column as usize] = u32::MAX);
             return None;
         }
-        // sorted, so that neighbours in memory are loaded together
+        // sort, so that consecutive halo entries are close in memory
         halo.sort_unstable();
         for (at, &column) in halo.iter().enumerate() {
             place[column as usize] = (rows.len() + at) as u32;
@@ -142,7 +144,8 @@ impl Block {
     }
 }
 
-/// Lanes per row that minimize the rounds of groups over the warps of a block.
+/// Number of lanes per row that minimizes the number of rounds in which the warps of a block process all
+/// groups.
 fn lanes(mean_length: f64, own: usize) -> usize {
     let rounds = |lanes: usize| {
         let slices = (own * lanes).div_ceil(32);

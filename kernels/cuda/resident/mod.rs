@@ -82,16 +82,17 @@ const STATIC_SHARED: usize = 2048;
 pub struct Resident<T: Real> {
     device: Device,
     blocks: usize,
-    /// Maximum shared memory per block, and the part of it that the vectors need.
+    /// Maximum bytes of shared memory per block.
     most: usize,
+    /// Bytes of shared memory per block that vectors need.
     vectors: usize,
-    /// Groups of the block with the most groups.
+    /// Maximum number of groups of a block.
     groups: usize,
     lanes: usize,
     window: usize,
     own: usize,
     n: usize,
-    /// The entry of the pattern in each slot of `values`; padding has none.
+    /// Entry of the pattern for each slot of `values`; padding has none.
     places: Array<u32>,
     first_rows: Vec<u32>,
     /// Data for the coarse space of the last solve.
@@ -166,7 +167,7 @@ pub struct Iterate<'s, T: Real> {
     pub z: &'s mut Array<T>,
     /// `⟨r, z⟩`
     pub rho: &'s Scalar<T>,
-    /// Names of `⟨r, z⟩` and `⟨p, A p⟩`, which must stay positive.
+    /// Names of `⟨r, z⟩` and `⟨p, A p⟩`, which must be positive, for error messages.
     pub watched: [&'static str; 2],
 }
 
@@ -177,9 +178,9 @@ impl<T: Real> Resident<T> {
         n == pattern.cols() && n > 0 && entries > 0 && entries <= MOST_RESIDENT
     }
 
-    /// Lays out a square matrix; `None` if it is too large to be faster with this kernel, or the windows of
-    /// its blocks do not fit. `values`, which returns the values in the order of the pattern, is called only
-    /// if the matrix is laid out.
+    /// Lays out a square matrix. `None` if the matrix is so large that separate launches are faster, or the
+    /// windows of its blocks do not fit. `values` returns the values in the order of the pattern; it is
+    /// called only if the matrix is laid out.
     pub fn new(
         device: &Device,
         pattern: Pattern<'_>,
@@ -230,7 +231,8 @@ impl<T: Real> Resident<T> {
         Ok(Some(resident))
     }
 
-    /// Takes new values, in the order of the pattern's entries. Moves 4 bytes and two values for each slot.
+    /// Replaces the values, given in the order of the pattern's entries. Moves 4 bytes and two values for
+    /// each slot.
     pub fn refill(&mut self, ordered: &Ordered<T>) -> Result<()> {
         let (count, given) = (self.places.len(), ordered.values.len());
         assert!(ordered.device() == &self.device, "values on the device of the matrix");
@@ -257,7 +259,7 @@ impl<T: Real> Resident<T> {
         if count == 0 {
             return Ok(0);
         }
-        // locked until the launch is queued, because the next one may use another coarse space
+        // locked until the launch is queued, because the next launch may replace the segments
         let mut segments = lock(&self.segments);
         let correction = match correction {
             None => None,

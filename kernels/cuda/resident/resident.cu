@@ -1,20 +1,20 @@
 // Persistent kernel for conjugate gradients: the system stays on the chip, and one launch runs many iterations.
 //
-// Every block owns some rows. It keeps their part of r, q, x and the inverse diagonal in shared memory, a window of p
-// (its own rows and the halo, which its part of the matrix refers to), and as much of its part of the matrix as fits.
-// An iteration has two grid-wide synchronizations, one per set of inner products; z passes through L2 to the blocks
-// whose halo contains it.
+// Every block owns some rows. In shared memory it keeps its part of r, q, x and the inverse diagonal, a window of p
+// (its own rows and the halo, the other entries that its rows read), and as much of its part of the matrix as fits. An
+// iteration has two grid-wide synchronizations, one per set of inner products; entries of z in halos of other blocks
+// are passed through the L2 cache.
 //
 //     q ← A p, σ ← ⟨p, q⟩                                                         first sum
 //     α ← ρ/σ, x ← x + α p, r ← r − α q, z ← D⁻¹ r, ‖r‖², ρ' ← ⟨r, z⟩             second sum
-//     β ← ρ'/ρ, p ← z + β p, in the halo as well
+//     β ← ρ'/ρ, p ← z + β p                                                       also in the halo
 //
-// Moves through L2 what is not on the chip: 10 B (f64) or 6 B (f32) a slot beyond the shared memory, and the halo.
+// Moves through the L2 cache 10 B (f64) or 6 B (f32) for each slot that does not fit in shared memory, and the halo.
 //
-// With a coarse correction, z ← D⁻¹ r + Z E c, c = Zᵀ r. Before the first sum, each block adds up its part of Zᵀ q,
-// segment by segment. After it, every block reads all parts and updates c ← c − α Zᵀ q, which deviates from Zᵀ r only
-// by accumulated rounding errors, as r does from b − A x. Each block computes its rows of e ← E c and their
-// contribution ⟨c, e⟩ to ρ' before the second sum. This moves E once, and a few kilobytes a block.
+// With a coarse correction, z ← D⁻¹ r + Z E c, c = Zᵀ r. Before the first sum, each block computes its part of Zᵀ q,
+// segment by segment. After the sum, every block reads all parts and updates c ← c − α Zᵀ q, which deviates from Zᵀ r
+// only by accumulated rounding errors, as r does from b − A x. Before the second sum, each block computes its rows of e
+// ← E c and their contribution ⟨c, e⟩ to ρ'. This moves E once, and a few kilobytes a block.
 
 constexpr int WARPS = RESIDENT_THREADS / 32;
 
@@ -28,7 +28,7 @@ struct System {
     const u16* columns;       // indices into the block's window
     u32 lanes;                // per row
     u32 window, own;          // maxima over the blocks
-    u32 staged;               // groups that fit into shared memory
+    u32 staged;               // number of groups of a block that are kept in shared memory
 };
 
 struct Solve {
@@ -40,7 +40,7 @@ struct Solve {
     real* z;
     real* rho;
     real* partials;           // 2 calls × 2 numbers × blocks
-    u32* barrier;             // arrivals, departures
+    u32* barrier;             // number of blocks that have arrived, and that have finished
     double* log;              // 3 numbers per iteration
     double* ring;
     u32 width, entries;
@@ -52,16 +52,16 @@ struct Solve {
 struct Correction {
     const u16* order;         // local rows of each block, segment by segment
     const u32* segment_first; // first segment of each block, and the end
-    const u32* segments;      // start of each segment in the order, and the end
+    const u32* segments;      // start of each segment in `order`, and the end
     const u32* slots;         // position of each segment among all, sorted by aggregate
     const u32* aggregates;    // first position of each aggregate, and the end
     const u32* of_row;        // aggregate of each row; ALL if it has none
-    const real* weights;      // of Z: for each mode an entry per row; null if all are one
+    const real* weights;      // entries of Z: for each mode one per row; null if all are one
     const real* dense;        // E, rows `stride` elements apart
-    real* sums;               // at each position a number per mode
+    real* sums;               // partial sums: at each position one per mode
     real* e;
     u32 n, modes, unknowns, stride;
-    u32 numbers;              // elements of shared memory that it needs
+    u32 numbers;              // elements of shared memory that the correction needs
 };
 
 struct Shared {
@@ -69,8 +69,8 @@ struct Shared {
     real totals[2];
 };
 
-// Grid-wide synchronization and reduction: adds v over all threads of the grid in a fixed order. Every thread gets the
-// sums, and sees what all threads wrote before.
+// Grid-wide synchronization and reduction: adds v over all threads of the grid in a fixed order. Every thread receives
+// the sums, and all writes before the call are visible to all threads after it.
 template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve& s, Shared& shared, u32& calls) {
     constexpr int AT_ONCE = 8;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -81,7 +81,7 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
     }
     __syncthreads();
     if (warp == 0) {
-        // two buffers suffice: no block is a whole call ahead of another
+        // two buffers used in turns suffice, because no block is more than one call ahead of another
         real* const partials = s.partials + (calls & 1) * 2 * gridDim.x;
 #pragma unroll
         for (int k = 0; k < K; k++) {
@@ -122,8 +122,9 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
     calls++;
 }
 
-// Computes `count` sums with all warps, several per sum if there are few sums. `part(sum, which, parts)` returns a
-// lane's contribution to a sum that `parts` warps share; `take` is called with each sum by some thread.
+// Computes `count` sums with all warps; if there are fewer sums than warps, `parts` warps share a sum. part(sum, which,
+// parts) returns a lane's contribution for the warp with index `which` of these. take(index, sum) is called once for
+// each sum, by some thread.
 template <class Part, class Take> __device__ __forceinline__ void sums_of_warps(u32 count, Shared& shared, Part part, Take take) {
     const u32 thread = threadIdx.x, warp = thread >> 5;
     u32 parts = 1;
@@ -145,15 +146,15 @@ template <class Part, class Take> __device__ __forceinline__ void sums_of_warps(
 
 // A block's shared memory for a correction: its segments, and the aggregates of its window.
 struct Kept {
-    u32* starts;              // start of each segment in the order, and the end
+    u32* starts;              // start of each segment in `order`, and the end
     u32* slots;
-    u32* aggregates;          // first positions of all aggregates
+    u32* aggregates;          // first position of each aggregate, and the end
     u16* order;
     u16* of_window;           // aggregate of each element of the window; NOWHERE if it has none
     u32 segments;
     real* c;
     real* e;
-    real* weights;            // of the window's rows: for each mode an element per row; null if all are one
+    real* weights;            // entries of Z in the window's rows: for each mode one per row; null if all are one
     u32 window;
 };
 
@@ -188,7 +189,7 @@ __device__ __forceinline__ Kept keep(const Correction& z, real* memory, u32 firs
     return kept;
 }
 
-// Writes Zᵀ v of this block's segments, for each mode.
+// Writes the partial sums of Zᵀ v over this block's segments, for each mode.
 __device__ __forceinline__ void add_segments(const Correction& z, const Kept& kept, const real* v, Shared& shared) {
     const u32 lane = threadIdx.x & 31;
     const auto part = [&](u32 task, u32 part, u32 parts) {
@@ -206,7 +207,7 @@ __device__ __forceinline__ void add_segments(const Correction& z, const Kept& ke
     sums_of_warps(kept.segments * z.modes, shared, part, take);
 }
 
-// c ← c + a Zᵀ v, with the sums of all blocks' segments.
+// c ← c + a Zᵀ v, adding the partial sums of all blocks' segments.
 __device__ __forceinline__ void add_restricted(const Correction& z, const Kept& kept, real a) {
     for (u32 k = threadIdx.x; k < z.unknowns; k += RESIDENT_THREADS) {
         const u32 aggregate = k / z.modes, mode = k % z.modes, end = kept.aggregates[aggregate + 1];
@@ -296,7 +297,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
         add_segments(correction, kept, r, shared);
         meet(nothing, s, shared, calls);
         add_restricted(correction, kept, 1);
-        // all blocks have read the sums that the first iteration overwrites
+        // wait until all blocks have read the sums that the first iteration overwrites
         meet(nothing, s, shared, calls);
     }
 
@@ -361,7 +362,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
             window[own + i] = z + beta * window[own + i];
         }
         active = finite(sums[0]) && double(sums[0]) > threshold;
-        // logged in device memory: the next synchronization would wait for writes to host memory
+        // numbers are logged in device memory, because the next synchronization would wait for writes to host memory
         if (blockIdx.x == 0 && thread == RESIDENT_THREADS - 1) {
             __stcg(s.log + 3 * made, double(sums[0]));
             __stcg(s.log + 3 * made + 1, double(alpha));

@@ -1,5 +1,5 @@
-//! Layout of a coarse correction for the blocks of a persistent solve: which sums each block contributes to
-//! each aggregate.
+//! Layout of a coarse correction for the blocks of a persistent kernel: the partial sums that each block
+//! contributes to each aggregate.
 
 use crate::cpu::preconditioners::coarse::NONE;
 use crate::cuda::device::error::Result;
@@ -27,7 +27,8 @@ struct SegmentArrays {
 }
 
 impl SegmentArrays {
-    /// `rows` has the first row of each block, which has at most 2¹⁶ rows, and the end.
+    /// Sorts the rows of each block. `rows` has the first row of each block, and the end; a block has at most
+    /// 2¹⁶ rows.
     fn new(rows: &[u32], of_row: &[u32], aggregates: usize) -> SegmentArrays {
         let sorted: Vec<Vec<(u32, u16)>> = rows
             .par_windows(2)
@@ -67,7 +68,7 @@ impl SegmentArrays {
 pub(crate) struct Segments<T: Real> {
     identity: Arc<()>,
     most_segments: usize,
-    /// Whether the numbers of sums and aggregates are small enough for the kernel.
+    /// Whether the numbers of partial sums and of aggregates are small enough for the kernel.
     suits: bool,
     order: Array<u16>,
     first: Array<u32>,
@@ -123,7 +124,7 @@ pub(crate) const MIRROR: Mirror = mirror!(
 );
 
 impl<T: Real> Segments<T> {
-    /// For blocks whose first rows are `rows`.
+    /// Lays out the correction for blocks whose first rows are `rows`.
     pub(crate) fn new(device: &Device, rows: &[u32], coarse: &Coarse<T>) -> Result<Self> {
         let mut of_row = vec![0; coarse.of_row.len()];
         coarse.of_row.read(&mut of_row)?;
@@ -145,14 +146,14 @@ impl<T: Real> Segments<T> {
         })
     }
 
-    /// Whether it was made for this coarse space.
+    /// Whether the layout was made for this coarse space.
     pub(crate) fn is_of(&self, coarse: &Coarse<T>) -> bool {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }
 
-    /// Elements of shared memory for blocks with `own` rows and windows of `window` elements: two per coarse
-    /// unknown, and the weights of the window; segments, first positions of aggregates, the order, and the
-    /// aggregates of the window.
+    /// Elements of shared memory for blocks with `own` rows and windows of `window` elements: `c` and `e`,
+    /// the weights of the window, the segments, first positions of aggregates, the order, and the aggregates
+    /// of the window.
     fn shared_numbers(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
         let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
         let weights = if coarse.weights.is_some() { window * coarse.modes } else { 0 };
@@ -160,8 +161,8 @@ impl<T: Real> Segments<T> {
         numbers + (words * size_of::<u32>()).next_multiple_of(16) / size_of::<T>()
     }
 
-    /// Kernel arguments, and the bytes of shared memory that they need, for a block's number of rows and size
-    /// of its window; `None` if there are too many segments.
+    /// Kernel arguments, and the bytes of shared memory that they need; `sizes` are the largest number of
+    /// rows and the largest window of a block. `None` if the coarse space does not suit the kernel.
     pub(crate) fn raw(&self, coarse: &Coarse<T>, sizes: [usize; 2]) -> Option<(RawCorrection, usize)> {
         let numbers = self.shared_numbers(coarse, sizes);
         let raw = RawCorrection {

@@ -3,19 +3,21 @@
 //     r ← r − α q;  z = d r;  ‖r‖², ρ' = ⟨r, z⟩        all blocks wait for the sums
 //     x ← x + α p;  p ← z + ρ'/ρ p
 //
-// As much of z as fits is kept in shared memory; the rest is recomputed from r and d. Moves r, q, d and r; x, p and x,
-// p: eight vectors, plus r and d for the part that is not kept. Two separate launches move ten.
+// As much of z as fits is kept in shared memory; the rest is recomputed from r and d. Reads r, q, d, x and p, and
+// writes r, x and p: eight vectors, plus r and d for the part of z that is not kept. Two separate launches move ten
+// vectors.
 //
-// Measured on an H200 (f64), per step, against two launches: st7_128 by diagonals 0.0779 ms, 0.0910; a matrix with the
-// bytes of el3_100M 0.1476, 0.1581; with those of p1_100M, where half of z is kept, 0.335, 0.357. Whole solves,
-// relative to the time for the bytes of the format and 11 vectors: st7_128 1.12 (DIA), el3_100M_perm in clusters 1.18
-// (symmetric blocks) and 1.09 (Halo), p1_100M_perm in clusters 1.07 (Halo). In all these measurements launches of this
-// kernel were also prepared early, which saves about 0.001 ms for a kernel that follows another (launch.rs).
+// Time of a step on an H200 (f64), with this launch and with two launches instead: st7_128 by diagonals 0.0779 and
+// 0.0910 ms; a matrix with the bytes of el3_100M 0.1476 and 0.1581; one with those of p1_100M, where half of z is kept,
+// 0.335 and 0.357. Time of whole solves, relative to the time for moving the bytes of the format and 11 vectors:
+// st7_128 1.12 (DIA), el3_100M_perm in clusters 1.18 (symmetric blocks) and 1.09 (Halo), p1_100M_perm in clusters 1.07
+// (Halo). In all these measurements launches of this kernel were prepared early, too, which saves about 0.001 ms for a
+// kernel that follows another (launch.rs).
 //
-// Not done: ending the step in this launch would save 0.0023 ms, recording four steps at a time 0.0014 ms a step. Tried
-// without gain: more threads with fewer loads in flight (768 with three 0.0799; 1024 with two 0.083), fewer threads
-// with more (256 with eight 0.0787, 0.345 for p1_100M); traversing r backwards, because q was just written there (no
-// change); loading x and d with a streaming hint (0.0802 and 0.344).
+// Not implemented: ending the step in this launch would save 0.0023 ms, recording four steps at a time 0.0014 ms a
+// step. Without gain (ms for st7_128 and p1_100M): more threads with fewer loads in flight (768 with three 0.0799; 1024
+// with two 0.083), fewer threads with more loads (256 with eight 0.0787 and 0.345); traversing r backwards, because the
+// end of q was written last (no change); loading x and d with a streaming hint (0.0802 and 0.344).
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
@@ -45,8 +47,8 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
     block_sum(total);
     if (threadIdx.x == 0) {
         if (team) {
-            // block 0 sends, all blocks receive: the sums of other devices reach every block without a second grid-wide
-            // synchronization
+            // block 0 sends and all blocks receive, so that every block has the sums of other devices without a second
+            // grid-wide synchronization
             if (blockIdx.x == 0) {
 #pragma unroll
                 for (int k = 0; k < K; k++) send_to_team(*team, total[k], k, together);
@@ -59,7 +61,7 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
         if (blockIdx.x == 0) {
 #pragma unroll
             for (int k = 0; k < K; k++) *sum.results[k] = total[k];
-            // every block has read the counter, since all have sent
+            // every block has read the counter, because it has sent its sums
             *sum.calls = call;
             if (team) *team->calls = together;
         }
@@ -69,7 +71,7 @@ template <int K> __device__ __forceinline__ void sum_everywhere(real (&v)[K], co
     for (int k = 0; k < K; k++) v[k] = totals[k];
 }
 
-// Packs of each vector that a thread has in flight; one block per multiprocessor.
+// Number of packs of each vector that a thread has in flight, with one block per multiprocessor.
 constexpr int DEPTH = 4;
 
 struct Three { Pack r, q, d; };
@@ -120,7 +122,7 @@ extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
         sum[0] += w * w, sum[1] += w * z_rest;
         r[rest] = w;
     }
-    // prefetch x and p before waiting for the sums
+    // load x and p before waiting for the sums
     const auto ask_two = [&](Two& v, u32 turn) {
         if (turn >= turns) return;
         const i64 at = (first + turn * step) * PACK;

@@ -1,8 +1,9 @@
 //! The part of a conjugate gradient iteration between two matrix-vector products, in one launch; see
 //! advance.cu.
 //!
-//! Blocks synchronize once, for the sums that determine the new direction. So the launch is cooperative, with
-//! one block per multiprocessor; meanwhile blocks keep the preconditioned residual in shared memory.
+//! Blocks synchronize once, for the sums that determine the new direction. Therefore the launch is
+//! cooperative, with one block per multiprocessor. Between the two phases, blocks keep the preconditioned
+//! residual in shared memory.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::module::{Source, constants};
@@ -76,8 +77,8 @@ pub struct Advance<'a, T: Real> {
     pub p: &'a mut Array<T>,
 }
 
-/// `r ← r − α q; z = d r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`. Returns `None`, without
-/// doing anything, if the device does not support cooperative launches.
+/// `r ← r − α q; z = d r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`. If the device does not
+/// support cooperative launches, changes nothing and returns `None`.
 pub fn advance<T: Real>(at: Advance<'_, T>) -> Option<[Scalar<T>; 2]> {
     let device = at.x.device().clone();
     match queue(at) {

@@ -1,10 +1,11 @@
-// Operations of an Arnoldi process on several vectors: columns of V, `ld` entries apart, 16-byte aligned.
+// Operations of an Arnoldi process on several vectors, the columns of V. Columns are `ld` entries apart and aligned to
+// 16 bytes.
 //
 // A block processes ROWS rows of all k columns. Projection reads V and w once; subtraction followed by projection reads
 // the block's rows of V a second time, from the caches.
 
 constexpr int ROWS = THREADS * PACKS * PACK;
-constexpr int GROUP = 8;      // columns processed together
+constexpr int GROUP = 8;      // number of columns processed together
 
 // Rows of a thread: PACKS packs at a stride of THREADS packs.
 struct OwnRows {
@@ -100,7 +101,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void project(i64 n, i64 ld, int
     project_columns(rows, v, ld, k, here, partials);
 }
 
-// w ← w − V c, then the same as `project`
+// w ← w − V c; partials[j, block] ← ⟨v_j, w⟩ over the block's rows
 extern "C" __global__ __launch_bounds__(THREADS) void subtract_project(Gate gate, i64 n, i64 ld, int k, const real* v, const real* c, real* w, real* partials) {
     begin();
     if (closed(gate)) return;

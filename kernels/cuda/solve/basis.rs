@@ -19,7 +19,7 @@ pub(crate) const SOURCE: Source =
 /// Columns begin at multiples of this many entries.
 const ALIGN: usize = 64;
 
-/// Packs per thread.
+/// Number of packs (16 bytes) per thread.
 const PACKS: usize = 1;
 
 /// Rows per block.
@@ -34,9 +34,9 @@ pub struct Basis<T: Real> {
     n: usize,
     ld: usize,
     columns: Array<T>,
-    /// Coefficients of `project`, and of the `subtract_project` that follows.
+    /// Coefficients of `project`, and those of the `subtract_project` that follows it.
     coefficients: [Array<T>; 2],
-    /// Index of the last computed coefficients.
+    /// Index in `coefficients` of those computed last.
     last: usize,
     /// Partial sums: one per block and column.
     partials: Array<T>,
@@ -49,13 +49,15 @@ pub struct Basis<T: Real> {
     chip: Chip,
 }
 
-/// Device properties that limit the number of resident blocks, so that rows read twice stay in the L2 cache.
+/// Device properties for limiting the number of resident blocks, so that rows read twice stay in the L2
+/// cache.
 #[derive(Clone, Copy, Debug)]
 struct Chip {
     multiprocessors: usize,
     cache: usize,
-    /// Shared memory of a multiprocessor, and the maximum of a block.
+    /// Bytes of shared memory of a multiprocessor.
     shared: usize,
+    /// Maximum bytes of shared memory of a block.
     most_shared: usize,
 }
 
@@ -75,7 +77,7 @@ impl Chip {
     /// Unused shared memory to request per block, so that the rows of all resident blocks fit in the L2
     /// cache.
     fn reserve(self, bytes_of_block: usize) -> usize {
-        // other arrays pass through the cache as well: use 70 %
+        // use 70 % of the cache, because other arrays pass through it as well
         let fit = 7 * self.cache / 10 / (self.multiprocessors * bytes_of_block).max(1);
         if fit >= 8 {
             0
@@ -209,7 +211,7 @@ impl<T: Real> Basis<T> {
             let result = sums.first();
             let mut launch = self.device.launch(&self.finish_projection);
             launch.arg(&blocks).arg(&partials).arg(&result);
-            // SAFETY: arguments as in basis.cu; one column, whose sum goes to a cell
+            // SAFETY: arguments as in basis.cu; there is one column, whose sum is written to a cell
             unsafe { launch.launch(LaunchConfig { grid_dim: (1, 1, 1), ..self.config() }) }?;
             self.device.sum_over_team::<T>(result, 1)?;
             let [norm] = sums.scalars();
@@ -229,13 +231,14 @@ impl<T: Real> Basis<T> {
         Ok(())
     }
 
-    /// Replaces the coefficients of the last projection by `c`, e.g. by those of the whole vectors of which
-    /// these are parts.
+    /// Replaces the coefficients of the last projection by `c`, for example by those of distributed vectors
+    /// whose parts this basis holds.
     pub fn replace_coefficients(&mut self, c: &[T]) -> Result<()> {
         self.coefficients[self.last].with_part(0..c.len(), |part| part.write(c))
     }
 
-    /// Reports the coefficients since `project`, summed, to the host.
+    /// Reports the coefficients of the last `project` to the host, plus those of the `subtract_project` after
+    /// it.
     pub fn record(&self, k: usize, steps: &mut Steps<T>) {
         let [first, second] = &self.coefficients;
         steps.record_sums(first, (self.last == 1).then_some(second), k);

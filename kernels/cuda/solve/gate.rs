@@ -1,5 +1,5 @@
-//! Gates and endings of steps: conditions that kernels check before they change a vector, and numbers that
-//! are written when a step ends.
+//! Gates and endings of steps (iterations): conditions that kernels check before they change a vector, and
+//! numbers that are written when a step ends.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::module::{Source, constants, is_compiled, mirror};
@@ -20,8 +20,8 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Whether the kernels that every solve needs are compiled and in the disk cache, for any GPU. If so, the
-/// other kernels of a solve most likely are, too.
+/// Whether the kernels that every solve needs are in the disk cache, compiled for any GPU. If so, the other
+/// kernels of a solve most likely are, too.
 pub fn has_compiled<T: Real>() -> bool {
     is_compiled::<T, T>(&SOURCE)
 }
@@ -71,7 +71,7 @@ pub(crate) struct Step<T> {
     pub(crate) control: u64,
     pub(crate) watches: Vec<(Number<T>, Condition, u32)>,
     assignments: Vec<(Arc<Cell>, Number<T>)>,
-    /// Number of times that assignments were settled.
+    /// Number of times that assignments were settled, that is, written to their homes (the cells of scalars).
     epoch: u64,
 }
 
@@ -87,7 +87,7 @@ impl<T> Default for Step<T> {
 }
 
 impl<T> Step<T> {
-    /// Whether the value assigned in this epoch has been written to its home.
+    /// Whether the value assigned in epoch `assigned` has been written to its home.
     pub(crate) fn settled(&self, assigned: u64) -> bool {
         assigned < self.epoch
     }
@@ -235,8 +235,8 @@ pub(crate) fn settle_assigned<T: Real>(device: &Device) -> Result<()> {
     if assigned.len() <= ASSIGNMENTS {
         return settle(device, &assigned);
     }
-    // too many for one launch: evaluate all into cells before the first home is written, since others may
-    // read that
+    // too many for one launch: evaluate all into new cells before the first home is written, because other
+    // numbers may read it
     let (mut values, mut homes) = (Vec::new(), Vec::new());
     for (home, number) in assigned {
         let cell = device.cells::<T>()?.take(device)?;

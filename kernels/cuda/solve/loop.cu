@@ -1,11 +1,11 @@
-// Loops of vector operations. Each operand moves once: 8 B (f64) or 4 B (f32) per entry read or written, in packs of 16
-// B. Within a step, all kernels except plain reductions check a gate first.
+// Loops of vector operations. Moves 8 B (f64) or 4 B (f32) for each entry that an operation reads or writes, in packs
+// of 16 B. Within a step, all kernels that write vectors check a gate first.
 
 __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
-// An operation that reads `IN` vectors and writes `OUT`, elementwise: `void at(real (&v)[IN], real (&w)[OUT])`. Two
-// packs of each vector are in flight at any time; `ask(n)` loads the first two, before the coefficients are known.
+// Loop over an elementwise operation `op.at(v, w)` that reads `IN` vectors and writes `OUT`. Two packs of each vector
+// are in flight at any time; `ask(n)` loads the first two, before the coefficients are known.
 template <class Op, int IN, int OUT> struct Loop {
     Op op;
     const real* in[IN];
@@ -59,7 +59,7 @@ template <class Op, int IN, int OUT> struct Loop {
     }
 };
 
-// For operations whose coefficients determine which vectors are read.
+// Runs a loop whose coefficients are known, for operations whose coefficients determine which vectors are read.
 template <class Op, int IN, int OUT> __device__ __forceinline__ void over(i64 n, Loop<Op, IN, OUT>& loop) {
     loop.ask(n);
     loop.run(n);

@@ -1,6 +1,6 @@
-//! Scalars that stay on the device. A reduction leaves its result in a cell of device memory; products and
-//! quotients of cells are evaluated by the kernel that uses them. Sums and roots are computed immediately,
-//! into a new cell.
+//! Scalars that stay on the device. A reduction writes its result to a cell of device memory; products and
+//! quotients of cells are evaluated by the kernel that uses them. Sums and roots are computed immediately, in
+//! a new cell.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::{RawNumber, TERMS};
@@ -16,7 +16,7 @@ pub(crate) const CELLS: usize = 4096;
 /// Pool of device memory for scalars.
 #[derive(Debug)]
 pub(crate) struct Cells<T: Real> {
-    /// A slice without handle to the device, because the device owns this pool.
+    /// A slice without a handle to the device, because the device owns this pool.
     memory: CudaSlice<T>,
     free: Arc<Mutex<Free>>,
 }
@@ -24,8 +24,8 @@ pub(crate) struct Cells<T: Real> {
 #[derive(Debug)]
 struct Free {
     cells: Vec<u32>,
-    /// Cells freed while a step is being recorded. They must not be reused, since every replay writes to
-    /// them.
+    /// Cells freed while a step is being recorded; `None` outside of recordings. They must not be reused,
+    /// because every replay writes to them.
     kept: Option<Vec<u32>>,
 }
 
@@ -70,7 +70,7 @@ impl Drop for Kept {
 
 impl<T: Real> Cells<T> {
     pub(crate) fn new(device: &Device) -> Result<Cells<T>> {
-        // last freed, first reused: a loop touches few cells
+        // cells freed last are reused first, so that a loop uses few cells
         let free = Free { cells: (0..CELLS as u32).rev().collect(), kept: None };
         Ok(Cells { memory: device.zeros(CELLS)?.into_slice(), free: Arc::new(Mutex::new(free)) })
     }
@@ -151,7 +151,7 @@ impl<T: Real> Number<T> {
         }
     }
 
-    /// Evaluates into a new cell, and returns the number as this cell alone.
+    /// Evaluates the number into a new cell, and returns the number that consists of this cell alone.
     fn settled(self) -> Self {
         let Some(Ok(device)) = self.device() else { return self };
         let cell = device.cells::<T>().and_then(|cells| cells.take(&device));
@@ -165,7 +165,7 @@ impl<T: Real> Number<T> {
         })
     }
 
-    /// The value, given the contents of all cells.
+    /// The value for given contents of all cells.
     fn value(&self, all: &[T]) -> T {
         let mut value = self.factor;
         for i in 0..self.above.len().max(self.below.len()) {
@@ -221,7 +221,8 @@ impl Device {
 pub struct Scalar<T> {
     number: Number<T>,
     home: Option<Arc<Cell>>,
-    /// Epoch of the last assignment; in later epochs `home` holds the value.
+    /// Epoch of the last assignment (see [`Step`](super::gate::Step)); in later epochs `home` holds the
+    /// value.
     assigned: u64,
 }
 
@@ -246,7 +247,7 @@ impl<T: Real> Scalar<T> {
         gate::step::<T>(&device).settled(self.assigned).then_some(home.address)
     }
 
-    /// The expression that kernels launched now evaluate.
+    /// The expression that the next kernels evaluate.
     pub(crate) fn number(&self) -> Number<T> {
         match &self.home {
             Some(home) if self.home().is_some() => Number::cell(home.clone()),
@@ -285,7 +286,8 @@ impl<T: Real> Scalar<T> {
         self.combined(&Scalar::constant(T::zero()), true)
     }
 
-    /// The sum, or its root, queued immediately; NaN if queueing failed (the error is kept on the device).
+    /// Queues the computation of the sum or, if `root`, of its square root. NaN if queueing failed (the error
+    /// is stored on the device).
     fn combined(&self, other: &Self, root: bool) -> Self {
         let (a, b) = (self.number(), other.number());
         let Some(device) = a.device().or_else(|| b.device()) else {
@@ -305,7 +307,7 @@ impl<T: Real> Scalar<T> {
         })
     }
 
-    /// Takes the value of another scalar, written to a fixed address when the step ends.
+    /// Sets this scalar to the value of another, which is written to a fixed address when the step ends.
     pub fn assign(&mut self, value: &Self) {
         let number = value.number();
         let device = match (&self.home, number.device()) {
@@ -313,7 +315,7 @@ impl<T: Real> Scalar<T> {
             (None, device) => device,
         };
         let Some(device) = device else {
-            // both are constants, and belong to no device
+            // both are constants, which belong to no device
             self.number = number;
             return;
         };

@@ -24,9 +24,9 @@ pub(crate) struct Ring {
 // SAFETY: the memory is owned, and read through volatile loads only
 unsafe impl Send for Ring {}
 
-/// Minimum number of entries: those in flight, and as many of steps that were abandoned.
+/// Minimum number of entries: enough for the steps in flight, and for steps that were abandoned.
 const FEWEST_ENTRIES: usize = 4 * LAG;
-/// Minimum number of words: allows for many steps in one launch.
+/// Minimum number of words, enough for many steps in one launch.
 const WORDS: usize = 8192;
 
 /// Value of a word that has not been written yet; the device never writes these bits.
@@ -71,8 +71,8 @@ impl Ring {
         }
     }
 
-    /// The entry of a step, once it is complete: its kind, its count or the watch that failed, and its
-    /// numbers.
+    /// The entry of a step once it is complete: its kind, and the count of its numbers or the id of the
+    /// failed watch. `numbers` receives its numbers.
     pub(crate) fn entry(&self, sequence: u64, numbers: &mut Vec<f64>) -> Option<(u32, usize)> {
         let (what, count) = (self.word(sequence, 0)? as u32, self.word(sequence, 1)? as usize);
         numbers.clear();
@@ -86,7 +86,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // queued kernels may still write here
+        // wait for queued kernels, which may still write to the ring
         self.device.park(self.device.synchronize());
     }
 }

@@ -1,5 +1,5 @@
-// Scalar arithmetic between vector operations, and the end of a step: checks watches, reports numbers to the host,
-// assigns values for the next step. One warp.
+// Scalar arithmetic between vector operations, and the end of a step, which one warp processes: it checks watches,
+// reports numbers to the host, and assigns values for the next step.
 
 // a + b, or its square root. Needs no gate: no kernel reads the sum once the solve has ended.
 extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {
@@ -12,7 +12,7 @@ struct Ending {
     Gate gate;
     u32 assignments;
     u32 numbers;              // number of scalars reported
-    u32 has_residual;         // whether the first is ‖r‖², which ends the solve if it meets the threshold
+    u32 has_residual;         // whether the first scalar is ‖r‖², which ends the solve if it meets the threshold
     u32 coefficients;         // length of the array that is reported after the scalars: the sum of two arrays
     const real* first;
     const real* second;
@@ -26,7 +26,7 @@ extern "C" __global__ void end_step(Ending e) {
     begin();
     Control* control = e.gate.control;
     const u32 lane = threadIdx.x, home = lane - NUMBERS;
-    // one number per lane: load all before the gate is known
+    // each lane evaluates one number, before the state of the gate is known
     real v = lane < NUMBERS + ASSIGNMENTS ? value(e.number[lane]) : real(0);
     if (control) {
         const u64 before = *(volatile u64*)&control->sequence;
@@ -54,7 +54,7 @@ extern "C" __global__ void end_step(Ending e) {
             entry.done(e.numbers + e.coefficients, last);
         }
     }
-    // all lanes have evaluated their numbers, which may read the cells that are assigned now
+    // assign only after all lanes have evaluated their numbers, which may read the assigned cells
     __syncwarp();
     if (home < e.assignments) *e.home[home] = v;
 }

@@ -1,5 +1,5 @@
-//! Steps (iterations) of a solve: what they watch, report and carry over, and how a recorded step is
-//! replayed.
+//! Steps (iterations) of a solve: the numbers that a step watches, reports and carries over to the next, and
+//! the recording and replay of steps as CUDA graphs.
 //!
 //! The host queues a fixed number of steps ahead of the results it has seen. Each step ends by writing its
 //! reported numbers to host memory. Once the residual meets the threshold, or a watched number fails, the
@@ -35,9 +35,9 @@ pub enum Entry {
     },
     /// A watched number failed, and the step ended before it changed the solution.
     Failed {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
-        /// Its value.
+        /// Value of the number.
         value: f64,
     },
 }
@@ -49,23 +49,26 @@ pub struct Steps<T: Real> {
     control: CudaSlice<u64>,
     ring: Ring,
     names: Vec<&'static str>,
-    /// Numbers of steps queued and of outcomes read, over all solves.
+    /// Number of steps queued, over all solves.
     queued: u64,
+    /// Number of steps whose outcome was read, over all solves.
     known: u64,
     numbers: Vec<Number<T>>,
     has_residual: bool,
     /// Addresses of two arrays whose sum is reported, and their length; the second address may be null.
     coefficients: Option<(u64, u64, usize)>,
     places: Vec<Place>,
-    /// Place of the step that is being queued, and whether it is being recorded.
+    /// Place of the step that is being queued.
     making: usize,
+    /// Whether the step that is being queued is being recorded.
     recording: bool,
 }
 
-/// State of a place in a solve's cycle of steps.
+/// State of a place in the cycle of steps that a method repeats (such as the iterations of a restart cycle).
 enum Place {
     New,
-    /// It was queued once without recording: all kernels are loaded and all memory is allocated.
+    /// The step was queued once without recording, so that all kernels are loaded and all memory is
+    /// allocated.
     Warm,
     Recorded(Recording),
     /// Recording failed, so it is always queued call by call.
@@ -127,18 +130,18 @@ impl<T: Real> Steps<T> {
         (self.ring.address(), self.ring.width as u32, self.ring.entries as u32)
     }
 
-    /// Maximum number of steps in one launch: half of the ring, less those in flight; the other half is for
-    /// abandoned steps.
+    /// Maximum number of steps in one launch: half of the ring's entries, less those of steps in flight. The
+    /// other half is for abandoned steps.
     pub(crate) fn free_entries(&self) -> usize {
         self.ring.entries / 2 - self.in_flight().min(self.ring.entries / 2)
     }
 
-    /// Counts steps that were queued by another kernel.
+    /// Counts steps that were queued by other means, by a persistent kernel.
     pub(crate) fn queued(&mut self, count: usize) {
         self.queued += count as u64;
     }
 
-    /// Id by which the device reports a watched number.
+    /// Id with which the device reports that a watched number failed.
     pub(crate) fn name(&mut self, what: &'static str) -> u32 {
         let at = self.names.iter().position(|name| *name == what);
         let at = at.unwrap_or_else(|| {
@@ -152,7 +155,7 @@ impl<T: Real> Steps<T> {
         self.control.device_ptr(&self.device.inner.stream).0
     }
 
-    /// Ends the solve before another vector changes, if the number fails the condition.
+    /// Watches a number: if it fails the condition, the solve ends before another vector changes.
     pub fn watch(&mut self, what: &'static str, value: &Scalar<T>, must_be: Condition) {
         let name = self.name(what);
         // before the lock below, which `number` takes as well
@@ -172,15 +175,16 @@ impl<T: Real> Steps<T> {
         self.numbers.push(value.number());
     }
 
-    /// Reports the entries of an array, or of the sum of two, to the host, after all other numbers.
+    /// Reports the entries of an array or of the sum of two arrays to the host, after all other numbers.
     pub(crate) fn record_sums(&mut self, first: &Array<T>, second: Option<&Array<T>>, count: usize) {
         let count = count.min(first.len()).min(second.map_or(count, Array::len));
         self.coefficients = Some((first.address(0), second.map_or(0, |second| second.address(0)), count));
     }
 
-    /// Begins the step at a place of the solve's cycle. Returns `false` if the step was replayed; if `true`,
-    /// the caller queues its work and then calls [`Steps::end_step`]. A step that `replays` queues the same
-    /// work every time. At most [`LAG`](crate::cuda::tuning::LAG) steps may be in flight.
+    /// Begins the step at a place of the solve's cycle. Returns `false` if a recording of the step was
+    /// replayed; if `true`, the caller queues the step's work and then calls [`Steps::end_step`]. `replays`
+    /// promises that the step queues the same work every time. At most [`LAG`](crate::cuda::tuning::LAG)
+    /// steps may be in flight.
     pub fn begin_step(&mut self, place: usize, replays: bool) -> Result<bool> {
         while self.places.len() <= place {
             self.places.push(Place::New);
@@ -241,7 +245,7 @@ impl<T: Real> Steps<T> {
             }
             _ => {
                 self.places[self.making] = Place::Never;
-                // work that was captured without success was not queued
+                // capturing failed, so the work was not queued
                 Ok(ok && self.begin_step(self.making, false)?)
             }
         }

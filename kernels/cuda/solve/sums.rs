@@ -9,12 +9,12 @@ use cudarc::driver::{CudaSlice, DevicePtr};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
-/// Partial sums that blocks pass to the block that adds them up.
+/// Partial sums that blocks send to the block that adds them.
 #[derive(Debug)]
 struct Parcels<T: Real> {
     /// `Parcel`s of prelude.cu, one for each block and sum.
     parcels: CudaSlice<T>,
-    /// Number of calls that have used them.
+    /// Number of calls so far, which distinguishes the parcels of different calls.
     calls: CudaSlice<u32>,
 }
 
@@ -67,7 +67,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
         self.raw.results[0]
     }
 
-    /// The sums; over all members of the team if the device works in one.
+    /// The sums; if the device is in a team, over all its members.
     pub(crate) fn scalars(self) -> [Scalar<T>; K] {
         self.cells.map(Scalar::in_cell)
     }

@@ -1,4 +1,4 @@
-//! Asynchronous readback of scalars: the host polls pinned memory, and the queue need not drain.
+//! Asynchronous readback of scalars: the host polls pinned memory, and does not wait for work queued later.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::pinned::PinnedArray;
@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock};
 /// Maximum number of scalars that are read back together.
 const TOGETHER: usize = 2;
 
-/// Pinned host memory that the device writes to, with a slot for scalars that are read back together.
+/// Pinned host memory that the device writes to, with one slot for each readback in flight.
 #[derive(Debug)]
 struct Slots {
     words: PinnedArray<u64>,
@@ -33,7 +33,7 @@ impl Slots {
 /// Scalars being read back: the device writes them to host memory as soon as they are known.
 #[derive(Debug)]
 pub struct Told<T: Real, const COUNT: usize> {
-    /// Slot in host memory; or the values, if they are constants.
+    /// `Ok`: the device and the slot in host memory. `Err`: the values, if all are constants.
     from: std::result::Result<(Device, usize), [T; COUNT]>,
 }
 
@@ -87,7 +87,7 @@ impl<T: Real, const COUNT: usize> Told<T, COUNT> {
 impl<T: Real, const COUNT: usize> Drop for Told<T, COUNT> {
     fn drop(&mut self) {
         let Ok((device, slot)) = &self.from else { return };
-        // the slot is free only after the device has written to it
+        // wait before the slot is freed: the device may not have written to it yet
         let read = self.read().map(|_| ());
         if let Ok(slots) = Slots::of(device) {
             lock(&slots.free).push(*slot);

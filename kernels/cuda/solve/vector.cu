@@ -11,8 +11,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void copy(Gate gate, i64 n, con
     loop.run(n);
 }
 
-// Negates about half of the entries, pseudo-randomly: by the parity of the bits of the index times 2⁶⁴ over the golden
-// ratio.
+// Negates about half of the entries: those whose index times 2⁶⁴/φ (φ: golden ratio) has an odd number of bits set.
 extern "C" __global__ __launch_bounds__(THREADS) void flip_signs(i64 n, real* x) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

@@ -1,4 +1,4 @@
-//! Vector operations on a device. All are queued in order; none waits.
+//! Vector operations on a device. All are queued on the device's stream; none waits for the device.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config_at_once;
@@ -99,12 +99,12 @@ impl<'d, T: Real> Call<'d, T> {
     }
 }
 
-/// Keeps an error of an operation that cannot return it.
+/// Stores the error of an operation that cannot return it on the device.
 fn parked<T: Real>(y: &Array<T>, outcome: Result<()>) {
     y.device().park(outcome);
 }
 
-/// The scalars of a sum; NaN if queueing failed (the error is kept on the device).
+/// The scalars of a sum; NaN if queueing failed (the error is stored on the device).
 pub(crate) fn parked_sums<T: Real, const K: usize>(
     device: &Device,
     outcome: Result<[Scalar<T>; K]>,

@@ -1,9 +1,9 @@
 //! Device memory that other processes on this machine write to (CUDA IPC); each process maps it at its own
 //! address.
 //!
-//! Each process allocates memory, sends the others its IPC handle, and opens theirs. Memory that others have
-//! opened is not freed before the program ends, because they may still write to it; so callers keep regions
-//! and reuse them.
+//! Each process allocates memory, sends the others its IPC handle, and opens their memory. Memory that others
+//! have opened is not freed before the program ends, because they may still write to it; so callers keep and
+//! reuse regions.
 
 use crate::cuda::device::Device;
 use crate::cuda::device::error::{Error, Result};
@@ -26,8 +26,8 @@ const PIECE: usize = 2 << 20;
 #[derive(Debug)]
 pub struct SharedWord(pub(super) MmapMut);
 
-/// Maps a shared word in a file that the process with `first` creates. The file may be removed once all have
-/// opened it.
+/// Maps a shared word in a file. The process that passes `first` creates the file, which may be removed once
+/// all processes have mapped it.
 pub fn shared_word(path: &Path, first: bool) -> Result<SharedWord> {
     let open = || {
         let mut options = OpenOptions::new();
@@ -61,7 +61,7 @@ impl Offer {
         Ok(offer)
     }
 
-    /// Its IPC handle, for other processes.
+    /// IPC handle of the memory, for other processes.
     pub fn name(&self) -> Result<[u8; NAME]> {
         self.device.inner.context.bind_to_thread()?;
         let mut handle = sys::CUipcMemHandle { reserved: [0; NAME] };
@@ -98,7 +98,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// Opens the memory of all processes, given by their handles; this process's is number `place`.
+    /// Opens the memory of all processes, given their handles; `place` is the index of this process.
     pub fn open(own: Offer, place: usize, names: &[[u8; NAME]]) -> Result<Region> {
         own.device.inner.context.bind_to_thread()?;
         let (mut least, mut addresses) = (own.bytes, Vec::with_capacity(names.len()));

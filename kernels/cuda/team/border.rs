@@ -36,8 +36,8 @@ pub(super) struct Border<T: Real> {
 }
 
 impl<T: Real> Border<T> {
-    /// `offsets` has the start of the entries of each of `rows`, and the end; `columns` are indices of
-    /// ghosts.
+    /// Uploads the entries in ghost columns. `offsets` has the start of the entries of each of `rows`, and
+    /// the end; `columns` are indices of ghosts.
     pub(super) fn new(
         device: &Device,
         rows: &[u32],
@@ -66,8 +66,8 @@ impl<T: Real> Border<T> {
         self.values.write(values)
     }
 
-    /// `y ← y + A_ghost ghosts`, once the senders of `halo` have sent the ghosts. With `sums`, also adds
-    /// `own` and `⟨x, y⟩` over the added terms.
+    /// `y ← y + A_ghost ghosts`, after the senders of `halo` have sent the ghosts. With `sums`, also computes
+    /// `⟨x, y⟩` as `own`, the value before, plus the contribution of the added terms.
     pub(super) fn add(
         &self,
         halo: &RawHalo,

@@ -1,4 +1,4 @@
-//! Products whose rows read entries of `x` that other members of a team own.
+//! Matrix-vector products whose rows read entries of `x` that other members of a team own (ghosts).
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config_at_once;
@@ -53,22 +53,22 @@ pub(crate) const MIRROR: Mirror = mirror!(
     }
 );
 
-/// Data that a member sends and receives in a product, and its entries in ghost columns; computed by the
-/// host.
+/// Communication plan of a member: entries of `x` that it sends and receives in a product, and its matrix
+/// entries in ghost columns. Computed on the host.
 #[derive(Clone, Debug, Default)]
 pub struct Plan<T> {
-    /// For each member: indices of the entries of this member's `x` that it reads, in the order of its
-    /// ghosts.
+    /// For each other member, the indices of the entries of this member's `x` that the other reads, in the
+    /// order of its ghosts.
     pub sends: Vec<Vec<u32>>,
-    /// For each member: start of its entries among this one's ghosts, and the end.
+    /// For each member, the start of its entries among the ghosts of this member, and the end.
     pub ghosts_from: Vec<usize>,
     /// Rows with entries in ghost columns.
     pub rows: Vec<u32>,
     /// Start of the entries of each of these rows, and the end.
     pub offsets: Vec<u32>,
-    /// Indices of ghosts.
+    /// Index of the ghost of each entry.
     pub columns: Vec<u32>,
-    /// Their values.
+    /// Value of each entry.
     pub values: Vec<T>,
 }
 
@@ -97,7 +97,7 @@ pub struct Halo<T: Real> {
     member: Arc<Member>,
     raw: RawHalo,
     border: Border<T>,
-    /// Entries of this member's vectors.
+    /// Number of entries of this member's vectors.
     length: usize,
     sends: usize,
     /// Device address of this member's ghosts.
@@ -107,13 +107,14 @@ pub struct Halo<T: Real> {
     _inboxes: Kept,
 }
 
-/// Layout of a member's inbox in a region of memory: for each member, the number of the last product that it
-/// sent; then for each member, the number of this one's last product that it used; then the ghosts.
+/// Offset in bytes of the second part of a member's inbox. An inbox has three parts: for each other member,
+/// the number of the last product for which it has sent ghosts; for each other member, the number of the last
+/// product for which it has used the ghosts of this member; and, from [`GHOSTS_AT`] on, the ghosts.
 const USED_AT: usize = TEAM_MEMBERS * size_of::<u64>();
 const GHOSTS_AT: usize = 256;
 
 impl<T: Real> Halo<T> {
-    /// Connects all members of a team, each with its plan.
+    /// Connects all members of a team within a process, each with its plan.
     pub fn connect(members: &[Arc<Member>], plans: &[Plan<T>]) -> Result<Vec<Halo<T>>> {
         let count = members.len();
         let inbox = |(member, plan): (&Arc<Member>, &Plan<T>)| {
@@ -124,7 +125,7 @@ impl<T: Real> Halo<T> {
                 sent: device.zeros(count)?,
                 used: device.zeros(count)?,
             };
-            // other members write here as soon as their work is queued: finish clearing first
+            // finish clearing the inbox now: other members write to it as soon as their work is queued
             device.synchronize()?;
             Ok(inbox)
         };
@@ -142,14 +143,14 @@ impl<T: Real> Halo<T> {
         (0..count).map(halo).collect()
     }
 
-    /// Bytes of a region per member for this number of ghosts.
+    /// Bytes of a region that a member with this number of ghosts needs.
     pub fn inbox_bytes(ghosts: usize) -> usize {
         GHOSTS_AT + ghosts * size_of::<T>()
     }
 
-    /// This process's side, if other members belong to other processes. Vectors have `length` entries in this
-    /// process. All members use one zeroed region for their inboxes; `at_others` has the start of this
-    /// member's entries among the ghosts of each.
+    /// Connects this process's member with members in other processes. Vectors have `length` entries in this
+    /// process. All members use one zeroed region for their inboxes; `at_others` has for each member the
+    /// start of this member's entries among its ghosts.
     pub fn across(
         member: &Arc<Member>,
         length: usize,
@@ -182,8 +183,8 @@ impl<T: Real> Halo<T> {
         Halo::new(member, length, plan, &address, inboxes[own] + GHOSTS_AT as u64, region.clone())
     }
 
-    /// `address` returns a member's addresses: ghosts that come from this one, flags of products sent, and
-    /// flags of products used.
+    /// `address` returns three addresses in a member's inbox: those of the ghosts that this member sends, of
+    /// the flags of products sent, and of the flags of products used.
     fn new(
         member: &Arc<Member>,
         length: usize,
@@ -273,7 +274,8 @@ impl<T: Real> Halo<T> {
         self.border.add(&self.raw, self.ghosts, [x, y], own, sums)
     }
 
-    /// `y ← y + A_ghost ghosts`, with the ghosts sent last; the device waits for those of other members.
+    /// `y ← y + A_ghost ghosts` with the ghosts of the current product; the device waits until other members
+    /// have sent them.
     pub fn add(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         self.receive(x, y, RawNumber::constant(T::zero()), None)
     }
@@ -290,7 +292,8 @@ impl<T: Real> Halo<T> {
 
 impl<T: Real> Drop for Halo<T> {
     fn drop(&mut self) {
-        // queued kernels may still write to the inboxes of others, whose memory may then be reused
+        // wait for queued kernels, which may still write to the inboxes of others, before that memory is
+        // reused
         let device = self.device();
         device.park(device.synchronize());
     }

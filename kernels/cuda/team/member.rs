@@ -1,13 +1,13 @@
 //! Membership of a device in a team.
 //!
 //! Each member has a part of every vector. While a device is a member, reductions in its kernels are over the
-//! whole team: each member sends its part to the mailboxes of the others, and adds the parts in the order of
-//! members, so that all get bitwise equal sums. The host is not involved.
+//! whole team: each member sends its part of a sum to the mailboxes of the others, and adds the parts in the
+//! order of members, so that sums are bitwise equal on all devices. The host is not involved.
 //!
 //! Members must queue the same work. A member that cannot do so announces failure: the others then stop
 //! waiting, and their sums are NaN. A device that has waited for ten seconds announces failure on behalf of
-//! the member that it waits for. So no wait is unbounded, even if the driver blocks a call of that member's
-//! host until the waiting device is done.
+//! the member that it waits for. So every wait ends, even if the driver blocks a call of that member's host
+//! until the waiting device is done.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -103,8 +103,8 @@ impl Drop for Notice {
     }
 }
 
-/// State of the agreement between the hosts of members: requests of this round, result of the last one, and
-/// the number of members that will make no more requests.
+/// State of the agreement between the hosts of members: requests of this round, the result of the last round,
+/// and the number of members that will make no more requests.
 #[derive(Debug, Default)]
 struct Agreement {
     arrived: usize,
@@ -134,10 +134,10 @@ pub struct Member {
     device: Device,
     own: usize,
     count: usize,
-    /// Entries of a vector on this member, and on all together.
+    /// Numbers of entries of a vector on this member, and on all members together.
     lengths: [usize; 2],
     team: Array<RawTeam>,
-    /// Lives as long as any member, because others write to it.
+    /// Memory of the mailboxes; lives as long as any member, because others write to it.
     _mail: Mail,
     _calls: Array<u32>,
     rendezvous: Arc<Rendezvous>,
@@ -166,7 +166,7 @@ fn connect(device: &Device, other: &Device) -> Result<()> {
 }
 
 impl Member {
-    /// Creates a team of devices, which have these numbers of entries of every vector, in this order.
+    /// Creates a team of devices. `lengths` has the number of entries of every vector on each device.
     pub fn team(devices: &[Device], lengths: &[usize]) -> Result<Vec<Member>> {
         if devices.is_empty() || devices.len() > TEAM_MEMBERS || devices.len() != lengths.len() {
             let (what, got) = ("the number of devices in a team", devices.len());
@@ -188,9 +188,9 @@ impl Member {
         devices.iter().zip(lengths).enumerate().map(member).collect()
     }
 
-    /// This process's member of a team whose other members belong to other processes. All share a zeroed word
-    /// of memory, and a region of [`mail_bytes`]. The hosts of the processes coordinate themselves; only sums
-    /// in [`Member::sum`] are over the team.
+    /// Creates this process's member of a team whose other members belong to other processes. All processes
+    /// share a zeroed word of memory, and a region of [`mail_bytes`]. Only sums of work queued in
+    /// [`Member::sum`] are over the team; all other coordination is left to the processes.
     pub fn across(device: &Device, own: usize, mail: Arc<Region>, notice: SharedWord) -> Result<Member> {
         let (addresses, notice) = (mail.addresses(), Arc::new(Notice::shared(device, notice)?));
         assert!(
@@ -220,7 +220,7 @@ impl Member {
         };
         raw.mail[..addresses.len()].copy_from_slice(addresses);
         let (device, count, team) = (device.clone(), addresses.len(), device.upload(&[raw])?);
-        // other members write here as soon as their work is queued: finish clearing first
+        // finish clearing the mailbox now: other members write to it as soon as their work is queued
         device.synchronize()?;
         Ok(Member { device, own, count, lengths, team, _mail: mail, _calls: calls, rendezvous, notice })
     }
@@ -233,22 +233,22 @@ impl Member {
         result
     }
 
-    /// The device.
+    /// Device of the member.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Its index, and the number of members.
+    /// Index of this member, and the number of members.
     pub fn place(&self) -> (usize, usize) {
         (self.own, self.count)
     }
 
-    /// Entries of a vector on this member.
+    /// Number of entries of a vector on this member.
     pub fn own_length(&self) -> usize {
         self.lengths[0]
     }
 
-    /// Entries of a vector on all members together.
+    /// Number of entries of a vector on all members together.
     pub fn whole_length(&self) -> usize {
         self.lengths[1]
     }
@@ -290,8 +290,8 @@ impl Member {
             self.rendezvous.changed.notify_all();
             return Ok(agreement.agreed);
         }
-        // no thread enters the next round before all have left this one, because each calls again only after
-        // it has returned
+        // the next round does not end before all threads have left this one, because each of them must call
+        // again
         while agreement.round == round {
             if self.given_up_by().is_some() || agreement.ended > 0 {
                 return Err(Error::Driver(
@@ -307,7 +307,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // queued kernels may still access the memory of the team
+        // wait for queued kernels, which may still access the memory of the team
         self.device.park(self.device.synchronize());
     }
 }
@@ -321,13 +321,13 @@ struct Membership {
 }
 
 impl Device {
-    /// Makes this device a member of a team, or of none. Vectors of the length of its part are then parts of
-    /// the team's vectors.
+    /// Makes this device a member of a team or, for `None`, ends its membership. While it is a member,
+    /// vectors with the length of its part are parts of distributed vectors.
     pub fn join(&self, member: Option<Arc<Member>>) {
         *lock(&self.kept::<Membership>().member) = member;
     }
 
-    /// Its membership, if it is in a team.
+    /// The membership of this device, if it is in a team.
     pub fn member(&self) -> Option<Arc<Member>> {
         lock(&self.kept::<Membership>().member).clone()
     }
@@ -341,7 +341,7 @@ impl Device {
         result
     }
 
-    /// Device address of `Team` for kernels that sum; 0 for sums over this device only.
+    /// Device address of `Team` for kernels that compute sums; 0 for sums over this device only.
     pub(crate) fn team_address(&self) -> u64 {
         let membership = self.kept::<Membership>();
         match &*lock(&membership.member) {

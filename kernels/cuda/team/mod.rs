@@ -1,4 +1,4 @@
-//! Teams: devices that solve together. Each has a part of every vector; sums are over all parts.
+//! Teams: devices that solve one system together. Each has a part of every vector; sums are over all parts.
 
 pub mod across;
 mod border;

@@ -1,6 +1,6 @@
 //! Halo exchange between a device and other processes through host memory.
 //!
-//! A product uses the kernels of a team, with host memory in place of the other members:
+//! A product uses the kernels of a team; entries are sent to host memory instead of to other members:
 //!
 //! ```text
 //! push          copies entries of x to host memory and sets a flag     the host sends them, and waits for others
@@ -32,7 +32,7 @@ struct Alone {
 
 impl Alone {
     fn new(device: &Device) -> Result<Alone> {
-        // all that was sent counts as used
+        // mark all products as used, so that `push` never waits
         let (product, used) = (device.zeros::<u64>(1)?, device.upload(&[u64::MAX])?);
         let tickets = device.zeros::<u32>(2)?;
         let raw = RawHalo {
@@ -68,7 +68,7 @@ pub struct Collect<T: Real> {
 }
 
 impl<T: Real> Collect<T> {
-    /// For the entries at `places` of vectors with `length` entries.
+    /// Prepares copies of the entries at `places` of vectors with `length` entries.
     pub fn new(device: &Device, length: usize, places: &[u32]) -> Result<Collect<T>> {
         assert!(places.iter().all(|&place| (place as usize) < length), "entries of the vector");
         let (mut alone, collected) = (Alone::new(device)?, device.pinned::<u64>(1)?);
@@ -117,14 +117,15 @@ pub struct Ghosts<T: Real> {
     device: Device,
     alone: Alone,
     border: Border<T>,
-    /// Entries of a vector.
+    /// Number of entries of a vector.
     length: usize,
     ghosts: Array<T>,
 }
 
 impl<T: Real> Ghosts<T> {
-    /// For vectors with `length` entries and this number of ghosts. `offsets` has the start of the entries of
-    /// each of `rows`, and the end; `columns` are indices of ghosts.
+    /// Uploads the matrix entries in ghost columns, for vectors with `length` entries and this number of
+    /// ghosts. `offsets` has the start of the entries of each of `rows`, and the end; `columns` are indices
+    /// of ghosts.
     pub fn new(
         device: &Device,
         length: usize,
@@ -149,7 +150,7 @@ impl<T: Real> Ghosts<T> {
         self.border.bytes()
     }
 
-    /// Replaces the values of these entries.
+    /// Replaces the values of the entries in ghost columns.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.border.refresh(values)
     }
@@ -159,8 +160,8 @@ impl<T: Real> Ghosts<T> {
         self.receive(ghosts, [y, y], RawNumber::constant(T::zero()), None)
     }
 
-    /// Like [`Ghosts::add`]; returns `⟨x, y⟩` over all rows of this device, where `own` is its value without
-    /// ghosts.
+    /// Like [`Ghosts::add`]; returns `⟨x, y⟩` over all rows of this device, where `own` is the value before
+    /// ghosts are added.
     pub fn add_dot(
         &mut self,
         ghosts: &PinnedArray<T>,

@@ -5,25 +5,25 @@
 //
 //     push          writes entries of x to the devices that read them, over NVLink or PCIe, and sets their flags
 //     (any format)  y ← A_own x
-//     add_ghosts    waits for flags of the senders, y ← y + A_ghost ghosts, and sets flags that the ghosts were used
+//     add_ghosts    waits for the senders' flags; y ← y + A_ghost ghosts; sets flags: the ghosts were used
 //
-// The host is not involved. Before a device sends the entries for a product, it waits until the receiver has used those
-// of the previous one.
+// The host is not involved. Before a device sends the entries for a product, it waits until the receiver has used the
+// entries of the previous product.
 
 // A device's description of the entries that it sends and receives.
 struct Halo {
     u32 members, own;
     u64* product;             // number of products so far
-    u32* tickets;             // [2]: number of blocks that have sent, and that have used ghosts
+    u32* tickets;             // [2]: number of blocks that have sent entries, and that have used ghosts
     volatile u32* notice;     // see `Team`
     const u32* places;        // indices of entries of x to send, grouped by member
     u32 firsts[TEAM_MEMBERS + 1];        // start of each member's entries, and the end
     u32 senders;              // bit mask of the members that send to this one
-    real* ghosts[TEAM_MEMBERS];  // at each member: address of the ghosts that this one sends
-    u64* sent_at[TEAM_MEMBERS];  // at each member: flag with the number of the product that was sent
-    u64* used_at[TEAM_MEMBERS];  // at each member: flag with the number of its product whose ghosts were used
-    const u64* sent;          // [members] flags of this one, written by others
-    const u64* used;          // [members] likewise
+    real* ghosts[TEAM_MEMBERS];  // addresses at each member: the ghosts that this device sends,
+    u64* sent_at[TEAM_MEMBERS];  // its flag for the number of the last product sent,
+    u64* used_at[TEAM_MEMBERS];  // its flag for the number of its last product whose ghosts this device has used
+    const u64* sent;          // [members] flags of this device, which other members write as `sent_at`
+    const u64* used;          // [members] flags of this device, which other members write as `used_at`
 };
 
 // Rows with entries in ghost columns, and those entries.
@@ -43,7 +43,7 @@ __device__ __forceinline__ u64 look(const u64* word) {
 __device__ __forceinline__ void tell(u64* word, u64 v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
 }
-// Waits until a member's flag is at least `least`, or waiting is in vain.
+// Waits until a member's flag is at least `least`, or until some member has failed.
 __device__ __forceinline__ void wait_for(const u64* words, u32 member, u64 least, volatile u32* notice) {
     Wait wait;
     while (look(words + member) < least && !wait.in_vain(notice, member)) {}
@@ -71,7 +71,8 @@ extern "C" __global__ __launch_bounds__(256) void push(Halo h, const real* x) {
     }
 }
 
-// With `sums`, also computes ⟨x, y⟩ over the whole team; `own` is this member's value without ghosts.
+// y ← y + A_ghost ghosts. With `sums`, also computes ⟨x, y⟩ over the whole team; `own` is this member's value before
+// ghosts are added.
 extern "C" __global__ __launch_bounds__(256) void add_ghosts(
     Halo h, Border border, const real* ghosts, const real* x, real* y, u32 sums, Number own, Sum out) {
     begin();
@@ -108,7 +109,7 @@ extern "C" __global__ __launch_bounds__(256) void add_ghosts(
     grid_sum(dot, out);
 }
 
-// One thread per number: sends that of this device, and adds up those of all members.
+// Sums an array over the team. Each thread sends a number of this device, and adds the numbers of all members.
 extern "C" __global__ void sum_array(const Team* team, u32 count, real* array) {
     begin();
     const u32 call = *(volatile u32*)team->calls + 1, place = threadIdx.x;
