@@ -47,8 +47,8 @@ pub const BLOCK_SIZES: [usize; 4] = [2, 3, 4, 6];
 
 const LARGEST: usize = BLOCK_SIZES[BLOCK_SIZES.len() - 1];
 
-/// The order in which [`best_block_size`] tries sizes: three unknowns per node are the most frequent, and a
-/// large block size without padding rules out the smaller ones early.
+/// The order in which [`best_block_size`] tries sizes: nodes with three unknowns are the most frequent, and a
+/// large block size without padding rules out smaller sizes early.
 const MOST_PROMISING_FIRST: [usize; 4] = [3, 6, 4, 2];
 
 impl<T: Real> Bsr<T> {
@@ -239,7 +239,7 @@ fn rows_are_equal(pattern: &Pattern, block_row: usize, size: usize) -> bool {
 
 /// Visits the block columns of a block row in ascending order.
 fn for_each_block(pattern: &Pattern, block_row: usize, size: usize, mut visit: impl FnMut(u32)) {
-    // the rows of a node mostly have equal patterns: one row then represents all
+    // if the rows have equal patterns, as those of a node mostly do, visiting one row suffices
     let distinct = if rows_are_equal(pattern, block_row, size) { 1 } else { size };
     let mut rows = [&[][..]; LARGEST];
     for (k, row) in rows[..distinct].iter_mut().enumerate() {
@@ -276,7 +276,7 @@ fn count_blocks(pattern: &Pattern, size: usize, most: usize) -> Option<usize> {
     let offsets = &*pattern.offsets;
     over_rows(block_rows, 8 * size, (), &|range, ()| {
         for chunk in chunks(range) {
-            // when threads notice this is a matter of timing; whether the sum exceeds the limit is not
+            // the point at which a thread stops depends on timing, but not whether the sum exceeds the limit
             if padding.load(Ordering::Relaxed) > allowed {
                 return;
             }
@@ -333,7 +333,8 @@ impl<T: Real> Format<T> for Bsr<T> {
 }
 
 impl<T: Real> Offered<T> for Bsr<T> {
-    /// With AVX-512 other formats gather as fast as BSR (`elast55` in `benches/record/avx512-2t`).
+    /// With AVX-512, BSR is slower per byte than other formats, whose gathers are fast there (`elast55` in
+    /// `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
@@ -350,7 +351,7 @@ impl<T: Real> Offered<T> for Bsr<T> {
         let (options, slots) = (BsrOptions { size: Some(size) }, slots_of_blocks(matrix.csr, bytes, size));
         let waits = match matrix.machine {
             Model::Host => 0,
-            // the busiest lane waits once for each batch of blocks in flight
+            // number of batches of blocks in flight that the busiest lane waits for
             #[cfg(feature = "cuda")]
             Model::Gpu { multiprocessors } => {
                 let (rows, mean) = (matrix.rows.rows / size, matrix.rows.mean() / size as f64);

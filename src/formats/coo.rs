@@ -6,8 +6,9 @@
 //! entries are sorted by slabs of columns, see slabs.cu.
 //!
 //! Differs from Anzt et al.:
-//! 1. Work is divided at rows, and long rows at entries, whose partial sums are added in a tree. Each thread
-//!    owns a part of `y`, so no atomics are needed and every product is bitwise the same.
+//! 1. Work is divided between rows; long rows are also divided between entries, and their partial sums are
+//!    added in a tree. Each thread owns a part of `y`, so no atomics are needed and every product is bitwise
+//!    the same.
 //! 2. A register holds entries of one row only, so no segmented scan is needed.
 
 #[cfg(feature = "cuda")]
@@ -25,27 +26,28 @@ use krysp_kernels::cpu::run::threads::CHUNK;
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;
 
-/// How a GPU completes rows whose entries are distributed over several warps.
+/// How a GPU sums rows whose entries are distributed over several warps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
-    /// [`Crossing::Slabs`] if columns are scattered and entries are many, otherwise [`Crossing::CarriedOut`].
+    /// [`Crossing::Slabs`] if columns are scattered and there are many entries, otherwise
+    /// [`Crossing::CarriedOut`].
     #[default]
     Automatic,
-    /// Carry-out: each warp publishes its partial sum, and the warp in which the row ends waits for the
-    /// others and adds their sums, in a fixed order.
+    /// Each warp sends its partial sum of a row (carry-out), and the warp in which the row ends waits for the
+    /// partial sums and adds them in a fixed order.
     CarriedOut,
-    /// A second kernel adds, in a fixed order, the partial sums that each slab of columns has of a row.
-    /// Entries are sorted by slabs of columns whose part of `x` is kept in shared memory. Falls back to
-    /// [`Crossing::CarriedOut`] if a row has partial sums of more than 4,096 slabs or chunks, or the columns
-    /// make more than 8,192 slabs.
+    /// Entries are sorted by slabs of columns whose part of `x` is kept in shared memory; a second kernel
+    /// adds the partial sums of a row over all slabs, in a fixed order. Falls back to
+    /// [`Crossing::CarriedOut`] if a row has more than 4,096 partial sums, or there are more than 8,192
+    /// slabs.
     Slabs,
 }
 
 /// Options of the conversion to COO.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CooOptions {
-    /// How a GPU completes rows whose entries are distributed over several warps. In host memory threads
-    /// share no row: there only [`Crossing::Automatic`] is accepted.
+    /// How a GPU sums rows whose entries are distributed over several warps. In host memory only
+    /// [`Crossing::Automatic`] is accepted.
     pub crossing: Crossing,
 }
 
@@ -143,9 +145,9 @@ impl<T: Real> Format<T> for Coo<T> {
     }
 }
 
-/// Coordinates sorted by row. The GPU coefficients were adjusted manually, to the middle of the range in
-/// which the worst choice on the fitted half of the record is best, because the least-squares fit
-/// underestimates small terms.
+/// Coordinates sorted by row. The GPU coefficients were adjusted manually, because the least-squares fit
+/// underestimates small terms: to the middle of the range in which the slowest choice for a fitted matrix,
+/// relative to the fastest format, is least slow.
 const COORDINATES: Variant = Variant {
     name: "COO",
     host: Priced::At(Price { start: 0.0, byte: 1.1, gather: 0.0, row: 0.0, wait: 0.0 }),
@@ -153,7 +155,7 @@ const COORDINATES: Variant = Variant {
 };
 
 /// Coordinates sorted by slabs of columns, whose part of `x` is kept in shared memory. The constant cost was
-/// adjusted manually as well.
+/// adjusted manually, as for [`COORDINATES`].
 const SLABS: Variant = Variant {
     name: "COO slabs",
     host: Priced::ByHand("slabs exist on GPUs only: a CPU caches `x` itself"),
@@ -178,7 +180,7 @@ impl<T: Real> Offered<T> for Coo<T> {
                 let bytes = of_entries + sums * (2 * size_of::<T>() + size_of::<u16>());
                 return Ok(vec![Offer {
                     detail: format!("{sums} sums"),
-                    // reads of shared memory, wherever the columns are
+                    // one read of shared memory per entry, for any columns
                     gathers: entries as f64,
                     ..matrix.offer(SLABS, CooOptions { crossing: Crossing::Slabs }, bytes, entries)
                 }]);
@@ -190,8 +192,8 @@ impl<T: Real> Offered<T> for Coo<T> {
     }
 }
 
-/// Bytes of the entries with their rows, and of the offsets of the chunks of rows; on a GPU, four entries
-/// share 16 bits instead of having rows.
+/// Bytes of the entries with their row indices, and of the offsets of the chunks of rows. On a GPU, 16 bits
+/// for four entries replace the row indices.
 pub(super) fn coordinate_bytes<T: Real>(matrix: &Analysis<'_, T>, entries: usize) -> usize {
     let (entry, index) = (Analysis::<T>::ENTRY, Analysis::<T>::INDEX);
     if matrix.on_gpu() {
@@ -227,7 +229,7 @@ pub(super) mod tests {
     use crate::simd::{Level, force};
     use crate::{LinearOperator, Space, Vector};
 
-    /// Shapes and row lengths around the boundaries of lanes, slices and chunks.
+    /// Matrices with shapes and row lengths around the boundaries of lanes, slices and chunks.
     pub(in crate::formats) fn matrices<T: Real>() -> Vec<Csr<T>> {
         let dense_row = |row: usize| if row == 70 { 900 } else { row % 4 };
         let chunk_edge = |row: usize| if row % CHUNK == CHUNK - 1 { 37 } else { 1 };
@@ -268,7 +270,7 @@ pub(super) mod tests {
         crate::Element::to_f64(value)
     }
 
-    /// Checks what every format must do, at every SIMD level: multiply, convert back, take new values.
+    /// Checks at every SIMD level that a format multiplies, converts back, and takes new values.
     pub(in crate::formats) fn obeys<T: Real, F: Format<T>>(
         csr: &Csr<T>,
         convert: impl Fn(&Csr<T>) -> Result<F>,

@@ -213,7 +213,7 @@ impl<T: Real> Csr<T> {
     }
 
     /// Reorders the unknowns (a symmetric permutation of rows and columns). Operators made from the result,
-    /// and vectors of its spaces, use the new order; what goes into and comes out of a solve stays in the
+    /// and vectors of its spaces, use the new order; right-hand sides and solutions of a solve remain in the
     /// user's order.
     ///
     /// [`Csr::entries`] of the result are in the new order, and operators made from it are refreshed in that
@@ -223,7 +223,7 @@ impl<T: Real> Csr<T> {
         self.in_space(&HostSpace::numbered(Arc::new(numbering.clone())))
     }
 
-    /// Reorders the matrix to the order of a space, so that it can be combined with operators there.
+    /// Reorders the matrix to the order of `space`, so that it can be combined with operators in that space.
     pub fn in_space(&self, space: &HostSpace<T>) -> Result<Csr<T>> {
         self.check_numbers(krysp_solvers::Space::len(space))?;
         if space == self.source.domain() {
@@ -280,7 +280,7 @@ impl<T: Real> Csr<T> {
         Csr { source, values, strategy: self.strategy }
     }
 
-    /// Declares that rows and columns already are in the order of a space.
+    /// Declares that rows and columns are already in the order of `space`; nothing is reordered.
     pub(crate) fn declared_in(mut self, space: &HostSpace<T>) -> Csr<T> {
         self.source = Source::new(self.source.pattern.clone(), space.clone(), space.clone());
         self
@@ -371,7 +371,7 @@ impl<T: Real> Offered<T> for Csr<T> {
         STRATEGIES.map(variant).into()
     }
 
-    /// On a GPU there is one offer per strategy. On a CPU rows are shared as the matrix specifies.
+    /// On a GPU there is one offer per strategy; on a CPU a single one, with the strategy of the matrix.
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<CsrOptions>>> {
         let (rows, entries) = (matrix.csr.rows(), matrix.csr.nnz());
         let bytes = offset_bytes(rows, entries) + entries * Analysis::<T>::ENTRY;
@@ -400,8 +400,8 @@ impl<T: Real> Offered<T> for Csr<T> {
 const STRATEGIES: [Strategy; 4] =
     [Strategy::Classical, Strategy::LoadBalance, Strategy::MergePath, Strategy::Speculative];
 
-/// Name of a strategy in records, and its cost coefficients. Those of GPUs are defined in the kernels, which
-/// use them for their own choice too.
+/// Name of a strategy in records, and its cost coefficients. The coefficients for GPUs are defined in the
+/// kernels crate, which uses them to choose a strategy.
 fn variant(strategy: Strategy) -> Variant {
     let name = match strategy {
         Strategy::Automatic | Strategy::Classical => "CSR",

@@ -1,4 +1,4 @@
-//! Products of compressed rows, by each [`Strategy`].
+//! Products of a CSR matrix in host memory, for each [`Strategy`].
 
 use super::{Csr, Format, Multiply, Strategy};
 use crate::{HostVector, Real, Storage};
@@ -6,8 +6,8 @@ use krysp_kernels::cpu::formats::speculative;
 use krysp_kernels::cpu::run::balanced::Balanced;
 use krysp_solvers::{MultiVector, Scalars, Vector};
 
-/// [`Strategy::Automatic`] is [`Strategy::LoadBalance`] here: dividing long rows costs nothing if there are
-/// none.
+/// In host memory, [`Strategy::Automatic`] is [`Strategy::LoadBalance`], which costs nothing if there are no
+/// long rows to divide.
 impl<T: Real> Multiply<T> for Csr<T> {
     fn multiply<V: Storage<T>>(
         &self,

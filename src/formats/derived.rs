@@ -10,8 +10,8 @@ use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::Arc;
 
-/// How a square matrix was derived from another one, so that it can be refreshed when the values of that one
-/// change.
+/// How a square matrix was derived from another one, so that the derived matrix can be refreshed when the
+/// values of the original change.
 #[derive(Clone, Debug)]
 pub(crate) struct Derivation {
     /// Entry of the original matrix for each entry of the derived one.

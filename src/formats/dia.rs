@@ -1,4 +1,4 @@
-//! DIA (diagonals): whole diagonals, without column indices.
+//! DIA (diagonals): every diagonal that has entries is stored completely, without column indices.
 //!
 //! Best for stencils on structured grids. Diagonals are stored in slices of 32 rows, so that values are read
 //! contiguously.
@@ -67,8 +67,8 @@ pub(crate) fn diagonals_of<T: Real>(csr: &Csr<T>) -> Result<Vec<i64>> {
         {
             let diagonal = rows - 1 - row + column as usize;
             let (word, bit) = (&used[diagonal / BITS], 1 << (diagonal % BITS));
-            // reading first avoids writes to words that threads share, except for the first entry of a
-            // diagonal
+            // testing the bit first avoids most writes to words that threads share: only the first entry of a
+            // diagonal sets its bit
             if word.load(Ordering::Relaxed) & bit == 0 {
                 word.fetch_or(bit, Ordering::Relaxed);
             }
@@ -134,9 +134,9 @@ impl<T: Real> Format<T> for Dia<T> {
 }
 
 impl<T: Real> Offered<T> for Dia<T> {
-    /// The constant cost on a GPU was adjusted manually, to the middle of the range in which the worst choice
-    /// on the fitted half of the record is best. With AVX-512, DIA is faster than other formats, because it
-    /// has no gathers (`p7_128` in `benches/record/avx512-2t`).
+    /// The constant cost on a GPU was adjusted manually, to the middle of the range in which the slowest
+    /// choice for a fitted matrix, relative to the fastest format, is least slow. With AVX-512, DIA is faster
+    /// per byte than other formats, because it has no gathers (`p7_128` in `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,

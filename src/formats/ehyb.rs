@@ -1,4 +1,5 @@
-//! EHYB (Chen 2022): the entries of `x` that most entries of a part's rows read are cached explicitly.
+//! EHYB (Chen 2022): rows are divided into parts, and each part caches the entries of `x` with the indices of
+//! its own rows explicitly, which most of its matrix entries multiply.
 //!
 //! ```text
 //! K ← the smallest integer with rows τ / (K P) < cache            τ bytes per value, P processors   (1)
@@ -7,7 +8,7 @@
 //!     cached ← x of the part's own rows
 //!     for each slice of the part, rows sorted by length:
 //!         y[row] ← Σ value · cached[column]                       16-bit columns
-//! for each slice of extra lines:                                  only rows with entries outside their part
+//! for each slice of extra lines:                                  one line per row with entries outside its part
 //!     y[yIdxER[line]] ← y[yIdxER[line]] + Σ value · x[column]     32-bit columns
 //! ```
 //!
@@ -33,8 +34,8 @@
 //! 6. On a GPU `P` is twice the number of multiprocessors, and the cache is half of the shared memory: of two
 //!    thread blocks on one multiprocessor, one multiplies while the other loads its `x`. Parts are multiples
 //!    of 96 rows, except for the last.
-//! 7. In a plain product, warps take slices dynamically. In a product fused with `⟨x, y⟩` they take them in
-//!    fixed turns, because the inner product would otherwise depend on timing.
+//! 7. In a product without inner product, slices are assigned to warps dynamically. In a product fused with
+//!    `⟨x, y⟩` they are assigned round-robin, because the inner product would otherwise depend on timing.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -54,7 +55,7 @@ use krysp_kernels::parts::{Parts, rows_per_part};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Bytes of `x` that a part may have: a share of a core's L2 cache that leaves space for the streamed matrix
+/// Maximum bytes of `x` per part: a fraction of a core's L2 cache that leaves space for the streamed matrix
 /// (guess).
 const CACHE: usize = 256 << 10;
 
@@ -221,7 +222,7 @@ impl Lines {
     }
 }
 
-/// Columns of the lines.
+/// Columns of the entries outside, line by line.
 struct Outside {
     offsets: Offsets,
     columns: Vec<u32>,
@@ -293,8 +294,8 @@ impl<T: Real> Format<T> for Ehyb<T> {
 }
 
 impl<T: Real> Offered<T> for Ehyb<T> {
-    /// Not offered to the automatic choice: SELL-P has 16-bit columns too, and [`Halo`](super::Halo) has them
-    /// for all entries.
+    /// EHYB is not offered to the automatic choice: SELL-P may have 16-bit columns, too, and
+    /// [`Halo`](super::Halo) has them for all entries.
     fn variants() -> Vec<Variant> {
         let why = "never chosen automatically: its extra lines move more bytes than SELL-P or Halo";
         vec![Variant { name: Self::NAME, host: Priced::ByHand(why), gpu: Priced::ByHand(why) }]
@@ -307,7 +308,8 @@ impl<T: Real> Offered<T> for Ehyb<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Ehyb<T> {
-    /// Rows per part on a GPU, for an ordering that clusters as many rows.
+    /// Rows per part on a GPU. Pass it to an ordering with clusters, so that clusters have the size of a
+    /// part.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {
@@ -330,7 +332,7 @@ impl<T: Real> Ehyb<T> {
 impl<T: Real> OnDevice<T> for Ehyb<T> {
     type Arrays<V: Storage<T>> = cuda::formats::ehyb::Ehyb<T, V>;
 
-    /// Default options: a device has another cache size, and therefore its own parts.
+    /// Returns the default options, because the parts depend on the cache size, which differs on a device.
     fn chosen(&self) -> EhybOptions {
         EhybOptions::default()
     }
@@ -372,7 +374,7 @@ mod tests {
         let lines: Vec<usize> =
             (0..rows / CHUNK).flat_map(|chunk| ehyb.lines.rows(chunk)).flatten().collect();
         assert_eq!(lines, [2, 4].map(|chunk| [chunk * CHUNK - 1, chunk * CHUNK]).concat());
-        // one entry in each extra line, hence one slice for each chunk that has a line
+        // extra lines have one entry each, so that a chunk with lines has one slice of them, of width 1
         assert_eq!(ehyb.extra.slots(), 4 * default_height::<f64>());
         assert!(ehyb.inside.short() && ehyb.inside.slots() < 3 * rows + 8 * default_height::<f64>());
         let one = Ehyb::new(&tridiagonal(rows)).unwrap();

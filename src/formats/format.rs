@@ -34,7 +34,7 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     /// Converts a matrix with options. Returns an error for options that do not apply in host memory.
     fn with(csr: &Csr<T>, options: Self::Options) -> Result<Self>;
 
-    /// Pattern and spaces of the matrix that this was converted from.
+    /// Pattern and spaces of the matrix that was converted to this format.
     fn source(&self) -> &Source<T>;
 
     /// Values of all slots.
@@ -43,10 +43,11 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     /// Values of all slots, mutable.
     fn values_mut(&mut self) -> &mut Buffer<Self::Value>;
 
-    /// Index of the first slot of a row that begins a chunk; the number of slots for the row past the last.
+    /// Index of the first slot of the first row of a chunk. If `row` is the number of rows, the number of
+    /// slots.
     fn first_slot(&self, row: usize) -> usize;
 
-    /// Visits the entries that are stored for a row: `visit(entry of the matrix, slot)`.
+    /// Calls `visit(entry, slot)` for each entry that is stored for a row, with its index in the matrix.
     fn slots(&self, row: usize, visit: impl FnMut(usize, usize));
 
     /// Number of padding slots per entry.
@@ -60,8 +61,8 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     }
 
     /// Replaces the values and keeps the pattern. `values` are in the order of [`Csr::entries`] of the matrix
-    /// that this was converted from: one for each entry, row by row with ascending columns. Nothing is
-    /// analysed again.
+    /// that was converted to this format: one for each entry, row by row with ascending columns. The layout
+    /// does not change.
     ///
     /// Values in the order of triplets, of CSC arrays or of one triangle must be passed through
     /// [`Csr::assemble`] first. For a matrix that was assembled again as a whole, use
@@ -148,7 +149,7 @@ mod tests {
     use krysp_kernels::cpu::run::threads::CHUNK;
     use krysp_solvers::Space;
 
-    /// Checks what a conversion stores, and what it computes.
+    /// Number of bytes, product with a fixed vector, and entries of a format, for comparison.
     fn result<F: Format<f64, Value = f64>>(format: &F) -> (usize, Vec<f64>, Vec<f64>) {
         let x: Vec<f64> = (0..format.domain().len()).map(|i| 1.0 / (1.0 + i as f64)).collect();
         let (mut vector, mut y) = (format.domain().zeros().unwrap(), format.range().zeros().unwrap());
@@ -157,7 +158,7 @@ mod tests {
         (format.bytes(), format.values().to_vec(), y.as_slice().to_vec())
     }
 
-    /// Runs the checks on every format that suits a matrix, and with options other than the default ones.
+    /// Results of every format that suits a matrix, and of formats with options other than the default.
     fn results(csr: &Csr<f64>) -> Vec<(usize, Vec<f64>, Vec<f64>)> {
         let sorted = SellOptions { window: Some(CHUNK), ..SellOptions::default() };
         let mut results = vec![

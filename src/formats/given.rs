@@ -1,4 +1,5 @@
-//! Orders of values: that of the entries, and that in which the user assembled them.
+//! Mapping between two orders of values: the order of the entries, and the order in which the user assembles
+//! them.
 
 use super::derived::check_same_pattern;
 use super::pattern::{Later, fill_by_rows, place_of};
@@ -65,7 +66,7 @@ impl Given {
             Given::InOrder { .. } if find_row(order.len(), 1, &|k| k != order[k] as usize).is_none() => {
                 Given::InOrder { len }
             }
-            // the index of an entry is that of its value
+            // entry `k` of this mapping is value `k`
             Given::InOrder { .. } => Given::Permuted { len, from: order },
             Given::Permuted { from, .. } => {
                 let from: Vec<u32> = map_rows(order.len(), 3, &|k| from[order[k] as usize]);
@@ -190,12 +191,12 @@ impl<T: Real> Source<T> {
     }
 }
 
-/// Index of an unknown in the user's order.
+/// Index in the user's order of an unknown of a space.
 fn in_user_order<T: Real>(space: &HostSpace<T>, index: usize) -> usize {
     space.numbering().map_or(index, |numbering| numbering.old_of_new()[index] as usize)
 }
 
-/// Number of values that are tested without a branch between them, so that the loop is vectorized.
+/// Number of values that are tested together without branches, so that the loop is vectorized.
 const TESTED: usize = 256;
 
 /// Index of the first value that is infinite or NaN.
@@ -207,11 +208,11 @@ pub(crate) fn first_not_finite<T: Real>(values: &[T]) -> Option<usize> {
     Some(first * TESTED + place)
 }
 
-/// Maps the entries of a matrix that was reordered internally to the order of the matrix that the user holds.
+/// Mapping from the entries of the user's matrix to those of the matrix that was reordered internally.
 #[derive(Debug)]
 pub(crate) struct UserOrder<T> {
     user: Source<T>,
-    /// User's entry for each entry of the reordered matrix, computed on first use.
+    /// The user's entry for each entry of the reordered matrix, computed on first use.
     order: Later<Given>,
 }
 
@@ -228,7 +229,7 @@ impl<T: Real> UserOrder<T> {
         UserOrder { user: user.clone(), order }
     }
 
-    /// The matrix that the user holds.
+    /// The user's matrix.
     pub(crate) fn user(&self) -> &Source<T> {
         &self.user
     }
@@ -248,8 +249,8 @@ impl<T: Real> UserOrder<T> {
     }
 }
 
-/// Maps one ordering of a matrix to another; `None` stands for the user's own. Returns the old index of each
-/// new row, and the new index of each old column.
+/// Maps one ordering of a matrix to another; `None` stands for the user's order. Returns two functions: the
+/// old index of each new row, and the new index of each old column.
 pub(super) fn renumbering(
     from: Option<Arc<Numbering>>,
     to: Option<Arc<Numbering>>,

@@ -3,7 +3,7 @@
 //! ```text
 //! for each block of rows:
 //!     window ← x of the block's own rows, then x of its halo: the other columns that it reads
-//!     y[row] ← Σ value · window[index]                16-bit indices, on a GPU 12-bit ones for single entries
+//!     y[row] ← Σ value · window[index]                16-bit indices; on a GPU, 12 bits if nodes have one row
 //! ```
 //!
 //! Extends the explicit caching of EHYB (Chen 2022) to all columns: EHYB keeps 32-bit columns outside the
@@ -12,7 +12,7 @@
 //! it moves 8.2 or 4.2. On a GPU the window is stored in shared memory.
 //!
 //! The halo is small if consecutive rows are neighbours in the mesh: reorder first ([`Csr::renumbered`]).
-//! Conversion fails if some rows read more than a window holds.
+//! Conversion fails if some rows read more entries of `x` than a window can hold.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -165,7 +165,7 @@ impl<T: Real> Format<T> for Halo<T> {
         let mut block = self.offsets.at(row / size);
         let node_of = |block: usize| self.windows.column(row / CHUNK, self.columns[block] as usize);
         for (entry, &column) in pattern.offsets.range(row).zip(pattern.row(row)) {
-            // entries and blocks are both ascending, and every entry is in a block
+            // the columns of entries and of blocks both ascend, and every entry is in a block
             while node_of(block) < column as usize / size {
                 block += 1;
             }
@@ -183,8 +183,8 @@ impl<T: Real> Offered<T> for Halo<T> {
         }]
     }
 
-    /// Predicts the layout of a GPU, in blocks of about a thousand rows. Returns an error if some rows read
-    /// more than a window holds.
+    /// Predicts the layout on a GPU, for blocks of about a thousand rows. Returns an error if some rows read
+    /// more entries of `x` than a window can hold.
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<HaloOptions>>> {
         const ROWS: usize = 1024;
         let csr = matrix.csr;
@@ -211,7 +211,8 @@ impl<T: Real> Offered<T> for Halo<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Halo<T> {
-    /// Rows per block on a GPU, for an ordering that clusters as many rows.
+    /// Rows per block on a GPU. Pass it to an ordering with clusters, so that clusters have the size of a
+    /// block.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {

@@ -46,15 +46,15 @@ pub enum Threshold {
     /// The [quantile](row_length_quantile) of the row lengths at `x`: everything overflows below 0, there is
     /// no padding at 0, and nothing overflows from `1 − 1/rows` on. Bell and Garland use 2/3.
     Quantile(f64),
-    /// A quantile of the row lengths, but at most `share` times the number of rows: padding then stays below
-    /// that share of all positions of a square matrix, however long most rows are.
+    /// A quantile of the row lengths, but at most `share` times the number of rows, so that the slots are at
+    /// most this fraction of all positions of a square matrix.
     BoundedQuantile {
         /// Quantile.
         x: f64,
-        /// Share of the number of rows, at least 0.
+        /// Fraction of the number of rows, at least 0.
         share: f64,
     },
-    /// A fixed number; effectively at most the length of the longest row.
+    /// A fixed number; values above the length of the longest row have the same effect as that length.
     Columns(usize),
 }
 
@@ -133,8 +133,8 @@ pub(crate) fn quantile(histogram: &[usize], x: f64) -> usize {
     reached.unwrap_or(histogram.len().saturating_sub(1))
 }
 
-/// The `x` of `x < F` as a number of rows: `x = k / rows` becomes `k`, however it was rounded, and everything
-/// below zero becomes −1.
+/// Converts `x` in `x < F_R(t)` to a number of rows. `x = k / rows` becomes a little more than `k`, even if
+/// `x` was rounded down; negative `x` becomes −1.
 fn share_of_rows(rows: usize, x: f64) -> f64 {
     if x < 0.0 { -1.0 } else { rows as f64 * (x + 4.0 * f64::EPSILON) }
 }
@@ -349,7 +349,7 @@ mod tests {
         every_threshold_obeys::<f32>();
     }
 
-    /// Row lengths with very different distributions.
+    /// Lists of row lengths with very different distributions.
     fn distributions() -> Vec<Vec<usize>> {
         let hashed = |i: usize| (i * 7919 + 13) % 101;
         vec![
@@ -411,7 +411,7 @@ mod tests {
         assert_eq!((coordinates.width(), coordinates.ell_share()), (0, 0.0));
         let unpadded = with(&csr, Threshold::Quantile(0.0)).unwrap();
         assert_eq!(unpadded.width(), 2);
-        // only the slots beyond the last row
+        // the only padding is in slots beyond the last row
         let beyond = 900usize.next_multiple_of(default_height::<f64>()) - 900;
         assert_eq!(unpadded.padding(), beyond as f64 * 2.0 / csr.nnz() as f64);
         let ellpack = with(&csr, Threshold::Quantile(1.0 - 1.0 / 900.0)).unwrap();

@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 /// An index type of users' arrays.
 pub trait Index: Copy + Send + Sync {
-    /// Converts to a type that holds every index; negative and too large indices are caught by the checks
-    /// that follow.
+    /// Converts to a type that represents every index. Callers check for negative and too large indices.
     fn to_i128(self) -> i128;
 
     /// Reinterprets the indices as 32-bit unsigned ones in the same memory, if they have 32 bits and none is
@@ -51,7 +50,7 @@ impl Index for i32 {
         if indices.iter().any(|&index| index < 0) {
             return Err(indices);
         }
-        // the standard library collects this in place, without a new allocation
+        // the standard library collects in place here, without a new allocation
         Ok(indices.into_iter().map(|index| index as u32).collect())
     }
 }

@@ -7,9 +7,10 @@
 /// ```
 ///
 /// `file` is the module in `src/formats`. `memory` is `host` for a format that exists in host memory only,
-/// and `gpu` for one that can be on a GPU too. `refusals` is the function of `krysp::testing::laws::refusals`
-/// that states which matrices the format may reject with default options. If two formats cost the same, the
-/// automatic choice takes the first of this list.
+/// and `gpu` for one that can be in GPU memory too. `refusals` is the function of
+/// `krysp::testing::laws::refusals` that states which matrices the format may reject with default options. If
+/// two formats have the same predicted cost, the automatic choice selects the one that comes first in this
+/// list.
 ///
 /// The library re-exports formats from this list, and the automatic choice, tests and benches iterate over
 /// it.
@@ -34,7 +35,8 @@ macro_rules! each_format {
     };
 }
 
-/// Expands to code for the formats of [`each_format`] that can be on a GPU, and to nothing for the others.
+/// Expands to the given code for formats of [`each_format`] that can be in GPU memory, and to nothing for
+/// others.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! where_on_gpu {

@@ -14,17 +14,18 @@ pub(crate) trait Offered<T: Real>: Format<T> {
     /// Names in records, with cost coefficients. The first name is [`Format::NAME`].
     fn variants() -> Vec<Variant>;
 
-    /// Predicted layout and work for a matrix, found without converting it: one offer for each applicable
-    /// variant. An error says why the matrix is unsuitable. Called only if the first variant has coefficients
-    /// on this machine.
+    /// Predicts layout and work for a matrix without converting it: one offer for each applicable variant. An
+    /// error says why the matrix is unsuitable. Called only if the first variant has coefficients on this
+    /// kind of machine.
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<Self::Options>>>;
 }
 
 /// A name under which a format is recorded, and its cost coefficients on each kind of machine.
 ///
-/// On a CPU the coefficients are ratios of times divided by ratios of bytes, from the records zen3-1t,
-/// zen3-2t and avx512-2t; `cargo bench --features cuda --bench judge -- zen3-2t` evaluates them. On a GPU
-/// they are the result of `judge -- h200 --fit`, which names the matrices of that record it used.
+/// On a CPU, `byte` is the time per byte relative to that of SELL-P (1.0), from the benchmark records
+/// zen3-1t, zen3-2t and avx512-2t in `benches/record`; `cargo bench --features cuda --bench judge -- zen3-2t`
+/// evaluates the coefficients. On a GPU they are the result of `judge -- h200 --fit`, which prints the
+/// matrices of that record that it used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
     /// Name in records and in the reasons of a choice.
@@ -61,7 +62,7 @@ impl Variant {
         Ok(measured.unwrap_or(built_in))
     }
 
-    /// Built-in coefficients, used where there is no calibration.
+    /// Built-in coefficients, used if there is no calibration.
     pub(crate) fn built_in(self, machine: Model) -> std::result::Result<Price, &'static str> {
         let priced = match machine {
             Model::Host => self.host,

@@ -12,7 +12,7 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
     /// Device arrays of the matrix, with values stored as `V`.
     type Arrays<V: Storage<T>>: Product<T>;
 
-    /// Options of this matrix as far as they apply to a GPU; used when the matrix is moved there.
+    /// Those options of this matrix that apply to a GPU, for moving the matrix to a GPU.
     fn chosen(&self) -> Self::Options;
 
     /// Builds the device arrays of a matrix. Returns an error for options that do not apply on a device.
@@ -30,7 +30,7 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
         ordered: &Ordered<T>,
         options: Self::Options,
     ) -> Result<Self::Arrays<V>> {
-        // default: by way of host memory
+        // default implementation: through host memory
         let csr = Csr::from_source(source.clone(), values_of(ordered)?);
         Self::lay_out(&csr, options, ordered.device())
     }
@@ -73,8 +73,8 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
         Ok(renumbered.renumbered_from(csr.source()))
     }
 
-    /// Options with which [`OnDevice::lay_out_from`] needs only the row lengths of a matrix in host memory,
-    /// whatever its order; `None` if it needs more.
+    /// Options with which [`OnDevice::lay_out_from`] needs only the row lengths of a matrix from host memory,
+    /// in any order; `None` if it needs more.
     #[doc(hidden)]
     fn by_lengths(_: &Csr<T>, _: &Self::Options) -> Option<Self::Options> {
         None

@@ -3,8 +3,9 @@
 use crate::{HostVector, Real, Storage};
 use krysp_solvers::{MultiVector, Scalars};
 
-/// Products with the caller's values in place of the format's own, of the same number; used by
-/// [`Rounded`](super::Rounded). The trait has no public path, which seals [`Format`](super::Format).
+/// Products in which `values` of the caller, one for each stored value of the format, replace the format's
+/// own; used by [`Rounded`](super::Rounded). The trait has no public path, which seals
+/// [`Format`](super::Format).
 pub trait Multiply<T: Real> {
     /// `y ← A x`
     fn multiply<V: Storage<T>>(
@@ -32,7 +33,7 @@ pub trait Multiply<T: Real> {
         MultiVector::open_pairs(x, y)?.try_for_each(|(x, y)| self.multiply(values, x, y))
     }
 
-    /// `Y ← A X`, and the inner products of the columns.
+    /// `Y ← A X`; returns `⟨x_j, y_j⟩` for each column `j`.
     fn multiply_dot_many<V: Storage<T>>(
         &self,
         values: &[V],
@@ -45,7 +46,8 @@ pub trait Multiply<T: Real> {
     }
 }
 
-/// The methods of a format's [`LinearOperator`](krysp_solvers::LinearOperator) for several vectors, by [`Multiply`].
+/// Implements the methods of [`LinearOperator`](krysp_solvers::LinearOperator) for several vectors by those
+/// of [`Multiply`].
 macro_rules! many_columns {
     () => {
         fn apply_many(
@@ -67,8 +69,8 @@ macro_rules! many_columns {
 }
 pub(crate) use many_columns;
 
-/// Implements the operator of a format by its `kernel(values)`, which computes rows independently, and its
-/// `array_bytes()`, the bytes that a product reads.
+/// Implements [`LinearOperator`](krysp_solvers::LinearOperator) for a format by its methods `kernel(values)`,
+/// which computes rows independently, and `array_bytes()`, the bytes that a product reads.
 macro_rules! row_operator {
     ($format:ident) => {
         $crate::formats::row_operator!($format<>, source, {

@@ -19,8 +19,8 @@ pub(crate) struct Pattern {
     pub(crate) given: Later<Given>,
 }
 
-/// A value computed on first use. Force it before a loop on all threads reads it, because computing it runs
-/// such a loop too.
+/// A value computed on first use. Force it before a loop on all threads reads it, because the computation is
+/// itself a loop on all threads.
 pub(crate) type Later<X> = LazyLock<X, Box<dyn FnOnce() -> X + Send>>;
 
 /// Wraps a value that is already known.
@@ -28,8 +28,8 @@ pub(crate) fn made<X: Send + 'static>(made: X) -> Later<X> {
     LazyLock::new(Box::new(|| made))
 }
 
-/// An entry while it is sorted: its column in the upper 32 bits, and in the lower ones the index of its value
-/// in the user's arrays. The indices are distinct, so that any sort gives the order of a stable sort by
+/// Sort key of an entry: its column in the upper 32 bits, and the index of its value in the user's arrays in
+/// the lower 32 bits. The indices are distinct, so that an unstable sort gives the order of a stable sort by
 /// column.
 pub(crate) type Entry = u64;
 
@@ -68,7 +68,7 @@ impl Pattern {
         &self.columns[self.offsets.range(row)]
     }
 
-    /// The pattern as devices use it.
+    /// The pattern in the form that kernels for devices accept.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
         krysp_kernels::cuda::Pattern::with_columns_of(&self.offsets, self.cols, &self.columns)
@@ -131,7 +131,7 @@ impl Pattern {
         )| {
             let mut counter = phase.counter();
             for (row, length) in range.zip(lengths) {
-                // stops early when interrupted; the caller checks
+                // if interrupted, stop early; the caller checks for interruption
                 if counter.add(starts.range(row).len()).is_err() {
                     return;
                 }
@@ -188,9 +188,9 @@ impl Pattern {
         })
     }
 
-    /// Pattern of a contiguous part of each row. `offsets` define the lengths of the parts, and
-    /// `first(entries of the row, length)` the first entry of each. The columns are computed when they are
-    /// first used, because operators on a device do not need them.
+    /// Pattern of a contiguous part of each row. `offsets` are the row offsets of the result, and
+    /// `first(entries of the row, length of the part)` returns the first entry of a part. The columns are
+    /// computed on first use, because operators on a device do not need them.
     pub(crate) fn part(
         self: &Arc<Pattern>,
         offsets: Arc<Offsets>,
@@ -248,7 +248,8 @@ impl Pattern {
         place: &(impl Fn(usize) -> (u32, u32) + Sync),
     ) -> Result<(Pattern, Buffer<u32>)> {
         let mut pattern = Self::from_places(self.rows(), self.cols(), entries, place)?;
-        // the new pattern's mapping refers to this one's entries: compose both to refer to the user's values
+        // the mapping of the new pattern refers to entries of this pattern: compose it with the mapping from
+        // entries to the user's values
         let first = |k: usize| pattern.given.sources(k).next().map_or(0, |s| origin(s as usize) as u32);
         let order = Buffer::from(map_rows(pattern.entries(), 3, &first));
         pattern.given = made(self.given.then(order.clone()));
@@ -261,16 +262,16 @@ fn of_one_column(entries: &[Entry]) -> impl Iterator<Item = &[Entry]> {
     entries.chunk_by(|&a, &b| column_of(a) == column_of(b))
 }
 
-/// Maximum number of buckets of a sort by rows, and (`BUCKET`) the entries per bucket from which another one
-/// pays.
+/// Maximum number of buckets of a sort by rows.
 const BUCKETS: usize = 512;
+/// Minimum number of entries per bucket.
 const BUCKET: usize = 4096;
 
 /// Sorts entries by row, keeping their order within each row; returns the row offsets too.
 ///
-/// A parallel bucket sort: each thread takes a piece of the entries, counts how many fall into each bucket of
-/// rows, and writes them there, each piece after the one before. Then every bucket is sorted separately; its
-/// few rows stay in cache.
+/// A parallel bucket sort. Each thread has a piece of the entries; it counts the entries that belong to each
+/// bucket (a range of rows), and writes them to the bucket after those of earlier pieces. Then each bucket is
+/// sorted separately; its few rows stay in cache.
 pub(crate) fn by_rows(
     rows: usize,
     count: usize,
@@ -292,7 +293,7 @@ pub(crate) fn by_rows(
     let (mut row, mut unsorted) = (Buffer::<u32>::zeros(count), Buffer::<Entry>::zeros(count));
     let in_order = |bucket: usize| counts.iter().map(move |counts| counts[bucket]);
     let lengths: Vec<usize> = (0..buckets).flat_map(in_order).collect();
-    // destinations, bucket by bucket: the part of each piece
+    // for each bucket and each piece, the part of the bucket to which the piece writes
     let parts = cut(&mut row, &lengths).into_iter().zip(cut(&mut unsorted, &lengths));
     let mut targets: Vec<Vec<_>> = pieces.iter().map(|_| Vec::with_capacity(buckets)).collect();
     for (at, part) in parts.enumerate() {

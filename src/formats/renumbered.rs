@@ -19,10 +19,11 @@ use std::sync::LazyLock;
 
 impl Pattern {
     /// Pattern of a square matrix after a symmetric permutation, given the old index of each new row and the
-    /// new index of each old column. Also returns `value(k)` for each new entry, where `k` is the entry of
-    /// this pattern that it copies.
+    /// new index of each old column. Also returns `value(k)` for each new entry, where `k` is its index in
+    /// this pattern.
     ///
-    /// Each new row is one old row, sorted separately. Reads 12 bytes per entry and writes 16 (f64), once.
+    /// Each new row is an old row with other columns, and is sorted separately. Reads 12 bytes per entry and
+    /// writes 16 (f64), once.
     pub(crate) fn renumbered<X: Plain>(
         &self,
         value: impl Fn(usize) -> X + Sync,
@@ -87,7 +88,8 @@ impl Pattern {
         Ok(Pattern { offsets, cols: self.cols(), columns, given })
     }
 
-    /// Extracts `part` of each entry, in the order of a reordered matrix whose rows begin at `offsets`.
+    /// Returns `part` of the sort key of each entry, in the order of a reordered matrix with row offsets
+    /// `offsets`.
     pub(super) fn entries_in(
         &self,
         offsets: &Offsets,

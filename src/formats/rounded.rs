@@ -44,7 +44,7 @@ pub struct Rounded<F, V: Plain> {
 }
 
 impl<F, V: Plain> Rounded<F, V> {
-    /// Rounds the values of a matrix that already is in the format.
+    /// Rounds the values of a matrix that is already in the format.
     pub fn of<T: Real>(mut format: F) -> Rounded<F, V>
     where
         F: Format<T>,
@@ -133,7 +133,7 @@ where
     }
 }
 
-/// Given values have the type of the vectors; they are rounded.
+/// Values passed to [`Format::refresh`] have the type of the vectors, and are rounded.
 impl<T, F, V> Format<T> for Rounded<F, V>
 where
     T: Real,

@@ -73,8 +73,8 @@ impl Given {
     }
 }
 
-/// Saves a format as its CSR matrix: these formats are never chosen automatically in host memory, so that
-/// loading them need not be fast.
+/// Saves a format as its CSR matrix, from which loading converts again. These formats are never chosen
+/// automatically in host memory, so loading need not be fast.
 macro_rules! as_matrix {
     ($($format:ident),*) => {$(
         impl<T: Real> Saved for $format<T> {
@@ -91,7 +91,7 @@ macro_rules! as_matrix {
 as_matrix!(Halo, Ehyb);
 
 impl<T: Real> Csr<T> {
-    /// Fingerprints of the pattern and of the values; the same for every order of the unknowns and of
+    /// Fingerprints of the pattern and of the values. They do not depend on the order of the unknowns or of
     /// assembly.
     pub(crate) fn fingerprints(&self) -> [u64; 2] {
         let (pattern, numbering) = (self.pattern(), self.source().domain().numbering());

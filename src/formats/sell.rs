@@ -7,8 +7,8 @@
 //! Differs from the papers:
 //! 1. By default a slice has the rows of two of the widest registers instead of 64: this needs less padding,
 //!    and a CPU gains nothing from more rows.
-//! 2. Rows are sorted within chunks of at most 768 rows, so that the rows that threads and fused operations
-//!    share stay together.
+//! 2. Rows are sorted within windows of at most 768 rows, so that each chunk of rows (the unit of fused
+//!    operations and of the distribution over threads) keeps its rows.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -30,13 +30,13 @@ use krysp_kernels::index::Offsets;
 /// Options of the conversion to SELL-P or SELL-C-σ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SellOptions {
-    /// Rows per slice in host memory: a multiple of 8 (f64) or 16 (f32) that divides 768. `None` selects two
-    /// of the widest registers. A GPU uses slices of its own, with 32 rows or fewer, and returns an error if
-    /// a height is set.
+    /// Rows per slice in host memory: a multiple of 8 (f64) or 16 (f32) that divides 768. `None` selects the
+    /// rows of two of the widest registers. On a GPU slices have 32 rows or fewer, and setting a height is an
+    /// error.
     pub height: Option<usize>,
     /// Rows are sorted by length within windows of this many rows: a multiple of the height that divides 768,
-    /// or 1 to keep their order. `None` sorts within 768 rows if that saves padding. A GPU returns an error
-    /// for any window but 1.
+    /// or 1 to keep their order. `None` sorts within 768 rows if that saves padding. On a GPU, any window but
+    /// 1 is an error.
     pub window: Option<usize>,
 }
 
@@ -156,9 +156,9 @@ impl Cut {
             }
             None => {
                 let total = |widths: &[usize]| widths.iter().sum::<usize>();
-                // sorting scatters the sums, which costs about as much as 20 % padding
+                // with sorted rows, sums are scattered to `y`, which costs about as much as 20 % padding
                 let saves = |sorted: usize| 5 * total(&natural) * height > 6 * sorted;
-                // lower bound: sorting leaves no padding at best
+                // first test with a lower bound of the slots after sorting: no padding at all
                 let after = saves(csr.nnz()).then(|| sorted(&lengths, height, CHUNK));
                 after.filter(|(sorted, _)| saves(total(sorted) * height)).unwrap_or((natural, None))
             }
@@ -263,7 +263,7 @@ impl<T: Real> Offered<T> for Sell<T> {
 impl<T: Real> OnDevice<T> for Sell<T> {
     type Arrays<V: Storage<T>> = cuda::formats::sliced::Sliced<T, V>;
 
-    /// A device uses slices of its own: only the option to keep the order of the rows is passed on.
+    /// Only the option to keep the order of the rows applies to a device, which has its own slice heights.
     fn chosen(&self) -> SellOptions {
         SellOptions { height: None, window: self.window.filter(|&window| window == 1) }
     }

@@ -16,18 +16,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct SharedRows<T> {
     domain: HostSpace<T>,
     range: HostSpace<T>,
-    /// Boundaries of parts, at chunks.
+    /// Boundaries of parts, which are chunk boundaries.
     parts: Arc<[usize]>,
-    /// Boundaries of parts at the reduction blocks of vectors, if these parts are balanced well enough for a
-    /// fused inner product.
+    /// Boundaries of parts that are boundaries of reduction blocks, for fused inner products; `None` if such
+    /// parts would be too unbalanced.
     block_parts: Option<Arc<[usize]>>,
     packed: Packed<T>,
 }
 
-/// Workspace of products with several vectors, kept from one product to the next: the largest one that was needed.
+/// Workspace of products with several vectors, kept for the next product; it has the largest size needed so
+/// far.
 struct Packed<T>(Mutex<Option<Buffer<T>>>);
 
-/// A copy begins without one.
+/// A copy of the operator begins without workspace.
 impl<T> Clone for Packed<T> {
     fn clone(&self) -> Self {
         Packed(Mutex::new(None))
@@ -41,7 +42,8 @@ impl<T> fmt::Debug for Packed<T> {
 }
 
 impl<T: Real> Packed<T> {
-    /// Runs `work` with a workspace of at least `len` numbers of any value. A product at the same time allocates a temporary one.
+    /// Runs `work` with a workspace of at least `len` numbers, whose values are unspecified. If the workspace
+    /// is in use by another product, allocates a temporary one.
     fn with<R>(&self, len: usize, work: impl FnOnce(&mut Buffer<T>) -> R) -> krysp_solvers::Result<R> {
         if len == 0 {
             return Ok(work(&mut Buffer::zeros(0)));
@@ -130,7 +132,7 @@ impl<T: Real> SharedRows<T> {
         self.packed.with(len, |packed| tiles::product_many(kernel, Parts::new(&self.parts), &x, y, packed))
     }
 
-    /// `Y ← A X`, and the inner products of the columns.
+    /// `Y ← A X`; returns `⟨x_j, y_j⟩` for each column `j`.
     pub(crate) fn product_dot_many(
         &self,
         kernel: &impl RowProduct<T>,
@@ -150,7 +152,7 @@ impl<T: Real> SharedRows<T> {
         Ok(y.scalars_of_open(sums))
     }
 
-    /// The entries of the columns that take part in a product.
+    /// The entries of those columns that a product computes (open columns).
     #[expect(clippy::type_complexity, reason = "a pair of lists has no shorter name")]
     fn open_columns<'m>(
         &self,
@@ -218,7 +220,7 @@ mod tests {
         packed.with(8, |packed| assert_eq!(packed.len(), 8)).unwrap();
         packed.with(0, |packed| assert_eq!(packed.len(), 0)).unwrap();
         assert_eq!(kept(), Some(8));
-        // two products at the same time, of which the larger one ends first
+        // two products at the same time; the larger one ends first
         packed.with(4, |_| packed.with(16, |_| ()).unwrap()).unwrap();
         assert_eq!(kept(), Some(16));
     }

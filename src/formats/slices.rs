@@ -80,7 +80,7 @@ impl Saved for Slices {
 
 saved!(impl[] Sorted { order, place });
 
-/// Maximum number of entries of a row that are stored; the others are stored elsewhere.
+/// Maximum number of entries of a row that are stored in slices; the others are stored elsewhere.
 pub(crate) type Longest = usize;
 
 /// The part of a matrix that is stored in slices.
@@ -179,7 +179,7 @@ impl Slices {
         columns
     }
 
-    /// Smallest column of each slice, if all differences to it fit 16 bits.
+    /// Smallest column of each slice; `None` if some difference to it does not fit 16 bits.
     fn short_bases(&self, stored: Stored<'_>) -> Option<Vec<u32>> {
         let slices = self.rows.div_ceil(self.height);
         let base = |slice: usize| {
@@ -227,7 +227,7 @@ impl Slices {
         self.first_slot(self.rows)
     }
 
-    /// First slot of a row that begins a slice, or of the row past the last.
+    /// First slot of the first row of a slice. If `row` is the number of rows, the number of slots.
     pub(super) fn first_slot(&self, row: usize) -> usize {
         let slice = row.div_ceil(self.height);
         match &self.widths {
@@ -236,7 +236,7 @@ impl Slices {
         }
     }
 
-    /// Slot of a row's first entry; the following ones are a slice height apart.
+    /// Slot of a row's first entry; the slots of its other entries follow at distances of the slice height.
     fn slot(&self, row: usize) -> usize {
         let place = match &self.sorted {
             None => row,
@@ -341,11 +341,11 @@ pub(crate) fn check_padding(format: &'static str, slots: usize, entries: usize, 
     Err(Error::Unsuitable { format, why })
 }
 
-/// Cost of SELL-P, ELL and ELLPACK-R on a GPU, where one kernel computes all three.
+/// Cost coefficients of SELL-P, ELL and ELLPACK-R on a GPU, which have the same kernel there.
 pub(super) const SLICED_ON_GPU: Priced =
     Priced::At(Price { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 });
 
-/// Number of times that the busiest lane of a GPU waits for a batch of slots in flight.
+/// Number of batches of slots in flight that the busiest lane of a GPU waits for.
 pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {
     match matrix.machine {
         Model::Host => 0,
@@ -357,8 +357,8 @@ pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {
     }
 }
 
-/// Rows of two of the widest registers: enough independent sums to hide the latency of an addition at every
-/// SIMD level.
+/// Default number of rows per slice, those of two of the widest registers: enough independent sums to hide
+/// the latency of an addition at every SIMD level.
 pub(crate) fn default_height<T: Real>() -> usize {
     2 * height_step::<T>()
 }

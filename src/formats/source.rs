@@ -1,4 +1,4 @@
-//! What every format keeps of the matrix it was converted from.
+//! Data that every format shares with the matrix it was converted from.
 
 use super::pattern::Pattern;
 use super::shared_rows::SharedRows;
@@ -9,8 +9,8 @@ use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_solvers::{MultiVector, Scalars};
 use std::sync::Arc;
 
-/// What every format keeps of the matrix it was converted from: the pattern, the spaces, and the distribution
-/// of rows over threads.
+/// Data that every format shares with the matrix it was converted from: the pattern, the spaces, and the
+/// distribution of rows over threads.
 #[derive(Clone, Debug)]
 pub struct Source<T> {
     pub(crate) pattern: Arc<Pattern>,
@@ -39,7 +39,7 @@ impl<T: Real> Source<T> {
         Source { pattern, rows }
     }
 
-    /// Whether the arrays of a kernel have the shape of this matrix.
+    /// Whether the arrays of `kernel` have the shape of this matrix.
     pub(crate) fn fits(&self, kernel: &impl RowProduct<T>) -> bool {
         kernel.rows() == self.pattern.rows() && kernel.fits(self.pattern.cols())
     }
@@ -64,7 +64,7 @@ impl<T: Real> Source<T> {
         self.pattern.bytes()
     }
 
-    /// The pattern as devices use it.
+    /// The pattern in the form that kernels for devices accept.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Pattern<'_> {
         self.pattern.on_device()

@@ -22,8 +22,8 @@ use krysp_solvers::LinearOperator;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
-/// Share of uncoalesced reads of `x` in matrices whose neighbours are close in memory (guess); up to this
-/// share they cost nothing measurable.
+/// Number of uncoalesced reads of `x` per entry (scattering) up to which they cost nothing measurable,
+/// typical of matrices whose neighbours are close in memory (guess).
 const NEAR: f64 = 0.2;
 
 /// A symmetric matrix in CSR, of which one triangle is stored.
@@ -74,7 +74,7 @@ impl<T: Real> SymCsr<T> {
         halves_bytes(csr, 1, &csr.pattern().offsets, &csr.pattern().columns)
     }
 
-    /// Number of stored entries as a share of all entries of the matrix.
+    /// Number of stored entries divided by the number of all entries of the matrix.
     pub fn stored_share(&self) -> f64 {
         self.values.len() as f64 / self.source.nnz().max(1) as f64
     }
@@ -87,7 +87,7 @@ impl<T: Real> SymCsr<T> {
     }
 }
 
-/// Entries of a row (or blocks of a block row) that are stored with it.
+/// The stored entries of a row (or the stored blocks of a block row).
 pub(super) struct Stored<R> {
     /// Entries below the diagonal within the part, which are mirrored.
     pub(super) mirrored: Range<usize>,
@@ -138,8 +138,8 @@ pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets
         + kept * (size * size * size_of::<T>() + size_of::<u32>())
 }
 
-/// Boundaries of as many parts as possible such that at most 1/8 of the entries cross parts: threads need
-/// several parts, but every crossing pair is stored twice.
+/// Boundaries of as many parts as possible such that at most 1/8 of the entries cross parts. Many parts
+/// distribute evenly over threads, but every pair that crosses parts is stored twice.
 pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
     let block = block_rows(pattern.rows());
     let crossing = |bounds: &[usize]| -> usize {
@@ -197,7 +197,8 @@ pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     )
 }
 
-/// Whether each entry below the diagonal has an equal one above, and there are no others above.
+/// Whether each entry below the diagonal has an equal mirrored entry, and there are no other entries above
+/// the diagonal. `alike` compares two entries.
 fn is_mirrored<T: Real>(csr: &Csr<T>, alike: &(impl Fn(usize, usize, T, Option<T>) -> bool + Sync)) -> bool {
     let (different, above) = (AtomicBool::new(false), AtomicIsize::new(0));
     over_mirrored_rows(csr, &|rows, mut mirrored| {
@@ -305,7 +306,7 @@ impl<T: Real> Format<T> for SymCsr<T> {
     }
 }
 
-/// Entries of a matrix of which a format stores half, given the values of its slots.
+/// All entries of a matrix of which `half` stores one triangle, given the values of its slots.
 pub(super) fn mirrored_entries<T: Real, V: Storage<T>>(half: &impl Format<T>, values: &[V]) -> Buffer<T> {
     let pattern = &half.source().pattern;
     let mut entries = Buffer::zeros(pattern.entries());
@@ -325,9 +326,9 @@ pub(super) fn mirrored_entries<T: Real, V: Storage<T>>(half: &impl Format<T>, va
 impl<T: Real> Offered<T> for SymCsr<T> {
     const SYMMETRIC: bool = true;
 
-    /// Rows of symmetric formats are expensive on a CPU: their sums are written to memory and read back, and
-    /// in f32 they take nearly as long as in f64. On a GPU, in every record of an H200, another format is
-    /// faster if nodes have one row.
+    /// The cost per row is high on a CPU, because sums are written to memory and read back, which takes
+    /// nearly as long in f32 as in f64. On a GPU, another format is faster for every matrix with one row per
+    /// node in the record of an H200.
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
@@ -340,7 +341,7 @@ impl<T: Real> Offered<T> for SymCsr<T> {
 
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<()>>> {
         let (bytes, slots) = (SymCsr::bytes_of(matrix.csr), matrix.csr.nnz());
-        // sums of distant rows are loaded and written back as well
+        // distant columns also cost a load and a store of their sum
         let gathers = slots as f64 * (matrix.rows.scattering - NEAR).max(0.0);
         let offer = matrix.offer(Self::variants()[0], (), bytes, slots);
         Ok(vec![Offer { rows: matrix.rows.rows, gathers, ..offer }])

@@ -206,8 +206,8 @@ impl<T: Real> Format<T> for SymBsr<T> {
 impl<T: Real> Offered<T> for SymBsr<T> {
     const SYMMETRIC: bool = true;
 
-    /// With AVX-512 other formats gather as fast as BSR (`elast_bracket_p1_59k` in
-    /// `benches/record/avx512-2t`).
+    /// With AVX-512, the advantage over formats with gathers is smaller, because gathers are fast there
+    /// (`elast_bracket_p1_59k` in `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
@@ -219,7 +219,7 @@ impl<T: Real> Offered<T> for SymBsr<T> {
         }]
     }
 
-    /// Assumes as much padding as [`Bsr`](super::Bsr).
+    /// Predicts the same padding as for [`Bsr`](super::Bsr).
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<SymBsrOptions>>> {
         let (bytes, size) = best_blocks(matrix.csr)?;
         let slots = slots_of_blocks(matrix.csr, bytes, size);
@@ -228,7 +228,8 @@ impl<T: Real> Offered<T> for SymBsr<T> {
             #[cfg(feature = "cuda")]
             Model::Gpu { .. } => {
                 let (bytes, halo) = SymBsr::footprint_on_gpu(matrix.csr, size)?;
-                // a thread processes its nodes one after the other, and owns half of their pairs
+                // a thread processes its nodes one after the other, and half of their pairs are stored at
+                // them
                 let pairs = matrix.rows.longest.div_ceil(size).div_ceil(2);
                 let nodes = cuda::formats::symmetric::nodes_of_thread(size, size_of::<T>());
                 (bytes, halo, 0, nodes * pairs)
@@ -246,8 +247,8 @@ impl<T: Real> Offered<T> for SymBsr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> SymBsr<T> {
-    /// Rows per block on a GPU, for an ordering that clusters as many rows. Pairs that cross blocks are
-    /// stored twice.
+    /// Rows per block on a GPU. Pass it to an ordering with clusters, so that clusters have the size of a
+    /// block and few pairs cross blocks, which are stored twice.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {
@@ -267,7 +268,8 @@ impl<T: Real> SymBsr<T> {
     }
 
     /// Memory traffic on a GPU of a symmetric matrix with blocks of a size, computed without converting it:
-    /// bytes, and entries of `x` in halos. Returns an error if some rows read more than a window holds.
+    /// bytes, and entries of `x` in halos. Returns an error if some rows read more entries of `x` than a
+    /// window can hold.
     pub(crate) fn footprint_on_gpu(csr: &Csr<T>, size: usize) -> Result<(usize, usize)> {
         let (offsets, columns) = block_pattern(csr, size)?;
         let footprint =

@@ -1,5 +1,5 @@
-//! Additional data for chunks of entries: parts of rows that continue in the next chunk, and the list of
-//! empty rows. coo.cu describes the use of both.
+//! Additional data for matrices in chunks of entries: buffers for parts of rows that continue in the next
+//! chunk, and the list of empty rows. coo.cu describes their use.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::prelude::PARCEL;
@@ -19,7 +19,7 @@ pub(crate) enum Onto {
 #[derive(Debug)]
 pub(crate) struct Borders<T: Real> {
     pub(crate) empty: Array<u32>,
-    /// A `Parcel` of prelude.cu per chunk.
+    /// One `Parcel` of prelude.cu per chunk.
     pub(crate) parts: Array<T>,
 }
 
@@ -37,5 +37,5 @@ impl<T: Real> Borders<T> {
     }
 }
 
-/// Empty rows per thread that sets them to zero.
+/// Number of empty rows that a thread sets to zero.
 pub(crate) const EMPTY_ROWS_PER_THREAD: usize = 4;

@@ -68,7 +68,7 @@ pub(crate) struct RawCoo {
 // SAFETY: as `Coo` of coo.cu
 unsafe impl DeviceRepr for RawCoo {}
 
-/// Coordinates of all entries except the first of each row, as passed to the kernels that fill them.
+/// Coordinates of all entries except the first `skip` of each row, as passed to the kernels that fill them.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawTaken {
@@ -102,21 +102,21 @@ pub(crate) struct RawCsrByEntries {
 // SAFETY: as `CsrByEntries` of coo.cu
 unsafe impl DeviceRepr for RawCsrByEntries {}
 
-/// Entries of a lane in a tile.
+/// Number of entries of a lane in a tile.
 pub(crate) const OF_LANE: usize = 4;
-/// Entries of a tile, which a warp processes together.
+/// Number of entries of a tile, which a warp processes together.
 pub(crate) const TILE: usize = OF_LANE * WARP;
 
 /// All entries except the first `skip` of each row, partitioned into tiles, and these into chunks.
 #[derive(Debug)]
 pub(crate) struct Chunks {
-    /// Offset of each row's entries, and their number.
+    /// Offset of each row's entries, and the number of entries.
     pub(crate) starts: Offsets,
     pub(crate) tiles: usize,
     pub(crate) tiles_of_chunk: usize,
 }
 
-/// Tiles per chunk, such that all chunks are resident at once, or run in full waves.
+/// Number of tiles per chunk, such that all chunks are resident at the same time, or run in full waves.
 pub(crate) fn tiles_of_chunk(tiles: usize, multiprocessors: usize) -> usize {
     let at_once = (WARPS_OF_CHUNKS * multiprocessors).max(1);
     let waves = tiles.div_ceil(at_once * TILES_OF_CHUNK).max(1);
@@ -129,8 +129,8 @@ impl Chunks {
         Chunks::of(Offsets::from_lengths(lengths), multiprocessors)
     }
 
-    /// Chunks for which rows much shorter than a chunk do not cross chunks: entries are moved apart, and the
-    /// remainder of a chunk is padding at the end of the previous row.
+    /// Chunks such that rows much shorter than a chunk do not cross chunks: such a row begins in the next
+    /// chunk, and the remainder of the chunk is padding at the end of the previous row.
     pub(crate) fn of_whole_rows(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
         let chunks = Chunks::new(pattern, skip, multiprocessors)?;
         let padded = |tiles_of_chunk: usize| {
@@ -141,7 +141,7 @@ impl Chunks {
         };
         let waves = |chunks: &Chunks| chunks.chunks().div_ceil((WARPS_OF_CHUNKS * multiprocessors).max(1));
         let same = padded(chunks.tiles_of_chunk)?;
-        // a few more chunks within the same wave cost no time
+        // padding may need a few more chunks, which cost no time within the same number of waves
         if waves(&same) > waves(&chunks) { padded(chunks.tiles_of_chunk + 1) } else { Ok(same) }
     }
 
@@ -166,21 +166,22 @@ impl Chunks {
         self.tiles.div_ceil(self.tiles_of_chunk)
     }
 
-    /// The row of an entry; for indices past the end, the row of the last entry.
+    /// The row of an entry. If `entry` is past the end, returns the row of the last entry.
     pub(crate) fn row_of(&self, entry: usize) -> usize {
         row_of(&self.starts, entry.min(self.count().saturating_sub(1)))
     }
 
-    /// Empty rows.
+    /// Indices of the empty rows.
     pub(crate) fn empty(&self) -> Vec<u32> {
         let empty = |row: &usize| self.starts.range(*row).is_empty();
         (0..self.rows()).filter(empty).map(|row| row as u32).collect()
     }
 }
 
-/// Lengths of rows, some of them padded so that rows much shorter than a chunk lie in one chunk.
+/// Lengths of rows, some of them padded so that each row much shorter than a chunk is in one chunk.
 fn filled_up(lengths: impl Iterator<Item = usize>, of_chunk: usize) -> Vec<usize> {
-    /// Rows are kept whole if a chunk is at least this many times longer; so little padding is added.
+    /// Only rows at most `1 / SHORT` as long as a chunk are kept in one chunk, so that little padding is
+    /// added.
     const SHORT: usize = 8;
     let mut lengths: Vec<usize> = lengths.collect();
     let (mut end, mut before) = (0usize, None);
@@ -219,7 +220,7 @@ fn row_of(starts: &Offsets, entry: usize) -> usize {
 pub(crate) struct Started {
     /// Offsets of the nonempty rows.
     pub(crate) at: Offsets,
-    /// Their row numbers, unless all rows are nonempty.
+    /// Row numbers of the nonempty rows; `None` if all rows are nonempty.
     pub(crate) rows: Option<Vec<u32>>,
 }
 

@@ -1,14 +1,14 @@
-// Sorts rows by class (a stable counting sort), for kernels that process rows of one kind each.
+// Sorts rows by class (a stable counting sort), for kernels that each process the rows of one class.
 //
-// Each block has a contiguous share of the rows. It counts the rows of each class; then it places its rows after those
-// of all earlier classes and after those of the same class in earlier blocks. Moves 1 B a row twice and 4 B once, and
-// the counts of each block.
+// Each block has a contiguous share of the rows. It counts its rows of each class; in a second kernel it places its
+// rows after all rows of earlier classes and after the rows of the same class in earlier blocks. Moves 1 B a row twice
+// and 4 B once, and the counts of each block.
 
 typedef unsigned char u8;
 
 constexpr u32 WARPS = THREADS / 32;
 
-// The count of class c in the share of block p is at c · blocks + p.
+// Counts the rows of each class: the count of class c in the share of block p is stored at c · blocks + p.
 extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* classes, u32 rows, u32 share, u32* counts) {
     begin();
     __shared__ u32 own[CLASSES];
@@ -20,7 +20,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* clas
     if (threadIdx.x < CLASSES) counts[threadIdx.x * gridDim.x + blockIdx.x] = own[threadIdx.x];
 }
 
-// The rows of each class in `list`, and the start of each class, with the end.
+// Writes the rows of each class to `list`, and the start of each class, and the end, to `starts`.
 extern "C" __global__ __launch_bounds__(THREADS) void class_place(
     const u8* classes, u32 rows, u32 share, const u32* counts, u32* starts, u32* list) {
     begin();
@@ -72,7 +72,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_place(
         }
         __syncthreads();
         if (own < CLASSES) list[of_warps[warp][own] + rank] = (u32)row;
-        // the next iteration overwrites these counts
+        // all threads must have read these counts before the next iteration overwrites them
         __syncthreads();
     }
 }

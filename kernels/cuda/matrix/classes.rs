@@ -1,4 +1,4 @@
-//! Rows sorted by class on a device, for kernels that process rows of one kind each.
+//! Rows sorted by class on a device, for kernels that each process the rows of one class.
 
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
@@ -19,7 +19,7 @@ pub(crate) const SOURCE: Source = Source {
 /// Maximum number of classes.
 const CLASSES: usize = 32;
 
-/// Maximum number of blocks that sort rows; each of them reads the counts of all.
+/// Maximum number of blocks that sort rows; each block reads the counts of all blocks.
 const MOST_BLOCKS: usize = 256;
 /// Minimum number of rows per block.
 const LEAST_SHARE: usize = 1024;
@@ -48,7 +48,7 @@ impl List {
         self.rows.address(self.range.start)
     }
 
-    /// Copies the rows to the host; waits until they are computed.
+    /// Copies the rows to the host, after all work queued before.
     pub(crate) fn read(&self) -> Result<Vec<u32>> {
         let (device, mut rows) = (self.rows.device(), vec![0; self.len()]);
         if !rows.is_empty() {

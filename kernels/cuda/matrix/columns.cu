@@ -1,17 +1,18 @@
-// Several vectors that a matrix multiplies together: the columns of X and Y in Y = A X, each stored by itself.
+// Several vectors that a matrix is multiplied with together: the columns of X and Y in Y = A X, each in an array of its
+// own.
 
 struct Columns {
     const real* x[COLUMNS];
     real* y[COLUMNS];
-    u32 count;                // columns, at least one
-    u32 width;                // places of a packed row: a power of two, at least `count`
+    u32 count;                // number of columns, at least one
+    u32 width;                // number of places of a packed row: a power of two, at least `count`
 };
 
-// Sums over the threads of a warp of each column; `parts` is in shared memory.
+// For each warp, the sums over its threads of each column; in shared memory.
 typedef real WarpParts[32][COLUMNS];
 
-// Adds up the parts of all warps and blocks for each column, as `grid_sum` does. Parts of a column are collected one column
-// after the other, because parcels of all columns at once would exceed the registers.
+// Adds the parts of all warps and blocks for each column, as `grid_sum` does. Columns are collected one after the
+// other, because registers do not suffice for the parcels of all columns.
 __device__ __forceinline__ void sum_warps(const WarpParts& parts, u32 count, const Sum& sum) {
     const u32 call = *(volatile u32*)sum.calls + 1;
     __syncthreads();
@@ -28,7 +29,7 @@ __device__ __forceinline__ void sum_warps(const WarpParts& parts, u32 count, con
         block_sum(total);
         if (threadIdx.x == 0) {
             if (sum.team) sum_in_team(*sum.team, total);
-            // selected from constants: an index known at run time would move the struct to local memory
+            // select with constant indices: an index known at run time only would move the struct to local memory
             real* result = sum.results[0];
 #pragma unroll
             for (u32 j = 1; j < COLUMNS; j++) result = j == k ? sum.results[j] : result;
@@ -37,7 +38,7 @@ __device__ __forceinline__ void sum_warps(const WarpParts& parts, u32 count, con
     }
     if (threadIdx.x == 0) *sum.calls = call;
 }
-// Adds up ⟨x, y⟩ of all columns over the grid; every thread has a part of each.
+// Sums ⟨x, y⟩ of each column over the grid; every thread has a part of each sum.
 __device__ __forceinline__ void sum_columns(real (&xy)[COLUMNS], u32 count, const Sum& sum) {
     __shared__ WarpParts parts;
 #pragma unroll

@@ -10,9 +10,9 @@ use cudarc::driver::{CudaFunction, DeviceRepr, LaunchConfig};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
-/// Maximum number of vectors that one launch multiplies. With eight, a gather of f64 reads two whole sectors, and a matrix with
-/// 12 B an entry takes 1.5 B an entry and vector. Sixteen were not tried: they would halve that, and take twice the registers or
-/// shared memory.
+/// Maximum number of vectors that one launch multiplies. With eight, a gather of f64 reads two whole sectors,
+/// and a matrix with 12 B per entry costs 1.5 B per entry and vector. Sixteen, not tried, would halve that
+/// and need twice the registers or shared memory.
 pub(crate) const COLUMNS: usize = 8;
 
 /// The kernel that packs columns row by row.
@@ -37,7 +37,7 @@ unsafe impl DeviceRepr for RawColumns {}
 
 impl RawColumns {
     fn new<T: Real>(x: &[&Array<T>], y: &[&mut Array<T>]) -> RawColumns {
-        // places beyond the last column repeat it; nothing is written there
+        // places beyond the last column repeat the last column; kernels do not write to them
         let column = |place: usize| place.min(x.len() - 1);
         RawColumns {
             x: std::array::from_fn(|place| x[column(place)].address(0)),
@@ -51,16 +51,18 @@ impl RawColumns {
 /// How kernels read the columns of `X`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reads {
-    /// Packed row by row: `name(matrix, columns, packed)`. A thread for each lane of the single product and each column.
+    /// Packed row by row: `name(matrix, columns, packed)`. There is a thread for each column and each lane of
+    /// the product with one vector.
     Packed {
-        /// Lanes that share a row: no more than a warp has with several columns.
+        /// Number of lanes that share a row. It limits the number of columns, because all of them must be in
+        /// one warp.
         lanes: usize,
     },
-    /// Each by itself: `name(matrix, columns)`.
+    /// From the array of each column: `name(matrix, columns)`.
     Stored,
-    /// Each by itself, by way of windows in shared memory: `name(matrix, columns, stride)`.
+    /// From the array of each column, through windows in shared memory: `name(matrix, columns, stride)`.
     Windows {
-        /// Elements of a column's window.
+        /// Number of elements of a column's window.
         stride: usize,
     },
 }
@@ -84,12 +86,12 @@ pub(crate) struct Many<T> {
 #[derive(Clone, Debug)]
 struct Loaded {
     function: CudaFunction,
-    /// Maximum number of blocks: for sums, those that are resident.
+    /// Maximum number of blocks; for kernels with sums, the number of blocks that are resident.
     most: usize,
 }
 
 impl<T: Real> Many<T> {
-    /// Kernels of a file, for a matrix with values of type `V`. The file has two kernels with this name.
+    /// The kernels `name` and `name_dot` of a file, for a matrix with values of type `V`.
     pub(crate) fn new<V: Storage<T>>(
         source: &'static Source,
         name: String,
@@ -100,7 +102,7 @@ impl<T: Real> Many<T> {
         Many { source, name, reads, threads, load, loaded, element: PhantomData }
     }
 
-    /// Number of columns that are multiplied together, of `count`.
+    /// Number of columns per launch, if there are `count` columns.
     fn tile(&self, device: &Device, count: usize) -> Result<usize> {
         match self.reads {
             Reads::Packed { lanes } => Ok(COLUMNS.min(WARP / lanes).max(1)),
@@ -108,7 +110,7 @@ impl<T: Real> Many<T> {
             Reads::Windows { stride } => {
                 let windows = device.shared_memory()?.saturating_sub(RESERVED);
                 let most = (windows / (stride.max(1) * size_of::<T>())).clamp(1, COLUMNS);
-                // tiles of about equal size
+                // launches with about equal numbers of columns
                 Ok(count.div_ceil(count.div_ceil(most)))
             }
         }
@@ -135,11 +137,13 @@ impl<T: Real> Many<T> {
         self.loaded[usize::from(sums)].get_or_init(load).as_ref().map_err(Clone::clone)
     }
 
-    /// `Y ← A X` with `threads(width)` threads for rows of `width` places, tile by tile. Calls `single` where a tile has one
+    /// `Y ← A X`, in several launches if there are more columns than a launch multiplies; each has
+    /// `threads(width)` threads for packed rows of `width` places. Calls `single` for a remaining single
     /// column.
     ///
     /// # Safety
-    /// `matrix` is the first argument of the kernels: its arrays live and fulfil their requirements for vectors of these lengths.
+    /// `matrix` is the first argument of the kernels: its arrays are alive and fulfil the kernels'
+    /// requirements for vectors of these lengths.
     pub(crate) unsafe fn products<M: DeviceRepr>(
         &self,
         matrix: &M,
@@ -226,7 +230,7 @@ impl<T: Real> Many<T> {
     }
 }
 
-/// Bytes of shared memory that kernels with windows use otherwise, for sums and by the driver.
+/// Bytes of shared memory reserved for sums and for the driver, in kernels with windows.
 const RESERVED: usize = 6 << 10;
 
 /// Queues packing the columns of `X` with `rows` rows.

@@ -17,10 +17,11 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Bins of a histogram, not counting the overflow bin.
+/// Number of bins of a histogram without the overflow bin.
 const BINS: usize = 2048;
 
-/// The smallest length such that more than `rows` rows are not longer; the maximum length if there is none.
+/// The smallest length such that more than `rows` rows are not longer. If there is none, the length of the
+/// longest row.
 pub(crate) fn quantile(device: &Device, offsets: &RowStarts, rows: f64) -> Result<usize> {
     let count = device.function::<f32>(&SOURCE, "count_lengths")?;
     let raw = offsets.raw();
@@ -45,7 +46,7 @@ pub(crate) fn quantile(device: &Device, offsets: &RowStarts, rows: f64) -> Resul
 /// Searches in histograms: `histogram(low, shift)` has bins of `2^shift` lengths from `low` on, and an
 /// overflow bin.
 fn search(count: usize, rows: f64, histogram: impl Fn(usize, u32) -> Result<Vec<u32>>) -> Result<usize> {
-    // limit to all rows, minus a half, because the comparison is strict
+    // at most all rows less a half, so that the strict comparison holds for the longest row
     let rows = rows.min(count as f64 - 0.5);
     let (mut low, mut shift, mut passed) = (0, 0, 0u64);
     if count == 0 {
@@ -61,9 +62,9 @@ fn search(count: usize, rows: f64, histogram: impl Fn(usize, u32) -> Result<Vec<
         low += bin << shift;
         match (bin < BINS, shift) {
             (true, 0) => return Ok(low),
-            // refine
+            // narrow the bins
             (true, _) => shift = shift.saturating_sub(BINS.ilog2()),
-            // widen
+            // widen the bins
             (false, _) => shift += BINS.ilog2(),
         }
     }

@@ -1,5 +1,5 @@
-//! Shared by the formats: patterns and products, copies of values into and out of slots, and row layouts that
-//! are computed on the device.
+//! Code that formats share: patterns and products, copies of values into and out of slots, and row layouts
+//! that are computed on the device.
 
 pub(crate) mod borders;
 #[cfg(test)]

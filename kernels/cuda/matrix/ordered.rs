@@ -1,4 +1,5 @@
-//! CSR matrices on a device, in the order of the host's pattern; other layouts are filled from them.
+//! CSR matrices on a device, with entries in the order of the host's pattern; other layouts are filled from
+//! them.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
@@ -108,7 +109,7 @@ impl<V: Element> Ordered<V> {
         Ordered::new(device, pattern, &V::narrowed(values))
     }
 
-    /// Uploads a pattern; values are zero, to be computed on the device.
+    /// Uploads a pattern; all values are zero.
     pub fn zeros_of(device: &Device, pattern: Pattern<'_>) -> Result<Self> {
         Ordered::zeros(device, pattern.shape(), pattern)?.with_columns(pattern)
     }
@@ -124,7 +125,7 @@ impl<V: Element> Ordered<V> {
         self.values.write(values)
     }
 
-    /// Panics unless the pattern is that of this matrix, and of a matrix of shape `made_from`.
+    /// Panics unless the pattern has the shape `made_from`, and the rows and entries of this matrix.
     pub(crate) fn check(&self, made_from: Shape, pattern: Pattern<'_>) {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         let (rows, entries) = (self.rows.count(), self.values.len());
@@ -137,7 +138,7 @@ impl<V: Element> Ordered<V> {
         self.values.len()
     }
 
-    /// Copies the values to the host; waits until they are computed.
+    /// Copies the values to the host, after all work queued before.
     pub fn read(&self, values: &mut [V]) -> Result<()> {
         self.values.read(values)
     }
@@ -147,7 +148,7 @@ impl<V: Element> Ordered<V> {
         self.values.device()
     }
 
-    /// A zero matrix without columns, as a buffer for the values of a matrix with this pattern.
+    /// A zero matrix without columns, to which values of a matrix with this pattern can be copied.
     pub(crate) fn zeros(device: &Device, made_from: Shape, pattern: Pattern<'_>) -> Result<Self> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         Ok(Ordered {
@@ -170,7 +171,7 @@ impl<V: Element> Ordered<V> {
         Ok(Ordered { rows: rows.clone(), columns, values })
     }
 
-    /// A matrix without columns with these values, for a matrix of shape `made_from`.
+    /// A matrix with these values and without columns; `made_from` is the expected shape of the pattern.
     pub(crate) fn with_values(
         device: &Device,
         made_from: Shape,
@@ -182,7 +183,7 @@ impl<V: Element> Ordered<V> {
         Ok(ordered)
     }
 
-    /// Uploads the columns of the pattern, unless they are present.
+    /// Uploads the columns of the pattern, unless the matrix has columns already.
     pub fn with_columns(mut self, pattern: Pattern<'_>) -> Result<Self> {
         if self.columns.len() == pattern.entries() {
             return Ok(self);
@@ -191,7 +192,7 @@ impl<V: Element> Ordered<V> {
         Ok(self)
     }
 
-    /// Writes new values; the pattern must be the one that it was made from.
+    /// Writes new values; the pattern must be the one that the matrix was made from.
     pub(crate) fn fill<T: Real>(&mut self, made_from: Shape, pattern: Pattern<'_>, values: &[T]) -> Result<()>
     where
         V: Storage<T>,
@@ -226,7 +227,7 @@ impl<V: Element> Ordered<V> {
         self.copy_values(other, Way::IntoSlots)
     }
 
-    /// Copies its values, widened, to a matrix with the same pattern.
+    /// Copies the values, widened, to a matrix with the same pattern.
     pub(crate) fn give_to<T: Real>(&self, other: &mut Ordered<T>) -> Result<()>
     where
         V: Storage<T>,

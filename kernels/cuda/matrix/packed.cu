@@ -1,9 +1,9 @@
-// Columns of X, packed row by row, so that a gather of a row reads one run of memory for all columns. A lane of the single
-// product becomes `width` neighbouring threads, one for each column; a warp then has 32 / width lanes.
+// Columns of X, packed row by row, so that a gather reads contiguous memory for all columns. A lane of the product with
+// one vector becomes `width` consecutive threads, one for each column; a warp then has 32 / width lanes.
 
 struct Packed {
-    const real* x;            // this thread's column, in every `width`-th place
-    u32 row_bytes;            // of a packed row
+    const real* x;            // this thread's column, whose entries are `width` places apart
+    u32 row_bytes;            // bytes of a packed row
     u32 log_width, column;
     u32 lane;                 // this thread's lane among those of the warp
     bool is_column;           // false in places beyond the last column
@@ -17,13 +17,14 @@ struct Packed {
         x = packed + column;
     }
     __device__ __forceinline__ real operator[](u32 row) const {
-        // one multiply-add with a result of 64 bits
+        // compiles to one multiply-add with a 64-bit result
         return __ldg((const real*)((const char*)x + (u64)row * row_bytes));
     }
-    // Lanes of a warp.
+    // Number of lanes of a warp.
     __device__ __forceinline__ u32 lanes() const { return 32 >> log_width; }
 
-    // Adds up the parts of a row that neighbouring lanes have, in the order of the single product; valid in the first.
+    // Adds the parts of a row that consecutive lanes have, in the same order as in the product with one vector; the
+    // result is valid in the row's first lane.
     __device__ __forceinline__ real sum_of_lanes(real part, u32 lanes_of_row) const {
         for (u32 step = lanes_of_row / 2; step; step /= 2) {
             part += __shfl_down_sync(ALL, part, step << log_width, lanes_of_row << log_width);

@@ -24,8 +24,8 @@ pub struct Pattern<'a> {
     columns: &'a dyn HasColumns,
 }
 
-/// Provides the columns of a pattern, perhaps computed at first use: filling a matrix from arrays on a device
-/// does not need them.
+/// Provides the columns of a pattern. They may be computed at first use, because filling a matrix from arrays
+/// on a device does not need them.
 pub trait HasColumns: Sync + Debug {
     /// The column of each entry.
     fn columns(&self) -> &Columns;

@@ -27,7 +27,7 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     /// `y ← A x; ⟨x, y⟩`, for a square matrix.
     fn product_dot(&self, x: &Array<T>, y: &mut Array<T>) -> Result<Scalar<T>>;
 
-    /// `y_j ← A x_j` for several vectors, bitwise the product with each.
+    /// `y_j ← A x_j` for several vectors; results are bitwise equal to those of [`Product::product`].
     fn products(&self, x: &[&Array<T>], y: &mut [&mut Array<T>]) -> Result<()> {
         x.iter().zip(y).try_for_each(|(x, y)| self.product(x, y))
     }
@@ -43,14 +43,14 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     /// Replaces the values by those of a matrix on the device with this pattern, including its columns.
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()>;
 
-    /// Copies the values of its entries to a matrix with this pattern, including its columns.
+    /// Copies the values to a matrix on the device with this pattern, including its columns.
     fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()>;
 
-    /// The matrix in CSR, in the order of the pattern that it was made from: its values, and its columns if
-    /// they can be found on the device.
+    /// The matrix in CSR, in the order of the pattern that it was made from, with values and, if the format
+    /// stores enough to recover them on the device, columns.
     fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>>;
 
-    /// The matrix in CSR, if it is stored like that.
+    /// The matrix in CSR, if it is stored in CSR.
     fn in_order(&self) -> Option<&Ordered<T>> {
         None
     }
@@ -74,7 +74,7 @@ pub struct Slots {
     pub(crate) address: u64,
     pub(crate) len: usize,
     pub(crate) device: Device,
-    /// Number of bits of the integers that a slot can hold exactly; a lower bound.
+    /// Every integer of this many bits can be stored in a slot exactly.
     pub(crate) bits: u32,
     /// Loads a kernel for the storage type of the slots.
     pub(crate) function: fn(&Device, &Source, &str) -> Result<CudaFunction>,
@@ -102,17 +102,17 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     type Element: Real;
     type Raw: DeviceRepr;
 
-    /// Whether slots depend on columns, not only on the lengths of rows.
+    /// Whether the slot of an entry depends on columns, not only on the lengths of rows.
     fn by_column(&self) -> bool;
 
     fn raw(&self) -> Self::Raw;
 
     fn kernel(&self) -> &Kernel<Self::Element>;
 
-    /// Threads of a product.
+    /// Number of threads of a product.
     fn threads(&self) -> usize;
 
-    /// Threads of a product with several vectors, packed in rows of `width` places.
+    /// Number of threads of a product with several vectors, packed in rows of `width` places.
     fn threads_of_many(&self, width: usize) -> usize {
         self.threads() * width
     }
@@ -121,7 +121,7 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
 
     fn bytes(&self) -> usize;
 
-    /// [`Product::spill`].
+    /// Implementation of [`Product::spill`].
     fn spill(&mut self) -> Result<usize> {
         Ok(0)
     }
@@ -261,7 +261,7 @@ impl<T: Real> Kernel<T> {
             product_dot,
             threads,
             shared: 0,
-            // the last block adds up one number per block: use no more blocks than are resident
+            // the last block waits for a number of each block: use no more blocks than are resident
             most_summing: (per_multiprocessor.max(1) as usize * device.multiprocessors()).min(MAX_BLOCKS),
             many: None,
             element: PhantomData,
@@ -307,7 +307,7 @@ impl<T: Real> Kernel<T> {
     /// `y ← A x` with at least `threads` threads in total.
     ///
     /// # Safety
-    /// `matrix` is the kernel's first argument: its arrays live and fulfil the kernel's requirements for
+    /// `matrix` is the kernel's first argument: its arrays are alive and fulfil the kernel's requirements for
     /// vectors `x` and `y` of these lengths.
     pub(crate) unsafe fn product<M: DeviceRepr>(
         &self,

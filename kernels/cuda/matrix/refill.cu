@@ -1,18 +1,18 @@
 // New values for a matrix, from values on the device in the order in which the matrix was given.
 //
-// A map has for each slot 1 + the index of its value, or 0 for padding. To compute it, the indices themselves take the
-// path of values into the slots, in as many bits at a time as the storage type holds exactly.
+// A map has for each slot 1 + the index of its value, or 0 for padding. To compute the map, indices are copied into the
+// slots instead of values and read back, with as many bits at a time as the storage type represents exactly.
 //
-// Neighbouring slots take values from few places. The values for a tile of slots lie in sectors of 32 B, each of which
-// is loaded once, into shared memory. A slot then has a 16-bit index into the loaded sectors.
+// The values of neighbouring slots are mostly close together. A tile of slots loads each sector of 32 B that has values
+// for it once, into shared memory; a slot then has a 16-bit index into the loaded sectors.
 //
-// A refill moves a value and 2 B a slot, 32 B and 4 B a sector of a tile. If instead each slot loads its value
-// directly, with an index of 4 B, every sector is loaded several times, and a warp loads 32 sectors that are far apart.
-// 100M slots of a permuted matrix on an H200 (f64), with and without tiles: rows of 15 entries in slices 0.63 ms and
-// 0.77, dense blocks of three rows 0.60 and 1.08, those of a symmetric matrix, where half of the values have no slot,
-// 0.72 and 1.09; in the order given 0.50 to 0.62, and 0.51 to 0.67. With half as many slots a tile, and half as many
-// threads: 0.63, 0.63 and 0.73. For p1_100M_perm and el3_100M_perm, reordered, a refill takes 0.45 to 0.58 ms in all
-// formats, as long as 1.2 to 3.3 products.
+// A refill moves a value and 2 B a slot, 32 B and 4 B a sector of a tile. If instead each slot loaded its value
+// directly, with an index of 4 B, every sector would be loaded several times, and a warp would load 32 sectors that are
+// far apart. 100M slots of a permuted matrix on an H200 (f64), with tiles and without: rows of 15 entries in slices
+// 0.63 ms and 0.77, dense blocks of three rows 0.60 and 1.08, those of a symmetric matrix, where half of the values
+// have no slot, 0.72 and 1.09; not permuted 0.50 to 0.62, and 0.51 to 0.67. With half as many slots per tile and half
+// as many threads: 0.63, 0.63 and 0.73. For p1_100M_perm and el3_100M_perm, reordered, a refill takes 0.45 to 0.58 ms
+// in all formats, as long as 1.2 to 3.3 products.
 
 extern "C" __global__ __launch_bounds__(THREADS) void refill_number(const u32* from, i64 count, u32 shift, u32 mask, real* entries) {
     begin();
@@ -23,7 +23,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_number(const u32* f
     }
 }
 
-// Each slot takes the value at its place, or zero where the place is none of the `given` ones.
+// slots[k] ← values[places[k]], or zero if the place is not below `given`.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_places(
     const u32* places, i64 count, const real* values, u32 given, real* slots
 ) {
@@ -35,7 +35,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_places(
     }
 }
 
-// Adds the bits that arrived in the slots to the map.
+// Adds the bits of indices that were copied into the slots to the map.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_map(const stored* slots, i64 count, u32 shift, u32* map) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -56,15 +56,16 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_sum(RowStarts start
     }
 }
 
-// Values per sector, and the index of a slot of padding.
+// Number of values per sector.
 constexpr u32 PER_SECTOR = SECTOR / sizeof(real);
+// Index of a slot of padding.
 constexpr u32 NOWHERE = 0xffff;
 
 struct Tiles {
     u32* counts;              // number of sectors of each tile
-    u32* sectors;             // sectors of each tile, ascending; `most` words for each tile
+    u32* sectors;             // sector indices of each tile, ascending; `most` words for each tile
     u16* places;              // of each slot: index into the values of its tile's sectors
-    u32 tile, most;           // slots of a tile: a power of two, at most that of `refill`
+    u32 tile, most;           // slots per tile (a power of two), and maximum number of sectors per tile
     i64 slots;
 };
 
@@ -120,7 +121,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* ma
     }
 }
 
-// Starts an asynchronous copy of 16 B, or of the rest of the values, into shared memory; `gathered` waits for it.
+// Starts an asynchronous copy of 16 B, or of fewer at the end of the values, into shared memory; `gathered` waits for
+// it.
 __device__ __forceinline__ void gather_pack(real* to, const real* given, i64 from, i64 count) {
 #if __CUDA_ARCH__ >= 800
     if (from + PACK <= count) {
@@ -131,10 +133,10 @@ __device__ __forceinline__ void gather_pack(real* to, const real* given, i64 fro
     for (i64 i = from; i < min(from + PACK, count); i++) to[i - from] = given[i];
 }
 
-// A thread processes PAIRS pairs of neighbouring slots.
+// Number of pairs of neighbouring slots that a thread processes.
 constexpr u32 PAIRS = REFILL_SLOTS<0> / (2 * REFILL_THREADS);
 
-// One thread block per tile.
+// Writes the values of all slots; one thread block per tile.
 extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles, const real* given, i64 count, stored* slots) {
     begin();
     constexpr u32 PACKS = SECTOR / PACK_BYTES;
@@ -142,7 +144,7 @@ extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles,
     const i64 first = (i64)blockIdx.x * tiles.tile, end = min(first + tiles.tile, tiles.slots);
     const u32* sectors = tiles.sectors + (i64)blockIdx.x * tiles.most;
     const u32 packs = __ldg(tiles.counts + blockIdx.x) * PACKS;
-    // a tile has `most` words of sectors: load them before the actual number is known
+    // load `most` sectors, because the number of sectors of this tile is not known yet
 #pragma unroll 4
     for (u32 i = threadIdx.x; i < tiles.most * PACKS; i += REFILL_THREADS) {
         const i64 from = (i64)__ldg(sectors + i / PACKS) * PER_SECTOR + i % PACKS * PACK;
@@ -167,7 +169,7 @@ extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles,
     if (end % 2 && threadIdx.x == 0) slots[end - 1] = at(tiles.places[end - 1]);
 }
 
-// Copies values that are stored in the order of entries; in the opposite direction if `back`.
+// Copies entries to values that are stored in the same order; in the opposite direction if `back`.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_in_order(real* entries, i64 count, stored* values, u32 back) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

@@ -1,16 +1,17 @@
 //! Refills a matrix with values on the device, given in the order of the original entries.
 //!
 //! ```text
-//! once:    store indices of values in place of the values, some bits at a time, and read them back from the slots;
-//!          a tile of slots takes values from sectors of 32 bytes: list these, and the index of each slot's value in them
-//! refill:  for each tile: load its sectors into shared memory;  slot ← value at its index, 0 for padding
-//!          before that, if there are duplicates, their sums
+//! once:    copy indices of values into the slots instead of values, some bits at a time, and read them back;
+//!          list for each tile of slots the 32-byte sectors that contain its values, and for each slot the index
+//!          of its value in these sectors
+//! refill:  if there are duplicates, compute their sums
+//!          for each tile: load its sectors into shared memory;  slot ← value at its index, 0 for padding
 //! ```
 //!
-//! Budget of a refill: one launch per array of slots, which moves 2 bytes and a value a slot, and 36 bytes a
-//! sector of each tile: if values of neighbouring slots are close together, little more than all given values
-//! once. Maps take 2 bytes of device memory a slot, and for each tile 4 bytes a sector of the largest tile: 3
-//! to 6 bytes a slot in total.
+//! Cost of a refill: one launch per array of slots, which moves 2 bytes and a value per slot, and 36 bytes
+//! per sector of each tile. If values of neighbouring slots are close together, the sectors are little more
+//! than all given values, once. The plan takes 2 bytes of device memory per slot, and for each tile 4 bytes
+//! per sector of the largest tile: 3 to 6 bytes per slot in total.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config_at_once;
@@ -42,17 +43,17 @@ pub enum Order<'a> {
     },
 }
 
-/// The plan of refilling one matrix.
+/// Plan for refilling one matrix.
 #[derive(Debug)]
 pub struct Refill<T: Real> {
     /// Number of values given.
     given: usize,
     sums: Option<Sums<T>>,
-    /// One for each array of slots.
+    /// Tiles of each array of slots.
     tiles: Vec<Tiles>,
 }
 
-/// Source of the value of each slot of an array.
+/// Tiles of an array of slots, and the source of each slot's value.
 #[derive(Debug)]
 struct Tiles {
     counts: Array<u32>,
@@ -131,7 +132,7 @@ impl Tiles {
     }
 }
 
-/// Duplicates that are summed before slots take the sums.
+/// Duplicates that are summed before the sums are copied to slots.
 #[derive(Debug)]
 struct Sums<T: Real> {
     starts: RowStarts,

@@ -18,14 +18,14 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Maximum length of a row: each entry is compared with all others of its row, so the host permutes longer
-/// rows faster.
+/// Maximum length of a row. Each entry is compared with all others of its row, so that longer rows are
+/// permuted faster on the host.
 const LONGEST: usize = 2048;
 
 impl<T: Real> Ordered<T> {
-    /// A symmetrically permuted square matrix, and its row offsets. `old_of_new` has the old index of each
-    /// new row, `new_of_old` the new index of each old one. `None` if a row has more than 2048 entries.
-    /// Columns must be distinct in each row.
+    /// Permutes the rows and columns of a square matrix symmetrically; also returns the new row offsets.
+    /// `old_of_new` has the old index of each new row, `new_of_old` the new index of each old row. `None` if
+    /// a row has more than 2048 entries. Columns must be distinct in each row.
     pub fn renumbered(
         device: &Device,
         pattern: Pattern<'_>,

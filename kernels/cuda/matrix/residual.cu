@@ -1,8 +1,8 @@
 // r ← b − A x in twice the precision: the rounding errors of products and sums are accumulated separately (Dot2 of
 // Ogita, Rump and Oishi 2005). One warp per row. Moves 12 B (f64) or 8 B (f32) an entry, offsets, x, b and r. Used at
-// the end of a solve near its attainable accuracy, and for restarts.
+// the end of a solve close to the attainable accuracy, and for restarts.
 
-// Operations with a single rounding that the compiler must not contract.
+// Operations that round once and that the compiler must not contract to a fused multiply-add.
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }

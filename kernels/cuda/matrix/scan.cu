@@ -1,7 +1,7 @@
 // Exclusive prefix sums in place, in three launches: each block sums its numbers, the sums of blocks are scanned, and
 // each block scans its numbers.
 
-// The sum of each block's numbers. Moves 4 B a number.
+// Computes the sum of each block's numbers. Moves 4 B a number.
 extern "C" __global__ __launch_bounds__(THREADS) void sum_blocks(const u32* numbers, u32 count, u32* sums) {
     begin();
     const u64 first = (u64)blockIdx.x * NUMBERS_OF_BLOCK;
@@ -11,7 +11,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void sum_blocks(const u32* numb
     if (threadIdx.x == 0) sums[blockIdx.x] = all;
 }
 
-// Exclusive prefix sums, followed by the total. One block.
+// Replaces sums by their exclusive prefix sums, followed by the total. One block.
 extern "C" __global__ __launch_bounds__(THREADS) void scan_sums(u32* sums, u32 count) {
     begin();
     u32 carried = 0;
@@ -25,8 +25,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void scan_sums(u32* sums, u32 c
     if (threadIdx.x == 0) sums[count] = carried;
 }
 
-// Exclusive prefix sums within each block plus the sum of earlier blocks; `numbers` has one more element, for the
-// total. Moves 8 B a number.
+// Replaces numbers by their exclusive prefix sums: those within each block, plus the sum of earlier blocks. `numbers`
+// has one more element, for the total. Moves 8 B a number.
 extern "C" __global__ __launch_bounds__(THREADS) void scan_blocks(u32* numbers, u32 count, const u32* sums) {
     begin();
     const u64 first = (u64)blockIdx.x * NUMBERS_OF_BLOCK;

@@ -20,7 +20,8 @@ const NUMBERS_OF_BLOCK: usize = 4096;
 /// Up to this many numbers are scanned by one block, in one launch instead of three.
 const NUMBERS_OF_ONE: usize = 2048;
 
-/// Replaces each number but the last by the sum of all before it, and the last by the total of the others.
+/// Replaces each number by the sum of all numbers before it; the last element, whose value is not used,
+/// becomes the total.
 pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
     let (device, count) = (numbers.device(), numbers.len() - 1);
     let parts = count.div_ceil(NUMBERS_OF_BLOCK).max(1);

@@ -1,22 +1,23 @@
-// Cuts rows into slices, fills these from entries in CSR order, and copies values back. sliced_rows.cu describes the
-// order of slots.
+// Cuts rows into slices, fills the slices from entries in CSR order, and copies values back. sliced_rows.cu describes
+// the order of slots.
 //
-// One warp per slice, as in the products. Moves what it reads and what it writes, once.
+// One warp per slice, as in the products. Moves all arrays that a kernel reads or writes once.
 
 struct Slices {
     const u32* starts;        // first group of each slice; null if all have `width` groups
     const u32* order;         // row at each place; null if rows are not sorted
     u32 rows, count, width;
     u32 lanes;                // per row
-    u32 pack;                 // neighbouring slots of a lane
-    u32 longest;              // maximum number of entries per row here; the rest is held elsewhere
+    u32 pack;                 // number of consecutive slots of a lane
+    u32 longest;              // maximum number of entries per row in slices; the others are stored elsewhere
 };
 
 constexpr u32 PADDING = ~0u;
 constexpr u16 SHORT_PADDING = u16(~u16(0));
 constexpr i64 NO_ENTRY = -1;
 
-// Calls visit(slot, index of the warp-wide set of 32 slots that contains it, entry), all lanes of a warp together.
+// Calls visit(slot, index of the set of 32 slots that a warp visits together, entry) for every slot, on all lanes of a
+// warp together.
 template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a, const RowStarts& rows, Visit visit) {
     const u32 lane = threadIdx.x % 32, rows_of_slice = 32 / a.lanes, warps = gridDim.x * (blockDim.x / 32);
     for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.count; slice += warps) {
@@ -45,12 +46,13 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
 
 // ---- partition of rows
 
-// Longer lengths are not distinguished by a sort key, whose low bits have the row's index in the window.
+// Sort keys do not distinguish longer lengths than this; their low bits have the row's index in the window.
 constexpr u32 LENGTHS = 1 << 22;
 constexpr u32 KEYS = 1024;
 static_assert(SORTED_ROWS <= KEYS, "10 bits below 22");
 
-// The number of groups of each slice of a window, with narrow and with wide loads (`pack` slots), and their sums.
+// Computes the number of groups of each slice of a window, with narrow loads and with wide ones (`pack` slots), and the
+// sums of both.
 __device__ __forceinline__ void groups_of(
     const u32* lengths, u64 first, u32 count, u32 lanes, u32 pack, u32* one, u32* all, u64* sums) {
     const u32 height = 32 / lanes;
@@ -69,7 +71,7 @@ __device__ __forceinline__ void groups_of(
     }
 }
 
-// Sorts KEYS keys by a block: bitonic sort (Batcher 1968).
+// Sorts KEYS keys with a thread block: bitonic sort (Batcher 1968).
 __device__ __forceinline__ void put_in_order(u32* keys) {
     for (u32 size = 2; size <= KEYS; size *= 2) {
         for (u32 apart = size / 2; apart; apart /= 2) {
@@ -86,8 +88,9 @@ __device__ __forceinline__ void put_in_order(u32* keys) {
     }
 }
 
-// Numbers of groups of slices, for rows in order and, if `sort`, by descending length (stable); then `order` gets the
-// row at each place. One block per window. Moves offsets, and writes 4 B a row.
+// Computes the number of groups of each slice for rows in their order and, if `sort`, for rows sorted by descending
+// length (stable), in which case `order` receives the row at each place. One block per window. Moves offsets, and
+// writes 4 B a row.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
     RowStarts rows, u32 lanes, u32 pack, u32 sort, u32* order, u32* one, u32* all, u32* one_sorted, u32* all_sorted, u64* totals) {
     begin();
@@ -116,7 +119,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
             __syncthreads();
             groups_of(keys, first, count, lanes, pack, one_sorted, all_sorted, sums + 2);
         }
-        // the next iteration overwrites these
+        // all threads must have read these arrays before the next iteration overwrites them
         __syncthreads();
     }
     if (threadIdx.x < 4) atomicAdd(totals + threadIdx.x, sums[threadIdx.x]);
@@ -129,12 +132,12 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_wide(Slices a, RowS
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? columns[entry] : PADDING; });
 }
 
-// Columns as offsets from the smallest of the 32 that a warp reads together; sets `misfit` if an offset needs more than
-// 16 bits.
+// Writes columns as offsets from the smallest of the 32 columns that a warp reads together; sets `misfit` if an offset
+// needs more than 16 bits.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
     Slices a, RowStarts rows, const u32* columns, u32* bases, u16* slots, u32* misfit) {
     begin();
-    // if so, wide columns will be used: stop
+    // if `misfit` is set, wide columns will be used
     if (*(volatile u32*)misfit) return;
     each_slot(a, rows, [&](i64 slot, i64 read, i64 entry) {
         const u32 column = entry != NO_ENTRY ? columns[entry] : PADDING;
@@ -144,14 +147,14 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
             const u32 other = __shfl_xor_sync(ALL, base, step);
             if (other < base) base = other;
         }
-        // written only if not set yet, because writes to one address serialize
+        // write only if the flag is not set yet, because writes to one address serialize
         if (__any_sync(ALL, column != PADDING && column - base >= SHORT_PADDING) && threadIdx.x % 32 == 0 && !*(volatile u32*)misfit) *misfit = 1;
         slots[slot] = column != PADDING ? u16(column - base) : SHORT_PADDING;
         if (threadIdx.x % 32 == 0) bases[read] = base != PADDING ? base : 0;
     });
 }
 
-// The columns of entries; 0 if the slot has padding.
+// Writes the column of each entry in CSR order.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
     Slices a, RowStarts rows, const u32* bases, const u32* wide, const u16* offsets, u32* columns) {
     begin();
@@ -162,13 +165,13 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
     });
 }
 
-// Copies values from entries, times a factor; zeros for padding.
+// Copies values from CSR entries to slots, times a factor; padding is set to zero.
 extern "C" __global__ __launch_bounds__(THREADS, 6) void slices_scale_values(Slices a, RowStarts rows, const real* entries, real factor, stored* slots) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? entries[entry] * factor : real(0); });
 }
 
-// Copies values from entries, with zeros for padding; in the opposite direction if `back`.
+// Copies values from CSR entries to slots, with zeros for padding; in the opposite direction if `back`.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_copy_values(Slices a, RowStarts rows, real* entries, stored* slots, u32 back) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) {

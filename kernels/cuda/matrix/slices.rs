@@ -1,8 +1,8 @@
 //! Layout and columns of matrices stored in slices (ELLPACK variants).
 //!
-//! A slice belongs to a warp and has 32 rows or fewer: if rows are long or few, several lanes share a row.
-//! sliced_rows.cu describes the order of slots. Slices are cut by the lengths of rows, on the device unless
-//! all slices have the same width.
+//! A slice is processed by a warp and has at most 32 rows; if rows are long or few, several lanes share a
+//! row. sliced_rows.cu describes the order of slots. The width of each slice is computed from the lengths of
+//! its rows on the device, unless all slices have the same width.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -29,33 +29,33 @@ pub(crate) const SOURCE: Source = Source {
 /// Widths of slices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Widths {
-    /// All slices as wide as the longest row; a lane stops at padding (ELLPACK). Few long rows are shared by
-    /// up to 32 lanes each.
+    /// All slices are as wide as the longest row; a lane stops at padding (ELLPACK). If rows are few and
+    /// long, up to 32 lanes share a row.
     Uniform,
-    /// All slices as wide as the longest row, with an array of row lengths (ELLPACK-R).
+    /// All slices are as wide as the longest row, and there is an array of row lengths (ELLPACK-R).
     Lengths,
-    /// The first entries of every row, at most this number; the rest is stored elsewhere (HYB).
+    /// Slices have at most this number of entries of every row; the others are stored elsewhere (HYB).
     First(usize),
-    /// Each slice as wide as its longest row (SELL-P); if `sort`, rows are sorted by length if that saves
-    /// padding (SELL-C-σ).
+    /// Each slice is as wide as its longest row (SELL-P). With `sort`, rows are sorted by length if that
+    /// saves padding (SELL-C-σ).
     Each {
         /// Whether rows may be sorted.
         sort: bool,
     },
 }
 
-/// Loads of a lane.
+/// Width and number of the loads of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
-    /// Neighbouring slots that one load may read.
+    /// Maximum number of consecutive slots per load.
     pub(crate) pack: usize,
-    /// Slots in flight; rows are not shared if that would leave fewer per lane.
+    /// Number of slots in flight; lanes share a row only if each of them has at least this many slots.
     pub(crate) in_flight: usize,
 }
 
 impl Lane {
-    /// Slots per load of a lane. `one` and `all` are the total slots with narrow and with wide loads; wide
-    /// loads are chosen if they add at most 4 % of padding.
+    /// Number of slots per load of a lane. `one` and `all` are the total numbers of slots with narrow and
+    /// with wide loads; wide loads are chosen if they add at most 4 % of padding.
     fn packed(self, one: usize, all: usize) -> usize {
         if 25 * all <= 26 * one { self.pack } else { 1 }
     }
@@ -65,17 +65,17 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct Slices {
     rows: usize,
-    /// Maximum number of entries per row that are stored here.
+    /// Maximum number of entries per row that are stored in slices.
     longest: usize,
     /// Lanes per row.
     lanes: usize,
-    /// Neighbouring slots per load of a lane.
+    /// Number of consecutive slots per load of a lane.
     pack: usize,
-    /// Groups of all slices together.
+    /// Total number of groups of all slices.
     groups: usize,
-    /// Groups per slice, if all slices have the same number; 0 otherwise.
+    /// Number of groups per slice, if all slices have the same number; 0 otherwise.
     width: usize,
-    /// Index of each slice's first group, and the end, if slices differ.
+    /// Index of each slice's first group, and the end; `None` if all slices have the same number of groups.
     starts: Option<Array<u32>>,
     /// Row at each place, if rows were sorted.
     order: Option<Array<u32>>,
@@ -97,14 +97,15 @@ impl Slices {
         }
     }
 
-    /// Slices of equal width. `multiprocessors` is the number that should be kept busy.
+    /// Slices of equal width. Lanes per row are chosen such that `multiprocessors` multiprocessors are kept
+    /// busy.
     fn uniform(pattern: Pattern<'_>, lane: Lane, widths: Widths, multiprocessors: usize) -> Result<Slices> {
         let rows = pattern.rows();
         let longest = if let Widths::First(entries) = widths { entries } else { usize::MAX };
         let length = |row: usize| pattern.row(row).len().min(longest);
         let width = (0..rows).into_par_iter().map(length).max().unwrap_or(0);
         let lanes = match widths {
-            // threshold of Anzt et al. 2020
+            // rows are few and long: threshold of Anzt et al. 2020
             Widths::Uniform if 100 * width > rows => width.next_power_of_two().min(WARP),
             _ => shared_by(rows, pattern.mean_length().min(width as f64), lane.in_flight, multiprocessors),
         };
@@ -119,8 +120,8 @@ impl Slices {
         Ok(Slices { rows, longest, lanes, pack, groups, width, starts: None, order: None })
     }
 
-    /// Slices as wide as their longest row. The number of groups is computed for rows in order and sorted by
-    /// length, and for narrow and wide loads.
+    /// Slices that are as wide as their longest row. The number of groups is computed for rows in their order
+    /// and sorted by length, for narrow and for wide loads; the best of these layouts is chosen.
     pub(crate) fn each<T: Real, V: Storage<T>>(
         device: &Device,
         rows: &RowStarts,
@@ -179,7 +180,7 @@ pub(crate) struct SliceArrays {
     pub(crate) width: usize,
     /// Lanes per row.
     pub(crate) lanes: usize,
-    /// Neighbouring slots per load of a lane.
+    /// Number of consecutive slots per load of a lane.
     pub(crate) pack: usize,
     longest: usize,
     slots: usize,
@@ -395,7 +396,7 @@ pub(crate) struct RawSliceArrays {
     pub(crate) columns: u64,
 }
 
-/// Lanes per row: more than one if rows are long, and too few to fill the device.
+/// Lanes per row: more than one if rows are long, and there are too few rows to fill the device.
 pub(crate) fn shared_by(rows: usize, mean_length: f64, in_flight: usize, multiprocessors: usize) -> usize {
     let mut lanes = 1;
     while lanes < 8 && rows * lanes < BUSY * multiprocessors && mean_length > (lanes * in_flight) as f64 {

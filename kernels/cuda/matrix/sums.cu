@@ -1,6 +1,6 @@
-// Exclusive prefix sums over the threads of a block, for kernels that compact what they keep.
+// Exclusive prefix sums over the threads of a block, for kernels that compact arrays.
 
-// The sum over the preceding threads of the block, and in `all` the sum over all threads.
+// Returns the sum over the preceding threads of the block; `all` receives the sum over all threads.
 __device__ __forceinline__ u32 sum_before(u32 own, u32& all) {
     __shared__ u32 warps[THREADS / 32];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -1,5 +1,5 @@
-// Tiles of equal numbers of consecutive entries, independent of rows: shared by kernels that cut a matrix by entries. A
-// lane of a warp has neighbouring entries.
+// Tiles of equal numbers of consecutive entries, independent of rows, for kernels that cut a matrix by entries. Each
+// lane of a warp has consecutive entries.
 
 constexpr int WARPS = THREADS / 32;
 // Column index that marks padding after the last entry.
@@ -19,7 +19,7 @@ template <class X> __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* a
     return entries;
 }
 
-// A lane's entries of a tile, of an array of `count` entries; `beyond` past the end.
+// A lane's elements of a tile, from an array of `count` elements; `beyond` for those past its end.
 template <class X>
 __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32 lane, i64 count, X beyond) {
     if ((tile + 1) * TILE <= count) return of_lane(array, tile, lane);
@@ -35,12 +35,11 @@ __device__ __forceinline__ Few<X, OF_LANE> of_lane(const X* array, i64 tile, u32
 // ---- rows that continue over several warps
 
 // Each warp sends its part of a row that continues in the next warp; the warp in which the row ends waits for the parts
-// of the previous ones, which started earlier. The receiver resets a part to empty, since every launch expects all
-// parts to be empty.
+// of the previous warps, which started earlier. The receiver resets each part to empty for the next launch.
 constexpr u32 SENT = 1;
 
-// Receives the parts of a row from warps `first` to `end` (exclusive), and returns their sum, in a fixed order; called
-// by a warp.
+// Receives the parts of a row from warps `first` to `end` (exclusive), and returns their sum, in a fixed order. Called
+// by all lanes of a warp.
 __device__ __forceinline__ real receive(Parcel* parts, i64 first, i64 end) {
     constexpr int AHEAD = 4;
     real sum = 0;
@@ -64,8 +63,8 @@ __device__ __forceinline__ real receive(Parcel* parts, i64 first, i64 end) {
     return warp_sum(sum);
 }
 
-// Calls mark(place, row) for the nonempty rows from `first` to `last` that begin within a tile, by a warp. Each lane
-// loads several rows together.
+// Calls mark(place, row) for the nonempty rows from `first` to `last` that begin within a tile. Called by all lanes of
+// a warp; each lane loads several row starts together.
 template <class Mark> __device__ __forceinline__ void mark_rows(const RowStarts& rows, u32 first, u32 last, i64 from, Mark mark) {
     constexpr int AHEAD = 4;
     for (u32 at = first + threadIdx.x % 32; at <= last; at += 32 * AHEAD) {

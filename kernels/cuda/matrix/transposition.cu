@@ -14,9 +14,9 @@ __device__ __forceinline__ i64 place_of(const RowStarts& rows, const u32* column
     return low;
 }
 
-// Finds in `rows` the entry (j, i) for each entry (i, j) of `transposed`, LANES lanes a row; sets `misfit` if one is
-// missing. Both matrices are square. Moves both patterns, one of them about log₂ of a row's length times, mostly from
-// caches.
+// Finds in `rows` the entry (j, i) for each entry (i, j) of `transposed`, with LANES lanes per row; sets `misfit` if an
+// entry is missing. Both matrices are square. Moves the pattern of `transposed` once, and for each entry about
+// log₂(length) columns of a row of the matrix, mostly from caches.
 extern "C" __global__ __launch_bounds__(THREADS) void find_mirrored(
     RowStarts rows, const u32* columns, RowStarts transposed, const u32* transposed_columns, u32* from, u32* misfit) {
     begin();
@@ -32,8 +32,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void find_mirrored(
     }
 }
 
-// Sets `misfit` if a square matrix lacks diagonal entries. Moves the offsets, and about log₂ of a row's length columns
-// per row.
+// Sets `misfit` if a square matrix lacks a diagonal entry. Moves the offsets, and about log₂(length) columns per row.
 extern "C" __global__ __launch_bounds__(THREADS) void find_diagonal(RowStarts rows, const u32* columns, u32* misfit) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -43,7 +42,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void find_diagonal(RowStarts ro
     }
 }
 
-// Permutes values. Moves 4 B an entry, what it reads, mostly from caches, and what it writes.
+// to[k] ← values[from[k]]. Moves 4 B an entry, and the values read, mostly from caches, and written.
 extern "C" __global__ __launch_bounds__(THREADS) void take_from(const u32* from, const real* values, real* to, u64 count) {
     begin();
     const u64 stride = (u64)gridDim.x * blockDim.x;

@@ -41,8 +41,8 @@ impl<T: Real> Ordered<T> {
 }
 
 impl Transposition {
-    /// Finds the mirrored entry of each entry of `transposed`. `None` if one is missing in the matrix or the
-    /// numbers of entries differ, so that `transposed` is not its transpose.
+    /// Finds for each entry of `transposed` the mirrored entry of the matrix. `None` if `transposed` does not
+    /// have the pattern of the transpose: an entry has no mirrored entry, or the numbers of entries differ.
     pub fn find<T: Real>(matrix: &Ordered<T>, transposed: &Ordered<T>) -> Result<Option<Transposition>> {
         let (device, entries) = (matrix.device(), matrix.values.len());
         check_entries(entries)?;

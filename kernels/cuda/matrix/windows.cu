@@ -1,12 +1,12 @@
 // Halos of blocks of rows: the columns that a block reads outside the range of its own rows.
 
-// Shift that maps a hash of 32 bits to an index of the table.
+// Number of bits by which a 32-bit hash is shifted to an index of the table.
 constexpr int HASHED = 19;
 static_assert(TABLE == 1 << 32 - HASHED, "a place for each hash");
 
-// The halo of each block of `height` rows, ascending: its length, or, if `halo` is not null, its columns from `starts`
-// on. One thread block per block of rows. Sets `misfit` if a halo has more than `most` columns, which is at most half
-// of the table. Moves 4 B an entry, and 4 B a column of a halo.
+// Finds the halo of each block of `height` rows. If `halo` is null, writes its length to `starts`; otherwise writes its
+// columns, ascending, to `halo` from `starts` on. One thread block per block of rows. Sets `misfit` if a halo has more
+// than `most` columns; `most` is at most half of the table. Moves 4 B an entry, and 4 B a column of a halo.
 extern "C" __global__ __launch_bounds__(THREADS) void window_halos(
     RowStarts rows, const u32* columns, u32 height, u32 most, u32* starts, u32* halo, u32* misfit) {
     begin();
@@ -39,7 +39,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void window_halos(
         if (threadIdx.x == 0) starts[blockIdx.x] = count;
         return;
     }
-    // compact the table; all its columns are in registers meanwhile
+    // compact the table in place, with all its columns in registers
     constexpr u32 HELD = TABLE / THREADS;
     u32 held[HELD];
 #pragma unroll

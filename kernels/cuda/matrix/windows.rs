@@ -17,7 +17,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[],
 };
 
-/// Capacity of the hash table in which a block finds distinct columns.
+/// Capacity of the hash table with which a thread block finds distinct columns.
 const TABLE: usize = 8192;
 /// Maximum size of a halo that is found on a device: half of the table.
 const LONGEST: usize = TABLE / 2;
@@ -50,7 +50,7 @@ impl WindowArrays {
     }
 
     /// Cuts a square matrix into blocks of `height` rows; also returns their bounds. `None` if a window would
-    /// have more than `most` nodes: then the host cuts, halving blocks.
+    /// have more than `most` nodes, so that blocks must be halved, which is done on the host.
     pub(crate) fn of_blocks<V: Element>(
         ordered: &Ordered<V>,
         height: usize,
@@ -112,7 +112,7 @@ impl WindowArrays {
     }
 }
 
-/// Converts the error for rows whose window is too large.
+/// Converts the host's error for rows whose window is too large to an error of the device.
 pub(crate) fn too_large(most: usize) -> impl Fn(TooLarge) -> Error {
     move |TooLarge { rows, window }| Error::Window { rows, window, most }
 }

@@ -1,4 +1,4 @@
-//! Checks that chunks hold the matrix and that their sums are those of its rows.
+//! Checks that chunks contain all entries of a matrix, and that products computed from them are right.
 
 use super::*;
 use crate::cuda::matrix::cases::{Matrix, matrices};
@@ -18,7 +18,7 @@ impl Target<'_> {
     }
 }
 
-/// The word of a lane, as computed by the kernel `coo_starts`.
+/// The element of `starts` for a lane, as computed by the kernel `coo_starts`.
 fn word(started: &Started, tile: usize, lane: usize) -> u32 {
     let before = |entry: usize| (0..started.at.ranges()).filter(|&row| started.at.at(row) < entry).count();
     let entry = tile * TILE + lane * (TILE / WARP);
@@ -253,7 +253,7 @@ fn entries_beyond_32_bits_are_cut() {
     let of_chunk = TILE * TILES_OF_CHUNK;
     let mut rows: Vec<usize> = crossing(&chunks).collect();
     rows.dedup();
-    // the chunk that the last row shares begins with five entries of another row
+    // the chunk in which the last row begins starts with five entries of another row
     let begin = |row| (row, chunks.starts.at(row) / of_chunk);
     let border = (5usize << 30) / of_chunk;
     let expected = [(0, 0), (2, (3 << 30) / of_chunk), (5, border)];
