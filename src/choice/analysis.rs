@@ -1,4 +1,4 @@
-//! The analysis of a matrix that the chooser makes once for all formats.
+//! Analysis of a matrix for the choice of a format, computed once for all formats.
 
 use super::{Model, RowStatistics};
 use crate::formats::{Offer, Variant, check_padding, default_height, fewest_bytes_at, has_short_columns};
@@ -42,18 +42,19 @@ impl<T: Real> Analysis<'_, T> {
         Analysis { csr, machine, rows, lengths }
     }
 
-    /// An offer with one gather for each scattered entry of `x`, and without extra cost for rows or synchronization.
+    /// An offer with `entries * scattering` uncoalesced reads of `x`, and zero `rows` (summed one at a time)
+    /// and `waits` (dependent memory latencies); formats overwrite those that they need.
     pub(crate) fn offer<O>(&self, variant: Variant, options: O, bytes: usize, slots: usize) -> Offer<O> {
         let gathers = self.rows.entries as f64 * self.rows.scattering;
         Offer { variant, detail: String::new(), options, bytes, slots, gathers, rows: 0, waits: 0 }
     }
 
-    /// Whether the machine is a GPU, where blocks of rows may have a window of `x` in shared memory; on a CPU, caches do that.
+    /// Whether the machine is a GPU.
     pub(crate) fn on_gpu(&self) -> bool {
         self.machine != Model::Host
     }
 
-    /// Number of rows of a slice.
+    /// Number of rows per slice.
     pub(crate) fn slice_height(&self) -> usize {
         if self.on_gpu() { 32 } else { default_height::<T>() }
     }
@@ -63,7 +64,8 @@ impl<T: Real> Analysis<'_, T> {
         overflow(&self.lengths, t)
     }
 
-    /// Slots and bytes of rows that are padded or cut to `width` entries. Returns an error if most slots would be padding.
+    /// Number of slots, and bytes, of rows that are padded or cut to `width` entries. Returns an error if
+    /// most slots would be padding.
     pub(crate) fn uniform(&self, format: &'static str, width: usize) -> Result<(usize, usize)> {
         let height = self.slice_height();
         let slots = self.csr.rows().next_multiple_of(height) * width;

@@ -5,8 +5,9 @@
 //! for each format:  the prices p ≥ 0 with  min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²
 //! ```
 //!
-//! `a` is the work of a product, `t` its time in bytes that could be streamed in it, `mⱼ` the mean of `aⱼ / t`, and `q` the
-//! built-in price. The second term is a regularization: it determines prices that the measurements do not.
+//! `a` is the work of a product, `t` the number of bytes that could be streamed in its time, `mⱼ` the mean of
+//! `aⱼ / t`, `w` the weight of a product, and `q` the built-in price. The second term is a regularization: it
+//! determines prices that the measurements do not determine.
 
 use super::calibrated::{Prices, keep};
 use super::ranking::Values;
@@ -17,17 +18,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Number of timed products, of which the fastest counts, because other programs may use the machine.
+/// Number of timed products. The fastest one is used, because other programs may slow some of them.
 const PRODUCTS: usize = 9;
 
-/// A ratio and a weight: a format that takes more than 1.5 times as long as the fastest one for a matrix has the weight 0.15,
-/// because it is not chosen, so that its prediction may be inaccurate. Guess.
+/// A ratio and a weight: a format that takes more than 1.5 times as long as the fastest one for a matrix has
+/// the weight 0.15, because it is not chosen, so that its prediction may be inaccurate. A guess.
 const SLOW: (f64, f64) = (1.5, 0.15);
 
-/// `λ`: weight of the built-in prices relative to one measurement. Guess.
+/// `λ`: weight of the built-in prices relative to one measurement. A guess.
 const BUILT_IN: f64 = 0.3;
 
-/// Number of sweeps of coordinate descent, more than enough for three prices.
+/// Number of sweeps of coordinate descent; more than enough for three prices.
 const ROUNDS: usize = 2_000;
 
 /// The result of [`calibrate`]. Prints as a table.
@@ -58,8 +59,9 @@ struct Sample {
     weight: f64,
 }
 
-/// Measures the cost of each format on this CPU, for the SIMD level and the number of threads of this program, so that
-/// [`Operator::auto`](crate::Operator::auto) and plans use costs of this machine. Takes a few seconds and about 200 MB.
+/// Measures the cost of each format on this CPU, with the SIMD level and the number of threads of this
+/// program. [`Operator::auto`](crate::Operator::auto) and plans then use these costs. Takes a few seconds and
+/// about 200 MB.
 ///
 /// The prices are stored in `$KRYSP_CACHE`, or in `krysp` in the user's cache folder, in a file with the name of the machine.
 /// They apply immediately, and to later programs. Without calibration, built-in prices apply, which were measured on a few
@@ -109,7 +111,7 @@ fn measure(csr: &Csr<f64>, values: Values, samples: &mut Vec<Sample>) -> Result<
 /// Prices fitted to the samples; formats without samples keep their previous prices.
 fn fitted(samples: &[Sample], before: &Prices) -> Prices {
     let price_before = |format| before.iter().find(|(name, _)| *name == format).map(|(_, price)| price);
-    // memory bandwidth that is implied by the previous prices
+    // memory bandwidth implied by the previous prices: the median over the samples
     let rate = |sample: &Sample| Some(price_before(sample.format)?.cost(&sample.work) / sample.seconds);
     let mut rates: Vec<f64> = samples.iter().filter_map(rate).collect();
     rates.sort_by(f64::total_cmp);
@@ -153,8 +155,8 @@ fn fit(samples: &[&Sample], rate: f64, before: Price) -> Price {
     Price { byte, gather, row, ..before }
 }
 
-/// Matrices that distinguish the formats: grids, blocks, random ordering, rows of unequal length and hubs; too large for most
-/// caches.
+/// Matrices for which the formats differ in speed: grids, dense blocks, a random ordering, rows of unequal
+/// length, and hubs (a few very long rows). They are too large for most caches.
 fn matrices() -> Result<Vec<(Csr<f64>, Values)>> {
     let seven = grid(80, 1, |step| step.iter().map(|d| d.abs()).sum::<isize>() <= 1)?;
     let (mut order, mut state): (Vec<u32>, _) = ((0..seven.rows() as u32).collect(), 1);
@@ -182,7 +184,8 @@ fn matrices() -> Result<Vec<(Csr<f64>, Values)>> {
     ])
 }
 
-/// A grid of `side³` nodes with `size` unknowns each. Two nodes are connected if `joins` is true for the step between them.
+/// A grid of `side³` nodes with `size` unknowns each. Two nodes are connected if `joins` is true for the
+/// difference of their coordinates.
 fn grid(side: usize, size: usize, joins: impl Fn([isize; 3]) -> bool) -> Result<Csr<f64>> {
     let inside = |place: usize, d: isize| place.checked_add_signed(d).filter(|&place| place < side);
     let mut near = vec![];

@@ -7,7 +7,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The first line of a file. Increase the number when the cost model changes: files with another number are ignored.
+/// First line of a file of prices. Increase the number when the cost model changes: files with another number
+/// are ignored.
 const HEAD: &str = "krysp prices 1";
 
 /// Names of formats with their prices.
@@ -16,7 +17,7 @@ pub(super) type Prices = Vec<(&'static str, Price)>;
 /// The SIMD level and the number of threads for which prices are valid.
 pub(crate) type Key = (Level, usize);
 
-/// Prices that were read from files so far; `None` if there was no file.
+/// Prices read from files so far; `None` if there is no file for a key.
 static READ: Mutex<Vec<(Key, Option<Arc<Prices>>)>> = Mutex::new(vec![]);
 
 pub(crate) fn key() -> Key {
@@ -35,14 +36,16 @@ fn here() -> Option<Arc<Prices>> {
     if let Some((_, prices)) = read().iter().find(|(of, _)| *of == key) {
         return prices.clone();
     }
-    // read without the lock: a process that is forked meanwhile would inherit a lock that is never released
+    // read the file without holding the lock: a process forked meanwhile would inherit a lock that is never
+    // released
     let text = path("prices", key).and_then(|path| std::fs::read_to_string(path).ok());
     let prices = text.and_then(|text| parsed(&text)).map(Arc::new);
     read().push((key, prices.clone()));
     prices
 }
 
-/// Stores prices for this program and, if there is a cache folder, in a file for later ones. Returns the file.
+/// Stores prices for this program and, if there is a cache folder, in a file for later programs. Returns the
+/// path of the file.
 pub(super) fn keep(prices: &Prices) -> std::io::Result<Option<PathBuf>> {
     let key = key();
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
@@ -53,8 +56,8 @@ pub(super) fn keep(prices: &Prices) -> std::io::Result<Option<PathBuf>> {
     Ok(Some(path))
 }
 
-/// The path of a file. It contains the name of the machine, because several machines may share a home folder, and is different
-/// for debug builds, whose times differ.
+/// Path of the file for measurements of a kind. It contains the name of the machine, because several machines
+/// may share a home folder, and differs for debug builds, because their times differ.
 pub(crate) fn path(kind: &str, (level, threads): Key) -> Option<PathBuf> {
     let build = if cfg!(debug_assertions) { "-debug" } else { "" };
     let name = format!("{kind}-{}-{level:?}-{threads}{build}.txt", machine());

@@ -31,7 +31,7 @@ fn known_name(from: &mut Reader<'_>) -> Loaded<&'static str> {
 }
 
 impl Stored {
-    /// The name in records: that of the format, and of the algorithm if there are several.
+    /// Name in benchmark records: that of the format and, if it has several algorithms, of the algorithm.
     pub fn format(&self) -> &'static str {
         self.format
     }
@@ -62,15 +62,16 @@ pub struct RowStatistics {
     pub shortest: usize,
     /// Length of the longest row.
     pub longest: usize,
-    /// The `x` at which HYB needs the fewest bytes.
+    /// The `x` of the quantile `Q_R(x)` at which HYB needs the fewest bytes.
     pub quantile_at: f64,
-    /// The quantile `t = Q_R(x)` of the row lengths.
+    /// The quantile `t = Q_R(x)` of the row lengths for this `x`.
     pub quantile: usize,
     /// `S(t)`: the bytes of HYB with `t` slots per row, by the formula of Anzt et al.
     pub hyb_bytes: usize,
     /// Bytes of a value.
     pub value: usize,
-    /// Fraction of the accesses to `x` whose column is neither adjacent to nor closely after another column of the row.
+    /// Mean number of 32-byte sectors of `x` that a product reads per entry, in samples of consecutive
+    /// entries.
     pub scattering: f64,
 }
 
@@ -84,7 +85,7 @@ impl RowStatistics {
         self.entries as f64 / self.rows.max(1) as f64
     }
 
-    /// The length of the longest row divided by the mean; 1 if all are equal.
+    /// Length of the longest row divided by the mean row length; 1 if all rows have the same length.
     pub fn imbalance(&self) -> f64 {
         if self.entries == 0 { 1.0 } else { self.longest as f64 / self.mean() }
     }
@@ -149,9 +150,9 @@ fn megabytes(bytes: usize) -> String {
 /// A format that was not chosen.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Candidate {
-    /// Its estimated cost is higher.
+    /// A format whose estimated cost is higher than that of the chosen one.
     Costlier(Estimate),
-    /// It cannot store this matrix, or should not.
+    /// A format that cannot store this matrix, or is not suitable for it.
     Unsuitable {
         /// The name of the format.
         format: &'static str,
@@ -193,7 +194,8 @@ pub struct Choice {
 saved!(impl[] Choice { rows, chosen, rejected });
 
 impl Choice {
-    /// A choice. `others` have estimates, sorted by cost; `unsuitable` have none.
+    /// Creates a choice. `others` are the estimates of the other formats, sorted by cost; `unsuitable`
+    /// formats have no estimate.
     pub(super) fn new(
         rows: RowStatistics,
         chosen: Estimate,

@@ -22,8 +22,8 @@ impl Choice {
         Choice::among(csr, machine, Values::Any)
     }
 
-    /// The choice among all formats including symmetric ones, for a matrix whose values are symmetric and remain so. Returns an
-    /// error if the matrix is not symmetric.
+    /// Like [`Choice::of`], but includes symmetric formats, for a matrix whose values are symmetric and
+    /// remain so. Returns an error if the matrix is not symmetric.
     pub fn of_symmetric<T: Real>(csr: &Csr<T>, machine: Model) -> Result<Choice> {
         check_symmetric(csr)?;
         Ok(Choice::among(csr, machine, Values::Symmetric))

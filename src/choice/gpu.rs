@@ -9,7 +9,7 @@ use crate::saved::{Loaded, Reader, Writer};
 use crate::{Csr, Cuda, CudaVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
 
-/// Converts a matrix to the format of an offer, on a GPU.
+/// Function that converts a matrix to the format of an offer, on a GPU.
 type Recipe<T> = Box<dyn Fn(&Cuda, &Csr<T>) -> Result<Box<dyn Refresh<CudaVector<T>>>>>;
 
 /// The ranking of all formats that are available on a GPU, or of the named one, for a matrix.
@@ -66,7 +66,8 @@ impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
         <Cuda as Stores<T>>::KIND
     }
 
-    /// Writes nothing: a GPU rebuilds its arrays about as fast as they could be read from a file.
+    /// Writes nothing, because rebuilding the arrays on a GPU takes about as long as reading them from a
+    /// file.
     fn save(&self, _: &mut Writer<'_>) {}
 }
 
@@ -90,15 +91,15 @@ mod tests {
         Choice::of_symmetric(&named(name).unwrap().csr::<T>().unwrap(), H200).unwrap()
     }
 
-    /// Asserts that the choice is the one in a table of `cargo bench --features cuda --bench judge -- h200`, for the original
-    /// ordering of the matrix.
+    /// Asserts that the choice is the one in a table written by `cargo bench --features cuda --bench judge --
+    /// h200`, for the original ordering of the matrix.
     fn assert_in_table(table: &str, name: &str, element: &str, choice: &Choice) {
         let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let row = rows.find(|row| row[..3] == [name, "given", element]);
         assert_eq!(row.map(|row| row[4]), Some(choice.stored().format()), "{name} {element}: {choice}");
     }
 
-    /// The tables also show how close to the fastest format each choice is.
+    /// Checks choices against the tables, which also show how close to the fastest format each choice is.
     #[test]
     fn choices_are_those_of_the_tables() {
         let table = include_str!("../../benches/record/h200/auto.csv");
@@ -122,8 +123,8 @@ mod tests {
         }
     }
 
-    /// Storing one triangle pays only for matrices beyond the L2 cache: costs for 10 and 100 million entries in clustered
-    /// ordering.
+    /// Storing one triangle is faster only for matrices larger than the L2 cache: compares costs for 10 and
+    /// 100 million entries in a clustered ordering.
     #[test]
     fn symmetric_blocks_gain_where_a_matrix_is_large() {
         let table = include_str!("../../benches/record/h200/layouts.csv");

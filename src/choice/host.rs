@@ -8,7 +8,7 @@ use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Format, HostVector, Origin, Real, Result};
 use krysp_solvers::ElemOf;
 
-/// Converts a matrix to the format of an offer.
+/// Function that converts a matrix to the format of an offer.
 pub(super) type Recipe<T> = Box<dyn Fn(&Csr<T>) -> Result<Box<dyn Refresh<HostVector<T>>>>>;
 
 /// The ranking of all formats, or of the named one, for a matrix.

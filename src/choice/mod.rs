@@ -15,11 +15,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The format with the lowest estimated cost of a matrix-vector product is chosen. The cost is the [`Work`] of a product (bytes,
-//! gathers, rows, synchronizations) times the [`Price`] of the format on this kind of machine. Prices are fitted to half of the
-//! matrices of the committed records and validated on the other half (`benches/judge/main.rs`). Each format defines its price
-//! and estimates its work in its own file in `src/formats`. The estimates need only row lengths, diagonals, blocks and column
-//! spans, so that only the chosen format is converted, and [`Choice::of`] works for machines that are not available.
+//! The format with the lowest estimated cost of a matrix-vector product is chosen. The cost is the scalar
+//! product of the [`Work`] of a product (bytes, gathers, rows, waits) and the [`Price`] of the format on this
+//! kind of machine. Prices are fitted to half of the matrices of the committed benchmark records and
+//! validated on the other half (`benches/judge/main.rs`). Each format defines its price and estimates its
+//! work in its own file in `src/formats`. The estimates need only row lengths, diagonals, blocks and column
+//! spans, so that the matrix is converted to the chosen format only, and [`Choice::of`] works for machines
+//! that are not available.
 
 mod analysis;
 mod calibrate;
@@ -54,22 +56,23 @@ use std::borrow::Cow;
 
 /// A matrix in the format with the lowest estimated cost on a machine.
 ///
-/// It forwards every method to that format, and takes new values for the same pattern.
+/// Every method is forwarded to that format. Values can be replaced for the same pattern
+/// ([`Operator::refresh`]).
 pub struct Operator<V: Vector> {
     matrix: Box<dyn Refresh<V>>,
     choice: Choice,
 }
 
 impl<V: Vector> Operator<V> {
-    /// Converts a matrix to the format that is expected to be fastest on a machine: `&Host`, with the threads of this
-    /// program, or a `&Cuda`.
+    /// Converts a matrix to the format that is expected to be fastest on a machine: `&Host`, the CPU with the threads of this
+    /// program, or a `&Cuda`, a GPU.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
         machine.store(csr, Values::Any, None)
     }
 
-    /// Converts a matrix to the named format. The name is that of the type, `"Sell"` or `"SymBsr"`, or the one that [`Choice`]
-    /// prints, `"SELL-P"` or `"symmetric BSR"`; case, blanks and punctuation are ignored. A symmetric format needs a matrix that
-    /// is symmetric and remains so, as for [`Operator::symmetric`].
+    /// Converts a matrix to the named format. The name is that of the type, such as `"Sell"` or `"SymBsr"`, or the one that
+    /// [`Choice`] prints, such as `"SELL-P"` or `"symmetric BSR"`; case, blanks and punctuation are ignored. A symmetric
+    /// format needs a matrix that is symmetric and remains so, as for [`Operator::symmetric`].
     pub fn in_format<T: Real, M: Machine<T, Vector = V>>(
         csr: &Csr<T>,
         machine: &M,
@@ -99,8 +102,8 @@ impl<V: Vector> Operator<V> {
         Operator::known(csr, machine, true, None)
     }
 
-    /// Converts a matrix whose symmetry is known to the named format, or to the one with the lowest cost. Symmetric formats check
-    /// the symmetry again.
+    /// Converts a matrix to the named format, or to the one with the lowest cost, among all formats if
+    /// `symmetric` is true. Symmetric formats check the symmetry again.
     pub(crate) fn known<T: Real, M: Machine<T, Vector = V>>(
         csr: &Csr<T>,
         machine: &M,
@@ -115,13 +118,14 @@ impl<V: Vector> Operator<V> {
         &self.choice
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed in, as
-    /// [`Format::refresh`](crate::Format::refresh) does. The format is kept.
+    /// Replaces the values for the same pattern and format, in the order of [`Csr::entries`] of the matrix
+    /// that was converted, as [`Format::refresh`](crate::Format::refresh) does.
     pub fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()> {
         self.matrix.refresh(values)
     }
 
-    /// Takes the values of a matrix with the same pattern, as [`Format::refresh_from`](crate::Format::refresh_from) does.
+    /// Replaces the values by those of a matrix with the same pattern, as
+    /// [`Format::refresh_from`](crate::Format::refresh_from) does.
     pub fn refresh_from(&mut self, a: &Csr<ElemOf<V>>) -> Result<()>
     where
         ElemOf<V>: Real,
@@ -159,8 +163,8 @@ impl<V: Vector> std::fmt::Debug for Operator<V> {
     }
 }
 
-/// Whether two spellings name the same format, by its type or by its printed name, ignoring case, blanks and punctuation, as for
-/// [`Operator::in_format`].
+/// Whether two names, of a type or as printed, denote the same format. Case, blanks and punctuation are
+/// ignored, as in [`Operator::in_format`].
 ///
 /// ```
 /// use krysp::choice::is_format;
@@ -189,7 +193,7 @@ mod machine {
     use crate::{Csr, Origin, Real, Result};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
-    /// Operations of the chooser on an available machine.
+    /// Operations that the choice of a format needs on an available machine.
     pub trait Stores<T: Real> {
         /// Vectors in the memory of the machine.
         type Vector: Vector<Elem = T> + 'static;
@@ -198,16 +202,17 @@ mod machine {
         fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>)
         -> Result<Operator<Self::Vector>>;
 
-        /// Name of the machine in the keys of a file.
+        /// Name of the kind of machine, for the keys of a saved file.
         const KIND: &'static str;
 
-        /// Reads what [`Operator::write`] wrote; only the choice if the arrays were not written.
+        /// Reads the data that [`Operator::write`] wrote: the operator, or the choice if arrays were not
+        /// written.
         fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<Self::Vector>, Choice>>;
     }
 
-    /// An operator that takes new values for the same pattern.
+    /// An operator whose values can be replaced for the same pattern.
     pub(super) trait Refresh<V: Vector>: LinearOperator<Vector = V> {
-        /// Takes new values, in the order of the entries.
+        /// Replaces the values, given in the order of the entries.
         fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()>;
 
         /// The matrix, for preconditioners.

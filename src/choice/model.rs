@@ -1,4 +1,5 @@
-//! Models of machines: all that the chooser needs to know about a machine that may not be available.
+//! Models of machines: the properties that the choice of a format needs, also for machines that are not
+//! available.
 
 use super::Price;
 use crate::formats::{Format, Offered, Variant};
@@ -17,8 +18,8 @@ pub enum Model {
 }
 
 impl Model {
-    /// The formats that may be chosen on this machine, by their names in records, with their prices: calibrated ones if there are
-    /// any, otherwise the built-in ones.
+    /// Names in records and prices of the formats that may be chosen on this machine. Prices are calibrated
+    /// if there is a calibration, otherwise built in.
     pub fn prices(self) -> Vec<(&'static str, Price)> {
         let priced = variants().into_iter();
         priced.filter_map(|variant| Some((variant.name, variant.price(self).ok()?))).collect()

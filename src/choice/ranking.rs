@@ -16,7 +16,8 @@ pub enum Values {
     Symmetric,
 }
 
-/// Why symmetric formats are not chosen for `Values::Any`: they would not detect unsymmetric new values.
+/// Reason why symmetric formats are not chosen for `Values::Any`: they would not detect unsymmetric new
+/// values.
 const SYMMETRIC: &str = "values must remain symmetric: use `Operator::symmetric` if they do";
 
 /// Estimates with functions that convert a matrix, and the formats without an estimate.
@@ -25,8 +26,9 @@ pub(super) struct Ranking<R> {
     values: Values,
     offered: Vec<(Estimate, R)>,
     unsuitable: Vec<Candidate>,
-    /// The name of the only format that is considered, if any, and the names of all others.
+    /// Name of the only format that is considered; `None` for all formats.
     wanted: Option<String>,
+    /// Names of the formats that are not considered.
     others: Vec<&'static str>,
 }
 
@@ -37,7 +39,7 @@ impl<R> Ranking<R> {
         Ranking { rows, values, offered: vec![], unsuitable: vec![], wanted, others: vec![] }
     }
 
-    /// Adds the offers of a format.
+    /// Adds the offers of a format, or the reason why it is unsuitable.
     pub(super) fn ask<T: Real, F: Offered<T>>(
         &mut self,
         matrix: &Analysis<'_, T>,
@@ -93,7 +95,8 @@ impl<R> Ranking<R> {
         self.offered
     }
 
-    /// Keeps the formats that fit into memory; the others become unsuitable, with the memory that they need as the reason.
+    /// Keeps the formats that fit in `free` bytes of memory; the others become unsuitable, with the memory
+    /// that they need in the reason.
     pub(super) fn fitting(mut self, free: Option<usize>) -> Result<Ranking<R>> {
         let Some(free) = free else { return Ok(self) };
         let fits = |(estimate, _): &(Estimate, R)| estimate.bytes <= free;
@@ -135,7 +138,8 @@ impl<R> Ranking<R> {
         Err(Error::Unknown { what: "format", got: name.into(), known: self.others.join(", ") })
     }
 
-    /// The choice with the lowest cost. There is at least one offer, because CSR is available for every matrix and machine.
+    /// The choice of the format with the lowest cost. There is at least one offer, because CSR is available
+    /// for every matrix and machine.
     pub(super) fn choice(mut self) -> Choice {
         self.sort();
         let mut offered: Vec<Estimate> = self.offered.into_iter().map(|(estimate, _)| estimate).collect();
@@ -143,8 +147,8 @@ impl<R> Ranking<R> {
         Choice::new(self.rows, chosen, offered, self.unsuitable)
     }
 
-    /// Converts to the format with the lowest cost. If a conversion fails for a reason that its estimate did not detect, an index
-    /// out of range for example, the next format is tried.
+    /// Converts to the format with the lowest cost. If a conversion fails for a reason that its estimate did
+    /// not detect, such as an index out of range, converts to the next format.
     pub(super) fn convert<A>(mut self, convert: impl Fn(R) -> Result<A>) -> Result<(A, Choice)> {
         self.sort();
         let mut offered = self.offered.into_iter();
@@ -230,7 +234,7 @@ mod tests {
         }
     }
 
-    /// The estimated bytes of each format are its actual ones.
+    /// The estimated bytes of each format are equal to its actual bytes.
     #[test]
     fn estimated_bytes_are_correct() {
         // the slice height depends on the SIMD level, which other tests may change at the same time

@@ -34,8 +34,8 @@ use krysp_kernels::cuda::{Device, devices};
 /// A GPU, and a queue of work (a CUDA stream) on it. Clones share the queue; vectors and operators of one
 /// queue can be combined.
 ///
-/// Memory that they free is kept for reuse as long as the queue holds at most an eighth of the GPU's memory;
-/// other programs cannot use it meanwhile.
+/// Memory that vectors and operators free is kept for reuse as long as the queue holds at most an eighth of
+/// the GPU's memory; other programs cannot use it meanwhile.
 ///
 /// The first queue on a GPU creates a CUDA context, which takes 0.1 to 0.2 s, and its first solve loads
 /// kernels. The process keeps both until it ends, for all queues. When the last clone is dropped, up to four
@@ -73,8 +73,8 @@ impl Cuda {
         self.device.multiprocessors()
     }
 
-    /// Limits the memory of all arrays of this queue, vectors included, from now on. Exceeding the limit
-    /// gives [`Error::OutOfMemory`], as if the GPU was full.
+    /// Limits the total bytes of all arrays of this queue, vectors included. An allocation that would exceed
+    /// the limit returns [`Error::OutOfMemory`], as if the GPU's memory were full.
     ///
     /// ```no_run
     /// use krysp::Cuda;
@@ -87,7 +87,7 @@ impl Cuda {
         self.device.limit_memory(bytes);
     }
 
-    /// Free bytes and total bytes of its memory, as far as the limit allows.
+    /// Free bytes and total bytes of the GPU's memory, at most those that the limit allows.
     pub fn memory(&self) -> Result<(usize, usize)> {
         Ok(self.device.memory()?)
     }
@@ -97,13 +97,13 @@ impl Cuda {
         Ok(self.device.synchronize()?)
     }
 
-    /// The stream for use by other CUDA libraries, a `CUstream`, valid as long as this object. Work that they
-    /// enqueue there runs in order with the work enqueued here.
+    /// The CUDA stream, a `CUstream`, for use by other libraries; valid as long as this object lives. Work
+    /// that other libraries enqueue on it runs in order with the work of this queue.
     pub fn stream(&self) -> *mut std::ffi::c_void {
         self.device.stream()
     }
 
-    /// The space of vectors of `len` entries in its memory, in the user's order.
+    /// The space of vectors of `len` entries in the GPU's memory, in the user's order.
     pub fn space<T: Real>(&self, len: usize) -> CudaSpace<T> {
         CudaSpace::like(self, &crate::HostSpace::new(len))
     }

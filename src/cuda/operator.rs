@@ -14,9 +14,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// A matrix in device memory, in the format `F`, made by [`OnDevice::on`] or
 /// [`ToCuda::to`](super::ToCuda::to).
 ///
-/// Its pattern is kept in host memory as well, shared with the matrix that it was made from, for
-/// [`CudaMatrix::refresh`] and [`CudaMatrix::to_csr`]. New values are in the order of [`Csr::entries`] of the
-/// matrix that was passed in, also after [`OnDevice::on_renumbered`].
+/// The pattern is kept in host memory as well, for [`CudaMatrix::refresh`] and [`CudaMatrix::to_csr`]; it is
+/// shared with the matrix that was copied. New values are in the order of [`Csr::entries`] of that matrix,
+/// also after [`OnDevice::on_renumbered`].
 #[derive(Debug)]
 pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     pub(crate) source: Source<T>,
@@ -25,12 +25,13 @@ pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     range: CudaSpace<T>,
     /// The order of the user's entries, if the matrix was reordered on the GPU.
     user_order: Option<UserOrder<T>>,
-    /// Maps from values on the GPU, in the order of the user's entries and in the order of assembly, to
-    /// slots; computed when first needed.
+    /// Maps to slots from values on the GPU, in the order of the user's entries and in the order of assembly;
+    /// computed when first needed.
     refill: [Option<Refill<T>>; 2],
-    /// A copy of the matrix for solves that keep a small one in on-chip memory; made when first needed.
+    /// A copy of the matrix in the layout of the persistent kernel, which keeps small systems in on-chip
+    /// memory; made when first needed. `None` if the matrix is too large.
     resident: OnceLock<Option<Resident<T>>>,
-    /// Such a copy with outdated values, which is refilled when it is needed again.
+    /// The copy for the persistent kernel with outdated values, which is refilled when it is needed again.
     outdated: Mutex<Option<Resident<T>>>,
 }
 
@@ -53,7 +54,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         CudaMatrix::with_arrays(gpu, source, arrays)
     }
 
-    /// This matrix, marked as a reordered copy of the user's.
+    /// This matrix, marked as a reordered copy of the user's matrix.
     pub(crate) fn renumbered_from(self, user: &Source<T>) -> CudaMatrix<T, F> {
         CudaMatrix { user_order: Some(UserOrder::new(user, &self.source)), ..self }
     }
@@ -75,15 +76,15 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(CudaMatrix { source, arrays, domain, range, user_order: None, refill, resident, outdated })
     }
 
-    /// Takes new values for the same pattern from the memory of the GPU.
+    /// Replaces the values by those of a matrix with the same pattern in the memory of the GPU.
     pub(crate) fn fill_from(&mut self, ordered: &Ordered<T>) -> Result<()> {
         self.arrays.fill_from(self.source.on_device(), ordered)?;
         self.outdate();
         Ok(())
     }
 
-    /// Marks the copy for on-chip memory as outdated after values have changed on the GPU. Whether there is
-    /// one depends on the size only.
+    /// Marks the copy for the persistent kernel as outdated after values have changed on the GPU. Whether
+    /// there is a copy depends on the size of the matrix only.
     fn outdate(&mut self) {
         match self.resident.take() {
             Some(Some(resident)) => self.outdated = Mutex::new(Some(resident)),
@@ -109,13 +110,14 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         self.user_order.as_ref().map_or(&self.source, UserOrder::user)
     }
 
-    /// Converts assembled values to entries, as [`Csr::assemble`] of the matrix that was passed in.
+    /// Converts assembled values to entries, as [`Csr::assemble`] of the user's matrix does.
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
         self.user().assemble(values)
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed
-    /// in, as [`Format::refresh`] does. Refuses infinite values and NaN, and keeps the old values then.
+    /// Replaces the values for the same pattern, in the order of [`Csr::entries`] of the matrix that was
+    /// copied, as [`Format::refresh`] does. Returns an error for infinite values and NaN, and then keeps the
+    /// old values.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         let entries = match &self.user_order {
             Some(order) => Cow::Owned(order.entries(values)?),
@@ -129,18 +131,19 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
-    /// Takes the values of a matrix of the same pattern, as [`Format::refresh_from`] does.
+    /// Replaces the values by those of a matrix of the same pattern, as [`Format::refresh_from`] does.
     pub fn refresh_from(&mut self, a: &Csr<T>) -> Result<()> {
         let entries = self.user().entries_of(a)?;
         self.refresh(&entries)
     }
 
-    /// Takes new values that are already on the GPU, in the order of [`Csr::entries`] of the matrix that was
-    /// passed in: a vector of [`Cuda::space`] with as many entries.
+    /// Replaces the values by values that are already on the GPU, in the order of [`Csr::entries`] of the
+    /// matrix that was copied: a vector of [`Cuda::space`] with as many entries.
     ///
-    /// The first call takes as long as a conversion and computes which slot takes which value, 3 to 6 bytes
-    /// of device memory per slot. Later calls neither copy to the GPU nor wait, and take as long as one to
-    /// four products. After an error of the first call the matrix has no values: refresh it.
+    /// The first call takes as long as a conversion: it computes the index of each slot's value, which takes
+    /// 3 to 6 bytes of device memory per slot. Later calls neither copy to the GPU nor wait, and take as long
+    /// as one to four products. If the first call returns an error, the values of the matrix are invalid
+    /// until it is refreshed.
     ///
     /// Values are not tested for infinity and NaN, because that would wait for the GPU: a solve with such
     /// values ends with [`Outcome::NotFinite`](crate::Outcome::NotFinite).
@@ -152,8 +155,8 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
-    /// As [`CudaMatrix::refresh_on`], with values in the order in which the matrix was assembled: its
-    /// triplets, its CSR or CSC arrays, its triangle. Duplicate entries are added up on the GPU.
+    /// As [`CudaMatrix::refresh_on`], with values in the order in which the matrix was assembled: that of its
+    /// triplets, of its CSR or CSC arrays, or of its triangle. Duplicate entries are summed on the GPU.
     pub fn refresh_assembled_on(&mut self, values: &CudaVector<T>) -> Result<()> {
         let given = &self.source.pattern.given;
         given.check_length(values.space().len())?;
@@ -168,7 +171,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         if self.domain == self.range { Ok(()) } else { Err(Error::NotSquare { rows, columns }) }
     }
 
-    /// The columns of a product with several vectors.
+    /// The columns that a product with several vectors computes (open columns).
     fn open_columns<'v>(
         &self,
         x: &'v MultiVector<CudaVector<T>>,
@@ -283,7 +286,7 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for CudaMatrix<T, F> {
         let precise =
             precise.and_then(|entries| entries.residual(pattern, &b.entries, &x.entries, &mut r.entries));
         match precise {
-            // this needs a second copy of the entries
+            // the precise residual needs a second copy of the entries
             Err(super::Error::OutOfMemory { .. }) => krysp_solvers::plain_residual(self, b, x, r),
             precise => precise.map_err(failed),
         }

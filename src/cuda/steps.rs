@@ -6,14 +6,15 @@ use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_kernels::cuda::{self, Entry, LAG, LAG_OF_LONG, LOCKSTEP_FROM, LONG_STEP, Resident};
 use krysp_solvers::{CgIterate, Condition, Ending, Error, Form, Result, Space, Steps};
 
-/// Data of an operator for the kernel that keeps small systems in on-chip memory.
+/// Data of an operator for the persistent kernel, which keeps small systems in on-chip memory.
 pub trait OnChip<T: Real>: Send + Sync {
-    /// The matrix in the layout for on-chip memory; `None` if it is too large, or if this is not a matrix.
+    /// The matrix in the layout of the persistent kernel; `None` if the matrix is too large, or if the
+    /// operator is not a matrix.
     fn resident(&self) -> Result<Option<&Resident<T>>> {
         Ok(None)
     }
 
-    /// A coarse space that is added to a diagonal preconditioner.
+    /// The coarse space, if the operator is a diagonal preconditioner plus a coarse correction.
     fn coarse(&self) -> Option<&Coarse<T>> {
         None
     }
@@ -29,7 +30,7 @@ impl<T: Real> OnChip<T> for Coarse<T> {
 #[derive(Debug)]
 pub struct CudaSteps<T: Real> {
     pub(crate) steps: cuda::Steps<T>,
-    /// Whether no other GPU takes part. The members of a team must enqueue equally many steps.
+    /// Whether the GPU is not in a team. The members of a team must enqueue the same number of steps.
     alone: bool,
 }
 
@@ -40,7 +41,7 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
         if self.alone && bytes >= LONG_STEP { LAG_OF_LONG } else { LAG }
     }
 
-    /// Members of a team run ahead of their hosts.
+    /// Lockstep is not used in a team, whose members run ahead of their hosts.
     fn lockstep_pays(space: &CudaSpace<T>, bytes: usize, columns: usize) -> bool {
         let saved = bytes as u64 * columns.saturating_sub(1) as u64;
         space.len() == space.local_len() && saved >= LOCKSTEP_FROM
@@ -48,8 +49,8 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
 
     fn new(space: &CudaSpace<T>, numbers: usize) -> Result<Self> {
         let steps = cuda::Steps::new(space.gpu().device(), numbers).map_err(failed)?;
-        // synchronize the members: waits between GPUs time out, and allocating memory may wait for all of
-        // them; their preceding work may have taken different times
+        // Synchronize the members of a team, whose preceding work may have taken different times: waits
+        // between GPUs time out, and allocating memory may wait for all GPUs.
         space.agree(0)?;
         Ok(CudaSteps { steps, alone: space.len() == space.local_len() })
     }

@@ -1,9 +1,9 @@
 //! Matrices larger than the memory of a GPU.
 //!
-//! A matrix is divided into pieces of rows. Each is converted on the GPU once. As many as fit stay there; the
-//! large arrays of the others are moved to pinned host memory, and kernels read them from there over the bus,
-//! entry by entry, as they would read device memory. So a product needs no separate copies: it computes while
-//! it reads, and is recorded and replayed like any other.
+//! A matrix is divided into pieces of rows, each of which is converted on the GPU. As many pieces as fit stay
+//! there; the large arrays of the others are moved to pinned host memory, from which kernels read them over
+//! the bus as they would read device memory. So a product needs no separate copies: transfer and computation
+//! overlap, and the product is recorded and replayed like any other.
 //!
 //! ```no_run
 //! use krysp::prelude::*;
@@ -18,8 +18,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The time of a product is that of the bus, so each piece is stored in the format with the fewest bytes
-//! among those that can be read over it: DIA, BSR, SELL-P and COO.
+//! The bus determines the time of a product, so each piece is stored in the format with the fewest bytes
+//! among those that can be read over the bus: DIA, BSR, SELL-P and COO.
 
 use super::{Cuda, CudaSpace, CudaVector, Error, failed};
 use crate::choice::{Candidate, Choice, Estimate, Model};
@@ -32,11 +32,12 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-/// Number of pieces whose total size is the limit. Building one temporarily takes as much memory as two more,
-/// which are not available to others; each piece takes a kernel launch.
+/// The size of a piece is the memory limit divided by this number. Building a piece temporarily takes the
+/// memory of two more pieces, which favours small pieces; each piece costs a kernel launch, which favours
+/// large ones. A guess.
 const PIECES: usize = 24;
 
-/// Maximum number of entries of a piece: positions in its arrays have 32 bits.
+/// Maximum number of entries of a piece, because positions in its arrays have 32 bits.
 const LARGEST: usize = 1 << 28;
 
 /// Boundaries of pieces are multiples of this number of rows, a multiple of all block sizes and of cache
@@ -77,7 +78,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// A lower bound of the seconds of a product.
+    /// Lower bound of the time of a product in seconds.
     pub fn seconds(&self) -> f64 {
         self.streamed as f64 / self.bus
     }
@@ -103,7 +104,7 @@ impl fmt::Display for Traffic {
 }
 
 impl<T: Real> Piece<T> {
-    /// Moves its large arrays to host memory, unless they are already there.
+    /// Moves the large arrays of the piece to host memory, unless they are already there.
     fn spill(&mut self, traffic: &mut Traffic) -> Result<()> {
         if self.streamed == 0 {
             let whole = self.matrix.bytes();
@@ -131,14 +132,15 @@ impl<T: Real> Streamed<T> {
         for rows in ranges(&bounds) {
             let piece = rows_of(csr, rows.clone())?;
             let matrix = lay_out(gpu, &piece)?;
-            // memory needed while the next piece is built: its entries in CSR order, and their slots
+            // memory needed to build the next piece: its entries in CSR order, and its slots
             let workspace = 2 * (piece.nnz() * entry + piece.rows() * size_of::<u64>());
-            // the row offsets are kept for new values
+            // the row offsets stay on the GPU, because new values need them
             let starts = (piece.rows() + 1) * size_of::<u32>();
             let bytes = matrix.bytes() + starts;
             let mut piece = Piece { rows, source: piece.source().clone(), matrix, bytes, streamed: 0 };
             traffic.kept += bytes;
-            // even a piece in host memory leaves something on the GPU, for which others may have to be moved
+            // a piece in host memory still has small arrays on the GPU, for which other pieces may have to be
+            // moved
             for piece in std::iter::once(&mut piece).chain(pieces.iter_mut().rev()) {
                 if traffic.kept + workspace > limit {
                     piece.spill(&mut traffic)?;
@@ -160,8 +162,8 @@ impl<T: Real> Streamed<T> {
         &self.traffic
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed
-    /// in, as [`Format::refresh`] does. Each piece stays in its memory.
+    /// Replaces the values for the same pattern, in the order of [`Csr::entries`] of the matrix that was
+    /// converted, as [`Format::refresh`] does. Each piece stays where it is stored.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.source.check_entries(values)?;
         let mut first = 0;
@@ -173,7 +175,7 @@ impl<T: Real> Streamed<T> {
         Ok(())
     }
 
-    /// Converts assembled values to entries, as [`Csr::assemble`] of the matrix that was passed in.
+    /// Converts assembled values to entries, as [`Csr::assemble`] of the converted matrix does.
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
         self.source.assemble(values)
     }

@@ -3,7 +3,8 @@
 use super::Cuda;
 use crate::Result;
 
-/// A value that can be copied to a GPU: `x.to(&gpu)` does there what `x` does on the host.
+/// An operator or a preconditioner that can be copied to a GPU: `x.to(&gpu)` computes on the GPU the same as
+/// `x` on the host.
 ///
 /// ```no_run
 /// use krysp::prelude::*;

@@ -11,9 +11,9 @@ use krysp_solvers::{Basis, CgUpdate, Error, Result, Scalar, Space, Vector};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
-/// Spaces of vectors in device memory: vectors of a length, in the user's order or another, on the queue of a
-/// GPU. If the GPU works in a team, vectors as long as its part are parts of vectors distributed over the
-/// team.
+/// A space of vectors of one length in the memory of a GPU, in the user's order or permuted; work on them is
+/// enqueued on one CUDA stream. If the GPU belongs to a team (GPUs that share a distributed system) and the
+/// length is that of its part, the vectors are its parts of distributed vectors.
 #[derive(Clone, Debug)]
 pub struct CudaSpace<T: Real> {
     gpu: Cuda,
@@ -57,9 +57,9 @@ impl<T: Real> CudaSpace<T> {
     }
 
     /// Calls `work` with a vector that another library has stored at an address in the memory of the GPU,
-    /// whose entries are in the order of the space. The work that writes them must be done, or be enqueued on
-    /// [`Cuda::stream`] before; what `work` enqueues may still run when this returns. An address that is not
-    /// in the GPU's memory, or not a multiple of 256, is refused.
+    /// whose entries are in the order of the space. The work that writes them must be complete, or already
+    /// enqueued on [`Cuda::stream`]; work enqueued by `work` may still run when this function returns.
+    /// Returns an error if the address is not in the GPU's memory, or not a multiple of 256.
     pub fn with_vector_at<R>(
         &self,
         address: u64,
@@ -91,7 +91,8 @@ impl<T: Real> Space for CudaSpace<T> {
     }
 
     fn is_interrupted(&self) -> bool {
-        // members of a team must end together, which takes `agree`
+        // the GPUs of a team must stop after the same iteration, which one member alone cannot ensure (it
+        // needs the all-reduce of `agree`), so interrupts are ignored here
         self.team.is_none() && interrupt::is_raised()
     }
 
@@ -300,7 +301,7 @@ impl<T: Real> Vector for CudaVector<T> {
         if let Some(sums) = cuda::advance(advance) {
             return sums.map(CudaScalar);
         }
-        // thread blocks cannot wait for each other here: two kernels
+        // the device does not support cooperative launches (no grid-wide synchronization): use two kernels
         let [norm_squared, rho_next] = r.axpy_multiply_dot(&-alpha.clone(), q, d, z);
         x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
         [norm_squared, rho_next]

@@ -16,8 +16,8 @@ use std::path::Path;
 pub enum Rows<'b> {
     /// An equal number of rows for each rank.
     Even,
-    /// About an equal number of entries for each rank. (A row counts as two more entries, for its entries of
-    /// vectors.)
+    /// About an equal amount of work for each rank: the number of entries, plus two per row for its entries
+    /// of vectors.
     ByEntries,
     /// The first row of each rank, and the number of rows.
     Given(&'b [u64]),
@@ -31,9 +31,9 @@ struct Entries<T> {
 }
 
 impl<T: Real> RankMatrix<T> {
-    /// Builds a matrix with `n` rows from `(row, column, value)` with global indices. A rank may pass entries
-    /// of any row; they are sent to the rank that owns it. Duplicate entries are added up in the order of the
-    /// ranks. Collective: all ranks call this.
+    /// Builds a matrix with `n` rows from triplets `(row, column, value)` with global indices. A rank may
+    /// pass entries of any row; they are sent to the rank that owns the row. Duplicate entries are summed in
+    /// the order of the ranks. Collective: all ranks call this.
     pub fn from_entries(
         ranks: &Ranks,
         n: u64,
@@ -104,7 +104,7 @@ impl<T: Real> RankMatrix<T> {
     }
 
     /// Distributes a matrix that the first rank has. Rows are divided into ranges with about an equal number
-    /// of entries, in the order of the matrix: reorder an unstructured one by clusters first
+    /// of entries, in the order of the matrix. Reorder an unstructured matrix by clusters before
     /// ([`Csr::renumbered`]), so that few rows need entries of other ranks. [`RankMatrix::scatter`]
     /// distributes vectors, [`RankMatrix::gather`] collects them. Collective: all ranks call this.
     pub fn from_first(ranks: &Ranks, csr: Option<&Csr<T>>) -> Result<RankMatrix<T>> {
@@ -185,7 +185,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
     }
 }
 
-/// The part received from the first rank.
+/// The part that was received from the first rank.
 fn from_first<X>(parts: Vec<Vec<X>>) -> Vec<X> {
     parts.into_iter().next().unwrap_or_default()
 }
@@ -223,8 +223,8 @@ fn deliver<T: Real>(ranks: &Ranks, bounds: &[u64], entries: Entries<T>) -> Resul
     })
 }
 
-/// The first row of each rank so that ranks have about equally many entries. `rows` has the row of each
-/// entry, which are distributed by `even` at this point.
+/// The first row of each rank such that ranks have about equal work. `rows` has the row of each entry of this
+/// rank, in the distribution `even`.
 fn bounds_by_entries(ranks: &Ranks, even: &[u64], rows: &[u64]) -> Result<Vec<u64>> {
     let (first, end) = (even[ranks.rank()], even[ranks.rank() + 1]);
     let mut work = vec![2u64; (end - first) as usize];

@@ -9,7 +9,7 @@ use crate::{Csr, Host, Real, Result};
 use krysp_solvers::{Form, LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
 
-/// Block Jacobi: each rank preconditions with its own diagonal block only, by any preconditioner.
+/// Block Jacobi: each rank applies any preconditioner of its diagonal block only.
 ///
 /// With [`Jacobi`](crate::Jacobi) in each block this is Jacobi of the whole matrix. With a factorization or a
 /// multigrid method in each block, the number of iterations grows with the number of ranks, slowly if the
@@ -27,8 +27,8 @@ use std::fmt;
 pub struct BlockJacobi<T: Real, M, L: Local<T> = Host> {
     space: RankSpace<T, L>,
     own: M,
-    /// The diagonal of the preconditioner, if it is diagonal and GPUs are linked, for which there is a fused
-    /// kernel.
+    /// The diagonal of the preconditioner, if it is diagonal and GPUs are linked; there is a fused kernel for
+    /// this case.
     diagonal: Option<RankVector<T, L>>,
 }
 
@@ -42,8 +42,8 @@ impl<T: Real, M: fmt::Debug, L: Local<T>> fmt::Debug for BlockJacobi<T, M, L> {
 }
 
 impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T, M, L> {
-    /// Builds this rank's preconditioner from its diagonal block. If the matrix is on GPUs, so must be the
-    /// preconditioner. Collective: all ranks call this.
+    /// Builds this rank's preconditioner from its diagonal block, by `make`. If the matrix is on GPUs, the
+    /// preconditioner must be, too. Collective: all ranks call this.
     pub fn new(
         matrix: &RankMatrix<T, L>,
         make: impl FnOnce(&Csr<T>) -> Result<M>,
@@ -108,7 +108,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> LinearOperator
     ) -> krysp_solvers::Result<RankScalar<T, L>> {
         check_spaces(self, x, y)?;
         if self.space.link().is_some() {
-            // sums inside the preconditioner are those of this rank alone
+            // sums inside the preconditioner are over this rank only
             self.own.apply(&x.own, &mut y.own)?;
             return Ok(x.dot(y));
         }

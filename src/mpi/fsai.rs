@@ -11,8 +11,8 @@ use crate::{Csr, Host, HostSpace, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator, Space};
 
-/// [`Fsai`](crate::Fsai) of the whole matrix, on its own pattern: the same factors up to rounding for any
-/// number of ranks.
+/// [`Fsai`](crate::Fsai) of the whole matrix, with the pattern of the matrix. The factors are the same for
+/// any number of ranks, up to rounding.
 ///
 /// A row of `G` needs rows of the matrix that other ranks own; they are fetched once. `G` and `Gᵀ` are
 /// distributed matrices.
@@ -31,7 +31,7 @@ pub struct RankFsai<T: Real, L: Local<T> = Host> {
 }
 
 impl<T: Real> RankFsai<T> {
-    /// Computes `G` on the lower triangle of the matrix's own pattern. Only that triangle is read.
+    /// Computes `G` with the pattern of the lower triangle of the matrix. Only that triangle is read.
     /// Collective: all ranks call this.
     pub fn new(matrix: &RankMatrix<T>) -> Result<RankFsai<T>> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());

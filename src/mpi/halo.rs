@@ -6,8 +6,8 @@ use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Plain;
 use std::ops::Range;
 
-/// Communication pattern: which of this rank's entries others read, and which entries of others this rank
-/// reads (its ghosts).
+/// Communication pattern: the entries of this rank that other ranks read, and the entries of other ranks that
+/// this rank reads (its ghosts).
 #[derive(Clone, Debug)]
 pub struct Routes {
     ranks: Ranks,
@@ -20,8 +20,9 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Exchanges which entries each rank needs. `bounds` has the first entry of each rank, and the number of
-    /// entries; `ghosts` are ascending. Collective: all ranks call this.
+    /// Computes the pattern: each rank sends the indices of its ghosts to their owners. `bounds` has the
+    /// first entry of each rank, and the number of entries; `ghosts` are ascending. Collective: all ranks
+    /// call this.
     pub(crate) fn new(ranks: &Ranks, bounds: &[u64], ghosts: &[u64]) -> Result<Routes> {
         let place = |row: u64| ghosts.partition_point(|&ghost| ghost < row);
         let of_rank = |rank: usize| place(bounds[rank])..place(bounds[rank + 1]);
@@ -94,16 +95,17 @@ impl Routes {
         self.turn(&self.sends, part).map(|parts| parts.concat())
     }
 
-    /// Exchanges once: sends values of any number for each entry that others read; returns those of this
-    /// rank's ghosts, concatenated. Collective: all ranks call this.
+    /// Exchanges once: sends a list of values, of any length, for each entry that others read; returns the
+    /// lists of this rank's ghosts, concatenated. Collective: all ranks call this.
     pub(crate) fn rows<X: Plain + Default>(&self, of: impl Fn(usize) -> Vec<X>) -> Result<Vec<X>> {
         let part =
             |sent: Range<usize>| self.sent[sent].iter().flat_map(|&entry| of(entry as usize)).collect();
         self.turn(&self.sends, part).map(|parts| parts.concat())
     }
 
-    /// Exchanges once in the opposite direction: sends values for each ghost to the owner of the entry;
-    /// returns those received for each of [`Routes::sent`], concatenated. Collective: all ranks call this.
+    /// Exchanges once in the opposite direction: sends a list of values for each ghost to the owner of the
+    /// entry; returns the lists received for each of [`Routes::sent`], concatenated. Collective: all ranks
+    /// call this.
     pub(crate) fn rows_back<X: Plain + Default>(&self, of: impl Fn(usize) -> Vec<X>) -> Result<Vec<X>> {
         self.turn(&self.receives, |ghosts| ghosts.flat_map(&of).collect()).map(|parts| parts.concat())
     }
@@ -148,7 +150,8 @@ impl Routes {
         Ok(Halo { messages: self.ranks.all(messages)?, ranks: self.ranks.clone(), sent, neighbours })
     }
 
-    /// Prepares a repeated exchange from ghosts to their owners. Collective: all ranks call this.
+    /// Prepares a repeated exchange in which values at ghosts are sent to their owners. Collective: all ranks
+    /// call this.
     pub(crate) fn back<T: Real>(&self) -> Result<Back<T>> {
         let messages = self.ranks.comm().messages(HALO, &self.receives, &self.sends);
         let messages = self.ranks.all(messages)?;

@@ -1,9 +1,9 @@
-//! GPUs of ranks that access each other's memory (peer access): sums and entries of `x` pass between them
+//! GPUs of ranks that access each other's memory (peer access): sums and entries of `x` are sent between GPUs
 //! without the hosts.
 //!
-//! All ranks must run on one machine, each with a GPU of its own. Each exports memory, which the others open
-//! by its handle; their kernels then write there over NVLink or PCIe, as those of one process with several
-//! GPUs do. If that is not possible, everything passes through pinned host memory and MPI.
+//! All ranks must run on one machine, each with a GPU of its own. Each rank exports memory, which the others
+//! open by its handle; their kernels then write to it over NVLink or PCIe, as those of one process with
+//! several GPUs do. If that is not possible, all data are sent through pinned host memory and MPI.
 
 use super::halo::Routes;
 use super::local::Link;
@@ -20,8 +20,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Length of the name of a file that all ranks open, in bytes.
 const PATH: usize = 64;
 
-/// The teams that this rank's GPUs belong to. They are kept, because other ranks may still have their memory
-/// open.
+/// The teams that this rank's GPUs belong to. Teams are never dropped before the ranks, because other ranks
+/// may still have their memory open.
 #[derive(Debug, Default)]
 pub(super) struct Teams {
     made: Mutex<Vec<(Cuda, Option<Arc<Team>>)>>,
@@ -76,14 +76,14 @@ impl Link for CudaLink {
 }
 
 impl Ranks {
-    /// From now on links GPUs of these ranks even if ranks share one: for tests on a machine with a single
-    /// GPU. Collective: all ranks call this.
+    /// Allows GPUs of these ranks to be linked even if ranks share a GPU: for tests on a machine with a
+    /// single GPU. Collective: all ranks call this.
     #[cfg(any(test, feature = "testing"))]
     pub fn join_on_one_gpu(&self) {
         self.teams().shared.store(true, Ordering::Relaxed);
     }
 
-    /// Returns this rank's value if all ranks have one, else `None` on all ranks.
+    /// Returns this rank's value if all ranks have a value, otherwise `None` on all ranks.
     fn each_has<R>(&self, result: Result<R>) -> Result<Option<R>> {
         let all = self.gather(vec![u8::from(result.is_ok())])?;
         Ok(result.ok().filter(|_| all.iter().all(|&has| has == 1)))
@@ -133,7 +133,7 @@ impl CudaLink {
             columns: outside.columns().to_vec(),
             values: outside.entries().to_vec(),
         };
-        // exchange where each rank's entries begin among the ghosts of the others
+        // exchange the positions at which each rank's entries begin among the ghosts of the others
         let begin = plan.ghosts_from[..ranks.size()].iter().map(|&place| vec![place as u64]).collect();
         let begin: Vec<usize> =
             ranks.exchange(begin)?.concat().into_iter().map(|place| place as usize).collect();
@@ -143,7 +143,7 @@ impl CudaLink {
 }
 
 impl Team {
-    /// Returns `None` if the GPUs cannot be linked. Collective: all ranks call this.
+    /// Links the GPUs; `None` if that is impossible. Collective: all ranks call this.
     fn new(ranks: &Ranks, gpu: &Cuda) -> Result<Option<Team>> {
         let regions = Mutex::default();
         if ranks.size() == 1 {
@@ -156,7 +156,7 @@ impl Team {
         let may = one_machine
             && ranks.size() <= MEMBERS
             && (!shares || ranks.teams().shared.load(Ordering::Relaxed));
-        // machines are identified by name, which can differ between ranks: decide together
+        // all ranks decide together, because their own results may differ (machines are identified by name)
         if ranks.gather(vec![u8::from(may)])?.contains(&0) {
             return Ok(None);
         }
@@ -169,7 +169,7 @@ impl Team {
     /// Zeroed memory of at least `bytes` on each rank, reused if possible. Collective: all ranks call this.
     fn region(&self, ranks: &Ranks, member: &Member, bytes: usize) -> Result<Arc<Region>> {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        // all ranks create regions together, so each has the same number
+        // all ranks create regions together, so each rank has the same number of regions
         let free = |region: &Arc<Region>| u8::from(Arc::strong_count(region) == 1 && region.bytes() >= bytes);
         let count = regions.len();
         let mine: Vec<u8> = regions.iter().map(free).chain([1]).collect();
@@ -179,7 +179,7 @@ impl Team {
             ranks.all(region.clear().map_err(Into::into))?;
             return Ok(region.clone());
         }
-        // all ranks allocate the maximum, so that a region that fits one fits all
+        // all ranks allocate the maximum, so that a region that is large enough for one rank is for all
         let most = ranks.gather(vec![bytes as u64])?.into_iter().max().unwrap_or(0) as usize;
         let offer = ranks.all(Offer::new(member.device(), most).map_err(Into::into))?;
         let names = ranks.names(ranks.all(offer.name().map_err(Into::into))?)?;
@@ -219,7 +219,7 @@ fn word(ranks: &Ranks) -> Result<Option<SharedWord>> {
     let opened = made.map_or_else(|| shared_word(&path, false), Ok);
     let word = ranks.each_has(opened.map_err(Into::into));
     if is_first {
-        // the open mappings stay valid
+        // mappings of the file stay valid after it is removed
         let _ = std::fs::remove_file(&path);
     }
     word

@@ -11,7 +11,7 @@ use std::fmt;
 /// The basis type of a rank's part.
 pub(super) type BasisOf<T, L> = <<L as Stores<T>>::Vector as Vector>::Basis;
 
-/// What a rank computes with: the threads of [`Host`], or the GPU of a [`Cuda`](crate::Cuda).
+/// Machine that a rank computes with: the threads of [`Host`], or the GPU of a [`Cuda`](crate::Cuda).
 pub trait Local<T: Real>: Keeps<T> {}
 
 impl<T: Real> Local<T> for Host {}
@@ -26,8 +26,8 @@ pub trait Keeps<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'stati
     /// Link between the GPUs of all ranks.
     type Link: Link;
 
-    /// Links the GPUs of all ranks if they can access each other's memory: sums and entries of `x` then pass
-    /// between them without the hosts. Collective: all ranks call this.
+    /// Links the GPUs of all ranks if they can access each other's memory: sums and entries of `x` are then
+    /// sent between GPUs without the hosts. Collective: all ranks call this.
     fn link(&self, ranks: &Ranks) -> Result<Option<Self::Link>>;
 
     /// The space of vectors with `len` entries.
@@ -78,7 +78,7 @@ pub trait Link: Clone + fmt::Debug + Send + Sync {
     fn check(&self) -> Result<()>;
 }
 
-/// Hosts have no such link.
+/// Link of hosts, of which there is none.
 impl Link for Infallible {
     fn sum<R>(&self, _: impl FnOnce() -> R) -> R {
         match *self {}
@@ -91,21 +91,21 @@ impl Link for Infallible {
 
 /// Entries of a rank's rows in columns of other ranks, with the exchange of ghosts that a product needs.
 pub trait Border<T: Real, V: Vector<Elem = T>>: Send {
-    /// Starts to send the entries of `x` that others read, and deferred sums, while `own` computes or is
-    /// enqueued.
+    /// Starts to send the entries of `x` that others read, and deferred sums, and runs `own` meanwhile, which
+    /// computes or enqueues the product of the diagonal block.
     fn send<R>(&mut self, x: &V, own: impl FnOnce() -> krysp_solvers::Result<R>) -> krysp_solvers::Result<R>;
 
     /// Waits for the ghosts; `y ← y + A_ghost ghosts`.
     fn add(&mut self, x: &V, y: &mut V) -> krysp_solvers::Result<()>;
 
-    /// As [`Border::add`], and returns `⟨x, y⟩` over this rank's rows, given its value `own` without ghosts;
-    /// for linked GPUs over all ranks.
+    /// As [`Border::add`]; returns `⟨x, y⟩` over this rank's rows, or over all ranks if GPUs are linked.
+    /// `own` is its value before ghosts are added.
     fn add_dot(&mut self, x: &V, y: &mut V, own: V::Scalar) -> krysp_solvers::Result<V::Scalar>;
 
     /// The ghosts of a vector whose own entries are in host memory.
     fn ghosts(&mut self, x: &[T]) -> Result<Vec<T>>;
 
-    /// Takes new values, in the order of the entries of `outside`.
+    /// Replaces the values, in the order of the entries of `outside`.
     fn refresh(&mut self, values: &[T]) -> Result<()>;
 
     /// The entries in columns of other ranks.

@@ -24,44 +24,45 @@ pub struct RankMatrix<T: Real, L: Local<T> = Host> {
     inside: Operator<L::Vector>,
     /// The rows that have entries in columns of other ranks.
     boundary: Vec<u32>,
-    /// These entries: a row for each of `boundary`, a column for each ghost.
+    /// Entries in columns of other ranks: a row for each of `boundary`, a column for each ghost.
     outside: Mutex<L::Border>,
-    /// The positions of these entries among all `given` ones.
+    /// Positions of the entries outside among all entries as they were given.
     places: Vec<usize>,
+    /// Number of entries that were given.
     given: usize,
     /// The columns of other ranks in which this rank's rows have entries, ascending.
     ghosts: Vec<u64>,
     report: RankReport,
-    /// On the first rank, the permutation of the matrix that it has distributed.
+    /// On the first rank, the permutation of the matrix if that rank has distributed a reordered one.
     pub(super) numbering: Option<Arc<Numbering>>,
 }
 
 /// This rank's part of a matrix, and its communication in a product.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankReport {
-    /// Rows of this rank.
+    /// Number of rows of this rank.
     pub rows: usize,
-    /// Entries of these rows.
+    /// Number of entries of these rows.
     pub entries: usize,
-    /// Entries of these rows in columns of other ranks.
+    /// Number of entries of these rows in columns of other ranks.
     pub outside: usize,
-    /// Messages sent in a product.
+    /// Number of messages sent in a product.
     pub messages: usize,
-    /// Entries of `x` sent in a product.
+    /// Number of entries of `x` sent in a product.
     pub sent: usize,
-    /// Entries of `x` received in a product.
+    /// Number of entries of `x` received in a product.
     pub received: usize,
     /// Format of the diagonal block, the entries in this rank's columns.
     pub format: String,
-    /// Whether GPUs of all ranks are linked: they then communicate directly, which
-    /// [`Traffic`](super::Traffic) does not count.
+    /// Whether GPUs of all ranks are linked. They then communicate directly, and [`Traffic`](super::Traffic)
+    /// does not count this communication.
     pub joined: bool,
 }
 
 impl<T: Real> RankMatrix<T> {
     /// Builds a matrix from the rows of this rank, in CSR with global columns. The first rank has the first
-    /// rows, the next rank those that follow, and so on. Columns may be in any order within a row; duplicate
-    /// entries are added up. Collective: all ranks call this; a rank may have no rows.
+    /// rows, the next rank the following rows, and so on; a rank may have no rows. Columns may be in any
+    /// order within a row; duplicate entries are summed. Collective: all ranks call this.
     pub fn from_rows(
         ranks: &Ranks,
         offsets: &[usize],
@@ -85,7 +86,8 @@ impl<T: Real> RankMatrix<T> {
         RankMatrix::joined(space, cut, routes, places, rows.nnz())
     }
 
-    /// Joins both parts; `places` are the positions of the entries outside among the `given` ones.
+    /// Builds a matrix from its two parts; `places` are the positions of the entries outside among the
+    /// `given` entries.
     fn joined(
         space: RankSpace<T>,
         cut: Cut<T>,
@@ -155,9 +157,9 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         })
     }
 
-    /// Takes new values for this rank's rows, in the order in which they were passed to
-    /// [`RankMatrix::from_rows`]: the order of the entries of a CSR matrix with ascending columns and no
-    /// duplicates. Collective: all ranks call this.
+    /// Replaces the values of this rank's rows, given in the order of the arrays passed to
+    /// [`RankMatrix::from_rows`]; the columns must have been ascending and without duplicates. Collective:
+    /// all ranks call this.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         let ranks = self.space.ranks().clone();
         let refreshed = self.refresh_own(values);
@@ -228,7 +230,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         let (rows, entries) = (inside.rows(), inside.nnz() + outside.nnz());
         let (mut columns, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
         let (mut offsets, mut first) = (own.clone(), 0);
-        // rows between two rows of the boundary are copied together
+        // rows of the diagonal block between two rows of the boundary are copied together
         for (at, &row) in self.boundary.iter().enumerate() {
             let next = row as usize + 1;
             let (mine, others) = (own[first]..own[next], beside[at]..beside[at + 1]);
@@ -247,7 +249,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
     }
 }
 
-/// Refuses invalid offsets.
+/// Returns an error if offsets are invalid, or lengths differ.
 fn check_rows<T>(offsets: &[usize], columns: &[u64], values: &[T]) -> Result<()> {
     let entries = columns.len();
     if values.len() != entries {
@@ -302,8 +304,8 @@ impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
         Ok(sum)
     }
 
-    /// Joins both parts of the matrix in host memory during this call: the residual of a row must be summed
-    /// in one pass before it is rounded.
+    /// Copies both parts of the matrix to one matrix in host memory during this call, because the residual of
+    /// a row must be summed in one pass before it is rounded.
     fn residual(
         &self,
         b: &RankVector<T, L>,
@@ -328,7 +330,7 @@ impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
         self.inside.bytes() + self.outside().bytes()
     }
 
-    /// Products of linked GPUs do not involve the hosts.
+    /// Products of linked GPUs can be replayed, because they do not involve the hosts.
     fn replays(&self) -> bool {
         self.space.link().is_some() && self.inside.replays()
     }
@@ -343,7 +345,7 @@ impl<T: Real, L: Local<T>> fmt::Debug for RankMatrix<T, L> {
     }
 }
 
-/// One sentence about this rank's part.
+/// Writes one sentence about this rank's part.
 impl fmt::Display for RankReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RankReport { rows, entries, outside, messages, sent, received, format, joined } = self;

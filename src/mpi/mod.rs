@@ -21,22 +21,21 @@
 //! Every rank runs the same program. Vectors ([`RankVector`]) and matrices ([`RankMatrix`]) are distributed
 //! by rows; `b` and `x` of a solve are this rank's parts. In a product, the entries of `x` that other ranks
 //! own are communicated while the diagonal block, which does not need them, is multiplied. Sums are deferred
-//! until one of them is needed, and then take one collective operation together. They are added up in the
-//! order of the ranks, so that all ranks get the same bits and take the same decisions.
+//! until one of them is needed, and then take one collective operation together. They are added in the order
+//! of the ranks, so that results are bitwise the same on all ranks and all ranks make the same decisions.
 //!
-//! | preconditioner | what it is |
-//! | --- | --- |
-//! | [`BlockJacobi`] | any preconditioner of each rank's diagonal block; with [`Jacobi`](crate::Jacobi) it is that of the whole matrix |
-//! | [`RankFsai`] | [`Fsai`](crate::Fsai) of the whole matrix |
-//! | [`RankSpai`] | [`Spai`](crate::Spai) of the whole matrix |
-//! | [`RankTwoLevel`] | any other, plus a coarse correction over all ranks |
-//! | [`RankAmg`] | algebraic multigrid of the whole system |
+//! | preconditioner | what it is | | --- | --- | | [`BlockJacobi`] | any preconditioner of each rank's
+//! diagonal block; with [`Jacobi`](crate::Jacobi) it equals Jacobi of the whole matrix | | [`RankFsai`] |
+//! [`Fsai`](crate::Fsai) of the whole matrix | | [`RankSpai`] | [`Spai`](crate::Spai) of the whole matrix | |
+//! [`RankTwoLevel`] | any other preconditioner, plus a coarse correction over all ranks | | [`RankAmg`] |
+//! algebraic multigrid of the whole system |
 //!
-//! `a.to(&gpu)` copies this rank's part to a GPU, `ranks.gpu()` chooses one for it: [`Ranks::gpu`] has an
-//! example.
+//! `a.to(&gpu)` copies this rank's part to a GPU, and `ranks.gpu()` chooses a GPU for each rank:
+//! [`Ranks::gpu`] has an example.
 //!
-//! An error on one rank ends the work of all: constructors return an error on all ranks if one has an error;
-//! if one fails later, the others stop waiting and return an error with its message. See [`Ranks::run`].
+//! An error on one rank ends the work of all ranks. Constructors return an error on all ranks if one rank has
+//! an error; if a rank fails later, the others stop waiting and return an error with its message. See
+//! [`Ranks::run`].
 //!
 //! The page `docs/how_to/cluster.md` explains how to build and run such programs.
 

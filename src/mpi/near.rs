@@ -1,29 +1,29 @@
-//! Own rows of a matrix and the rows of other ranks that they couple with, for preconditioners that solve
-//! small local systems.
+//! Rows of this rank (own rows) and the rows of other ranks to which they are coupled, for preconditioners
+//! that solve small local systems.
 
 use super::halo::Routes;
 use super::matrix::RankMatrix;
 use crate::{Csr, Error, Real, Result};
 use krysp_solvers::{LinearOperator, Space};
 
-/// Own rows, and the rows of other ranks in whose columns they have entries, fetched once.
+/// Own rows, and fetched copies of those rows of other ranks whose indices are columns of own rows.
 ///
-/// Local positions: first the fetched rows in ascending order, then own rows, then columns in which only
-/// fetched rows have entries.
+/// Order of the local positions: the fetched rows, ascending; own rows; columns in which only fetched rows
+/// have entries.
 pub(super) struct Near<T: Real> {
     first: u64,
     own: usize,
     fetched: Vec<u64>,
     beyond: Vec<u64>,
-    /// Entries of all rows in the order of their positions, with global columns.
+    /// Length of each row, in the order of positions.
     lengths: Vec<usize>,
     columns: Vec<u64>,
     values: Vec<T>,
 }
 
 impl<T: Real> Near<T> {
-    /// Keeps the entries for which `kept(row, column)`, with global indices, holds. Rows are fetched for the
-    /// columns of own rows that are kept. Collective: all ranks call this.
+    /// Keeps the entries for which `kept(row, column)` is true, with global indices. For each kept entry of
+    /// an own row, the row with the index of its column is fetched. Collective: all ranks call this.
     pub(super) fn new(matrix: &RankMatrix<T>, kept: impl Fn(u64, u64) -> bool) -> Result<Near<T>> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());
         let csr: Csr<T> = ranks.all(matrix.whole())?;
@@ -82,7 +82,7 @@ impl<T: Real> Near<T> {
         self.fetched.len()..self.fetched.len() + self.own
     }
 
-    /// The matrix of all local positions; rows after the own ones are empty.
+    /// The square matrix of all local positions; rows after the own rows are empty.
     pub(super) fn system(&self) -> Result<Csr<T>> {
         let n = self.lengths.len() + self.beyond.len();
         let mut offsets = vec![0usize];
@@ -93,7 +93,7 @@ impl<T: Real> Near<T> {
         Csr::from_csr(n, n, &offsets, &columns, &self.values)
     }
 
-    /// Replaces local rows in an error by global ones.
+    /// Replaces local row indices in an error by global ones.
     pub(super) fn renamed(&self, error: Error) -> Error {
         let name = |row: usize| self.name(row as u32) as usize;
         match error {

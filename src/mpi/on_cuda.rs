@@ -18,8 +18,8 @@ use krysp_solvers::Element;
 use std::sync::{Mutex, PoisonError};
 
 impl Ranks {
-    /// Chooses a GPU for this rank: the GPUs of a machine are assigned to the ranks on it in turn, so ranks
-    /// share GPUs if there are more ranks. Collective: all ranks call this.
+    /// Chooses a GPU for this rank: the GPUs of a machine are assigned to its ranks round-robin, so that
+    /// ranks share GPUs if there are more ranks than GPUs. Collective: all ranks call this.
     ///
     /// ```no_run
     /// use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Rows};
@@ -130,7 +130,8 @@ impl<T: Real> Sending<T> {
         Ok(Exchange { collect: self.collect, halo: routes.halo_through(self.sent, came)? })
     }
 
-    /// Prepares an exchange from ghosts to their owners. Collective: all ranks call this.
+    /// Prepares an exchange in which values at ghosts are sent to their owners. Collective: all ranks call
+    /// this.
     pub(crate) fn backwards(self, routes: &Routes, came: PinnedArray<T>) -> Result<Exchange<T>> {
         Ok(Exchange { collect: self.collect, halo: routes.back_through(self.sent, came)? })
     }
@@ -167,9 +168,9 @@ impl<T: Real> Exchange<T> {
 enum Through<T: Real> {
     /// No communication is needed.
     Nothing,
-    /// From host to host, by MPI.
+    /// Through host memory, by MPI.
     Hosts(Box<(Exchange<T>, Ghosts<T>)>),
-    /// From GPU to GPU.
+    /// Directly between GPUs.
     Gpus(Box<halo::Halo<T>>, CudaLink),
 }
 

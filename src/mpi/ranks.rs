@@ -19,12 +19,13 @@ const FAILURE: i32 = 1;
 pub(super) const HALO: i32 = 2;
 /// Tag of messages that distribute a matrix.
 const EXCHANGE: i32 = 3;
-/// A waiting rank polls the awaited operation this often for each poll for a failed rank.
+/// Number of times that a waiting rank polls the awaited operation before it polls for a failed rank.
 const POLLS: usize = 64;
 /// Maximum wait for the message of a rank that is known, through its GPU, to have failed.
 #[cfg(feature = "cuda")]
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this many rounds of polling, some tenths of a millisecond, a waiting rank sleeps between rounds.
+/// Number of rounds of polling, a few tenths of a millisecond, after which a waiting rank sleeps between
+/// rounds.
 const ROUNDS: usize = 20;
 
 /// The ranks of a communicator, and this one among them. Clones share the communicator.
@@ -43,7 +44,7 @@ struct Inner {
     teams: super::link::Teams,
 }
 
-/// Reads back this rank's parts of sums.
+/// Function that reads back this rank's parts of sums.
 pub(super) type Own = Box<dyn FnOnce() -> Result<Vec<f64>> + Send>;
 
 /// Sums of this rank that are not yet known over all ranks.
@@ -53,19 +54,19 @@ struct Sums {
     travelling: Option<Travelling>,
 }
 
-/// Sums in flight, and the number of values of each.
+/// A gather of deferred sums in flight, and the sums with their numbers of values.
 struct Travelling {
     flight: Flight<f64>,
     sums: Vec<(Arc<Pending>, usize)>,
 }
 
-/// Sums over all ranks that will be known later.
+/// Sums over all ranks that may not be known yet.
 #[derive(Default)]
 pub(super) struct Pending {
     whole: OnceLock<Vec<f64>>,
 }
 
-/// Counts of what a rank has communicated since the start.
+/// Amounts of communication of a rank since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Messages with entries of `x`, for matrix-vector products.
@@ -138,8 +139,8 @@ impl Ranks {
         result
     }
 
-    /// Counts what this rank has communicated since the start. Subtract two results to get the counts for the
-    /// time between.
+    /// Amounts of communication of this rank since the start. Subtract two results to get the amounts in
+    /// between.
     pub fn traffic(&self) -> Traffic {
         let [messages, bytes, reductions, numbers] =
             self.0.traffic.each_ref().map(|count| count.load(Relaxed));
@@ -161,7 +162,7 @@ impl Ranks {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Reports this rank's error to all others, which ends their work.
+    /// Sends this rank's error to all others, which ends their work.
     pub(super) fn give_up(&self, message: &str) {
         let message = if message.is_empty() { "an error without a message" } else { message };
         if self.0.failed.set((self.rank(), message.into())).is_ok() {
@@ -191,11 +192,11 @@ impl Ranks {
                 }
             }
             if let Some(failed) = self.0.comm.probe_text(FAILURE) {
-                // if this rank has failed at the same time, its own error is kept
+                // ignore this if the rank itself has failed at the same time: its own error is kept
                 let _ = self.0.failed.set(failed);
             }
             self.check()?;
-            // there may be more ranks than cores
+            // sleep, because there may be more ranks than cores
             if round > ROUNDS {
                 std::thread::sleep(Duration::from_micros(20));
             }
@@ -203,25 +204,25 @@ impl Ranks {
         Ok(())
     }
 
-    /// Waits for the numbers of all ranks.
+    /// Waits until a collective operation is complete, and returns the numbers received.
     pub(super) fn landed<X: Plain + Default>(&self, mut flight: Flight<X>) -> Result<Vec<X>> {
         self.wait(|| flight.landed())?;
         Ok(flight.received())
     }
 
-    /// Gathers numbers from all ranks, in their order. Each rank must pass equally many.
+    /// Gathers numbers on all ranks, in the order of the ranks. Each rank must pass equally many.
     pub(crate) fn gather<X: Plain + Default>(&self, own: Vec<X>) -> Result<Vec<X>> {
         self.landed(self.depart(own)?)
     }
 
-    /// Starts a nonblocking gather on all ranks. Each rank must pass equally many numbers.
+    /// Starts a nonblocking all-gather. Each rank must pass equally many numbers.
     pub(super) fn depart<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         self.check()?;
         self.0.traffic[2].fetch_add(1, Relaxed);
         self.0.comm.gather(own)
     }
 
-    /// Sends numbers to each rank; returns those received from each.
+    /// Sends numbers to each rank; returns the numbers received from each rank.
     pub(crate) fn exchange<X: Plain + Default>(&self, to: Vec<Vec<X>>) -> Result<Vec<Vec<X>>> {
         self.check()?;
         let announced = self.0.comm.turn(to.iter().map(|part| part.len() as u64).collect())?;
@@ -249,8 +250,8 @@ impl Ranks {
         Ok(parts)
     }
 
-    /// Returns this rank's result if no rank has an error. Collective: all ranks call this, and all get an
-    /// error if one has: their own, or else that of the first rank which has one.
+    /// Returns this rank's result if no rank has an error; otherwise returns this rank's error or, if it has
+    /// none, that of the first rank with an error. Collective: all ranks call this.
     pub fn all<R>(&self, result: Result<R>) -> Result<R> {
         let message = result.as_ref().err().map(|error| error.to_string()).unwrap_or_default();
         let lengths = self.gather(vec![message.len() as u64])?;
@@ -278,7 +279,8 @@ impl Ranks {
         &self.0.teams
     }
 
-    /// The error of a rank that is known to have failed: waits for its message, which may be in flight.
+    /// The error of a rank that is known to have failed. Waits a while for its message, which may be in
+    /// flight.
     #[cfg(feature = "cuda")]
     pub(super) fn failed(&self, rank: usize) -> Error {
         let started = Instant::now();
@@ -330,8 +332,8 @@ impl Ranks {
         Ok(())
     }
 
-    /// Completes the sums in flight, in the order of the ranks, so that results are bitwise the same on each
-    /// and in every run.
+    /// Completes the sums in flight, adding in the order of the ranks, so that results are bitwise the same
+    /// on all ranks and in every run.
     fn receive(&self, sums: &mut Sums) -> Result<()> {
         let Some(Travelling { flight, sums }) = sums.travelling.take() else { return Ok(()) };
         let parts = self.landed(flight)?;

@@ -1,9 +1,9 @@
 //! Safe wrappers of the MPI functions that this library needs, with checked lengths and owned buffers: the
 //! only place where MPI is called.
 //!
-//! No call blocks, except those that start and finalize MPI and that duplicate a communicator: callers poll,
-//! so that they also notice a failed rank. Calls from all threads are serialized, so the thread level
-//! `MPI_THREAD_SERIALIZED` suffices.
+//! No call blocks, except those that start and finalize MPI and that duplicate a communicator: callers poll
+//! for completion, and can detect a failed rank meanwhile. Calls from all threads are serialized, so the
+//! thread level `MPI_THREAD_SERIALIZED` suffices.
 #![allow(unsafe_code, reason = "MPI is a C library")]
 
 use crate::{Error, Result};
@@ -132,7 +132,7 @@ impl Comm {
         Ok(flight)
     }
 
-    /// Starts to send one number to each rank and to receive one from each.
+    /// Starts to send one number to each rank and to receive one number from each rank (all-to-all).
     pub(super) fn turn<X: Plain + Default>(&self, own: Vec<X>) -> Result<Flight<X>> {
         if own.len() != self.size {
             return Err(Error::Mpi(format!(
@@ -164,7 +164,7 @@ impl Comm {
         self.messages_in(tag, sends, receives, send, receive)
     }
 
-    /// As [`Comm::messages`], with given buffers. The memory of their numbers must not move when the buffers
+    /// As [`Comm::messages`], with given buffers. Their numbers must stay in place in memory when the buffers
     /// are moved.
     pub(super) fn messages_in<X: Plain, B: Buffer<X>>(
         &self,
@@ -228,7 +228,8 @@ impl Comm {
         hasher.finish()
     }
 
-    /// Sends a text that the other rank can probe for. Used once in a program, so the text is never freed.
+    /// Sends a text that the other rank can probe for. The text is leaked; this function is called at most
+    /// once in a program.
     pub(super) fn post_text(&self, rank: usize, tag: c_int, text: &str) {
         let text: &'static [u8] = Box::leak(Box::from(text.as_bytes()));
         let _call = calling();
@@ -244,7 +245,7 @@ impl Comm {
         }
     }
 
-    /// Receives a text sent by [`Comm::post_text`], if there is one; returns the sender, too.
+    /// Receives a text sent by [`Comm::post_text`], if there is one; returns the sender and the text.
     pub(super) fn probe_text(&self, tag: c_int) -> Option<(usize, String)> {
         let _call = calling();
         // SAFETY: an all-zero status is a valid value of this plain struct; the message that was found has
@@ -297,7 +298,7 @@ impl<X: Plain + Default> Flight<X> {
     }
 }
 
-/// MPI may still read and write the buffers: they are leaked unless the operation is complete.
+/// Leaks the buffers unless the operation is complete, because MPI may still read and write them.
 impl<X: Plain> Drop for Flight<X> {
     fn drop(&mut self) {
         let _call = calling();
@@ -363,7 +364,7 @@ impl<X: Plain, B: Buffer<X>> Messages<X, B> {
     }
 }
 
-/// Buffers of messages that are still in flight are leaked: MPI may read and write them.
+/// Leaks the buffers of messages that are still in flight, because MPI may read and write them.
 impl<X: Plain, B: Buffer<X>> Drop for Messages<X, B> {
     fn drop(&mut self) {
         if self.travelling {
@@ -384,7 +385,7 @@ impl<X: Plain, B: Buffer<X>> Drop for Messages<X, B> {
     }
 }
 
-/// The largest end of some ranges.
+/// Largest end of the ranges.
 fn end(ranges: &[(usize, Range<usize>)]) -> usize {
     ranges.iter().map(|(_, range)| range.end).max().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Scalars that are the same on all ranks, known now or later.
+//! Scalars that are the same on all ranks; the value may be a sum that is not known yet.
 
 use super::local::{Keeps, Link, Local};
 use super::ranks::{Pending, Ranks};
@@ -7,12 +7,11 @@ use krysp_solvers::{Result, Scalar, ScalarOf};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
-/// A scalar that all ranks know, or a sum over the ranks that is communicated when a scalar is read.
+/// A scalar whose value is known on all ranks, or a deferred sum over the ranks.
 ///
-/// Sums are deferred until a scalar is read. They are then communicated together with all other deferred
-/// sums, so that several sums of a step take one collective operation; or they overlap with the next product.
-/// GPUs that are linked sum directly: the scalar is then on each of them, and is read back when the host
-/// needs it.
+/// Deferred sums are communicated together when one of them is read, so that several sums of a step take one
+/// collective operation, or with the next product, which overlaps with their communication. Linked GPUs sum
+/// directly: the scalar is then stored on each of them, and is read back when the host needs it.
 pub struct RankScalar<T: Real, L: Local<T> = Host>(Number<T, L>);
 
 enum Number<T: Real, L: Local<T>> {
@@ -48,7 +47,7 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         std::array::from_fn(|at| RankScalar(Number::Sum(ranks.clone(), pending.clone(), at)))
     }
 
-    /// A scalar that is on the GPUs of all ranks.
+    /// A scalar that is stored on the GPUs of all ranks.
     pub(super) fn there(number: ScalarOf<L::Vector>, link: &<L as Keeps<T>>::Link) -> Self {
         RankScalar(Number::There(number, link.clone()))
     }
@@ -67,7 +66,7 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         self.read().unwrap_or(T::from_f64(f64::NAN))
     }
 
-    /// The scalar for operations on this rank's parts of vectors; NaN as for [`RankScalar::value`].
+    /// The scalar for operations on this rank's parts of vectors; NaN if a rank has failed.
     pub(super) fn local(&self) -> ScalarOf<L::Vector> {
         match &self.0 {
             Number::There(number, _) => number.clone(),
@@ -82,7 +81,7 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         }
     }
 
-    /// Combines two scalars, on the GPUs if one of them is there.
+    /// Combines two scalars, on the GPUs if one of the scalars is stored there.
     fn joined(
         self,
         other: Self,

@@ -11,8 +11,8 @@ use crate::{Csr, Host, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{LinearOperator, Space};
 
-/// [`Spai`](crate::Spai) of the whole matrix, as a right inverse on its own pattern: the same matrix up to
-/// rounding for any number of ranks.
+/// [`Spai`](crate::Spai) of the whole matrix, a right approximate inverse with the pattern of the matrix. It
+/// is the same for any number of ranks, up to rounding.
 ///
 /// A column of `M` needs columns of the matrix that other ranks own; they are fetched once.
 ///
@@ -65,7 +65,7 @@ impl<T: Real, L: Local<T>> RankSpai<T, L> {
     }
 }
 
-/// The pattern of own columns of `M`: that of the matrix. Other columns are empty.
+/// The pattern of own columns of `M`, which is that of the matrix. Other columns are empty.
 fn pattern<T: Real>(near: &Near<T>, columns: &Csr<T>) -> Result<Pattern> {
     let own = near.own();
     let lengths =

@@ -8,13 +8,13 @@ use krysp_solvers::{Condition, Element, Ending, Error, Result, Scalar, Space, St
 use std::collections::VecDeque;
 
 /// Runs each step immediately. A step may record a sum that is not known yet: the next step then begins
-/// before it is known, and its communication overlaps with the product of that step.
+/// before the sum is known, and the communication of the sum overlaps with the product of the next step.
 ///
-/// If the preceding step turns out to be the last, the step that was begun early ends at its first call of
-/// `watch`, where the sum is known, and changes nothing.
+/// If the preceding step turns out to be the last one, the step that was begun early ends at its first call
+/// of `watch`, when the sum is known, and changes nothing.
 ///
-/// Linked GPUs run steps as a single GPU does: enqueued ahead of the hosts, and recorded as graphs if they
-/// can be replayed.
+/// Linked GPUs run steps like a single GPU: steps are enqueued ahead of the hosts, and recorded as graphs if
+/// they can be replayed.
 pub struct RankSteps<T: Real, L: Local<T> = Host> {
     threshold_squared: f64,
     queued: VecDeque<Queued<T, L>>,
@@ -25,7 +25,7 @@ pub struct RankSteps<T: Real, L: Local<T> = Host> {
 struct Joined<T: Real, L: Local<T>> {
     steps: StepsOf<L::Vector>,
     link: <L as Keeps<T>>::Link,
-    /// Whether the last step can be replayed, so that the hosts do not wait within steps.
+    /// Whether the last step could be replayed, so that the hosts do not wait within steps.
     replays: bool,
 }
 
@@ -43,11 +43,11 @@ impl<T: Real, L: Local<T>> Queued<T, L> {
     }
 }
 
-/// One step may run before the numbers of the preceding step are known. All ranks must enqueue equally many,
-/// for GPUs as well, no matter how long their steps take.
+/// Maximum number of steps in flight: one step may run before the numbers of the preceding step are known.
+/// All ranks must have the same number of steps in flight, also on GPUs, no matter how long their steps take.
 const LAG: usize = 2;
 
-/// Reason for which a step that was begun after the last one ends.
+/// Name of the watched number with which a step that was begun after the last one ends.
 const TOO_LATE: &str = "the residual of the step before";
 
 impl<T: Real, L: Local<T>> RankSteps<T, L> {
@@ -82,8 +82,8 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
     fn new(space: &RankSpace<T, L>, numbers: usize) -> Result<Self> {
         let joined = |link: &<L as Keeps<T>>::Link| -> Result<_> {
             let steps = StepsOf::<L::Vector>::new(space.own(), numbers)?;
-            // waiting of linked GPUs times out: synchronize the ranks, whose preceding work may have taken
-            // different times
+            // synchronize the ranks, whose preceding work may have taken different times: waits of linked
+            // GPUs time out
             space.agree(0)?;
             Ok(Joined { steps, link: link.clone(), replays: false })
         };
@@ -136,7 +136,7 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
         Ok(())
     }
 
-    /// If all numbers are known, running ahead gains nothing, and the queue counts as full.
+    /// If all numbers are known, running ahead has no advantage, so the queue is reported as full.
     fn in_flight(&self) -> usize {
         if let Some(Joined { steps, replays, .. }) = &self.joined {
             let queued = steps.in_flight();

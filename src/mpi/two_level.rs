@@ -16,8 +16,8 @@ use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
 use std::ops::Range;
 
 /// A distributed preconditioner plus an additive coarse correction, as [`TwoLevel`](crate::TwoLevel).
-/// Aggregates do not cross rank boundaries. All ranks gather the coarse residual, while the other
-/// preconditioner computes, and each multiplies it by its rows of the inverse.
+/// Aggregates do not cross rank boundaries. While the other preconditioner is applied, the coarse residual is
+/// gathered on all ranks; each rank then multiplies it by its rows of the inverse.
 ///
 /// ```no_run
 /// use krysp::mpi::{BlockJacobi, RankMatrix, RankTwoLevel};
@@ -35,21 +35,21 @@ pub struct RankTwoLevel<T: Real, M, L: Local<T> = Host> {
     inner: M,
     coarse: CoarseSpace<T>,
     aggregates: L::Aggregates,
-    /// The first coarse unknown of each rank, and their number.
+    /// The first coarse unknown of each rank, and the number of coarse unknowns.
     bounds: Vec<usize>,
     /// This rank's rows of the inverse.
     inverse: Vec<T>,
 }
 
 impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwoLevel<T, M, L> {
-    /// Builds a coarse space of about `unknowns` unknowns over all ranks, at least one for each rank: a
-    /// constant on each aggregate for every unknown of a node. Collective: all ranks call this.
+    /// Builds a coarse space of about `unknowns` unknowns over all ranks, at least one per rank. Its modes
+    /// are constant on each aggregate, one mode for each unknown of a node. Collective: all ranks call this.
     pub fn over(inner: M, matrix: &RankMatrix<T, L>, unknowns: usize) -> Result<RankTwoLevel<T, M, L>> {
         RankTwoLevel::with(inner, matrix, |block| CoarseSpace::new(block, share(matrix, unknowns)))
     }
 
-    /// Builds a coarse space from modes, each rank with its part of them, as [`CoarseSpace::with_modes`].
-    /// Collective: all ranks call this.
+    /// Builds a coarse space from modes, as [`CoarseSpace::with_modes`]; each rank passes its part of the
+    /// modes. Collective: all ranks call this.
     pub fn over_modes<V: AsRef<[T]> + Sync>(
         inner: M,
         matrix: &RankMatrix<T, L>,
@@ -143,7 +143,7 @@ fn inverse<T: Real, L: Local<T>>(
     let (ranks, space, z) = (matrix.ranks(), matrix.domain(), coarse.kernel());
     let csr = ranks.all(matrix.whole())?;
     let (n, own) = (bounds[ranks.size()], bounds[ranks.rank()]..bounds[ranks.rank() + 1]);
-    // rows of Z: a coarse unknown and its weight for each mode
+    // a row of Z: for each mode, the coarse unknown and its weight
     let row = |row: usize| {
         let aggregate = z.of_row[row];
         let modes = if aggregate == NONE { 0 } else { z.modes };
@@ -173,7 +173,7 @@ fn inverse<T: Real, L: Local<T>>(
         }
     }
     for (at, sums) in product.chunks_exact_mut(n.max(1)).enumerate() {
-        // if the mode was dropped, its row and column are zero: put one on the diagonal
+        // if the mode was dropped, its row and column are zero: set the diagonal entry to one
         let mut members = z.rows_of(at / z.modes).iter();
         if sums[own.start + at] == 0.0 && members.all(|&row| z.weight(at % z.modes, row as usize).is_zero()) {
             sums[own.start + at] = 1.0;
@@ -186,7 +186,7 @@ fn inverse<T: Real, L: Local<T>>(
     for (to, from) in dense.chunks_exact_mut(stride.max(1)).zip(whole.chunks_exact(n.max(1))) {
         to.iter_mut().zip(from).for_each(|(to, &bits)| *to = f64::from_bits(bits));
     }
-    // the same on all ranks
+    // all ranks compute the same inverse
     invert_positive(&mut dense, n).map_err(|refused| match refused {
         Refused::Pivot { at, value } => {
             Error::NotPositive { what: "the coarse matrix", row: at, pivot: value }

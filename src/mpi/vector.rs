@@ -138,7 +138,7 @@ impl<T: Real, L: Local<T>> Space for RankSpace<T, L> {
         Ok(RankVector { own: self.own.zeros()?, space: self.clone() })
     }
 
-    /// Waiting of linked GPUs times out: synchronize the hosts before a solve, which begins by loading `b`.
+    /// Synchronizes the hosts if GPUs are linked, whose waits time out: a solve begins by loading `b`.
     fn load(&self, host: &[T], into: &mut RankVector<T, L>) -> Result<()> {
         if self.link.is_some() {
             self.agree(0)?;
@@ -214,7 +214,7 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
         Ok(RankBasis { own, space: space.clone(), c: zeros.clone(), total: zeros })
     }
 
-    /// Flips the same signs as on one rank, which depend on global indices.
+    /// Flips the same signs as for a vector on one rank: signs depend on global indices.
     fn flip_signs(&mut self) -> Result<()> {
         let mut entries = vec![T::zero(); self.space.local_len()];
         self.space.own.store(&self.own, &mut entries)?;
@@ -288,8 +288,8 @@ pub struct RankBasis<T: Real, L: Local<T> = Host> {
 }
 
 impl<T: Real, L: Local<T>> RankBasis<T, L> {
-    /// Computes `k` coefficients and sums them over the ranks; NaN if a rank has failed, which the next
-    /// scalar that is read reports.
+    /// Computes `k` coefficients and sums them over the ranks. They are NaN if a rank has failed; the error
+    /// is returned when the next scalar is read.
     fn find(&mut self, k: usize, find: impl FnOnce(&mut BasisOf<T, L>)) {
         let RankBasis { own, space, c, .. } = self;
         if let Some(link) = &space.link {
