@@ -1,5 +1,5 @@
-//! Solving one system on several GPUs of a machine: each has some of the rows, and every method runs on all
-//! of them together.
+//! Solves one system on several GPUs of a machine: each GPU has some of the rows, and every method runs on
+//! all GPUs together.
 //!
 //! ```no_run
 //! use krysp::{Cg, Cuda, Spread, gallery};
@@ -14,15 +14,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Rows are divided into ranges with about equally many entries, in the order of the matrix: reorder an
-//! unstructured one first ([`Csr::renumbered`] by clusters), so that few rows need entries owned by other
-//! GPUs. A matrix for which one GPU would be faster stays on one; [`Spread::on_all`] distributes it anyway.
+//! Rows are divided into ranges with about equally many entries, in the order of the matrix. Reorder an
+//! unstructured matrix first ([`Csr::renumbered`] with a clustered ordering), so that few rows need entries
+//! of `x` owned by other GPUs. A matrix for which one GPU would be faster stays on one; [`Spread::on_all`]
+//! distributes it anyway.
 //!
 //! The closure runs once for each GPU, on a separate thread, with that GPU's [`Part`] and its slice of `b`.
-//! All must make the same calls. In a product, entries of `x` on other GPUs are copied directly between the
-//! GPUs while the diagonal blocks, which do not need them, are multiplied; sums are added up by the GPUs, in
-//! the order of the GPUs. The host waits for neither. All GPUs therefore have bitwise the same scalars, take the same
-//! decisions and need the same number of iterations; a second solve gives the same bits.
+//! The closure must make the same calls on each. In a product, entries of `x` on other GPUs are copied
+//! directly between the GPUs while the diagonal blocks, which do not need them, are multiplied. The GPUs also
+//! add up inner products, in the order of the GPUs. The host waits for neither. All GPUs therefore have
+//! bitwise the same scalars, take the same decisions and need the same number of iterations. A repeated solve
+//! gives bitwise the same result.
 
 mod balance;
 mod forecast;
@@ -52,7 +54,7 @@ pub struct Spread<T: Real> {
     space: HostSpace<T>,
     parts: Vec<Part<T>>,
     forecast: Forecast,
-    /// Held while the GPUs work as a team: only one solve at a time.
+    /// Held while the GPUs work as a team, so that there is only one solve at a time.
     working: Mutex<()>,
 }
 
@@ -69,15 +71,15 @@ pub struct PartReport {
     pub outside: usize,
     /// Number of entries of `x` received in a product.
     pub received: usize,
-    /// Bytes of its arrays that a product reads.
+    /// Bytes of the GPU's matrix arrays that a product reads.
     pub bytes: usize,
-    /// Format of the diagonal block, the entries in its own columns.
+    /// Format of the diagonal block, which holds the entries in columns of this GPU.
     pub format: String,
 }
 
 impl<T: Real> Spread<T> {
-    /// Distributes a matrix over up to eight GPUs that have peer access to each other: over as many of them,
-    /// beginning with the first, as give the shortest estimated time of an iteration. That may be one.
+    /// Distributes a matrix over the first `k` of up to eight GPUs that have peer access to each other, with
+    /// the `k` that gives the shortest estimated time of an iteration. `k` may be 1.
     pub fn new(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
         each_once(gpus)?;
         let forecast = Forecast::new(gpus, csr)?;
@@ -91,7 +93,7 @@ impl<T: Real> Spread<T> {
         }
     }
 
-    /// Distributes a matrix over all of these GPUs, whether that is faster or not; GPUs that would get no row
+    /// Distributes a matrix over all of these GPUs, even if fewer would be faster. GPUs that would get no row
     /// are left out.
     pub fn on_all(gpus: &[Cuda], csr: &Csr<T>) -> Result<Spread<T>> {
         each_once(gpus)?;
@@ -106,8 +108,9 @@ impl<T: Real> Spread<T> {
         Spread::cut(gpus, csr, powers)
     }
 
-    /// As [`Spread::by_powers`], over queues, several of which may be on one GPU: for tests on a machine with
-    /// a single GPU. Parts wait for each other, so the kernels of all must fit on that GPU at the same time.
+    /// As [`Spread::by_powers`], but several of `gpus` may be CUDA streams of one GPU, for tests on a machine
+    /// with a single GPU. Parts wait for each other, so the kernels of all must fit on that GPU at the same
+    /// time.
     #[cfg(any(test, feature = "testing"))]
     pub fn on_queues(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
         Spread::cut(gpus, csr, powers)
@@ -173,8 +176,9 @@ impl<T: Real> Spread<T> {
         self.parts.iter().map(Part::report)
     }
 
-    /// Measures the time of each GPU for its part of a product, one after the other. If times differ, a
-    /// partition by the measured powers makes products faster; [`Balance::gain`] estimates by how much:
+    /// Measures the time that each GPU needs for its part of a product, one GPU after the other. If the times
+    /// differ, a partition by the measured powers makes products faster; [`Balance::gain`] estimates by how
+    /// much:
     ///
     /// ```no_run
     /// # use krysp::{Cuda, Spread, gallery};
@@ -222,8 +226,8 @@ impl<T: Real> Spread<T> {
         Ok(SpreadMatrix::new(matrix::cut(csr, places)?))
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that was passed
-    /// in, as [`Format::refresh`] does.
+    /// Replaces the values for the same pattern. `values` are in the order of [`Csr::entries`] of the matrix
+    /// from which this was made, as for [`Format::refresh`].
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.source.check_entries(values)?;
         let csr = Csr::from_source(self.source.clone(), Buffer::copy_of(values));
@@ -231,14 +235,14 @@ impl<T: Real> Spread<T> {
         self.parts.iter_mut().try_for_each(|part| part.refresh(&csr, &diagonal))
     }
 
-    /// Converts assembled values to entries, as [`Csr::assemble`] of the matrix that was passed in.
+    /// Converts assembled values to entries, as [`Csr::assemble`] of the matrix from which this was made.
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
         self.source.assemble(values)
     }
 
-    /// Solves on all GPUs together: calls `solve` on a thread for each GPU, with its part of the matrix and
-    /// of `b`; it must make the same calls on each. The solution is in the order of `b`, and the report is
-    /// that of the first GPU.
+    /// Solves on all GPUs together: for each GPU, a thread calls `solve` with the GPU's part of the matrix
+    /// and of `b`. `solve` must make the same calls on each. The solution is in the order of `b`, and the
+    /// report is that of the first GPU.
     pub fn solve<F>(&self, b: &[T], solve: F) -> Result<Solution<T>>
     where
         F: Fn(&Part<T>, &[T]) -> krysp_solvers::Result<Solution<T>> + Sync,
@@ -296,7 +300,7 @@ impl<T: Real> Spread<T> {
     }
 }
 
-/// Refuses a GPU that is listed twice: its parts would wait for each other on one device.
+/// Returns an error if a GPU is listed twice: its two parts would wait for each other on one device.
 fn each_once(gpus: &[Cuda]) -> Result<()> {
     let ordinals: Vec<usize> = gpus.iter().map(Cuda::ordinal).collect();
     match (1..ordinals.len()).find(|&at| ordinals[..at].contains(&ordinals[at])) {

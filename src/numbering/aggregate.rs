@@ -1,14 +1,16 @@
-//! Small clusters, each a vertex and its neighbourhood, and the graph of the clusters.
+//! Partitions a graph into small clusters, each a vertex and its neighbourhood, and builds the graph of the
+//! clusters.
 //!
 //! ```text
 //! draw a pseudo-random number for each vertex
-//! a vertex that has drawn more than all of its neighbours becomes the seed of a cluster
+//! a vertex whose number is larger than those of all neighbours becomes the seed of a cluster
 //! repeat until all vertices have a cluster:
-//!     each vertex without one joins the cluster with which most of its entries connect it
+//!     each vertex without one joins the cluster to which most matrix entries connect it
 //! ```
 //!
-//! Every vertex decides from the state before its round, so the result does not depend on the number of
-//! threads. A cluster has about as many vertices as a vertex has neighbours, or fewer if requested.
+//! In each round, all vertices use the clusters of the round before, so that the result does not depend on
+//! the number of threads. A cluster has about as many vertices as a vertex has neighbours, or fewer if
+//! requested.
 
 use super::graph::{Coarse, Graph};
 use crate::formats::pattern::{by_rows, cut, fill_by_rows, place_of};
@@ -43,7 +45,7 @@ impl Clusters {
         self.members(self.count)
     }
 
-    /// Writes out the vertices of the clusters in this order, then the vertices without a cluster.
+    /// Returns the vertices of `clusters`, cluster by cluster, followed by the vertices without a cluster.
     pub(super) fn expand(&self, clusters: &[u32]) -> Vec<u32> {
         let lengths = clusters.iter().map(|&cluster| self.starts.range(cluster as usize).len());
         let starts = Offsets::from_lengths(lengths);
@@ -106,16 +108,18 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
     Clusters { count, of_vertex, starts, members }
 }
 
-/// The fraction of its neighbours with which a vertex is compared, in units of 2⁻¹⁶: to make clusters smaller
-/// than neighbourhoods, it is chosen so that one in about `size` vertices becomes a seed. Whether two
-/// vertices are compared depends on their draws, which is the same for both ends of an edge.
+/// Fraction of its neighbours with which a vertex is compared, in units of 2⁻¹⁶. With a fraction below one,
+/// clusters are smaller than neighbourhoods; it is chosen so that about one in `size` vertices becomes a
+/// seed. Whether two vertices are compared is decided from both of their draws, and is therefore the same for
+/// both ends of an edge.
 pub(super) fn share<G: Graph>(graph: &G, size: usize) -> u32 {
     let others = size.saturating_sub(1).saturating_mul(graph.vertices()) as f64 / graph.ends().max(1) as f64;
     (others * 65536.0) as u32
 }
 
-/// Clusters the graph, then clusters the clusters, until there are at most `most` of them or no fewer can be
-/// made. Returns their number and the cluster of each vertex, [`NONE`] if a vertex has none.
+/// Clusters the graph, then the graph of the clusters, and so on, until there are at most `most` clusters or
+/// their number does not decrease. Returns the number of clusters and the cluster of each vertex, [`NONE`]
+/// for a vertex without one.
 pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) {
     let share = |count: usize| count.div_ceil(most.max(1));
     let first = clusters(graph, share(graph.vertices()));
@@ -136,7 +140,8 @@ pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) 
     (count, labels)
 }
 
-/// The label with which most entries connect a vertex; of equals, the one with the largest hash.
+/// The label to whose vertices most matrix entries connect `vertex`; of several with equally many, the one
+/// with the largest hash.
 fn strongest<G: Graph>(graph: &G, vertex: u32, label: impl Fn(u32) -> u32, tally: &mut Tally) -> u32 {
     tally.clear();
     graph.look_up(vertex, label, |label, strength| {
@@ -148,7 +153,7 @@ fn strongest<G: Graph>(graph: &G, vertex: u32, label: impl Fn(u32) -> u32, tally
     best.map_or(NONE, |(label, _)| label)
 }
 
-/// Sums for up to 32 keys. Further keys are ignored.
+/// Adds up values for each of up to 32 keys. Further keys are ignored.
 #[derive(Default)]
 pub(super) struct Tally {
     len: usize,
@@ -178,10 +183,10 @@ impl Tally {
 /// Number of clusters in a batch, whose edges are built by one task.
 const CLUSTERS_IN_BATCH: usize = 256;
 
-/// The part of a coarse graph that one batch of clusters makes.
+/// The part of the graph of clusters whose vertices are those of one batch.
 struct Batch {
     degrees: Vec<usize>,
-    /// Neighbours and strengths, cluster by cluster.
+    /// Neighbouring clusters and strengths of the edges to them, cluster by cluster.
     edges: Vec<(u32, u32)>,
     weights: Vec<u32>,
 }
@@ -226,8 +231,8 @@ pub(super) fn coarse<G: Graph>(graph: &G, clusters: &Clusters) -> Coarse {
     Coarse { offsets, neighbours, strengths, weights }
 }
 
-/// The edges of one cluster, with strengths added up for each neighbouring cluster. A hash table, at most
-/// half full, and the list of its used slots.
+/// Sums of the strengths of the edges from one cluster to each neighbouring cluster, in a hash table that is
+/// at most half full. `used` lists the occupied slots.
 #[derive(Default)]
 struct EdgeSums {
     slots: Vec<(u32, u32)>,

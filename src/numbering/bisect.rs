@@ -1,12 +1,13 @@
-//! Orders a graph along a line by recursive bisection, so that ranges of the line are compact.
+//! Orders the vertices of a graph by recursive bisection, so that few edges leave a range of consecutive
+//! vertices (a *run*). The order is called the line.
 //!
 //! ```text
 //! s, t: roughly the most distant two vertices;     x = distance from s - distance from t
 //! u, v: a vertex far from both, and one far from u;  y = distance from u - distance from v
 //! smooth both a few times: x ← (x + mean of the neighbours' x) / 2
-//! cut across x, y, x + y and x - y at the weighted median, moved to the end of a run; take the cut with fewest edges
+//! cut across x, y, x + y and x - y at the weighted median, rounded to the end of a run; take the cut with fewest edges
 //! refine it by the method of Fiduccia and Mattheyses (1982)
-//! the half that is connected more to earlier vertices of the line goes first
+//! the half with stronger edges to earlier vertices of the line goes first
 //! bisect both halves in the same way
 //! ```
 
@@ -14,7 +15,7 @@ use super::graph::Graph;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Rounds of smoothing the coordinates.
+/// Number of times that the coordinates are smoothed.
 const SMOOTHING: usize = 2;
 
 /// The directions, in both coordinates, across which cuts are tried.
@@ -23,26 +24,26 @@ const DIRECTIONS: [[f32; 2]; 4] = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [1.0, -1.
 /// Maximum number of refinement passes.
 const PASSES: usize = 4;
 
-/// Halves with fewer vertices are bisected one after the other by one thread.
+/// If a half has fewer vertices than this, one thread bisects both halves one after the other.
 const TASK: usize = 256;
 
 /// A part of a graph, with local vertex numbers from 0.
 pub(super) struct Part {
-    /// The vertex of the whole graph for each local one.
+    /// Vertex of the whole graph for each local vertex.
     ids: Vec<u32>,
     weights: Vec<u32>,
     /// The first edge of each vertex.
     starts: Vec<u32>,
     /// Neighbours within the part, with the strength of each edge.
     edges: Vec<(u32, u32)>,
-    /// For each vertex, the strength of its edges to vertices after the part in the line, minus that to
-    /// vertices before.
+    /// For each vertex, the total strength of its edges to vertices after the part in the line, minus that of
+    /// its edges to vertices before the part.
     pull: Vec<i32>,
 }
 
 impl Part {
     /// The part with the vertices `ids`, which have consecutive positions on the line from `first` on.
-    /// `place_of` has the position of every vertex.
+    /// `place_of` holds the position of every vertex of the graph.
     pub(super) fn new<G: Graph>(graph: &G, ids: &[u32], first: usize, place_of: &[u32]) -> Part {
         let mut part = Part::with_capacity(ids.len());
         for &id in ids {
@@ -94,8 +95,8 @@ impl Part {
         self.weights.iter().map(|&weight| f64::from(weight)).sum()
     }
 
-    /// Orders the part: writes its vertices in order; `from` is the weight before them. Runs of weight `run`
-    /// become compact.
+    /// Orders the vertices of the part so that few edges leave a run of weight `run`, and writes them to
+    /// `order`. `from` is the total weight of the vertices before the part in the line.
     pub(super) fn lay_out(self, from: f64, run: f64, order: &mut [u32]) {
         let Some(target) = target(from, self.weight(), run).filter(|_| self.len() > 1) else {
             order.copy_from_slice(&self.ids);
@@ -104,7 +105,7 @@ impl Part {
         let mut second = self.bisected(target);
         Refinement::new(&self, &mut second, target).run();
         let [a, b] = self.split(&second);
-        // one half is empty if the target is less than a vertex
+        // a half may be empty if the target is less than the weight of a vertex
         if let Some(all) = [&a, &b].into_iter().find(|half| half.len() == order.len()) {
             order.copy_from_slice(&all.ids);
             return;
@@ -119,7 +120,8 @@ impl Part {
         }
     }
 
-    /// The cut with the fewest edges among those across each direction.
+    /// The cut with the least total strength of edges across it, of one for each of [`DIRECTIONS`]. Returns
+    /// for each vertex whether it is in the second half.
     pub(super) fn bisected(&self, target: f64) -> Vec<bool> {
         let coordinates = self.coordinates();
         let cuts = DIRECTIONS.map(|direction| self.cut(&coordinates, direction, target));
@@ -148,8 +150,8 @@ impl Part {
         across
     }
 
-    /// Whether each vertex comes after the cut across a direction. The weight before the cut is about
-    /// `target`.
+    /// Cuts the part across a direction, so that the first half has about the weight `target`. Returns for
+    /// each vertex whether it is in the second half.
     fn cut(&self, at: &[[f32; 2]], [x, y]: [f32; 2], target: f64) -> Vec<bool> {
         // Sort keys: the coordinate along the direction in the upper half, the vertex in the lower half.
         let key = |(v, at): (usize, &[f32; 2])| u64::from(ascending(x * at[0] + y * at[1])) << 32 | v as u64;
@@ -182,7 +184,8 @@ impl Part {
         second
     }
 
-    /// Two coordinates for each vertex, each of which grows from one end of the part to the other.
+    /// Two coordinates for each vertex, differences of distances. Each increases from one end of the part to
+    /// the other.
     fn coordinates(&self) -> Vec<[f32; 2]> {
         let (start, _) = self.distances(0);
         let (end, from_start) = self.distances(start);
@@ -197,7 +200,7 @@ impl Part {
         self.smooth((0..self.len()).map(at).collect())
     }
 
-    /// Smooths the coordinates, because distances are whole numbers of edges.
+    /// Smooths the coordinates: distances are integers, so that many vertices have equal coordinates.
     fn smooth(&self, mut at: Vec<[f32; 2]>) -> Vec<[f32; 2]> {
         let mut smoother = at.clone();
         for _ in 0..SMOOTHING {
@@ -270,22 +273,22 @@ impl Part {
     }
 }
 
-/// Bits that compare as integers in the order of the numbers.
+/// Maps a number to an integer such that the order of the integers is that of the numbers.
 fn ascending(number: f32) -> u32 {
     let bits = number.to_bits();
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// The weight of the first half of a part: a multiple of `run` in the line nearest to the part's middle.
-/// `None` for a part that needs no cut.
+/// The weight of the first half of a part of weight `weight` before which there is the weight `from`. The cut
+/// is at the multiple of `run` nearest to the part's middle. `None` for a part that needs no cut.
 fn target(from: f64, weight: f64, run: f64) -> Option<f64> {
     let nearest = ((from + 0.5 * weight) / run).round() * run - from;
     (weight > 1.5 * run && nearest > 0.0 && nearest < weight).then_some(nearest)
 }
 
-/// Moves single vertices between two halves, so that fewer edges run between them. In a pass each vertex
-/// moves at most once, the best move first, even if a move makes the cut worse. Then moves after the best
-/// state of the pass are undone.
+/// Moves single vertices between two halves to reduce the strength of the edges between them (Fiduccia and
+/// Mattheyses). In a pass each vertex moves at most once, the best move first, even if a move makes the cut
+/// worse. Then all moves after the best state of the pass are undone.
 struct Refinement<'a> {
     part: &'a Part,
     second: &'a mut [bool],

@@ -1,18 +1,19 @@
-//! Clustered ordering: rows in runs of equally many consecutive rows, each of which has few columns outside
-//! of itself.
+//! Clustered ordering: divides the rows into *runs*, ranges of equally many consecutive rows, such that a run
+//! has entries in few columns outside of its own rows.
 //!
 //! ```text
 //! gather vertices into small clusters, and build the graph of the clusters   (`aggregate`)
 //! order the clusters along a line, by recursive bisection                     (`bisect`)
-//! write out their vertices in that order, and cut the line into runs
-//! trade vertices between runs, so that more edges lie within runs             (`trades`)
+//! list the vertices cluster by cluster in that order, and cut the list into runs
+//! swap vertices of different runs, so that more edges lie within runs         (`trades`)
 //! ```
 //!
 //! Partitioning a small graph of clusters and refining the result on the large graph is the multilevel method
 //! of Karypis and Kumar (1998). Departures:
 //! 1. A cluster is a whole neighbourhood, not a pair, so that one level is enough.
-//! 2. A graph is bisected by distances from far-off vertices, not by growing from random ones.
-//! 3. Runs have exactly equal lengths, because refinement only trades vertices.
+//! 2. A graph is bisected by distances from pseudo-peripheral vertices, not by growing a part from a random
+//!    vertex.
+//! 3. Runs have exactly equal lengths, because refinement only swaps vertices.
 
 use super::aggregate::{clusters, coarse};
 use super::bisect::Part;
@@ -26,22 +27,24 @@ use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::interrupt::{self, Phase};
 use rayon::prelude::*;
 
-/// Number of clusters in a run. Clusters must be much smaller than a run, so that runs can take any shape.
+/// Number of clusters in a run. Clusters must be much smaller than a run, so that their order determines the
+/// shape of the runs.
 pub(super) const CLUSTERS_IN_RUN: usize = 64;
 
-/// Up to `WHOLE` clusters are ordered together. A larger graph is first partitioned into groups of about
-/// `GROUP` clusters, small enough for a cache.
+/// Maximum number of clusters that are ordered as one graph. A graph with more is first partitioned into
+/// groups.
 const WHOLE: usize = 20 * 1024;
+/// Approximate number of clusters in a group, small enough for the cache of a core.
 const GROUP: f64 = 8.0 * 1024.0;
 
-/// Rounds of trades. Later rounds would gain little.
+/// Maximum number of rounds of swapping vertices. Further rounds would gain little.
 pub(super) const ROUNDS: u32 = 8;
 
 impl Numbering {
-    /// Computes an ordering in runs of `rows_per_block` consecutive rows that are strongly connected within
-    /// and weakly to other rows, as the parts of a graph partitioner are. Several runs together are compact
-    /// too, though less so. Within a run, longer rows come first. The number of columns outside of the runs,
-    /// see [`halo`](crate::partition::halo), is close to its minimum.
+    /// Computes an ordering in runs of `rows_per_block` consecutive rows with many entries among each other
+    /// and few to other rows, like the parts of a graph partitioner. The union of several consecutive runs is
+    /// compact too, though less so. Within a run, longer rows come first. The number of columns outside of
+    /// the runs (see [`halo`](crate::partition::halo)) is close to its minimum.
     ///
     /// Only the pattern of the matrix matters; it is treated as symmetric. Unknowns of one node stay together
     /// and in order, if their rows have the same pattern (blocks as in [`row_blocks`]); `rows_per_block`
@@ -63,8 +66,8 @@ impl Numbering {
         })
     }
 
-    /// Makes the permutation from an order of the nodes, which `line(offsets, columns, run_length)` computes.
-    /// A node is a block of unknowns whose rows have the same pattern.
+    /// Orders the unknowns by the order of the nodes that `line(offsets, columns, run_length)` returns for the graph of
+    /// the nodes. A node is a block of unknowns whose rows have the same pattern; `run_length` counts nodes.
     pub(super) fn in_runs<T: Real>(
         a: &Csr<T>,
         rows_per_block: usize,
@@ -87,7 +90,7 @@ impl Numbering {
     }
 }
 
-/// The vertices in an order whose runs are compact, longer rows first within each run.
+/// The vertices in a clustered order with runs of `run_length` vertices, longer rows first within each run.
 pub(super) fn clustered(graph: &Pattern<'_>, run_length: usize) -> Result<Vec<u32>> {
     let run_length = run_length.max(1);
     let clusters = clusters(graph, run_length / CLUSTERS_IN_RUN);
@@ -99,7 +102,7 @@ pub(super) fn clustered(graph: &Pattern<'_>, run_length: usize) -> Result<Vec<u3
     Ok(order)
 }
 
-/// Cuts an order into runs, trades vertices between runs, and sorts each run by row length, longest first.
+/// Cuts an order into runs, swaps vertices between runs, and sorts each run by row length, longest first.
 pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run_length: usize) -> Vec<u32> {
     let starts: Vec<usize> = (0..order.len()).step_by(run_length).collect();
     trade_vertices(graph, &mut order, &starts, ROUNDS);
@@ -110,10 +113,10 @@ pub(super) fn refined(graph: &Pattern<'_>, mut order: Vec<u32>, run_length: usiz
     order
 }
 
-/// Orders the clusters along a line, so that runs of weight `run` are compact.
+/// Orders the clusters by recursive bisection, so that runs of weight `run` are compact.
 ///
-/// A large graph is first partitioned into groups, which are then ordered in parallel. Bisecting the whole
-/// graph would be slow, and its first bisections serial.
+/// A large graph is first partitioned into groups, which are then ordered in parallel. Bisecting the whole graph would
+/// be slow, because its first bisections are serial.
 pub(super) fn line(graph: &Coarse, run: f64) -> Result<Vec<u32>> {
     let (order, starts) =
         groups(graph, run)?.unwrap_or_else(|| (Vec::from_iter(0..graph.vertices() as u32), vec![0]));
@@ -143,16 +146,16 @@ pub(super) fn line(graph: &Coarse, run: f64) -> Result<Vec<u32>> {
 
 /// A group of a large graph's vertices that is ordered separately.
 struct Group<'a> {
-    /// Position of its first vertex in the order.
+    /// Position of the group's first vertex in the order.
     start: usize,
     members: &'a [u32],
     /// The weight of all vertices before the group.
     weight_before: f64,
 }
 
-/// Partitions a large graph into groups: returns the vertices in an order, and the first position of each
-/// group in it. The weight of a group is a multiple of `run`, and it has about [`GROUP`] vertices. `None` for
-/// a small graph, or one that does not get smaller by clustering.
+/// Partitions a large graph into groups of about [`GROUP`] vertices, whose weights are multiples of `run`.
+/// Returns the vertices group by group, and the position of the first vertex of each group. `None` for a
+/// graph that is small, or that has hardly fewer clusters than vertices.
 fn groups(graph: &Coarse, run: f64) -> Result<Option<(Vec<u32>, Vec<usize>)>> {
     let vertices = graph.vertices();
     if vertices <= WHOLE {

@@ -1,4 +1,4 @@
-//! The graphs that are clustered: the pattern of a matrix, and graphs of clusters.
+//! Graphs that the orderings work on: the pattern of a matrix, and graphs of clusters.
 
 use krysp_kernels::index::{Offsets, OffsetsRef};
 
@@ -28,7 +28,7 @@ pub(super) trait Graph: Sync {
     }
 
     /// Calls `visit(label(neighbour), strength)` for every neighbour except the vertex itself. The labels of
-    /// several neighbours are read before any is visited, so that their loads overlap.
+    /// `AHEAD` neighbours are read before the first of them is visited, so that the loads overlap.
     #[inline]
     fn look_up(&self, vertex: u32, label: impl Fn(u32) -> u32, mut visit: impl FnMut(u32, u32)) {
         const AHEAD: usize = 16;
@@ -49,8 +49,8 @@ pub(super) trait Graph: Sync {
 
 /// The pattern of a matrix, which is taken to be symmetric.
 ///
-/// Rows much longer than others are treated as empty: they say nothing about neighbourhoods, yet would make
-/// all rows neighbours.
+/// Rows much longer than others are treated as empty, because they would make almost all vertices neighbours
+/// of one vertex.
 #[derive(Clone, Copy)]
 pub(super) struct Pattern<'a> {
     offsets: OffsetsRef<'a>,
@@ -58,7 +58,7 @@ pub(super) struct Pattern<'a> {
     longest: usize,
 }
 
-/// A row has neighbours if it has at most `LONGEST` entries, or at most `LONGEST_BY_MEAN` times the mean.
+/// A row with more entries than both `LONGEST` and `LONGEST_BY_MEAN` times the mean is treated as empty.
 const LONGEST: usize = 512;
 const LONGEST_BY_MEAN: usize = 8;
 
@@ -69,7 +69,7 @@ impl<'a> Pattern<'a> {
         Pattern { offsets, columns, longest: LONGEST.max(LONGEST_BY_MEAN * mean) }
     }
 
-    /// The length up to which a row has neighbours.
+    /// Maximum number of entries of a row that is not treated as empty.
     #[cfg(feature = "cuda")]
     pub(super) fn longest(&self) -> usize {
         self.longest

@@ -9,11 +9,12 @@
 //!     merge variables of L_p with the same adjacency (supervariables)
 //! ```
 //!
-//! An *element* represents the dense block that an elimination creates, by one list instead of its square.
-//! Rows of `A` are such elements of `Aᵀ A`, so columns of an unsymmetric matrix are ordered without forming
-//! that product.
+//! An *element* represents the dense block that an elimination creates, by a list of its variables instead of
+//! all pairs of them. In the graph of `Aᵀ A`, each row of `A` is such an element, so that columns of an
+//! unsymmetric matrix are ordered without forming the product.
 //!
-//! Dense variables come last: they would cost much and change little.
+//! Variables with very many neighbours (*dense* variables) are eliminated last: updating their degrees would
+//! take long and hardly reduce the fill-in.
 
 use crate::{Csr, Real, Result};
 use krysp_kernels::interrupt::Phase;
@@ -21,7 +22,7 @@ use std::mem::replace;
 
 const NONE: u32 = u32::MAX;
 
-/// A variable is dense, and eliminated last, if it has more than this many neighbours, and more than
+/// A variable is dense, and is eliminated last, if it has more neighbours than both `DENSE` and
 /// `DENSE_BY_ROOT √n`.
 const DENSE: usize = 16;
 const DENSE_BY_ROOT: f64 = 10.0;
@@ -29,7 +30,8 @@ const DENSE_BY_ROOT: f64 = 10.0;
 /// List items scanned between two polls for interruption: about 0.2 ms.
 const POLLED: usize = 1 << 16;
 
-/// Computes an elimination order for the pattern of `A + Aᵀ`: the variable eliminated first, then the next.
+/// Computes an elimination order for the pattern of `A + Aᵀ`. Returns the variables in the order of
+/// elimination.
 pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     let n = a.rows();
     let mut lists = Lists::default();
@@ -47,7 +49,8 @@ pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32
     Elimination::new(n, lists, vec![]).run()
 }
 
-/// Computes an elimination order for the pattern of `Aᵀ A`, which suits columns for any choice of pivot rows.
+/// Computes an elimination order of the columns for the pattern of `Aᵀ A`, which contains the pattern of `U`
+/// for any choice of pivot rows.
 pub(crate) fn of_columns<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     let n = a.cols();
     let mut lists = Lists::default();
@@ -103,8 +106,8 @@ impl Lists {
     }
 }
 
-/// State of the elimination. Variables are numbered first, and an eliminated variable becomes the element
-/// with its number; then follow the elements that exist from the start.
+/// State of the elimination. The variables have the numbers 0 to n − 1, and an eliminated variable becomes
+/// the element with the same number. Larger numbers are elements that exist before the first elimination.
 struct Elimination {
     n: usize,
     lists: Lists,
@@ -161,14 +164,14 @@ impl Elimination {
                 items[..elements].iter().map(|&e| self.sizes[e as usize] as usize - 1).sum();
             let degree = (items.len() - elements + by_elements).min(n - 1);
             self.degrees[v] = degree as u32;
-            // for `Aᵀ A`, the number of entries of a column decides: a column with few entries may have many
-            // neighbours
+            // for `Aᵀ A`, a list holds elements, the rows with an entry in the column: a column with few
+            // entries may have many neighbours
             if items.len() > longest(n) {
                 dense.push(v as u32);
             }
         }
         for &v in &dense {
-            // remove it from the sizes of its elements
+            // subtract the variable from the sizes of its elements
             self.weights[v as usize] = 0;
             self.left -= 1;
             let elements =
@@ -220,7 +223,8 @@ impl Elimination {
                 let i = self.lists.items[at] as usize;
                 let (degree, hash) = self.clean(i, p, &in_pivot, &outside, base);
                 if degree == 0 {
-                    // its only neighbours are in L_p: mass elimination
+                    // all neighbours of the variable are in L_p: eliminate it with the pivot (mass
+                    // elimination)
                     let own = replace(&mut self.weights[i], 0);
                     (weight, size) = (weight + own, size - own);
                     self.join(pivot, i);
@@ -257,8 +261,8 @@ impl Elimination {
         Ok(order)
     }
 
-    /// Appends the variables of the new element to the lists, and absorbs the pivot's elements. Returns their
-    /// weight.
+    /// Appends the list of the new element's variables, and absorbs the pivot's elements. Returns the total
+    /// weight of these variables.
     fn collect(&mut self, pivot: usize, in_pivot: &mut [u32]) -> u32 {
         let mut size = 0;
         let own = self.lists.range(pivot);
@@ -284,8 +288,9 @@ impl Elimination {
         size
     }
 
-    /// Removes what the new element covers from a variable's list, and adds the pivot as an element. Returns
-    /// the weight of the remaining neighbours, and a hash of the list.
+    /// Removes neighbours and elements that the new element covers from the list of variable `i`, and adds
+    /// the pivot `p` as an element. Returns an upper bound on the weight of the other neighbours, and a hash
+    /// of the list.
     fn clean(&mut self, i: usize, p: u32, in_pivot: &[u32], outside: &[u64], base: u64) -> (u32, u32) {
         let Lists { items, starts, lengths, elements } = &mut self.lists;
         let start = starts[i];
@@ -318,7 +323,7 @@ impl Elimination {
                 to += 1;
             }
         }
-        // there is space for the pivot, because an item that connected them was removed
+        // there is space for the pivot, because the item that connected `i` with it was removed
         items[to] = items[first];
         items[first] = p;
         elements[i] = (first - start + 1) as u32;
@@ -326,7 +331,7 @@ impl Elimination {
         (degree.min(u64::from(u32::MAX >> 1)) as u32, hash)
     }
 
-    /// Merges variables with equal lists into supervariables.
+    /// Merges variables with equal lists into supervariables. `group` holds variables with equal hashes.
     fn merge(&mut self, group: &[(u32, u32)], seen: &mut [u32], compared: &mut u32) {
         for (at, &(_, i)) in group.iter().enumerate() {
             let i = i as usize;
@@ -402,7 +407,7 @@ impl Elimination {
         Some(v)
     }
 
-    /// Compacts the lists if too much space is taken by removed ones.
+    /// Compacts the lists if there are more than `capacity` items, many of which belong to removed lists.
     fn compact(&mut self) {
         if self.lists.items.len() <= self.capacity {
             return;
@@ -474,7 +479,7 @@ mod tests {
         }
     }
 
-    /// Ordering the columns of a matrix is as good as ordering `Aᵀ A`.
+    /// An ordering of the columns of a matrix gives about as little fill-in as an ordering of `Aᵀ A`.
     #[test]
     fn columns_are_ordered_without_the_product() {
         let a = matrices::stencil7(7).csr::<f64>().unwrap();

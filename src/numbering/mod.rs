@@ -1,7 +1,8 @@
-//! Orderings: permutations of the unknowns that bring entries together in memory which are used together.
+//! Orderings: permutations of the unknowns that place entries of vectors which are used together close
+//! together in memory.
 //!
 //! A permutation belongs to a space. Operators and vectors of the space are stored in the new order; `b` is
-//! permuted when it is loaded, and `x` when it is stored.
+//! permuted when it is loaded into a vector, and `x` is permuted back when it is read.
 
 mod aggregate;
 mod bisect;
@@ -24,9 +25,9 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Partitions the graph of a matrix into about `most` connected parts of about equal sizes. Nodes are `size`
-/// consecutive rows. Returns the number of parts and the part of each node, [`u32::MAX`] for a node without
-/// neighbours. Much faster if the matrix is in a clustered order.
+/// Partitions the graph of a matrix into about `most` connected parts of about equal sizes. A node is a block
+/// of `size` consecutive rows. Returns the number of parts and the part of each node, [`u32::MAX`] for a node
+/// without neighbours. Much faster if the matrix is in a clustered order.
 pub(crate) fn aggregates<T: Real>(a: &Csr<T>, size: usize, most: usize) -> Result<(usize, Vec<u32>)> {
     let run_length = a.source().domain().numbering().and_then(|numbering| numbering.run_length);
     if size == 1 {
@@ -63,7 +64,7 @@ saved!(impl[] Numbering { old_of_new, new_of_old, run_length } where |read| {
 });
 
 impl Numbering {
-    /// Makes a permutation from the old index of each new one.
+    /// Makes a permutation from the array that holds the old index for each new index.
     pub fn from_old_of_new(old_of_new: Vec<u32>) -> Result<Numbering> {
         let new_of_old = inverse(&old_of_new);
         let is_wrong = |new: usize| new_of_old.get(old_of_new[new] as usize) != Some(&(new as u32));
@@ -73,9 +74,9 @@ impl Numbering {
         Ok(Numbering { old_of_new: Arc::new(old_of_new), new_of_old: Arc::new(new_of_old), run_length: None })
     }
 
-    /// Sorts rows by length, longest first, so that slices of rows need little padding. In graphs with hubs,
-    /// the entries of `x` that most rows read then share cache lines. For matrices without geometry: on a
-    /// mesh it scatters neighbouring rows.
+    /// Sorts rows by length, longest first, so that slices of rows need little padding. In graphs with hubs
+    /// (vertices of very large degree), the entries of `x` that most rows read then share cache lines. This
+    /// ordering is for matrices without geometry; on a mesh it separates neighbouring rows.
     pub fn by_length<T: Real>(a: &Csr<T>) -> Result<Numbering> {
         let lengths: Vec<usize> = a.row_lengths().collect();
         let mut order: Vec<u32> = (0..lengths.len() as u32).collect();
@@ -93,19 +94,19 @@ impl Numbering {
         self.old_of_new.is_empty()
     }
 
-    /// The old index of each new one.
+    /// The old index for each new index.
     pub fn old_of_new(&self) -> &[u32] {
         &self.old_of_new
     }
 
-    /// The new index of each old one.
+    /// The new index for each old index.
     pub fn new_of_old(&self) -> &[u32] {
         &self.new_of_old
     }
 }
 
-/// The new index of each old one. Invalid input is not detected: for an index that occurs twice one position
-/// is kept, and an index out of range is ignored.
+/// The new index for each old index. Invalid input is not detected: of an index that occurs twice, one
+/// position is kept, and an index out of range is ignored.
 fn inverse(old_of_new: &[u32]) -> Vec<u32> {
     let len = old_of_new.len();
     let places: Vec<AtomicU32> = (0..len).into_par_iter().map(|_| AtomicU32::new(u32::MAX)).collect();

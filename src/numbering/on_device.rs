@@ -3,12 +3,12 @@
 //! ```text
 //! copy the pattern to the GPU
 //! on the GPU:  gather vertices into small clusters, and build the graph of the clusters
-//! on the host: order the clusters along a line
-//! on the GPU:  write out their vertices in that order, cut the line into runs, and trade vertices between runs
+//! on the host: order the clusters by recursive bisection
+//! on the GPU:  list the vertices in that order, cut the list into runs, and swap vertices between runs
 //! ```
 //!
-//! On the GPU as on the host, a vertex decides from the state before its round, so both compute the same
-//! ordering.
+//! On the GPU as on the host, each round uses only the results of the round before, so that both compute the
+//! same ordering.
 
 use super::Numbering;
 use super::aggregate::share;
@@ -22,8 +22,8 @@ impl Numbering {
     /// Computes [`Numbering::clustered`] on a GPU, except for ordering the small graph of clusters. The
     /// ordering is the same; for a large matrix it takes a fraction of the time.
     ///
-    /// The host computes it instead if a run has more vertices than fit in shared memory (some 19,000 on an
-    /// H100), or if a cluster has more than 256 neighbouring clusters.
+    /// The host computes the whole ordering if a run has more vertices than fit in shared memory (about
+    /// 19,000 on an H100), or if a cluster has more than 256 neighbouring clusters.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {
@@ -47,7 +47,7 @@ impl Numbering {
     }
 }
 
-/// The vertices in an order whose runs are compact, or `None` if the graph exceeds the limits of the kernels.
+/// The vertices in a clustered order, or `None` if the graph exceeds the limits of the kernels.
 fn on_device(
     device: &Device,
     offsets: &Offsets,

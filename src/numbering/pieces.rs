@@ -1,11 +1,12 @@
-//! Partitions the runs of a clustered order into connected pieces of about equal sizes.
+//! Partitions a graph in a clustered ordering. A *run*, a range of consecutive vertices with many edges among
+//! each other, is partitioned into connected pieces of about `size` vertices.
 //!
 //! ```text
 //! for every run, and every connected component of it:
-//!     order the vertices by their distance from a far-off one
+//!     order the vertices by their distance from a pseudo-peripheral vertex
 //!     repeat: start a piece at the first vertex without one, and add vertices without one, nearest first,
-//!             until the piece has its size
-//!     a piece that stops growing much too early joins the piece with which most entries connect it
+//!             until the piece has about `size` vertices
+//!     a piece that cannot grow to size / 4 joins the piece to which most matrix entries connect it
 //! a component that is a small piece by itself joins a piece of another run
 //! ```
 //!
@@ -18,7 +19,7 @@ use krysp_kernels::cpu::run::threads::map_rows;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// A piece smaller than the usual size divided by `SMALL` joins another.
+/// A piece of fewer than `size / SMALL` vertices joins another.
 const SMALL: usize = 4;
 
 /// Partitions a graph, ordered in runs of `run_length` vertices, into about `count` pieces of equal sizes.
@@ -26,7 +27,7 @@ const SMALL: usize = 4;
 pub(super) fn pieces<G: Graph>(graph: &G, run_length: usize, count: usize) -> (usize, Vec<u32>) {
     let vertices = graph.vertices();
     let size = vertices.div_ceil(count.max(1)).max(1);
-    // For pieces larger than a run, several consecutive runs are taken together; these are compact too.
+    // For pieces larger than a run, several consecutive runs are taken as one; their union is compact too.
     let length = run_length.max(1) * ((size + run_length / 2) / run_length.max(1)).max(1);
     let runs = (0..vertices.div_ceil(length)).into_par_iter();
     let cut: Vec<Run<'_, G>> =
@@ -51,8 +52,8 @@ pub(super) fn pieces<G: Graph>(graph: &G, run_length: usize, count: usize) -> (u
     (remaining as usize, map_rows(vertices, 3, &|v| number[joined[labels[v] as usize] as usize]))
 }
 
-/// For each piece, the piece that it becomes part of: itself, or for a small piece the larger one with which
-/// most entries connect it.
+/// For each piece, the piece that it becomes part of: itself or, for a small piece, the larger piece to which
+/// most matrix entries connect it.
 fn joined<G: Graph>(graph: &G, labels: &[u32], sizes: &[usize], size: usize) -> Vec<u32> {
     let is_small = |piece: u32| sizes[piece as usize] * SMALL < size;
     let mut tallies: Vec<Option<Box<Tally>>> = sizes.iter().map(|_| None).collect();
@@ -78,14 +79,15 @@ struct Run<'a, G> {
     vertices: Range<usize>,
     /// The piece of each vertex, counted within the run.
     labels: Vec<u32>,
-    /// The number of vertices of each piece.
+    /// Number of vertices of each piece.
     sizes: Vec<usize>,
 }
 
 impl<'a, G: Graph> Run<'a, G> {
     fn cut(graph: &'a G, vertices: Range<usize>, size: usize) -> Self {
         let mut run = Run { graph, labels: vec![NONE; vertices.len()], vertices, sizes: vec![] };
-        // 0: not visited; 1: in a known component; 2: reached from its last vertex, too
+        // 0: not visited; 1: in a known component; 2: also reached by the search from the component's last
+        // vertex
         let mut seen = vec![0u8; run.labels.len()];
         let (mut component, mut order) = (vec![], vec![]);
         for start in 0..seen.len() {
@@ -99,7 +101,8 @@ impl<'a, G: Graph> Run<'a, G> {
                 }
                 let far = component.last().map_or(start, |&last| last as usize);
                 run.around(far, usize::MAX, &mut order, |v| std::mem::replace(&mut seen[v], 2) == 1);
-                // an unsymmetric pattern may lead from the start to vertices that the last one does not reach
+                // if the pattern is unsymmetric, the search from `start` may have found vertices that the
+                // search from `far` does not reach
                 order.extend(component.iter().filter(|&&v| seen[v as usize] == 1));
                 let even_size = order.len().div_ceil((order.len() + size / 2).div_euclid(size).max(1));
                 run.grow(&order, even_size, &mut component);
@@ -129,8 +132,8 @@ impl<'a, G: Graph> Run<'a, G> {
         }
     }
 
-    /// Partitions a component, given in the order in which pieces start, into pieces of about `size`
-    /// vertices. `piece` is workspace.
+    /// Partitions a component into pieces of about `size` vertices. Each piece starts at the first vertex of
+    /// `order` that has no piece yet. `piece` is workspace.
     fn grow(&mut self, order: &[u32], size: usize, piece: &mut Vec<u32>) {
         for &start in order {
             if self.labels[start as usize] != NONE {
@@ -157,7 +160,8 @@ impl<'a, G: Graph> Run<'a, G> {
         }
     }
 
-    /// The other piece of this run with which most entries connect a piece; of equals, the first.
+    /// The other piece of this run to which most matrix entries connect the piece `label`; the first of
+    /// several with equally many.
     fn strongest(&self, piece: &[u32], label: u32) -> Option<u32> {
         let mut tally = Tally::default();
         for &v in piece {

@@ -6,10 +6,10 @@ use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::interrupt::{Interrupted, Phase};
 
 impl Numbering {
-    /// Computes the reverse Cuthill-McKee ordering (1969): a breadth-first search from a vertex at the edge
-    /// of the graph, vertices of small degree first, in reverse order. It brings the entries of unstructured
-    /// meshes close to the diagonal, which makes their products about twice as fast. Only the pattern of the
-    /// matrix matters; it is treated as symmetric.
+    /// Computes the reverse Cuthill-McKee ordering (1969): a breadth-first search from a pseudo-peripheral
+    /// vertex, neighbours in order of increasing degree, in reverse order. It brings the entries of matrices
+    /// of unstructured meshes close to the diagonal, which makes products about twice as fast. Only the
+    /// pattern of the matrix matters; it is treated as symmetric.
     pub fn rcm<T: Real>(a: &Csr<T>) -> Result<Numbering> {
         let (rows, cols) = (a.rows(), a.cols());
         if rows != cols {
@@ -21,7 +21,8 @@ impl Numbering {
         // the search in which a vertex was last seen
         let mut seen = vec![0u32; rows];
         let mut current_search = 0;
-        // vertices first seen from the current one, sorted by degree, which is in the upper bits
+        // neighbours of the current vertex that were not seen before: degree in the upper bits, vertex in the
+        // lower ones, so that sorting orders them by degree
         let mut fresh: Vec<u64> = vec![];
         let phase = Phase::new("reverse Cuthill-McKee ordering", 0.0);
         let mut counter = phase.counter();
@@ -65,8 +66,8 @@ impl Numbering {
             let done = order.len();
             // the first search only finds a start vertex
             let (mut depth, mut candidate) = search(seed, &mut order, done, false)?;
-            // a vertex of the last level is closer to the edge of the graph; three searches are enough in
-            // practice
+            // a vertex of the last level has a larger eccentricity; three searches are enough in practice to
+            // find a pseudo-peripheral vertex
             for _ in 0..3 {
                 let (deeper, next) = search(candidate, &mut order, done, true)?;
                 if deeper <= depth {
@@ -83,8 +84,8 @@ impl Numbering {
     }
 }
 
-/// Whether the pattern is symmetric, decided by comparing sums of hashes. If a collision makes this wrong,
-/// the search misses edges, and entries are farther from the diagonal.
+/// Whether the pattern is symmetric, decided by comparing sums of hashes. If a hash collision makes the
+/// answer wrong, the search misses edges, and entries end up farther from the diagonal.
 fn is_mirrored<T: Real>(a: &Csr<T>) -> bool {
     // the mixer of SplitMix64 (Steele, Lea and Flood 2014)
     let mixed = |row: u32, column: u32| {
@@ -100,8 +101,8 @@ fn is_mirrored<T: Real>(a: &Csr<T>) -> bool {
     map_rows(a.rows(), 8, &of_row).into_iter().fold(0, u64::wrapping_add) == 0
 }
 
-/// The rows of the entries in each column. The search must follow edges in both directions, or it would miss
-/// unknowns of an unsymmetric matrix.
+/// Pattern of the transpose: the rows of the entries in each column. If the matrix is not symmetric, the
+/// search must follow edges in both directions to reach all vertices of a component.
 struct Transposed {
     starts: Vec<usize>,
     rows: Vec<u32>,

@@ -1,15 +1,16 @@
-//! Refines runs of vertices by trades: two vertices of different runs swap their runs if more edges then lie
-//! within runs.
+//! Refines a partition of the vertices into runs (ranges of the order) by trades: two vertices of different
+//! runs are swapped if that increases the number of edges within runs.
 //!
 //! ```text
 //! repeat for a few rounds:
 //!     each vertex proposes a move to the other run that holds most of its neighbours
-//!     drop moves that even the best move in the opposite direction cannot make profitable
-//!     drop moves of vertices with a neighbour whose own move gains more
-//!     for each two runs, best first: pair a move with one in the opposite direction, and swap both vertices
+//!     drop a move if its gain plus that of the best move in the opposite direction is not positive
+//!     drop the move of a vertex with a neighbour whose own move gains more
+//!     for every two runs, best moves first: pair a move with one in the opposite direction, and swap both vertices
 //! ```
 //!
-//! Runs keep their lengths. The gain of a move is exact, because no two neighbours move in one round.
+//! A trade does not change the lengths of runs. The gain of a move, the increase of the number of edges
+//! within runs, is exact, because no two neighbours move in one round.
 
 use super::aggregate::{Tally, scrambled};
 use super::graph::Graph;
@@ -20,7 +21,8 @@ use rayon::prelude::*;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-/// The move that a vertex proposes: to which run, and how many edges more would then lie within runs.
+/// The move that a vertex proposes: the run that it would move to, and the increase of the number of edges
+/// within runs.
 #[derive(Clone, Copy)]
 struct Proposal {
     run: u32,
@@ -30,15 +32,15 @@ struct Proposal {
 /// Gain of a vertex that proposes no move.
 const STAYS: i32 = i32::MIN;
 
-/// A vertex proposes moves that lose up to this many edges, because the vertex that it trades with may gain
-/// more.
+/// A vertex also proposes moves with a gain down to `-MOST_LOSS`, because the vertex with which it is swapped
+/// may gain more.
 const MOST_LOSS: i32 = 1;
 
-/// The least number of moves for one task.
+/// Minimum number of moves for one task.
 const MOVES_PER_TASK: usize = 256;
 
-/// A proposed move of a vertex between two runs; done only when paired with one in the opposite direction.
-/// Moves are sorted by their runs, then by direction, then by cost.
+/// A proposed move of a vertex between two runs; carried out only when paired with a move in the opposite
+/// direction. Moves are sorted by their two runs, then by direction, then by cost.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
     low_run: u32,
@@ -148,7 +150,8 @@ fn select_trades<G: Graph>(
         moves.for_each(|m| candidates[m.vertex as usize].store(is, Relaxed));
     };
     mark_candidates(true);
-    // of two neighbours with equal gains a pseudo-random one moves, another one each round
+    // of two neighbours with equal gains, the one with the larger hash moves; hashes differ from round to
+    // round
     let draw = |v: u32| scrambled(v ^ scrambled(round));
     let gains_most_around = |&&Move { cost, vertex: v, .. }: &&Move| {
         let gains_less = |other: u32| {
@@ -167,13 +170,14 @@ fn select_trades<G: Graph>(
     pairs.collect()
 }
 
-/// Sorted moves in groups, one for each two runs: the moves from the low run up, then those down.
+/// Groups sorted moves by their two runs: for each group, the moves from the low run to the high one, and
+/// those in the opposite direction.
 fn between_two_runs(moves: &[Move]) -> impl ParallelIterator<Item = (&[Move], &[Move])> {
     let groups = moves.par_chunk_by(|a, b| (a.low_run, a.high_run) == (b.low_run, b.high_run));
     groups.map(|group| group.split_at(group.partition_point(|m| !m.down)))
 }
 
-/// The move that brings most edges into one run, of those that lose at most [`MOST_LOSS`].
+/// The move with the largest gain, if that is at least `-MOST_LOSS`.
 fn best_move<G: Graph>(graph: &G, vertex: u32, run_of: &[AtomicU32], tally: &mut Tally) -> Proposal {
     let run_of = |v: u32| run_of[v as usize].load(Relaxed);
     let own = run_of(vertex);

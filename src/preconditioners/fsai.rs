@@ -151,7 +151,7 @@ impl<T: Real> Fsai<T> {
     }
 }
 
-/// The pattern of `G` is kept, for any pattern of the matrix.
+/// A refresh keeps the pattern of `G`; the new matrix may have any pattern.
 impl<T: Real> Refresh<T> for Fsai<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;

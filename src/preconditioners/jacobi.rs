@@ -102,13 +102,13 @@ impl<T: Real> Jacobi<T> {
         }
     }
 
-    /// Stores inverted blocks in lower precision, `f32` or [`Bf16`](crate::Bf16), where that perturbs `M A`
-    /// of the block (the identity) by at most `accuracy` in the infinity norm. An accuracy of 0.1 costs one
-    /// iteration or none: for a symmetric positive definite matrix, the condition number of the
-    /// preconditioned matrix grows by a factor of 1.1 / 0.9 at most. The precision of each block follows from
-    /// its condition number (thresholds are 2⁸ and 2²⁴ times the accuracy), now and after each
-    /// [`Jacobi::refresh`]. Values that have been rounded stay rounded until a refresh. A diagonal is not
-    /// affected.
+    /// Stores inverted blocks in lower precision, `f32` or [`Bf16`](crate::Bf16), where that changes `M⁻¹ A`
+    /// of the block, which is the identity in exact arithmetic, by at most `accuracy` in the infinity norm.
+    /// An accuracy of 0.1 costs one iteration or none: for a symmetric positive definite matrix, the
+    /// condition number of the preconditioned matrix grows by a factor of 1.1 / 0.9 at most. The precision of
+    /// each block follows from its condition number (thresholds are 2⁸ and 2²⁴ times the accuracy), now and
+    /// after each [`Jacobi::refresh`]. Values that have been rounded stay rounded until a refresh. A diagonal
+    /// is not affected.
     ///
     /// ```
     /// use krysp::{Cg, Jacobi, gallery};
@@ -202,8 +202,8 @@ fn check_bounds<T: Real>(a: &dyn Origin<T>, bounds: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// The limits of an accuracy; refuses accuracies of one or more, at which nothing of an inverse would be
-/// left.
+/// Largest condition numbers for storing a block as bfloat16 or `f32` at this accuracy. Returns an error
+/// unless 0 ≤ `accuracy` < 1: from 1 on the rounding error may be as large as the inverse.
 fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
     if (0.0..1.0).contains(&accuracy) {
         return Ok(Limits::of::<T>(accuracy));
@@ -348,8 +348,8 @@ mod tests {
         }
     }
 
-    /// For all blocks, `M A` differs from the identity by at most the accuracy, and by more than rounding to
-    /// `f64` if blocks are stored in lower precision; refreshed values are rounded as well.
+    /// For all blocks, `M⁻¹ A` differs from the identity by at most the accuracy, and by more than rounding
+    /// to `f64` if blocks are stored in lower precision; refreshed values are rounded as well.
     #[test]
     fn rounded_blocks_are_as_accurate_as_asked() {
         let csr = matrices::elasticity(5).csr::<f64>().unwrap();

@@ -7,8 +7,8 @@ use krysp_kernels::cuda::{Ordered, Transposition};
 use std::sync::Arc;
 
 /// Computes the transpose of a square matrix: its pattern, storage for its values, and the map from the
-/// matrix's values to these. If `guess` is the right pattern, no search on the host is needed; the device
-/// checks that faster.
+/// matrix's values to these. If the pattern of `guess` is that of the transpose, the host need not compute
+/// it: the device checks the guess, which takes less time.
 pub(crate) fn transposed<T: Real>(
     pattern: &Pattern,
     matrix: &Ordered<T>,

@@ -1,20 +1,20 @@
-//! Measured times of the parts of a [`Spread`](super::Spread), and the powers with which all parts take
-//! equally long.
+//! Measured time of each GPU's part in a product of a [`Spread`](super::Spread), and the computing powers
+//! (entries per second) by which rows should be partitioned so that all parts take equally long.
 
 use std::fmt;
 
 /// Times of the parts of a [`Spread`](super::Spread) in a product.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balance {
-    /// Seconds of each GPU.
+    /// Seconds that each GPU needs for its part of a product.
     pub seconds: Vec<f64>,
-    /// Entries of each GPU.
+    /// Number of matrix entries of each GPU.
     pub entries: Vec<usize>,
 }
 
 impl Balance {
-    /// The measured computing powers, in entries per second: partitioned by them
-    /// ([`Spread::by_powers`](super::Spread::by_powers)), all parts take equally long.
+    /// The measured computing power of each GPU, in entries per second. If rows are partitioned by these
+    /// powers ([`Spread::by_powers`](super::Spread::by_powers)), all parts take equally long.
     pub fn powers(&self) -> Vec<f64> {
         let powers = self.entries.iter().zip(&self.seconds);
         powers.map(|(&entries, seconds)| entries.max(1) as f64 / seconds).collect()
@@ -29,7 +29,8 @@ impl Balance {
     }
 }
 
-/// Time and share of each GPU, and the estimated gain of another partition.
+/// Time and fraction of the entries of each GPU, and the estimated gain of a partition by the measured
+/// powers.
 impl fmt::Display for Balance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: usize = self.entries.iter().sum();
@@ -45,8 +46,8 @@ impl fmt::Display for Balance {
 mod tests {
     use super::*;
 
-    /// Three GPUs of powers 2 : 1 : 1 with equal shares: the slower ones take twice as long; balanced, all
-    /// take 3/4 of that.
+    /// Three GPUs with powers 2 : 1 : 1 and equally many entries: the two slower ones take twice as long as
+    /// the first. With a balanced partition, all take 3/4 of the longer time.
     #[test]
     fn powers_follow_from_times() {
         let balance = Balance { seconds: vec![0.5, 1.0, 1.0], entries: vec![100; 3] };

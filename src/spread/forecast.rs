@@ -1,8 +1,9 @@
 //! Estimates the number of GPUs with which an iteration is fastest.
 //!
-//! An iteration of conjugate gradients reads the matrix and moves eleven vectors; kernel launches, and with
-//! several GPUs their synchronization, are added. The exchanged entries (ghosts) are known once the matrix is
-//! distributed:
+//! An iteration of conjugate gradients reads the matrix and moves eleven vectors. The overhead `step(k)` of
+//! kernel launches and, with several GPUs, synchronization is added. The exchanged entries of `x` (ghosts)
+//! are known once the matrix is distributed. With sizes in bytes, and `memory` and `link` in bytes per
+//! second:
 //!
 //! ```text
 //! seconds(k) = (matrix + 11 vectors) / k / memory + ghosts / link + step(k)
@@ -12,13 +13,14 @@ use crate::{Csr, Cuda, Error, Real, Result};
 use krysp_kernels::cuda::tuning::{LINK_SPEED, MEMORY_SPEED, STEP_ALONE, STEP_TOGETHER};
 use std::fmt;
 
-/// Number of vectors that an iteration of conjugate gradients with a diagonal preconditioner moves.
+/// Number of vectors that an iteration of conjugate gradients with a diagonal preconditioner reads or writes.
 const VECTORS: usize = 11;
 
-/// Bytes of a column index: most formats store 16 bits.
+/// Bytes of a column index: most formats store column indices with 16 bits.
 const COLUMN: usize = 2;
 
-/// Estimated seconds of an iteration on one GPU, on two, and so on; infinite if memory would not suffice.
+/// Estimated seconds of an iteration on one GPU, on two, and so on; infinite if the matrix does not fit in
+/// memory.
 #[derive(Clone, Debug)]
 pub(super) struct Forecast {
     seconds: Vec<f64>,
@@ -49,13 +51,15 @@ impl Forecast {
         moved as f64 / count as f64 / MEMORY_SPEED + step
     }
 
-    /// The number of GPUs with the shortest time; all of them if memory suffices for no number.
+    /// The number of GPUs with the shortest time; all GPUs if the matrix does not fit even in the memory of
+    /// all.
     pub(super) fn best(&self) -> usize {
         let fastest = self.seconds.iter().zip(1..).min_by(|(a, _), (b, _)| a.total_cmp(b));
         fastest.filter(|(seconds, _)| seconds.is_finite()).map_or(self.seconds.len(), |(_, count)| count)
     }
 
-    /// Whether one GPU is faster than several that receive this many bytes from each other in a product.
+    /// Whether one GPU is faster than `count` GPUs, each of which receives up to `received` bytes from the
+    /// others in a product.
     pub(super) fn one_is_faster(&self, count: usize, received: usize) -> bool {
         self.seconds[0] < self.seconds[count - 1] + received as f64 / LINK_SPEED
     }
@@ -80,7 +84,8 @@ impl fmt::Display for Forecast {
 mod tests {
     use super::*;
 
-    /// The table of docs/how_to/several_gpus.md: the fastest number of GPUs, from rows and entries.
+    /// The fastest number of GPUs for the numbers of rows and entries in the table of
+    /// docs/how_to/several_gpus.md.
     #[test]
     fn small_systems_stay_on_one_gpu() {
         let measured = [

@@ -1,5 +1,5 @@
-//! A matrix distributed over a team of GPUs: the diagonal block of each, and its entries in columns of
-//! others.
+//! A matrix distributed over a team of GPUs: each GPU stores the diagonal block of its rows, and separately
+//! the entries of these rows in columns that other GPUs own.
 
 use super::{Part, PartReport};
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
@@ -15,7 +15,7 @@ use std::time::Instant;
 /// Number of products in one measurement.
 const PRODUCTS: usize = 20;
 
-/// Another matrix, distributed as that of a [`Spread`](super::Spread).
+/// A matrix distributed like the matrix of a [`Spread`](super::Spread).
 pub struct SpreadMatrix<T: Real> {
     parts: Vec<PartMatrix<T>>,
 }
@@ -25,7 +25,7 @@ impl<T: Real> SpreadMatrix<T> {
         SpreadMatrix { parts }
     }
 
-    /// The part of a GPU: an operator in the space of that part.
+    /// The rows of the GPU of `part`: an operator in the space of that part.
     pub fn of(&self, part: &Part<T>) -> &PartMatrix<T> {
         &self.parts[part.place()]
     }
@@ -51,7 +51,7 @@ fn cut_rows<T: Real>(csr: &Csr<T>, rows: &Range<usize>) -> Result<Cut<T>> {
     Cut::new(csr.rows() as u64, rows.start as u64..rows.end as u64, &offsets, columns, values)
 }
 
-/// Distributes a matrix over GPUs that have these rows.
+/// Distributes a matrix over GPUs: each of `places` is a GPU, its member of the team, and its range of rows.
 pub(super) fn cut<'p, T: Real>(
     csr: &Csr<T>,
     places: impl Iterator<Item = (&'p Cuda, &'p Arc<Member>, Range<usize>)>,
@@ -87,7 +87,8 @@ pub(super) fn cut<'p, T: Real>(
     Ok(parts)
 }
 
-/// The communication of one member: what it sends and receives, and its entries in columns of others.
+/// The communication of the member `own`: the entries of `x` that it sends and receives, and its matrix
+/// entries in columns that other members own.
 fn plan<T: Real>(cuts: &[Cut<T>], ranges: &[Range<usize>], own: usize) -> Plan<T> {
     let (mine, first) = (&cuts[own], ranges[own].start as u64);
     let of = |cut: &Cut<T>, member: usize| {
@@ -147,7 +148,7 @@ impl<T: Real> PartMatrix<T> {
         Ok(least)
     }
 
-    /// Takes the values of a matrix of the same pattern.
+    /// Replaces the values by those of `csr`, a whole matrix with the same pattern.
     pub(super) fn refresh(&mut self, csr: &Csr<T>, rows: &Range<usize>) -> Result<()> {
         let cut = cut_rows(csr, rows)?;
         self.own.refresh(cut.inside.entries())?;

@@ -37,7 +37,7 @@ impl<T: Real> Part<T> {
         self.matrix.report(self.gpu.name())
     }
 
-    /// Seconds of a product without waiting for other GPUs.
+    /// Seconds of a product with the diagonal block, which does not wait for other GPUs.
     pub(super) fn seconds(&self) -> Result<f64> {
         self.matrix.seconds()
     }
@@ -52,7 +52,8 @@ impl<T: Real> Part<T> {
         &self,
         solve: impl FnOnce(&Self) -> krysp_solvers::Result<R>,
     ) -> krysp_solvers::Result<R> {
-        /// Leaves the team when dropped; if this thread has failed, releases the others.
+        /// Leaves the team when dropped. If this thread has failed, its drop first releases the threads that
+        /// wait for it.
         struct Leave<'p>(&'p Cuda, &'p Member, bool);
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
@@ -72,12 +73,12 @@ impl<T: Real> Part<T> {
         result
     }
 
-    /// The GPU, with the queue that this matrix uses.
+    /// The GPU, with the CUDA stream that this matrix uses.
     pub fn gpu(&self) -> &Cuda {
         &self.gpu
     }
 
-    /// Its rows, in the order of the matrix.
+    /// Range of the GPU's rows, in the order of the matrix.
     pub fn rows(&self) -> Range<usize> {
         self.rows.clone()
     }
@@ -99,9 +100,9 @@ impl<T: Real> Part<T> {
         Ok(Diagonal::new(self.matrix.domain().vector(&inverse)?))
     }
 
-    /// The diagonal block of this part: a preconditioner built from it acts on this part only, as one block
-    /// of block Jacobi. The small diagonal blocks of nodes are not divided between parts, so those of
-    /// `Jacobi` equal those of the whole matrix.
+    /// The diagonal block of this part. A preconditioner built from this block acts on the part only, like
+    /// one block of block Jacobi. The rows of a node are never divided between parts, so that the small
+    /// diagonal blocks of `Jacobi` are the same as for the whole matrix.
     ///
     /// ```no_run
     /// # use krysp::{Cg, Cuda, Jacobi, Spread, ToCuda, gallery};

@@ -162,7 +162,8 @@ pub(crate) fn vector(path: &Path, expected: Option<usize>) -> Result<Vec<f64>, F
     }
 }
 
-/// Reads the columns of a dense matrix, as long as the rows of a matrix.
+/// Reads the columns of a dense matrix. Each must have `expected` entries, the number of rows of the sparse
+/// matrix.
 pub(crate) fn columns(path: &Path, expected: usize) -> Result<Vec<Vec<f64>>, Failure> {
     let columns: Vec<Vec<f64>> =
         if is_standard(path) { read_columns_from("standard input", stdin())? } else { read_columns(path)? };
