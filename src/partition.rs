@@ -1,21 +1,24 @@
 //! Distributes the rows of a matrix over processors of different speeds, after Yang, Li, Mo and Li (2015).
 //!
-//! `K` processors have computing powers `CP_k`. Each gets rows whose share of the nonzeros is the processor's
-//! share of the total power. The rows of a processor are contiguous ([`by_rows`], [`by_nonzeros`]), or have
-//! similar lengths ([`by_length_classes`], [`by_least_padding`]), which needs less padding in ELLPACK.
-//! [`by_diagonal_blocks`] divides entries instead of rows. A [`Report`] prints a table of the parts.
+//! `K` processors have computing powers `CP_k`. Each gets rows whose fraction of the nonzeros is the
+//! processor's fraction of the total power. The rows of a processor are contiguous ([`by_rows`],
+//! [`by_nonzeros`]), or have similar lengths ([`by_length_classes`], [`by_least_padding`]), which needs less
+//! padding in ELLPACK. [`by_diagonal_blocks`] divides entries instead of rows. A [`Report`] prints a table of
+//! the parts.
 //!
 //! Departures from the paper:
 //! 1. The paper's algorithm 1 distributes `NNZ` rows; this must be `N`.
-//! 2. In the paper's algorithm 2 every part exceeds its share by up to a row, in algorithm 3 by less than
-//!    one, and the last part gets what these errors leave. Here a part ends as near to its share as whole
-//!    rows allow, and its share is that of what the preceding parts have left, so that errors do not
-//!    accumulate. The worked example gives the printed result. [`even_parts`], which threads use, finds each
+//! 2. In the paper's algorithm 2 every part exceeds its share by up to a row, in algorithm 3 by less than a
+//!    row, and
+//!    the last part gets the remaining rows, with the sum of these errors. Here a part ends as near to its share as
+//!    whole rows allow, and shares are computed from the nonzeros that the preceding parts have left, so that errors
+//!    do not accumulate. The worked example gives the printed result. [`even_parts`], which threads use, finds each
 //!    boundary by bisection.
 //! 3. The paper's imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their
 //!    magnitudes.
-//! 4. The paper's theorem 1 is not true: the order in which processors take rows of ascending length matters.
-//!    Algorithm 3 takes them in the given order; [`by_least_padding`] takes the order with the least padding.
+//! 4. The paper's theorem 1 is not true: if rows are assigned in ascending length, the padding depends on the
+//!    order of
+//!    the processors. Algorithm 3 uses the given order; [`by_least_padding`] uses the order with the least padding.
 //! 5. Line 6 of the paper's algorithm 4 has a remainder where a quotient is meant.
 
 mod blocks;
@@ -51,7 +54,7 @@ pub fn by_rows(rows: usize, powers: &[f64]) -> Result<Vec<usize>> {
 }
 
 /// Divides the rows into contiguous parts whose nonzeros are as near to the processors' shares as whole rows
-/// allow (algorithm 2). Returns `K + 1` boundaries. The last part takes the remaining rows.
+/// allow (algorithm 2). Returns `K + 1` boundaries. The last part gets the remaining rows.
 pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     total_power(powers)?;
     let mut left: usize = lengths.iter().sum();
@@ -60,7 +63,8 @@ pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     for k in 0..powers.len() - 1 {
         let share = share_of(left, powers, k);
         let mut taken = 0;
-        // even with half of the next row the part does not exceed its share
+        // with the next row the part is nearer to its share, as long as it does not exceed the share with
+        // half of that row
         while row < lengths.len() && (2 * taken + lengths[row]) as f64 <= 2.0 * share {
             taken += lengths[row];
             row += 1;
@@ -72,9 +76,9 @@ pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     Ok(bounds)
 }
 
-/// Distributes the rows in ascending length (algorithm 3): whole classes of rows of equal length as long as
-/// they fit, then as many rows of the next class as bring the processor nearest to its share. Returns the
-/// rows of each processor.
+/// Distributes the rows in ascending length (algorithm 3). Each processor gets whole classes of rows of equal
+/// length as long as these fit in its share, then as many rows of the next class as bring it nearest to its
+/// share. Returns the rows of each processor.
 pub fn by_length_classes(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<usize>>> {
     total_power(powers)?;
     let sorted = ascending(lengths);
@@ -102,7 +106,8 @@ pub fn by_length_classes(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<us
     Ok(parts)
 }
 
-/// A processor's share of the nonzeros that the preceding ones have left.
+/// Number of nonzeros that processor `k` should get of the `left` nonzeros that the preceding processors have
+/// left.
 fn share_of(left: usize, powers: &[f64], k: usize) -> f64 {
     left as f64 * (powers[k] / powers[k..].iter().sum::<f64>())
 }
@@ -131,7 +136,7 @@ fn ascending(lengths: &[usize]) -> Vec<usize> {
 pub fn even_parts<'o>(offsets: impl Into<OffsetsRef<'o>>, count: usize, grain: usize) -> Vec<usize> {
     let offsets = offsets.into();
     let rows = offsets.ranges();
-    // in addition to its entries, a row costs its `y` and its offset
+    // a row counts like two further entries, for its `y` and its offset
     let work = |row: usize| offsets.at(row) + 2 * row;
     let mut bounds = vec![0];
     for part in 1..count {
@@ -234,7 +239,8 @@ mod tests {
 
     #[test]
     fn shares_are_met_as_nearly_as_rows_allow() {
-        // powers of the paper's second test, and small shares first, last and in between
+        // powers of the paper's second test, then with small powers at the beginning, the end and between,
+        // and equal ones
         let powers = [[75.0, 75.0, 1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 75.0, 1.0, 75.0, 1.0], [1.0; 6]];
         let lengths: Vec<usize> = (0..20_000).map(|row| 3 + row * row % 11).collect();
         for powers in powers {
@@ -249,7 +255,7 @@ mod tests {
         }
     }
 
-    /// The paper's tests, with eight cores, and with two GPUs and six cores.
+    /// The powers are those of the paper's tests: eight cores, and two GPUs with six cores.
     #[test]
     fn generated_matrices_are_shared_evenly_and_padded_least() {
         for name in ["st7_0.1M_nat", "p1_0.1M_perm", "el3_0.3M_nat", "rmat_2M"] {
@@ -265,7 +271,7 @@ mod tests {
                     measured(by_length_classes(&lengths, &powers).unwrap()),
                     measured(by_least_padding(&lengths, &powers).unwrap()),
                 ];
-                // half a row at each end of a part
+                // a part differs from its share by up to half a row at each end
                 for even in [&nonzeros, &classes, &ours] {
                     assert!(even.imbalance <= 8.0 * longest / least, "{name}: {} {longest}", even.imbalance);
                     assert!(even.imbalance < rows.imbalance, "{name}");

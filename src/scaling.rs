@@ -29,15 +29,16 @@ use crate::{Csr, Error, Format, HostSpace, Real, Result};
 use krysp_solvers::{Element, LinearOperator, Space};
 pub use matching::Matching;
 
-/// Maximum number of equilibration sweeps: each takes the square root of the remaining deviation from one, so
-/// that ten reduce a factor of 2^1000 to 2.
+/// Maximum number of equilibration sweeps. Each replaces the ratio of the largest entry of a row or column to
+/// 1 by its square root, so that ten sweeps reduce a ratio of 2^1000 to 2.
 const SWEEPS: usize = 10;
 
 /// The factors of a scaled system, and the order of its rows.
 #[derive(Clone, Debug)]
 pub struct Scaling<T: Real> {
     space: HostSpace<T>,
-    /// The row of the matrix for each row of the scaled one, in the order of the space.
+    /// For each row of the scaled matrix, the row of the original matrix; both in the order of the space.
+    /// `None`: rows are not permuted.
     rows: Option<Vec<u32>>,
     /// A factor for each row of the matrix, in the order of the space.
     row_factors: Vec<T>,
@@ -113,9 +114,9 @@ impl<T: Real> Scaling<T> {
         Ok(Scaling { space: csr.domain().clone(), rows: None, row_factors, column_factors })
     }
 
-    /// Permutes the entries chosen by a matching to the diagonal, and scales them to magnitude one; no entry
-    /// is larger. For a diagonal with zeros, by which [`Jacobi`](crate::Jacobi) and incomplete factorizations
-    /// would divide. Symmetry is lost.
+    /// Permutes the entries chosen by a matching to the diagonal, and scales the matrix so that these have
+    /// magnitude one and all others at most one. Use this for a diagonal with zeros, by which
+    /// [`Jacobi`](crate::Jacobi) and incomplete factorizations would divide. Symmetry is lost.
     ///
     /// ```
     /// use krysp::{BiCgStab, Csr, Jacobi, Matching, Scaling};
@@ -177,12 +178,12 @@ impl<T: Real> Scaling<T> {
         Ok(Csr::from_sorted(csr.cols(), offsets, columns, values)?.declared_in(&self.space))
     }
 
-    /// The row of the matrix for a row of the scaled one.
+    /// The row of the original matrix for row `place` of the scaled matrix.
     fn row(&self, place: usize) -> usize {
         self.rows.as_ref().map_or(place, |rows| rows[place] as usize)
     }
 
-    /// The index in the user's order.
+    /// The index in the user's order for position `place` of the space.
     fn user(&self, place: usize) -> usize {
         self.space.numbering().map_or(place, |numbering| numbering.old_of_new()[place] as usize)
     }
@@ -198,12 +199,13 @@ impl<T: Real> Scaling<T> {
         Ok(scaled)
     }
 
-    /// Keeps rows in their places, so that a symmetric pattern stays symmetric.
+    /// Drops the permutation of rows, so that a symmetric pattern stays symmetric.
     pub(crate) fn keep_rows(&mut self) {
         self.rows = None;
     }
 
-    /// The same factor for a row and its column, the root of the product of both, and rows in their places.
+    /// Replaces the factors of row i and column i by the square root of their product, and drops the
+    /// permutation of rows, so that a symmetric matrix stays symmetric.
     pub(crate) fn symmetrized(mut self) -> Scaling<T> {
         self.rows = None;
         for (row, column) in self.row_factors.iter_mut().zip(&mut self.column_factors) {
@@ -218,7 +220,7 @@ impl<T: Real> Scaling<T> {
         self.row_factors.len()
     }
 
-    /// As [`Scaling::rhs`], of entries in the order of the matrix.
+    /// As [`Scaling::rhs`], for a vector in the order of the space.
     pub(crate) fn rhs_in_place_order(&self, b: &[T], to: &mut Vec<T>) {
         to.clear();
         to.extend((0..b.len()).map(|place| {
@@ -227,7 +229,8 @@ impl<T: Real> Scaling<T> {
         }));
     }
 
-    /// The transpose of what [`Scaling::rhs`] does, of entries in the order of the matrix: `vᵀ rhs(b) = transposed(v)ᵀ b`.
+    /// The transpose of [`Scaling::rhs`], for a vector in the order of the space: `vᵀ rhs(b) = transposed(v)ᵀ
+    /// b`.
     pub(crate) fn transposed_in_place_order(&self, v: &[T]) -> Vec<T> {
         let mut scaled = v.to_vec();
         for (place, &v) in v.iter().enumerate() {
@@ -237,12 +240,12 @@ impl<T: Real> Scaling<T> {
         scaled
     }
 
-    /// As [`Scaling::unscale`], of entries in the order of the matrix.
+    /// As [`Scaling::unscale`], for a vector in the order of the space.
     pub(crate) fn unscale_in_place_order(&self, x: &mut [T]) {
         x.iter_mut().zip(&self.column_factors).for_each(|(x, &factor)| *x *= factor);
     }
 
-    /// Converts the solution of the scaled system to that of the original one: `x ← C x`.
+    /// Converts the solution `y` of the scaled system, in `x`, to that of the original system: `x ← C x`.
     pub fn unscale(&self, x: &mut [T]) -> Result<()> {
         self.check_length(x)?;
         self.column_factors.iter().enumerate().for_each(|(place, &factor)| x[self.user(place)] *= factor);
@@ -313,7 +316,7 @@ mod tests {
         assert!(scaling.matrix(&Csr::from_triplets(1, 1, &[(0, 0, 1.0)]).unwrap()).is_err());
     }
 
-    /// Rows and columns of sizes that differ by 30 orders of magnitude.
+    /// A matrix whose rows and columns have magnitudes that differ by up to 30 orders of magnitude.
     fn badly_scaled(n: usize) -> Csr<f64> {
         let size = |i: usize| 10f64.powi((7 * i % 31) as i32 - 15);
         let entry = |i: usize, j: usize| (i, j, (1.0 + (i + j) as f64 / n as f64) * size(i) * size(j + 3));

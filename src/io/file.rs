@@ -36,7 +36,8 @@ pub(super) fn load(path: &Path) -> std::result::Result<Box<dyn Deref<Target = [u
     }
 }
 
-/// Loads from a pipe or from memory, like [`load`] from a file; errors call the source `name`.
+/// Reads all bytes of a pipe or of memory, and decompresses them like [`load`]. Error messages call the
+/// source `name`.
 pub(super) fn load_from(name: &Path, mut source: impl Read) -> std::result::Result<Vec<u8>, ReadError> {
     let mut bytes = Vec::new();
     let read = source.read_to_end(&mut bytes);
@@ -47,7 +48,7 @@ pub(super) fn load_from(name: &Path, mut source: impl Read) -> std::result::Resu
     }
 }
 
-/// Decompresses the bytes; `None` if they are not gzipped.
+/// The decompressed bytes; `None` if `bytes` are not gzipped.
 pub(super) fn inflated(bytes: &[u8]) -> Option<std::result::Result<Vec<u8>, ReadError>> {
     bytes.starts_with(GZIP).then(|| {
         read_to_end(&mut MultiGzDecoder::new(bytes)).map_err(|source| match interrupted(&source) {
@@ -57,8 +58,8 @@ pub(super) fn inflated(bytes: &[u8]) -> Option<std::result::Result<Vec<u8>, Read
     })
 }
 
-/// Reads everything that is left, in pieces, between which it can be interrupted; the error then contains
-/// [`Interrupted`].
+/// Reads everything that is left, in pieces. Between two pieces reading can be interrupted; the error then
+/// contains [`Interrupted`].
 pub(super) fn read_to_end(from: &mut impl Read) -> io::Result<Vec<u8>> {
     let phase = Phase::new("reading", 0.0);
     let mut bytes = Vec::new();
@@ -71,23 +72,23 @@ pub(super) fn read_to_end(from: &mut impl Read) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The interruption that an error contains.
+/// The interruption that an error contains, if any.
 pub(super) fn interrupted(error: &io::Error) -> Option<Interrupted> {
     error.get_ref().and_then(|inner| inner.downcast_ref()).copied()
 }
 
-/// Whether the name of a file ends with this, in upper or lower case.
+/// Whether the name of a file ends with `ending` (lower case), in upper or lower case.
 pub(super) fn ends_in(path: &Path, ending: &str) -> bool {
     path.to_string_lossy().to_ascii_lowercase().ends_with(ending)
 }
 
-/// Writes all bytes of a file.
+/// Writes `bytes` to a file, replacing its content.
 pub(super) fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = |source| WriteError::Io { path: Some(path.to_owned()), source };
     Ok(std::fs::write(path, bytes).map_err(failed)?)
 }
 
-/// An error of a file.
+/// The error that something is wrong in the file `path`.
 pub(super) fn wrong(path: &Path, why: impl Into<String>) -> Error {
     Error::File { path: path.to_owned(), why: why.into() }
 }
@@ -125,7 +126,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Reads an integer. `None` if it is not one, or has a width other than 1, 2, 4 or 8 bytes.
+    /// Reads a number that must be an integer. `None` if it is not an integer of 1, 2, 4 or 8 bytes.
     pub(super) fn whole(self, bytes: &[u8]) -> Option<i64> {
         let mut raw = [0; 8];
         raw.get_mut(..self.width)?.copy_from_slice(bytes.get(..self.width)?);

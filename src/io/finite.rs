@@ -1,13 +1,13 @@
-//! Matrices of files whose entries are infinite or NaN.
+//! Checks that a matrix read from a file has no infinite or NaN entries.
 
 use super::file::{load, wrong};
 use super::matrix_market;
 use crate::{Csr, Real, Result};
 use std::path::Path;
 
-/// Refuses a matrix read from this file if an entry is infinite or NaN. For a Matrix Market file the error
-/// gives the line, and the row and column written there, counted from 1; for other files the message of
-/// [`Csr::check_finite`]. Only in that case the file is read again.
+/// Returns an error if an entry of `a`, a matrix read from the file `path`, is infinite or NaN. For a Matrix
+/// Market file the file is then read again, and the error gives the line, and the row and column written
+/// there, counted from 1. For other files it has the message of [`Csr::check_finite`].
 ///
 /// ```no_run
 /// let a = krysp::io::read_matrix::<f64>("heat_sink.mtx")?;

@@ -7,9 +7,9 @@
 //! | PETSc binary | `.petsc`, `.bin` | its first number | indices of 32 or 64 bits |
 //! | Rutherford-Boeing | `.rb`, `.hb` | the type in its third line | and Harwell-Boeing |
 //!
-//! Each may be gzipped. Files are recognized by their content when they are read. They are written in the
-//! format of their extension, gzipped if the name ends with `.gz`; an extension that is not in the table is
-//! refused.
+//! Each may be gzipped. When a file is read, its format is recognized by its content. A file is written in
+//! the format of its extension, gzipped if the name ends with `.gz`; an extension that is not in the table is
+//! an error.
 
 mod file;
 mod finite;
@@ -57,7 +57,7 @@ pub fn read_matrix_from<T: Real + Number>(name: impl AsRef<Path>, source: impl R
     matrix_of(name, &load_from(name, source)?)
 }
 
-/// The matrix in the bytes of a file.
+/// Parses `bytes`, the decompressed content of the file `path`.
 fn matrix_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Csr<T>> {
     let in_file = |parsed: Parsed<Csr<T>>| {
         // report an interruption instead of an error in the file
@@ -154,8 +154,8 @@ fn vector_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<T>> {
     }
 }
 
-/// Reads the columns of a dense matrix from a file, several right-hand sides for example: an array or a matrix in Matrix Market
-/// form, an array of NumPy of one or two dimensions, or a vector of PETSc.
+/// Reads the columns of a dense matrix, for example several right-hand sides, from a file: an array or a
+/// matrix in Matrix Market form, a NumPy array of one or two dimensions, or a PETSc vector.
 pub fn read_columns<T: Real + Number>(path: impl AsRef<Path>) -> Result<Vec<Vec<T>>> {
     let path = path.as_ref();
     columns_of(path, &load(path)?)

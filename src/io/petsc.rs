@@ -6,7 +6,8 @@
 //! vector: 1211214, length; values in 64 bits
 //! ```
 //!
-//! Indices have 32 bits, or 64 if PETSc was configured so, which follows from the first number.
+//! Indices have 32 bits, or 64 bits if PETSc was configured with `--with-64-bit-indices`. The first number of
+//! a file shows which.
 
 use super::file::{Kind, Numbers, Order, Parsed, length, take};
 use crate::{Csr, Element, Real};

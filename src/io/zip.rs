@@ -37,12 +37,12 @@ fn number(bytes: &[u8], at: usize, width: usize) -> Parsed<u64> {
     Ok(found.ok_or("the archive is truncated")? as u64)
 }
 
-/// The archive from a position on.
+/// The bytes of the archive from a position on.
 fn from(bytes: &[u8], at: u64) -> Parsed<&[u8]> {
     usize::try_from(at).ok().and_then(|at| bytes.get(at..)).ok_or_else(|| "the archive is truncated".into())
 }
 
-/// The number of members, and the position of their directory.
+/// Number of members, and position of the central directory.
 fn directory(bytes: &[u8]) -> Parsed<(u64, u64)> {
     let last = bytes.len().saturating_sub(END_SIZE);
     let at = (0..=last).rev().take(1 << 16).find(|&at| bytes[at..].starts_with(END));
@@ -68,7 +68,8 @@ pub(super) fn read(bytes: &[u8]) -> Parsed<Vec<Member>> {
         let name = take(&mut list, name? as usize, "the name of an array")?;
         let extra = take(&mut list, extra? as usize, "its list of arrays")?;
         take(&mut list, comment? as usize, "its list of arrays")?;
-        // sizes and place; where one does not fit 32 bits, the extra field has it, in this order
+        // sizes and position of the member; those that do not fit in 32 bits are in the extra field, in this
+        // order
         let mut wide = wide_numbers(extra)?.into_iter();
         let mut size = |at| match number(entry, at, 4)? {
             ELSEWHERE => wide.next().ok_or_else(|| "the size of an array is missing".to_owned()),
@@ -86,7 +87,7 @@ pub(super) fn read(bytes: &[u8]) -> Parsed<Vec<Member>> {
         let content = match number(entry, 10, 2)? {
             STORED => packed.to_vec(),
             DEFLATED => {
-                // one byte more than stated, to notice that there are more
+                // read up to one byte more than the stated size, to detect a member that is longer
                 read_to_end(&mut DeflateDecoder::new(packed).take(whole.saturating_add(1)))
                     .map_err(|error| format!("{name} is damaged ({error})"))?
             }
@@ -127,7 +128,7 @@ pub(super) fn write(members: &[Member]) -> Parsed<Vec<u8>> {
         sum.update(content);
         let mut packed = DeflateEncoder::new(vec![], Compression::fast());
         let packed = packed.write_all(content).and_then(|()| packed.finish()).map_err(|e| e.to_string())?;
-        // version, flags, method; time and day: midnight of 1 January 1980
+        // version, flags, compression method, time and date (midnight of 1 January 1980)
         let mut about = [20_u16, 0, DEFLATED as u16, 0, 0x21].map(u16::to_le_bytes).concat();
         for number in [sum.sum(), short(packed.len())?, short(content.len())?] {
             about.extend(number.to_le_bytes());
@@ -138,7 +139,7 @@ pub(super) fn write(members: &[Member]) -> Parsed<Vec<u8>> {
         bytes.extend(name.bytes());
         bytes.extend(packed);
         list.extend(CENTRAL.iter().chain(&[20, 0]).chain(&about).copied());
-        // no comment, first disk, no attributes
+        // no comment, disk number 0, no attributes
         list.extend([0; 10]);
         list.extend(place.to_le_bytes());
         list.extend(name.bytes());

@@ -1,4 +1,5 @@
-//! The rows of one processor, split into its own columns and those of others.
+//! The rows of one processor, split into the entries in its own columns and those in columns of other
+//! processors.
 
 use crate::formats::Index;
 use crate::{Csr, Error, Real, Result};
@@ -6,17 +7,18 @@ use std::ops::Range;
 
 /// Consecutive rows of a square matrix whose rows and columns are distributed alike.
 pub(crate) struct Cut<T: Real> {
-    /// The entries in columns that belong to the same range as the rows; both are counted from its start.
+    /// The entries in columns that belong to the same range as the rows. Rows and columns are counted from
+    /// the start of the range.
     pub(crate) inside: Csr<T>,
-    /// The rows that have entries outside this range, counted from the first row.
+    /// The rows that have entries in columns outside of the range, counted from its start.
     pub(crate) rows: Vec<u32>,
-    /// Offsets of the entries outside for each of `rows`, and their number.
+    /// For each of `rows`, the offset of its first entry outside; at the end, the number of entries outside.
     pub(crate) offsets: Vec<u32>,
     /// For each entry outside, the index of its column in `ghosts`.
     pub(crate) columns: Vec<u32>,
     /// The value of each entry outside.
     pub(crate) values: Vec<T>,
-    /// The distinct columns of entries outside, ascending.
+    /// The distinct columns of the entries outside, in ascending order.
     pub(crate) ghosts: Vec<u64>,
 }
 
@@ -69,8 +71,8 @@ impl<T: Real> Cut<T> {
         })
     }
 
-    /// Splits rows whose columns are the own ones followed by the `ghosts`. Returns the positions of the
-    /// entries outside as well.
+    /// Splits rows whose column indices 0 to n − 1 are the own columns, followed by the `ghosts`. Also
+    /// returns the position of each entry outside in `whole`.
     #[cfg(feature = "mpi")]
     pub(crate) fn of_whole(whole: &Csr<T>, ghosts: Vec<u64>) -> Result<(Cut<T>, Vec<usize>)> {
         let (n, all) = (whole.rows(), whole.offsets());
@@ -83,7 +85,8 @@ impl<T: Real> Cut<T> {
             let own = whole.row_columns(row).partition_point(|&column| (column as usize) < n);
             let others = all[row] + own..all[row + 1];
             if !others.is_empty() {
-                // copy it together with the preceding rows that have no entries outside
+                // copy the row's inner entries together with the preceding rows, which have no entries
+                // outside
                 inside.extend_from_slice(&whole.columns()[copied..others.start]);
                 kept.extend_from_slice(&whole.entries()[copied..others.start]);
                 rows.push(row as u32);

@@ -1,19 +1,19 @@
-//! Counts the columns outside of themselves that blocks of consecutive rows read.
+//! Counts the distinct columns outside of a block of consecutive rows in which the block has entries.
 
 use crate::{Csr, Real};
 use rayon::prelude::*;
 
-/// Counts of the columns outside of themselves that blocks of rows read.
+/// Counts of the columns outside of each block of rows in which the block has entries.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Halo {
-    /// Total count over all blocks, divided by the number of rows.
+    /// Sum of the counts of all blocks, divided by the number of rows.
     pub per_row: f64,
     /// The largest count of a block.
     pub largest: usize,
 }
 
-/// Computes the halo of a matrix divided into blocks of `rows_per_block` consecutive rows: the distinct
-/// columns with entries in a block that are not among its own rows.
+/// Computes the halo of a matrix divided into blocks of `rows_per_block` consecutive rows: for each block,
+/// the number of distinct columns with entries in the block whose indices are not among its rows.
 pub fn halo<T: Real>(csr: &Csr<T>, rows_per_block: usize) -> Halo {
     let (rows, per_block) = (csr.rows(), rows_per_block.max(1));
     let of_block = |block: usize| {

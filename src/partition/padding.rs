@@ -1,4 +1,4 @@
-//! The order of processors that needs the least padding when rows of similar length are grouped.
+//! Finds the order of processors that needs the least padding if rows are assigned in ascending length.
 
 use super::{ascending, by_length_classes, total_power};
 use crate::Result;
@@ -9,9 +9,9 @@ const SETS: usize = 1 << 16;
 /// Distributes the rows in ascending length to the processors, in the order of processors that needs the
 /// fewest ELLPACK slots. Returns the rows of each processor.
 ///
-/// After a set of processors has been served, the remaining rows depend only on the total power of the set.
-/// So the best order of a set ends with one of its processors, and the rest of it is the best order of the
-/// others (dynamic programming):
+/// Once the processors of a set have their rows, the remaining rows depend only on the total power of the
+/// set. So the best order of a set consists of the best order of all of its processors but one, and that one
+/// (dynamic programming):
 ///
 /// ```text
 /// slots(set) = min over k in set:  slots(set without k) + rows(k) · longest(k)
@@ -24,8 +24,8 @@ pub fn by_least_padding(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<usi
     let mut kinds = powers.to_vec();
     kinds.sort_by(f64::total_cmp);
     let runs: Vec<&[f64]> = kinds.chunk_by(|a, b| a == b).collect();
-    // a set is encoded as a number with one digit for each distinct power: how many such processors are
-    // served
+    // a set is encoded as a number with one digit for each distinct power: the number of processors of that
+    // power in the set
     let mut worth = vec![1_usize];
     for run in &runs {
         worth.push(worth[worth.len() - 1].saturating_mul(run.len() + 1));
@@ -49,7 +49,7 @@ pub fn by_least_padding(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<usi
                 runs.iter().enumerate().map(|(kind, run)| digit(set, kind) as f64 * run[0]).sum();
             let wanted = all * power / total;
             let after = nonzeros.partition_point(|&n| (n as f64) < wanted).min(sorted.len());
-            // the nearer of two boundaries
+            // of the two row boundaries around `wanted`, take the nearer one
             let before = after.saturating_sub(1);
             let over = (nonzeros[before] + nonzeros[after]) as f64 > 2.0 * wanted;
             if over { before } else { after }
@@ -58,7 +58,8 @@ pub fn by_least_padding(lengths: &[usize], powers: &[f64]) -> Result<Vec<Vec<usi
     let slots =
         |from: usize, to: usize| (to - from) * to.checked_sub(1).map_or(0, |last| lengths[sorted[last]]);
 
-    // for each set, the slots of its best order, and the kind of processor served last
+    // for each set, the number of slots of its best order, and the kind (distinct power) of its last
+    // processor
     let mut best = vec![(0, 0)];
     for set in 1..sets {
         let last = (0..runs.len()).filter(|&kind| digit(set, kind) > 0).map(|kind| {

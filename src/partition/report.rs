@@ -1,4 +1,4 @@
-//! Reports of the parts of a partition, and of how well they suit the processors.
+//! Sizes of the parts of a partition, their padding, and their imbalance.
 
 use super::total_power;
 use crate::{Csr, Real, Result};
@@ -13,12 +13,12 @@ pub struct Part {
     pub nonzeros: usize,
     /// Number of nonzeros of the longest row.
     pub longest: usize,
-    /// The nonzeros that correspond to the power of its processor.
+    /// Number of nonzeros in proportion to the power of the part's processor.
     pub share: f64,
 }
 
 impl Part {
-    /// ELLPACK slots: the number of rows times the longest row.
+    /// Number of ELLPACK slots: the number of rows times the length of the longest row.
     pub fn places(&self) -> usize {
         self.rows * self.longest
     }
@@ -34,7 +34,7 @@ impl Part {
     }
 }
 
-/// Measures of how good a partition is.
+/// Measures of the quality of a partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quality {
     /// Counts of each part.
@@ -115,7 +115,7 @@ impl Report {
 
 /// Number of distinct columns that each part reads outside of its own rows.
 fn halo_of_parts<T: Real>(csr: &Csr<T>, parts: &[Vec<usize>]) -> Vec<usize> {
-    // the last part that has read or owns a column; for that part it is not counted again
+    // for each column, the last part that owns or has read it; that part does not count the column again
     let mut seen = vec![usize::MAX; csr.cols()];
     let of_part = |(part, rows): (usize, &Vec<usize>)| {
         if csr.rows() == csr.cols() {
@@ -132,7 +132,7 @@ fn halo_of_parts<T: Real>(csr: &Csr<T>, parts: &[Vec<usize>]) -> Vec<usize> {
     parts.iter().enumerate().map(of_part).collect()
 }
 
-/// A line for each part, and one with totals.
+/// A table with a line for each part, and a last line for the whole partition (sums, density and imbalance).
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mb = |bytes: usize| bytes as f64 / 1e6;

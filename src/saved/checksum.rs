@@ -1,16 +1,16 @@
 //! A checksum of bytes, computed by all threads. It detects any change within one 64-bit word for certain,
 //! and other changes with a probability of 1 − 2⁻⁶⁴.
 //!
-//! Every step is a bijection of the state for a given word, and of the word for a given state: two inputs
-//! that differ in one word differ in the state from there on.
+//! Every step is a bijection of the state for a given word, and of the word for a given state. So if two
+//! inputs differ in one word, their states differ from that word on.
 
 use krysp_kernels::cpu::run::threads::map_rows;
 
 /// Number of bytes that one thread processes at a time.
 const BLOCK: usize = 1 << 20;
 
-/// Number of independent chains: they hide the latency of multiplications, each of which depends on the one
-/// before it.
+/// Number of independent chains of multiplications. In a chain each multiplication depends on the one before;
+/// several chains hide the latency.
 const CHAINS: usize = 8;
 
 const WORD: usize = size_of::<u64>();
@@ -18,14 +18,14 @@ const WORD: usize = size_of::<u64>();
 /// 2⁶⁴ divided by the golden ratio: odd, with irregular bits.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The next state after a word.
+/// Returns the state after processing `word`.
 #[inline(always)]
 pub(crate) fn step(state: u64, word: u64) -> u64 {
     let product = (state ^ word).wrapping_mul(FACTOR);
     product ^ (product >> 32)
 }
 
-/// The checksum of bytes.
+/// Computes the checksum of `bytes`.
 pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     let blocks = bytes.len().div_ceil(BLOCK);
     let block = |at: usize| of_block(&bytes[at * BLOCK..bytes.len().min((at + 1) * BLOCK)]);
@@ -70,7 +70,7 @@ mod tests {
             }
             assert_ne!(checksum(&bytes[..at]), whole, "{at} bytes");
         }
-        // padding zeros differ from zeros in the input
+        // zeros that pad the last word differ from zeros in the input
         assert_ne!(checksum(&[0; 8]), checksum(&[0; 7]));
     }
 

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The checksum is verified before anything else is interpreted, then the keys are compared. A file is
-//! written under a temporary name and renamed when it is complete, so that processes that have the old one
-//! mapped keep it.
+//! written under a temporary name and renamed when it is complete, so that processes that have mapped an
+//! older file of that name keep its content.
 
 use super::checksum::checksum;
 use super::{Broken, Loaded, Reader, Saved, Writer, saved};
@@ -57,7 +57,8 @@ impl Keys {
         }
     }
 
-    /// Why a file with the keys `found` is not usable, if so; values may differ.
+    /// The reason why a file with the keys `found` is not usable, if there is one. The fingerprints of the
+    /// values may differ.
     fn refuses(&self, found: &Keys) -> Option<Unusable> {
         let differ =
             |ours: &String, theirs: &String| (ours != theirs).then(|| (theirs.clone(), ours.clone()));
@@ -104,8 +105,9 @@ fn write_whole(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'_>)) 
     file.sync_all()
 }
 
-/// Reads a file whose keys match except for the values: `content` is called with whether these differ. The
-/// file must not be truncated meanwhile, which would end the process; [`write`] never does that.
+/// Reads a file whose keys match, except that the values may differ. `content` reads the content; its second
+/// argument tells whether the values differ. The file must not be truncated meanwhile, because that would end
+/// the process; [`write`] never truncates a file.
 pub(crate) fn read<X>(
     path: &Path,
     keys: &Keys,

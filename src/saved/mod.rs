@@ -1,13 +1,14 @@
 //! Saves what is expensive to build to a file, so that the next run of a program can load it instead.
 //!
 //! A type that can be saved implements [`Saved`]: it writes its parts one after the other, and reads them
-//! back in the same order. For a struct, [`saved!`] implements it, given the names of its fields. Parts that
-//! are shared, patterns and permutations, are behind an [`Arc`] and written once.
+//! back in the same order. For a struct, the macro [`saved!`] implements this trait from the names of the
+//! fields. Parts that several values share (patterns and permutations) are behind an [`Arc`] and are written
+//! once.
 //!
-//! A file is mapped, verified as a whole ([`file`]), and copied from the mapping by all threads. The mapping
-//! is not kept: separate arrays have huge pages, which every product profits from, and other processes cannot
-//! change them. Index arrays go through checking constructors, so that even a forged file with a valid
-//! checksum is refused or harmless.
+//! A file is mapped into memory, verified as a whole ([`file`]), and copied from the mapping by all threads.
+//! The mapping is not kept: separate arrays have huge pages, which make products faster, and other processes
+//! cannot change them. Index arrays are checked by their constructors, so that even a forged file with a
+//! valid checksum is either refused or harmless.
 
 pub(crate) mod checksum;
 mod file;
@@ -34,7 +35,7 @@ pub struct Broken;
 /// Result of loading.
 pub(crate) type Loaded<X> = Result<X, Broken>;
 
-/// A shared value, identified by its address.
+/// A value that several others share, identified by its address.
 type Shared = Arc<dyn Any + Send + Sync>;
 
 /// Writes values to a file.
@@ -82,8 +83,8 @@ impl<'f> Reader<'f> {
         self.left.split_off(..count).ok_or(Broken)
     }
 
-    /// Reads the number of items that follow, each of at least `bytes` bytes; refuses more than the file can
-    /// hold before memory is allocated.
+    /// Reads the number of items that follow, each of at least `bytes` bytes. Returns an error if the rest of
+    /// the file is too short for them, so that no memory is allocated for a wrong number.
     fn count(&mut self, bytes: usize) -> Loaded<usize> {
         let count = usize::load(self)?;
         if count.saturating_mul(bytes) <= self.left.len() { Ok(count) } else { Err(Broken) }
@@ -112,7 +113,7 @@ pub trait Saved: Sized {
     /// Reads a value.
     fn load(from: &mut Reader<'_>) -> Loaded<Self>;
 
-    /// Writes many values; overridden for numbers, which are written at once.
+    /// Writes the values of a slice. Overridden for numbers, which are written in one piece.
     fn save_all(all: &[Self], to: &mut Writer<'_>) {
         all.iter().for_each(|one| one.save(to));
     }
@@ -123,8 +124,9 @@ pub trait Saved: Sized {
     }
 }
 
-/// Implements [`Saved`] for a struct: `saved!(impl[T: Real] Type<T> { field, field })`. Fields that are
-/// recomputed follow as `; field = value`, and a condition on what was read as `where |read| condition`.
+/// Implements [`Saved`] for a struct: `saved!(impl[T: Real] Type<T> { field, field })`. Fields that are not
+/// saved but recomputed follow as `; field = value`. With `where |read| condition`, a value `read` that
+/// violates the condition is an error.
 macro_rules! saved {
     (impl[$($of:tt)*] $type:ty {
         $($field:ident),* $(; $($made:ident = $value:expr),*)?
@@ -150,7 +152,7 @@ macro_rules! saved {
 }
 pub(crate) use saved;
 
-/// Implements [`Saved`] for an enum without data, by the index of a variant in a list.
+/// Implements [`Saved`] for an enum without data: saves the index of the variant in the given list.
 macro_rules! saved_names {
     ($type:ty: $($variant:path),*) => {
         impl $crate::saved::Saved for $type {
@@ -312,7 +314,7 @@ impl Saved for std::time::Duration {
     }
 }
 
-/// Written once, and referred to by its index afterwards.
+/// The value is written once; further references to it are written as its index.
 impl<X: Saved + Any + Send + Sync> Saved for Arc<X> {
     fn save(&self, to: &mut Writer<'_>) {
         let address = Arc::as_ptr(self).cast::<()>();
@@ -385,8 +387,8 @@ impl Saved for ChunkOrder {
     }
 }
 
-/// Writes column indices of slices, whose slots are known to the reader: it checks the offsets slice by
-/// slice.
+/// Writes the column indices of slices. The reader must know the range of slots of each slice, and checks the
+/// indices slice by slice.
 pub(crate) fn save_sliced(columns: &SlicedColumns, to: &mut Writer<'_>) {
     match columns {
         SlicedColumns::Wide(columns) => (false, columns.bound()).save(to),
@@ -444,7 +446,7 @@ impl Saved for Halves {
     fn load(from: &mut Reader<'_>) -> Loaded<Halves> {
         let (size, parts) = from.load::<(usize, Vec<usize>)>()?;
         let (offsets, inner) = from.load::<(Offsets, Vec<u32>)>()?;
-        // blocks are counted here, scalar rows elsewhere
+        // the offsets count block rows, but the number of scalar rows must not overflow either
         if size == 0 || offsets.ranges().checked_mul(size).is_none() {
             return Err(Broken);
         }

@@ -1,5 +1,5 @@
-//! Maximum-product matching: which row to put on the diagonal of each column (Duff and Koster 2001, "job 5"
-//! of MC64).
+//! Maximum-product matching: assigns to each column the row whose entry is to be permuted to the diagonal
+//! (Duff and Koster 2001, "job 5" of MC64).
 //!
 //! Among all choices of one entry of each row and column, it finds one with the maximum product of
 //! magnitudes, which is the minimum sum of the costs `c_ij = ln max_k |a_ik| − ln |a_ij|` (linear
@@ -10,7 +10,8 @@
 //! v_j = min_i c_ij,  u_i = min_j (c_ij − v_j)        greedily match entries with c_ij = u_i + v_j
 //! for each unmatched row:                            Dijkstra, over lengths c_ij − u_i − v_j ≥ 0
 //!     find the shortest alternating path to a free column
-//!     increase or decrease u and v of settled columns by the difference to its length; augment along it
+//!     change u and v of settled columns by the difference between their distance and the path's length
+//!     augment the matching along the path
 //! ```
 //!
 //! Departures from the paper: searches start from rows, not columns, because rows are stored contiguously.
@@ -50,8 +51,8 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// Computes the matching of a square matrix. Stored zeros are ignored. Infinite and NaN entries are
-    /// refused.
+    /// Computes the matching of a square matrix. Stored zeros are ignored. Returns an error if an entry is
+    /// infinite or NaN.
     pub fn of<T: Real>(a: &Csr<T>) -> Result<Matching> {
         check_square("a matching", a)?;
         a.check_finite()?;
@@ -93,9 +94,10 @@ struct Search<'a> {
     column_of: Vec<u32>,
     /// Length of the shortest known path to each column.
     distance: Vec<f64>,
-    /// The last row of that path.
+    /// The last row on the shortest known path to each column.
     parent: Vec<u32>,
-    /// Whether that path is final; set permanently for columns from which no free column can be reached.
+    /// Whether the shortest known path to a column is final. Stays set for columns from which no free column can be
+    /// reached.
     settled: Vec<bool>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
@@ -136,7 +138,7 @@ impl<'a> Search<'a> {
         self.costs[entry] - self.v[self.columns[entry] as usize] - self.u[row]
     }
 
-    /// The minimum `c_ij − v_j` of a row; zero if nothing is stored.
+    /// The minimum `c_ij − v_j` of a row; zero for a row without finite costs.
     fn least_of_row(&self, row: usize) -> f64 {
         let lengths = self.offsets.range(row).map(|entry| {
             let column = self.columns[entry] as usize;
@@ -145,8 +147,9 @@ impl<'a> Search<'a> {
         finite(lengths.fold(f64::INFINITY, f64::min))
     }
 
-    /// Computes initial dual variables, and matches rows by entries of length zero; then also by moving one
-    /// other row to another column.
+    /// Computes initial dual variables and matches rows greedily with entries of length zero (*tight*
+    /// entries). A row without a free column gets the column of another row if that row has a further tight
+    /// entry in a free column.
     fn match_what_is_tight(&mut self) {
         for (&column, &cost) in self.columns.iter().zip(&self.costs) {
             let least = &mut self.v[column as usize];
@@ -191,7 +194,7 @@ impl<'a> Search<'a> {
         self.column_of[row as usize] = column;
     }
 
-    /// Matches one more row, if that is possible.
+    /// Matches row `root` along a shortest augmenting path, if there is one.
     fn augment(&mut self, root: u32, counter: &mut Counter<'_>) -> std::result::Result<(), Interrupted> {
         let (mut row, mut base) = (root as usize, 0.0);
         let (mut shortest, mut end) = (f64::INFINITY, NONE);
@@ -215,7 +218,8 @@ impl<'a> Search<'a> {
                     }
                     self.distance[at] = distance;
                     self.parent[at] = row as u32;
-                    // a path as long as the current one is the shortest possible: it bypasses the heap
+                    // no other path is shorter than `base`, so a path of this length need not go through the
+                    // heap
                     if distance <= base {
                         ready.push(column);
                     } else {
@@ -259,7 +263,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Removes the column with the shortest path that is not settled.
+    /// Removes the unsettled column with the shortest path from `ready` and the heap, and returns it.
     fn nearest(&mut self, ready: &mut Vec<u32>) -> Option<u32> {
         while let Some(column) = ready.pop() {
             if !self.settled[column as usize] {
@@ -310,7 +314,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Zero for infinite logarithms (of zeros).
+/// The logarithm, or 0 if it is infinite (that of a zero).
 fn finite(log: f64) -> f64 {
     if log.is_finite() { log } else { 0.0 }
 }
@@ -339,7 +343,7 @@ mod tests {
         Csr::from_triplets(n, n, &entries).unwrap()
     }
 
-    /// The largest product of one entry of each row and column, as a logarithm, by trying all.
+    /// Logarithm of the largest product of one entry of each row and column, found by trying all choices.
     fn best(a: &Csr<f64>, row: usize, used: u32) -> f64 {
         if row == a.rows() {
             return 0.0;

@@ -9,9 +9,8 @@ pub use krysp_kernels::cuda::{Created, created};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` if the folder
-/// of shared matrices does not have it. The folder is `../shared/matrices`, or the one that the variable `KRYSP_MATRICES` names.
-/// Tests call [`needed_matrix`].
+/// The file of the shared matrix `name` (`heat_tiny`, `bcsstk01`, `heat_sink_p1_27k_b`, ...), or `None` if it
+/// is not in the folder [`shared_matrices`]. Tests call [`needed_matrix`].
 pub fn shared_matrix(name: &str) -> Option<PathBuf> {
     let root = shared_matrices();
     let file = format!("{name}.mtx.gz");
@@ -21,14 +20,16 @@ pub fn shared_matrix(name: &str) -> Option<PathBuf> {
 /// The subfolders of the folder of shared matrices.
 pub const SHARED_FOLDERS: [&str; 4] = ["", "fem", "fem/tiny", "real"];
 
-/// The folder of shared matrices: `../shared/matrices`, or the one that the variable `KRYSP_MATRICES` names.
+/// The folder of shared matrices: `../shared/matrices`, or the folder named by the environment variable
+/// `KRYSP_MATRICES`.
 pub fn shared_matrices() -> PathBuf {
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/matrices");
     std::env::var_os("KRYSP_MATRICES").map_or_else(beside, PathBuf::from)
 }
 
-/// The file of a shared matrix that a test needs, or `None` if it is missing: then a skip is reported, and the caller must skip
-/// what needs the matrix. With `KRYSP_REQUIRE_MATRICES=1` in the environment, the test fails instead.
+/// The file of a shared matrix that a test needs. If it is missing, reports a skipped test and returns
+/// `None`; the caller must skip what needs the matrix. With `KRYSP_REQUIRE_MATRICES=1` in the environment,
+/// the test fails instead.
 ///
 /// # Panics
 /// If the matrix is missing and required.
@@ -54,8 +55,8 @@ pub fn skipped_unless_required(variable: &str, why: &str) {
     skipped(why);
 }
 
-/// Reports that a test, or a part of one, was skipped, and why: `skipped: why [name of the test]`. Writes to stderr directly,
-/// because test harnesses hide what a passing test prints.
+/// Reports that a test, or a part of one, was skipped, and why: `skipped: why [name of the test]`. Writes to
+/// stderr directly, because test harnesses hide what a passing test prints.
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
     // an error is ignored: stderr may be closed
@@ -71,8 +72,8 @@ mod tests {
         assert_eq!(shared_matrix("no such matrix"), None);
     }
 
-    /// Runs this test program in a new process with the variable set, because setting it in this process would affect other
-    /// tests.
+    /// Runs this test program in a new process with the environment variable set, because setting the
+    /// variable in this process would affect other tests.
     #[test]
     fn what_is_required_and_missing_fails_the_test() {
         const REQUIRED: &str = "KRYSP_REQUIRE_FOR_TEST";

@@ -38,7 +38,7 @@ pub(super) fn header(text: &[u8]) -> Result<(Header, &[u8]), ReadError> {
     }
     let (banner, mut text) = split_line(text);
     let mut words = Words { rest: banner, line: 1 };
-    // Windows editors put a byte order mark in front.
+    // Some editors on Windows put a byte order mark before the text.
     words.rest = words.rest.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(words.rest);
     words.choose(BANNER, &[("%%MatrixMarket", ())])?;
     words.choose("the object `matrix`", &[("matrix", ())])?;

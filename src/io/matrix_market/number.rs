@@ -1,8 +1,8 @@
 //! Converts text to numbers and numbers to text, correctly rounded in both directions.
 //!
-//! Most numbers in files are short: `m * 10^e` with `m` and `10^|e|` both exact in `T`. One multiplication or division
-//! then rounds once, hence correctly. All other numbers go to `parse` of the standard library, which rounds correctly
-//! too but needs to know the end of the word and that the text is UTF-8.
+//! Most numbers in files are short: `m * 10^e` with `m` and `10^|e|` both exact in `T`. One multiplication or
+//! division then rounds once, hence correctly. All other numbers are passed to `str::parse`, which also
+//! rounds correctly but first needs the end of the word and a check that it is UTF-8.
 
 use std::fmt::{LowerExp, Write};
 use std::ops::Neg;
@@ -26,7 +26,7 @@ mod sealed {
         /// `mantissa * 10^exponent`, if one rounding is enough to compute it.
         fn exact(mantissa: u64, exponent: i32) -> Option<Self>;
 
-        /// The number as `f64`, to judge its size.
+        /// The number as `f64`.
         fn widen(self) -> f64;
     }
 
@@ -102,8 +102,8 @@ fn word_ends(text: &[u8]) -> bool {
     text.first().is_none_or(|&b| is_blank(b) || b == b'\n')
 }
 
-/// Whether the text starts with a minus, and the text after the sign. Without a branch, because in many files signs are
-/// random and would be mispredicted.
+/// Whether the text starts with a minus, and the text after the sign. There is no branch, because in many
+/// files signs are random and a branch would often be mispredicted.
 #[inline(always)]
 fn sign(text: &[u8]) -> (bool, &[u8]) {
     let first = text.first().copied().unwrap_or_default();
@@ -153,8 +153,8 @@ fn eight_digits(ones: u64) -> u64 {
     (fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF
 }
 
-/// Parses a whole number without a minus. Returns the number, `u64::MAX` beyond 19 digits, and the text after it, or
-/// `None` if the word is no such number.
+/// Parses an integer without a minus. Returns the number (`u64::MAX` if it has more than 19 digits) and the
+/// text after it, or `None` if the word is not such an integer.
 #[inline(always)]
 pub(super) fn count(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = text.strip_prefix(b"+").unwrap_or(text);
@@ -176,7 +176,7 @@ pub(super) fn real<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     short(text).or_else(|| long(text))
 }
 
-/// Parses a whole number with or without a sign.
+/// Parses an integer with or without a sign. Returns the number and the text after it, or `None`.
 #[inline]
 pub(super) fn integer<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     let (_, unsigned) = sign(text);
@@ -187,7 +187,7 @@ pub(super) fn integer<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     real(text)
 }
 
-/// A number that one rounding computes, or `None`.
+/// A number that can be computed with one rounding, and the text after it; otherwise `None`.
 #[inline(always)]
 fn short<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     let (negative, text) = sign(text);
@@ -221,7 +221,7 @@ fn short<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     Some((if negative { -value } else { value }, tail))
 }
 
-/// Any number, by the standard library.
+/// Any number, parsed by the standard library, and the text after it.
 #[inline(never)]
 fn long<T: Number>(text: &[u8]) -> Option<(T, &[u8])> {
     let word = word(text);
@@ -249,7 +249,8 @@ mod tests {
 
     use super::*;
 
-    /// The bits of the number that this module reads. Bits, so that NaN and the sign of zero are compared, too.
+    /// The bits of the number that this module reads. Bits are compared, so that NaN and the sign of zero are
+    /// checked.
     fn bits_here(text: &str) -> (Option<u64>, Option<u32>) {
         let wide = real::<f64>(text.as_bytes()).map(|(value, rest)| (value.to_bits(), rest.len()));
         let narrow = real::<f32>(text.as_bytes()).map(|(value, rest)| (value.to_bits(), rest.len()));

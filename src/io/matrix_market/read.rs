@@ -71,7 +71,7 @@ pub(crate) fn read_part<T: Number>(
         match of_field(&body[range.clone()], &header, None) {
             Ok(Content::Coordinate(part)) => Ok((part, entries)),
             Ok(Content::Array { .. }) => Err(wrong(1, "the format coordinate", "array")),
-            // lines were counted from the part's beginning
+            // the line was counted from the beginning of the part
             Err(ReadError::Syntax { path, line, expected, found }) => {
                 let line = line + newlines(&body[..range.start]) as u64;
                 Err(ReadError::Syntax { path, line, expected, found })
@@ -175,8 +175,8 @@ fn array<T: Number>(
     Ok(Content::Array { rows, cols, values })
 }
 
-/// Fills up a dense matrix from the columns of its lower triangle. Each column starts `skip` below the
-/// diagonal.
+/// Makes a dense `n × n` matrix from the columns of its lower triangle, each of which starts `skip` rows
+/// below the diagonal. An entry above the diagonal is `mirror` of the entry below.
 fn both_triangles<T: Number>(n: usize, lower: &[T], skip: usize, mirror: impl Fn(T) -> T) -> Vec<T> {
     // `n * n` cannot overflow: it is at most four times the number of values, or 1.
     let mut full = vec![T::ZERO; n * n];
@@ -216,8 +216,8 @@ struct Part<'a, T> {
     value: &'a mut [T],
 }
 
-/// An error in a piece: bytes from the error to the end of the piece, what was expected, what was found.
-/// Boxed, so that results without errors stay small.
+/// An error in a piece: the number of bytes from the error to the end of the piece, what was expected, and
+/// what was found. Boxed, so that the type of results stays small.
 struct Fault(Box<(usize, String, String)>);
 
 type Parsed<'a, T> = Result<(T, &'a [u8]), Fault>;
@@ -232,8 +232,8 @@ fn fault(text: &[u8], expected: impl Into<String>) -> Fault {
     Fault(Box::new((text.len(), expected.into(), found)))
 }
 
-/// Parses all lines. `line(text, part, at)` parses one value at the start of `text`, which goes to the end of
-/// the piece, stores the value at index `at` of the part, and returns the text after the value.
+/// Parses all lines. `line(text, part, at)` parses one value at the start of `text`, stores the value at
+/// index `at` of the part, and returns the text after the value. `text` extends to the end of the piece.
 fn arrays<T: Number>(
     body: &[u8],
     header: &Header,
@@ -384,7 +384,7 @@ fn next_value(mut text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The offset of the value after `before` others, in a piece without errors.
+/// Offset in bytes of the value after the first `before` values of a piece without errors.
 fn start_of_value(piece: &[u8], before: u64) -> usize {
     let mut text = piece;
     for _ in 0..before {

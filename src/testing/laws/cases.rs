@@ -11,8 +11,8 @@ pub struct Case {
     pub triplets: Triplets,
 }
 
-/// The cases of [`edge::edge_cases`] with their shapes, row lengths, repeated entries and explicit zeros, and sizes
-/// around two chunks of rows.
+/// The matrices of [`edge::edge_cases`] (unusual shapes and row lengths, repeated entries, explicit zeros),
+/// and matrices of about two chunks of rows.
 pub fn cases() -> Vec<Case> {
     let mut cases = edge::edge_cases();
     for n in 1535..=1537 {
@@ -52,7 +52,7 @@ pub fn large_cases() -> Vec<Case> {
         .into()
 }
 
-/// Rounds the values of cases to multiples of 2⁻¹², so that these and their sums are exact in `f32`.
+/// Rounds the values of the cases to multiples of 2⁻¹², so that the values and their sums are exact in `f32`.
 pub fn coarse(mut cases: Vec<Case>) -> Vec<Case> {
     let values = cases.iter_mut().flat_map(|case| &mut case.triplets.entries).map(|entry| &mut entry.2);
     values.for_each(|value| *value = (*value * 4096.0).round() / 4096.0);

@@ -26,12 +26,13 @@ pub struct Conversion<'c, T: Real, F> {
     pub may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
 }
 
-/// The methods of a format that laws need, as a trait object, so that laws are compiled once for each element type.
+/// The methods of a format that laws need. Used as a trait object, so that laws are compiled once for each
+/// element type.
 trait Stored<T: Real>: LinearOperator<Vector = HostVector<T>> {
     fn to_csr(&self) -> Csr<T>;
     fn refresh(&mut self, values: &[T]) -> crate::Result<()>;
     fn refresh_from(&mut self, a: &Csr<T>) -> crate::Result<()>;
-    /// The values of all slots, as elements.
+    /// The stored values of all slots, converted to the element type.
     fn wide(&self) -> Vec<T>;
     /// The bytes of a stored value.
     fn width(&self) -> usize;
@@ -117,7 +118,8 @@ fn every_law<T: Real>(name: &str, cases: &[Case], conversions: &Conversions<'_, 
     let pool =
         |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().map_err(unexpected(LAW));
     let pools = [pool(1)?, pool(2)?, pool(3)?];
-    // run on a thread of the pool: from outside, every parallel operation would have to wake one
+    // run on a thread of the pool, because a parallel operation that starts outside of a pool has to wake a
+    // thread
     let tally = pools[1].install(|| all_cases(name, cases, conversions, &pools))?;
     if tally.tested == 0 {
         let how = format!("{name} refused all {} matrices", cases.len());
@@ -154,7 +156,7 @@ fn one_case<T: Real>(
     stale_values(operator)?;
     second_product(operator)?;
     operator_fusions(operator, Agreement::Bitwise)?;
-    // one after the other, a whole tile and a part of one
+    // no vectors, one, part of a tile of vectors, and more than a tile
     several_products(operator, &[0, 1, 3, 17], Agreement::Bitwise)?;
     sizes_refused(operator)?;
     let build = || (conversions.build)(&csr).map_err(unexpected("a format takes a matrix again"));
@@ -222,7 +224,7 @@ fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
     if let Some((_, value)) = used.iter().zip(&values).find(empty) {
         return broken(format!("a slot of padding holds {value:e}"));
     }
-    // slots after those of the last row let kernels load whole registers
+    // further slots after those of the last row are not padding: with them, kernels can load whole registers
     let counted = format.first_slot(csr.rows());
     let stored = used.iter().filter(|used| **used).count();
     let padding = if stored == 0 { 0.0 } else { counted as f64 / stored as f64 - 1.0 };
@@ -232,7 +234,7 @@ fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
             format.padding()
         ));
     }
-    // values, at most two 64-bit indices for each, and offsets, permutations and row lengths
+    // bytes of the values, up to two 64-bit indices for each, and offsets, permutations and row lengths
     let (bytes, least) = (format.bytes(), slots * format.width());
     let most = slots * (format.width() + 16) + 64 * (csr.rows() + csr.cols()) + 4096;
     if bytes < least || bytes > most {
@@ -290,12 +292,12 @@ fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
         &shuffled,
         Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)),
     )];
-    // large matrices test how threads share the slots, for which one order is enough
+    // large matrices test the distribution of slots over threads, for which one order is enough
     if rows > threads::BLOCKS * threads::CHUNK {
         return orders;
     }
 
-    // a stable sort by rows or columns keeps the entries within each shuffled
+    // a stable sort by rows or columns leaves the entries within each row or column shuffled
     let offsets = |ranges: usize, index: &[u32]| {
         let mut offsets = vec![0usize; ranges + 1];
         index.iter().for_each(|&i| offsets[i as usize + 1] += 1);

@@ -36,7 +36,7 @@ use std::fmt;
 /// The result of a law.
 pub type Law<T = ()> = Result<T, Broken>;
 
-/// A law that does not hold, with the case and the numbers.
+/// The violation of a law: which law, on which matrix or format, and with which numbers.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Broken {
     law: &'static str,
@@ -86,7 +86,7 @@ pub enum Agreement {
 }
 
 impl Agreement {
-    /// Compares entries of ordinary size.
+    /// Compares entries whose magnitudes are neither very large nor very small.
     fn entries<T: Element>(self, law: &'static str, what: &str, got: &[T], expected: &[T]) -> Law {
         if got.len() != expected.len() {
             return Err(Broken::new(
@@ -97,7 +97,7 @@ impl Agreement {
         let differ = |&(_, (&a, &b)): &(usize, (&T, &T))| match self {
             Agreement::Bitwise => !same_bits(a, b),
             Agreement::Rounding => {
-                // rows may have some thousand entries, which each format adds up in its own order
+                // rows may have thousands of entries, which each format adds up in its own order
                 !close(a.to_f64(), b.to_f64(), 64.0 * T::EPSILON * (1.0 + b.to_f64().abs()))
             }
         };
@@ -107,7 +107,7 @@ impl Agreement {
         }
     }
 
-    /// Compares sums of `terms` numbers whose magnitudes add up to `magnitude`.
+    /// Compares two sums of the same `terms` numbers, whose magnitudes add up to `magnitude`.
     fn sum<T: Element>(
         self,
         law: &'static str,

@@ -45,7 +45,7 @@ pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
             format!("it is {rows} x {cols}, not {} x {}", triplets.rows, triplets.cols),
         ));
     }
-    // values after rounding to the element type
+    // round the values to the element type
     let rounded = |value: f64| ElemOf::<V>::from_f64(value).to_f64();
     let entries = triplets.entries.iter().map(|&(i, j, value)| (i, j, rounded(value))).collect();
     let triplets = Triplets { rows, cols, entries };
@@ -66,8 +66,8 @@ pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
     Ok(())
 }
 
-/// The residual is computed in twice the precision: rounded once, even if `b` is so close to `A x` that a plain product
-/// would leave only rounding.
+/// The residual is computed in twice the working precision and rounded once: it is accurate even if `b` is so
+/// close to `A x` that in working precision only rounding errors would remain.
 pub fn precise_residual<V: Vector>(a: &Operator<'_, V>, csr: &Csr<ElemOf<V>>) -> Law
 where
     ElemOf<V>: Real,
@@ -161,8 +161,8 @@ pub fn operator_fusions<V: Vector>(a: &Operator<'_, V>, agreement: Agreement) ->
     Ok(())
 }
 
-/// Products of several vectors equal those of each vector by itself, and so do their inner products. Multivectors of different
-/// numbers of columns are refused.
+/// The product of the matrix with several vectors gives for each of them the same as the product with that
+/// vector alone, and the same inner products. Multivectors with different numbers of columns are refused.
 pub fn several_products<V: Vector>(a: &Operator<'_, V>, counts: &[usize], agreement: Agreement) -> Law {
     const LAW: &str = "products of several vectors equal those of each";
     let (domain, range) = (a.domain(), a.range());
@@ -206,8 +206,8 @@ pub fn several_products<V: Vector>(a: &Operator<'_, V>, counts: &[usize], agreem
     }
 }
 
-/// Products and their inner products are bitwise the same in every pool of threads, no matter whether the operator was
-/// built in that pool.
+/// Products, and the inner products computed with them, are bitwise the same in every thread pool, no matter
+/// whether the operator was built in that pool.
 pub fn same_on_all_threads<A>(build: &(impl Fn() -> Law<A> + Sync), pools: &[rayon::ThreadPool]) -> Law
 where
     A: LinearOperator,
@@ -304,7 +304,7 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
     Ok(())
 }
 
-/// Whether a product of several vectors returns an error for these two.
+/// Whether a product with two copies of `x` and of `y` returns an error.
 fn many_refused<T: Real>(a: &Operator<'_, HostVector<T>>, x: &HostVector<T>, y: &HostVector<T>) -> bool {
     let x = MultiVector::from_columns(x.space(), vec![x.clone(), x.clone()]);
     let y = MultiVector::from_columns(y.space(), vec![y.clone(), y.clone()]);

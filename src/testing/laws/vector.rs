@@ -50,7 +50,7 @@ impl<V: Vector> Checker<'_, V> {
         let read = |s: &V::Scalar| s.read().map_err(unexpected(self.law));
         let len = self.space.len();
         for (got, expected) in got.iter().zip(&expected) {
-            // entries stay below 4 in size
+            // the magnitudes of entries are below 4
             self.agreement.sum(self.law, what, [read(got)?, read(expected)?], 16.0 * len as f64, len)?;
         }
         Ok(())
@@ -173,7 +173,8 @@ fn diagonal_fusions<V: Vector>(checker: &Checker<'_, V>, [d, x, q]: [&V; 3]) -> 
         checker.same_sums("axpy_multiply_dot", sums, parts)?;
     }
 
-    // with a coefficient `ρ'/ρ` of at most one, and of zero, which starts a new direction
+    // one case with a coefficient `ρ'/ρ` of at most 1, and one with 0, where the update starts a new
+    // direction
     for (alpha, rho) in [(-0.75, 16.0 * checker.space.len().max(1) as f64), (0.5, f64::INFINITY)] {
         let [alpha, rho] = [alpha, rho].map(element);
         let [mut x, mut r, mut p, mut z] =
@@ -199,7 +200,7 @@ fn diagonal_fusions<V: Vector>(checker: &Checker<'_, V>, [d, x, q]: [&V; 3]) -> 
 pub fn basis_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     let checker = Checker::<S::Vector> { space, law: BASES, agreement };
     let count = 5;
-    // columns of length about one keep projections of ordinary size
+    // columns are scaled to norms of about one, so that projections have ordinary magnitudes
     let norm = ElemOf::<S::Vector>::from_f64((space.len().max(1) as f64).sqrt());
     let filled = || -> Law<<S::Vector as Vector>::Basis> {
         let mut basis = S::Vector::basis(space, count).map_err(unexpected(BASES))?;

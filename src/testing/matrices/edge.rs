@@ -33,7 +33,8 @@ pub fn tridiagonal(n: usize) -> Triplets {
     square(n, entries.collect())
 }
 
-/// A full first row, a full first column and the diagonal. Positive definite, and full after elimination in this order.
+/// A full first row, a full first column and the diagonal. Positive definite; elimination in this order gives
+/// a full factor.
 pub fn arrow(n: usize) -> Triplets {
     let mut entries = Vec::with_capacity(3 * n);
     for i in 0..n as u32 {
@@ -88,8 +89,8 @@ pub fn explicit_zeros(n: usize) -> Triplets {
     square(n, entries)
 }
 
-/// Row `i` has `length(i)` entries in neighbouring columns, with values -1, 0 and 1. With [`whole_vector`] every
-/// partial sum is a small whole number, so a product is exact in any order of summation.
+/// Row `i` has `length(i)` entries in consecutive columns, with values -1, 0 and 1. In a product with
+/// [`whole_vector`] every partial sum is a small integer, so the product is exact in any order of summation.
 pub fn whole_rows(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Triplets {
     let mut entries = Vec::new();
     for row in 0..rows {
@@ -101,7 +102,7 @@ pub fn whole_rows(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> 
     Triplets { rows, cols, entries }
 }
 
-/// Integers in rows of given lengths, in columns far from each other.
+/// Like [`whole_rows`], with the entries of a row in columns far from each other.
 fn far_apart(rows: usize, cols: usize, length: impl Fn(usize) -> usize) -> Triplets {
     let mut all = whole_rows(rows, cols, length);
     all.entries.iter_mut().for_each(|(_, column, _)| *column = (*column as usize * 104_729 % cols) as u32);
@@ -136,7 +137,7 @@ pub fn extreme_rows(size: usize) -> Vec<(&'static str, Triplets)> {
     ]
 }
 
-/// A row of every edge size, each followed by an empty row: `2 · 21` rows of up to 769 entries.
+/// One row for each of [`EDGE_SIZES`], followed by an empty row: `2 · 21` rows of up to 769 entries.
 pub fn every_row_length() -> Triplets {
     random_rows(2 * EDGE_SIZES.len(), EDGE_SIZES[EDGE_SIZES.len() - 1], 11, |row| {
         if row % 2 == 0 { EDGE_SIZES[row / 2] } else { 0 }

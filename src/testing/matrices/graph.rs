@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 /// The R-MAT of the peer benches: 2²⁰ rows.
 pub(super) const PEER_SCALE: u32 = 20;
-/// The draws of that R-MAT. Repeated entries are stored once.
+/// Number of draws of the R-MAT of the peer benches. Repeated entries are stored once.
 pub(super) const PEER_EDGES: usize = 8_900_000;
 
 /// R-MAT (0.57, 0.19, 0.19, 0.05) of 2^`scale` rows from `edges` draws. Repeated entries are stored once, and no

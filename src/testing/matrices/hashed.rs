@@ -90,7 +90,7 @@ pub fn hashed_dense_row(rows: usize, cols: usize) -> Matrix {
     Matrix::by_rows(rows, pattern, fill_symmetric).with_columns(cols)
 }
 
-/// The quadrant that a draw in [0, 1) selects, as a row bit and a column bit below it.
+/// The quadrant that a draw in [0, 1) selects, as a number of two bits: row bit, column bit.
 pub(super) fn rmat_quadrant(draw: f64) -> u64 {
     match draw {
         u if u < 0.57 => 0,
@@ -141,8 +141,8 @@ pub fn hashed_circuit(rows: usize) -> Matrix {
     )
 }
 
-/// Mirrors a column beyond either end back into the matrix, and wraps it where a small matrix would be left on the
-/// other side.
+/// Reflects a column beyond either end back into the matrix. In a small matrix the reflected column may lie
+/// beyond the other end; then it is taken modulo `rows`.
 fn reflect(column: i64, rows: i64) -> u64 {
     let mirrored = if column.abs() >= rows { 2 * rows - 2 - column.abs() } else { column.abs() };
     mirrored.rem_euclid(rows) as u64

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 /// Rows that one task of a parallel assembly fills.
 const ROWS_PER_TASK: usize = 2048;
 
-/// A matrix as CSR arrays. Rows are sorted by column. Most matrices are square.
+/// A matrix as CSR arrays. The entries of a row are sorted by column. Most matrices are square.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     /// Rows.
@@ -75,8 +75,9 @@ impl Matrix {
         self
     }
 
-    /// Sets each diagonal entry to minus the sum of the row's other entries, as without boundary conditions, so that
-    /// the matrix maps constants to zero. Rows without a diagonal entry are unchanged.
+    /// Sets each diagonal entry to minus the sum of the row's other entries, so that the matrix maps
+    /// constants to zero, as a discretization without Dirichlet conditions does. Rows without a diagonal
+    /// entry are unchanged.
     pub fn zero_row_sums(mut self) -> Self {
         for row in 0..self.rows {
             let entries = self.offsets[row] as usize..self.offsets[row + 1] as usize;
@@ -89,13 +90,14 @@ impl Matrix {
         self
     }
 
-    /// These entries in a matrix with `cols` columns.
+    /// The same entries in a matrix with `cols` columns.
     pub(super) fn with_columns(self, cols: usize) -> Self {
         Self { cols, ..self }
     }
 
-    /// Assembles by rows. Two passes keep the peak of memory at the size of the matrix. `pattern` appends the columns
-    /// of a row in any order, with repeats. `fill` gets the sorted distinct columns and writes their values.
+    /// Assembles by rows, in two passes, so that no more memory is used than for the matrix. `pattern`
+    /// appends the columns of a row in any order, possibly repeated. `fill` gets the sorted distinct columns
+    /// and writes their values.
     pub(super) fn by_rows<P, F>(rows: usize, pattern: P, fill: F) -> Self
     where
         P: Fn(usize, &mut Vec<u32>) + Sync,

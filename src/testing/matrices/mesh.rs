@@ -60,7 +60,7 @@ pub fn plate(hexes: [usize; 3], poisson: f64) -> Triplets {
     Triplets { rows: plate.rows(), cols: plate.rows(), entries: plate.entries(poisson).collect() }
 }
 
-/// The sum over the up to eight hexes that contain both nodes.
+/// An entry of the stiffness matrix: the sum over the up to eight hexes that contain both nodes.
 fn elasticity_entry(grid: Grid, element: &[[f64; 24]; 24], row: usize, column: usize) -> f64 {
     let (from, to) = (grid.position(row / 3), grid.position(column / 3));
     let side = grid.side as i64;

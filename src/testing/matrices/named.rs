@@ -10,10 +10,10 @@ use Recipe::*;
 /// The window within which the nodes of the large meshes are shuffled.
 const WINDOW: usize = 4096;
 
-/// The largest number of nodes per side in a name, for which all indices fit their types.
+/// The largest number of nodes per side that a name may have. All indices then fit in their types.
 pub const LARGEST_SIDE: usize = 1000;
 
-/// Nodes a side of the tetrahedral benches: about half a million nodes.
+/// Nodes per side of the tetrahedral meshes of the benches: about half a million nodes in all.
 const TETRAHEDRA_SIDE: usize = 79;
 
 enum Recipe {
@@ -111,7 +111,8 @@ const FIXED: &[(&str, Recipe)] = &[
     ("p1_200k", HashedMesh(Tetrahedra, 58, 1, WINDOW)),
     ("el3_200k", HashedMesh(Box, 41, 3, WINDOW)),
     ("st7_128", HashedMesh(Faces, 128, 1, 0)),
-    // matrices of the CPU peers: real values or sequential random numbers
+    // matrices of the benches against other CPU libraries: values of a discretization, or sequential random
+    // numbers
     ("p7_128", Stencil7(128)),
     ("p27_80", Stencil27(80)),
     ("elast55", Elasticity(55)),
@@ -135,7 +136,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     FIXED.iter().map(|(name, _)| *name)
 }
 
-/// The rows and columns of the matrix that [`named`] makes of a name, without making it.
+/// The numbers of rows and columns of the matrix that [`named`] returns for a name, without making the
+/// matrix.
 pub fn shape_of(name: &str) -> Option<(usize, usize)> {
     Some(match FIXED.iter().find(|(fixed, _)| *fixed == name) {
         Some((_, recipe)) => recipe.shape(),
@@ -149,7 +151,7 @@ pub fn side_of(name: &str) -> Option<usize> {
     if !FAMILIES.contains(&family) {
         return None;
     }
-    // only digits are left, so that a failure to parse means overflow
+    // only digits are left, so if they cannot be parsed, the number is too large
     let digits = &name[family.len()..];
     (!digits.is_empty()).then(|| digits.parse().unwrap_or(usize::MAX))
 }

@@ -1,4 +1,4 @@
-//! Matrices whose eigenvalues are known exactly, not to rounding.
+//! Matrices whose eigenvalues are known exactly, not only up to rounding.
 
 use super::Matrix;
 

@@ -1,7 +1,7 @@
-//! Matrices with the row lengths of the irregular matrices in Liu and Vinter (2015), Table 3. Printed there are the
-//! dimensions, the number of entries, and the shortest, mean and longest row. Between shortest and longest row the
-//! lengths follow a power law with the printed mean; a few further rows fall off from the longest as `1/k^1.5`. The
-//! rows are shuffled.
+//! Matrices with row lengths like those of the irregular matrices in Liu and Vinter (2015), Table 3, which
+//! lists the dimensions, the number of entries, and the lengths of the shortest, mean and longest row.
+//! Between the shortest and the longest, row lengths follow a power law with the mean of the table; the
+//! `k`-th longest row has at least `longest / k^1.5` entries. The rows are shuffled.
 
 use super::Matrix;
 use super::numbers::{mix, shuffled_in_windows, symmetric_value};
@@ -21,7 +21,7 @@ pub struct Irregular {
     pub shortest: usize,
     /// Entries of the longest row.
     pub longest: usize,
-    /// How many of ten entries are near the diagonal.
+    /// Number of entries near the diagonal, of every ten entries.
     pub near: usize,
 }
 
@@ -35,8 +35,8 @@ const fn square(
     Irregular { name, rows, cols: rows, entries, shortest, longest, near }
 }
 
-/// The lines of the table. The fraction of entries near the diagonal is not in the table; it is chosen by the kind of matrix:
-/// one half for a web graph, most entries of a circuit, and none of an optimization problem.
+/// The lines of the table. The fraction of entries near the diagonal is not in the table; it is chosen by the
+/// kind of matrix: one half for a web graph, most entries for a circuit, none for an optimization problem.
 pub const TABLE_3: [Irregular; 8] = [
     square("Webbase", 1_000_000, 3_100_000, [1, 4_700], 5),
     Irregular {
@@ -68,8 +68,8 @@ impl Irregular {
             let falling = high / (row as f64 + 1.0).powf(1.5);
             ((a + u * (b - a)).powf(1.0 / s).max(falling).round() as usize).clamp(shortest, longest)
         };
-        // the mean grows with s; a sample of rows is enough to find it, except for the longest rows, which are all
-        // counted
+        // the number of entries increases with s; it is estimated from a sample of the rows and all of the
+        // longest
         let total = |s: f64| {
             let step = rows.div_ceil(4000);
             let head = 4000.min(rows);
@@ -117,7 +117,7 @@ impl Irregular {
             let first = row.saturating_sub(window / 2).min(cols - window);
             let here = (length * near).div_ceil(10).max((length + window).saturating_sub(cols));
             columns.extend(spread(row, here, window).map(|column| (first + column) as u32));
-            // the other entries lie on either side of the window
+            // the other entries are spread over the columns on both sides of the window
             let others = spread(row + rows, length - here, cols - window);
             columns.extend(others.map(|at| if at < first { at } else { at + window } as u32));
         };

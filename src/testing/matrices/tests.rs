@@ -1,4 +1,5 @@
-//! Properties of all generators: bits, symmetry, definiteness, counts, independence of the number of threads.
+//! Tests of all generators: exact bits, symmetry, definiteness, counts, independence of the number of
+//! threads.
 
 use super::edge::{arrow, diagonal, tridiagonal};
 use super::*;

@@ -7,8 +7,8 @@ use super::{Grid, Matrix};
 /// of the mesh gets a nonzero, and no tetrahedron turns inside out.
 const JITTER: f64 = 0.15;
 
-/// The six paths from the low to the high corner of a cube along its edges. Each path spans a tetrahedron, and the six
-/// tetrahedra fill the cube.
+/// The six paths along the edges of a cube from its low to its high corner, as orders of the three
+/// directions. The four corners on a path span a tetrahedron, and the six tetrahedra fill the cube.
 const PATHS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
 /// The ordering of the nodes of a tetrahedral mesh.
@@ -34,7 +34,8 @@ pub fn tetrahedra(side: usize, numbering: Numbering) -> Matrix {
         nodes,
         |row, columns| {
             let node = node_of[row] as usize;
-            // Along a path every coordinate only grows, so an edge goes up in all directions or down in all.
+            // Along a path no coordinate decreases, so the two ends of an edge differ by only nonnegative or
+            // only nonpositive steps.
             mesh.grid.around(node, |neighbour, offset| {
                 if offset.iter().all(|&step| step >= 0) || offset.iter().all(|&step| step <= 0) {
                     columns.push(number[neighbour]);

@@ -23,9 +23,9 @@ impl Triplets {
         Csr::from_triplets(self.rows, self.cols, &entries)
     }
 
-    /// For each row `(Σ a x, Σ |a x|)`: the product, and the scale for its error. Rounding errors of products and sums
-    /// are carried along (two-product, two-sum), so each number is as good as one computed in twice the precision and
-    /// then rounded.
+    /// The sums `Σ a x` and `Σ |a x|` of each row: the product, and the scale of its rounding error. Rounding
+    /// errors of products and sums are added up as well (two-product, two-sum), so each sum is as accurate as
+    /// if computed in twice the precision and then rounded.
     ///
     /// `x` must have `cols` entries.
     pub fn product_reference(&self, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
@@ -84,8 +84,8 @@ pub(super) fn ordinary(random: &mut SplitMix) -> f64 {
     if random.bits() & 1 == 0 { magnitude } else { -magnitude }
 }
 
-/// A `rows` x `cols` matrix with about the share `density` of all entries, at random positions, sorted by row and
-/// column, with values in ±[0.5, 1.5).
+/// A `rows` x `cols` matrix of which about the fraction `density` is nonzero, at random positions, sorted by
+/// row and column, with values in ±[0.5, 1.5).
 pub fn random(rows: usize, cols: usize, density: f64, seed: u64) -> Triplets {
     let mut draws = SplitMix::new(seed);
     let expected = density.clamp(0.0, 1.0) * cols as f64;
@@ -105,8 +105,8 @@ pub fn random_rows(rows: usize, cols: usize, seed: u64, mut length: impl FnMut(u
     Triplets { rows, cols, entries }
 }
 
-/// `count` distinct random numbers below `bound`, ascending, by Floyd's sampling: no retries, whatever the share of
-/// numbers drawn.
+/// `count` distinct random numbers below `bound`, ascending. Floyd's sampling needs no retries, even if
+/// `count` is close to `bound`.
 fn distinct(count: usize, bound: usize, random: &mut SplitMix) -> BTreeSet<u32> {
     let mut chosen = BTreeSet::new();
     for last in bound - count..bound {
