@@ -60,9 +60,9 @@ pub enum Error {
     NotSquare {
         /// The operation.
         what: &'static str,
-        /// The matrix's rows.
+        /// Number of rows.
         rows: usize,
-        /// The matrix's columns.
+        /// Number of columns.
         cols: usize,
     },
     /// The numbers of equations and unknowns of a system differ.
@@ -71,9 +71,9 @@ pub enum Error {
          `Aᵀ A x = Aᵀ b`"
     )]
     Rectangular {
-        /// The matrix's rows.
+        /// Number of rows.
         rows: usize,
-        /// The matrix's columns.
+        /// Number of columns.
         cols: usize,
     },
     /// A matrix that must be triangular has entries on both sides of the diagonal.
@@ -239,7 +239,7 @@ pub enum Error {
     Knowledge {
         /// The name of the declaration's method in [`Plan`](crate::Plan).
         what: &'static str,
-        /// The requirement, the finding and its place.
+        /// What is required, what was found, and where.
         why: String,
     },
     /// A name is unknown.
@@ -270,7 +270,7 @@ pub enum Error {
         /// The index at that position.
         index: usize,
     },
-    /// A file has other contents than expected, or its format cannot store the data.
+    /// A file does not have the expected content, or its format cannot store the data.
     #[error("{}: {why}", path.display())]
     File {
         /// The file.
@@ -283,7 +283,7 @@ pub enum Error {
     Saved {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         why: Unusable,
     },
     /// A Matrix Market file could not be read, or a file of any format could not be opened.
@@ -341,7 +341,8 @@ impl Error {
     }
 }
 
-/// For user-defined operators, whose methods return errors of the solver crate: `?` converts errors of this crate.
+/// With this conversion, methods of user-defined operators, which return errors of the solver crate, can use
+/// `?` on errors of this crate.
 impl From<Error> for krysp_solvers::Error {
     fn from(error: Error) -> Self {
         match error {
@@ -351,11 +352,11 @@ impl From<Error> for krysp_solvers::Error {
     }
 }
 
-/// Why a file that something was saved in is of no use: build anew, and save again.
+/// The reason why a saved file cannot be used. The saved object must be built and saved again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// Not a file written by this library.
+    /// The file was not written by this library.
     #[error("it was not saved by krysp")]
     NotSaved,
     /// The file was truncated, or something was appended.
@@ -369,10 +370,10 @@ pub enum Unusable {
     /// The checksum is wrong.
     #[error("its checksum is wrong, so it is damaged: save again")]
     Damaged,
-    /// The parts are inconsistent, although the checksum is right.
+    /// The content is inconsistent, although the checksum is right.
     #[error("its parts are inconsistent: save again")]
     Inconsistent,
-    /// Saved by another version of this library.
+    /// The file was saved by another version of this library.
     #[error("it was saved by version {saved}, this is version {here}: save again")]
     Version {
         /// The version that saved it.
@@ -380,7 +381,7 @@ pub enum Unusable {
         /// This version.
         here: String,
     },
-    /// Saved on another kind of processor.
+    /// The file was saved on another kind of processor.
     #[error("it was saved on {saved}, this is {here}: save again")]
     Architecture {
         /// Processor and SIMD level where it was saved.
@@ -388,7 +389,7 @@ pub enum Unusable {
         /// Processor and SIMD level here.
         here: String,
     },
-    /// Saved for another machine or element type.
+    /// The file holds another type of object, or one for another kind of device or element type.
     #[error("expected {here}, but it holds {saved}: save again")]
     Kind {
         /// What was saved.
@@ -396,7 +397,7 @@ pub enum Unusable {
         /// What is loaded.
         here: String,
     },
-    /// Saved for a matrix with another pattern.
+    /// The file was saved for a matrix with another pattern.
     #[error("it was saved for a matrix with a different sparsity pattern")]
     OtherMatrix,
 }

@@ -36,7 +36,7 @@ impl<T: Real> HostSpace<T> {
         HostSpace { len: numbering.len(), numbering: Some(numbering), element: PhantomData }
     }
 
-    /// The space of vectors with another element type, with the same length and numbering.
+    /// The space of vectors of another element type with the same length and numbering.
     pub fn cast<U: Real>(&self) -> HostSpace<U> {
         HostSpace { len: self.len, numbering: self.numbering.clone(), element: PhantomData }
     }
@@ -46,7 +46,7 @@ impl<T: Real> HostSpace<T> {
         self.numbering.as_ref()
     }
 
-    /// A vector with these entries, which are in the user's ordering.
+    /// A vector with the given entries, which are in the user's ordering.
     pub fn vector(&self, entries: &[T]) -> Result<HostVector<T>> {
         let mut vector = self.zeros()?;
         self.load(entries, &mut vector)?;
@@ -242,7 +242,8 @@ impl<T: Real> HostBasis<T> {
         Columns { entries: &self.entries[..k * self.rows], rows: self.rows }
     }
 
-    /// Replaces the coefficients of the last projection, by those of a longer basis of which this is a part.
+    /// Replaces the coefficients of the last projection by those of the distributed basis of which this is
+    /// one rank's part.
     #[cfg(feature = "mpi")]
     pub(crate) fn replace_coefficients(&mut self, c: &[T]) {
         self.coefficients[..c.len()].copy_from_slice(c);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 /// A scope that can be interrupted: reading, orderings, factorizations, the setup of preconditioners, solves.
 ///
-/// Work inside [`run`](Interrupt::run) polls the token and the time limit, as a rule several times in 0.2 s. Constructors then
-/// return [`Error::Interrupted`](crate::Error::Interrupted), and solves end with the best `x` so far. A single call into a
-/// driver, such as compiling a GPU kernel, is not interrupted. [`progress`](Interrupt::progress) reports the progress of the work
-/// to other threads.
+/// Work inside [`run`](Interrupt::run) polls the token and the time limit, usually several times in 0.2 s.
+/// After an interruption, constructors return [`Error::Interrupted`](crate::Error::Interrupted), and solves
+/// end with the best `x` so far. A single call into a driver, such as compiling a GPU kernel, is not
+/// interrupted. [`progress`](Interrupt::progress) reports the progress of the work to other threads.
 ///
 /// ```
 /// use krysp::{CancelToken, Csr, Error, Interrupt, Lu};
@@ -57,12 +57,12 @@ impl Interrupt {
         self.scope.run(work)
     }
 
-    /// Whether the work inside should end.
+    /// Whether the work in the scope should end.
     pub fn is_raised(&self) -> bool {
         self.scope.is_raised()
     }
 
-    /// The current phase of the work and its progress; `None` between phases that report.
+    /// The current phase of the work and its progress; `None` if no phase that reports progress is running.
     pub fn progress(&self) -> Option<PhaseProgress> {
         self.scope.progress()
     }

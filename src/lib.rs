@@ -32,7 +32,7 @@
 //! let mut solver = Minres::new(&a).preconditioner(polynomial).null_space(&[[1.0; 5]])?;
 //! let solution = solver.solve(&[2.0, 0.0, 0.0, 0.0, 0.0])?;
 //! assert!(solution.report.converged());
-//! // the mean of the load, 0.4, was removed from every point: no solution can balance it
+//! // the mean of the load, 0.4, was subtracted from every entry: the system has a solution only if the mean is 0
 //! assert!((solution.report.removed - 0.4 * 5.0_f64.sqrt()).abs() < 1e-14);
 //! assert!(solution.x.iter().sum::<f64>().abs() < 1e-12);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -146,8 +146,8 @@ pub mod prelude {
     pub use crate::{Cuda, CudaVector, ToCuda};
 }
 
-/// Pages whose Rust `cargo test --doc` compiles and, unless they say `no_run`, runs. `tests/suite/documents.rs` holds the list to be
-/// complete.
+/// Pages whose Rust code `cargo test --doc` compiles and, unless it is marked `no_run`, runs.
+/// `tests/suite/documents.rs` checks that the list is complete.
 #[cfg(doctest)]
 mod pages {
     macro_rules! pages {

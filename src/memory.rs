@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 impl Host {
-    /// Limits the total memory of this program, including the memory that it has now. An array that would exceed the limit fails
-    /// with [`Error::Allocation`], factors fail with [`Error::Memory`], and a format is not chosen. Without a limit all free
-    /// memory may be used.
+    /// Limits the total memory of this program, including the memory that it uses now. An array that would
+    /// exceed the limit gives [`Error::Allocation`], a factorization [`Error::Memory`], and formats that
+    /// would exceed it are not chosen. Without a limit all free memory may be used.
     ///
     /// ```
     /// use krysp::Host;
@@ -27,7 +27,7 @@ impl Host {
     }
 }
 
-/// Bytes of an allocation below which free memory is not queried. Guess.
+/// Bytes of an allocation below which free memory is not queried. Estimated, not measured.
 const LARGE: usize = 64 << 20;
 
 /// Returns an error if an array does not fit into free memory.
@@ -42,8 +42,8 @@ pub(crate) fn room(what: &'static str, bytes: u128) -> Result<()> {
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| refused())
 }
 
-/// Free memory for an allocation of so many bytes. Returns `None` for small ones unless there is a limit: the query costs as much
-/// as converting a small matrix.
+/// Free memory, for an allocation of `bytes` bytes. Returns `None` for a small allocation if there is no
+/// limit, because the query takes as long as the conversion of a small matrix.
 pub(crate) fn free_for(bytes: usize) -> Option<usize> {
     (bytes >= LARGE || LIMIT.load(Ordering::Relaxed) < usize::MAX).then(free).flatten()
 }

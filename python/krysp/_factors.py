@@ -17,7 +17,7 @@ from ._types import FloatArray, Matrix
 # the largest backward errors of solutions that are returned
 LARGEST_DOUBLE, LARGEST_SINGLE = 1e-10, 1e-5
 
-# refinements at most: each gains several digits, or none
+# maximum number of refinement steps: a step gains several digits, or none
 REFINEMENTS = 5
 
 
@@ -71,7 +71,7 @@ class Factors:
         return self._solve(given, "rhs", trans != "N").reshape(given.shape)
 
     def _solve(self, rhs: Any, what: str, transposed: bool = False) -> FloatArray:
-        """The solutions for a vector or a matrix, which errors call `what`."""
+        """Solves for a vector or a matrix of right-hand sides, which error messages call `what`."""
         rows = self.shape[0]
         if rhs.dtype.kind == "f" and not np.isfinite(rhs).all():
             raise _krysp.KryspError(f"{what} has an entry that is infinite or NaN")
@@ -121,7 +121,7 @@ def splu(A: Matrix, permc_spec: str | None = None, **ignored: Any) -> Factors:
     ----------
     A : sparse matrix or array of SciPy
     permc_spec, diag_pivot_thresh, relax, panel_size, options
-        Accepted as SciPy does, without effect: ordering and pivoting are krysp's own.
+        Accepted for compatibility with SciPy, and ignored: krysp chooses ordering and pivots.
 
     Raises
     ------
@@ -144,7 +144,8 @@ def splu(A: Matrix, permc_spec: str | None = None, **ignored: Any) -> Factors:
 def factorized(A: Matrix) -> Callable[[ArrayLike], FloatArray]:
     """Returns a function that solves ``A @ x = b`` for a given `b`, called as ``scipy.sparse.linalg.factorized``.
 
-    A symmetric matrix with a positive diagonal is factorized by Cholesky's method, any other symmetric one by LDLᵀ, and others by LU.
+    A symmetric matrix with a positive diagonal is factorized by Cholesky's method, any other symmetric matrix by LDLᵀ, and all
+    others by LU.
 
     Examples
     --------

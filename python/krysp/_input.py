@@ -13,7 +13,7 @@ from ._types import FloatArray, IndexArray
 
 SINGLE = np.dtype(np.float32)
 DOUBLE = np.dtype(np.float64)
-# formats whose `data` have one value for each entry, in an order that krysp remembers
+# formats whose array `data` has one value for each entry, in an order that krysp remembers
 ORDERED = ("csr", "csc", "coo")
 
 
@@ -100,12 +100,12 @@ def check_shape(shape: tuple[int, ...], n: int, what: str) -> None:
         return
     if len(shape) == 1:
         raise ValueError(f"{what} must have {n} entries, to match the matrix; got {shape[0]}")
-    # solvers take right-hand sides of several columns, which `columns` checks; the dimensions are wrong
+    # a right-hand side may have several columns, but `columns` checks these: here the dimensions are wrong
     raise ValueError(f"{what} must be one-dimensional or have shape ({n}, {'k' if what == 'b' else 1}); got {shape}")
 
 
 def has_columns(array: Any) -> bool:
-    """Whether an array is a matrix of right-hand sides. One of a single column counts as a vector."""
+    """Whether an array is a matrix of several right-hand sides; a matrix with a single column counts as a vector."""
     return bool(array.ndim == 2 and array.shape[1] != 1)
 
 

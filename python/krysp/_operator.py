@@ -57,8 +57,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     Notes
     -----
-    The matrix is copied and analysed once, here. `krysp.cg(A, b)` with a SciPy matrix does so only if that one solve is long
-    enough.
+    The constructor copies and analyses the matrix. `krysp.cg(A, b)` with a SciPy matrix does so in each solve, if the solve is
+    long enough.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         return self._core.nbytes
 
     def refresh(self, values: ArrayLike | GivenMatrix) -> None:
-        """Takes new values for the same sparsity pattern, without a new analysis.
+        """Replaces the values of the matrix, without a new analysis. The sparsity pattern must be the same.
 
         Parameters
         ----------

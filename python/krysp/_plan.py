@@ -37,12 +37,12 @@ class Plan:
     new_values : bool
         Whether the values will change, by `refresh`.
     maxiter : int, optional
-        Maximum number of iterations of a solve, summed over all attempts. Of several right-hand sides, for each.
+        Maximum number of iterations of a solve, summed over all attempts; with several right-hand sides, for each of them.
     time_limit : float, optional
-        Maximum duration of a solve in seconds. Of several right-hand sides, for each.
+        Maximum duration of a solve in seconds; with several right-hand sides, for each of them.
     coordinates : array of shape (nodes, 2) or (nodes, 3), optional
-        Points of the nodes, for elasticity: the unknowns are displacements, 2 or 3 consecutive ones for each node. Multigrid then
-        uses the rigid body modes as near-null space, which reduces the iterations. With `components`, one row for each unknown.
+        Coordinates of the nodes, for elasticity: the unknowns are displacements, 2 or 3 consecutive ones for each node. Multigrid
+        then uses the rigid body modes as near-null space, which reduces the iterations. With `components`, one row for each unknown.
     components : array of shape (n,), optional
         Direction of the displacement of each unknown: 0 for x, 1 for y, 2 for z. Needed if boundary conditions have removed
         unknowns of some nodes, or if the unknowns of a node are not consecutive.
@@ -150,7 +150,7 @@ class Plan:
         ----------
         path : str or path
         A : sparse matrix or array of SciPy
-            With the sparsity pattern of the matrix when the plan was saved. If the values differ, they are taken as by `refresh`.
+            A matrix with the same sparsity pattern as when the plan was saved. If its values differ, the plan is refreshed with them.
         device : str
             The same kind of device as when the plan was saved: ``"cpu"``, ``"cuda:0"``, or ``"auto"`` for a GPU if there is one.
         rtol, maxiter, time_limit
@@ -193,10 +193,11 @@ class Plan:
         Parameters
         ----------
         b : array of shape (n,) or (n, k)
-            Of several columns the first finds what suits; the others are solved with that together, with one product for all in
-            each iteration.
+            Of several columns, the first is solved as a single right-hand side. The others use the method and the preconditioner
+            that solved the first and, where that is faster, are solved together, with one product of `A` with all of their vectors
+            in each iteration.
         x0 : array, optional
-            The initial guess, of the shape of `b`. Default: zero. With it, columns are solved one after the other.
+            The initial guess, of the shape of `b`. Default: zero. With a guess, columns are solved one after the other.
 
         Returns
         -------
@@ -322,8 +323,8 @@ ORDERINGS = (None, "NATURAL", "MMD_ATA", "MMD_AT_PLUS_A", "COLAMD")
 def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = None, use_umfpack: bool = True) -> FloatArray:
     """Solves ``A @ x = b`` directly, with the signature of ``scipy.sparse.linalg.spsolve``.
 
-    A symmetric matrix with a positive diagonal is factorized by Cholesky's method, any other symmetric one, or one that is not
-    positive definite, by LDLᵀ, and others by LU, both with pivoting. Iterative refinement follows.
+    A symmetric matrix with a positive diagonal is factorized by Cholesky's method. If the matrix is not positive definite or has
+    another diagonal, it is factorized by LDLᵀ, and an unsymmetric matrix by LU, both with pivoting. Iterative refinement follows.
 
     Parameters
     ----------

@@ -41,12 +41,12 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         super().__init__(dtype, shape)
 
     def refresh(self, A: Operator | GivenMatrix) -> None:
-        """Takes the values of a matrix with the same pattern; the analysis of the pattern is reused.
+        """Rebuilds the preconditioner for a matrix with the same pattern; the analysis of the pattern is reused.
 
         Parameters
         ----------
         A : Operator, or sparse matrix or array of SciPy
-            With the pattern, the shape and the dtype of the matrix that the preconditioner was built from.
+            A matrix with the pattern, the shape and the dtype of the one that the preconditioner was built from.
         """
         if getattr(A, "ndim", 2) == 1:
             raise TypeError("a preconditioner must be refreshed with a matrix or an operator, `refresh(A)`; got an array")
@@ -182,7 +182,7 @@ def ilut(A: Operator | GivenMatrix, *, drop_tolerance: float = 1e-3, fill: float
 def ic0(A: Operator | GivenMatrix) -> Preconditioner:
     """IC(0), incomplete Cholesky with the pattern of the matrix, for symmetric positive definite matrices. CPU only.
 
-    If a pivot is not positive, the factorization is repeated with a larger diagonal until all pivots are.
+    If a pivot is not positive, the factorization is repeated with a larger diagonal until all pivots are positive.
 
     Parameters
     ----------
@@ -229,8 +229,8 @@ def cholesky(A: Operator | GivenMatrix) -> Preconditioner:
 
 
 def ldl(A: Operator | GivenMatrix) -> Preconditioner:
-    """A factorization ``L @ D @ L.T`` with all of its fill, for symmetric matrices, definite or not. On a CPU. For `gmres`; not for
-    `minres` or `cg` if `A` is indefinite.
+    """A complete factorization ``L @ D @ L.T``, for symmetric matrices, also indefinite ones: one application solves the system.
+    CPU only. Use it with `gmres`; with `minres` or `cg` only if `A` is positive definite.
 
     Parameters
     ----------
@@ -346,8 +346,8 @@ def saddle_point(
     A : Operator, or sparse matrix or array of SciPy
     schur : str, or sparse matrix or array of SciPy, optional
         Approximation of the Schur complement ``C + B A⁻¹ Bᵀ``: ``"diagonal"``, the scaled diagonal of ``C + B D⁻¹ Bᵀ`` with
-        ``D = diag(A)``; ``"sparse"``, that matrix; ``"lsc"``, the least-squares commutator; or a matrix of the second field, for
-        Stokes flow the pressure mass matrix divided by the viscosity. Default: ``"sparse"`` for a block ``A`` that is nearly
+        ``D = diag(A)``; ``"sparse"``, ``C + B D⁻¹ Bᵀ`` itself; ``"lsc"``, the least-squares commutator; or a matrix of the second
+        field, for Stokes flow the pressure mass matrix divided by the viscosity. Default: ``"sparse"`` for a block ``A`` that is nearly
         diagonal, ``"diagonal"`` for other symmetric ones, ``"lsc"`` for unsymmetric ones.
     fields : array of n integers, optional
         The field of each unknown: 0 for those of ``A``, 1 for those of ``C``. By default, rows whose diagonal entry is negative,

@@ -21,11 +21,11 @@ class Result(tuple):  # type: ignore[type-arg]
         The solution, or the last iterate. Of the shape of `b` if that has several columns.
     info : int
         0 if ``norm(b - A @ x) <= max(rtol * norm(b), atol)``, computed with the returned `x`; negative if the method broke down
-        or met a number that is not finite; otherwise the number of iterations. Of several columns, the `info` of the first that did
-        not converge.
+        or met a number that is not finite; otherwise the number of iterations. For several columns, the `info` of the first column
+        that did not converge, or 0.
     report : Report
-        How the solve ended and what it cost. ``print(report)`` includes advice on what to try next. Of several columns, that of the
-        first that did not converge, or else of the one that took the most iterations.
+        How the solve ended and what it cost. ``print(report)`` includes advice on what to try next. For several columns, the report
+        of the first column that did not converge or, if all converged, of the column with the most iterations.
     reports : list of Report
         The report of each column.
     """

@@ -37,11 +37,11 @@ def cg(
     Parameters
     ----------
     A : sparse matrix or array of SciPy, Operator, LinearOperator of SciPy, or function
-        A CSR matrix with 32-bit indices is read without a copy. If the estimated remaining iterations are many, it is copied to a
+        A CSR matrix with 32-bit indices is read without a copy. If many more iterations are expected, the matrix is copied to a
         faster format and reordered.
     b : array of shape (n,) or (n, k)
-        Several columns are solved together, each as it would be by itself. On a CPU, `gmres` and `fgmres` apart, each iteration has
-        one product for all columns if `A` takes the memory of eight vectors or more.
+        Several columns are solved together, each with the same iterations as alone. On a CPU, except with `gmres` and `fgmres`,
+        each iteration has one product of `A` with all columns if `A` takes at least as much memory as eight vectors.
     x0 : array, optional
         The initial guess, of the shape of `b`; ``"Mb"`` means ``M @ b``. Default: zero.
     rtol, atol : float
@@ -49,7 +49,7 @@ def cg(
     maxiter : int, optional
         Maximum number of iterations. Default: ``10 n``.
     M : Preconditioner, sparse matrix, LinearOperator or function, optional
-        Applies the inverse of something close to `A`.
+        Applies an approximate inverse of `A`.
     callback : function, optional
         Called as ``callback(x)`` after each iteration. With a callback, or with `x0`, columns are solved one after the other.
 
@@ -356,7 +356,7 @@ def _run(
 
 
 def _most(maxiter: int | None, n: int) -> int:
-    """Iterations at most."""
+    """The maximum number of iterations for the argument `maxiter`."""
     most = 10 * n if maxiter is None else int(maxiter)
     if most < 0:
         raise ValueError(f"maxiter must not be negative; got {maxiter}")

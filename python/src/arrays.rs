@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Casts a Python object to a one-dimensional array of this element type.
+/// Casts a Python object to a one-dimensional array of element type `T`. Error messages call it `what`.
 pub(crate) fn array<'py, T: numpy::Element>(
     what: &str,
     given: &Bound<'py, PyAny>,

@@ -1,5 +1,6 @@
-//! Solves that start on the user's arrays and continue on a converted copy of the matrix as soon as that is expected to pay. The
-//! copy is reordered for locality in `x` (where that helps) and stored in the fastest format.
+//! Solves that start on the user's arrays, and continue on a converted copy of the matrix as soon as that is
+//! expected to save time. The copy is reordered for locality in `x` (where that helps) and stored in the
+//! fastest format.
 
 use crate::matrix::Number;
 use crate::solve::{OnHost, Options, System, by_name, joined};
@@ -23,7 +24,7 @@ const FIRST_ESTIMATE: usize = 16;
 /// Peak memory of the conversion, as a multiple of the user's arrays: the sorted, the reordered and the converted matrix.
 const PEAK_MEMORY: usize = 5;
 
-/// Decides from the residuals of a solve when a converted copy pays.
+/// Decides from the residuals of a solve when a converted copy is expected to save time.
 pub(crate) struct CopyDecision {
     /// Cost of the copy, in iterations.
     copy_cost: f64,

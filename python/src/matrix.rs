@@ -109,7 +109,7 @@ impl<T: Number> Placed<T> {
         })
     }
 
-    /// Takes new values in the order of the arrays that the matrix was made from.
+    /// Replaces the values; they are in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, values: &[T]) -> krysp::Result<()> {
         match self {
             Placed::Given(csr) => csr.refresh(&csr.assemble(values)?),
@@ -207,7 +207,7 @@ pub(crate) fn image<V: Vector>(
     Ok(host)
 }
 
-/// `A x` for several vectors, in the user's numbering: the images, one after the other.
+/// Products of `A` with several vectors in the user's ordering. Returns the products, one after the other.
 fn images<V: Vector>(
     a: &(impl LinearOperator<Vector = V> + ?Sized),
     x: &[&[V::Elem]],
@@ -231,7 +231,7 @@ pub(crate) enum Place {
     /// Host memory, without conversion: see [`Placed::Given`].
     Given,
     Host,
-    /// The device on which a plan expects its solves to take the least time.
+    /// The device on which a plan expects solves to take the least time.
     Auto,
     #[cfg(feature = "cuda")]
     Cuda(usize),
@@ -325,7 +325,7 @@ impl Matrix {
         Ok(Matrix { inner, workspaces: Workspaces::default() })
     }
 
-    /// Takes new values, in the order of the arrays that the matrix was made from.
+    /// Replaces the values; they are in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         self.enter()?;
         self.workspaces.forget_values();
@@ -336,7 +336,7 @@ impl Matrix {
         })
     }
 
-    /// Takes the values of a matrix with the same pattern, given as the arrays of a SciPy matrix.
+    /// Replaces the values by those of a matrix with the same pattern, given as the arrays of a SciPy matrix.
     fn refresh_from(
         &mut self,
         layout: &str,
@@ -365,7 +365,8 @@ impl Matrix {
         })
     }
 
-    /// `A @ X` for vectors of `cols` entries, each of which follows the one before: the images, likewise.
+    /// Products of `A` with several vectors of `cols` entries, stored one after the other in `x`. Returns the
+    /// products, one after the other.
     fn apply_many<'py>(
         &self,
         py: Python<'py>,
@@ -424,7 +425,8 @@ impl Matrix {
     }
 }
 
-/// The exception for new values that are rejected: a wrong number of them is described in the words of the Python interface.
+/// The exception for new values that are rejected. A wrong number of values is described in terms of the
+/// Python interface.
 pub(crate) fn refused_values(error: krysp::Error) -> PyErr {
     match error {
         krysp::Error::Length { got, expected, .. } => PyValueError::new_err(format!(

@@ -141,7 +141,7 @@ impl<T: Number> Built<T> {
         }
     }
 
-    /// Takes new values in the order of the arrays that the matrix was made from.
+    /// Replaces the values; they are in the order of the arrays that the matrix was made from.
     fn refresh(&mut self, values: &[T]) -> krysp::Result<()> {
         match self {
             Built::Host(planned) => planned.refresh(&planned.assemble(values)?),
@@ -181,7 +181,8 @@ fn loaded<T: Number, M: Backend<T>>(
     Ok((Box::new(planned.cancel_token(token)), text))
 }
 
-/// A solution, what SciPy calls `info`, and a report that counts `planned` seconds as part of the setup.
+/// The solution, SciPy's return value `info`, and a report that counts `planned` seconds as part of the
+/// setup.
 fn described<T: Number>(solved: Solved<T>, rtol: f64, planned: f64) -> (Vec<T>, isize, Described) {
     let Solved { x, mut report, attempts, .. } = solved;
     report.time += Duration::try_from_secs_f64(planned).unwrap_or_default();
@@ -192,11 +193,12 @@ fn described<T: Number>(solved: Solved<T>, rtol: f64, planned: f64) -> (Vec<T>, 
     (x, info, Described::new("solve", report, tolerance).of_plan(attempts, setup))
 }
 
-/// Number of attempts to take a lock, a millisecond apart, before it counts as lost in a fork. More than one, because a thread of
-/// this process may have taken the lock and not yet stored its id in `holder`.
+/// Number of attempts to take a lock, one millisecond apart, after which the lock is assumed to be held since
+/// a fork. More than one, because a thread of this process may have taken the lock without having stored the
+/// process id in `holder` yet.
 const ATTEMPTS: usize = 100;
 
-/// A mutex that detects that it was locked when the process was forked.
+/// A mutex that detects in a forked process that a thread of the parent held the lock during the fork.
 struct ForkSafe<B> {
     inner: Mutex<B>,
     /// Id of the process that last held the lock. A lock that was held during a fork is never released in the child.
@@ -329,8 +331,8 @@ impl Plan {
         })
     }
 
-    /// As `solve`, for several right-hand sides of `rows` entries, each of which follows the one before: the solutions, likewise,
-    /// and `(info, report)` of each.
+    /// As `solve`, for several right-hand sides of `rows` entries, stored one after the other in `b`. Returns
+    /// the solutions, one after the other, and `(info, report)` of each.
     fn solve_many<'py>(
         &self,
         py: Python<'py>,
@@ -350,7 +352,7 @@ impl Plan {
             })??;
             let (mut all, mut ended) = (vec![], vec![]);
             for solved in solved {
-                // the plan was made for all of them, and counts for the first
+                // the time of planning is counted once, for the first right-hand side
                 let planned = if ended.is_empty() { planned } else { 0.0 };
                 let (x, info, report) = described(solved, rtol, planned);
                 all.extend(x);
@@ -366,7 +368,7 @@ impl Plan {
         with_either!(&self.inner, built => computed(py, || built.lock()?.save(&path).map_err(raised)))
     }
 
-    /// Takes new values, in the order of the arrays that the matrix was made from.
+    /// Replaces the values; they are in the order of the arrays that the matrix was made from.
     fn refresh(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         self.enter()?;
         with_either!(&self.inner, built => {
@@ -376,7 +378,7 @@ impl Plan {
         })
     }
 
-    /// Takes the values of a matrix with the same pattern, given as the arrays of a SciPy matrix.
+    /// Replaces the values by those of a matrix with the same pattern, given as the arrays of a SciPy matrix.
     fn refresh_from(
         &self,
         layout: &str,

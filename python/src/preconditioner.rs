@@ -1,4 +1,4 @@
-//! The preconditioners of krysp.
+//! Preconditioners, built for a matrix and refreshed with new values.
 
 use crate::arrays::{array, entries};
 #[cfg(feature = "cuda")]
@@ -30,7 +30,7 @@ impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T>> R
 /// A preconditioner in the memory of the device of its matrix.
 pub(crate) enum Ready<T: Real> {
     Host(Box<dyn Refreshable<T, HostVector<T>>>),
-    /// Solves with the transpose, too.
+    /// An LU factorization in host memory, which can also solve with the transpose.
     Lu(Box<Lu<T>>),
     #[cfg(feature = "cuda")]
     Cuda(OnGpu<Box<dyn Refreshable<T, CudaVector<T>>>>),
@@ -38,9 +38,9 @@ pub(crate) enum Ready<T: Real> {
 
 /// The options of all preconditioners; each uses its own.
 struct Options<T: Real> {
-    /// Number of rows of a diagonal block, of Jacobi.
+    /// For Jacobi: number of rows of a diagonal block.
     block: Option<usize>,
-    /// Basis of the near-null space, of multigrid.
+    /// For multigrid: basis of the near-null space.
     modes: Vec<Vec<T>>,
     amg: AmgOptions,
     ilut: IlutOptions,
@@ -124,7 +124,7 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
 const ROUNDED: f64 = 100.0;
 
 /// A direct solver: Cholesky if the matrix is symmetric positive definite, LDLᵀ if it is symmetric, otherwise LU. LU is also tried
-/// if LDLᵀ finds the matrix singular, because its pivots are not restricted to blocks on the diagonal.
+/// if LDLᵀ finds the matrix singular, because the pivots of LU are not restricted to blocks on the diagonal.
 fn direct<T: Number>(csr: &Csr<T>) -> krysp::Result<Box<dyn Refreshable<T, HostVector<T>>>> {
     let is_symmetric = || csr.check_symmetric(ROUNDED * <T as krysp::Element>::EPSILON).is_ok();
     if !is_symmetric() {
@@ -247,7 +247,7 @@ impl Preconditioner {
 
 #[pymethods]
 impl Preconditioner {
-    /// Builds the preconditioner of this name for a matrix.
+    /// Builds the preconditioner called `name` for a matrix.
     #[new]
     fn new(
         py: Python<'_>,
@@ -271,7 +271,7 @@ impl Preconditioner {
         Ok(Preconditioner { inner, text })
     }
 
-    /// Takes the values of a matrix with the same pattern.
+    /// Rebuilds the preconditioner for a matrix with the same pattern.
     fn refresh(&mut self, py: Python<'_>, matrix: &Matrix) -> PyResult<()> {
         self.enter()?;
         match (&mut self.inner, &matrix.inner) {
@@ -296,7 +296,7 @@ impl Preconditioner {
         })
     }
 
-    /// `A⁻ᵀ r`, of `lu` only
+    /// `A⁻ᵀ r`, for `lu` only.
     fn apply_transposed<'py>(&self, py: Python<'py>, r: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         self.enter()?;
         with_either!(&self.inner, ready => {

@@ -39,7 +39,7 @@ pub(crate) struct Options {
     max_iterations: usize,
     restart: usize,
     watch: Watch,
-    /// Whether to stop when a converted copy of the matrix is expected to pay.
+    /// Whether to stop when a converted copy of the matrix is expected to save time.
     stop_for_copy: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'py, T: Number> Given<'py, T> {
 }
 
 impl<T: Number> Given<'_, T> {
-    /// Whether it calls a function of the user.
+    /// Whether applying the operator calls a function of the user.
     fn is_of_user(&self) -> bool {
         matches!(self, Given::Function(_))
     }
@@ -95,7 +95,7 @@ pub(crate) type Columns<'py, R> = (Bound<'py, PyAny>, Vec<(isize, R)>);
 /// An operator in host memory, which may borrow from Python objects.
 pub(crate) type OnHost<'a, T> = Box<dyn LinearOperator<Vector = HostVector<T>> + 'a>;
 
-/// The given matrix or preconditioner as an operator on vectors of this space.
+/// The given matrix or preconditioner as an operator on vectors of `space`.
 fn on_host<'a, T: Number>(given: &'a Given<'_, T>, space: &HostSpace<T>) -> PyResult<OnHost<'a, T>> {
     let other =
         || PyTypeError::new_err("matrix and preconditioner must have the same element type and device");
@@ -128,7 +128,7 @@ fn on_host<'a, T: Number>(given: &'a Given<'_, T>, space: &HostSpace<T>) -> PyRe
     })
 }
 
-/// Solves `A x = b` by the method of this name and returns `(x, info, report)`.
+/// Solves `A x = b` by the method called `method` and returns `(x, info, report)`.
 ///
 /// The matrix is a `Matrix`, a tuple of the arrays of a CSR matrix, or a function; the preconditioner may also be a
 /// `Preconditioner` or `None`.
@@ -205,8 +205,8 @@ fn typed<'py, T: Number>(
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
 
-/// Solves `A x = b` for several right-hand sides in host memory, each of which is as long as the matrix has rows and follows
-/// the one before: the solutions, likewise, and `(info, report)` of each.
+/// Solves `A x = b` for several right-hand sides in host memory, stored one after the other in `b`. Returns
+/// the solutions, one after the other, and `(info, report)` of each.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
 pub(crate) fn solve_many<'py>(
@@ -318,12 +318,13 @@ impl Options {
         Ok(Options { method, rtol, atol, max_iterations, restart, watch, stop_for_copy: false })
     }
 
-    /// These options for a solve that stops as soon as a converted copy of the matrix pays.
+    /// The same options for a solve that stops as soon as a converted copy of the matrix is expected to save
+    /// time.
     pub(crate) fn until_copy_pays(&self) -> Options {
         Options { stop_for_copy: true, ..self.clone() }
     }
 
-    /// These options less the iterations that were made.
+    /// The same options with as many iterations fewer as `report` has.
     pub(crate) fn after(&self, report: &krysp::Report) -> Options {
         let max_iterations = self.max_iterations.saturating_sub(report.iterations);
         Options { max_iterations, ..self.clone() }
@@ -440,7 +441,7 @@ where
     Ok(report)
 }
 
-/// The joint report of two solves, of which the second started from the result of the first.
+/// Combines the reports of two solves, the second of which started from the solution of the first.
 pub(crate) fn joined(first: krysp::Report, mut second: krysp::Report) -> krysp::Report {
     let mut history = first.history;
     history.extend(second.history.iter().skip(1));

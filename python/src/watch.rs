@@ -13,7 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
-/// Time between two checks for signals: short for a person who waits, and too long to cost anything.
+/// Time between two checks for signals: so short that Ctrl-C seems to act at once, and so long that the
+/// checks take no noticeable time.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// Runs long work on a thread of the pool, with the GIL released. On a thread outside of the pool, each vector operation would
@@ -66,7 +67,7 @@ pub(crate) fn computed<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send)
     py.detach(|| threads.run(work))
 }
 
-/// A callback, by its argument.
+/// A callback of the user. The variants differ in the argument with which it is called.
 pub(crate) enum Callback {
     /// Called with the iterate.
     Iterate(Py<PyAny>),

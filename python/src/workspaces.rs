@@ -41,7 +41,7 @@ impl Workspaces {
         kept.remove(at).downcast().ok().map(|one| *one)
     }
 
-    /// Keeps an object; drops the oldest if there are [`CAPACITY`] already.
+    /// Keeps an object. If there are [`CAPACITY`] objects already, drops the oldest.
     pub(crate) fn keep<S: Any + Send>(&self, one: S) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() == CAPACITY {
@@ -59,7 +59,7 @@ impl Workspaces {
         *self.norm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a solver for its workspace, and its estimate of the norm of the matrix.
+    /// Keeps the workspace of a solver, and the solver's estimate of the norm of the matrix.
     pub(crate) fn keep_solver<K, V>(&self, solver: Borrowing<'_, K, V>)
     where
         K: Method<V> + Send + 'static,

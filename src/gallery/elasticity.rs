@@ -11,8 +11,8 @@ use crate::{Csr, Error, Real, Result};
 /// 0` on the clamped side and `σ n = 0` on all others. Poisson's ratio ν lies between -1 and 1/2; close to 1/2 the material is
 /// nearly incompressible, and the system ill-conditioned.
 ///
-/// There are `3 · elements[0] (elements[1] + 1) (elements[2] + 1)` unknowns, as the clamped nodes have none: three neighbouring
-/// ones for each node, and z varies fastest among the nodes. Symmetric positive definite.
+/// There are `3 · elements[0] (elements[1] + 1) (elements[2] + 1)` unknowns: three consecutive ones for each
+/// node that is not clamped. Among the nodes, z varies fastest. Symmetric positive definite.
 ///
 /// ```
 /// use krysp::{Amg, Cg, Unknowns, gallery, rigid_motions};
@@ -56,7 +56,7 @@ impl Clamped {
         3 * x * (y + 1) * (z + 1)
     }
 
-    /// The free nodes, x slowest.
+    /// Coordinates of the free nodes; x varies slowest.
     fn points(self) -> Vec<[f64; 3]> {
         let [_, y, z] = self.elements.map(|elements| elements + 1);
         let at = |node: usize| [node / (y * z) + 1, node / z % y, node % z].map(|place| place as f64);
@@ -66,7 +66,7 @@ impl Clamped {
     /// The entries of all element matrices, which are to be summed.
     pub(crate) fn entries(self, poisson: f64) -> impl Iterator<Item = (u32, u32, f64)> {
         let rounded = hex_stiffness(poisson);
-        // exactly symmetric, and so is the sum
+        // the element matrix is exactly symmetric, and therefore also the sum
         let element: [[f64; 24]; 24] =
             std::array::from_fn(|i| std::array::from_fn(|j| 0.5 * (rounded[i][j] + rounded[j][i])));
         let [hexes, nodes] = [self.elements, self.elements.map(|elements| elements + 1)];
@@ -87,8 +87,8 @@ impl Clamped {
     }
 }
 
-/// `Kᵃⁱᵇʲ = ∫ λ ∂ᵢNᵃ ∂ⱼNᵇ + μ ∂ⱼNᵃ ∂ᵢNᵇ + δᵢⱼ μ ∇Nᵃ·∇Nᵇ` over a unit cube, by 2 x 2 x 2 Gauss points. Bit d
-/// of the number of a corner or a point is its side in direction d.
+/// The element stiffness matrix `Kᵃⁱᵇʲ = ∫ λ ∂ᵢNᵃ ∂ⱼNᵇ + μ ∂ⱼNᵃ ∂ᵢNᵇ + δᵢⱼ μ ∇Nᵃ·∇Nᵇ` of a unit cube, by 2 x
+/// 2 x 2 Gauss points. Bit d of the index of a corner or a Gauss point is its side in direction d.
 pub(crate) fn hex_stiffness(poisson: f64) -> [[f64; 24]; 24] {
     let young = 1.0;
     let lambda = young * poisson / ((1.0 + poisson) * (1.0 - 2.0 * poisson));

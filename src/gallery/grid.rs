@@ -41,7 +41,8 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// The matrix with a constant diagonal and `beside(d)` for the neighbours before and after a node in direction d.
+    /// The matrix with the constant `diagonal` on its diagonal, and in the row of a node the entries
+    /// `beside(d)` for its neighbours before and after it in direction d.
     pub(super) fn matrix<T: Real>(self, diagonal: f64, beside: impl Fn(usize) -> [f64; 2]) -> Result<Csr<T>> {
         let most = (2 * self.points.len() + 1) as u128 * self.nodes as u128;
         room("a matrix of the gallery", most * (4 + size_of::<T>()) as u128)?;

@@ -1,7 +1,8 @@
 //! Model problems for examples and first experiments: Poisson, convection-diffusion, Helmholtz, linear elasticity
 //! and Stokes flow.
 //!
-//! Each function returns a [`Csr`] in `f64` or `f32`; a right-hand side of ones will do.
+//! Each function returns a [`Csr`] in `f64` or `f32`. As a right-hand side, a vector of ones will do,
+//! except for [`neumann`].
 //!
 //! | problem | function | symmetric | positive definite | a method for it |
 //! | --- | --- | --- | --- | --- |
@@ -21,9 +22,9 @@
 //! # Ok::<(), krysp::Error>(())
 //! ```
 //!
-//! Problems on a grid use finite differences: `points` is the number of unknowns in each direction, usually one to three
-//! directions. The first direction varies fastest in the ordering. Equations are multiplied by h², the square of the mesh width,
-//! so that entries do not depend on it.
+//! Problems on a grid use finite differences: `points` is the number of unknowns in each direction, usually
+//! one to three directions. The first direction varies fastest in the ordering. Equations are multiplied by
+//! h², where h is the mesh width, so that entries do not depend on h.
 
 mod elasticity;
 mod grid;
@@ -55,8 +56,8 @@ pub fn poisson<T: Real>(points: &[usize]) -> Result<Csr<T>> {
     Grid::new(points)?.matrix(2.0 * points.len() as f64, |_| [-1.0; 2])
 }
 
-/// `−Δu = f` with `∂u/∂n = 0` on the boundary, by cell-centred finite volumes: the number of neighbours on the diagonal,
-/// `−1` for each of them.
+/// `−Δu = f` with `∂u/∂n = 0` on the boundary, by cell-centred finite volumes: the diagonal entry is the
+/// number of neighbours, and there is an entry `−1` for each of them.
 ///
 /// Symmetric positive semidefinite. Constants are its null space: `f` must have the mean 0, and `u` is unique up to a constant.
 ///
@@ -82,9 +83,9 @@ pub fn neumann<T: Real>(points: &[usize]) -> Result<Csr<T>> {
 /// `−ε Δu + v · ∇u = f` with `u = 0` on the boundary: central differences for the diffusion, first-order upwind differences
 /// for the convection. `peclet[d] = v[d] h / ε` is the mesh Péclet number of each direction; the equation is divided by ε.
 ///
-/// The row of a node has `2 d + Σ_d |peclet[d]|` on the diagonal, `−1 − max(peclet[d], 0)` for the neighbour before it in
-/// direction d, and `−1 + min(peclet[d], 0)` for the one behind it. An M-matrix for all Péclet numbers, unsymmetric unless they
-/// are zero.
+/// The row of a node has `2 d + Σ_d |peclet[d]|` on the diagonal, `−1 − max(peclet[d], 0)` for the neighbour
+/// before it in direction d, and `−1 + min(peclet[d], 0)` for the neighbour after it. The matrix is an
+/// M-matrix for all Péclet numbers, and unsymmetric unless they are zero.
 ///
 /// ```
 /// use krysp::{BiCgStab, Ilu0, gallery};

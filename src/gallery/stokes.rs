@@ -11,13 +11,15 @@ use crate::{Csr, Error, Real, Result};
 ///                                 [ B  0  ]
 /// ```
 ///
-/// The velocity is zero on the walls and at the inlet, the side x = 0. At the outlet, the opposite side, the pressure is zero
-/// and the velocity has no normal derivative. Unknowns are the first velocity component on all of its faces, then the second,
-/// and so on, and last the pressures; the first direction varies fastest. Momentum equations are multiplied by h² and
-/// continuity equations by −h, with pressures in units of 1/h, so entries do not depend on the mesh width h.
+/// The velocity is zero on the walls and at the inlet, the side x = 0. At the outlet, the opposite side, the
+/// pressure and the normal derivative of the velocity are zero. The unknowns are ordered by component: the
+/// velocities in direction 0 on all faces that have one, then those in the other directions, then the
+/// pressures; within each, the first direction varies fastest. Momentum equations are multiplied by h² and
+/// continuity equations by −h, with pressures in units of 1/h, so that entries do not depend on the mesh
+/// width h.
 ///
-/// Symmetric indefinite with a stable pressure: iterations with a good block preconditioner do not depend on the number of
-/// cells. The pressure block has no stored entries.
+/// Symmetric indefinite. The discretization is stable (inf-sup condition): with a good block preconditioner
+/// the number of iterations does not depend on the number of cells. The pressure block has no stored entries.
 ///
 /// ```
 /// use krysp::{Fgmres, SaddlePoint, gallery};
@@ -55,7 +57,7 @@ struct Staggered<'a> {
     cells: &'a [usize],
     /// Number of faces with an unknown in each direction, for each component.
     faces: Vec<Vec<usize>>,
-    /// First unknown of each component, and of the pressures.
+    /// Index of the first unknown of each velocity component, and of the pressures.
     first: Vec<u128>,
 }
 
@@ -105,7 +107,8 @@ impl<'a> Staggered<'a> {
         let at_outlet = component == 0 && place[0] + 1 == self.cells[0];
         for (k, &count) in faces.iter().enumerate() {
             let weight = if at_outlet && k != component { 0.5 } else { 1.0 };
-            // a fixed velocity is on a separate face or half a cell away
+            // in the direction of the component a prescribed velocity is on the next face, in others on a
+            // wall half a cell away
             let fixed = if k == component { weight } else { 2.0 * weight };
             if place[k] > 0 {
                 entries.push((row, row - stride, -weight));
@@ -125,7 +128,7 @@ impl<'a> Staggered<'a> {
     }
 }
 
-/// Coordinates of the node with this number, in a grid with these sides.
+/// Coordinates of node `number` of a grid with `sides[k]` nodes in direction k.
 fn places(sides: &[usize], mut number: usize) -> Vec<usize> {
     let mut places = vec![];
     for side in sides {
@@ -135,7 +138,7 @@ fn places(sides: &[usize], mut number: usize) -> Vec<usize> {
     places
 }
 
-/// Number of the node with these coordinates, in a grid with these sides.
+/// Number of the node with the coordinates `place`, in a grid with `sides[k]` nodes in direction k.
 fn number(sides: &[usize], place: &[usize]) -> usize {
     sides.iter().zip(place).rev().fold(0, |number, (side, place)| number * side + place)
 }

@@ -16,7 +16,7 @@ fn apply(a: &Csr<f64>, x: &[f64]) -> Vec<f64> {
 fn poisson_has_the_eigenvectors_of_its_formula() {
     for points in [&[7][..], &[4, 6], &[3, 5, 2], &[1, 1, 4, 2]] {
         let a = poisson::<f64>(points).unwrap();
-        // products of sines, here of the frequencies 1, 2, ...
+        // eigenvectors are products of sines; here the one with frequency d + 1 in direction d
         let angle = |d: usize| (d + 1) as f64 * std::f64::consts::PI / (points[d] + 1) as f64;
         let (mut vector, mut stride) = (vec![1.0; a.rows()], 1);
         for (d, &count) in points.iter().enumerate() {
@@ -68,7 +68,8 @@ fn elasticity_is_symmetric_definite_and_free_of_forces_in_rigid_motion() {
     let modes = rigid_motions(&points, Unknowns::ByNode);
     for mode in &modes {
         let forces = apply(&a, mode);
-        // only nodes that share an element with a clamped one have reaction forces; z varies fastest, six nodes per plane of x
+        // only nodes that share an element with a clamped node have reaction forces: the first plane of
+        // constant x, which has six nodes
         assert!(forces[18..].iter().all(|force| force.abs() < 1e-14), "{forces:?}");
     }
     assert!(apply(&a, &modes[0])[..18].iter().any(|force| force.abs() > 0.1));
@@ -100,7 +101,8 @@ fn sizes_and_parameters_that_make_no_problem_are_refused() {
 
 #[test]
 fn stokes_is_the_staggered_scheme() {
-    // one cell: the face at its outlet, between two walls, and no face across the flow
+    // one cell has two unknowns: the velocity on the face at its outlet, which is between two walls, and the
+    // pressure
     assert_eq!(dense(&stokes(&[1, 1]).unwrap()), [[3.0, -1.0], [-1.0, 0.0]]);
     for cells in [&[4, 3][..], &[3, 2, 4]] {
         let a = stokes::<f64>(cells).unwrap();
@@ -115,7 +117,8 @@ fn stokes_is_the_staggered_scheme() {
             assert_eq!(force, if row < pressures { -1.0 } else { 0.0 }, "{cells:?}, row {row}");
         }
     }
-    // between two walls far from the inlet the flow is a parabola; with the walls half a cell away, u = y (n − y) / 2 + 1/8
+    // far from the inlet, the velocity between the walls is a parabola; as the walls are half a cell from the
+    // outer faces, the discrete solution is u = y (n − y) / 2 + 1/8
     let (a, n) = (stokes::<f64>(&[5, 6]).unwrap(), 6.0);
     let mut x = vec![0.0; a.rows()];
     for (face, x) in x.iter_mut().enumerate().take(30) {

@@ -100,9 +100,9 @@ impl<T: Real> TryFrom<&Csr<T>> for SparseRowMat<u32, T> {
 
 /// An operator or a preconditioner on host vectors, for use in faer's matrix-free solvers.
 ///
-/// Columns are copied to vectors that are kept between products. faer's interface cannot return errors: if an operator fails,
-/// the result is NaN. With faer 0.24 keep `initial_guess` at `MaybeNonZero`: with `Zero`, faer's conjugate gradients
-/// read memory that was never written.
+/// Columns are copied to vectors that are kept between products. faer's interface cannot return errors: if an
+/// operator fails, the result is NaN. With faer 0.24 leave `initial_guess` at `MaybeNonZero`: with `Zero`,
+/// faer's conjugate gradient method reads uninitialized memory.
 pub struct AsFaer<A: LinearOperator> {
     operator: A,
     /// The vectors `x` and `y` of the last product, kept for the next.
@@ -123,7 +123,8 @@ impl<A: LinearOperator> fmt::Debug for AsFaer<A> {
 }
 
 impl<T: Real, A: LinearOperator<Vector = HostVector<T>>> AsFaer<A> {
-    /// Calls `product(x, y)` with the kept vectors, or with new ones if none fit.
+    /// Calls `product(x, y)` with the vectors of the last product, or with new ones if these do not fit or
+    /// are in use.
     fn with_vectors(&self, product: impl FnOnce(&mut HostVector<T>, &mut HostVector<T>)) {
         let vectors = || self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
         let (domain, range) = (self.operator.domain(), self.operator.range());

@@ -3,7 +3,8 @@
 //! - `Csr::try_from(matrix)` converts a foreign matrix. The arrays of a matrix that is passed by value are reused without a
 //!   copy if the layout is the same. [`Csr::assemble`](crate::Csr::assemble) then takes values in the order of the foreign
 //!   matrix.
-//! - `CsrRef::try_from(view)` multiplies with foreign arrays in place, if they are CSR with 32-bit indices.
+//! - `CsrRef::try_from(view)` borrows foreign arrays for products without a copy, if they are CSR with 32-bit
+//!   indices.
 //! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix, in the ordering of the
 //!   `Csr`.
 //! - `AsFaer` wraps any operator for faer's solvers.

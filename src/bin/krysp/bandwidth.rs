@@ -4,7 +4,7 @@ use krysp::{HostSpace, LinearOperator, Space, Vector};
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Bytes that are read, more than the caches hold.
+/// Bytes of the array that is read, more than fit in the caches.
 const READ: usize = 256 << 20;
 
 /// Memory read bandwidth of all threads in bytes per second, the best of several rounds.
@@ -37,14 +37,15 @@ fn best<V: Vector>(x: &V, wait: &dyn Fn() -> krysp::Result<()>) -> krysp::Result
     Ok(READ as f64 / best)
 }
 
-/// The seconds of a product: the least of some rounds, which take no longer than a fifth of a second together unless
-/// there are fewer than three.
+/// Seconds of a product: the minimum over 3 to 200 rounds. After the third round, no round starts later than
+/// 0.2 s after the first.
 pub(crate) fn best_time<A: LinearOperator>(a: &A, wait: &dyn Fn() -> krysp::Result<()>) -> krysp::Result<f64>
 where
     A::Vector: Vector<Elem = f64>,
 {
     const LONG_ENOUGH: f64 = 0.2;
-    /// Products of a round, so that starting and waiting weigh little.
+    /// Number of products in a round: enough that starting and waiting for the device take little of the
+    /// time.
     const PRODUCTS: usize = 4;
     let host: Vec<f64> = (0..a.domain().len()).map(|i| 1.0 + (i % 7) as f64).collect();
     let (mut x, mut y) = (a.domain().zeros()?, a.range().zeros()?);

@@ -101,7 +101,7 @@ impl Bench {
         }
         let matrices = self.matrices.len();
         contestants.iter_mut().for_each(|one| one.ratios.resize(matrices, f64::INFINITY));
-        // descending by the area under the performance profile
+        // the format with the largest area under its performance profile first
         contestants.sort_by(|one, other| other.area().total_cmp(&one.area()));
         print_profile(&contestants, matrices);
         if let Some(path) = &self.csv {
@@ -125,13 +125,13 @@ fn note(contestants: &mut Vec<Contestant>, name: String, index: usize, ratio: f6
 }
 
 impl Contestant {
-    /// The fraction of matrices on which it takes at most this multiple of the shortest time.
+    /// Fraction of the matrices on which the format takes at most `factor` times the shortest time.
     fn within(&self, factor: f64) -> f64 {
         let close = self.ratios.iter().filter(|ratio| **ratio <= factor).count();
         close as f64 / self.ratios.len().max(1) as f64
     }
 
-    /// The area under its performance profile, as a sum over the columns.
+    /// The area under the format's performance profile, as a sum over the columns of the table.
     fn area(&self) -> f64 {
         FACTORS.iter().map(|&factor| self.within(factor)).sum()
     }
@@ -165,7 +165,7 @@ fn draw(path: &Path, contestants: &[Contestant]) -> Result<(), String> {
         points.push((MOST, one.within(MOST)));
         (one.name.clone(), points)
     };
-    // more curves could not be distinguished
+    // there are no colours for more curves
     let drawn = contestants.iter().take(chart::CURVES).map(steps);
     chart::profile(path, &drawn.collect::<Vec<_>>(), contestants.len(), MOST)
 }

@@ -37,7 +37,7 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         for &(at, residual) in points.iter().chain(&ends) {
             (least, most, last) = (least.min(residual), most.max(residual), last.max(at));
         }
-        // a configuration that runs again keeps its colour and its entry in the legend
+        // a configuration that runs a second time gets the same colour and no second entry in the legend
         let first = names.iter().position(|name| *name == curve.name);
         let colour = COLOURS[first.unwrap_or(names.len()) % COLOURS.len()];
         let line = LinePlot::new().with_data(points).with_color(colour).with_stroke_width(1.8);
@@ -53,7 +53,7 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
         let is_last = k + 1 == curves.len();
         plots.push(if is_last { circle.with_legend("recomputed").into() } else { circle.into() });
     }
-    // whole decades, of which at most twelve are labelled
+    // both ends of the axis are powers of ten, at most twelve steps of `step` decades apart
     let top = most.ceil();
     let step = ((top - (least - 0.01).floor()) / 12.0).ceil().max(1.0);
     let bottom = top - step * ((top - least + 0.01) / step).ceil();
@@ -73,7 +73,7 @@ pub(crate) fn residuals(path: &Path, title: &str, curves: &[Curve], tolerance: f
     save(path, plots, layout)
 }
 
-/// Reduces a curve to the points that an image can show: the minimum and the maximum of each section.
+/// Reduces a curve to as many points as an image can show: the minimum and the maximum of each section.
 fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     const MOST: usize = 1500;
     if points.len() <= 2 * MOST {
@@ -92,7 +92,8 @@ fn thinned(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
 
 /// Draws the histogram of row lengths.
 pub(crate) fn lengths(path: &Path, title: &str, bars: &[(String, usize)]) -> Result<(), String> {
-    // logarithms on a linear axis that starts at a tenth of a row, so that a single row has a visible bar
+    // heights are logarithms on a linear axis that starts at 0.1 rows, so that the bar of a single row is
+    // visible
     let height = |rows: usize| if rows > 0 { (10.0 * rows as f64).log10() } else { 0.0 };
     let most = bars.iter().map(|(_, rows)| height(*rows)).fold(1.0, f64::max);
     let bars = bars.iter().map(|(name, rows)| (name.clone(), height(*rows)));
@@ -122,7 +123,8 @@ pub(crate) fn profile(
     of: usize,
     most: f64,
 ) -> Result<(), String> {
-    // lines that cover each other remain visible: the first is wide, those above it are thinner and dashed
+    // later lines are drawn above earlier ones, and are thinner and mostly dashed, so that lines which cover
+    // each other remain visible
     let lines = contestants.iter().zip(COLOURS).enumerate().map(|(at, ((name, steps), colour))| {
         let style = match at % 4 {
             0 => LineStyle::Solid,

@@ -1,4 +1,5 @@
-//! Input and output files of the command line: `-` is standard input or output, and outputs are checked before any work.
+//! Input and output files of the command line. `-` is standard input or output. Outputs are checked before
+//! any work.
 
 use crate::Failure;
 use krysp::io::matrix_market::WriteError;
@@ -12,7 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write, stdin, stdout};
 use std::path::Path;
 
-/// The content of an output file, which the extension must match.
+/// Content of an output file. The extension must be one for this content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content {
     Matrix,
@@ -82,7 +83,7 @@ fn is_pipe(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir())
 }
 
-/// Whether a file can be written. An existing one keeps its content.
+/// Returns an error if a file cannot be written. The content of an existing file is not changed.
 fn check_writable(path: &Path) -> Result<(), String> {
     if is_pipe(path) {
         return Ok(());
@@ -177,7 +178,7 @@ pub(crate) fn columns(path: &Path, expected: usize) -> Result<Vec<Vec<f64>>, Fai
     }
 }
 
-/// Ignores the error of a closed pipe: a reader such as `head` has read all that it needs.
+/// Ignores the error of a closed pipe: the program that reads it, such as `head`, needs no more.
 fn unless_left(written: Result<(), WriteError>) -> Result<(), Failure> {
     match written {
         Err(WriteError::Io { source, .. }) if source.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -9,7 +9,7 @@ macro_rules! names {
     ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => { [$(stringify!($format),)*] };
 }
 
-/// The names of the Rust types of all formats.
+/// Names of the Rust types of all formats.
 pub(crate) const NAMES: [&str; 12] = krysp::each_format!(names);
 
 /// Help text of an option, with the formats that it accepts.
@@ -53,7 +53,7 @@ impl Device {
         all
     }
 
-    /// The device of this name: cpu, gpu, gpu:1.
+    /// The device with the name `name`: cpu, gpu, gpu:1.
     pub(crate) fn named(name: &str) -> Result<Device, Failure> {
         if name == "cpu" {
             return Ok(Device::Host);

@@ -46,10 +46,11 @@ pub(crate) struct Found {
     file: PathBuf,
     is_pattern: bool,
     profile: Profile,
-    /// Bandwidths of a square matrix, as given and after RCM reordering.
+    /// Bandwidths of a square matrix (largest distance of an entry from the diagonal), as given and after RCM
+    /// reordering.
     bandwidths: Option<[usize; 2]>,
     devices: Vec<OnDevice>,
-    /// The list of candidates, or why there is no plan.
+    /// The candidates of the plan, or the reason why there is no plan.
     plan: Result<Vec<krysp::plan::Candidate>, String>,
     solves: Option<usize>,
 }
@@ -115,7 +116,7 @@ impl Inspect {
             for candidate in choice.rejected() {
                 match candidate {
                     Candidate::Costlier(estimate) => found.estimates.push(estimate.clone()),
-                    // a measured format can store the matrix, although its cost excludes it
+                    // a format that was measured is not unsuitable, even if the cost model excludes it
                     Candidate::Unsuitable { format, .. } if !found.has_measured(format) => {
                         found.unsuitable.push(format);
                     }
@@ -160,7 +161,8 @@ fn bandwidths(a: &Csr<f64>) -> Option<[usize; 2]> {
     Some([widest(&|row| row), widest(&|row| new[row] as usize)])
 }
 
-/// Bars of the histogram: one for each row length, or one for each doubling of it if there would be too many.
+/// Bars of the histogram: one for each row length or, if there would be too many, one for each range from a
+/// power of two to the next.
 fn bars(a: &Csr<f64>, profile: &Profile) -> Vec<(String, usize)> {
     const MOST: usize = 30;
     let [shortest, .., longest] = profile.lengths;

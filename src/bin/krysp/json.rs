@@ -62,7 +62,8 @@ impl Json {
         match self {
             Json::Null => write!(f, "null"),
             Json::Bool(truth) => write!(f, "{truth}"),
-            // as short as possible, and exact; exponents keep tiny and huge numbers short
+            // the shortest text that is read as the same number; very small and very large numbers get an
+            // exponent
             Json::Number(number) if *number != 0.0 && !(1e-4..1e16).contains(&number.abs()) => {
                 write!(f, "{number:e}")
             }

@@ -58,7 +58,7 @@ def cupy():
 
 
 def measure(device, convert, wait):
-    """Seconds of the conversion and of a product. The product's time is the shortest of several rounds of four, as for krysp."""
+    """Seconds of the conversion and of a product. A product's time is the minimum over rounds of four products, as for krysp."""
     convert()
     wait()
     started = time.perf_counter()

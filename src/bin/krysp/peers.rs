@@ -16,7 +16,7 @@ pub(crate) struct Peers {
     pub(crate) absent: Vec<String>,
 }
 
-/// A file that is removed when this is dropped.
+/// The path of a file that is removed when this value is dropped.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
@@ -27,7 +27,7 @@ impl Drop for Temporary {
 }
 
 impl Peers {
-    /// Runs the measurements. Libraries with threads use as many as this program.
+    /// Runs the measurements. Libraries with threads use as many threads as this program.
     pub(crate) fn measure(a: &Csr<f64>) -> Result<Peers, Failure> {
         let file = Temporary(std::env::temp_dir().join(format!("krysp-{}.npz", std::process::id())));
         let threads = rayon::current_num_threads().to_string();

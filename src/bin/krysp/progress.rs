@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
-/// Time between two updates of the line.
+/// Time between two updates of the progress line.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Time between two updates of the phase of long work.
+/// Time between two updates of the line that names the phase of setup work.
 const PHASE: Duration = Duration::from_millis(200);
 
-/// An observer of a solve. Clones share their state.
+/// An observer of a solve, which draws the progress line and records the residuals. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Seen(Arc<Mutex<State>>);
 
@@ -22,7 +22,7 @@ struct State {
     rtol: f64,
     /// A curve for each configuration with at least one iteration.
     curves: Vec<Curve>,
-    /// Number of iterations of earlier configurations.
+    /// Total number of iterations of earlier configurations.
     before: usize,
     last: usize,
     shown: Option<Line>,
@@ -150,13 +150,13 @@ impl Drop for Phases {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // a thread that panicked has reported it
+            // if the thread panicked, the panic has been printed
             let _ = thread.join();
         }
     }
 }
 
-/// Replaces the line.
+/// Replaces the text of the progress line.
 fn draw(text: &str) {
     // an error is ignored: the terminal may be gone
     let _ = write!(stderr(), "\r\x1b[2K{text}");

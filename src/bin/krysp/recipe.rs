@@ -1,4 +1,4 @@
-//! A plan as a shell command and as a Rust program.
+//! A shell command and a Rust program that solve as `krysp inspect` plans.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn quoted(file: &Path) -> String {
     }
 }
 
-/// A Rust program that does the same.
+/// A Rust program that solves like the shell command.
 pub(crate) fn rust(file: &Path, solves: Option<usize>) -> String {
     let name = format!("{:?}", file.display().to_string());
     let solves = solves.map_or(String::new(), |solves| format!(".solves({solves})"));

@@ -101,10 +101,10 @@ pub(crate) struct Solve {
 /// Bytes of a matrix below which no memory bandwidth is reported, because much of the matrix is in cache.
 const CACHED: usize = 64 << 20;
 
-/// Duration of a solve from which on a hint is printed.
+/// Minimum duration of a solve after which a hint is printed.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// A solve and its measurements.
+/// Result of a solve, with measurements.
 struct Run {
     solved: Solved<f64>,
     curves: Vec<Curve>,
@@ -228,7 +228,7 @@ impl Solve {
         Ok(())
     }
 
-    /// The right-hand sides, and x if the right-hand side is computed from it.
+    /// The right-hand sides, and the known x if the right-hand side is computed from one.
     fn right_hand_sides(&self, a: &Csr<f64>) -> Result<(Vec<Column>, Option<Column>), Failure> {
         if let Some(path) = &self.rhs {
             return Ok((files::columns(path, a.rows())?, None));
@@ -330,7 +330,7 @@ impl Solve {
         );
         if let Some(error) = run.error {
             let mut found = format!("relative error of x {error:.1e}");
-            // error <= condition number * residual, so the condition number is above 1e4
+            // relative error <= condition number * relative residual, so the condition number is above 1e4
             if solved.converged() && error > 1e4 * residual.max(f64::EPSILON) {
                 found += ", much larger than the residual: the matrix is nearly singular";
             }
@@ -349,7 +349,7 @@ impl Solve {
         }
     }
 
-    /// Writes the files that the options name.
+    /// Writes the output files that were requested.
     fn write(&self, x: &[f64], curves: &[Curve], report: &Json) -> Result<(), Failure> {
         if let Some(path) = &self.out {
             files::save_vector(path, x)?;
@@ -441,7 +441,7 @@ fn names(what: &str, all: &[impl std::fmt::Display]) -> String {
     format!("{what}: {}", all.join(", "))
 }
 
-/// The residuals of all iterations as CSV, a line for each.
+/// The residuals of all iterations as CSV, one line for each iteration.
 fn history(curves: &[Curve]) -> String {
     let mut text = "configuration,iteration,residual\n".to_owned();
     for curve in curves {

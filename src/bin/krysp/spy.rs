@@ -32,7 +32,8 @@ impl Spy {
         Spy::with_cells(a, cells(rows), cells(cols))
     }
 
-    /// A grid for an image: fine, or coarser if less than 4 % of its cells had entries, which would hardly be visible.
+    /// A grid for an image. It is coarser if fewer than 4 % of the cells of the fine grid have entries, which
+    /// would hardly be visible.
     pub(crate) fn for_picture(a: &Csr<f64>) -> Spy {
         const SIDES: [usize; 2] = [450, 300];
         let seen = |spy: &Spy| 25 * spy.counts.iter().filter(|&&count| count > 0).count() >= spy.counts.len();
@@ -73,7 +74,7 @@ impl Spy {
     /// An image as the bytes of a PNG file, with row and column numbers along its edges.
     pub(crate) fn picture(&self, title: &str, below: &str) -> Result<Vec<u8>, String> {
         let longer = self.height.max(self.width) as f64;
-        // cells are squares; a long thin matrix is at least a visible line
+        // cells are squares, except that the image of a long thin matrix has at least a visible width
         let extent = |cells: usize| (cells as f64 / longer * LONGER).max(4.0);
         let (width, height) = (extent(self.width), extent(self.height));
         // minimum width, for the titles
@@ -123,7 +124,7 @@ impl Spy {
     /// The matrix as lines of Braille characters. Each character shows four by two cells; ordered dithering sets more dots where
     /// cells have more entries.
     pub(crate) fn in_terminal(a: &Csr<f64>, lines: usize) -> Vec<String> {
-        // a Bayer matrix: where few dots are set, they are evenly spread
+        // a Bayer matrix, with which a few dots are evenly spread
         const THRESHOLDS: [[f64; 4]; 4] =
             [[1.0, 9.0, 3.0, 11.0], [13.0, 5.0, 15.0, 7.0], [4.0, 12.0, 2.0, 10.0], [16.0, 8.0, 14.0, 6.0]];
         const DOTS: [[u32; 2]; 4] = [[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]];
@@ -163,7 +164,7 @@ fn frame(scene: &mut Scene, [x, y, width, height]: [f64; 4]) {
     line(scene, [x + width, y, x + width, y + height]);
 }
 
-/// Tick labels along an edge, round numbers, with their positions from 0 to 1.
+/// Labels of the ticks along an edge, which are round numbers, with their positions from 0 to 1.
 fn ticks(extent: usize) -> Vec<(f64, String)> {
     let rough = extent as f64 / 5.0;
     let decade = 10f64.powf(rough.max(1.0).log10().floor());

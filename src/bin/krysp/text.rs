@@ -38,7 +38,7 @@ fn to_terminal() -> bool {
     if is_aside() { stderr().is_terminal() } else { stdout().is_terminal() }
 }
 
-/// A whole number with its digits in groups of three: `4,783,719`.
+/// An integer with its digits in groups of three: `4,783,719`.
 pub(crate) fn count(number: usize) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
@@ -72,7 +72,7 @@ pub(crate) fn bytes(bytes: usize) -> String {
     }
 }
 
-/// A time in the unit that suits it.
+/// A time with its unit, from microseconds to seconds.
 pub(crate) fn seconds(time: f64) -> String {
     match time {
         t if t < 1e-3 => format!("{:.1} µs", t * 1e6),
@@ -82,7 +82,7 @@ pub(crate) fn seconds(time: f64) -> String {
     }
 }
 
-/// A fraction in per cent, or in words: `all`, `none`, `99.9 %`.
+/// A fraction as a percentage, or as a word if it is 0 or 1: `99.9 %`, `none`, `all`.
 pub(crate) fn share(part: usize, of: usize) -> String {
     match (part, of) {
         (0, _) => "none".into(),
@@ -92,7 +92,7 @@ pub(crate) fn share(part: usize, of: usize) -> String {
     }
 }
 
-/// A bar that fills this fraction of a width, rounded to an eighth of a character.
+/// A bar as long as the fraction `share` of `width` characters, rounded to an eighth of a character.
 pub(crate) fn bar(share: f64, width: usize) -> String {
     const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * (8 * width) as f64).round() as usize;
@@ -127,13 +127,13 @@ pub(crate) fn bad(text: &str) -> String {
     styled("1;31", text)
 }
 
-/// Prints a line of a report: a label, then the finding.
+/// Prints a line of a report: the label `about`, then `found`.
 pub(crate) fn line(about: &str, found: &str) {
     say(&format!("{about:<12}{}", wrapped(found, 12)));
 }
 
-/// Wraps a text for a terminal at 80 characters; all lines but the first are indented, and the caller indents the first one. For
-/// a pipe the text stays on one line.
+/// Wraps a text at 80 characters if the output is a terminal. All lines but the first are indented; the first
+/// follows `indent` characters that the caller prints.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     const WIDTH: usize = 80;
     if !to_terminal() {
@@ -156,7 +156,7 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     lines
 }
 
-/// The number of visible characters of a word, without escape sequences for colours.
+/// Number of visible characters of a word: escape sequences for colours are not counted.
 fn width(word: &str) -> usize {
     let mut coloured = word.split('\x1b');
     let plain = coloured.next().map_or(0, |text| text.chars().count());

@@ -10,7 +10,7 @@ use krysp::plan::{Profile, Spectrum};
 const BAR: usize = 24;
 
 impl Found {
-    /// Prints the report, with the plot of the sparsity pattern in its middle.
+    /// Prints the report, with the plot of the sparsity pattern `spy` in its middle.
     pub(super) fn print(&self, spy: &[String]) {
         let profile = &self.profile;
         say(&format!("{}\n", bold(&files::shown(&self.file))));
@@ -153,7 +153,7 @@ fn print_lengths(profile: &Profile) {
     let most = buckets.iter().map(|(_, rows)| *rows).max().unwrap_or(0).max(1) as f64;
     let width = buckets.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     for (name, rows) in buckets {
-        // a bucket with few rows still has a visible bar
+        // a range of lengths with few rows still has a visible bar
         let share = if rows > 0 { (rows as f64 / most).max(1.0 / (8 * BAR) as f64) } else { 0.0 };
         line("", &format!("{name:>width$}  {:<BAR$} {}", bar(share, BAR), text::count(rows)));
     }

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 impl Solve {
-    /// Solves for all columns, and says how each of them went.
+    /// Solves for all columns, and reports the outcome of each.
     pub(super) fn solve_columns(
         &self,
         a: &Csr<f64>,
@@ -75,7 +75,7 @@ impl Solve {
         Ok(if converged { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
-    /// Refuses options that are for one right-hand side.
+    /// Returns an error for options that are only for a single right-hand side.
     fn check_for_columns(&self, count: usize) -> Result<(), Failure> {
         let given = [
             ("--guess", self.guess.is_some()),
@@ -99,7 +99,7 @@ impl Solve {
         }
     }
 
-    /// The format, and the solution of each column.
+    /// Solves on `machine`. Returns the name of the format, and the solution of each column.
     fn columns_on<M: Backend<f64>>(
         &self,
         machine: &M,

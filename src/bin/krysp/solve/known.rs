@@ -52,7 +52,7 @@ impl Known {
             .map(PathBuf::as_path)
     }
 
-    /// The first option that was given, if any.
+    /// Name of the first of these options that was given, if any.
     pub(super) fn first(&self) -> Option<&'static str> {
         let given = [
             ("--coordinates", self.coordinates.is_some()),
@@ -101,7 +101,7 @@ fn is_constant(path: &Path) -> bool {
     path == Path::new("constant")
 }
 
-/// The columns of a dense array.
+/// Reads the columns of a dense array.
 fn columns(path: &Path) -> Result<Vec<Vec<f64>>, Failure> {
     let array = files::matrix(path)?.matrix;
     let mut columns = vec![vec![0.0; array.rows()]; array.cols()];

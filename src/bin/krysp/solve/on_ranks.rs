@@ -27,7 +27,7 @@ type AnyPreconditioner<L = Host> = Box<dyn LinearOperator<Vector = RankVector<f6
 
 /// Whether an MPI launcher has started this process.
 fn may_be_a_rank() -> bool {
-    // the first two are set by Open MPI, the second by Slurm as well, the third by MPICH and its derivatives
+    // Open MPI sets the first two, Slurm the second, and MPICH and its derivatives the third
     ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"].iter().any(|name| std::env::var_os(name).is_some())
 }
 
@@ -40,9 +40,9 @@ struct Run {
     tried: Vec<Tried>,
     /// Report of the solution with the smallest residual.
     report: Report,
-    /// That solution, complete, on the first rank.
+    /// On the first rank, the whole x with the smallest residual.
     x: Option<Vec<f64>>,
-    /// Its relative error on the first rank, if b was computed from a known x.
+    /// On the first rank, the relative error of `x`, if b was computed from a known x.
     error: Option<f64>,
 }
 
@@ -50,7 +50,7 @@ struct Tried {
     method: Method,
     preconditioner: Preconditioner,
     setup: Duration,
-    /// The report, or why the preconditioner was not built.
+    /// The report of the solve, or the reason why the preconditioner was not built.
     ended: Result<Report, String>,
 }
 
@@ -104,7 +104,7 @@ impl Solve {
         let run = self.solved_on(ranks)?;
         let written = if ranks.rank() == 0 { self.report_run(ranks, &run) } else { Ok(()) };
         written?;
-        // no rank ends before the files are written
+        // wait until the first rank has written the files
         ranks.all(Ok(()))?;
         Ok(run.report.converged())
     }
@@ -346,7 +346,8 @@ impl Solve {
     }
 }
 
-/// A preconditioner on ranks: a global one where there is one, otherwise block Jacobi with one block per rank.
+/// A preconditioner over all ranks: its distributed form if there is one, otherwise block Jacobi with one
+/// block per rank.
 fn over_ranks(name: Preconditioner, a: &Matrix) -> krysp::Result<AnyPreconditioner> {
     Ok(match name {
         Preconditioner::None => Box::new(Identity::new(a.domain())),
@@ -402,7 +403,8 @@ fn of_what(name: Preconditioner) -> &'static str {
     if matches!(name, Cholesky | Ic0 | Ilu0 | Ilut | Ldl | Lu) { " of each rank's block" } else { "" }
 }
 
-/// Whether `⟨y, A x⟩ = ⟨x, A y⟩` to rounding, for two random vectors: no rank has the whole matrix, to compare its entries.
+/// Whether the matrix is symmetric, tested by `⟨y, A x⟩ = ⟨x, A y⟩` up to rounding for two random vectors,
+/// because no rank has all entries to compare.
 fn is_symmetric(a: &Matrix) -> Result<bool, Failure> {
     let random = |seed: u64| {
         let number = |row: u64| {
@@ -429,7 +431,7 @@ fn scattered(a: &Matrix, path: &Path) -> Result<Vec<f64>, Failure> {
     Ok(a.scatter(whole.as_deref())?)
 }
 
-/// Sums over all ranks.
+/// For each of the `K` numbers, the sum over all ranks.
 fn total<const K: usize>(ranks: &Ranks, own: [usize; K]) -> krysp::Result<[usize; K]> {
     let space = RankSpace::<f64>::new(ranks, 1)?;
     let one = space.vector(&[1.0])?;
