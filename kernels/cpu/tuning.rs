@@ -49,12 +49,12 @@ pub(crate) const SHORT: usize = 8;
 /// Prefetch distance of streams, in bytes: the hardware prefetcher stops at the end of each 4 KiB page.
 pub(crate) const PREFETCH_BYTES: usize = 512;
 
-/// Prefetch distance of scattered entries of `x`, in matrix entries. It costs a load and a prefetch per
-/// entry, and pays where columns are scattered and `x` is large. Measured in f64 on two threads of a shared
-/// Zen 3: circuits of 10⁶ nodes (8 MB) gain 10 to 40 % in most formats, a shuffled mesh of 5·10⁵ nodes (4 MB)
-/// loses 10 %.
+/// Prefetch distance of scattered entries of `x`, in matrix entries. Prefetching takes a load and a prefetch
+/// per entry, and makes products faster if columns are scattered and `x` is large. Measured in f64 on two
+/// threads of a shared Zen 3: circuits of 10⁶ nodes (8 MB) gain 10 to 40 % in most formats, a shuffled mesh
+/// of 5·10⁵ nodes (4 MB) loses 10 %.
 pub(crate) const LOOK: usize = 96;
-/// Bytes of `x` from which prefetching its entries pays, see [`LOOK`].
+/// Minimum size of `x` in bytes for which its entries are prefetched, see [`LOOK`].
 pub(crate) const LOOK_FROM: usize = 6 << 20;
 /// Distance between columns from which two reads of `x` count as scattered.
 pub(crate) const JUMP: u32 = 4096;

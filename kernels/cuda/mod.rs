@@ -127,10 +127,10 @@ mod tests {
     use crate::cpu::simd::bf16::Bf16;
     use std::io::Write;
 
-    /// Kernels that may spill registers to local memory, with the bytes spilled: the first, a whole solve
-    /// with as many threads as fit on the chip, up to 16; the next two 8 on sm_100; the fourth 16 on sm_75,
-    /// where it does not fit in shared memory; the fifth 4 on sm_80; the next two around calls of square
-    /// roots on sm_100, one of them 64; the last two 4 on sm_100 and sm_80.
+    /// Kernels that may spill registers to local memory. Bytes that they spill, in the order of the list: up
+    /// to 16 (a whole solve with as many threads as fit on the chip); two kernels 8 on sm_100; 16 on sm_75,
+    /// where the kernel does not fit in shared memory; 4 on sm_80; two kernels up to 64, around calls of
+    /// square roots, on sm_100; two kernels 4 on sm_100 and sm_80.
     const MAY_SPILL: [&str; 9] = [
         "resident_cg_corrected",
         "restrict_rows",

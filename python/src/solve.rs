@@ -324,7 +324,7 @@ impl Options {
         Options { stop_for_copy: true, ..self.clone() }
     }
 
-    /// The same options with as many iterations fewer as `report` has.
+    /// The same options, with the iterations of `report` subtracted from the maximum number.
     pub(crate) fn after(&self, report: &krysp::Report) -> Options {
         let max_iterations = self.max_iterations.saturating_sub(report.iterations);
         Options { max_iterations, ..self.clone() }

@@ -35,7 +35,8 @@ impl<T: Real> RankSpace<T> {
 }
 
 impl<T: Real, L: Local<T>> RankSpace<T, L> {
-    /// The space of vectors whose part on this rank is in other memory. Collective: all ranks call this.
+    /// The space of the same vectors with this rank's part in the memory of `local`. Collective: all ranks
+    /// call this.
     #[cfg(feature = "cuda")]
     pub(super) fn at<To: Local<T>>(&self, local: &To) -> crate::Result<RankSpace<T, To>> {
         let (ranks, bounds, link) = (self.ranks.clone(), self.bounds.clone(), local.link(&self.ranks)?);
@@ -138,7 +139,8 @@ impl<T: Real, L: Local<T>> Space for RankSpace<T, L> {
         Ok(RankVector { own: self.own.zeros()?, space: self.clone() })
     }
 
-    /// Synchronizes the hosts if GPUs are linked, whose waits time out: a solve begins by loading `b`.
+    /// If GPUs are linked, first synchronizes the hosts, because a GPU waits for others only for a limited
+    /// time. A solve begins by loading `b`.
     fn load(&self, host: &[T], into: &mut RankVector<T, L>) -> Result<()> {
         if self.link.is_some() {
             self.agree(0)?;

@@ -37,7 +37,7 @@ impl Part {
 /// Measures of the quality of a partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quality {
-    /// Counts of each part.
+    /// Sizes of each part.
     pub parts: Vec<Part>,
     /// Total number of nonzeros divided by the total number of slots.
     pub density: f64,

@@ -71,7 +71,7 @@ pub enum Error {
     TooLarge {
         /// Name of the number.
         what: &'static str,
-        /// Its value.
+        /// Value of the number.
         got: usize,
         /// The largest value.
         limit: usize,

@@ -20,7 +20,7 @@ use crate::index::Offsets;
 use crate::price::scattering;
 use cudarc::driver::CudaFunction;
 
-/// How rows are summed whose entries are divided among several warps.
+/// How rows whose entries are divided among several warps are summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crossing {
     /// [`Crossing::Slabs`] if columns are scattered and there are many entries, otherwise

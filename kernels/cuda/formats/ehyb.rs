@@ -1,5 +1,5 @@
-//! EHYB: parts of rows with their own `x` in shared memory, and extra lines of the entries outside. ehyb.cu
-//! describes the layout and the data moved.
+//! EHYB: rows are divided into parts, whose entries of `x` are in shared memory; matrix entries in columns of
+//! other parts are stored in extra lines. ehyb.cu describes the layout and the data moved.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;

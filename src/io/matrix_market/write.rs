@@ -177,7 +177,8 @@ fn array<T: Number>(
     Ok(out.write_all(text.as_bytes())?)
 }
 
-/// Appends a value and ends the line; writes the text to `out` when there is enough of it.
+/// Appends a value to `text` and ends the line. Writes the text to `out` when it has [`BUFFER`] bytes or
+/// more.
 fn line<T: Number>(out: &mut (impl Write + ?Sized), text: &mut String, value: T) -> io::Result<()> {
     print(text, value);
     text.push('\n');
