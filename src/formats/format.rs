@@ -93,8 +93,8 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
         Ok(())
     }
 
-    /// Takes the values of a matrix with the same pattern, in whatever order that matrix was assembled.
-    /// Returns an error that names the first differing row if the patterns differ.
+    /// Replaces the values by those of a matrix with the same pattern, in whatever order that matrix was
+    /// assembled. Returns an error that names the first differing row if the patterns differ.
     ///
     /// A matrix in another order of unknowns is reordered first, which takes about as long as ten
     /// matrix-vector products.

@@ -2,8 +2,8 @@
 //! without the hosts.
 //!
 //! All ranks must run on one machine, each with a GPU of its own. Each rank exports memory, which the others
-//! open by its handle; their kernels then write to it over NVLink or PCIe, as those of one process with
-//! several GPUs do. If that is not possible, all data are sent through pinned host memory and MPI.
+//! open by its handle; their kernels then write to it over NVLink or PCIe, as in one process with several
+//! GPUs. If that is not possible, all data are sent through pinned host memory and MPI.
 
 use super::halo::Routes;
 use super::local::Link;

@@ -128,7 +128,7 @@ impl<T: Real> RankMatrix<T> {
 }
 
 impl<T: Real, L: Local<T>> RankMatrix<T, L> {
-    /// A copy whose part on this rank is in other memory. Collective: all ranks call this.
+    /// A copy of the matrix with this rank's part in the memory of `local`. Collective: all ranks call this.
     #[cfg(feature = "cuda")]
     pub(super) fn at<To: Local<T>>(&self, local: &To) -> Result<RankMatrix<T, To>> {
         let (ranks, own) = (self.ranks(), self.space.local_len());

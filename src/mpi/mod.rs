@@ -1,4 +1,4 @@
-//! Solving one system on many machines with MPI: each rank has some of the rows, and every method runs on all
+//! Solves one system on many machines with MPI: each rank has some of the rows, and every method runs on all
 //! ranks together.
 //!
 //! ```no_run
