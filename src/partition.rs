@@ -9,16 +9,15 @@
 //! Departures from the paper:
 //! 1. The paper's algorithm 1 distributes `NNZ` rows; this must be `N`.
 //! 2. In the paper's algorithm 2 every part exceeds its share by up to a row, in algorithm 3 by less than a
-//!    row, and
-//!    the last part gets the remaining rows, with the sum of these errors. Here a part ends as near to its share as
-//!    whole rows allow, and shares are computed from the nonzeros that the preceding parts have left, so that errors
-//!    do not accumulate. The worked example gives the printed result. [`even_parts`], which threads use, finds each
-//!    boundary by bisection.
+//!    row, and the last part gets the remaining rows, with the sum of these errors. Here a part ends as near
+//!    to its share as whole rows allow, and shares are computed from the nonzeros that the preceding parts
+//!    have left, so that errors do not accumulate. The worked example gives the printed result.
+//!    [`even_parts`], which threads use, finds each boundary by bisection.
 //! 3. The paper's imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their
 //!    magnitudes.
 //! 4. The paper's theorem 1 is not true: if rows are assigned in ascending length, the padding depends on the
-//!    order of
-//!    the processors. Algorithm 3 uses the given order; [`by_least_padding`] uses the order with the least padding.
+//!    order of the processors. Algorithm 3 uses the given order; [`by_least_padding`] uses the order with the
+//!    least padding.
 //! 5. Line 6 of the paper's algorithm 4 has a remainder where a quotient is meant.
 
 mod blocks;

@@ -101,8 +101,8 @@ impl<T: Real> Spread<T> {
     }
 
     /// Distributes a matrix over all of these GPUs in proportion to their computing powers, which
-    /// [`Spread::balance`] measures. Rows are divided as by
-    /// [`by_nonzeros`], but nodes of several unknowns are kept whole.
+    /// [`Spread::balance`] measures. Rows are divided as by [`by_nonzeros`], but nodes of several unknowns are
+    /// kept whole.
     pub fn by_powers(gpus: &[Cuda], csr: &Csr<T>, powers: &[f64]) -> Result<Spread<T>> {
         each_once(gpus)?;
         Spread::cut(gpus, csr, powers)

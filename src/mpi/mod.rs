@@ -24,11 +24,13 @@
 //! until one of them is needed, and then take one collective operation together. They are added in the order
 //! of the ranks, so that results are bitwise the same on all ranks and all ranks make the same decisions.
 //!
-//! | preconditioner | what it is | | --- | --- | | [`BlockJacobi`] | any preconditioner of each rank's
-//! diagonal block; with [`Jacobi`](crate::Jacobi) it equals Jacobi of the whole matrix | | [`RankFsai`] |
-//! [`Fsai`](crate::Fsai) of the whole matrix | | [`RankSpai`] | [`Spai`](crate::Spai) of the whole matrix | |
-//! [`RankTwoLevel`] | any other preconditioner, plus a coarse correction over all ranks | | [`RankAmg`] |
-//! algebraic multigrid of the whole system |
+//! | preconditioner | what it is |
+//! | --- | --- |
+//! | [`BlockJacobi`] | any preconditioner of each rank's diagonal block; with [`Jacobi`](crate::Jacobi) it equals Jacobi of the whole matrix |
+//! | [`RankFsai`] | [`Fsai`](crate::Fsai) of the whole matrix |
+//! | [`RankSpai`] | [`Spai`](crate::Spai) of the whole matrix |
+//! | [`RankTwoLevel`] | any other preconditioner, plus a coarse correction over all ranks |
+//! | [`RankAmg`] | algebraic multigrid of the whole system |
 //!
 //! `a.to(&gpu)` copies this rank's part to a GPU, and `ranks.gpu()` chooses a GPU for each rank:
 //! [`Ranks::gpu`] has an example.
