@@ -23,8 +23,53 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// Names of the methods in Python.
-const METHODS: [&str; 7] = ["cg", "fcg", "minres", "bicgstab", "idr", "gmres", "fgmres"];
+/// The list of methods: name in Python, type, the matrix that it needs, and the option that it takes beyond those of all.
+macro_rules! each_method {
+    ($do:ident) => {
+        $do! {
+            "cg": Cg, symmetric;
+            "fcg": Fcg, symmetric;
+            "minres": Minres, symmetric;
+            "bicgstab": BiCgStab, any;
+            "idr": Idr, any;
+            "gmres": Gmres, any, restart;
+            "fgmres": Fgmres, any, restart;
+        }
+    };
+}
+
+macro_rules! name {
+    ($($name:literal: $method:ident, $matrix:ident $(, $option:ident)?;)*) => {
+        /// A method of the package.
+        #[derive(Clone, Copy)]
+        enum Name {
+            $($method,)*
+        }
+
+        impl Name {
+            fn parse(name: &str) -> Option<Name> {
+                match name {
+                    $($name => Some(Name::$method),)*
+                    _ => None,
+                }
+            }
+
+            fn as_str(self) -> &'static str {
+                match self {
+                    $(Name::$method => $name,)*
+                }
+            }
+
+            fn needs_symmetry(self) -> bool {
+                let matrix = match self {
+                    $(Name::$method => stringify!($matrix),)*
+                };
+                matrix == "symmetric"
+            }
+        }
+    };
+}
+each_method!(name);
 
 /// Number of rows below which a system is solved on the calling thread: handing it over to the thread pool takes as long as
 /// several iterations. Guess.
@@ -33,7 +78,7 @@ const SHORT: usize = 2048;
 /// The method, its stopping criteria, and the handling of signals.
 #[derive(Clone)]
 pub(crate) struct Options {
-    method: &'static str,
+    method: Name,
     rtol: f64,
     atol: f64,
     max_iterations: usize,
@@ -254,7 +299,8 @@ fn many_typed<'py, T: Number>(
     for solution in solutions {
         x.extend_from_slice(&solution.x);
         let tolerance = options.tolerance(&solution.report);
-        ended.push((info(&solution.report), Report::new(options.method, solution.report, tolerance)));
+        ended
+            .push((info(&solution.report), Report::new(options.method.as_str(), solution.report, tolerance)));
     }
     Ok((PyArray1::from_vec(py, x).into_any(), ended))
 }
@@ -272,26 +318,18 @@ fn many_by_name<T: Number>(
         max_iterations: options.max_iterations,
         ..Stopping::new(T::EPSILON)
     };
-    let (restart, token) = (options.restart, &options.watch.token);
-    macro_rules! solve {
-        ($method:ident $(, $option:ident)?) => {
-            $method::new(a)
-                .preconditioner(m)
-                $(.$option($option))?
-                .stopping(stopping)
-                .cancel_token(token)
-                .solve_many(b)
+    let token = &options.watch.token;
+    macro_rules! solved {
+        ($($name:literal: $method:ident, $matrix:ident $(, $option:ident)?;)*) => {
+            match options.method {
+                $(Name::$method => {
+                    let solver = $method::new(a).preconditioner(m)$(.$option(options.$option))?;
+                    solver.stopping(stopping).cancel_token(token).solve_many(b)
+                })*
+            }
         };
     }
-    match options.method {
-        "cg" => solve!(Cg),
-        "fcg" => solve!(Fcg),
-        "idr" => solve!(Idr),
-        "minres" => solve!(Minres),
-        "bicgstab" => solve!(BiCgStab),
-        "gmres" => solve!(Gmres, restart),
-        _ => solve!(Fgmres, restart),
-    }
+    each_method!(solved)
 }
 
 /// The return value `info` of SciPy's solvers: 0 if the residual meets the tolerance, negative after a breakdown, otherwise the
@@ -312,8 +350,7 @@ impl Options {
         max_iterations: usize,
         restart: usize,
     ) -> PyResult<Options> {
-        let method = METHODS.into_iter().find(|name| *name == method);
-        let method = method.ok_or_else(|| PyValueError::new_err("unknown method"))?;
+        let method = Name::parse(method).ok_or_else(|| PyValueError::new_err("unknown method"))?;
         let watch = Watch::new();
         Ok(Options { method, rtol, atol, max_iterations, restart, watch, stop_for_copy: false })
     }
@@ -331,7 +368,7 @@ impl Options {
     }
 
     pub(crate) fn needs_symmetry(&self) -> bool {
-        matches!(self.method, "cg" | "fcg" | "minres")
+        self.method.needs_symmetry()
     }
 
     fn tolerance(&self, report: &krysp::Report) -> f64 {
@@ -343,7 +380,7 @@ impl Options {
         self.watch.outcome()?;
         let report = solved.map_err(raised)?;
         let tolerance = self.tolerance(&report);
-        Ok((info(&report), Report::new(self.method, report, tolerance)))
+        Ok((info(&report), Report::new(self.method.as_str(), report, tolerance)))
     }
 }
 
@@ -395,23 +432,18 @@ pub(crate) fn by_name<V: Vector<Elem: Number> + 'static>(
     callback: Option<Callback>,
     workspaces: Option<&Workspaces>,
 ) -> krysp::solvers::Result<krysp::Report> {
-    let restart = options.restart;
-    let cg: fn(_, _, _) -> Cg<_, _> = solver;
-    let fcg: fn(_, _, _) -> Fcg<_, _> = solver;
-    let idr: fn(_, _, _) -> Idr<_, _> = solver;
-    let minres: fn(_, _, _) -> Minres<_, _> = solver;
-    let bicgstab: fn(_, _, _) -> BiCgStab<_, _> = solver;
-    let gmres: fn(_, _, _) -> Gmres<_, _> = solver;
-    let fgmres: fn(_, _, _) -> Fgmres<_, _> = solver;
-    match options.method {
-        "cg" => run(options, cg(a, m, workspaces), system, callback, workspaces),
-        "fcg" => run(options, fcg(a, m, workspaces), system, callback, workspaces),
-        "idr" => run(options, idr(a, m, workspaces), system, callback, workspaces),
-        "minres" => run(options, minres(a, m, workspaces), system, callback, workspaces),
-        "bicgstab" => run(options, bicgstab(a, m, workspaces), system, callback, workspaces),
-        "gmres" => run(options, gmres(a, m, workspaces).restart(restart), system, callback, workspaces),
-        _ => run(options, fgmres(a, m, workspaces).restart(restart), system, callback, workspaces),
+    macro_rules! solved {
+        ($($name:literal: $method:ident, $matrix:ident $(, $option:ident)?;)*) => {
+            match options.method {
+                $(Name::$method => {
+                    let make: fn(_, _, _) -> $method<_, _> = solver;
+                    let solver = make(a, m, workspaces)$(.$option(options.$option))?;
+                    run(options, solver, system, callback, workspaces)
+                })*
+            }
+        };
     }
+    each_method!(solved)
 }
 
 /// Solves by the method of `solver`.

@@ -1,4 +1,4 @@
-//! Names of methods and preconditioners, by which each decision of a plan can be made by hand.
+//! Names of methods and preconditioners, by which each decision of a plan can be made explicitly.
 
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::spelling::same_name;
@@ -6,127 +6,100 @@ use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// A Krylov method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Method {
-    /// [`Cg`](crate::Cg)
-    Cg,
-    /// [`Fcg`](crate::Fcg)
-    Fcg,
-    /// [`Minres`](crate::Minres)
-    Minres,
-    /// [`BiCgStab`](crate::BiCgStab)
-    BiCgStab,
-    /// [`Gmres`](crate::Gmres)
-    Gmres,
-    /// [`Fgmres`](crate::Fgmres)
-    Fgmres,
-    /// [`Idr`](crate::Idr)
-    Idr,
-    /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which lead to the least residual that there is. Taken last, by itself, to find
-    /// out whether the system has a solution; cannot be asked for.
-    LeastSquares,
+/// Defines an enum from one list, with `name` and with `ALL`: the variants without those behind `internal`.
+macro_rules! named {
+    (
+        $(#[$doc:meta])* $type:ident { $($(#[$of:meta])* $variant:ident = $name:literal,)* }
+        internal { $($(#[$of_internal:meta])* $internal:ident = $internal_name:literal,)* }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $type {
+            $($(#[$of])* $variant,)*
+            $($(#[$of_internal])* $internal,)*
+        }
+
+        impl $type {
+            /// All that can be asked for.
+            pub const ALL: [$type; [$($name),*].len()] = [$($type::$variant),*];
+
+            /// The name of its type.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $name,)*
+                    $($type::$internal => $internal_name,)*
+                }
+            }
+        }
+    };
 }
 
-/// A preconditioner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Preconditioner {
-    /// None at all.
-    None,
-    /// [`PositiveJacobi`](crate::PositiveJacobi), which is [`Jacobi`](crate::Jacobi) for a positive diagonal.
-    Jacobi,
-    /// [`TwoLevel`](crate::TwoLevel)
-    TwoLevel,
-    /// [`Amg`](crate::Amg)
-    Amg,
-    /// [`Fsai`](crate::Fsai)
-    Fsai,
-    /// [`Spai`](crate::Spai)
-    Spai,
-    /// [`Ic0`](crate::Ic0), shifted where a pivot is not positive.
-    Ic0,
-    /// [`Ilu0`](crate::Ilu0)
-    Ilu0,
-    /// [`Ilut`](crate::Ilut) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
-    Ilut,
-    /// [`Cholesky`](crate::Cholesky)
-    Cholesky,
-    /// [`Ldl`](crate::Ldl), only where it is configured.
-    Ldl,
-    /// [`Lu`](crate::Lu)
-    Lu,
-    /// [`SaddlePoint`](crate::SaddlePoint), block triangular.
-    SaddlePoint,
+named! {
+    /// A Krylov method.
+    Method {
+        /// [`Cg`](crate::Cg)
+        Cg = "Cg",
+        /// [`Fcg`](crate::Fcg)
+        Fcg = "Fcg",
+        /// [`Minres`](crate::Minres)
+        Minres = "Minres",
+        /// [`BiCgStab`](crate::BiCgStab)
+        BiCgStab = "BiCgStab",
+        /// [`Gmres`](crate::Gmres)
+        Gmres = "Gmres",
+        /// [`Fgmres`](crate::Fgmres)
+        Fgmres = "Fgmres",
+        /// [`Idr`](crate::Idr)
+        Idr = "Idr",
+    }
+    internal {
+        /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which lead to the least residual that there is. Taken last, by itself, to find
+        /// out whether the system has a solution; cannot be asked for.
+        LeastSquares = "LeastSquares",
+    }
+}
+
+named! {
+    /// A preconditioner.
+    Preconditioner {
+        /// None at all.
+        None = "none",
+        /// [`PositiveJacobi`](crate::PositiveJacobi), which is [`Jacobi`](crate::Jacobi) for a positive diagonal.
+        Jacobi = "Jacobi",
+        /// [`TwoLevel`](crate::TwoLevel)
+        TwoLevel = "TwoLevel",
+        /// [`Amg`](crate::Amg)
+        Amg = "Amg",
+        /// [`Fsai`](crate::Fsai)
+        Fsai = "Fsai",
+        /// [`Spai`](crate::Spai)
+        Spai = "Spai",
+        /// [`Ic0`](crate::Ic0), shifted where a pivot is not positive.
+        Ic0 = "Ic0",
+        /// [`Ilu0`](crate::Ilu0)
+        Ilu0 = "Ilu0",
+        /// [`Ilut`](crate::Ilut) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
+        Ilut = "Ilut",
+        /// [`Cholesky`](crate::Cholesky)
+        Cholesky = "Cholesky",
+        /// [`Ldl`](crate::Ldl), only where it is configured.
+        Ldl = "Ldl",
+        /// [`Lu`](crate::Lu)
+        Lu = "Lu",
+        /// [`SaddlePoint`](crate::SaddlePoint), block triangular.
+        SaddlePoint = "SaddlePoint",
+    }
+    internal {}
 }
 
 impl Method {
-    /// All that can be asked for.
-    pub const ALL: [Method; 7] = [
-        Method::Cg,
-        Method::Fcg,
-        Method::Minres,
-        Method::BiCgStab,
-        Method::Gmres,
-        Method::Fgmres,
-        Method::Idr,
-    ];
-
-    /// The name of its type.
-    pub fn name(self) -> &'static str {
-        match self {
-            Method::Cg => "Cg",
-            Method::Fcg => "Fcg",
-            Method::Minres => "Minres",
-            Method::BiCgStab => "BiCgStab",
-            Method::Gmres => "Gmres",
-            Method::Fgmres => "Fgmres",
-            Method::Idr => "Idr",
-            Method::LeastSquares => "LeastSquares",
-        }
-    }
-
-    /// Whether it needs a symmetric matrix.
+    /// Whether it needs a symmetric matrix. The match lists all methods, so that a new one is decided here.
     pub(super) fn needs_symmetry(self) -> bool {
-        matches!(self, Method::Cg | Method::Fcg | Method::Minres)
-    }
-}
-
-impl Preconditioner {
-    /// All of them.
-    pub const ALL: [Preconditioner; 13] = [
-        Preconditioner::None,
-        Preconditioner::Jacobi,
-        Preconditioner::TwoLevel,
-        Preconditioner::Amg,
-        Preconditioner::Fsai,
-        Preconditioner::Spai,
-        Preconditioner::Ic0,
-        Preconditioner::Ilu0,
-        Preconditioner::Ilut,
-        Preconditioner::Cholesky,
-        Preconditioner::Ldl,
-        Preconditioner::Lu,
-        Preconditioner::SaddlePoint,
-    ];
-
-    /// The name of its type.
-    pub fn name(self) -> &'static str {
+        use Method::{BiCgStab, Cg, Fcg, Fgmres, Gmres, Idr, LeastSquares, Minres};
         match self {
-            Preconditioner::None => "none",
-            Preconditioner::Jacobi => "Jacobi",
-            Preconditioner::TwoLevel => "TwoLevel",
-            Preconditioner::Amg => "Amg",
-            Preconditioner::Fsai => "Fsai",
-            Preconditioner::Spai => "Spai",
-            Preconditioner::Ic0 => "Ic0",
-            Preconditioner::Ilu0 => "Ilu0",
-            Preconditioner::Ilut => "Ilut",
-            Preconditioner::Cholesky => "Cholesky",
-            Preconditioner::Ldl => "Ldl",
-            Preconditioner::Lu => "Lu",
-            Preconditioner::SaddlePoint => "SaddlePoint",
+            Cg | Fcg | Minres => true,
+            BiCgStab | Gmres | Fgmres | Idr | LeastSquares => false,
         }
     }
 }
