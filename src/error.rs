@@ -400,4 +400,7 @@ pub enum Unusable {
     /// The file was saved for a matrix with another pattern.
     #[error("it was saved for a matrix with a different sparsity pattern")]
     OtherMatrix,
+    /// The values of the matrix in the file are not those that its keys promise, although the checksum is right.
+    #[error("expected the values of the given matrix, but it holds others: save again")]
+    OtherValues,
 }

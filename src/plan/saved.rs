@@ -2,13 +2,20 @@
 //!
 //! The matrix is in the file only if it was reordered; otherwise the caller passes it, with the same pattern. Other values are
 //! taken as by [`PlannedSolver::refresh`], and a preconditioner from a file is renewed for them at once.
+//!
+//! A checksum does not detect a forged file. So a product with the loaded matrix is compared with one of the caller's: the residual
+//! that decides about `Converged` is that of the caller's matrix.
 
 use super::schedule::Findings;
 use super::solver::{Settings, user_order};
 use super::{Backend, PlannedSolver};
 use crate::choice::Stores;
+use crate::error::Unusable;
 use crate::saved::{Broken, Keys, Saved, read, write};
-use crate::{Csr, Format, LinearOperator, Operator, Real, Result};
+use crate::{Csr, Error, Format, LinearOperator, Operator, Real, Result};
+use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_solvers::{Space, Vector};
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
@@ -68,8 +75,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// [`PlannedSolver::refresh`] takes them.
     ///
     /// Refuses a file of another kind, version, processor or matrix, one that was cut off, and one in which any bit is not what
-    /// was written: [`Error::Saved`](crate::Error::Saved) says which. The file must not be truncated while it is read: most
-    /// operating systems end the process in that case.
+    /// was written: [`Error::Saved`](crate::Error::Saved) says which. One product with a random vector is compared with that of `a`.
+    /// The file must not be truncated while it is read: most operating systems end the process in that case.
     pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
         let (own, settings, findings, operator, kept, stale) =
             read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
@@ -118,8 +125,47 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         } else if stale {
             solver.scheduler.mark_stale();
         }
-        Ok(solver)
+        if agrees(a, &*solver.matrix)? && agrees(a, solver.operator()?)? {
+            return Ok(solver);
+        }
+        Err(Error::Saved { path: path.as_ref().to_owned(), why: Unusable::OtherValues })
     }
+}
+
+/// Whether `own`, from a file, is the caller's matrix: one product with a random vector, which nobody can foresee, is that of `a`
+/// to rounding (Freivalds 1979). Entries may differ as far as formats for symmetric matrices allow: by
+/// `100 ε max(|aᵢⱼ|, √|aᵢᵢ aⱼⱼ|)`. Costs two products.
+fn agrees<T: Real, V: Vector<Elem = T>>(
+    a: &Csr<T>,
+    own: &dyn LinearOperator<Vector = V>,
+) -> krysp_solvers::Result<bool> {
+    if [own.domain().len(), own.range().len()] != [a.cols(), a.rows()] {
+        return Ok(false);
+    }
+    let random = RandomState::new();
+    // 0.5 to 1.5 in steps that `f32` has, too
+    let entry = |row: usize| 0.5 + (random.hash_one(row) >> 44) as f64 / f64::from(1 << 20);
+    let x: Vec<T> = map_rows(a.cols(), 1, &|row| T::from_f64(entry(row)));
+    let [mut from, mut to] = [own.domain().zeros()?, own.range().zeros()?];
+    own.domain().load(&x, &mut from)?;
+    own.apply(&from, &mut to)?;
+    let mut got = vec![T::default(); a.rows()];
+    own.range().store(&to, &mut got)?;
+
+    let (x, got) = (a.domain().vector(&x)?, a.range().vector(&got)?);
+    let diagonal: Vec<f64> = a.diagonal_entries().iter().map(|&value| value.to_f64().abs().sqrt()).collect();
+    let differs = |row: usize| {
+        let (mut sum, mut scale, columns) = (0.0_f64, 0.0_f64, a.row_columns(row));
+        for (&column, &value) in columns.iter().zip(a.row_values(row)) {
+            let (column, value) = (column as usize, value.to_f64());
+            sum += value * x.as_slice()[column].to_f64();
+            scale += 1.5 * value.abs().max(diagonal[row] * diagonal[column]);
+        }
+        let close =
+            (got.as_slice()[row].to_f64() - sum).abs() <= T::EPSILON * (128 + columns.len()) as f64 * scale;
+        sum.is_finite() && !close
+    };
+    Ok(!map_rows(a.rows(), 4, &differs).contains(&true))
 }
 
 /// What a file of this matrix must say of itself.
@@ -132,12 +178,11 @@ fn keys<T: Real, M: Backend<T>>(a: &Csr<T>) -> Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Unusable;
     use crate::plan::{Candidate, Preconditioner};
     use crate::saved::checksum::checksum;
     use crate::simd::{Level, force};
     use crate::testing::matrices;
-    use crate::{Error, Host, Plan};
+    use crate::{Host, Numbering, Plan};
     use std::path::PathBuf;
 
     /// A file of one test, and its bytes.
@@ -220,6 +265,50 @@ mod tests {
         let loaded = PlannedSolver::load(&path, &given, &Host).unwrap();
         assert_eq!(loaded.scheduler.is_built(at), solver.scheduler.is_built(at));
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// Replaces a number in a file, and makes the checksum fit.
+    fn forged(bytes: &[u8], from: f64, to: f64) -> Vec<u8> {
+        let (from, mut forged, mut found) = (from.to_ne_bytes(), bytes.to_vec(), 0);
+        for at in 24..bytes.len() - 7 {
+            if bytes[at..at + 8] == from {
+                forged[at..at + 8].copy_from_slice(&to.to_ne_bytes());
+                found += 1;
+            }
+        }
+        assert!(found > 0, "{from:?} is not in the file");
+        let sum = checksum(&forged[24..]);
+        forged[16..24].copy_from_slice(&sum.to_le_bytes());
+        forged
+    }
+
+    /// A forged file with another matrix is refused: one in the user's order, one stored by its triangle, one that was reordered.
+    #[test]
+    fn a_file_with_values_of_another_matrix_is_refused() {
+        let a = matrices::stencil7(6).csr::<f64>().unwrap();
+        // one entry that no other number of the file equals
+        let marked = |of: &Csr<f64>, value: f64| {
+            let mut entries = of.entries().to_vec();
+            let at = of.triplets().position(|(row, column, _)| row == 100 && column == 100).unwrap();
+            entries[at] = value;
+            of.with_values(&entries).unwrap()
+        };
+        let a = marked(&a, 6.15);
+        let reordered = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+        for (name, a, format) in
+            [("csr", &a, "Csr"), ("half", &a, "SymCsr"), ("reordered", &reordered, "Sell")]
+        {
+            let path = std::env::temp_dir().join(format!("krysp_{}_values_{name}", std::process::id()));
+            let mut planned = Plan::new(a).unwrap().format(format).build().unwrap();
+            assert!(planned.solve(&vec![1.0; a.rows()]).unwrap().converged());
+            planned.save(&path).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            load(&path, &bytes, a).unwrap();
+            let refused = load(&path, &forged(&bytes, 6.15, 6.15 + 1e-9), a);
+            let Err(Error::Saved { why, .. }) = refused else { panic!("{name}: loaded") };
+            assert_eq!(why, Unusable::OtherValues, "{name}");
+            std::fs::remove_file(path).unwrap();
+        }
     }
 
     /// A file whose checksum was made to fit is no reason to read or write where nothing is.
