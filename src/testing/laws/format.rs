@@ -174,7 +174,8 @@ pub fn round_trip<T: Real, F: Format<T>>(format: &F, csr: &Csr<T>) -> Law {
     same_matrix(ROUND_TRIP, &format.to_csr(), csr)
 }
 
-fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> Law {
+/// A matrix is the expected one: shape, pattern, space, and values bit by bit.
+pub fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> Law {
     let shape = |a: &Csr<T>| (a.rows(), a.cols(), a.nnz());
     if shape(got) != shape(expected) {
         return Err(Broken::new(law, format!("{:?}, not {:?}", shape(got), shape(expected))));

@@ -23,7 +23,7 @@ pub mod refusals;
 mod vector;
 
 pub use cases::{Case, cases, coarse, large_cases};
-pub use format::{Conversion, Tally, accounting, format, refresh, round_trip};
+pub use format::{Conversion, Tally, accounting, format, refresh, round_trip, same_matrix};
 pub use operator::{
     operator_fusions, precise_residual, product, same_on_all_threads, second_product, several_products,
     sizes_refused, stale_values,
