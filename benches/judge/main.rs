@@ -48,8 +48,8 @@ const FORMATS: Bounds = Bounds { near: 1.10, share: 0.80, far: 1.30 };
 /// The bounds for the strategies of CSR: within 5 % of the fastest for 90 %, and never beyond 1.15.
 const STRATEGIES: Bounds = Bounds { near: 1.05, share: 0.90, far: 1.15 };
 
-/// The number of multiprocessors of an H200.
-const H200: usize = 132;
+/// The number of multiprocessors of a recorded GPU: of an H100 (SXM) and of an H200.
+const MULTIPROCESSORS: usize = 132;
 
 struct Options {
     machine: String,
@@ -80,10 +80,11 @@ impl Options {
 fn main() -> Result<()> {
     let options = Options::from_args()?;
     let folder = record::folder(&options.machine);
-    let is_gpu = options.machine == "h200";
-    let model = if is_gpu { Model::Gpu { multiprocessors: H200 } } else { Model::Host };
+    let device = device(&folder)?;
+    let is_gpu = device.starts_with("NVIDIA");
+    let model = if is_gpu { Model::Gpu { multiprocessors: MULTIPROCESSORS } } else { Model::Host };
     // use the slice height of the recorded machine
-    let _level = (!is_gpu).then(|| force(level(&options.machine)));
+    let _level = if is_gpu { None } else { Some(force(level(&device)?)) };
     if options.layouts {
         layouts::add(&folder, model, options.most)?;
     }
@@ -114,9 +115,23 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The SIMD level of a machine's record.
-fn level(machine: &str) -> Level {
-    if machine.starts_with("avx512") { Level::Avx512 } else { Level::Avx2 }
+/// The column `device` of the first recorded product, such as "AMD EPYC 2t avx2" or "NVIDIA H200".
+fn device(folder: &Path) -> Result<String> {
+    let path = folder.join("spmv.csv");
+    let missing = || format!("{}: expected a record of products", path.display());
+    let record = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", missing()))?;
+    let row = record.lines().nth(1).ok_or_else(missing)?;
+    Ok(row.split(',').nth(2).ok_or_else(missing)?.to_owned())
+}
+
+/// The SIMD level of a recorded CPU, the last word of its name.
+fn level(device: &str) -> Result<Level> {
+    match device.rsplit(' ').next() {
+        Some("avx512") => Ok(Level::Avx512),
+        Some("avx2") => Ok(Level::Avx2),
+        Some("portable") => Ok(Level::Portable),
+        _ => Err(format!("{device:?}: expected a name that ends with a SIMD level").into()),
+    }
 }
 
 /// The prices of the library for the recorded formats.
