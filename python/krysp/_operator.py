@@ -50,7 +50,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     Attributes
     ----------
-    plan : str
+    choice : str
         The chosen format, the reason, and the alternatives.
     device : str
         The device of the matrix.
@@ -65,7 +65,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
     >>> import numpy as np, scipy.sparse as sp, krysp
     >>> A = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(1000, 1000), format="csr")
     >>> op = krysp.Operator(A, device="cpu")
-    >>> op.plan.split(":")[0]
+    >>> op.choice.split(":")[0]
     'DIA, 3 diagonals'
     >>> bool(np.allclose(op @ np.ones(1000), A @ np.ones(1000)))
     True
@@ -89,8 +89,8 @@ class Operator(LinearOperator):  # type: ignore[misc]
         super().__init__(dtype, shape)
 
     @property
-    def plan(self) -> str:
-        return Text(self._core.plan())
+    def choice(self) -> str:
+        return Text(self._core.choice())
 
     @property
     def nbytes(self) -> int:
@@ -197,7 +197,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         rows, cols = self.shape
-        stored = self.plan.partition("\n")[0]
+        stored = self.choice.partition("\n")[0]
         return f"<krysp.Operator {rows} x {cols}, {self.dtype}, {self.device}: {stored}>"
 
     def _repr_html_(self) -> str:
@@ -206,7 +206,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
             "elements": str(self.dtype),
             "device": self.device,
             "bytes": f"{self.nbytes:,}",
-            "format": self.plan.partition("\n")[0],
+            "format": self.choice.partition("\n")[0],
         }
         cells = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows.items())
         return f"<table><caption>krysp.Operator</caption>{cells}</table>"

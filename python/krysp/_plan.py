@@ -206,20 +206,20 @@ class Plan:
         """
         return self._solve(b, x0, 0.0)
 
-    def _solve(self, b: ArrayLike, x0: ArrayLike | None, planned: float) -> Result:
-        """Solves as `solve`; the report counts `planned`, the seconds of planning, as part of the setup."""
+    def _solve(self, b: ArrayLike, x0: ArrayLike | None, planning_seconds: float) -> Result:
+        """Solves as `solve`; the report counts `planning_seconds` as part of the setup."""
         n = self.shape[0]
         if _gpu.is_on_gpu(b):
-            host = self._solve(_gpu.to_host(b), x0 if x0 is None else _gpu.to_host(x0), planned)
+            host = self._solve(_gpu.to_host(b), x0 if x0 is None else _gpu.to_host(x0), planning_seconds)
             return Result(_gpu.like(b, host.x), host.info, host.report, host.reports)
         rhs = np.asarray(b)
         if _input.has_columns(rhs):
             if x0 is not None or n == 0:
                 return one_by_one(self.solve, rhs, x0, n, self.dtype)
-            x, ended = self._core.solve_many(_input.columns(rhs, n, self.dtype, "b"), n, planned)
+            x, ended = self._core.solve_many(_input.columns(rhs, n, self.dtype, "b"), n, planning_seconds)
             return Result.of_columns(x.reshape(rhs.shape, order="F"), ended)
         guess = None if x0 is None else _input.vector(x0, n, self.dtype, "x0")
-        return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planned))
+        return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planning_seconds))
 
     def refresh(self, values: ArrayLike | Matrix) -> None:
         """Takes new values for the same sparsity pattern. Preconditioners are updated where they can be, and rebuilt otherwise.

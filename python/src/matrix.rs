@@ -90,17 +90,17 @@ pub(crate) enum Placed<T: Real> {
 }
 
 impl<T: Number> Placed<T> {
-    fn new(csr: Csr<T>, place: &Place, symmetric: bool, renumber: bool) -> krysp::Result<Placed<T>> {
+    fn new(csr: Csr<T>, place: &Device, symmetric: bool, renumber: bool) -> krysp::Result<Placed<T>> {
         let csr = match renumber {
             true => csr.renumbered(&Numbering::rcm(&csr)?)?,
             false => csr,
         };
         Ok(match place {
-            Place::Given => Placed::Given(csr),
-            Place::Host if symmetric => Placed::Host(Operator::symmetric(&csr, &Host)?),
-            Place::Host | Place::Auto => Placed::Host(Operator::auto(&csr, &Host)?),
+            Device::Given => Placed::Given(csr),
+            Device::Host if symmetric => Placed::Host(Operator::symmetric(&csr, &Host)?),
+            Device::Host | Device::Auto => Placed::Host(Operator::auto(&csr, &Host)?),
             #[cfg(feature = "cuda")]
-            Place::Cuda(ordinal) => {
+            Device::Cuda(ordinal) => {
                 let gpu = device::gpu(*ordinal)?;
                 let stored =
                     if symmetric { Operator::symmetric(&csr, &gpu) } else { Operator::auto(&csr, &gpu) };
@@ -158,10 +158,10 @@ impl<T: Number> Placed<T> {
         }
     }
 
-    fn load(path: &Path, place: &Place) -> krysp::Result<Placed<T>> {
+    fn load(path: &Path, place: &Device) -> krysp::Result<Placed<T>> {
         Ok(match place {
             #[cfg(feature = "cuda")]
-            Place::Cuda(ordinal) => Placed::Cuda(OnGpu::new(Operator::load(path, &device::gpu(*ordinal)?)?)),
+            Device::Cuda(ordinal) => Placed::Cuda(OnGpu::new(Operator::load(path, &device::gpu(*ordinal)?)?)),
             _ => Placed::Host(Operator::load(path, &Host)?),
         })
     }
@@ -175,7 +175,7 @@ impl<T: Number> Placed<T> {
         }
     }
 
-    fn plan(&self) -> String {
+    fn choice(&self) -> String {
         match self {
             Placed::Given(_) => "CSR, as given".into(),
             Placed::Host(operator) => operator.choice().to_string(),
@@ -227,7 +227,7 @@ fn images<V: Vector>(
 }
 
 /// The device of a matrix.
-pub(crate) enum Place {
+pub(crate) enum Device {
     /// Host memory, without conversion: see [`Placed::Given`].
     Given,
     Host,
@@ -237,16 +237,16 @@ pub(crate) enum Place {
     Cuda(usize),
 }
 
-impl Place {
-    pub(crate) fn named(name: &str) -> PyResult<Place> {
+impl Device {
+    pub(crate) fn named(name: &str) -> PyResult<Device> {
         match name {
-            "given" => Ok(Place::Given),
-            "cpu" => Ok(Place::Host),
-            "auto" => Ok(Place::Auto),
+            "given" => Ok(Device::Given),
+            "cpu" => Ok(Device::Host),
+            "auto" => Ok(Device::Auto),
             #[cfg(feature = "cuda")]
             _ if name.starts_with("cuda:") => {
                 threads::check_gpu()?;
-                Ok(Place::Cuda(name[5..].parse()?))
+                Ok(Device::Cuda(name[5..].parse()?))
             }
             _ => Err(PyTypeError::new_err(format!("unknown device {name:?}"))),
         }
@@ -256,9 +256,9 @@ impl Place {
     #[cfg(feature = "cuda")]
     pub(crate) fn gpu(&self, faster: impl FnOnce() -> krysp::plan::Place) -> Option<usize> {
         match self {
-            Place::Cuda(ordinal) => Some(*ordinal),
-            Place::Auto => (faster() == krysp::plan::Place::Gpu).then_some(0),
-            Place::Given | Place::Host => None,
+            Device::Cuda(ordinal) => Some(*ordinal),
+            Device::Auto => (faster() == krysp::plan::Place::Gpu).then_some(0),
+            Device::Given | Device::Host => None,
         }
     }
 }
@@ -298,7 +298,7 @@ impl Matrix {
         renumber: bool,
     ) -> PyResult<Matrix> {
         threads::enter();
-        let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
+        let (layout, place, py) = (Layout::named(layout)?, Device::named(place)?, data.py());
         let inner = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
             Either::Single(
@@ -391,7 +391,7 @@ impl Matrix {
     /// Loads a saved matrix, to "cpu" or "cuda:0".
     #[staticmethod]
     fn load(py: Python<'_>, path: PathBuf, place: &str) -> PyResult<Matrix> {
-        let place = Place::named(place)?;
+        let place = Device::named(place)?;
         let inner = match interruptible(py, || Placed::load(&path, &place))? {
             Err(krysp::Error::Saved { why: Unusable::Kind { .. }, .. }) => {
                 Either::Single(interruptible(py, || Placed::load(&path, &place))?.map_err(raised)?)
@@ -414,8 +414,8 @@ impl Matrix {
     }
 
     /// The chosen format, and why it was chosen.
-    fn plan(&self) -> String {
-        with_either!(&self.inner, placed => placed.plan())
+    fn choice(&self) -> String {
+        with_either!(&self.inner, placed => placed.choice())
     }
 
     /// Bytes of the matrix that one matrix-vector product reads.

@@ -5,7 +5,7 @@ use crate::arrays::{Layout, array, entries, matrix};
 use crate::device;
 use crate::errors::raised;
 use crate::known::Known;
-use crate::matrix::{Either, Number, Place, refused_values, with_either};
+use crate::matrix::{Device, Either, Number, refused_values, with_either};
 use crate::report::Report as Described;
 use crate::solve::{Columns, info};
 use crate::threads;
@@ -42,7 +42,7 @@ struct Options {
 impl<T: Number> Built<T> {
     fn of(
         csr: &Csr<T>,
-        place: &Place,
+        place: &Device,
         options: &Options,
         token: &CancelToken,
         saved: Option<&Path>,
@@ -55,7 +55,7 @@ impl<T: Number> Built<T> {
 
     fn new(
         csr: &Csr<T>,
-        place: &Place,
+        place: &Device,
         options: &Options,
         token: &CancelToken,
     ) -> krysp::Result<(Self, String)> {
@@ -96,13 +96,13 @@ impl<T: Number> Built<T> {
     fn load(
         path: &Path,
         csr: &Csr<T>,
-        place: &Place,
+        place: &Device,
         options: &Options,
         token: &CancelToken,
     ) -> krysp::Result<(Self, String)> {
         match place {
             #[cfg(feature = "cuda")]
-            Place::Cuda(ordinal) => {
+            Device::Cuda(ordinal) => {
                 let planned = PlannedSolver::load(path, csr, &device::gpu(*ordinal)?)?;
                 let (planned, text) = loaded(planned, path, options, token)?;
                 Ok((Built::Cuda(device::OnGpu::new(planned)), text))
@@ -181,12 +181,11 @@ fn loaded<T: Number, M: Backend<T>>(
     Ok((Box::new(planned.cancel_token(token)), text))
 }
 
-/// The solution, SciPy's return value `info`, and a report that counts `planned` seconds as part of the
-/// setup.
-fn described<T: Number>(solved: Solved<T>, rtol: f64, planned: f64) -> (Vec<T>, isize, Described) {
+/// A solution, what SciPy calls `info`, and a report that counts `planning_seconds` as part of the setup.
+fn described<T: Number>(solved: Solved<T>, rtol: f64, planning_seconds: f64) -> (Vec<T>, isize, Described) {
     let Solved { x, mut report, attempts, .. } = solved;
-    report.time += Duration::try_from_secs_f64(planned).unwrap_or_default();
-    let setup = planned + attempts.iter().map(|attempt| attempt.setup.as_secs_f64()).sum::<f64>();
+    report.time += Duration::try_from_secs_f64(planning_seconds).unwrap_or_default();
+    let setup = planning_seconds + attempts.iter().map(|attempt| attempt.setup.as_secs_f64()).sum::<f64>();
     let tolerance = rtol * report.rhs_norm;
     let info = info(&report);
     let attempts = attempts.iter().map(ToString::to_string).collect();
@@ -277,7 +276,7 @@ impl Plan {
         saved: Option<PathBuf>,
     ) -> PyResult<Plan> {
         threads::enter();
-        let (layout, place, py) = (Layout::named(layout)?, Place::named(place)?, data.py());
+        let (layout, place, py) = (Layout::named(layout)?, Device::named(place)?, data.py());
         let time_limit = time_limit.map(|limit| Duration::try_from_secs_f64(limit).unwrap_or_default());
         let single = data.is_instance_of::<PyArray1<f32>>();
         let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
@@ -306,13 +305,13 @@ impl Plan {
         &self.device
     }
 
-    /// Returns `(x, info, report)`. `planned` are the seconds that planning took: the report counts them as part of the setup.
+    /// Returns `(x, info, report)`. The report counts `planning_seconds` as part of the setup.
     fn solve<'py>(
         &self,
         py: Python<'py>,
         b: &Bound<'py, PyAny>,
         x0: Option<&Bound<'py, PyAny>>,
-        planned: f64,
+        planning_seconds: f64,
     ) -> PyResult<(Bound<'py, PyAny>, isize, Described)> {
         self.enter()?;
         let (rtol, token) = (self.rtol, &self.token);
@@ -326,7 +325,7 @@ impl Plan {
                 token.reset();
                 built.solve(b, x0).map_err(raised)
             })??;
-            let (x, info, report) = described(solved, rtol, planned);
+            let (x, info, report) = described(solved, rtol, planning_seconds);
             Ok((PyArray1::from_vec(py, x).into_any(), info, report))
         })
     }
@@ -338,7 +337,7 @@ impl Plan {
         py: Python<'py>,
         b: &Bound<'py, PyAny>,
         rows: usize,
-        planned: f64,
+        planning_seconds: f64,
     ) -> PyResult<Columns<'py, Described>> {
         self.enter()?;
         let (rtol, token) = (self.rtol, &self.token);
@@ -352,9 +351,9 @@ impl Plan {
             })??;
             let (mut all, mut ended) = (vec![], vec![]);
             for solved in solved {
-                // the time of planning is counted once, for the first right-hand side
-                let planned = if ended.is_empty() { planned } else { 0.0 };
-                let (x, info, report) = described(solved, rtol, planned);
+                // the plan was made for all of them, and counts for the first
+                let planning_seconds = if ended.is_empty() { planning_seconds } else { 0.0 };
+                let (x, info, report) = described(solved, rtol, planning_seconds);
                 all.extend(x);
                 ended.push((info, report));
             }

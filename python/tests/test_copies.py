@@ -49,7 +49,7 @@ def test_a_result_comes_back_from_a_worker():
 
 def test_descriptions_of_plans_pickle_and_copy():
     operator, plan = krysp.Operator(poisson(), "cpu"), krysp.Plan(poisson(), "cpu")
-    for text in (operator.plan, str(plan)):
+    for text in (operator.choice, str(plan)):
         assert both(text) == (text, text)
 
 
@@ -61,7 +61,7 @@ def test_operators_pickle_through_their_saved_form():
             operator = krysp.Operator(a.astype(dtype), "cpu", **options)
             operator.refresh(2.0 * a.data)
             for again in both(operator):
-                assert again.dtype == dtype and again.device == "cpu" and again.plan == operator.plan
+                assert again.dtype == dtype and again.device == "cpu" and again.choice == operator.choice
                 np.testing.assert_array_equal(again @ b, operator @ b)
                 again.refresh(4.0 * a.data)
                 np.testing.assert_allclose(again @ b, 2.0 * (operator @ b), rtol=1e-6)

@@ -142,7 +142,7 @@ def test_operators_are_saved_and_loaded(tmp_path):
     saved.refresh(2.0 * a.data)
     saved.save(path)
     loaded = krysp.Operator.load(path, "cuda:0")
-    assert loaded.plan.splitlines()[0] == saved.plan.splitlines()[0]
+    assert loaded.choice.splitlines()[0] == saved.choice.splitlines()[0]
     np.testing.assert_array_equal(loaded @ b, saved @ b)
     with pytest.raises(krysp.KryspError, match="a GPU"):
         krysp.Operator.load(path, "cpu")

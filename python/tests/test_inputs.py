@@ -227,7 +227,7 @@ def test_operators_multiply_and_take_new_values():
     np.testing.assert_allclose(operator @ x, a @ x)
     operator.refresh(3.0 * a.data)
     np.testing.assert_allclose(operator @ x[:, 0], 3.0 * (a @ x[:, 0]))
-    assert "stream" in operator.plan and "<pre>" in operator.plan._repr_html_()
+    assert "stream" in operator.choice and "<pre>" in operator.choice._repr_html_()
     assert operator.nbytes > 0 and "float64, cpu" in repr(operator)
     symmetric = krysp.Operator(poisson(), "cpu", symmetric=True)
     np.testing.assert_allclose(symmetric @ x, poisson() @ x)
@@ -244,7 +244,7 @@ def test_operators_are_saved_and_loaded(tmp_path):
             saved = krysp.Operator(given, "cpu", **options)
             saved.save(path)
             loaded = krysp.Operator.load(path, "cpu")
-            assert loaded.dtype == dtype and loaded.shape == a.shape and loaded.plan == saved.plan
+            assert loaded.dtype == dtype and loaded.shape == a.shape and loaded.choice == saved.choice
             np.testing.assert_array_equal(loaded @ b, saved @ b)
             loaded.refresh(2.0 * given.data)
             rtol = 1e-10 if dtype == np.float64 else 1e-4
