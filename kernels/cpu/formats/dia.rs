@@ -13,10 +13,9 @@ use std::ops::Range;
 pub const HEIGHT: usize = 32;
 
 /// Minimum number of diagonals for packed tiles. DIA loads `x` contiguously, so that tiles save only loads of
-/// the matrix. Measured with 8 vectors, time per vector divided by the time of a product with one vector:
-/// 0.84 for 7 diagonals, 0.31 for 99 (16 threads of a Xeon, f64). Without tiles each chunk of rows is
-/// multiplied by one vector after the other, which takes 0.5 to 0.75 (see [`tiles`]; not measured for DIA).
-/// The value between 7 and 99 is a guess.
+/// the matrix. Measured with 8 vectors, time per vector divided by the time of a product with one vector: 0.84
+/// for 7 diagonals and 0.31 for 99 with tiles, 0.48 for 7 without (16 threads of a Xeon, f64). The value
+/// between 7 and 99 is a guess.
 const DIAGONALS: usize = 32;
 
 /// Arrays of a matrix.
