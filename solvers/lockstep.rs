@@ -1,8 +1,8 @@
 //! Steps of several recurrences at once, and operators on their vectors.
 
 use crate::{
-    Condition, ElemOf, Element, Ending, Form, LinearOperator, MultiSpace, MultiVector, Result, Scalar,
-    ScalarOf, Scalars, SpaceOf, Steps, Vector,
+    Condition, Element, Ending, Form, LinearOperator, MultiSpace, MultiVector, Result, Scalar, ScalarOf,
+    SpaceOf, Steps, Vector,
 };
 
 /// Runs each step immediately. Each column ends by itself: one whose watched number fails is closed before the step changes its
@@ -169,7 +169,7 @@ impl<V: Vector> LinearOperator for OnColumns<'_, V> {
         self.operator.apply_dot_many(x, y)
     }
 
-    /// A diagonal is applied with the update, column by column: that moves fewer bytes than two passes.
+    /// A diagonal is applied with the update: that moves fewer bytes than two passes.
     fn axpy_apply_dot(
         &self,
         a: &ScalarOf<MultiVector<V>>,
@@ -177,21 +177,11 @@ impl<V: Vector> LinearOperator for OnColumns<'_, V> {
         r: &mut MultiVector<V>,
         z: &mut MultiVector<V>,
     ) -> Result<[ScalarOf<MultiVector<V>>; 2]> {
-        if !matches!(self.operator.form(), Form::Diagonal(_)) {
-            let rr = r.axpy_norm(a, q);
-            return Ok([rr, self.apply_dot(r, z)?]);
+        if let Form::Diagonal(d) = self.operator.form() {
+            return Ok(r.axpy_multiply_dot_by(a, q, d, z));
         }
-        let mut sums = [Vec::new(), Vec::new()];
-        let space = r.space().clone();
-        let columns = q.columns().iter().zip(r.columns_mut()).zip(z.columns_mut()).enumerate();
-        for (j, ((q, r), z)) in columns {
-            let pair = match space.is_open(j) {
-                true => self.operator.axpy_apply_dot(a.column(j), q, r, z)?,
-                false => [0.0, 0.0].map(|zero| ElemOf::<V>::from_f64(zero).into()),
-            };
-            sums.iter_mut().zip(pair).for_each(|(sums, sum)| sums.push(sum));
-        }
-        Ok(sums.map(Scalars::new))
+        let rr = r.axpy_norm(a, q);
+        Ok([rr, self.apply_dot(r, z)?])
     }
 
     fn form(&self) -> Form<'_, MultiVector<V>> {

@@ -85,7 +85,8 @@ impl<V: Vector> MultiVector<V> {
 
     /// The inner product of each open column of `self` with that of `x`, whose column comes first.
     pub(crate) fn dot_with(&self, x: &Self) -> ScalarOf<MultiVector<V>> {
-        self.measure(|column, y| x.columns[column].dot(y))
+        let [dots] = self.measure(|j, y| [x.columns[j].dot(y)]);
+        dots
     }
 
     /// Scalars of the open columns, in order; zeros for the others.
@@ -98,11 +99,24 @@ impl<V: Vector> MultiVector<V> {
 
     /// Changes the open columns.
     fn update(&mut self, mut change: impl FnMut(usize, &mut V)) {
-        for (column, vector) in self.columns.iter_mut().enumerate() {
-            if self.space.is_open(column) {
-                change(column, vector);
+        V::together(&self.space.of_column, || {
+            for (column, vector) in self.columns.iter_mut().enumerate() {
+                if self.space.is_open(column) {
+                    change(column, vector);
+                }
             }
-        }
+        });
+    }
+
+    /// `r ← r + a q; z ← d ∘ r; [‖r‖², ⟨r, z⟩]` of each open column, with one `d` for all.
+    pub(crate) fn axpy_multiply_dot_by(
+        &mut self,
+        a: &ScalarOf<Self>,
+        q: &Self,
+        d: &V,
+        z: &mut Self,
+    ) -> [ScalarOf<Self>; 2] {
+        self.reduce(|j, r| r.axpy_multiply_dot(a.column(j), &q.columns[j], d, &mut z.columns[j]))
     }
 
     /// Changes the open columns, and collects `N` scalars of each; zeros of the others.
@@ -110,31 +124,37 @@ impl<V: Vector> MultiVector<V> {
         &mut self,
         mut change: impl FnMut(usize, &mut V) -> [ScalarOf<V>; N],
     ) -> [ScalarOf<MultiVector<V>>; N] {
-        let mut collected = [(); N].map(|()| Vec::with_capacity(self.columns.len()));
-        for (column, vector) in self.columns.iter_mut().enumerate() {
-            let scalars = if self.space.is_open(column) {
-                change(column, vector)
-            } else {
-                [(); N].map(|()| ElemOf::<V>::zero().into())
-            };
-            for (all, scalar) in collected.iter_mut().zip(scalars) {
-                all.push(scalar);
-            }
-        }
-        collected.map(Scalars::new)
+        let space = &self.space;
+        V::together(&space.of_column, || {
+            collected(self.columns.iter_mut().enumerate().map(|(column, vector)| {
+                if space.is_open(column) { change(column, vector) } else { zeros::<V, N>() }
+            }))
+        })
     }
 
-    /// A scalar of each open column; zero of the others.
-    fn measure(&self, of: impl Fn(usize, &V) -> ScalarOf<V>) -> ScalarOf<MultiVector<V>> {
-        let mut scalars = Vec::with_capacity(self.columns.len());
-        for (column, vector) in self.columns.iter().enumerate() {
-            scalars.push(match self.space.is_open(column) {
-                true => of(column, vector),
-                false => ElemOf::<V>::zero().into(),
-            });
-        }
-        Scalars::new(scalars)
+    /// `N` scalars of each open column; zeros of the others.
+    fn measure<const N: usize>(
+        &self,
+        of: impl Fn(usize, &V) -> [ScalarOf<V>; N],
+    ) -> [ScalarOf<MultiVector<V>>; N] {
+        let space = &self.space;
+        V::together(&space.of_column, || {
+            collected(self.columns.iter().enumerate().map(|(column, vector)| {
+                if space.is_open(column) { of(column, vector) } else { zeros::<V, N>() }
+            }))
+        })
     }
+}
+
+fn zeros<V: Vector, const N: usize>() -> [ScalarOf<V>; N] {
+    [(); N].map(|()| ElemOf::<V>::zero().into())
+}
+
+/// The first scalars of all columns, the second ones, and so on.
+fn collected<T, S, const N: usize>(columns: impl Iterator<Item = [S; N]>) -> [Scalars<T, S>; N] {
+    let mut all = [(); N].map(|()| Vec::with_capacity(columns.size_hint().0));
+    columns.for_each(|scalars| all.iter_mut().zip(scalars).for_each(|(all, scalar)| all.push(scalar)));
+    all.map(Scalars::new)
 }
 
 /// The space of [`MultiVector`]s: a space and the number of columns.
@@ -247,7 +267,8 @@ impl<V: Vector> Vector for MultiVector<V> {
     }
 
     fn dot(&self, y: &Self) -> Self::Scalar {
-        self.measure(|j, x| x.dot(&y.columns[j]))
+        let [dots] = self.measure(|j, x| [x.dot(&y.columns[j])]);
+        dots
     }
 
     fn multiply(&mut self, d: &Self, x: &Self) {
@@ -273,19 +294,12 @@ impl<V: Vector> Vector for MultiVector<V> {
     }
 
     fn norm_squared(&self) -> Self::Scalar {
-        self.measure(|_, x| x.norm_squared())
+        let [squares] = self.measure(|_, x| [x.norm_squared()]);
+        squares
     }
 
     fn dot_2(&self, y: &Self, z: &Self) -> [Self::Scalar; 2] {
-        let mut sums = [Vec::new(), Vec::new()];
-        for (j, x) in self.columns.iter().enumerate() {
-            let pair = match self.space.is_open(j) {
-                true => x.dot_2(&y.columns[j], &z.columns[j]),
-                false => [V::Elem::zero().into(), V::Elem::zero().into()],
-            };
-            sums.iter_mut().zip(pair).for_each(|(sums, sum)| sums.push(sum));
-        }
-        sums.map(Scalars::new)
+        self.measure(|j, x| x.dot_2(&y.columns[j], &z.columns[j]))
     }
 
     fn axpbypcz(&mut self, a: &Self::Scalar, x: &Self, b: &Self::Scalar, y: &Self, c: &Self::Scalar) {

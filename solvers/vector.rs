@@ -154,6 +154,13 @@ pub trait Vector: Sized + Send + Sync {
     /// for any kind of vectors.
     fn basis(space: &Self::Space, count: usize) -> Result<Self::Basis>;
 
+    /// Calls `work`, which applies one operation to several vectors, such as the columns of a
+    /// [`MultiVector`](crate::MultiVector). None of them reads what another one writes, so memory where an operation takes a launch may
+    /// launch them together.
+    fn together<R>(_space: &Self::Space, work: impl FnOnce() -> R) -> R {
+        work()
+    }
+
     /// Negates a pseudo-random half of the entries, the same ones every time. A smooth vector becomes an
     /// oscillatory one of the same norm.
     fn flip_signs(&mut self) -> Result<()> {

@@ -248,6 +248,10 @@ impl<T: Real> Vector for CudaVector<T> {
         Ok(CudaBasis(cuda::Basis::new(space.gpu.device(), space.local_len(), count).map_err(failed)?))
     }
 
+    fn together<R>(space: &CudaSpace<T>, work: impl FnOnce() -> R) -> R {
+        vector::together::<T, R>(space.gpu.device(), work)
+    }
+
     fn flip_signs(&mut self) -> Result<()> {
         vector::flip_signs(&mut self.entries).map_err(failed)
     }

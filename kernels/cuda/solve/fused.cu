@@ -10,14 +10,16 @@ struct AxpyDot2 {
         sum[1] += w[0] * v[2];
     }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void axpy_dot_2(Gate gate, i64 n, Number a, const real* x, const real* y, real* r, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_dot_2(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const x = o.vector[0], *const y = o.vector[1], *const r = o.vector[2];
     Loop<AxpyDot2, 3, 1> loop{{0, {0, 0}}, {r, x, y}, {r}};
     loop.ask(n);
     if (closed(gate)) return;
-    loop.op.a = value(a);
+    loop.op.a = value(o.number[0]);
     loop.run(n);
-    grid_sum(loop.op.sum, out);
+    column_sum(loop.op.sum, o);
 }
 
 // r ← r + a x; ‖r‖²
@@ -28,14 +30,16 @@ struct AxpyNorm {
         sum[0] += w[0] * w[0];
     }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void axpy_norm(Gate gate, i64 n, Number a, const real* x, real* r, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_norm(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const x = o.vector[0], *const r = o.vector[1];
     Loop<AxpyNorm, 2, 1> loop{{0, {0}}, {r, x}, {r}};
     loop.ask(n);
     if (closed(gate)) return;
-    loop.op.a = value(a);
+    loop.op.a = value(o.number[0]);
     loop.run(n);
-    grid_sum(loop.op.sum, out);
+    column_sum(loop.op.sum, o);
 }
 
 // x ← x + a p; p ← z + b p
@@ -47,13 +51,15 @@ struct AxpyXpby {
         w[1] = b == real(0) ? v[2] : v[2] + b * v[1];
     }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void axpy_xpby(Gate gate, i64 n, Number a, real* p, const real* z, Number b, real* x) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_xpby(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const p = o.vector[0], *const z = o.vector[1], *const x = o.vector[2];
     Loop<AxpyXpby, 3, 2> loop{{0, 0}, {x, p, z}, {x, p}};
     loop.ask(n);
     if (closed(gate)) return;
-    loop.op.a = value(a);
-    loop.op.b = value(b);
+    loop.op.a = value(o.number[0]);
+    loop.op.b = value(o.number[1]);
     loop.run(n);
 }
 
@@ -61,8 +67,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void axpy_xpby(Gate gate, i64 n
 struct Multiply {
     __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = v[0] * v[1]; }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void multiply(Gate gate, i64 n, const real* d, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void multiply(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const d = o.vector[0], *const x = o.vector[1], *const y = o.vector[2];
     Loop<Multiply, 2, 1> loop{{}, {d, x}, {y}};
     loop.ask(n);
     if (closed(gate)) return;
@@ -77,13 +85,15 @@ struct MultiplyDot {
         sum[0] += v[1] * w[0];
     }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void multiply_dot(Gate gate, i64 n, const real* d, const real* x, real* y, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void multiply_dot(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const d = o.vector[0], *const x = o.vector[1], *const y = o.vector[2];
     Loop<MultiplyDot, 2, 1> loop{{{0}}, {d, x}, {y}};
     loop.ask(n);
     if (closed(gate)) return;
     loop.run(n);
-    grid_sum(loop.op.sum, out);
+    column_sum(loop.op.sum, o);
 }
 
 // r ← r + a q; z ← d r; ‖r‖², ⟨r, z⟩
@@ -96,12 +106,14 @@ struct AxpyMultiplyDot {
         sum[1] += w[0] * w[1];
     }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void axpy_multiply_dot(Gate gate, i64 n, Number a, const real* q, const real* d, real* r, real* z, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpy_multiply_dot(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const q = o.vector[0], *const d = o.vector[1], *const r = o.vector[2], *const z = o.vector[3];
     Loop<AxpyMultiplyDot, 3, 2> loop{{0, {0, 0}}, {r, q, d}, {r, z}};
     loop.ask(n);
     if (closed(gate)) return;
-    loop.op.a = value(a);
+    loop.op.a = value(o.number[0]);
     loop.run(n);
-    grid_sum(loop.op.sum, out);
+    column_sum(loop.op.sum, o);
 }

@@ -1,11 +1,34 @@
-// Loops of vector operations. Moves 8 B (f64) or 4 B (f32) for each entry that an operation reads or writes, in packs
-// of 16 B. Within a step, all kernels that write vectors check a gate first.
+// Loops of vector operations. Each operand moves once: 8 B (f64) or 4 B (f32) per entry read or written, in packs of 16
+// B. Within a step, all kernels except plain reductions check a gate first.
+//
+// A launch works on VECTORS columns at most, each of which has the row of blocks that it would have alone, blockIdx.y: so
+// its sums have the same bits. These files are compiled twice, with VECTORS = 1 and with COLUMNS, because the operands of
+// many columns in the arguments of every launch would delay those of one.
+
+// What an operation takes of one column; kernels name their operands by their use.
+struct Operands {
+    real* vector[4];
+    Number number[3];
+    Sum sum;
+};
+struct Several {
+    Operands column[VECTORS];
+
+    __device__ __forceinline__ const Operands& own() const { return column[VECTORS == 1 ? 0 : blockIdx.y]; }
+};
 
 __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
-// Loop over an elementwise operation `op.at(v, w)` that reads `IN` vectors and writes `OUT`. Two packs of each vector
-// are in flight at any time; `ask(n)` loads the first two, before the coefficients are known.
+// Adds up v over the blocks of this column. Several columns never work in a team: its counters serve one.
+template <int K> __device__ __forceinline__ void column_sum(real (&v)[K], const Operands& o) {
+    Sum sum = o.sum;
+    if (VECTORS > 1) sum.team = nullptr;
+    grid_sum(v, sum);
+}
+
+// An operation that reads `IN` vectors and writes `OUT`, elementwise: `void at(real (&v)[IN], real (&w)[OUT])`. Two
+// packs of each vector are in flight at any time; `ask(n)` loads the first two, before the coefficients are known.
 template <class Op, int IN, int OUT> struct Loop {
     Op op;
     const real* in[IN];

@@ -4,7 +4,7 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::{RawNumber, TERMS};
-use crate::cuda::device::{Device, Inner, Real, lock};
+use crate::cuda::device::{Device, Inner, PinnedArray, Real, lock};
 use crate::cuda::solve::gate;
 use crate::cuda::solve::told::Told;
 use cudarc::driver::{CudaSlice, DevicePtr};
@@ -19,6 +19,8 @@ pub(crate) struct Cells<T: Real> {
     /// A slice without a handle to the device, because the device owns this pool.
     memory: CudaSlice<T>,
     free: Arc<Mutex<Free>>,
+    /// A copy in pinned memory, which the device writes without a detour; made when first needed.
+    copy: Mutex<Option<PinnedArray<T>>>,
 }
 
 #[derive(Debug)]
@@ -72,7 +74,8 @@ impl<T: Real> Cells<T> {
     pub(crate) fn new(device: &Device) -> Result<Cells<T>> {
         // cells freed last are reused first, so that a loop uses few cells
         let free = Free { cells: (0..CELLS as u32).rev().collect(), kept: None };
-        Ok(Cells { memory: device.zeros(CELLS)?.into_slice(), free: Arc::new(Mutex::new(free)) })
+        let (memory, free) = (device.zeros(CELLS)?.into_slice(), Arc::new(Mutex::new(free)));
+        Ok(Cells { memory, free, copy: Mutex::default() })
     }
 
     pub(crate) fn take(&self, device: &Device) -> Result<Arc<Cell>> {
@@ -101,11 +104,16 @@ impl<T: Real> Cells<T> {
         Kept { cells, free: self.free.clone() }
     }
 
-    fn read_all(&self, device: &Device) -> Result<Vec<T>> {
-        let mut values = vec![T::zero(); CELLS];
-        device.inner.stream.memcpy_dtoh(&self.memory, &mut values)?;
+    /// Copies the first `count` cells, once all work queued before is done.
+    fn read_first(&self, device: &Device, count: usize) -> Result<Vec<T>> {
+        let mut copy = lock(&self.copy);
+        let copy = match &mut *copy {
+            Some(copy) => copy,
+            none => none.insert(device.pinned(CELLS)?),
+        };
+        device.inner.stream.memcpy_dtoh(&self.memory.slice(..count), &mut copy.as_mut()[..count])?;
         device.synchronize()?;
-        Ok(values)
+        device.parked().map_or_else(|| Ok(copy.as_ref()[..count].to_vec()), Err)
     }
 }
 
@@ -165,7 +173,7 @@ impl<T: Real> Number<T> {
         })
     }
 
-    /// The value for given contents of all cells.
+    /// The value, given the contents of the first cells.
     fn value(&self, all: &[T]) -> T {
         let mut value = self.factor;
         for i in 0..self.above.len().max(self.below.len()) {
@@ -350,7 +358,9 @@ impl<T: Real> Scalar<T> {
         let all = match numbers.iter().find_map(Number::device) {
             Some(device) => {
                 let device = device?;
-                device.cells::<T>()?.read_all(&device)?
+                let cells = numbers.iter().flat_map(|number| number.above.iter().chain(&number.below));
+                let count = cells.map(|cell| cell.index as usize + 1).max().unwrap_or(0);
+                device.cells::<T>()?.read_first(&device, count)?
             }
             None => vec![],
         };

@@ -4,12 +4,17 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::MAX_BLOCKS;
 use crate::cuda::device::prelude::{PARCEL, RESULTS, RawSum};
 use crate::cuda::device::{Device, Real};
+use crate::cuda::matrix::columns::COLUMNS;
 use crate::cuda::solve::number::{Cell, Scalar};
+use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::{CudaSlice, DevicePtr};
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
 
-/// Partial sums that blocks send to the block that adds them.
+/// Maximum number of sums of a column if a launch has several columns.
+const OF_COLUMN: usize = 2;
+
+/// Partial sums that blocks pass to the block that adds them up.
 #[derive(Debug)]
 struct Parcels<T: Real> {
     /// `Parcel`s of prelude.cu, one for each block and sum.
@@ -19,13 +24,19 @@ struct Parcels<T: Real> {
 }
 
 impl<T: Real> Parcels<T> {
-    /// The parcels of a device, allocated at first use.
-    fn of(device: &Device) -> Result<&Self> {
+    /// The parcels of a device for a column of a launch, allocated at first use. Columns that are added up at the same time must not
+    /// share a counter of calls.
+    fn of(device: &Device, column: usize) -> Result<&Self> {
+        let len = match column {
+            0 => RESULTS * PARCEL * MAX_BLOCKS,
+            _ => OF_COLUMN * PARCEL * VECTOR_BLOCKS * device.multiprocessors(),
+        };
         let new = || {
-            let parcels = device.zeros(RESULTS * PARCEL * MAX_BLOCKS)?.into_slice();
+            let parcels = device.zeros(len)?.into_slice();
             Ok(Parcels { parcels, calls: device.zeros(1)?.into_slice() })
         };
-        device.kept::<OnceLock<Result<Parcels<T>>>>().get_or_init(new).as_ref().map_err(Clone::clone)
+        let kept = device.kept::<[OnceLock<Result<Parcels<T>>>; COLUMNS]>();
+        kept[column].get_or_init(new).as_ref().map_err(Clone::clone)
     }
 }
 
@@ -38,8 +49,15 @@ pub(crate) struct Sums<T, const K: usize> {
 
 impl<T: Real, const K: usize> Sums<T, K> {
     pub(crate) fn new(device: &Device) -> Result<Self> {
+        Sums::of_column(device, 0)
+    }
+
+    /// The sums of a column of a launch that has as many blocks for each as
+    /// [`config_at_once`](crate::cuda::device::launch::config_at_once).
+    pub(crate) fn of_column(device: &Device, column: usize) -> Result<Self> {
         const { assert!(K >= 1 && K <= RESULTS) };
-        let (cells, parcels) = (device.cells::<T>()?, Parcels::<T>::of(device)?);
+        assert!(column == 0 || K <= OF_COLUMN, "parcels for all sums");
+        let (cells, parcels) = (device.cells::<T>()?, Parcels::<T>::of(device, column)?);
         let stream = &device.inner.stream;
         let first = cells.take(device)?;
         let mut results = [first.address; RESULTS];

@@ -3,17 +3,22 @@
 struct Copy {
     __device__ __forceinline__ void at(const real (&v)[1], real (&w)[1]) { w[0] = v[0]; }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void copy(Gate gate, i64 n, const real* x, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void copy(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const x = o.vector[0], *const y = o.vector[1];
     Loop<Copy, 1, 1> loop{{}, {x}, {y}};
     loop.ask(n);
     if (closed(gate)) return;
     loop.run(n);
 }
 
-// Negates about half of the entries: those whose index times 2⁶⁴/φ (φ: golden ratio) has an odd number of bits set.
-extern "C" __global__ __launch_bounds__(THREADS) void flip_signs(i64 n, real* x) {
+// Negates about half of the entries, pseudo-randomly: by the parity of the bits of the index times 2⁶⁴ over the golden
+// ratio.
+extern "C" __global__ __launch_bounds__(THREADS) void flip_signs(i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const x = o.vector[0];
     const i64 threads = (i64)gridDim.x * blockDim.x;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += threads) {
         if (__popcll((u64)(i + 1) * 0x9e3779b97f4a7c15ull) & 1) x[i] = -x[i];
@@ -30,10 +35,12 @@ struct Axpby {
     real a, b;
     __device__ __forceinline__ void at(const real (&v)[2], real (&w)[1]) { w[0] = a * v[0] + b * v[1]; }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void axpby(Gate gate, i64 n, Number a, const real* x, Number b, real* y) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpby(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const x = o.vector[0], *const y = o.vector[1];
     if (closed(gate)) return;
-    const real av = value(a), bv = value(b);
+    const real av = value(o.number[0]), bv = value(o.number[1]);
     if (bv == real(0)) {
         Loop<Scale, 1, 1> loop{{av}, {x}, {y}};
         over(n, loop);
@@ -48,10 +55,12 @@ struct Axpbypcz {
     real a, b, c;
     __device__ __forceinline__ void at(const real (&v)[3], real (&w)[1]) { w[0] = a * v[0] + b * v[1] + c * v[2]; }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void axpbypcz(Gate gate, i64 n, Number a, const real* x, Number b, const real* y, Number c, real* z) {
+extern "C" __global__ __launch_bounds__(THREADS) void axpbypcz(Gate gate, i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const x = o.vector[0], *const y = o.vector[1], *const z = o.vector[2];
     if (closed(gate)) return;
-    const real av = value(a), bv = value(b), cv = value(c);
+    const real av = value(o.number[0]), bv = value(o.number[1]), cv = value(o.number[2]);
     if (cv == real(0)) {
         Loop<Axpby, 2, 1> loop{{av, bv}, {x, y}, {z}};
         over(n, loop);
@@ -69,8 +78,10 @@ struct Square {
     real sum[1];
     __device__ __forceinline__ void at(const real (&v)[1], real (&)[1]) { sum[0] += v[0] * v[0]; }
 };
-extern "C" __global__ __launch_bounds__(THREADS) void dot(i64 n, const real* x, const real* y, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS) void dot(i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const x = o.vector[0], *const y = o.vector[1];
     real sum[1];
     if (x == y) {
         Loop<Square, 1, 0> loop{{{0}}, {x}, {nullptr}};
@@ -81,7 +92,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void dot(i64 n, const real* x, 
         over(n, loop);
         sum[0] = loop.op.sum[0];
     }
-    grid_sum(sum, out);
+    column_sum(sum, o);
 }
 
 // ⟨x, y⟩, ⟨x, z⟩; if z is x, it is read once
@@ -93,8 +104,10 @@ struct DotSquare {
     real sum[2];
     __device__ __forceinline__ void at(const real (&v)[2], real (&)[1]) { sum[0] += v[0] * v[1]; sum[1] += v[0] * v[0]; }
 };
-extern "C" __global__ __launch_bounds__(THREADS, 4) void dot_2(i64 n, const real* x, const real* y, const real* z, Sum out) {
+extern "C" __global__ __launch_bounds__(THREADS, 4) void dot_2(i64 n, const __grid_constant__ Several all) {
     begin();
+    const Operands& o = all.own();
+    real *const x = o.vector[0], *const y = o.vector[1], *const z = o.vector[2];
     real sum[2];
     if (x == z) {
         Loop<DotSquare, 2, 0> loop{{{0, 0}}, {x, y}, {nullptr}};
@@ -105,5 +118,5 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void dot_2(i64 n, const real
         over(n, loop);
         sum[0] = loop.op.sum[0], sum[1] = loop.op.sum[1];
     }
-    grid_sum(sum, out);
+    column_sum(sum, o);
 }

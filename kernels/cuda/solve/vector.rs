@@ -2,106 +2,271 @@
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config_at_once;
-use crate::cuda::device::module::{Source, constants};
-use crate::cuda::device::prelude::{PACK_BYTES, RawGate};
-use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::solve::gate::{self};
-use crate::cuda::solve::number::Scalar;
+use crate::cuda::device::module::{Constant, Source, mirror};
+use crate::cuda::device::prelude::{PACK_BYTES, RawGate, RawNumber, RawSum};
+use crate::cuda::device::{Array, Device, Real, lock};
+use crate::cuda::matrix::columns::COLUMNS;
+use crate::cuda::solve::gate;
+use crate::cuda::solve::number::{Number, Scalar};
 use crate::cuda::solve::sums::Sums;
-use cudarc::driver::{CudaFunction, LaunchConfig};
+use cudarc::driver::{CudaFunction, DeviceRepr};
 use std::marker::PhantomData;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock};
+use std::thread::{self, ThreadId};
+
+/// A file of kernels for launches of up to `$columns` columns.
+macro_rules! source {
+    ($file:literal, $of:literal, $columns:tt) => {
+        Source {
+            file: $file,
+            text: concat!(include_str!("loop.cu"), "#line 1 \"", $of, "\"\n", include_str!($of)),
+            constants: &[Constant::one("VECTORS", $columns as i64)],
+            mirrors: &[
+                mirror!("Operands" = RawOperands<f32> | RawOperands<f64> { vector, number, sum }),
+                mirror!("Several" = [RawOperands<f32>; $columns] | [RawOperands<f64>; $columns] {}),
+            ],
+        }
+    };
+}
 
 /// Kernels with one result.
-pub(crate) const SOURCE: Source = Source {
-    file: "vector.cu",
-    text: concat!(include_str!("loop.cu"), "#line 1 \"vector.cu\"\n", include_str!("vector.cu")),
-    constants: constants![],
-    mirrors: &[],
-};
-
+pub(crate) const SOURCE: Source = source!("vector.cu", "vector.cu", 1);
 /// Kernels with several results.
-pub(crate) const FUSED: Source = Source {
-    file: "fused.cu",
-    text: concat!(include_str!("loop.cu"), "#line 1 \"fused.cu\"\n", include_str!("fused.cu")),
-    constants: constants![],
-    mirrors: &[],
-};
+pub(crate) const FUSED: Source = source!("fused.cu", "fused.cu", 1);
+/// [`SOURCE`] and [`FUSED`] for several columns.
+pub(crate) const MANY: Source = source!("vector_many.cu", "vector.cu", COLUMNS);
+/// See [`MANY`].
+pub(crate) const FUSED_MANY: Source = source!("fused_many.cu", "fused.cu", COLUMNS);
 
-/// Loaded kernels.
+/// The kernels; those before `Copy` do not check a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernel {
+    FlipSigns,
+    Dot,
+    Dot2,
+    Copy,
+    Axpby,
+    Axpbypcz,
+    AxpyDot2,
+    AxpyNorm,
+    AxpyXpby,
+    Multiply,
+    MultiplyDot,
+    AxpyMultiplyDot,
+}
+
+impl Kernel {
+    /// Names in the files, in the order of the kernels.
+    const NAMES: [&str; 12] = [
+        "flip_signs",
+        "dot",
+        "dot_2",
+        "copy",
+        "axpby",
+        "axpbypcz",
+        "axpy_dot_2",
+        "axpy_norm",
+        "axpy_xpby",
+        "multiply",
+        "multiply_dot",
+        "axpy_multiply_dot",
+    ];
+    /// The first kernel in [`FUSED`].
+    const FUSED_FROM: usize = Kernel::AxpyDot2 as usize;
+
+    fn checks_gate(self) -> bool {
+        self as usize >= Kernel::Copy as usize
+    }
+}
+
+/// Loaded kernels, for one column or for several.
 #[derive(Debug)]
-pub(crate) struct Kernels<T: Real> {
-    copy: CudaFunction,
-    flip_signs: CudaFunction,
-    axpby: CudaFunction,
-    axpbypcz: CudaFunction,
-    dot: CudaFunction,
-    dot_2: CudaFunction,
-    axpy_dot_2: CudaFunction,
-    axpy_norm: CudaFunction,
-    axpy_xpby: CudaFunction,
-    multiply: CudaFunction,
-    multiply_dot: CudaFunction,
-    axpy_multiply_dot: CudaFunction,
+struct Kernels<T: Real> {
+    functions: Vec<CudaFunction>,
     element: PhantomData<fn() -> T>,
 }
 
 impl<T: Real> Kernels<T> {
-    pub(crate) fn new(device: &Device) -> Result<Self> {
-        let function = |name| device.function::<T>(&SOURCE, name);
-        let fused = |name| device.function::<T>(&FUSED, name);
-        Ok(Kernels {
-            copy: function("copy")?,
-            flip_signs: function("flip_signs")?,
-            axpby: function("axpby")?,
-            axpbypcz: function("axpbypcz")?,
-            dot: function("dot")?,
-            dot_2: function("dot_2")?,
-            axpy_dot_2: fused("axpy_dot_2")?,
-            axpy_norm: fused("axpy_norm")?,
-            axpy_xpby: fused("axpy_xpby")?,
-            multiply: fused("multiply")?,
-            multiply_dot: fused("multiply_dot")?,
-            axpy_multiply_dot: fused("axpy_multiply_dot")?,
-            element: PhantomData,
-        })
-    }
-
     /// The kernels of a device, loaded at first use.
-    fn of(device: &Device) -> Result<&Self> {
-        let kept = device.kept::<OnceLock<Result<Kernels<T>>>>();
-        kept.get_or_init(|| Kernels::new(device)).as_ref().map_err(Clone::clone)
+    fn of(device: &Device, several: bool) -> Result<&Self> {
+        let sources = if several { [&MANY, &FUSED_MANY] } else { [&SOURCE, &FUSED] };
+        let load = |(at, name): (usize, &&str)| {
+            device.function::<T>(sources[usize::from(at >= Kernel::FUSED_FROM)], name)
+        };
+        let new = || {
+            let functions = Kernel::NAMES.iter().enumerate().map(load).collect::<Result<_>>()?;
+            Ok(Kernels { functions, element: PhantomData })
+        };
+        let kept = &device.kept::<[OnceLock<Result<Kernels<T>>>; 2]>()[usize::from(several)];
+        kept.get_or_init(new).as_ref().map_err(Clone::clone)
     }
 }
 
-/// Launch parameters of an operation on vectors of one length.
-struct Call<'d, T: Real> {
+/// What an operation takes of one column, as passed to kernels; what it does not use is zero.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct RawOperands<T> {
+    vector: [u64; 4],
+    number: [RawNumber<T>; 3],
+    sum: RawSum,
+}
+
+/// The columns of a launch.
+#[derive(Clone, Copy, Debug)]
+#[repr(transparent)]
+struct RawSeveral<T, const N: usize>([RawOperands<T>; N]);
+// SAFETY: as `Several` of loop.cu
+unsafe impl<T: Real, const N: usize> DeviceRepr for RawSeveral<T, N> {}
+
+/// An operation on columns, to be launched once for all of them.
+#[derive(Debug)]
+struct Operation<T> {
+    kernel: Kernel,
+    n: usize,
+    columns: Vec<RawOperands<T>>,
+    /// Keeps the cells of the numbers from being used for other values before the launch.
+    numbers: Vec<Number<T>>,
+}
+
+/// The operation that a thread collects columns of.
+#[derive(Debug)]
+struct Collector<T> {
+    thread: ThreadId,
+    operation: Option<Operation<T>>,
+}
+
+/// The collector of a device, while a thread is in [`together`].
+type Collecting<T> = Mutex<Option<Collector<T>>>;
+
+/// Calls `work`, and launches equal operations in it together, up to [`COLUMNS`] at a time: for the columns of several vectors, where the
+/// launches of a small system take longer than its vectors. `work` calls functions of this module only, none of which reads what
+/// another one writes. Each column has the blocks that it would have alone, so its bits are the same.
+///
+/// In a step and in a team every operation is launched by itself: a gate and the counters of a team serve one column.
+pub fn together<T: Real, R>(device: &Device, work: impl FnOnce() -> R) -> R {
+    let collecting = device.kept::<Collecting<T>>();
+    let alone = device.team_address() != 0 || gate::step::<T>(device).control != 0;
+    let mut collector = lock(collecting);
+    if alone || collector.is_some() {
+        drop(collector);
+        return work();
+    }
+    *collector = Some(Collector { thread: thread::current().id(), operation: None });
+    drop(collector);
+    let end = End::<T> { device, element: PhantomData };
+    let result = work();
+    drop(end);
+    result
+}
+
+/// Launches what is collected when it is dropped.
+struct End<'d, T: Real> {
     device: &'d Device,
-    kernels: &'d Kernels<T>,
-    n: i64,
-    config: LaunchConfig,
+    element: PhantomData<T>,
 }
 
-impl<'d, T: Real> Call<'d, T> {
-    fn new(y: &'d Array<T>, others: &[&Array<T>]) -> Result<Self> {
-        for x in others {
-            assert_eq!(x.len(), y.len(), "vectors of one length");
-            assert!(x.device() == y.device(), "vectors of one device");
+impl<T: Real> Drop for End<'_, T> {
+    fn drop(&mut self) {
+        let collector = lock(self.device.kept::<Collecting<T>>()).take();
+        if let Some(operation) = collector.and_then(|collector| collector.operation) {
+            self.device.park(operation.launch(self.device));
         }
-        let device = y.device();
-        let n = y.len();
-        let config = config_at_once(device, n, 2 * PACK_BYTES / size_of::<T>());
-        Ok(Call { device, kernels: Kernels::of(device)?, n: n as i64, config })
-    }
-
-    fn gate(&self) -> Result<RawGate<T>> {
-        gate::gate(self.device)
     }
 }
 
-/// Stores the error of an operation that cannot return it on the device.
-fn parked<T: Real>(y: &Array<T>, outcome: Result<()>) {
-    y.device().park(outcome);
+impl<T: Real> Operation<T> {
+    fn launch(&self, device: &Device) -> Result<()> {
+        match self.columns[..] {
+            [column] => self.launch_with(device, &RawSeveral([column])),
+            [first, ..] => {
+                let column = |at: usize| *self.columns.get(at).unwrap_or(&first);
+                self.launch_with(device, &RawSeveral::<T, COLUMNS>(std::array::from_fn(column)))
+            }
+            [] => Ok(()),
+        }
+    }
+
+    fn launch_with<const N: usize>(&self, device: &Device, columns: &RawSeveral<T, N>) -> Result<()> {
+        let function = &Kernels::<T>::of(device, N > 1)?.functions[self.kernel as usize];
+        let (n, gate): (i64, Option<RawGate<T>>) =
+            (self.n as i64, self.kernel.checks_gate().then(|| gate::gate(device)).transpose()?);
+        let mut config = config_at_once(device, self.n, 2 * PACK_BYTES / size_of::<T>());
+        config.grid_dim.1 = self.columns.len() as u32;
+        let mut launch = device.launch(function);
+        if let Some(gate) = &gate {
+            launch.arg(gate);
+        }
+        launch.arg(&n).arg(columns);
+        // SAFETY: arguments as in vector.cu and fused.cu; all vectors hold `n` entries, and there is a column for each row of blocks
+        unsafe { launch.launch(config) }
+    }
+}
+
+/// Queues an operation on `n` entries from these addresses, or collects it. `sums` makes the output argument of its sums and their
+/// scalars, given the place of the column in the launch.
+fn queue<T: Real, R>(
+    (device, n): (&Device, usize),
+    kernel: Kernel,
+    vectors: &[u64],
+    numbers: &[&Scalar<T>],
+    sums: impl FnOnce(&Device, usize) -> Result<(RawSum, R)>,
+) -> Result<R> {
+    let numbers: Vec<Number<T>> = numbers.iter().map(|number| number.number()).collect();
+    let mut column = RawOperands {
+        vector: [0; 4],
+        number: [RawNumber::constant(T::zero()); 3],
+        sum: Sums::<T, 1>::nowhere(),
+    };
+    column.vector.iter_mut().zip(vectors).for_each(|(to, &vector)| *to = vector);
+    column.number.iter_mut().zip(&numbers).for_each(|(to, number)| *to = number.raw());
+    let mut collector = lock(device.kept::<Collecting<T>>());
+    let Some(collector) = collector.as_mut().filter(|own| own.thread == thread::current().id()) else {
+        drop(collector);
+        let (sum, result) = sums(device, 0)?;
+        let columns = vec![RawOperands { sum, ..column }];
+        Operation { kernel, n, columns, numbers }.launch(device)?;
+        return Ok(result);
+    };
+    let fits = |other: &Operation<T>| other.kernel == kernel && other.n == n && other.columns.len() < COLUMNS;
+    if let Some(other) = collector.operation.take_if(|other| !fits(other)) {
+        other.launch(device)?;
+    }
+    let new = || Operation { kernel, n, columns: Vec::with_capacity(COLUMNS), numbers: vec![] };
+    let operation = collector.operation.get_or_insert_with(new);
+    let (sum, result) = sums(device, operation.columns.len())?;
+    operation.columns.push(RawOperands { sum, ..column });
+    operation.numbers.extend(numbers);
+    Ok(result)
+}
+
+/// Queues an operation on vectors of one length that computes no sums. Keeps an error on the device, since it cannot be returned.
+fn change<T: Real>(kernel: Kernel, vectors: &[&Array<T>], numbers: &[&Scalar<T>]) {
+    let (device, vectors) = checked(vectors);
+    device.0.park(queue(device, kernel, &vectors, numbers, |_, _| Ok((Sums::<T, 1>::nowhere(), ()))));
+}
+
+/// Queues an operation on vectors of one length that computes sums.
+fn reduce<T: Real, const K: usize>(
+    kernel: Kernel,
+    vectors: &[&Array<T>],
+    numbers: &[&Scalar<T>],
+) -> [Scalar<T>; K] {
+    let (device, vectors) = checked(vectors);
+    let sums = |device: &Device, column| {
+        let sums = Sums::<T, K>::of_column(device, column)?;
+        Ok((sums.raw, sums.scalars()))
+    };
+    parked_sums(device.0, queue(device, kernel, &vectors, numbers, sums))
+}
+
+/// The device and the length of vectors, and their addresses.
+fn checked<'v, T: Real>(vectors: &[&'v Array<T>]) -> ((&'v Device, usize), Vec<u64>) {
+    let first = vectors[0];
+    for x in vectors {
+        assert_eq!(x.len(), first.len(), "vectors of one length");
+        assert!(x.device() == first.device(), "vectors of one device");
+    }
+    ((first.device(), first.len()), vectors.iter().map(|x| x.address(0)).collect())
 }
 
 /// The scalars of a sum; NaN if queueing failed (the error is stored on the device).
@@ -117,46 +282,25 @@ pub(crate) fn parked_sums<T: Real, const K: usize>(
 
 /// `y ← x`
 pub fn copy<T: Real>(x: &Array<T>, y: &mut Array<T>) {
-    assert_eq!(x.len(), y.len(), "vectors of one length");
-    parked(y, copy_from(x, 0, y));
+    change(Kernel::Copy, &[x, y], &[]);
 }
 
 /// `y ← x[first..first + y.len()]`
 pub(crate) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Result<()> {
-    let call = Call::new(y, &[])?;
     assert!(x.device() == y.device() && first + y.len() <= x.len(), "a part of an array on the same device");
-    let (gate, x, to) = (call.gate()?, x.address(first), y.address(0));
-    let mut launch = call.device.launch(&call.kernels.copy);
-    launch.arg(&gate).arg(&call.n).arg(&x).arg(&to);
-    // SAFETY: arguments as in vector.cu; both arrays hold `n` entries from these addresses on
-    unsafe { launch.launch(call.config) }?;
-    Ok(())
+    let vectors = [x.address(first), y.address(0)];
+    queue::<T, ()>((y.device(), y.len()), Kernel::Copy, &vectors, &[], |_, _| Ok((Sums::<T, 1>::nowhere(), ())))
 }
 
 /// Negates about half of the entries, pseudo-randomly.
 pub fn flip_signs<T: Real>(x: &mut Array<T>) -> Result<()> {
-    let call = Call::new(x, &[])?;
-    let to = x.address(0);
-    let mut launch = call.device.launch(&call.kernels.flip_signs);
-    launch.arg(&call.n).arg(&to);
-    // SAFETY: arguments as in vector.cu; the array holds `n` entries
-    unsafe { launch.launch(call.config) }?;
-    Ok(())
+    let ((device, n), vectors) = checked(&[&*x]);
+    queue::<T, ()>((device, n), Kernel::FlipSigns, &vectors, &[], |_, _| Ok((Sums::<T, 1>::nowhere(), ())))
 }
 
 /// `y ← a x + b y`; `b = 0` overwrites.
 pub fn axpby<T: Real>(a: &Scalar<T>, x: &Array<T>, b: &Scalar<T>, y: &mut Array<T>) {
-    let queue = || {
-        let call = Call::new(y, &[x])?;
-        let (a, b) = (a.number(), b.number());
-        let (gate, a, x, b, to) = (call.gate()?, a.raw(), x.address(0), b.raw(), y.address(0));
-        let mut launch = call.device.launch(&call.kernels.axpby);
-        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&b).arg(&to);
-        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(())
-    };
-    parked(y, queue());
+    change(Kernel::Axpby, &[x, y], &[a, b]);
 }
 
 /// `z ← a x + b y + c z`; `c = 0` overwrites.
@@ -168,126 +312,44 @@ pub fn axpbypcz<T: Real>(
     c: &Scalar<T>,
     z: &mut Array<T>,
 ) {
-    let queue = || {
-        let call = Call::new(z, &[x, y])?;
-        let (a, b, c) = (a.number(), b.number(), c.number());
-        let (gate, a, b, c) = (call.gate()?, a.raw(), b.raw(), c.raw());
-        let (x, y, to) = (x.address(0), y.address(0), z.address(0));
-        let mut launch = call.device.launch(&call.kernels.axpbypcz);
-        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&b).arg(&y).arg(&c).arg(&to);
-        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(())
-    };
-    parked(z, queue());
+    change(Kernel::Axpbypcz, &[x, y, z], &[a, b, c]);
 }
 
 /// `⟨x, y⟩`
 pub fn dot<T: Real>(x: &Array<T>, y: &Array<T>) -> Scalar<T> {
-    let queue = || {
-        let call = Call::new(y, &[x])?;
-        let sums = Sums::<T, 1>::new(call.device)?;
-        let (x, y) = (x.address(0), y.address(0));
-        let mut launch = call.device.launch(&call.kernels.dot);
-        launch.arg(&call.n).arg(&x).arg(&y).arg(&sums.raw);
-        // SAFETY: arguments as in vector.cu; both arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(sums.scalars())
-    };
-    let [xy] = parked_sums(y.device(), queue());
+    let [xy] = reduce(Kernel::Dot, &[x, y], &[]);
     xy
 }
 
 /// `[⟨x, y⟩, ⟨x, z⟩]`
 pub fn dot_2<T: Real>(x: &Array<T>, y: &Array<T>, z: &Array<T>) -> [Scalar<T>; 2] {
-    let queue = || {
-        let call = Call::new(x, &[y, z])?;
-        let sums = Sums::<T, 2>::new(call.device)?;
-        let (x, y, z) = (x.address(0), y.address(0), z.address(0));
-        let mut launch = call.device.launch(&call.kernels.dot_2);
-        launch.arg(&call.n).arg(&x).arg(&y).arg(&z).arg(&sums.raw);
-        // SAFETY: arguments as in vector.cu; the arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(sums.scalars())
-    };
-    parked_sums(x.device(), queue())
+    reduce(Kernel::Dot2, &[x, y, z], &[])
 }
 
 /// `r ← r + a x; [‖r‖², ⟨r, y⟩]`
 pub fn axpy_dot_2<T: Real>(a: &Scalar<T>, x: &Array<T>, y: &Array<T>, r: &mut Array<T>) -> [Scalar<T>; 2] {
-    let queue = || {
-        let call = Call::new(r, &[x, y])?;
-        let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
-        let (gate, a) = (call.gate()?, a.raw());
-        let (x, y, to) = (x.address(0), y.address(0), r.address(0));
-        let mut launch = call.device.launch(&call.kernels.axpy_dot_2);
-        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&y).arg(&to).arg(&sums.raw);
-        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(sums.scalars())
-    };
-    parked_sums(r.device(), queue())
+    reduce(Kernel::AxpyDot2, &[x, y, r], &[a])
 }
 
 /// `r ← r + a x; ‖r‖²`
 pub fn axpy_norm<T: Real>(a: &Scalar<T>, x: &Array<T>, r: &mut Array<T>) -> Scalar<T> {
-    let queue = || {
-        let call = Call::new(r, &[x])?;
-        let (a, sums) = (a.number(), Sums::<T, 1>::new(call.device)?);
-        let (gate, a, x, to) = (call.gate()?, a.raw(), x.address(0), r.address(0));
-        let mut launch = call.device.launch(&call.kernels.axpy_norm);
-        launch.arg(&gate).arg(&call.n).arg(&a).arg(&x).arg(&to).arg(&sums.raw);
-        // SAFETY: arguments as in fused.cu; both arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(sums.scalars())
-    };
-    let [norm] = parked_sums(r.device(), queue());
+    let [norm] = reduce(Kernel::AxpyNorm, &[x, r], &[a]);
     norm
 }
 
 /// `x ← x + a p; p ← z + b p`
 pub fn axpy_xpby<T: Real>(a: &Scalar<T>, p: &mut Array<T>, z: &Array<T>, b: &Scalar<T>, x: &mut Array<T>) {
-    let queue = || {
-        let call = Call::new(x, &[p, z])?;
-        let (a, b) = (a.number(), b.number());
-        let (gate, a, b) = (call.gate()?, a.raw(), b.raw());
-        let (p, z, x) = (p.address(0), z.address(0), x.address(0));
-        let mut launch = call.device.launch(&call.kernels.axpy_xpby);
-        launch.arg(&gate).arg(&call.n).arg(&a).arg(&p).arg(&z).arg(&b).arg(&x);
-        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(())
-    };
-    parked(x, queue());
+    change(Kernel::AxpyXpby, &[p, z, x], &[a, b]);
 }
 
 /// `y ← d x`, elementwise.
 pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) {
-    let queue = || {
-        let call = Call::new(y, &[d, x])?;
-        let (gate, d, x, to) = (call.gate()?, d.address(0), x.address(0), y.address(0));
-        let mut launch = call.device.launch(&call.kernels.multiply);
-        launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&to);
-        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(())
-    };
-    parked(y, queue());
+    change(Kernel::Multiply, &[d, x, y], &[]);
 }
 
 /// `y ← d x; ⟨x, y⟩`
 pub fn multiply_dot<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Scalar<T> {
-    let queue = || {
-        let call = Call::new(y, &[d, x])?;
-        let sums = Sums::<T, 1>::new(call.device)?;
-        let (gate, d, x, to) = (call.gate()?, d.address(0), x.address(0), y.address(0));
-        let mut launch = call.device.launch(&call.kernels.multiply_dot);
-        launch.arg(&gate).arg(&call.n).arg(&d).arg(&x).arg(&to).arg(&sums.raw);
-        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(sums.scalars())
-    };
-    let [xy] = parked_sums(y.device(), queue());
+    let [xy] = reduce(Kernel::MultiplyDot, &[d, x, y], &[]);
     xy
 }
 
@@ -299,16 +361,5 @@ pub fn axpy_multiply_dot<T: Real>(
     r: &mut Array<T>,
     z: &mut Array<T>,
 ) -> [Scalar<T>; 2] {
-    let queue = || {
-        let call = Call::new(r, &[q, d, z])?;
-        let (a, sums) = (a.number(), Sums::<T, 2>::new(call.device)?);
-        let (gate, a) = (call.gate()?, a.raw());
-        let (q, d, to, z) = (q.address(0), d.address(0), r.address(0), z.address(0));
-        let mut launch = call.device.launch(&call.kernels.axpy_multiply_dot);
-        launch.arg(&gate).arg(&call.n).arg(&a).arg(&q).arg(&d).arg(&to).arg(&z).arg(&sums.raw);
-        // SAFETY: arguments as in fused.cu; the arrays hold `n` entries
-        unsafe { launch.launch(call.config) }?;
-        Ok(sums.scalars())
-    };
-    parked_sums(r.device(), queue())
+    reduce(Kernel::AxpyMultiplyDot, &[q, d, r, z], &[a])
 }
