@@ -23,6 +23,7 @@ mod vector;
 
 pub use krysp_kernels::cuda::{Error, Info, compiler_version, look_for_compiler_in};
 pub use operator::CudaMatrix;
+pub(crate) use operator::open_columns;
 pub use steps::{CudaSteps, OnChip};
 pub use streamed::{Streamed, Traffic};
 pub use to_cuda::{OnCuda, ToCuda};

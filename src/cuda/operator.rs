@@ -38,6 +38,19 @@ pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
 /// The columns of `X` and of `Y`.
 type Columns<'v, T> = (Vec<&'v Array<T>>, Vec<&'v mut Array<T>>);
 
+/// The columns of `X` and of `Y` that an operator is applied to.
+pub(crate) fn open_columns<'v, T: Real>(
+    operator: &dyn LinearOperator<Vector = CudaVector<T>>,
+    x: &'v MultiVector<CudaVector<T>>,
+    y: &'v mut MultiVector<CudaVector<T>>,
+) -> krysp_solvers::Result<Columns<'v, T>> {
+    let pairs = MultiVector::open_pairs(x, y)?.map(|(x, y)| {
+        check_spaces(operator, x, y)?;
+        Ok((&x.entries, &mut y.entries))
+    });
+    pairs.collect()
+}
+
 impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
     pub(crate) fn new(gpu: &Cuda, csr: &Csr<T>, options: F::Options) -> Result<CudaMatrix<T, F>> {
         CudaMatrix::with_arrays(gpu, csr.source().clone(), F::lay_out(csr, options, gpu.device()))
@@ -171,19 +184,6 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         if self.domain == self.range { Ok(()) } else { Err(Error::NotSquare { rows, columns }) }
     }
 
-    /// The columns that a product with several vectors computes (open columns).
-    fn open_columns<'v>(
-        &self,
-        x: &'v MultiVector<CudaVector<T>>,
-        y: &'v mut MultiVector<CudaVector<T>>,
-    ) -> krysp_solvers::Result<Columns<'v, T>> {
-        let pairs = MultiVector::open_pairs(x, y)?.map(|(x, y)| {
-            check_spaces(self, x, y)?;
-            Ok((&x.entries, &mut y.entries))
-        });
-        pairs.collect()
-    }
-
     fn refill(
         refill: &mut Option<Refill<T>>,
         arrays: &mut F::Arrays<F::Value>,
@@ -254,7 +254,7 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for CudaMatrix<T, F> {
         x: &MultiVector<CudaVector<T>>,
         y: &mut MultiVector<CudaVector<T>>,
     ) -> krysp_solvers::Result<()> {
-        let (x, mut y) = self.open_columns(x, y)?;
+        let (x, mut y) = open_columns(self, x, y)?;
         self.arrays.products(&x, &mut y).map_err(failed)
     }
 
@@ -265,7 +265,7 @@ impl<T: Real, F: OnDevice<T>> LinearOperator for CudaMatrix<T, F> {
     ) -> krysp_solvers::Result<Scalars<T, CudaScalar<T>>> {
         self.check_square()?;
         let sums = {
-            let (x, mut y) = self.open_columns(x, y)?;
+            let (x, mut y) = open_columns(self, x, y)?;
             self.arrays.products_dot(&x, &mut y).map_err(failed)?
         };
         Ok(y.scalars_of_open(sums.into_iter().map(CudaScalar)))

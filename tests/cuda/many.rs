@@ -1,16 +1,18 @@
 //! Products with several vectors on a GPU are, bit by bit, those with each; solves in lockstep are those of each.
 
+use super::preconditioners::changed;
 use super::{gpu, poisson, residual};
 use krysp::cuda::CudaScalar;
 use krysp::formats::{
     Bsr, BsrOptions, CsrOptions, Dia, Ell, EllpackR, Halo, HaloOptions, OnDevice, Rounded, Sell, SellOptions,
     Strategy,
 };
-use krysp::solvers::{MultiVector, Scalar, Scalars, Space};
+use krysp::solvers::{MultiVector, Scalar, Scalars, Space, Vector};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, Numbering, random_rows};
 use krysp::{
-    BiCgStab, Cg, Csr, Cuda, CudaSpace, CudaVector, Fcg, Jacobi, LinearOperator, Outcome, Real, ToCuda,
+    Amg, AmgOptions, BiCgStab, Cg, Csr, Cuda, CudaSpace, CudaVector, Fcg, Jacobi, LinearOperator, Outcome,
+    Real, Refresh, ToCuda,
 };
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -199,4 +201,203 @@ fn columns_in_lockstep_end_as_their_own_solves() {
         })*};
     }
     each_as_its_own!(Cg, Fcg, BiCgStab);
+}
+
+/// The bits of vectors, column by column.
+fn bits<T: Real>(x: &MultiVector<CudaVector<T>>) -> Vec<Vec<u64>> {
+    let of_column = |x: &CudaVector<T>| {
+        let mut host = vec![T::zero(); x.space().len()];
+        x.space().store(x, &mut host).unwrap();
+        host.into_iter().map(|v| v.to_f64().to_bits()).collect()
+    };
+    x.columns().iter().map(of_column).collect()
+}
+
+/// The bits of the scalars of `count` columns.
+fn bits_of_scalars<T: Real>(scalars: &Scalars<T, CudaScalar<T>>, count: usize) -> Vec<u64> {
+    (0..count).map(|j| scalars.column(j).read().unwrap().to_f64().to_bits()).collect()
+}
+
+fn columns<T: Real>(space: &CudaSpace<T>, count: usize, seed: u64) -> MultiVector<CudaVector<T>> {
+    let column = |j: usize| space.vector(&laws::numbers(space.len(), seed + j as u64)).unwrap();
+    MultiVector::from_columns(space, (0..count).map(column).collect()).unwrap()
+}
+
+/// Checks cycles on several vectors against those on each, once with NaN in a column.
+fn cycles_equal_those_on_each<T: Real>(what: &str, m: &impl LinearOperator<Vector = CudaVector<T>>) {
+    let space = m.domain();
+    for count in COUNTS {
+        for nan in [None, Some(count / 2)] {
+            let mut r = columns(space, count, 70);
+            if let Some(at) = nan {
+                let mut entries: Vec<T> = laws::numbers(space.len(), 5);
+                entries[space.len() / 3] = T::nan();
+                r.columns_mut()[at] = space.vector(&entries).unwrap();
+            }
+            let mut own = columns(space, count, 7);
+            let mut own_dots = vec![];
+            for (r, z) in r.columns().iter().zip(own.columns_mut()) {
+                own_dots.push(m.apply_dot(r, z).unwrap().read().unwrap().to_f64().to_bits());
+            }
+            let mut z = columns(space, count, 9);
+            let is_nan = |j: usize| nan == Some(j);
+            let check = |z: &MultiVector<CudaVector<T>>, by: &str| {
+                for (j, (z, own)) in bits(z).into_iter().zip(bits(&own)).enumerate() {
+                    let what = format!("{what}: column {j} of {count}, {by}");
+                    match is_nan(j) {
+                        true => assert!(z.iter().any(|&z| f64::from_bits(z).is_nan()), "{what}"),
+                        false => assert!(z == own, "{what}"),
+                    }
+                }
+            };
+            m.apply_many(&r, &mut z).unwrap();
+            check(&z, "apply_many");
+            let dots = m.apply_dot_many(&r, &mut z).unwrap();
+            check(&z, "apply_dot_many");
+            for (j, (dot, own)) in bits_of_scalars(&dots, count).into_iter().zip(own_dots).enumerate() {
+                assert!(dot == own || is_nan(j), "{what}: inner product {j} of {count}");
+            }
+        }
+    }
+    let (r, mut z) = (columns(space, 2, 1), columns(space, 3, 1));
+    assert!(matches!(m.apply_many(&r, &mut z), Err(krysp::solvers::Error::Columns { got: 3, .. })));
+    let other = space.gpu().space::<T>(space.len() + 1);
+    let (r, mut z) = (columns(&other, 2, 1), columns(space, 2, 1));
+    assert!(m.apply_many(&r, &mut z).is_err());
+    assert!(m.apply_dot_many(&r, &mut z).is_err());
+}
+
+/// Hierarchies with all formats of levels: by diagonals with one and with four rows per lane, in slices with one lane and with many
+/// lanes per row, reordered, with rigid body modes, and with unsmoothed aggregation.
+fn all_cycles<T: Real>() {
+    let gpu = gpu();
+    let cycles = |what: &str, a: &Csr<T>, modes: &[Vec<T>]| {
+        cycles_equal_those_on_each(what, &Amg::with_modes_on(&gpu, a, modes).unwrap());
+    };
+    let points: Vec<_> = (0..1728).map(|i| [i % 12, i / 12 % 12, i / 144].map(|x| x as f64)).collect();
+    let rigid = krysp::rigid_motions(&points, krysp::Unknowns::ByNode);
+    let rigid: Vec<Vec<T>> =
+        rigid.iter().map(|mode| mode.iter().map(|&x| T::from_f64(x)).collect()).collect();
+    let solid = matrices::elasticity(12).csr::<T>().unwrap();
+    cycles("rigid", &solid, &rigid);
+    cycles("elasticity", &solid, &[]);
+    cycles("stencil", &matrices::stencil7(21).csr::<T>().unwrap(), &[]);
+    cycles("long stencil", &matrices::stencil7(68).csr::<T>().unwrap(), &[]);
+    cycles("27 points", &matrices::stencil27(16).csr::<T>().unwrap(), &[]);
+    let shuffled = matrices::tetrahedra(42, Numbering::Shuffled(3)).csr::<T>().unwrap();
+    cycles("shuffled", &shuffled, &[]);
+    let diagonal = matrices::edge::diagonal(50).csr::<T>().unwrap();
+    cycles("one dense level", &diagonal, &[]);
+    let plain = AmgOptions { smoothed: false, ..AmgOptions::default() };
+    let plain = Amg::with::<[T; 0]>(&shuffled, &[], plain).unwrap().to(&gpu).unwrap();
+    cycles_equal_those_on_each("unsmoothed aggregation", &plain);
+}
+
+gpu_test!(cycles_on_several_vectors_equal_those_on_each_f64);
+fn cycles_on_several_vectors_equal_those_on_each_f64() {
+    all_cycles::<f64>();
+}
+
+gpu_test!(cycles_on_several_vectors_equal_those_on_each_f32);
+fn cycles_on_several_vectors_equal_those_on_each_f32() {
+    all_cycles::<f32>();
+}
+
+gpu_test!(cycles_follow_new_values);
+fn cycles_follow_new_values() {
+    let gpu = gpu();
+    let a = matrices::stencil7(21).csr::<f64>().unwrap();
+    let mut m = Amg::on(&gpu, &a).unwrap();
+    cycles_equal_those_on_each("before", &m);
+    m.refresh(&changed(&a)).unwrap();
+    cycles_equal_those_on_each("after", &m);
+}
+
+/// One of the operations on vectors, which changes `t` and `u`; returns its sums.
+fn operate<V: Vector>(
+    which: usize,
+    [t, u]: [&mut V; 2],
+    [x, y, d]: [&V; 3],
+    [a, b, zero]: [&V::Scalar; 3],
+) -> Vec<V::Scalar> {
+    match which {
+        0 => t.axpby(a, x, b),
+        1 => t.axpby(a, x, zero),
+        2 => t.axpbypcz(a, x, b, y, zero),
+        3 => t.axpy_xpby(a, u, x, b),
+        4 => t.multiply(d, x),
+        5 => t.copy_from(x),
+        6 => return x.dot_2(y, x).into(),
+        7 => return vec![x.dot(y), x.norm_squared()],
+        8 => return t.axpy_dot_2(a, x, y).into(),
+        9 => return vec![t.axpy_norm(a, x)],
+        10 => return vec![t.multiply_dot(d, x)],
+        _ => return t.axpy_multiply_dot(b, y, d, u).into(),
+    }
+    vec![]
+}
+
+/// Operations on several vectors, each in one launch for up to eight, against those on each.
+fn operations_equal_those_on_each<T: Real>() {
+    let gpu = gpu();
+    // nothing, less than one pack, and more than the blocks that are resident
+    for n in [0, 1, 1000, 1_300_001] {
+        let space = gpu.space::<T>(n);
+        for (count, which) in COUNTS.into_iter().flat_map(|count| (0..12).map(move |which| (count, which))) {
+            let what = format!("operation {which} on {count} vectors of {n} entries");
+            let [x, y, d] = [1, 100, 200].map(|seed| columns::<T>(&space, count, seed));
+            let [mut t, mut u] = [300, 400].map(|seed| columns(&space, count, seed));
+            let a = x.dot(&y).quotient(x.norm_squared());
+            let (b, zero) = (-y.dot(&d).quotient(d.norm_squared()), Scalars::from(T::zero()));
+            let sums = operate(which, [&mut t, &mut u], [&x, &y, &d], [&a, &b, &zero]);
+            let sums: Vec<_> = sums.iter().map(|sum| bits_of_scalars(sum, count)).collect();
+            let [mut own_t, mut own_u] = [300, 400].map(|seed| columns(&space, count, seed));
+            for (j, (t, u)) in own_t.columns_mut().iter_mut().zip(own_u.columns_mut()).enumerate() {
+                let operands = [&x, &y, &d].map(|x| &x.columns()[j]);
+                let own = operate(which, [t, u], operands, [&a, &b, &zero].map(|a| a.column(j)));
+                for (own, all) in own.iter().zip(&sums) {
+                    assert_eq!(own.read().unwrap().to_f64().to_bits(), all[j], "{what}: sum {j}");
+                }
+            }
+            assert!(bits(&t) == bits(&own_t) && bits(&u) == bits(&own_u), "{what}");
+        }
+    }
+}
+
+gpu_test!(operations_on_several_vectors_equal_those_on_each_f64);
+fn operations_on_several_vectors_equal_those_on_each_f64() {
+    operations_equal_those_on_each::<f64>();
+}
+
+gpu_test!(operations_on_several_vectors_equal_those_on_each_f32);
+fn operations_on_several_vectors_equal_those_on_each_f32() {
+    operations_equal_those_on_each::<f32>();
+}
+
+gpu_test!(load_cases_with_multigrid_end_as_their_own_solves);
+fn load_cases_with_multigrid_end_as_their_own_solves() {
+    let gpu = gpu();
+    let a = matrices::elasticity(12).csr::<f64>().unwrap();
+    let large = Large { inner: a.to(&gpu).unwrap(), joint: AtomicUsize::new(0) };
+    let (own, m) = (a.to(&gpu).unwrap(), Amg::on(&gpu, &a).unwrap());
+    for count in [2, 3, 8, 17] {
+        let mut b: Vec<Vec<f64>> = (0..count).map(|j| laws::numbers(a.rows(), j as u64)).collect();
+        b[1][7] = f64::NAN;
+        let before = large.joint.load(Relaxed);
+        let together = Cg::new(&large).preconditioner(&m).rtol(1e-9).solve_many(&b).unwrap();
+        assert!(large.joint.load(Relaxed) > before, "lockstep");
+        let mut alone = Cg::new(&own).preconditioner(&m).rtol(1e-9);
+        for (j, (b, together)) in b.iter().zip(&together).enumerate() {
+            let alone = alone.solve(b).unwrap().report;
+            let report = &together.report;
+            if j == 1 {
+                assert!(matches!(report.outcome, Outcome::NotFinite { .. }), "{report}");
+                continue;
+            }
+            assert_eq!(alone.outcome, report.outcome, "column {j} of {count}");
+            assert_eq!(alone.iterations, report.iterations, "column {j} of {count}");
+            let (truth, norm) = (residual(&a, b, &together.x), report.rhs_norm);
+            assert!(truth <= 1.001e-9 * norm, "column {j}: {truth:e} of {norm:e}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 // If DOT, returns this thread's part of ⟨x, y⟩.
 template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia& a, const real* x, real* y) {
     real xy = 0;
-    each_row<ROWS>(a, x, [&](u32 row, real sum) {
+    each_row<ROWS>(a, Unpacked(x), [&](u32 row, real sum) {
         y[row] = sum;
         if (DOT) xy += __ldg(x + row) * sum;
     });

@@ -14,12 +14,26 @@ struct Dia {
     u32 diagonals;
 };
 
-// Calls row_is(row, sum) for each row.
-template <int ROWS, class Row> __device__ __forceinline__ void each_row(const Dia& a, const real* x, Row row_is) {
+// One vector x, for which each thread is a lane. Packed (packed.cu) is the same for several.
+struct Unpacked {
+    const real* x;
+    u32 lane;
+    static constexpr u32 log_width = 0;
+
+    __device__ __forceinline__ Unpacked(const real* x) : x(x), lane(threadIdx.x % 32) {}
+    __device__ __forceinline__ u32 lanes() const { return 32; }
+    __device__ __forceinline__ real operator[](u32 row) const { return __ldg(x + row); }
+};
+
+// Calls `row_is` with each row and its sum.
+template <int ROWS, class X, class Row> __device__ __forceinline__ void each_row(const Dia& a, const X& x, Row row_is) {
     constexpr int WIDE = ROWS < VALUES ? ROWS : VALUES, LOADS = ROWS / WIDE;
     constexpr int U = ROWS == 1 ? BATCH : BATCH / 2;
-    const u32 lane = threadIdx.x % 32, warps = gridDim.x * (blockDim.x / 32);
-    for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.slices; slice += warps) {
+    const u32 warps = gridDim.x * (blockDim.x / 32);
+    const i64 parts = (i64)a.slices << x.log_width;
+    for (i64 part = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; part < parts; part += warps) {
+        const i64 slice = part >> x.log_width;
+        const u32 lane = (u32(part) * x.lanes() & 31) + x.lane;
         const u32 first = u32(slice) * (32 * ROWS) + lane;
         const Few<stored, WIDE>* values = (const Few<stored, WIDE>*)a.values + slice * a.diagonals * (32 * LOADS) + lane;
         real sum[ROWS];
@@ -48,7 +62,7 @@ template <int ROWS, class Row> __device__ __forceinline__ void each_row(const Di
                 for (int p = 0; p < ROWS; p++) {
                     // negative columns wrap around to large indices
                     const u32 column = first + 32 * p + u32(offset[u / 4].at[u % 4]);
-                    at_diagonal[u][p] = column < a.cols ? __ldg(x + column) : real(0);
+                    at_diagonal[u][p] = column < a.cols ? x[column] : real(0);
                 }
             }
 #pragma unroll

@@ -38,6 +38,7 @@ pub(crate) const MANY: Source = Source {
         include_str!("sliced_rows.cu"),
         include_str!("../matrix/columns.cu"),
         include_str!("../matrix/packed.cu"),
+        include_str!("sliced_packed.cu"),
         "#line 1 \"sliced_many.cu\"\n",
         include_str!("sliced_many.cu")
     ),
@@ -153,7 +154,8 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             (true, 1) => "sliced_short",
             (true, _) => "sliced_short_packed",
         };
-        let reads = Reads::Packed { lanes: slices.lanes };
+        // a row may have lanes in several warps
+        let reads = Reads::Packed { lanes: 1 };
         let many = Many::new::<V>(&MANY, format!("{name}_many"), reads, THREADS);
         Ok(Sliced {
             shape,

@@ -8,14 +8,15 @@ struct Packed {
     u32 lane;                 // this thread's lane among those of the warp
     bool is_column;           // false in places beyond the last column
 
-    __device__ __forceinline__ Packed(const Columns& c, const real* packed) {
-        log_width = 31 - __clz(c.width);
-        row_bytes = c.width * sizeof(real);
-        column = threadIdx.x & (c.width - 1);
+    __device__ __forceinline__ Packed(u32 width, u32 count, const real* packed) {
+        log_width = 31 - __clz(width);
+        row_bytes = width * sizeof(real);
+        column = threadIdx.x & (width - 1);
         lane = threadIdx.x % 32 >> log_width;
-        is_column = column < c.count;
+        is_column = column < count;
         x = packed + column;
     }
+    __device__ __forceinline__ Packed(const Columns& c, const real* packed) : Packed(c.width, c.count, packed) {}
     __device__ __forceinline__ real operator[](u32 row) const {
         // compiles to one multiply-add with a 64-bit result
         return __ldg((const real*)((const char*)x + (u64)row * row_bytes));
@@ -30,6 +31,20 @@ struct Packed {
             part += __shfl_down_sync(ALL, part, step << log_width, lanes_of_row << log_width);
         }
         return part;
+    }
+    // The same for rows of up to 32 lanes, where they are in several warps of a block. All threads of the block must call it; `lane`
+    // counts from the first lane of a row.
+    __device__ __forceinline__ real sum_of_warps(real part, u32 lane, u32 lanes_of_row) const {
+        if (lanes_of_row <= lanes()) return sum_of_lanes(part, lanes_of_row);
+        __shared__ real parts[THREADS];
+        parts[threadIdx.x] = part;
+        __syncthreads();
+        u32 step = lanes_of_row / 2;
+        for (; step >= lanes(); step /= 2) {
+            if (lane < step) parts[threadIdx.x] += parts[threadIdx.x + (step << log_width)];
+            __syncthreads();
+        }
+        return sum_of_lanes(parts[threadIdx.x], 2 * step);
     }
     // Sums ⟨x, y⟩ of each column over the grid. Each thread holds a partial sum of one column.
     __device__ __forceinline__ void sums(real xy, u32 count, const Sum& sum) const {

@@ -1,5 +1,8 @@
 // Input and output of a V-cycle: conversion to single precision, scaled so that the largest entry is near one, and
 // back.
+//
+// A cycle works on VECTORS columns at most; those of r and z are stored one by one, those of the cycle packed row by row, in `width`
+// places. Compiled with VECTORS = 1, and with COLUMNS for a file of its own.
 
 // Entries that a thread loads before it uses the first; unrolled explicitly, since the compiler does not move loads
 // above stores.
@@ -8,11 +11,25 @@ constexpr int TOGETHER = 4;
 // Whether the solve has ended, so that queued kernels have nothing to do. `active` is null outside of steps.
 __device__ __forceinline__ bool ended(const u32* active) { return active && !*(volatile const u32*)active; }
 
+struct Outside {
+    const real* r[VECTORS];
+    real* z[VECTORS];
+    u32 count, log_width;
+
+    // The column of this row of blocks.
+    __device__ __forceinline__ u32 own() const { return VECTORS == 1 ? 0 : blockIdx.y; }
+    __device__ __forceinline__ u32 shift() const { return VECTORS == 1 ? 0 : log_width; }
+};
+struct Sums {
+    Sum of[VECTORS];
+};
+
 // The bits of the largest |r_i|; as integers they have the order of the numbers, and those of a NaN exceed those of
 // infinity. Moves an element a row.
-extern "C" __global__ __launch_bounds__(THREADS) void largest(const real* r, i64 n, u64* most, const u32* active) {
+extern "C" __global__ __launch_bounds__(THREADS) void largest(const __grid_constant__ Outside v, i64 n, u64* most, const u32* active) {
     begin();
     if (ended(active)) return;
+    const real* r = v.r[v.own()];
     u64 own = 0;
     const i64 threads = (i64)gridDim.x * blockDim.x;
 #pragma unroll 4
@@ -30,7 +47,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void largest(const real* r, i64
     __syncthreads();
     if (threadIdx.x == 0) {
         for (int w = 1; w < THREADS / 32; w++) own = own > warps[w] ? own : warps[w];
-        atomicMax(most, own);
+        atomicMax(most + v.own(), own);
     }
 }
 
@@ -48,10 +65,10 @@ struct Ends {
     u32* goes_on;             // read as `active` by the kernels that follow
 };
 
-// b ← r / size, and x ← weight d b if d is not null; keeps `size` for `widen`. Reads `r` permuted. Moves an element and
-// 4 or 12 B a row.
+// b ← r / size, and x ← weight d b if d is not null; keeps `size` for `widen`. Reads `r` permuted. Places beyond the last column become
+// zero. Moves an element and 4 or 12 B a row and column.
 extern "C" __global__ __launch_bounds__(THREADS) void narrow(
-    const real* r, Order order, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, Ends ends) {
+    const __grid_constant__ Outside v, Order order, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, Ends ends) {
     begin();
     if (ends.control) {
         bool goes_on = *(volatile const u32*)&ends.control->active;
@@ -63,23 +80,27 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
         if (blockIdx.x == 0 && threadIdx.x == 0) *ends.goes_on = goes_on;
         if (!goes_on) return;
     }
-    const double of = power_below(*most), down = 1.0 / of;
-    if (blockIdx.x == 0 && threadIdx.x == 0) *size = of;
-    const i64 threads = (i64)gridDim.x * blockDim.x;
-    for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += TOGETHER * threads) {
-        real v[TOGETHER];
+    const i64 threads = (i64)gridDim.x * blockDim.x, first = (i64)blockIdx.x * blockDim.x + threadIdx.x, places = n << v.shift();
+    // that of all places of this thread, since the width divides the number of threads
+    const u32 column = u32(first) & ((1u << v.shift()) - 1);
+    const bool is_column = VECTORS == 1 || column < v.count;
+    const real* r = v.r[VECTORS == 1 ? 0 : column];
+    const double of = is_column ? power_below(most[column]) : 1.0, down = 1.0 / of;
+    if (first == column && is_column) size[column] = of;
+    for (i64 i = first; i < places; i += TOGETHER * threads) {
+        real of_r[TOGETHER];
         float of_diagonal[TOGETHER];
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             const i64 at = i + k * threads;
-            v[k] = at < n ? r[order.at(at)] : real(0);
-            of_diagonal[k] = d && at < n ? d[at] : 0.0f;
+            of_r[k] = is_column && at < places ? r[order.at(at >> v.shift())] : real(0);
+            of_diagonal[k] = d && at < places ? d[at >> v.shift()] : 0.0f;
         }
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             const i64 at = i + k * threads;
-            if (at >= n) break;
-            const float own = float(double(v[k]) * down);
+            if (at >= places) break;
+            const float own = float(double(of_r[k]) * down);
             b[at] = own;
             if (d) x[at] = weight * of_diagonal[k] * own;
         }
@@ -89,26 +110,29 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
 // z ← scale size x, with x permuted; resets `most` for the next cycle. Returns this thread's part of ⟨r, z⟩ if DOT.
 // Moves 4 B and an element a row, two elements if DOT.
 template <bool DOT> __device__ __forceinline__ real widened(
-    const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) *most = 0;
+    const Outside& v, const float* x, Order places, i64 n, const double* size, double scale, u64* most, const u32* active) {
+    const u32 column = v.own();
+    const real* r = v.r[column];
+    real* z = v.z[column];
+    if (blockIdx.x == 0 && threadIdx.x == 0) most[column] = 0;
     if (ended(active)) return 0;
-    const double up = scale * *size;
+    const double up = scale * size[column];
     const i64 threads = (i64)gridDim.x * blockDim.x;
     real sum = 0;
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += TOGETHER * threads) {
-        float v[TOGETHER];
+        float of_x[TOGETHER];
         real of_r[TOGETHER];
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             const i64 at = i + k * threads;
-            v[k] = at < n ? x[places.at(at)] : 0.0f;
+            of_x[k] = at < n ? x[(places.at(at) << v.shift()) + column] : 0.0f;
             of_r[k] = DOT && at < n ? r[at] : real(0);
         }
 #pragma unroll
         for (int k = 0; k < TOGETHER; k++) {
             const i64 at = i + k * threads;
             if (at >= n) break;
-            const real own = real(double(v[k]) * up);
+            const real own = real(double(of_x[k]) * up);
             z[at] = own;
             if (DOT) sum += of_r[k] * own;
         }
@@ -116,13 +140,17 @@ template <bool DOT> __device__ __forceinline__ real widened(
     return sum;
 }
 extern "C" __global__ __launch_bounds__(THREADS) void widen(
-    const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active) {
+    const __grid_constant__ Outside v, const float* x, Order places, i64 n, const double* size, double scale, u64* most, const u32* active) {
     begin();
-    widened<false>(x, places, n, size, scale, r, z, most, active);
+    widened<false>(v, x, places, n, size, scale, most, active);
 }
 extern "C" __global__ __launch_bounds__(THREADS) void widen_dot(
-    const float* x, Order places, i64 n, const double* size, double scale, const real* r, real* z, u64* most, const u32* active, Sum out) {
+    const __grid_constant__ Outside v, const float* x, Order places, i64 n, const double* size, double scale, u64* most, const u32* active,
+    const __grid_constant__ Sums sums) {
     begin();
-    real sum[1] = {widened<true>(x, places, n, size, scale, r, z, most, active)};
+    real sum[1] = {widened<true>(v, x, places, n, size, scale, most, active)};
+    Sum out = sums.of[v.own()];
+    // several columns never work in a team
+    if (VECTORS > 1) out.team = nullptr;
     grid_sum(sum, out);
 }

@@ -18,6 +18,7 @@ mod at_once;
 pub mod coarsening;
 pub mod cycle;
 pub mod graph;
+mod level;
 pub mod numbering;
 pub mod numbers;
 mod products;
@@ -33,6 +34,7 @@ use crate::cuda::solve::vector;
 
 pub(crate) use aggregates::SOURCE as AGGREGATES;
 pub(crate) use at_once::SOURCE as AT_ONCE;
+pub(crate) use level::{MANY, SOURCE as CYCLE};
 pub(crate) use numbering::SOURCE as NUMBERING;
 pub(crate) use numbers::SOURCE as NUMBERS;
 pub(crate) use products::SOURCE as PRODUCTS;
@@ -48,7 +50,7 @@ const FILES: &[File] = &[
     (&vector::FUSED, For::Single),
     (&vector::SOURCE, For::Single),
     (&sliced::SOURCE, For::Single),
-    (&cycle::SOURCE, For::Single),
+    (&CYCLE, For::Single),
     (&cycle::ENDS, For::Solve),
     (&NUMBERS, For::Double),
     (&STRENGTH, For::Double),

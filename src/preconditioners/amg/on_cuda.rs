@@ -9,23 +9,23 @@ use super::report::{LevelReport, write_table};
 use super::stored::Stored;
 use super::strength::DOMINANT;
 use super::{Amg, AmgOptions};
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed, open_columns};
 use crate::formats::pattern::Pattern;
 use crate::preconditioners::origin::Origin;
 use crate::{Real, Result};
-use krysp_kernels::cuda::KeepsMemory;
 use krysp_kernels::cuda::multigrid::coarsening::{self, Rules};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::strength;
-use krysp_solvers::{LinearOperator, Space, Vector, check_spaces};
+use krysp_kernels::cuda::{KeepsMemory, Scalar};
+use krysp_solvers::{LinearOperator, MultiVector, Scalars, Space, Vector, check_spaces};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Algebraic multigrid on a GPU, from [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_modes_on`] or
 /// [`Amg::with_on`].
 ///
-/// A cycle with two sweeps takes six kernel launches per level, and four more. A copy of a hierarchy from the
+/// A cycle with two sweeps takes six kernel launches per level, and four more; as many on up to eight vectors together. A copy of a hierarchy from the
 /// host with unsmoothed aggregation ([`AmgOptions::smoothed`]) visits the levels below it three times.
 /// While the preconditioner exists, memory freed on its GPU stays in the pool, because setup and refresh need
 /// workspace of about three times its size.
@@ -209,6 +209,18 @@ impl<T: Real> OnGpu<T> {
     fn queueing(&self) -> MutexGuard<'_, ()> {
         self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// A cycle on the columns that are open; returns their inner products `⟨r, z⟩` if `dots` is set.
+    fn cycle_on_columns(
+        &self,
+        r: &MultiVector<CudaVector<T>>,
+        z: &mut MultiVector<CudaVector<T>>,
+        dots: bool,
+    ) -> krysp_solvers::Result<Vec<Scalar<T>>> {
+        let (r, mut z) = open_columns(self, r, z)?;
+        let _queueing = self.queueing();
+        self.cycle.apply_many(self.scale, &r, &mut z, dots).map_err(failed)
+    }
 }
 
 impl<T: Real> LinearOperator for OnGpu<T> {
@@ -228,6 +240,23 @@ impl<T: Real> LinearOperator for OnGpu<T> {
         check_spaces(self, r, z)?;
         let _queueing = self.queueing();
         Ok(CudaScalar(self.cycle.apply_dot(self.scale, &r.entries, &mut z.entries, None).map_err(failed)?))
+    }
+
+    fn apply_many(
+        &self,
+        r: &MultiVector<CudaVector<T>>,
+        z: &mut MultiVector<CudaVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        self.cycle_on_columns(r, z, false).map(drop)
+    }
+
+    fn apply_dot_many(
+        &self,
+        r: &MultiVector<CudaVector<T>>,
+        z: &mut MultiVector<CudaVector<T>>,
+    ) -> krysp_solvers::Result<Scalars<T, CudaScalar<T>>> {
+        let dots = self.cycle_on_columns(r, z, true)?;
+        Ok(z.scalars_of_open(dots.into_iter().map(CudaScalar)))
     }
 
     /// Within a step, the cycle is skipped if `‖r‖²` ends the solve, and `z` stays unchanged: a cycle takes

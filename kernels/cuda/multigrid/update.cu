@@ -1,0 +1,28 @@
+// How the sums of a product update the vectors of a V-cycle.
+
+// y_i ← from_i + weight d_i (b_i − Σ), just Σ if b is null; next_i ← next_weight next_d_i y_i. Vectors that are null
+// are left out.
+struct Update {
+    const real* from;
+    const real* b;
+    const real* d;
+    real* y;
+    const real* next_d;
+    real* next;
+    const u32* active;        // null outside of steps; 0 once the solve has ended and queued kernels have nothing to do
+    float weight, next_weight;
+
+    __device__ __forceinline__ bool ended() const { return active && !*(volatile const u32*)active; }
+    // Updates a row by its sum; vectors have its element at a place, those of `d` and `next_d` apart.
+    template <class Place> __device__ __forceinline__ void update(u32 row, Place at, real sum) const {
+        real v = b ? __ldg(b + at) - sum : sum;
+        v *= weight;
+        if (d) v *= __ldg(d + row);
+        // may alias y: each place is read only by the thread that writes it
+        if (from) v += from[at];
+        y[at] = v;
+        if (next) next[at] = next_weight * __ldg(next_d + row) * v;
+    }
+    __device__ __forceinline__ void operator()(u32 row, real sum) const { update(row, row, sum); }
+};
+
