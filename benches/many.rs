@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench --bench many [-- p7_128 tets_128 elasticity_60 ...]
 //! cargo bench --bench many -- --gpu [p7_128 el3_100M_perm p1_100M_perm ...]
+//!     --solves            instead of products, solves by conjugate gradients with several preconditioners
 //!     --write FOLDER      writes the measured matrices, in their order, for `benches/cusparse_many.py`
 //! ```
 //!
@@ -16,6 +17,13 @@
 #[cfg(feature = "cuda")]
 #[path = "many/gpu.rs"]
 mod gpu;
+#[cfg(feature = "cuda")]
+#[path = "many/solves.rs"]
+mod solves;
+#[cfg(feature = "cuda")]
+#[allow(dead_code, reason = "a part of it is used")]
+#[path = "preconditioners/system.rs"]
+mod system;
 
 use krysp::solvers::MultiVector;
 use krysp::testing::matrices::{self, Numbering};
@@ -33,6 +41,10 @@ fn main() -> Result<()> {
     let names =
         arguments.iter().enumerate().filter(|(at, name)| Some(*at) != folder && !name.starts_with('-'));
     let mut names: Vec<String> = names.map(|(_, name)| name.clone()).collect();
+    #[cfg(feature = "cuda")]
+    if arguments.iter().any(|argument| argument == "--solves") {
+        return solves::all(names);
+    }
     #[cfg(feature = "cuda")]
     if arguments.iter().any(|argument| argument == "--gpu") {
         return gpu::all(names, folder.and_then(|at| arguments.get(at)));

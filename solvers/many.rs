@@ -202,7 +202,7 @@ where
             && cycle.is_none()
             && watched == 0
             && self.null_space.is_none()
-            && StepsOf::<A::Vector>::lockstep_pays(self.operator.range(), self.operator.bytes(), columns)
+            && StepsOf::<A::Vector>::lockstep_pays(&self.operator, &self.preconditioner, columns)
     }
 
     /// Solves columns in lockstep and notes their reports. Columns without a report are to be solved by themselves, from their

@@ -4,7 +4,7 @@
 //! results of earlier ones, and may be recorded once and replayed. So a step makes no decision on the host,
 //! and reports results only by recording numbers.
 
-use crate::{ElemOf, Element, Error, Form, Result, Scalar, ScalarOf, Space, SpaceOf, Vector};
+use crate::{ElemOf, Element, Error, Form, LinearOperator, Result, Scalar, ScalarOf, Space, SpaceOf, Vector};
 use std::marker::PhantomData;
 
 /// Size of an operator, in vectors, from which on columns are solved together. Eight solves by CG with Jacobi took 1.25 (16 threads of
@@ -65,11 +65,15 @@ pub trait Steps<V: Vector>: Sized + Send {
         Self::LAG
     }
 
-    /// Whether it is faster to solve for several right-hand sides in lockstep, where the host waits for every step, with an operator of
-    /// so many bytes; zero if their number is unknown.
-    fn lockstep_pays(space: &SpaceOf<V>, bytes: usize, _columns: usize) -> bool {
+    /// Whether it is faster to solve with an operator and a preconditioner for several right-hand sides in lockstep, where the host
+    /// waits for every step.
+    fn lockstep_pays(
+        a: &dyn LinearOperator<Vector = V>,
+        _m: &dyn LinearOperator<Vector = V>,
+        _columns: usize,
+    ) -> bool {
         // sharing the reads of the operator must make up for the cache, which holds the vectors of one column longer than those of many
-        let vector = space.local_len() * size_of::<ElemOf<V>>();
+        let (bytes, vector) = (a.bytes(), a.range().local_len() * size_of::<ElemOf<V>>());
         Self::LAG == 1 && (bytes == 0 || bytes >= LEAST_VECTORS * vector)
     }
 

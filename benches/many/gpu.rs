@@ -1,12 +1,9 @@
-//! Products with several vectors, and solves in lockstep, on a GPU.
+//! Products with several vectors on a GPU.
 
 use super::{Result, allowed, matrix};
 use krysp::formats::{Bsr, Halo, OnDevice, Sell};
 use krysp::solvers::MultiVector;
-use krysp::{
-    Cg, Csr, Cuda, CudaVector, Jacobi, LinearOperator, Numbering as Permutation, Operator, Space, ToCuda,
-    Vector,
-};
+use krysp::{Csr, Cuda, CudaVector, LinearOperator, Numbering as Permutation, Operator, Space};
 use std::path::Path;
 use std::time::Instant;
 
@@ -38,7 +35,6 @@ pub(crate) fn all(mut names: Vec<String>, folder: Option<&String>) -> Result<()>
         let auto = Operator::auto(&a, &gpu)?;
         let chosen = auto.choice().stored().to_string();
         products(&gpu, &format!("chosen: {chosen}"), &auto)?;
-        iterations(&gpu, &a, &auto)?;
         for format in ["BSR", "SELL-P", "CSR"] {
             if let Ok(operator) = Operator::in_format(&a, &gpu, format) {
                 products(&gpu, format, &operator)?;
@@ -104,36 +100,5 @@ fn products(gpu: &Cuda, name: &str, a: &dyn LinearOperator<Vector = CudaVector<f
             dots / single_dot
         );
     }
-    Ok(())
-}
-
-/// A hundred iterations of conjugate gradients with Jacobi, for one and for eight right-hand sides.
-fn iterations(gpu: &Cuda, a: &Csr<f64>, operator: &Operator<CudaVector<f64>>) -> Result<()> {
-    let (space, n) = (operator.domain().clone(), operator.domain().len());
-    let column = |j: usize| space.vector(&(0..n).map(|i| ((i * j) % 17) as f64 - 8.0).collect::<Vec<_>>());
-    let rhs = (1..9).map(column).collect::<krysp::solvers::Result<Vec<_>>>()?;
-    let rhs = MultiVector::from_columns(&space, rhs)?;
-    let jacobi = Jacobi::new(a)?.to(gpu)?;
-    let mut solver = Cg::new(operator).preconditioner(&jacobi).max_iterations(100).rtol(1e-14);
-    let mut many = Cg::new(operator).preconditioner(&jacobi).max_iterations(100).rtol(1e-14);
-    let (zero, mut x) = (space.zeros()?, space.zeros()?);
-    let mut y = MultiVector::<CudaVector<f64>>::zeros(&space, 8)?;
-    let [mut single, mut joint] = [f64::INFINITY; 2];
-    for _ in 0..3 {
-        x.copy_from(&zero);
-        let started = Instant::now();
-        solver.solve_into(&rhs.columns()[0], &mut x)?;
-        gpu.synchronize()?;
-        single = single.min(started.elapsed().as_secs_f64() * 1e3);
-        y.columns_mut().iter_mut().for_each(|y| y.copy_from(&zero));
-        let started = Instant::now();
-        many.solve_many_into(&rhs, &mut y)?;
-        gpu.synchronize()?;
-        joint = joint.min(started.elapsed().as_secs_f64() * 1e3);
-    }
-    println!(
-        "    100 iterations of CG with Jacobi: single {single:.1} ms, eight {joint:.1} ms, {:.3} of a single one for each",
-        joint / 8.0 / single
-    );
     Ok(())
 }

@@ -39,7 +39,7 @@ pub use solve::gate::{Condition, has_compiled};
 pub use solve::number::Scalar;
 pub use solve::step::{Entry, Steps};
 pub use solve::told::Told;
-pub use tuning::{LAG, LAG_OF_LONG, LOCKSTEP_FROM, LONG_STEP};
+pub use tuning::{LAG, LAG_OF_LONG, LOCKSTEP_COLUMNS, LOCKSTEP_FROM, LONG_STEP};
 
 /// All kernel source files.
 pub const SOURCES: &[&Source] = &[

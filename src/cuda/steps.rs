@@ -3,8 +3,10 @@
 use super::{CudaScalar, CudaSpace, CudaVector, failed};
 use crate::Real;
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
-use krysp_kernels::cuda::{self, Entry, LAG, LAG_OF_LONG, LOCKSTEP_FROM, LONG_STEP, Resident};
-use krysp_solvers::{CgIterate, Condition, Ending, Error, Form, Result, Space, Steps};
+use krysp_kernels::cuda::{
+    self, Entry, LAG, LAG_OF_LONG, LOCKSTEP_COLUMNS, LOCKSTEP_FROM, LONG_STEP, Resident,
+};
+use krysp_solvers::{CgIterate, Condition, Ending, Error, Form, LinearOperator, Result, Space, Steps};
 
 /// Data of an operator for the persistent kernel, which keeps small systems in on-chip memory.
 pub trait OnChip<T: Real>: Send + Sync {
@@ -41,10 +43,21 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
         if self.alone && bytes >= LONG_STEP { LAG_OF_LONG } else { LAG }
     }
 
-    /// Lockstep is not used in a team, whose members run ahead of their hosts.
-    fn lockstep_pays(space: &CudaSpace<T>, bytes: usize, columns: usize) -> bool {
-        let saved = bytes as u64 * columns.saturating_sub(1) as u64;
-        space.len() == space.local_len() && saved >= LOCKSTEP_FROM
+    /// Members of a team run ahead of their hosts, and systems in on-chip memory take fewer launches than steps of columns.
+    fn lockstep_pays(
+        a: &dyn LinearOperator<Vector = CudaVector<T>>,
+        m: &dyn LinearOperator<Vector = CudaVector<T>>,
+        columns: usize,
+    ) -> bool {
+        let alone = a.range().len() == a.range().local_len();
+        let on_chip = match (a.form(), m.form()) {
+            (Form::Native(a), Form::Identity | Form::Diagonal(_) | Form::DiagonalAnd(..)) => {
+                a.resident().is_ok_and(|resident| resident.is_some())
+            }
+            _ => false,
+        };
+        let saved = a.bytes() as u64 * columns.saturating_sub(1) as u64;
+        alone && !on_chip && (columns >= LOCKSTEP_COLUMNS || saved >= LOCKSTEP_FROM)
     }
 
     fn new(space: &CudaSpace<T>, numbers: usize) -> Result<Self> {

@@ -380,6 +380,12 @@ fn load_cases_with_multigrid_end_as_their_own_solves() {
     let a = matrices::elasticity(12).csr::<f64>().unwrap();
     let large = Large { inner: a.to(&gpu).unwrap(), joint: AtomicUsize::new(0) };
     let (own, m) = (a.to(&gpu).unwrap(), Amg::on(&gpu, &a).unwrap());
+    let jacobi = Jacobi::new(&a).unwrap().to(&gpu).unwrap();
+    // few columns of a small matrix do not make up for the waits, and a solve on the chip needs few launches
+    let runs = |columns| Cg::new(&own).preconditioner(&m).runs_in_lockstep(columns);
+    let runs_on_chip = |columns| Cg::new(&own).preconditioner(&jacobi).runs_in_lockstep(columns);
+    assert_eq!([2, 4, 16].map(runs), [false, true, true]);
+    assert_eq!([2, 4, 16].map(runs_on_chip), [false; 3]);
     for count in [2, 3, 8, 17] {
         let mut b: Vec<Vec<f64>> = (0..count).map(|j| laws::numbers(a.rows(), j as u64)).collect();
         b[1][7] = f64::NAN;
