@@ -84,7 +84,7 @@ where
         let mut times = [f64::INFINITY; 3];
         let mut iterations = [0; 3];
         for _ in 0..ROUNDS {
-            for way in 0..3 {
+            for (way, (time, iterations)) in times.iter_mut().zip(&mut iterations).enumerate() {
                 x.columns_mut().iter_mut().for_each(|x| x.copy_from(&zero));
                 gpu.synchronize()?;
                 let started = Instant::now();
@@ -100,8 +100,8 @@ where
                     _ => chosen.solve_many_into(&b, &mut x)?,
                 };
                 gpu.synchronize()?;
-                times[way] = times[way].min(started.elapsed().as_secs_f64() * 1e3);
-                iterations[way] = reports.iter().map(|report| report.iterations).sum();
+                *time = time.min(started.elapsed().as_secs_f64() * 1e3);
+                *iterations = reports.iter().map(|report| report.iterations).sum::<usize>();
             }
         }
         let ([alone, joint, chosen], [of_alone, of_joint, _]) = (times, iterations);

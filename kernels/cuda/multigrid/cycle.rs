@@ -34,6 +34,9 @@ use std::sync::{Mutex, OnceLock};
 pub use super::level::{Dense, Level, Matrix};
 use super::level::{MANY, RawUpdate};
 
+/// Number of columns of the kernels for one.
+const ONE: usize = 1;
+
 /// The file `ends.cu` for up to `$columns` columns.
 macro_rules! ends {
     ($file:literal, $columns:tt) => {
@@ -52,7 +55,7 @@ macro_rules! ends {
 }
 
 /// Kernels that convert between the solve's vectors and those of the cycle.
-pub(crate) const ENDS: Source = ends!("ends.cu", 1);
+pub(crate) const ENDS: Source = ends!("ends.cu", ONE);
 /// [`ENDS`] for several columns.
 pub(crate) const ENDS_MANY: Source = ends!("ends_many.cu", COLUMNS);
 

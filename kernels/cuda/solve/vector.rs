@@ -14,6 +14,9 @@ use std::marker::PhantomData;
 use std::sync::{Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 
+/// Number of columns of the kernels for one.
+const ONE: usize = 1;
+
 /// A file of kernels for launches of up to `$columns` columns.
 macro_rules! source {
     ($file:literal, $of:literal, $columns:tt) => {
@@ -30,9 +33,9 @@ macro_rules! source {
 }
 
 /// Kernels with one result.
-pub(crate) const SOURCE: Source = source!("vector.cu", "vector.cu", 1);
+pub(crate) const SOURCE: Source = source!("vector.cu", "vector.cu", ONE);
 /// Kernels with several results.
-pub(crate) const FUSED: Source = source!("fused.cu", "fused.cu", 1);
+pub(crate) const FUSED: Source = source!("fused.cu", "fused.cu", ONE);
 /// [`SOURCE`] and [`FUSED`] for several columns.
 pub(crate) const MANY: Source = source!("vector_many.cu", "vector.cu", COLUMNS);
 /// See [`MANY`].
@@ -138,7 +141,7 @@ struct Collector<T> {
 /// The collector of a device, while a thread is in [`together`].
 type Collecting<T> = Mutex<Option<Collector<T>>>;
 
-/// Calls `work`, and launches equal operations in it together, up to [`COLUMNS`] at a time: for the columns of several vectors, where the
+/// Calls `work`, and launches equal operations in it together, up to eight at a time: for the columns of several vectors, where the
 /// launches of a small system take longer than its vectors. `work` calls functions of this module only, none of which reads what
 /// another one writes. Each column has the blocks that it would have alone, so its bits are the same.
 ///
@@ -289,7 +292,9 @@ pub fn copy<T: Real>(x: &Array<T>, y: &mut Array<T>) {
 pub(crate) fn copy_from<T: Real>(x: &Array<T>, first: usize, y: &Array<T>) -> Result<()> {
     assert!(x.device() == y.device() && first + y.len() <= x.len(), "a part of an array on the same device");
     let vectors = [x.address(first), y.address(0)];
-    queue::<T, ()>((y.device(), y.len()), Kernel::Copy, &vectors, &[], |_, _| Ok((Sums::<T, 1>::nowhere(), ())))
+    queue::<T, ()>((y.device(), y.len()), Kernel::Copy, &vectors, &[], |_, _| {
+        Ok((Sums::<T, 1>::nowhere(), ()))
+    })
 }
 
 /// Negates about half of the entries, pseudo-randomly.
