@@ -7,6 +7,7 @@
 //! | module | method |
 //! | --- | --- |
 //! | [`cg`] | conjugate gradients, for symmetric positive definite systems |
+//! | [`block_cg`] | conjugate gradients for several right-hand sides that share a search space |
 //! | [`pipelined_cg`] | conjugate gradients whose reductions overlap with products, for many processes |
 //! | [`bicgstab`] | stabilized bi-conjugate gradients, for general systems in fixed memory |
 //! | [`minres`] | MINRES, for symmetric systems, definite or not |
@@ -33,6 +34,7 @@ mod accuracy;
 mod advice;
 mod basis;
 pub mod bicgstab;
+pub mod block_cg;
 pub mod cg;
 pub mod chebyshev;
 mod composed;
@@ -55,6 +57,7 @@ pub mod pipelined_cg;
 mod report;
 mod run;
 mod scalars;
+mod small;
 mod solver;
 mod stagnation;
 mod steps;
@@ -88,4 +91,4 @@ pub use solver::Solver;
 pub use stagnation::{Evidence, Patience};
 pub use steps::{CgIterate, Condition, Ending, Immediate, Steps};
 pub use stopping::{CancelToken, Progress, Stopping};
-pub use vector::{CgUpdate, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Vector, flip_signs};
+pub use vector::{CgUpdate, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Term, Vector, flip_signs};

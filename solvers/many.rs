@@ -13,6 +13,8 @@
 //! start of all, and `backward_error`, whose estimate of `‖A‖` starts from the first right-hand side. What a column does, its
 //! breakdown included, changes no bit of the others.
 //!
+//! [`Solver::solve_block`] runs on the same driver: there one step is that of a block method, whose columns share one search space.
+//!
 //! Columns are solved sequentially for: methods with cycles, which keep a small least-squares problem for each column on the host;
 //! small operators, where that is faster ([`Steps::lockstep_pays`]); a null space, observers or rules of the user; and the columns that
 //! are left when the operator or the preconditioner returns an error. Methods without cycles keep nothing but vectors and scalars in
@@ -49,8 +51,19 @@ struct Column<V> {
     apart: Apart<V>,
 }
 
+/// How columns are solved together.
+pub(crate) struct Joining<K, J, V: Vector> {
+    /// The method whose steps are those of all columns, given that of a single solve.
+    pub(crate) method: fn(&K) -> &J,
+    /// Maximum number of columns that are solved together.
+    pub(crate) together: usize,
+    /// Whether that is faster, for an operator in this space of so many bytes, and so many columns.
+    pub(crate) pays: fn(&SpaceOf<V>, usize, usize) -> bool,
+}
+
 /// What all columns share.
-struct Run<'s, V: Vector> {
+struct Run<'s, K, J, V: Vector> {
+    method: fn(&K) -> &J,
     b: &'s MultiVector<V>,
     guess: Arithmetic,
     started: Instant,
@@ -59,9 +72,9 @@ struct Run<'s, V: Vector> {
 }
 
 /// The steps of all columns, and the workspace of the method.
-struct Joint<K: Method<MultiVector<V>>, V: Vector> {
+struct Joint<J: Method<MultiVector<V>>, V: Vector> {
     steps: Lockstep<V>,
-    work: K::Work,
+    work: J::Work,
 }
 
 impl<K, A, M> Solver<K, A, M>
@@ -93,36 +106,8 @@ where
     where
         B: AsRef<[ElemOf<A::Vector>]>,
     {
-        let solutions = self.solve_columns(b, Instant::now());
-        solutions.inspect_err(|error| self.operator.range().give_up(error))
-    }
-
-    fn solve_columns<B>(&mut self, b: &[B], started: Instant) -> Result<Vec<Solution<ElemOf<A::Vector>>>>
-    where
-        B: AsRef<[ElemOf<A::Vector>]>,
-    {
-        let (domain, range) = (self.operator.domain().clone(), self.operator.range().clone());
-        for b in b {
-            let (got, expected) = (b.as_ref().len(), range.local_len());
-            if got != expected {
-                return Err(Error::Size { what: "`b`", got, of: "`A`'s rows", expected });
-            }
-        }
-        let mut solutions = Vec::with_capacity(b.len());
-        for group in b.chunks(TOGETHER) {
-            let mut rhs = MultiVector::<A::Vector>::zeros(&range, group.len())?;
-            for (b, rhs) in group.iter().zip(rhs.columns_mut()) {
-                range.load(b.as_ref(), rhs)?;
-            }
-            let mut x = MultiVector::<A::Vector>::zeros(&domain, group.len())?;
-            let reports = self.solve_group(&rhs, &mut x, Arithmetic::Zero, started)?;
-            for (x, report) in x.columns().iter().zip(reports) {
-                let mut host = vec![ElemOf::<A::Vector>::zero(); domain.local_len()];
-                domain.store(x, &mut host)?;
-                solutions.push(Solution { x: host, report });
-            }
-        }
-        Ok(solutions)
+        let solutions = self.solve_columns(b, &Self::LOCKSTEP);
+        self.or_give_up(solutions)
     }
 
     /// Like [`Solver::solve_many`], on vectors of the operator's space. The columns of `x` hold the guesses and receive the
@@ -139,46 +124,101 @@ where
         if got != expected {
             return Err(Error::Columns { what: "`x`", got, of: "`b`", expected });
         }
-        let reports = self.solve_groups(b, x, Instant::now());
-        reports.inspect_err(|error| self.operator.range().give_up(error))
+        let reports = self.solve_columns_into(b, x, &Self::LOCKSTEP);
+        self.or_give_up(reports)
     }
 
-    /// Solves columns from their guesses, [`TOGETHER`] at a time.
-    fn solve_groups(
+    /// Every column has the steps of the method.
+    const LOCKSTEP: Joining<K, K, A::Vector> =
+        Joining { method: |method| method, together: TOGETHER, pays: StepsOf::<A::Vector>::lockstep_pays };
+
+    /// Whether so many columns run in lockstep: one step serves all of them, the host may wait for it, and that is faster. For plans.
+    #[doc(hidden)]
+    pub fn runs_in_lockstep(&self, columns: usize) -> bool {
+        self.joins(columns, &Self::LOCKSTEP)
+    }
+}
+
+impl<K, A, M> Solver<K, A, M>
+where
+    A: LinearOperator,
+    K: Method<A::Vector>,
+    M: LinearOperator<Vector = A::Vector>,
+{
+    /// Solves from zero for right-hand sides in host memory.
+    pub(crate) fn solve_columns<B, J>(
+        &mut self,
+        b: &[B],
+        joining: &Joining<K, J, A::Vector>,
+    ) -> Result<Vec<Solution<ElemOf<A::Vector>>>>
+    where
+        B: AsRef<[ElemOf<A::Vector>]>,
+        J: Method<MultiVector<A::Vector>>,
+    {
+        let started = Instant::now();
+        let (domain, range) = (self.operator.domain().clone(), self.operator.range().clone());
+        for b in b {
+            let (got, expected) = (b.as_ref().len(), range.local_len());
+            if got != expected {
+                return Err(Error::Size { what: "`b`", got, of: "`A`'s rows", expected });
+            }
+        }
+        let mut solutions = Vec::with_capacity(b.len());
+        for group in b.chunks(joining.together) {
+            let mut rhs = MultiVector::<A::Vector>::zeros(&range, group.len())?;
+            for (b, rhs) in group.iter().zip(rhs.columns_mut()) {
+                range.load(b.as_ref(), rhs)?;
+            }
+            let mut x = MultiVector::<A::Vector>::zeros(&domain, group.len())?;
+            let reports = self.solve_group(&rhs, &mut x, joining, Arithmetic::Zero, started)?;
+            for (x, report) in x.columns().iter().zip(reports) {
+                let mut host = vec![ElemOf::<A::Vector>::zero(); domain.local_len()];
+                domain.store(x, &mut host)?;
+                solutions.push(Solution { x: host, report });
+            }
+        }
+        Ok(solutions)
+    }
+
+    /// Solves from the guesses in `x`, so many columns at a time as are solved together.
+    pub(crate) fn solve_columns_into<J: Method<MultiVector<A::Vector>>>(
         &mut self,
         b: &MultiVector<A::Vector>,
         x: &mut MultiVector<A::Vector>,
-        started: Instant,
+        joining: &Joining<K, J, A::Vector>,
     ) -> Result<Vec<Report>> {
+        let started = Instant::now();
         b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(b, x))?;
-        if b.columns().len() <= TOGETHER {
-            return self.solve_group(b, x, Arithmetic::Plain, started);
+        let together = joining.together;
+        if b.columns().len() <= together {
+            return self.solve_group(b, x, joining, Arithmetic::Plain, started);
         }
         let (domain, range) = (self.operator.domain().clone(), self.operator.range().clone());
         let mut reports = Vec::with_capacity(b.columns().len());
-        for (b, x) in b.columns().chunks(TOGETHER).zip(x.columns_mut().chunks_mut(TOGETHER)) {
+        for (b, x) in b.columns().chunks(together).zip(x.columns_mut().chunks_mut(together)) {
             let mut rhs = MultiVector::<A::Vector>::zeros(&range, b.len())?;
             rhs.columns_mut().iter_mut().zip(b).for_each(|(rhs, b)| rhs.copy_from(b));
             let mut own = MultiVector::<A::Vector>::zeros(&domain, b.len())?;
             own.columns_mut().iter_mut().zip(&*x).for_each(|(own, x)| own.copy_from(x));
-            reports.extend(self.solve_group(&rhs, &mut own, Arithmetic::Plain, started)?);
+            reports.extend(self.solve_group(&rhs, &mut own, joining, Arithmetic::Plain, started)?);
             x.iter_mut().zip(own.columns()).for_each(|(x, own)| x.copy_from(own));
         }
         Ok(reports)
     }
 
-    /// Solves some columns, in lockstep where that is possible.
-    fn solve_group(
+    /// Solves some columns, together where that is possible.
+    fn solve_group<J: Method<MultiVector<A::Vector>>>(
         &mut self,
         b: &MultiVector<A::Vector>,
         x: &mut MultiVector<A::Vector>,
+        joining: &Joining<K, J, A::Vector>,
         guess: Arithmetic,
         started: Instant,
     ) -> Result<Vec<Report>> {
         b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(b, x))?;
         let mut reports = vec![None; b.columns().len()];
-        if self.runs_in_lockstep(reports.len()) {
-            self.run_in_lockstep(b, x, guess, started, &mut reports)?;
+        if self.joins(reports.len(), joining) {
+            self.run_together(b, x, joining.method, guess, started, &mut reports)?;
         }
         let mut all = Vec::with_capacity(reports.len());
         for (report, (b, x)) in reports.into_iter().zip(b.columns().iter().zip(x.columns_mut())) {
@@ -190,27 +230,28 @@ where
         Ok(all)
     }
 
-    /// Whether so many columns run in lockstep: one step serves all of them, the host may wait for it, and that is faster. For plans.
-    #[doc(hidden)]
-    pub fn runs_in_lockstep(&self, columns: usize) -> bool {
-        let cycle = <K as Method<A::Vector>>::cycle(&self.method, self.operator.range().len());
+    /// Whether so many columns are solved together: one step serves all of them, and that is faster.
+    pub(crate) fn joins<J>(&self, columns: usize, joining: &Joining<K, J, A::Vector>) -> bool {
         let watched = self.observers.len()
             + self.iterate_observers.len()
             + self.stop_rules.len()
             + self.late_rules.len();
+        let (space, bytes) = (self.operator.range(), self.operator.bytes());
+        let has_cycles = self.method.cycle(space.len()).is_some();
         columns > 1
-            && cycle.is_none()
+            && !has_cycles
             && watched == 0
             && self.null_space.is_none()
-            && StepsOf::<A::Vector>::lockstep_pays(&self.operator, &self.preconditioner, columns)
+            && (joining.pays)(space, bytes, columns)
     }
 
-    /// Solves columns in lockstep and notes their reports. Columns without a report are to be solved by themselves, from their
+    /// Solves columns together and notes their reports. Columns without a report are to be solved by themselves, from their
     /// guess.
-    fn run_in_lockstep(
+    fn run_together<J: Method<MultiVector<A::Vector>>>(
         &mut self,
         b: &MultiVector<A::Vector>,
         x: &mut MultiVector<A::Vector>,
+        method: fn(&K) -> &J,
         guess: Arithmetic,
         started: Instant,
         reports: &mut [Option<Report>],
@@ -223,7 +264,7 @@ where
         let space = MultiSpace::new(self.operator.range(), reports.len());
         let own = x.space().clone();
         x.join(&space);
-        let run = Run { b, guess, started, space };
+        let run = Run { method, b, guess, started, space };
         let ended = self
             .begin_columns(&run, x, &mut workspace, reports)
             .and_then(|columns| self.run_columns(&run, columns, x, &mut workspace, reports));
@@ -245,9 +286,9 @@ where
     }
 
     /// Computes the first residuals. Returns the columns that need iterations; closes the others.
-    fn begin_columns(
+    fn begin_columns<J: Method<MultiVector<A::Vector>>>(
         &mut self,
-        run: &Run<'_, A::Vector>,
+        run: &Run<'_, K, J, A::Vector>,
         x: &mut MultiVector<A::Vector>,
         workspace: &mut Workspace<K, A::Vector>,
         reports: &mut [Option<Report>],
@@ -270,7 +311,7 @@ where
                 run.space.close(index);
                 continue;
             }
-            let patience = <K as Method<A::Vector>>::patience(&self.method);
+            let patience = self.method.patience();
             let course = self.judge().course(patience, &self.report, threshold);
             let report = std::mem::take(&mut self.report);
             columns.push(Column { index, report, threshold, course, apart: Apart::default() });
@@ -279,9 +320,9 @@ where
     }
 
     /// Runs steps until all columns have ended.
-    fn run_columns(
+    fn run_columns<J: Method<MultiVector<A::Vector>>>(
         &mut self,
-        run: &Run<'_, A::Vector>,
+        run: &Run<'_, K, J, A::Vector>,
         mut columns: Vec<Column<A::Vector>>,
         x: &mut MultiVector<A::Vector>,
         workspace: &mut Workspace<K, A::Vector>,
@@ -295,7 +336,7 @@ where
         for column in &columns {
             joint.steps.set_threshold(column.index, column.course.threshold);
         }
-        let places = <K as Method<MultiVector<A::Vector>>>::places(&self.method);
+        let places = (run.method)(&self.method).places();
         let deadline = self.stopping.time_limit.map(|limit| (run.started, limit));
         let mut queued = 0;
         while !columns.is_empty() {
@@ -313,7 +354,7 @@ where
                 std::mem::swap(&mut self.report, &mut column.report);
                 workspace.exchange(&mut column.apart);
                 let outcome = match &all {
-                    None => self.judge_column(&mut column, &mut joint, b, x, workspace, queued)?,
+                    None => self.judge_column(run, &mut column, &mut joint, x, workspace, queued)?,
                     ended => ended.clone(),
                 };
                 if outcome.is_none() {
@@ -334,62 +375,60 @@ where
     }
 
     /// Calls `work` with the method and the system of all columns.
-    fn on_columns<R>(
+    fn on_columns<R, J>(
         &self,
-        run: &Run<'_, A::Vector>,
+        run: &Run<'_, K, J, A::Vector>,
         arithmetic: Arithmetic,
-        work: impl FnOnce(&K, &System<'_, MultiVector<A::Vector>>) -> Result<R>,
+        work: impl FnOnce(&J, &System<'_, MultiVector<A::Vector>>) -> Result<R>,
     ) -> Result<R> {
         let count = run.b.columns().len();
         let (a, m) = (OnColumns::new(&self.operator, count), OnColumns::new(&self.preconditioner, count));
-        work(&self.method, &System { a: &a, m: &m, b: run.b, arithmetic, attempt: 0 })
+        work((run.method)(&self.method), &System { a: &a, m: &m, b: run.b, arithmetic, attempt: 0 })
     }
 
     /// Starts the method on all columns that are open.
-    fn start_columns(
+    fn start_columns<J: Method<MultiVector<A::Vector>>>(
         &self,
-        run: &Run<'_, A::Vector>,
+        run: &Run<'_, K, J, A::Vector>,
         x: &MultiVector<A::Vector>,
-    ) -> Result<Joint<K, A::Vector>> {
+    ) -> Result<Joint<J, A::Vector>> {
         let len = run.space.len();
-        let numbers = <K as Method<MultiVector<A::Vector>>>::numbers(&self.method, len);
+        let numbers = (run.method)(&self.method).numbers(len);
         let steps = Lockstep::<A::Vector>::new(&run.space, numbers)?;
-        let mut work = <K as Method<MultiVector<A::Vector>>>::workspace(&self.method, &run.space)?;
+        let mut work = (run.method)(&self.method).workspace(&run.space)?;
         self.on_columns(run, run.guess, |method, system| {
-            <K as Method<MultiVector<A::Vector>>>::start(method, system, x, &mut work)?;
-            <K as Method<MultiVector<A::Vector>>>::begin(method, system, &mut work)
+            method.start(system, x, &mut work)?;
+            method.begin(system, &mut work)
         })?;
         Ok(Joint { steps, work })
     }
 
     /// Runs one step on all columns that are open.
-    fn step_columns(
+    fn step_columns<J: Method<MultiVector<A::Vector>>>(
         &self,
-        run: &Run<'_, A::Vector>,
+        run: &Run<'_, K, J, A::Vector>,
         x: &mut MultiVector<A::Vector>,
-        joint: &mut Joint<K, A::Vector>,
+        joint: &mut Joint<J, A::Vector>,
         place: usize,
     ) -> Result<()> {
         let Joint { steps, work } = joint;
         self.on_columns(run, Arithmetic::Plain, |method, system| {
-            steps.run(place, false, &mut |steps| {
-                <K as Method<MultiVector<A::Vector>>>::step(method, system, x, work, place, steps)
-            })
+            steps.run(place, false, &mut |steps| method.step(system, x, work, place, steps))
         })
     }
 
     /// The outcome of a column whose run ends with the latest step, the `made`-th. Its report and what belongs to it are in
     /// place.
-    fn judge_column(
+    fn judge_column<J: Method<MultiVector<A::Vector>>>(
         &mut self,
+        run: &Run<'_, K, J, A::Vector>,
         column: &mut Column<A::Vector>,
-        joint: &mut Joint<K, A::Vector>,
-        b: &A::Vector,
+        joint: &mut Joint<J, A::Vector>,
         x: &mut A::Vector,
         workspace: &mut Workspace<K, A::Vector>,
         made: usize,
     ) -> Result<Option<Outcome>> {
-        let Joint { steps, work } = joint;
+        let (Joint { steps, work }, b) = (joint, &run.b.columns()[column.index]);
         if made.is_multiple_of(FOLD) {
             workspace.fold(x)?;
         }
@@ -397,8 +436,7 @@ where
         let (residual, last) = match steps.of_column(column.index) {
             (Ending::Failed { what, value }, _) => return Ok(Some(broken(what, value, iteration))),
             (Ending::Known { last }, numbers) => {
-                let lanczos = &mut workspace.lanczos;
-                match <K as Method<MultiVector<A::Vector>>>::learn(&self.method, work, numbers, lanczos) {
+                match (run.method)(&self.method).learn(work, numbers, &mut workspace.lanczos) {
                     Ok(residual) => (residual, last),
                     Err(Error::Breakdown { what, value }) => return Ok(Some(broken(what, value, iteration))),
                     Err(error) => return Err(error),
@@ -433,7 +471,7 @@ where
             stopping: &self.stopping,
             operator: &self.operator,
             preconditioner: &self.preconditioner,
-            symmetry: <K as Method<A::Vector>>::needs_symmetry(&self.method),
+            symmetry: self.method.needs_symmetry(),
             has_cycles: false,
         }
     }

@@ -317,7 +317,7 @@ where
     }
 
     /// Passes a result on, after reporting an error to all processes that share the vectors.
-    fn or_give_up<R>(&self, result: Result<R>) -> Result<R> {
+    pub(crate) fn or_give_up<R>(&self, result: Result<R>) -> Result<R> {
         result.inspect_err(|error| self.operator.range().give_up(error))
     }
 

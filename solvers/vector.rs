@@ -1,7 +1,7 @@
 //! Vectors, their spaces, and the scalars that reductions return.
 
 use crate::{Basis, Element, Error, Result, Steps};
-use num_traits::One;
+use num_traits::{One, Zero};
 use std::fmt::Debug;
 use std::ops::{Add, Div, Mul, Neg};
 
@@ -227,6 +227,31 @@ pub trait Vector: Sized + Send + Sync {
         [norm_squared, z.multiply_dot(d, self)]
     }
 
+    /// `⟨x_i, y_j⟩` for `i ≤ j`, column by column: the upper triangle of `Xᵀ Y`, for blocks of which it is known to be symmetric.
+    /// A single-pass implementation may add in another order, which is the same each time.
+    #[doc(alias = "block dot product")]
+    fn gram(x: &[&Self], y: &[&Self]) -> Vec<Self::Scalar> {
+        let columns = y.iter().enumerate();
+        columns.flat_map(|(j, y)| x.iter().take(j + 1).map(move |x| x.dot(y))).collect()
+    }
+
+    /// `Y ← Σ X C` over some terms of at least one vector in all, or `Y ← Y + Σ X C` if `keep` is set. Old entries are
+    /// overwritten otherwise, even NaN.
+    #[doc(alias = "block axpy")]
+    fn combine(y: &mut [&mut Self], keep: bool, terms: &[Term<'_, Self>]) {
+        let [zero, one] = [Self::Elem::zero(), Self::Elem::one()].map(Self::Scalar::from);
+        let columns = y.len();
+        for (j, y) in y.iter_mut().enumerate() {
+            let mut old = if keep { &one } else { &zero };
+            for Term { x, c } in terms {
+                for (x, c) in x.iter().zip(c.iter().skip(j).step_by(columns)) {
+                    y.axpby(&(*c).into(), x, old);
+                    old = &one;
+                }
+            }
+        }
+    }
+
     /// The vector operations of conjugate gradients between two products, with a diagonal preconditioner:
     /// `r ← r − α q; z = d ∘ r; ρ' = ⟨r, z⟩; x ← x + α p; p ← z + ρ'/ρ p; [‖r‖², ρ']`.
     fn cg_update(at: CgUpdate<'_, Self>) -> [Self::Scalar; 2] {
@@ -235,6 +260,14 @@ pub trait Vector: Sized + Send + Sync {
         x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
         [norm_squared, rho_next]
     }
+}
+
+/// A product `X C` of a block of vectors and a small matrix, for [`Vector::combine`].
+pub struct Term<'t, V: Vector> {
+    /// The vectors.
+    pub x: &'t [&'t V],
+    /// The matrix, row by row: a row for each vector of `x`, a column for each vector of the result.
+    pub c: &'t [V::Elem],
 }
 
 /// The arguments of [`Vector::cg_update`].

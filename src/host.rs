@@ -6,9 +6,9 @@ use crate::{Numbering, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_kernels::cpu::vector;
+use krysp_kernels::cpu::{block, vector};
 use krysp_kernels::interrupt;
-use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Vector, flip_signs};
+use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Term, Vector, flip_signs};
 use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -222,6 +222,20 @@ impl<T: Real> Vector for HostVector<T> {
     fn axpy_multiply_dot(&mut self, a: &T, q: &Self, d: &Self, z: &mut Self) -> [T; 2] {
         vector::axpy_mul_dots(*a, &q.entries, &mut self.entries, &d.entries, &mut z.entries)
     }
+
+    fn gram(x: &[&Self], y: &[&Self]) -> Vec<T> {
+        block::gram(&slices(x), &slices(y))
+    }
+
+    fn combine(y: &mut [&mut Self], keep: bool, terms: &[Term<'_, Self>]) {
+        let x: Vec<Vec<&[T]>> = terms.iter().map(|term| slices(term.x)).collect();
+        let terms: Vec<_> = terms.iter().zip(&x).map(|(term, x)| (&x[..], term.c)).collect();
+        block::combine(y.iter_mut().map(|y| &mut *y.entries).collect(), keep, &terms);
+    }
+}
+
+fn slices<'v, T: Real>(vectors: &[&'v HostVector<T>]) -> Vec<&'v [T]> {
+    vectors.iter().map(|vector| vector.as_slice()).collect()
 }
 
 /// An orthonormal basis in host memory.

@@ -18,11 +18,18 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
+/// Allocations of this size and more, such as those of vectors.
+const LARGE: usize = 64 << 10;
+static LARGE_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
 // SAFETY: all calls are passed to the system's allocator.
 #[allow(unsafe_code, reason = "an allocator is unsafe by nature")]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        if layout.size() >= LARGE {
+            LARGE_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
         // SAFETY: the caller's promise
         unsafe { System.alloc(layout) }
     }
@@ -84,8 +91,23 @@ fn every_method(a: &Csr<f64>, each: impl Fn(&str, usize, usize)) {
     each("CG with a polynomial", count, iterations * 4);
 }
 
+/// The large allocations of a block of four columns in so many iterations.
+fn of_block(a: &Csr<f64>, iterations: usize) -> usize {
+    let b: Vec<Vec<f64>> =
+        (1..5).map(|j| (0..a.rows()).map(|i| ((i * j) % 17) as f64 - 8.0).collect()).collect();
+    let before = LARGE_ALLOCATIONS.load(Ordering::Relaxed);
+    let solved = Cg::new(a).rtol(0.0).max_iterations(iterations).solve_block(&b).unwrap();
+    assert!(solved.iter().all(|solution| solution.report.iterations == iterations));
+    LARGE_ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
 #[test]
 fn a_second_solve_allocates_nothing() {
+    // iterations of a block allocate small matrices, but no vectors
+    let a = matrices::stencil7(28).csr::<f64>().unwrap();
+    let few = of_block(&a, 3);
+    assert!(few > 0);
+    assert_eq!(of_block(&a, 12), few);
     for (side, threads) in [(8, 1), (8, 3), (28, 1), (28, 2), (28, 3)] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         // threads allocate when they start and when they first look for work

@@ -69,7 +69,8 @@ task!(Project { v: Columns<'v, T>, first: usize, w: &'v [T], sums: &'v mut [T] }
 
 /// `c_k ← ⟨v_k, w⟩`. `sums` is workspace of [`block_sums`] values.
 pub fn project<T: Value>(v: Columns<'_, T>, w: &[T], c: &mut [T], sums: &mut [T]) {
-    with_block_sums(v, w.len(), (), c, sums, &|rows, (), sums| {
+    assert_eq!(v.rows, w.len(), "vectors have equal lengths");
+    with_block_sums(w.len(), c.len() + 1, (), c, sums, &|rows, (), sums| {
         run_task!(Project { v, first: rows.start, w: &w[rows], sums });
     });
 }
@@ -85,27 +86,28 @@ task!(SubtractProject { v: Columns<'v, T>, first: usize, c: &'v [T], w: &'v mut 
 
 /// `w ← w − Σ_k c_k v_k; d_k ← ⟨v_k, w⟩`. `sums` is workspace of [`block_sums`] values.
 pub fn subtract_project<T: Value>(v: Columns<'_, T>, c: &[T], w: &mut [T], d: &mut [T], sums: &mut [T]) {
-    with_block_sums(v, w.len(), w, d, sums, &|rows, w: &mut [T], sums| {
+    assert_eq!(v.rows, w.len(), "vectors have equal lengths");
+    with_block_sums(w.len(), d.len() + 1, w, d, sums, &|rows, w: &mut [T], sums| {
         run_task!(SubtractProject { v, first: rows.start, c, w, sums });
     });
 }
 
-/// Runs `work` on every block with one partial sum per vector, then reduces the partial sums in a fixed tree.
-fn with_block_sums<T: Value, D: Split>(
-    v: Columns<'_, T>,
+/// Runs `work` on every block of rows with a partial sum for each result, then reduces the partial sums in a fixed tree. `streams`
+/// vectors are read or written.
+pub(crate) fn with_block_sums<T: Value, D: Split>(
     rows: usize,
+    streams: usize,
     data: D,
     results: &mut [T],
     sums: &mut [T],
     work: &(impl Fn(Range<usize>, D, &mut [T]) + Sync),
 ) {
-    assert_eq!(v.rows, rows, "vectors have equal lengths");
     let (vectors, block) = (results.len(), block_rows(rows));
     let blocks = rows.div_ceil(block);
     let sums = &mut sums[..blocks * vectors];
     sums.fill(T::zero());
     let data = (data, BlockSums { sums, vectors, block });
-    over_rows(rows, vectors + 1, data, &|rows, (mut data, all): (D, BlockSums<'_, T>)| {
+    over_rows(rows, streams, data, &|rows, (mut data, all): (D, BlockSums<'_, T>)| {
         let mut start = rows.start;
         for sums in all.sums.chunks_mut(vectors.max(1)) {
             let end = rows.end.min(start + block);

@@ -2,6 +2,7 @@
 //! at the best SIMD level of the CPU: tests that force another one, for the whole process, are in `tests/conformance`.
 
 mod amg;
+mod block_cg;
 mod budgets;
 mod chebyshev;
 mod clustering;

@@ -3,7 +3,7 @@
 use super::{Agreement, Broken, Law, unexpected};
 use crate::testing::matrices::{mix, unit};
 use crate::{Element, Space, Vector};
-use krysp_solvers::{Basis, CgUpdate, ElemOf, Scalar, ScalarOf};
+use krysp_solvers::{Basis, CgUpdate, ElemOf, Scalar, ScalarOf, Term};
 
 /// `len` pseudo-random numbers in ±[¼, 1), exact in `f32`. Every `seed` gives other numbers.
 pub fn numbers<T: Element>(len: usize, seed: u64) -> Vec<T> {
@@ -110,6 +110,7 @@ pub fn vector_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
         }
     }
     diagonal_fusions(&checker, [&x, &y, &z])?;
+    block_fusions(&checker, [&x, &y, &z])?;
     checker.same_sums("norm_squared", [x.norm_squared()], [x.dot(&x)])?;
     checker.same_sums("dot_2", x.dot_2(&y, &z), [x.dot(&y), x.dot(&z)])?;
     checker.same_sums("dot_2 with itself", x.dot_2(&x, &z), [x.dot(&x), x.dot(&z)])?;
@@ -140,6 +141,42 @@ pub fn vector_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     let mut stale = checker.load(&nan)?;
     stale.axpbypcz(&one, &x, &zero, &y, &zero);
     checker.same("axpbypcz over NaN", &stale, &x)
+}
+
+/// Operations of blocks equal those of their vectors, sums up to rounding.
+fn block_fusions<V: Vector>(checker: &Checker<'_, V>, [x, y, z]: [&V; 3]) -> Law {
+    let products: Vec<V::Scalar> = V::gram(&[x, y, x], &[y, z, z]);
+    let up_to_rounding = Checker::<V> { agreement: Agreement::Rounding, ..*checker };
+    match <[V::Scalar; 6]>::try_from(products) {
+        Ok(products) => up_to_rounding.same_sums(
+            "gram",
+            products,
+            [x.dot(y), x.dot(z), y.dot(z), x.dot(z), y.dot(z), x.dot(z)],
+        )?,
+        Err(products) => {
+            return Err(Broken::new(checker.law, format!("gram has {} of 6 inner products", products.len())));
+        }
+    }
+    let c = [0.5, -0.25, 1.0, 0.0, 2.0, -0.75].map(V::Elem::from_f64);
+    let not_a_number = vec![V::Elem::from_f64(f64::NAN); checker.space.local_len()];
+    for keep in [false, true] {
+        let start = || if keep { checker.vector(4) } else { checker.load(&not_a_number) };
+        let [mut got, mut other, mut expected, mut second] = [start()?, start()?, start()?, start()?];
+        V::combine(
+            &mut [&mut got, &mut other],
+            keep,
+            &[Term { x: &[x, y], c: &c[..4] }, Term { x: &[z], c: &c[4..] }],
+        );
+        let old = V::Elem::from_f64(if keep { 1.0 } else { 0.0 });
+        for (j, expected) in [&mut expected, &mut second].into_iter().enumerate() {
+            expected.axpby(&c[j].into(), x, &old.into());
+            expected.axpby(&c[2 + j].into(), y, &V::Elem::from_f64(1.0).into());
+            expected.axpby(&c[4 + j].into(), z, &V::Elem::from_f64(1.0).into());
+        }
+        checker.same("combine's first vector", &got, &expected)?;
+        checker.same("combine's second vector", &other, &second)?;
+    }
+    Ok(())
 }
 
 /// Fused operations with a diagonal equal their specifications in terms of `multiply`, `axpby` and `dot`; `multiply`

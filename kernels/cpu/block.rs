@@ -1,0 +1,310 @@
+//! Operations on blocks of vectors: inner products of all pairs, and linear combinations.
+//!
+//! Both keep a tile of results in registers, 4 x 2 sums or 4 vectors by two registers, so that each number that is loaded serves
+//! several multiplications. Rows come in chunks, and all tiles work on a chunk while its vectors are in the cache, so memory is
+//! read once. For blocks of `k` vectors that is `k²/2` or `k²` multiply-adds for each row, on `2 k` or `3 k` numbers.
+
+use crate::cpu::basis::{block_sums, with_block_sums};
+use crate::cpu::run::threads::{Split, chunks, over_rows};
+use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
+use crate::cpu::vector::{run_task, task};
+use std::ops::Range;
+
+/// Rows on which all tiles of a combination work before the next ones. With 32 vectors of `f64` they take 32 KiB, the L1 cache.
+/// Guess: not measured against other numbers.
+const ROWS: usize = 128;
+
+// --- inner products -------------------------------------------------------------------------------------------------
+
+/// `⟨x_i, y_j⟩` for `i ≤ j`, column by column.
+pub fn gram<T: Value>(x: &[&[T]], y: &[&[T]]) -> Vec<T> {
+    let (columns, rows) = (y.len(), y.first().map_or(0, |y| y.len()));
+    assert_eq!(x.len(), columns, "blocks have equally many vectors");
+    assert!(x.iter().chain(y).all(|v| v.len() == rows), "vectors have equal lengths");
+    let pairs = columns * (columns + 1) / 2;
+    let mut products = vec![T::zero(); pairs];
+    let mut sums = vec![T::zero(); block_sums(rows, pairs)];
+    with_block_sums(rows, 2 * columns, (), &mut products, &mut sums, &|rows, (), sums| {
+        run_task!(Gram { x, y, rows, sums });
+    });
+    products
+}
+
+task!(Gram { x: &'v [&'v [T]], y: &'v [&'v [T]], rows: Range<usize>, sums: &'v mut [T] } -> (), |S| {
+    for chunk in chunks(rows) {
+        for j in (0..y.len()).step_by(2) {
+            for i in (0..y.len().min(j + 2)).step_by(4) {
+                chunk_tile::<S, T>(x, y, i, j, chunk.clone(), sums);
+            }
+        }
+    }
+});
+
+/// Adds the inner products of up to four vectors of `x` and two of `y` over one chunk to the sums of those pairs that are in the
+/// upper triangle. Beyond the last vector the tile repeats it, and the sums are discarded.
+#[inline(always)]
+fn chunk_tile<S: Simd, T: Value>(
+    x: &[&[T]],
+    y: &[&[T]],
+    i: usize,
+    j: usize,
+    rows: Range<usize>,
+    sums: &mut [T],
+) {
+    let last = y.len() - 1;
+    let mut a = [x[i]; 4];
+    for (k, a) in a.iter_mut().enumerate() {
+        *a = &x[last.min(i + k)][rows.clone()];
+    }
+    let b = [&y[j][rows.clone()], &y[last.min(j + 1)][rows]];
+    let tile = tile::<S, T>(a, b);
+    for (k, of_x) in tile.iter().enumerate() {
+        for (l, &sum) in of_x.iter().enumerate() {
+            if i + k <= j + l && j + l <= last {
+                sums[(j + l) * (j + l + 1) / 2 + i + k] += sum;
+            }
+        }
+    }
+}
+
+/// The inner products of four slices with two, all of one length.
+#[inline(always)]
+fn tile<S: Simd, T: Value>(x: [&[T]; 4], y: [&[T]; 2]) -> [[T; 2]; 4] {
+    let lanes = <T::In<S> as Lanes<T>>::COUNT;
+    let len = y[1].len();
+    let mut products = [[T::zero(); 2]; 4];
+    // SAFETY: tasks run on a CPU with the features of `S`; all slices have `len` entries, and every index stays below it
+    unsafe {
+        let mut sums = [[T::In::<S>::splat(T::zero()); 2]; 4];
+        let mut at = 0;
+        while at + lanes <= len {
+            let b = [T::In::<S>::load(y[0].as_ptr().add(at)), T::In::<S>::load(y[1].as_ptr().add(at))];
+            for (sums, x) in sums.iter_mut().zip(&x) {
+                let a = T::In::<S>::load(x.as_ptr().add(at));
+                sums[0] = a.mul_add(b[0], sums[0]);
+                sums[1] = a.mul_add(b[1], sums[1]);
+            }
+            at += lanes;
+        }
+        if at < len {
+            let rest = len - at;
+            let b = [
+                T::In::<S>::load_first(y[0].as_ptr().add(at), rest),
+                T::In::<S>::load_first(y[1].as_ptr().add(at), rest),
+            ];
+            for (sums, x) in sums.iter_mut().zip(&x) {
+                let a = T::In::<S>::load_first(x.as_ptr().add(at), rest);
+                sums[0] = a.mul_add(b[0], sums[0]);
+                sums[1] = a.mul_add(b[1], sums[1]);
+            }
+        }
+        for (products, sums) in products.iter_mut().zip(sums) {
+            *products = [sums[0].sum(), sums[1].sum()];
+        }
+    }
+    products
+}
+
+// --- linear combinations --------------------------------------------------------------------------------------------
+
+/// The vectors of a block, and a matrix with a row for each of them, row by row.
+pub type Term<'t, T> = (&'t [&'t [T]], &'t [T]);
+
+/// Vectors of equal length, which threads split by rows.
+struct Columns<'y, T>(Vec<&'y mut [T]>);
+
+impl<T: Send> Split for Columns<'_, T> {
+    fn split(self, rows: usize) -> (Self, Self) {
+        let (a, b) = self.0.into_iter().map(|y| y.split_at_mut(rows)).unzip();
+        (Columns(a), Columns(b))
+    }
+}
+
+/// `Y ← Σ X C`, or `Y ← Y + Σ X C` if `keep` is set. Every entry is a sum in the order of the vectors, as by [`axpby`].
+///
+/// [`axpby`]: crate::cpu::vector::axpby
+pub fn combine<T: Value>(y: Vec<&mut [T]>, keep: bool, terms: &[Term<'_, T>]) {
+    let Some(first) = y.first() else { return };
+    let (columns, rows) = (y.len(), first.len());
+    let fits = |(x, c): &Term<'_, T>| c.len() == columns * x.len() && x.iter().all(|x| x.len() == rows);
+    assert!(y.iter().all(|y| y.len() == rows) && terms.iter().all(fits), "blocks fit");
+    let streams = columns + terms.iter().map(|(x, _)| x.len()).sum::<usize>();
+    over_rows(rows, streams, Columns(y), &|rows, Columns(mut y)| {
+        simd::run(Combine { first: rows.start, y: &mut y, keep, terms });
+    });
+}
+
+struct Combine<'c, 'y, 't, T> {
+    /// The row of the first entries of `y`.
+    first: usize,
+    y: &'c mut [&'y mut [T]],
+    keep: bool,
+    terms: &'c [Term<'t, T>],
+}
+
+impl<T: Value> Task for Combine<'_, '_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Combine { first, y, keep, terms } = self;
+        let (len, columns) = (y.first().map_or(0, |y| y.len()), y.len());
+        for start in (0..len).step_by(ROWS) {
+            let rows = start..len.min(start + ROWS);
+            let mut j = 0;
+            while j + 4 <= columns {
+                strip::<S, T, 4>(y, j, rows.clone(), first, keep, terms);
+                j += 4;
+            }
+            while j < columns {
+                strip::<S, T, 1>(y, j, rows.clone(), first, keep, terms);
+                j += 1;
+            }
+        }
+    }
+}
+
+/// Computes some rows of `J` vectors from the `j`-th on. Row `first` of `x` is row 0 of `y`.
+#[inline(always)]
+fn strip<S: Simd, T: Value, const J: usize>(
+    y: &mut [&mut [T]],
+    j: usize,
+    rows: Range<usize>,
+    first: usize,
+    keep: bool,
+    terms: &[Term<'_, T>],
+) {
+    let (lanes, columns) = (<T::In<S> as Lanes<T>>::COUNT, y.len());
+    let mut to = [y[j].as_mut_ptr(); J];
+    for (k, to) in to.iter_mut().enumerate() {
+        *to = y[j + k].as_mut_ptr();
+    }
+    let mut at = rows.start;
+    // SAFETY: tasks run on a CPU with the features of `S`; `combine` has checked that all vectors have the same rows, of which
+    // `rows` are in `y` and as many from `first` on in each `x`, and that `c` has `columns` entries for each `x`
+    unsafe {
+        let zero = T::In::<S>::splat(T::zero());
+        while at + 2 * lanes <= rows.end {
+            let mut sums = [[zero; 2]; J];
+            if keep {
+                for (sums, to) in sums.iter_mut().zip(&to) {
+                    *sums = [T::In::<S>::load(to.add(at)), T::In::<S>::load(to.add(at + lanes))];
+                }
+            }
+            for (x, c) in terms {
+                for (i, x) in x.iter().enumerate() {
+                    let x = x.as_ptr().add(first + at);
+                    let a = [T::In::<S>::load(x), T::In::<S>::load(x.add(lanes))];
+                    let c = c.as_ptr().add(i * columns + j);
+                    for (k, sums) in sums.iter_mut().enumerate() {
+                        let c = T::In::<S>::splat(*c.add(k));
+                        sums[0] = c.mul_add(a[0], sums[0]);
+                        sums[1] = c.mul_add(a[1], sums[1]);
+                    }
+                }
+            }
+            for (sums, to) in sums.iter().zip(&to) {
+                sums[0].store(to.add(at));
+                sums[1].store(to.add(at + lanes));
+            }
+            at += 2 * lanes;
+        }
+        while at < rows.end {
+            let rest = lanes.min(rows.end - at);
+            let mut sums = [zero; J];
+            if keep {
+                for (sum, to) in sums.iter_mut().zip(&to) {
+                    *sum = T::In::<S>::load_first(to.add(at), rest);
+                }
+            }
+            for (x, c) in terms {
+                for (i, x) in x.iter().enumerate() {
+                    let a = T::In::<S>::load_first(x.as_ptr().add(first + at), rest);
+                    let c = c.as_ptr().add(i * columns + j);
+                    for (k, sum) in sums.iter_mut().enumerate() {
+                        *sum = T::In::<S>::splat(*c.add(k)).mul_add(a, *sum);
+                    }
+                }
+            }
+            for (sum, to) in sums.iter().zip(&to) {
+                if rest == lanes {
+                    sum.store(to.add(at));
+                } else {
+                    sum.store_first(to.add(at), rest);
+                }
+            }
+            at += rest;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::simd::{Level, force};
+    use crate::cpu::vector::{axpby, dot};
+
+    const LENGTHS: [usize; 8] = [0, 1, 5, 127, 129, 769, 4000, 50_001];
+
+    fn block(rows: usize, columns: usize, seed: usize) -> Vec<Vec<f64>> {
+        let value = |i: usize, j: usize| ((i * 7919 + (j + seed) * 104_729) % 1009) as f64 / 500.0 - 1.0;
+        (0..columns).map(|j| (0..rows).map(|i| value(i, j)).collect()).collect()
+    }
+
+    fn slices(block: &[Vec<f64>]) -> Vec<&[f64]> {
+        block.iter().map(Vec::as_slice).collect()
+    }
+
+    #[test]
+    fn a_gram_matrix_has_the_inner_products_on_any_number_of_threads() {
+        for level in Level::ALL {
+            let Some(_forced) = force(level) else { continue };
+            for rows in LENGTHS {
+                for columns in [0, 1, 2, 3, 4, 5, 9] {
+                    let (x, y) = (block(rows, columns, 1), block(rows, columns, 20));
+                    let got = gram(&slices(&x), &slices(&y));
+                    let pairs = (0..columns).flat_map(|j| (0..=j).map(move |i| (i, j)));
+                    assert_eq!(got.len(), pairs.clone().count());
+                    for ((i, j), got) in pairs.zip(&got) {
+                        assert!((got - dot(&x[i], &y[j])).abs() <= 1e-12 * rows as f64, "{rows}: {i}, {j}");
+                    }
+                    for threads in [1, 3] {
+                        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                        assert_eq!(pool.install(|| gram(&slices(&x), &slices(&y))), got);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn combinations_equal_their_parts_at_every_level() {
+        for level in Level::ALL {
+            let Some(_forced) = force(level) else { continue };
+            for rows in LENGTHS {
+                for (columns, of_x, of_z) in [(1, 1, 0), (3, 2, 5), (4, 4, 4), (9, 7, 1), (0, 2, 2)] {
+                    let (x, z) = (block(rows, of_x, 3), block(rows, of_z, 5));
+                    let c = &block(columns * (of_x + of_z), 1, 8)[0];
+                    let (c, d) = c.split_at(columns * of_x);
+                    for keep in [false, true] {
+                        let old =
+                            if keep { block(rows, columns, 4) } else { vec![vec![f64::NAN; rows]; columns] };
+                        let (mut got, mut expected) = (old.clone(), old);
+                        let (x, z) = (slices(&x), slices(&z));
+                        combine(got.iter_mut().map(Vec::as_mut_slice).collect(), keep, &[(&x, c), (&z, d)]);
+                        for (j, y) in expected.iter_mut().enumerate() {
+                            let mut b = f64::from(u8::from(keep));
+                            for (x, c) in
+                                x.iter().zip(c.chunks(columns)).chain(z.iter().zip(d.chunks(columns)))
+                            {
+                                axpby(c[j], x, b, y);
+                                b = 1.0;
+                            }
+                        }
+                        assert_eq!(got, expected, "{rows} rows, {columns} columns, {keep}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Block conjugate gradients (O'Leary 1980): several right-hand sides share one search space, in the form BCGrQ of Dubrulle
+//! (2001, "Retooling the method of block conjugate gradients"), preconditioned, for symmetric positive definite `A` and `M`.
+//!
+//! ```text
+//! R = B − A X = Q S,  with Qᵀ M⁻¹ Q = I
+//! P = M⁻¹ Q
+//! until all columns have ended:
+//!     Φ = (Pᵀ A P)⁻¹
+//!     X = X + P Φ S
+//!     Q ζ = Q − A P Φ,  with Qᵀ M⁻¹ Q = I
+//!     P = M⁻¹ Q + P ζᵀ
+//!     S = ζ S,  ‖r_j‖² = s_jᵀ (Qᵀ Q) s_j
+//! ```
+//!
+//! Each `x_j` minimizes `‖x_j − x_j*‖_A` over the sum of the Krylov spaces of all columns. With `k` of them the error falls as if
+//! the `k − 1` smallest eigenvalues of `M⁻¹ A` were absent. `k = 1` is conjugate gradients.
+//!
+//! Differs from the paper: 1. The inner product of `Q` is that of `M⁻¹`, so `M` needs no factors, and `Q` is orthonormalized by
+//! the Cholesky factorization of a Gram matrix. 2. The factorization reveals the rank (Ji and Li 2017, "A breakdown-free block
+//! conjugate gradient method"): a vector of which those before it leave little is subtracted and measured again, and dropped if
+//! it has vanished, so that `ζ` and `P` become narrower. No matrix that is inverted is then singular. 3. When a column has ended,
+//! the block is reduced to what the residuals of the others span.
+//!
+//! An iteration has a product with `k` vectors, and `k` preconditionings; in addition about `13 k²` multiplications and additions
+//! for each row, on 21 reads and writes of each of the `k` vectors (without a preconditioner `10 k²` and 16). Memory: four vectors
+//! for each column.
+
+use crate::Condition::Positive;
+use crate::cg::{ConjugateGradients, RHO, SIGMA};
+use crate::many::Joining;
+use crate::small::Matrix;
+use crate::{
+    Cost, ElemOf, Element, Error, Form, LinearOperator, Method, MultiSpace, MultiVector, Report, Result,
+    Scalar, ScalarOf, Scalars, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Term, Vector,
+};
+
+/// Maximum number of columns that share a search space. Of 32 columns of `heat_sink_p1_27k` (`benches/block.rs`), blocks of 8, 16 and
+/// 32 took 0.37, 0.25 and 0.29 of the time in lockstep with `Jacobi`, and 1.0, 0.99 and 0.70 with `Amg`, on two busy cores: 8 to 32
+/// hardly matters, and wide blocks take memory.
+const TOGETHER: usize = 16;
+
+/// A vector is taken into the orthonormal basis if the square of what the earlier ones leave of it is more than this power of
+/// epsilon times its own square. Subtracting loses that many digits, and the basis is orthonormal up to the remaining ones. A
+/// guess: a larger power means a basis that is less orthonormal, a smaller one that more vectors are subtracted explicitly.
+const CLEAR: f64 = 1.0 / 3.0;
+
+/// A vector is dropped if it has become smaller than this power of epsilon times its length before: it then consists of
+/// rounding errors mostly. The residual changes by as much.
+const VANISHED: f64 = 0.75;
+
+/// Maximum number of times that vectors are subtracted explicitly. Each time what is left of a vector can be measured down to the
+/// root of epsilon times its length before, so two reach `VANISHED`.
+const SUBTRACTIONS: usize = 3;
+
+impl<A, M> Solver<ConjugateGradients, A, M>
+where
+    A: LinearOperator,
+    M: LinearOperator<Vector = A::Vector>,
+{
+    /// Solves `A x_j = b_j` for several right-hand sides from zero, as [`Solver::solve_many`] does, by block conjugate gradients:
+    /// up to 16 columns share one search space ([`block_cg`](crate::block_cg) has the formulas). That takes fewer iterations, each
+    /// with more work on vectors.
+    ///
+    /// Each column ends by its own residual, recomputed from the solution, and has its own report, whose `bytes` are those of a
+    /// solve by itself. If the matrix is not positive definite, all columns that are left end with that breakdown. Columns may be
+    /// zero, equal or linearly dependent.
+    ///
+    /// Columns are solved as by [`Solver::solve_many`] on a GPU, on ranks of MPI, with a null space, observers or rules of the
+    /// user. The bits of a solution depend on the other columns; they are the same every time.
+    ///
+    /// # Errors
+    /// Those of [`Solver::solve_many`].
+    ///
+    /// ```
+    /// use krysp::{Cg, gallery};
+    ///
+    /// let a = gallery::poisson::<f64>(&[30, 30])?;
+    /// let loads: Vec<Vec<f64>> = (1..5).map(|j| (0..900).map(|i| f64::from(i * j % 7)).collect()).collect();
+    /// let one_by_one = Cg::new(&a).solve_many(&loads)?;
+    /// let block = Cg::new(&a).solve_block(&loads)?;
+    /// assert!(block.iter().all(|solution| solution.report.converged()));
+    /// assert!(block[0].report.iterations < one_by_one[0].report.iterations);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "block cg")]
+    #[doc(alias = "multiple right-hand sides")]
+    pub fn solve_block<B>(&mut self, b: &[B]) -> Result<Vec<Solution<ElemOf<A::Vector>>>>
+    where
+        B: AsRef<[ElemOf<A::Vector>]>,
+    {
+        if !self.joins(b.len(), &Self::BLOCK) {
+            return self.solve_many(b);
+        }
+        let solutions = self.solve_columns(b, &Self::BLOCK);
+        self.or_give_up(solutions)
+    }
+
+    /// Like [`Solver::solve_block`], on vectors of the operator's space. The columns of `x` hold the guesses and receive the
+    /// solutions.
+    ///
+    /// # Errors
+    /// Those of [`Solver::solve_many_into`].
+    pub fn solve_block_into(
+        &mut self,
+        b: &MultiVector<A::Vector>,
+        x: &mut MultiVector<A::Vector>,
+    ) -> Result<Vec<Report>> {
+        let same_number = b.columns().len() == x.columns().len();
+        if !(same_number && self.joins(b.columns().len(), &Self::BLOCK)) {
+            return self.solve_many_into(b, x);
+        }
+        let reports = self.solve_columns_into(b, x, &Self::BLOCK);
+        self.or_give_up(reports)
+    }
+
+    /// All columns have one search space. Where steps run ahead of the host, operations of blocks would need kernels of their own
+    /// to pay.
+    const BLOCK: Joining<ConjugateGradients, BlockConjugateGradients, A::Vector> = Joining {
+        method: |_| &BlockConjugateGradients,
+        together: TOGETHER,
+        pays: |_, _, _| StepsOf::<A::Vector>::LAG == 1,
+    };
+}
+
+/// The method of all columns of a block.
+pub(crate) struct BlockConjugateGradients;
+
+/// State between two iterations.
+pub(crate) struct Work<V: Vector> {
+    /// The residual is `Q S`.
+    q: MultiVector<V>,
+    /// `M⁻¹ Q`, except without a preconditioner.
+    w: MultiVector<V>,
+    /// Search directions.
+    p: MultiVector<V>,
+    /// `A P`, and workspace.
+    z: MultiVector<V>,
+    /// The space of these. Vectors beyond the width of the block are closed.
+    directions: MultiSpace<SpaceOf<V>>,
+    /// Number of vectors of `Q` and `P`.
+    width: usize,
+    s: Matrix,
+    /// The columns of the solution that belong to those of `S`.
+    columns: Vec<usize>,
+}
+
+/// A basis `Q T`, orthonormal in the inner product of `M⁻¹`, of vectors that were `Q T ζ` before.
+struct Orthonormal {
+    t: Matrix,
+    zeta: Matrix,
+}
+
+impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
+    type Work = Work<V>;
+
+    fn workspace(&self, space: &MultiSpace<SpaceOf<V>>) -> Result<Work<V>> {
+        let directions = MultiSpace::new(space.of_column(), space.columns());
+        Ok(Work {
+            q: space.zeros()?,
+            w: directions.zeros()?,
+            p: directions.zeros()?,
+            z: directions.zeros()?,
+            directions,
+            width: 0,
+            s: Matrix::zeros(0, 0),
+            columns: Vec::new(),
+        })
+    }
+
+    fn start(
+        &self,
+        system: &System<'_, MultiVector<V>>,
+        x: &MultiVector<V>,
+        work: &mut Work<V>,
+    ) -> Result<ScalarOf<MultiVector<V>>> {
+        system.residual(x, &mut work.q)
+    }
+
+    fn begin(&self, system: &System<'_, MultiVector<V>>, work: &mut Work<V>) -> Result<()> {
+        let open: Vec<usize> = (0..work.q.columns().len()).filter(|&j| work.q.space().is_open(j)).collect();
+        for (to, &from) in open.iter().enumerate() {
+            work.q.columns_mut().swap(to, from);
+        }
+        (work.width, work.columns) = (work.q.columns().len(), open);
+        work.narrow_to(work.columns.len());
+        let Work { q, directions, .. } = work;
+        q.join(directions);
+        work.precondition(system)?;
+        let Orthonormal { t, zeta } = work.orthonormalize(system, |squared| squared)?;
+        work.direct(system, &t, None);
+        work.s = zeta;
+        Ok(())
+    }
+
+    fn step(
+        &self,
+        system: &System<'_, MultiVector<V>>,
+        x: &mut MultiVector<V>,
+        work: &mut Work<V>,
+        _: usize,
+        steps: &mut <MultiVector<V> as Vector>::Steps,
+    ) -> Result<()> {
+        work.leave_ended(x.space());
+        system.a.apply(&work.p, &mut work.z)?; // Z = A P
+        let sigma = gram(&work.p, &work.z, work.width)?;
+        not_finite(SIGMA, &sigma)?;
+        let phi = match sigma.inverse_of_definite() {
+            Ok(phi) => phi, // Φ = (Pᵀ Z)⁻¹
+            Err(pivot) => return steps.watch(SIGMA, &same::<V>(pivot), Positive),
+        };
+        not_finite(SIGMA, &phi)?;
+        let columns = x.columns_mut().iter_mut().enumerate();
+        let mut open: Vec<_> =
+            columns.filter(|(j, _)| work.columns.contains(j)).map(|(_, column)| column).collect();
+        let p = firsts(&work.p, work.width);
+        combine(&mut open, true, &[(&p, &phi.times(&work.s))]); // X = X + P Φ S
+        let z = firsts(&work.z, work.width);
+        let q = &mut work.q.columns_mut()[..work.width];
+        combine(&mut q.iter_mut().collect::<Vec<_>>(), true, &[(&z, &phi.negated())]); // Q = Q − Z Φ
+        work.precondition(system)?; // W = M⁻¹ Q
+        let Orthonormal { t, zeta } = match work.orthonormalize(system, |squared| squared.max(1.0)) {
+            Err(Error::Breakdown { what, value }) if value.is_finite() => {
+                return steps.watch(what, &same::<V>(value), Positive);
+            }
+            basis => basis?,
+        };
+        work.s = zeta.times(&work.s);
+        let squares = work.residuals(system, &t)?;
+        work.direct(system, &t, Some(&zeta));
+        let mut all = vec![0.0; x.columns().len()];
+        work.columns.iter().zip(squares).for_each(|(&column, squared)| all[column] = squared);
+        steps.residual(&Scalars::new(all.into_iter().map(scalar::<V>).collect()))
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { products: 1.0, preconditionings: 1.0, vectors: 21.0 }
+    }
+}
+
+impl<V: Vector> Work<V> {
+    /// `W ← M⁻¹ Q`
+    fn precondition(&mut self, system: &System<'_, MultiVector<V>>) -> Result<()> {
+        match is_identity(system) {
+            true => Ok(()),
+            false => system.m.apply(&self.q, &mut self.w),
+        }
+    }
+
+    /// `M⁻¹ Q`
+    fn preconditioned(&self, system: &System<'_, MultiVector<V>>) -> &MultiVector<V> {
+        if is_identity(system) { &self.q } else { &self.w }
+    }
+
+    /// Closes all but the first vectors of the block.
+    fn narrow_to(&mut self, width: usize) {
+        (width..self.width).for_each(|column| self.directions.close(column));
+        self.width = width;
+    }
+
+    /// Removes the columns that have ended. The block keeps what the residuals of the others span.
+    fn leave_ended(&mut self, of_solutions: &MultiSpace<SpaceOf<V>>) {
+        let is_open = |&place: &usize| of_solutions.is_open(self.columns[place]);
+        let left: Vec<usize> = (0..self.columns.len()).filter(is_open).collect();
+        if left.len() == self.columns.len() {
+            return;
+        }
+        self.columns = left.iter().map(|&place| self.columns[place]).collect();
+        self.s = self.s.with_columns(&left);
+        let (u, t) = self.s.orthonormalized(ElemOf::<V>::EPSILON.powf(VANISHED));
+        if u.cols() < self.width {
+            let Work { q, p, z, width, .. } = self;
+            // R = Q U T; the directions that belong to Q U are P U
+            transform(q, z, *width, &u);
+            transform(p, z, *width, &u);
+            self.s = t;
+            self.narrow_to(u.cols());
+        }
+    }
+
+    /// Finds an orthonormal basis of `Q`. Replaces `Q` and `W` by combinations of their vectors, if these are nearly dependent. A
+    /// vector vanishes below a fraction of `scale`, of the square of its length.
+    fn orthonormalize(
+        &mut self,
+        system: &System<'_, MultiVector<V>>,
+        scale: impl Fn(f64) -> f64,
+    ) -> Result<Orthonormal> {
+        let (epsilon, mut zeta) = (ElemOf::<V>::EPSILON, Matrix::identity(self.width));
+        let mut least: Option<Vec<f64>> = None;
+        for subtractions in 0.. {
+            let rho = gram(&self.q, self.preconditioned(system), self.width)?;
+            not_finite(RHO, &rho)?;
+            let vanished = epsilon.powf(2.0 * VANISHED);
+            let of_first = || (0..self.width).map(|j| vanished * scale(rho.at(j, j))).collect();
+            let floor = least.take().unwrap_or_else(of_first);
+            let factor = Factor::new(&rho, &floor, epsilon, subtractions == SUBTRACTIONS)?;
+            let Factor { c, kept, is_clear } = factor;
+            let square = c.with_columns(&kept);
+            let mut t = Matrix::zeros(self.width, kept.len());
+            let inverse = square.inverse_of_upper();
+            for (i, &row) in kept.iter().enumerate() {
+                (0..kept.len()).for_each(|j| t.set(row, j, inverse.at(i, j)));
+            }
+            zeta = c.times(&zeta);
+            if is_clear {
+                return Ok(Orthonormal { t, zeta });
+            }
+            let Work { q, w, z, width, .. } = self;
+            transform(q, z, *width, &t);
+            if !is_identity(system) {
+                transform(w, z, *width, &t);
+            }
+            let lengths =
+                kept.iter().enumerate().map(|(i, &j)| floor[j] / (square.at(i, i) * square.at(i, i)));
+            least = Some(lengths.collect());
+            self.narrow_to(kept.len());
+        }
+        Err(Error::Breakdown { what: RHO, value: 0.0 })
+    }
+
+    /// `Q ← Q T; P ← M⁻¹ Q + P ζᵀ`
+    fn direct(&mut self, system: &System<'_, MultiVector<V>>, t: &Matrix, zeta: Option<&Matrix>) {
+        let conjugate = zeta.map(Matrix::transposed);
+        let old = firsts(&self.p, conjugate.as_ref().map_or(0, Matrix::rows));
+        let w = firsts(if is_identity(system) { &self.q } else { &self.w }, self.width);
+        let next = &mut self.z.columns_mut()[..t.cols()];
+        let mut terms = vec![(&w[..], t)];
+        terms.extend(conjugate.iter().map(|conjugate| (&old[..], conjugate)));
+        combine(&mut next.iter_mut().collect::<Vec<_>>(), false, &terms);
+        std::mem::swap(&mut self.p, &mut self.z);
+        let Work { q, z, width, .. } = self;
+        transform(q, z, *width, t);
+        self.narrow_to(t.cols());
+    }
+
+    /// The squared norms of the residuals `Q T S`.
+    fn residuals(&self, system: &System<'_, MultiVector<V>>, t: &Matrix) -> Result<Vec<f64>> {
+        if is_identity(system) {
+            return Ok(Matrix::identity(self.s.rows()).forms(&self.s));
+        }
+        let squares = gram(&self.q, &self.q, self.width)?.forms(&t.times(&self.s));
+        // rounding may leave less than zero of a residual that vanishes
+        Ok(squares.into_iter().map(|squared| if squared < 0.0 { 0.0 } else { squared }).collect())
+    }
+}
+
+/// The Cholesky factorization of a Gram matrix, in the order of its vectors, with those left out that have vanished.
+struct Factor {
+    /// Coefficients of all vectors in terms of those kept.
+    c: Matrix,
+    /// The vectors that are kept, in order.
+    kept: Vec<usize>,
+    /// Whether all vectors kept are far enough outside of the span of those before them. Otherwise the others are not yet
+    /// orthogonal to them.
+    is_clear: bool,
+}
+
+impl Factor {
+    /// Factorizes a Gram matrix. `floor` is the square below which a vector has vanished. `last`: a vector that is not clearly
+    /// outside the span of the others has vanished, too.
+    fn new(gram: &Matrix, floor: &[f64], epsilon: f64, last: bool) -> Result<Factor> {
+        let n = gram.rows();
+        let clear = epsilon.powf(CLEAR);
+        let mut rows: Vec<(usize, bool, Vec<f64>)> = Vec::new();
+        for (j, &floor) in floor.iter().enumerate() {
+            let whole = gram.at(j, j);
+            if whole < -floor.abs() {
+                return Err(Error::Breakdown { what: RHO, value: whole });
+            }
+            let rest = rows.iter().fold(whole, |rest, (_, pivots, row)| match pivots {
+                true => rest - row[j] * row[j],
+                false => rest,
+            });
+            let is_clear = rest > clear * whole;
+            if whole <= floor || (last && !is_clear) {
+                continue;
+            }
+            if rest < -clear * whole {
+                return Err(Error::Breakdown { what: RHO, value: rest });
+            }
+            let length = rest.max(epsilon * whole).sqrt();
+            let mut row = vec![0.0; n];
+            row[j] = length;
+            if is_clear {
+                for (l, to) in row.iter_mut().enumerate().skip(j + 1) {
+                    let before: f64 =
+                        rows.iter().filter(|(_, pivots, _)| *pivots).map(|(_, _, row)| row[j] * row[l]).sum();
+                    *to = (gram.at(j, l) - before) / length;
+                }
+            }
+            rows.push((j, is_clear, row));
+        }
+        let mut c = Matrix::zeros(rows.len(), n);
+        for (i, (_, _, row)) in rows.iter().enumerate() {
+            row.iter().enumerate().for_each(|(j, &value)| c.set(i, j, value));
+        }
+        let is_clear = rows.iter().all(|(_, pivots, _)| *pivots);
+        Ok(Factor { c, kept: rows.into_iter().map(|(j, _, _)| j).collect(), is_clear })
+    }
+}
+
+fn is_identity<V: Vector>(system: &System<'_, MultiVector<V>>) -> bool {
+    matches!(system.m.form(), Form::Identity)
+}
+
+/// The first vectors of a block.
+fn firsts<V: Vector>(block: &MultiVector<V>, width: usize) -> Vec<&V> {
+    block.columns().iter().take(width).collect()
+}
+
+/// `Xᵀ Y` of the first vectors of two blocks, which is symmetric.
+fn gram<V: Vector>(x: &MultiVector<V>, y: &MultiVector<V>, width: usize) -> Result<Matrix> {
+    let sums = V::gram(&firsts(x, width), &firsts(y, width));
+    let sums = ScalarOf::<V>::read_all(&sums.iter().collect::<Vec<_>>())?;
+    Ok(Matrix::symmetric(width, sums.into_iter().map(Element::to_f64)))
+}
+
+/// `Y ← Σ X C`, or `Y ← Y + Σ X C`.
+fn combine<V: Vector>(y: &mut [&mut V], keep: bool, terms: &[(&[&V], &Matrix)]) {
+    let round = |c: &Matrix| c.entries().iter().map(|&c| ElemOf::<V>::from_f64(c)).collect();
+    let rounded: Vec<Vec<ElemOf<V>>> = terms.iter().map(|(_, c)| round(c)).collect();
+    let terms: Vec<_> = terms.iter().zip(&rounded).map(|((x, _), c)| Term { x, c }).collect();
+    V::combine(y, keep, &terms);
+}
+
+/// `X ← X C`, of the first vectors of a block.
+fn transform<V: Vector>(x: &mut MultiVector<V>, workspace: &mut MultiVector<V>, width: usize, c: &Matrix) {
+    let to = &mut workspace.columns_mut()[..c.cols()];
+    combine(&mut to.iter_mut().collect::<Vec<_>>(), false, &[(&firsts(x, width), c)]);
+    std::mem::swap(x, workspace);
+}
+
+fn scalar<V: Vector>(value: f64) -> ScalarOf<V> {
+    ElemOf::<V>::from_f64(value).into()
+}
+
+/// One number for all columns.
+fn same<V: Vector>(value: f64) -> ScalarOf<MultiVector<V>> {
+    ElemOf::<V>::from_f64(value).into()
+}
+
+/// An error if an entry is infinite or NaN. Columns are then solved by themselves: those that caused it are not known.
+fn not_finite(what: &'static str, matrix: &Matrix) -> Result<()> {
+    matrix.not_finite().map_or(Ok(()), |value| Err(Error::Breakdown { what, value }))
+}
