@@ -149,6 +149,7 @@ def solve_many(
     atol: float,
     max_iterations: int,
     restart: int,
+    block: bool,
 ) -> tuple[FloatArray, list[tuple[int, Report]]]: ...
 def stream(matrix: Matrix) -> int | None: ...
 def solve_on_device(

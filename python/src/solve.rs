@@ -250,8 +250,8 @@ fn typed<'py, T: Number>(
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
 
-/// Solves `A x = b` for several right-hand sides in host memory, stored one after the other in `b`. Returns
-/// the solutions, one after the other, and `(info, report)` of each.
+/// Solves `A x = b` for several right-hand sides in host memory, each of which is as long as the matrix has rows and follows
+/// the one before: the solutions, likewise, and `(info, report)` of each. With `block` they share the search space of `cg`.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
 pub(crate) fn solve_many<'py>(
@@ -264,12 +264,13 @@ pub(crate) fn solve_many<'py>(
     atol: f64,
     max_iterations: usize,
     restart: usize,
+    block: bool,
 ) -> PyResult<Columns<'py, Report>> {
     threads::enter();
     let options = Options::new(method, rtol, atol, max_iterations, restart)?;
     match b.is_instance_of::<PyArray1<f32>>() {
-        true => many_typed::<f32>(&options, a, b, rows, m),
-        false => many_typed::<f64>(&options, a, b, rows, m),
+        true => many_typed::<f32>(&options, a, b, rows, m, block),
+        false => many_typed::<f64>(&options, a, b, rows, m, block),
     }
 }
 
@@ -279,6 +280,7 @@ fn many_typed<'py, T: Number>(
     b: &Bound<'py, PyAny>,
     rows: usize,
     m: &Bound<'py, PyAny>,
+    block: bool,
 ) -> PyResult<Columns<'py, Report>> {
     let py = b.py();
     let b = array::<T>("b", b)?;
@@ -287,7 +289,7 @@ fn many_typed<'py, T: Number>(
     let of_user = a.is_of_user() || m.is_of_user();
     let space = a.space(rows);
     let (a, m) = (on_host(&a, &space)?, on_host(&m, &space)?);
-    let solve = || many_by_name(options, &*a, &*m, &columns);
+    let solve = || many_by_name(options, &*a, &*m, &columns, block);
     let solved = match of_user {
         true => py.detach(solve),
         false => watched(py, &options.watch.token, solve)?,
@@ -311,6 +313,7 @@ fn many_by_name<T: Number>(
     a: &dyn LinearOperator<Vector = HostVector<T>>,
     m: &dyn LinearOperator<Vector = HostVector<T>>,
     b: &[&[T]],
+    block: bool,
 ) -> krysp::solvers::Result<Vec<krysp::Solution<T>>> {
     let stopping = Stopping {
         rtol: options.rtol,
@@ -318,18 +321,30 @@ fn many_by_name<T: Number>(
         max_iterations: options.max_iterations,
         ..Stopping::new(T::EPSILON)
     };
-    let token = &options.watch.token;
-    macro_rules! solved {
-        ($($name:literal: $method:ident, $matrix:ident $(, $option:ident)?;)*) => {
-            match options.method {
-                $(Name::$method => {
-                    let solver = $method::new(a).preconditioner(m)$(.$option(options.$option))?;
-                    solver.stopping(stopping).cancel_token(token).solve_many(b)
-                })*
-            }
+    let (restart, token) = (options.restart, &options.watch.token);
+    macro_rules! solve {
+        ($method:ident $(, $option:ident)?) => {
+            solve!($method $(, $option)?; solve_many)
+        };
+        ($method:ident $(, $option:ident)?; $entry:ident) => {
+            $method::new(a)
+                .preconditioner(m)
+                $(.$option($option))?
+                .stopping(stopping)
+                .cancel_token(token)
+                .$entry(b)
         };
     }
-    each_method!(solved)
+    match options.method {
+        "cg" if block => solve!(Cg; solve_block),
+        "cg" => solve!(Cg),
+        "fcg" => solve!(Fcg),
+        "idr" => solve!(Idr),
+        "minres" => solve!(Minres),
+        "bicgstab" => solve!(BiCgStab),
+        "gmres" => solve!(Gmres, restart),
+        _ => solve!(Fgmres, restart),
+    }
 }
 
 /// The return value `info` of SciPy's solvers: 0 if the residual meets the tolerance, negative after a breakdown, otherwise the

@@ -53,6 +53,19 @@ def test_one_column_is_a_vector():
     assert len(krysp.cg(A, B[:, :1]).reports) == 1
 
 
+def test_a_block_takes_fewer_iterations():
+    A, B = system()
+    alone = krysp.cg(A, B, rtol=1e-10)
+    block = krysp.cg(A, B, rtol=1e-10, block=True)
+    assert block.info == 0 and block.report.iterations < alone.report.iterations
+    assert np.allclose(block.x, alone.x)
+    single = krysp.cg(A, B.astype(np.float32), M=krysp.jacobi(A.astype(np.float32)), block=True)
+    assert single.info == 0 and single.x.dtype == np.float32
+    # one column, and columns with a guess, are solved by themselves
+    assert np.array_equal(krysp.cg(A, B[:, 0], block=True).x, krysp.cg(A, B[:, 0]).x)
+    assert max(report.iterations for report in krysp.cg(A, B, alone.x, block=True).reports) == 0
+
+
 def test_products():
     A, B = system(k=11)
     op = krysp.Operator(A, device="cpu")
