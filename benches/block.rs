@@ -1,0 +1,165 @@
+//! Block conjugate gradients beside solves in lockstep and one after the other, for 32 right-hand sides.
+//!
+//! ```text
+//! cargo bench --bench block [-- [--iterations 30] [--columns 32] [--cases Jacobi-rough,Amg-smooth] [--ways single,lockstep,8,16,32]
+//!     [heat_sink_p1_340k ...]]
+//! ```
+//!
+//! Names are files of shared matrices or generated ones. `rough` right-hand sides are pseudo-random; `smooth` ones are waves along
+//! the matrix in its reverse Cuthill-McKee ordering, as load cases are. Prints for each way the products with one vector (the sum
+//! of the iterations of all columns), the most iterations of a column, and the time. A single solve is that of the first column.
+//! With `--iterations` all solves end after so many, for times alone.
+
+use krysp::io::read_matrix;
+use krysp::solvers::MultiVector;
+use krysp::testing::{matrices, shared_matrix, skipped};
+use krysp::{Amg, Cg, Csr, Host, HostVector, Jacobi, LinearOperator, Numbering, Operator, Outcome, Report};
+use std::time::Instant;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const RTOL: f64 = 1e-8;
+
+struct Options {
+    iterations: Option<usize>,
+    columns: usize,
+    cases: String,
+    /// `single`, `lockstep`, or the width of blocks.
+    ways: String,
+    names: Vec<String>,
+}
+
+fn main() -> Result<()> {
+    let mut options = Options {
+        iterations: None,
+        columns: 32,
+        cases: "Jacobi-rough,Jacobi-smooth,Amg-rough,Amg-smooth".into(),
+        ways: "single,lockstep,8,16,32".into(),
+        names: vec![],
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        let mut value = || arguments.next().ok_or(format!("{argument} needs a value"));
+        match &*argument {
+            "--bench" => {}
+            "--iterations" => options.iterations = Some(value()?.parse()?),
+            "--columns" => options.columns = value()?.parse()?,
+            "--cases" => options.cases = value()?,
+            "--ways" => options.ways = value()?,
+            _ => options.names.push(argument),
+        }
+    }
+    if options.names.is_empty() {
+        options.names = vec!["heat_sink_p1_340k".into()];
+    }
+    for name in &options.names {
+        let a: Csr<f64> = match (shared_matrix(name), matrices::named(name)) {
+            (Some(path), _) => read_matrix(path)?,
+            (None, Some(matrix)) => matrix.csr()?,
+            (None, None) => {
+                skipped(&format!("{name} is neither a generated nor a shared matrix"));
+                continue;
+            }
+        };
+        println!("{name}: {} rows, {} entries", a.rows(), a.nnz());
+        let operator = Operator::auto(&a, &Host)?;
+        for kind in ["rough", "smooth"] {
+            let b = right_hand_sides(&a, &operator, kind, options.columns)?;
+            let wanted = |name: &str| {
+                let case = format!("{name}-{kind}");
+                options.cases.split(',').any(|wanted| wanted == case)
+            };
+            if wanted("Jacobi") {
+                ways(&format!("Jacobi, {kind}"), &operator, &Jacobi::new(&a)?, &b, &options)?;
+            }
+            if wanted("Amg") {
+                ways(&format!("Amg, {kind}"), &operator, &Amg::new(&a)?, &b, &options)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn right_hand_sides(
+    a: &Csr<f64>,
+    operator: &Operator<HostVector<f64>>,
+    kind: &str,
+    columns: usize,
+) -> Result<MultiVector<HostVector<f64>>> {
+    let n = a.rows();
+    let places: Vec<f64> = match kind {
+        "smooth" => {
+            Numbering::rcm(a)?.new_of_old().iter().map(|&place| f64::from(place) / n as f64).collect()
+        }
+        _ => vec![],
+    };
+    let column = |j: usize| -> Vec<f64> {
+        if kind == "smooth" {
+            return places.iter().map(|place| (std::f64::consts::PI * j as f64 * place).cos()).collect();
+        }
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(j as u64 + 1);
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 53) as f64 - 0.5
+        };
+        (0..n).map(|_| next()).collect()
+    };
+    let vectors = (0..columns).map(|j| operator.domain().vector(&column(j)));
+    Ok(MultiVector::from_columns(operator.domain(), vectors.collect::<krysp::solvers::Result<_>>()?)?)
+}
+
+/// Solves one after the other, in lockstep, and in blocks.
+fn ways<M: LinearOperator<Vector = HostVector<f64>>>(
+    name: &str,
+    operator: &Operator<HostVector<f64>>,
+    preconditioner: &M,
+    b: &MultiVector<HostVector<f64>>,
+    options: &Options,
+) -> Result<()> {
+    let columns = b.columns().len();
+    let solver = || {
+        let solver = Cg::new(operator).preconditioner(preconditioner).rtol(RTOL);
+        solver.max_iterations(options.iterations.unwrap_or(10_000))
+    };
+    let zeros = |count| MultiVector::<HostVector<f64>>::zeros(operator.domain(), count);
+    println!("  {name}");
+    for way in options.ways.split(',') {
+        let started = Instant::now();
+        let (reports, columns) = match way {
+            "single" => {
+                let mut x = zeros(1)?;
+                let report = solver().solve_into(&b.columns()[0], &mut x.columns_mut()[0])?.clone();
+                (vec![report], 1)
+            }
+            "lockstep" => (solver().solve_many_into(b, &mut zeros(columns)?)?, columns),
+            width => {
+                let mut reports = vec![];
+                for group in b.columns().chunks(width.parse()?) {
+                    let group = MultiVector::from_columns(operator.domain(), group.to_vec())?;
+                    reports.extend(solver().solve_block_into(&group, &mut zeros(group.columns().len())?)?);
+                }
+                (reports, columns)
+            }
+        };
+        print(way, &reports, started, columns)?;
+    }
+    Ok(())
+}
+
+fn print(way: &str, reports: &[Report], started: Instant, columns: usize) -> Result<()> {
+    let time = started.elapsed().as_secs_f64();
+    let ended = |report: &&Report| !matches!(report.outcome, Outcome::Converged | Outcome::IterationLimit);
+    if let Some(report) = reports.iter().find(ended) {
+        return Err(report.to_string().into());
+    }
+    let products: usize = reports.iter().map(|report| report.iterations).sum();
+    let most = reports.iter().map(|report| report.iterations).max().unwrap_or(0);
+    let restarts: usize = reports.iter().map(|report| report.restarts).sum();
+    println!(
+        "    {way:8} {products:6} products, at most {most:5} iterations, {restarts} restarts, {time:7.2} s, {:6.3} s a column, \
+         {:6.2} ms a product",
+        time / columns as f64,
+        1e3 * time / products as f64
+    );
+    Ok(())
+}
