@@ -307,7 +307,7 @@ fn many_typed<'py, T: Number>(
     Ok((PyArray1::from_vec(py, x).into_any(), ended))
 }
 
-/// Solves several systems by the given method.
+/// Solves several systems by the given method, or by block conjugate gradients.
 fn many_by_name<T: Number>(
     options: &Options,
     a: &dyn LinearOperator<Vector = HostVector<T>>,
@@ -321,30 +321,21 @@ fn many_by_name<T: Number>(
         max_iterations: options.max_iterations,
         ..Stopping::new(T::EPSILON)
     };
-    let (restart, token) = (options.restart, &options.watch.token);
-    macro_rules! solve {
-        ($method:ident $(, $option:ident)?) => {
-            solve!($method $(, $option)?; solve_many)
-        };
-        ($method:ident $(, $option:ident)?; $entry:ident) => {
-            $method::new(a)
-                .preconditioner(m)
-                $(.$option($option))?
-                .stopping(stopping)
-                .cancel_token(token)
-                .$entry(b)
+    let token = &options.watch.token;
+    if block {
+        return krysp::Cg::new(a).preconditioner(m).stopping(stopping).cancel_token(token).solve_block(b);
+    }
+    macro_rules! solved {
+        ($($name:literal: $method:ident, $matrix:ident $(, $option:ident)?;)*) => {
+            match options.method {
+                $(Name::$method => {
+                    let solver = $method::new(a).preconditioner(m)$(.$option(options.$option))?;
+                    solver.stopping(stopping).cancel_token(token).solve_many(b)
+                })*
+            }
         };
     }
-    match options.method {
-        "cg" if block => solve!(Cg; solve_block),
-        "cg" => solve!(Cg),
-        "fcg" => solve!(Fcg),
-        "idr" => solve!(Idr),
-        "minres" => solve!(Minres),
-        "bicgstab" => solve!(BiCgStab),
-        "gmres" => solve!(Gmres, restart),
-        _ => solve!(Fgmres, restart),
-    }
+    each_method!(solved)
 }
 
 /// The return value `info` of SciPy's solvers: 0 if the residual meets the tolerance, negative after a breakdown, otherwise the
