@@ -11,12 +11,17 @@
 //! those of generated matrices. Best of some rounds, in which single and joint products take turns. "Bytes allow" is the share of
 //! the traffic of a single product that a vector needs: the matrix divided by the vectors, and the vector read and written.
 //!
+//! Then the same of preconditioners, where the matrix is positive definite, and eight load cases by CG with AMG: with rigid body modes for
+//! `elasticity_60`, and for a shared matrix whose coordinates are known, such as `elast_bracket_p1_59k`.
+//!
 //! On a GPU, products are timed in batches, back to back. A matrix is measured in the format that is chosen for the order that
 //! it has, and in the fastest of two formats once reordered by clusters.
 
 #[cfg(feature = "cuda")]
 #[path = "many/gpu.rs"]
 mod gpu;
+#[path = "many/load_cases.rs"]
+mod load_cases;
 #[cfg(feature = "cuda")]
 #[path = "many/solves.rs"]
 mod solves;
@@ -25,15 +30,17 @@ mod solves;
 #[path = "preconditioners/system.rs"]
 mod system;
 
+use krysp::io::read_matrix;
 use krysp::solvers::MultiVector;
 use krysp::testing::matrices::{self, Numbering};
+use krysp::testing::shared_matrix;
 use krysp::{Cg, Csr, Host, HostVector, Jacobi, LinearOperator, Numbering as Permutation, Operator, Space};
 use std::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const ROUNDS: usize = 7;
-const COUNTS: [usize; 4] = [2, 4, 8, 16];
+const COUNTS: [usize; 5] = [2, 3, 4, 8, 16];
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -64,6 +71,7 @@ fn main() -> Result<()> {
             }
         }
         iterations(&a, &auto)?;
+        load_cases::all(name, &a, &auto)?;
     }
     Ok(())
 }
@@ -77,6 +85,9 @@ fn matrix(name: &str) -> Result<Csr<f64>> {
     }
     if let Some(side) = side("elasticity_") {
         return Ok(matrices::elasticity(side).csr()?);
+    }
+    if let Some(path) = shared_matrix(name) {
+        return Ok(read_matrix(path)?);
     }
     let matrix = matrices::named(name).ok_or_else(|| format!("no matrix is named {name}"))?;
     Ok(matrix.csr()?)
@@ -96,7 +107,7 @@ fn best<const N: usize>(work: [&mut dyn FnMut(); N]) -> [f64; N] {
     best
 }
 
-fn vector(a: &Operator<HostVector<f64>>, seed: usize) -> Result<HostVector<f64>> {
+fn vector(a: &impl LinearOperator<Vector = HostVector<f64>>, seed: usize) -> Result<HostVector<f64>> {
     let n = a.domain().len();
     let entries: Vec<f64> = (0..n).map(|i| ((i * 7 + seed * 13) % 101) as f64 / 50.0 - 1.0).collect();
     Ok(a.domain().vector(&entries)?)
@@ -108,7 +119,7 @@ fn allowed(matrix: usize, rows: usize, count: usize) -> f64 {
     (matrix / count as f64 + vectors) / (matrix + vectors)
 }
 
-fn products(name: &str, a: &Operator<HostVector<f64>>) -> Result<()> {
+fn products(name: &str, a: &impl LinearOperator<Vector = HostVector<f64>>) -> Result<()> {
     for count in COUNTS {
         let columns = (0..count).map(|seed| vector(a, seed)).collect::<Result<Vec<_>>>()?;
         let x = MultiVector::from_columns(a.domain(), columns)?;

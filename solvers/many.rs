@@ -16,9 +16,9 @@
 //! [`Solver::solve_block`] runs on the same driver: there one step is that of a block method, whose columns share one search space.
 //!
 //! Columns are solved sequentially for: methods with cycles, which keep a small least-squares problem for each column on the host;
-//! small operators, where that is faster ([`Steps::lockstep_pays`]); a null space, observers or rules of the user; and the columns that
-//! are left when the operator or the preconditioner returns an error. Methods without cycles keep nothing but vectors and scalars in
-//! their workspace.
+//! small operators with cheap preconditioners, where that is faster ([`Steps::lockstep_pays`]); a null space, observers or rules of the
+//! user; and the columns that are left when the operator or the preconditioner returns an error. Methods without cycles keep nothing
+//! but vectors and scalars in their workspace.
 //!
 //! All columns share one start: a time limit bounds all of them together.
 //!
@@ -29,8 +29,8 @@ use crate::run::{Course, FOLD, Judge, broken, interrupted};
 use crate::verdict::norm;
 use crate::workspace::{Apart, Workspace};
 use crate::{
-    Arithmetic, ElemOf, Ending, Error, LinearOperator, Method, MultiSpace, MultiVector, Outcome, Report,
-    Result, ScalarOf, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Vector,
+    Arithmetic, ElemOf, Ending, Error, Form, LinearOperator, Method, MultiSpace, MultiVector, Outcome,
+    Report, Result, ScalarOf, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Vector,
 };
 use num_traits::Zero;
 use std::ops::ControlFlow;
@@ -57,8 +57,8 @@ pub(crate) struct Joining<K, J, V: Vector> {
     pub(crate) method: fn(&K) -> &J,
     /// Maximum number of columns that are solved together.
     pub(crate) together: usize,
-    /// Whether that is faster, for an operator in this space of so many bytes, and so many columns.
-    pub(crate) pays: fn(&SpaceOf<V>, usize, usize) -> bool,
+    /// Whether that is faster, for an operator, a preconditioner and a number of columns.
+    pub(crate) pays: fn(&dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>, usize) -> bool,
 }
 
 /// What all columns share.
@@ -83,10 +83,11 @@ where
     K: Method<A::Vector> + Method<MultiVector<A::Vector>>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Solves `A x_j = b_j` for several right-hand sides from zero, with one product for all in each iteration if the operator takes
-    /// the memory of eight vectors or more. Returns a solution for each, in order: that of [`Solver::solve`]. A column that fails does not disturb the others; its report says
-    /// why. The time limit holds for all columns together, and `time` of every report counts from the start of all. `bytes` is
-    /// that of a solve by itself, although all columns share the reads of the matrix.
+    /// Solves `A x_j = b_j` for several right-hand sides from zero, with one product for all in each iteration if the operator and
+    /// the preconditioner take the memory of eight vectors or more. Returns a solution for each, in order: that of [`Solver::solve`]. A
+    /// column that fails does not disturb the others; its report says why. The time limit holds for all columns together, and `time` of
+    /// every report counts from the start of all. `bytes` is that of a solve by itself, although all columns share the reads of the
+    /// matrix.
     ///
     /// # Errors
     /// Those of [`Solver::solve`]. An operator that returns an error for one column when that is solved by itself ends the solves
@@ -236,13 +237,12 @@ where
             + self.iterate_observers.len()
             + self.stop_rules.len()
             + self.late_rules.len();
-        let (space, bytes) = (self.operator.range(), self.operator.bytes());
-        let has_cycles = self.method.cycle(space.len()).is_some();
+        let has_cycles = self.method.cycle(self.operator.range().len()).is_some();
         columns > 1
             && !has_cycles
             && watched == 0
             && self.null_space.is_none()
-            && (joining.pays)(space, bytes, columns)
+            && (joining.pays)(&self.operator, &self.preconditioner, columns)
     }
 
     /// Solves columns together and notes their reports. Columns without a report are to be solved by themselves, from their

@@ -7,7 +7,7 @@
 use crate::{ElemOf, Element, Error, Form, LinearOperator, Result, Scalar, ScalarOf, Space, SpaceOf, Vector};
 use std::marker::PhantomData;
 
-/// Size of an operator, in vectors, from which on columns are solved together. Eight solves by CG with Jacobi took 1.25 (16 threads of
+/// Size of an operator and its preconditioner, in vectors, from which on columns are solved together. Eight solves by CG with Jacobi took 1.25 (16 threads of
 /// a Xeon) of eight single ones where it is 7 vectors (7 diagonals, 128³ nodes), 0.70 where it is 22 (tetrahedra) and 0.43 where it is
 /// 78 (3 x 3 blocks).
 const LEAST_VECTORS: usize = 8;
@@ -69,12 +69,14 @@ pub trait Steps<V: Vector>: Sized + Send {
     /// waits for every step.
     fn lockstep_pays(
         a: &dyn LinearOperator<Vector = V>,
-        _m: &dyn LinearOperator<Vector = V>,
+        m: &dyn LinearOperator<Vector = V>,
         _columns: usize,
     ) -> bool {
-        // sharing the reads of the operator must make up for the cache, which holds the vectors of one column longer than those of many
-        let (bytes, vector) = (a.bytes(), a.range().local_len() * size_of::<ElemOf<V>>());
-        Self::LAG == 1 && (bytes == 0 || bytes >= LEAST_VECTORS * vector)
+        // Sharing the reads of both must make up for the cache, which holds the vectors of one column longer than those of many. A
+        // diagonal is applied with the update of each column, so its reads are not shared.
+        let vector = a.range().local_len() * size_of::<ElemOf<V>>();
+        let preconditioner = if matches!(m.form(), Form::General) { m.bytes() } else { 0 };
+        Self::LAG == 1 && (a.bytes() == 0 || a.bytes() + preconditioner >= LEAST_VECTORS * vector)
     }
 
     /// Prepares for steps that record at most this many numbers.

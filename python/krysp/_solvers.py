@@ -42,7 +42,7 @@ def cg(
         faster format and reordered.
     b : array of shape (n,) or (n, k)
         Several columns are solved together, each with the same iterations as alone. On a CPU, except with `gmres` and `fgmres`,
-        each iteration has one product of `A` with all columns if `A` takes at least as much memory as eight vectors.
+        each iteration has one product of `A` with all columns if `A` and `M` take at least as much memory as eight vectors.
     x0 : array, optional
         The initial guess, of the shape of `b`; ``"Mb"`` means ``M @ b``. Default: zero.
     rtol, atol : float

@@ -132,6 +132,12 @@ impl<T: Real> SharedRows<T> {
         self.packed.with(len, |packed| tiles::product_many(kernel, Parts::new(&self.parts), &x, y, packed))
     }
 
+    /// `Y ← A X` for `W` vectors stored row by row: one, or those of a [tile](tiles).
+    pub(crate) fn product_rows<const W: usize>(&self, kernel: &impl RowProduct<T>, x: &[T], y: &mut [T]) {
+        let parts = Parts::new(&self.parts);
+        if W == 1 { rows::product(kernel, parts, x, y) } else { tiles::product_tile(kernel, parts, x, y) }
+    }
+
     /// `Y ← A X`; returns `⟨x_j, y_j⟩` for each column `j`.
     pub(crate) fn product_dot_many(
         &self,

@@ -97,6 +97,10 @@ impl<T: Real> Source<T> {
         self.rows.product_many(kernel, x, y)
     }
 
+    pub(crate) fn product_rows<const W: usize>(&self, kernel: &impl RowProduct<T>, x: &[T], y: &mut [T]) {
+        self.rows.product_rows::<W>(kernel, x, y);
+    }
+
     pub(crate) fn product_dot_many(
         &self,
         kernel: &impl RowProduct<T>,

@@ -39,8 +39,8 @@ where
     /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others
     /// run that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself
     /// from its iterate, with what is left of its limits; its lockstep run is the first of its attempts. On GPUs, and by methods
-    /// with cycles such as GMRES, every column is solved by itself, and so it is where the matrix takes less memory than eight
-    /// vectors. Observers see only what is solved by itself.
+    /// with cycles such as GMRES, every column is solved by itself, and so it is where the matrix and the preconditioner take less
+    /// memory than eight vectors. Observers see only what is solved by itself.
     ///
     /// The limits of time and iterations hold for each column. Each column is charged the whole time of a joint run.
     ///

@@ -8,6 +8,7 @@
 //! Cost: as that of [`Ic0`](super::Ic0): an application reads `L` and `U` once, padded to slices, moves 8
 //! vectors, and synchronizes all threads at most twice per level.
 
+use super::several::checked_pairs;
 use super::solves::{Scheduled, Solves};
 use super::{Origin, Refresh, check_space, finite};
 use crate::formats::derived::Derivation;
@@ -15,7 +16,7 @@ use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_lu;
-use krysp_solvers::{Element, LinearOperator, check_spaces};
+use krysp_solvers::{Element, LinearOperator, MultiVector, check_spaces};
 
 const NAME: &str = "ILU(0)";
 
@@ -111,6 +112,14 @@ impl<T: Real> LinearOperator for Ilu0<T> {
         check_spaces(self, x, y)?;
         self.solves.apply(x, y);
         Ok(())
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        self.solves.apply_many(checked_pairs(self, x, y)?)
     }
 
     fn bytes(&self) -> usize {

@@ -9,18 +9,20 @@
 //! and counted: the factors are an approximation anyway, and the convergence of the solver shows whether it
 //! is a useful one. A row without entries is an error.
 //!
-//! Setup is sequential, and so are the two triangular solves of an application. They read `L` and `U` once
-//! and move 6 vectors. `f32` takes two thirds of the bytes: `Narrow::new(Ilut::new(&a.cast::<f32>())?)`.
+//! Setup is sequential, and so are the two triangular solves of an application; several vectors are solved for
+//! on different threads. A solve reads `L` and `U` once and moves 6 vectors. `f32` takes two thirds of the bytes:
+//! `Narrow::new(Ilut::new(&a.cast::<f32>())?)`.
 
 mod elimination;
 
+use super::several::{Pair, in_groups};
 use super::solves::has_diagonal;
 use super::{Origin, Refresh, check_space, check_square, finite};
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
 use elimination::{Factors, eliminate};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, solve};
-use krysp_solvers::{LinearOperator, Space, check_spaces};
+use krysp_solvers::{LinearOperator, MultiVector, Space, check_spaces};
 use std::sync::{Mutex, PoisonError};
 
 const NAME: &str = "ILUT";
@@ -180,6 +182,19 @@ impl<T: Real> Refresh<T> for Ilut<T> {
     }
 }
 
+impl<T: Real> Ilut<T> {
+    fn solve(&self, pairs: &mut [Pair<'_, T>], x: &mut Vec<T>) {
+        for (r, z) in pairs {
+            let (r, z) = (r.as_slice(), z.as_mut_slice());
+            x.clear();
+            x.extend(self.rows.old_of_new().iter().map(|&row| r[row as usize]));
+            solve(Triangle::Lower, self.lower.arrays(), x);
+            solve(Triangle::Upper, self.upper.arrays(), x);
+            self.columns.iter().zip(&*x).for_each(|(&column, &x)| z[column as usize] = x);
+        }
+    }
+}
+
 impl<T: Real> LinearOperator for Ilut<T> {
     type Vector = HostVector<T>;
 
@@ -190,12 +205,16 @@ impl<T: Real> LinearOperator for Ilut<T> {
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         let mut x = self.x.lock().unwrap_or_else(PoisonError::into_inner);
-        let (r, z) = (r.as_slice(), z.as_mut_slice());
-        x.iter_mut().zip(self.rows.old_of_new()).for_each(|(x, &row)| *x = r[row as usize]);
-        solve(Triangle::Lower, self.lower.arrays(), &mut x);
-        solve(Triangle::Upper, self.upper.arrays(), &mut x);
-        self.columns.iter().zip(&*x).for_each(|(&column, &x)| z[column as usize] = x);
+        self.solve(&mut [(r, z)], &mut x);
         Ok(())
+    }
+
+    fn apply_many(
+        &self,
+        r: &MultiVector<HostVector<T>>,
+        z: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        in_groups(self, r, z, |pairs, x| self.solve(pairs, x))
     }
 
     fn bytes(&self) -> usize {

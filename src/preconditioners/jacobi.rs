@@ -13,15 +13,17 @@ mod on_cuda;
 #[cfg(feature = "cuda")]
 pub use on_cuda::OnGpu;
 
+use super::several::checked_pairs;
 use super::{Origin, Refresh, check_space, check_square, finite};
 use crate::formats::row_blocks;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::block_diagonal::{LARGEST_BLOCK, Limits, StoredRows};
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::block_diagonal::BlockDiagonal;
 use krysp_kernels::cpu::run::rows::{self, Parts};
-use krysp_kernels::cpu::run::threads;
+use krysp_kernels::cpu::run::{threads, tiles};
 use krysp_kernels::index::Offsets;
-use krysp_solvers::{Diagonal, Element, Form, LinearOperator, Space, Vector, check_spaces};
+use krysp_solvers::{Diagonal, Element, Form, LinearOperator, MultiVector, Space, Vector, check_spaces};
 use std::ops::Range;
 
 /// The inverse of a diagonal, or of diagonal blocks.
@@ -247,6 +249,25 @@ impl<T: Real> LinearOperator for Jacobi<T> {
                 check_spaces(self, x, y)?;
                 let parts = Parts::new(&blocks.parts);
                 rows::product(&blocks.matrix, parts, x.as_slice(), y.as_mut_slice());
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        match &self.inverse {
+            Inverse::Diagonal(inverse) => inverse.apply_many(x, y)?,
+            Inverse::Blocks(blocks) => {
+                let slices =
+                    checked_pairs(self, x, y)?.into_iter().map(|(x, y)| (x.as_slice(), y.as_mut_slice()));
+                let (x, y): (Vec<&[T]>, Vec<&mut [T]>) = slices.unzip();
+                // one vector after the other for each chunk of rows: nothing is packed
+                let (parts, packed) = (Parts::new(&blocks.parts), &mut Buffer::zeros(0));
+                tiles::product_many(&blocks.matrix, parts, &x, y, packed);
             }
         }
         Ok(())

@@ -41,6 +41,7 @@ pub(crate) mod origin;
 pub(crate) mod positive_jacobi;
 mod rows;
 pub mod saddle;
+mod several;
 mod solves;
 pub mod spai;
 mod sparsity;

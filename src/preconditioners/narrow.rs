@@ -4,14 +4,15 @@
 //! halves the bytes of values and of gathered vector entries. The residual, the solution and all scalars
 //! remain in double precision.
 //!
-//! Memory: in addition to the operator's, two vectors of `f32`, for the rounded `r` and the result.
+//! Memory: in addition to the operator's, two vectors of `f32`, for the rounded `r` and the result; for each of several vectors.
 //!
 //! Values below 1e-38 underflow to zero in single precision: scale systems whose residuals become that small.
 
+use super::several::{Pair, checked_pairs};
 use super::{Origin, Refresh};
 use crate::{HostSpace, HostVector, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{LinearOperator, Space};
+use krysp_solvers::{LinearOperator, MultiVector, Space};
 use std::sync::{Mutex, PoisonError};
 
 /// An operator on vectors of `f64` that computes in `f32`: `z = M r`, with `r` rounded first.
@@ -32,14 +33,15 @@ pub struct Narrow<M> {
     inner: M,
     domain: HostSpace<f64>,
     range: HostSpace<f64>,
-    vectors: Mutex<[HostVector<f32>; 2]>,
+    /// Rounded vectors, and what the operator makes of them.
+    vectors: Mutex<[Vec<HostVector<f32>>; 2]>,
 }
 
 impl<M: LinearOperator<Vector = HostVector<f32>>> Narrow<M> {
     /// Wraps an operator on vectors of `f32`.
     pub fn new(inner: M) -> Result<Narrow<M>> {
         let (domain, range) = (inner.domain().cast(), inner.range().cast());
-        let vectors = Mutex::new([inner.domain().zeros()?, inner.range().zeros()?]);
+        let vectors = Mutex::new([vec![inner.domain().zeros()?], vec![inner.range().zeros()?]]);
         Ok(Narrow { inner, domain, range, vectors })
     }
 
@@ -61,6 +63,41 @@ impl<M: Refresh<f32>> Refresh<f64> for Narrow<M> {
     }
 }
 
+impl<M: LinearOperator<Vector = HostVector<f32>>> Narrow<M> {
+    fn apply_to(&self, pairs: &mut [Pair<'_, f64>]) -> krysp_solvers::Result<()> {
+        let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        let [from, to] = &mut *vectors;
+        for (vectors, space) in [(&mut *from, self.inner.domain()), (&mut *to, self.inner.range())] {
+            for _ in vectors.len()..pairs.len() {
+                vectors.push(space.zeros()?);
+            }
+        }
+        for (from, (x, _)) in from.iter_mut().zip(&*pairs) {
+            let wide = x.as_slice();
+            over_rows(wide.len(), 2, from.as_mut_slice(), &|rows, from: &mut [f32]| {
+                from.iter_mut().zip(&wide[rows]).for_each(|(from, &x)| *from = x as f32);
+            });
+        }
+        if let ([from, ..], [to, ..], 1) = (&from[..], &mut to[..], pairs.len()) {
+            self.inner.apply(from, to)?;
+        } else {
+            let count = pairs.len();
+            let x = MultiVector::from_columns(self.inner.domain(), from.drain(..count).collect())?;
+            let mut y = MultiVector::from_columns(self.inner.range(), to.drain(..count).collect())?;
+            self.inner.apply_many(&x, &mut y)?;
+            drop(from.splice(..0, x.into_columns()));
+            drop(to.splice(..0, y.into_columns()));
+        }
+        for ((_, y), to) in pairs.iter_mut().zip(&*to) {
+            let narrow = to.as_slice();
+            over_rows(narrow.len(), 2, y.as_mut_slice(), &|rows, y: &mut [f64]| {
+                y.iter_mut().zip(&narrow[rows]).for_each(|(y, &to)| *y = f64::from(to));
+            });
+        }
+        Ok(())
+    }
+}
+
 impl<M: LinearOperator<Vector = HostVector<f32>>> LinearOperator for Narrow<M> {
     type Vector = HostVector<f64>;
 
@@ -74,18 +111,15 @@ impl<M: LinearOperator<Vector = HostVector<f32>>> LinearOperator for Narrow<M> {
 
     fn apply(&self, x: &HostVector<f64>, y: &mut HostVector<f64>) -> krysp_solvers::Result<()> {
         krysp_solvers::check_spaces(self, x, y)?;
-        let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-        let [from, to] = &mut *vectors;
-        let wide = x.as_slice();
-        over_rows(wide.len(), 2, from.as_mut_slice(), &|rows, from: &mut [f32]| {
-            from.iter_mut().zip(&wide[rows]).for_each(|(from, &x)| *from = x as f32);
-        });
-        self.inner.apply(from, to)?;
-        let narrow = to.as_slice();
-        over_rows(narrow.len(), 2, y.as_mut_slice(), &|rows, y: &mut [f64]| {
-            y.iter_mut().zip(&narrow[rows]).for_each(|(y, &to)| *y = f64::from(to));
-        });
-        Ok(())
+        self.apply_to(&mut [(x, y)])
+    }
+
+    fn apply_many(
+        &self,
+        x: &MultiVector<HostVector<f64>>,
+        y: &mut MultiVector<HostVector<f64>>,
+    ) -> krysp_solvers::Result<()> {
+        self.apply_to(&mut checked_pairs(self, x, y)?)
     }
 
     fn bytes(&self) -> usize {

@@ -1,7 +1,9 @@
 //! Two triangular solves as a preconditioner, with rows reordered by level (level scheduling).
 
 use super::check_square;
+use super::several::Pair;
 use crate::formats::derived::Derivation;
+use crate::memory::room;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, HostSpace, HostVector, Numbering, Real, Result};
 use krysp_kernels::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
@@ -10,6 +12,9 @@ use krysp_kernels::cpu::run::threads::find_row;
 use krysp_kernels::index::Columns;
 use krysp_solvers::Space;
 use std::sync::{Mutex, PoisonError};
+
+/// Maximum number of vectors that are solved for together. Guess: the triangles' share of each is small already.
+const TOGETHER: usize = 16;
 
 /// A matrix whose rows are reordered by level.
 pub(super) struct Scheduled<T: Real> {
@@ -132,9 +137,23 @@ impl<T: Real> Solves<T> {
     }
 
     pub(super) fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) {
+        self.solve(&mut [(r.as_slice(), z.as_mut_slice())]);
+    }
+
+    /// Applies to several vectors, [`TOGETHER`] at a time.
+    pub(super) fn apply_many(&self, pairs: Vec<Pair<'_, T>>) -> krysp_solvers::Result<()> {
+        let numbers = pairs.len().min(TOGETHER) * self.space.len();
+        room("the workspace of triangular solves", (numbers * size_of::<T>()) as u128)?;
+        let mut pairs: Vec<(&[T], &mut [T])> =
+            pairs.into_iter().map(|(r, z)| (r.as_slice(), z.as_mut_slice())).collect();
+        pairs.chunks_mut(TOGETHER).for_each(|pairs| self.solve(pairs));
+        Ok(())
+    }
+
+    fn solve(&self, pairs: &mut [(&[T], &mut [T])]) {
         // an interrupted solve may leave the workspace in any state: it is overwritten
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        solve_both(&self.slices, &self.sliced, &mut scratch, r.as_slice(), z.as_mut_slice());
+        solve_both(&self.slices, &self.sliced, &mut scratch, pairs);
     }
 
     /// A triangle in the order of the preconditioner's space.

@@ -6,8 +6,8 @@ use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::needed_matrix;
 use krysp::{
-    Amg, AmgOptions, Cg, Csr, Element, Error, HostVector, LinearOperator, Numbering, Space, Unknowns,
-    rigid_motions,
+    Amg, AmgOptions, Cg, Csr, Element, Error, HostVector, LinearOperator, MultiVector, Numbering, Space,
+    Unknowns, rigid_motions,
 };
 
 type Triplets = Vec<(usize, usize, f64)>;
@@ -86,9 +86,73 @@ fn laws_of_operators() {
             laws::second_product(&m).unwrap();
             laws::operator_fusions(&m, Agreement::Bitwise).unwrap();
             laws::sizes_refused(&m).unwrap();
+            for pool in &pools[1..] {
+                let many = || laws::several_products(&m, &[0, 1, 2, 3, 8, 17], Agreement::Bitwise);
+                pool.install(many).unwrap();
+            }
         }
-        laws::stale_values(&Amg::new(&a.cast::<f32>()).unwrap()).unwrap();
+        let single = Amg::new(&a.cast::<f32>()).unwrap();
+        laws::stale_values(&single).unwrap();
+        laws::several_products(&single, &[2, 5], Agreement::Bitwise).unwrap();
     }
+}
+
+fn bits(x: &HostVector<f64>) -> Vec<u64> {
+    x.as_slice().iter().map(|x| x.to_bits()).collect()
+}
+
+/// Vectors share a cycle, but not their numbers: NaN, infinity and very different sizes of some change no bit of others.
+#[test]
+fn vectors_of_a_cycle_are_independent() {
+    let [grid, part] = [matrices::stencil7(12), matrices::elasticity(6)].map(|a| a.csr::<f64>().unwrap());
+    for m in [&grid, &part].into_iter().flat_map(both) {
+        let (space, n) = (m.domain(), m.domain().len());
+        let column = |j: u64| {
+            let mut column = space.vector(&laws::numbers(n, j)).unwrap();
+            column.as_mut_slice().iter_mut().for_each(|x| *x *= 1e30f64.powi(j as i32 - 4));
+            column.as_mut_slice()[n / 2] = [f64::NAN, 1.0, 0.0, f64::INFINITY, 1.0][j as usize % 5];
+            column
+        };
+        let r = MultiVector::from_columns(space, (0..9).map(column).collect()).unwrap();
+        let mut z = MultiVector::zeros(space, 9).unwrap();
+        m.apply_many(&r, &mut z).unwrap();
+        for (j, (r, z)) in r.columns().iter().zip(z.columns()).enumerate() {
+            let mut own = space.zeros().unwrap();
+            m.apply(r, &mut own).unwrap();
+            assert_eq!(bits(z), bits(&own), "column {j}");
+            assert_eq!(z.as_slice().iter().all(|z| z.is_finite()), j % 5 % 3 != 0, "column {j}");
+        }
+    }
+}
+
+/// Columns of a solve end one after the other, so that the last ones are a smaller group.
+#[test]
+fn load_cases_end_as_their_own_solves() {
+    let side = 10;
+    let a = matrices::elasticity(side).csr::<f64>().unwrap();
+    let m = Amg::with(&a, &rigid_motions(&cube(side), Unknowns::ByNode), SMALL).unwrap();
+    let mut b: Vec<Vec<f64>> = (0..7).map(|j| laws::numbers(a.rows(), j)).collect();
+    b[4] = vec![0.0; a.rows()];
+    b[5] = vec![f64::NAN; a.rows()];
+    let smooth: Vec<f64> = (0..a.rows()).map(|i| (i / 3 / (side * side)) as f64).collect();
+    b.push(smooth);
+    let solver = || Cg::new(&a).preconditioner(&m).rtol(1e-9);
+    let together = solver().solve_many(&b).unwrap();
+    let mut iterations = vec![];
+    for (j, (together, b)) in together.iter().zip(&b).enumerate() {
+        let own = solver().solve(b).unwrap();
+        assert_eq!(
+            format!("{:?}", together.report.outcome),
+            format!("{:?}", own.report.outcome),
+            "column {j}"
+        );
+        assert_eq!(together.report.iterations, own.report.iterations, "column {j}");
+        let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&together.report.history), bits(&own.report.history), "column {j}");
+        assert_eq!(bits(&together.x), bits(&own.x), "column {j}");
+        iterations.push(own.report.iterations);
+    }
+    assert!(together[0].report.converged() && iterations.iter().max() > iterations.iter().min());
 }
 
 #[test]

@@ -2,10 +2,11 @@
 
 use crate::truth::check;
 use krysp::plan::{Method, Preconditioner};
+use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Cg, Cholesky, Csr, DirectOptions, Error, Gmres, HostVector, Ldl, LinearOperator, Lu, Narrow, Numbering,
-    Plan, Refresh, Solution, Space,
+    Cg, Cholesky, Csr, DirectOptions, Error, Gmres, HostVector, Ldl, LinearOperator, Lu, MultiVector, Narrow,
+    Numbering, Plan, Refresh, Solution, Space,
 };
 
 /// The result of applying an operator to a test vector.
@@ -305,6 +306,35 @@ fn indefinite(side: usize) -> Csr<f64> {
         &laplacian.triplets().chain(shift).collect::<Vec<_>>(),
     )
     .unwrap()
+}
+
+/// Fronts are read once for several right-hand sides, which threads share.
+#[test]
+fn several_right_hand_sides_have_the_bits_of_single_solves() {
+    fn obeys<M: LinearOperator<Vector = HostVector<f64>>>(m: krysp::Result<M>, threads: usize) {
+        let m = m.unwrap();
+        let many = || laws::several_products(&m, &[0, 1, 2, 3, 8, 17], Agreement::Bitwise);
+        on_threads(threads, many).unwrap();
+        laws::sizes_refused(&m).unwrap();
+    }
+    for threads in [1, 3] {
+        definite().iter().for_each(|(_, a)| obeys(Cholesky::new(a), threads));
+        obeys(Ldl::new(&indefinite(9)), threads);
+        systems().iter().for_each(|(_, a)| obeys(Lu::new(a), threads));
+    }
+    // NaN of one changes no bit of the others
+    let a = matrices::elasticity(5).csr::<f64>().unwrap();
+    let cholesky = Cholesky::new(&a).unwrap();
+    let mut r = MultiVector::zeros(a.domain(), 3).unwrap();
+    let mut z = MultiVector::zeros(a.domain(), 3).unwrap();
+    for (j, r) in r.columns_mut().iter_mut().enumerate() {
+        let entries = matrices::vector(a.rows());
+        r.as_mut_slice().copy_from_slice(&entries);
+        r.as_mut_slice()[7] = [entries[7], f64::NAN, f64::INFINITY][j];
+    }
+    on_threads(1, || cholesky.apply_many(&r, &mut z)).unwrap();
+    assert!(z.columns()[0].as_slice() == applied(&cholesky));
+    assert!(z.columns()[1..].iter().all(|z| z.as_slice().iter().any(|z| !z.is_finite())));
 }
 
 #[test]

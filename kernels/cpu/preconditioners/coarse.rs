@@ -174,6 +174,24 @@ pub fn dense_product<T: Value>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
     dense_rows(e, x, &mut y[..n]);
 }
 
+/// `Y ← E X` for `W` vectors. Those of `x` are stored one by one, [`row_stride`] numbers apart; those of `y` row
+/// by row.
+pub fn dense_product_many<T: Value, const W: usize>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
+    let stride = row_stride(n);
+    let (y, rest) = y.as_chunks_mut::<W>();
+    assert!(e.len() == n * stride && x.len() == W * stride, "rows are padded to whole registers");
+    assert!(y.len() == n && rest.is_empty(), "`y` has `W` numbers for each row");
+    let parts = tasks(e.len()).min(n);
+    over_parts(parts, &|part| part * n / parts.max(1), y, &|rows, y: &mut [[T; W]]| {
+        for (row, y) in rows.zip(y) {
+            let e = &e[row * stride..(row + 1) * stride];
+            for (j, y) in y.iter_mut().enumerate() {
+                *y = block_dot(e, &x[j * stride..(j + 1) * stride]);
+            }
+        }
+    });
+}
+
 /// `y ← E x` for some rows of a dense matrix, each as long as `x`, whose length is a [`row_stride`].
 pub fn dense_rows<T: Value>(e: &[T], x: &[T], y: &mut [T]) {
     let (stride, n) = (x.len(), y.len());

@@ -318,21 +318,29 @@ unsafe fn tile_product<T: Value, S: Simd>(left: &[T], right: &[T], sums: &mut [T
 }
 
 /// Forward substitution `x ← L⁻¹ x` for the columns of a front, then `taken ← taken + L₂ x`, where `L₂` are
-/// the rows below.
+/// the rows below. Both hold the numbers of several vectors, one vector after the other; each column of `L` is
+/// read once for all of them.
 ///
 /// # Panics
 /// If sizes do not fit each other.
-pub fn forward<T: Value>(a: &[T], stride: usize, x: &mut [T], taken: &mut [T]) {
+pub fn forward<T: Value>(a: &[T], stride: usize, vectors: usize, x: &mut [T], taken: &mut [T]) {
+    let sizes = check_front(a, stride, vectors, x, taken);
+    run(Forward { a, stride, sizes, x, taken });
+}
+
+/// The numbers of vectors, columns and rows below the columns of a front.
+fn check_front<T>(a: &[T], stride: usize, vectors: usize, x: &[T], others: &[T]) -> [usize; 3] {
     assert!(
-        stride == x.len() + taken.len() && a.len() == stride * x.len(),
+        x.len() + others.len() == stride * vectors && a.len() * vectors == stride * x.len(),
         "the front has a row for each entry of the vectors"
     );
-    run(Forward { a, stride, x, taken });
+    [vectors, x.len() / vectors.max(1), others.len() / vectors.max(1)]
 }
 
 struct Forward<'a, T> {
     a: &'a [T],
     stride: usize,
+    sizes: [usize; 3],
     x: &'a mut [T],
     taken: &'a mut [T],
 }
@@ -342,33 +350,32 @@ impl<T: Value> Task for Forward<'_, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Forward { a, stride, x, taken } = self;
-        let columns = x.len();
+        let Forward { a, stride, sizes: [vectors, columns, below], x, taken } = self;
         for (j, l) in a.chunks_exact(stride).enumerate() {
-            let solved = x[j] / l[j];
-            x[j] = solved;
-            let add = |(to, &l): (&mut T, &T)| *to = S::mul_add(l, solved, *to);
-            x[j + 1..].iter_mut().zip(&l[j + 1..columns]).for_each(|(x, &l)| *x = S::mul_add(l, -solved, *x));
-            taken.iter_mut().zip(&l[columns..]).for_each(add);
+            for v in 0..vectors {
+                let (x, taken) = (&mut x[v * columns..][..columns], &mut taken[v * below..][..below]);
+                let solved = x[j] / l[j];
+                x[j] = solved;
+                add::<T, S>(&mut x[j + 1..], &l[j + 1..columns], -solved);
+                add::<T, S>(taken, &l[columns..], solved);
+            }
         }
     }
 }
 
-/// Backward substitution `x ← L⁻ᵀ (x − L₂ᵀ below)` for the columns of a front.
+/// Backward substitution `x ← L⁻ᵀ (x − L₂ᵀ below)` for the columns of a front, for vectors as those of [`forward`].
 ///
 /// # Panics
 /// If sizes do not fit each other.
-pub fn backward<T: Value>(a: &[T], stride: usize, x: &mut [T], below: &[T]) {
-    assert!(
-        stride == x.len() + below.len() && a.len() == stride * x.len(),
-        "the front has a row for each entry of the vectors"
-    );
-    run(Backward { a, stride, x, below });
+pub fn backward<T: Value>(a: &[T], stride: usize, vectors: usize, x: &mut [T], below: &[T]) {
+    let sizes = check_front(a, stride, vectors, x, below);
+    run(Backward { a, stride, sizes, x, below });
 }
 
 struct Backward<'a, T> {
     a: &'a [T],
     stride: usize,
+    sizes: [usize; 3],
     x: &'a mut [T],
     below: &'a [T],
 }
@@ -378,12 +385,22 @@ impl<T: Value> Task for Backward<'_, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Backward { a, stride, x, below } = self;
-        let columns = x.len();
+        let Backward { a, stride, sizes: [vectors, columns, rows], x, below } = self;
         for (j, l) in a.chunks_exact(stride).enumerate().rev() {
-            let sum = dot::<T, S>(&l[j + 1..columns], &x[j + 1..]) + dot::<T, S>(&l[columns..], below);
-            x[j] = (x[j] - sum) / l[j];
+            for v in 0..vectors {
+                let (x, below) = (&mut x[v * columns..][..columns], &below[v * rows..][..rows]);
+                let sum = dot::<T, S>(&l[j + 1..columns], &x[j + 1..]) + dot::<T, S>(&l[columns..], below);
+                x[j] = (x[j] - sum) / l[j];
+            }
         }
+    }
+}
+
+/// `to ← to + factor from`
+#[inline(always)]
+fn add<T: Value, S: Simd>(to: &mut [T], from: &[T], factor: T) {
+    for (to, &from) in to.iter_mut().zip(from) {
+        *to = S::mul_add(from, factor, *to);
     }
 }
 

@@ -21,7 +21,8 @@
 //! thread, so a solve finishes even if only one thread runs. Results do not depend on which thread computes a
 //! part.
 //!
-//! Memory traffic: `L` and `U` once, with padding, and 8 vectors.
+//! Memory traffic: `L` and `U` once, with padding, and 8 vectors. Of several right-hand sides, each row is solved for one after the
+//! other, so that the triangles are read once for all of them, and threads wait as often as for one.
 
 use super::triangular::Triangle;
 use crate::cpu::formats::csr::Csr;
@@ -170,7 +171,7 @@ fn wait(until: impl Fn() -> bool) {
 /// Workspace of a solve.
 #[derive(Debug)]
 pub struct Scratch<T> {
-    /// Unknowns in level order, followed by a zero that padding reads.
+    /// For each vector its unknowns in level order, followed by a zero that padding reads.
     x: Vec<T>,
     /// Whether a thread has taken each part: first those of `L`, then those of `U`.
     taken: Vec<AtomicBool>,
@@ -304,6 +305,7 @@ struct Walk<'a, T> {
     /// First slice of the part, in the triangle's order.
     first: usize,
     end: usize,
+    vectors: usize,
     x: Shared<T>,
 }
 
@@ -312,30 +314,37 @@ impl<T: Value> Task for Walk<'_, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Walk { slices, a, first, end, x: Shared(x) } = self;
-        let lanes = <T::In<S> as Lanes<T>>::COUNT;
+        let Walk { slices, a, first, end, vectors, x: Shared(all) } = self;
+        let (lanes, apart) = (<T::In<S> as Lanes<T>>::COUNT, slices.len() + 1);
         for place in first..end {
             let rows = slices.rows_at(a.triangle, place);
             let entries = a.starts[place]..a.starts[place + 1];
             for row in rows.clone().step_by(lanes) {
                 let count = lanes.min(rows.end - row);
+                let whole = count == lanes;
                 // SAFETY: `simd::run` ensures the features. Rows and columns are below the length of `x`, as
-                // the constructors checked. Entries of a slice have a stride of `HEIGHT`, which is a multiple
-                // of every register's lanes. Only this thread writes these rows; what it reads of others was
-                // written before its level began, or is the zero after the last row.
+                // the constructors checked, and there are so many vectors. Entries of a slice have a stride of
+                // `HEIGHT`, which is a multiple of every register's lanes. Only this thread writes these rows;
+                // what it reads of others was written before its level began, or is the zero after the last row.
                 unsafe {
-                    let (x_row, inverse) = (x.add(row), a.inverse.as_ptr().add(row));
-                    let whole = count == lanes;
-                    let mut sum =
-                        if whole { T::In::<S>::load(x_row) } else { T::In::<S>::load_first(x_row, count) };
-                    for at in (entries.start + row - rows.start..entries.end).step_by(HEIGHT) {
-                        let known = T::In::<S>::gather(x, a.columns.as_ptr().add(at));
-                        sum = T::In::<S>::load(a.values.as_ptr().add(at)).mul_add(known, sum);
-                    }
-                    if whole {
-                        sum.mul(T::In::<S>::load(inverse)).store(x_row);
-                    } else {
-                        sum.mul(T::In::<S>::load_first(inverse, count)).store_first(x_row, count);
+                    let inverse = a.inverse.as_ptr().add(row);
+                    for v in 0..vectors {
+                        let x = all.add(v * apart);
+                        let x_row = x.add(row);
+                        let mut sum = if whole {
+                            T::In::<S>::load(x_row)
+                        } else {
+                            T::In::<S>::load_first(x_row, count)
+                        };
+                        for at in (entries.start + row - rows.start..entries.end).step_by(HEIGHT) {
+                            let known = T::In::<S>::gather(x, a.columns.as_ptr().add(at));
+                            sum = T::In::<S>::load(a.values.as_ptr().add(at)).mul_add(known, sum);
+                        }
+                        if whole {
+                            sum.mul(T::In::<S>::load(inverse)).store(x_row);
+                        } else {
+                            sum.mul(T::In::<S>::load_first(inverse, count)).store_first(x_row, count);
+                        }
                     }
                 }
             }
@@ -343,7 +352,7 @@ impl<T: Value> Task for Walk<'_, T> {
     }
 }
 
-/// `z = U⁻¹ (L⁻¹ r)`
+/// `z = U⁻¹ (L⁻¹ r)` for pairs of `r` and `z`: both triangles are read once for all of them.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -351,11 +360,10 @@ pub fn solve_both<T: Value>(
     slices: &Slices,
     [lower, upper]: &[Sliced<T>; 2],
     scratch: &mut Scratch<T>,
-    r: &[T],
-    z: &mut [T],
+    pairs: &mut [(&[T], &mut [T])],
 ) {
-    let (n, Scratch { x, taken }) = (slices.len(), scratch);
-    assert!(r.len() == n && z.len() == n && x.len() == n + 1, "vectors have an entry for each row");
+    let (n, vectors, Scratch { x, taken }) = (slices.len(), pairs.len(), scratch);
+    assert!(pairs.iter().all(|(r, z)| r.len() == n && z.len() == n), "vectors have an entry for each row");
     assert!(
         lower.triangle == Triangle::Lower && upper.triangle == Triangle::Upper,
         "the first triangle is lower, the second upper"
@@ -365,24 +373,30 @@ pub fn solve_both<T: Value>(
         fits(lower) && fits(upper) && taken.len() == 2 * slices.parts(),
         "triangles and workspace belong to these slices"
     );
-    x[n] = T::zero();
+    x.resize(vectors * (n + 1), T::zero());
+    for (x, (r, _)) in x.chunks_exact_mut(n + 1).zip(&*pairs) {
+        x[n] = T::zero();
+        let shared = Shared(x.as_mut_ptr());
+        over_rows(n, 3, (), &|range, ()| {
+            // captures the whole struct, which is `Send` and `Sync`, instead of its pointer
+            let Shared(x) = { shared };
+            for (&r, &place) in r[range.clone()].iter().zip(&slices.places[range]) {
+                // SAFETY: `places` is a permutation of the entries of `x` without the last
+                unsafe { *x.add(place as usize) = r };
+            }
+        });
+    }
     let shared = Shared(x.as_mut_ptr());
-    over_rows(n, 3, (), &|range, ()| {
-        // captures the whole struct, which is `Send` and `Sync`, instead of its pointer
-        let Shared(x) = { shared };
-        for (&r, &place) in r[range.clone()].iter().zip(&slices.places[range]) {
-            // SAFETY: `places` is a permutation of the entries of `x` without the last
-            unsafe { *x.add(place as usize) = r };
-        }
-    });
     slices.team(taken, &|triangle, range| {
         let (a, first, end) = match triangle {
             Triangle::Lower => (lower, range.start, range.end),
             Triangle::Upper => (upper, slices.count() - range.end, slices.count() - range.start),
         };
-        run(Walk { slices, a, first, end, x: shared });
+        run(Walk { slices, a, first, end, vectors, x: shared });
     });
-    over_rows(n, 3, z, &|range, z: &mut [T]| {
-        z.iter_mut().zip(&slices.places[range]).for_each(|(z, &place)| *z = x[place as usize]);
-    });
+    for (x, (_, z)) in x.chunks_exact(n + 1).zip(pairs) {
+        over_rows(n, 3, &mut **z, &|range, z: &mut [T]| {
+            z.iter_mut().zip(&slices.places[range]).for_each(|(z, &place)| *z = x[place as usize]);
+        });
+    }
 }

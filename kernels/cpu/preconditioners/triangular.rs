@@ -370,8 +370,12 @@ mod tests {
                     });
                     // what an earlier solve left in the workspace must not matter
                     let (mut scratch, mut z) = (Scratch::new(&slices), vec![f64::NAN; n]);
-                    solve_both(&slices, &sliced, &mut scratch, &vec![f64::NAN; n], &mut z);
-                    solve_both(&slices, &sliced, &mut scratch, &reversed, &mut z);
+                    let (nan, mut other) = (vec![f64::NAN; n], vec![0.0; n]);
+                    let mut both = [(&nan[..], &mut other[..]), (&reversed[..], &mut z[..])];
+                    solve_both(&slices, &sliced, &mut scratch, &mut both);
+                    let together = z.clone();
+                    solve_both(&slices, &sliced, &mut scratch, &mut [(&reversed, &mut z)]);
+                    assert_eq!(together, z, "{n} {threads}");
                     z
                 });
                 assert!(y.iter().rev().zip(&z).all(|(y, z)| (y - z).abs() < 1e-12), "{n} {threads}");

@@ -41,6 +41,19 @@ impl<T: Send> Split for &mut [T] {
     }
 }
 
+/// Arrays shorter than the rows are empty in the parts that they do not reach.
+impl<T: Send, const N: usize> Split for [&mut [T]; N] {
+    fn split(mut self, rows: usize) -> (Self, Self) {
+        let rest = self.each_mut().map(|part| {
+            let rows = rows.min(part.len());
+            let (first, rest) = std::mem::take(part).split_at_mut(rows);
+            *part = first;
+            rest
+        });
+        (self, rest)
+    }
+}
+
 impl Split for () {
     fn split(self, _: usize) -> (Self, Self) {
         ((), ())

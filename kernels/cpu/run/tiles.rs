@@ -116,6 +116,33 @@ pub fn product_many<T: Value, A: RowProduct<T>>(
     }
 }
 
+/// `Y ← A X` for [`TILE`] vectors that are stored row by row.
+///
+/// # Panics
+/// If the vectors do not fit the matrix, or `x` is empty and `y` is not.
+pub fn product_tile<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &mut [T]) {
+    let (y, rest) = y.as_chunks_mut::<TILE>();
+    assert!(rest.is_empty() && x.len().is_multiple_of(TILE), "vectors are stored row by row");
+    assert!(a.fits(x.len() / TILE), "the arrays of the matrix are consistent and fit `x`");
+    assert!(a.rows() == y.len() && (y.is_empty() || !x.is_empty()), "`y` has a row for each row");
+    check_parts(parts, y);
+    let stream = streams::<T>(y.len() * TILE);
+    let bound = |part: usize| parts.bound(part);
+    over_parts(parts.count(), &bound, y, &|rows, y: &mut [[T; TILE]]| {
+        if !stream {
+            return run(Tile { a, rows, x, y: y.as_flattened_mut() });
+        }
+        let first = rows.start;
+        let mut near = [[T::zero(); TILE]; CHUNK];
+        for chunk in chunks(rows) {
+            let (near, far) = (&mut near[..chunk.len()], &mut y[chunk.start - first..chunk.end - first]);
+            run(Tile { a, rows: chunk, x, y: near.as_flattened_mut() });
+            stream_to(near.as_flattened(), far.as_flattened_mut());
+        }
+        end_streams();
+    });
+}
+
 /// `y_j ← A x_j; ⟨x_j, y_j⟩`, with parts that begin at block boundaries
 /// ([`threads::block_rows`](crate::cpu::run::threads::block_rows)).
 pub fn product_dot_many<T: Value, A: RowProduct<T>>(

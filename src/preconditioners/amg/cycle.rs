@@ -16,17 +16,22 @@
 //! Cost of a level: `2 k` products with `A`, one more for each cycle that starts from a nonzero guess, one
 //! with `P` and one with `Pᵀ`, 4 bytes a value. Sweeps, residuals and corrections are fused with the
 //! products, so that each reads and writes its vectors once.
+//!
+//! All vectors of a cycle are `W` vectors stored row by row: one, or those of a
+//! [tile](krysp_kernels::cpu::run::tiles), so that the matrices are read once for all of them. Each has the bits that it
+//! has by itself.
 
 use super::plain::{PASSES, Plain};
 use super::stored::Stored;
+use crate::HostVector;
+use crate::memory::room;
 use crate::saved::{Loaded, Reader, Saved, Writer, saved};
-use crate::{HostSpace, HostVector};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::preconditioners::coarse::dense_product;
+use krysp_kernels::cpu::preconditioners::coarse::dense_product_many;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
 use krysp_kernels::cpu::run::followed::Then;
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{LinearOperator, Result, Space};
+use krysp_solvers::{LinearOperator, Result};
 
 /// A level that is smoothed, as opposed to the coarsest one, which is inverted.
 #[derive(Debug)]
@@ -95,111 +100,114 @@ saved!(impl[] Dense { rows, inverse } where |read| {
     read.rows.checked_mul(row_stride(read.rows)).is_some_and(|numbers| numbers <= read.inverse.len())
 });
 
-/// Workspace of a cycle.
-#[derive(Debug)]
-pub(super) struct Workspace {
-    /// `b`, `x` and a temporary vector for each level, the coarsest one included.
-    levels: Vec<[HostVector<f32>; 3]>,
-    /// `b` and `x` of the coarsest level, padded to whole SIMD registers.
-    dense: [Vec<f32>; 2],
+/// Workspace of a cycle with `W` vectors, which are stored row by row.
+#[derive(Debug, Default)]
+pub(super) struct Workspace<const W: usize> {
+    /// `b`, `x` and a temporary vector for each level, the coarsest one included. None before the first cycle.
+    levels: Vec<[Buffer<f32>; 3]>,
+    /// `b` of the coarsest level, the vectors one by one and padded to whole SIMD registers.
+    padded: Buffer<f32>,
 }
 
-impl Workspace {
-    pub(super) fn new(levels: &[Level], dense: Option<&Dense>) -> Result<Workspace> {
-        let rows = levels.iter().map(|level| level.inverse.as_slice().len());
-        let of = |rows: usize| -> Result<_> {
-            let space = HostSpace::new(rows);
-            Ok([space.zeros()?, space.zeros()?, space.zeros()?])
-        };
-        let levels = rows.chain(dense.map(|dense| dense.rows)).map(of).collect::<Result<_>>()?;
-        let stride = dense.map_or(0, |dense| row_stride(dense.rows));
-        Ok(Workspace { levels, dense: [0; 2].map(|_| vec![0.0; stride]) })
+impl<const W: usize> Workspace<W> {
+    /// Allocates what is missing.
+    pub(super) fn prepare(&mut self, levels: &[Level], dense: Option<&Dense>) -> Result<()> {
+        if self.levels.is_empty() {
+            let rows = levels.iter().map(|level| level.inverse.as_slice().len());
+            let rows = rows.chain(dense.map(|dense| dense.rows));
+            let padded = W * dense.map_or(0, |dense| row_stride(dense.rows));
+            let numbers = rows.clone().map(|rows| 3 * W * rows).sum::<usize>() + padded;
+            room("the workspace of AMG", (numbers * size_of::<f32>()) as u128)?;
+            self.levels = rows.map(|rows| [(); 3].map(|()| Buffer::zeros(rows * W))).collect();
+            self.padded = Buffer::zeros(padded);
+        }
+        Ok(())
     }
 
-    /// The right-hand side and the solution of the finest level.
+    /// The right-hand sides and the solutions of the finest level.
     pub(super) fn ends(&mut self) -> [&mut [f32]; 2] {
         match self.levels.first_mut() {
-            Some([b, x, _]) => [b.as_mut_slice(), x.as_mut_slice()],
+            Some([b, x, _]) => [b, x],
             None => [&mut [], &mut []],
         }
     }
 }
 
-/// Applies one cycle to the right-hand side in `workspace`.
-pub(super) fn cycle(levels: &[Level], dense: Option<&Dense>, workspace: &mut Workspace) -> Result<()> {
-    down_and_up(levels, dense, &mut workspace.levels, &mut workspace.dense, true)
+/// Applies one cycle to the right-hand sides in `workspace`.
+pub(super) fn cycle<const W: usize>(levels: &[Level], dense: Option<&Dense>, workspace: &mut Workspace<W>) {
+    down_and_up::<W>(levels, dense, &mut workspace.levels, &mut workspace.padded, true);
 }
 
-fn down_and_up(
+fn down_and_up<const W: usize>(
     levels: &[Level],
     dense: Option<&Dense>,
-    workspaces: &mut [[HostVector<f32>; 3]],
-    registers: &mut [Vec<f32>; 2],
+    workspaces: &mut [[Buffer<f32>; 3]],
+    padded: &mut Buffer<f32>,
     from_zero: bool,
-) -> Result<()> {
-    let Some(([b, x, t], below)) = workspaces.split_first_mut() else { return Ok(()) };
+) {
+    let Some(([b, x, t], below)) = workspaces.split_first_mut() else { return };
     let Some((level, coarser)) = levels.split_first() else {
         if let Some(dense) = dense {
-            let [from, to] = registers;
-            from[..dense.rows].copy_from_slice(b.as_slice());
-            dense_product(&dense.inverse, dense.rows, from, to);
-            x.as_mut_slice().copy_from_slice(&to[..dense.rows]);
+            for (j, to) in padded.chunks_mut(row_stride(dense.rows).max(1)).enumerate() {
+                to.iter_mut().zip(b.as_chunks::<W>().0).for_each(|(to, b)| *to = b[j]);
+            }
+            dense_product_many::<f32, W>(&dense.inverse, dense.rows, padded, x);
         }
-        return Ok(());
+        return;
     };
     let Level { a, inverse, weights, transfer, .. } = level;
+    let inverse = inverse.as_slice();
     match from_zero {
-        true => scaled(weights[0], inverse, b, x),
-        false => sweep(a, weights[0], inverse, b, [x, t])?,
+        true => scaled::<W>(weights[0], inverse, b, x),
+        false => sweep::<W>(a, weights[0], inverse, b, [x, t]),
     }
     for &weight in &weights[1..] {
-        sweep(a, weight, inverse, b, [x, t])?;
+        sweep::<W>(a, weight, inverse, b, [x, t]);
     }
     if let (Some(transfer), Some([b_below, ..])) = (transfer, below.first_mut()) {
-        a.product(Then::Subtract { b: b.as_slice() }, x, t)?;
+        a.product::<W>(Some(Then::Subtract { b }), x, t);
         match transfer {
             Transfer::Smoothed(transfers) => {
                 let [p, r] = &**transfers;
-                r.apply(t, b_below)?;
-                down_and_up(coarser, dense, below, registers, true)?;
-                p.product(Then::Add { b: x.as_slice() }, &below[0][1], t)?;
+                r.product::<W>(None, t, b_below);
+                down_and_up::<W>(coarser, dense, below, padded, true);
+                p.product::<W>(Some(Then::Add { b: x }), &below[0][1], t);
                 std::mem::swap(x, t);
             }
             Transfer::Plain(plain) => {
-                plain.restrict(t, b_below);
+                plain.restrict::<W>(t, b_below);
                 // an exact solve leaves no residual for a second pass
                 for pass in 0..if coarser.is_empty() { 1 } else { PASSES } {
-                    down_and_up(coarser, dense, below, registers, pass == 0)?;
+                    down_and_up::<W>(coarser, dense, below, padded, pass == 0);
                 }
-                plain.add(&below[0][1], x);
+                plain.add::<W>(&below[0][1], x);
             }
         }
     }
     for &weight in weights.iter().rev() {
-        sweep(a, weight, inverse, b, [x, t])?;
+        sweep::<W>(a, weight, inverse, b, [x, t]);
     }
-    Ok(())
 }
 
-/// `x ← w D⁻¹ b`
-pub(super) fn scaled(weight: f32, inverse: &HostVector<f32>, b: &HostVector<f32>, x: &mut HostVector<f32>) {
-    let (inverse, b) = (inverse.as_slice(), b.as_slice());
-    over_rows(b.len(), 3, x.as_mut_slice(), &|rows, x: &mut [f32]| {
+/// `x ← w D⁻¹ b`, for `W` vectors stored row by row.
+pub(super) fn scaled<const W: usize>(weight: f32, inverse: &[f32], b: &[f32], x: &mut [f32]) {
+    let (b, x) = (b.as_chunks::<W>().0, x.as_chunks_mut::<W>().0);
+    over_rows(inverse.len(), 2 * W + 1, x, &|rows, x: &mut [[f32; W]]| {
         for ((x, b), d) in x.iter_mut().zip(&b[rows.clone()]).zip(&inverse[rows]) {
-            *x = weight * d * b;
+            let factor = weight * d;
+            (0..W).for_each(|j| x[j] = factor * b[j]);
         }
     });
 }
 
 /// `x ← x + w D⁻¹ (b − A x)`, using `t` as workspace
-fn sweep(
+fn sweep<const W: usize>(
     a: &Stored,
     weight: f32,
-    inverse: &HostVector<f32>,
-    b: &HostVector<f32>,
-    [x, t]: [&mut HostVector<f32>; 2],
-) -> Result<()> {
-    a.product(Then::Relax { weight, inverse: inverse.as_slice(), b: b.as_slice() }, x, t)?;
+    inverse: &[f32],
+    b: &Buffer<f32>,
+    [x, t]: [&mut Buffer<f32>; 2],
+) {
+    a.product::<W>(Some(Then::Relax { weight, inverse, b }), x, t);
     std::mem::swap(x, t);
-    Ok(())
 }

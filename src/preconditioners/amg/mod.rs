@@ -10,7 +10,7 @@
 //!     P = (I − ω D⁻¹ A) T           coarsening.rs: ω = 4/3 / (largest eigenvalue of D⁻¹ A)
 //!     A ← Pᵀ A P                    product.rs
 //! coarsest level: A⁻¹, dense
-//! application: one cycle            cycle.rs
+//! application: one cycle            apply.rs, cycle.rs
 //! ```
 //!
 //! Smoothing damps the oscillatory part of an error; the smooth part is represented on the coarser levels.
@@ -32,6 +32,7 @@
 //! `Pᵀ (A P)`. The patterns of all levels are kept for refreshes.
 
 mod aggregates;
+mod apply;
 mod blocks;
 mod coarsening;
 mod cycle;
@@ -64,15 +65,16 @@ use crate::formats::derived::check_pattern;
 use crate::formats::node_pattern;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use apply::Workspaces;
 use blocks::Blocks;
 use coarsening::{Coarsening, aggregated};
-use cycle::{Dense, Level, Transfer, Workspace};
+use cycle::{Dense, Level, Transfer};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_kernels::interrupt;
-use krysp_solvers::{Diagonal, Element, LinearOperator, Space, check_spaces};
+use krysp_solvers::{Diagonal, Element, LinearOperator, Space};
 use modes::Modes;
 use nodes::Nodes;
 use plain::Plain;
@@ -81,8 +83,8 @@ use report::LevelReport;
 use spectrum::{largest, noise, weights};
 use std::any::Any;
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
 use std::time::Instant;
 use stored::{Stored, expanded, gathered};
 
@@ -143,7 +145,7 @@ pub struct Amg<T: Real> {
     setup: Vec<Coarsening>,
     levels: Vec<Level>,
     dense: Option<Dense>,
-    workspace: Mutex<Workspace>,
+    workspaces: Workspaces,
     reports: Vec<LevelReport>,
 }
 
@@ -191,11 +193,10 @@ impl<T: Real> Amg<T> {
             setup: vec![],
             levels: vec![],
             dense: None,
-            workspace: Mutex::new(Workspace::new(&[], None)?),
+            workspaces: Workspaces::default(),
             reports: vec![],
         };
         amg.build(csr, near, plain, started)?;
-        amg.workspace = Mutex::new(Workspace::new(&amg.levels, amg.dense.as_ref())?);
         Ok(amg)
     }
 
@@ -434,65 +435,5 @@ impl<T: Real> Refresh<T> for Amg<T> {
             }
         }
         Ok(())
-    }
-}
-
-impl<T: Real> LinearOperator for Amg<T> {
-    type Vector = HostVector<T>;
-
-    fn domain(&self) -> &HostSpace<T> {
-        &self.space
-    }
-
-    fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, r, z)?;
-        // if the workspace is in use, allocate a temporary one: blocking inside a Rayon worker could deadlock
-        let (mut guard, mut own);
-        let workspace = match self.workspace.try_lock() {
-            Ok(workspace) => {
-                guard = workspace;
-                &mut *guard
-            }
-            Err(TryLockError::Poisoned(workspace)) => {
-                guard = workspace.into_inner();
-                &mut *guard
-            }
-            Err(TryLockError::WouldBlock) => {
-                own = Workspace::new(&self.levels, self.dense.as_ref())?;
-                &mut own
-            }
-        };
-        let [b, _] = workspace.ends();
-        let wide = r.as_slice();
-        // the range of single precision is 1e-38 to 1e38
-        let size = power_below(largest_of(wide));
-        let (down, up) = (1.0 / size, self.scale * size);
-        over_rows(wide.len(), 2, &mut b[..wide.len()], &|rows, b: &mut [f32]| {
-            b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * down) as f32);
-        });
-        cycle::cycle(&self.levels, self.dense.as_ref(), workspace)?;
-        let [_, x] = workspace.ends();
-        let narrow = &*x;
-        over_rows(wide.len(), 2, z.as_mut_slice(), &|rows, z: &mut [T]| {
-            z.iter_mut().zip(&narrow[rows]).for_each(|(z, &x)| *z = T::from_f64(f64::from(x) * up));
-        });
-        Ok(())
-    }
-
-    fn bytes(&self) -> usize {
-        let level = |level: &Level| {
-            let transfers = level.transfer.as_ref().map_or(0, Transfer::bytes);
-            2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
-        };
-        let dense = self.dense.as_ref().map_or(0, |dense| size_of_val(&*dense.inverse));
-        let Some((finest, below)) = self.levels.split_first().filter(|_| self.plain().is_some()) else {
-            return self.levels.iter().map(level).sum::<usize>() + dense;
-        };
-        // each pass but the first starts from a nonzero guess, which costs one product more
-        let (passes, begin) = match below.first() {
-            Some(next) => (plain::PASSES, next.a.bytes() + size_of_val(next.inverse.as_slice())),
-            None => (1, 0),
-        };
-        level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * begin
     }
 }

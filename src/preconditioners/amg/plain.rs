@@ -25,7 +25,7 @@ use super::product::{self, Row};
 use super::sampled;
 use crate::formats::pattern::{Pattern, by_rows, place_of};
 use crate::saved::saved;
-use crate::{Csr, HostVector, Real, Result};
+use crate::{Csr, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_kernels::cpu::simd::prefetch;
@@ -78,22 +78,28 @@ impl Plain {
         product::numbers(&self.coarse, 1, &|aggregate, to| sum(a, of_node, &self.members, aggregate, to))
     }
 
-    /// `b ← Tᵀ t`
-    pub(super) fn restrict(&self, t: &HostVector<f32>, b: &mut HostVector<f32>) {
-        let t = t.as_slice();
-        over_rows(self.aggregates.count, 16, b.as_mut_slice(), &|aggregates, b: &mut [f32]| {
+    /// `b ← Tᵀ t`, for `W` vectors stored row by row.
+    pub(super) fn restrict<const W: usize>(&self, t: &[f32], b: &mut [f32]) {
+        let (t, b) = (t.as_chunks::<W>().0, b.as_chunks_mut::<W>().0);
+        over_rows(self.aggregates.count, 16 * W, b, &|aggregates, b: &mut [[f32; W]]| {
             for (aggregate, b) in aggregates.zip(b) {
-                *b = self.members.row(aggregate).iter().map(|&node| t[node as usize]).sum();
+                let mut sums = [0.0; W];
+                for &node in self.members.row(aggregate) {
+                    let t = &t[node as usize];
+                    (0..W).for_each(|j| sums[j] += t[j]);
+                }
+                *b = sums;
             }
         });
     }
 
-    /// `x ← x + OVER T e`
-    pub(super) fn add(&self, e: &HostVector<f32>, x: &mut HostVector<f32>) {
-        let (e, of_node) = (e.as_slice(), &self.aggregates.of_node);
-        over_rows(of_node.len(), 3, x.as_mut_slice(), &|nodes, x: &mut [f32]| {
+    /// `x ← x + OVER T e`, for `W` vectors stored row by row.
+    pub(super) fn add<const W: usize>(&self, e: &[f32], x: &mut [f32]) {
+        let (e, of_node) = (e.as_chunks::<W>().0, &self.aggregates.of_node);
+        over_rows(of_node.len(), 3 * W, x.as_chunks_mut::<W>().0, &|nodes, x: &mut [[f32; W]]| {
             for (x, &aggregate) in x.iter_mut().zip(&of_node[nodes]) {
-                *x += OVER * e.get(aggregate as usize).copied().unwrap_or(0.0);
+                let e = e.get(aggregate as usize).unwrap_or(&[0.0; W]);
+                (0..W).for_each(|j| x[j] += OVER * e[j]);
             }
         });
     }

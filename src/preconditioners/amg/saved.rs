@@ -2,8 +2,9 @@
 //! with a valid checksum is refused.
 
 use super::Amg;
+use super::apply::Workspaces;
 use super::coarsening::Coarsening;
-use super::cycle::{Dense, Level, Transfer, Workspace};
+use super::cycle::{Dense, Level, Transfer};
 use super::plain::Plain;
 use super::product::{PIECE, Piece, Pieces};
 use crate::Real;
@@ -11,11 +12,10 @@ use crate::formats::pattern::Pattern;
 use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice};
 use krysp_kernels::cpu::run::threads::find_row;
 use krysp_solvers::{LinearOperator, Space};
-use std::sync::Mutex;
 
 impl<T: Real> Saved for Amg<T> {
     fn save(&self, to: &mut Writer<'_>) {
-        let Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspace: _, reports } =
+        let Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspaces: _, reports } =
             self;
         (space.clone(), (*size, *scale)).save(to);
         (whole.clone(), pattern.clone()).save(to);
@@ -32,9 +32,9 @@ impl<T: Real> Saved for Amg<T> {
         let options = from.load()?;
         let (setup, levels): (Vec<Coarsening>, Vec<Level>) = (from.load()?, from.load()?);
         let (dense, reports) = (from.load::<Option<Dense>>()?, from.load()?);
-        let workspace = Mutex::new(Workspace::new(&levels, dense.as_ref()).map_err(|_| Broken)?);
+        let workspaces = Workspaces::default();
         let amg =
-            Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspace, reports };
+            Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspaces, reports };
         if amg.fits().is_some() { Ok(amg) } else { Err(Broken) }
     }
 }

@@ -119,17 +119,15 @@ impl Stored {
         each!(self, matrix => name(matrix))
     }
 
-    /// `y ←` the result of the fused operation `then` on `A x`.
-    pub(super) fn product(
-        &self,
-        then: Then<'_, f32>,
-        x: &HostVector<f32>,
-        y: &mut HostVector<f32>,
-    ) -> krysp_solvers::Result<()> {
+    /// `Y ← A X`, followed by a fused operation, for `W` vectors stored row by row: one, or those of a tile.
+    pub(super) fn product<const W: usize>(&self, then: Option<Then<'_, f32>>, x: &[f32], y: &mut [f32]) {
         each!(self, matrix => {
             let a = matrix.kernel(matrix.values());
-            matrix.source().product(&Followed { a, then }, x, y)
-        })
+            match then {
+                Some(then) => matrix.source().product_rows::<W>(&Followed::<_, _, W> { a, then }, x, y),
+                None => matrix.source().product_rows::<W>(&a, x, y),
+            }
+        });
     }
 
     pub(super) fn entries(&self) -> usize {

@@ -11,8 +11,9 @@
 //! bitwise the same for every number of threads.
 //!
 //! Budget: work is dense products (`krysp_kernels`), near the speed of the processor where fronts are large; an application moves `L`
-//! twice, on one thread.
+//! twice, on one thread; of several vectors, a group on each thread.
 
+use super::super::several::{Pair, gather, in_groups, scatter};
 use super::super::{Origin, Refresh, check_space, check_square, finite};
 use super::tree::{Both, Expected, NONE, Tree};
 use super::{Budget, DirectOptions};
@@ -24,7 +25,7 @@ use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::frontal::{self, Strip};
 use krysp_kernels::interrupt::Phase;
-use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
+use krysp_solvers::{Element, LinearOperator, MultiVector, Space, check_spaces};
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,7 +51,7 @@ pub struct Cholesky<T: Real> {
     pattern: Arc<Pattern>,
     tree: Tree,
     numbers: Vec<T>,
-    work: Mutex<[Vec<T>; 2]>,
+    work: Mutex<[Vec<T>; 3]>,
 }
 
 saved!(impl[T: Real] Cholesky<T> { space, pattern, tree, numbers; work = Mutex::default() } where |read| {
@@ -164,6 +165,44 @@ impl<T: Real> Cholesky<T> {
     }
 }
 
+impl<T: Real> Cholesky<T> {
+    /// Solves for some right-hand sides, reading each front once for all of them.
+    fn solve(&self, pairs: &mut [Pair<'_, T>], [x, own, others]: &mut [Vec<T>; 3]) {
+        let (tree, vectors, n) = (&self.tree, pairs.len(), self.tree.order.len().max(1));
+        x.clear();
+        for (r, _) in &*pairs {
+            x.extend(tree.order.iter().map(|&variable| r.as_slice()[variable as usize]));
+        }
+        for front in &tree.fronts {
+            let (numbers, rows) = (&self.numbers[front.numbers.clone()], tree.rows(front));
+            own.clear();
+            x.chunks_exact(n).for_each(|x| own.extend_from_slice(&x[front.columns.clone()]));
+            others.clear();
+            others.resize(vectors * rows.len(), T::zero());
+            frontal::forward(numbers, front.height(), vectors, own, others);
+            let solved = own.chunks_exact(front.columns.len().max(1));
+            x.chunks_exact_mut(n)
+                .zip(solved)
+                .for_each(|(x, own)| x[front.columns.clone()].copy_from_slice(own));
+            scatter(others, x, vectors, rows, |x, taken| *x -= taken);
+        }
+        for front in tree.fronts.iter().rev() {
+            let (numbers, rows) = (&self.numbers[front.numbers.clone()], tree.rows(front));
+            own.clear();
+            x.chunks_exact(n).for_each(|x| own.extend_from_slice(&x[front.columns.clone()]));
+            gather(others, x, vectors, rows);
+            frontal::backward(numbers, front.height(), vectors, own, others);
+            let solved = own.chunks_exact(front.columns.len().max(1));
+            x.chunks_exact_mut(n)
+                .zip(solved)
+                .for_each(|(x, own)| x[front.columns.clone()].copy_from_slice(own));
+        }
+        for ((_, z), x) in pairs.iter_mut().zip(x.chunks_exact(n)) {
+            tree.order.iter().zip(x).for_each(|(&variable, &x)| z.as_mut_slice()[variable as usize] = x);
+        }
+    }
+}
+
 /// What fronts are computed from.
 struct Work<'a, T: Real> {
     csr: &'a Csr<T>,
@@ -268,27 +307,17 @@ impl<T: Real> LinearOperator for Cholesky<T> {
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         // what a solve that failed left behind is overwritten
-        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let [x, gathered] = &mut *work;
-        x.clear();
-        x.extend(self.tree.order.iter().map(|&variable| r.as_slice()[variable as usize]));
-        for front in &self.tree.fronts {
-            let (own, rows) = (&self.numbers[front.numbers.clone()], self.tree.rows(front));
-            gathered.clear();
-            gathered.resize(rows.len(), T::zero());
-            frontal::forward(own, front.height(), &mut x[front.columns.clone()], gathered);
-            rows.iter().zip(&*gathered).for_each(|(&row, &taken)| x[row as usize] -= taken);
-        }
-        for front in self.tree.fronts.iter().rev() {
-            let (own, rows) = (&self.numbers[front.numbers.clone()], self.tree.rows(front));
-            gathered.clear();
-            gathered.extend(rows.iter().map(|&row| x[row as usize]));
-            frontal::backward(own, front.height(), &mut x[front.columns.clone()], gathered);
-        }
-        for (&variable, &x) in self.tree.order.iter().zip(&*x) {
-            z.as_mut_slice()[variable as usize] = x;
-        }
+        let mut workspace = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        self.solve(&mut [(r, z)], &mut workspace);
         Ok(())
+    }
+
+    fn apply_many(
+        &self,
+        r: &MultiVector<HostVector<T>>,
+        z: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        in_groups(self, r, z, |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn bytes(&self) -> usize {

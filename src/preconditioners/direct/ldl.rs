@@ -9,6 +9,7 @@
 //! Budget: in the same order half of the multiplications of `Lu`, and half of the stored numbers. A front is a full square during its
 //! elimination, as that of `Lu` is.
 
+use super::super::several::{Pair, in_groups};
 use super::super::{Origin, Refresh, check_space, check_square, finite};
 use super::fronts::{FrontFactors, Kind, Progress};
 use super::order::{Pivoting, Shape, paired};
@@ -20,7 +21,7 @@ use crate::formats::pattern::Pattern;
 use crate::numbering::minimum_degree;
 use crate::saved::saved;
 use crate::{Csr, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
-use krysp_solvers::{LinearOperator, Space, check_spaces};
+use krysp_solvers::{LinearOperator, MultiVector, Space, check_spaces};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "LDL";
@@ -136,6 +137,21 @@ impl<T: Real> Ldl<T> {
         self.factors.nnz()
     }
 
+    /// Solves for some right-hand sides, reading each front once for all of them.
+    fn solve(&self, pairs: &mut [Pair<'_, T>], [scaled, y]: &mut [Vec<T>; 2]) {
+        let order = &self.tree.order;
+        y.clear();
+        for (r, _) in &*pairs {
+            self.scaling.rhs_in_place_order(r.as_slice(), scaled);
+            y.extend(order.iter().map(|&row| scaled[row as usize]));
+        }
+        self.factors.solve_symmetric(y, pairs.len());
+        for ((_, z), y) in pairs.iter_mut().zip(y.chunks_exact(order.len().max(1))) {
+            order.iter().zip(y).for_each(|(&row, &y)| z.as_mut_slice()[row as usize] = y);
+            self.scaling.unscale_in_place_order(z.as_mut_slice());
+        }
+    }
+
     /// The signs of the eigenvalues.
     pub fn inertia(&self) -> Inertia {
         let [negative, positive] = self.factors.signs();
@@ -166,11 +182,16 @@ impl<T: Real> LinearOperator for Ldl<T> {
         check_spaces(self, r, z)?;
         // what a solve that failed left behind is overwritten
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let [scaled, y] = &mut *workspace;
-        self.scaling.rhs_in_place_order(r.as_slice(), scaled);
-        self.factors.solve_symmetric(&self.tree, scaled, y, z.as_mut_slice());
-        self.scaling.unscale_in_place_order(z.as_mut_slice());
+        self.solve(&mut [(r, z)], &mut workspace);
         Ok(())
+    }
+
+    fn apply_many(
+        &self,
+        r: &MultiVector<HostVector<T>>,
+        z: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        in_groups(self, r, z, |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn bytes(&self) -> usize {

@@ -23,6 +23,7 @@ mod tests;
 
 pub(crate) use begun::{Begun, by_fronts as lu_by_fronts};
 
+use super::super::several::{Pair, in_groups};
 use super::super::{Origin, Refresh, check_space, finite};
 use super::fronts::FrontFactors;
 use super::order::{Order, Pivoting};
@@ -33,7 +34,7 @@ use crate::formats::pattern::Pattern;
 use crate::{Csr, HostSpace, HostVector, Real, Result, Scaling};
 use begun::Prepared;
 use column_factors::ColumnFactors;
-use krysp_solvers::{LinearOperator, check_spaces};
+use krysp_solvers::{LinearOperator, MultiVector, check_spaces};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "LU";
@@ -134,6 +135,36 @@ impl<T: Real> Lu<T> {
         Ok(())
     }
 
+    /// Solves for some right-hand sides, reading each front once for all of them.
+    fn solve(&self, pairs: &mut [Pair<'_, T>], Workspace { scaled, steps }: &mut Workspace<T>) {
+        let [y, solution] = steps;
+        match &self.factors {
+            Factors::Columns { order, factors } => {
+                for (r, z) in pairs.iter_mut() {
+                    let b = self.scaled_rhs(r.as_slice(), scaled);
+                    y.resize(b.len(), T::zero());
+                    factors.solve(b, y);
+                    let columns = order.column_of.iter().zip(&*y);
+                    columns.for_each(|(&column, &x)| z.as_mut_slice()[column as usize] = x);
+                }
+            }
+            Factors::Fronts { tree, factors } => {
+                y.clear();
+                for (r, _) in &*pairs {
+                    factors.load(tree, self.scaled_rhs(r.as_slice(), scaled), y);
+                }
+                factors.forward(y, pairs.len());
+                factors.backward(y, pairs.len(), solution);
+                for ((_, z), x) in pairs.iter_mut().zip(solution.chunks_exact(tree.order.len().max(1))) {
+                    factors.store(tree, x, z.as_mut_slice());
+                }
+            }
+        }
+        if let Some(scaling) = &self.scaling {
+            pairs.iter_mut().for_each(|(_, z)| scaling.unscale_in_place_order(z.as_mut_slice()));
+        }
+    }
+
     /// `b` as the scaled matrix takes it.
     fn scaled_rhs<'a>(&self, b: &'a [T], to: &'a mut Vec<T>) -> &'a [T] {
         match &self.scaling {
@@ -185,21 +216,16 @@ impl<T: Real> LinearOperator for Lu<T> {
         check_spaces(self, r, z)?;
         // what a solve that failed left behind is overwritten
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let Workspace { scaled, steps } = &mut *workspace;
-        let (b, to) = (self.scaled_rhs(r.as_slice(), scaled), z.as_mut_slice());
-        match &self.factors {
-            Factors::Columns { order, factors } => {
-                let [x, _] = steps;
-                x.resize(b.len(), T::zero());
-                factors.solve(b, x);
-                order.column_of.iter().zip(&*x).for_each(|(&column, &x)| to[column as usize] = x);
-            }
-            Factors::Fronts { tree, factors } => factors.solve(tree, b, steps, to),
-        }
-        if let Some(scaling) = &self.scaling {
-            scaling.unscale_in_place_order(to);
-        }
+        self.solve(&mut [(r, z)], &mut workspace);
         Ok(())
+    }
+
+    fn apply_many(
+        &self,
+        r: &MultiVector<HostVector<T>>,
+        z: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<()> {
+        in_groups(self, r, z, |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn bytes(&self) -> usize {

@@ -22,7 +22,7 @@ mod tests;
 pub use solves::{LdlFactors, pack, packed};
 
 use super::lu::{divide, largest};
-use super::{BLOCK, Strip, subtract};
+use super::{BLOCK, Strip, add, subtract};
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::interrupt::{Interrupted, Phase};
 
@@ -339,14 +339,6 @@ impl<T: Value> Panel<'_, T> {
             add::<T, S>(column, r, -(b * l + c * m));
         }
         self.pairs.extend([true, false]);
-    }
-}
-
-/// `to ← to + factor from`
-#[inline(always)]
-fn add<T: Value, S: Simd>(to: &mut [T], from: &[T], factor: T) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to = S::mul_add(from, factor, *to);
     }
 }
 

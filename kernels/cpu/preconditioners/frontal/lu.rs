@@ -17,7 +17,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::{BLOCK, Strip, subtract};
+use super::{BLOCK, Strip, add, subtract};
 use crate::cpu::simd::{MOST_LANES, Simd, Task, Value, run};
 use crate::interrupt::{Interrupted, Phase};
 
@@ -330,49 +330,53 @@ pub struct LuFactors<'a, T> {
     pub order: usize,
 }
 
+/// Solves with several vectors: `x` holds the numbers of their fully summed rows or columns, one vector after the other, and the
+/// second argument those of the others. Each column of the factors is read once for all vectors.
 impl<T: Value> LuFactors<'_, T> {
     /// `x ← L₁₁⁻¹ x` and `taken ← L₂₁ x`.
     ///
     /// # Panics
     /// Panics if the sizes do not match.
-    pub fn forward(self, x: &mut [T], taken: &mut [T]) {
-        self.check(x, taken);
+    pub fn forward(self, vectors: usize, x: &mut [T], taken: &mut [T]) {
         taken.fill(T::zero());
-        run(Step::<_, FORWARD> { factors: self, x, others: taken });
+        self.step::<FORWARD>(vectors, x, taken);
     }
 
     /// `x ← U₁₁⁻¹ (x − U₁₂ others)`.
     ///
     /// # Panics
     /// Panics if the sizes do not match.
-    pub fn backward(self, x: &mut [T], others: &mut [T]) {
-        self.check(x, others);
-        run(Step::<_, BACKWARD> { factors: self, x, others });
+    pub fn backward(self, vectors: usize, x: &mut [T], others: &mut [T]) {
+        self.step::<BACKWARD>(vectors, x, others);
     }
 
     /// `x ← U₁₁⁻ᵀ x` and `taken ← U₁₂ᵀ x`.
     ///
     /// # Panics
     /// Panics if the sizes do not match.
-    pub fn forward_transposed(self, x: &mut [T], taken: &mut [T]) {
-        self.check(x, taken);
+    pub fn forward_transposed(self, vectors: usize, x: &mut [T], taken: &mut [T]) {
         taken.fill(T::zero());
-        run(Step::<_, FORWARD_TRANSPOSED> { factors: self, x, others: taken });
+        self.step::<FORWARD_TRANSPOSED>(vectors, x, taken);
     }
 
     /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)`.
     ///
     /// # Panics
     /// Panics if the sizes do not match.
-    pub fn backward_transposed(self, x: &mut [T], others: &mut [T]) {
-        self.check(x, others);
-        run(Step::<_, BACKWARD_TRANSPOSED> { factors: self, x, others });
+    pub fn backward_transposed(self, vectors: usize, x: &mut [T], others: &mut [T]) {
+        self.step::<BACKWARD_TRANSPOSED>(vectors, x, others);
     }
 
-    fn check(self, x: &[T], others: &[T]) {
+    fn step<const WHICH: u8>(self, vectors: usize, x: &mut [T], others: &mut [T]) {
         let LuFactors { lower, upper, order } = self;
-        assert!(x.len() + others.len() == order, "a number for each row");
-        assert!(lower.len() == x.len() * order && upper.len() == x.len() * others.len(), "whole factors");
+        let [count, height] = [x.len(), others.len()].map(|numbers| numbers / vectors.max(1));
+        assert!(x.len() == vectors * count && others.len() == vectors * height, "vectors of one length");
+        assert!(vectors == 0 || count + height == order, "a number for each row");
+        assert!(
+            vectors == 0 || lower.len() == count * order && upper.len() == count * height,
+            "whole factors"
+        );
+        run(Step::<_, WHICH> { factors: self, sizes: [vectors, count, height], x, others });
     }
 }
 
@@ -384,6 +388,8 @@ const BACKWARD_TRANSPOSED: u8 = 3;
 /// Task that performs one of the four solves with the factors of a front.
 struct Step<'a, T, const WHICH: u8> {
     factors: LuFactors<'a, T>,
+    /// Number of vectors, of pivots, and of the other rows.
+    sizes: [usize; 3],
     x: &'a mut [T],
     others: &'a mut [T],
 }
@@ -393,50 +399,43 @@ impl<T: Value, const WHICH: u8> Task for Step<'_, T, WHICH> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Step { factors: LuFactors { lower, upper, order }, x, others } = self;
-        let (count, height) = (x.len(), others.len());
-        let column = |j: usize| &lower[j * order..][..order];
+        let Step { factors: LuFactors { lower, upper, order }, sizes: [vectors, count, height], x, others } =
+            self;
         let right = |j: usize| &upper[j * height..][..height];
-        match WHICH {
-            FORWARD => {
-                for j in 0..count {
-                    let solved = x[j];
-                    add::<T, S>(&mut x[j + 1..], &column(j)[j + 1..count], -solved);
-                    add::<T, S>(others, &column(j)[count..], solved);
-                }
-            }
-            BACKWARD => {
-                for j in (0..count).rev() {
-                    x[j] -= super::dot::<T, S>(right(j), others);
-                }
-                for j in (0..count).rev() {
-                    let solved = x[j] / column(j)[j];
-                    x[j] = solved;
-                    add::<T, S>(&mut x[..j], &column(j)[..j], -solved);
-                }
-            }
-            FORWARD_TRANSPOSED => {
-                for j in 0..count {
-                    let sum = super::dot::<T, S>(&column(j)[..j], &x[..j]);
-                    let solved = (x[j] - sum) / column(j)[j];
-                    x[j] = solved;
-                    add::<T, S>(others, right(j), solved);
-                }
-            }
-            _ => {
-                for j in (0..count).rev() {
-                    let sum = super::dot::<T, S>(&column(j)[j + 1..count], &x[j + 1..]);
-                    x[j] -= sum + super::dot::<T, S>(&column(j)[count..], others);
+        if WHICH == BACKWARD {
+            for j in (0..count).rev() {
+                for v in 0..vectors {
+                    x[v * count + j] -= super::dot::<T, S>(right(j), &others[v * height..][..height]);
                 }
             }
         }
-    }
-}
-
-/// `to ← to + factor from`
-#[inline(always)]
-fn add<T: Value, S: Simd>(to: &mut [T], from: &[T], factor: T) {
-    for (to, &from) in to.iter_mut().zip(from) {
-        *to = S::mul_add(from, factor, *to);
+        for step in 0..count {
+            let j = if matches!(WHICH, FORWARD | FORWARD_TRANSPOSED) { step } else { count - 1 - step };
+            let l = &lower[j * order..][..order];
+            for v in 0..vectors {
+                let (x, others) = (&mut x[v * count..][..count], &mut others[v * height..][..height]);
+                match WHICH {
+                    FORWARD => {
+                        let solved = x[j];
+                        add::<T, S>(&mut x[j + 1..], &l[j + 1..count], -solved);
+                        add::<T, S>(others, &l[count..], solved);
+                    }
+                    BACKWARD => {
+                        let solved = x[j] / l[j];
+                        x[j] = solved;
+                        add::<T, S>(&mut x[..j], &l[..j], -solved);
+                    }
+                    FORWARD_TRANSPOSED => {
+                        let solved = (x[j] - super::dot::<T, S>(&l[..j], &x[..j])) / l[j];
+                        x[j] = solved;
+                        add::<T, S>(others, right(j), solved);
+                    }
+                    _ => {
+                        let sum = super::dot::<T, S>(&l[j + 1..count], &x[j + 1..]);
+                        x[j] -= sum + super::dot::<T, S>(&l[count..], others);
+                    }
+                }
+            }
+        }
     }
 }

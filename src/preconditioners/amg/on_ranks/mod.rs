@@ -274,7 +274,8 @@ impl Hierarchy {
         for at in 0..levels.len() {
             let (level, below) = levels[at..].split_at_mut(1);
             let level = &mut level[0];
-            scaled(level.weights[0], &level.inverse, level.b.own(), level.x.own_mut());
+            let (inverse, b) = (level.inverse.as_slice(), level.b.own().as_slice());
+            scaled::<1>(level.weights[0], inverse, b, level.x.own_mut().as_mut_slice());
             for sweep in 1..level.weights.len() {
                 level.sweep(level.weights[sweep])?;
             }

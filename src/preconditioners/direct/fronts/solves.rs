@@ -1,5 +1,6 @@
 //! Solves with multifrontal factors.
 
+use super::super::super::several::{gather, scatter};
 use super::super::tree::Tree;
 use super::{Eliminated, FrontFactors, Piece};
 use crate::Real;
@@ -66,32 +67,30 @@ impl<T: Real> FrontFactors<T> {
             && self.pieces.iter().all(|piece| piece.fits(rows, symmetric))
     }
 
-    /// `x = A⁻¹ b` of a symmetric matrix; `y` is workspace.
-    pub(in super::super) fn solve_symmetric(&self, tree: &Tree, b: &[T], y: &mut Vec<T>, x: &mut [T]) {
-        y.clear();
-        y.extend(tree.order.iter().map(|&row| b[row as usize]));
+    /// `y ← A⁻¹ y` of a symmetric matrix, for vectors at the places of rows, one after the other.
+    pub(in super::super) fn solve_symmetric(&self, y: &mut [T], vectors: usize) {
         let (mut own, mut others) = (vec![], vec![]);
         let fronts = || {
             self.pieces.iter().flat_map(|piece| piece.fronts.iter().map(move |front| piece.symmetric(front)))
         };
         for (factors, pivots, rows) in fronts() {
-            gather(&mut own, y, &rows[..pivots]);
-            others.resize(rows.len() - pivots, T::zero());
-            factors.forward(&mut own, &mut others);
-            scatter(&own, y, &rows[..pivots]);
-            rows[pivots..].iter().zip(&others).for_each(|(&row, &taken)| y[row as usize] -= taken);
+            gather(&mut own, y, vectors, &rows[..pivots]);
+            others.resize((rows.len() - pivots) * vectors, T::zero());
+            factors.forward(vectors, &mut own, &mut others);
+            scatter(&own, y, vectors, &rows[..pivots], put);
+            scatter(&others, y, vectors, &rows[pivots..], take);
         }
         // unknowns without a pivot are zero
-        for row in self.missing_rows() {
-            y[row] = T::zero();
+        let rows = y.len() / vectors.max(1);
+        for missing in self.missing_rows() {
+            y.iter_mut().skip(missing).step_by(rows.max(1)).for_each(|y| *y = T::zero());
         }
         for (factors, pivots, rows) in fronts().rev() {
-            gather(&mut own, y, &rows[..pivots]);
-            gather(&mut others, y, &rows[pivots..]);
-            factors.backward(&mut own, &others);
-            scatter(&own, y, &rows[..pivots]);
+            gather(&mut own, y, vectors, &rows[..pivots]);
+            gather(&mut others, y, vectors, &rows[pivots..]);
+            factors.backward(vectors, &mut own, &others);
+            scatter(&own, y, vectors, &rows[..pivots], put);
         }
-        tree.order.iter().zip(&*y).for_each(|(&row, &y)| x[row as usize] = y);
     }
 
     /// The numbers of negative and of positive eigenvalues of a symmetric matrix.
@@ -129,40 +128,41 @@ impl<T: Real> FrontFactors<T> {
         self.pieces.iter().flat_map(|piece| piece.fronts.iter().map(move |front| piece.parts(front)))
     }
 
-    /// `y = L⁻¹ b`, at the places of rows.
-    pub(in super::super) fn forward(&self, tree: &Tree, b: &[T], y: &mut Vec<T>) {
-        y.clear();
+    /// Appends `b`, scaled, at the places of rows.
+    pub(in super::super) fn load(&self, tree: &Tree, b: &[T], y: &mut Vec<T>) {
         y.extend(tree.order.iter().map(|&row| b[row as usize] * self.row_scale[row as usize]));
+    }
+
+    /// `y ← L⁻¹ y`, for vectors at the places of rows, one after the other.
+    pub(in super::super) fn forward(&self, y: &mut [T], vectors: usize) {
         let (mut x, mut taken) = (vec![], vec![]);
         for (factors, pivots, rows, _) in self.fronts() {
-            gather(&mut x, y, &rows[..pivots]);
-            taken.resize(rows.len() - pivots, T::zero());
-            factors.forward(&mut x, &mut taken);
-            scatter(&x, y, &rows[..pivots]);
-            rows[pivots..].iter().zip(&taken).for_each(|(&row, &taken)| y[row as usize] -= taken);
+            gather(&mut x, y, vectors, &rows[..pivots]);
+            taken.resize((rows.len() - pivots) * vectors, T::zero());
+            factors.forward(vectors, &mut x, &mut taken);
+            scatter(&x, y, vectors, &rows[..pivots], put);
+            scatter(&taken, y, vectors, &rows[pivots..], take);
         }
     }
 
-    /// `x = U⁻¹ y`; `solution` is workspace.
-    fn backward(&self, tree: &Tree, y: &[T], solution: &mut Vec<T>, to: &mut [T]) {
+    /// `x = U⁻¹ y`, at the places of columns, for vectors that are stored one after the other.
+    pub(in super::super) fn backward(&self, y: &[T], vectors: usize, solution: &mut Vec<T>) {
         solution.clear();
         solution.resize(y.len(), T::zero());
         let (mut x, mut others) = (vec![], vec![]);
         for (factors, pivots, rows, columns) in self.fronts().rev() {
-            gather(&mut x, y, &rows[..pivots]);
-            gather(&mut others, solution, &columns[pivots..]);
-            factors.backward(&mut x, &mut others);
-            scatter(&x, solution, &columns[..pivots]);
-        }
-        for (&column, &x) in tree.order.iter().zip(&*solution) {
-            to[column as usize] = x * self.column_scale[column as usize];
+            gather(&mut x, y, vectors, &rows[..pivots]);
+            gather(&mut others, solution, vectors, &columns[pivots..]);
+            factors.backward(vectors, &mut x, &mut others);
+            scatter(&x, solution, vectors, &columns[..pivots], put);
         }
     }
 
-    /// `x = A⁻¹ b`.
-    pub(in super::super) fn solve(&self, tree: &Tree, b: &[T], [y, solution]: &mut [Vec<T>; 2], x: &mut [T]) {
-        self.forward(tree, b, y);
-        self.backward(tree, y, solution, x);
+    /// Copies a solution, unscaled, from the places of columns.
+    pub(in super::super) fn store(&self, tree: &Tree, solution: &[T], to: &mut [T]) {
+        for (&column, &x) in tree.order.iter().zip(solution) {
+            to[column as usize] = x * self.column_scale[column as usize];
+        }
     }
 
     /// `x = A⁻ᵀ b`.
@@ -179,11 +179,11 @@ impl<T: Real> FrontFactors<T> {
         solution.resize(y.len(), T::zero());
         let (mut own, mut taken) = (vec![], vec![]);
         for (factors, pivots, rows, columns) in self.fronts() {
-            gather(&mut own, y, &columns[..pivots]);
+            gather(&mut own, y, 1, &columns[..pivots]);
             taken.resize(columns.len() - pivots, T::zero());
-            factors.forward_transposed(&mut own, &mut taken);
-            scatter(&own, solution, &rows[..pivots]);
-            columns[pivots..].iter().zip(&taken).for_each(|(&column, &taken)| y[column as usize] -= taken);
+            factors.forward_transposed(1, &mut own, &mut taken);
+            scatter(&own, solution, 1, &rows[..pivots], put);
+            scatter(&taken, y, 1, &columns[pivots..], take);
         }
         self.backward_transposed(tree, solution, x);
     }
@@ -192,10 +192,10 @@ impl<T: Real> FrontFactors<T> {
     pub(in super::super) fn backward_transposed(&self, tree: &Tree, y: &mut [T], x: &mut [T]) {
         let (mut own, mut others) = (vec![], vec![]);
         for (factors, pivots, rows, _) in self.fronts().rev() {
-            gather(&mut own, y, &rows[..pivots]);
-            gather(&mut others, y, &rows[pivots..]);
-            factors.backward_transposed(&mut own, &mut others);
-            scatter(&own, y, &rows[..pivots]);
+            gather(&mut own, y, 1, &rows[..pivots]);
+            gather(&mut others, y, 1, &rows[pivots..]);
+            factors.backward_transposed(1, &mut own, &mut others);
+            scatter(&own, y, 1, &rows[..pivots], put);
         }
         for (&row, &y) in tree.order.iter().zip(&*y) {
             x[row as usize] = y * self.row_scale[row as usize];
@@ -203,11 +203,10 @@ impl<T: Real> FrontFactors<T> {
     }
 }
 
-fn gather<T: Real>(to: &mut Vec<T>, from: &[T], places: &[u32]) {
-    to.clear();
-    to.extend(places.iter().map(|&at| from[at as usize]));
+fn put<T>(to: &mut T, number: T) {
+    *to = number;
 }
 
-fn scatter<T: Real>(from: &[T], to: &mut [T], places: &[u32]) {
-    places.iter().zip(from).for_each(|(&at, &from)| to[at as usize] = from);
+fn take<T: Real>(to: &mut T, number: T) {
+    *to -= number;
 }

@@ -40,7 +40,9 @@ impl<T: Real> Lu<T> {
                 factors.missing.iter().map(|&step| y[step as usize]).collect()
             }
             Factors::Fronts { tree, factors } => {
-                factors.forward(tree, b, &mut y);
+                y.clear();
+                factors.load(tree, b, &mut y);
+                factors.forward(&mut y, 1);
                 factors.missing_rows().map(|row| y[row]).collect()
             }
         }

@@ -27,23 +27,24 @@ pub struct LdlFactors<'a, T> {
 }
 
 impl<T: Value> LdlFactors<'_, T> {
-    /// `x ← D⁻¹ L₁₁⁻¹ x` and `taken ← L₂₁ L₁₁⁻¹ x`.
+    /// `x ← D⁻¹ L₁₁⁻¹ x` and `taken ← L₂₁ L₁₁⁻¹ x` for several vectors, whose numbers are stored one vector after the other. Each
+    /// column of the factors is read once for all of them.
     ///
     /// # Panics
     /// Panics if the sizes do not match.
-    pub fn forward(self, x: &mut [T], taken: &mut [T]) {
-        self.check(x, taken);
+    pub fn forward(self, vectors: usize, x: &mut [T], taken: &mut [T]) {
+        self.check(vectors, x, taken);
         taken.fill(T::zero());
-        run(Forward { factors: self, x, taken });
+        run(Forward { factors: self, vectors, x, taken });
     }
 
-    /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)`.
+    /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)` for vectors as those of [`LdlFactors::forward`].
     ///
     /// # Panics
     /// Panics if the sizes do not match.
-    pub fn backward(self, x: &mut [T], others: &[T]) {
-        self.check(x, others);
-        run(Backward { factors: self, x, others });
+    pub fn backward(self, vectors: usize, x: &mut [T], others: &[T]) {
+        self.check(vectors, x, others);
+        run(Backward { factors: self, vectors, x, others });
     }
 
     /// Numbers of negative and of positive eigenvalues of `D`.
@@ -74,15 +75,20 @@ impl<T: Value> LdlFactors<'_, T> {
         &self.lower[packed(self.order, k)..][..self.order - k]
     }
 
-    fn check(self, x: &[T], others: &[T]) {
+    fn check(self, vectors: usize, x: &[T], others: &[T]) {
         let LdlFactors { lower, order, pairs } = self;
-        assert!(x.len() + others.len() == order && pairs.len() == x.len(), "a number for each row");
-        assert!(lower.len() == packed(order, x.len()) && pairs.last() != Some(&true), "whole factors");
+        let count = pairs.len();
+        assert!(
+            x.len() == count * vectors && others.len() == (order - count) * vectors,
+            "a number for each row"
+        );
+        assert!(lower.len() == packed(order, count) && pairs.last() != Some(&true), "whole factors");
     }
 }
 
 struct Forward<'a, T> {
     factors: LdlFactors<'a, T>,
+    vectors: usize,
     x: &'a mut [T],
     taken: &'a mut [T],
 }
@@ -92,24 +98,28 @@ impl<T: Value> Task for Forward<'_, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Forward { factors, x, taken } = self;
-        let (count, pairs) = (x.len(), factors.pairs);
+        let Forward { factors, vectors, x, taken } = self;
+        let (count, pairs) = (factors.pairs.len(), factors.pairs);
+        let below = factors.order - count;
         let mut k = 0;
         while k < count {
             let width = if pairs[k] { 2 } else { 1 };
-            for j in k..k + width {
-                let (column, solved) = (factors.column(j), x[j]);
-                add::<T, S>(&mut x[k + width..], &column[k + width - j..count - j], -solved);
-                add::<T, S>(taken, &column[count - j..], solved);
-            }
-            let own = factors.column(k);
-            if width == 2 {
-                let (a, b, c) = (own[0], own[1], factors.column(k + 1)[0]);
-                let (ab, cb) = (a / b, c / b);
-                let by = T::one() / ((ab * cb - T::one()) * b);
-                (x[k], x[k + 1]) = ((cb * x[k] - x[k + 1]) * by, (ab * x[k + 1] - x[k]) * by);
-            } else {
-                x[k] /= own[0];
+            for v in 0..vectors {
+                let (x, taken) = (&mut x[v * count..][..count], &mut taken[v * below..][..below]);
+                for j in k..k + width {
+                    let (column, solved) = (factors.column(j), x[j]);
+                    add::<T, S>(&mut x[k + width..], &column[k + width - j..count - j], -solved);
+                    add::<T, S>(taken, &column[count - j..], solved);
+                }
+                let own = factors.column(k);
+                if width == 2 {
+                    let (a, b, c) = (own[0], own[1], factors.column(k + 1)[0]);
+                    let (ab, cb) = (a / b, c / b);
+                    let by = T::one() / ((ab * cb - T::one()) * b);
+                    (x[k], x[k + 1]) = ((cb * x[k] - x[k + 1]) * by, (ab * x[k + 1] - x[k]) * by);
+                } else {
+                    x[k] /= own[0];
+                }
             }
             k += width;
         }
@@ -118,6 +128,7 @@ impl<T: Value> Task for Forward<'_, T> {
 
 struct Backward<'a, T> {
     factors: LdlFactors<'a, T>,
+    vectors: usize,
     x: &'a mut [T],
     others: &'a [T],
 }
@@ -127,14 +138,18 @@ impl<T: Value> Task for Backward<'_, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Backward { factors, x, others } = self;
-        let count = x.len();
+        let Backward { factors, vectors, x, others } = self;
+        let count = factors.pairs.len();
+        let below = factors.order - count;
         for k in (0..count).rev() {
             // in the first column of a 2×2 pivot, the entry below the diagonal belongs to D, not to L
             let from = if factors.pairs[k] { k + 2 } else { k + 1 };
             let column = factors.column(k);
-            let sum = super::super::dot::<T, S>(&column[from - k..count - k], &x[from..]);
-            x[k] -= sum + super::super::dot::<T, S>(&column[count - k..], others);
+            for v in 0..vectors {
+                let (x, others) = (&mut x[v * count..][..count], &others[v * below..][..below]);
+                let sum = super::super::dot::<T, S>(&column[from - k..count - k], &x[from..]);
+                x[k] -= sum + super::super::dot::<T, S>(&column[count - k..], others);
+            }
         }
     }
 }

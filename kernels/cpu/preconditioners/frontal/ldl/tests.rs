@@ -135,8 +135,8 @@ fn solves_and_signs_are_those_of_the_matrix() {
     let factors = LdlFactors { lower: &lower, order, pairs: &pairs };
     let b: Vec<f64> = (0..order).map(|i| (i as f64).sin()).collect();
     let mut x: Vec<f64> = rows.iter().map(|&row| b[row as usize]).collect();
-    factors.forward(&mut x, &mut []);
-    factors.backward(&mut x, &[]);
+    factors.forward(1, &mut x, &mut []);
+    factors.backward(1, &mut x, &[]);
     for i in 0..order {
         let product: f64 = rows.iter().zip(&x).map(|(&j, x)| original[j as usize * order + i] * x).sum();
         assert!((product - b[i]).abs() < 1e-11, "{i}: {product}");

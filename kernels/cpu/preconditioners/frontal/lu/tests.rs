@@ -93,25 +93,25 @@ fn solves_with_all_four_triangles_invert_their_products() {
     let (b, rest) = (numbers(pivots, 7), numbers(order - pivots, 8));
     let near = |x: f64, y: f64| assert!((x - y).abs() < 1e-11, "{x} {y}");
     let (mut x, mut others) = (b.clone(), rest.clone());
-    factors.forward(&mut x, &mut others);
+    factors.forward(1, &mut x, &mut others);
     for i in 0..order {
         let sum: f64 = (0..pivots).map(|k| l(i, k) * x[k]).sum();
         near(sum, if i < pivots { b[i] } else { others[i - pivots] });
     }
     let (mut x, mut others) = (b.clone(), rest.clone());
-    factors.backward(&mut x, &mut others);
+    factors.backward(1, &mut x, &mut others);
     for (k, &b) in b.iter().enumerate() {
         let all = x.iter().chain(&rest).enumerate();
         near(all.map(|(j, x)| u(k, j) * x).sum(), b);
     }
     let (mut x, mut others) = (b.clone(), rest.clone());
-    factors.forward_transposed(&mut x, &mut others);
+    factors.forward_transposed(1, &mut x, &mut others);
     for j in 0..order {
         let sum: f64 = (0..pivots).map(|k| u(k, j) * x[k]).sum();
         near(sum, if j < pivots { b[j] } else { others[j - pivots] });
     }
     let (mut x, mut others) = (b.clone(), rest.clone());
-    factors.backward_transposed(&mut x, &mut others);
+    factors.backward_transposed(1, &mut x, &mut others);
     for (k, &b) in b.iter().enumerate() {
         let all = x.iter().chain(&rest).enumerate();
         near(all.map(|(i, x)| l(i, k) * x).sum(), b);

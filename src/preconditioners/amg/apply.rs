@@ -1,0 +1,126 @@
+//! Application to one vector, and to several at once.
+//!
+//! ```text
+//! b ← r / size                  in single precision; size: the largest entry of r, to within a factor of two
+//! z ← cycle(b) size scale       cycle.rs
+//! ```
+//!
+//! Groups of up to [`TILE`] vectors go through one cycle together: they are stored row by row from the first level to the
+//! last, so each level is read once for all of them.
+
+use super::super::several::{Pair, checked_pairs};
+use super::cycle::{Transfer, Workspace, cycle};
+use super::{Amg, largest_of, plain, power_below};
+use crate::{HostSpace, HostVector, Real};
+use krysp_kernels::cpu::run::threads::over_rows;
+use krysp_kernels::cpu::run::tiles::TILE;
+use krysp_solvers::{Element, LinearOperator, MultiVector, Result, check_spaces};
+use std::sync::{Mutex, TryLockError};
+
+/// Minimum number of vectors that go through a cycle together.
+const LEAST: usize = 3;
+
+/// Rows that are copied to or from a tile at a time, so that they stay in the L1 cache.
+const ROWS: usize = 64;
+
+/// Workspaces of cycles with one vector and with a tile of them. Kept from one application to the next, because allocating
+/// them takes as long as a part of a cycle.
+#[derive(Debug, Default)]
+pub(super) struct Workspaces {
+    single: Mutex<Workspace<1>>,
+    tile: Mutex<Workspace<TILE>>,
+}
+
+impl<T: Real> Amg<T> {
+    /// Applies one cycle to up to `W` vectors.
+    fn apply_to<const W: usize>(&self, kept: &Mutex<Workspace<W>>, pairs: &mut [Pair<'_, T>]) -> Result<()> {
+        // if the workspace is in use, allocate a temporary one: blocking inside a Rayon worker could deadlock
+        let (mut guard, mut own);
+        let workspace = match kept.try_lock() {
+            Ok(workspace) => {
+                guard = workspace;
+                &mut *guard
+            }
+            Err(TryLockError::Poisoned(workspace)) => {
+                guard = workspace.into_inner();
+                &mut *guard
+            }
+            Err(TryLockError::WouldBlock) => {
+                own = Workspace::default();
+                &mut own
+            }
+        };
+        workspace.prepare(&self.levels, self.dense.as_ref())?;
+        // the range of single precision is 1e-38 to 1e38
+        let mut sizes = [1.0; W];
+        let largest = pairs.iter().map(|(r, _)| power_below(largest_of(r.as_slice())));
+        sizes.iter_mut().zip(largest).for_each(|(size, largest)| *size = largest);
+        let rows = self.whole.rows();
+        let [b, _] = workspace.ends();
+        let b = &mut b.as_chunks_mut::<W>().0[..rows];
+        over_rows(rows, 2 * W, b, &|rows, b: &mut [[f32; W]]| {
+            for (start, b) in rows.step_by(ROWS).zip(b.chunks_mut(ROWS)) {
+                for (j, (r, _)) in pairs.iter().enumerate() {
+                    let (r, down) = (&r.as_slice()[start..start + b.len()], 1.0 / sizes[j]);
+                    b.iter_mut().zip(r).for_each(|(b, &r)| b[j] = (Element::to_f64(r) * down) as f32);
+                }
+                b.iter_mut().for_each(|b| b[pairs.len()..].fill(0.0));
+            }
+        });
+        cycle::<W>(&self.levels, self.dense.as_ref(), workspace);
+        let [_, x] = workspace.ends();
+        let x = x.as_chunks::<W>().0;
+        let (count, mut z) = (pairs.len(), [(); W].map(|()| <&mut [T]>::default()));
+        z.iter_mut().zip(pairs).for_each(|(to, (_, z))| *to = z.as_mut_slice());
+        over_rows(rows, 2 * W, z, &|rows, mut z: [&mut [T]; W]| {
+            for (at, x) in x[rows].chunks(ROWS).enumerate() {
+                for (j, z) in z[..count].iter_mut().enumerate() {
+                    let (z, up) = (&mut z[at * ROWS..][..x.len()], self.scale * sizes[j]);
+                    z.iter_mut().zip(x).for_each(|(z, x)| *z = T::from_f64(f64::from(x[j]) * up));
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+impl<T: Real> LinearOperator for Amg<T> {
+    type Vector = HostVector<T>;
+
+    fn domain(&self) -> &HostSpace<T> {
+        &self.space
+    }
+
+    fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> Result<()> {
+        check_spaces(self, r, z)?;
+        self.apply_to(&self.workspaces.single, &mut [(r, z)])
+    }
+
+    fn apply_many(&self, r: &MultiVector<HostVector<T>>, z: &mut MultiVector<HostVector<T>>) -> Result<()> {
+        let mut pairs = checked_pairs(self, r, z)?;
+        for group in pairs.chunks_mut(TILE) {
+            match group.len() {
+                LEAST.. => self.apply_to(&self.workspaces.tile, group)?,
+                _ => group.chunks_mut(1).try_for_each(|one| self.apply_to(&self.workspaces.single, one))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> usize {
+        let level = |level: &super::Level| {
+            let transfers = level.transfer.as_ref().map_or(0, Transfer::bytes);
+            2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
+        };
+        let dense = self.dense.as_ref().map_or(0, |dense| size_of_val(&*dense.inverse));
+        let Some((finest, below)) = self.levels.split_first().filter(|_| self.plain().is_some()) else {
+            return self.levels.iter().map(level).sum::<usize>() + dense;
+        };
+        // each pass but the first starts from a nonzero guess, which costs one product more
+        let (passes, begin) = match below.first() {
+            Some(next) => (plain::PASSES, next.a.bytes() + size_of_val(next.inverse.as_slice())),
+            None => (1, 0),
+        };
+        level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * begin
+    }
+}

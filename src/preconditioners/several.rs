@@ -1,0 +1,69 @@
+//! Preconditioners that are applied to several vectors at once.
+
+use crate::memory::room;
+use crate::{HostVector, Real};
+use krysp_solvers::{LinearOperator, MultiVector, Result, Space, check_spaces};
+use rayon::prelude::*;
+
+/// Maximum number of vectors of a group: so many rows of a large front's vectors stay in the L2 cache. Guess.
+const TOGETHER: usize = 8;
+
+/// A right-hand side, and the vector that receives its solution.
+pub(super) type Pair<'p, T> = (&'p HostVector<T>, &'p mut HostVector<T>);
+
+/// The open columns of `r` and `z`, which are in the space of `m`.
+pub(super) fn checked_pairs<'p, T: Real>(
+    m: &impl LinearOperator<Vector = HostVector<T>>,
+    r: &'p MultiVector<HostVector<T>>,
+    z: &'p mut MultiVector<HostVector<T>>,
+) -> Result<Vec<Pair<'p, T>>> {
+    let pairs: Vec<Pair<'p, T>> = MultiVector::open_pairs(r, z)?.collect();
+    pairs.iter().try_for_each(|(r, z)| check_spaces(m, r, z))?;
+    Ok(pairs)
+}
+
+/// Solves for the open columns of `r` in groups, each on one thread. `solve` takes a workspace of any content, which has up to
+/// three vectors for each right-hand side.
+pub(super) fn in_groups<T: Real, W: Default>(
+    m: &impl LinearOperator<Vector = HostVector<T>>,
+    r: &MultiVector<HostVector<T>>,
+    z: &mut MultiVector<HostVector<T>>,
+    solve: impl Fn(&mut [Pair<'_, T>], &mut W) + Sync,
+) -> Result<()> {
+    let mut pairs = checked_pairs(m, r, z)?;
+    room(
+        "the workspace of solves with several vectors",
+        (3 * pairs.len() * m.domain().len() * size_of::<T>()) as u128,
+    )?;
+    let group = pairs.len().div_ceil(rayon::current_num_threads()).clamp(1, TOGETHER);
+    pairs.par_chunks_mut(group).for_each(|group| solve(group, &mut W::default()));
+    Ok(())
+}
+
+/// Copies the numbers at some places of vectors that are stored one after the other; so are the copies.
+pub(super) fn gather<T: Real>(to: &mut Vec<T>, from: &[T], vectors: usize, places: &[u32]) {
+    to.clear();
+    for from in each(from, vectors) {
+        to.extend(places.iter().map(|&at| from[at as usize]));
+    }
+}
+
+/// Does for each number and its place what `put` says, with vectors that are stored one after the other.
+pub(super) fn scatter<T: Real>(
+    from: &[T],
+    to: &mut [T],
+    vectors: usize,
+    places: &[u32],
+    put: impl Fn(&mut T, T),
+) {
+    let len = to.len() / vectors.max(1);
+    for (to, from) in to.chunks_exact_mut(len.max(1)).zip(each(from, vectors)) {
+        places.iter().zip(from).for_each(|(&at, &from)| put(&mut to[at as usize], from));
+    }
+}
+
+/// Vectors that are stored one after the other.
+fn each<T>(all: &[T], vectors: usize) -> impl Iterator<Item = &[T]> {
+    let len = all.len() / vectors.max(1);
+    (0..vectors).map(move |v| &all[v * len..(v + 1) * len])
+}
