@@ -29,7 +29,7 @@ use crate::run::{Course, FOLD, Judge, broken, interrupted};
 use crate::verdict::norm;
 use crate::workspace::{Apart, Workspace};
 use crate::{
-    Arithmetic, ElemOf, Ending, Error, Form, LinearOperator, Method, MultiSpace, MultiVector, Outcome,
+    Arithmetic, ElemOf, Ending, Error, LinearOperator, Method, MultiSpace, MultiVector, Outcome,
     Report, Result, ScalarOf, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Vector,
 };
 use num_traits::Zero;
