@@ -325,7 +325,7 @@ fn several_right_hand_sides_have_the_bits_of_single_solves() {
     // NaN of one changes no bit of the others
     let a = matrices::elasticity(5).csr::<f64>().unwrap();
     let cholesky = Cholesky::new(&a).unwrap();
-    let mut r = MultiVector::zeros(a.domain(), 3).unwrap();
+    let mut r = MultiVector::<HostVector<f64>>::zeros(a.domain(), 3).unwrap();
     let mut z = MultiVector::zeros(a.domain(), 3).unwrap();
     for (j, r) in r.columns_mut().iter_mut().enumerate() {
         let entries = matrices::vector(a.rows());
