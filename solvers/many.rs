@@ -29,8 +29,8 @@ use crate::run::{Course, FOLD, Judge, broken, interrupted};
 use crate::verdict::norm;
 use crate::workspace::{Apart, Workspace};
 use crate::{
-    Arithmetic, ElemOf, Ending, Error, LinearOperator, Method, MultiSpace, MultiVector, Outcome,
-    Report, Result, ScalarOf, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Vector,
+    Arithmetic, ElemOf, Ending, Error, LinearOperator, Method, MultiSpace, MultiVector, Outcome, Report,
+    Result, ScalarOf, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Vector,
 };
 use num_traits::Zero;
 use std::ops::ControlFlow;

@@ -178,6 +178,16 @@ impl<T: Real> Scaling<T> {
         Ok(Csr::from_sorted(csr.cols(), offsets, columns, values)?.declared_in(&self.space))
     }
 
+    /// Computes the transpose of `R A C`, without a permutation of rows, from the transpose of `A`.
+    pub(crate) fn scale_transposed(&self, transposed: &mut Csr<T>) {
+        let mut values = Vec::with_capacity(transposed.nnz());
+        for (column, &factor) in self.column_factors.iter().enumerate() {
+            let entries = transposed.row_columns(column).iter().zip(transposed.row_values(column));
+            values.extend(entries.map(|(&row, &value)| self.row_factors[row as usize] * value * factor));
+        }
+        transposed.fill(&values);
+    }
+
     /// The row of the original matrix for row `place` of the scaled matrix.
     fn row(&self, place: usize) -> usize {
         self.rows.as_ref().map_or(place, |rows| rows[place] as usize)

@@ -315,6 +315,17 @@ impl Preconditioner {
         })
     }
 
+    /// An estimate of `‖A‖₁ ‖A⁻¹‖₁`, of `lu` only
+    fn condition_estimate(&self, py: Python<'_>) -> PyResult<f64> {
+        self.enter()?;
+        with_either!(&self.inner, ready => {
+            let Ready::Lu(lu) = ready else {
+                return Err(PyTypeError::new_err("only lu estimates a condition number"));
+            };
+            py.detach(|| lu.condition_estimate()).map_err(raised)
+        })
+    }
+
     /// A description; for multigrid, a table of its levels.
     fn text(&self) -> &str {
         &self.text

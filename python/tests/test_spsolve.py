@@ -86,3 +86,14 @@ def test_splu_and_factorized_are_called_as_scipys():
         krysp.splu(sp.csr_array((3, 3)))
     with pytest.raises(ValueError, match="2 x 3"):
         krysp.splu(sp.csr_array((2, 3)))
+
+
+def test_condition_numbers_are_estimated_from_below():
+    numbers = np.random.default_rng(11)
+    for n in (1, 2, 30):
+        a = numbers.standard_normal((n, n)) + np.diag(np.logspace(0, 3, n))
+        exact = np.linalg.cond(a, 1)
+        for dtype, rounding in ((np.float64, 1e-9), (np.float32, 1e-1)):
+            estimate = krysp.splu(sp.csr_array(a.astype(dtype))).condition_estimate()
+            assert exact / 3 <= estimate <= exact * (1 + rounding)
+    assert krysp.splu(sp.csr_array((0, 0))).condition_estimate() == 1.0

@@ -16,6 +16,9 @@
 //! Variables with very many neighbours (*dense* variables) are eliminated last: updating their degrees would
 //! take long and hardly reduce the fill-in.
 
+#[cfg(test)]
+mod tests;
+
 use crate::{Csr, Real, Result};
 use krysp_kernels::interrupt::Phase;
 use std::mem::replace;
@@ -30,18 +33,48 @@ const DENSE_BY_ROOT: f64 = 10.0;
 /// List items scanned between two polls for interruption: about 0.2 ms.
 const POLLED: usize = 1 << 16;
 
-/// Computes an elimination order for the pattern of `A + Aᵀ`. Returns the variables in the order of
-/// elimination.
+/// Neighbours of each variable in a symmetric pattern; the variable itself may be among them, and a neighbour twice.
+pub(crate) trait Neighbours {
+    fn of(&self, variable: u32) -> impl Iterator<Item = u32>;
+}
+
+/// Computes an elimination order for the pattern of `A + Aᵀ`: the variable eliminated first, then the next.
 pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
-    let n = a.rows();
+    of_symmetric(a.rows(), a.nnz(), &Both::new([a, transposed]))
+}
+
+/// The pattern of a matrix and of its transpose.
+pub(crate) struct Both<'a, T: Real> {
+    matrix: &'a Csr<T>,
+    /// `None` if the pattern is symmetric.
+    transposed: Option<&'a Csr<T>>,
+}
+
+impl<'a, T: Real> Both<'a, T> {
+    pub(crate) fn new([matrix, transposed]: [&'a Csr<T>; 2]) -> Both<'a, T> {
+        let lengths = || matrix.row_lengths().eq(transposed.row_lengths());
+        let is_symmetric = matrix.columns() == transposed.columns() && lengths();
+        Both { matrix, transposed: Some(transposed).filter(|_| !is_symmetric) }
+    }
+}
+
+impl<T: Real> Neighbours for Both<'_, T> {
+    fn of(&self, variable: u32) -> impl Iterator<Item = u32> {
+        let above = self.transposed.map_or(&[][..], |transposed| transposed.row_columns(variable as usize));
+        self.matrix.row_columns(variable as usize).iter().chain(above).copied()
+    }
+}
+
+/// Computes an elimination order for `n` variables with about so many pairs of neighbours.
+pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbours) -> Result<Vec<u32>> {
     let mut lists = Lists::default();
-    for row in 0..n {
-        let (mut left, mut right) = (a.row_columns(row), transposed.row_columns(row));
-        while let Some(next) = left.first().into_iter().chain(right.first()).min().copied() {
-            left = &left[usize::from(left.first() == Some(&next))..];
-            right = &right[usize::from(right.first() == Some(&next))..];
-            if next as usize != row {
-                lists.items.push(next);
+    lists.items.reserve(expected);
+    let mut listed = vec![NONE; n];
+    for variable in 0..n as u32 {
+        listed[variable as usize] = variable;
+        for other in neighbours.of(variable) {
+            if replace(&mut listed[other as usize], variable) != variable {
+                lists.items.push(other);
             }
         }
         lists.close(0);
@@ -49,25 +82,29 @@ pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32
     Elimination::new(n, lists, vec![]).run()
 }
 
-/// Computes an elimination order of the columns for the pattern of `Aᵀ A`, which contains the pattern of `U`
-/// for any choice of pivot rows.
-pub(crate) fn of_columns<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
+/// Computes an elimination order for the pattern of `Aᵀ A`, which suits columns for any choice of pivot rows. Only entries `(row, column)`
+/// that are kept count.
+pub(crate) fn of_columns<T: Real>(
+    a: &Csr<T>,
+    transposed: &Csr<T>,
+    kept: impl Fn(u32, u32) -> bool,
+) -> Result<Vec<u32>> {
     let n = a.cols();
     let mut lists = Lists::default();
     let longest = longest(n);
-    let kept = |row: usize| a.row_columns(row).len() <= longest;
-    for column in 0..n {
-        let rows = transposed.row_columns(column).iter().filter(|&&row| kept(row as usize));
-        lists.items.extend(rows.map(|row| row + n as u32));
+    let is_short = |row: u32| a.row_columns(row as usize).len() <= longest;
+    for column in 0..n as u32 {
+        let rows = transposed.row_columns(column as usize).iter();
+        lists.items.extend(rows.filter(|&&row| is_short(row) && kept(row, column)).map(|row| row + n as u32));
         let last = lists.starts.last().copied().unwrap_or(0);
         lists.close(lists.items.len() - last);
     }
     let mut sizes = vec![];
-    for row in 0..a.rows() {
-        let columns = if kept(row) { a.row_columns(row) } else { &[] };
-        lists.items.extend_from_slice(columns);
-        sizes.push(columns.len() as u32);
+    for row in 0..a.rows() as u32 {
+        let columns = if is_short(row) { a.row_columns(row as usize) } else { &[] };
+        lists.items.extend(columns.iter().filter(|&&column| kept(row, column)));
         lists.close(0);
+        sizes.push(lists.lengths.last().copied().unwrap_or(0));
     }
     Elimination::new(n, lists, sizes).run()
 }
@@ -153,10 +190,9 @@ impl Elimination {
         }
     }
 
-    fn run(mut self) -> Result<Vec<u32>> {
-        let (n, all) = (self.n, self.sizes.len());
-        let mut order = Vec::with_capacity(n);
-        let mut dense = vec![];
+    /// Computes the first degrees. Returns the dense variables, which are taken out.
+    fn set_up(&mut self) -> Vec<u32> {
+        let (n, mut dense) = (self.n, vec![]);
         for v in 0..n {
             let items = &self.lists.items[self.lists.range(v)];
             let elements = self.lists.elements[v] as usize;
@@ -184,10 +220,17 @@ impl Elimination {
             .collect::<Vec<_>>()
             .into_iter()
             .for_each(|v| self.insert(v));
+        dense
+    }
+
+    fn run(mut self) -> Result<Vec<u32>> {
+        let (n, all) = (self.n, self.sizes.len());
+        let dense = self.set_up();
+        let mut order = Vec::with_capacity(n);
         let mut in_pivot = vec![NONE; n];
         let mut outside = vec![0u64; all];
         let (mut base, mut seen, mut compared) = (1u64, vec![0u32; all], 0u32);
-        let mut hashes: Vec<(u32, u32)> = vec![];
+        let (mut hashes, mut joined): (Vec<(u32, u32)>, Vec<u32>) = (vec![], vec![]);
         let phase = Phase::new("minimum degree ordering", n as f64);
         let (mut polled_at, mut scanned) = (0, 0);
         while let Some(p) = self.pop() {
@@ -198,29 +241,12 @@ impl Elimination {
             let pivot = p as usize;
             self.compact();
             let mut weight = replace(&mut self.weights[pivot], 0);
-            let first = self.lists.items.len();
-            let mut size = self.collect(pivot, &mut in_pivot);
-            let end = self.lists.items.len();
+            let mut size = self.collect(pivot, &mut in_pivot, &mut joined);
             base += n as u64 + 1;
-            for at in first..end {
-                let i = self.lists.items[at] as usize;
-                self.remove(i);
-                scanned += self.lists.lengths[i] as usize + 1;
-                let start = self.lists.starts[i];
-                for at in start..start + self.lists.elements[i] as usize {
-                    let e = self.lists.items[at] as usize;
-                    if self.sizes[e] == 0 {
-                        continue;
-                    }
-                    if outside[e] < base {
-                        outside[e] = base + u64::from(self.sizes[e]);
-                    }
-                    outside[e] -= u64::from(self.weights[i]);
-                }
-            }
+            scanned += self.measure(&joined, &mut outside, base);
             hashes.clear();
-            for at in first..end {
-                let i = self.lists.items[at] as usize;
+            for &i in &joined {
+                let i = i as usize;
                 let (degree, hash) = self.clean(i, p, &in_pivot, &outside, base);
                 if degree == 0 {
                     // all neighbours of the variable are in L_p: eliminate it with the pivot (mass
@@ -240,94 +266,115 @@ impl Elimination {
             self.left -= weight as usize;
             self.append(pivot, &mut order);
             // the element keeps the variables that are not eliminated
-            let mut kept = first;
-            for at in first..end {
-                let i = self.lists.items[at] as usize;
-                let own = self.weights[i];
+            let first = self.lists.items.len();
+            for &i in &joined {
+                let own = self.weights[i as usize];
                 if own == 0 {
                     continue;
                 }
-                self.lists.items[kept] = i as u32;
-                kept += 1;
+                self.lists.items.push(i);
                 let most = self.left as u32 - own;
-                self.degrees[i] = self.degrees[i].saturating_add(size - own).min(most);
-                self.insert(i);
+                let degree = &mut self.degrees[i as usize];
+                *degree = degree.saturating_add(size - own).min(most);
+                self.insert(i as usize);
             }
-            self.lists.items.truncate(kept);
-            (self.lists.starts[pivot], self.lists.lengths[pivot]) = (first, (kept - first) as u32);
-            self.sizes[pivot] = if kept > first { size } else { 0 };
+            let kept = self.lists.items.len() - first;
+            (self.lists.starts[pivot], self.lists.lengths[pivot]) = (first, kept as u32);
+            self.sizes[pivot] = if kept > 0 { size } else { 0 };
         }
         order.extend(dense);
         Ok(order)
     }
 
-    /// Appends the list of the new element's variables, and absorbs the pivot's elements. Returns the total
-    /// weight of these variables.
-    fn collect(&mut self, pivot: usize, in_pivot: &mut [u32]) -> u32 {
-        let mut size = 0;
+    /// Lists the variables of the new element, and absorbs the pivot's elements. Returns their weight.
+    fn collect(&mut self, pivot: usize, in_pivot: &mut [u32], joined: &mut Vec<u32>) -> u32 {
+        joined.clear();
+        let (items, weights) = (&*self.lists.items, &*self.weights);
         let own = self.lists.range(pivot);
         let elements = own.start + self.lists.elements[pivot] as usize;
-        let mut take = |lists: &mut Lists, range: std::ops::Range<usize>, weights: &[u32]| {
-            for at in range {
-                let i = lists.items[at];
-                if weights[i as usize] > 0 && in_pivot[i as usize] != pivot as u32 {
-                    in_pivot[i as usize] = pivot as u32;
-                    size += weights[i as usize];
-                    lists.items.push(i);
+        let mut size = 0;
+        let mut take = |list: &[u32]| {
+            for &i in list {
+                let weight = weights[i as usize];
+                if weight > 0 && replace(&mut in_pivot[i as usize], pivot as u32) != pivot as u32 {
+                    size += weight;
+                    joined.push(i);
                 }
             }
         };
-        for at in own.start..elements {
-            let e = self.lists.items[at] as usize;
-            if replace(&mut self.sizes[e], 0) > 0 {
-                let range = self.lists.range(e);
-                take(&mut self.lists, range, &self.weights);
+        for &e in &items[own.start..elements] {
+            if replace(&mut self.sizes[e as usize], 0) > 0 {
+                take(&items[self.lists.range(e as usize)]);
             }
         }
-        take(&mut self.lists, elements..own.end, &self.weights);
+        take(&items[elements..own.end]);
         size
     }
 
-    /// Removes neighbours and elements that the new element covers from the list of variable `i`, and adds
-    /// the pivot `p` as an element. Returns an upper bound on the weight of the other neighbours, and a hash
-    /// of the list.
+    /// Takes the variables of the new element out of the lists of degrees, and computes `base` and the weight outside of the new element
+    /// of each element that they are in. Returns the number of items scanned.
+    fn measure(&mut self, joined: &[u32], outside: &mut [u64], base: u64) -> usize {
+        joined.iter().for_each(|&i| self.remove(i as usize));
+        let Lists { items, starts, lengths, elements } = &self.lists;
+        let (items, starts, lengths, elements) = (&**items, &**starts, &**lengths, &**elements);
+        let (sizes, weights) = (&*self.sizes, &*self.weights);
+        let mut scanned = 0;
+        for &i in joined {
+            let i = i as usize;
+            scanned += lengths[i] as usize + 1;
+            let weight = u64::from(weights[i]);
+            for &e in &items[starts[i]..][..elements[i] as usize] {
+                let (size, outside) = (sizes[e as usize], &mut outside[e as usize]);
+                if size != 0 {
+                    let so_far = if *outside < base { base + u64::from(size) } else { *outside };
+                    *outside = so_far - weight;
+                }
+            }
+        }
+        scanned
+    }
+
+    /// Removes what the new element covers from a variable's list, and adds the pivot as an element. Returns
+    /// the weight of the remaining neighbours, and a hash of the list.
     fn clean(&mut self, i: usize, p: u32, in_pivot: &[u32], outside: &[u64], base: u64) -> (u32, u32) {
         let Lists { items, starts, lengths, elements } = &mut self.lists;
-        let start = starts[i];
-        let (middle, end) = (start + elements[i] as usize, start + lengths[i] as usize);
-        let (mut to, mut degree, mut hash) = (start, 0u64, p);
-        for at in start..middle {
-            let e = items[at];
+        let (sizes, weights) = (&mut *self.sizes, &*self.weights);
+        let own = &mut items[starts[i]..][..lengths[i] as usize];
+        let middle = elements[i] as usize;
+        let (mut to, mut degree, mut hash) = (0, 0u64, p);
+        for at in 0..middle {
+            let e = own[at];
             let rest = outside[e as usize].saturating_sub(base);
-            if self.sizes[e as usize] == 0 {
+            let size = &mut sizes[e as usize];
+            if *size == 0 {
                 continue;
             }
             if rest == 0 {
                 // the element is a subset of the new one: absorb it
-                self.sizes[e as usize] = 0;
+                *size = 0;
                 continue;
             }
             degree += rest;
             hash = hash.wrapping_add(e);
-            items[to] = e;
+            own[to] = e;
             to += 1;
         }
         let first = to;
-        for at in middle..end {
-            let j = items[at];
-            let weight = self.weights[j as usize];
+        for at in middle..own.len() {
+            let j = own[at];
+            let weight = weights[j as usize];
             if weight > 0 && in_pivot[j as usize] != p {
                 degree += u64::from(weight);
                 hash = hash.wrapping_add(j);
-                items[to] = j;
+                own[to] = j;
                 to += 1;
             }
         }
-        // there is space for the pivot, because the item that connected `i` with it was removed
-        items[to] = items[first];
-        items[first] = p;
-        elements[i] = (first - start + 1) as u32;
-        lengths[i] = (to - start + 1) as u32;
+        // there is space for the pivot, because an item that connected them was removed
+        own[to] = own[first];
+        own[first] = p;
+        elements[i] = first as u32 + 1;
+        lengths[i] = to as u32 + 1;
         (degree.min(u64::from(u32::MAX >> 1)) as u32, hash)
     }
 
@@ -425,76 +472,5 @@ impl Elimination {
         }
         self.capacity = self.capacity.max(2 * items.len() + self.n);
         self.lists.items = items;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::formats::derived::Derivation;
-    use crate::testing::matrices::{self, edge};
-
-    /// Number of entries of `L` after elimination in this order, for a symmetric pattern, including the
-    /// diagonal.
-    fn fill(a: &Csr<f64>, order: &[u32]) -> usize {
-        let mut rows: Vec<std::collections::BTreeSet<u32>> =
-            (0..a.rows()).map(|row| a.row_columns(row).iter().copied().collect()).collect();
-        let mut count = 0;
-        for &v in order {
-            let joined = std::mem::take(&mut rows[v as usize]);
-            count += joined.len();
-            for &i in joined.iter().filter(|&&i| i != v) {
-                rows[i as usize].extend(&joined);
-                rows[i as usize].remove(&v);
-            }
-        }
-        count
-    }
-
-    fn ordered(a: &Csr<f64>, order: impl Fn(&Csr<f64>, &Csr<f64>) -> Result<Vec<u32>>) -> Vec<u32> {
-        let order = order(a, &Derivation::transposed(a).unwrap().0).unwrap();
-        crate::Numbering::from_old_of_new(order.clone()).unwrap();
-        order
-    }
-
-    #[test]
-    fn trees_and_arrows_have_no_fill() {
-        for a in [edge::tridiagonal(200), edge::arrow(40), edge::arrow(2000), edge::diagonal(7)] {
-            let a = a.csr::<f64>().unwrap();
-            assert_eq!(fill(&a, &ordered(&a, of_sum)), (a.nnz() + a.rows()) / 2);
-        }
-        let none = edge::empty(5, 5).csr::<f64>().unwrap();
-        assert_eq!(ordered(&none, of_sum).len() + ordered(&none, of_columns).len(), 10);
-    }
-
-    #[test]
-    fn meshes_have_little_fill() {
-        for (a, most) in
-            [(matrices::stencil7(9), 0.5), (matrices::elasticity(4), 0.9), (matrices::circuit(600, 20), 0.5)]
-        {
-            let a = a.csr::<f64>().unwrap();
-            let natural: Vec<u32> = (0..a.rows() as u32).collect();
-            let (given, found) = (fill(&a, &natural), fill(&a, &ordered(&a, of_sum)));
-            assert!((found as f64) < most * given as f64, "{given} {found}");
-        }
-    }
-
-    /// An ordering of the columns of a matrix gives about as little fill-in as an ordering of `Aᵀ A`.
-    #[test]
-    fn columns_are_ordered_without_the_product() {
-        let a = matrices::stencil7(7).csr::<f64>().unwrap();
-        let n = a.rows();
-        let rows: Vec<_> = a.triplets().map(|(i, j, v)| ((i * 5 + 1) % n, j, v)).collect();
-        let shuffled = Csr::from_triplets(n, n, &rows).unwrap();
-        let mut squared = vec![];
-        for row in 0..n {
-            for &i in a.row_columns(row) {
-                squared.extend(a.row_columns(row).iter().map(|&j| (i as usize, j as usize, 1.0)));
-            }
-        }
-        let squared = Csr::from_triplets(n, n, &squared).unwrap();
-        let [by_rows, by_product] =
-            [ordered(&shuffled, of_columns), ordered(&squared, of_sum)].map(|order| fill(&squared, &order));
-        assert!((by_rows as f64) < 1.1 * by_product as f64, "{by_rows} {by_product}");
     }
 }

@@ -63,6 +63,14 @@ impl<'f> Writer<'f> {
     }
 }
 
+/// A value that is saved and loaded again.
+#[cfg(test)]
+pub(crate) fn copied<X: Saved>(value: &X) -> Loaded<X> {
+    let mut bytes = vec![];
+    value.save(&mut Writer::new(&mut bytes));
+    X::load(&mut Reader::new(&bytes))
+}
+
 /// Reads values from a file.
 pub struct Reader<'f> {
     left: &'f [u8],

@@ -177,16 +177,18 @@ impl<T: Real> Progress<T> {
                 pieces.push(task.eliminate(steps[from].clone(), rests, 0, workspace)?);
                 continue;
             }
-            let done = steps[from..end].par_iter().map_init(
-                || Workspace::new(matrix.rows()),
-                |workspace, fronts| {
-                    let mut own: Vec<_> = fronts.clone().map(|_| None).collect();
-                    task.eliminate(fronts.clone(), &mut own, fronts.start, workspace)
-                        .map(|piece| (piece, own))
-                },
-            );
+            let own_workspace = || Workspace::new(matrix.rows());
+            let eliminate = |workspace: &mut Workspace<T>, fronts: &Range<usize>| {
+                let mut own: Vec<_> = fronts.clone().map(|_| None).collect();
+                task.eliminate(fronts.clone(), &mut own, fronts.start, workspace).map(|piece| (piece, own))
+            };
+            let done: Vec<_> = match &steps[from..end] {
+                // threads need not be started for a small system
+                [alone] => vec![eliminate(&mut own_workspace(), alone)],
+                steps => steps.par_iter().map_init(own_workspace, eliminate).collect(),
+            };
             // of errors, the first in the order of steps
-            for (fronts, done) in steps[from..end].iter().zip(done.collect::<Vec<_>>()) {
+            for (fronts, done) in steps[from..end].iter().zip(done) {
                 let (piece, own) = done?;
                 pieces.push(piece);
                 fronts.clone().zip(own).for_each(|(at, own)| rests[at] = own);

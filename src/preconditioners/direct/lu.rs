@@ -14,6 +14,7 @@
 //! | columns (Gilbert and Peierls 1988) | any | diagonal or matched entry, if ≥ 0.001 of its column, else one ≥ 0.1 | ≤ 1000 |
 
 mod begun;
+mod blocks;
 mod column_factors;
 mod columns;
 mod deficient;
@@ -28,7 +29,7 @@ use super::super::{Origin, Refresh, check_space, finite};
 use super::fronts::FrontFactors;
 use super::order::{Order, Pivoting};
 use super::tree::Tree;
-use super::{Budget, DirectOptions};
+use super::{Budget, DirectOptions, condition};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, HostSpace, HostVector, Real, Result, Scaling};
@@ -63,6 +64,8 @@ pub struct Lu<T: Real> {
     scaling: Option<Scaling<T>>,
     /// The rows that a matching found for the columns.
     matched: Option<Vec<u32>>,
+    /// `‖A‖₁`
+    norm: f64,
     factors: Factors<T>,
     workspace: Mutex<Workspace<T>>,
 }
@@ -102,6 +105,26 @@ impl<T: Real> Lu<T> {
             Factors::Columns { factors, .. } => factors.nnz(),
             Factors::Fronts { factors, .. } => factors.nnz(),
         }
+    }
+
+    /// Estimates the condition number `‖A‖₁ ‖A⁻¹‖₁`, from a few solves with `A` and `Aᵀ`. The estimate is a lower bound to rounding, rarely less than a
+    /// third of the exact number (Higham 1988).
+    ///
+    /// ```
+    /// use krysp::{Csr, Lu};
+    ///
+    /// let a = Csr::from_triplets(2, 2, &[(0, 0, 1e3), (1, 1, 1.0)])?;
+    /// assert!((Lu::new(&a)?.condition_estimate()? / 1e3 - 1.0).abs() < 1e-12);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[doc(alias = "rcond")]
+    pub fn condition_estimate(&self) -> Result<f64> {
+        condition::estimate(
+            self.norm,
+            &self.space,
+            |r, z| Ok(self.apply(r, z)?),
+            |r, z| self.apply_transposed(r, z),
+        )
     }
 
     /// `z ← A⁻ᵀ r`.
@@ -188,7 +211,7 @@ impl<T: Real> Refresh<T> for Lu<T> {
         if let (true, Factors::Columns { order, factors }) = (same_order, &mut self.factors)
             && factors.refresh(&prepared.columns, order, self.pivoting)?
         {
-            self.scaling = prepared.scaling;
+            (self.scaling, self.norm) = (prepared.scaling, prepared.norm);
             return Ok(());
         }
         let tree = match &self.factors {
@@ -196,7 +219,7 @@ impl<T: Real> Refresh<T> for Lu<T> {
             _ => None,
         };
         let mut begun = match tree {
-            Some(tree) => Begun::on_tree(csr, prepared, tree, self.budget, self.pivoting),
+            Some(tree) => Begun::on_tree(csr, prepared, tree, self.budget, self.pivoting)?,
             None => Begun::with(csr, self.budget, self.pivoting)?,
         };
         begun.go_on(csr, f64::INFINITY)?;

@@ -13,6 +13,7 @@
 //! they are; what would not fit is refused with [`Error::Memory`](crate::Error::Memory).
 
 mod cholesky;
+mod condition;
 mod fronts;
 mod ldl;
 mod lu;
@@ -21,6 +22,7 @@ mod order;
 mod scale;
 #[cfg(test)]
 mod testing;
+mod transpose;
 mod tree;
 mod triangle;
 

@@ -1,6 +1,7 @@
 //! In which order columns of an unsymmetric matrix are eliminated, and what becomes of those that depend on others.
 
-use crate::numbering::minimum_degree;
+use super::tree::NONE;
+use crate::numbering::minimum_degree::{self, Neighbours};
 use crate::{Csr, Real, Result};
 use krysp_solvers::Element;
 
@@ -21,23 +22,25 @@ pub(super) struct Order {
     pub(super) most_entries: usize,
 }
 
-impl Order {
-    /// For pivots in any row.
-    pub(super) fn of_columns<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Result<Order> {
-        let column_of = minimum_degree::of_columns(a, columns)?;
-        Ok(Order { column_of, preferred: vec![], most_entries: usize::MAX })
-    }
+/// The pattern of `B + Bᵀ`, where row `j` of `B` is the row that is matched to column `j`; of diagonal blocks, if there are several.
+pub(super) struct Matched<'a, T: Real> {
+    pub(super) matrices: [&'a Csr<T>; 2],
+    pub(super) row_of: &'a [u32],
+    pub(super) column_of: &'a [u32],
+    /// The block of each column.
+    pub(super) blocks: Option<&'a [u32]>,
 }
 
-/// The pattern of a matrix whose row `j` is row `rows[j]` of `a`.
-pub(super) fn permuted_rows<T: Real>(a: &Csr<T>, rows: &[u32]) -> Result<Csr<T>> {
-    let (mut offsets, mut columns) = (vec![0], Vec::with_capacity(a.nnz()));
-    for &row in rows {
-        columns.extend_from_slice(a.row_columns(row as usize));
-        offsets.push(columns.len());
+impl<T: Real> Neighbours for Matched<'_, T> {
+    fn of(&self, variable: u32) -> impl Iterator<Item = u32> {
+        let [matrix, columns] = self.matrices;
+        let left = matrix.row_columns(self.row_of[variable as usize] as usize).iter().copied();
+        let above = columns.row_columns(variable as usize).iter().map(|&row| self.column_of[row as usize]);
+        let same = move |&other: &u32| {
+            self.blocks.is_none_or(|block| block[other as usize] == block[variable as usize])
+        };
+        left.chain(above).filter(same)
     }
-    let values = vec![T::zero(); columns.len()];
-    Csr::from_sorted(a.cols(), offsets, columns, values)
 }
 
 /// What becomes of a column that depends on those before it.
@@ -97,6 +100,11 @@ impl Shape {
         Shape { partners: share(partners, entries), weak: if n == 0 { 0.0 } else { share(weak, n) } }
     }
 
+    /// Whether every off-diagonal entry has a partner.
+    pub(super) fn is_mirrored(self) -> bool {
+        self.partners == 1.0
+    }
+
     pub(super) fn is_symmetric(self) -> bool {
         self.partners >= PARTNERS
     }
@@ -109,7 +117,6 @@ impl Shape {
 /// An order with little fill for the pattern of `A + Aᵀ` in which rows that a matching joins are neighbours: if `rows[j]` is matched
 /// to column `j`, a pair `{j, rows[j]}` has a pivot block with large entries off its diagonal (Duff and Pralet 2005).
 pub(super) fn paired<T: Real>(a: &Csr<T>, columns: &Csr<T>, rows: &[u32]) -> Result<Vec<u32>> {
-    const NONE: u32 = u32::MAX;
     let n = a.rows();
     let mut group_of = vec![NONE; n];
     let mut groups: Vec<[u32; 2]> = vec![];
@@ -128,24 +135,25 @@ pub(super) fn paired<T: Real>(a: &Csr<T>, columns: &Csr<T>, rows: &[u32]) -> Res
             at = rows[partner] as usize;
         }
     }
-    let (mut offsets, mut neighbours) = (vec![0], vec![]);
-    let mut own: Vec<u32> = vec![];
-    for group in &groups {
-        own.clear();
-        for &member in group.iter().filter(|&&member| member != NONE) {
-            for matrix in [a, columns] {
-                let others = matrix.row_columns(member as usize).iter();
-                own.extend(others.map(|&other| group_of[other as usize]));
-            }
-        }
-        own.sort_unstable();
-        own.dedup();
-        neighbours.extend_from_slice(&own);
-        offsets.push(neighbours.len());
-    }
-    let values = vec![T::zero(); neighbours.len()];
-    let joined = Csr::from_sorted(groups.len(), offsets, neighbours, values)?;
-    let order = minimum_degree::of_sum(&joined, &joined)?;
+    let joined = Groups { matrices: [a, columns], groups: &groups, group_of: &group_of };
+    let order = minimum_degree::of_symmetric(groups.len(), a.nnz(), &joined)?;
     let members = order.iter().flat_map(|&group| groups[group as usize]);
     Ok(members.filter(|&member| member != NONE).collect())
+}
+
+/// The pattern of `A + Aᵀ` with groups of one or two rows as variables.
+struct Groups<'a, T: Real> {
+    matrices: [&'a Csr<T>; 2],
+    groups: &'a [[u32; 2]],
+    group_of: &'a [u32],
+}
+
+impl<T: Real> Neighbours for Groups<'_, T> {
+    fn of(&self, group: u32) -> impl Iterator<Item = u32> {
+        let members = self.groups[group as usize].into_iter().filter(|&member| member != NONE);
+        let others = move |member: u32| {
+            self.matrices.into_iter().flat_map(move |matrix| matrix.row_columns(member as usize))
+        };
+        members.flat_map(others).map(|&other| self.group_of[other as usize])
+    }
 }

@@ -7,8 +7,9 @@
 mod fits;
 
 use super::Budget;
+use crate::Result;
+pub(super) use crate::numbering::minimum_degree::{Both, Neighbours};
 use crate::saved::saved;
-use crate::{Csr, Real, Result};
 use krysp_kernels::interrupt::Phase;
 
 pub(super) const NONE: u32 = u32::MAX;
@@ -19,23 +20,13 @@ const JOINED: [(usize, f64); 4] = [(4, 1.0), (16, 0.8), (48, 0.1), (usize::MAX, 
 /// The share of all work below which a subtree is a task of its own.
 const TASK: f64 = 1.0 / 64.0;
 
+/// Multiplications in fronts, bounded as `Tree::share` does, below which all are one task: about 0.1 ms, as long as it takes to start
+/// threads. A guess; small systems that become faster when it is divided by ten would show that it is too large.
+const ALONE: f64 = 2e5;
+
 /// Tasks that are expected to be computed at a time, for the memory that they need: the same for any number of threads, so that a
 /// limit refuses the same matrices. A guess; factorizations with delayed pivots count what more threads take.
 const AT_A_TIME: usize = 4;
-
-/// Neighbours of each variable in a symmetric pattern; the variable itself may be among them.
-pub(super) trait Neighbours {
-    fn of(&self, variable: u32) -> impl Iterator<Item = u32>;
-}
-
-/// The pattern of a matrix and of its transpose.
-pub(super) struct Both<'a, T: Real>(pub(super) [&'a Csr<T>; 2]);
-
-impl<T: Real> Neighbours for Both<'_, T> {
-    fn of(&self, variable: u32) -> impl Iterator<Item = u32> {
-        self.0.into_iter().flat_map(move |csr| csr.row_columns(variable as usize).iter().copied())
-    }
-}
 
 /// A tree of fronts, children before their parents, and the order of elimination that it stands for.
 #[derive(Clone, Debug)]
@@ -219,6 +210,10 @@ impl Tree {
             }
         }
         let whole: f64 = self.fronts.iter().map(work).sum();
+        if whole <= ALONE {
+            self.tasks.extend((!self.fronts.is_empty()).then_some(0..self.fronts.len()));
+            return;
+        }
         let small: Vec<bool> = below.iter().map(|&work| work <= TASK * whole).collect();
         for (at, front) in self.fronts.iter().enumerate() {
             if !small[at] {
@@ -296,7 +291,8 @@ impl Expected {
     }
 }
 
-fn inverse(order: &[u32]) -> Vec<u32> {
+/// The place of each variable in an order.
+pub(super) fn inverse(order: &[u32]) -> Vec<u32> {
     let mut place = vec![0; order.len()];
     (0..).zip(order).for_each(|(at, &of)| place[of as usize] = at);
     place

@@ -30,18 +30,4 @@ impl<T: Real> Triangle<T> {
     pub(super) fn bytes(&self) -> usize {
         size_of_val(&*self.starts) + size_of_val(&*self.rows) + size_of_val(&*self.values)
     }
-
-    /// Sorts rows within columns.
-    pub(super) fn sort(&mut self) {
-        let mut entries: Vec<(u32, T)> = vec![];
-        for range in self.starts.windows(2).map(|bounds| bounds[0]..bounds[1]) {
-            let (rows, values) = (&mut self.rows[range.clone()], &mut self.values[range]);
-            entries.clear();
-            entries.extend(rows.iter().copied().zip(values.iter().copied()));
-            entries.sort_unstable_by_key(|&(row, _)| row);
-            for ((row, value), &entry) in rows.iter_mut().zip(values).zip(&entries) {
-                (*row, *value) = entry;
-            }
-        }
-    }
 }

@@ -7,7 +7,7 @@ use crate::numbering::minimum_degree;
 use crate::testing::matrices;
 
 fn tree(a: &Csr<f64>, budget: Budget) -> Tree {
-    let both = Both([a; 2]);
+    let both = Both::new([a; 2]);
     let order = minimum_degree::of_sum(a, a).unwrap();
     Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap()
 }

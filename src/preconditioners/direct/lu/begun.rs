@@ -2,10 +2,11 @@
 
 use super::super::super::check_square;
 use super::super::fronts::{self, Kind};
-use super::super::order::{Order, Pivoting, Shape, paired, permuted_rows};
-use super::super::tree::{Both, Expected, Tree};
-use super::{Budget, DirectOptions, Factors, Lu, NAME, columns};
-use crate::formats::derived::Derivation;
+use super::super::order::{Matched, Order, Pivoting, Shape, paired};
+use super::super::transpose::transposed;
+use super::super::tree::{Both, Expected, Tree, inverse};
+use super::blocks::{Blocks, transversal};
+use super::{Budget, DirectOptions, Factors, Lu, NAME, columns, condition};
 use crate::formats::pattern::Pattern;
 use crate::numbering::minimum_degree;
 use crate::{Csr, Error, Format, HostSpace, Matching, Real, Result, Scaling};
@@ -26,22 +27,11 @@ pub(crate) fn by_fronts(entries: f64, multiplications: f64) -> bool {
     multiplications >= FRONTS * entries
 }
 
-/// Multiplications of the order for fronts, over those from which on fronts pay, for which no order for columns is computed beside it. A
-/// guess: orders for fronts had up to three times the entries of orders for columns (rajat19, qh1484), and then about as many times the
-/// multiplications for each entry. A sparse system whose factors by columns have a fraction of the entries would show that it is too small.
-const CLEARLY: f64 = 4.0;
-
 impl Expected {
     /// Entries of one factor, and multiplications.
     fn work(&self) -> [f64; 2] {
         let lengths = self.lengths.iter().map(|&length| f64::from(length));
         lengths.fold([0.0; 2], |[entries, work], length| [entries + length, work + length * length])
-    }
-
-    /// Whether fronts pay, if multiplications were divided by `times`.
-    fn by_fronts(&self, times: f64) -> bool {
-        let [entries, work] = self.work();
-        by_fronts(times * entries, work)
     }
 }
 
@@ -63,30 +53,47 @@ pub(super) struct Prepared<T: Real> {
     pub(super) scaling: Option<Scaling<T>>,
     /// The rows that a matching found for the columns.
     pub(super) matched: Option<Vec<u32>>,
-    /// The scaled matrix; `None` if there is no scaling.
-    pub(super) scaled: Option<Csr<T>>,
-    /// Its transpose.
+    /// The scaled matrix; `None` if there is no scaling, or fronts are not used.
+    scaled: Option<Csr<T>>,
+    /// The transpose of the scaled matrix.
     pub(super) columns: Csr<T>,
+    /// `‖A‖₁`
+    pub(super) norm: f64,
     shape: Shape,
+}
+
+/// A method, and the order that was computed to choose it.
+enum Choice {
+    /// With diagonal blocks, if there are several.
+    Columns(Order, Option<Blocks>),
+    /// `None` if the order for columns does not suit fronts.
+    Fronts(Option<Expected>),
 }
 
 impl<T: Real> Prepared<T> {
     pub(super) fn new(csr: &Csr<T>) -> Result<Prepared<T>> {
         check_square(NAME, csr)?;
         csr.check_finite()?;
-        let (columns, _) = Derivation::transposed(csr)?;
-        let shape = Shape::of(csr, &columns);
+        let mut columns = transposed(csr)?;
+        let (norm, shape) = (condition::norm(csr), Shape::of(csr, &columns));
         // of an unsymmetric pattern, any row may be a pivot
         if !shape.is_weak() || !shape.is_symmetric() {
-            return Ok(Prepared { scaling: None, matched: None, scaled: None, columns, shape });
+            return Ok(Prepared { scaling: None, matched: None, scaled: None, columns, norm, shape });
         }
         let matching = Matching::of(csr)?;
         let mut scaling = Scaling::matched(csr, &matching)?;
         scaling.keep_rows();
-        let scaled = scaling.matrix(csr)?;
-        let (columns, _) = Derivation::transposed(&scaled)?;
+        scaling.scale_transposed(&mut columns);
         let matched = Some(matching.rows().to_vec());
-        Ok(Prepared { scaling: Some(scaling), matched, scaled: Some(scaled), columns, shape })
+        Ok(Prepared { scaling: Some(scaling), matched, scaled: None, columns, norm, shape })
+    }
+
+    /// Scales the matrix, which fronts are assembled from.
+    fn for_fronts(&mut self, csr: &Csr<T>) -> Result<()> {
+        if let (Some(scaling), None) = (&self.scaling, &self.scaled) {
+            self.scaled = Some(scaling.matrix(csr)?);
+        }
+        Ok(())
     }
 
     /// An order for pivots in symmetric positions, in which rows that a matching joins are neighbours.
@@ -95,7 +102,64 @@ impl<T: Real> Prepared<T> {
             Some(rows) => paired(matrix, &self.columns, rows)?,
             None => minimum_degree::of_sum(matrix, &self.columns)?,
         };
-        Expected::new(order, &Both([matrix, &self.columns]))
+        Expected::new(order, &Both::new([matrix, &self.columns]))
+    }
+
+    /// Diagonal blocks, if there are several, for a row that is matched to each column. A single one if columns may depend on others: the
+    /// null space is found from factors of the whole matrix.
+    fn blocks(&self, row_of: &[u32], column_of: &[u32], pivoting: Pivoting) -> Result<Option<Blocks>> {
+        let is_stored = |(column, row)| self.columns.row_columns(column).binary_search(row).is_ok();
+        match pivoting {
+            Pivoting::Regular if row_of.iter().enumerate().all(is_stored) => {
+                Blocks::new(&self.columns, column_of)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// An order for columns of an unsymmetric pattern, whose pivots may be in any row.
+    fn any_rows(&self, matrix: &Csr<T>, pivoting: Pivoting) -> Result<Choice> {
+        let rows = transversal(&self.columns)?;
+        let column_of = rows.as_ref().map(|rows| inverse(rows));
+        let blocks = match (&rows, &column_of) {
+            (Some(rows), Some(column_of)) => self.blocks(rows, column_of, pivoting)?,
+            _ => None,
+        };
+        let kept = |row: u32, column: u32| match (&blocks, &column_of) {
+            (Some(Blocks { of, .. }), Some(column_of)) => {
+                of[column_of[row as usize] as usize] == of[column as usize]
+            }
+            _ => true,
+        };
+        let order = minimum_degree::of_columns(matrix, &self.columns, kept)?;
+        let column_of = sorted(order, &blocks);
+        Ok(Choice::Columns(Order { column_of, preferred: vec![], most_entries: usize::MAX }, blocks))
+    }
+
+    /// An order for columns with preferred pivots, unless fronts are faster.
+    fn preferred_rows(&self, matrix: &Csr<T>, pivoting: Pivoting, forced: bool) -> Result<Choice> {
+        let n = matrix.rows();
+        let row_of = self.matched.clone().unwrap_or_else(|| (0..n as u32).collect());
+        let column_of = inverse(&row_of);
+        // blocks of a symmetric pattern are not joined by entries
+        let blocks = match self.matched.is_none() && self.shape.is_mirrored() {
+            true => None,
+            false => self.blocks(&row_of, &column_of, pivoting)?,
+        };
+        let of = blocks.as_ref().map(|blocks| &*blocks.of);
+        let matrices = [matrix, &self.columns];
+        let neighbours = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
+        let order = minimum_degree::of_symmetric(n, matrix.nnz(), &neighbours)?;
+        let expected = Expected::new(order, &neighbours)?;
+        let [entries, work] = expected.work();
+        if !forced && by_fronts(entries, work) {
+            let same = self.matched.is_none() && blocks.is_none();
+            return Ok(Choice::Fronts(Some(expected).filter(|_| same)));
+        }
+        let outside = blocks.as_ref().map_or(0, |_| matrix.nnz());
+        let most_entries = outside + (2.0 * MOST_FILL * entries) as usize;
+        let column_of = sorted(expected.order, &blocks);
+        Ok(Choice::Columns(Order { column_of, preferred: row_of, most_entries }, blocks))
     }
 
     /// The scaled matrix, if this is the one that it was prepared from.
@@ -135,32 +199,22 @@ impl<T: Real> Begun<T> {
         pivoting: Pivoting,
         fronts: Option<bool>,
     ) -> Result<Begun<T>> {
-        let prepared = Prepared::new(csr)?;
-        let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
-        let method = if fronts == Some(true) {
-            Method::fronts(prepared.symmetric_order(matrix)?, matrix, columns, budget)?
-        } else if !prepared.shape.is_symmetric() {
-            Method::columns(Order::of_columns(matrix, columns)?, columns, false)
-        } else {
-            let expected = prepared.symmetric_order(matrix)?;
-            let for_columns = match &prepared.matched {
-                Some(_) if fronts.is_none() && expected.by_fronts(CLEARLY) => None,
-                Some(rows) => {
-                    let permuted = permuted_rows(matrix, rows)?;
-                    let (transposed, _) = Derivation::transposed(&permuted)?;
-                    let order = minimum_degree::of_sum(&permuted, &transposed)?;
-                    Some((Expected::new(order, &Both([&permuted, &transposed]))?, rows.clone()))
-                }
-                None => Some((expected.clone(), (0..csr.rows() as u32).collect())),
-            };
-            match for_columns {
-                Some((chosen, preferred)) if fronts.is_some() || !chosen.by_fronts(1.0) => {
-                    let [entries, _] = chosen.work();
-                    let most_entries = (2.0 * MOST_FILL * entries) as usize;
-                    let order = Order { column_of: chosen.order, preferred, most_entries };
-                    Method::columns(order, columns, true)
-                }
-                _ => Method::fronts(expected, matrix, columns, budget)?,
+        let mut prepared = Prepared::new(csr)?;
+        let symmetric = prepared.shape.is_symmetric();
+        let chosen = match fronts {
+            Some(true) => Choice::Fronts(None),
+            _ if symmetric => prepared.preferred_rows(csr, pivoting, fronts.is_some())?,
+            _ => prepared.any_rows(csr, pivoting)?,
+        };
+        let method = match chosen {
+            Choice::Columns(order, blocks) => {
+                let starts = blocks.map_or_else(|| vec![0, csr.rows() as u32], |blocks| blocks.starts);
+                let progress = Box::new(columns::Progress::new(&prepared.columns, starts));
+                Method::Columns { order, progress, may_change: symmetric }
+            }
+            Choice::Fronts(expected) => {
+                let expected = expected.map_or_else(|| prepared.symmetric_order(csr), Ok)?;
+                Method::fronts(expected, &mut prepared, csr, budget)?
             }
         };
         Ok(Begun::by(method, csr, prepared, budget, pivoting))
@@ -180,33 +234,34 @@ impl<T: Real> Begun<T> {
     /// Starts from the order of an earlier factorization.
     pub(super) fn on_tree(
         csr: &Csr<T>,
-        prepared: Prepared<T>,
+        mut prepared: Prepared<T>,
         tree: Tree,
         budget: Budget,
         pivoting: Pivoting,
-    ) -> Begun<T> {
+    ) -> Result<Begun<T>> {
+        prepared.for_fronts(csr)?;
         let matrices = [prepared.matrix(csr), &prepared.columns];
         let progress = Box::new(fronts::Progress::new(&tree, matrices, Kind::General));
-        Begun::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting)
+        Ok(Begun::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting))
     }
 
     /// Continues with the same matrix, for so many multiplications. Returns whether it is complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let Begun { budget, pivoting, prepared, method, .. } = self;
-        let (matrix, columns) = (prepared.matrix(csr), &prepared.columns);
         if let Method::Columns { order, progress, may_change } = method {
             let most = progress.work + most;
-            match progress.run(columns, order, *pivoting, *budget, most) {
+            match progress.run(&prepared.columns, order, *pivoting, *budget, most) {
                 // fronts may take less memory
                 Err(Error::Memory { .. }) if *may_change => {}
                 Ok(false) if *may_change && progress.work <= most => {}
                 complete => return complete,
             }
-            *method = Method::fronts(prepared.symmetric_order(matrix)?, matrix, columns, *budget)?;
+            *method = Method::fronts(prepared.symmetric_order(csr)?, prepared, csr, *budget)?;
         }
         match method {
             Method::Fronts { tree, progress } => {
-                progress.run(tree, [matrix, columns], *pivoting, *budget, DENSE * most)
+                let matrices = [prepared.matrix(csr), &prepared.columns];
+                progress.run(tree, matrices, *pivoting, *budget, DENSE * most)
             }
             Method::Columns { .. } => Ok(false),
         }
@@ -215,27 +270,37 @@ impl<T: Real> Begun<T> {
     /// The factorization, once it is complete.
     pub(crate) fn whole(self) -> Lu<T> {
         let Begun { space, pattern, budget, pivoting, prepared, method } = self;
-        let Prepared { scaling, matched, .. } = prepared;
+        let Prepared { scaling, matched, norm, .. } = prepared;
         let factors = match method {
             Method::Columns { order, progress, .. } => {
                 Factors::Columns { order, factors: progress.factors() }
             }
             Method::Fronts { tree, progress } => Factors::Fronts { tree, factors: progress.factors() },
         };
-        Lu { space, pattern, budget, pivoting, scaling, matched, factors, workspace: Mutex::default() }
+        Lu { space, pattern, budget, pivoting, scaling, matched, norm, factors, workspace: Mutex::default() }
     }
 }
 
 impl<T: Real> Method<T> {
-    fn columns(order: Order, columns: &Csr<T>, may_change: bool) -> Method<T> {
-        Method::Columns { order, progress: Box::new(columns::Progress::new(columns)), may_change }
-    }
-
-    fn fronts(expected: Expected, matrix: &Csr<T>, columns: &Csr<T>, budget: Budget) -> Result<Method<T>> {
+    fn fronts(
+        expected: Expected,
+        prepared: &mut Prepared<T>,
+        csr: &Csr<T>,
+        budget: Budget,
+    ) -> Result<Method<T>> {
+        prepared.for_fronts(csr)?;
+        let matrices = [prepared.matrix(csr), &prepared.columns];
         // of a front both triangles are stored, of what waits for a parent the square
-        let bytes = [2 * size_of::<T>(), size_of::<T>()];
-        let tree = Tree::new(expected, &Both([matrix, columns]), bytes, budget)?;
-        let progress = Box::new(fronts::Progress::new(&tree, [matrix, columns], Kind::General));
+        let tree = Tree::new(expected, &Both::new(matrices), [2 * size_of::<T>(), size_of::<T>()], budget)?;
+        let progress = Box::new(fronts::Progress::new(&tree, matrices, Kind::General));
         Ok(Method::Fronts { tree, progress })
+    }
+}
+
+/// An order, block after block.
+fn sorted(order: Vec<u32>, blocks: &Option<Blocks>) -> Vec<u32> {
+    match blocks {
+        Some(blocks) => blocks.sort(&order),
+        None => order,
     }
 }

@@ -6,17 +6,21 @@ use super::super::triangle::Triangle;
 use crate::{Csr, Real, Result};
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
+use std::ops::Range;
 
 /// New values are given to old pivots if none is smaller than this part of the largest entry of its column.
 const SOUND: f64 = 1e-5;
 
-/// `L`, with a diagonal of ones, and `U`, in the order of steps.
+/// `L`, with a diagonal of ones, and `U`, in the order of steps, of each diagonal block.
 #[derive(Debug)]
 pub(super) struct ColumnFactors<T> {
     pub(super) scale: Vec<T>,
+    /// The first step of each diagonal block, then the number of steps.
+    pub(super) blocks: Vec<u32>,
     /// The row that is the pivot of a step.
     pub(super) row_of: Vec<u32>,
     pub(super) lower: Triangle<T>,
+    /// `U`, and the entries of the matrix above the diagonal blocks.
     pub(super) upper: Triangle<T>,
     pub(super) pivots: Vec<T>,
     /// Steps without a pivot, in ascending order.
@@ -38,7 +42,7 @@ impl<T: Real> ColumnFactors<T> {
 
     fn recompute(&mut self, columns: &Csr<T>, order: &Order, pivoting: Pivoting) -> Result<bool> {
         let n = columns.rows();
-        let ColumnFactors { scale, row_of, lower, upper, pivots, missing } = self;
+        let ColumnFactors { scale, blocks, row_of, lower, upper, pivots, missing } = self;
         if !missing.is_empty() {
             return Ok(false);
         }
@@ -49,17 +53,25 @@ impl<T: Real> ColumnFactors<T> {
         (0..).zip(&*row_of).for_each(|(step, &row)| step_of[row as usize] = step);
         let sound = T::from_f64(SOUND);
         let mut x = vec![T::zero(); n];
+        let mut block = 0;
         for (step, &column) in order.column_of.iter().enumerate() {
+            block += usize::from(blocks[block + 1] as usize == step);
+            let start = blocks[block];
             let (rows, values) = (columns.row_columns(column as usize), columns.row_values(column as usize));
             let mut largest = T::zero();
             for (&row, &value) in rows.iter().zip(values) {
                 let value = value * scale[row as usize];
                 x[step_of[row as usize] as usize] = value;
-                largest = largest.max(value.abs());
+                if step_of[row as usize] >= start {
+                    largest = largest.max(value.abs());
+                }
             }
             for at in upper.starts[step]..upper.starts[step + 1] {
                 let factor = std::mem::take(&mut x[upper.rows[at] as usize]);
                 upper.values[at] = factor;
+                if upper.rows[at] < start {
+                    continue;
+                }
                 largest = largest.max(factor.abs());
                 let (rows, values) = lower.column(upper.rows[at] as usize);
                 counter.add(rows.len())?;
@@ -84,12 +96,20 @@ impl<T: Real> ColumnFactors<T> {
         Ok(true)
     }
 
-    /// `x = L⁻¹ b`, in the order of steps.
+    /// `x = L⁻¹ b`, in the order of steps, of a single block.
     pub(super) fn forward(&self, b: &[T], x: &mut [T]) {
+        self.gather(b, x);
+        self.forward_block(0..x.len(), x);
+    }
+
+    fn gather(&self, b: &[T], x: &mut [T]) {
         for (x, &row) in x.iter_mut().zip(&self.row_of) {
             *x = b[row as usize] * self.scale[row as usize];
         }
-        for step in 0..x.len() {
+    }
+
+    fn forward_block(&self, steps: Range<usize>, x: &mut [T]) {
+        for step in steps {
             let (solved, (rows, values)) = (x[step], self.lower.column(step));
             if !solved.is_zero() {
                 rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
@@ -97,15 +117,23 @@ impl<T: Real> ColumnFactors<T> {
         }
     }
 
+    /// The steps of each diagonal block.
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> {
+        self.blocks.windows(2).map(|bounds| bounds[0] as usize..bounds[1] as usize)
+    }
+
     /// `x = U⁻¹ L⁻¹ b`, in the order of steps.
     pub(super) fn solve(&self, b: &[T], x: &mut [T]) {
         let ColumnFactors { upper, pivots, .. } = self;
-        self.forward(b, x);
-        for step in (0..x.len()).rev() {
-            let (solved, (rows, values)) = (x[step] / pivots[step], upper.column(step));
-            x[step] = solved;
-            if !solved.is_zero() {
-                rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
+        self.gather(b, x);
+        for steps in self.blocks().rev() {
+            self.forward_block(steps.clone(), x);
+            for step in steps.rev() {
+                let (solved, (rows, values)) = (x[step] / pivots[step], upper.column(step));
+                x[step] = solved;
+                if !solved.is_zero() {
+                    rows.iter().zip(values).for_each(|(&row, &value)| x[row as usize] -= value * solved);
+                }
             }
         }
     }
@@ -114,24 +142,31 @@ impl<T: Real> ColumnFactors<T> {
     pub(super) fn solve_transposed(&self, column_of: &[u32], b: &[T], x: &mut [T]) {
         let ColumnFactors { upper, pivots, .. } = self;
         let mut y: Vec<T> = column_of.iter().map(|&column| b[column as usize]).collect();
-        for step in 0..y.len() {
-            let (rows, values) = upper.column(step);
-            y[step] = (y[step] - sum(rows, values, &y)) / pivots[step];
+        for steps in self.blocks() {
+            for step in steps.clone() {
+                let (rows, values) = upper.column(step);
+                y[step] = (y[step] - sum(rows, values, &y)) / pivots[step];
+            }
+            self.backward_block(steps, &mut y);
         }
-        self.backward_transposed(y, x);
+        self.scatter(&y, x);
     }
 
-    /// `x = L⁻ᵀ y` in the numbering of rows. Steps without a pivot keep their numbers.
-    fn backward_transposed(&self, mut y: Vec<T>, x: &mut [T]) {
+    /// Applies `L⁻ᵀ`. Steps without a pivot keep their numbers.
+    fn backward_block(&self, steps: Range<usize>, y: &mut [T]) {
         let mut missing = self.missing.iter().rev().peekable();
-        for step in (0..y.len()).rev() {
+        for step in steps.rev() {
             if missing.next_if(|&&missing| missing as usize == step).is_none() {
                 let (rows, values) = self.lower.column(step);
-                let known = sum(rows, values, &y);
+                let known = sum(rows, values, y);
                 y[step] -= known;
             }
         }
-        for (&row, &y) in self.row_of.iter().zip(&y) {
+    }
+
+    /// `y` in the numbering of rows.
+    fn scatter(&self, y: &[T], x: &mut [T]) {
+        for (&row, &y) in self.row_of.iter().zip(y) {
             x[row as usize] = self.scale[row as usize] * y;
         }
     }
@@ -140,7 +175,8 @@ impl<T: Real> ColumnFactors<T> {
     pub(super) fn missed_transposed(&self, w: &[T]) -> Vec<T> {
         let [mut y, mut v] = [(); 2].map(|()| vec![T::zero(); self.row_of.len()]);
         self.missing.iter().zip(w).for_each(|(&step, &w)| y[step as usize] = w);
-        self.backward_transposed(y, &mut v);
+        self.backward_block(0..y.len(), &mut y);
+        self.scatter(&y, &mut v);
         v
     }
 

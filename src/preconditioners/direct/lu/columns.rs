@@ -7,6 +7,7 @@
 //!     pivot: a row without a pivot whose entry is large enough; the preferred row, if its entry is
 //! ```
 //!
+//! Diagonal blocks of a block triangular form are eliminated one after the other; entries above them stay as they are.
 //! Searches skip entries that others lead to as well (Eisenstat and Liu 1992). Rows are scaled by powers of two to a largest entry near one.
 
 use super::super::order::{Order, Pivoting};
@@ -32,6 +33,8 @@ const COLUMN: f64 = 64.0;
 #[derive(Debug)]
 pub(super) struct Progress<T> {
     scale: Vec<T>,
+    /// The first step of each diagonal block, then the number of steps.
+    blocks: Vec<u32>,
     /// Entries of each row.
     lengths: Vec<u32>,
     upper: Triangle<T>,
@@ -57,12 +60,13 @@ pub(super) struct Progress<T> {
 }
 
 impl<T: Real> Progress<T> {
-    pub(super) fn new(columns: &Csr<T>) -> Progress<T> {
+    pub(super) fn new(columns: &Csr<T>, blocks: Vec<u32>) -> Progress<T> {
         let n = columns.rows();
         let mut lengths = vec![0u32; n];
         columns.columns().iter().for_each(|&row| lengths[row as usize] += 1);
         Progress {
             scale: row_scale(columns),
+            blocks,
             lengths,
             upper: Triangle::new(n),
             pivots: Vec::with_capacity(n),
@@ -111,7 +115,10 @@ impl<T: Real> Progress<T> {
         let phase = Phase::new("LU factorization", columns.rows() as f64);
         phase.advance(self.row_of.len() as u64)?;
         let (mut polled_at, mut polled_work) = (self.row_of.len() as u32, self.work);
+        let mut block = self.blocks.partition_point(|&start| start <= polled_at) - 1;
         for (step, &column) in (0..).zip(&order.column_of).skip(self.row_of.len()) {
+            block += usize::from(self.blocks[block + 1] == step);
+            let start = self.blocks[block];
             if self.work > most || self.upper.rows.len() + self.lower.rows.len() > order.most_entries {
                 return Ok(false);
             }
@@ -119,21 +126,12 @@ impl<T: Real> Progress<T> {
                 phase.advance(u64::from(step - polled_at))?;
                 (polled_at, polled_work) = (step, self.work);
             }
-            self.search(columns, column);
+            self.search(columns, column, start);
             // earlier steps first, as in a refresh: the same sums, bit by bit
             self.reach.sort_unstable();
-            let Progress {
-                scale, lengths, upper, pivots, missing, work, x, reach, fresh, lower, row_of, ..
-            } = &mut *self;
-            make_room(upper, reach.len(), lower.bytes(), budget)?;
-            make_room(lower, fresh.len(), upper.bytes(), budget)?;
-            let mut largest = T::zero();
-            for (&row, &value) in
-                columns.row_columns(column as usize).iter().zip(columns.row_values(column as usize))
-            {
-                x[row as usize] = value * scale[row as usize];
-                largest = largest.max(x[row as usize].abs());
-            }
+            let mut largest = self.load(columns, column as usize, start, budget)?;
+            let Progress { lengths, upper, pivots, missing, work, x, reach, fresh, lower, row_of, .. } =
+                &mut *self;
             for &earlier in reach.iter() {
                 *work += (lower.starts[earlier as usize + 1] - lower.starts[earlier as usize]) as f64;
                 let factor = std::mem::take(&mut x[row_of[earlier as usize] as usize]);
@@ -179,25 +177,46 @@ impl<T: Real> Progress<T> {
         Ok(true)
     }
 
+    /// Loads a column of the matrix: what is in its diagonal block, which begins at step `start`, into the workspace, and what is above it
+    /// into `U`, where only solves need it. Returns the largest magnitude in the block.
+    fn load(&mut self, columns: &Csr<T>, column: usize, start: u32, budget: Budget) -> Result<T> {
+        let (rows, values) = (columns.row_columns(column), columns.row_values(column));
+        make_room(&mut self.upper, self.reach.len() + rows.len(), self.lower.bytes(), budget)?;
+        make_room(&mut self.lower, self.fresh.len(), self.upper.bytes(), budget)?;
+        let mut largest = T::zero();
+        for (&row, &value) in rows.iter().zip(values) {
+            let (step, value) = (self.step_of[row as usize], value * self.scale[row as usize]);
+            if step < start {
+                self.upper.push(step, value);
+            } else {
+                self.x[row as usize] = value;
+                largest = largest.max(value.abs());
+            }
+        }
+        Ok(largest)
+    }
+
     /// What all steps have made.
     pub(super) fn factors(self) -> ColumnFactors<T> {
         let n = self.step_of.len();
-        let Progress { scale, upper, pivots, missing, mut lower, mut step_of, mut row_of, .. } = self;
+        let Progress { scale, blocks, upper, pivots, missing, mut lower, mut step_of, mut row_of, .. } = self;
         // rows that no column needs stand where a column has none
         let spare = (0..n as u32).filter(|&row| step_of[row as usize] == NONE).collect::<Vec<_>>();
         for (&step, row) in missing.iter().zip(spare) {
             (row_of[step as usize], step_of[row as usize]) = (row, step);
         }
         lower.rows.iter_mut().for_each(|row| *row = step_of[*row as usize]);
-        lower.sort();
-        ColumnFactors { scale, row_of, lower, upper, pivots, missing }
+        ColumnFactors { scale, blocks, row_of, lower, upper, pivots, missing }
     }
 
-    /// Finds what column `column` is joined to.
-    fn search(&mut self, columns: &Csr<T>, column: u32) {
+    /// Finds what column `column` is joined to in its diagonal block, which begins at step `start`.
+    fn search(&mut self, columns: &Csr<T>, column: u32, start: u32) {
         self.reach.clear();
         self.fresh.clear();
         for &row in columns.row_columns(column as usize) {
+            if self.step_of[row as usize] < start {
+                continue;
+            }
             self.visit(row, column);
             while let Some((step, at)) = self.path.last_mut() {
                 if *at == self.pruned[*step as usize] {

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 saved!(impl[] Order { column_of, preferred, most_entries });
 saved!(impl[T: Real] Triangle<T> { starts, rows, values });
-saved!(impl[T: Real] ColumnFactors<T> { scale, row_of, lower, upper, pivots, missing });
+saved!(impl[T: Real] ColumnFactors<T> { scale, blocks, row_of, lower, upper, pivots, missing });
 
 impl Saved for Pivoting {
     fn save(&self, to: &mut Writer<'_>) {
@@ -59,7 +59,11 @@ impl<T: Real> Factors<T> {
                 let missing = factors.missing.iter().all(|&step| (step as usize) < rows);
                 let preferred = order.preferred.is_empty() || places(&order.preferred);
                 let order = preferred && places(&order.column_of) && places(&factors.row_of);
-                whole && missing && triangles && order
+                let bounds = &factors.blocks;
+                let blocks = bounds.first() == Some(&0)
+                    && bounds.last().is_some_and(|&end| end as usize == rows)
+                    && (rows == 0 || bounds.is_sorted_by(|one, next| one < next));
+                whole && missing && triangles && order && blocks
             }
             Factors::Fronts { tree, factors } => {
                 tree.fits(pattern, tree.numbers()) && factors.fit(rows, false)
@@ -70,13 +74,14 @@ impl<T: Real> Factors<T> {
 
 impl<T: Real> Saved for Lu<T> {
     fn save(&self, to: &mut Writer<'_>) {
-        let Lu { space, pattern, budget, pivoting, scaling, matched, factors, workspace: _ } = self;
+        let Lu { space, pattern, budget, pivoting, scaling, matched, norm, factors, workspace: _ } = self;
         space.save(to);
         pattern.save(to);
         budget.save(to);
         pivoting.save(to);
         scaling.save(to);
         matched.save(to);
+        norm.save(to);
         factors.save(to);
     }
 
@@ -88,6 +93,7 @@ impl<T: Real> Saved for Lu<T> {
             pivoting: from.load()?,
             scaling: from.load()?,
             matched: from.load()?,
+            norm: from.load()?,
             factors: from.load()?,
             workspace: Mutex::default(),
         };
@@ -113,4 +119,25 @@ fn fits<T>(Triangle { starts, rows, values }: &Triangle<T>, n: usize) -> bool {
         && starts[n] == rows.len()
         && values.len() == rows.len()
         && rows.iter().all(|&row| (row as usize) < n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Csr;
+    use crate::saved::copied;
+
+    #[test]
+    fn forged_blocks_are_refused() {
+        let a = Csr::from_triplets(3, 3, &[(0, 1, 2.0), (1, 2, 3.0), (0, 2, 1.0), (2, 0, 4.0)]).unwrap();
+        let lu = || Lu::<f64>::new(&a).unwrap();
+        assert!(copied(&lu()).is_ok());
+        for forged in [vec![], vec![3], vec![0, 4], vec![0, 2], vec![0, 2, 1, 3], vec![0, 0, 3], vec![1, 3]] {
+            let mut lu = lu();
+            let Factors::Columns { factors, .. } = &mut lu.factors else { panic!("fronts") };
+            assert_eq!(factors.blocks, [0, 1, 2, 3]);
+            factors.blocks = forged.clone();
+            assert!(copied(&lu).is_err(), "{forged:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::super::testing::{Random, backward_error, neumann, pivots, random};
 use super::*;
+use crate::saved::copied;
 use crate::testing::matrices;
 use crate::{Error, Space};
 use krysp_kernels::cpu::simd::{Level, force};
@@ -200,4 +201,95 @@ fn weak_diagonals_with_little_fill_are_eliminated_by_columns() {
         Csr::from_triplets(n, n, &a.triplets().map(|(i, j, v)| (i, j, 2.0 * v)).collect::<Vec<_>>());
     lu.refresh(doubled.as_ref().unwrap()).unwrap();
     assert!(backward_error(doubled.as_ref().unwrap(), &lu, &b) <= 1e-14);
+}
+
+/// Diagonal blocks of these sizes and entries above them, in shuffled rows and columns; `value` of a row, a column and a random number.
+fn block_triangular(sizes: &[usize], value: impl Fn(usize, usize, f64) -> f64) -> Csr<f64> {
+    let mut source = Random(0x3141_5926_5358_9793);
+    let n: usize = sizes.iter().sum();
+    let (mut entries, mut start) = (vec![], 0);
+    for &size in sizes {
+        for j in start..start + size {
+            let next = start + (j + 1 - start) % size;
+            let inside = [j, next, start + source.below(size)];
+            let above = (0..2).filter(|_| start > 0).map(|_| source.below(start.max(1))).collect::<Vec<_>>();
+            entries.extend(inside.into_iter().chain(above).map(|i| (i, j)));
+        }
+        start += size;
+    }
+    entries.sort_unstable();
+    entries.dedup();
+    let place = |at: usize, step: usize| (at * step + 11) % n;
+    let entries: Vec<_> =
+        entries.into_iter().map(|(i, j)| (place(i, 7), place(j, 13), value(i, j, source.number()))).collect();
+    Csr::from_triplets(n, n, &entries).unwrap()
+}
+
+/// The number of diagonal blocks.
+fn blocks(lu: &Lu<f64>) -> usize {
+    match &lu.factors {
+        Factors::Columns { factors, .. } => factors.blocks.len() - 1,
+        Factors::Fronts { .. } => 1,
+    }
+}
+
+#[test]
+fn only_diagonal_blocks_are_factorized() {
+    let sizes = [1, 40, 1, 1, 3, 90, 1, 25, 1, 2];
+    let value = |i: usize, j: usize, number: f64| number + if i == j { 0.1 } else { 0.0 };
+    let (a, scaled) = (
+        block_triangular(&sizes, value),
+        block_triangular(&sizes, |i, j, number| value(i, j, number) * (1.0 + ((3 * i + j) % 5) as f64)),
+    );
+    let mut lu = factorized(&a, None, Pivoting::Regular).unwrap();
+    assert_eq!(blocks(&lu), sizes.len());
+    let b: Vec<f64> = (0..a.rows()).map(|i| (i as f64).cos()).collect();
+    let check = |lu: &Lu<f64>, a: &Csr<f64>| {
+        assert!(backward_error(a, lu, &b) <= 1e-14);
+        let mut x = lu.space.zeros().unwrap();
+        lu.apply_transposed(&lu.space.vector(&b).unwrap(), &mut x).unwrap();
+        let mut product = vec![0.0; b.len()];
+        a.triplets().for_each(|(i, j, v)| product[j] += v * x.as_slice()[i]);
+        let most = x.as_slice().iter().fold(1.0f64, |most, x| most.max(x.abs()));
+        assert!(product.iter().zip(&b).all(|(one, other)| (one - other).abs() < 1e-12 * most));
+    };
+    check(&lu, &a);
+    // no entry of a factor is outside of the blocks, besides those of the matrix
+    let most: usize = sizes.iter().map(|size| size * size).sum();
+    assert!(lu.nnz() <= most + a.nnz(), "{} entries", lu.nnz());
+    assert!(applied(&copied(&lu).unwrap()) == applied(&lu));
+    let expected = applied(&lu);
+    lu.refresh(&scaled).unwrap();
+    check(&lu, &scaled);
+    lu.refresh(&a).unwrap();
+    assert_eq!(applied(&lu).0, expected.0);
+    check(&lu, &a);
+    let mut begun =
+        Begun::of(&a, Budget::new(NAME, DirectOptions::default()), Pivoting::Regular, None).unwrap();
+    let mut suspended = 0;
+    while !begun.go_on(&a, 200.0).unwrap() {
+        suspended += 1;
+    }
+    assert!(suspended > 5 && applied(&begun.whole()) == expected, "{suspended}");
+    // the null space is found from factors of the whole matrix
+    assert_eq!(blocks(&factorized(&a, None, Pivoting::Tolerant).unwrap()), 1);
+}
+
+#[test]
+fn a_singular_block_is_reported_with_one_of_its_columns() {
+    // columns of the third block sum to zero
+    let value = |i: usize, j: usize, number: f64| match ((40..43).contains(&i), (40..43).contains(&j)) {
+        (true, true) if i == j => 1.0,
+        (true, true) => {
+            if (i + 2) % 3 == j % 3 {
+                -1.0
+            } else {
+                0.0
+            }
+        }
+        _ => number + if i == j { 2.0 } else { 0.0 },
+    };
+    let a = block_triangular(&[1, 39, 3, 50], value);
+    let Err(Error::Singular { column, .. }) = factorized(&a, None, Pivoting::Regular) else { panic!() };
+    assert!((40..43).any(|j| (j * 13 + 11) % 93 == column), "{column}");
 }

@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn forged_trees_do_not_fit() {
         let a = matrices::stencil7(8).csr::<f64>().unwrap();
-        let (both, budget) = (Both([&a; 2]), Budget::new("test", DirectOptions::default()));
+        let (both, budget) = (Both::new([&a; 2]), Budget::new("test", DirectOptions::default()));
         let order = minimum_degree::of_sum(&a, &a).unwrap();
         let tree = Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap();
         assert!(tree.fits(a.pattern(), tree.numbers()) && !tree.fits(a.pattern(), tree.numbers() - 1));
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn tasks_that_need_other_tasks_do_not_fit() {
         let a = matrices::stencil7(8).csr::<f64>().unwrap();
-        let (both, budget) = (Both([&a; 2]), Budget::new("test", DirectOptions::default()));
+        let (both, budget) = (Both::new([&a; 2]), Budget::new("test", DirectOptions::default()));
         let order = minimum_degree::of_sum(&a, &a).unwrap();
         let mut tree = Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap();
         let count = tree.fronts.len();

@@ -1,0 +1,222 @@
+//! Block triangular form: an order of rows and columns in which all entries below some diagonal blocks are zero (Duff and Reid 1978).
+//!
+//! ```text
+//! transversal: a row with an entry for each column, by augmenting paths (Duff 1981)
+//! blocks: strongly connected components of the graph in which a column leads to the columns whose rows it has entries in (Tarjan 1972)
+//! ```
+//!
+//! Only the diagonal blocks are factorized. The form depends on the pattern, not on values.
+
+use crate::{Csr, Real, Result};
+use krysp_kernels::interrupt::Phase;
+use std::mem::replace;
+
+const NONE: u32 = u32::MAX;
+
+/// Diagonal blocks, the first at the top left.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    /// The block of each column, and of the row that is matched to it.
+    pub(super) of: Vec<u32>,
+    /// The first step of each block, then the number of columns.
+    pub(super) starts: Vec<u32>,
+}
+
+impl Blocks {
+    /// For the column that each row is matched to. `None` if there is a single block.
+    pub(super) fn new<T: Real>(columns: &Csr<T>, column_of: &[u32]) -> Result<Option<Blocks>> {
+        let n = column_of.len();
+        let phase = Phase::new("block triangular form", n as f64);
+        let mut counter = phase.counter();
+        let (mut of, mut starts) = (vec![NONE; n], vec![0]);
+        // when a column was found, and the earliest found column that it leads to
+        let (mut found, mut earliest, mut count) = (vec![NONE; n], vec![0; n], 0u32);
+        let (mut open, mut path): (Vec<u32>, Vec<(u32, usize)>) = (vec![], vec![]);
+        for root in 0..n as u32 {
+            let mut next = (found[root as usize] == NONE).then_some(root);
+            loop {
+                if let Some(column) = next.take() {
+                    (found[column as usize], earliest[column as usize]) = (count, count);
+                    count += 1;
+                    open.push(column);
+                    path.push((column, 0));
+                    counter.add(1 + columns.row_columns(column as usize).len())?;
+                }
+                let Some((column, at)) = path.last_mut() else { break };
+                let this = *column as usize;
+                if let Some(&row) = columns.row_columns(this).get(*at) {
+                    *at += 1;
+                    let other = column_of[row as usize] as usize;
+                    if found[other] == NONE {
+                        next = Some(other as u32);
+                    } else if of[other] == NONE {
+                        earliest[this] = earliest[this].min(found[other]);
+                    }
+                    continue;
+                }
+                path.pop();
+                if let Some(&(parent, _)) = path.last() {
+                    earliest[parent as usize] = earliest[parent as usize].min(earliest[this]);
+                }
+                if earliest[this] == found[this] {
+                    // all that it leads to are in this block or in earlier ones
+                    let block = starts.len() as u32 - 1;
+                    let size = open.iter().rev().position(|&member| member as usize == this).unwrap_or(0) + 1;
+                    open.drain(open.len() - size..).for_each(|member| of[member as usize] = block);
+                    starts.push(starts[block as usize] + size as u32);
+                }
+            }
+        }
+        Ok((starts.len() > 2).then_some(Blocks { of, starts }))
+    }
+
+    /// Sorts columns by blocks; the order within a block stays.
+    pub(super) fn sort(&self, order: &[u32]) -> Vec<u32> {
+        let mut next = self.starts.clone();
+        let mut sorted = vec![0; order.len()];
+        for &column in order {
+            let place = &mut next[self.of[column as usize] as usize];
+            sorted[*place as usize] = column;
+            *place += 1;
+        }
+        sorted
+    }
+}
+
+/// A row with an entry for each column, the diagonal where it can be; `None` if some column has none.
+pub(super) fn transversal<T: Real>(columns: &Csr<T>) -> Result<Option<Vec<u32>>> {
+    let n = columns.rows();
+    let phase = Phase::new("maximum transversal", n as f64);
+    let mut counter = phase.counter();
+    let (mut row_of, mut column_of) = (vec![NONE; n], vec![NONE; n]);
+    for column in 0..n {
+        if columns.row_columns(column).binary_search(&(column as u32)).is_ok() {
+            (row_of[column], column_of[column]) = (column as u32, column as u32);
+        }
+    }
+    // where the search of each column for a free row goes on; rows don't become free again
+    let mut cheap = vec![0; n];
+    let (mut visited, mut path): (Vec<u32>, Vec<(u32, usize)>) = (vec![NONE; n], vec![]);
+    for root in (0..n as u32).filter(|&column| row_of[column as usize] == NONE).collect::<Vec<_>>() {
+        path.clear();
+        path.push((root, 0));
+        visited[root as usize] = root;
+        let free = loop {
+            let Some((column, at)) = path.last_mut() else { return Ok(None) };
+            let rows = columns.row_columns(*column as usize);
+            let skipped = &mut cheap[*column as usize];
+            counter.add(1 + rows.len() - *skipped)?;
+            let free = rows[*skipped..].iter().position(|&row| column_of[row as usize] == NONE);
+            *skipped = free.map_or(rows.len(), |free| *skipped + free);
+            if let Some(&row) = rows.get(*skipped) {
+                break row;
+            }
+            // a row that another column gives up, if that finds another one
+            let other = |row: &u32| column_of[*row as usize];
+            let unseen = rows[*at..].iter().position(|row| visited[other(row) as usize] != root);
+            match unseen {
+                Some(unseen) => {
+                    *at += unseen + 1;
+                    let next = other(&rows[*at - 1]);
+                    visited[next as usize] = root;
+                    path.push((next, 0));
+                }
+                None => drop(path.pop()),
+            }
+        };
+        let mut row = free;
+        while let Some((column, _)) = path.pop() {
+            column_of[row as usize] = column;
+            row = replace(&mut row_of[column as usize], row);
+        }
+    }
+    Ok(Some(row_of))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::derived::Derivation;
+    use crate::preconditioners::direct::testing::Random;
+
+    fn inverse(row_of: &[u32]) -> Vec<u32> {
+        let mut column_of = vec![NONE; row_of.len()];
+        (0..).zip(row_of).for_each(|(column, &row)| column_of[row as usize] = column);
+        column_of
+    }
+
+    /// Which columns each column leads to, itself included.
+    fn reached(columns: &Csr<f64>, column_of: &[u32]) -> Vec<Vec<bool>> {
+        let n = column_of.len();
+        let mut leads = vec![vec![false; n]; n];
+        for (column, leads) in leads.iter_mut().enumerate() {
+            leads[column] = true;
+            columns
+                .row_columns(column)
+                .iter()
+                .for_each(|&row| leads[column_of[row as usize] as usize] = true);
+        }
+        for k in 0..n {
+            let through = leads[k].clone();
+            for leads in leads.iter_mut().filter(|leads| leads[k]) {
+                leads.iter_mut().zip(&through).for_each(|(leads, &through)| *leads |= through);
+            }
+        }
+        leads
+    }
+
+    #[test]
+    fn blocks_are_the_strongly_connected_components_in_triangular_order() {
+        let mut source = Random(0x2468_ace0_1357_9bdf);
+        let (mut split, mut whole, mut singular) = (0, 0, 0);
+        for case in 0..600 {
+            let n = 1 + source.below(25);
+            let entries: Vec<_> =
+                (0..n * (1 + source.below(3))).map(|_| (source.below(n), source.below(n), 1.0)).collect();
+            let a = Csr::from_triplets(n, n, &entries).unwrap();
+            let (columns, _) = Derivation::transposed(&a).unwrap();
+            let Some(row_of) = transversal(&columns).unwrap() else {
+                singular += 1;
+                continue;
+            };
+            let column_of = inverse(&row_of);
+            assert!(column_of.iter().all(|&column| column != NONE), "case {case}");
+            assert!((0..n).all(|j| a.get(row_of[j] as usize, j).is_some()), "case {case}");
+            let leads = reached(&columns, &column_of);
+            let Some(blocks) = Blocks::new(&columns, &column_of).unwrap() else {
+                assert!(leads.iter().flatten().all(|&leads| leads), "case {case}: one block");
+                whole += 1;
+                continue;
+            };
+            for (j, leads_of) in leads.iter().enumerate() {
+                for i in 0..n {
+                    let same = leads_of[i] && leads[i][j];
+                    assert_eq!(blocks.of[i] == blocks.of[j], same, "case {case}: columns {i} and {j}");
+                    assert!(!leads_of[i] || blocks.of[i] <= blocks.of[j], "case {case}: columns {i} and {j}");
+                }
+            }
+            let backwards: Vec<u32> = (0..n as u32).rev().collect();
+            let sorted = blocks.sort(&backwards);
+            for (block, bounds) in blocks.starts.windows(2).enumerate() {
+                let members = &sorted[bounds[0] as usize..bounds[1] as usize];
+                assert!(!members.is_empty() && members.is_sorted_by(|one, next| one > next), "case {case}");
+                assert!(members.iter().all(|&member| blocks.of[member as usize] as usize == block));
+            }
+            split += 1;
+        }
+        assert!(split > 100 && whole > 30 && singular > 100, "{split} {whole} {singular}");
+    }
+
+    #[test]
+    fn augmenting_paths_find_the_only_transversal() {
+        // column j has rows j + 1 and j + 2; the last column needs a row that the first has taken, and so on
+        let first = |j: usize| if j < 298 { j + 1 } else { j + 2 };
+        let entries: Vec<_> =
+            (0..300).flat_map(|j| (first(j)..j + 3).map(move |row| (row % 300, j, 1.0))).collect();
+        let a = Csr::from_triplets(300, 300, &entries).unwrap();
+        let row_of = transversal(&Derivation::transposed(&a).unwrap().0).unwrap().unwrap();
+        assert!((0..300).all(|j| row_of[j as usize] == (j + 2) % 300), "{row_of:?}");
+        let none = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, 1.0)]).unwrap();
+        assert!(transversal(&Derivation::transposed(&none).unwrap().0).unwrap().is_none());
+    }
+}
