@@ -189,10 +189,10 @@ mod tests {
                 continue;
             };
             for (j, leads_of) in leads.iter().enumerate() {
-                for i in 0..n {
-                    let same = leads_of[i] && leads[i][j];
+                for (i, &leads_to) in leads_of.iter().enumerate() {
+                    let same = leads_to && leads[i][j];
                     assert_eq!(blocks.of[i] == blocks.of[j], same, "case {case}: columns {i} and {j}");
-                    assert!(!leads_of[i] || blocks.of[i] <= blocks.of[j], "case {case}: columns {i} and {j}");
+                    assert!(!leads_to || blocks.of[i] <= blocks.of[j], "case {case}: columns {i} and {j}");
                 }
             }
             let backwards: Vec<u32> = (0..n as u32).rev().collect();
