@@ -146,14 +146,17 @@ impl<T: Real> Prepared<T> {
             true => None,
             false => self.blocks(&row_of, &column_of, pivoting)?,
         };
-        let of = blocks.as_ref().map(|blocks| &*blocks.of);
-        let matrices = [matrix, &self.columns];
-        let neighbours = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
-        let order = minimum_degree::of_symmetric(n, matrix.nnz(), &neighbours)?;
-        let expected = Expected::new(order, &neighbours)?;
+        let same = self.matched.is_none() && blocks.is_none();
+        let expected = if same {
+            self.symmetric_order(matrix)?
+        } else {
+            let matrices = [matrix, &self.columns];
+            let of = blocks.as_ref().map(|blocks| &*blocks.of);
+            let neighbours = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
+            Expected::new(minimum_degree::of_symmetric(n, matrix.nnz(), &neighbours)?, &neighbours)?
+        };
         let [entries, work] = expected.work();
         if !forced && by_fronts(entries, work) {
-            let same = self.matched.is_none() && blocks.is_none();
             return Ok(Choice::Fronts(Some(expected).filter(|_| same)));
         }
         let outside = blocks.as_ref().map_or(0, |_| matrix.nnz());
