@@ -1,4 +1,5 @@
-//! Block conjugate gradients beside solves in lockstep and one after the other, for 32 right-hand sides.
+//! Block conjugate gradients compared with solves in lockstep and one after the other, for 32 right-hand
+//! sides.
 //!
 //! ```text
 //! cargo bench --bench block [-- [--iterations 30] [--columns 32] [--cases Jacobi-rough,Amg-smooth] [--ways single,lockstep,8,16,32]

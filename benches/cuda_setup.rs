@@ -58,7 +58,7 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// A matrix, its numbering, and its values on the GPU.
+/// A matrix, its ordering, and its values on the GPU.
 struct Given {
     a: Csr<f64>,
     numbering: Numbering,
@@ -66,7 +66,7 @@ struct Given {
     values: CudaVector<f64>,
 }
 
-/// The result of some work, and the milliseconds of its fastest run.
+/// The result of `work`, and the milliseconds of its fastest run.
 fn least<R>(mut work: impl FnMut() -> common::Result<R>) -> common::Result<(R, f64)> {
     let mut times = vec![];
     loop {

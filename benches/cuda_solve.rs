@@ -33,7 +33,7 @@ const USUAL: [&str; 8] =
 
 const QUICK: [&str; 4] = ["st7_20k", "el3_20k", "st7_200k", "p1_200k"];
 
-/// The formats to solve with, if they take the matrix.
+/// The formats to solve with, if they are suitable for the matrix.
 const FORMATS: [&str; 6] = ["CSR", "SELL-P", "BSR", "DIA", "Halo", "symmetric BSR"];
 
 /// Prefixes of the names of symmetric indefinite matrices, which are made positive definite.
@@ -44,7 +44,8 @@ const RESTART: usize = 30;
 /// The number of solves of each length. The median counts.
 const ROUNDS: usize = 7;
 
-/// After this many iterations our residual and the textbook's must agree to the relative difference `AGREEMENT`.
+/// Iterations after which our residual and that of the textbook implementation must agree up to the relative
+/// difference `AGREEMENT`.
 const CHECKED: usize = 30;
 const AGREEMENT: f64 = 0.02;
 
@@ -108,7 +109,7 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// Measures every method on every format, and the textbook's. Returns rows for the record.
+/// Measures every method on every format, and the textbook implementations. Returns rows for the record.
 fn solve(
     system: &System,
     gpu: &mut Gpu,
@@ -191,7 +192,7 @@ const STEPWISE: &str = "CG, stepwise";
 /// Conjugate gradients without preconditioner on the system scaled by its diagonal: the same iterations.
 const SCALED: &str = "CG, scaled";
 
-/// A variant of the textbook's method.
+/// A variant of the textbook implementation.
 struct Peer {
     name: String,
     ms: f64,
@@ -244,8 +245,8 @@ impl Bench<'_> {
         Ok((lines, Some(residual)))
     }
 
-    /// The textbook's variants: CSR with inner products on the host, with scalars on the device, in a graph; and slices
-    /// in a graph.
+    /// The textbook implementations: CSR with inner products on the host, with scalars on the device, and in
+    /// a CUDA graph; and slices in a graph.
     fn textbooks(&self, gpu: &mut Gpu, library: &Rc<Cusparse>) -> common::Result<Vec<Peer>> {
         let mut algorithms = vec![];
         for kind in [Kind::Csr1, Kind::Csr2] {

@@ -288,8 +288,8 @@ impl<T: CudaElement> Bench<T> {
         Ok(())
     }
 
-    /// The speculative strategy with its second stage on the host. Timed by the host's clock, because the host waits
-    /// for every product.
+    /// The speculative strategy with its second stage on the host. Timed by the host's clock, because the
+    /// host waits for every product.
     fn second_stage_on_host(&self) -> common::Result<Line> {
         let (device, csr) = (Device::new(0)?, &self.csr);
         let (offsets, columns) = arrays(csr)?;

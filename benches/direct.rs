@@ -6,8 +6,9 @@
 //! cargo bench --features faer --bench direct     also faer's factorizations
 //! ```
 //!
-//! Lines of faer are its factorizations of the same matrix on as many threads, without their entries.
-//! Without a name, all square matrices of the folder. A factorization that would take more memory is refused, and says so.
+//! Rows named faer are faer's factorizations of the same matrix on as many threads, without numbers of
+//! entries. Without a name, all square matrices of the folder are factorized. A factorization that would take
+//! more memory than `--gib` is refused and reported.
 
 use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
 use krysp::{
@@ -154,7 +155,7 @@ fn report<M: LinearOperator<Vector = HostVector<f64>>>(
     Ok(())
 }
 
-/// `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)` in the largest norms, the least of a solve and two steps of refinement.
+/// `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)` in the maximum norm: the minimum over a solve and two steps of refinement.
 fn backward_error<M: LinearOperator<Vector = HostVector<f64>>>(
     a: &Csr<f64>,
     m: &M,

@@ -1,4 +1,5 @@
-//! What a product and an iteration cost for each of several vectors, beside those of one vector.
+//! Time per vector of products and of CG iterations with several vectors, compared with those with one
+//! vector.
 //!
 //! ```text
 //! cargo bench --bench many [-- p7_128 tets_128 elasticity_60 ...]
@@ -7,15 +8,17 @@
 //!     --write FOLDER      writes the measured matrices, in their order, for `benches/cusparse_many.py`
 //! ```
 //!
-//! `tets_128` are tetrahedra on 128³ nodes, reordered by clusters; `elasticity_60` is linear elasticity on as many hexes. Other names are
-//! those of generated matrices. Best of some rounds, in which single and joint products take turns. "Bytes allow" is the share of
-//! the traffic of a single product that a vector needs: the matrix divided by the vectors, and the vector read and written.
+//! `tets_128` are tetrahedra on 128³ nodes in clustered ordering; `elasticity_60` is linear elasticity on 60³
+//! hexahedra. Other names are those of generated matrices. Times are the minimum over rounds, in which single
+//! and joint products take turns. "Bytes allow" is the memory traffic per vector, relative to that of a
+//! product with one vector: the matrix is read once for all vectors.
 //!
-//! Then the same of preconditioners, where the matrix is positive definite, and eight load cases by CG with AMG: with rigid body modes for
-//! `elasticity_60`, and for a shared matrix whose coordinates are known, such as `elast_bracket_p1_59k`.
+//! For positive definite matrices, preconditioners are measured likewise, and eight load cases by CG with
+//! AMG: with rigid body modes for `elasticity_60`, and for shared matrices whose coordinates are known, such
+//! as `elast_bracket_p1_59k`.
 //!
-//! On a GPU, products are timed in batches, back to back. A matrix is measured in the format that is chosen for the order that
-//! it has, and in the fastest of two formats once reordered by clusters.
+//! On a GPU, products are timed in batches, back to back. A matrix is measured in the format that is chosen
+//! for its given ordering, and in the faster of two formats in clustered ordering.
 
 #[cfg(feature = "cuda")]
 #[path = "many/gpu.rs"]

@@ -1,6 +1,6 @@
-//! The benefit of each specialized method in iterations and time, compared with the method that it improves, on a matrix that
-//! shows the difference.
-//! Matrices are those of ../shared/matrices. All solves run to a residual of 10⁻⁸.
+//! The benefit of each specialized method in iterations and time, compared with the method that it improves,
+//! on a matrix that shows the difference. Matrices are those of ../shared/matrices. All solves run to a
+//! relative residual of 10⁻⁸.
 //!
 //! ```text
 //! cargo bench --bench methods [-- [record] [stokes_tiny heat_sink_p1_27k ...]]
@@ -170,7 +170,8 @@ fn indefinite(table: &mut Table, name: &str, a: &Csr<f64>, diagonal: &Jacobi<f64
     Ok(())
 }
 
-/// For `[A Bᵀ; B 0]`, where `first_of_b` is the first row of `B`: the diagonal `D` of `A`, and that of `B D⁻¹ Bᵀ`.
+/// The diagonal `D` of `A`, and that of `B D⁻¹ Bᵀ`, for `[A Bᵀ; B 0]` in which `first_of_b` is the first row
+/// of `B`.
 fn saddle_point_diagonal(a: &Csr<f64>, first_of_b: usize) -> Vec<f64> {
     let mut diagonal = a.diagonal_entries();
     for row in first_of_b..a.rows() {

@@ -50,7 +50,7 @@ fn irregular() -> Vec<String> {
     generated().filter(|name| words.iter().any(|word| name.contains(word))).collect()
 }
 
-/// Generated matrices, and all of the folder of shared matrices.
+/// Names of the generated matrices, and of all files in the folder of shared matrices.
 fn every_name() -> Vec<String> {
     let mut names: Vec<String> = generated().collect();
     for folder in SHARED_FOLDERS {
@@ -59,7 +59,7 @@ fn every_name() -> Vec<String> {
             .into_iter()
             .flatten()
             .filter_map(|file| Some(file.ok()?.file_name().to_str()?.strip_suffix(".mtx.gz")?.to_owned()))
-            // vectors and coordinates
+            // omit vectors and coordinates
             .filter(|name| !["_b", "_x", "_f", "_coord"].iter().any(|end| name.ends_with(end)))
             .collect();
         found.sort();
@@ -104,8 +104,9 @@ fn table(names: &[String]) -> Result<()> {
     let columns = ["alg. 1", "alg. 2", "alg. 3", "ours"].map(|name| format!("{name:>9}")).concat();
     println!("{:24}{:>10} {columns}  {columns}  {columns}  longest / share", "matrix", "nonzeros");
     let (mut means, mut count) = ([0.0; 4], 0);
-    // cases whose longest row is below a tenth of the smallest share: how many have a small imbalance, how many do not, and the
-    // smallest ratio of longest row to share among the latter
+    // of the cases whose longest row is below a tenth of the smallest share: the number with a small
+    // imbalance, the number with a larger one, and the smallest ratio of longest row to share among the
+    // latter
     let (mut held, mut above, mut finest) = (0, 0, f64::INFINITY);
     for name in names {
         let Some(csr) = load(name)? else { continue };

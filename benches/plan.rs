@@ -42,13 +42,13 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// The relative residual of a solution, recomputed by this program.
 const RTOL: f64 = 1e-8;
 
-/// Maximum number of solves that are run: the last ones stand for all that follow.
+/// Maximum number of solves that are run. The time of later solves is extrapolated from the last ones.
 const COMPUTED: usize = 24;
 
-/// Seconds after which the fourth solve stands for all that follow.
+/// Time in seconds after which solves are extrapolated from the fourth one on.
 const LONG: f64 = 2.5;
 
-/// Runs up to `AGAIN` seconds are made twice, and shorter ones are repeated for the time `OFTEN`.
+/// A run of at most `AGAIN` seconds is repeated once, and a shorter one for the time `OFTEN`.
 const AGAIN: f64 = 0.5;
 const OFTEN: Duration = Duration::from_millis(100);
 
@@ -83,7 +83,7 @@ const FIXED: [(Method, Preconditioner); 13] = [
 struct Totals {
     systems: usize,
     solved: usize,
-    /// Number of inconsistent systems that were reported as such.
+    /// Number of inconsistent systems that were reported as inconsistent.
     impossible: usize,
     missed: Vec<String>,
     /// The number of solves, and the time of the plan divided by that of the fastest fixed configuration.
@@ -167,7 +167,8 @@ fn all(machine: &impl Backend<f64>, options: &Options, totals: &mut Totals) {
     }
 }
 
-/// The files of matrices, without their vectors; the smallest first, so that equal parts of them take about equally long.
+/// The files of matrices, without vectors; the smallest first, so that equal parts of the list take about
+/// equally long.
 fn files(options: &Options) -> Vec<PathBuf> {
     let root = shared_matrices();
     let mut paths: Vec<PathBuf> = SHARED_FOLDERS
@@ -291,11 +292,11 @@ struct Run {
 }
 
 impl Run {
-    /// The time of so many solves, extrapolated if fewer were run.
+    /// The time of `solves` solves, extrapolated if fewer were run.
     fn seconds(&self, solves: usize) -> f64 {
         let made = self.others.len().min(solves - 1);
         let known: f64 = self.others[..made].iter().map(Duration::as_secs_f64).sum();
-        // the fastest of the last three: the others were disturbed
+        // the minimum of the last three, because others may have been disturbed
         let last = self.others.iter().rev().take(3).min().map_or(0.0, Duration::as_secs_f64);
         self.first.as_secs_f64() + known + (solves - 1 - made) as f64 * last
     }

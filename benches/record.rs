@@ -116,8 +116,8 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// The seconds of one product, as the mean of a turn. A product that is not timed comes first, then as many as fill the
-/// turn.
+/// The mean seconds of one product in a turn. One product that is not timed comes first; then products fill
+/// the turn.
 fn turn<T>(contestant: &mut Contestant<T>, products: usize) -> f64 {
     contestant.product.multiply();
     let started = Instant::now();

@@ -40,7 +40,7 @@ type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const SIDE: u64 = 80;
 /// Methods, as they are named in tables.
 const METHODS: [&str; 3] = ["CG", "pipelined CG", "CG with Amg"];
-/// Seconds that the other network adds to a message, and its bandwidth in bytes per second.
+/// Latency of a message in the modelled network in seconds, and its bandwidth in bytes per second.
 const NETWORK: (f64, f64) = (1.5e-6, 12e9);
 
 fn main() -> Result<()> {
@@ -106,12 +106,12 @@ fn fastest(ranks: &Ranks, rounds: usize, calls: usize, mut does: impl FnMut() ->
     Ok(least)
 }
 
-/// Seconds of a product in which two ranks send each other all of their entries.
+/// Seconds of a product in which two ranks send all of their entries to each other.
 fn halo(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, partner| vec![row, partner])
 }
 
-/// Seconds of a product with as many entries without messages: each row reads an entry of the same rank instead.
+/// Seconds of a product with as many entries but without messages: each row reads an entry of the same rank.
 fn alone(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, _| vec![row])
 }
@@ -254,9 +254,9 @@ struct Machine {
     sum: f64,
     halo: f64,
     message: f64,
-    /// For each method, the bytes per row that memory could move in the time of an iteration on two ranks.
+    /// Bytes per row that memory could move in the time of an iteration on two ranks, for each method.
     moved: [f64; 3],
-    /// For each method, the number of iterations on the measured cube.
+    /// Number of iterations on the measured cube, for each method.
     iterations: [f64; 3],
     /// Rows of a level divided by those of the next finer level.
     shrink: f64,

@@ -72,7 +72,7 @@ fn solve(a: &RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     report("CG, Amg", a, || Ok(Cg::new(a).preconditioner(RankAmg::new(a)?)))
 }
 
-/// A named matrix, made diagonally dominant and thereby positive definite; in its given ordering.
+/// A named matrix in its given ordering, made diagonally dominant and thereby positive definite.
 fn shared(ranks: &Ranks, name: &str) -> krysp::Result<RankMatrix<f64>> {
     let unknown =
         || krysp::Error::Option { what: "the matrix", got: name.into(), expected: "one of `krysp generate`" };
@@ -81,7 +81,7 @@ fn shared(ranks: &Ranks, name: &str) -> krysp::Result<RankMatrix<f64>> {
     RankMatrix::from_first(ranks, ranks.all(whole)?.as_ref())
 }
 
-/// Prints the part of each rank.
+/// Prints a report on each rank's part of the matrix, one rank after the other.
 fn describe<L: Local<f64>>(a: &RankMatrix<f64, L>) -> krysp::Result<()> {
     let ranks = a.ranks();
     // ranks take turns, so that lines do not mix

@@ -1,4 +1,5 @@
-//! A matrix that is larger than the GPU memory it may use, compared with the same matrix completely in GPU memory.
+//! A matrix that exceeds the GPU memory allowed for it and is streamed from the host, compared with the same
+//! matrix completely in GPU memory.
 //!
 //! ```text
 //! cargo run --release --example streamed [MATRIX] [SIZE OF THE MATRIX / ALLOWED MEMORY]

@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line for each system that `krysp::solve` solved: its attempts, and how it ended.
+/// Prints one line for each system that `krysp::solve` solved: its attempts, and how it ended.
 fn plans(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "plan.csv", &["matrix", "rhs", "solves"])?;
     let once: Vec<&Row> = rows.iter().filter(|row| number(row, "solves") == 1.0).collect();
@@ -85,7 +85,7 @@ fn plans(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The time of the plan relative to the fastest fixed configuration, for each number of solves.
+/// Prints the time of the plan relative to the fastest fixed configuration, for each number of solves.
 fn hindsight(rows: &[Row]) {
     let compared: Vec<&Row> =
         rows.iter().filter(|row| number(row, "ratio") > 0.0 && number(row, "residual") <= 1e-8).collect();
@@ -140,7 +140,7 @@ fn whole(path: &Path, title: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The number of solves with each outcome, by method.
+/// Prints the number of solves with each outcome, by method.
 fn endings(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let Ok(record) = fs::read_to_string(folder.join("endings.csv")) else { return Ok(()) };
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -163,12 +163,12 @@ fn endings(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A time with its significant digits.
+/// Formats a time in milliseconds with its significant digits.
 fn milliseconds(ms: f64) -> String {
     if ms < 1.0 { format!("{ms:.4}") } else { format!("{ms:.2}") }
 }
 
-/// A ratio of times, bold if this library is faster.
+/// Formats a ratio of times, bold if this library is faster.
 fn ratio(value: f64) -> String {
     match value {
         v if v.is_nan() => "–".into(),
@@ -177,7 +177,7 @@ fn ratio(value: f64) -> String {
     }
 }
 
-/// One line for each matrix: CSR, the fastest format, and the best peer.
+/// Prints one line for each matrix: CSR, the fastest format, and the fastest other library.
 fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let mut rows = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
     // formats in the records that have been removed from the library
@@ -215,7 +215,7 @@ fn line(group: &[&Row], value: f64) {
     let time = |row: &&&Row| number(row, "product_ms");
     let Some(best) = group.iter().min_by(|a, b| time(a).total_cmp(&time(b))) else { return };
     let (rows, nnz) = (number(best, "rows"), number(best, "nnz"));
-    // the bytes that any product with CSR must move, for square matrices
+    // the bytes that any product with a square CSR matrix must move
     let bytes = nnz * (value + 4.0) + rows * (4.0 + 2.0 * value);
     let speed = |ms: f64| format!("{:.1}", bytes / ms / 1e6);
     let own_share =
@@ -247,12 +247,12 @@ fn line(group: &[&Row], value: f64) {
     println!("| {} |", cells.join(" | "));
 }
 
-/// The text of a number that may be missing in a record.
+/// Formats a number that may be missing in a record.
 fn number_or_dash(value: f64, text: impl Fn(f64) -> String) -> String {
     if value.is_nan() { "–".into() } else { text(value) }
 }
 
-/// One line for each preconditioner.
+/// Prints one line for each preconditioner.
 fn preconditioners(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "preconditioners.csv", &["matrix", "method", "preconditioner"])?;
     let Some(first) = rows.first() else { return Ok(()) };
@@ -278,7 +278,7 @@ fn preconditioners(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line for each file.
+/// Prints one line for each file.
 fn read(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "read.csv", &["matrix"])?;
     let Some(first) = rows.first() else { return Ok(()) };
@@ -293,7 +293,7 @@ fn read(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One line for each solve.
+/// Prints one line for each solve.
 fn solve(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     let rows = newest(folder, "solve.csv", &["matrix", "element", "method", "preconditioner", "format"])?;
     let Some(first) = rows.first() else { return Ok(()) };

@@ -14,10 +14,10 @@ use krysp::{Csr, Host, LinearOperator, Plan, Space, Vector};
 use std::f64::consts::TAU;
 use std::time::Instant;
 
-/// Short time steps during the bursts, then longer ones: the number of steps, and seconds of each.
+/// Short time steps during the bursts, then longer ones: number of steps, and length of each in seconds.
 const PHASES: [(usize, f64); 2] = [(60, 0.25), (40, 0.5)];
 
-/// The power of the chip at a time, W.
+/// The power of the chip in W, at a time in s.
 fn power(time: f64) -> f64 {
     let burst = (TAU * time / 10.0).sin() > 0.0;
     if burst { 150.0 } else { 30.0 }
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plain = Csr::from_triplets(n, n, &system(PHASES[0].1))?;
     println!("matrix     {n} unknowns in random order, {} entries", plain.nnz());
 
-    // For many solves, a reordering for locality and the fastest format pay.
+    // For many solves, reordering for locality and choosing the fastest format pay off.
     let steps: usize = PHASES.iter().map(|phase| phase.0).sum();
     let plan = Plan::new(&plain)?.solves(steps).new_values(true).rtol(1e-7);
     println!("{plan}");
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let started = Instant::now();
     for (phase, (steps, dt)) in PHASES.into_iter().enumerate() {
         if phase > 0 {
-            // The next run starts with the preconditioner and the findings of this one.
+            // The next run starts with the preconditioner and the decisions of this one.
             solver.save(&saved)?;
             let values: Vec<f64> = system(dt).iter().map(|entry| entry.2).collect();
             let started = Instant::now();
@@ -82,7 +82,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let report = solver.solve_into(&b, &mut t)?;
             assert!(report.converged(), "step {step}: {report}");
 
-            // Energy balance: heat that entered is stored or has left, up to the sum of the residual's entries.
+            // Energy balance: the heat that entered is stored or has left, up to the sum of the entries of
+            // the residual.
             let balance = stored.dot(&t) - heat_before - dt * (power(time) - losses.dot(&t));
             let rounding = 1e-12 * stored.dot(&t);
             assert!(

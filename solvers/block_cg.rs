@@ -15,15 +15,15 @@
 //! Each `x_j` minimizes `‖x_j − x_j*‖_A` over the sum of the Krylov spaces of all columns. With `k` of them the error falls as if
 //! the `k − 1` smallest eigenvalues of `M⁻¹ A` were absent. `k = 1` is conjugate gradients.
 //!
-//! Differs from the paper: 1. The inner product of `Q` is that of `M⁻¹`, so `M` needs no factors, and `Q` is orthonormalized by
-//! the Cholesky factorization of a Gram matrix. 2. The factorization reveals the rank (Ji and Li 2017, "A breakdown-free block
-//! conjugate gradient method"): a vector of which those before it leave little is subtracted and measured again, and dropped if
-//! it has vanished, so that `ζ` and `P` become narrower. No matrix that is inverted is then singular. 3. When a column has ended,
-//! the block is reduced to what the residuals of the others span.
+//! Differs from the paper: 1. `Q` is orthonormal in the inner product of `M⁻¹`, so `M` needs no factors; it
+//! is orthonormalized by the Cholesky factorization of a Gram matrix. 2. The factorization reveals the rank
+//! (Ji and Li 2017, "A breakdown-free block conjugate gradient method"): a vector that depends nearly
+//! linearly on the preceding ones is orthogonalized explicitly and measured again; if it has vanished, it is
+//! dropped, and `ζ` and `P` become narrower. So no singular matrix is inverted. 3. When a column has ended,
+//! the block is reduced to the span of the residuals of the other columns.
 //!
-//! An iteration has a product with `k` vectors, and `k` preconditionings; in addition about `13 k²` multiplications and additions
-//! for each row, on 21 reads and writes of each of the `k` vectors (without a preconditioner `10 k²` and 16). Memory: four vectors
-//! for each column.
+//! An iteration costs a product with `k` vectors, `k` preconditionings, about `13 k²` multiply-adds per row,
+//! and `21 k` vectors moved (without a preconditioner `10 k²` and `16 k`). Memory: four vectors per column.
 
 use crate::Condition::Positive;
 use crate::cg::{ConjugateGradients, RHO, SIGMA};
@@ -34,22 +34,24 @@ use crate::{
     Scalar, ScalarOf, Scalars, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Term, Vector,
 };
 
-/// Maximum number of columns that share a search space. Of 32 columns of `heat_sink_p1_27k` (`benches/block.rs`), blocks of 8, 16 and
-/// 32 took 0.37, 0.25 and 0.29 of the time in lockstep with `Jacobi`, and 1.0, 0.99 and 0.70 with `Amg`, on two busy cores: 8 to 32
-/// hardly matters, and wide blocks take memory.
+/// Maximum number of columns that share a search space. Time of blocks of 8, 16 and 32 columns relative to
+/// lockstep, for 32 columns of `heat_sink_p1_27k` (`benches/block.rs`, two busy cores): 0.37, 0.25 and 0.29
+/// with `Jacobi`; 1.0, 0.99 and 0.70 with `Amg`. Between 8 and 32 it hardly matters, and wide blocks take
+/// memory.
 const TOGETHER: usize = 16;
 
-/// A vector is taken into the orthonormal basis if the square of what the earlier ones leave of it is more than this power of
-/// epsilon times its own square. Subtracting loses that many digits, and the basis is orthonormal up to the remaining ones. A
-/// guess: a larger power means a basis that is less orthonormal, a smaller one that more vectors are subtracted explicitly.
+/// Exponent `c`: a vector is accepted into the orthonormal basis if its component orthogonal to the preceding
+/// ones has a squared norm above `εᶜ` times its own. Cancellation loses the digits of that factor; the basis
+/// is orthonormal up to the remaining ones. Guess: with a larger exponent the basis is less orthonormal, with
+/// a smaller one more vectors are orthogonalized explicitly.
 const CLEAR: f64 = 1.0 / 3.0;
 
-/// A vector is dropped if it has become smaller than this power of epsilon times its length before: it then consists of
-/// rounding errors mostly. The residual changes by as much.
+/// Exponent `c`: a vector is dropped if orthogonalization leaves less than `εᶜ` of its norm, because it then
+/// consists mostly of rounding errors. The residual changes by that much.
 const VANISHED: f64 = 0.75;
 
-/// Maximum number of times that vectors are subtracted explicitly. Each time what is left of a vector can be measured down to the
-/// root of epsilon times its length before, so two reach `VANISHED`.
+/// Maximum number of explicit orthogonalizations. Each one can measure a reduction of a vector's norm down to
+/// the root of epsilon, so two reach `VANISHED`.
 const SUBTRACTIONS: usize = 3;
 
 impl<A, M> Solver<ConjugateGradients, A, M>
@@ -61,12 +63,13 @@ where
     /// up to 16 columns share one search space ([`block_cg`](crate::block_cg) has the formulas). That takes fewer iterations, each
     /// with more work on vectors.
     ///
-    /// Each column ends by its own residual, recomputed from the solution, and has its own report, whose `bytes` are those of a
-    /// solve by itself. If the matrix is not positive definite, all columns that are left end with that breakdown. Columns may be
-    /// zero, equal or linearly dependent.
+    /// Each column ends by its own residual, recomputed from the solution, and has its own report, whose
+    /// `bytes` are those of a separate solve. If the matrix is not positive definite, all columns that have
+    /// not ended end with that breakdown. Columns may be zero, equal or linearly dependent.
     ///
-    /// Columns are solved as by [`Solver::solve_many`] on a GPU, on ranks of MPI, with a null space, observers or rules of the
-    /// user. The bits of a solution depend on the other columns; they are the same every time.
+    /// On a GPU, on MPI ranks, and with a null space, observers or stop rules, this is
+    /// [`Solver::solve_many`]. The bits of a solution depend on the other columns, but are the same every
+    /// time.
     ///
     /// # Errors
     /// Those of [`Solver::solve_many`].
@@ -113,8 +116,8 @@ where
         self.or_give_up(reports)
     }
 
-    /// All columns have one search space. Where steps run ahead of the host, operations of blocks would need kernels of their own
-    /// to pay.
+    /// Block method: all columns share one search space. On a GPU, where steps are queued ahead of the host,
+    /// this would be slower without kernels for operations on blocks.
     const BLOCK: Joining<ConjugateGradients, BlockConjugateGradients, A::Vector> = Joining {
         method: |_| &BlockConjugateGradients,
         together: TOGETHER,
@@ -135,12 +138,12 @@ pub(crate) struct Work<V: Vector> {
     p: MultiVector<V>,
     /// `A P`, and workspace.
     z: MultiVector<V>,
-    /// The space of these. Vectors beyond the width of the block are closed.
+    /// The space of `q`, `w`, `p` and `z`. Vectors beyond the width of the block are closed.
     directions: MultiSpace<SpaceOf<V>>,
     /// Number of vectors of `Q` and `P`.
     width: usize,
     s: Matrix,
-    /// The columns of the solution that belong to those of `S`.
+    /// For each column of `S`, the column of the solution.
     columns: Vec<usize>,
 }
 
@@ -257,7 +260,7 @@ impl<V: Vector> Work<V> {
         self.width = width;
     }
 
-    /// Removes the columns that have ended. The block keeps what the residuals of the others span.
+    /// Removes the columns that have ended, and reduces the block to the span of the residuals of the others.
     fn leave_ended(&mut self, of_solutions: &MultiSpace<SpaceOf<V>>) {
         let is_open = |&place: &usize| of_solutions.is_open(self.columns[place]);
         let left: Vec<usize> = (0..self.columns.len()).filter(is_open).collect();
@@ -277,8 +280,9 @@ impl<V: Vector> Work<V> {
         }
     }
 
-    /// Finds an orthonormal basis of `Q`. Replaces `Q` and `W` by combinations of their vectors, if these are nearly dependent. A
-    /// vector vanishes below a fraction of `scale`, of the square of its length.
+    /// Finds an orthonormal basis of `Q`. Replaces `Q` and `W` by combinations of their vectors, if these are
+    /// nearly dependent. `scale` maps the squared norm of a vector to the squared norm relative to which it
+    /// is tested for vanishing.
     fn orthonormalize(
         &mut self,
         system: &System<'_, MultiVector<V>>,
@@ -343,20 +347,20 @@ impl<V: Vector> Work<V> {
     }
 }
 
-/// The Cholesky factorization of a Gram matrix, in the order of its vectors, with those left out that have vanished.
+/// Cholesky factorization of a Gram matrix, in the order of its vectors, without those that have vanished.
 struct Factor {
     /// Coefficients of all vectors in terms of those kept.
     c: Matrix,
     /// The vectors that are kept, in order.
     kept: Vec<usize>,
-    /// Whether all vectors kept are far enough outside of the span of those before them. Otherwise the others are not yet
-    /// orthogonal to them.
+    /// Whether all kept vectors are clearly independent of the preceding ones. Otherwise the dependent ones
+    /// are not yet orthogonal to them.
     is_clear: bool,
 }
 
 impl Factor {
-    /// Factorizes a Gram matrix. `floor` is the square below which a vector has vanished. `last`: a vector that is not clearly
-    /// outside the span of the others has vanished, too.
+    /// Factorizes a Gram matrix. `floor` is the squared norm below which a vector has vanished. If `last`,
+    /// vectors that are not clearly independent count as vanished too.
     fn new(gram: &Matrix, floor: &[f64], epsilon: f64, last: bool) -> Result<Factor> {
         let n = gram.rows();
         let clear = epsilon.powf(CLEAR);
@@ -433,12 +437,13 @@ fn scalar<V: Vector>(value: f64) -> ScalarOf<V> {
     ElemOf::<V>::from_f64(value).into()
 }
 
-/// One number for all columns.
+/// A scalar with the same value for all columns.
 fn same<V: Vector>(value: f64) -> ScalarOf<MultiVector<V>> {
     ElemOf::<V>::from_f64(value).into()
 }
 
-/// An error if an entry is infinite or NaN. Columns are then solved by themselves: those that caused it are not known.
+/// Returns an error if an entry is infinite or NaN. The columns are then solved separately, because the one
+/// that caused it is unknown.
 fn not_finite(what: &'static str, matrix: &Matrix) -> Result<()> {
     matrix.not_finite().map_or(Ok(()), |value| Err(Error::Breakdown { what, value }))
 }

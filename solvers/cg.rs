@@ -3,10 +3,10 @@
 //! The iterate minimizes `‖x − x*‖_A` over the Krylov space of `M⁻¹A`. In exact arithmetic the method ends
 //! after as many steps as `M⁻¹A` has distinct eigenvalues; in general it needs about `½ √κ ln(2/ε)` steps.
 //!
-//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` it moves the
-//! matrix and 11 vectors (the budget): 12 with separate operations (`p`, `q`; `r` twice, `q`, `d`, `z`; `x`
-//! twice, `p` twice, `z`), and 10 if [`Vector::cg_update`] keeps `z` in registers or cache. Without a
-//! preconditioner `z` is `r`, and 10 are moved. Memory: four vectors.
+//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` the cost model
+//! counts the matrix and 11 vectors moved: separate operations move 12 (`p`, `q`; `r` twice, `q`, `d`, `z`;
+//! `x` twice, `p` twice, `z`), and [`Vector::cg_update`] moves 10 if it keeps `z` in registers or cache.
+//! Without a preconditioner `z` is `r`, and 10 are moved. Memory: four vectors.
 
 use crate::Condition::Positive;
 use crate::{

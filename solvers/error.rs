@@ -13,11 +13,11 @@ pub enum Error {
     /// A vector or a preconditioner has the wrong length.
     #[error("{what} has {got} entries, {of} has {expected}")]
     Size {
-        /// What has the wrong length.
+        /// Name of what has the wrong length.
         what: &'static str,
         /// Length found.
         got: usize,
-        /// What the vector must match, for example "`A`'s rows".
+        /// Name of what the vector must match, for example "`A`'s rows".
         of: &'static str,
         /// Length required.
         expected: usize,
@@ -25,13 +25,13 @@ pub enum Error {
     /// Two multivectors have different numbers of columns.
     #[error("{what} has {got} columns, {of} has {expected}")]
     Columns {
-        /// What has the wrong number of columns.
+        /// Name of what has the wrong number of columns.
         what: &'static str,
-        /// The wrong number.
+        /// Number of columns found.
         got: usize,
-        /// What it must fit.
+        /// Name of what the number of columns must match.
         of: &'static str,
-        /// The number that fits.
+        /// Number of columns required.
         expected: usize,
     },
     /// Domain and range of the operator differ.
@@ -50,9 +50,9 @@ pub enum Error {
          space, `csr.in_space(op.domain())`, or create it from `op.domain().zeros()`"
     )]
     Space {
-        /// What is in the wrong space.
+        /// Name of what is in the wrong space.
         what: &'static str,
-        /// What determines the required space.
+        /// Name of what determines the required space.
         than: &'static str,
     },
     /// Bounds of eigenvalues that are out of order, not positive or not finite.

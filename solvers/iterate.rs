@@ -76,7 +76,7 @@ where
         outcome
     }
 
-    /// Computes the first residual, and pursues a smaller one.
+    /// Computes the initial residual, and iterates unless the solve ends with it.
     fn iterate(
         &mut self,
         b: &A::Vector,
@@ -93,8 +93,8 @@ where
         self.pursue(b, x, workspace, threshold, started, None)
     }
 
-    /// Runs the method until it stops, and restarts it from the true residual where that may help. `ran` is the outcome of the
-    /// first run, if that was made elsewhere.
+    /// Runs the method until it stops, and restarts it from the true residual where that may help. `ran` is
+    /// the outcome of the first run, if it was made in lockstep with other columns.
     pub(crate) fn pursue(
         &mut self,
         b: &A::Vector,

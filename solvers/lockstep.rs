@@ -1,12 +1,13 @@
-//! Steps of several recurrences at once, and operators on their vectors.
+//! Runs the steps of several right-hand sides in lockstep, and applies operators to multivectors.
 
 use crate::{
     Condition, Element, Ending, Form, LinearOperator, MultiSpace, MultiVector, Result, Scalar, ScalarOf,
     SpaceOf, Steps, Vector,
 };
 
-/// Runs each step immediately. Each column ends by itself: one whose watched number fails is closed before the step changes its
-/// solution. The numbers of all columns are read back together: once for each watch, and once for what a step recorded.
+/// Runs each step immediately. If a watched number of a column fails its condition, that column is closed
+/// before the step changes its solution; the others continue. The numbers of all columns are read back
+/// together: once for each watch, and once at the end of a step.
 pub struct Lockstep<V: Vector> {
     space: MultiSpace<SpaceOf<V>>,
     columns: Vec<Column>,
@@ -15,7 +16,7 @@ pub struct Lockstep<V: Vector> {
     in_flight: bool,
 }
 
-/// What one column recorded in the latest step.
+/// Numbers and ending of the latest step of one column.
 struct Column {
     threshold_squared: f64,
     numbers: Vec<f64>,
@@ -28,7 +29,7 @@ impl<V: Vector> Lockstep<V> {
         self.columns[column].threshold_squared = threshold * threshold;
     }
 
-    /// How the latest step of a column ended, and the numbers that it recorded.
+    /// Ending of the latest step of a column, and the numbers that it recorded.
     pub(crate) fn of_column(&self, column: usize) -> (Ending, &[f64]) {
         let Column { ending, numbers, .. } = &self.columns[column];
         (*ending, numbers)
@@ -41,7 +42,7 @@ impl<V: Vector> Lockstep<V> {
         Ok(ScalarOf::<V>::read_all(&all)?.into_iter().map(Element::to_f64).collect())
     }
 
-    /// Reads back what the step recorded, for the columns that are open.
+    /// Reads back the numbers that the step recorded, for the open columns.
     fn read_recorded(&mut self) -> Result<()> {
         let (values, count) = (self.read_open(&self.recorded)?, self.recorded.len().max(1));
         for ((_, column), numbers) in self.open().zip(values.chunks(count)) {

@@ -3,26 +3,27 @@
 //! ```text
 //! for each column j:  first residual; columns that need no iteration have ended
 //! until all columns have ended:
-//!     one step of the method on all columns that are left
-//!     for each of them:  the decisions of a solve by itself
-//!         it ends: close the column; recompute b_j − A x_j; restart it by itself where a solve would
+//!     one step of the method on all open columns
+//!     for each of them:  the decisions of a separate solve
+//!         it ends: close the column; recompute b_j − A x_j; restart it separately where a separate solve would
 //! ```
 //!
-//! Each column has the operations and decisions of a single solve, in the same order. So its solution and its report are
-//! those of [`Solver::solve`], bitwise where the operations of the memory are repeatable: `time` apart, which counts from the
-//! start of all, and `backward_error`, whose estimate of `‖A‖` starts from the first right-hand side. What a column does, its
-//! breakdown included, changes no bit of the others.
+//! A column has the operations and decisions of a single solve, in the same order, so its solution and its
+//! report are those of [`Solver::solve`], bitwise where operations are reproducible. Exceptions: `time`
+//! counts from the common start, and the estimate of `‖A‖` in `backward_error` starts from the first
+//! right-hand side. No column, not even one that breaks down, changes a bit of the others.
 //!
-//! [`Solver::solve_block`] runs on the same driver: there one step is that of a block method, whose columns share one search space.
+//! [`Solver::solve_block`] uses the same driver with the steps of a block method, whose columns share one
+//! search space.
 //!
-//! Columns are solved sequentially for: methods with cycles, which keep a small least-squares problem for each column on the host;
-//! small operators with cheap preconditioners, where that is faster ([`Steps::lockstep_pays`]); a null space, observers or rules of the
-//! user; and the columns that are left when the operator or the preconditioner returns an error. Methods without cycles keep nothing
-//! but vectors and scalars in their workspace.
+//! Columns are solved one after the other for methods with cycles, which keep a least-squares problem per
+//! column on the host (other methods keep only vectors and scalars); for small operators with cheap
+//! preconditioners, where that is faster ([`Steps::lockstep_pays`]); with a null space, observers or stop
+//! rules; and if the operator or the preconditioner returns an error, for the columns that have not ended.
 //!
-//! All columns share one start: a time limit bounds all of them together.
+//! All columns have the same start: a time limit bounds all of them together.
 //!
-//! Memory: that of a solver, and that of its workspace once more for each column of a group of [`TOGETHER`].
+//! Memory: that of one solver, and one more workspace for each column of a group of [`TOGETHER`].
 
 use crate::lockstep::{Lockstep, OnColumns};
 use crate::run::{Course, FOLD, Judge, broken, interrupted};
@@ -36,32 +37,33 @@ use num_traits::Zero;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// Maximum number of columns that are solved together: their vectors take memory, and the matrix's share of each is small already.
-/// Guess: between 8 and 32 it hardly matters.
+/// Maximum number of columns solved in lockstep. More would take more memory and save little, because each
+/// column's share of reading the matrix is already small. Guess: between 8 and 32 it hardly matters.
 const TOGETHER: usize = 16;
 
 /// A column that has not ended.
 struct Column<V> {
-    /// Its place among all columns.
+    /// Index of the column.
     index: usize,
     report: Report,
-    /// The residual norm to reach.
+    /// Residual norm to reach.
     threshold: f64,
     course: Course,
     apart: Apart<V>,
 }
 
-/// How columns are solved together.
+/// A way of solving several columns with joint steps.
 pub(crate) struct Joining<K, J, V: Vector> {
-    /// The method whose steps are those of all columns, given that of a single solve.
+    /// Returns the method that advances all columns, given the method of a single solve.
     pub(crate) method: fn(&K) -> &J,
-    /// Maximum number of columns that are solved together.
+    /// Maximum number of columns per group.
     pub(crate) together: usize,
-    /// Whether that is faster, for an operator, a preconditioner and a number of columns.
+    /// Whether joint steps are faster than separate solves, for an operator, a preconditioner and a number of
+    /// columns.
     pub(crate) pays: fn(&dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>, usize) -> bool,
 }
 
-/// What all columns share.
+/// Data that all columns share.
 struct Run<'s, K, J, V: Vector> {
     method: fn(&K) -> &J,
     b: &'s MultiVector<V>,
@@ -83,15 +85,16 @@ where
     K: Method<A::Vector> + Method<MultiVector<A::Vector>>,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Solves `A x_j = b_j` for several right-hand sides from zero, with one product for all in each iteration if the operator and
-    /// the preconditioner take the memory of eight vectors or more. Returns a solution for each, in order: that of [`Solver::solve`]. A
-    /// column that fails does not disturb the others; its report says why. The time limit holds for all columns together, and `time` of
-    /// every report counts from the start of all. `bytes` is that of a solve by itself, although all columns share the reads of the
+    /// Solves `A x_j = b_j` for several right-hand sides from zero. If the operator and the preconditioner
+    /// take at least the memory of eight vectors, each iteration makes one product for all of them. Returns
+    /// the solutions of [`Solver::solve`], in order. A column that fails does not affect the others; its
+    /// report says why. The time limit holds for all columns together, and `time` of every report counts from
+    /// the common start. `bytes` is that of a separate solve, although all columns share the reads of the
     /// matrix.
     ///
     /// # Errors
-    /// Those of [`Solver::solve`]. An operator that returns an error for one column when that is solved by itself ends the solves
-    /// of all: no solution is returned.
+    /// Those of [`Solver::solve`]. If a separate solve of one column returns an error, no solution is
+    /// returned.
     ///
     /// ```
     /// use krysp::{Cg, Jacobi, gallery};
@@ -111,8 +114,8 @@ where
         self.or_give_up(solutions)
     }
 
-    /// Like [`Solver::solve_many`], on vectors of the operator's space. The columns of `x` hold the guesses and receive the
-    /// solutions. More than 16 columns are copied in groups.
+    /// Like [`Solver::solve_many`], on vectors of the operator's space. The columns of `x` hold the initial
+    /// guesses and receive the solutions. More than 16 columns are copied in groups.
     ///
     /// # Errors
     /// Those of [`Solver::solve_many`]. The columns of `x` then hold guesses, iterates or solutions.
@@ -129,11 +132,11 @@ where
         self.or_give_up(reports)
     }
 
-    /// Every column has the steps of the method.
+    /// Lockstep: each column has the steps of a separate solve.
     const LOCKSTEP: Joining<K, K, A::Vector> =
         Joining { method: |method| method, together: TOGETHER, pays: StepsOf::<A::Vector>::lockstep_pays };
 
-    /// Whether so many columns run in lockstep: one step serves all of them, the host may wait for it, and that is faster. For plans.
+    /// Whether `columns` systems are solved in lockstep. Used by plans.
     #[doc(hidden)]
     pub fn runs_in_lockstep(&self, columns: usize) -> bool {
         self.joins(columns, &Self::LOCKSTEP)
@@ -181,7 +184,7 @@ where
         Ok(solutions)
     }
 
-    /// Solves from the guesses in `x`, so many columns at a time as are solved together.
+    /// Solves from the initial guesses in `x`, in groups.
     pub(crate) fn solve_columns_into<J: Method<MultiVector<A::Vector>>>(
         &mut self,
         b: &MultiVector<A::Vector>,
@@ -207,7 +210,7 @@ where
         Ok(reports)
     }
 
-    /// Solves some columns, together where that is possible.
+    /// Solves a group of columns, with joint steps if [`Solver::joins`].
     fn solve_group<J: Method<MultiVector<A::Vector>>>(
         &mut self,
         b: &MultiVector<A::Vector>,
@@ -231,7 +234,8 @@ where
         Ok(all)
     }
 
-    /// Whether so many columns are solved together: one step serves all of them, and that is faster.
+    /// Whether `columns` systems are solved with joint steps: methods without cycles are, if no observer,
+    /// stop rule or null space is set and joint steps are faster.
     pub(crate) fn joins<J>(&self, columns: usize, joining: &Joining<K, J, A::Vector>) -> bool {
         let watched = self.observers.len()
             + self.iterate_observers.len()
@@ -245,8 +249,8 @@ where
             && (joining.pays)(&self.operator, &self.preconditioner, columns)
     }
 
-    /// Solves columns together and notes their reports. Columns without a report are to be solved by themselves, from their
-    /// guess.
+    /// Solves columns with joint steps and stores their reports. Columns left without a report must be solved
+    /// separately, from their initial guesses.
     fn run_together<J: Method<MultiVector<A::Vector>>>(
         &mut self,
         b: &MultiVector<A::Vector>,
@@ -270,7 +274,8 @@ where
             .and_then(|columns| self.run_columns(&run, columns, x, &mut workspace, reports));
         x.join(&own);
         self.keep_workspace(workspace);
-        // A product that fails for one column may succeed for the others: they begin again from their guesses.
+        // a product that fails for one column may succeed for the others: restart them from their initial
+        // guesses
         if ended.is_err() {
             let zero: ScalarOf<A::Vector> = ElemOf::<A::Vector>::zero().into();
             let columns = x.columns_mut().iter_mut().zip(b.columns()).zip(guesses).zip(&*reports);
@@ -306,7 +311,7 @@ where
                     continue;
                 }
             };
-            // Its first residual was computed in twice the precision: leave it to a solve by itself.
+            // the first residual was computed in twice the working precision: solve this column separately
             if self.near_rounding() {
                 run.space.close(index);
                 continue;
@@ -329,7 +334,7 @@ where
         reports: &mut [Option<Report>],
     ) -> Result<()> {
         let Some(first) = columns.first() else { return Ok(()) };
-        // As in solves one after the other, the first one estimates the norm.
+        // as in solves one after the other, the norm is estimated with the first column
         let b = &run.b.columns()[first.index];
         workspace.operator_norm(&mut self.operator_norm, &self.operator, b)?;
         let mut joint = self.start_columns(run, x)?;
@@ -417,8 +422,8 @@ where
         })
     }
 
-    /// The outcome of a column whose run ends with the latest step, the `made`-th. Its report and what belongs to it are in
-    /// place.
+    /// Outcome of a column if its run ends with its `made`-th step. The report of the column must be in the
+    /// solver.
     fn judge_column<J: Method<MultiVector<A::Vector>>>(
         &mut self,
         run: &Run<'_, K, J, A::Vector>,

@@ -34,11 +34,11 @@ pub enum Symmetry {
 /// How the residual `b − A x` is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arithmetic {
-    /// Without a product: `x` is zero, so the residual is `b`.
+    /// No product: `x` is zero, so the residual is `b`.
     Zero,
-    /// With one product with `A`, in the precision of the elements.
+    /// One product with `A`, in the precision of the elements.
     Plain,
-    /// With [`LinearOperator::residual`], which may use twice the precision.
+    /// [`LinearOperator::residual`], which may use twice the precision.
     Precise,
 }
 

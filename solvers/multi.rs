@@ -1,8 +1,8 @@
 //! Several vectors of one space, which operators multiply together.
 //!
-//! Methods are written over [`Vector`], so one step of a method on multivectors is a step of as many independent
-//! recurrences, with one product for all of them. Each column sees the operations that a vector by itself would see, in the
-//! same order: its numbers are the same, bitwise where those of the memory are repeatable.
+//! Methods are written over [`Vector`], so one step of a method on multivectors is one step of as many
+//! independent recurrences, with one product for all of them. Each column undergoes the operations of a
+//! single vector in the same order, with the same results, bitwise where operations are reproducible.
 
 use crate::lockstep::Lockstep;
 use crate::{ElemOf, Error, Result, ScalarOf, Scalars, Space, SpaceOf, Vector, VectorBasis};
@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Several vectors of one space: the columns of a tall matrix, each stored by itself.
+/// Several vectors of one space: the columns of a tall matrix, each stored separately.
 ///
 /// ```
 /// use krysp::solvers::MultiVector;
@@ -83,7 +83,7 @@ impl<V: Vector> MultiVector<V> {
         Ok(pairs.filter(move |(column, _)| space.is_open(*column)).map(|(_, pair)| pair))
     }
 
-    /// The inner product of each open column of `self` with that of `x`, whose column comes first.
+    /// Inner products `⟨x_j, y_j⟩` of the open columns of `x` and `self` (`y`), with operands in this order.
     pub(crate) fn dot_with(&self, x: &Self) -> ScalarOf<MultiVector<V>> {
         let [dots] = self.measure(|j, y| [x.columns[j].dot(y)]);
         dots
@@ -184,7 +184,8 @@ impl<S: Space> MultiSpace<S> {
         &self.of_column
     }
 
-    /// The space of vectors of another space whose columns are those of this one: closed here, they are closed there.
+    /// The same columns in another column space. A column that is closed in one of the two spaces is closed
+    /// in both.
     pub(crate) fn with_column_space(&self, of_column: &S) -> Self {
         MultiSpace { of_column: of_column.clone(), open: self.open.clone() }
     }
@@ -205,7 +206,7 @@ impl<S: PartialEq> PartialEq for MultiSpace<S> {
     }
 }
 
-/// Lengths are those of a column, and host data is that of every column.
+/// The length is that of a column; `load` copies the same host data to every column.
 impl<S: Space> Space for MultiSpace<S> {
     type Vector = MultiVector<S::Vector>;
 
@@ -245,7 +246,7 @@ impl<S: Space> Space for MultiSpace<S> {
     }
 }
 
-/// Every operation is that of the columns, one after the other.
+/// Applies every operation column by column.
 impl<V: Vector> Vector for MultiVector<V> {
     type Elem = V::Elem;
     type Scalar = Scalars<V::Elem, V::Scalar>;

@@ -93,7 +93,7 @@ impl ConditionEstimate {
     }
 }
 
-/// What a solve did, and its residuals.
+/// Report of a solve: outcome, iterations, residuals and cost.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {

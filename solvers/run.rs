@@ -22,7 +22,8 @@ const LEAP: usize = 256;
 /// `1 / BUNCHES` of all iterations so far.
 const BUNCH: usize = 64;
 const BUNCHES: usize = 4;
-/// Iterations between two folds. A fold moves five vectors, a few thousandths of what the iterations move.
+/// Iterations between two folds. A fold moves five vectors, a few thousandths of the vectors that the
+/// iterations move.
 pub(crate) const FOLD: usize = 256;
 /// Iterations before the first check whether rounding makes the tolerance unreachable. The interval doubles
 /// after each check.
@@ -212,7 +213,7 @@ pub(crate) fn broken(what: &'static str, value: f64, iteration: usize) -> Outcom
     }
 }
 
-/// What a run has seen of its residuals, and when it is checked next.
+/// State of a run between checks of its residuals.
 pub(crate) struct Course {
     detector: StagnationDetector,
     /// The residual norm to reach, which a check may raise.
@@ -224,7 +225,8 @@ pub(crate) struct Course {
     was_out: bool,
 }
 
-/// Decides after steps whether a run ends, by its residuals and, now and then, by tests of `x` and the operators.
+/// Decides after each step whether a run ends: by its residuals, and occasionally by tests of `x` and the
+/// operators.
 pub(crate) struct Judge<'s, A, M> {
     pub(crate) stopping: &'s Stopping,
     pub(crate) operator: &'s A,
@@ -251,8 +253,8 @@ where
         }
     }
 
-    /// Raises the threshold to what rounding allows. Returns the outcome if `x` has become too large for any threshold. The
-    /// solution is either in `x` or folded.
+    /// Raises the threshold to the rounding limit. Returns the outcome if `x` has become too large for any
+    /// threshold. The whole solution must be either in `x` or folded.
     pub(crate) fn limit<K: Method<A::Vector>>(
         &self,
         norm: &mut Option<f64>,
@@ -278,7 +280,7 @@ where
         Ok(None)
     }
 
-    /// The outcome if the latest residual of a report shows that the run has no prospect.
+    /// Outcome if the latest residuals of a report show divergence or stagnation.
     pub(crate) fn progress<K: Method<A::Vector>>(
         &self,
         report: &Report,
@@ -322,8 +324,8 @@ pub(crate) fn latest(report: &Report, threshold: f64) -> Progress {
     Progress { iteration, residual: report.history[iteration], threshold }
 }
 
-/// Whether one of the steps in flight will probably end the solve, if residuals decrease by the same factor
-/// as over as many steps before.
+/// Whether one of the steps in flight will probably end the solve, assuming that they reduce the residual by
+/// the same factor as the same number of steps before them.
 fn nearly_done(residuals: &[f64], in_flight: usize, threshold: f64) -> bool {
     let Some(latest) = residuals.last() else { return false };
     let before = residuals.iter().rev().nth(in_flight);

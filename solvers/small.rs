@@ -1,4 +1,4 @@
-//! Small dense matrices on the host, of the coefficients of blocks of vectors.
+//! Small dense matrices on the host: coefficients of blocks of vectors.
 
 /// A dense matrix in double precision, stored row by row.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,7 +56,7 @@ impl Matrix {
         (0..self.rows).map(|i| self.at(i, j)).collect()
     }
 
-    /// The matrix with these of its columns.
+    /// The matrix that consists of these columns.
     pub(crate) fn with_columns(&self, columns: &[usize]) -> Matrix {
         let entries = (0..self.rows).flat_map(|i| columns.iter().map(move |&j| self.at(i, j))).collect();
         Matrix { rows: self.rows, cols: columns.len(), entries }
@@ -84,7 +84,7 @@ impl Matrix {
         Matrix { entries: self.entries.iter().map(|entry| -entry).collect(), ..*self }
     }
 
-    /// `⟨v, A v⟩` of each column `v` of another matrix, for a square matrix.
+    /// `⟨v, A v⟩` for each column `v` of `of`; the matrix `A` must be square.
     pub(crate) fn forms(&self, of: &Matrix) -> Vec<f64> {
         let images = self.times(of);
         let form = |j| of.column(j).iter().zip(images.column(j)).map(|(v, image)| v * image).sum();
@@ -131,8 +131,9 @@ impl Matrix {
         Ok(inverse.times(&inverse.transposed()))
     }
 
-    /// Orthonormal columns `U` and coefficients `T` with `A = U T`, by modified Gram-Schmidt, twice. A column of which only the
-    /// fraction `least` of its length is outside the span of those before it adds none to `U`.
+    /// Orthonormal columns `U` and coefficients `T` with `A = U T`, by modified Gram-Schmidt, done twice. A
+    /// column of which orthogonalization against the preceding ones leaves at most the fraction `least` of
+    /// its norm adds none to `U`.
     pub(crate) fn orthonormalized(&self, least: f64) -> (Matrix, Matrix) {
         let length = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
         let mut vectors: Vec<Vec<f64>> = Vec::new();

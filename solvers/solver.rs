@@ -241,7 +241,7 @@ where
         self
     }
 
-    /// Runs `work` with this solver, without its observers and rules. For plans.
+    /// Runs `work` with this solver, without its observers and stop rules. Used by plans.
     #[doc(hidden)]
     pub fn unwatched<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
         let [stop_rules, late_rules] = [&mut self.stop_rules, &mut self.late_rules].map(std::mem::take);

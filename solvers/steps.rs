@@ -1,15 +1,15 @@
 //! Execution of steps, and readback of the numbers that they compute.
 //!
-//! In host memory a step is complete when `run` returns. On a GPU steps are queued before the host knows the
+//! In host memory a step is complete when `run` returns. On a GPU steps are queued before the host reads the
 //! results of earlier ones, and may be recorded once and replayed. So a step makes no decision on the host,
 //! and reports results only by recording numbers.
 
 use crate::{ElemOf, Element, Error, Form, LinearOperator, Result, Scalar, ScalarOf, Space, SpaceOf, Vector};
 use std::marker::PhantomData;
 
-/// Size of an operator and its preconditioner, in vectors, from which on columns are solved together. Eight solves by CG with Jacobi took 1.25 (16 threads of
-/// a Xeon) of eight single ones where it is 7 vectors (7 diagonals, 128³ nodes), 0.70 where it is 22 (tetrahedra) and 0.43 where it is
-/// 78 (3 x 3 blocks).
+/// Minimum size of an operator and its preconditioner, divided by the size of a vector, for solving in
+/// lockstep. Time of eight solves in lockstep, relative to eight separate ones (CG with Jacobi, 16 threads of
+/// a Xeon): 1.25 for size 7 (7 diagonals, 128³ nodes), 0.70 for 22 (tetrahedra), 0.43 for 78 (3 x 3 blocks).
 const LEAST_VECTORS: usize = 8;
 
 /// Condition on a watched number. A number that is not finite violates every condition.
@@ -56,7 +56,7 @@ pub enum Ending {
 
 /// Runs the steps of one solve at a time.
 pub trait Steps<V: Vector>: Sized + Send {
-    /// Maximum number of queued steps whose results the host does not know yet.
+    /// Maximum number of queued steps whose results the host has not read back yet.
     const LAG: usize;
 
     /// Like [`Steps::LAG`], for steps that move this many bytes: long steps need no long queue to hide the
@@ -65,15 +65,16 @@ pub trait Steps<V: Vector>: Sized + Send {
         Self::LAG
     }
 
-    /// Whether it is faster to solve with an operator and a preconditioner for several right-hand sides in lockstep, where the host
-    /// waits for every step.
+    /// Whether lockstep, in which the host waits for every step, is faster than separate solves for several
+    /// right-hand sides.
     fn lockstep_pays(
         a: &dyn LinearOperator<Vector = V>,
         m: &dyn LinearOperator<Vector = V>,
         _columns: usize,
     ) -> bool {
-        // Sharing the reads of both must make up for the cache, which holds the vectors of one column longer than those of many. A
-        // diagonal is applied with the update of each column, so its reads are not shared.
+        // The shared reads of both operators must outweigh additional cache misses: vectors of one column
+        // stay in cache longer. A diagonal is applied with the update of each column, so its reads are not
+        // shared.
         let vector = a.range().local_len() * size_of::<ElemOf<V>>();
         let preconditioner = if matches!(m.form(), Form::General) { m.bytes() } else { 0 };
         Self::LAG == 1 && (a.bytes() == 0 || a.bytes() + preconditioner >= LEAST_VECTORS * vector)
@@ -97,16 +98,16 @@ pub trait Steps<V: Vector>: Sized + Send {
         step: &mut dyn FnMut(&mut Self) -> Result<()>,
     ) -> Result<()>;
 
-    /// Number of queued steps whose results the host does not know yet.
+    /// Number of queued steps whose results the host has not read back yet.
     fn in_flight(&self) -> usize;
 
-    /// Waits for the oldest of these steps and returns the numbers that it recorded.
+    /// Waits for the oldest queued step and returns the numbers that it recorded.
     fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending>;
 
     /// Within a step: ends the step before the solution changes, if the number violates the condition.
     fn watch(&mut self, what: &'static str, value: &ScalarOf<V>, must_be: Condition) -> Result<()>;
 
-    /// Within a step: records `‖r‖²`, before any other number. The solve ends if it meets the threshold.
+    /// Within a step: records `‖r‖²`, before any other number. The solve ends if `‖r‖²` meets the threshold.
     fn residual(&mut self, squared: &ScalarOf<V>) -> Result<()>;
 
     /// Within a step: records a number.

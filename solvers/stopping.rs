@@ -50,8 +50,8 @@ impl Stopping {
     }
 }
 
-/// Ends a solve from another thread: give a clone to the solver, and call [`cancel`](CancelToken::cancel) on
-/// the other one.
+/// Ends a solve from another thread: pass the token to [`Solver::cancel_token`](crate::Solver::cancel_token),
+/// which keeps a clone, and call [`cancel`](CancelToken::cancel).
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<AtomicBool>);
 

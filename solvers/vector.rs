@@ -83,7 +83,7 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
     }
 
     /// Largest `wish` of all processes that share the vectors (an all-reduce). The driver calls this before
-    /// it acts on something that only one process knows, so that all processes end after the same iteration.
+    /// it acts on information that only one process has, so that all processes end after the same iteration.
     fn agree(&self, wish: u8) -> Result<u8> {
         Ok(wish)
     }
@@ -155,8 +155,8 @@ pub trait Vector: Sized + Send + Sync {
     fn basis(space: &Self::Space, count: usize) -> Result<Self::Basis>;
 
     /// Calls `work`, which applies one operation to several vectors, such as the columns of a
-    /// [`MultiVector`](crate::MultiVector). None of them reads what another one writes, so memory where an operation takes a launch may
-    /// launch them together.
+    /// [`MultiVector`](crate::MultiVector). No operation reads a result of another one, so a GPU may fuse
+    /// them into one launch.
     fn together<R>(_space: &Self::Space, work: impl FnOnce() -> R) -> R {
         work()
     }

@@ -8,7 +8,7 @@ use crate::{
 };
 use num_traits::{One, Zero};
 
-/// Memory and facts that a solver keeps from solve to solve.
+/// Vectors, buffers and test results that a solver keeps from solve to solve.
 pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     pub(crate) space: SpaceOf<V>,
     pub(crate) work: K::Work,

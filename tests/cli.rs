@@ -92,11 +92,11 @@ fn every_command_of_the_documents_runs() {
     }
     assert!(documents.iter().map(Vec::len).sum::<usize>() >= 25, "{documents:#?}");
     for commands in documents {
-        // commands of one page follow each other
+        // the commands of one page run in one folder, in order
         let folder = Folder::new("documents");
         folder.run("mkdir -p .local/share/bash-completion/completions");
         for command in commands {
-            // what stands behind three blanks or a number sign explains
+            // text after three blanks or a number sign is a remark
             let line = command.split("   ").next().unwrap_or("").split(" #").next().unwrap_or("");
             let ran = folder.run(line);
             assert_eq!(ran.code, 0, "{line}\n{}{}", ran.out, ran.err);
@@ -141,7 +141,7 @@ fn pictures_are_those_that_were_looked_at() {
     assert!(csv.lines().skip(1).any(|line| line.starts_with("A.mtx,216,216,1296,cpu,CSR,")), "{csv}");
 }
 
-/// Other libraries are called by Python, where that is and has them.
+/// Other libraries are measured through Python, if Python and the libraries are installed.
 #[test]
 fn bench_measures_what_python_has() {
     let folder = Folder::new("peers");
@@ -153,7 +153,7 @@ fn bench_measures_what_python_has() {
         assert_eq!((ran.code, ran.err.as_str()), (0, ""));
         (ran.out, std::fs::read_to_string(folder.at(&format!("{name}.csv"))).unwrap())
     };
-    // a product that nothing beats
+    // a measurement that is faster than all formats
     let lines = r"measured\tMKL\tcpu\t2.5e-3\t1e-12\nabsent\tCuPy\n";
     let (out, csv) = python("quick", &format!("test -s \"$3\" && printf '{lines}'"));
     assert!(csv.contains("A.mtx,216,216,1296,cpu,MKL in python3,16420,2.5e-3,1e-12\n"), "{csv}");
@@ -175,7 +175,7 @@ fn bench_measures_what_python_has() {
     assert!(left.out.ends_with("\n0\n"), "{}", left.out);
 }
 
-/// Output for programs is valid JSON, even for matrices with quantities that are not finite.
+/// JSON output is valid, even for matrices with quantities that are not finite.
 #[test]
 fn json_is_read_by_others() {
     let folder = Folder::new("json");

@@ -8,7 +8,7 @@ use nalgebra_sparse::na::{ClosedAddAssign, ClosedMulAssign};
 pub trait Element:
     Real + sprs::MulAcc + ComplexField + Conjugate<Canonical = Self> + ClosedAddAssign + ClosedMulAssign
 {
-    /// For generic code, because traits of other crates have functions of the same name.
+    /// Conversion from `f64`, needed because traits of other crates have functions of the same name.
     fn narrow(value: f64) -> Self;
     fn wide(self) -> f64;
 }

@@ -29,7 +29,7 @@ fn converter<T: Real, F: OnDevice<T> + 'static>() -> Converter<T> {
     Converter::new(F::NAME, |csr, gpu| suited(F::on(gpu, csr)))
 }
 
-/// `None` if the format refused the matrix.
+/// The operator, or `None` if the format refused the matrix.
 fn suited<T: Real, F: OnDevice<T> + 'static>(
     converted: krysp::Result<CudaMatrix<T, F>>,
 ) -> Result<Option<Box<Operator<T>>>> {
@@ -86,12 +86,12 @@ pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
 
 type Converted<T> = Result<Option<Box<Operator<T>>>>;
 
-/// CSR with a strategy.
+/// Converts to CSR with a strategy.
 fn shared<T: Real>(csr: &Csr<T>, gpu: &Cuda, strategy: Strategy) -> Converted<T> {
     suited(Csr::on_with(gpu, csr, CsrOptions { strategy }))
 }
 
-/// COO with an algorithm for rows that cross blocks.
+/// Converts to COO with an algorithm for rows that cross blocks.
 fn crossing<T: Real>(csr: &Csr<T>, gpu: &Cuda, crossing: Crossing) -> Converted<T> {
     suited(Coo::on_with(gpu, csr, CooOptions { crossing }))
 }

@@ -13,7 +13,7 @@ pub struct Options {
     pub quick: bool,
     /// Whether to write nothing.
     dry: bool,
-    /// The format whose blocks of rows determine the clustered ordering.
+    /// The format whose number of rows per block determines the clustered ordering.
     clusters: Clusters,
     machine: Option<String>,
     out: Option<PathBuf>,
@@ -74,7 +74,8 @@ impl Options {
         wanted.iter().map(parse).collect()
     }
 
-    /// The length of the runs of the clustered ordering.
+    /// Number of rows in a run of the clustered ordering: consecutive rows with many connections among each
+    /// other.
     pub fn rows_per_block(&self, gpu: &Cuda, csr: &Csr<f64>) -> Option<usize> {
         match self.clusters {
             Clusters::Halo => Some(Halo::rows_per_block(gpu, csr)),

@@ -2,9 +2,9 @@
 //! `metis`).
 //!
 //! ```text
-//! bisect all nodes by METIS into whole runs
-//! move the nodes that cut the fewest edges until both sides are whole runs; recurse on both sides
-//! sort each run by row length, longest first
+//! bisect   all nodes by METIS into whole runs (ranges of `run` consecutive nodes)
+//! move     the nodes that cut the fewest edges until both sides are whole runs; recurse on both sides
+//! sort     each run by row length, longest first
 //! ```
 //!
 //! The parts of METIS's k-way partitioning differ slightly in size, so that runs of equally many rows would cross them. Therefore
@@ -72,7 +72,8 @@ impl Graph {
         &self.others[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 
-    /// The subgraph of some nodes, in their order; `place` contains `u32::MAX` everywhere before and after the call.
+    /// The subgraph of some nodes, in their order. `place` must contain `u32::MAX` everywhere; it does so
+    /// again afterwards.
     fn part(&self, members: &[u32], place: &mut [u32]) -> Graph {
         members.iter().zip(0..).for_each(|(&member, at)| place[member as usize] = at);
         let mut part = Graph { starts: vec![0], others: vec![] };

@@ -29,7 +29,7 @@ pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     };
     Ok(vec![
         peer("faer", Box::new(Faer { par: Par::rayon(0), a: csr.try_into()?, x: x.to_vec(), y: y.clone() })),
-        // not always faster with threads
+        // threads do not always make faer faster
         peer(
             "faer on one thread",
             Box::new(Faer { par: Par::Seq, a: csr.try_into()?, x: x.to_vec(), y: y.clone() }),

@@ -36,7 +36,7 @@ pub const IRREGULAR: [&str; 16] = [
     "memplus",
 ];
 
-/// Such matrices at sizes that take minutes; the name `irregular_large` stands for all of them.
+/// Irregular matrices of sizes that take minutes; the name `irregular_large` stands for all of them.
 pub const IRREGULAR_LARGE: [&str; 2] = ["rmat_33M", "rmat_100M"];
 
 /// Names that stand for several matrices.
@@ -69,8 +69,9 @@ impl System {
     }
 }
 
-/// The matrices above whose names begin like a name given on the command line (`p7_128/f64` too), and any other matrix
-/// that is given by its whole name. Without names, all matrices above. Loaded one at a time.
+/// The matrices above whose names begin like a name given on the command line (`p7_128/f64` too), and any
+/// other matrix that is given by its whole name; without names, all matrices above. They are loaded one at a
+/// time.
 pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
     let wanted = expanded(wanted);
     let goes_with = |name: &str, wish: &str| name.contains(wish) || wish.contains(name);
@@ -138,9 +139,9 @@ fn by_nodes(
     Ok(Numbering::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
 
-/// A matrix by its name or file, in several orderings: as given; if that is shuffled, also by reverse Cuthill-McKee and
-/// clustered in runs of a given length; and a graph with hubs with its longest rows first. `prepare` changes a generated
-/// matrix before.
+/// A matrix by its name or file, in several orderings: the given one; if that is shuffled, also reverse
+/// Cuthill-McKee and clustered, with runs of a given length; for a graph with hubs also with its longest rows
+/// first. `prepare` changes a generated matrix first.
 pub fn numbered(
     wanted: &str,
     prepare: impl FnOnce(Matrix) -> Matrix,

@@ -29,7 +29,7 @@ pub fn is_symmetric(format: &str) -> bool {
     format.starts_with("symmetric")
 }
 
-/// A format that the chooser knows.
+/// A format that the library can choose.
 #[derive(Clone)]
 pub struct Choosable {
     pub format: String,

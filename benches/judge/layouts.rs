@@ -1,4 +1,4 @@
-//! Keeps the analysis of matrices by the chooser in a file, because large matrices take minutes to generate.
+//! Stores the library's analysis of matrices in a file, because large matrices take minutes to generate.
 
 use super::Result;
 use super::newest::{Row, newest, number, text};
@@ -44,7 +44,7 @@ fn choice<T: Real>(csr: &Csr<T>, model: Model) -> Choice {
     Choice::of_symmetric(csr, model).unwrap_or_else(|_| Choice::of(csr, model))
 }
 
-/// The length of runs for which `cuda_spmv` clusters.
+/// Number of rows in a run of the clustered ordering that `cuda_spmv` uses.
 fn rows_per_block(model: Model, csr: &Csr<f64>) -> Option<usize> {
     match model {
         Model::Host => None,

@@ -1,21 +1,22 @@
-//! Compares the choices of the library with the records, and fits its prices. Needs no GPU.
+//! Compares the formats that the library chooses with the records, and fits the prices (coefficients of its
+//! cost model). Needs no GPU.
 //!
 //! ```text
-//! cargo bench --features cuda --bench judge -- h200                for every recorded product, the format and the CSR strategy that the
-//!                                                  library chooses, compared with the fastest; writes auto.csv and
-//!                                                  automatic.csv next to the record, and symmetric.csv: the choices for
-//!                                                  values that remain symmetric
-//! cargo bench --features cuda --bench judge -- h200 --fit          prices fitted to one half of the matrices, as Rust code, and
-//! the choices
-//!                                                  with them
-//! cargo bench --features cuda --bench judge -- h200 --layouts      the work of products for matrices that are missing in
-//! layouts.csv: generates
-//!                                                  them (`--most N`: up to N entries, 20 million without it)
+//! cargo bench --features cuda --bench judge -- h200            for every recorded product, the format and the CSR
+//!                                                              strategy that the library chooses, compared with the
+//!                                                              fastest; writes auto.csv and automatic.csv next to the
+//!                                                              record, and symmetric.csv: the choices for values that
+//!                                                              remain symmetric
+//! cargo bench --features cuda --bench judge -- h200 --fit      prices fitted to one half of the matrices, as Rust code,
+//!                                                              and the choices with them
+//! cargo bench --features cuda --bench judge -- h200 --layouts  generates matrices that are missing in layouts.csv, and
+//!                                                              adds the work of their products (`--most N`: up to N
+//!                                                              entries, 20 million by default)
 //! ```
 //!
-//! Every second matrix, in the order of names, is used to fit prices; the others are used to judge. A matrix belongs to
-//! one half with all of its numberings and element types.
-//! `layouts.csv` holds the analysis of matrices by the chooser, not measurements. Delete it when formats change.
+//! Every second matrix, in the order of names, is used to fit prices; the others are used to judge. All
+//! orderings and element types of a matrix belong to the same half. `layouts.csv` holds the library's
+//! analysis of matrices, not measurements. Delete it when formats change.
 
 #![allow(unreachable_pub, reason = "a bench has no users")]
 

@@ -54,7 +54,7 @@ pub(crate) fn all(mut names: Vec<String>, folder: Option<&String>) -> Result<()>
     Ok(())
 }
 
-/// Measures a format of a matrix that is ordered by clusters, if it suits.
+/// Measures a format of a matrix in clustered ordering, if the format is suitable.
 fn reordered<F: OnDevice<f64>>(gpu: &Cuda, a: &Csr<f64>) -> Result<()> {
     match F::on(gpu, a) {
         Ok(operator) => products(gpu, &format!("clustered: {}", F::NAME), &operator),

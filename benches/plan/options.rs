@@ -11,7 +11,7 @@ pub(crate) struct Options {
     pub(crate) solves: Vec<usize>,
     pub(crate) limit: Duration,
     pub(crate) against: bool,
-    /// Number of the part, and the number of parts.
+    /// Which part of the matrices is run, from 1, and the number of parts.
     pub(crate) part: [usize; 2],
     pub(crate) explain: bool,
     pub(crate) once: Option<Once>,
@@ -19,7 +19,7 @@ pub(crate) struct Options {
     pub(crate) wanted: Vec<String>,
 }
 
-/// Comparisons other than that of solves.
+/// Comparisons that are made instead of comparing solves.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Once {
     Products,

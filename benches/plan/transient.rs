@@ -34,7 +34,7 @@ fn loops() -> [Loop; 3] {
     ]
 }
 
-/// Times and counts of one loop.
+/// Times and counts of one loop of time steps.
 struct Times {
     total: f64,
     steps: Vec<f64>,

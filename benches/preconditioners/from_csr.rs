@@ -12,7 +12,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-/// The length of the runs of the clustered ordering.
+/// Number of rows in a run of the clustered ordering: consecutive rows with many connections among each
+/// other.
 const RUN: usize = 2592;
 
 type Matrix = Csr<f64>;
@@ -24,7 +25,8 @@ const NUMBERINGS: [(&str, Option<Build<Numbering>>); 3] = [
     ("clustered", Some(|a, _| Ok(Numbering::clustered(a, RUN)?))),
 ];
 
-/// Preconditioners with the format that suits the number of iterations: `true` for the fastest one, `false` for the given CSR.
+/// Preconditioners, and whether the solve uses the fastest format (`true`) or the given CSR (`false`), which
+/// suits few iterations.
 const PRECONDITIONERS: [(&str, bool, Build<Boxed<'static>>); 6] = [
     ("Jacobi", true, |a, _| Ok(Box::new(Jacobi::new(a)?))),
     ("FSAI f32", true, |a, _| {

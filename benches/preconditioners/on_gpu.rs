@@ -1,5 +1,5 @@
-//! The lines measured on a GPU. Preconditioners built from the operator on the GPU have other names than those built
-//! from the matrix in host memory, which must cross the bus.
+//! Measurements on a GPU. Preconditioners built from the operator on the GPU have other names than those
+//! built from the matrix in host memory, which must cross the bus.
 
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg};
@@ -49,7 +49,8 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     Ok(())
 }
 
-/// Multigrid from CSR in the memory of the GPU, with which the solver multiplies as well: nothing is reordered or converted.
+/// Multigrid built from CSR in GPU memory. The solver uses the same CSR, so nothing is reordered or
+/// converted.
 fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
     let csr = &system.csr;
     let on_gpu = &Csr::on(gpu, csr)?;
@@ -90,7 +91,7 @@ fn machine_of(gpu: &Cuda) -> String {
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
 }
 
-/// The lines measured with one format.
+/// Measures all preconditioners with one format.
 fn lines<F: OnDevice<f64>>(
     options: &Options,
     gpu: &Cuda,

@@ -1,4 +1,4 @@
-//! The lines measured in host memory.
+//! Measurements in host memory.
 
 use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg, machine};
@@ -10,7 +10,8 @@ use krysp::{
 };
 use std::time::Instant;
 
-/// The length of the runs of the clustered ordering.
+/// Number of rows in a run of the clustered ordering: consecutive rows with many connections among each
+/// other.
 const RUN: usize = 2592;
 
 fn narrow(fsai: &Fsai<f64>) -> krysp::Result<impl LinearOperator<Vector = HostVector<f64>> + use<>> {

@@ -1,5 +1,6 @@
-//! Steps of implicit Euler on a GPU, each with other values: `c_k A + 10⁻⁴ D`, where `D` is the diagonal of `A` and `c_k` lies
-//! between 0.7 and 1.3. The preconditioner is refreshed before each solve, which starts from the last solution.
+//! Steps of implicit Euler on a GPU, each with the values `c_k A + 10⁻⁴ D`, where `D` is the diagonal of `A`
+//! and `c_k` lies between 0.7 and 1.3. The preconditioner is refreshed before each solve, which starts from
+//! the last solution.
 
 use super::system::System;
 use super::{Options, Result};

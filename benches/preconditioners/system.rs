@@ -1,4 +1,4 @@
-//! The systems of the bench: from the files of shared matrices, or generated if those are missing.
+//! The systems of the bench: from files of shared matrices, or generated if the files are missing.
 
 use super::Result;
 use flate2::read::GzDecoder;
@@ -80,8 +80,8 @@ impl System {
 }
 
 impl System {
-    /// The sizes of diagonal blocks to measure: the unknowns of a node, if there are several, and as many nodes as a
-    /// block can hold.
+    /// The sizes of diagonal blocks to measure: the number of unknowns of a node, if above one, and that of
+    /// as many whole nodes as a block can hold.
     pub(super) fn blocks(&self) -> impl Iterator<Item = usize> + use<> {
         let of_node = Some(self.unknowns).filter(|&unknowns| unknowns > 1);
         of_node.into_iter().chain([32 / self.unknowns * self.unknowns])

@@ -15,7 +15,8 @@ mod picture;
 
 /// The width of a cell, m.
 const CELL: f64 = 1e-3;
-/// The number of cells across a pin, across a pin and the gap next to it, and from the bottom upwards.
+/// Numbers of cells: across a pin; across a pin and the gap next to it; from the bottom to the top of the
+/// base, and of the pins.
 const PIN: usize = 4;
 const PITCH: usize = 8;
 const BASE_HEIGHT: usize = 6;
@@ -104,7 +105,7 @@ impl HeatSink {
         HeatSink { points, copper, aluminium, bottom, cooled }
     }
 
-    /// The mesh with its points in random order, the worst that a mesh generator may give.
+    /// Shuffles the points of the mesh: the worst ordering that a mesh generator may produce.
     pub(crate) fn shuffled(mut self) -> HeatSink {
         let mut number: Vec<u32> = (0..self.points.len() as u32).collect();
         let mut random = 1_u64;
@@ -209,7 +210,7 @@ fn step(mut place: [usize; 3], axes: &[usize]) -> [usize; 3] {
     place
 }
 
-/// The coordinates of a corner of the grid. Pins get narrower towards the top.
+/// The coordinates of a point of the grid. Pins get narrower towards the top.
 fn position([x, y, z]: [usize; 3]) -> [f64; 3] {
     let height = z.saturating_sub(BASE_HEIGHT) as f64 / (HEIGHT - BASE_HEIGHT) as f64;
     let taper = |across: usize| {

@@ -83,7 +83,7 @@ impl HeatSink {
                 nodes.map(|node| (temperatures[node as usize] - coldest) / (hottest - coldest).max(1e-300));
             let normal = nodes.map(|node| self.points[node as usize]);
             let normal = cross(minus(normal[1], normal[0]), minus(normal[2], normal[0]));
-            // tops are lit, sides are in the shade
+            // faces that point upwards are lit, vertical ones are in the shade
             let steep = [0.72, 0.86, 1.0].iter().zip(normal).map(|(light, n)| light * n * n).sum::<f64>();
             let light = steep / dot(normal, normal);
             let area = (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0]);

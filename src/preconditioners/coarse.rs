@@ -30,8 +30,8 @@ use std::array::from_fn;
 /// fine one.
 const NODES: usize = 32;
 
-/// A mode whose component orthogonal to the preceding modes of an aggregate is below this part of its norm
-/// there is dropped as linearly dependent.
+/// A mode is dropped on an aggregate as linearly dependent if orthogonalization against the preceding modes
+/// leaves less than this fraction of its norm there.
 const DEPENDENT: f64 = 1e-6;
 
 /// Number of weights of a row that are accumulated together in one SIMD register.
@@ -43,19 +43,20 @@ type Lanes = [f64; LANES];
 pub struct CoarseSpace<T: Real> {
     space: HostSpace<T>,
     starts: Vec<u32>,
-    /// Rows sorted by aggregate; rows without one come last.
+    /// Rows sorted by aggregate; rows without an aggregate come last.
     rows: Vec<u32>,
     of_row: Vec<u32>,
     modes: usize,
-    /// Weights of each mode in turn, one for each row; `None` for a single constant mode.
+    /// Weights of the first mode, one for each row, then those of the next; `None` for a single constant
+    /// mode.
     weights: Option<Vec<T>>,
 }
 
 impl<T: Real> CoarseSpace<T> {
-    /// Number of coarse unknowns at which the dense inverse pays for systems of some 100 000 unknowns (2 MB
-    /// of `f64`): with twice as many, the number of iterations falls by a fifth to a quarter, each costs a
-    /// fifth to two fifths more, and setup takes longer (`preconditioners.csv`: heat_sink_p1_340k,
-    /// elast_bracket_p1_59k with rigid body modes).
+    /// Suitable number of coarse unknowns for systems of some 100,000 unknowns; the dense inverse then takes
+    /// 2 MB of `f64`. With twice as many, solves took 20 to 25 % fewer iterations, but each took 20 to 40 %
+    /// longer, and setup took longer too (`preconditioners.csv`: heat_sink_p1_340k, elast_bracket_p1_59k with
+    /// rigid body modes).
     pub const UNKNOWNS: usize = 512;
 
     /// Builds a coarse space of about `unknowns` unknowns, fewer for small systems: a constant on each

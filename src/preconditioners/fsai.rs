@@ -170,7 +170,8 @@ fn lower_pattern<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Result<Pat
     }
 }
 
-/// The lower triangle of a square matrix's own pattern, if that is wanted and contains the diagonal.
+/// The lower triangle of a square matrix's own pattern, if `sparsity` is `Power(1)` and the pattern contains
+/// the diagonal.
 fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Pattern> {
     if !matches!(sparsity, Sparsity::Power(1)) {
         return None;
@@ -189,12 +190,12 @@ fn own_triangle<T: Real>(csr: &Csr<T>, sparsity: Sparsity<'_, T>) -> Option<Patt
     whole.into_inner().then(lower)
 }
 
-/// The error for the system of a row that the GPU has refused.
+/// The error for a row whose system the GPU has found not to be positive definite.
 #[cfg(feature = "cuda")]
 fn refusal<T: Real>(a: &Csr<T>, lower: &Pattern, row: usize) -> Error {
     let mut system = System::new(a.cols());
     let refused = lower.row(row).iter().find_map(|&member| system.push(a, member).err());
-    // the host may find a pivot slightly positive that the GPU has refused
+    // with other rounding, the host may find all pivots positive
     refused.unwrap_or(Error::NotPositive { what: NAME, row, pivot: 0.0 })
 }
 

@@ -72,7 +72,7 @@ impl<T: Real> Ic0<T> {
         Ic0::build(csr, Scheduled::new(NAME, csr)?, 0.0)
     }
 
-    /// As [`Ic0::new`], but if a pivot is not positive, increases the diagonal until all are. See
+    /// Like [`Ic0::new`], but if a pivot is not positive, increases the diagonal until all are. See
     /// [`Ic0::shift`].
     pub fn shifted(csr: &Csr<T>) -> Result<Ic0<T>> {
         Ic0::build(csr, Scheduled::new(NAME, csr)?, LAST_SHIFT)
@@ -123,7 +123,8 @@ impl<T: Real> Ic0<T> {
     }
 }
 
-/// Takes values of a matrix of the same pattern. Levels are kept; the shift is determined again.
+/// Recomputes the factor for new values of a matrix of the same pattern. Levels are kept; the shift is
+/// determined again.
 impl<T: Real> Refresh<T> for Ic0<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;

@@ -3,7 +3,7 @@
 //! `A ≈ L U`, exact where `A` has entries, `L` with a unit diagonal. Rows of a level are computed in
 //! parallel, as in [`Ic0`](super::Ic0); there is no pivoting.
 //!
-//! It does not run on a GPU; [`Isai`](super::Isai) of it does.
+//! The factorization does not run on a GPU; its approximate inverse [`Isai`](super::Isai) does.
 //!
 //! Cost: as that of [`Ic0`](super::Ic0): an application reads `L` and `U` once, padded to slices, moves 8
 //! vectors, and synchronizes all threads at most twice per level.
@@ -75,7 +75,7 @@ impl<T: Real> Ilu0<T> {
     }
 }
 
-/// Takes values of a matrix of the same pattern. Levels are kept.
+/// Recomputes the factors for new values of a matrix of the same pattern. Levels are kept.
 impl<T: Real> Refresh<T> for Ilu0<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;

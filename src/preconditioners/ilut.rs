@@ -33,7 +33,7 @@ pub struct IlutOptions {
     /// Entries are dropped below this tolerance times the mean magnitude of their row's entries in the
     /// matrix.
     pub drop_tolerance: f64,
-    /// Maximum number of entries of the factors in excess of those of the matrix, as a multiple of these.
+    /// Maximum number of additional entries of the factors, divided by the number of entries of the matrix.
     pub fill: f64,
     /// Maximum size of the factors in bytes; exceeding it is an error.
     pub most_bytes: usize,
@@ -173,8 +173,8 @@ impl<T: Real> Ilut<T> {
     }
 }
 
-/// Takes values of a matrix of the same size. The order of the rows is kept; entries are dropped by their new
-/// values.
+/// Recomputes the factors for a matrix of the same size. The order of the rows is kept; entries are dropped
+/// by their new values.
 impl<T: Real> Refresh<T> for Ilut<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain())?;

@@ -54,8 +54,8 @@ impl<T: Real, P: Factorised<T>> Factorised<T> for &P {
 
 /// Approximate inverses of the triangles of a factorization `P`, and their product as a preconditioner.
 ///
-/// It owns the factorization, which a refresh needs. It may borrow it, `Isai::new(&ic0, ..)`, if values do
-/// not change.
+/// It owns the factorization, because a refresh recomputes it; if values do not change, it may borrow it:
+/// `Isai::new(&ic0, ..)`.
 ///
 /// ```
 /// use krysp::{Cg, Ic0, Isai, Sparsity, gallery};
@@ -75,7 +75,8 @@ pub struct Isai<T: Real, P = Ic0<T>> {
 }
 
 impl<T: Real, P: Factorised<T>> Isai<T, P> {
-    /// Inverts the factors, on the patterns of a power of them, or on the triangles of a given pattern.
+    /// Computes approximate inverses of the factors, each on the pattern of a power of the factor or on its
+    /// triangle of a given pattern.
     pub fn new(factors: P, sparsity: Sparsity<'_, T>) -> Result<Isai<T, P>> {
         let (lower, upper) = factors.triangles()?;
         let inverse = |triangle: &Csr<T>, keep: fn(usize, usize) -> bool| {

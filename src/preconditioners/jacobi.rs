@@ -214,8 +214,8 @@ fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
     Err(Error::Option { what: "the accuracy of rounded blocks", got, expected })
 }
 
-/// The first row of each block of `size` rows, and the number of rows. For size 0 there are no blocks, which
-/// is refused later.
+/// The first row of each block of `size` rows, and the number of rows. Size 0 gives no blocks, which
+/// [`check_bounds`] refuses.
 fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
     let starts = (0..rows).filter(|row| row.checked_rem(size) == Some(0));
     starts.chain([rows]).collect()
@@ -265,7 +265,7 @@ impl<T: Real> LinearOperator for Jacobi<T> {
                 let slices =
                     checked_pairs(self, x, y)?.into_iter().map(|(x, y)| (x.as_slice(), y.as_mut_slice()));
                 let (x, y): (Vec<&[T]>, Vec<&mut [T]>) = slices.unzip();
-                // one vector after the other for each chunk of rows: nothing is packed
+                // multiply one vector after the other for each chunk of rows, without packing
                 let (parts, packed) = (Parts::new(&blocks.parts), &mut Buffer::zeros(0));
                 tiles::product_many(&blocks.matrix, parts, &x, y, packed);
             }

@@ -15,7 +15,7 @@
 //! | [`SaddlePoint`] | saddle points `[A Bᵀ; B −C]`: flow, constraints | a cycle or a factorization of `A`, and the Schur complement | no |
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | two triangular solves with the factor | no |
 //! | [`Ldl`] | symmetric, definite or not, where the factor fits; returns the inertia | two triangular solves with the factor | no |
-//! | [`Lu`] | any matrix whose factors fit: what no method converges on | two triangular solves, as long as the fill | no |
+//! | [`Lu`] | any matrix whose factors fit: systems on which no method converges | two triangular solves, as long as the fill | no |
 //!
 //! `x.to(&gpu)` (trait `ToCuda`) copies a preconditioner to a GPU. `X::on(&gpu, &a)` builds one there, equal
 //! to that of the host up to rounding, from a matrix in host memory or an operator that is already on the

@@ -4,7 +4,8 @@
 //! halves the bytes of values and of gathered vector entries. The residual, the solution and all scalars
 //! remain in double precision.
 //!
-//! Memory: in addition to the operator's, two vectors of `f32`, for the rounded `r` and the result; for each of several vectors.
+//! Memory, in addition to the operator's: two vectors of `f32` for each vector it is applied to together, for
+//! the rounded `r` and the result.
 //!
 //! Values below 1e-38 underflow to zero in single precision: scale systems whose residuals become that small.
 
@@ -33,7 +34,7 @@ pub struct Narrow<M> {
     inner: M,
     domain: HostSpace<f64>,
     range: HostSpace<f64>,
-    /// Rounded vectors, and what the operator makes of them.
+    /// Rounded vectors, and the operator's results.
     vectors: Mutex<[Vec<HostVector<f32>>; 2]>,
 }
 

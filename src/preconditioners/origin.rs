@@ -1,4 +1,4 @@
-//! What a preconditioner reads of a matrix: pattern, entries and diagonal.
+//! The data that a preconditioner reads from a matrix: pattern, entries and diagonal.
 
 use crate::formats::Source;
 #[cfg(feature = "cuda")]
@@ -48,7 +48,7 @@ pub trait Refresh<T: Real> {
 /// [`Operator`] of both. A preconditioner on a GPU reads the values of an operator there without involving
 /// the host. Not for implementation outside of this crate: its methods may change.
 pub trait Origin<T: Real> {
-    /// Its pattern and spaces.
+    /// Pattern and spaces of the matrix.
     #[doc(hidden)]
     fn structure(&self) -> &Source<T>;
 
@@ -56,7 +56,7 @@ pub trait Origin<T: Real> {
     #[doc(hidden)]
     fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>>;
 
-    /// Its diagonal in the order of its space, zero where no entry is stored.
+    /// Diagonal of the matrix in the order of its space, zero where no entry is stored.
     #[doc(hidden)]
     fn diagonal(&self) -> Result<Vec<T>>;
 
@@ -65,20 +65,21 @@ pub trait Origin<T: Real> {
     #[doc(hidden)]
     fn ordered(&self, gpu: &Cuda) -> Result<Ordered<T>>;
 
-    /// As `ordered`, but borrowed instead of copied if it is already stored like that.
+    /// Like `ordered`, but borrows a matrix that is already stored in CSR order on this GPU instead of
+    /// copying it.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     fn lent(&self, gpu: &Cuda) -> Result<Lent<'_, T>> {
         Ok(Lent::Copied(self.ordered(gpu)?))
     }
 
-    /// Copies its values into a matrix of the same pattern on a GPU.
+    /// Copies the values of the matrix to one of the same pattern on a GPU.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     fn give_values(&self, gpu: &Cuda, to: &mut Ordered<T>) -> Result<()>;
 
-    /// Its diagonal on a GPU. `places` caches the positions of the diagonal entries; they are recomputed if
-    /// the pattern differs.
+    /// Diagonal of the matrix on a GPU. `places` caches the positions of the diagonal entries; they are
+    /// recomputed if the pattern differs.
     #[cfg(feature = "cuda")]
     #[doc(hidden)]
     fn diagonal_on(&self, gpu: &Cuda, _: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
@@ -107,7 +108,7 @@ impl<T> Deref for Lent<'_, T> {
     }
 }
 
-/// Positions of the diagonal entries on a GPU, for matrices of a pattern.
+/// Positions of the diagonal entries on a GPU, for all matrices of one pattern.
 #[cfg(feature = "cuda")]
 #[doc(hidden)]
 #[derive(Debug)]
@@ -130,7 +131,7 @@ impl<T: Real, F: Format<T> + Clone + 'static> Origin<T> for F {
     /// Reads the slots of the diagonal.
     fn diagonal(&self) -> Result<Vec<T>> {
         let pattern = &self.source().pattern;
-        // compute them before a parallel loop reads them
+        // compute the lazy columns before a parallel loop reads them
         LazyLock::force(&pattern.columns);
         let entry = |row: usize| {
             let Ok(place) = pattern.row(row).binary_search(&(row as u32)) else { return T::zero() };

@@ -8,14 +8,14 @@ use krysp_solvers::{
     Diagonal, Element, Form, LinearOperator, ScalarOf, Space, SpaceOf, Vector, check_spaces,
 };
 
-/// A diagonal entry is weak if it is below this part of the largest entry of its row.
+/// A diagonal entry is weak if its magnitude is at most this fraction of the largest one of its row.
 pub(crate) const WEAK: f64 = 1e-6;
 
 /// A diagonal preconditioner that is positive definite for every matrix, so that [`Minres`](crate::Minres)
 /// and other methods can use it for indefinite matrices. Plans use it wherever they print "Jacobi".
 ///
 /// It divides by `d_i = |a_ii|`. Where `|a_ii|` is at most 10⁻⁶ of the largest magnitude of its row, it
-/// divides by `d_i = Σ a_ij² / d_j` over the unknowns `j` whose own diagonal is larger than that: the
+/// divides by `d_i = Σ a_ij² / d_j` over the unknowns `j` whose own diagonal is not that small: the
 /// diagonal of the Schur complement of a saddle point. Where that is zero too, `d_i` is the largest magnitude
 /// of the row, or one for a row of zeros. For a matrix with a positive diagonal and no such small entries it
 /// equals [`Jacobi`](crate::Jacobi).
@@ -82,7 +82,7 @@ fn inverse_magnitudes<T: Real>(csr: &Csr<T>) -> Vec<T> {
     let size = |value: T| Element::to_f64(value).abs();
     let largest =
         |row: usize| csr.row_values(row).iter().fold(0.0, |most: f64, &value| most.max(size(value)));
-    // zero where weak
+    // diagonal magnitudes, zero where weak
     let strong: Vec<f64> = map_rows(csr.rows(), 8, &|row| {
         let own = csr.get(row, row).map_or(0.0, size);
         if own > WEAK * largest(row) { own } else { 0.0 }

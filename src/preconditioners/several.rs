@@ -5,13 +5,14 @@ use crate::{HostVector, Real};
 use krysp_solvers::{LinearOperator, MultiVector, Result, Space, check_spaces};
 use rayon::prelude::*;
 
-/// Maximum number of vectors of a group: so many rows of a large front's vectors stay in the L2 cache. Guess.
+/// Maximum number of vectors of a group: with this many, the rows that a large front needs of them stay in
+/// the L2 cache (guess).
 const TOGETHER: usize = 8;
 
 /// A right-hand side, and the vector that receives its solution.
 pub(super) type Pair<'p, T> = (&'p HostVector<T>, &'p mut HostVector<T>);
 
-/// The open columns of `r` and `z`, which are in the space of `m`.
+/// Returns the open columns of `r` and `z`, or an error if they are not in the space of `m`.
 pub(super) fn checked_pairs<'p, T: Real>(
     m: &impl LinearOperator<Vector = HostVector<T>>,
     r: &'p MultiVector<HostVector<T>>,
@@ -22,8 +23,8 @@ pub(super) fn checked_pairs<'p, T: Real>(
     Ok(pairs)
 }
 
-/// Solves for the open columns of `r` in groups, each on one thread. `solve` takes a workspace of any content, which has up to
-/// three vectors for each right-hand side.
+/// Solves for the open columns of `r` in groups, each on one thread. `solve` must accept a workspace with any
+/// content, which it may grow to three vectors per right-hand side.
 pub(super) fn in_groups<T: Real, W: Default>(
     m: &impl LinearOperator<Vector = HostVector<T>>,
     r: &MultiVector<HostVector<T>>,
@@ -40,7 +41,8 @@ pub(super) fn in_groups<T: Real, W: Default>(
     Ok(())
 }
 
-/// Copies the numbers at some places of vectors that are stored one after the other; so are the copies.
+/// Gathers the entries at `places` from several vectors, stored one after the other. The results are stored
+/// likewise.
 pub(super) fn gather<T: Real>(to: &mut Vec<T>, from: &[T], vectors: usize, places: &[u32]) {
     to.clear();
     for from in each(from, vectors) {
@@ -48,7 +50,8 @@ pub(super) fn gather<T: Real>(to: &mut Vec<T>, from: &[T], vectors: usize, place
     }
 }
 
-/// Does for each number and its place what `put` says, with vectors that are stored one after the other.
+/// Calls `put(entry of to, entry of from)` for each of `places`, for several vectors, stored one after the
+/// other.
 pub(super) fn scatter<T: Real>(
     from: &[T],
     to: &mut [T],
@@ -62,7 +65,7 @@ pub(super) fn scatter<T: Real>(
     }
 }
 
-/// Vectors that are stored one after the other.
+/// Splits an array into its vectors, stored one after the other.
 fn each<T>(all: &[T], vectors: usize) -> impl Iterator<Item = &[T]> {
     let len = all.len() / vectors.max(1);
     (0..vectors).map(move |v| &all[v * len..(v + 1) * len])

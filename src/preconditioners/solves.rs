@@ -13,7 +13,8 @@ use krysp_kernels::index::Columns;
 use krysp_solvers::Space;
 use std::sync::{Mutex, PoisonError};
 
-/// Maximum number of vectors that are solved for together. Guess: the triangles' share of each is small already.
+/// Maximum number of right-hand sides solved together. Guess: each one's share of reading the triangles is
+/// already small.
 const TOGETHER: usize = 16;
 
 /// A matrix whose rows are reordered by level.
@@ -47,7 +48,7 @@ impl<T: Real> Scheduled<T> {
 /// `z = U⁻¹ (L⁻¹ r)`
 #[derive(Debug)]
 pub(super) struct Solves<T: Real> {
-    /// Space of the preconditioner; the triangles have a space of their own, in level order.
+    /// Space of the preconditioner; the triangles have a separate space, in level order.
     pub(super) space: HostSpace<T>,
     pub(super) levels: Vec<usize>,
     numbering: Numbering,

@@ -89,7 +89,7 @@ pub struct Spai<T: Real> {
     /// Transposes needed for [`Side::Right`].
     right: Option<Right<T>>,
     report: SpaiReport,
-    /// Largest residual of a column that counts as reached.
+    /// Largest residual norm of a column that meets the tolerance.
     epsilon: f64,
 }
 
@@ -136,7 +136,7 @@ impl<T: Real> Spai<T> {
             let (space, values) = (csr.source().domain(), Buffer::zeros(pattern.entries()));
             Csr::from_source(Source::new(pattern, space.clone(), space.clone()), values)
         };
-        // everything below computes by rows: for the right side those of `Mᵀ`, from the columns of `A`
+        // everything below computes rows: for the right side the rows of `Mᵀ`, from the columns of `A`
         let (columns, equations, start) = match side {
             Side::Left => (csr, &transposed.0, given),
             Side::Right => {
@@ -231,14 +231,14 @@ pub(crate) fn on_pattern<T: Real>(columns: &Csr<T>, pattern: Pattern) -> Result<
     Ok(inverse)
 }
 
-/// The error for the local system of row `k` of the inverse that the GPU has refused; `unknowns` is its
-/// pattern.
+/// The error for row `k` of the inverse if the GPU has found the columns of its local system linearly
+/// dependent; `unknowns` is the pattern of the row.
 #[cfg(feature = "cuda")]
 fn refusal<T: Real>(columns: &Csr<T>, unknowns: &[u32], k: usize) -> Error {
     let mut system = System::new(columns.rows());
     system.start(k as u32);
     let refused = unknowns.iter().find(|&&unknown| !system.push(columns, unknown));
-    // the host may find a column slightly independent that the GPU has refused
+    // with other rounding, the host may find all columns linearly independent
     let unknown = refused.or(unknowns.last()).map_or(k, |&unknown| unknown as usize);
     Error::SingularLocal { what: NAME, at: k, unknown }
 }
@@ -298,7 +298,8 @@ mod tests {
     use super::*;
     use crate::testing::matrices;
 
-    /// A one-dimensional convection-diffusion matrix on a nonuniform mesh: unsymmetric, with variable rows.
+    /// A one-dimensional convection-diffusion matrix on a nonuniform mesh: unsymmetric, with rows of
+    /// different values.
     fn convection(n: usize) -> Csr<f64> {
         let mut entries = vec![];
         for i in 0..n {

@@ -51,7 +51,7 @@ impl<T: Real> Sparsity<'_, T> {
     pub(crate) fn whole(&self, a: &Csr<T>) -> Result<Arc<Pattern>> {
         match self.own(&a.source().pattern) {
             Some(own) => {
-                // compute them before a parallel loop reads them
+                // compute the lazy columns before a parallel loop reads them
                 LazyLock::force(&own.columns);
                 Ok(own)
             }
@@ -59,7 +59,7 @@ impl<T: Real> Sparsity<'_, T> {
         }
     }
 
-    /// The pattern of `A` itself, if that is wanted and contains the diagonal.
+    /// The pattern of `A` itself, if the pattern is `Power(1)` and `A` contains the diagonal.
     fn own(&self, a: &Arc<Pattern>) -> Option<Arc<Pattern>> {
         let open = |row: usize| a.row(row).binary_search(&(row as u32)).is_err();
         let own = matches!(self, Sparsity::Power(1)) && find_row(a.rows(), 8, &open).is_none();

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Jacobi, FSAI and SPAI couple an unknown with few neighbours only, so the smooth part of an error takes
-//! about as many iterations as the mesh has cells across. [`CoarseSpace`] removes that part for the price of
+//! about as many iterations as the mesh has cells across. [`CoarseSpace`] removes that part at the cost of
 //! a small dense product. The preconditioner is symmetric and positive definite where `A` and `M` are, and a
 //! fixed linear operator, as conjugate gradients require. The two parts are added; the multiplicative
 //! variants of Tang, Nabben, Vuik and Erlangga (2009) need fewer iterations, but one more product with `A` in

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Whether a line calls the program, perhaps behind variables.
+/// Whether a line runs the program, possibly after assignments of variables.
 pub(crate) fn is_command(line: &str) -> bool {
     line.split(' ').find(|word| !word.contains('=')) == Some("krysp")
 }

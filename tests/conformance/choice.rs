@@ -51,8 +51,8 @@ fn name(stored: &str) -> &str {
     stored.split(',').next().unwrap()
 }
 
-/// By `benches/record/zen3-*/spmv.csv`, each of these choices takes 1 to 1.16 times as long as the fastest format
-/// there.
+/// According to `benches/record/zen3-*/spmv.csv`, each of these choices takes 1 to 1.16 times as long as the
+/// fastest format.
 #[test]
 fn the_fastest_format_of_the_records_is_chosen() {
     let _level = force(Level::Portable);
@@ -96,8 +96,8 @@ fn row_lengths_decide_whether_padding_pays() {
     choose(&hashed_circuit(20_000).csr::<f32>().unwrap());
 }
 
-/// By `benches/record/zen3-2t/symmetric.csv`: symmetric BSR is chosen if it reads much less, otherwise the same format as
-/// without symmetry.
+/// According to `benches/record/zen3-2t/symmetric.csv`, symmetric BSR is chosen if it reads much less,
+/// otherwise the same format as without symmetry.
 #[test]
 fn symmetric_formats_are_chosen_on_request() {
     let _level = force(Level::Portable);

@@ -1,7 +1,7 @@
 //! Every format obeys every law, for both element types, at every SIMD level. Formats with options have a line each.
 //!
-//! A forced SIMD level applies to the whole process, so every test that forces one is in this program. A test that compares
-//! bits holds a guard all the time; tests at one level run together.
+//! A forced SIMD level applies to the whole process, so every test that forces one is in this program. A test
+//! that compares bits holds the guard of its level to the end; tests at the same level run together.
 
 mod choice;
 
@@ -152,8 +152,8 @@ macro_rules! conformance_rounded_of_all {
 }
 krysp::each_format!(conformance_rounded_of_all);
 
-/// Entries stored in 16 bits are off by at most half a unit in the last of eight digits. The product is exactly that of
-/// the stored entries, to rounding.
+/// Entries stored in 16 bits are off by at most half a unit in the last of eight significant bits. The
+/// product is that of the stored entries, up to rounding of sums.
 fn stores_16_bits<T: Real, F: Format<T> + LinearOperator<Vector = HostVector<T>>>(case: &Case)
 where
     Bf16: krysp::Storage<T>,
@@ -293,7 +293,7 @@ fn identity_and_functions() {
     }
 }
 
-/// A law reports when it is broken, and when it has checked nothing.
+/// A check of a law fails if the law is broken, and if there is nothing to check.
 #[test]
 fn laws_can_be_broken() {
     let _guard = force(Level::best()).unwrap();

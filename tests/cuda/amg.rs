@@ -1,4 +1,5 @@
-//! Algebraic multigrid on a GPU: the aggregates of the host, its cycle to rounding, and its iterations.
+//! Algebraic multigrid on a GPU has the aggregates of the host, gives the same cycle up to rounding, and
+//! takes the same number of iterations.
 
 use super::gpu;
 use super::preconditioners::changed;
@@ -15,7 +16,7 @@ const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, coarsest: 40, s
 
 const CONSTANTS: &[Vec<f64>] = &[];
 
-/// `M r` of host and GPU, relative to the largest entry.
+/// Checks that `M r` of host and GPU agree, relative to the largest entry.
 fn same_application<T: Real>(
     host: &impl LinearOperator<Vector = krysp::HostVector<T>>,
     device: &impl LinearOperator<Vector = krysp::CudaVector<T>>,

@@ -204,7 +204,7 @@ conformance_on! {
 /// Checks every law with values stored in `f32` and vectors of `f64`, on matrices that are exact in `f32`. An error
 /// above the rounding of sums in `f64` breaks a law.
 fn conforms_rounded<F: OnDevice<f64>>(options: impl Fn() -> F::Options) {
-    // this tests a conversion, which does not depend on the shape, so some of the cases are enough
+    // conversion of values does not depend on the shape of a matrix, so some of the cases suffice
     let mut cases: Vec<Case> = laws::cases().into_iter().step_by(3).collect();
     cases.extend(laws::large_cases());
     conforms_to(laws::coarse(cases), |gpu, a| Rounded::<F, f32>::on_with(gpu, a, options()));
@@ -254,8 +254,8 @@ mod f64_storing_f32 {
     }
 }
 
-/// Entries stored in 16 bits equal those of the host, and the product is exactly that of the stored entries, to
-/// rounding.
+/// Entries stored in 16 bits equal those of the host, and the product is that of the stored entries, up to
+/// rounding of sums.
 fn stores_16_bits<T: Real, F: OnDevice<T> + LinearOperator<Vector = HostVector<T>>>(gpu: &Cuda)
 where
     Bf16: krysp::Storage<T>,

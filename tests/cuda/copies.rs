@@ -10,7 +10,7 @@ use krysp::{
     Origin, Refresh, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
 };
 
-/// `M r` of both, to rounding.
+/// Checks that `M r` of host and GPU agree up to rounding.
 fn same_application(
     host: &impl LinearOperator<Vector = HostVector<f64>>,
     device: &impl LinearOperator<Vector = CudaVector<f64>>,

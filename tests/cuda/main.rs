@@ -45,9 +45,9 @@ use libtest_mimic::{Arguments, Trial};
 use solves::{agree, poisson, residual};
 use std::sync::{PoisonError, RwLock};
 
-/// Locked for writing by tests that must run alone, for reading by all others. Loading CUDA modules for one test may wait for a
-/// GPU that waits for another GPU, longer than the time limit of that wait, so tests of several GPUs run alone. So do tests that
-/// count objects of the process.
+/// Write-locked by tests that must run alone, read-locked by all others. Tests of several GPUs run alone,
+/// because loading a CUDA module for another test may wait for a GPU that waits for another one, until that
+/// wait reaches its time limit. Tests that count objects of the process run alone too.
 static RUNNING: RwLock<()> = RwLock::new(());
 
 fn main() {

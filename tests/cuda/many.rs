@@ -1,4 +1,5 @@
-//! Products with several vectors on a GPU are, bit by bit, those with each; solves in lockstep are those of each.
+//! Products with several vectors on a GPU are bitwise those with each vector; solves in lockstep end like
+//! separate solves.
 
 use super::preconditioners::changed;
 use super::{gpu, poisson, residual};
@@ -18,7 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const COUNTS: [usize; 6] = [1, 2, 3, 5, 8, 17];
 
-/// Checks products with several vectors against those with each, for a format that suits the matrix.
+/// Checks that products with several vectors equal the products with each vector, for a format that suits the
+/// matrix.
 fn equal_those_of_each<T: Real, F: OnDevice<T>>(gpu: &Cuda, what: &str, a: &Csr<T>, options: F::Options) {
     let a = F::on_with(gpu, a, options).unwrap();
     laws::several_products(&a, &COUNTS, Agreement::Rounding).map_err(|broken| broken.on(what)).unwrap();

@@ -319,8 +319,8 @@ fn spai_takes_unsymmetric_patterns() {
     }
 }
 
-/// Checks that building from operators in the format `F` gives bitwise what building from matrices in host memory
-/// gives.
+/// Checks that preconditioners built from operators in the format `F` are bitwise those built from matrices
+/// in host memory.
 fn same_from_operators<T: Real, F: OnDevice<T>>(gpu: &Cuda, [a, b]: [&Csr<T>; 2]) {
     let (op, other) = (F::on(gpu, a).unwrap(), F::on(gpu, b).unwrap());
     // entries of both triangles that differ by rounding become equal

@@ -117,7 +117,8 @@ pub(super) fn wrong_files(ranks: &Ranks) {
     assert!(RankMatrix::<f64>::read(ranks, scratch(ranks, "missing.mtx"), Rows::Even).is_err());
 }
 
-/// A matrix and a right-hand side of the first rank in clustered ordering; the solution is in the ordering of that rank.
+/// The first rank distributes a matrix, in the given and in a clustered ordering, and a right-hand side. The
+/// solution is in the user's ordering.
 pub(super) fn from_the_first_rank(ranks: &Ranks) {
     let whole = matrices::stencil7(8).csr::<f64>().unwrap();
     let b = matrices::vector(whole.rows());

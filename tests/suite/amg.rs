@@ -21,7 +21,7 @@ fn small(a: &Csr<f64>) -> Amg<f64> {
     Amg::with(a, CONSTANTS, SMALL).unwrap()
 }
 
-/// With unsmoothed and with smoothed aggregation on the finest level.
+/// Hierarchies with unsmoothed and with smoothed aggregation on the finest level.
 fn both(a: &Csr<f64>) -> [Amg<f64>; 2] {
     [false, true].map(|smoothed| Amg::with(a, CONSTANTS, AmgOptions { smoothed, ..SMALL }).unwrap())
 }
@@ -101,7 +101,8 @@ fn bits(x: &HostVector<f64>) -> Vec<u64> {
     x.as_slice().iter().map(|x| x.to_bits()).collect()
 }
 
-/// Vectors share a cycle, but not their numbers: NaN, infinity and very different sizes of some change no bit of others.
+/// Vectors that share a cycle do not affect each other: NaN, infinity and very different magnitudes of some
+/// change no bit of the others.
 #[test]
 fn vectors_of_a_cycle_are_independent() {
     let [grid, part] = [matrices::stencil7(12), matrices::elasticity(6)].map(|a| a.csr::<f64>().unwrap());
@@ -321,7 +322,8 @@ fn the_hierarchy_is_told() {
     assert!(dense > finest / 2, "counting {dense} twice would not be noticed beside {finest}");
 }
 
-/// The finest level uses unsmoothed aggregation exactly where that pays.
+/// With `smoothed: false`, the finest level uses unsmoothed aggregation only for symmetric matrices with one
+/// unknown per node, and only without given modes.
 #[test]
 fn aggregation_is_unsmoothed_for_symmetric_scalar_matrices() {
     let grid = matrices::stencil7(16).csr::<f64>().unwrap();

@@ -1,4 +1,5 @@
-//! Block conjugate gradients: what theory says of them, and blocks that are not as theory has them.
+//! Block conjugate gradients: predictions of theory, and blocks that theory excludes, such as dependent
+//! columns.
 
 use krysp::solvers::{Diagonal, OperatorFn};
 use krysp::testing::matrices;
@@ -52,7 +53,7 @@ impl LinearOperator for Counted {
     }
 }
 
-/// A zero column leaves a block of one vector.
+/// A zero column reduces a block of two columns to one vector.
 #[test]
 fn a_block_of_one_is_conjugate_gradients() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
@@ -107,7 +108,7 @@ fn small_eigenvalues_do_not_count() {
     assert!(block <= 45 && single > 45 + 70, "{block} and {single}");
 }
 
-/// A block needs fewer iterations than its columns by themselves.
+/// A block needs fewer iterations than separate solves of its columns.
 #[test]
 fn a_block_takes_fewer_iterations() {
     for a in [matrices::stencil7(10).csr::<f64>().unwrap(), matrices::elasticity(5).csr().unwrap()] {
@@ -123,7 +124,8 @@ fn a_block_takes_fewer_iterations() {
     }
 }
 
-/// Equal, opposite, nearly equal and zero columns, and sums of others. The block is as wide as what they span.
+/// Equal, opposite, nearly equal and zero columns, and sums of others: the width of the block is the
+/// dimension of their span.
 #[test]
 fn dependent_columns_are_solved() {
     let a = matrices::stencil7(8).csr::<f64>().unwrap();
@@ -135,7 +137,7 @@ fn dependent_columns_are_solved() {
     let solved = Cg::new(&counted).solve_block(&b).unwrap();
     all_converged(&a, &b, &solved);
     let most = solved.iter().map(|solution| solution.report.iterations).max().unwrap();
-    // two for each iteration; one for each last residual, and two for the norm of the matrix
+    // two products per iteration, one for each final residual, and two for the norm of the matrix
     let count = counted.count.load(Relaxed);
     assert!(count <= 2 * most + 6 + 2, "{count} products in {most} iterations");
     // columns that differ by little are not dependent
@@ -145,7 +147,7 @@ fn dependent_columns_are_solved() {
     all_converged(&a, &b, &Cg::new(&a).preconditioner(&jacobi).solve_block(&b).unwrap());
 }
 
-/// A column that is NaN ends without a change of the others.
+/// A column that is NaN ends, and the others are unchanged.
 #[test]
 fn a_column_that_is_not_finite_ends_alone() {
     let a = matrices::stencil7(6).csr::<f64>().unwrap();
@@ -163,7 +165,7 @@ fn a_column_that_is_not_finite_ends_alone() {
     }
 }
 
-/// A product that is NaN once, or fails, ends the block: columns are then solved by themselves.
+/// A product that is NaN once, or fails, ends the block; its columns are then solved separately.
 #[test]
 fn a_product_that_fails_leaves_columns_to_themselves() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -270,7 +272,7 @@ fn columns_end_at_different_times() {
     assert!(iterations.iter().min() < iterations.iter().max(), "{iterations:?}");
 }
 
-/// Single precision has thresholds of its own.
+/// Single precision has its own thresholds.
 #[test]
 fn single_precision_converges() {
     let a = matrices::stencil7(8).csr::<f32>().unwrap();
@@ -286,7 +288,7 @@ fn single_precision_converges() {
     assert!(block < most(Cg::new(&a).preconditioner(&jacobi).solve_many(&b).unwrap()));
 }
 
-/// Near the limit of rounding, a column goes on by itself.
+/// Near the rounding limit, a column is continued separately.
 #[test]
 fn a_tolerance_at_the_limit_of_rounding_is_met() {
     let a = matrices::stencil7(7).csr::<f64>().unwrap();
@@ -319,7 +321,7 @@ fn solutions_are_the_same_every_time_and_on_any_number_of_threads() {
     }
 }
 
-/// What a block cannot have: an observer, or a null space. Columns are then solved as by `solve_many`.
+/// With an observer or a null space, columns are solved as by `solve_many`.
 #[test]
 fn observers_and_null_spaces_are_kept() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();

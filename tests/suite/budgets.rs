@@ -129,14 +129,15 @@ fn a_preconditioner_is_kept_for_new_values_until_that_costs_more_than_a_new_one(
     let count = |of: Preparation| seen.iter().filter(|&&one| one == of).count();
     assert!(count(Preparation::Kept) > 20, "{seen:?}");
     assert_eq!(seen[0], Preparation::Built);
-    // values for which the old hierarchy is useless: the report says that it was rebuilt
+    // values for which the old hierarchy is useless: the report says that a new one was built
     let far: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { 1e4 * v } else { -1e3 * v }).collect();
     solver.refresh(&far).unwrap();
     let solved = solver.solve(&b).unwrap();
     assert!(solved.converged(), "{solved}");
 }
 
-/// Matrices `M + Δt K` of growing Δt: a symmetric positive definite matrix never gets a method for unsymmetric ones.
+/// Matrices `M + Δt K` with growing Δt are symmetric positive definite, so no method for unsymmetric matrices
+/// is used.
 #[test]
 fn a_loop_of_time_steps_stays_with_conjugate_gradients() {
     let k = gallery::poisson::<f64>(&[20; 3]).unwrap();

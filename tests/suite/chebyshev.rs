@@ -59,7 +59,7 @@ fn bounds_are_estimated() {
     let a = edge::diagonal(50).csr::<f64>().unwrap();
     let [low, high] = Chebyshev::new(&a, Jacobi::new(&a).unwrap(), 3).unwrap().bounds();
     assert!((low - 0.5).abs() <= 1e-5 && (high - 1.1).abs() <= 1e-5);
-    // the spectrum is estimated again after new values
+    // after new values the spectrum is estimated again
     let mut own = Chebyshev::new(a.clone(), Identity::new(a.domain()), 3).unwrap();
     let before = own.bounds();
     let twice: Vec<f64> = a.entries().iter().map(|v| 2.0 * v).collect();
@@ -138,14 +138,14 @@ impl LinearOperator for Counted {
     }
 }
 
-/// Operators that consist of others multiply several vectors with these at once.
+/// Operators composed of others multiply several vectors at once, by joint products of their parts.
 #[test]
 fn composite_operators_multiply_several_vectors() {
     let counted = || Counted { a: matrices::stencil7(6).csr().unwrap(), joint: AtomicUsize::new(0) };
     let (a, outer, inner) = (counted(), counted(), counted());
     let m = Chebyshev::with_bounds(&a, Identity::new(a.domain()), 4, [0.5, 12.0]).unwrap();
     laws::several_products(&m, &[2, 13], Agreement::Bitwise).unwrap();
-    // four products for each of two counts, without and with inner products
+    // four joint products for each of two numbers of columns, without and with inner products
     assert_eq!(a.joint.load(Relaxed), 16);
     let composed = Composed::new(&outer, &inner).unwrap();
     laws::several_products(&composed, &[2, 13], Agreement::Bitwise).unwrap();

@@ -27,7 +27,8 @@ fn scattered(pairs: usize) -> Triplets {
     Triplets { rows: 3 * pairs, cols: 3 * pairs, entries }
 }
 
-/// `Numbering` checks that it is a permutation, so it is enough that these graphs are neither refused nor take forever.
+/// `Numbering` checks that it is a permutation, so here it is enough that every graph gives a result in
+/// finite time.
 #[test]
 fn numberings_do_not_depend_on_the_number_of_threads() {
     let named = |name: &str, matrix: Matrix| (name.to_owned(), matrix.csr::<f64>().unwrap());
@@ -75,8 +76,8 @@ fn unknowns_of_a_node_stay_together() {
     }
 }
 
-/// By recursive bisection METIS 5.2 reaches a halo of 0.528 per row on such a mesh; reverse Cuthill and McKee reach
-/// 1.86.
+/// For comparison: METIS 5.2 (recursive bisection) reaches a halo of 0.528 per row on such a mesh, reverse
+/// Cuthill-McKee 1.86.
 #[test]
 fn runs_of_a_shuffled_mesh_are_compact() {
     let a = shuffled_tetrahedra(40);
@@ -119,7 +120,7 @@ fn a_run_of_a_chain_has_two_neighbours() {
     assert_eq!((halo.largest, halo.per_row), (2, 0.18));
 }
 
-/// By recursive bisection METIS 5.2 reaches halos of 0.207 and 0.539 per row.
+/// For comparison: METIS 5.2 (recursive bisection) reaches halos of 0.207 and 0.539 per row.
 #[test]
 fn runs_of_real_meshes_are_compact() {
     for (name, bound) in [("heat_sink_p1_27k", 0.24), ("elast_bracket_p1_59k", 0.66)] {

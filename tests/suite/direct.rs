@@ -133,7 +133,8 @@ fn singular_matrices_are_refused_with_a_column() {
 fn factors_beyond_the_limit_are_refused() {
     let a = general(12);
     let enough = Lu::new(&a).unwrap().bytes();
-    // besides the factors, memory is needed for fronts that are being eliminated, on each thread, and for what waits for parents
+    // in addition to the factors, each thread needs memory for the front that it eliminates, and contribution
+    // blocks wait for their parent fronts
     Lu::with(&a, DirectOptions { memory: Some(10 * enough) }).unwrap();
     let refused = Lu::with(&a, DirectOptions { memory: Some(enough / 2) }).unwrap_err();
     let Error::Memory { needed, limit, .. } = refused else { panic!("{refused}") };

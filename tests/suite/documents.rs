@@ -43,7 +43,7 @@ fn pages() -> Vec<PathBuf> {
     files(&[&["docs", "README.md", "python/README.md"][..], &developers].concat(), &["md"])
 }
 
-/// A fenced block of a page: the words behind the fence, and its lines.
+/// A fenced block of a page: its info string, and its lines.
 struct Block {
     info: String,
     lines: Vec<String>,
@@ -75,7 +75,7 @@ fn links(prose: &[&str]) -> Vec<String> {
     found
 }
 
-/// Anchors of a page, as GitHub makes them of headings.
+/// Anchors of the headings of a page, as GitHub generates them.
 fn anchors(prose: &[&str]) -> BTreeSet<String> {
     let headings = prose.iter().filter(|line| line.starts_with('#'));
     let anchor = |heading: &&str| {
@@ -153,7 +153,7 @@ fn links_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
-/// Comments of the source name pages of `docs`.
+/// Pages of `docs` that comments of the source name exist.
 #[test]
 fn pages_that_the_source_names_are_there() {
     let mut broken = vec![];
@@ -193,7 +193,8 @@ fn every_page_says_for_whom_it_is_and_is_listed() {
     }
 }
 
-/// Code that no test runs is marked: `no_run` Rust is compiled, `gpu` and `mpi` need a GPU and ranks.
+/// Code that no test runs is marked: Rust with `no_run` is only compiled; `gpu` and `mpi` need a GPU and
+/// ranks.
 #[test]
 fn every_line_of_code_is_run_or_marked() {
     let known = [
@@ -230,7 +231,7 @@ fn every_line_of_code_is_run_or_marked() {
     }
 }
 
-/// `cargo run --example`, `cargo bench --bench` and `cargo test --test` name what is there, and features that are.
+/// `cargo run --example`, `cargo bench --bench` and `cargo test --test` name existing targets and features.
 #[test]
 fn commands_of_cargo_name_what_is_there() {
     let manifest = read("Cargo.toml");
@@ -281,7 +282,7 @@ fn the_reference_is_complete() {
     each_format!(all);
 }
 
-/// What reports print is what the page on outcomes lists.
+/// The page on outcomes lists the texts that reports print.
 #[test]
 fn outcomes_are_listed_as_they_are_printed() {
     let page = read("docs/reference/outcomes.md");
@@ -308,14 +309,14 @@ fn outcomes_are_listed_as_they_are_printed() {
     let outcomes = outcomes.into_iter().chain(stagnated.into_iter().map(Outcome::Stagnated));
     let printed = outcomes.map(|it| it.to_string()).chain(endings.iter().map(ToString::to_string));
     for text in printed {
-        // up to the first number, and short
+        // the text before the first number, shortened
         let start: String = text.chars().take_while(|letter| !letter.is_ascii_digit()).take(40).collect();
         let start = start.trim_end().trim_end_matches(" in").trim_end_matches(':');
         assert!(page.contains(start), "docs/reference/outcomes.md lacks \"{start}\"");
     }
 }
 
-/// Variables that the source reads are in the reference, and no others.
+/// The reference lists exactly the environment variables that the source reads.
 #[test]
 fn environment_variables_are_listed() {
     let page = read("docs/reference/environment.md");
@@ -346,7 +347,8 @@ fn environment_variables_are_listed() {
     );
 }
 
-/// Folders in the picture of ARCHITECTURE.md are there, and the source has its arrows.
+/// The folders in the diagram of ARCHITECTURE.md exist, and the source has the dependencies that its arrows
+/// show.
 #[test]
 fn the_picture_of_the_structure_is_right() {
     let picture = read("docs/pictures/structure.svg");
@@ -378,7 +380,7 @@ fn the_picture_of_the_structure_is_right() {
     }
 }
 
-/// Pages for users use the words of textbooks, and have one table of figures at most.
+/// Pages for users use the words of textbooks, and have at most one table of figures.
 #[test]
 fn pages_for_users_are_plain() {
     let private = [

@@ -376,7 +376,7 @@ fn observers_see_every_iteration() {
     assert!(seen.lock().unwrap().is_empty());
 }
 
-/// Also while most of `x` is accumulated separately (group-wise update).
+/// Observers get the whole iterate, also while most of it is accumulated separately (group-wise update).
 #[test]
 fn iterates_are_seen_whole() {
     let a = edge::tridiagonal(2000).csr::<f64>().unwrap();

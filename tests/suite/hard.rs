@@ -47,7 +47,7 @@ fn a_tolerance_below_rounding_ends_at_the_precision_limit() {
         let Outcome::PrecisionLimit { element: "f64", limit } = report.outcome else { panic!("{report}") };
         let exact = residual(&a, x, &b);
         assert!((exact - report.true_residual).abs() <= 1e-9 * exact, "{exact:e} {report}");
-        // the residual is about as large as the rounding of `x` makes it
+        // the residual is about as large as the one that rounding of `x` leaves
         assert!((0.1..8.0).contains(&(exact / limit)), "{exact:e} {limit:e}");
         assert!(report.backward_error < f64::EPSILON, "{:e}", report.backward_error);
         assert!(report.to_string().contains("at the limit of f64"), "{report}");
@@ -87,7 +87,7 @@ fn a_restart_keeps_the_condition_estimate() {
     let jacobi = Jacobi::new(&a).unwrap();
     let once =
         Cg::new(&a).preconditioner(&jacobi).rtol(1e-8).max_iterations(40_000).solve(&b).unwrap().report;
-    // one wrong product makes the residual of the recurrence differ from the true one
+    // one wrong product makes the residual of the recurrence differ from the true residual
     let calls = std::sync::atomic::AtomicUsize::new(0);
     let errs = krysp::solvers::OperatorFn::new(
         a.domain(),
@@ -122,8 +122,8 @@ fn bicgstab_restarts_with_a_new_shadow_vector() {
     println!("{}", solution.report);
     check(&a, &b, 1e-10, &solution);
     assert!(solution.report.converged() && solution.report.restarts > 0, "{}", solution.report);
-    // Every residual is orthogonal to its image, so a restart with the residual as shadow vector fails; flipped signs
-    // help.
+    // Every residual is orthogonal to its image, so a restart with the residual as shadow vector fails; one
+    // with flipped signs succeeds.
     let balanced: Vec<_> =
         (0..40).map(|i| (i, i, if i % 2 == 0 { 1.0 } else { -1.0 } * (1 + i / 2) as f64)).collect();
     let a = Csr::from_triplets(40, 40, &balanced).unwrap();
@@ -162,7 +162,8 @@ fn matched_systems_with_thresholds_are_solved_where_a_diagonal_is_of_no_use() {
         let scaled = scaling.matrix(&a).unwrap();
         let ilut = Ilut::new(&scaled).unwrap();
         let mut solver = Idr::new(&scaled).preconditioner(&ilut).rtol(1e-8).max_iterations(300);
-        // a small residual of the scaled system may be a large one of the original system: then solve for the residual again
+        // a small residual of the scaled system may be a large one of the original system: then solve again
+        // for the residual
         let (mut x, mut left) = (vec![0.0; b.len()], b.clone());
         for attempt in 1..=4 {
             let mut solution = solver.solve(&scaling.rhs(&left).unwrap()).unwrap();

@@ -29,8 +29,8 @@ fn minres_ends_in_as_many_steps_as_there_are_eigenvalues() {
     assert_eq!((report.iterations, &report.outcome), (2, &Outcome::Converged), "{report}");
 }
 
-/// For every number of steps: the residual of the recurrence, the recomputed residual, and the recomputed residual in
-/// the norm of `M⁻¹`, here a diagonal.
+/// The residual of the recurrence, the recomputed residual, and the latter in the norm of `M⁻¹`, here a
+/// diagonal; for every number of steps.
 fn residuals<M>(a: &Csr<f64>, m: M, inverse: &[f64], b: &[f64], steps: usize) -> Vec<[f64; 3]>
 where
     M: LinearOperator<Vector = HostVector<f64>>,
@@ -92,8 +92,8 @@ fn consistent_singular_systems_are_solved() {
         check(&a, &b, 1e-10, &solution);
         assert!(solution.report.converged(), "{}", solution.report);
         assert!(solution.report.iterations <= 5);
-        // inconsistent: the residual falls to its minimum, the part of `b` that `A` cannot produce, and the outcome
-        // says so
+        // inconsistent: the residual decreases to its minimum, the component of `b` orthogonal to the range
+        // of `A`, and the solve does not converge
         let b = matrices::vector(n);
         let solution = Minres::new(&a).rtol(1e-10).solve(&b).unwrap();
         check(&a, &b, 1e-10, &solution);
@@ -121,7 +121,8 @@ fn an_indefinite_preconditioner_breaks_minres_down() {
     assert_eq!(x, [0.0; 10]);
 }
 
-/// For `[A Bᵀ; B C]`, where `first_of_b` is the first row of `B`: the diagonal of `A`, and that of `B D⁻¹ Bᵀ`.
+/// The diagonal `D` of `A`, and that of `B D⁻¹ Bᵀ`, for `[A Bᵀ; B C]` in which `first_of_b` is the first row
+/// of `B`.
 fn saddle_point_diagonal(a: &Csr<f64>, first_of_b: usize) -> Vec<f64> {
     let mut d = vec![0.0; a.rows()];
     for (i, j, v) in a.triplets().filter(|&(i, j, _)| i == j && i < first_of_b) {

@@ -263,7 +263,7 @@ fn what_does_not_fit_is_refused() {
         (plan().fields(&field(5, 2)), "no unknown has 1"),
         (plan().fields(&field(5, 99)), "unknown 5 has 99"),
     ] {
-        // a declaration that was not checked yet does no harm
+        // a plan whose declarations are wrong but not yet checked can be printed
         assert!(!plan.to_string().is_empty());
         let Err(error) = plan.build().map(drop) else { panic!("{expected}: is taken") };
         assert!(error.to_string().contains(expected), "{error}, not {expected}");

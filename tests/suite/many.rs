@@ -1,4 +1,4 @@
-//! Several right-hand sides at once: each ends as its own solve does, bit by bit.
+//! Several right-hand sides at once: each column ends like a separate solve, bitwise.
 
 use krysp::solvers::{Error, OperatorFn};
 use krysp::testing::matrices;
@@ -9,7 +9,7 @@ use krysp::{
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What must be the same: everything but the time.
+/// Checks that two solutions are equal in everything but the time.
 fn same(what: &str, got: &Solution<f64>, own: &Solution<f64>) {
     same_reports(what, &got.report, &own.report);
     let bits = |x: &[f64]| x.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
@@ -18,7 +18,7 @@ fn same(what: &str, got: &Solution<f64>, own: &Solution<f64>) {
 
 fn same_reports(what: &str, got: &Report, own: &Report) {
     let bits = |history: &[f64]| history.iter().map(|r| r.to_bits()).collect::<Vec<_>>();
-    // `Debug`, because NaN in an outcome equals nothing
+    // compare the debug output, because NaN in an outcome is not equal to itself
     assert_eq!(format!("{:?}", got.outcome), format!("{:?}", own.outcome), "{what}");
     assert_eq!(got.iterations, own.iterations, "{what}");
     assert_eq!(bits(&got.history), bits(&own.history), "{what}");
@@ -71,7 +71,7 @@ fn each_column_ends_as_its_own_solve() {
     each_as_its_own!(Cg, Fcg, PipelinedCg, Minres, BiCgStab, Idr, Gmres.restart(20));
 }
 
-/// Beyond the limit of rounding, restarts and precise residuals decide, column by column.
+/// At tolerances below the rounding limit, restarts and precise residuals are decided column by column.
 #[test]
 fn each_column_ends_as_its_own_solve_at_the_limit_of_rounding() {
     let [_, (_, a), _] = systems();
@@ -108,13 +108,13 @@ fn guesses_count() {
             x.columns()[j].as_slice().iter().zip(own.as_slice()).all(|(a, b)| a.to_bits() == b.to_bits())
         );
     }
-    // the workspace serves again
+    // the second solve reuses the workspace
     let mut again = MultiVector::from_columns(space, columns(&guesses)).unwrap();
     solver.solve_many_into(&rhs, &mut again).unwrap();
     assert_eq!(again.columns()[3].as_slice(), x.columns()[3].as_slice());
 }
 
-/// Nothing to solve, lengths that do not fit, and as many solutions as guesses.
+/// No right-hand sides, vectors of wrong length, and different numbers of right-hand sides and guesses.
 #[test]
 fn misuse_is_refused() {
     let a = matrices::stencil7(4).csr::<f64>().unwrap();
@@ -131,7 +131,7 @@ fn misuse_is_refused() {
     assert!(MultiVector::from_columns(space, vec![HostVector::from_slice(&[1.0; 63])]).is_err());
 }
 
-/// More columns than are solved together.
+/// More columns than fit in one group.
 #[test]
 fn many_columns_come_in_groups() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -143,7 +143,7 @@ fn many_columns_come_in_groups() {
     }
 }
 
-/// One product serves all columns: their number does not show in the number of products, but those of the last residuals.
+/// An iteration makes one joint product for all columns; only the final residuals take one per column.
 #[test]
 fn an_iteration_takes_one_product() {
     struct Counted {
@@ -180,11 +180,11 @@ fn an_iteration_takes_one_product() {
     let longest = solutions.iter().map(|solution| solution.report.iterations).max().unwrap();
     assert!(solutions.iter().all(|solution| solution.report.converged()));
     assert_eq!(counted.joint.load(Relaxed), longest);
-    // a last residual for each column, and two products for the norm of the matrix
+    // one product for the final residual of each column, and two for the norm of the matrix
     assert_eq!(counted.single.load(Relaxed), 8 + 2);
 }
 
-/// An operator that fails for one vector ends that solve, as it would by itself, and no other.
+/// If the preconditioner breaks down for one column, only that column ends, like a separate solve.
 #[test]
 fn a_failing_product_is_that_of_its_column() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -197,7 +197,7 @@ fn a_failing_product_is_that_of_its_column() {
         jacobi.apply(x, y)
     });
     let mut b = loads(125);
-    // its first residual is positive, the next one is not
+    // the first residual of this column is positive, the next one is not
     b[1] = vec![1e4; 125];
     let together = Cg::new(&a).preconditioner(&m).solve_many(&b).unwrap();
     assert!(matches!(together[1].report.outcome, Outcome::Breakdown { what: "a pivot", .. }));
@@ -241,7 +241,7 @@ fn observers_see_every_iteration() {
     assert_eq!(*seen.lock().unwrap(), histories);
 }
 
-/// Formats that multiply several vectors at once, in the solver's hands.
+/// All formats that multiply several vectors at once solve several systems.
 #[test]
 fn every_format_of_the_chooser_solves_many() {
     let a = matrices::elasticity(4).csr::<f64>().unwrap();
@@ -299,7 +299,7 @@ impl LinearOperator for Calls {
     }
 }
 
-/// Vectors of the operator's space come in groups too, and begin from their guesses.
+/// Vectors of the operator's space are solved in groups too, starting from their guesses.
 #[test]
 fn many_vectors_come_in_groups() {
     let a = Calls::new(matrices::stencil7(5).csr().unwrap(), usize::MAX);
@@ -333,7 +333,7 @@ fn a_token_ends_columns_within_a_run() {
     assert_eq!(solved[2].report.outcome, Outcome::Converged);
 }
 
-/// Columns that are solved one after the other have one time limit together, as those in lockstep.
+/// The time limit holds for all columns together, also if they are solved one after the other.
 #[test]
 fn a_time_limit_is_that_of_all_columns() {
     let a = line(600);
@@ -349,7 +349,7 @@ fn a_time_limit_is_that_of_all_columns() {
     assert_eq!([1, 2].map(|j: usize| solved[j].report.iterations), [0, 0]);
 }
 
-/// After a product that fails, the other columns begin again from their guesses.
+/// After a product that fails, the other columns restart from their guesses.
 #[test]
 fn a_failing_product_leaves_the_guesses_of_others() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
@@ -362,7 +362,7 @@ fn a_failing_product_leaves_the_guesses_of_others() {
         Ok(())
     });
     let mut b = loads(125);
-    // its first residual is positive, the next one is not
+    // the first residual of this column is positive, the next one is not
     b[1] = vec![1e4; 125];
     let guesses = [0.5, 0.0, 0.5, 0.25, 0.0, 0.25].map(|x| vec![x; 125]);
     let columns = |of: &[Vec<f64>]| of.iter().map(|v| HostVector::from_slice(v)).collect::<Vec<_>>();
@@ -380,7 +380,7 @@ fn a_failing_product_leaves_the_guesses_of_others() {
     }
 }
 
-/// A plan decides once; the others run what it found, together.
+/// A plan finds a candidate with one right-hand side; the others run that candidate in lockstep.
 #[test]
 fn a_plan_solves_many() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
@@ -403,7 +403,7 @@ fn a_plan_solves_many() {
     assert!(krysp::solve_many(&a, &[vec![1.0; 3]]).is_err());
 }
 
-/// What the first one found may not solve another: that one is planned by itself.
+/// A column that does not converge with the candidate of the first one is planned separately.
 #[test]
 fn a_plan_solves_by_itself_what_does_not_converge_together() {
     let [_, _, (_, a)] = systems();
@@ -422,14 +422,15 @@ fn mode(n: usize) -> Vec<f64> {
     (0..n).map(|i| ((n / 2 * (i + 1)) as f64 * std::f64::consts::PI / (n + 1) as f64).sin()).collect()
 }
 
-/// The second difference on `n` points, with zeros stored beside it: columns of smaller matrices are solved one after the other.
+/// The second difference on `n` points, with explicit zeros that make the matrix large enough for lockstep.
 fn line(n: usize) -> Csr<f64> {
     let value = |i: usize, j: usize| [2.0, -1.0, 0.0, 0.0, 0.0][i.abs_diff(j)];
     let near = (0..n).flat_map(|i: usize| (i.saturating_sub(4)..n.min(i + 5)).map(move |j| (i, j)));
     Csr::from_triplets(n, n, &near.map(|(i, j)| (i, j, value(i, j))).collect::<Vec<_>>()).unwrap()
 }
 
-/// Columns that need no iteration say nothing about a candidate. Observers see what is solved by itself: the lead alone.
+/// The plan takes its candidate from the first column that needs iterations (the lead). Observers see only
+/// columns that are solved separately.
 #[test]
 fn a_plan_finds_its_lead_behind_columns_without_iterations() {
     use std::sync::Arc;
@@ -448,7 +449,7 @@ fn a_plan_finds_its_lead_behind_columns_without_iterations() {
     }
     let together = &solved[3..6];
     assert!(together.iter().all(|solved| solved.attempts.len() == 1 && solved.report.iterations > 0));
-    // the squares of the last one vanish: it is scaled, and solved by itself
+    // the squares of the last right-hand side underflow: it is scaled, and solved separately
     assert!(solved[6].report.iterations > 0);
     assert_eq!(seen.load(Relaxed), solved[2].report.iterations + solved[6].report.iterations);
 }
@@ -477,7 +478,7 @@ fn limits_of_a_plan_hold_for_every_column() {
     assert_eq!(cancelled[2].report.outcome, Outcome::Cancelled);
 }
 
-/// A column that takes much longer than the lead is not iterated in lockstep without end.
+/// Lockstep stops a column that takes much longer than the first one; the column is then solved separately.
 #[test]
 fn a_plan_resumes_what_takes_long() {
     use krysp::plan::{AttemptEnd, Method, Preconditioner};

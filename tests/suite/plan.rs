@@ -338,7 +338,7 @@ fn right_hand_sides_of_any_size_are_taken() {
         let x: Vec<f64> = solved.x.iter().map(|&x| f64::from(x) / f64::from(size)).collect();
         assert!(solved.converged() && residual(&a, &base, &x) <= 3.6e-4, "{solved}");
     }
-    // an inconsistent system is reported, with the least residual at the scale of `b`
+    // an inconsistent system is reported, with the least-squares residual at the scale of `b`
     let b: Vec<f64> = (0..80).map(|i| if i < 40 { 1e180 } else { 0.0 }).collect();
     let solved = solve(&floating_chain(80), &b).unwrap();
     let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
@@ -351,7 +351,8 @@ fn right_hand_sides_of_any_size_are_taken() {
 
 #[test]
 fn entries_are_compared_across_the_diagonal() {
-    // pairs: equal, opposite, different, zero and nonzero, two zeros; single entries: a nonzero above, a zero below
+    // pairs of entries: equal, opposite, different, zero and nonzero, two zeros; entries without a mirrored
+    // one: a nonzero above the diagonal, a zero below
     let entries = [
         (0, 1, 3.0),
         (1, 0, 3.0),

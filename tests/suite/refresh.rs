@@ -1,4 +1,4 @@
-//! Preconditioners take new values from a matrix in any format.
+//! Preconditioners are refreshed from a matrix in any format.
 
 use krysp::formats::Rounded;
 use krysp::testing::laws;
@@ -25,7 +25,8 @@ fn changed<T: Real>(a: &Csr<T>) -> Csr<T> {
     a.with_values(&a.triplets().map(larger).collect::<Vec<_>>()).unwrap()
 }
 
-/// A preconditioner of `a` that is refreshed from any of `others`, which have the values of `b`, is bitwise equal to that of `b`.
+/// Checks that a preconditioner of `a` that is refreshed from any of `others`, which have the values of `b`,
+/// is bitwise equal to that of `b`.
 fn follows<M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>>(
     build: impl Fn(&Csr<f64>) -> krysp::Result<M>,
     [a, b]: [&Csr<f64>; 2],
@@ -44,7 +45,7 @@ fn follows<M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>>(
 
 #[test]
 fn values_come_from_every_format() {
-    // make the triangles equal, which differ by rounding
+    // make both triangles equal (they differ by rounding)
     let elastic = SymCsr::new(&matrices::elasticity(4).csr::<f64>().unwrap()).unwrap().to_csr();
     let backwards = Numbering::from_old_of_new((0..elastic.rows() as u32).rev().collect()).unwrap();
     for [a, b] in [

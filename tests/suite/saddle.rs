@@ -1,4 +1,5 @@
-//! Block preconditioners of saddle point systems: laws, iterations that do not depend on the mesh, fields.
+//! Block preconditioners of saddle point systems: laws of operators, iterations that do not depend on the
+//! mesh, detected fields.
 
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
@@ -41,7 +42,8 @@ fn every_schur(m: usize) -> [Schur<f64>; 4] {
     ]
 }
 
-/// Stokes flow in a closed box, whose pressure is unique up to a constant: without the faces at the outlet.
+/// Stokes flow in a closed box, whose pressure is unique up to a constant: the matrix without the faces at
+/// the outlet.
 fn enclosed(cells: [usize; 2]) -> Csr<f64> {
     let a = gallery::stokes::<f64>(&cells).unwrap();
     let outlet = cells[0] * cells[1];

@@ -1,5 +1,5 @@
-//! Plans and operators in files: a loaded object computes the same as the saved one and builds nothing; files of another kind are
-//! errors.
+//! Plans and operators in files: a loaded object computes the same as the saved one and builds nothing; a
+//! file of another kind is an error.
 
 use krysp::plan::{Method, PlannedSolver, Preconditioner};
 use krysp::testing::matrices;

@@ -64,7 +64,7 @@ macro_rules! checked {
 #[test]
 fn converged_residuals_meet_the_tolerance() {
     let contradicted = checked!(Cg, 0.5) + checked!(Minres, 0.5) + checked!(Fcg, 0.5);
-    // otherwise nothing was tested
+    // otherwise no case had a residual that contradicts the recurrence
     assert!(contradicted >= 5, "{contradicted}");
 }
 

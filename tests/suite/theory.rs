@@ -111,7 +111,7 @@ fn gmres_solves_a_cyclic_shift_in_the_last_step_only() {
         assert!(report.history[..n].iter().all(|r| (r - 1.0).abs() < 1e-14), "{:?}", report.history);
         assert_eq!(x.iter().position(|x| (x - 1.0).abs() < 1e-12), Some(n - 1));
     }
-    // with restarts `x` never changes, and the outcome says so
+    // with restarts `x` never changes, and the solve stagnates
     let a = edge::cyclic_shift(40).csr::<f64>().unwrap();
     let mut b = vec![0.0; 40];
     b[0] = 1.0;
@@ -120,7 +120,7 @@ fn gmres_solves_a_cyclic_shift_in_the_last_step_only() {
     assert_eq!(report.true_residual, 1.0);
 }
 
-/// For every number of steps: the residual of the recurrence, and the recomputed residual.
+/// The residual of the recurrence and the recomputed residual, for every number of steps.
 fn gmres_residuals<M: LinearOperator<Vector = HostVector<f64>>>(
     a: &Csr<f64>,
     m: M,

@@ -24,7 +24,7 @@ pub struct Arnoldi {
 impl Arnoldi {
     /// A basis of `most` columns, each with the same `n` entries.
     pub fn new(stream: &Arc<CudaStream>, column: &[f64], most: usize) -> Result<Arnoldi> {
-        // SAFETY: asks for the presence of a library only; every other call panics without it
+        // SAFETY: only checks whether the library is present; every other call panics without it
         if !unsafe { is_culib_present() } {
             return Err("no cuBLAS on this machine (libcublas was not found)".into());
         }

@@ -33,7 +33,7 @@ pub struct Cusparse {
 
 impl Cusparse {
     pub fn new(stream: &Arc<CudaStream>) -> Result<Rc<Cusparse>> {
-        // SAFETY: asks for the presence of a library only; every other call panics without it
+        // SAFETY: only checks whether the library is present; every other call panics without it
         if !unsafe { is_culib_present() } {
             return Err("no cuSPARSE on this machine (libcusparse was not found)".into());
         }
@@ -42,7 +42,7 @@ impl Cusparse {
         // SAFETY: writes a handle
         check("cusparseCreate", unsafe { cusparseCreate(&mut handle) })?;
         let library = Cusparse { handle, stream: stream.clone() };
-        // SAFETY: the handle is new, and its stream lives as long as it
+        // SAFETY: the handle is new, and its stream lives as long as the handle
         check("cusparseSetStream", unsafe { cusparseSetStream(handle, stream.cu_stream().cast()) })?;
         Ok(Rc::new(library))
     }
@@ -77,7 +77,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All kinds for a matrix with this many unknowns per node.
+    /// All kinds that suit a matrix with this many unknowns per node.
     pub fn all(unknowns: usize) -> Vec<Kind> {
         let mut kinds = vec![Kind::CsrDefault, Kind::Csr1, Kind::Csr2, Kind::Coo1, Kind::Coo2, Kind::Sliced];
         if unknowns > 1 {
@@ -378,7 +378,7 @@ impl<T: CudaElement> Product<T> {
     fn call(&mut self, name: &str, function: SpMv) -> Result<()> {
         let (one, zero) = (T::narrow(1.0), T::narrow(0.0));
         let buffer = self.buffer.device_ptr_mut(&self.library.stream).0 as *mut c_void;
-        // SAFETY: descriptors of living arrays, a buffer of the size asked for; the numbers are read before it returns
+        // SAFETY: descriptors of living arrays, a buffer of the queried size; the numbers are read before it returns
         check(name, unsafe {
             function(
                 self.library.handle,

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 /// The number of rows in a slice.
 pub const SLICE: usize = 32;
 
-/// The most slots per entry with which a sliced format is tried.
+/// Maximum number of slots per entry for a sliced format.
 const PADDING: usize = 4;
 
 /// Offsets, indices and values, with 32-bit indices.

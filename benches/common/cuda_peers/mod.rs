@@ -41,6 +41,6 @@ impl CudaElement for f64 {
 pub fn stream(gpu: &Cuda) -> Result<Arc<CudaStream>> {
     // both use the primary context of the device
     let context = CudaContext::new(0)?;
-    // SAFETY: of that context; benches keep `gpu` as long as the stream
+    // SAFETY: the stream belongs to that context; benches keep `gpu` as long as the stream
     Ok(unsafe { context.wrap_borrowed_stream(gpu.stream().cast()) })
 }

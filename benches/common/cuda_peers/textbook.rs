@@ -1,4 +1,4 @@
-//! Conjugate gradients with Jacobi as in textbooks, on cuSPARSE and cuBLAS.
+//! Textbook conjugate gradients with Jacobi, on cuSPARSE and cuBLAS.
 
 use super::Result;
 use super::cusparse::{Cusparse, Kind, Product};
@@ -57,11 +57,11 @@ const MOST_BLOCKS: u32 = 1056;
 /// Where the quotients are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalars {
-    /// On the host, which waits for every inner product.
+    /// Quotients on the host, which waits for every inner product.
     Host,
-    /// On the device, by kernels of one thread.
+    /// Quotients on the device, by kernels of one thread.
     Device,
-    /// On the device, iterations recorded in a graph.
+    /// Quotients on the device, with iterations recorded in a graph.
     Graph,
 }
 
@@ -86,7 +86,7 @@ pub struct Textbook {
 }
 
 impl Textbook {
-    /// A solver with the matrix in the layout; `None` if that is not suitable.
+    /// A solver with the matrix in a layout; `None` if the layout is not suitable.
     pub fn new(
         library: &Rc<Cusparse>,
         stream: &Arc<CudaStream>,
@@ -94,7 +94,7 @@ impl Textbook {
         csr: &Csr<f64>,
         b: &[f64],
     ) -> Result<Option<Textbook>> {
-        // SAFETY: asks for the presence of a library only; every other call panics without it
+        // SAFETY: only checks whether the library is present; every other call panics without it
         if !unsafe { is_culib_present() } {
             return Err("no cuBLAS on this machine (libcublas was not found)".into());
         }
@@ -224,14 +224,14 @@ impl Textbook {
         vector.device_ptr(&self.stream).0 as *mut f64
     }
 
-    /// An inner product, written to host or device memory as the pointer mode says.
+    /// An inner product, written to host or device memory as the pointer mode requires.
     fn dot(&self, pair: Pair, to: *mut f64) -> Result<()> {
         let (x, y) = match pair {
             Pair::Pq => (self.product.x(), self.product.y()),
             Pair::Rz => (&self.r, &self.z),
         };
         let (x, y) = (self.address(x), self.address(y));
-        // SAFETY: vectors of `n` entries; `to` points where the pointer mode says
+        // SAFETY: vectors of `n` entries; `to` points where the pointer mode requires
         Ok(unsafe { cublasDdot_v2(*self.blas.handle(), self.n, x, 1, y, 1, to) }.result()?)
     }
 
@@ -247,7 +247,7 @@ impl Textbook {
             Update::P => (&self.z, self.product.x()),
         };
         let (x, y) = (self.address(x), self.address(y));
-        // SAFETY: vectors of `n` entries, not the same one; `factor` points where the pointer mode says
+        // SAFETY: vectors of `n` entries, not the same one; `factor` points where the pointer mode requires
         Ok(unsafe { cublasDaxpy_v2(*self.blas.handle(), self.n, factor, x, 1, y, 1) }.result()?)
     }
 

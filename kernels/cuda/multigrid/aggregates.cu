@@ -1,8 +1,8 @@
 // Aggregation with the algorithm of aggregates.rs on the host: in each round, every node decides by the state before
 // the round, so both find the same aggregates.
 //
-// A round moves the rows of undecided nodes and a number per node; with lists of undecided nodes, nothing for the
-// others.
+// A round moves the rows of undecided nodes, and one number per node; if there are lists of undecided nodes, nothing
+// for decided ones.
 
 // Marks a root, in place of its random number.
 constexpr u32 ROOT = ALL;
@@ -56,7 +56,7 @@ __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u3
 }
 __device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
 
-// The largest number among a node and its neighbours. Entries that are a root or zero stay.
+// The largest number among a node and its neighbours. Entries of `largest` that are a root or zero are final.
 extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
     begin();
     each_node(nodes, [&](u32 node) {

@@ -41,7 +41,7 @@ struct RawNodes {
 // SAFETY: as `Nodes` of aggregates.cu
 unsafe impl DeviceRepr for RawNodes {}
 
-/// The nodes whose number may still change.
+/// The nodes that a round visits.
 struct Open {
     all: u32,
     /// The list and its length; `None` while all nodes are visited.

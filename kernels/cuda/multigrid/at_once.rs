@@ -1,6 +1,6 @@
 //! Single-pass products of scalar sparse matrices: symbolic and numeric phase at once.
 //!
-//! Budget of `Pᵀ (A P)`: `A`, and a row of `P` for each of its entries, are read once; `Pᵀ`, and a row of
+//! Cost of `Pᵀ (A P)`: `A`, and a row of `P` for each of its entries, are read once; `Pᵀ`, and a row of
 //! `A P` for each of its entries, are read once. Rows of `A P` stay where they were computed, in slots with more
 //! capacity than most rows need.
 
@@ -23,8 +23,8 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Capacity of a row in columns, average number of terms per row up to which it is tried, kernel, lanes per
-/// row.
+/// Per kernel: capacity of a row in columns, average number of terms per row up to which the kernel is tried, its
+/// name, and its lanes per row.
 const ROOM: [(usize, f64, &str, usize); 3] =
     [(32, 160.0, "at_once_32", 8), (64, 1000.0, "at_once_64", 8), (128, f64::INFINITY, "at_once_128", 16)];
 

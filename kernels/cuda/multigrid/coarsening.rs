@@ -46,10 +46,10 @@ pub struct Coarsening {
     /// Tentative prolongator `T`, a row for each node.
     t: Blocks,
     prolongation: Graph,
-    /// Kernels that compute the values of `P` in a single pass, if any fit.
+    /// Index of the single-pass kernels that compute the values of `P`; `None` if none fit.
     at_once: Option<usize>,
     restriction: Graph,
-    /// For each block of `Pᵀ`, its position in `P`.
+    /// Position in `P` of each block of `Pᵀ`.
     from: Array<u32>,
     product: Product,
     coarse: Graph,
@@ -60,12 +60,12 @@ pub struct Coarsening {
 /// How `A P` is computed.
 #[derive(Debug)]
 enum Product {
-    /// On its known pattern, as `Pᵀ (A P)` is.
+    /// Computes `A P` on its known pattern, as `Pᵀ (A P)` is computed.
     Known(Graph),
-    /// On its known pattern, one thread per row; the pattern of `Pᵀ (A P)` comes from the single-pass
-    /// kernels.
+    /// Computes `A P` on its known pattern, one thread per row; the pattern of `Pᵀ (A P)` comes from the
+    /// single-pass kernels.
     Short(Graph),
-    /// In a single pass each time, with this index into the capacities of `at_once.rs`.
+    /// Computes `A P` in a single pass each time, with this index into the capacities of `at_once.rs`.
     AtOnce(usize),
 }
 
@@ -110,7 +110,7 @@ impl Aggregates {
         Ok(Some(Aggregates { strong, t, members, modes }))
     }
 
-    /// The permutation that orders nodes by these aggregates, and the aggregates in that order.
+    /// Returns the permutation that numbers nodes aggregate by aggregate, and the aggregates in the new order.
     pub fn numbered(self) -> Result<(Numbering, Aggregates)> {
         let Aggregates { strong, t, members, modes } = self;
         let numbering = Numbering::new(t.shape[0], &t.graph, &members)?;

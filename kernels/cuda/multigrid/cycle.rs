@@ -9,12 +9,13 @@
 //!     x ← x + w_i D⁻¹ (b − A x)           i = k … 1
 //! ```
 //!
-//! Budget of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over
+//! Cost of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over
 //! `Pᵀ`. The dense level takes one launch; conversion at both ends takes three in all.
 //!
-//! Several columns take one launch each where a single one does, and one reading of each matrix: a cycle on a small system is bound by its
-//! launches, and on a large one by the bytes of its matrices. Within a cycle the columns are packed row by row in 1, 2, 4 or 8 places, so
-//! that a gather reads one run of memory for all of them; a thread has one column of the lane that it would be in a cycle on one vector.
+//! A cycle on several columns takes as many launches as one on a single column, and reads each matrix once:
+//! cycles on small systems are bound by launches, on large ones by the bytes of the matrices. Columns are
+//! packed row by row in 1, 2, 4 or 8 places, so that a gather reads contiguous memory for all of them. Each
+//! thread computes one column, with the lane of a cycle on one vector.
 
 use super::numbering::{Numbering, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
@@ -34,7 +35,7 @@ use std::sync::{Mutex, OnceLock};
 pub use super::level::{Dense, Level, Matrix};
 use super::level::{MANY, RawUpdate};
 
-/// Number of columns of the kernels for one.
+/// Number of columns of the kernels for a single column.
 const ONE: usize = 1;
 
 /// The file `ends.cu` for up to `$columns` columns.
@@ -100,7 +101,7 @@ struct Workspace {
     t: Array<f32>,
 }
 
-/// The vectors of a cycle: in each row `width` places, one for each column.
+/// The vectors of a cycle, packed row by row: each row has `width` places, one per column.
 #[derive(Debug)]
 struct Vectors {
     width: usize,
@@ -149,7 +150,7 @@ pub struct Cycle<T: Real> {
     single: Vectors,
     /// Vectors of the latest number of columns, if there were several.
     several: Mutex<Option<Vectors>>,
-    /// Within a step: output of `narrow`, whether the solve still needs this cycle.
+    /// Output of `narrow` within a step: whether the solve still needs this cycle.
     goes_on: Array<u32>,
     kernels: Kernels,
     kernels_many: OnceLock<Result<Kernels>>,
@@ -186,7 +187,7 @@ impl Kernels {
 /// The columns of `r` and of `z`.
 type Columns<'c, 'r, 'z, T> = (&'c [&'r Array<T>], &'c mut [&'z mut Array<T>]);
 
-/// What a cycle works with: at most `N` columns.
+/// Vectors and kernels of a cycle on at most `N` columns.
 struct Run<'c, const N: usize> {
     vectors: &'c Vectors,
     kernels: &'c Kernels,
@@ -232,7 +233,8 @@ impl<T: Real> Cycle<T> {
         Ok(dots.into_iter().next().unwrap_or(Scalar::constant(T::zero())))
     }
 
-    /// `z_j ← scale M⁻¹ r_j` for several vectors, bitwise as for each, and `⟨r_j, z_j⟩` of each if `dots` is set. Outside of steps.
+    /// `z_j ← scale M⁻¹ r_j` for several vectors, with the bits of separate applications; returns all `⟨r_j,
+    /// z_j⟩` if `dots` is set. Not within a recorded step.
     pub fn apply_many(
         &self,
         scale: f64,
@@ -244,13 +246,13 @@ impl<T: Real> Cycle<T> {
         for (r, z) in r.chunks(COLUMNS).zip(z.chunks_mut(COLUMNS)) {
             let device = z[0].device().clone();
             let mut several = lock(&self.several);
-            // counters of a team serve one column
+            // the counters of a team support one column only
             let width = if device.team_address() == 0 { r.len().next_power_of_two() } else { 1 };
             if several.as_ref().is_none_or(|vectors| vectors.width != width) && width > 1 {
                 *several = None;
                 match Vectors::new(&device, &self.levels, self.dense.as_ref(), width) {
                     Ok(vectors) => *several = Some(vectors),
-                    // one after the other then
+                    // without memory, apply to one column after the other
                     Err(Error::OutOfMemory { .. }) => {}
                     Err(error) => return Err(error),
                 }
@@ -320,7 +322,7 @@ impl<T: Real> Cycle<T> {
         if self.rows == 0 {
             return Ok(vec![Scalar::constant(T::zero()); if dots { r.len() } else { 0 }]);
         }
-        // places beyond the last column repeat it; nothing is written there
+        // places beyond the last column read that column again, and write nothing
         let column = |place: usize| place.min(r.len() - 1);
         let outside = RawOutside {
             r: std::array::from_fn(|place| r[column(place)].address(0)),
@@ -345,7 +347,7 @@ impl<T: Real> Cycle<T> {
         self.widen(&run, scale, dots)
     }
 
-    /// From a level down to the last and back up, without the level's first sweep.
+    /// Runs a cycle from level `first` down to the last and back up, after the first sweep of that level.
     fn down_and_up<const N: usize>(&self, run: &Run<'_, N>, first: usize) -> Result<()> {
         for at in first..self.levels.len() {
             self.down(run, at)?;
@@ -408,7 +410,7 @@ impl<T: Real> Cycle<T> {
         Ok(sums.into_iter().flat_map(Sums::scalars).collect())
     }
 
-    /// Outputs for a level's right-hand side and first sweep.
+    /// The vectors to which a level's right-hand side and first sweep are written.
     fn entry<const N: usize>(&self, run: &Run<'_, N>, at: usize) -> RawUpdate {
         let Some(Level { inverse, weights, .. }) = self.levels.get(at) else {
             return RawUpdate { y: run.vectors.dense[0].address(0), weight: 1.0, ..RawUpdate::default() };

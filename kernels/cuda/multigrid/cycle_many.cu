@@ -1,5 +1,5 @@
-// The products of cycle.cu for several columns, all of whose vectors are packed (packed.cu) but the diagonals. Each column has the bits of
-// a cycle by itself.
+// The products of cycle.cu for several columns. All vectors except the diagonals are packed (packed.cu).
+// Results are bitwise those of separate cycles.
 //
 // Moves a matrix as in sliced_rows.cu and dia_rows.cu once for all columns, x, and 4 B a place for each vector of Update. With eight
 // columns a gather reads a whole sector, where that of one column reads a sector for 4 B.
@@ -25,7 +25,7 @@ KERNEL(update_short_packed_many, sizeof(real) == 8 ? 4 : 5, Sliced<u16>, u16, VA
 KERNEL(update_dia_1_many, sizeof(real) == 8 ? 2 : 4, Dia, 1)
 KERNEL(update_dia_4_many, sizeof(real) == 8 ? 2 : 4, Dia, 4)
 
-// Y ← E C, as `dense_product` of coarse.cu with each column.
+// Y ← E C, with the result of `dense_product` (coarse.cu) for each column.
 extern "C" __global__ __launch_bounds__(32 * DENSE_ROWS) void dense_product_many(const real* e, u32 n, u32 stride, const real* c, real* y, u32 width) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x & 31;

@@ -1,8 +1,9 @@
 // Input and output of a V-cycle: conversion to single precision, scaled so that the largest entry is near one, and
 // back.
 //
-// A cycle works on VECTORS columns at most; those of r and z are stored one by one, those of the cycle packed row by row, in `width`
-// places. Compiled with VECTORS = 1, and with COLUMNS for a file of its own.
+// A cycle works on at most VECTORS columns. The columns of r and z are stored separately; the vectors of the
+// cycle are packed row by row, in `width` places. Compiled once with VECTORS = 1 and once with VECTORS =
+// COLUMNS.
 
 // Entries that a thread loads before it uses the first; unrolled explicitly, since the compiler does not move loads
 // above stores.

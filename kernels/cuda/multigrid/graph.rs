@@ -24,7 +24,7 @@ pub struct Graph {
     pub(super) rows: Arc<RowStarts>,
     pub(super) columns: Arc<Array<u32>>,
     pub(super) cols: usize,
-    /// For a product: the capacity (columns per row) of the kernels that computed it; 0 otherwise.
+    /// Capacity (columns per row) of the kernels that computed a product; 0 for other patterns.
     pub(super) room: usize,
 }
 

@@ -54,7 +54,7 @@ pub(crate) const MANY: Source = Source {
 /// Average entries per row from which rows may be sorted by length.
 const SORTED_FROM: usize = 8;
 
-/// How the sums of a product update vectors, as passed to kernels.
+/// Update of vectors by the sums of a product, as passed to kernels.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct RawUpdate {
@@ -106,7 +106,7 @@ impl Matrix {
         Matrix::of(sliced.device().clone(), Stored::Sliced(Box::new(sliced)), name)
     }
 
-    /// Stores a matrix by diagonals; `None` if an entry is on none of these.
+    /// Stores a matrix by diagonals; `None` if an entry is on none of `diagonals`.
     pub fn by_diagonals(ordered: &Ordered<f32>, cols: usize, diagonals: &[i64]) -> Result<Option<Matrix>> {
         Dia::of(ordered, cols, diagonals)?.map(Matrix::of_diagonals).transpose()
     }
@@ -162,7 +162,7 @@ impl Matrix {
         }
     }
 
-    /// Its product with a vector, without the update.
+    /// The product of the matrix with a vector, without an update.
     pub fn product(&self) -> &dyn Product<f32> {
         match &self.stored {
             Stored::Sliced(matrix) => &**matrix,
@@ -170,7 +170,7 @@ impl Matrix {
         }
     }
 
-    /// Name of its storage format.
+    /// Name of the storage format.
     pub fn name(&self) -> &'static str {
         match &self.stored {
             Stored::Sliced(_) => "SELL-P",
@@ -219,7 +219,7 @@ pub struct Level {
     pub weights: Vec<f32>,
     /// Ratio of a full to a short estimate of the largest eigenvalue; `None` before the first.
     pub gain: Option<f64>,
-    /// `P` and `Pᵀ`; `None` on the last level if that is smoothed alone.
+    /// `P` and `Pᵀ`; `None` on the last level if that is only smoothed.
     pub transfer: Option<[Matrix; 2]>,
 }
 

@@ -17,7 +17,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Graph" = RawGraph { offsets, columns, rows })],
 };
 
-/// Lanes per row, where rows have more than one entry on average.
+/// Lanes per row if rows have more than one entry on average.
 const LANES: usize = 8;
 
 /// A permutation as passed to kernels.
@@ -90,12 +90,12 @@ impl Numbering {
         Ok((Graph::new(lengths, columns, graph.cols), values))
     }
 
-    /// For each new row, the old row.
+    /// The old row of each new row.
     pub(super) fn order(&self) -> RawOrder {
         RawOrder { nodes: self.order.address(0), size: self.size as u32 }
     }
 
-    /// For each old row, the new row.
+    /// The new row of each old row.
     pub(super) fn places(&self) -> RawOrder {
         RawOrder { nodes: self.places.address(0), size: self.size as u32 }
     }

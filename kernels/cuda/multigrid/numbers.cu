@@ -103,7 +103,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand_offsets(Graph a, Sh
     const u32 width = node < a.rows ? (a.offsets[node + 1] - a.offsets[node]) * shape.columns : 0;
     offsets[row] = first * shape.rows + row % shape.rows * width;
 }
-// Columns, unless null, and values times `scale`; one warp per row of blocks.
+// Expands rows of blocks to scalar rows: columns (unless null), and values times `scale`; one warp per row of blocks.
 extern "C" __global__ __launch_bounds__(THREADS) void expand_numbers(Graph a, Shape shape, const double* values, double scale, u32* columns, float* to) {
     begin();
     const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / 32, size = shape.rows * shape.columns;
@@ -116,7 +116,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand_numbers(Graph a, Sh
         if (columns) columns[at] = a.columns[first + entry] * shape.columns + column;
     }
 }
-// Values in double precision.
+// Converts values to double precision.
 extern "C" __global__ __launch_bounds__(THREADS) void widen_entries(const real* values, u64 count, double* to) {
     begin();
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -128,8 +128,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void node_offsets(const u32* of
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node <= nodes) to[node] = offsets[(u64)node * size] / (size * size);
 }
-// Columns of nodes, unless null, and blocks of `size` rows and columns from the entries of scalar rows; one warp per
-// node.
+// Gathers the entries of scalar rows into blocks of `size` rows and columns, and writes the columns of nodes (unless
+// null); one warp per node.
 extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
     const u32* offsets, u32 nodes, u32 size, const u32* columns, const real* values, u32* to_columns, double* to) {
     begin();
@@ -143,8 +143,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
         if (to_columns && within == 0) to_columns[first + block] = columns[from] / size;
     }
 }
-// Blocks that rows do not fill; `to` must be zero before. Each entry finds its block by binary search. One warp per
-// node.
+// Gathers entries into blocks that the rows do not fill; `to` must be zero before. Each entry finds its block by
+// binary search. One warp per node.
 extern "C" __global__ __launch_bounds__(THREADS) void fill_blocks(
     const u32* offsets, u32 nodes, u32 size, const u32* starts, const u32* columns, const real* values,
     const u32* of_nodes, double* to) {
@@ -165,8 +165,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void fill_blocks(
         }
     }
 }
-// A block matrix as a dense one, rows `stride` elements apart, its diagonal times `lift`; a zero diagonal becomes one.
-// One warp per row of blocks; `to` must be zero before.
+// Expands a block matrix, times `scale`, to a dense one: rows `stride` elements apart, the diagonal times `lift`; a
+// zero diagonal becomes one. One warp per row of blocks; `to` must be zero before.
 extern "C" __global__ __launch_bounds__(THREADS) void expand_dense(
     Graph a, const double* values, u32 size, double scale, double lift, u32 stride, double* to, double* diagonal) {
     begin();

@@ -17,8 +17,8 @@ template <int LANES> __device__ __forceinline__ void wait() {
     }
 }
 
-// What a kernel does with the columns of rows: counts and keeps them unsorted, TABLE slots a row; counts; fills in,
-// sorted.
+// What a kernel does with the columns of rows. KEEP: counts them, and stores them unsorted in TABLE slots per row.
+// COUNT: counts them. FILL: writes them sorted.
 enum Does { KEEP, COUNT, FILL };
 
 // Rows that are empty in `skip` stay empty. Sets `overflow` if a row has more than TABLE columns; blocks that see it

@@ -1,6 +1,6 @@
 //! Sparse matrix-matrix products (SpGEMM) of block matrices on a device, and transposes.
 //!
-//! Budget of a product: one row of `B` is read for each entry of `A` in the symbolic pass, and once more in
+//! Cost of a product: one row of `B` is read for each entry of `A` in the symbolic pass, and once more in
 //! the numeric pass. The symbolic pass for short rows keeps up to 128 columns per row.
 
 use super::at_once::{self, Right};
@@ -32,7 +32,7 @@ pub(crate) const SOURCE: Source = Source {
 
 /// Average number of terms per row of a product up to which one thread computes a row.
 const SHORT_TERMS: f64 = 32.0;
-/// [`Graph::room`] of such products.
+/// Value of [`Graph::room`] for products with one thread per row.
 const BY_THREADS: usize = usize::MAX;
 
 /// Kernels that find the columns of rows, for one capacity.

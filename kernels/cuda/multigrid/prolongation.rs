@@ -24,8 +24,8 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Maximum entries of a row; kernels that count and fill, and their lanes per row; the kernel that fills rows
-/// of known columns, and its lanes per row.
+/// Maximum number of entries of a row; the kernels that count and fill, and their lanes per row; the kernel that
+/// fills rows of known columns, and its lanes per row.
 type Room = (usize, [&'static str; 2], usize, (&'static str, usize));
 
 /// Kernels by maximum length of a row. Those of short.cu limit only the rows of `P`, and are meant for short

@@ -1,4 +1,4 @@
-//! Application to one vector, and to several at once.
+//! Application of a cycle to one vector, and to several at once.
 //!
 //! ```text
 //! b ← r / size                  in single precision; size: the largest entry of r, to within a factor of two
@@ -23,8 +23,8 @@ const LEAST: usize = 3;
 /// Rows that are copied to or from a tile at a time, so that they stay in the L1 cache.
 const ROWS: usize = 64;
 
-/// Workspaces of cycles with one vector and with a tile of them. Kept from one application to the next, because allocating
-/// them takes as long as a part of a cycle.
+/// Workspaces of cycles with one vector and with a tile of vectors, kept between applications because their
+/// allocation takes a considerable part of a cycle's time.
 #[derive(Debug, Default)]
 pub(super) struct Workspaces {
     single: Mutex<Workspace<1>>,

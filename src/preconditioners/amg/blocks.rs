@@ -17,7 +17,7 @@ pub(super) struct Blocks<'a> {
     pub(super) pattern: &'a Pattern,
     pub(super) shape: [usize; 2],
     pub(super) values: &'a [f64],
-    /// The values are in CSR order of the scalar matrix instead, so that a matrix in which all rows of a node
+    /// Whether the values are in CSR order of the scalar matrix, so that a matrix in which all rows of a node
     /// have the same pattern is used without a copy.
     pub(super) by_rows: bool,
 }

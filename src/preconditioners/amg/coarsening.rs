@@ -25,7 +25,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::interrupt;
 use std::sync::Arc;
 
-/// The lumped diagonal replaces the diagonal in `D⁻¹` only if it is above this part of it (a guess).
+/// Minimum ratio of a lumped to the original diagonal entry for `D⁻¹` to use the lumped one (guess).
 pub(super) const POSITIVE: f64 = 0.1;
 
 /// The symbolic part of a coarsening, which a refresh reuses.
@@ -40,7 +40,7 @@ pub(super) struct Coarsening {
     pub(super) shape: [usize; 2],
     pub(super) prolongation: Arc<Pattern>,
     pub(super) restriction: Arc<Pattern>,
-    /// For each block of `Pᵀ`, the index of the same block in `P`.
+    /// Index in `P` of each block of `Pᵀ`.
     pub(super) from: Vec<u32>,
     /// The pattern of `A P`.
     pub(super) product: Pieces,
@@ -55,9 +55,8 @@ pub(super) struct Numbers {
     pub(super) coarse: Buffer<f64>,
 }
 
-/// Computes strong connections (`None` where all are strong) and aggregates. Returns `None` where coarsening
-/// would not pay: where there is nothing to aggregate, or where more than 0.9 times as many unknowns would
-/// remain.
+/// Computes strong connections (`None` where all are strong) and aggregates. Returns `None` if there is
+/// nothing to aggregate, or if the next level would have more than 0.9 times as many unknowns.
 pub(super) fn aggregated(
     a: Blocks<'_>,
     modes: usize,

@@ -17,9 +17,8 @@
 //! with `P` and one with `Pᵀ`, 4 bytes a value. Sweeps, residuals and corrections are fused with the
 //! products, so that each reads and writes its vectors once.
 //!
-//! All vectors of a cycle are `W` vectors stored row by row: one, or those of a
-//! [tile](krysp_kernels::cpu::run::tiles), so that the matrices are read once for all of them. Each has the bits that it
-//! has by itself.
+//! A cycle works on `W` vectors stored row by row: one, or those of a [tile](krysp_kernels::cpu::run::tiles),
+//! so that the matrices are read once for all of them. Results are bitwise those of separate cycles.
 
 use super::plain::{PASSES, Plain};
 use super::stored::Stored;

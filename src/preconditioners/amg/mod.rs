@@ -27,7 +27,7 @@
 //!    slightly: [`Cg`](crate::Cg) with [`null_space`](krysp_solvers::Solver::null_space) solves such systems.
 //!
 //! Cost: with `k` sweeps, an application reads each level's matrix `2 k` times in single precision, and `P`
-//! and `Pᵀ` once; three times as often on the levels below unsmoothed aggregates. With two sweeps these are
+//! and `Pᵀ` once; three times as often on the levels below unsmoothed aggregates. With two sweeps that is
 //! some 20 bytes per entry. Setup reads the matrix some ten times, and takes the multiply-adds of `A P` and
 //! `Pᵀ (A P)`. The patterns of all levels are kept for refreshes.
 
@@ -94,7 +94,7 @@ const NAME: &str = "AMG";
 /// Maximum number of levels. Each has at most nine tenths of the rows of the one before.
 const LEVELS: usize = 40;
 
-/// A pivot of the coarsest level below minus this part of its diagonal entry is not due to rounding.
+/// A negative pivot of the coarsest level may be due to rounding up to this fraction of its diagonal entry.
 const SINGULAR: f64 = 1e-8;
 
 /// Relative shift of the diagonal of a coarsest level that is singular up to rounding: far above the rounding
@@ -165,7 +165,7 @@ impl<T: Real> Amg<T> {
         Amg::with(csr, modes, AmgOptions::default())
     }
 
-    /// As [`Amg::with_modes`], with options. An empty slice of modes means constants.
+    /// Like [`Amg::with_modes`], with options. An empty slice of modes means constants.
     pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
         Amg::made(csr, modes, None, options)
     }

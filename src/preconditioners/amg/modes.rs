@@ -4,8 +4,8 @@ use super::aggregates::{Aggregates, NONE};
 use crate::formats::pattern::{by_rows, place_of};
 use krysp_kernels::cpu::run::threads::{ByRow, map_rows, over_parts, tasks};
 
-/// A mode whose component orthogonal to the preceding modes of an aggregate is below this part of its norm
-/// there is dropped as linearly dependent.
+/// A mode is dropped on an aggregate as linearly dependent if orthogonalization against the preceding modes
+/// leaves less than this fraction of its norm there.
 pub(super) const DEPENDENT: f64 = 1e-6;
 
 /// Order of the unknowns in a system with several unknowns per node.
@@ -14,7 +14,7 @@ pub enum Unknowns {
     /// All unknowns of the first node, then all of the second.
     #[default]
     ByNode,
-    /// The first unknown of all nodes, then the second of all nodes. [`Amg`](crate::Amg) then does not see
+    /// The first unknown of all nodes, then the second of all nodes. [`Amg`](crate::Amg) then cannot detect
     /// which unknowns belong to one node: reorder by node for fewer iterations.
     ByComponent,
 }

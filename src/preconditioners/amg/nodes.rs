@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! B_IJ = (Σ a_ij² over unknowns i of node I and j of node J)^½
-//! strength of connection and aggregates: of B; an unknown is in the aggregate of its node
+//! strength of connection and aggregates are those of B; an unknown is in the aggregate of its node
 //! ```
 //!
 //! If all nodes had the same size, the aggregates would be the same, because strength compares Frobenius
@@ -28,8 +28,8 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Numbers the nodes, given a label of each unknown's node. `None` where there are at least nine nodes
-    /// for ten unknowns.
+    /// Numbers the nodes, given a label of each unknown's node. Returns `None` if there are at least 0.9
+    /// nodes per unknown.
     pub(super) fn new(labels: impl ExactSizeIterator<Item = u32>) -> Option<Nodes> {
         let rows = labels.len();
         let (mut known, mut count) = (vec![], 0u32);
@@ -64,7 +64,7 @@ impl Nodes {
         Nodes::new(labels)
     }
 
-    /// As [`aggregated`], with the nodes of a matrix of single unknowns.
+    /// Like [`aggregated`], with the nodes of a matrix of single unknowns.
     pub(super) fn aggregated(
         &self,
         a: Blocks<'_>,
@@ -92,9 +92,9 @@ impl Nodes {
 }
 
 impl<T: Real> Amg<T> {
-    /// As [`Amg::with_modes`], given the node of each unknown: unknowns of one node are aggregated together.
-    /// For nodes that have lost single unknowns to boundary conditions, or whose unknowns are not
-    /// consecutive.
+    /// Like [`Amg::with_modes`], given the node of each unknown: unknowns of one node are aggregated
+    /// together. Use it if boundary conditions have removed single unknowns of nodes, or if the unknowns of a
+    /// node are not consecutive.
     ///
     /// ```
     /// use krysp::{Amg, Cg, Csr, Unknowns, gallery, rigid_motions};

@@ -25,8 +25,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Algebraic multigrid on a GPU, from [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_modes_on`] or
 /// [`Amg::with_on`].
 ///
-/// A cycle with two sweeps takes six kernel launches per level, and four more; as many on up to eight vectors together. A copy of a hierarchy from the
-/// host with unsmoothed aggregation ([`AmgOptions::smoothed`]) visits the levels below it three times.
+/// A cycle with two sweeps, on one vector or on up to eight together, takes six kernel launches per level,
+/// and four more. In a hierarchy copied from the host that uses unsmoothed aggregation
+/// ([`AmgOptions::smoothed`]), a cycle visits all levels but the finest three times.
 /// While the preconditioner exists, memory freed on its GPU stays in the pool, because setup and refresh need
 /// workspace of about three times its size.
 ///
@@ -70,7 +71,7 @@ pub(super) fn rules(options: &AmgOptions) -> Rules {
 impl<T: Real> ToCuda for Amg<T> {
     type OnCuda = OnGpu<T>;
 
-    /// Copies all levels, with what a refresh on the GPU needs.
+    /// Copies all levels, and the data for a refresh on the GPU.
     fn to(&self, gpu: &Cuda) -> Result<OnGpu<T>> {
         let device = gpu.device();
         let levels = self.levels.iter().map(|level| level.to(gpu)).collect::<Result<_>>()?;
@@ -198,7 +199,7 @@ impl Stored {
     }
 }
 
-/// A line for each level.
+/// Prints one line per level.
 impl<T: Real> fmt::Display for OnGpu<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_table(&self.reports, f)

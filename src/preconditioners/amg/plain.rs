@@ -39,8 +39,8 @@ pub(super) const OVER: f32 = 1.6;
 /// Number of cycles on the next level per cycle of the finest one.
 pub(super) const PASSES: usize = 3;
 
-/// Number of rows that are tested for symmetry; and the relative difference that counts as rounding, off the
-/// diagonal.
+/// Number of rows tested for symmetry, and relative difference of mirrored off-diagonal entries that is
+/// attributed to rounding.
 const SAMPLE: usize = 1024;
 const ROUNDING: f64 = 1e-5;
 
@@ -127,7 +127,7 @@ fn sum(a: Blocks<'_>, of_node: &[u32], members: &Pattern, aggregate: usize, to: 
     }
 }
 
-/// Whether a sample of rows is that of a symmetric matrix up to rounding.
+/// Whether a sample of rows shows a symmetric matrix, up to rounding.
 pub(super) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
     let (pattern, values, rows) = (csr.pattern(), csr.entries(), csr.rows());
     let place = |row: usize, column: usize| {

@@ -28,7 +28,7 @@ use std::ops::Range;
 pub(super) struct Row {
     /// Values per block.
     size: usize,
-    /// For each column, `base` plus the position of its block; less than `base` if this row has none.
+    /// Per column, `base` plus the position of its block; less than `base` if this row has no block there.
     places: Vec<u32>,
     base: u32,
     /// Number of blocks of this row.
@@ -112,7 +112,7 @@ struct Collected {
     values: Vec<f64>,
 }
 
-/// Up to this many numbers, counting smaller ones is faster than sorting.
+/// Maximum count of numbers for which counting the smaller ones is faster than sorting.
 const COMPARED: usize = 128;
 
 /// Computes the rank of each of some distinct numbers in ascending order. Few numbers are ranked by counting
@@ -260,7 +260,7 @@ impl Pieces {
         let (rows, columns) = (a.pattern.rows(), b.columns());
         let pieces = each_row(a, b, |size, row| {
             let piece = |(local, like): &mut (Row, usize), at: usize| -> Result<Piece> {
-                // expect the size of the preceding piece, plus a margin
+                // reserve the size of the preceding piece, plus a margin
                 let (columns, values) = (Vec::with_capacity(*like), Vec::with_capacity(*like * size));
                 let mut piece = Piece { starts: vec![0], columns, values };
                 let mut counter = phase.counter();
@@ -332,7 +332,7 @@ impl RowAccess for Pieces {
     }
 }
 
-/// Calls `does` with a function that computes a row of `A B`, compiled for blocks of these shapes.
+/// Calls `does` with a function that computes a row of `A B`, compiled for the block shapes of `a` and `b`.
 fn each_row<R>(
     a: impl LeftFactor,
     b: &impl RowAccess,

@@ -75,7 +75,7 @@ impl LevelReport {
     }
 }
 
-/// A line for each level.
+/// Prints one line per level.
 impl<T: Real> fmt::Display for Amg<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_table(&self.reports, f)

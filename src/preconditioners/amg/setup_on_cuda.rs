@@ -37,12 +37,12 @@ const SAMPLE: usize = 512;
 const GROUPS: usize = 32;
 
 impl<T: Real> Amg<T> {
-    /// As [`Amg::new`], on a GPU. If the operator is there already, only sizes and scalars cross the bus.
+    /// Like [`Amg::new`], on a GPU. If the operator is there already, only sizes and scalars cross the bus.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         Amg::with_on::<[T; 0]>(gpu, a, &[], AmgOptions::default())
     }
 
-    /// As [`Amg::with_modes`], on a GPU.
+    /// Like [`Amg::with_modes`], on a GPU.
     pub fn with_modes_on<V: AsRef<[T]> + Sync>(
         gpu: &Cuda,
         a: &impl Origin<T>,
@@ -51,7 +51,7 @@ impl<T: Real> Amg<T> {
         Amg::with_on(gpu, a, modes, AmgOptions::default())
     }
 
-    /// As [`Amg::with`], on a GPU. Refuses matrices with too many entries in a row of some level: build those
+    /// Like [`Amg::with`], on a GPU. Refuses matrices with too many entries in a row of some level: build those
     /// on the host, and copy them by [`Amg::to`](crate::ToCuda::to).
     pub fn with_on<V: AsRef<[T]> + Sync>(
         gpu: &Cuda,
@@ -127,7 +127,7 @@ impl<T: Real> OnGpu<T> {
                 true => Aggregates::new(a, &modes, rules(&self.options))?,
                 false => None,
             };
-            // on the host, while the last kernels run
+            // the host computes this while the last kernels run
             let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
             if levels.is_empty() && diagonals.is_empty() && is_wide(&self.whole) {
                 (numbering, aggregates) = aggregates.map(Aggregates::numbered).transpose()?.unzip();

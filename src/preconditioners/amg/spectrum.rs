@@ -9,7 +9,8 @@ use std::ops::Range;
 /// Conjugate gradient (Lanczos) steps that estimate the largest eigenvalue of `D⁻¹ A`.
 const STEPS: usize = 6;
 
-/// Steps in a refresh: the gain of the remaining steps is taken from the first setup.
+/// Lanczos steps in a refresh; the increase of the estimate by the remaining steps is taken from the first
+/// setup.
 const STEPS_OF_REFRESH: usize = 3;
 
 /// Weights of Jacobi sweeps: the inverse roots of the Chebyshev polynomial on `[0.15 largest, largest]`, or
@@ -40,9 +41,9 @@ pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
 /// gradient steps that start with [`noise`]. On a GPU all steps are queued before the first scalar is read
 /// back.
 ///
-/// `gain` is set to the ratio of the estimates after all steps and after [`STEPS_OF_REFRESH`] steps. If it is
-/// given, only those steps run, and their estimate is multiplied by it: for an unchanged matrix both give the
-/// same.
+/// `gain` is set to the ratio of the estimates after all steps and after [`STEPS_OF_REFRESH`] steps. If
+/// `gain` is given, only [`STEPS_OF_REFRESH`] steps run, and their estimate is multiplied by it; for an
+/// unchanged matrix both estimates are equal.
 pub(super) fn largest<A>(
     a: &A,
     inverse: &Diagonal<A::Vector>,

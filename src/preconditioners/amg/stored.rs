@@ -74,13 +74,14 @@ impl Stored {
         }
     }
 
-    /// Stores a rectangular matrix as CSR: converting it would take setup longer than cycles gain.
+    /// Stores a rectangular matrix as CSR: a conversion would take more time in the setup than it saves in
+    /// cycles.
     pub(super) fn rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Stored {
         Stored::Csr(Stored::csr(pattern, values))
     }
 
-    /// As [`Stored::rows`], but as SELL if rows are so short that each would fill less than half a SIMD
-    /// register. Rows are not sorted by length, which takes longer than cycles gain.
+    /// Like [`Stored::rows`], but as SELL if rows are so short that each would fill less than half a SIMD
+    /// register. Rows are not sorted by length, because sorting takes more time than it saves in cycles.
     pub(super) fn short_rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Result<Stored> {
         let csr = Stored::csr(pattern, values);
         if csr.nnz() > 8 * csr.rows() {

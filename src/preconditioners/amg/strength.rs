@@ -24,8 +24,8 @@ use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// A node is left out if the sum of its coupling norms is at most this part of its diagonal block's norm: a
-/// Jacobi sweep reduces its error to this part (Napov and Notay 2012 give the condition).
+/// A node is left out if the sum of its coupling norms is at most this fraction of its diagonal block's norm:
+/// one Jacobi sweep then reduces its error to this fraction (the condition of Napov and Notay 2012).
 pub(super) const DOMINANT: f64 = 0.2;
 
 /// The strong connections of a matrix.

@@ -6,11 +6,11 @@
 //! indices of the factors are not in host memory until they are needed, for example by
 //! [`CudaMatrix::to_csr`].
 //!
-//! Cost: building moves `A` over the bus once, refreshing its values. If an operator has them on the GPU, 4
-//! bytes per row are copied back for formats that store column indices directly (CSR, ELLPACK, SELL-P, Halo
-//! of single rows); for others, column indices are uploaded. Building and refreshing read `A` from caches, as
-//! often as rows have entries; an application is two products. Building waits about ten times for the sizes
-//! of the next step.
+//! Cost: building moves `A` over the bus once, and a refresh moves its values. If an operator has them on the
+//! GPU, building copies back 4 bytes per row for formats that store column indices directly (CSR, ELLPACK,
+//! SELL-P, Halo of single rows), and uploads column indices for others. Building and refreshing read `A` from
+//! caches, as often as rows have entries; an application is two products. While building, the host waits
+//! about ten times for sizes that the next step needs.
 
 use super::{NAME, lower_pattern, refusal};
 use crate::cuda::{Cuda, CudaMatrix, CudaSpace, CudaVector, ToCuda};
@@ -65,13 +65,13 @@ struct Solver<T: Real> {
 }
 
 impl<T: Real> Fsai<T> {
-    /// As [`Fsai::new`], built on a GPU. The matrix must have both triangles; only the values of the lower
+    /// Like [`Fsai::new`], built on a GPU. The matrix must have both triangles; only the values of the lower
     /// one are read. If the operator is already on the GPU, little crosses the bus.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         OnGpu::new(gpu, a, Sparsity::Power(1))
     }
 
-    /// As [`Fsai::with_pattern`], built on a GPU, with the factors in the format `F`. For the adaptive
+    /// Like [`Fsai::with_pattern`], built on a GPU, with the factors in the format `F`. For the adaptive
     /// pattern of an `fsai` on the host, pass `Sparsity::Of(fsai.lower())`.
     pub fn with_pattern_on<F: OnDevice<T>>(
         gpu: &Cuda,
@@ -128,8 +128,8 @@ impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
 }
 
 impl<T: Real> Solver<T> {
-    /// Computes `factor` on the pattern `lower` from a matrix. Returns the pattern of its transpose as well,
-    /// for which `guess` is tried first.
+    /// Computes `factor` on the pattern `lower` from a matrix. Returns also the pattern of the transpose, for
+    /// which `guess` is tried first.
     fn new(
         (a, matrix): (&dyn Origin<T>, Ordered<T>),
         (lower, factor): (&Arc<Pattern>, Ordered<T>),
@@ -158,7 +158,7 @@ impl<T: Real> Solver<T> {
     }
 }
 
-/// Takes values of a matrix of the same pattern. After an error the factors are unchanged.
+/// Recomputes the factors for new values of a matrix of the same pattern. After an error they are unchanged.
 impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain().host())?;

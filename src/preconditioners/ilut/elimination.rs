@@ -60,7 +60,7 @@ pub(super) struct Factors<T> {
     pub(super) replaced: usize,
 }
 
-/// A position or a column, its value, and its weight in dropping.
+/// A position or a column, its value, and the weight by which entries are kept.
 type Entry<T> = (u32, T, T);
 
 /// Accumulator of the current row: a value for each column of the matrix, and which columns are set.

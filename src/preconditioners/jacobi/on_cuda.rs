@@ -66,7 +66,7 @@ impl<T: Real> ToCuda for Jacobi<T> {
 }
 
 impl<T: Real> Jacobi<T> {
-    /// As [`Jacobi::new`], on a GPU. If the operator is already there, nothing crosses the bus.
+    /// Like [`Jacobi::new`], on a GPU. If the operator is already there, nothing crosses the bus.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         check_square("Jacobi", a)?;
         let inverse = OnGpu::zeros(&CudaSpace::like(gpu, a.structure().domain()))?;
@@ -75,12 +75,12 @@ impl<T: Real> Jacobi<T> {
         Ok(jacobi)
     }
 
-    /// As [`Jacobi::blocks`], inverted on a GPU.
+    /// Like [`Jacobi::blocks`], inverted on a GPU.
     pub fn blocks_on(gpu: &Cuda, a: &impl Origin<T>, size: usize) -> Result<OnGpu<T>> {
         Jacobi::partitioned_on(gpu, a, &even_bounds(a.structure().pattern.rows(), size))
     }
 
-    /// As [`Jacobi::partitioned`], inverted on a GPU.
+    /// Like [`Jacobi::partitioned`], inverted on a GPU.
     pub fn partitioned_on(gpu: &Cuda, a: &impl Origin<T>, bounds: &[usize]) -> Result<OnGpu<T>> {
         check_bounds(a, bounds)?;
         Ok(OnGpu { inverse: Inverse::Blocks(Box::new(Blocks::new(gpu, a, bounds)?)) })
@@ -92,8 +92,8 @@ impl<T: Real> OnGpu<T> {
         Ok(Box::new(Diagonal::new(space.zeros()?)))
     }
 
-    /// As [`Jacobi::rounded`], from inverses in full precision. Blocks that the host has inverted must be
-    /// rounded there, or refreshed here first.
+    /// Like [`Jacobi::rounded`], from inverses in full precision. Blocks that the host has inverted must be
+    /// rounded there, or be refreshed on the GPU first.
     pub fn rounded(mut self, accuracy: f64) -> Result<Self> {
         match &mut self.inverse {
             Inverse::Diagonal { .. } => _ = super::limits::<T>(accuracy)?,

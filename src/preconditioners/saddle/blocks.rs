@@ -1,4 +1,4 @@
-//! The four blocks of a matrix with two fields, and what is computed from them.
+//! The four blocks of a saddle point matrix, and approximations of its Schur complement.
 
 use crate::formats::Source;
 use crate::formats::pattern::Pattern;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Rows of a product that one task computes (guess: enough to amortize its marker array).
 const ROWS: usize = 4096;
 
-/// A block with the entry of the whole matrix that each of its entries is.
+/// A block of a matrix; `from` holds the position of each of its entries in the whole matrix.
 #[derive(Debug)]
 pub(super) struct Part<T: Real> {
     pub(super) matrix: Csr<T>,
@@ -25,7 +25,8 @@ pub(super) struct Part<T: Real> {
 saved!(impl[T: Real] Part<T> { matrix, from } where |read| read.matrix.nnz() == read.from.len());
 
 impl<T: Real> Part<T> {
-    /// The entries in these rows whose columns have a place in `local`.
+    /// Extracts entries of `rows`. `local` maps columns of the matrix to columns of the block; entries in
+    /// other columns (`None`) are omitted.
     fn new(csr: &Csr<T>, rows: &[u32], local: &[Option<u32>], cols: usize) -> Result<Part<T>> {
         let (mut from, mut columns, mut lengths) = (vec![], vec![], Vec::with_capacity(rows.len()));
         for &row in rows {
@@ -43,7 +44,7 @@ impl<T: Real> Part<T> {
         Ok(Part { matrix: matrix(lengths, columns, values, cols)?, from: from.into() })
     }
 
-    /// Takes values from a matrix of the same pattern.
+    /// Copies the values of a matrix of the same pattern.
     pub(super) fn refresh(&mut self, csr: &Csr<T>) {
         let (from, values) = (&self.from, csr.entries());
         over_rows(from.len(), 2, &mut **self.matrix.values_mut(), &|entries, to: &mut [T]| {
@@ -51,7 +52,7 @@ impl<T: Real> Part<T> {
         });
     }
 
-    /// Whether all entries are those of a matrix with so many entries.
+    /// Whether all positions in `from` are valid for a matrix with `nnz` entries.
     fn fits(&self, nnz: usize) -> bool {
         find_row(self.from.len(), 1, &|k| self.from[k] as usize >= nnz).is_none()
     }
@@ -94,12 +95,12 @@ impl<T: Real> Blocks<T> {
         })
     }
 
-    /// Takes values from a matrix of the same pattern.
+    /// Copies the values of a matrix of the same pattern.
     pub(super) fn refresh(&mut self, csr: &Csr<T>) {
         [&mut self.a, &mut self.g, &mut self.h, &mut self.k].into_iter().for_each(|part| part.refresh(csr));
     }
 
-    /// Whether the blocks are those of a matrix with so many unknowns and entries.
+    /// Whether the blocks fit a matrix with these numbers of unknowns and entries.
     pub(super) fn fits(&self, unknowns: usize, nnz: usize) -> bool {
         let [n, m] = self.rows.each_ref().map(Vec::len);
         let shapes = [(&self.a, n, n), (&self.g, n, m), (&self.h, m, n), (&self.k, m, m)];
@@ -110,7 +111,8 @@ impl<T: Real> Blocks<T> {
             && self.rows.iter().flatten().all(|&row| (row as usize) < unknowns)
     }
 
-    /// The inverse of the diagonal of `A`; refuses zeros.
+    /// The inverse of the diagonal of `A`. Returns an error for entries that are zero, subnormal or not
+    /// finite.
     pub(super) fn inverse_diagonal(&self) -> Result<Vec<T>> {
         let diagonal = self.a.matrix.diagonal_entries();
         let wrong = |row: usize| !(Element::to_f64(diagonal[row]).is_normal());
@@ -123,14 +125,14 @@ impl<T: Real> Blocks<T> {
         }
     }
 
-    /// Multiplications of `H D⁻¹ G`.
+    /// Number of multiplications of `H D⁻¹ G`.
     pub(super) fn work(&self) -> f64 {
         let lengths: Vec<usize> = self.g.matrix.row_lengths().collect();
         self.h.matrix.columns().iter().map(|&column| lengths[column as usize] as f64).sum()
     }
 
-    /// `σ (H D⁻¹ G − K)` with a full diagonal, and the sign `σ` that makes most of it positive. A zero diagonal entry becomes
-    /// one.
+    /// `σ (H D⁻¹ G − K)` with a full diagonal, and the sign `σ` that makes most of the diagonal positive. A
+    /// zero diagonal entry becomes one.
     pub(super) fn approximate_schur(&self, inverse: &[T]) -> Result<(Csr<T>, T)> {
         let m = self.rows[1].len();
         let tasks: Vec<_> = (0..m.div_ceil(ROWS)).map(|task| task * ROWS..m.min((task + 1) * ROWS)).collect();
@@ -198,11 +200,12 @@ impl<T: Real> Blocks<T> {
         (lengths, columns, values)
     }
 
-    /// The diagonal of `σ (H D⁻¹ G − K)`, without the product: one search in `G` for each entry of `H`.
+    /// The diagonal of `σ (H D⁻¹ G − K)`, computed without the product by one search in `G` for each entry of
+    /// `H`; and `σ`.
     pub(super) fn diagonal_of_schur(&self, inverse: &[T]) -> Result<(Vec<T>, T)> {
         let mut diagonal: Vec<T> = self.k.matrix.diagonal_entries().iter().map(|&k| -k).collect();
         let (h, g) = (&self.h.matrix, &self.g.matrix);
-        // entry (i, j) of H meets entry (j, i) of G
+        // entry (i, j) of H is multiplied by entry (j, i) of G
         for (row, own) in diagonal.iter_mut().enumerate() {
             for (&at, &value) in h.row_columns(row).iter().zip(h.row_values(row)) {
                 let other = g.get(at as usize, row).unwrap_or_else(T::zero);

@@ -1,4 +1,4 @@
-//! Which approximation suits a matrix, and what it costs.
+//! Choice of an approximation of the Schur complement, and cost estimates.
 
 use super::blocks::Blocks;
 use super::fields::Fields;
@@ -7,48 +7,54 @@ use super::schur::Schur;
 use crate::{Csr, Real};
 use krysp_solvers::Element;
 
-/// Multiplications of `B D⁻¹ Bᵀ` beyond which the product is not computed: for each entry of the matrix, and at least in
-/// total, where a dense product is affordable (guess: 100 products with the matrix, and 10 ms).
+/// `B D⁻¹ Bᵀ` is not computed if it takes more than `DENSE` multiplications per entry of the matrix and more
+/// than `AFFORDABLE` in total (guess: 100 products with the matrix, and 10 ms).
 const DENSE: f64 = 100.0;
 const AFFORDABLE: f64 = 1e7;
 
-/// `A` is nearly diagonal if in all but a tenth of its rows the other entries add up to less than this part of the diagonal:
-/// then `D⁻¹ A` has a condition of at most 3, and `B D⁻¹ Bᵀ` is as close to the Schur complement.
+/// `A` is nearly diagonal if in nine tenths of its rows the magnitudes of the off-diagonal entries add up to
+/// at most this fraction of the diagonal entry. If all rows do, and `A` is symmetric, the condition number of
+/// `D⁻¹ A` is at most 3, and `B D⁻¹ Bᵀ` approximates `B A⁻¹ Bᵀ` as well as that.
 const NEARLY: f64 = 0.5;
 
-/// Multiplications of multigrid for each entry and each row of its matrix: setup, and an entry's share of a cycle. As `plan`
-/// counts them: measured on two threads with stencils and finite elements of 1,000 to 2 million unknowns.
+/// Cost of multigrid in multiplications: setup per entry and per row of the matrix, and cycle per entry. The
+/// same figures as in `plan`: measured on two threads with stencils and finite elements of 1,000 to 2 million
+/// unknowns.
 const SETUP_OF_ENTRY: f64 = 80.0;
 const SETUP_OF_ROW: f64 = 700.0;
 const CYCLE: f64 = 4.5;
 
-/// Multiplications of an incomplete factorization with thresholds for each entry: setup for each entry of a row, at least in
-/// total, and an application. As `plan` counts them.
+/// Cost of an incomplete factorization with thresholds, in multiplications per entry: setup takes
+/// `ELIMINATION` times the mean number of entries per row, at least `LEAST_ELIMINATION`; an application takes
+/// `TRIANGLES`. The same figures as in `plan`.
 const ELIMINATION: f64 = 70.0;
 const LEAST_ELIMINATION: f64 = 600.0;
 const TRIANGLES: f64 = 4.0;
 
-/// Iterations of `Idr` or `Fgmres` to a relative residual of 1e-8 that were measured: with [`Schur::Diagonal`] 38 to 96
-/// (staggered grids and Taylor-Hood elements of 12,000 to 164,000 unknowns), with [`Schur::LeastSquares`] 36 to 109 (Oseen
-/// flow, 2,000 to 84,000 unknowns).
+/// Expected iterations of `Idr` or `Fgmres` to a relative residual of 1e-8. Measured: 38 to 96 with
+/// [`Schur::Diagonal`] (staggered grids and Taylor-Hood elements of 12,000 to 164,000 unknowns), 36 to 109
+/// with [`Schur::LeastSquares`] (Oseen flow, 2,000 to 84,000 unknowns).
 const SYMMETRIC: f64 = 60.0;
 const UNSYMMETRIC: f64 = 90.0;
 
-/// Expected costs of a [`SaddlePoint`](crate::SaddlePoint), in multiply-adds of a product with the matrix.
+/// Expected costs of a [`SaddlePoint`](crate::SaddlePoint). The unit is a multiply-add in a product with the
+/// matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaddleEstimate {
-    /// Setup.
+    /// Cost of the setup.
     pub setup: f64,
-    /// One application.
+    /// Cost of one application.
     pub application: f64,
-    /// Iterations of [`Idr`](crate::Idr) or [`Fgmres`](crate::Fgmres) to a relative residual of 1e-8.
+    /// Expected iterations of [`Idr`](crate::Idr) or [`Fgmres`](crate::Fgmres) to a relative residual of
+    /// 1e-8.
     pub iterations: f64,
 }
 
 crate::saved::saved!(impl[] SaddleEstimate { setup, application, iterations });
 
 impl SaddleEstimate {
-    /// Estimates the costs for a matrix with these fields, from the number of entries of each block: one pass over the pattern of the rows.
+    /// Estimates the costs for a matrix with these fields from the number of entries of each block, in one
+    /// pass over the pattern.
     pub fn new<T: Real>(csr: &Csr<T>, fields: &Fields, symmetric: bool) -> SaddleEstimate {
         let of = |row: usize| usize::from(fields.of_row[row]);
         let mut entries = [[0.0; 2]; 2];
@@ -69,7 +75,8 @@ impl SaddleEstimate {
             let application = solve + g + second;
             return SaddleEstimate { setup: setup + solve + g + h, application, iterations: SYMMETRIC };
         }
-        // a product of two entries is a new entry of N in one case of three: measured 0.2 to 0.5 on tetrahedra
+        // about a third of the products of two entries create a new entry of N (measured on tetrahedra: 0.2
+        // to 0.5)
         let n = k + fill / 3.0;
         let (product, twice) = solver(second, n, true);
         let application = solve + 2.0 * twice + a + 2.0 * g + h;
@@ -77,10 +84,10 @@ impl SaddleEstimate {
     }
 }
 
-/// Setup and application of the automatic solver of a block with so many rows and entries.
+/// Setup and application cost of the automatic solver for a block with these numbers of rows and entries.
 fn solver(rows: f64, entries: f64, symmetric: bool) -> (f64, f64) {
     if rows <= COMPLETE as f64 {
-        // the factor of a mesh in space, as `plan` expects it
+        // estimated entries of the factor on a three-dimensional mesh, as in `plan`
         let factor = (3.0 * rows.powf(4.0 / 3.0)).min(0.5 * rows * rows);
         return (10.0 * factor + 0.1 * rows * rows, 6.0 * factor);
     }
@@ -102,7 +109,7 @@ pub(super) struct Symmetry {
 }
 
 impl<T: Real> Blocks<T> {
-    /// Costs a search for each entry.
+    /// Determines the symmetry of the blocks, at the cost of one search per entry.
     pub(super) fn symmetry(&self) -> Symmetry {
         let (a, k) = (&self.a.matrix, &self.k.matrix);
         let positive = a.diagonal_entries().iter().all(|&value| Element::to_f64(value) > 0.0);
@@ -112,7 +119,7 @@ impl<T: Real> Blocks<T> {
         Symmetry { first, second: second && (even || odd), whole: first && second && even }
     }
 
-    /// See [`Schur::Automatic`].
+    /// The approximation that [`Schur::Automatic`] chooses.
     pub(super) fn suitable(&self, symmetric: bool) -> Schur<T> {
         let a = &self.a.matrix;
         let dominant = |row: usize| {
@@ -128,7 +135,7 @@ impl<T: Real> Blocks<T> {
         if self.work() > (DENSE * whole as f64).max(AFFORDABLE) {
             return Schur::Diagonal;
         }
-        // the commutator has no place for C
+        // the least-squares commutator assumes C = 0
         let zero = self.k.matrix.entries().iter().all(|&value| value == T::zero());
         match (nearly_diagonal, symmetric) {
             (false, true) => Schur::Diagonal,
@@ -138,8 +145,8 @@ impl<T: Real> Blocks<T> {
     }
 }
 
-/// Whether entry (i, j) of one matrix is entry (j, i) of the other, times a sign, but for rounding beside the largest of the
-/// row.
+/// Whether entry (i, j) of `one` is `sign` times entry (j, i) of `other`, up to rounding relative to the
+/// largest entry of the row.
 fn mirrors<T: Real>(one: &Csr<T>, other: &Csr<T>, sign: f64) -> bool {
     one.nnz() == other.nnz()
         && (0..one.rows()).all(|row| {

@@ -3,14 +3,16 @@
 use crate::{Csr, Error, HostSpace, Real};
 use krysp_solvers::{Element, Space};
 
-/// A diagonal entry is zero if it is smaller than this part of its row's largest entry: far above rounding of assembled sums,
-/// far below pivots and penalties of users (guess; in the tested systems the ratio is 0 or above 1e-3).
+/// A diagonal entry counts as zero if it is smaller than this fraction of its row's largest entry: far above
+/// the rounding of assembled sums, far below small pivots and penalty terms (guess; in the tested systems the
+/// ratio is 0 or above 1e-3).
 const ZERO: f64 = 1e-13;
 
-/// Rounding that is allowed where a minor of a semidefinite block must not be negative.
+/// Relative rounding error allowed in 2 x 2 minors of a semidefinite block, which must not be negative.
 const ROUNDING: f64 = 1e-8;
 
-/// Share of the entries of the coupling block that may lack a mirrored entry: rows of boundary conditions (guess).
+/// Maximum fraction of the coupling entries without a mirrored entry; rows of boundary conditions lack some
+/// (guess).
 const UNMATCHED: f64 = 0.2;
 
 /// The fields of a saddle point system `[A Bᵀ; B −C]`, found from the diagonal: see
@@ -19,7 +21,7 @@ const UNMATCHED: f64 = 0.2;
 pub struct Fields {
     /// The field of each unknown in the numbering of the matrix: 0 for the unknowns of `A`, 1 for those of `C`.
     pub of_row: Vec<u8>,
-    /// Unknowns of the second field.
+    /// Number of unknowns of the second field.
     pub second: usize,
 }
 
@@ -30,7 +32,7 @@ impl Fields {
         Fields { of_row, second }
     }
 
-    /// Fields in the numbering of a space.
+    /// Fields given in the user's numbering, permuted to the order of `space`.
     pub(crate) fn given<T: Real>(fields: &[u8], space: &HostSpace<T>) -> crate::Result<Fields> {
         if fields.len() != space.len() {
             let (got, expected) = (fields.len(), space.len());
@@ -49,9 +51,9 @@ impl Fields {
         Ok(fields)
     }
 
-    /// The second field has the rows with a diagonal that is negative, zero or missing. Or why these fields make no saddle
-    /// point. Costs two passes over the matrix, the second only if there is such a row, and one search for each entry that
-    /// couples the fields.
+    /// Finds the fields: the second one has the rows with a diagonal that is negative, zero or missing. The
+    /// error says why the fields are not those of a saddle point. Costs two passes over the matrix, the
+    /// second only if there is such a row, and one search for each entry that couples the fields.
     pub(super) fn find<T: Real>(csr: &Csr<T>) -> Result<Fields, String> {
         if csr.rows() != csr.cols() {
             return Err(format!("the matrix is {} x {}", csr.rows(), csr.cols()));
@@ -76,7 +78,8 @@ impl Fields {
         fields.check(csr, &diagonal).map(|()| fields)
     }
 
-    /// Whether the second block is zero or negative semidefinite as far as pairs of rows show, and is coupled to the first.
+    /// Checks that the second block is zero or negative semidefinite, as far as its 2 x 2 principal minors
+    /// show, and is coupled to the first.
     fn check<T: Real>(&self, csr: &Csr<T>, diagonal: &[f64]) -> Result<(), String> {
         let of = |row: usize| self.of_row[row];
         let (mut unmatched, mut couplings, mut hollow) = (0, 0, 0);

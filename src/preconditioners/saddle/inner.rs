@@ -5,8 +5,8 @@ use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, HostVector, Real, Result};
 use krysp_solvers::LinearOperator;
 
-/// Rows up to which a block gets a complete factorization (guess: below, its setup and application cost no more than
-/// multigrid's).
+/// Maximum number of rows for a complete factorization of a block (guess: up to this size, its setup and
+/// application cost no more than those of multigrid).
 pub(super) const COMPLETE: usize = 3000;
 
 /// Solver of a block of a [`SaddlePoint`](crate::SaddlePoint).
@@ -34,7 +34,7 @@ pub(super) enum Inner<T: Real> {
 }
 
 impl<T: Real> Inner<T> {
-    /// `symmetric`: the block is symmetric with a positive diagonal.
+    /// Sets up a solver. `symmetric` states that the block is symmetric with a positive diagonal.
     pub(super) fn new(csr: &Csr<T>, symmetric: bool, solver: BlockSolver) -> Result<Inner<T>> {
         let solver = match solver {
             BlockSolver::Automatic if csr.rows() <= COMPLETE => BlockSolver::Complete,
@@ -54,7 +54,7 @@ impl<T: Real> Inner<T> {
         })
     }
 
-    /// Whether it is certainly symmetric positive definite.
+    /// Whether the solver is guaranteed to be symmetric positive definite.
     pub(super) fn is_positive(&self) -> bool {
         matches!(self, Inner::Amg(_) | Inner::Cholesky(_))
     }
@@ -99,7 +99,8 @@ impl<T: Real> Inner<T> {
     }
 }
 
-/// `L U`, of a singular block too: unknowns whose columns depend on others are zero then.
+/// Computes `L U`. If the block is singular, unknowns whose columns depend linearly on others are set to
+/// zero.
 fn complete<T: Real>(csr: &Csr<T>) -> Result<Inner<T>> {
     Ok(Inner::Lu(Box::new(match Lu::new(csr) {
         Err(Error::Singular { .. }) => Lu::tolerant(csr)?,

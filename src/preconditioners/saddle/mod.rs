@@ -12,13 +12,14 @@
 //!
 //! Differs from the textbook:
 //! 1. fields are found from the sign of the diagonal ([`SaddlePoint::fields`]);
-//! 2. the blocks may have any signs, `[A G; H K]`: what is positive definite is `σ (H D⁻¹ G − K)` with the sign `σ` of its
-//!    diagonal;
-//! 3. for singular `B D⁻¹ Bᵀ`, as of enclosed flow, LU leaves out columns that depend on others, and AMG shifts its last
-//!    level.
+//! 2. the matrix may be any `[A G; H K]`: the Schur complement is approximated by `σ (H D⁻¹ G − K)`, where the
+//!    sign `σ` makes most of the diagonal positive;
+//! 3. if `B D⁻¹ Bᵀ` is singular, as for enclosed flow, LU omits columns that depend linearly on others, and AMG
+//!    shifts the diagonal of its coarsest level.
 //!
-//! Cost of an application: one of the solver of `A`, one product with `Bᵀ`, and that of the Schur complement: a diagonal, one
-//! solve, or two solves and products with `A`, `B` and `Bᵀ`.
+//! Cost of an application: one application of the solver of `A`; in the block triangular form one product
+//! with `Bᵀ`; and for the Schur complement a diagonal, one solve, or two solves and products with `A`, `B`
+//! and `Bᵀ`.
 
 mod blocks;
 mod estimate;
@@ -52,14 +53,14 @@ const NAME: &str = "a saddle point preconditioner";
 pub struct SaddlePointOptions<T: Real> {
     /// The field of each unknown in the user's numbering, 0 or 1; found by [`SaddlePoint::fields`] if `None`.
     pub fields: Option<Vec<u8>>,
-    /// Block diagonal and positive definite, for [`Minres`](crate::Minres); block triangular, for [`Fgmres`](crate::Fgmres),
-    /// otherwise.
+    /// Whether the preconditioner is block diagonal and positive definite, for [`Minres`](crate::Minres),
+    /// instead of block triangular, for [`Fgmres`](crate::Fgmres).
     pub block_diagonal: bool,
     /// The solver of the first field's block `A`.
     pub first: BlockSolver,
     /// The approximation of the Schur complement.
     pub schur: Schur<T>,
-    /// The solver of the second field's matrix, which approximates the Schur complement.
+    /// The solver of the matrix that approximates the Schur complement.
     pub second: BlockSolver,
 }
 
@@ -79,7 +80,8 @@ pub struct SaddlePointOptions<T: Real> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A matrix for the Schur complement can be given, as a pressure mass matrix divided by the viscosity, and the field of each unknown:
+/// An approximation of the Schur complement, for example the pressure mass matrix divided by the viscosity,
+/// and the field of each unknown can be given:
 ///
 /// ```no_run
 /// # fn with(a: &krysp::Csr<f64>, mass: krysp::Csr<f64>, fields: Vec<u8>) -> krysp::Result<()> {
@@ -92,8 +94,8 @@ pub struct SaddlePointOptions<T: Real> {
 /// # }
 /// ```
 ///
-/// All blocks are fixed linear operators, so [`Gmres`](crate::Gmres), [`Idr`](crate::Idr) and [`BiCgStab`](crate::BiCgStab)
-/// take it too.
+/// The preconditioner is a fixed linear operator, so [`Gmres`](crate::Gmres), [`Idr`](crate::Idr) and
+/// [`BiCgStab`](crate::BiCgStab) accept it too.
 #[doc(alias = "block preconditioner")]
 #[doc(alias = "fieldsplit")]
 #[doc(alias = "schur complement")]
@@ -113,18 +115,18 @@ pub struct SaddlePoint<T: Real> {
 }
 
 impl<T: Real> SaddlePoint<T> {
-    /// Block triangular, for [`Fgmres`](crate::Fgmres) and [`Gmres`](crate::Gmres).
+    /// Builds the block triangular form, for [`Fgmres`](crate::Fgmres) and [`Gmres`](crate::Gmres).
     pub fn new(csr: &Csr<T>) -> Result<SaddlePoint<T>> {
         SaddlePoint::with(csr, SaddlePointOptions::default())
     }
 
-    /// Block diagonal and symmetric positive definite, for [`Minres`](crate::Minres). Refuses matrices that are not
-    /// symmetric.
+    /// Builds the block diagonal, symmetric positive definite form, for [`Minres`](crate::Minres). Returns an
+    /// error for matrices that are not symmetric.
     pub fn block_diagonal(csr: &Csr<T>) -> Result<SaddlePoint<T>> {
         SaddlePoint::with(csr, SaddlePointOptions { block_diagonal: true, ..Default::default() })
     }
 
-    /// With options.
+    /// Builds a preconditioner with options.
     pub fn with(csr: &Csr<T>, options: SaddlePointOptions<T>) -> Result<SaddlePoint<T>> {
         check_square(NAME, csr)?;
         csr.check_finite()?;
@@ -156,12 +158,13 @@ impl<T: Real> SaddlePoint<T> {
         Ok(SaddlePoint { space, pattern, blocks, block_diagonal, inverse, a, complement, sign, work })
     }
 
-    /// The fields of a saddle point matrix, or why it is none. The second field has the rows whose diagonal is negative, zero
-    /// or missing, if there are any beside others; their block must be zero or negative semidefinite, as far as pairs of rows
+    /// Determines the fields of a saddle point matrix; the error says why the matrix is none. The second
+    /// field has the rows whose diagonal is negative, zero or missing; there must be other rows too. The
+    /// block of the second field must be zero or negative semidefinite, as far as its 2 x 2 principal minors
     /// show.
     ///
-    /// Costs one pass over the entries for a matrix with a positive diagonal; the first entry that shows that the fields are
-    /// none ends the search otherwise.
+    /// Costs one pass over the entries for a matrix with a positive diagonal. Otherwise the search ends at
+    /// the first entry that contradicts a saddle point.
     pub fn fields(csr: &Csr<T>) -> Result<Fields> {
         Fields::find(csr).map_err(refused)
     }
@@ -203,7 +206,7 @@ fn refused(why: String) -> Error {
     Error::Unsuitable { format: NAME, why }
 }
 
-/// A matrix of the second field in the order of its unknowns, these rows, from their order in the user's numbering.
+/// Permutes a matrix of the second field from the user's order of its unknowns to the order of `rows`.
 fn in_order<T: Real>(given: &Csr<T>, space: &HostSpace<T>, rows: &[u32]) -> Result<Csr<T>> {
     check_square(NAME, given)?;
     given.check_finite()?;
@@ -221,7 +224,8 @@ fn in_order<T: Real>(given: &Csr<T>, space: &HostSpace<T>, rows: &[u32]) -> Resu
     Ok(reordered.declared_in(&HostSpace::new(rows.len())))
 }
 
-/// Fields, patterns and the kinds of solvers stay. A given matrix of the second field stays, too.
+/// A refresh keeps the fields, the patterns, the kinds of solvers and a given Schur complement
+/// ([`Schur::Given`]).
 impl<T: Real> Refresh<T> for SaddlePoint<T> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, &self.space)?;
@@ -258,7 +262,7 @@ impl<T: Real> LinearOperator for SaddlePoint<T> {
     }
 }
 
-/// The fields and the solvers of both.
+/// Prints the form, the fields and their solvers.
 impl<T: Real> fmt::Display for SaddlePoint<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let form = if self.block_diagonal { "block diagonal" } else { "block triangular" };

@@ -1,4 +1,4 @@
-//! A block preconditioner in a file.
+//! Saving and loading a block preconditioner.
 
 use super::SaddlePoint;
 use super::schur::Work;

@@ -10,29 +10,32 @@ use krysp_solvers::{Element, LinearOperator, Space};
 /// Approximations of the Schur complement `S = −(C + B A⁻¹ Bᵀ)`.
 #[derive(Clone, Debug, Default)]
 pub enum Schur<T: Real> {
-    /// [`Schur::Sparse`] where `A` is nearly diagonal, as in optimization and in time steps that are short;
-    /// [`Schur::Diagonal`] for other symmetric matrices, as of Stokes flow; [`Schur::LeastSquares`] for unsymmetric ones, as
-    /// of Oseen flow.
+    /// [`Schur::Sparse`] where `A` is nearly diagonal, as in optimization and with short time steps;
+    /// otherwise [`Schur::Diagonal`] for symmetric matrices, as of Stokes flow, and [`Schur::LeastSquares`]
+    /// for unsymmetric ones with `C = 0`, as of Oseen flow ([`Schur::Sparse`] if `C` is not zero).
+    /// [`Schur::Diagonal`] for any matrix if `B D⁻¹ Bᵀ` is too expensive.
     #[default]
     Automatic,
-    /// The diagonal of `C + B D⁻¹ Bᵀ` with `D = diag(A)`, scaled by one application of the solver of `A`. For Stokes flow it
-    /// stands for the pressure mass matrix divided by the viscosity: both have entries of the size `hᵈ / ν`.
+    /// The diagonal of `C + B D⁻¹ Bᵀ` with `D = diag(A)`, times a factor that is estimated by one application
+    /// of the solver of `A`. For Stokes flow it approximates the pressure mass matrix divided by the
+    /// viscosity `ν`: for mesh width `h` in `d` dimensions both have entries of the size `hᵈ / ν`.
     Diagonal,
     /// `C + B D⁻¹ Bᵀ` with `D = diag(A)`, solved by [`SaddlePointOptions::second`](crate::SaddlePointOptions::second).
     #[doc(alias = "selfp")]
     #[doc(alias = "simple")]
     Sparse,
-    /// The least-squares commutator, `N⁻¹ (B D⁻¹ A D⁻¹ Bᵀ) N⁻¹` for the inverse, with `N = C + B D⁻¹ Bᵀ` (Elman, Howle,
-    /// Shadid, Shuttleworth and Tuminaro 2006). Two solves with `N` an application.
+    /// The least-squares commutator with the inverse `N⁻¹ (B D⁻¹ A D⁻¹ Bᵀ) N⁻¹`, where `N = C + B D⁻¹ Bᵀ`
+    /// (Elman, Howle, Shadid, Shuttleworth and Tuminaro 2006). An application takes two solves with `N`.
     #[doc(alias = "lsc")]
     #[doc(alias = "bfbt")]
     LeastSquares,
-    /// A given approximation of `C + B A⁻¹ Bᵀ`, symmetric and positive definite, in the order of the second field's unknowns: for Stokes flow the pressure mass
-    /// matrix divided by the viscosity. [`Refresh`](crate::Refresh) leaves it unchanged.
+    /// A given approximation of `C + B A⁻¹ Bᵀ`, symmetric and positive definite, in the user's order of the
+    /// second field's unknowns: for Stokes flow the pressure mass matrix divided by the viscosity.
+    /// [`Refresh`](crate::Refresh) leaves it unchanged.
     Given(Csr<T>),
 }
 
-/// An approximation that was built.
+/// The approximation of the Schur complement that a preconditioner applies.
 #[derive(Debug)]
 pub(super) enum Complement<T: Real> {
     /// The inverse of a diagonal.
@@ -42,7 +45,7 @@ pub(super) enum Complement<T: Real> {
     Given(Inner<T>),
 }
 
-/// Vectors of both fields.
+/// Workspace: vectors of the first and of the second field.
 #[derive(Debug)]
 pub(super) struct Work<T: Real> {
     pub(super) first: [HostVector<T>; 2],
@@ -57,7 +60,7 @@ impl<T: Real> Work<T> {
 }
 
 impl<T: Real> Complement<T> {
-    /// With the sign `σ` that makes `σ (H D⁻¹ G − K)` positive.
+    /// Builds an approximation; returns also the sign `σ` that makes `σ (H D⁻¹ G − K)` positive.
     pub(super) fn new(
         blocks: &Blocks<T>,
         inverse: &[T],
@@ -90,7 +93,7 @@ impl<T: Real> Complement<T> {
         })
     }
 
-    /// Takes the values of blocks; the new sign.
+    /// Recomputes the approximation for new values of the blocks, and returns the new sign.
     pub(super) fn refresh(&mut self, blocks: &Blocks<T>, inverse: &[T], a: &Inner<T>) -> Result<T> {
         Ok(match self {
             Complement::Diagonal(own) => {
@@ -107,7 +110,7 @@ impl<T: Real> Complement<T> {
         })
     }
 
-    /// `z₂ = |S|⁻¹ r₂` where `S` is negative definite, and `−σ S⁻¹ r₂` in general: from `second[0]` to `second[1]`.
+    /// `second[1] ← −σ S⁻¹ second[0]`, which is `|S|⁻¹ second[0]` where `S` is negative definite (`σ = 1`).
     pub(super) fn apply(
         &self,
         blocks: &Blocks<T>,
@@ -135,7 +138,8 @@ impl<T: Real> Complement<T> {
         }
     }
 
-    /// Whether it is certainly symmetric positive definite for a symmetric matrix.
+    /// Whether the approximation of a symmetric matrix's Schur complement is guaranteed to be positive
+    /// definite.
     pub(super) fn is_positive(&self) -> bool {
         match self {
             Complement::Diagonal(inverse) => inverse.iter().all(|&value| Element::to_f64(value) > 0.0),
@@ -180,8 +184,9 @@ impl<T: Real> Complement<T> {
 }
 
 impl<T: Real> Blocks<T> {
-    /// The inverse of the diagonal of `σ (H D⁻¹ G − K)`, scaled so that the eigenvalues of the scaled Schur complement are
-    /// near one in the mean: their mean is the expected Rayleigh quotient of a random vector. With `σ`.
+    /// The inverse of the diagonal of `σ (H D⁻¹ G − K)`, scaled so that the mean eigenvalue of the Schur
+    /// complement preconditioned by it is about one, and `σ`. The mean is estimated by the Rayleigh quotient
+    /// of a pseudo-random vector.
     fn scaled_diagonal(&self, inverse: &[T], a: &Inner<T>) -> Result<(Vec<T>, T)> {
         let (mut diagonal, sign) = self.diagonal_of_schur(inverse)?;
         let Work { first: [force, moved], second: [v, s, k] } = &mut Work::new(self)?;
@@ -206,14 +211,14 @@ impl<T: Real> Blocks<T> {
     }
 }
 
-/// A number between −1 and 1 that looks random.
+/// A pseudo-random number between −1 and 1.
 fn noise(at: u64) -> f64 {
     let bits = (at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let bits = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (bits >> 40) as f64 / f64::from(1_u32 << 23) - 1.0
 }
 
-/// Multiplies each entry of a vector.
+/// `v ← by ∘ v`
 fn scale<T: Real>(vector: &mut HostVector<T>, by: &[T]) {
     over_rows(by.len(), 2, vector.as_mut_slice(), &|rows, part: &mut [T]| {
         part.iter_mut().zip(&by[rows]).for_each(|(v, &by)| *v *= by);

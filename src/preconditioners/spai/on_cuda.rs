@@ -4,12 +4,12 @@
 //! result is converted into the format of the inverse. A matrix in host memory crosses the bus once, and so
 //! does the pattern if another one is given. The host distributes the problems that take a block each.
 //!
-//! Cost: building moves `A` over the bus once, refreshing its values. If an operator has them on the GPU,
-//! nothing is moved for formats that store column indices directly (CSR, ELLPACK, SELL-P, Halo of single
-//! rows), and column indices for others. Building and refreshing read `A` from caches, as often as rows have
-//! entries; an application is one product. Memory: both patterns and their transposes, and for problems
-//! solved by a warp one byte for each entry of the rows of `A` that a problem involves: some 15 per entry of
-//! `A` if rows have 15 entries.
+//! Cost: building moves `A` over the bus once, and a refresh moves its values. If an operator has them on the
+//! GPU, building moves nothing for formats that store column indices directly (CSR, ELLPACK, SELL-P, Halo of
+//! single rows), and column indices for others. Building and refreshing read `A` from caches, as often as
+//! rows have entries; an application is one product. Memory: both patterns and their transposes; and for each
+//! problem that a warp solves, one byte for each entry of the rows of `A` that it involves: some 15 bytes per
+//! entry of `A` if rows have 15 entries.
 
 use super::{NAME, NOTHING, refusal};
 use crate::cuda::{Cuda, CudaMatrix, CudaScalar, CudaSpace, CudaVector, ToCuda};
@@ -46,17 +46,17 @@ use std::sync::Arc;
 pub struct OnGpu<T: Real, F: OnDevice<T> = Sell<T>> {
     matrix: CudaMatrix<T, F>,
     side: Side,
-    /// Largest residual of a row or column that counts as reached.
+    /// Largest residual norm of a row or column that meets the tolerance.
     epsilon: f64,
     values: Values<T>,
 }
 
-/// Where the values were computed.
+/// The device that computed the values.
 #[derive(Debug)]
 enum Values<T: Real> {
-    /// On the host, which supplied the report.
+    /// Values computed on the host, which supplied the report.
     Host(SpaiReport),
-    /// On the GPU.
+    /// Values computed on the GPU.
     Gpu(Box<Solver<T>>),
 }
 
@@ -83,12 +83,12 @@ struct Right<T: Real> {
 }
 
 impl<T: Real> Spai<T> {
-    /// As [`Spai::new`], built on a GPU. If the operator is already there, little crosses the bus.
+    /// Like [`Spai::new`], built on a GPU. If the operator is already there, little crosses the bus.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         OnGpu::new(gpu, a, Side::Right, Sparsity::Power(1))
     }
 
-    /// As [`Spai::with_pattern`], built on a GPU, with the inverse in the format `F`. For the adaptive
+    /// Like [`Spai::with_pattern`], built on a GPU, with the inverse in the format `F`. For the adaptive
     /// pattern of a `spai` on the host, pass `Sparsity::Of(spai.matrix())`.
     pub fn with_pattern_on<F: OnDevice<T>>(
         gpu: &Cuda,
@@ -140,8 +140,8 @@ impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
 }
 
 impl<T: Real> Solver<T> {
-    /// Computes an inverse on the pattern `given` from a matrix; `own` says that this is the matrix's
-    /// pattern.
+    /// Computes an inverse on the pattern `given` from a matrix; `own` is true if that is the pattern of the
+    /// matrix.
     fn new(
         (from, a): (&dyn Origin<T>, Ordered<T>),
         side: Side,
@@ -215,7 +215,7 @@ impl<T: Real> Solver<T> {
     }
 }
 
-/// Takes values of a matrix of the same pattern. After an error the inverse is unchanged.
+/// Recomputes the inverse for new values of a matrix of the same pattern. After an error it is unchanged.
 impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
     fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
         check_space(a, self.domain().host())?;

@@ -41,7 +41,7 @@ pub struct OnGpu<T: Real, M = jacobi::OnGpu<T>> {
 }
 
 impl<T: Real> TwoLevel<T> {
-    /// As [`TwoLevel::new`], on a GPU. The host computes aggregates and the coarse matrix; the GPU inverts
+    /// Like [`TwoLevel::new`], on a GPU. The host computes aggregates and the coarse matrix; the GPU inverts
     /// it. The values of an operator that is already on the GPU are copied back for the coarse matrix.
     pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
         let csr = &*a.in_host_memory()?;
@@ -49,7 +49,7 @@ impl<T: Real> TwoLevel<T> {
         TwoLevel::over_on(Jacobi::on(gpu, a)?, coarse, csr)
     }
 
-    /// As [`TwoLevel::over`], with a preconditioner on a GPU in the space of the matrix there.
+    /// Like [`TwoLevel::over`], with a preconditioner on a GPU in the space of the matrix there.
     pub fn over_on<M: LinearOperator<Vector = CudaVector<T>>>(
         inner: M,
         coarse: CoarseSpace<T>,

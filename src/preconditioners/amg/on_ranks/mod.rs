@@ -112,17 +112,17 @@ struct Last {
 }
 
 impl<T: Real> RankAmg<T> {
-    /// As [`Amg::new`]. Collective: all ranks call this.
+    /// Like [`Amg::new`]. Collective: all ranks call this.
     pub fn new(matrix: &RankMatrix<T>) -> Result<RankAmg<T>> {
         RankAmg::with::<[T; 0]>(matrix, &[], AmgOptions::default())
     }
 
-    /// As [`Amg::with_modes`], each rank with its part of the modes. Collective: all ranks call this.
+    /// Like [`Amg::with_modes`], each rank with its part of the modes. Collective: all ranks call this.
     pub fn with_modes<V: AsRef<[T]> + Sync>(matrix: &RankMatrix<T>, modes: &[V]) -> Result<RankAmg<T>> {
         RankAmg::with(matrix, modes, AmgOptions::default())
     }
 
-    /// As [`Amg::with`], each rank with its part of the modes. Collective: all ranks call this.
+    /// Like [`Amg::with`], each rank with its part of the modes. Collective: all ranks call this.
     pub fn with<V: AsRef<[T]> + Sync>(
         matrix: &RankMatrix<T>,
         modes: &[V],
@@ -141,7 +141,7 @@ impl<T: Real> RankAmg<T> {
         Ok(RankAmg { space: space.clone(), modes, options, hierarchy, report })
     }
 
-    /// Takes new values from a matrix, and rebuilds all levels. Collective: all ranks call this.
+    /// Rebuilds all levels for new values of the matrix. Collective: all ranks call this.
     pub fn refresh(&mut self, matrix: &RankMatrix<T>) -> Result<()> {
         *self = RankAmg::with(matrix, &self.modes, self.options)?;
         Ok(())
@@ -372,7 +372,7 @@ impl<T: Real> LinearOperator for RankAmg<T> {
     }
 }
 
-/// The number of rows of each level, over all ranks.
+/// Prints the number of rows of each level, over all ranks.
 impl<T: Real> fmt::Display for RankAmg<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.report)

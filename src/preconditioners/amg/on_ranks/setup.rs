@@ -174,7 +174,7 @@ impl Rows {
             modes.orthonormal(&Aggregates { count, of_node: of_node.clone() }, self.size);
         let strong = strong.filter(|_| modes.count == 1);
 
-        // aggregates of ghosts become columns behind the own ones
+        // number the aggregates over all ranks; those of ghosts become columns behind the own ones
         let first = bounds[ranks.rank()];
         let name = |&own: &u32| if own == NONE { NOWHERE } else { first + u64::from(own) };
         let names: Vec<u64> = of_node.iter().map(name).collect();
@@ -347,7 +347,7 @@ fn common_size<T: Real>(matrix: &RankMatrix<T>) -> Result<usize> {
     let found = matrix.own_block().in_host_memory().map(|block| node_rows(block.pattern()).0 as u64);
     let own = ranks.all(found)?;
     let whole = space.bounds().iter().all(|bound| bound.is_multiple_of(own));
-    // a rank without rows accepts what the others find
+    // a rank without rows accepts the size of the other ranks
     let own = if space.local_len() == 0 { 0 } else { own };
     let mut sizes = ranks.gather(vec![if whole { own } else { own.min(1) }])?;
     sizes.retain(|&size| size > 0);

@@ -1,4 +1,4 @@
-//! Products against their definition.
+//! Tests of block products against dense products.
 
 use super::super::blocks::{Transposed, transposed_pattern};
 use super::*;
