@@ -341,7 +341,8 @@ def _run(
             preconditioner = None if M is None else _preconditioner(M, n, dtype)
             most = _most(maxiter, n)
             flat = _input.columns(rhs, n, dtype, "b")
-            x, ended = _solve_many(method, operator, flat, n, preconditioner, rtol, atol, most, restart, bool(block))
+            common = (method, operator, flat, n, preconditioner, rtol, atol, most, restart)
+            x, ended = _solve_many(*common, bool(block))
             return Result.of_columns(x.reshape(rhs.shape, order="F"), ended)
         return one_by_one(solve, rhs, x0, n, dtype)
     if rhs.dtype is not dtype or rhs.shape != (n,) or not rhs.flags.c_contiguous:
