@@ -11,7 +11,7 @@ use krysp::{
 /// Maximum memory of a complete factorization.
 const MEMORY: usize = 2 << 30;
 
-pub fn all(name: &str, a: &Csr<f64>, operator: &Operator<HostVector<f64>>) -> Result<()> {
+pub(crate) fn all(name: &str, a: &Csr<f64>, operator: &Operator<HostVector<f64>>) -> Result<()> {
     let modes = modes(name)?;
     let amg = Amg::with_modes(a, &modes)?;
     products("AMG", &amg)?;

@@ -323,7 +323,7 @@ fn many_by_name<T: Number>(
     };
     let token = &options.watch.token;
     if block {
-        return krysp::Cg::new(a).preconditioner(m).stopping(stopping).cancel_token(token).solve_block(b);
+        return Cg::new(a).preconditioner(m).stopping(stopping).cancel_token(token).solve_block(b);
     }
     macro_rules! solved {
         ($($name:literal: $method:ident, $matrix:ident $(, $option:ident)?;)*) => {
