@@ -82,26 +82,26 @@ fn matrix(name: &str, path: &Path, options: &Options) -> Result<()> {
     let beside = path.with_file_name(format!("{name}_b.mtx.gz"));
     let b = if beside.is_file() { read_vector(beside)? } else { vec![1.0; a.rows()] };
     for kind in ["none", "equilibrated", "matched"] {
-        let begun = Instant::now();
+        let started = Instant::now();
         let scaling = match kind {
             "none" => None,
             "equilibrated" => Some(Scaling::equilibrated(&a)?),
             _ => {
                 let matching = Matching::of(&a)?;
-                let took = begun.elapsed().as_secs_f64();
+                let took = started.elapsed().as_secs_f64();
                 eprintln!("{name}: {} unmatched, {took:.3} s", matching.unmatched());
                 Some(Scaling::matched(&a, &matching)?)
             }
         };
         let scaled = scaling.as_ref().map_or_else(|| Ok(a.clone()), |scaling| scaling.matrix(&a))?;
-        let setup = begun.elapsed().as_secs_f64();
+        let setup = started.elapsed().as_secs_f64();
         let system = System { name, a: &a, b: &b, scaled: &scaled, scaling: scaling.as_ref(), kind, setup };
         system.with("Jacobi", options, || Jacobi::new(&scaled));
         system.with("ILU(0)", options, || Ilu0::new(&scaled));
         system.with("ILUT", options, || {
             let ilut = Ilut::with(&scaled, options.ilut.clone())?;
             let ratio = ilut.entries() as f64 / scaled.nnz() as f64;
-            eprintln!("{name}, {kind}: fill {ratio:.2}, {} pivots replaced", ilut.replaced());
+            eprintln!("{name}, {kind}: fill {ratio:.2}, {} pivots replaced", ilut.replaced_pivots());
             Ok(ilut)
         });
     }
@@ -125,7 +125,7 @@ impl System<'_> {
         options: &Options,
         build: impl Fn() -> krysp::Result<M>,
     ) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let m = match build() {
             Ok(m) => m,
             Err(error) => {
@@ -133,7 +133,7 @@ impl System<'_> {
                 return;
             }
         };
-        let setup = self.setup + begun.elapsed().as_secs_f64();
+        let setup = self.setup + started.elapsed().as_secs_f64();
         self.line(
             what,
             "BiCGStab",
@@ -165,14 +165,14 @@ impl System<'_> {
         K: Method<HostVector<f64>>,
         M: LinearOperator<Vector = HostVector<f64>>,
     {
-        let begun = Instant::now();
+        let started = Instant::now();
         let norm = |v: &[f64]| v.iter().map(|x| x * x).sum::<f64>().sqrt();
         let whole = norm(self.b);
         let mut solver = solver.rtol(RTOL);
         let (mut x, mut r) = (vec![0.0; self.b.len()], self.b.to_vec());
         let (mut left, mut iterations, mut attempts) = (1.0, 0, 0);
-        while left > RTOL && iterations < most && begun.elapsed().as_secs_f64() < options.seconds {
-            let rest = options.seconds - begun.elapsed().as_secs_f64();
+        while left > RTOL && iterations < most && started.elapsed().as_secs_f64() < options.seconds {
+            let rest = options.seconds - started.elapsed().as_secs_f64();
             solver = solver.max_iterations(most - iterations).time_limit(Duration::from_secs_f64(rest));
             let b = self.scaling.map_or_else(|| Ok(r.clone()), |scaling| scaling.rhs(&r));
             let Ok(mut solution) = b.and_then(|b| Ok(solver.solve(&b)?)) else { break };
@@ -201,7 +201,7 @@ impl System<'_> {
             self.a.nnz(),
             self.kind,
             u8::from(left <= 2.0 * RTOL),
-            begun.elapsed().as_secs_f64()
+            started.elapsed().as_secs_f64()
         );
     }
 }

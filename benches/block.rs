@@ -14,7 +14,7 @@
 use krysp::io::read_matrix;
 use krysp::solvers::MultiVector;
 use krysp::testing::{matrices, shared_matrix, skipped};
-use krysp::{Amg, Cg, Csr, Host, HostVector, Jacobi, LinearOperator, Numbering, Operator, Outcome, Report};
+use krysp::{Amg, Cg, Csr, Host, HostVector, Jacobi, LinearOperator, Operator, Outcome, Permutation, Report};
 use std::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -90,7 +90,7 @@ fn right_hand_sides(
     let n = a.rows();
     let places: Vec<f64> = match kind {
         "smooth" => {
-            Numbering::rcm(a)?.new_of_old().iter().map(|&place| f64::from(place) / n as f64).collect()
+            Permutation::rcm(a)?.new_of_old().iter().map(|&place| f64::from(place) / n as f64).collect()
         }
         _ => vec![],
     };

@@ -17,7 +17,7 @@ use common::cuda::Gpu;
 use krysp::formats::{Bsr, Halo, OnDevice, Sell, SymBsr};
 use krysp::solvers::{LinearOperator, Space};
 use krysp::testing::matrices;
-use krysp::{Csr, Cuda, CudaVector, Numbering, Real};
+use krysp::{Csr, Cuda, CudaVector, Permutation, Real};
 use std::time::Instant;
 
 const USUAL: [&str; 4] = ["p1_10M_perm", "p1_100M_perm", "el3_10M_perm", "el3_100M_perm"];
@@ -30,15 +30,15 @@ fn main() -> common::Result<()> {
         let a: Csr<f64> = matrix.csr()?;
         println!("\n{name}, f64, {}: {} rows, {} entries", gpu.name(), a.rows(), a.nnz());
         let rows = || Halo::rows_per_block(&gpu.cuda, &a);
-        let (expected, host_ms) = least(|| Ok(Numbering::clustered(&a, rows())?))?;
-        let (numbering, numbering_ms) = least(|| Ok(Numbering::clustered_on(&gpu.cuda, &a, rows())?))?;
-        if numbering != expected {
+        let (expected, host_ms) = least(|| Ok(Permutation::clustered(&a, rows())?))?;
+        let (permutation, ordering_ms) = least(|| Ok(Permutation::clustered_on(&gpu.cuda, &a, rows())?))?;
+        if permutation != expected {
             return Err("orderings of the host and of the GPU differ".into());
         }
-        let (renumbered, renumbered_ms) = least(|| Ok(a.renumbered(&numbering)?))?;
+        let (reordered, reordered_ms) = least(|| Ok(a.reordered(&permutation)?))?;
         let copy_ms = copy_ms(&gpu.cuda, &a)?;
         println!(
-            "ordering {numbering_ms:.1} ms, on the host {host_ms:.1} ms; reordering there {renumbered_ms:.1} ms; \
+            "ordering {ordering_ms:.1} ms, on the host {host_ms:.1} ms; reordering there {reordered_ms:.1} ms; \
              copy {copy_ms:.1} ms"
         );
         let values = gpu.cuda.space::<f64>(a.nnz()).vector(a.entries())?;
@@ -46,13 +46,13 @@ fn main() -> common::Result<()> {
             "{:<14}{:>12}{:>12}{:>18}{:>12}{:>12}{:>12}{:>12}",
             "", "product, ms", "on, ms", "reordered on, ms", "all, ms", "products", "refresh, ms", "products"
         );
-        let given = Given { a, numbering, numbering_ms, values };
-        setup::<Csr<f64>>(&mut gpu, &given, &renumbered)?;
-        setup::<Sell<f64>>(&mut gpu, &given, &renumbered)?;
-        setup::<Halo<f64>>(&mut gpu, &given, &renumbered)?;
+        let given = Given { a, permutation, ordering_ms, values };
+        setup::<Csr<f64>>(&mut gpu, &given, &reordered)?;
+        setup::<Sell<f64>>(&mut gpu, &given, &reordered)?;
+        setup::<Halo<f64>>(&mut gpu, &given, &reordered)?;
         if name.starts_with("el3") {
-            setup::<Bsr<f64>>(&mut gpu, &given, &renumbered)?;
-            setup::<SymBsr<f64>>(&mut gpu, &given, &renumbered)?;
+            setup::<Bsr<f64>>(&mut gpu, &given, &reordered)?;
+            setup::<SymBsr<f64>>(&mut gpu, &given, &reordered)?;
         }
     }
     Ok(())
@@ -61,8 +61,8 @@ fn main() -> common::Result<()> {
 /// A matrix, its ordering, and its values on the GPU.
 struct Given {
     a: Csr<f64>,
-    numbering: Numbering,
-    numbering_ms: f64,
+    permutation: Permutation,
+    ordering_ms: f64,
     values: CudaVector<f64>,
 }
 
@@ -93,15 +93,15 @@ where
     Ok(ms * a.bytes() as f64 / size_of_val(a.entries()) as f64)
 }
 
-fn setup<F: OnDevice<f64>>(gpu: &mut Gpu, given: &Given, renumbered: &Csr<f64>) -> common::Result<()> {
-    let (cuda, Given { a, numbering, values, .. }) = (gpu.cuda.clone(), given);
+fn setup<F: OnDevice<f64>>(gpu: &mut Gpu, given: &Given, reordered: &Csr<f64>) -> common::Result<()> {
+    let (cuda, Given { a, permutation, values, .. }) = (gpu.cuda.clone(), given);
     let (_, on_ms) = least(|| {
-        let operator = F::on(&cuda, renumbered)?;
+        let operator = F::on(&cuda, reordered)?;
         cuda.synchronize()?;
         Ok(operator)
     })?;
     let (mut operator, there_ms) = least(|| {
-        let operator = F::on_renumbered(&cuda, a, numbering)?;
+        let operator = F::on_reordered(&cuda, a, permutation)?;
         cuda.synchronize()?;
         Ok(operator)
     })?;
@@ -110,7 +110,7 @@ fn setup<F: OnDevice<f64>>(gpu: &mut Gpu, given: &Given, renumbered: &Csr<f64>) 
     let product_ms = gpu.warm(&mut || Ok(operator.apply(&x, &mut y)?))?;
     let mut expected = vec![0.0; a.rows()];
     operator.range().store(&y, &mut expected)?;
-    let refresh_ms = gpu.warm(&mut || Ok(operator.refresh_on(values)?))?;
+    let refresh_ms = gpu.warm(&mut || Ok(operator.refresh_from_device(values)?))?;
     // check that refreshing with the same values has changed nothing
     operator.apply(&x, &mut y)?;
     let mut found = vec![0.0; a.rows()];
@@ -118,7 +118,7 @@ fn setup<F: OnDevice<f64>>(gpu: &mut Gpu, given: &Given, renumbered: &Csr<f64>) 
     if found != expected {
         return Err(format!("{}: refreshed values are not in their places", F::NAME).into());
     }
-    let all_ms = given.numbering_ms + there_ms;
+    let all_ms = given.ordering_ms + there_ms;
     println!(
         "{:<14}{product_ms:>12.4}{on_ms:>12.1}{there_ms:>18.1}{all_ms:>12.1}{:>12.0}{refresh_ms:>12.4}{:>12.2}",
         F::NAME,

@@ -19,7 +19,7 @@ use common::cuda_formats::{Converter, Operator, converters};
 use common::cuda_options::Options;
 use common::cuda_peers::cusparse::{Cusparse, Kind, Product};
 use common::cuda_peers::textbook::{Scalars, Textbook};
-use common::systems::{System, numbered};
+use common::systems::{System, reordered};
 use common::{median, record};
 use krysp::solvers::{LinearOperator, Method, Solver};
 use krysp::testing::matrices::{self, Matrix};
@@ -99,7 +99,7 @@ fn main() -> common::Result<()> {
         let indefinite = INDEFINITE.iter().any(|family| wanted.name.starts_with(family));
         let definite = |matrix: Matrix| if indefinite { matrix.diagonally_dominant() } else { matrix };
         let rows_per_block = |csr: &Csr<f64>| options.rows_per_block(&gpu.cuda, csr);
-        let systems = numbered(&wanted.name, definite, rows_per_block)?;
+        let systems = reordered(&wanted.name, definite, rows_per_block)?;
         println!("\n# {} (made in {:.1?})", wanted.name, started.elapsed());
         for system in systems {
             let rows = solve(&system, &mut gpu, &library, &options)?;
@@ -126,7 +126,7 @@ fn solve(
     let bench = Bench { csr, b: &b, lengths: Lengths::of(csr), bytes_per_ms: gpu.bandwidth()? };
     let (mut lines, mut residuals) = (vec![], vec![]);
     for converter in converters().iter().filter(|converter| FORMATS.contains(&converter.name)) {
-        let (found, residual) = bench.ours(converter, gpu, system.numbering_ms)?;
+        let (found, residual) = bench.ours(converter, gpu, system.ordering_ms)?;
         lines.extend(found);
         residuals.extend(residual.map(|residual| (converter.name, residual)));
     }
@@ -215,14 +215,14 @@ impl Bench<'_> {
         &self,
         converter: &Converter<f64>,
         gpu: &Gpu,
-        numbering_ms: f64,
+        ordering_ms: f64,
     ) -> common::Result<(Vec<Line>, Option<f64>)> {
         let started = Instant::now();
         let Some(operator) = (converter.convert)(self.csr, &gpu.cuda)? else { return Ok((vec![], None)) };
         let operator: &Operator<f64> = &*operator;
         let jacobi = &Jacobi::new(self.csr)?.to(&gpu.cuda)?;
         gpu.cuda.synchronize()?;
-        let setup_ms = started.elapsed().as_secs_f64() * 1e3 + numbering_ms;
+        let setup_ms = started.elapsed().as_secs_f64() * 1e3 + ordering_ms;
         let b = operator.range().vector(self.b)?;
         let on = On { bench: self, gpu, format: converter.name, setup_ms, b };
 
@@ -317,7 +317,8 @@ impl On<'_> {
         method: &'static str,
         solver: Solver<K, &Operator<f64>, M>,
     ) -> common::Result<Line> {
-        let mut solver = solver.rtol(0.0).patience(usize::MAX).max_iterations(self.bench.lengths.long);
+        let mut solver =
+            solver.rtol(0.0).stagnation_window(usize::MAX).max_iterations(self.bench.lengths.long);
         let zeros = self.b.space().zeros()?;
         let mut x = self.b.space().zeros()?;
         solver.solve_into(&self.b, &mut x)?;

@@ -27,7 +27,7 @@ use common::cuda_formats::{Converter, Operator, converters};
 use common::cuda_options::Options;
 use common::cuda_peers::CudaElement;
 use common::cuda_peers::cusparse::{Cusparse, Kind, Product};
-use common::systems::{System, numbered, unknowns};
+use common::systems::{System, reordered, unknowns};
 use common::{median, record};
 use krysp::formats::Strategy;
 use krysp::testing::matrices;
@@ -95,7 +95,7 @@ fn main() -> common::Result<()> {
     for wanted in options.matrices(if options.quick { &QUICK } else { &USUAL }) {
         let started = Instant::now();
         let rows_per_block = |csr: &Csr<f64>| options.rows_per_block(&gpu.cuda, csr);
-        let systems = numbered(&wanted.name, |matrix| matrix, rows_per_block)?;
+        let systems = reordered(&wanted.name, |matrix| matrix, rows_per_block)?;
         println!("\n# {} (made in {:.1?})", wanted.name, started.elapsed());
         for system in systems {
             if wanted.f64 {
@@ -196,8 +196,8 @@ fn spmv<T: CudaElement>(
             csr.rows(),
             csr.nnz(),
             line.name,
-            system.numbering,
-            line.setup_ms + system.numbering_ms,
+            system.ordering,
+            line.setup_ms + system.ordering_ms,
             line.bytes,
             bytes as f64 / ms / bytes_per_ms,
             peer_ms / ms,

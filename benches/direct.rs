@@ -12,7 +12,7 @@
 
 use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
 use krysp::{
-    Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, Narrow, Space, Vector,
+    Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, SinglePrecision, Space, Vector,
 };
 use std::time::Instant;
 
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
             report(&name, &a, "Ldl", || Ok(Ldl::with(&a, options)?), Ldl::nnz)?;
         }
         report(&name, &a, "Lu", || Ok(Lu::with(&a, options)?), Lu::nnz)?;
-        let narrow = || Ok(Narrow::new(Lu::with(&a.cast::<f32>(), options)?)?);
+        let narrow = || Ok(SinglePrecision::new(Lu::with(&a.cast::<f32>(), options)?)?);
         #[cfg(feature = "faer")]
         beside_faer(&name, &a)?;
         report(&name, &a, "Lu f32", narrow, |lu| lu.inner().nnz())?;

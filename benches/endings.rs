@@ -129,7 +129,7 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
     }
     if let Some(unknowns) = options.two_level {
         let coarse = match system::System::new(&name, false)?.rigid {
-            Some(motions) => CoarseSpace::with_modes(&a, unknowns, &motions)?,
+            Some(modes) => CoarseSpace::with_near_null_space(&a, unknowns, &modes)?,
             None => CoarseSpace::new(&a, unknowns)?,
         };
         let with = format!("TwoLevel {unknowns}");
@@ -137,11 +137,11 @@ fn all_methods(options: &Options, path: &Path) -> Result<bool> {
         if options.gpu {
             use krysp::ToCuda;
             let gpu = krysp::Cuda::new(0)?;
-            let m = TwoLevel::over_on(Jacobi::new(&a)?.to(&gpu)?, coarse, &a)?;
+            let m = TwoLevel::with_inner_on(Jacobi::new(&a)?.to(&gpu)?, coarse, &a)?;
             line.methods(&a.to(&gpu)?, &m, &with)?;
             return Ok(true);
         }
-        line.methods(&a, &TwoLevel::over(Jacobi::new(&a)?, coarse, &a)?, &with)?;
+        line.methods(&a, &TwoLevel::with_inner(Jacobi::new(&a)?, coarse, &a)?, &with)?;
         return Ok(true);
     }
     let jacobi = Jacobi::new(&a);
@@ -202,7 +202,7 @@ impl Line<'_> {
         }
         let mut solver = solver.rtol(RTOL).max_iterations(ITERATIONS);
         if self.options.to_the_end {
-            solver = solver.patience(usize::MAX);
+            solver = solver.stagnation_window(usize::MAX);
         }
         let Solution { report, .. } = solver.solve(self.b)?;
         let text = report.to_string();

@@ -9,7 +9,7 @@
 
 use krysp::io::{read_matrix, read_vector};
 use krysp::testing::{matrices, shared_matrix, skipped};
-use krysp::{Cg, Csr, Host, HostVector, Ic0, Jacobi, LinearOperator, Narrow, Operator};
+use krysp::{Cg, Csr, Host, HostVector, Ic0, Jacobi, LinearOperator, Operator, SinglePrecision};
 use std::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -44,7 +44,7 @@ fn main() -> Result<()> {
         );
         let jacobi = line("Jacobi", &operator, &b, None, || Ok(Jacobi::new(&a)?))?;
         line("IC(0)", &operator, &b, Some(jacobi), || Ok(Ic0::shifted(&a)?))?;
-        let narrow = || Ok(Narrow::new(Ic0::shifted(&a.cast::<f32>())?)?);
+        let narrow = || Ok(SinglePrecision::new(Ic0::shifted(&a.cast::<f32>())?)?);
         line("IC(0) in f32", &operator, &b, Some(jacobi), narrow)?;
     }
     Ok(())

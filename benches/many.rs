@@ -35,9 +35,9 @@ mod system;
 
 use krysp::io::read_matrix;
 use krysp::solvers::MultiVector;
-use krysp::testing::matrices::{self, Numbering};
+use krysp::testing::matrices::{self, NodeOrder};
 use krysp::testing::shared_matrix;
-use krysp::{Cg, Csr, Host, HostVector, Jacobi, LinearOperator, Numbering as Permutation, Operator, Space};
+use krysp::{Cg, Csr, Host, HostVector, Jacobi, LinearOperator, Operator, Permutation, Space};
 use std::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -82,9 +82,9 @@ fn main() -> Result<()> {
 fn matrix(name: &str) -> Result<Csr<f64>> {
     let side = |prefix: &str| name.strip_prefix(prefix).and_then(|side| side.parse().ok());
     if let Some(side) = side("tets_") {
-        let a = matrices::tetrahedra(side, Numbering::Natural).csr::<f64>()?;
-        let numbering = Permutation::clustered(&a, 1024)?;
-        return Ok(a.renumbered(&numbering)?);
+        let a = matrices::tetrahedra(side, NodeOrder::Natural).csr::<f64>()?;
+        let permutation = Permutation::clustered(&a, 1024)?;
+        return Ok(a.reordered(&permutation)?);
     }
     if let Some(side) = side("elasticity_") {
         return Ok(matrices::elasticity(side).csr()?);

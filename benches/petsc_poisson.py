@@ -95,8 +95,8 @@ def solve():
     x, b = a.createVecs()
     b.set(1.0)
     options = PETSc.Options()
-    for label, method, preconditioner, told in SOLVERS:
-        for name, value in told.items():
+    for label, method, preconditioner, options in SOLVERS:
+        for name, value in options.items():
             options[name] = value
         ksp = PETSc.KSP().create(comm)
         ksp.setOperators(a)
@@ -125,7 +125,7 @@ def solve():
             f"PETSc {label}: {ksp.getIterationNumber()} iterations in {seconds:.3f} s,"
             f" setup {setup:.3f} s, residual {residual.norm() / b.norm():.1e}"
         )
-        for name in told:
+        for name in options:
             options.delValue(name)
 
 

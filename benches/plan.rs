@@ -305,10 +305,10 @@ impl Run {
 /// Repeats a short run and returns the fastest one: code and memory are cold in the first run, and runs of milliseconds are
 /// easily disturbed.
 fn again(solves: usize, run: impl Fn() -> Result<Run>) -> Result<Run> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut best = run()?;
     let mut made = 1;
-    while made < 2 && best.seconds(solves.min(COMPUTED)) <= AGAIN || begun.elapsed() < OFTEN {
+    while made < 2 && best.seconds(solves.min(COMPUTED)) <= AGAIN || started.elapsed() < OFTEN {
         let other = run()?;
         if other.seconds(solves) < best.seconds(solves) {
             best = other;
@@ -337,10 +337,10 @@ fn repeated<M: Backend<f64>>(
     b: &[f64],
     solves: usize,
 ) -> Result<Vec<Duration>> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut others = vec![];
     while others.len() + 1 < solves.min(COMPUTED)
-        && (others.len() < 3 || begun.elapsed().as_secs_f64() < LONG)
+        && (others.len() < 3 || started.elapsed().as_secs_f64() < LONG)
     {
         let started = Instant::now();
         solver.solve(b)?;

@@ -31,14 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 #[cfg(feature = "cuda")]
 fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     use krysp::mpi::RankTwoLevel;
-    use krysp::{Amg, CoarseSpace, Operator, Origin, ToCuda};
+    use krysp::{Amg, CoarseSpace, MatrixSource, Operator, ToCuda};
 
     let gpu = host.ranks().gpu()?;
     let a = host.to(&gpu)?;
     describe(&a)?;
     if a.ranks().size() == 1 {
         // the same solve without MPI, for comparison
-        let csr = host.own_block().in_host_memory()?;
+        let csr = host.diagonal_block().in_host_memory()?;
         let mut alone =
             Cg::new(Operator::auto(&*csr, &gpu)?).preconditioner(Jacobi::on(&gpu, &*csr)?).rtol(1e-8);
         let b = vec![1.0; csr.rows()];
@@ -51,7 +51,7 @@ fn solve_on_gpus(host: RankMatrix<f64>) -> Result<(), Box<dyn Error>> {
     report("CG, Jacobi", &a, || Ok(Cg::new(&a).preconditioner(jacobi()?)))?;
     report("pipelined CG, Jacobi", &a, || Ok(PipelinedCg::new(&a).preconditioner(jacobi()?)))?;
     report("CG, TwoLevel", &a, || {
-        Ok(Cg::new(&a).preconditioner(RankTwoLevel::over(jacobi()?, &a, CoarseSpace::<f64>::UNKNOWNS)?))
+        Ok(Cg::new(&a).preconditioner(RankTwoLevel::with_inner(jacobi()?, &a, CoarseSpace::<f64>::UNKNOWNS)?))
     })?;
     let amg = || BlockJacobi::new(&a, |block| Amg::on(&gpu, block));
     report("CG, Amg of each block", &a, || Ok(Cg::new(&a).preconditioner(amg()?)))?;
@@ -78,7 +78,7 @@ fn shared(ranks: &Ranks, name: &str) -> krysp::Result<RankMatrix<f64>> {
         || krysp::Error::Option { what: "the matrix", got: name.into(), expected: "one of `krysp generate`" };
     let make = || matrices::named(name).ok_or_else(unknown)?.diagonally_dominant().csr();
     let whole = (ranks.rank() == 0).then(make).transpose();
-    RankMatrix::from_first(ranks, ranks.all(whole)?.as_ref())
+    RankMatrix::distribute(ranks, ranks.all(whole)?.as_ref())
 }
 
 /// Prints a report on each rank's part of the matrix, one rank after the other.

@@ -7,7 +7,7 @@
 
 use krysp::testing::matrices;
 use krysp::{
-    Cg, Csr, Cuda, CudaVector, Halo, Jacobi, LinearOperator, Numbering, Operator, Space, Streamed, ToCuda,
+    Cg, Csr, Cuda, CudaVector, Halo, Jacobi, LinearOperator, Operator, Permutation, Space, Streamed, ToCuda,
 };
 use std::time::Instant;
 
@@ -23,7 +23,7 @@ fn main() -> Result<()> {
     }
     let a: Csr<f64> = matrices::named(&name).ok_or("no such matrix")?.diagonally_dominant().csr()?;
     let gpu = Cuda::new(0)?;
-    let a = a.renumbered(&Numbering::clustered(&a, Halo::rows_per_block(&gpu, &a))?)?;
+    let a = a.reordered(&Permutation::clustered(&a, Halo::rows_per_block(&gpu, &a))?)?;
     let bytes = 12 * a.nnz() + 8 * a.rows();
     let limit = (bytes as f64 / times) as usize;
     println!("{name}: {} rows, {} entries, {:.1} MB as CSR", a.rows(), a.nnz(), bytes as f64 / 1e6);
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     let [alone, over_bus] =
         [&inside as &dyn LinearOperator<Vector = CudaVector<f64>>, &streamed].map(product);
     let (alone, over_bus) = (alone?, over_bus?);
-    let of_csr = bytes as f64 / streamed.traffic().bus;
+    let of_csr = bytes as f64 / streamed.traffic().bandwidth;
     println!(
         "built in {made:.2} s; a product takes {:.4} ms, {:.4} ms if all is in GPU memory; time relative to that of reading the \
          streamed rows over the bus {:.2}, all of CSR {:.2}",

@@ -93,7 +93,7 @@ fn hindsight(rows: &[Row]) {
         return;
     }
     println!(
-        "Time of the plan over that of the fastest of 13 fixed configurations, which nobody knows beforehand; setup included, of \
+        "Time of the plan over that of the fastest of 13 fixed configurations, unknown in advance; setup included, of \
          the systems that any of them solves.\n\n\
          | solves | systems | geometric mean | within 1.25 | beyond 2 | the worst |\n| ---: | ---: | ---: | ---: | ---: | --- |"
     );
@@ -179,7 +179,7 @@ fn ratio(value: f64) -> String {
 
 /// Prints one line for each matrix: CSR, the fastest format, and the fastest other library.
 fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let mut rows = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
+    let mut rows = newest(folder, "spmv.csv", &["matrix", "ordering", "element", "format"])?;
     // formats in the records that have been removed from the library
     rows.retain(|row| text(row, "format") != "COO atomic");
     if !rows.is_empty() {
@@ -191,7 +191,7 @@ fn spmv(machine: &str, folder: &Path) -> Result<(), Box<dyn Error>> {
     for element in ["f64", "f32"] {
         let mut groups: Vec<Vec<&Row>> = vec![];
         for row in rows.iter().filter(|row| text(row, "element") == element) {
-            let same = |other: &Row| ["matrix", "numbering"].iter().all(|&k| text(other, k) == text(row, k));
+            let same = |other: &Row| ["matrix", "ordering"].iter().all(|&k| text(other, k) == text(row, k));
             match groups.iter_mut().find(|group| same(group[0])) {
                 Some(group) => group.push(row),
                 None => groups.push(vec![row]),
@@ -227,12 +227,12 @@ fn line(group: &[&Row], value: f64) {
         }
         None => ("–".into(), "–".into()),
     };
-    let numbering = match text(best, "numbering") {
+    let ordering = match text(best, "ordering") {
         "given" => String::new(),
         other => format!(", {other}"),
     };
     let cells = [
-        format!("{}{numbering}", text(best, "matrix")),
+        format!("{}{ordering}", text(best, "matrix")),
         format!("{rows}"),
         format!("{nnz}"),
         csr_speed,

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // For many solves, reordering for locality and choosing the fastest format pay off.
     let steps: usize = PHASES.iter().map(|phase| phase.0).sum();
-    let plan = Plan::new(&plain)?.solves(steps).new_values(true).rtol(1e-7);
+    let plan = Plan::new(&plain)?.solves(steps).values_change(true).rtol(1e-7);
     println!("{plan}");
     let started = Instant::now();
     let saved = std::env::temp_dir().join("krysp_transient_heat.plan");

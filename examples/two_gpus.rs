@@ -5,7 +5,7 @@
 //! ```
 
 use krysp::testing::matrices;
-use krysp::{BiCgStab, Cg, Csr, Cuda, Gmres, Halo, Jacobi, Minres, Numbering, Operator, Spread, ToCuda};
+use krysp::{BiCgStab, Cg, Csr, Cuda, Gmres, Halo, Jacobi, Minres, MultiGpu, Operator, Permutation, ToCuda};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -21,23 +21,23 @@ fn main() -> Result<()> {
     let a: Csr<f64> = matrices::named(&name).ok_or("no such matrix")?.diagonally_dominant().csr()?;
     let first = Cuda::new(0)?;
     // reorder for locality, so that few rows need entries of `x` from other GPUs
-    let a = a.renumbered(&Numbering::clustered(&a, Halo::rows_per_block(&first, &a))?)?;
+    let a = a.reordered(&Permutation::clustered(&a, Halo::rows_per_block(&first, &a))?)?;
     let b = vec![1.0; a.rows()];
 
     let (op, jacobi) = (Operator::auto(&a, &first)?, Jacobi::new(&a)?.to(&first)?);
     println!("{name}: {} rows, {} entries; alone as {}", a.rows(), a.nnz(), op.choice().stored());
     let gpus = (0..count).map(Cuda::new).collect::<std::result::Result<Vec<_>, _>>()?;
-    let spread = Spread::on_all(&gpus, &a)?;
-    println!("{spread}\n{}", spread.balance()?);
+    let multi_gpu = MultiGpu::on_all_gpus(&gpus, &a)?;
+    println!("{multi_gpu}\n{}", multi_gpu.balance()?);
     macro_rules! compare {
         ($($method:ident),*) => {$({
             let alone = milliseconds(|iterations| {
-                let solver = $method::new(&op).preconditioner(&jacobi).rtol(0.0).patience(usize::MAX);
+                let solver = $method::new(&op).preconditioner(&jacobi).rtol(0.0).stagnation_window(usize::MAX);
                 Ok(solver.max_iterations(iterations).solve(&b)?.report.time.as_secs_f64())
             })?;
             let together = milliseconds(|iterations| {
-                let solution = spread.solve(&b, |part, b| {
-                    let solver = $method::new(part).preconditioner(part.jacobi()?).rtol(0.0).patience(usize::MAX);
+                let solution = multi_gpu.solve(&b, |part, b| {
+                    let solver = $method::new(part).preconditioner(part.jacobi()?).rtol(0.0).stagnation_window(usize::MAX);
                     solver.max_iterations(iterations).solve(b)
                 })?;
                 Ok(solution.report.time.as_secs_f64())

@@ -70,7 +70,7 @@ enum Owner {
     Vec { capacity: usize },
 }
 
-// SAFETY: a buffer owns its memory exclusively and lends it like a `Vec`
+// SAFETY: a buffer owns its memory exclusively and dereferences like a `Vec`
 unsafe impl<T: Send> Send for Buffer<T> {}
 // SAFETY: as above
 unsafe impl<T: Sync> Sync for Buffer<T> {}

@@ -1,4 +1,4 @@
-//! Folder for measurements of this machine (calibrated prices, compiled GPU kernels), kept between programs.
+//! Folder for measurements of this machine (calibrated cost models, compiled GPU kernels), kept between programs.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -21,6 +21,7 @@
 pub mod block_diagonal;
 pub mod buffer;
 pub mod cache;
+pub mod cost;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
@@ -29,6 +30,5 @@ pub mod interrupt;
 pub mod map;
 pub mod pairs;
 pub mod parts;
-pub mod price;
 pub mod strategy;
 pub mod windows;

@@ -7,7 +7,7 @@ use std::fmt;
 /// "`max_iterations`" in Rust, "`maxiter`" in Python. `None` marks what the interface does not offer; the
 /// advice then omits it.
 #[derive(Clone, Copy, Debug)]
-pub struct Words {
+pub struct InterfaceNames {
     /// Limit of iterations.
     pub max_iterations: &'static str,
     /// Time limit.
@@ -26,9 +26,9 @@ pub struct Words {
     pub null_space: Option<&'static str>,
 }
 
-impl Words {
+impl InterfaceNames {
     /// Names of the Rust interface.
-    pub const RUST: Words = Words {
+    pub const RUST: InterfaceNames = InterfaceNames {
         max_iterations: "`max_iterations`",
         time_limit: "`time_limit`",
         guess: "`solve_from`",
@@ -43,12 +43,12 @@ impl Words {
 impl Outcome {
     /// Advice on what to try next, in one sentence; `None` after convergence.
     pub fn advice(&self) -> Option<String> {
-        self.advice_in(&Words::RUST)
+        self.advice_with(&InterfaceNames::RUST)
     }
 
     /// Like [`Outcome::advice`], with the names of another interface.
-    pub fn advice_in(&self, words: &Words) -> Option<String> {
-        let Words { max_iterations, time_limit, guess, gmres, minres, bicgstab, .. } = words;
+    pub fn advice_with(&self, words: &InterfaceNames) -> Option<String> {
+        let InterfaceNames { max_iterations, time_limit, guess, gmres, minres, bicgstab, .. } = words;
         let declare = |what: &str| {
             words
                 .null_space
@@ -93,7 +93,7 @@ impl Outcome {
             Outcome::Stagnated(Evidence::Unsymmetric { .. }) => {
                 format!("{gmres} and {bicgstab} do not need symmetry")
             }
-            Outcome::Stagnated(Evidence::Pace { .. }) => {
+            Outcome::Stagnated(Evidence::SlowConvergence { .. }) => {
                 let restart = restart(" or");
                 format!("use a better preconditioner{restart}, or raise {max_iterations}")
             }
@@ -127,20 +127,20 @@ impl Outcome {
 
 impl Report {
     /// The report on one line, with the names of another interface in its advice.
-    pub fn in_words<'a>(&'a self, words: &'a Words) -> impl fmt::Display + 'a {
+    pub fn display_with<'a>(&'a self, words: &'a InterfaceNames) -> impl fmt::Display + 'a {
         InWords { report: self, words }
     }
 }
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.in_words(&Words::RUST).fmt(f)
+        self.display_with(&InterfaceNames::RUST).fmt(f)
     }
 }
 
 struct InWords<'a> {
     report: &'a Report,
-    words: &'a Words,
+    words: &'a InterfaceNames,
 }
 
 impl fmt::Display for InWords<'_> {
@@ -160,7 +160,7 @@ impl fmt::Display for InWords<'_> {
         if let Outcome::PrecisionLimit { limit, .. } = report.outcome {
             write!(f, "; rounding `x` alone leaves {:.1e}", limit / report.rhs_norm)?;
         }
-        if let Some(advice) = report.outcome.advice_in(self.words) {
+        if let Some(advice) = report.outcome.advice_with(self.words) {
             write!(f, "; to try next: {advice}")?;
         }
         Ok(())

@@ -23,7 +23,7 @@ use num_traits::{One, Zero};
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹` |
 /// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
-/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`stagnation_window`](Solver::stagnation_window) | stagnation window: iterations without a decrease of the residual before a check |
 /// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
 /// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
@@ -39,14 +39,14 @@ use num_traits::{One, Zero};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub type BiCgStab<A, M = Identity<<A as LinearOperator>::Vector>> =
-    Solver<StabilisedBiConjugateGradients, A, M>;
+    Solver<StabilizedBiConjugateGradients, A, M>;
 
 /// The method of [`BiCgStab`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct StabilisedBiConjugateGradients;
+pub struct StabilizedBiConjugateGradients;
 
 /// State between two iterations.
-pub struct Work<V: Vector> {
+pub struct BiCgStabState<V: Vector> {
     shadow: V,
     r: V,
     p: V,
@@ -60,12 +60,12 @@ pub struct Work<V: Vector> {
     omega: ScalarOf<V>,
 }
 
-impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
-    type Work = Work<V>;
+impl<V: Vector> Method<V> for StabilizedBiConjugateGradients {
+    type State = BiCgStabState<V>;
 
-    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+    fn workspace(&self, space: &V::Space) -> Result<BiCgStabState<V>> {
         let one = V::Elem::one();
-        Ok(Work {
+        Ok(BiCgStabState {
             shadow: space.zeros()?,
             r: space.zeros()?,
             p: space.zeros()?,
@@ -80,8 +80,8 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         })
     }
 
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        let Work { shadow, r, p, v, rho, rho_before, alpha, omega, .. } = work;
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut BiCgStabState<V>) -> Result<V::Scalar> {
+        let BiCgStabState { shadow, r, p, v, rho, rho_before, alpha, omega, .. } = state;
         let (zero, one): (V::Scalar, V::Scalar) = (V::Elem::zero().into(), V::Elem::one().into());
         let rr = system.residual(x, r)?; // r = b − A x
         shadow.copy_from(r); // r̃ = r
@@ -102,11 +102,11 @@ impl<V: Vector> Method<V> for StabilisedBiConjugateGradients {
         &self,
         &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
-        work: &mut Work<V>,
+        state: &mut BiCgStabState<V>,
         _: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        let Work { shadow, r, p, v, t, p_hat, s_hat, rho, rho_before, alpha, omega } = work;
+        let BiCgStabState { shadow, r, p, v, t, p_hat, s_hat, rho, rho_before, alpha, omega } = state;
         let one: V::Scalar = V::Elem::one().into();
         steps.watch("⟨r̃, r⟩", rho, NonZero)?;
         steps.watch("ω", omega, NonZero)?;

@@ -129,7 +129,7 @@ where
 pub(crate) struct BlockConjugateGradients;
 
 /// State between two iterations.
-pub(crate) struct Work<V: Vector> {
+pub(crate) struct BlockCgState<V: Vector> {
     /// The residual is `Q S`.
     q: MultiVector<V>,
     /// `M⁻¹ Q`, except without a preconditioner.
@@ -154,11 +154,11 @@ struct Orthonormal {
 }
 
 impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
-    type Work = Work<V>;
+    type State = BlockCgState<V>;
 
-    fn workspace(&self, space: &MultiSpace<SpaceOf<V>>) -> Result<Work<V>> {
+    fn workspace(&self, space: &MultiSpace<SpaceOf<V>>) -> Result<BlockCgState<V>> {
         let directions = MultiSpace::new(space.of_column(), space.columns());
-        Ok(Work {
+        Ok(BlockCgState {
             q: space.zeros()?,
             w: directions.zeros()?,
             p: directions.zeros()?,
@@ -174,24 +174,24 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         &self,
         system: &System<'_, MultiVector<V>>,
         x: &MultiVector<V>,
-        work: &mut Work<V>,
+        state: &mut BlockCgState<V>,
     ) -> Result<ScalarOf<MultiVector<V>>> {
-        system.residual(x, &mut work.q)
+        system.residual(x, &mut state.q)
     }
 
-    fn begin(&self, system: &System<'_, MultiVector<V>>, work: &mut Work<V>) -> Result<()> {
-        let open: Vec<usize> = (0..work.q.columns().len()).filter(|&j| work.q.space().is_open(j)).collect();
+    fn begin(&self, system: &System<'_, MultiVector<V>>, state: &mut BlockCgState<V>) -> Result<()> {
+        let open: Vec<usize> = (0..state.q.columns().len()).filter(|&j| state.q.space().is_open(j)).collect();
         for (to, &from) in open.iter().enumerate() {
-            work.q.columns_mut().swap(to, from);
+            state.q.columns_mut().swap(to, from);
         }
-        (work.width, work.columns) = (work.q.columns().len(), open);
-        work.narrow_to(work.columns.len());
-        let Work { q, directions, .. } = work;
+        (state.width, state.columns) = (state.q.columns().len(), open);
+        state.narrow_to(state.columns.len());
+        let BlockCgState { q, directions, .. } = state;
         q.join(directions);
-        work.precondition(system)?;
-        let Orthonormal { t, zeta } = work.orthonormalize(system, |squared| squared)?;
-        work.direct(system, &t, None);
-        work.s = zeta;
+        state.precondition(system)?;
+        let Orthonormal { t, zeta } = state.orthonormalize(system, |squared| squared)?;
+        state.direct(system, &t, None);
+        state.s = zeta;
         Ok(())
     }
 
@@ -199,13 +199,13 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         &self,
         system: &System<'_, MultiVector<V>>,
         x: &mut MultiVector<V>,
-        work: &mut Work<V>,
+        state: &mut BlockCgState<V>,
         _: usize,
         steps: &mut <MultiVector<V> as Vector>::Steps,
     ) -> Result<()> {
-        work.leave_ended(x.space());
-        system.a.apply(&work.p, &mut work.z)?; // Z = A P
-        let sigma = gram(&work.p, &work.z, work.width)?;
+        state.leave_ended(x.space());
+        system.a.apply(&state.p, &mut state.z)?; // Z = A P
+        let sigma = gram(&state.p, &state.z, state.width)?;
         not_finite(SIGMA, &sigma)?;
         let phi = match sigma.inverse_of_definite() {
             Ok(phi) => phi, // Φ = (Pᵀ Z)⁻¹
@@ -214,24 +214,24 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         not_finite(SIGMA, &phi)?;
         let columns = x.columns_mut().iter_mut().enumerate();
         let mut open: Vec<_> =
-            columns.filter(|(j, _)| work.columns.contains(j)).map(|(_, column)| column).collect();
-        let p = firsts(&work.p, work.width);
-        combine(&mut open, true, &[(&p, &phi.times(&work.s))]); // X = X + P Φ S
-        let z = firsts(&work.z, work.width);
-        let q = &mut work.q.columns_mut()[..work.width];
+            columns.filter(|(j, _)| state.columns.contains(j)).map(|(_, column)| column).collect();
+        let p = firsts(&state.p, state.width);
+        combine(&mut open, true, &[(&p, &phi.times(&state.s))]); // X = X + P Φ S
+        let z = firsts(&state.z, state.width);
+        let q = &mut state.q.columns_mut()[..state.width];
         combine(&mut q.iter_mut().collect::<Vec<_>>(), true, &[(&z, &phi.negated())]); // Q = Q − Z Φ
-        work.precondition(system)?; // W = M⁻¹ Q
-        let Orthonormal { t, zeta } = match work.orthonormalize(system, |squared| squared.max(1.0)) {
+        state.precondition(system)?; // W = M⁻¹ Q
+        let Orthonormal { t, zeta } = match state.orthonormalize(system, |squared| squared.max(1.0)) {
             Err(Error::Breakdown { what, value }) if value.is_finite() => {
                 return steps.watch(what, &same::<V>(value), Positive);
             }
             basis => basis?,
         };
-        work.s = zeta.times(&work.s);
-        let squares = work.residuals(system, &t)?;
-        work.direct(system, &t, Some(&zeta));
+        state.s = zeta.times(&state.s);
+        let squares = state.residuals(system, &t)?;
+        state.direct(system, &t, Some(&zeta));
         let mut all = vec![0.0; x.columns().len()];
-        work.columns.iter().zip(squares).for_each(|(&column, squared)| all[column] = squared);
+        state.columns.iter().zip(squares).for_each(|(&column, squared)| all[column] = squared);
         steps.residual(&Scalars::new(all.into_iter().map(scalar::<V>).collect()))
     }
 
@@ -240,7 +240,7 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
     }
 }
 
-impl<V: Vector> Work<V> {
+impl<V: Vector> BlockCgState<V> {
     /// `W ← M⁻¹ Q`
     fn precondition(&mut self, system: &System<'_, MultiVector<V>>) -> Result<()> {
         match is_identity(system) {
@@ -271,7 +271,7 @@ impl<V: Vector> Work<V> {
         self.s = self.s.with_columns(&left);
         let (u, t) = self.s.orthonormalized(ElemOf::<V>::EPSILON.powf(VANISHED));
         if u.cols() < self.width {
-            let Work { q, p, z, width, .. } = self;
+            let BlockCgState { q, p, z, width, .. } = self;
             // R = Q U T; the directions that belong to Q U are P U
             transform(q, z, *width, &u);
             transform(p, z, *width, &u);
@@ -308,7 +308,7 @@ impl<V: Vector> Work<V> {
             if is_clear {
                 return Ok(Orthonormal { t, zeta });
             }
-            let Work { q, w, z, width, .. } = self;
+            let BlockCgState { q, w, z, width, .. } = self;
             transform(q, z, *width, &t);
             if !is_identity(system) {
                 transform(w, z, *width, &t);
@@ -331,7 +331,7 @@ impl<V: Vector> Work<V> {
         terms.extend(conjugate.iter().map(|conjugate| (&old[..], conjugate)));
         combine(&mut next.iter_mut().collect::<Vec<_>>(), false, &terms);
         std::mem::swap(&mut self.p, &mut self.z);
-        let Work { q, z, width, .. } = self;
+        let BlockCgState { q, z, width, .. } = self;
         transform(q, z, *width, t);
         self.narrow_to(t.cols());
     }

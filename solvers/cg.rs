@@ -22,7 +22,7 @@ use num_traits::Zero;
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, symmetric positive definite |
 /// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
-/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`stagnation_window`](Solver::stagnation_window) | stagnation window: iterations without a decrease of the residual before a check |
 /// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
 /// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
@@ -49,7 +49,7 @@ pub(crate) const RHO: &str = "⟨r, M⁻¹r⟩";
 pub(crate) const SIGMA: &str = "⟨p, Ap⟩";
 
 /// State between two iterations.
-pub struct Work<V: Vector> {
+pub struct CgState<V: Vector> {
     pub(crate) r: V,
     pub(crate) z: V,
     pub(crate) p: V,
@@ -58,10 +58,10 @@ pub struct Work<V: Vector> {
 }
 
 impl<V: Vector> Method<V> for ConjugateGradients {
-    type Work = Work<V>;
+    type State = CgState<V>;
 
-    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
-        Ok(Work {
+    fn workspace(&self, space: &V::Space) -> Result<CgState<V>> {
+        Ok(CgState {
             r: space.zeros()?,
             z: space.zeros()?,
             p: space.zeros()?,
@@ -70,12 +70,12 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         })
     }
 
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        system.residual(x, &mut work.r) // r = b − A x
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut CgState<V>) -> Result<V::Scalar> {
+        system.residual(x, &mut state.r) // r = b − A x
     }
 
-    fn begin(&self, system: &System<'_, V>, work: &mut Work<V>) -> Result<()> {
-        let Work { r, z, p, rho, .. } = work;
+    fn begin(&self, system: &System<'_, V>, state: &mut CgState<V>) -> Result<()> {
+        let CgState { r, z, p, rho, .. } = state;
         rho.assign(&system.m.apply_dot(r, z)?); // z = M⁻¹ r,  ρ = ⟨r, z⟩
         p.copy_from(z);
         Ok(())
@@ -85,11 +85,11 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         &self,
         &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
-        work: &mut Work<V>,
+        state: &mut CgState<V>,
         _: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        let Work { r, z, p, q, rho } = work;
+        let CgState { r, z, p, q, rho } = state;
         steps.watch(RHO, rho, Positive)?;
         let sigma = a.apply_dot(p, q)?; // q = A p,  σ = ⟨p, q⟩
         steps.watch(SIGMA, &sigma, Positive)?;
@@ -113,15 +113,15 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         Self::end::<V>(steps, rho, [rr, rho_next, alpha, beta])
     }
 
-    fn leap(
+    fn run_batch(
         &self,
         &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
-        work: &mut Work<V>,
+        state: &mut CgState<V>,
         steps: &mut V::Steps,
         count: usize,
     ) -> Result<usize> {
-        let Work { r, z, p, rho, .. } = work;
+        let CgState { r, z, p, rho, .. } = state;
         let (a, m) = (a.form(), m.form());
         steps.conjugate_gradients(CgIterate { a, m, x, r, p, z, rho, watched: [RHO, SIGMA] }, count)
     }
@@ -130,7 +130,7 @@ impl<V: Vector> Method<V> for ConjugateGradients {
         3
     }
 
-    fn learn(&self, _: &mut Work<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
+    fn process_step(&self, _: &mut CgState<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
         let [_, alpha, beta] = numbers else { return Ok(f64::NAN) };
         lanczos.push([*alpha, *beta]);
         Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))

@@ -89,7 +89,8 @@ where
         self.a.apply(&x, &mut image)?; // in the range of `A`, even if `A` is singular
         let zero = ElemOf::<A::Vector>::from_f64(0.0);
         x.axpby(&zero.into(), &image, &zero.into());
-        let mut cg = Cg::new(&self.a).preconditioner(&self.m).patience(usize::MAX).max_iterations(STEPS);
+        let mut cg =
+            Cg::new(&self.a).preconditioner(&self.m).stagnation_window(usize::MAX).max_iterations(STEPS);
         let report = cg.solve_into(&image, &mut x)?;
         let low_and_high = report.condition.as_ref().map(|found| {
             // The smallest eigenvalue of a singular matrix is a rounding error, perhaps negative.
@@ -98,7 +99,7 @@ where
         });
         self.bounds = match report.outcome {
             Outcome::Breakdown { what, value, .. } => return Err(Error::Breakdown { what, value }),
-            Outcome::NotFinite { whence } => return Err(Error::Breakdown { what: whence, value: f64::NAN }),
+            Outcome::NotFinite { what } => return Err(Error::Breakdown { what, value: f64::NAN }),
             _ => low_and_high.unwrap_or([1.0, 1.0]),
         };
         Ok(())

@@ -17,7 +17,7 @@
 //! Memory: four vectors.
 
 use crate::Condition::Positive;
-use crate::cg::{ConjugateGradients, RHO, SIGMA, Work};
+use crate::cg::{CgState, ConjugateGradients, RHO, SIGMA};
 use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, Symmetry, System, Vector};
 
 /// Flexible conjugate gradients, for symmetric positive definite `A` and a preconditioner that changes from one iteration
@@ -28,7 +28,7 @@ use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, Symme
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, which may change |
 /// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
-/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`stagnation_window`](Solver::stagnation_window) | stagnation window: iterations without a decrease of the residual before a check |
 /// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
 /// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
@@ -57,29 +57,29 @@ pub type Fcg<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<FlexibleCo
 pub struct FlexibleConjugateGradients;
 
 impl<V: Vector> Method<V> for FlexibleConjugateGradients {
-    type Work = Work<V>;
+    type State = CgState<V>;
 
-    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+    fn workspace(&self, space: &V::Space) -> Result<CgState<V>> {
         ConjugateGradients.workspace(space)
     }
 
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        ConjugateGradients.start(system, x, work)
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut CgState<V>) -> Result<V::Scalar> {
+        ConjugateGradients.start(system, x, state)
     }
 
-    fn begin(&self, system: &System<'_, V>, work: &mut Work<V>) -> Result<()> {
-        ConjugateGradients.begin(system, work)
+    fn begin(&self, system: &System<'_, V>, state: &mut CgState<V>) -> Result<()> {
+        ConjugateGradients.begin(system, state)
     }
 
     fn step(
         &self,
         &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
-        work: &mut Work<V>,
+        state: &mut CgState<V>,
         _: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        let Work { r, z, p, q, rho } = work;
+        let CgState { r, z, p, q, rho } = state;
         steps.watch(RHO, rho, Positive)?;
         let sigma = a.apply_dot(p, q)?; // q = A p,  σ = ⟨p, q⟩
         steps.watch(SIGMA, &sigma, Positive)?;
@@ -97,8 +97,13 @@ impl<V: Vector> Method<V> for FlexibleConjugateGradients {
         Method::<V>::numbers(&ConjugateGradients, len)
     }
 
-    fn learn(&self, work: &mut Work<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
-        ConjugateGradients.learn(work, numbers, lanczos)
+    fn process_step(
+        &self,
+        state: &mut CgState<V>,
+        numbers: &[f64],
+        lanczos: &mut Vec<[f64; 2]>,
+    ) -> Result<f64> {
+        ConjugateGradients.process_step(state, numbers, lanczos)
     }
 
     fn needs_symmetry(&self) -> Symmetry {

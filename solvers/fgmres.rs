@@ -8,8 +8,10 @@
 //! A step costs as much as a step of GMRES, and moves two more vectors. No preconditioning is needed at the
 //! end of a cycle. Memory: `2 m + 4` vectors.
 
-use crate::gmres::{self, GeneralisedMinimalResidual};
-use crate::{Basis, Cost, Identity, LinearOperator, Method, Patience, Result, Solver, Space, System, Vector};
+use crate::gmres::{self, GeneralizedMinimalResidual};
+use crate::{
+    Basis, Cost, Identity, LinearOperator, Method, Result, Solver, Space, StagnationWindow, System, Vector,
+};
 use num_traits::One;
 
 /// Flexible restarted GMRES, for general `A` and a preconditioner that changes from one iteration to the next:
@@ -21,7 +23,7 @@ use num_traits::One;
 /// | [`restart`](Fgmres::restart) | iterations per cycle, 30 by default; more converge better and need more memory |
 /// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
-/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`stagnation_window`](Solver::stagnation_window) | stagnation window: iterations without a decrease of the residual before a check |
 /// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
 /// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
@@ -44,12 +46,12 @@ use num_traits::One;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub type Fgmres<A, M = Identity<<A as LinearOperator>::Vector>> =
-    Solver<FlexibleGeneralisedMinimalResidual, A, M>;
+    Solver<FlexibleGeneralizedMinimalResidual, A, M>;
 
 /// The method of [`Fgmres`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct FlexibleGeneralisedMinimalResidual {
-    gmres: GeneralisedMinimalResidual,
+pub struct FlexibleGeneralizedMinimalResidual {
+    gmres: GeneralizedMinimalResidual,
 }
 
 impl<A, M> Fgmres<A, M>
@@ -68,34 +70,34 @@ where
 }
 
 /// State between two steps.
-pub struct Work<V: Vector> {
-    cycle: gmres::Work<V>,
+pub struct FgmresState<V: Vector> {
+    cycle: gmres::GmresState<V>,
     /// The preconditioned basis vectors `z_j`.
     directions: V::Basis,
 }
 
-impl<V: Vector> Method<V> for FlexibleGeneralisedMinimalResidual {
-    type Work = Work<V>;
+impl<V: Vector> Method<V> for FlexibleGeneralizedMinimalResidual {
+    type State = FgmresState<V>;
 
-    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+    fn workspace(&self, space: &V::Space) -> Result<FgmresState<V>> {
         let directions = V::basis(space, self.gmres.steps(space.len()))?;
-        Ok(Work { cycle: self.gmres.workspace(space)?, directions })
+        Ok(FgmresState { cycle: self.gmres.workspace(space)?, directions })
     }
 
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        self.gmres.start(system, x, &mut work.cycle)
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut FgmresState<V>) -> Result<V::Scalar> {
+        self.gmres.start(system, x, &mut state.cycle)
     }
 
     fn step(
         &self,
         system: &System<'_, V>,
         x: &mut V,
-        work: &mut Work<V>,
+        state: &mut FgmresState<V>,
         place: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        self.gmres.step(system, x, &mut work.cycle, place, steps)?;
-        work.directions.push(place, &work.cycle.z, &V::Elem::one().into()) // z_j
+        self.gmres.step(system, x, &mut state.cycle, place, steps)?;
+        state.directions.push(place, &state.cycle.z, &V::Elem::one().into()) // z_j
     }
 
     fn numbers(&self, len: usize) -> usize {
@@ -106,12 +108,17 @@ impl<V: Vector> Method<V> for FlexibleGeneralisedMinimalResidual {
         Method::<V>::cycle(&self.gmres, len)
     }
 
-    fn learn(&self, work: &mut Work<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
-        self.gmres.learn(&mut work.cycle, numbers, lanczos)
+    fn process_step(
+        &self,
+        state: &mut FgmresState<V>,
+        numbers: &[f64],
+        lanczos: &mut Vec<[f64; 2]>,
+    ) -> Result<f64> {
+        self.gmres.process_step(&mut state.cycle, numbers, lanczos)
     }
 
-    fn finish(&self, _: &System<'_, V>, x: &mut V, work: &mut Work<V>) -> Result<()> {
-        let Work { cycle, directions } = work;
+    fn finish(&self, _: &System<'_, V>, x: &mut V, state: &mut FgmresState<V>) -> Result<()> {
+        let FgmresState { cycle, directions } = state;
         if !cycle.minimiser().is_empty() {
             directions.combine(&cycle.y, &mut cycle.z)?; // z = Z y
             x.axpy(&V::Elem::one().into(), &cycle.z); // x = x + Z y
@@ -124,7 +131,7 @@ impl<V: Vector> Method<V> for FlexibleGeneralisedMinimalResidual {
         Cost { vectors: gmres.vectors + 2.0, ..gmres }
     }
 
-    fn patience(&self) -> Patience {
-        Method::<V>::patience(&self.gmres)
+    fn stagnation_window(&self) -> StagnationWindow {
+        Method::<V>::stagnation_window(&self.gmres)
     }
 }

@@ -13,8 +13,8 @@
 
 use crate::Condition::Finite;
 use crate::{
-    Basis, Cost, Element, Error, Identity, LinearOperator, Method, Patience, Result, Scalar, Solver, Space,
-    Steps, System, Vector,
+    Basis, Cost, Element, Error, Identity, LinearOperator, Method, Result, Scalar, Solver, Space,
+    StagnationWindow, Steps, System, Vector,
 };
 use num_traits::One;
 
@@ -26,7 +26,7 @@ use num_traits::One;
 /// | [`restart`](Gmres::restart) | iterations per cycle, 30 by default; more converge better and need more memory |
 /// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
-/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`stagnation_window`](Solver::stagnation_window) | stagnation window: iterations without a decrease of the residual before a check |
 /// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
 /// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
@@ -41,26 +41,26 @@ use num_traits::One;
 /// assert!(solution.report.converged());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub type Gmres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<GeneralisedMinimalResidual, A, M>;
+pub type Gmres<A, M = Identity<<A as LinearOperator>::Vector>> = Solver<GeneralizedMinimalResidual, A, M>;
 
 pub(crate) const PIVOT: &str = "the pivot of A M⁻¹ V";
 
 /// The method of [`Gmres`].
 #[derive(Clone, Copy, Debug)]
-pub struct GeneralisedMinimalResidual {
+pub struct GeneralizedMinimalResidual {
     pub(crate) restart: usize,
 }
 
-impl GeneralisedMinimalResidual {
+impl GeneralizedMinimalResidual {
     /// Number of steps per cycle for a system of `len` unknowns.
     pub(crate) fn steps(&self, len: usize) -> usize {
         self.restart.min(len.max(1))
     }
 }
 
-impl Default for GeneralisedMinimalResidual {
+impl Default for GeneralizedMinimalResidual {
     fn default() -> Self {
-        GeneralisedMinimalResidual { restart: 30 }
+        GeneralizedMinimalResidual { restart: 30 }
     }
 }
 
@@ -80,7 +80,7 @@ where
 }
 
 /// State between two steps.
-pub struct Work<V: Vector> {
+pub struct GmresState<V: Vector> {
     basis: V::Basis,
     w: V,
     v: V,
@@ -90,10 +90,10 @@ pub struct Work<V: Vector> {
     least_squares: LeastSquares,
 }
 
-impl<V: Vector> Work<V> {
+impl<V: Vector> GmresState<V> {
     /// Coordinates, in the basis, of the correction with the smallest residual. Ends the cycle.
     pub(crate) fn minimiser(&mut self) -> &[V::Elem] {
-        let Work { y, least_squares, .. } = self;
+        let GmresState { y, least_squares, .. } = self;
         y.clear();
         y.extend(least_squares.solve().iter().map(|&y| V::Elem::from_f64(y)));
         y
@@ -173,12 +173,12 @@ impl LeastSquares {
     }
 }
 
-impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
-    type Work = Work<V>;
+impl<V: Vector> Method<V> for GeneralizedMinimalResidual {
+    type State = GmresState<V>;
 
-    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+    fn workspace(&self, space: &V::Space) -> Result<GmresState<V>> {
         let steps = self.steps(space.len());
-        Ok(Work {
+        Ok(GmresState {
             basis: V::basis(space, steps + 1)?,
             w: space.zeros()?,
             v: space.zeros()?,
@@ -188,10 +188,10 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         })
     }
 
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        let rr = system.residual(x, &mut work.w)?; // w = b − A x
-        work.basis.push(0, &work.w, &rr)?; // v₀ = w / ‖w‖
-        work.least_squares.begin(rr.read()?.to_f64().sqrt());
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut GmresState<V>) -> Result<V::Scalar> {
+        let rr = system.residual(x, &mut state.w)?; // w = b − A x
+        state.basis.push(0, &state.w, &rr)?; // v₀ = w / ‖w‖
+        state.least_squares.begin(rr.read()?.to_f64().sqrt());
         Ok(rr)
     }
 
@@ -199,11 +199,11 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         &self,
         system: &System<'_, V>,
         _: &mut V,
-        work: &mut Work<V>,
+        state: &mut GmresState<V>,
         place: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        let Work { basis, w, v, z, .. } = work;
+        let GmresState { basis, w, v, z, .. } = state;
         let k = place + 1;
         basis.load(place, v);
         system.m.apply(v, z)?; // z = M⁻¹ v_j
@@ -225,16 +225,16 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         Some(self.steps(len))
     }
 
-    fn learn(&self, work: &mut Work<V>, numbers: &[f64], _: &mut Vec<[f64; 2]>) -> Result<f64> {
+    fn process_step(&self, state: &mut GmresState<V>, numbers: &[f64], _: &mut Vec<[f64; 2]>) -> Result<f64> {
         let [ww, h @ ..] = numbers else { return Ok(f64::NAN) };
-        work.least_squares.extend(h, ww.sqrt(), V::Elem::EPSILON)
+        state.least_squares.extend(h, ww.sqrt(), V::Elem::EPSILON)
     }
 
-    fn finish(&self, system: &System<'_, V>, x: &mut V, work: &mut Work<V>) -> Result<()> {
-        if work.minimiser().is_empty() {
+    fn finish(&self, system: &System<'_, V>, x: &mut V, state: &mut GmresState<V>) -> Result<()> {
+        if state.minimiser().is_empty() {
             return Ok(());
         }
-        let Work { basis, v, z, y, .. } = work;
+        let GmresState { basis, v, z, y, .. } = state;
         basis.combine(y, v)?; // v = V y
         system.m.apply(v, z)?;
         x.axpy(&V::Elem::one().into(), z); // x = x + M⁻¹ V y
@@ -245,9 +245,9 @@ impl<V: Vector> Method<V> for GeneralisedMinimalResidual {
         Cost { products: 1.0, preconditionings: 1.0, vectors: 1.5 * (self.restart as f64 + 1.0) + 11.0 }
     }
 
-    fn patience(&self) -> Patience {
+    fn stagnation_window(&self) -> StagnationWindow {
         // A cycle without progress is repeated identically by the next one, so ten cycles are a sufficient
         // window.
-        Patience { iterations: self.restart.saturating_mul(10), fall: 0.01 }
+        StagnationWindow { iterations: self.restart.saturating_mul(10), fall: 0.01 }
     }
 }

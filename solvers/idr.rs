@@ -41,7 +41,7 @@ use num_traits::{One, Zero};
 /// | [`shadow_vectors`](Idr::shadow_vectors) | number of shadow vectors, 4 by default; more converge in fewer products and need more memory |
 /// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
-/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`stagnation_window`](Solver::stagnation_window) | stagnation window: iterations without a decrease of the residual before a check |
 /// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
 /// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
@@ -89,7 +89,7 @@ where
 }
 
 /// State between two iterations.
-pub struct Work<V: Vector> {
+pub struct IdrState<V: Vector> {
     /// Shadow vectors `p`.
     p: Vec<V>,
     g: Vec<V>,
@@ -120,9 +120,9 @@ fn fill<T: Element>(entries: &mut [T], seed: u64) {
 }
 
 impl<V: Vector> Method<V> for InducedDimensionReduction {
-    type Work = Work<V>;
+    type State = IdrState<V>;
 
-    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+    fn workspace(&self, space: &V::Space) -> Result<IdrState<V>> {
         let count = self.shadow_vectors;
         let zeros = || (0..count).map(|_| space.zeros()).collect::<Result<Vec<V>>>();
         let (mut p, one) = (zeros()?, V::Elem::one());
@@ -133,7 +133,7 @@ impl<V: Vector> Method<V> for InducedDimensionReduction {
             // still linearly independent
             space.load(&entries, p)?;
         }
-        Ok(Work {
+        Ok(IdrState {
             p,
             g: zeros()?,
             u: zeros()?,
@@ -148,8 +148,8 @@ impl<V: Vector> Method<V> for InducedDimensionReduction {
         })
     }
 
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        let Work { p, g, u, mu, r, phi, omega, rr, .. } = work;
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut IdrState<V>) -> Result<V::Scalar> {
+        let IdrState { p, g, u, mu, r, phi, omega, rr, .. } = state;
         rr.assign(&system.residual(x, r)?); // r = b − A x
         phi.assign(&p[0].dot(r));
         // g = u = 0 and μ = ω = 1 make u_k = M⁻¹ r. `one` is computed on the hardware, so that all scalars
@@ -169,11 +169,11 @@ impl<V: Vector> Method<V> for InducedDimensionReduction {
         &self,
         &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
-        work: &mut Work<V>,
+        state: &mut IdrState<V>,
         place: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        let Work { p, g, u, mu, c, r, v, z, phi, omega, rr } = work;
+        let IdrState { p, g, u, mu, c, r, v, z, phi, omega, rr } = state;
         let (k, s) = (place, p.len());
         if k == s {
             m.apply(r, z)?; // z = M⁻¹ r

@@ -89,7 +89,7 @@ where
             ControlFlow::Break(outcome) => return Ok(outcome),
             ControlFlow::Continue(threshold) => threshold,
         };
-        workspace.steps.forget();
+        workspace.steps.discard_recordings();
         self.pursue(b, x, workspace, threshold, started, None)
     }
 
@@ -120,7 +120,7 @@ where
             let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
             let attempt = restarts.attempt;
             let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt };
-            self.method.finish(&system, x, &mut workspace.work)?;
+            self.method.finish(&system, x, &mut workspace.state)?;
             if self.method.cycle(workspace.space.len()).is_some() {
                 let progress = latest(&self.report, threshold);
                 self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
@@ -168,7 +168,7 @@ where
         }
         self.report.history.push(first);
         if !first.is_finite() {
-            return Ok(ControlFlow::Break(Outcome::NotFinite { whence: "the initial residual" }));
+            return Ok(ControlFlow::Break(Outcome::NotFinite { what: "the initial residual" }));
         }
         if first <= threshold {
             let outcome = converged(first, threshold, &self.report, x, workspace.length)?;
@@ -213,7 +213,7 @@ where
             return end(ended, x, workspace.length);
         }
         if !truth.is_finite() && !matches!(outcome, Outcome::NotFinite { .. }) {
-            return Ok(ControlFlow::Break(Outcome::NotFinite { whence: "the solution" }));
+            return Ok(ControlFlow::Break(Outcome::NotFinite { what: "the solution" }));
         }
         let halved = truth - threshold < 0.5 * (before - threshold);
         let claimed = outcome == Outcome::Converged; // by the recurrence
@@ -292,7 +292,7 @@ where
     ) -> Result<f64> {
         let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
         let system = System { a: &self.operator, m: &m, b, arithmetic, attempt };
-        let r_squared = self.method.start(&system, x, &mut workspace.work)?;
+        let r_squared = self.method.start(&system, x, &mut workspace.state)?;
         let report = &mut self.report;
         if arithmetic == Arithmetic::Zero {
             // r = b, and the host need not wait for the device

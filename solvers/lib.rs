@@ -66,7 +66,7 @@ mod vector;
 mod verdict;
 mod workspace;
 
-pub use advice::Words;
+pub use advice::InterfaceNames;
 pub use basis::{Basis, VectorBasis};
 pub use bicgstab::BiCgStab;
 pub use cg::Cg;
@@ -88,7 +88,7 @@ pub use pipelined_cg::PipelinedCg;
 pub use report::{ConditionEstimate, Outcome, Report, Solution};
 pub use scalars::Scalars;
 pub use solver::Solver;
-pub use stagnation::{Evidence, Patience};
+pub use stagnation::{Evidence, StagnationWindow};
 pub use steps::{CgIterate, Condition, Ending, Immediate, Steps};
 pub use stopping::{CancelToken, Progress, Stopping};
 pub use vector::{CgUpdate, ElemOf, Scalar, ScalarOf, Space, SpaceOf, StepsOf, Term, Vector, flip_signs};

@@ -49,7 +49,7 @@ impl<V: Vector> Lockstep<V> {
             column.numbers.extend_from_slice(numbers);
             if let Some(&squared) = numbers.first() {
                 let goes_on = squared.is_finite() && squared > column.threshold_squared;
-                column.ending = Ending::Known { last: !goes_on };
+                column.ending = Ending::Completed { last: !goes_on };
             }
         }
         Ok(())
@@ -69,7 +69,7 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
         let column = |_| Column {
             threshold_squared: 0.0,
             numbers: Vec::with_capacity(numbers),
-            ending: Ending::Known { last: false },
+            ending: Ending::Completed { last: false },
         };
         let columns = (0..space.columns()).map(column).collect();
         let recorded = Vec::with_capacity(numbers);
@@ -86,7 +86,7 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
     fn run(&mut self, _: usize, _: bool, step: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
         for (_, column) in self.open() {
             column.numbers.clear();
-            column.ending = Ending::Known { last: false };
+            column.ending = Ending::Completed { last: false };
         }
         self.in_flight = true;
         self.recorded.clear();
@@ -101,7 +101,7 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
     /// The numbers and the ending of the first column.
     fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending> {
         self.in_flight = false;
-        let Some(first) = self.columns.first() else { return Ok(Ending::Known { last: true }) };
+        let Some(first) = self.columns.first() else { return Ok(Ending::Completed { last: true }) };
         numbers.clone_from(&first.numbers);
         Ok(first.ending)
     }

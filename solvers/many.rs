@@ -76,7 +76,7 @@ struct Run<'s, K, J, V: Vector> {
 /// The steps of all columns, and the workspace of the method.
 struct Joint<J: Method<MultiVector<V>>, V: Vector> {
     steps: Lockstep<V>,
-    work: J::Work,
+    state: J::State,
 }
 
 impl<K, A, M> Solver<K, A, M>
@@ -316,8 +316,8 @@ where
                 run.space.close(index);
                 continue;
             }
-            let patience = self.method.patience();
-            let course = self.judge().course(patience, &self.report, threshold);
+            let stagnation_window = self.method.stagnation_window();
+            let course = self.judge().course(stagnation_window, &self.report, threshold);
             let report = std::mem::take(&mut self.report);
             columns.push(Column { index, report, threshold, course, apart: Apart::default() });
         }
@@ -400,12 +400,12 @@ where
         let len = run.space.len();
         let numbers = (run.method)(&self.method).numbers(len);
         let steps = Lockstep::<A::Vector>::new(&run.space, numbers)?;
-        let mut work = (run.method)(&self.method).workspace(&run.space)?;
+        let mut state = (run.method)(&self.method).workspace(&run.space)?;
         self.on_columns(run, run.guess, |method, system| {
-            method.start(system, x, &mut work)?;
-            method.begin(system, &mut work)
+            method.start(system, x, &mut state)?;
+            method.begin(system, &mut state)
         })?;
-        Ok(Joint { steps, work })
+        Ok(Joint { steps, state })
     }
 
     /// Runs one step on all columns that are open.
@@ -416,9 +416,9 @@ where
         joint: &mut Joint<J, A::Vector>,
         place: usize,
     ) -> Result<()> {
-        let Joint { steps, work } = joint;
+        let Joint { steps, state } = joint;
         self.on_columns(run, Arithmetic::Plain, |method, system| {
-            steps.run(place, false, &mut |steps| method.step(system, x, work, place, steps))
+            steps.run(place, false, &mut |steps| method.step(system, x, state, place, steps))
         })
     }
 
@@ -433,15 +433,15 @@ where
         workspace: &mut Workspace<K, A::Vector>,
         made: usize,
     ) -> Result<Option<Outcome>> {
-        let (Joint { steps, work }, b) = (joint, &run.b.columns()[column.index]);
+        let (Joint { steps, state }, b) = (joint, &run.b.columns()[column.index]);
         if made.is_multiple_of(FOLD) {
             workspace.fold(x)?;
         }
         let iteration = self.report.history.len();
         let (residual, last) = match steps.of_column(column.index) {
             (Ending::Failed { what, value }, _) => return Ok(Some(broken(what, value, iteration))),
-            (Ending::Known { last }, numbers) => {
-                match (run.method)(&self.method).learn(work, numbers, &mut workspace.lanczos) {
+            (Ending::Completed { last }, numbers) => {
+                match (run.method)(&self.method).process_step(state, numbers, &mut workspace.lanczos) {
                     Ok(residual) => (residual, last),
                     Err(Error::Breakdown { what, value }) => return Ok(Some(broken(what, value, iteration))),
                     Err(error) => return Err(error),
@@ -450,7 +450,7 @@ where
         };
         self.report.history.push(residual);
         if !residual.is_finite() {
-            return Ok(Some(Outcome::NotFinite { whence: "the residual" }));
+            return Ok(Some(Outcome::NotFinite { what: "the residual" }));
         }
         if last {
             return Ok(Some(Outcome::Converged));

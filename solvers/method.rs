@@ -1,7 +1,7 @@
 //! The interface of a method: its workspace, its step, and its cost.
 
 use crate::operator::plain_residual;
-use crate::stagnation::Patience;
+use crate::stagnation::StagnationWindow;
 use crate::{LinearOperator, Result, Vector};
 
 /// The system that a method solves. Operators are called through trait objects, so that a method is not
@@ -68,17 +68,17 @@ pub struct Cost {
 /// A Krylov method: its workspace and one iteration.
 pub trait Method<V: Vector> {
     /// Vectors and scalars of an iteration. A solver keeps them for its next solve.
-    type Work: Send;
+    type State: Send;
 
     /// Allocates the workspace.
-    fn workspace(&self, space: &V::Space) -> Result<Self::Work>;
+    fn workspace(&self, space: &V::Space) -> Result<Self::State>;
 
     /// Starts at `x`: computes `r = b − A x` and returns `‖r‖²`.
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Self::Work) -> Result<V::Scalar>;
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut Self::State) -> Result<V::Scalar>;
 
     /// Computes what the first step needs besides the residual, such as `M⁻¹ r`. The driver calls it after
     /// [`Method::start`] only if steps follow: a solve whose residual is small enough ends without it.
-    fn begin(&self, _system: &System<'_, V>, _work: &mut Self::Work) -> Result<()> {
+    fn begin(&self, _system: &System<'_, V>, _state: &mut Self::State) -> Result<()> {
         Ok(())
     }
 
@@ -90,7 +90,7 @@ pub trait Method<V: Vector> {
         &self,
         system: &System<'_, V>,
         x: &mut V,
-        work: &mut Self::Work,
+        state: &mut Self::State,
         place: usize,
         steps: &mut V::Steps,
     ) -> Result<()>;
@@ -98,11 +98,11 @@ pub trait Method<V: Vector> {
     /// Queues up to `count` steps as one kernel launch (a batch), if the hardware has such a kernel, and
     /// returns the number of steps queued: 0 without such a kernel. The results equal those of single steps
     /// up to rounding.
-    fn leap(
+    fn run_batch(
         &self,
         _system: &System<'_, V>,
         _x: &mut V,
-        _work: &mut Self::Work,
+        _state: &mut Self::State,
         _steps: &mut V::Steps,
         _count: usize,
     ) -> Result<usize> {
@@ -129,12 +129,17 @@ pub trait Method<V: Vector> {
 
     /// Processes the numbers that a step recorded and returns `‖r‖`. Methods of Lanczos type also append
     /// `[α, β]` to `lanczos`.
-    fn learn(&self, _work: &mut Self::Work, numbers: &[f64], _lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
+    fn process_step(
+        &self,
+        _state: &mut Self::State,
+        numbers: &[f64],
+        _lanczos: &mut Vec<[f64; 2]>,
+    ) -> Result<f64> {
         Ok(numbers.first().map_or(f64::NAN, |squared| squared.sqrt()))
     }
 
     /// Updates `x` to the last reported iterate, for methods that assemble `x` only at the end of a cycle.
-    fn finish(&self, _system: &System<'_, V>, _x: &mut V, _work: &mut Self::Work) -> Result<()> {
+    fn finish(&self, _system: &System<'_, V>, _x: &mut V, _state: &mut Self::State) -> Result<()> {
         Ok(())
     }
 
@@ -142,8 +147,8 @@ pub trait Method<V: Vector> {
     fn cost(&self) -> Cost;
 
     /// Stagnation window: how long the residual may fail to decrease before the driver checks for stagnation.
-    fn patience(&self) -> Patience {
-        Patience { iterations: 2000, fall: 0.01 }
+    fn stagnation_window(&self) -> StagnationWindow {
+        StagnationWindow { iterations: 2000, fall: 0.01 }
     }
 
     /// Which operators must be symmetric.

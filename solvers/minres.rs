@@ -41,7 +41,7 @@ use num_traits::{One, Zero};
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, symmetric positive definite |
 /// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
-/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`stagnation_window`](Solver::stagnation_window) | stagnation window: iterations without a decrease of the residual before a check |
 /// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
 /// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
@@ -67,7 +67,7 @@ pub(crate) const NU: &str = "⟨v, M⁻¹v⟩";
 pub(crate) const GAMMA: &str = "γ² less its rounding";
 
 /// State between two iterations.
-pub struct Work<V: Vector> {
+pub struct MinresState<V: Vector> {
     r: V,
     z: V,
     q: V,
@@ -115,10 +115,10 @@ impl<V: Vector> StepState<V> {
 }
 
 impl<V: Vector> Method<V> for MinimalResidual {
-    type Work = Work<V>;
+    type State = MinresState<V>;
 
-    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
-        Ok(Work {
+    fn workspace(&self, space: &V::Space) -> Result<MinresState<V>> {
+        Ok(MinresState {
             r: space.zeros()?,
             z: space.zeros()?,
             q: space.zeros()?,
@@ -128,12 +128,12 @@ impl<V: Vector> Method<V> for MinimalResidual {
         })
     }
 
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        system.residual(x, &mut work.r) // r = b − A x
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut MinresState<V>) -> Result<V::Scalar> {
+        system.residual(x, &mut state.r) // r = b − A x
     }
 
-    fn begin(&self, system: &System<'_, V>, work: &mut Work<V>) -> Result<()> {
-        let Work { r, z, states: [now, before], phi, nu, .. } = work;
+    fn begin(&self, system: &System<'_, V>, state: &mut MinresState<V>) -> Result<()> {
+        let MinresState { r, z, states: [now, before], phi, nu, .. } = state;
         let (zero, one): (V::Scalar, V::Scalar) = (V::Elem::zero().into(), V::Elem::one().into());
         nu.assign(&system.m.apply_dot(r, z)?); // z = M⁻¹ r,  ν₁ = ⟨r, z⟩
         now.v.copy_from(r); // β₁ v₁ = r
@@ -148,11 +148,11 @@ impl<V: Vector> Method<V> for MinimalResidual {
         &self,
         &System { a, m, .. }: &System<'_, V>,
         x: &mut V,
-        work: &mut Work<V>,
+        state: &mut MinresState<V>,
         place: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        let Work { r, z, q, states: [even, odd], phi, nu } = work;
+        let MinresState { r, z, q, states: [even, odd], phi, nu } = state;
         // `before` holds v_{k−1}, w_{k−2}, and is overwritten by v_{k+1}, w_k
         let (now, before) = if place == 0 { (even, odd) } else { (odd, even) };
         let direct = matches!(m.form(), Form::Identity);

@@ -222,8 +222,8 @@ impl<S: Space> Space for MultiSpace<S> {
         self.of_column.agree(wish)
     }
 
-    fn give_up(&self, error: &Error) {
-        self.of_column.give_up(error);
+    fn report_failure(&self, error: &Error) {
+        self.of_column.report_failure(error);
     }
 
     fn is_interrupted(&self) -> bool {

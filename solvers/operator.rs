@@ -35,6 +35,8 @@ pub trait LinearOperator: Send + Sync {
     }
 
     /// `y ← A x`
+    #[doc(alias = "spmv")]
+    #[doc(alias = "matvec")]
     fn apply(&self, x: &Self::Vector, y: &mut Self::Vector) -> Result<()>;
 
     /// `y ← A x; ⟨x, y⟩`, for `x` and `y` in one space.

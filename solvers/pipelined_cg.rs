@@ -40,7 +40,7 @@ const REPLACE: usize = 64;
 /// | [`preconditioner`](Solver::preconditioner) | an operator that applies `M⁻¹`, symmetric positive definite |
 /// | [`rtol`](Solver::rtol), [`atol`](Solver::atol) | converged when `‖b − A x‖ ≤ max(rtol ‖b‖, atol)`; 1e-8 (`f32`: 3.5e-4) and 0 by default |
 /// | [`max_iterations`](Solver::max_iterations), [`time_limit`](Solver::time_limit) | limits: 10,000 iterations and no time limit by default |
-/// | [`patience`](Solver::patience) | stagnation window: iterations without a decrease of the residual before a check |
+/// | [`stagnation_window`](Solver::stagnation_window) | stagnation window: iterations without a decrease of the residual before a check |
 /// | [`null_space`](Solver::null_space) | the null space of `A`, if it is known |
 /// | [`observe`](Solver::observe), [`stop_when`](Solver::stop_when), [`stop_soon_when`](Solver::stop_soon_when), [`cancel_token`](Solver::cancel_token) | observe iterations, stop the solve |
 ///
@@ -63,7 +63,7 @@ pub type PipelinedCg<A, M = Identity<<A as LinearOperator>::Vector>> =
 pub struct PipelinedConjugateGradients;
 
 /// State between two iterations.
-pub struct Work<V: Vector> {
+pub struct PipelinedCgState<V: Vector> {
     r: V,
     u: V,
     w: V,
@@ -80,11 +80,11 @@ pub struct Work<V: Vector> {
 }
 
 impl<V: Vector> Method<V> for PipelinedConjugateGradients {
-    type Work = Work<V>;
+    type State = PipelinedCgState<V>;
 
-    fn workspace(&self, space: &V::Space) -> Result<Work<V>> {
+    fn workspace(&self, space: &V::Space) -> Result<PipelinedCgState<V>> {
         let zero = || ScalarOf::<V>::from(V::Elem::zero());
-        Ok(Work {
+        Ok(PipelinedCgState {
             r: space.zeros()?,
             u: space.zeros()?,
             w: space.zeros()?,
@@ -101,12 +101,12 @@ impl<V: Vector> Method<V> for PipelinedConjugateGradients {
         })
     }
 
-    fn start(&self, system: &System<'_, V>, x: &V, work: &mut Work<V>) -> Result<V::Scalar> {
-        system.residual(x, &mut work.r) // r = b − A x
+    fn start(&self, system: &System<'_, V>, x: &V, state: &mut PipelinedCgState<V>) -> Result<V::Scalar> {
+        system.residual(x, &mut state.r) // r = b − A x
     }
 
-    fn begin(&self, system: &System<'_, V>, work: &mut Work<V>) -> Result<()> {
-        let Work { r, u, w, z, q, s, p, gamma, gamma_before, delta, alpha, .. } = work;
+    fn begin(&self, system: &System<'_, V>, state: &mut PipelinedCgState<V>) -> Result<()> {
+        let PipelinedCgState { r, u, w, z, q, s, p, gamma, gamma_before, delta, alpha, .. } = state;
         gamma.assign(&system.m.apply_dot(r, u)?); // u = M⁻¹ r,  γ = ⟨r, u⟩
         delta.assign(&system.a.apply_dot(u, w)?); // w = A u,  δ = ⟨w, u⟩
         // there is no direction yet: an infinite γ' makes the first β zero
@@ -123,11 +123,11 @@ impl<V: Vector> Method<V> for PipelinedConjugateGradients {
         &self,
         system: &System<'_, V>,
         x: &mut V,
-        work: &mut Work<V>,
+        state: &mut PipelinedCgState<V>,
         place: usize,
         steps: &mut V::Steps,
     ) -> Result<()> {
-        let Work { r, u, w, m, n, z, q, s, p, gamma, gamma_before, delta, alpha } = work;
+        let PipelinedCgState { r, u, w, m, n, z, q, s, p, gamma, gamma_before, delta, alpha } = state;
         system.m.apply(w, m)?; // m = M⁻¹ w
         system.a.apply(m, n)?; // n = A m
         steps.watch(RHO, gamma, Positive)?;
@@ -174,7 +174,12 @@ impl<V: Vector> Method<V> for PipelinedConjugateGradients {
     }
 
     /// A step records the `β` that belongs to the step before.
-    fn learn(&self, _: &mut Work<V>, numbers: &[f64], lanczos: &mut Vec<[f64; 2]>) -> Result<f64> {
+    fn process_step(
+        &self,
+        _: &mut PipelinedCgState<V>,
+        numbers: &[f64],
+        lanczos: &mut Vec<[f64; 2]>,
+    ) -> Result<f64> {
         let [squared, alpha, beta] = numbers else { return Ok(f64::NAN) };
         if let Some([_, before]) = lanczos.last_mut() {
             *before = *beta;

@@ -45,12 +45,12 @@ pub enum Outcome {
     /// the range of the matrix, so no `x` has a much smaller one. Reported by plans, not by solvers.
     Inconsistent {
         /// Norm of the least-squares residual.
-        least: f64,
+        residual: f64,
     },
     /// An input or a result is infinite or NaN.
     NotFinite {
         /// Name of what is not finite.
-        whence: &'static str,
+        what: &'static str,
     },
 }
 
@@ -68,10 +68,10 @@ impl fmt::Display for Outcome {
             Outcome::Diverged => write!(f, "diverged"),
             Outcome::Stagnated(evidence) => write!(f, "stagnated ({evidence})"),
             Outcome::PrecisionLimit { element, .. } => write!(f, "at the limit of {element}"),
-            Outcome::Inconsistent { least } => {
+            Outcome::Inconsistent { residual: least } => {
                 write!(f, "the system is singular and has no solution: {least:.2e} is the least residual")
             }
-            Outcome::NotFinite { whence } => write!(f, "{whence} is not finite"),
+            Outcome::NotFinite { what } => write!(f, "{what} is not finite"),
         }
     }
 }

@@ -11,17 +11,17 @@ use crate::stagnation::StagnationDetector;
 use crate::workspace::Workspace;
 use crate::{
     Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
-    Patience, Progress, Report, Result, Solver, Space, Steps, Stopping, Symmetry, System, Vector,
+    Progress, Report, Result, Solver, Space, StagnationWindow, Steps, Stopping, Symmetry, System, Vector,
 };
 use std::time::{Duration, Instant};
 
 /// Maximum number of steps in one batch (one launch). The time limit and the cancel token are checked between
 /// batches.
-const LEAP: usize = 256;
+const BATCH: usize = 256;
 /// Maximum number of steps in a batch while rules of [`Solver::stop_soon_when`] exist; it may grow to
-/// `1 / BUNCHES` of all iterations so far.
-const BUNCH: usize = 64;
-const BUNCHES: usize = 4;
+/// `1 / LATE_SHARE` of all iterations so far.
+const LATE_BATCH: usize = 64;
+const LATE_SHARE: usize = 4;
 /// Iterations between two folds. A fold moves five vectors, a few thousandths of the vectors that the
 /// iterations move.
 pub(crate) const FOLD: usize = 256;
@@ -68,11 +68,11 @@ where
             has_cycles: cycle.is_some(),
         };
         let report = &mut self.report;
-        let mut course = judge.course(method.patience(), report, threshold);
+        let mut course = judge.course(method.stagnation_window(), report, threshold);
         let first = report.history.len() - 1;
         let (mut queued, mut place, mut ending) = (first, 0, None);
         let mut folded_at = first;
-        method.begin(&system, &mut workspace.work)?;
+        method.begin(&system, &mut workspace.state)?;
         workspace.steps.begin(course.threshold * course.threshold)?;
         // Whether a late stop rule has returned true: nothing more is queued until the steps in flight have
         // been reported to it.
@@ -104,22 +104,22 @@ where
                     // A stop rule of the user may end the solve after any iteration, and an observer needs
                     // every iterate, so iterations must not share a launch.
                     let alone = !self.stop_rules.is_empty() || !self.iterate_observers.is_empty();
-                    let leap = match self.late_rules.is_empty() {
+                    let batch = match self.late_rules.is_empty() {
                         _ if alone => 0,
-                        true => LEAP,
-                        false => LEAP.min(BUNCH.max((queued - first) / BUNCHES)),
+                        true => BATCH,
+                        false => BATCH.min(LATE_BATCH.max((queued - first) / LATE_SHARE)),
                     };
-                    let count = leap.min(allowed - queued);
-                    let Workspace { work, steps, .. } = &mut *workspace;
-                    let leapt = method.leap(&system, x, work, steps, count)?;
-                    queued += leapt;
+                    let count = batch.min(allowed - queued);
+                    let Workspace { state, steps, .. } = &mut *workspace;
+                    let batched = method.run_batch(&system, x, state, steps, count)?;
+                    queued += batched;
                     if !self.late_rules.is_empty() {
                         // queue the next batch while this one runs
-                        lag = lag.max(leapt + 1);
+                        lag = lag.max(batched + 1);
                     }
-                    if leapt == 0 {
+                    if batched == 0 {
                         steps
-                            .run(place, replays, &mut |steps| method.step(&system, x, work, place, steps))?;
+                            .run(place, replays, &mut |steps| method.step(&system, x, state, place, steps))?;
                         queued += 1;
                         place = if cycle.is_some() { place + 1 } else { (place + 1) % method.places() };
                     }
@@ -134,7 +134,7 @@ where
                     return Ok(outcome);
                 }
                 if cycle.is_some() {
-                    method.finish(&system, x, &mut workspace.work)?;
+                    method.finish(&system, x, &mut workspace.state)?;
                     let progress = latest(report, course.threshold);
                     self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
                 } else if queued > folded_at {
@@ -149,19 +149,19 @@ where
                     }
                 }
                 if cycle.is_some() {
-                    method.start(&system, x, &mut workspace.work)?;
-                    method.begin(&system, &mut workspace.work)?;
+                    method.start(&system, x, &mut workspace.state)?;
+                    method.begin(&system, &mut workspace.state)?;
                     place = 0;
                 }
                 workspace.steps.begin(course.threshold * course.threshold)?;
                 continue;
             }
-            let Workspace { work, steps, numbers, lanczos, .. } = &mut *workspace;
+            let Workspace { state, steps, numbers, lanczos, .. } = &mut *workspace;
             let iteration = report.history.len();
             let broken = |what, value| broken(what, value, iteration);
             let (residual, last) = match steps.next(numbers)? {
                 Ending::Failed { what, value } => return Ok(broken(what, value)),
-                Ending::Known { last } => match method.learn(work, numbers, lanczos) {
+                Ending::Completed { last } => match method.process_step(state, numbers, lanczos) {
                     Ok(residual) => (residual, last || (cycle.is_some() && residual <= course.threshold)),
                     Err(Error::Breakdown { what, value }) => return Ok(broken(what, value)),
                     Err(error) => return Err(error),
@@ -189,7 +189,7 @@ where
                 (stop, held) = (said > 1, said > 0);
             }
             if !residual.is_finite() {
-                return Ok(Outcome::NotFinite { whence: "the residual" });
+                return Ok(Outcome::NotFinite { what: "the residual" });
             }
             if last {
                 return Ok(Outcome::Converged);
@@ -209,7 +209,7 @@ where
 pub(crate) fn broken(what: &'static str, value: f64, iteration: usize) -> Outcome {
     match value.is_finite() {
         true => Outcome::Breakdown { what, value, iteration },
-        false => Outcome::NotFinite { whence: what },
+        false => Outcome::NotFinite { what },
     }
 }
 
@@ -241,11 +241,17 @@ where
     M: LinearOperator<Vector = A::Vector>,
 {
     /// Begins a run from the latest residual of a report.
-    pub(crate) fn course(&self, mut patience: Patience, report: &Report, threshold: f64) -> Course {
-        patience.iterations = self.stopping.patience.unwrap_or(patience.iterations);
+    pub(crate) fn course(
+        &self,
+        mut stagnation_window: StagnationWindow,
+        report: &Report,
+        threshold: f64,
+    ) -> Course {
+        stagnation_window.iterations =
+            self.stopping.stagnation_window.unwrap_or(stagnation_window.iterations);
         let first = report.history.len() - 1;
         Course {
-            detector: StagnationDetector::new(patience, first, report.true_residual),
+            detector: StagnationDetector::new(stagnation_window, first, report.true_residual),
             threshold,
             // With a tolerance of zero the caller wants all iterations.
             check_at: if threshold == 0.0 { usize::MAX } else { first + FIRST_CHECK },
@@ -267,8 +273,8 @@ where
         let near = workspace.limit_near(norm, self.operator, b, x, course.threshold)?;
         if let Some([limit, scale]) = near {
             let most = report.rhs_norm.max(report.history[0]);
-            let patient = self.stopping.patience == Some(usize::MAX);
-            let out = limit > OUT_OF_BOUNDS * most && !patient;
+            let never_stagnates = self.stopping.stagnation_window == Some(usize::MAX);
+            let out = limit > OUT_OF_BOUNDS * most && !never_stagnates;
             // The norms of the iterates of conjugate gradients never decrease, so one check is enough.
             if out && (course.was_out || !workspace.lanczos.is_empty()) {
                 let evidence = Evidence::Singular { condition: scale / most };
@@ -309,8 +315,8 @@ where
                 (None, Some(energy)) => energy,
                 (None, None) => Some(detector.residual_evidence(iteration)),
             }
-        } else if self.has_cycles && self.stopping.patience.is_none() {
-            detector.pace_evidence(&report.history, threshold, self.stopping.max_iterations)
+        } else if self.has_cycles && self.stopping.stagnation_window.is_none() {
+            detector.rate_evidence(&report.history, threshold, self.stopping.max_iterations)
         } else {
             None
         };

@@ -124,8 +124,8 @@ where
     /// Sets the stagnation window: checks for stagnation when the residual has not decreased for this many
     /// iterations and for half of all iterations so far. The default is 2,000, and ten cycles for GMRES;
     /// `usize::MAX` turns the check off. [`Evidence`](crate::Evidence) lists what ends the solve.
-    pub fn patience(mut self, iterations: usize) -> Self {
-        self.stopping.patience = Some(iterations);
+    pub fn stagnation_window(mut self, iterations: usize) -> Self {
+        self.stopping.stagnation_window = Some(iterations);
         self
     }
 
@@ -301,6 +301,8 @@ where
     }
 
     /// Solves `A x = b` from the initial guess `x0`.
+    #[doc(alias = "warm start")]
+    #[doc(alias = "initial guess")]
     pub fn solve_from(
         &mut self,
         b: &[ElemOf<A::Vector>],
@@ -318,7 +320,7 @@ where
 
     /// Passes a result on, after reporting an error to all processes that share the vectors.
     pub(crate) fn or_give_up<R>(&self, result: Result<R>) -> Result<R> {
-        result.inspect_err(|error| self.operator.range().give_up(error))
+        result.inspect_err(|error| self.operator.range().report_failure(error))
     }
 
     fn solve_host(

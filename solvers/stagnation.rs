@@ -21,7 +21,7 @@ use std::fmt;
 /// Stagnation window: a solve is checked for stagnation when the best residual has not decreased by the
 /// fraction `fall` within `iterations`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Patience {
+pub struct StagnationWindow {
     /// Length of the window. If half of all iterations so far is more, that is the window.
     pub iterations: usize,
     /// Fraction by which the residual must decrease.
@@ -38,9 +38,9 @@ pub enum Evidence {
         iterations: usize,
     },
     /// The residual decreases too slowly for the allowed iterations.
-    Pace {
+    SlowConvergence {
         /// Predicted number of further iterations to reach the tolerance.
-        needed: f64,
+        iterations: f64,
     },
     /// Conjugate gradients no longer decrease the energy of the error: `x` changes by less than its rounding
     /// error.
@@ -68,8 +68,8 @@ impl fmt::Display for Evidence {
             Evidence::Residual { iterations } => {
                 write!(f, "the residual has not fallen in {iterations} iterations")
             }
-            Evidence::Pace { needed } => {
-                write!(f, "at this pace the tolerance takes {needed:.0} iterations more")
+            Evidence::SlowConvergence { iterations: needed } => {
+                write!(f, "at this rate the tolerance takes {needed:.0} iterations more")
             }
             Evidence::Energy { iterations } => {
                 write!(
@@ -90,7 +90,7 @@ impl fmt::Display for Evidence {
 
 /// Tracks the residuals of a solve since its last start, and decides when to check for stagnation.
 pub(crate) struct StagnationDetector {
-    patience: Patience,
+    stagnation_window: StagnationWindow,
     /// Iteration of the last start.
     began: usize,
     best: f64,
@@ -108,13 +108,19 @@ const TOO_FAR: f64 = 4.0;
 const LEAST_ALLOWED: usize = 10_000;
 
 impl StagnationDetector {
-    pub(crate) fn new(patience: Patience, iteration: usize, residual: f64) -> Self {
-        StagnationDetector { patience, began: iteration, best: residual, best_at: iteration, next_check: 0 }
+    pub(crate) fn new(stagnation_window: StagnationWindow, iteration: usize, residual: f64) -> Self {
+        StagnationDetector {
+            stagnation_window,
+            began: iteration,
+            best: residual,
+            best_at: iteration,
+            next_check: 0,
+        }
     }
 
     /// Records a residual. Returns whether the solve should be checked now.
     pub(crate) fn note_residual(&mut self, iteration: usize, residual: f64) -> bool {
-        if residual < (1.0 - self.patience.fall) * self.best {
+        if residual < (1.0 - self.stagnation_window.fall) * self.best {
             (self.best, self.best_at) = (residual, iteration);
         }
         if iteration - self.best_at < self.window(iteration) || iteration < self.next_check {
@@ -126,7 +132,7 @@ impl StagnationDetector {
 
     /// Number of iterations within which the residual must decrease.
     fn window(&self, iteration: usize) -> usize {
-        self.patience.iterations.max((iteration - self.began) / 2)
+        self.stagnation_window.iterations.max((iteration - self.began) / 2)
     }
 
     /// Evidence that the residual has not decreased, for methods without a better criterion.
@@ -149,7 +155,7 @@ impl StagnationDetector {
 
     /// Evidence that a linearly convergent method is too slow to reach the threshold in the allowed
     /// iterations. `history` holds all residuals, the latest last.
-    pub(crate) fn pace_evidence(&self, history: &[f64], threshold: f64, allowed: usize) -> Option<Evidence> {
+    pub(crate) fn rate_evidence(&self, history: &[f64], threshold: f64, allowed: usize) -> Option<Evidence> {
         let iteration = history.len() - 1;
         let window = self.window(iteration);
         let (now, then) = (history.last()?, history.get(iteration.checked_sub(window)?)?);
@@ -157,7 +163,7 @@ impl StagnationDetector {
         let far = threshold > 0.0
             && iteration >= self.began + window
             && needed > TOO_FAR * allowed.max(LEAST_ALLOWED) as f64;
-        far.then_some(Evidence::Pace { needed })
+        far.then_some(Evidence::SlowConvergence { iterations: needed })
     }
 }
 
@@ -176,11 +182,11 @@ fn energies(lanczos: &[[f64; 2]]) -> [f64; 2] {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { iterations: 100, fall: 0.01 };
+    const WINDOW: StagnationWindow = StagnationWindow { iterations: 100, fall: 0.01 };
 
     /// First iteration at which this history of residuals triggers a check.
     fn first_check(residual: impl Fn(usize) -> f64) -> Option<usize> {
-        let mut detector = StagnationDetector::new(PATIENCE, 0, residual(0));
+        let mut detector = StagnationDetector::new(WINDOW, 0, residual(0));
         (1..100_000).find(|&k| detector.note_residual(k, residual(k)))
     }
 
@@ -195,7 +201,7 @@ mod tests {
     #[test]
     fn conjugate_gradients_go_on_while_the_energy_falls() {
         let evidence = |beta: f64| {
-            StagnationDetector::new(PATIENCE, 0, 1.0).energy_evidence(
+            StagnationDetector::new(WINDOW, 0, 1.0).energy_evidence(
                 400,
                 &vec![[0.3, beta]; 400],
                 f64::EPSILON,
@@ -208,16 +214,18 @@ mod tests {
 
     #[test]
     fn slow_linear_convergence_is_evidence() {
-        let detector = StagnationDetector::new(PATIENCE, 0, 1.0);
+        let detector = StagnationDetector::new(WINDOW, 0, 1.0);
         let history = |rate: f64| -> Vec<f64> { (0..=200).map(|k| rate.powi(k)).collect() };
-        assert_eq!(detector.pace_evidence(&history(0.99), 1e-8, 1000), None);
-        assert_eq!(detector.pace_evidence(&history(0.9999), 1e-8, 100_000), None);
-        let Some(Evidence::Pace { needed }) = detector.pace_evidence(&history(0.9999), 1e-8, 1000) else {
+        assert_eq!(detector.rate_evidence(&history(0.99), 1e-8, 1000), None);
+        assert_eq!(detector.rate_evidence(&history(0.9999), 1e-8, 100_000), None);
+        let Some(Evidence::SlowConvergence { iterations: needed }) =
+            detector.rate_evidence(&history(0.9999), 1e-8, 1000)
+        else {
             panic!("184,000 iterations are too many")
         };
         assert!((needed - 184_000.0).abs() < 1000.0, "{needed}");
-        assert!(detector.pace_evidence(&history(1.0), 1e-8, 1000).is_some());
+        assert!(detector.rate_evidence(&history(1.0), 1e-8, 1000).is_some());
         // Without a threshold there is no rate to evaluate.
-        assert_eq!(detector.pace_evidence(&history(0.9999), 0.0, 1000), None);
+        assert_eq!(detector.rate_evidence(&history(0.9999), 0.0, 1000), None);
     }
 }

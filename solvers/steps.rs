@@ -39,7 +39,7 @@ impl Condition {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Ending {
     /// The step is complete, and its numbers are recorded.
-    Known {
+    Completed {
         /// Whether this is the last step: its residual meets the threshold or is not finite. Later steps change
         /// nothing.
         last: bool,
@@ -87,7 +87,7 @@ pub trait Steps<V: Vector>: Sized + Send {
     fn begin(&mut self, threshold_squared: f64) -> Result<()>;
 
     /// Drops recorded steps, because the next steps may work on other vectors.
-    fn forget(&mut self) {}
+    fn discard_recordings(&mut self) {}
 
     /// Runs or queues one step. `place` is its index in the method's cycle or period. If `replays` is set,
     /// the step queues the same work every time.
@@ -172,7 +172,7 @@ impl<V: Vector> Steps<V> for Immediate<V> {
 
     fn run(&mut self, _: usize, _: bool, step: &mut dyn FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.numbers.clear();
-        self.ending = Some(Ending::Known { last: false });
+        self.ending = Some(Ending::Completed { last: false });
         match step(self) {
             Err(Error::Breakdown { what, value }) => self.ending = Some(Ending::Failed { what, value }),
             outcome => outcome?,
@@ -186,7 +186,7 @@ impl<V: Vector> Steps<V> for Immediate<V> {
 
     fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending> {
         numbers.clone_from(&self.numbers);
-        Ok(self.ending.take().unwrap_or(Ending::Known { last: true }))
+        Ok(self.ending.take().unwrap_or(Ending::Completed { last: true }))
     }
 
     fn watch(&mut self, what: &'static str, value: &ScalarOf<V>, must_be: Condition) -> Result<()> {
@@ -198,7 +198,7 @@ impl<V: Vector> Steps<V> for Immediate<V> {
         let squared = squared.read()?.to_f64();
         // an infinite or NaN residual ends the solve too
         let goes_on = squared.is_finite() && squared > self.threshold_squared;
-        self.ending = Some(Ending::Known { last: !goes_on });
+        self.ending = Some(Ending::Completed { last: !goes_on });
         self.numbers.push(squared);
         Ok(())
     }

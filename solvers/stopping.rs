@@ -18,7 +18,7 @@ pub struct Stopping {
     /// Stagnation window: after this many iterations without a decrease of the residual the solve is checked,
     /// and ends as [`Stagnated`](crate::Outcome::Stagnated) if there is [`Evidence`](crate::Evidence). `None`
     /// is the default of the method; `Some(usize::MAX)` turns the check off.
-    pub patience: Option<usize>,
+    pub stagnation_window: Option<usize>,
     /// The solve ends as diverged when the residual has grown by this factor. The default is 10¹⁰.
     pub divergence: f64,
 }
@@ -39,7 +39,7 @@ impl Stopping {
             atol: 0.0,
             max_iterations: 10_000,
             time_limit: None,
-            patience: None,
+            stagnation_window: None,
             divergence: 1e10,
         }
     }

@@ -90,7 +90,7 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
 
     /// Reports to the other processes that share the vectors that this one ends with an error, so that they
     /// do not wait for it.
-    fn give_up(&self, _error: &Error) {}
+    fn report_failure(&self, _error: &Error) {}
 
     /// Whether solves on this thread should end because of a request from outside the solver. Spaces whose
     /// vectors are shared by several processes return false.

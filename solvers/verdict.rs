@@ -27,7 +27,7 @@ pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Resul
 pub(crate) fn not_finite<V: Vector>(b: &V) -> Result<Outcome> {
     Ok(match finite_or(Outcome::Converged, b, f64::INFINITY)? {
         Outcome::Converged => Outcome::Breakdown { what: RHS, value: f64::INFINITY, iteration: 0 },
-        _ => Outcome::NotFinite { whence: "`b`" },
+        _ => Outcome::NotFinite { what: "`b`" },
     })
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn finite_or<V: Vector>(outcome: Outcome, x: &V, length: f64) -> Resu
         finite = norm::<V>(small.norm_squared())?.is_finite();
     }
     let reported = matches!(outcome, Outcome::NotFinite { .. });
-    Ok(if finite || reported { outcome } else { Outcome::NotFinite { whence: "the solution" } })
+    Ok(if finite || reported { outcome } else { Outcome::NotFinite { what: "the solution" } })
 }
 
 /// Two norms from their squares, with a single wait for the device.

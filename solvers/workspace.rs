@@ -11,7 +11,7 @@ use num_traits::{One, Zero};
 /// Vectors, buffers and test results that a solver keeps from solve to solve.
 pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     pub(crate) space: SpaceOf<V>,
-    pub(crate) work: K::Work,
+    pub(crate) state: K::State,
     pub(crate) steps: V::Steps,
     /// `b` without its component along the null space, if a null space was declared.
     pub(crate) rhs: Option<V>,
@@ -21,7 +21,7 @@ pub(crate) struct Workspace<K: Method<V>, V: Vector> {
     /// Whether `folded` holds a part of the solution.
     is_folded: bool,
     /// Two vectors of workspace for norms and rounding limits.
-    spare: Option<[V; 2]>,
+    scratch: Option<[V; 2]>,
     /// `‖x‖` at the last start of the method.
     pub(crate) length: f64,
     /// Result of the symmetry test; cleared when the operators may get new values.
@@ -57,12 +57,12 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     pub(crate) fn new(method: &K, space: &SpaceOf<V>) -> Result<Self> {
         Ok(Workspace {
             space: space.clone(),
-            work: method.workspace(space)?,
+            state: method.workspace(space)?,
             steps: V::Steps::new(space, method.numbers(space.len()))?,
             rhs: None,
             folded: None,
             is_folded: false,
-            spare: None,
+            scratch: None,
             length: f64::NAN,
             symmetry: None,
             numbers: Vec::new(),
@@ -111,16 +111,16 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     /// The current solution: `x` plus its folded part.
     pub(crate) fn whole<'x>(&'x mut self, x: &'x V) -> Result<&'x V> {
         let Some(folded) = self.folded.as_ref().filter(|_| self.is_folded) else { return Ok(x) };
-        let [whole, _] = Self::spare(&mut self.spare, &self.space)?;
+        let [whole, _] = Self::scratch(&mut self.scratch, &self.space)?;
         whole.copy_from(x);
         whole.axpy(&V::Elem::one().into(), folded);
         Ok(whole)
     }
 
     /// Two vectors of workspace, allocated on first use.
-    fn spare<'s>(spare: &'s mut Option<[V; 2]>, space: &V::Space) -> Result<[&'s mut V; 2]> {
-        let [v, w] = match spare {
-            Some(spare) => spare,
+    fn scratch<'s>(scratch: &'s mut Option<[V; 2]>, space: &V::Space) -> Result<[&'s mut V; 2]> {
+        let [v, w] = match scratch {
+            Some(scratch) => scratch,
             none => none.insert([space.zeros()?, space.zeros()?]),
         };
         Ok([v, w])
@@ -136,7 +136,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         if let Some(norm) = *known {
             return Ok(norm);
         }
-        let norm = operator_norm(a, b, Self::spare(&mut self.spare, &self.space)?)?;
+        let norm = operator_norm(a, b, Self::scratch(&mut self.scratch, &self.space)?)?;
         *known = Some(norm);
         Ok(norm)
     }
@@ -154,7 +154,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         if let Some(test) = self.symmetry {
             return Ok(test.unsymmetric_operator());
         }
-        let [v, w] = Self::spare(&mut self.spare, &self.space)?;
+        let [v, w] = Self::scratch(&mut self.scratch, &self.space)?;
         // The test vector is the residual. It is zero in rows that are already solved, such as those of
         // boundary values; these rows need not be symmetric.
         let mut r = self.space.zeros()?;
@@ -182,7 +182,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
 
     /// Residual norm that is left by rounding an exact `x` to its element type.
     pub(crate) fn rounding_limit<A: LinearOperator<Vector = V>>(&mut self, a: &A, x: &V) -> Result<f64> {
-        rounding_limit(a, x, Self::spare(&mut self.spare, &self.space)?)
+        rounding_limit(a, x, Self::scratch(&mut self.scratch, &self.space)?)
     }
 
     /// Between two steps, when the whole solution is either in `x` or folded: the residual norm that rounding

@@ -204,7 +204,7 @@ pub enum Error {
     #[error(
         "row {row} has a different sparsity pattern than in the original matrix: build again instead of refreshing"
     )]
-    OtherPattern {
+    PatternMismatch {
         /// The first row that differs.
         row: usize,
     },
@@ -236,7 +236,7 @@ pub enum Error {
     },
     /// A declaration about a system, its coordinates for example, does not fit the matrix.
     #[error("{what}: {why}")]
-    Knowledge {
+    Declaration {
         /// The name of the declaration's method in [`Plan`](crate::Plan).
         what: &'static str,
         /// What is required, what was found, and where.
@@ -257,7 +257,7 @@ pub enum Error {
     Interrupted(#[from] krysp_kernels::interrupt::Interrupted),
     /// A solver has no operator, because an earlier call failed.
     #[error("an earlier call failed and left no operator: build the plan again, or call `refresh`")]
-    Lost,
+    NoOperator,
     /// An index occurs twice in a permutation or is out of range.
     #[error(
         "not a permutation of 0..{len}: position {position} has {index}, which is out of range or repeated"
@@ -284,7 +284,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The reason.
-        why: Unusable,
+        why: SavedFileError,
     },
     /// A Matrix Market file could not be read, or a file of any format could not be opened.
     #[error(transparent)]
@@ -355,7 +355,7 @@ impl From<Error> for krysp_solvers::Error {
 /// The reason why a saved file cannot be used. The saved object must be built and saved again.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Unusable {
+pub enum SavedFileError {
     /// The file was not written by this library.
     #[error("it was not saved by krysp")]
     NotSaved,
@@ -399,7 +399,7 @@ pub enum Unusable {
     },
     /// The file was saved for a matrix with another pattern.
     #[error("it was saved for a matrix with a different sparsity pattern")]
-    OtherMatrix,
+    PatternMismatch,
     /// The values of the matrix in the file are not those that its keys promise, although the checksum is right.
     #[error("expected the values of the given matrix, but it holds others: save again")]
     OtherValues,

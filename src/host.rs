@@ -1,8 +1,8 @@
 //! Vectors in host memory.
 
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::saved::saved;
-use crate::{Numbering, Real};
+use crate::{Permutation, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
 use krysp_kernels::cpu::run::threads::over_rows;
@@ -17,33 +17,33 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct HostSpace<T> {
     len: usize,
-    numbering: Option<Arc<Numbering>>,
+    permutation: Option<Arc<Permutation>>,
     element: PhantomData<fn() -> T>,
 }
 
-saved!(impl[T: Real] HostSpace<T> { len, numbering; element = PhantomData } where |read| {
-    read.numbering.as_ref().is_none_or(|numbering| numbering.len() == read.len)
+saved!(impl[T: Real] HostSpace<T> { len, permutation; element = PhantomData } where |read| {
+    read.permutation.as_ref().is_none_or(|permutation| permutation.len() == read.len)
 });
 
 impl<T: Real> HostSpace<T> {
     /// The space of vectors of `len` entries in the user's ordering.
     pub fn new(len: usize) -> HostSpace<T> {
-        HostSpace { len, numbering: None, element: PhantomData }
+        HostSpace { len, permutation: None, element: PhantomData }
     }
 
-    /// The space of vectors whose entries are permuted by a numbering.
-    pub fn numbered(numbering: Arc<Numbering>) -> HostSpace<T> {
-        HostSpace { len: numbering.len(), numbering: Some(numbering), element: PhantomData }
+    /// The space of vectors whose entries are permuted by an ordering.
+    pub fn permuted(permutation: Arc<Permutation>) -> HostSpace<T> {
+        HostSpace { len: permutation.len(), permutation: Some(permutation), element: PhantomData }
     }
 
-    /// The space of vectors of another element type with the same length and numbering.
+    /// The space of vectors of another element type with the same length and ordering.
     pub fn cast<U: Real>(&self) -> HostSpace<U> {
-        HostSpace { len: self.len, numbering: self.numbering.clone(), element: PhantomData }
+        HostSpace { len: self.len, permutation: self.permutation.clone(), element: PhantomData }
     }
 
-    /// The numbering, or `None` for the user's ordering.
-    pub fn numbering(&self) -> Option<&Arc<Numbering>> {
-        self.numbering.as_ref()
+    /// The ordering, or `None` for the user's ordering.
+    pub fn permutation(&self) -> Option<&Arc<Permutation>> {
+        self.permutation.as_ref()
     }
 
     /// A vector with the given entries, which are in the user's ordering.
@@ -73,7 +73,7 @@ pub(crate) fn gather<T: Real>(from: &[T], places: &[u32], to: &mut [T]) {
 impl<T> PartialEq for HostSpace<T> {
     fn eq(&self, other: &Self) -> bool {
         self.len == other.len
-            && match (&self.numbering, &other.numbering) {
+            && match (&self.permutation, &other.permutation) {
                 (None, None) => true,
                 (Some(a), Some(b)) => Arc::ptr_eq(a, b) || a == b,
                 _ => false,
@@ -93,17 +93,17 @@ impl<T: Real> Space for HostSpace<T> {
     }
 
     fn zeros(&self) -> Result<HostVector<T>> {
-        room("a vector", (self.len * size_of::<T>()) as u128)?;
+        check_free_memory("a vector", (self.len * size_of::<T>()) as u128)?;
         Ok(HostVector { entries: Buffer::zeros(self.len), space: self.clone() })
     }
 
     fn load(&self, host: &[T], into: &mut HostVector<T>) -> Result<()> {
         self.fits("the host slice", host.len())?;
         self.fits("the vector", into.entries.len())?;
-        match &self.numbering {
+        match &self.permutation {
             None => vector::copy(host, &mut into.entries),
-            Some(numbering) => {
-                gather(host, numbering.old_of_new(), &mut into.entries);
+            Some(permutation) => {
+                gather(host, permutation.old_of_new(), &mut into.entries);
             }
         }
         Ok(())
@@ -112,10 +112,10 @@ impl<T: Real> Space for HostSpace<T> {
     fn store(&self, from: &HostVector<T>, host: &mut [T]) -> Result<()> {
         self.fits("the host slice", host.len())?;
         self.fits("the vector", from.entries.len())?;
-        match &self.numbering {
+        match &self.permutation {
             None => vector::copy(&from.entries, host),
-            Some(numbering) => {
-                gather(&from.entries, numbering.new_of_old(), host);
+            Some(permutation) => {
+                gather(&from.entries, permutation.new_of_old(), host);
             }
         }
         Ok(())
@@ -140,12 +140,12 @@ impl<T: Real> HostVector<T> {
         HostVector { entries: Buffer::copy_of(entries), space: HostSpace::new(entries.len()) }
     }
 
-    /// The entries, in the numbering of the space.
+    /// The entries, in the ordering of the space.
     pub fn as_slice(&self) -> &[T] {
         &self.entries
     }
 
-    /// The entries, in the numbering of the space.
+    /// The entries, in the ordering of the space.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         &mut self.entries
     }
@@ -181,7 +181,10 @@ impl<T: Real> Vector for HostVector<T> {
 
     fn basis(space: &HostSpace<T>, count: usize) -> Result<HostBasis<T>> {
         let rows = space.len();
-        room("the basis of the restarts", count as u128 * rows as u128 * size_of::<T>() as u128)?;
+        check_free_memory(
+            "the basis of the restarts",
+            count as u128 * rows as u128 * size_of::<T>() as u128,
+        )?;
         Ok(HostBasis {
             entries: Buffer::zeros(count * rows),
             rows,

@@ -69,23 +69,23 @@ pub mod io;
 mod memory;
 #[cfg(feature = "mpi")]
 pub mod mpi;
-mod numbering;
+#[cfg(feature = "cuda")]
+pub mod multi_gpu;
 mod numbers;
+mod ordering;
 pub mod partition;
 pub mod plan;
 pub mod preconditioners;
 mod saved;
 mod scaling;
 mod spelling;
-#[cfg(feature = "cuda")]
-pub mod spread;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
 pub use choice::{Choice, Host, Operator, calibrate};
 #[cfg(feature = "cuda")]
 pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, Streamed, ToCuda};
-pub use error::{Error, Result, Unusable};
+pub use error::{Error, Result, SavedFileError};
 pub use formats::Format;
 pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
 pub use interrupt::{Interrupt, Interrupted, PhaseProgress};
@@ -95,18 +95,18 @@ pub use krysp_solvers::{
     BiCgStab, CancelToken, Cg, Chebyshev, Composed, Element, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres,
     MultiVector, Outcome, PipelinedCg, Progress, Report, Solution, Space, Stopping, Vector,
 };
-pub use numbering::Numbering;
+#[cfg(feature = "cuda")]
+pub use multi_gpu::MultiGpu;
 pub use numbers::{Real, Storage};
+pub use ordering::Permutation;
 pub use plan::{Plan, solve, solve_many};
 pub use preconditioners::{
     Amg, AmgOptions, BlockSolver, Cholesky, CoarseSpace, DirectOptions, Fields, Fsai, Growth, Ic0, Ilu0,
-    Ilut, IlutOptions, Inertia, Isai, Jacobi, Ldl, Lu, Narrow, Origin, PositiveJacobi, Refresh,
-    SaddleEstimate, SaddlePoint, SaddlePointOptions, Schur, Side, Spai, SpaiReport, Sparsity, StoredRows,
-    TwoLevel, Unknowns, rigid_motions,
+    Ilut, IlutOptions, Inertia, Isai, Jacobi, Ldl, Lu, MatrixSource, PositiveJacobi, Refresh, SaddleEstimate,
+    SaddlePoint, SaddlePointOptions, Schur, Side, SinglePrecision, Spai, SpaiReport, Sparsity, StoredRows,
+    TwoLevel, UnknownOrder, rigid_body_modes,
 };
 pub use scaling::{Matching, Scaling};
-#[cfg(feature = "cuda")]
-pub use spread::Spread;
 
 macro_rules! reexport {
     ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
@@ -139,8 +139,8 @@ pub mod prelude {
     #[cfg(feature = "cuda")]
     pub use crate::formats::OnDevice;
     pub use crate::{
-        BiCgStab, Cg, Csr, Format, Gmres, Host, Jacobi, LinearOperator, Minres, Numbering, Operator, Outcome,
-        Refresh, Report, Solution, Space, TwoLevel, Vector,
+        BiCgStab, Cg, Csr, Format, Gmres, Host, Jacobi, LinearOperator, Minres, Operator, Outcome,
+        Permutation, Refresh, Report, Solution, Space, TwoLevel, Vector,
     };
     #[cfg(feature = "cuda")]
     pub use crate::{Cuda, CudaVector, ToCuda};

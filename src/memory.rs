@@ -31,7 +31,7 @@ impl Host {
 const LARGE: usize = 64 << 20;
 
 /// Returns an error if an array does not fit into free memory.
-pub(crate) fn room(what: &'static str, bytes: u128) -> Result<()> {
+pub(crate) fn check_free_memory(what: &'static str, bytes: u128) -> Result<()> {
     if bytes < LARGE as u128 {
         return Ok(());
     }
@@ -81,10 +81,10 @@ mod tests {
 
     #[test]
     fn what_cannot_fit_is_refused_and_what_can_is_not() {
-        room("a test", 0).unwrap();
-        room("a test", 65 << 20).unwrap();
+        check_free_memory("a test", 0).unwrap();
+        check_free_memory("a test", 65 << 20).unwrap();
         for bytes in [1 << 60, u128::from(u64::MAX), u128::MAX] {
-            let refused = room("a test", bytes).unwrap_err();
+            let refused = check_free_memory("a test", bytes).unwrap_err();
             assert!(matches!(refused, Error::Allocation { bytes: said, .. } if said == bytes), "{refused}");
         }
     }

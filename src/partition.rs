@@ -30,9 +30,9 @@ mod report;
 pub use blocks::by_diagonal_blocks;
 #[cfg(any(feature = "cuda", feature = "mpi"))]
 pub(crate) use cut::Cut;
-pub use halo::{Halo, halo};
+pub use halo::{HaloSize, halo};
 pub use padding::by_least_padding;
-pub use report::{Part, Quality, Report, quality};
+pub use report::{PartSummary, Quality, Report, quality};
 
 use crate::{Error, Result};
 use krysp_kernels::index::OffsetsRef;
@@ -202,7 +202,7 @@ mod tests {
 
     fn quality_of(parts: Vec<Vec<usize>>) -> (Vec<usize>, Vec<usize>, usize) {
         let q = quality(&lengths(), parts, &POWERS).unwrap();
-        let (nonzeros, places) = q.parts.iter().map(|part| (part.nonzeros, part.places())).unzip();
+        let (nonzeros, places) = q.parts.iter().map(|part| (part.nonzeros, part.slots())).unzip();
         (nonzeros, places, (q.density * 100.0).round() as usize)
     }
 

@@ -23,7 +23,7 @@
 
 mod matching;
 
-use crate::preconditioners::origin::check_square;
+use crate::preconditioners::matrix_source::check_square;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, Real, Result};
 use krysp_solvers::{Element, LinearOperator, Space};
@@ -195,7 +195,7 @@ impl<T: Real> Scaling<T> {
 
     /// The index in the user's order for position `place` of the space.
     fn user(&self, place: usize) -> usize {
-        self.space.numbering().map_or(place, |numbering| numbering.old_of_new()[place] as usize)
+        self.space.permutation().map_or(place, |permutation| permutation.old_of_new()[place] as usize)
     }
 
     /// Computes `R b`, with permuted rows.
@@ -288,7 +288,7 @@ fn representable<T: Real>(log: f64) -> T {
 mod tests {
     use super::*;
     use crate::testing::matrices;
-    use crate::{BiCgStab, Cg, Jacobi, Numbering};
+    use crate::{BiCgStab, Cg, Jacobi, Permutation};
 
     #[test]
     fn scaled_cg_takes_the_iterations_of_jacobi_cg() {
@@ -297,9 +297,9 @@ mod tests {
         let size = |i: usize| 10f64.powi(i as i32 % 5);
         let entries: Vec<_> = poisson.triplets().map(|(i, j, v)| (i, j, v * size(i) * size(j))).collect();
         let a = Csr::from_triplets(poisson.rows(), poisson.rows(), &entries).unwrap();
-        let backwards = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+        let backwards = Permutation::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
         let b: Vec<f64> = (0..a.rows()).map(|i| size(i) * (1.0 + (i % 3) as f64)).collect();
-        for a in [a.renumbered(&backwards).unwrap(), a] {
+        for a in [a.reordered(&backwards).unwrap(), a] {
             let jacobi = Jacobi::new(&a).unwrap();
             let expected = Cg::new(&a).preconditioner(jacobi).rtol(1e-13).solve(&b).unwrap();
             let scaling = Scaling::symmetric(&a).unwrap();
@@ -365,11 +365,11 @@ mod tests {
     #[test]
     fn scaled_systems_have_the_same_solution() {
         let a = badly_scaled(60);
-        let backwards = Numbering::from_old_of_new((0..60).rev().collect()).unwrap();
+        let backwards = Permutation::from_old_of_new((0..60).rev().collect()).unwrap();
         let exact: Vec<f64> = (0..60).map(|i| 1.0 + (i % 5) as f64).collect();
         let mut b = vec![0.0; 60];
         a.triplets().for_each(|(i, j, value)| b[i] += value * exact[j]);
-        for a in [a.renumbered(&backwards).unwrap(), a] {
+        for a in [a.reordered(&backwards).unwrap(), a] {
             let matching = Matching::of(&a).unwrap();
             for scaling in [Scaling::equilibrated(&a).unwrap(), Scaling::matched(&a, &matching).unwrap()] {
                 let mut guess = exact.clone();

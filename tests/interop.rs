@@ -10,7 +10,7 @@ use faer::{Mat, Par};
 use krysp::formats::CsrRef;
 use krysp::interop::AsFaer;
 use krysp::testing::matrices::{self, Triplets};
-use krysp::{Cg, Csr, Format, HostVector, Jacobi, LinearOperator, Numbering, Vector};
+use krysp::{Cg, Csr, Format, HostVector, Jacobi, LinearOperator, Permutation, Vector};
 use nalgebra_sparse::{CooMatrix, CscMatrix, CsrMatrix};
 use sprs::{CsMat, CsMatI, CsMatViewI, TriMat};
 
@@ -201,8 +201,8 @@ fn faer_solves_with_our_operators() {
     let a = matrices::stencil7(12).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
     let ours = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).rtol(1e-10).solve(&b).unwrap();
-    let renumbered = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
-    for a in [&a, &renumbered] {
+    let reordered = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
+    for a in [&a, &reordered] {
         let (x, iterations) = faer_cg(a, &Jacobi::new(a).unwrap(), &b);
         assert!(iterations.abs_diff(ours.report.iterations) <= 1, "{iterations} {}", ours.report);
         for (theirs, ours) in x.iter().zip(&ours.x) {

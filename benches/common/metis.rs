@@ -1,4 +1,4 @@
-//! Orderings by recursive bisection with METIS (Karypis and Kumar 1998), for comparison with `Numbering::clustered` (feature
+//! Orderings by recursive bisection with METIS (Karypis and Kumar 1998), for comparison with `Permutation::clustered` (feature
 //! `metis`).
 //!
 //! ```text
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The parts of METIS's k-way partitioning differ slightly in size, so that runs of equally many rows would cross them. Therefore
-//! each bisection is balanced before the next one. Runs on one thread, many times slower than `Numbering::clustered`.
+//! each bisection is balanced before the next one. Runs on one thread, many times slower than `Permutation::clustered`.
 
 use super::Result;
 use krysp::Csr;

@@ -5,7 +5,7 @@ use std::fs::{OpenOptions, create_dir_all};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-pub const SPMV: &str = "date,commit,device,matrix,rows,nnz,element,format,numbering,setup_ms,product_ms,format_bytes,\
+pub const SPMV: &str = "date,commit,device,matrix,rows,nnz,element,format,ordering,setup_ms,product_ms,format_bytes,\
                         share_of_bandwidth,peer,peer_ms,ratio";
 pub const SOLVE: &str = "date,commit,device,matrix,rows,nnz,element,method,preconditioner,format,setup_ms,iterations,\
                          ms_per_iteration,budget_ms_per_iteration,true_residual,peer,peer_ms_per_iteration,ratio";

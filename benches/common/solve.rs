@@ -23,7 +23,7 @@ const ITERATIONS: usize = 60;
 /// The residual to reach, and the iterations and the time allowed.
 const TOLERANCE: f64 = 1e-8;
 const LIMIT: usize = 2000;
-const PATIENCE: Duration = Duration::from_secs(25);
+const TIME_LIMIT: Duration = Duration::from_secs(25);
 
 /// The time at which each iteration ended.
 type Times = Arc<Mutex<Vec<Instant>>>;
@@ -65,7 +65,7 @@ where
 {
     let times = Times::default();
     let stamps = times.clone();
-    let mut solver = solver.rtol(TOLERANCE).max_iterations(LIMIT).time_limit(PATIENCE).observe(move |_| {
+    let mut solver = solver.rtol(TOLERANCE).max_iterations(LIMIT).time_limit(TIME_LIMIT).observe(move |_| {
         stamps.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
     });
     let zeros = HostVector::from_slice(&vec![0.0; b.as_slice().len()]);
@@ -73,7 +73,7 @@ where
     let report = solver.solve_into(b, &mut x)?.clone();
     println!("{method:<10}{format:<16}{report}");
     let budget_bytes = solver.bytes_per_iteration();
-    let mut solver = solver.rtol(0.0).max_iterations(ITERATIONS + 1).patience(usize::MAX);
+    let mut solver = solver.rtol(0.0).max_iterations(ITERATIONS + 1).stagnation_window(usize::MAX);
     let turn = move || {
         x.copy_from(&zeros);
         per_iteration(&times);
@@ -146,7 +146,7 @@ pub fn solve(system: &System, rounds: usize, bandwidth: &Bandwidth, stamp: &str)
     let mut entries = vec![];
     for (format, operator, ms) in &formats {
         let Some(operator) = operator.as_deref() else { continue };
-        let setup_ms = ms + jacobi_ms + system.numbering_ms;
+        let setup_ms = ms + jacobi_ms + system.ordering_ms;
         entries.push(entry("CG", format, setup_ms, Cg::new(operator).preconditioner(&jacobi), &b)?);
         if leanest.is_none_or(|(_, leanest)| leanest != *format) {
             continue;

@@ -4,7 +4,7 @@ use super::Result;
 use krysp::io::read_matrix;
 use krysp::testing::matrices::{self, Matrix};
 use krysp::testing::shared_matrix;
-use krysp::{Csr, Numbering};
+use krysp::{Csr, Permutation};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -52,17 +52,17 @@ pub fn expanded(wanted: &[String]) -> Vec<String> {
 /// A matrix in one ordering.
 pub struct System {
     pub name: String,
-    pub numbering: &'static str,
+    pub ordering: &'static str,
     /// The matrix in the measured ordering, for this library and for peers.
     pub csr: Csr<f64>,
     /// The milliseconds of computing the ordering.
-    pub numbering_ms: f64,
+    pub ordering_ms: f64,
 }
 
 impl System {
     /// The name in a bench: `tet_rand`, `tet_rand_rcm`.
     pub fn id(&self) -> String {
-        match self.numbering {
+        match self.ordering {
             "given" => self.name.clone(),
             other => format!("{}_{}", self.name, other.replace(' ', "_")),
         }
@@ -82,7 +82,7 @@ pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
         .collect();
     let others = wanted.iter().filter(|wish| !listed().any(|name| goes_with(name, wish)));
     names.extend(others.filter_map(|wish| wish.split('/').next()).map(String::from));
-    names.into_iter().map(|name| numbered(&name, |matrix| matrix, |_| None))
+    names.into_iter().map(|name| reordered(&name, |matrix| matrix, |_| None))
 }
 
 /// Returns whether the unknowns of a generated matrix are shuffled.
@@ -102,23 +102,23 @@ pub fn unknowns(name: &str) -> usize {
 }
 
 /// Reverse Cuthill-McKee for the nodes of a mesh, so that the unknowns of a node stay together.
-fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Numbering> {
-    by_nodes(csr, unknowns, |graph, _| Ok(Numbering::rcm(graph)?))
+fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Permutation> {
+    by_nodes(csr, unknowns, |graph, _| Ok(Permutation::rcm(graph)?))
 }
 
 /// The ordering by METIS, with runs of a given number of rows.
 #[cfg(feature = "metis")]
-fn metis(csr: &Csr<f64>, unknowns: usize, rows: usize) -> Result<Numbering> {
+fn metis(csr: &Csr<f64>, unknowns: usize, rows: usize) -> Result<Permutation> {
     let line = |graph: &Csr<f64>, unknowns: usize| super::metis::line(graph, rows / unknowns);
-    by_nodes(csr, unknowns, |graph, unknowns| Ok(Numbering::from_old_of_new(line(graph, unknowns)?)?))
+    by_nodes(csr, unknowns, |graph, unknowns| Ok(Permutation::from_old_of_new(line(graph, unknowns)?)?))
 }
 
 /// Expands an ordering of the graph of nodes to their unknowns.
 fn by_nodes(
     csr: &Csr<f64>,
     unknowns: usize,
-    number: impl Fn(&Csr<f64>, usize) -> Result<Numbering>,
-) -> Result<Numbering> {
+    number: impl Fn(&Csr<f64>, usize) -> Result<Permutation>,
+) -> Result<Permutation> {
     if unknowns == 1 || !csr.rows().is_multiple_of(unknowns) {
         return number(csr, 1);
     }
@@ -136,13 +136,13 @@ fn by_nodes(
     let graph = Csr::from_csr(nodes, nodes, &offsets, &columns, &vec![1.0; columns.len()])?;
     let of_nodes = number(&graph, unknowns)?;
     let first = of_nodes.old_of_new().iter().map(|node| node * unknowns as u32);
-    Ok(Numbering::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
+    Ok(Permutation::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
 
 /// A matrix by its name or file, in several orderings: the given one; if that is shuffled, also reverse
 /// Cuthill-McKee and clustered, with runs of a given length; for a graph with hubs also with its longest rows
 /// first. `prepare` changes a generated matrix first.
-pub fn numbered(
+pub fn reordered(
     wanted: &str,
     prepare: impl FnOnce(Matrix) -> Matrix,
     rows_per_block: impl Fn(&Csr<f64>) -> Option<usize>,
@@ -159,27 +159,27 @@ pub fn numbered(
         }
     };
     let mut systems = vec![];
-    let mut add = |numbering, number: &dyn Fn() -> Result<Numbering>| -> Result<()> {
+    let mut add = |ordering, number: &dyn Fn() -> Result<Permutation>| -> Result<()> {
         let started = Instant::now();
-        let new = csr.renumbered(&number()?)?;
-        let numbering_ms = started.elapsed().as_secs_f64() * 1e3;
+        let new = csr.reordered(&number()?)?;
+        let ordering_ms = started.elapsed().as_secs_f64() * 1e3;
         // copy the arrays to a space without a permutation, for peers
         let csr = Csr::from_csr(new.rows(), new.cols(), &new.offsets(), new.columns(), new.entries())?;
-        systems.push(System { name: name.into(), numbering, csr, numbering_ms });
+        systems.push(System { name: name.into(), ordering, csr, ordering_ms });
         Ok(())
     };
     if shuffled {
         add("rcm", &|| rcm(&csr, unknowns(name)))?;
         if let Some(rows) = rows_per_block(&csr) {
-            add("clustered", &|| Ok(Numbering::clustered(&csr, rows)?))?;
+            add("clustered", &|| Ok(Permutation::clustered(&csr, rows)?))?;
             #[cfg(feature = "metis")]
             add("metis", &|| metis(&csr, unknowns(name), rows))?;
         }
     }
     if has_hubs(name) {
-        add("by length", &|| Ok(Numbering::by_length(&csr)?))?;
+        add("by length", &|| Ok(Permutation::by_length(&csr)?))?;
     }
-    systems.insert(0, System { name: name.into(), numbering: "given", csr, numbering_ms: 0.0 });
+    systems.insert(0, System { name: name.into(), ordering: "given", csr, ordering_ms: 0.0 });
     Ok(systems)
 }
 

@@ -1,9 +1,9 @@
 //! The products of a record: for each format, the work of the product and its measured time.
 
 use super::Result;
-use super::fit::Prices;
+use super::fit::CostModels;
 use super::newest::{newest, number, text};
-use krysp::choice::Work;
+use krysp::choice::ProductWork;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -13,9 +13,9 @@ const OTHERS: [&str; 2] = ["COO atomic", "CSR speculative on host"];
 /// A matrix in one ordering, with one element type.
 pub struct Case {
     pub matrix: String,
-    pub numbering: String,
+    pub ordering: String,
     pub element: String,
-    /// Whether prices are fitted to this case.
+    /// Whether cost models are fitted to this case.
     fitted: bool,
     pub options: Vec<Choosable>,
     /// The milliseconds of all recorded formats.
@@ -33,7 +33,7 @@ pub fn is_symmetric(format: &str) -> bool {
 #[derive(Clone)]
 pub struct Choosable {
     pub format: String,
-    pub work: Work,
+    pub work: ProductWork,
     pub ms: f64,
 }
 
@@ -44,9 +44,10 @@ impl Case {
     }
 
     /// The option with the lowest cost.
-    pub fn chosen(&self, prices: &Prices) -> &Choosable {
-        let cost =
-            |option: &Choosable| prices.get(&option.format).map_or(f64::INFINITY, |p| p.cost(&option.work));
+    pub fn chosen(&self, cost_models: &CostModels) -> &Choosable {
+        let cost = |option: &Choosable| {
+            cost_models.get(&option.format).map_or(f64::INFINITY, |p| p.cost(&option.work))
+        };
         let first = &self.options[0];
         let cheaper = |a, b| if cost(b) < cost(a) { b } else { a };
         self.options.iter().fold(first, cheaper)
@@ -80,9 +81,9 @@ impl Case {
 
     fn with(&self, options: Vec<Choosable>, times: Vec<(String, f64)>) -> Option<Case> {
         let best = fastest(&times)?;
-        let Case { matrix, numbering, element, fitted, .. } = self;
-        let [matrix, numbering, element] = [matrix, numbering, element].map(String::clone);
-        let case = Case { matrix, numbering, element, fitted: *fitted, options, times, best };
+        let Case { matrix, ordering, element, fitted, .. } = self;
+        let [matrix, ordering, element] = [matrix, ordering, element].map(String::clone);
+        let case = Case { matrix, ordering, element, fitted: *fitted, options, times, best };
         Some(case).filter(|case| !case.options.is_empty())
     }
 }
@@ -93,12 +94,12 @@ fn fastest(times: &[(String, f64)]) -> Option<(String, f64)> {
 
 /// All products of a record whose layouts are known. Reports the others.
 pub fn cases(folder: &Path) -> Result<Vec<Case>> {
-    let recorded = newest(folder, "spmv.csv", &["matrix", "numbering", "element", "format"])?;
-    let layouts = newest(folder, "layouts.csv", &["matrix", "numbering", "element", "format"])?;
-    let key = |row| ["matrix", "numbering", "element"].map(|column| text(row, column).to_string());
+    let recorded = newest(folder, "spmv.csv", &["matrix", "ordering", "element", "format"])?;
+    let layouts = newest(folder, "layouts.csv", &["matrix", "ordering", "element", "format"])?;
+    let key = |row| ["matrix", "ordering", "element"].map(|column| text(row, column).to_string());
     let mut works = BTreeMap::new();
     for row in &layouts {
-        let work = Work {
+        let work = ProductWork {
             bytes: number(row, "bytes"),
             gathers: number(row, "gathers"),
             rows: number(row, "rows"),
@@ -117,7 +118,7 @@ pub fn cases(folder: &Path) -> Result<Vec<Case>> {
     let fitted: BTreeSet<&String> = names.iter().skip(1).step_by(2).collect();
     let mut cases = vec![];
     for (key, times) in times {
-        let [matrix, numbering, element] = key.clone();
+        let [matrix, ordering, element] = key.clone();
         let known = times.iter().filter_map(|(format, ms)| {
             let work = *works.get(&(key.clone(), format.clone()))?;
             Some(Choosable { format: format.clone(), work, ms: *ms })
@@ -126,9 +127,9 @@ pub fn cases(folder: &Path) -> Result<Vec<Case>> {
         match fastest(&times).filter(|_| !options.is_empty()) {
             Some(best) => {
                 let fitted = fitted.contains(&matrix);
-                cases.push(Case { matrix, numbering, element, fitted, options, times, best });
+                cases.push(Case { matrix, ordering, element, fitted, options, times, best });
             }
-            None => println!("skipped: {matrix} {numbering} {element} is not in layouts.csv"),
+            None => println!("skipped: {matrix} {ordering} {element} is not in layouts.csv"),
         }
     }
     Ok(cases)

@@ -1,5 +1,5 @@
-//! Fits prices (coefficients of the cost model of formats) to a record: for each kernel by non-negative least
-//! squares of relative errors, regularized towards the prices of all kernels together,
+//! Fits coefficients (coefficients of the cost model of formats) to a record: for each kernel by non-negative least
+//! squares of relative errors, regularized towards the coefficients of all kernels together,
 //!
 //! ```text
 //! min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²,   p ≥ 0
@@ -7,14 +7,14 @@
 //!
 //! over the products of the fitted half. `a` is the work of a product, `t` its time, `mⱼ` the mean of `aⱼ / t`, and `q`
 //! the solution with λ = 0 for all kernels together. The regularization helps kernels with few or similar products. The
-//! solver is coordinate descent, which is enough for a convex problem with five prices.
+//! solver is coordinate descent, which is enough for a convex problem with five coefficients.
 
 use super::cases::{Case, is_symmetric};
-use krysp::choice::{Price, Work};
+use krysp::choice::{CostModel, ProductWork};
 use std::collections::BTreeMap;
 
-/// Prices by format.
-pub type Prices = BTreeMap<String, Price>;
+/// Coefficients by format.
+pub type CostModels = BTreeMap<String, CostModel>;
 
 /// Quality requirements for choices, as ratios of times to the best.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ pub struct Bounds {
     pub far: f64,
 }
 
-/// Formats with the same kernel share a price.
+/// Formats with the same kernel share a cost model.
 const ONE_KERNEL: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 
 /// Options that take more than 1.5 times the best time have the weight 0.15: they are not chosen, so their time need
@@ -35,7 +35,7 @@ const ONE_KERNEL: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 /// times on small ones show from which size on.
 const SLOW_OPTIONS: (f64, f64) = (1.5, 0.15);
 
-/// `λ`: the regularization weighs as much as one product.
+/// `λ`: weight of the regularization, equal to that of one product.
 const REGULARIZATION: f64 = 1.0;
 
 /// Rounds of coordinate descent, more than enough.
@@ -49,14 +49,14 @@ struct Sample {
     target: f64,
 }
 
-/// The prices of all formats that are options. Their unit is chosen so that a cost of `per_ms` bytes is a millisecond.
-pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
+/// The coefficients of all formats that are options. Their unit is chosen so that a cost of `per_ms` bytes is a millisecond.
+pub fn fitted(cases: &[Case], cost_models: &CostModels) -> CostModels {
     let cases: Vec<&Case> = cases.iter().filter(|case| case.half() == "fitted").collect();
-    let per_ms = bytes_per_ms(&cases, prices);
+    let per_ms = bytes_per_ms(&cases, cost_models);
     let mut samples: BTreeMap<&str, Vec<Sample>> = BTreeMap::new();
     for case in &cases {
         for option in &case.options {
-            let Work { bytes, gathers, rows, waits } = option.work;
+            let ProductWork { bytes, gathers, rows, waits } = option.work;
             let work_per_ms = [1.0, bytes, gathers, rows, waits].map(|work| work / option.ms);
             let counts = is_symmetric(&option.format) || case.ratio(option) <= SLOW_OPTIONS.0;
             let weight = if counts { 1.0 } else { SLOW_OPTIONS.1 };
@@ -71,21 +71,23 @@ pub fn fitted(cases: &[Case], prices: &Prices) -> Prices {
     names.dedup();
     println!("fitted on {}", names.join(", "));
     let together = least_squares(&samples.values().flatten().copied().collect::<Vec<_>>());
-    let price = |samples: &[Sample]| {
+    let cost_model = |samples: &[Sample]| {
         let drawn = (0..5).map(|j| {
             let mean = samples.iter().map(|sample| sample.work_per_ms[j]).sum::<f64>() / samples.len() as f64;
             let work_per_ms = std::array::from_fn(|i| if i == j { mean } else { 0.0 });
             Sample { work_per_ms, weight: REGULARIZATION, target: mean * together[j] }
         });
         let all: Vec<Sample> = samples.iter().copied().chain(drawn).collect();
-        let [start, byte, gather, row, wait] = least_squares(&all).map(|price| rounded(price * per_ms));
-        Price { start, byte, gather, row, wait }
+        let [start, byte, gather, row, wait] =
+            least_squares(&all).map(|cost_model| rounded(cost_model * per_ms));
+        CostModel { start, byte, gather, row, wait }
     };
-    let by_kernel: BTreeMap<&str, Price> =
-        samples.iter().map(|(kernel, samples)| (*kernel, price(samples))).collect();
-    let of =
-        |(format, old): (&String, &Price)| (format.clone(), *by_kernel.get(kernel(format)).unwrap_or(old));
-    prices.iter().map(of).collect()
+    let by_kernel: BTreeMap<&str, CostModel> =
+        samples.iter().map(|(kernel, samples)| (*kernel, cost_model(samples))).collect();
+    let of = |(format, old): (&String, &CostModel)| {
+        (format.clone(), *by_kernel.get(kernel(format)).unwrap_or(old))
+    };
+    cost_models.iter().map(of).collect()
 }
 
 fn kernel(format: &str) -> &str {
@@ -97,16 +99,16 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// The cost of a millisecond by the present prices, so that the unit of prices does not change.
-fn bytes_per_ms(cases: &[&Case], prices: &Prices) -> f64 {
+/// The cost of a millisecond by the present coefficients, so that the unit of coefficients does not change.
+fn bytes_per_ms(cases: &[&Case], cost_models: &CostModels) -> f64 {
     let known = cases.iter().flat_map(|case| &case.options);
     let logs: Vec<f64> = known
-        .filter_map(|option| Some((prices.get(&option.format)?.cost(&option.work) / option.ms).ln()))
+        .filter_map(|option| Some((cost_models.get(&option.format)?.cost(&option.work) / option.ms).ln()))
         .collect();
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// Solves `min Σ w² (p · a − b)²` with `p ≥ 0` price by price: `pⱼ = max(0, pⱼ − (G p − c)ⱼ / Gⱼⱼ)` with `G = Σ w² a
+/// Solves `min Σ w² (p · a − b)²` with `p ≥ 0` coefficient by coefficient: `pⱼ = max(0, pⱼ − (G p − c)ⱼ / Gⱼⱼ)` with `G = Σ w² a
 /// aᵀ`, `c = Σ w² a b`. Each kind of work is scaled by its maximum.
 fn least_squares(samples: &[Sample]) -> [f64; 5] {
     let most: [f64; 5] = std::array::from_fn(|j| {
@@ -121,14 +123,14 @@ fn least_squares(samples: &[Sample]) -> [f64; 5] {
             (0..5).for_each(|j| matrix[i][j] += scaled[i] * scaled[j]);
         }
     }
-    let mut prices = [0.0; 5];
+    let mut coefficients = [0.0; 5];
     for _ in 0..ROUNDS {
         for j in 0..5 {
             if matrix[j][j] > 0.0 {
-                let excess = (0..5).map(|i| matrix[j][i] * prices[i]).sum::<f64>() - right[j];
-                prices[j] = f64::max(0.0, prices[j] - excess / matrix[j][j]);
+                let excess = (0..5).map(|i| matrix[j][i] * coefficients[i]).sum::<f64>() - right[j];
+                coefficients[j] = f64::max(0.0, coefficients[j] - excess / matrix[j][j]);
             }
         }
     }
-    std::array::from_fn(|j| prices[j] / most[j])
+    std::array::from_fn(|j| coefficients[j] / most[j])
 }

@@ -3,36 +3,36 @@
 use super::Result;
 use super::newest::{Row, newest, number, text};
 use super::record::append;
-use super::systems::{System, numbered};
+use super::systems::{System, reordered};
 use krysp::choice::{Candidate, Choice, Estimate, Model};
 use krysp::{Csr, Halo, Real};
 use std::collections::BTreeSet;
 use std::path::Path;
 
 const FILE: &str = "layouts.csv";
-const HEADER: &str = "matrix,numbering,element,format,stored,bytes,gathers,rows,waits";
+const HEADER: &str = "matrix,ordering,element,format,stored,bytes,gathers,rows,waits";
 
 /// Adds the matrices of a record that are missing in the file, up to a number of entries.
 pub fn add(folder: &Path, model: Model, most: usize) -> Result<()> {
-    let key = |row: &Row| ["matrix", "numbering", "element"].map(|column| text(row, column).to_string());
+    let key = |row: &Row| ["matrix", "ordering", "element"].map(|column| text(row, column).to_string());
     let known: BTreeSet<_> =
-        newest(folder, FILE, &["matrix", "numbering", "element"])?.iter().map(key).collect();
-    let recorded = newest(folder, "spmv.csv", &["matrix", "numbering", "element"])?;
+        newest(folder, FILE, &["matrix", "ordering", "element"])?.iter().map(key).collect();
+    let recorded = newest(folder, "spmv.csv", &["matrix", "ordering", "element"])?;
     let small = recorded.iter().filter(|row| number(row, "nnz") <= most as f64);
     let missing: BTreeSet<_> =
         small.map(key).filter(|key| !key[0].ends_with(')') && !known.contains(key)).collect();
     let names: BTreeSet<&String> = missing.iter().map(|[matrix, ..]| matrix).collect();
     for name in names {
-        for System { numbering, csr, .. } in
-            numbered(name, |matrix| matrix, |csr| rows_per_block(model, csr))?
+        for System { ordering, csr, .. } in
+            reordered(name, |matrix| matrix, |csr| rows_per_block(model, csr))?
         {
             let is_missing =
-                |element: &str| missing.contains(&[name.clone(), numbering.into(), element.into()]);
+                |element: &str| missing.contains(&[name.clone(), ordering.into(), element.into()]);
             if is_missing("f64") {
-                add_rows(folder, [name, numbering, "f64"], &choice(&csr, model))?;
+                add_rows(folder, [name, ordering, "f64"], &choice(&csr, model))?;
             }
             if is_missing("f32") {
-                add_rows(folder, [name, numbering, "f32"], &choice(&csr.cast::<f32>(), model))?;
+                add_rows(folder, [name, ordering, "f32"], &choice(&csr.cast::<f32>(), model))?;
             }
         }
     }
@@ -52,16 +52,16 @@ fn rows_per_block(model: Model, csr: &Csr<f64>) -> Option<usize> {
     }
 }
 
-fn add_rows(folder: &Path, [matrix, numbering, element]: [&str; 3], choice: &Choice) -> Result<()> {
-    println!("{matrix} {numbering} {element}: {}", choice.stored());
+fn add_rows(folder: &Path, [matrix, ordering, element]: [&str; 3], choice: &Choice) -> Result<()> {
+    println!("{matrix} {ordering} {element}: {}", choice.stored());
     let others = choice.rejected().iter().filter_map(|candidate| match candidate {
-        Candidate::Costlier(estimate) => Some(estimate),
+        Candidate::HigherCost(estimate) => Some(estimate),
         Candidate::Unsuitable { .. } => None,
     });
     let row = |Estimate { stored, work, .. }: &Estimate| {
         let (format, what) = (stored.format(), stored.to_string().replace(',', ";"));
         let (bytes, gathers, rows, waits) = (work.bytes, work.gathers, work.rows, work.waits);
-        format!("{matrix},{numbering},{element},{format},{what},{bytes},{gathers},{rows},{waits}")
+        format!("{matrix},{ordering},{element},{format},{what},{bytes},{gathers},{rows},{waits}")
     };
     let rows: Vec<String> = std::iter::once(choice.chosen()).chain(others).map(row).collect();
     append(folder, FILE, HEADER, &rows)

@@ -1,4 +1,4 @@
-//! Compares the formats that the library chooses with the records, and fits the prices (coefficients of its
+//! Compares the formats that the library chooses with the records, and fits the cost models (coefficients of its
 //! cost model). Needs no GPU.
 //!
 //! ```text
@@ -7,14 +7,14 @@
 //!                                                              fastest; writes auto.csv and automatic.csv next to the
 //!                                                              record, and symmetric.csv: the choices for values that
 //!                                                              remain symmetric
-//! cargo bench --features cuda --bench judge -- h200 --fit      prices fitted to one half of the matrices, as Rust code,
+//! cargo bench --features cuda --bench judge -- h200 --fit      cost models fitted to one half of the matrices, as Rust code,
 //!                                                              and the choices with them
 //! cargo bench --features cuda --bench judge -- h200 --layouts  generates matrices that are missing in layouts.csv, and
 //!                                                              adds the work of their products (`--most N`: up to N
 //!                                                              entries, 20 million by default)
 //! ```
 //!
-//! Every second matrix, in the order of names, is used to fit prices; the others are used to judge. All
+//! Every second matrix, in the order of names, is used to fit cost models; the others are used to judge. All
 //! orderings and element types of a matrix belong to the same half. `layouts.csv` holds the library's
 //! analysis of matrices, not measurements. Delete it when formats change.
 
@@ -34,8 +34,8 @@ mod record;
 mod systems;
 
 use cases::{Case, cases};
-use fit::{Bounds, Prices, fitted};
-use krysp::choice::{Model, Price};
+use fit::{Bounds, CostModels, fitted};
+use krysp::choice::{CostModel, Model};
 use krysp::simd::{Level, force};
 use std::collections::BTreeSet;
 use std::fs;
@@ -95,10 +95,10 @@ fn main() -> Result<()> {
         false => vec![],
     };
     let of_any_values: Vec<Case> = cases.iter().filter_map(Case::of_any_values).collect();
-    let mut prices = of_library(&cases, model);
+    let mut cost_models = of_library(&cases, model);
     if options.fit {
-        prices = fitted(&cases, &prices);
-        print_prices(&prices);
+        cost_models = fitted(&cases, &cost_models);
+        print_cost_models(&cost_models);
     }
     let symmetric: Vec<Case> = cases.into_iter().filter(Case::is_symmetric).collect();
     for (file, what, cases, bounds) in [
@@ -107,7 +107,7 @@ fn main() -> Result<()> {
         ("symmetric.csv", "all formats, for symmetric matrices", &symmetric, FORMATS),
     ] {
         if !cases.is_empty() {
-            let rows = judged(what, cases, &prices, bounds);
+            let rows = judged(what, cases, &cost_models, bounds);
             if !options.fit {
                 write(&folder, file, &rows)?;
             }
@@ -135,34 +135,34 @@ fn level(device: &str) -> Result<Level> {
     }
 }
 
-/// The prices of the library for the recorded formats.
-fn of_library(cases: &[Case], model: Model) -> Prices {
+/// The cost models of the library for the recorded formats.
+fn of_library(cases: &[Case], model: Model) -> CostModels {
     let recorded: BTreeSet<&str> =
         cases.iter().flat_map(|case| &case.options).map(|option| &*option.format).collect();
-    let prices = model.prices().into_iter().filter(|(format, _)| recorded.contains(format));
-    prices.map(|(format, price)| (format.into(), price)).collect()
+    let cost_models = model.cost_models().into_iter().filter(|(format, _)| recorded.contains(format));
+    cost_models.map(|(format, cost_model)| (format.into(), cost_model)).collect()
 }
 
-/// Prints prices as Rust code for the files of the formats.
-fn print_prices(prices: &Prices) {
+/// Prints cost models as Rust code for the files of the formats.
+fn print_cost_models(cost_models: &CostModels) {
     let literal =
         |value: f64| if value < 1e5 { format!("{value:?}") } else { format!("{:?}e6", value / 1e6) };
-    for (format, &Price { start, byte, gather, row, wait }) in prices {
+    for (format, &CostModel { start, byte, gather, row, wait }) in cost_models {
         let [start, byte, gather, row, wait] = [start, byte, gather, row, wait].map(literal);
         println!(
-            "{format}: Price {{ start: {start}, byte: {byte}, gather: {gather}, row: {row}, wait: {wait} }}"
+            "{format}: CostModel {{ start: {start}, byte: {byte}, gather: {gather}, row: {row}, wait: {wait} }}"
         );
     }
 }
 
 /// Prints how often the choice is near the best, and where it is not. Returns rows for a file.
-fn judged(what: &str, cases: &[Case], prices: &Prices, bounds: Bounds) -> Vec<String> {
+fn judged(what: &str, cases: &[Case], cost_models: &CostModels, bounds: Bounds) -> Vec<String> {
     let Bounds { near, share, far } = bounds;
     let mut rows = vec![];
     println!("\n# Of {what}: within {near} on {share:.0$}, all within {far}", 2);
     for half in ["fitted", "judged"] {
         let here: Vec<_> = cases.iter().filter(|case| case.half() == half).collect();
-        let ratios: Vec<f64> = here.iter().map(|case| case.ratio(case.chosen(prices))).collect();
+        let ratios: Vec<f64> = here.iter().map(|case| case.ratio(case.chosen(cost_models))).collect();
         let within = |bound: f64| ratios.iter().filter(|&&ratio| ratio <= bound).count();
         let worst = ratios.iter().copied().fold(1.0, f64::max);
         println!(
@@ -172,17 +172,17 @@ fn judged(what: &str, cases: &[Case], prices: &Prices, bounds: Bounds) -> Vec<St
             here.len() - within(far),
         );
         for (case, &ratio) in here.iter().zip(&ratios) {
-            let (chosen, best) = (case.chosen(prices), &case.best);
-            let Case { matrix, numbering, element, .. } = case;
+            let (chosen, best) = (case.chosen(cost_models), &case.best);
+            let Case { matrix, ordering, element, .. } = case;
             let (format, ms) = (&chosen.format, chosen.ms);
             if ratio > near {
                 println!(
-                    "    {ratio:.2} {matrix} {numbering} {element}: {format} {ms}, {} {}",
+                    "    {ratio:.2} {matrix} {ordering} {element}: {format} {ms}, {} {}",
                     best.0, best.1
                 );
             }
             rows.push(format!(
-                "{matrix},{numbering},{element},{half},{format},{ms},{},{},{ratio:.3}",
+                "{matrix},{ordering},{element},{half},{format},{ms},{},{},{ratio:.3}",
                 best.0, best.1
             ));
         }
@@ -197,4 +197,4 @@ fn write(folder: &Path, file: &str, rows: &[String]) -> Result<()> {
     Ok(())
 }
 
-const HEADER: &str = "matrix,numbering,element,half,chosen,ms,best,best_ms,ratio";
+const HEADER: &str = "matrix,ordering,element,half,chosen,ms,best,best_ms,ratio";

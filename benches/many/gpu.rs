@@ -3,7 +3,7 @@
 use super::{Result, allowed, matrix};
 use krysp::formats::{Bsr, Halo, OnDevice, Sell};
 use krysp::solvers::MultiVector;
-use krysp::{Csr, Cuda, CudaVector, LinearOperator, Numbering as Permutation, Operator, Space};
+use krysp::{Csr, Cuda, CudaVector, LinearOperator, Operator, Permutation, Space};
 use std::path::Path;
 use std::time::Instant;
 
@@ -45,7 +45,7 @@ pub(crate) fn all(mut names: Vec<String>, folder: Option<&String>) -> Result<()>
             continue;
         }
         let clusters = Permutation::clustered(&a, Halo::rows_per_block(&gpu, &a))?;
-        let a = a.renumbered(&clusters)?;
+        let a = a.reordered(&clusters)?;
         write(&a, &format!("{name}_clustered"))?;
         reordered::<Halo<f64>>(&gpu, &a)?;
         reordered::<Sell<f64>>(&gpu, &a)?;

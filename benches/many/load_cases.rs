@@ -5,7 +5,7 @@ use krysp::io::read_columns;
 use krysp::testing::shared_matrix;
 use krysp::{
     Amg, Cg, Cholesky, Csr, DirectOptions, HostVector, Ic0, Jacobi, Ldl, LinearOperator, Lu, Operator, Space,
-    Unknowns, rigid_motions,
+    UnknownOrder, rigid_body_modes,
 };
 
 /// Maximum memory of a complete factorization.
@@ -13,7 +13,7 @@ const MEMORY: usize = 2 << 30;
 
 pub(crate) fn all(name: &str, a: &Csr<f64>, operator: &Operator<HostVector<f64>>) -> Result<()> {
     let modes = modes(name)?;
-    let amg = Amg::with_modes(a, &modes)?;
+    let amg = Amg::with_near_null_space(a, &modes)?;
     products("AMG", &amg)?;
     load_cases(operator, &amg)?;
     if !modes.is_empty() {
@@ -39,13 +39,13 @@ fn modes(name: &str) -> Result<Vec<Vec<f64>>> {
     if let Some(side) = name.strip_prefix("elasticity_").and_then(|side| side.parse::<usize>().ok()) {
         let place = |i: usize| [i % side, i / side % side, i / side / side].map(|x| x as f64);
         let points: Vec<_> = (0..side.pow(3)).map(place).collect();
-        return Ok(rigid_motions(&points, Unknowns::ByNode));
+        return Ok(rigid_body_modes(&points, UnknownOrder::ByNode));
     }
     let Some(path) = shared_matrix(&format!("{name}_coord")) else { return Ok(vec![]) };
     let axes: Vec<Vec<f64>> = read_columns(path)?;
     let [x, y, z] = &axes[..] else { return Err("coordinates have three columns".into()) };
     let points: Vec<_> = x.iter().zip(y).zip(z).map(|((&x, &y), &z)| [x, y, z]).collect();
-    Ok(rigid_motions(&points, Unknowns::ByNode))
+    Ok(rigid_body_modes(&points, UnknownOrder::ByNode))
 }
 
 /// Eight load cases to a relative residual of 1e-8, one after the other and together.

@@ -54,7 +54,7 @@ pub(crate) fn all(mut names: Vec<String>) -> Result<()> {
         let a = Operator::auto(&csr, &gpu)?;
         let (rows, bytes, stored) = (csr.rows(), a.bytes(), a.choice().stored().to_string());
         println!("{name}: {rows} rows, {bytes} bytes, {stored}");
-        let multigrid = Amg::with_modes_on(&gpu, &csr, rigid.as_deref().unwrap_or(&[]))?;
+        let multigrid = Amg::with_near_null_space_on(&gpu, &csr, rigid.as_deref().unwrap_or(&[]))?;
         solves(&gpu, "Amg", &a, &multigrid, &b)?;
         solves(&gpu, "Fsai", &a, &Fsai::new(&csr)?.to(&gpu)?, &b)?;
         solves(&gpu, "Jacobi", &a, &Jacobi::new(&csr)?.to(&gpu)?, &b)?;

@@ -47,22 +47,22 @@ pub(crate) fn loading<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) ->
 pub(crate) fn products<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) -> Result<Option<f64>> {
     let planned = Plan::new(a)?.on(machine).solves(1000).build()?;
     let chosen = planned.operator()?;
-    let numbered = [("given", a.clone()), ("renumbered", a.renumbered(&machine.numbering(a)?)?)];
+    let reordered = [("given", a.clone()), ("reordered", a.reordered(&machine.ordering(a)?)?)];
     let mut others = vec![];
-    for (numbering, a) in &numbered {
+    for (ordering, a) in &reordered {
         let auto = Operator::auto(a, machine)?;
         let formats: Vec<&str> = auto
             .choice()
             .rejected()
             .iter()
             .filter_map(|one| match one {
-                Candidate::Costlier(other) => Some(other.stored.format()),
+                Candidate::HigherCost(other) => Some(other.stored.format()),
                 _ => None,
             })
             .chain([auto.choice().stored().format()])
             .collect();
         let made = formats.iter().filter_map(|format| Operator::in_format(a, machine, format).ok());
-        others.extend(made.map(|operator| (format!("{} {numbering}", operator.choice().stored()), operator)));
+        others.extend(made.map(|operator| (format!("{} {ordering}", operator.choice().stored()), operator)));
     }
     let mut times = vec![f64::INFINITY; others.len()];
     for _ in 0..ROUNDS {
@@ -75,9 +75,9 @@ pub(crate) fn products<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) -
     };
     let (best, operator) = &others[best];
     let scattering = chosen.choice().rows().scattering;
-    let own = numbered.iter().find(|(_, a)| RowStatistics::of(a).scattering == scattering);
-    let numbering = own.map_or("", |(numbering, _)| numbering);
-    let stored = format!("{} {numbering}", chosen.choice().stored());
+    let own = reordered.iter().find(|(_, a)| RowStatistics::of(a).scattering == scattering);
+    let ordering = own.map_or("", |(ordering, _)| ordering);
+    let stored = format!("{} {ordering}", chosen.choice().stored());
     // the minimum over many formats is biased downwards: time both again, in turns
     let (mut own, mut time) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..2 * ROUNDS {

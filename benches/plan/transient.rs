@@ -10,7 +10,7 @@ use krysp::plan::{Backend, Preparation};
 use krysp::prelude::*;
 use krysp::solvers::Solver;
 use krysp::testing::{shared_matrix, skipped};
-use krysp::{Amg, AmgOptions, Cholesky, Ic0, Origin, Plan, PositiveJacobi, Refresh};
+use krysp::{Amg, AmgOptions, Cholesky, Ic0, MatrixSource, Plan, PositiveJacobi, Refresh};
 use std::time::Instant;
 
 const NAME: &str = "heat_sink_transient_80k";
@@ -86,7 +86,7 @@ impl Rows {
 
 impl Rivals for Host {
     fn fixed(&self, problem: &Problem<'_>, every: usize, rows: &mut Rows) -> Result<()> {
-        let smoothed = AmgOptions { smoothed: true, ..AmgOptions::default() };
+        let smoothed = AmgOptions { smooth_finest: true, ..AmgOptions::default() };
         let jacobi = |a: &Csr<f64>, operator: &Operator<_>| PositiveJacobi::new(a, operator.domain());
         rows.add("Jacobi", every, problem.fixed(self, every, rows.best(), jacobi)?);
         rows.add("Amg", every, problem.fixed(self, every, rows.best(), |a, _| Amg::new(a))?);
@@ -130,9 +130,13 @@ pub(crate) fn all<M: Rivals>(machine: &M) -> Result<()> {
         let changes = lengths.windows(2).any(|pair| pair[0] != pair[1]);
         problem.planned(machine, None, false)?.print(name, "Plan", best);
         if changes {
-            problem.planned(machine, None, true)?.print(name, "Plan new_values", best);
+            problem.planned(machine, None, true)?.print(name, "Plan values_change", best);
         }
-        problem.planned(machine, Some(lengths.len()), changes)?.print(name, "Plan solves new_values", best);
+        problem.planned(machine, Some(lengths.len()), changes)?.print(
+            name,
+            "Plan solves values_change",
+            best,
+        );
     }
     Ok(())
 }
@@ -196,7 +200,7 @@ impl Problem<'_> {
                     if changes {
                         operator.refresh(&new)?;
                         if step % every == 0 {
-                            p.refresh(&*operator as &dyn Origin<f64>)?;
+                            p.refresh(&*operator as &dyn MatrixSource<f64>)?;
                             times.renewals += 1;
                         }
                     }
@@ -225,7 +229,7 @@ impl Problem<'_> {
         &self,
         machine: &M,
         solves: Option<usize>,
-        new_values: bool,
+        values_change: bool,
     ) -> Result<Times> {
         let a = self.matrix()?;
         let mut t = vec![22.0; self.f.len()];
@@ -243,7 +247,7 @@ impl Problem<'_> {
             let solver = match &mut solver {
                 Some(solver) => solver,
                 empty => {
-                    let mut plan = Plan::new(&a)?.on(machine).rtol(RTOL).new_values(new_values);
+                    let mut plan = Plan::new(&a)?.on(machine).rtol(RTOL).values_change(values_change);
                     if let Some(solves) = solves {
                         plan = plan.solves(solves);
                     }

@@ -4,8 +4,8 @@
 use super::system::System;
 use super::{Boxed, Options, Result, Table, cg, machine};
 use krysp::{
-    Amg, CoarseSpace, Composed, Csr, Fsai, Host, Ic0, Jacobi, Narrow, Numbering, Operator, Refresh, Sell,
-    TwoLevel,
+    Amg, CoarseSpace, Composed, Csr, Fsai, Host, Ic0, Jacobi, Operator, Permutation, Refresh, Sell,
+    SinglePrecision, TwoLevel,
 };
 use std::borrow::Cow;
 use std::io::{BufWriter, Write};
@@ -19,10 +19,10 @@ const RUN: usize = 2592;
 type Matrix = Csr<f64>;
 type Build<X> = fn(&Matrix, &System) -> Result<X>;
 
-const NUMBERINGS: [(&str, Option<Build<Numbering>>); 3] = [
+const ORDERINGS: [(&str, Option<Build<Permutation>>); 3] = [
     ("as given", None),
-    ("RCM", Some(|a, _| Ok(Numbering::rcm(a)?))),
-    ("clustered", Some(|a, _| Ok(Numbering::clustered(a, RUN)?))),
+    ("RCM", Some(|a, _| Ok(Permutation::rcm(a)?))),
+    ("clustered", Some(|a, _| Ok(Permutation::clustered(a, RUN)?))),
 ];
 
 /// Preconditioners, and whether the solve uses the fastest format (`true`) or the given CSR (`false`), which
@@ -32,22 +32,22 @@ const PRECONDITIONERS: [(&str, bool, Build<Boxed<'static>>); 6] = [
     ("FSAI f32", true, |a, _| {
         let fsai = Fsai::new(a)?;
         let [upper, lower] = [fsai.upper(), fsai.lower()].map(|factor| Sell::new(&factor.cast::<f32>()));
-        Ok(Box::new(Narrow::new(Composed::new(upper?, lower?)?)?))
+        Ok(Box::new(SinglePrecision::new(Composed::new(upper?, lower?)?)?))
     }),
-    ("IC(0) f32", true, |a, _| Ok(Box::new(Narrow::new(Ic0::shifted(&a.cast::<f32>())?)?))),
+    ("IC(0) f32", true, |a, _| Ok(Box::new(SinglePrecision::new(Ic0::shifted(&a.cast::<f32>())?)?))),
     ("two-level 1024", true, |a, system| {
         let coarse = match &system.rigid {
-            Some(rigid) => CoarseSpace::with_modes(a, 1024, rigid)?,
+            Some(rigid) => CoarseSpace::with_near_null_space(a, 1024, rigid)?,
             None => CoarseSpace::new(a, 1024)?,
         };
-        Ok(Box::new(TwoLevel::over(Jacobi::new(a)?, coarse, a)?))
+        Ok(Box::new(TwoLevel::with_inner(Jacobi::new(a)?, coarse, a)?))
     }),
     ("AMG", false, amg),
     ("AMG", true, amg),
 ];
 
 fn amg(a: &Matrix, system: &System) -> Result<Boxed<'static>> {
-    Ok(Box::new(Amg::with_modes(a, system.rigid.as_deref().unwrap_or(&[]))?))
+    Ok(Box::new(Amg::with_near_null_space(a, system.rigid.as_deref().unwrap_or(&[]))?))
 }
 
 pub(super) fn all(options: &Options, system: &System) -> Result<()> {
@@ -55,15 +55,15 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     let name = format!("{}_from_CSR", system.name);
     let mut table = Table::new(options, &machine::device(), &name, [csr.rows(), csr.nnz()]);
     for (preconditioner, fastest, build) in PRECONDITIONERS {
-        for (numbering, number) in NUMBERINGS {
+        for (ordering, number) in ORDERINGS {
             let format = if fastest { "fastest format" } else { "CSR" };
-            let called = format!("{preconditioner} {numbering} {format}");
+            let called = format!("{preconditioner} {ordering} {format}");
             if options.with.as_ref().is_some_and(|with| !called.contains(with.as_str())) {
                 continue;
             }
             table.whole(cg(&called), system, &|solve| {
                 let a = match number {
-                    Some(number) => Cow::Owned(csr.renumbered(&number(csr, system)?)?),
+                    Some(number) => Cow::Owned(csr.reordered(&number(csr, system)?)?),
                     None => Cow::Borrowed(csr),
                 };
                 let m = build(&a, system)?;
@@ -73,8 +73,10 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
             })?;
         }
     }
-    let motions = system.rigid.as_deref().unwrap_or(&[]);
-    if let Some(mut made) = options.with.is_none().then(|| Amg::with_modes(csr, motions)).transpose()? {
+    let modes = system.rigid.as_deref().unwrap_or(&[]);
+    if let Some(mut made) =
+        options.with.is_none().then(|| Amg::with_near_null_space(csr, modes)).transpose()?
+    {
         table.again("AMG", &|| Ok(()), &mut made, &|amg| Ok(amg.refresh(csr)?))?;
         println!("{made}");
     }

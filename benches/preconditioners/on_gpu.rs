@@ -5,16 +5,16 @@ use super::system::System;
 use super::{Options, Result, Table, bicgstab, cg};
 use krysp::cuda::CudaMatrix;
 use krysp::formats::{BsrOptions, HaloOptions, OnDevice, Rounded};
-use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as BiCgStab;
+use krysp::solvers::bicgstab::StabilizedBiConjugateGradients as BiCgStab;
 use krysp::solvers::cg::ConjugateGradients as Cg;
 use krysp::{
     Amg, Bsr, Chebyshev, CoarseSpace, Composed, Csr, Cuda, CudaVector, Fsai, Halo, Jacobi, LinearOperator,
-    Numbering, Refresh, Sell, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
+    Permutation, Refresh, Sell, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
 };
 use std::time::Instant;
 
 type Slices = CudaMatrix<f64, Sell<f64>>;
-type Narrow = Rounded<Sell<f64>, f32>;
+type SinglePrecision = Rounded<Sell<f64>, f32>;
 
 pub(super) fn all(options: &Options, system: &System) -> Result<()> {
     if Cuda::devices().is_empty() {
@@ -26,9 +26,10 @@ pub(super) fn all(options: &Options, system: &System) -> Result<()> {
         return multigrid(options, gpu, system);
     }
     let started = Instant::now();
-    let a =
-        system.csr.renumbered(&Numbering::clustered(&system.csr, Halo::rows_per_block(gpu, &system.csr))?)?;
-    println!("numbering: {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
+    let a = system
+        .csr
+        .reordered(&Permutation::clustered(&system.csr, Halo::rows_per_block(gpu, &system.csr))?)?;
+    println!("ordering: {:.1} ms", started.elapsed().as_secs_f64() * 1e3);
     let mut formats = vec![("clustered_Halo", a)];
     if system.unknowns == 3 {
         formats.push(("BSR", system.csr.clone()));
@@ -64,7 +65,7 @@ fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
     }
     let jacobi = || Ok(Jacobi::on(gpu, on_gpu)?);
     table.line::<Cg, _, _>(cg("Jacobi"), on_gpu, &b, wait, &jacobi)?;
-    let multigrid = || Ok(Amg::with_modes_on(gpu, on_gpu, system.rigid.as_deref().unwrap_or(&[]))?);
+    let multigrid = || Ok(Amg::with_near_null_space_on(gpu, on_gpu, system.rigid.as_deref().unwrap_or(&[]))?);
     table.line::<Cg, _, _>(cg("AMG"), on_gpu, &b, wait, &multigrid)?;
     let mut made = multigrid()?;
     table.again("AMG", wait, &mut made, &|amg| Ok(amg.refresh(on_gpu)?))?;
@@ -155,9 +156,9 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let there = || Ok(Fsai::on(gpu, *on_gpu)?);
         table.line::<Cg, _, _>(cg("FSAI of the operator"), on_gpu, b, wait, &there)?;
         table.again("FSAI of the operator", wait, &mut there()?, &|fsai| Ok(fsai.refresh(*on_gpu)?))?;
-        let narrow = || Ok(Fsai::with_pattern_on::<Narrow>(gpu, *a, Sparsity::Power(1))?);
+        let narrow = || Ok(Fsai::with_pattern_on::<SinglePrecision>(gpu, *a, Sparsity::Power(1))?);
         table.line::<Cg, _, _>(cg("FSAI in f32"), on_gpu, b, wait, &narrow)?;
-        let square = || Ok(Fsai::with_pattern_on::<Narrow>(gpu, *a, Sparsity::Power(2))?);
+        let square = || Ok(Fsai::with_pattern_on::<SinglePrecision>(gpu, *a, Sparsity::Power(2))?);
         table.line::<Cg, _, _>(cg("FSAI of A² in f32"), on_gpu, b, wait, &square)?;
         let adaptive = || self.grown(&Fsai::adaptive(a, Sparsity::Power(1), Fsai::<f64>::GROWTH)?);
         table.line::<Cg, _, _>(cg("FSAI adaptive"), on_gpu, b, wait, &adaptive)?;
@@ -176,18 +177,18 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         table.line::<Cg, _, _>(cg("Chebyshev(4)"), on_gpu, b, wait, &chebyshev)?;
         for unknowns in [256, 512, 1024, 1536] {
             let coarse = || CoarseSpace::new(a, unknowns);
-            let two = || Ok(TwoLevel::over_on(jacobi()?, coarse()?, *a)?);
+            let two = || Ok(TwoLevel::with_inner_on(jacobi()?, coarse()?, *a)?);
             table.line::<Cg, _, _>(cg(&format!("two-level {unknowns}")), on_gpu, b, wait, &two)?;
             let Some(rigid) = &system.rigid else { continue };
-            let coarse = || CoarseSpace::with_modes(a, unknowns, rigid);
-            let two = || Ok(TwoLevel::over_on(jacobi()?, coarse()?, *a)?);
+            let coarse = || CoarseSpace::with_near_null_space(a, unknowns, rigid);
+            let two = || Ok(TwoLevel::with_inner_on(jacobi()?, coarse()?, *a)?);
             table.line::<Cg, _, _>(cg(&format!("two-level {unknowns} rigid")), on_gpu, b, wait, &two)?;
         }
         let coarse = || match &system.rigid {
-            Some(rigid) => CoarseSpace::with_modes(a, CoarseSpace::<f64>::UNKNOWNS, rigid),
+            Some(rigid) => CoarseSpace::with_near_null_space(a, CoarseSpace::<f64>::UNKNOWNS, rigid),
             None => CoarseSpace::new(a, CoarseSpace::<f64>::UNKNOWNS),
         };
-        let over = || Ok(TwoLevel::over_on(narrow()?, coarse()?, *a)?);
+        let over = || Ok(TwoLevel::with_inner_on(narrow()?, coarse()?, *a)?);
         table.line::<Cg, _, _>(cg("two-level over FSAI in f32"), on_gpu, b, wait, &over)
     }
 
@@ -202,7 +203,8 @@ impl<F: OnDevice<f64>> Bench<'_, F> {
         let there = || Ok(Spai::on(gpu, *on_gpu)?);
         table.line::<BiCgStab, _, _>(bicgstab("SPAI of the operator"), on_gpu, b, wait, &there)?;
         table.again("SPAI of the operator", wait, &mut there()?, &|spai| Ok(spai.refresh(*on_gpu)?))?;
-        let narrow = || Ok(Spai::with_pattern_on::<Narrow>(gpu, *a, Side::Right, Sparsity::Power(1))?);
+        let narrow =
+            || Ok(Spai::with_pattern_on::<SinglePrecision>(gpu, *a, Side::Right, Sparsity::Power(1))?);
         table.line::<BiCgStab, _, _>(bicgstab("SPAI in f32"), on_gpu, b, wait, &narrow)
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn run(options: &Options, gpu: &Cuda, system: &System) -> Result<()> 
     };
     let rigid = system.rigid.as_deref().unwrap_or(&[]);
     steps.time("Jacobi", &|a| Ok(Jacobi::on(gpu, a)?))?;
-    steps.time("AMG", &|a| Ok(Amg::with_modes_on(gpu, a, rigid)?))
+    steps.time("AMG", &|a| Ok(Amg::with_near_null_space_on(gpu, a, rigid)?))
 }
 
 struct Steps<'a> {
@@ -69,7 +69,7 @@ impl Steps<'_> {
             self.gpu.synchronize()?;
             let started = Instant::now();
             let (a, m) = solver.operators_mut();
-            a.refresh_on(&values)?;
+            a.refresh_from_device(&values)?;
             m.refresh(a)?;
             self.gpu.synchronize()?;
             let refreshed = started.elapsed().as_secs_f64() * 1e3;

@@ -59,12 +59,12 @@ impl System {
             (Some(path), _) => {
                 let mut text = String::new();
                 GzDecoder::new(File::open(path)?).read_to_string(&mut text)?;
-                Some(rigid_motions(&text, csr.rows())?)
+                Some(rigid_body_modes(&text, csr.rows())?)
             }
             (None, Some(side)) => {
                 let place = |i: usize| [i % side, i / side % side, i / side / side].map(|x| x as f64);
                 let points: Vec<_> = (0..side.pow(3)).map(place).collect();
-                Some(krysp::rigid_motions(&points, krysp::Unknowns::ByNode))
+                Some(krysp::rigid_body_modes(&points, krysp::UnknownOrder::ByNode))
             }
             (None, None) => None,
         };
@@ -89,7 +89,7 @@ impl System {
 }
 
 /// Three translations and three rotations, from an array of positions: all `x`, all `y`, all `z`.
-fn rigid_motions(text: &str, rows: usize) -> Result<Vec<Vec<f64>>> {
+fn rigid_body_modes(text: &str, rows: usize) -> Result<Vec<Vec<f64>>> {
     let mut lines = text.lines().filter(|line| !line.starts_with('%'));
     let nodes: usize = lines.next().and_then(|line| line.split(' ').next()).ok_or("no size")?.parse()?;
     let places = lines.map(|line| Ok(line.trim().parse()?)).collect::<Result<Vec<f64>>>()?;
@@ -97,5 +97,5 @@ fn rigid_motions(text: &str, rows: usize) -> Result<Vec<Vec<f64>>> {
         return Err(format!("{} places of {nodes} nodes, {rows} rows", places.len()).into());
     }
     let points: Vec<_> = (0..nodes).map(|node| [0, 1, 2].map(|axis| places[axis * nodes + node])).collect();
-    Ok(krysp::rigid_motions(&points, krysp::Unknowns::ByNode))
+    Ok(krysp::rigid_body_modes(&points, krysp::UnknownOrder::ByNode))
 }

@@ -35,7 +35,7 @@ pub(crate) const SPINS: usize = 2000;
 
 /// Polls of a spin-waiting thread before it starts the parts that another thread has not begun (work
 /// stealing): about the duration of one part.
-pub(crate) const PATIENCE: usize = 100;
+pub(crate) const SPINS_BEFORE_STEALING: usize = 100;
 
 /// Size in bytes from which vectors are written with non-temporal stores. Such a vector does not stay in
 /// cache between uses, and an ordinary store would read every cache line before overwriting it.

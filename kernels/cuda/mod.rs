@@ -9,7 +9,7 @@ pub mod device;
 pub mod formats;
 pub mod matrix;
 pub mod multigrid;
-pub mod numbering;
+pub mod ordering;
 pub mod preconditioners;
 pub mod resident;
 pub mod solve;
@@ -25,27 +25,27 @@ pub use device::{
     Array, Created, Device, Element, Info, KeepsMemory, PinnedArray, Real, Storage, compiler_version, count,
     created, devices, driver_is_usable, is_open, look_for_compiler_in,
 };
-pub use matrix::ordered::Ordered;
+pub use matrix::device_csr::DeviceCsr;
 pub use matrix::pattern::{HasColumns, Pattern, Shape};
 pub use matrix::product::Product;
 pub use matrix::refill::{Order, Refill};
 pub use matrix::transposition::Transposition;
-pub use numbering::clusters::{Clusters, Edges};
-pub use numbering::graph::Graph;
+pub use ordering::clusters::{Clusters, Edges};
+pub use ordering::graph::Graph;
 pub use resident::{Iterate, Resident};
 pub use solve::advance::{Advance, advance};
 pub use solve::basis::Basis;
 pub use solve::gate::{Condition, has_compiled};
 pub use solve::number::Scalar;
+pub use solve::readback::ScalarReadback;
 pub use solve::step::{Entry, Steps};
-pub use solve::told::Told;
 pub use tuning::{LAG, LAG_OF_LONG, LOCKSTEP_COLUMNS, LOCKSTEP_FROM, LONG_STEP};
 
 /// All kernel source files.
 pub const SOURCES: &[&Source] = &[
     &solve::advance::SOURCE,
     &multigrid::AGGREGATES,
-    &multigrid::AT_ONCE,
+    &multigrid::SINGLE_PASS,
     &solve::basis::SOURCE,
     &preconditioners::blocks::SOURCE,
     &formats::bsr::SOURCE,
@@ -54,7 +54,7 @@ pub const SOURCES: &[&Source] = &[
     &solve::cast::SOURCE,
     &matrix::chunks::SOURCE,
     &matrix::classes::SOURCE,
-    &numbering::clusters::SOURCE,
+    &ordering::clusters::SOURCE,
     &preconditioners::coarse::SOURCE,
     &csr::classical::SOURCE,
     &csr::classical::MANY,
@@ -71,17 +71,17 @@ pub const SOURCES: &[&Source] = &[
     &formats::halo::MANY,
     &matrix::lengths::SOURCE,
     &csr::merge::SOURCE,
-    &matrix::ordered::SOURCE,
+    &matrix::device_csr::SOURCE,
     &matrix::columns::PACK,
-    &matrix::renumbered::SOURCE,
+    &matrix::reordered::SOURCE,
     &matrix::residual::SOURCE,
     &resident::CORRECTED,
     &resident::PLAIN,
-    &multigrid::NUMBERING,
+    &multigrid::PERMUTATION,
     &multigrid::NUMBERS,
     &multigrid::PRODUCTS,
     &multigrid::PROLONGATION,
-    &numbering::runs::SOURCE,
+    &ordering::runs::SOURCE,
     &formats::sliced::SOURCE,
     &formats::sliced::MANY,
     &matrix::scan::SOURCE,
@@ -122,7 +122,7 @@ const LIKELY: &[File] = &[
     (&matrix::scan::SOURCE, For::Single),
     (&solve::advance::SOURCE, For::Solve),
     (&csr::classical::SOURCE, For::Solve),
-    (&matrix::ordered::SOURCE, For::Solve),
+    (&matrix::device_csr::SOURCE, For::Solve),
 ];
 
 #[cfg(test)]

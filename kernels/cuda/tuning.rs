@@ -3,7 +3,7 @@
 //! Each comment names the matrices of that record on which the constant matters, or the file with the times.
 //! A constant without either is a guess. Other architectures use the same values until they are measured.
 
-use crate::price::Price;
+use crate::cost::CostModel;
 use crate::strategy::Strategy;
 use std::ops::RangeInclusive;
 
@@ -11,10 +11,10 @@ use std::ops::RangeInclusive;
 /// `cargo bench --features cuda --bench judge -- h200 --fit`, then adjusted manually towards the values at
 /// which the worst choice on the fitted matrices is best (el3_10M_perm, p1_100M_perm, rmat_8M, memplus among
 /// them). The same command without `--fit` evaluates them on the other half of the matrices, too.
-pub const CSR_PRICES: [(Strategy, Price); 3] = [
-    (Strategy::Classical, Price { start: 11.1e6, byte: 1.02, gather: 19.2, row: 10.0, wait: 1.23e6 }),
-    (Strategy::LoadBalance, Price { start: 15.5e6, byte: 0.997, gather: 20.0, row: 11.5, wait: 0.0 }),
-    (Strategy::MergePath, Price { start: 20e6, byte: 1.08, gather: 15.0, row: 36.1, wait: 0.0 }),
+pub const CSR_COST_MODELS: [(Strategy, CostModel); 3] = [
+    (Strategy::Classical, CostModel { start: 11.1e6, byte: 1.02, gather: 19.2, row: 10.0, wait: 1.23e6 }),
+    (Strategy::LoadBalance, CostModel { start: 15.5e6, byte: 0.997, gather: 20.0, row: 11.5, wait: 0.0 }),
+    (Strategy::MergePath, CostModel { start: 20e6, byte: 1.08, gather: 15.0, row: 36.1, wait: 0.0 }),
 ];
 
 /// Maximum shared memory of a thread block on an H100 or H200; used for cost estimates without a device.

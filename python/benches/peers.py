@@ -69,14 +69,14 @@ def compare(name: str) -> None:
     theirs, ours = getattr(scipy_linalg, method), getattr(krysp, method)
     operator = krysp.Operator(a, "cpu", symmetric=symmetric)
     jacobi = krysp.jacobi(operator)
-    near = krysp.Operator(a, "cpu", symmetric=symmetric, renumber=True)
+    near = krysp.Operator(a, "cpu", symmetric=symmetric, reorder=True)
     jacobi_near = krysp.jacobi(near)
     reference = f"scipy {method}, Jacobi"
     contestants = {
         reference: lambda: relative(theirs(a, b, M=inverse, rtol=RTOL)[0]),
         f"krysp.{method}, Jacobi, SciPy's arrays": lambda: relative(ours(a, b, M=krysp.jacobi(a), rtol=RTOL).x),
         f"krysp.{method}, Jacobi, of an Operator": lambda: relative(ours(operator, b, M=jacobi, rtol=RTOL).x),
-        f"krysp.{method}, Jacobi, of one renumbered": lambda: relative(ours(near, b, M=jacobi_near, rtol=RTOL).x),
+        f"krysp.{method}, Jacobi, of one reordered": lambda: relative(ours(near, b, M=jacobi_near, rtol=RTOL).x),
         "krysp.solve, with setup": lambda: relative(krysp.solve(a, b, rtol=RTOL, device="cpu").x),
     }
     if symmetric:

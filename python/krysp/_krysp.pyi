@@ -25,7 +25,7 @@ class Matrix:
         data: FloatArray,
         place: str,
         symmetric: bool,
-        renumber: bool,
+        reorder: bool,
     ) -> None: ...
     @staticmethod
     def diagonal(rows: Rows) -> Matrix: ...
@@ -106,7 +106,7 @@ class Plan:
         place: str,
         rtol: float | None,
         solves: int | None,
-        new_values: bool,
+        values_change: bool,
         max_iterations: int | None,
         time_limit: float | None,
         known: dict[str, object],
@@ -126,7 +126,7 @@ class Plan:
 def look_for_compiler_in(folder: str) -> None: ...
 def compiler_version() -> tuple[int, int] | None: ...
 def devices() -> list[str]: ...
-def rigid_motions(points: list[list[float]], by_component: bool) -> list[NDArray[np.float64]]: ...
+def rigid_body_modes(points: list[list[float]], by_component: bool) -> list[NDArray[np.float64]]: ...
 def solve(
     method: str,
     a: Operand,

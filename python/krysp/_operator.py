@@ -43,7 +43,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
     symmetric : bool
         Declares that the matrix is symmetric, also after `refresh`, so that formats that store one triangle are considered, too.
         Raises an error if it is not symmetric.
-    renumber : bool
+    reorder : bool
         Reorders rows and columns internally by reverse Cuthill-McKee, for locality. Use it for mesh matrices with a poor
         ordering, in host memory. Vectors keep your ordering. Build preconditioners from the operator: those built from `A` work,
         too, but permute vectors in each application.
@@ -77,15 +77,15 @@ class Operator(LinearOperator):  # type: ignore[misc]
     dtype: np.dtype[Any]
     shape: tuple[int, int]
 
-    def __init__(self, A: GivenMatrix, device: str = "auto", *, symmetric: bool = False, renumber: bool = False) -> None:
+    def __init__(self, A: GivenMatrix, device: str = "auto", *, symmetric: bool = False, reorder: bool = False) -> None:
         layout, shape, first, second, data = _input.arrays(A)
-        self._given, self._renumbered = _input.format_of(A), renumber
+        self._given, self._reordered = _input.format_of(A), reorder
         dtype = _input.real(data.dtype, "the matrix")
         self.device = place(device)
-        if renumber and self.device != "cpu":
-            raise ValueError('`renumber=True` needs a matrix in host memory: pass device="cpu"')
+        if reorder and self.device != "cpu":
+            raise ValueError('`reorder=True` needs a matrix in host memory: pass device="cpu"')
         values = _input.values(data, dtype)
-        self._core = Matrix(layout, shape, first, second, values, self.device, symmetric, renumber)
+        self._core = Matrix(layout, shape, first, second, values, self.device, symmetric, reorder)
         super().__init__(dtype, shape)
 
     @property
@@ -152,7 +152,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         operator = cls.__new__(cls)
         operator.device = place(device)
         operator._core = Matrix.load(os.fspath(path), operator.device)
-        operator._given, operator._renumbered = "csr", False
+        operator._given, operator._reordered = "csr", False
         dtype = _input.SINGLE if operator._core.single else _input.DOUBLE
         LinearOperator.__init__(operator, dtype, operator._core.shape)
         return operator

@@ -34,7 +34,7 @@ class Plan:
     solves : int, optional
         Expected number of solves, over which setup costs are amortized. By default, an expensive preconditioner is built once the
         work done so far justifies its cost.
-    new_values : bool
+    values_change : bool
         Whether the values will change, by `refresh`.
     maxiter : int, optional
         Maximum number of iterations of a solve, summed over all attempts; with several right-hand sides, for each of them.
@@ -60,7 +60,7 @@ class Plan:
     >>> import numpy as np, scipy.sparse as sp, krysp
     >>> line = sp.diags_array([-1.0, 2.0, -1.0], offsets=[-1, 0, 1], shape=(40, 40))
     >>> A = sp.kronsum(line, line, format="csr")
-    >>> plan = krysp.Plan(A, device="cpu", new_values=True)
+    >>> plan = krysp.Plan(A, device="cpu", values_change=True)
     >>> x, info = plan.solve(np.ones(1600))
     >>> plan.refresh(2.0 * A.data)
     >>> y, info = plan.solve(np.ones(1600))
@@ -75,7 +75,7 @@ class Plan:
         *,
         rtol: float | None = None,
         solves: int | None = None,
-        new_values: bool = False,
+        values_change: bool = False,
         maxiter: int | None = None,
         time_limit: float | None = None,
         coordinates: ArrayLike | None = None,
@@ -95,7 +95,7 @@ class Plan:
             positive_definite=positive_definite,
             fields=fields,
         )
-        self._make(A, device, rtol, solves, new_values, maxiter, time_limit, known, None)
+        self._make(A, device, rtol, solves, values_change, maxiter, time_limit, known, None)
 
     def _make(
         self,
@@ -103,7 +103,7 @@ class Plan:
         device: str,
         rtol: float | None,
         solves: int | None,
-        new_values: bool,
+        values_change: bool,
         maxiter: int | None,
         time_limit: float | None,
         known: dict[str, Any],
@@ -125,7 +125,7 @@ class Plan:
             where,
             rtol,
             solves,
-            new_values,
+            values_change,
             maxiter,
             time_limit,
             _known.checked(shape[0], **known),

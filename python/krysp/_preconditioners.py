@@ -29,11 +29,11 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     shape: tuple[int, int]
 
     def __init__(self, name: str, A: Operator | GivenMatrix, **options: Any) -> None:
-        self._renumbered = isinstance(A, Operator) and A._renumbered
+        self._reordered = isinstance(A, Operator) and A._reordered
         self._diagonal = name == "jacobi" and options["block"] is None
         matrix, dtype, shape, self.device = _matrix(A, self._diagonal)
-        if "modes" in options:
-            options["modes"] = [_input.values(mode, dtype, "modes") for mode in options["modes"]]
+        if "near_null_space" in options:
+            options["near_null_space"] = [_input.values(mode, dtype, "near_null_space") for mode in options["near_null_space"]]
         if options.get("schur") is not None and not isinstance(options["schur"], str):
             options["schur"] = _given(options["schur"], dtype)
         self._name = name
@@ -50,7 +50,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
         """
         if getattr(A, "ndim", 2) == 1:
             raise TypeError("a preconditioner must be refreshed with a matrix or an operator, `refresh(A)`; got an array")
-        if self._renumbered and not isinstance(A, Operator):
+        if self._reordered and not isinstance(A, Operator):
             raise TypeError(
                 "the preconditioner was built from a reordered operator: refresh the operator with the matrix, then the "
                 "preconditioner with the operator"
@@ -285,31 +285,31 @@ def two_level(A: Operator | GivenMatrix) -> Preconditioner:
 
 def amg(
     A: Operator | GivenMatrix,
-    modes: ArrayLike | None = None,
+    near_null_space: ArrayLike | None = None,
     *,
     strength: float = 0.1,
     sweeps: int = 2,
-    coarsest: int = 600,
-    smoothed: bool = False,
+    max_coarse_size: int = 600,
+    smooth_finest: bool = False,
 ) -> Preconditioner:
     """One V-cycle of smoothed aggregation AMG, for symmetric positive definite matrices, especially large ones.
 
     Parameters
     ----------
     A : Operator, or sparse matrix or array of SciPy
-    modes : array of shape (n, k), optional
+    near_null_space : array of shape (n, k), optional
         Basis of the near-null space: the null space of the operator without boundary conditions, for elasticity the result of
-        `rigid_motions`. Default: the constant vector.
+        `rigid_body_modes`. Default: the constant vector.
     strength : float
         A connection is strong if its magnitude is at least this fraction of the strongest connection of either node.
     sweeps : int
         Number of pre-smoothing sweeps, and of post-smoothing sweeps, on each level.
-    coarsest : int
+    max_coarse_size : int
         Maximum number of rows of the coarsest level, whose matrix is inverted.
-    smoothed : bool
+    smooth_finest : bool
         Whether to smooth the prolongator of the finest level, too. This reduces the iterations, but more than doubles the setup
         time: use it for many solves. By default, the finest level uses unsmoothed aggregation, if the matrix is symmetric with
-        one unknown per node, in host memory, and `modes` is not given. On a GPU, the prolongators of all levels are smoothed.
+        one unknown per node, in host memory, and `near_null_space` is not given. On a GPU, the prolongators of all levels are smoothed.
 
     Examples
     --------
@@ -321,13 +321,15 @@ def amg(
     (0, True)
     """
     vectors: list[FloatArray] = []
-    if modes is not None:
-        array = np.asarray(modes)
+    if near_null_space is not None:
+        array = np.asarray(near_null_space)
         array = array[:, None] if array.ndim == 1 else array
         if array.ndim != 2 or array.shape[0] != A.shape[0]:
-            raise ValueError(f"modes must have shape ({A.shape[0]},) or ({A.shape[0]}, k); got {np.shape(modes)}")
+            got = np.shape(near_null_space)
+            raise ValueError(f"near_null_space must have shape ({A.shape[0]},) or ({A.shape[0]}, k); got {got}")
         vectors = [array[:, k] for k in range(array.shape[1])]
-    return Preconditioner("amg", A, modes=vectors, strength=strength, sweeps=sweeps, coarsest=coarsest, smoothed=smoothed)
+    sizes = {"sweeps": sweeps, "max_coarse_size": max_coarse_size, "smooth_finest": smooth_finest}
+    return Preconditioner("amg", A, near_null_space=vectors, strength=strength, **sizes)
 
 
 def saddle_point(
@@ -374,8 +376,8 @@ def saddle_point(
     return Preconditioner("saddle_point", A, schur=schur, fields=of_unknown, block_diagonal=block_diagonal)
 
 
-def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArray:
-    """The rigid body modes (translations and rotations) as columns: the near-null space of elasticity, for `modes` of `amg`.
+def rigid_body_modes(points: ArrayLike, *, by_component: bool = False) -> FloatArray:
+    """The rigid body modes (translations and rotations) as columns: the near-null space of elasticity, for `near_null_space` of `amg`.
 
     Parameters
     ----------
@@ -391,7 +393,7 @@ def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArra
     Examples
     --------
     >>> import krysp
-    >>> krysp.rigid_motions([[0.0, 0.0], [2.0, 0.0]]).shape
+    >>> krysp.rigid_body_modes([[0.0, 0.0], [2.0, 0.0]]).shape
     (4, 3)
     """
     places = np.asarray(points)
@@ -399,4 +401,4 @@ def rigid_motions(points: ArrayLike, *, by_component: bool = False) -> FloatArra
     places = places.astype(np.float64)
     if places.ndim != 2:
         raise ValueError(f"points must have shape (nodes, 2) or (nodes, 3); got {places.shape}")
-    return np.column_stack(_krysp.rigid_motions(places.tolist(), by_component))
+    return np.column_stack(_krysp.rigid_body_modes(places.tolist(), by_component))

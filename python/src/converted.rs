@@ -83,8 +83,8 @@ fn copied<T: Number>(
     m: &OnHost<'_, T>,
 ) -> krysp::Result<(Operator<HostVector<T>>, OnHost<'static, T>)> {
     let mut csr = a.to_csr()?;
-    if let Some(renumbered) = nearer(&Host, &csr)? {
-        csr = renumbered;
+    if let Some(reordered) = nearer(&Host, &csr)? {
+        csr = reordered;
     }
     let symmetric = match options.needs_symmetry() {
         true => Operator::symmetric(&csr, &Host).ok(),

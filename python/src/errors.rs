@@ -40,7 +40,7 @@ pub(crate) fn raised(error: krysp::Error) -> PyErr {
         | Error::Unsuitable { .. }
         | Error::Memory { .. }
         | Error::Saved { .. }
-        | Error::Lost => KryspError::new_err(text),
+        | Error::NoOperator => KryspError::new_err(text),
         #[cfg(feature = "cuda")]
         Error::Cuda(_) => KryspError::new_err(text),
         Error::Read(ReadError::Io { source, .. }) | Error::Write(WriteError::Io { source, .. }) => {

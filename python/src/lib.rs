@@ -5,11 +5,11 @@
 
 mod arrays;
 mod converted;
+mod declarations;
 #[cfg(feature = "cuda")]
 mod device;
 mod errors;
 mod function;
-mod known;
 mod matrix;
 mod ordered;
 mod plan;
@@ -35,7 +35,7 @@ mod _krysp {
     #[pymodule_export]
     use super::plan::Plan;
     #[pymodule_export]
-    use super::preconditioner::{Preconditioner, rigid_motions};
+    use super::preconditioner::{Preconditioner, rigid_body_modes};
     #[pymodule_export]
     use super::report::Report;
     #[pymodule_export]

@@ -9,8 +9,8 @@ use crate::threads;
 use crate::watch::{computed, interruptible};
 use crate::workspaces::Workspaces;
 use krysp::{
-    Csr, Format, Host, HostVector, LinearOperator, MultiVector, Numbering, Operator, Real, Space, Unusable,
-    Vector,
+    Csr, Format, Host, HostVector, LinearOperator, MultiVector, Operator, Permutation, Real, SavedFileError,
+    Space, Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{Cuda, CudaVector};
@@ -90,9 +90,9 @@ pub(crate) enum Placed<T: Real> {
 }
 
 impl<T: Number> Placed<T> {
-    fn new(csr: Csr<T>, place: &Device, symmetric: bool, renumber: bool) -> krysp::Result<Placed<T>> {
-        let csr = match renumber {
-            true => csr.renumbered(&Numbering::rcm(&csr)?)?,
+    fn new(csr: Csr<T>, place: &Device, symmetric: bool, reorder: bool) -> krysp::Result<Placed<T>> {
+        let csr = match reorder {
+            true => csr.reordered(&Permutation::rcm(&csr)?)?,
             false => csr,
         };
         Ok(match place {
@@ -295,19 +295,19 @@ impl Matrix {
         data: &Bound<'_, PyAny>,
         place: &str,
         symmetric: bool,
-        renumber: bool,
+        reorder: bool,
     ) -> PyResult<Matrix> {
         threads::enter();
         let (layout, place, py) = (Layout::named(layout)?, Device::named(place)?, data.py());
         let inner = if data.is_instance_of::<PyArray1<f32>>() {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;
             Either::Single(
-                interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?,
+                interruptible(py, || Placed::new(csr, &place, symmetric, reorder))?.map_err(raised)?,
             )
         } else {
             let csr = matrix::<f64>(layout, shape, first, second, data)?;
             Either::Double(
-                interruptible(py, || Placed::new(csr, &place, symmetric, renumber))?.map_err(raised)?,
+                interruptible(py, || Placed::new(csr, &place, symmetric, reorder))?.map_err(raised)?,
             )
         };
         Ok(Matrix { inner, workspaces: Workspaces::default() })
@@ -393,7 +393,7 @@ impl Matrix {
     fn load(py: Python<'_>, path: PathBuf, place: &str) -> PyResult<Matrix> {
         let place = Device::named(place)?;
         let inner = match interruptible(py, || Placed::load(&path, &place))? {
-            Err(krysp::Error::Saved { why: Unusable::Kind { .. }, .. }) => {
+            Err(krysp::Error::Saved { why: SavedFileError::Kind { .. }, .. }) => {
                 Either::Single(interruptible(py, || Placed::load(&path, &place))?.map_err(raised)?)
             }
             double => Either::Double(double.map_err(raised)?),

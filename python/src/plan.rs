@@ -1,10 +1,10 @@
 //! Plans: the library analyses a matrix, and chooses format, method and preconditioner.
 
 use crate::arrays::{Layout, array, entries, matrix};
+use crate::declarations::Declarations;
 #[cfg(feature = "cuda")]
 use crate::device;
 use crate::errors::raised;
-use crate::known::Known;
 use crate::matrix::{Device, Either, Number, refused_values, with_either};
 use crate::report::Report as Described;
 use crate::solve::{Columns, info};
@@ -33,10 +33,10 @@ enum Built<T: Number> {
 struct Options {
     rtol: f64,
     solves: Option<usize>,
-    new_values: bool,
+    values_change: bool,
     max_iterations: Option<usize>,
     time_limit: Option<Duration>,
-    known: Known,
+    known: Declarations,
 }
 
 impl<T: Number> Built<T> {
@@ -59,8 +59,8 @@ impl<T: Number> Built<T> {
         options: &Options,
         token: &CancelToken,
     ) -> krysp::Result<(Self, String)> {
-        let plan = Planned::new(csr)?.rtol(options.rtol).new_values(options.new_values);
-        let mut plan = options.known.tell(plan);
+        let plan = Planned::new(csr)?.rtol(options.rtol).values_change(options.values_change);
+        let mut plan = options.known.declare_to(plan);
         if let Some(solves) = options.solves {
             plan = plan.solves(solves);
         }
@@ -269,10 +269,10 @@ impl Plan {
         place: &str,
         rtol: Option<f64>,
         solves: Option<usize>,
-        new_values: bool,
+        values_change: bool,
         max_iterations: Option<usize>,
         time_limit: Option<f64>,
-        known: Known,
+        known: Declarations,
         saved: Option<PathBuf>,
     ) -> PyResult<Plan> {
         threads::enter();
@@ -281,7 +281,7 @@ impl Plan {
         let single = data.is_instance_of::<PyArray1<f32>>();
         let epsilon = if single { f32::EPSILON.into() } else { f64::EPSILON };
         let rtol = rtol.unwrap_or(Stopping::new(epsilon).rtol);
-        let options = Options { rtol, solves, new_values, max_iterations, time_limit, known };
+        let options = Options { rtol, solves, values_change, max_iterations, time_limit, known };
         let token = CancelToken::new();
         let (inner, text, device) = if single {
             let csr = matrix::<f32>(layout, shape, first, second, data)?;

@@ -9,8 +9,8 @@ use crate::threads;
 use crate::watch::interruptible;
 use krysp::{
     Amg, AmgOptions, Cholesky, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, IlutOptions, Jacobi, Ldl,
-    LinearOperator, Lu, Origin, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Space, Spai, TwoLevel,
-    Unknowns, Vector,
+    LinearOperator, Lu, MatrixSource, Real, Refresh, SaddlePoint, SaddlePointOptions, Schur, Space, Spai,
+    TwoLevel, UnknownOrder, Vector,
 };
 #[cfg(feature = "cuda")]
 use krysp::{CudaVector, Operator};
@@ -41,7 +41,7 @@ struct Options<T: Real> {
     /// For Jacobi: number of rows of a diagonal block.
     block: Option<usize>,
     /// For multigrid: basis of the near-null space.
-    modes: Vec<Vec<T>>,
+    near_null_space: Vec<Vec<T>>,
     amg: AmgOptions,
     ilut: IlutOptions,
     saddle: SaddlePointOptions<T>,
@@ -61,7 +61,7 @@ impl<T: Number> Ready<T> {
     }
 
     fn refresh(&mut self, a: &Placed<T>) -> krysp::Result<()> {
-        let origin: &dyn Origin<T> = match a {
+        let origin: &dyn MatrixSource<T> = match a {
             Placed::Given(csr) => csr,
             Placed::Host(operator) => operator,
             #[cfg(feature = "cuda")]
@@ -111,7 +111,7 @@ fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult
                 Box::new(saddle)
             }
             _ => {
-                let amg = Amg::with(csr, &options.modes, options.amg)?;
+                let amg = Amg::with(csr, &options.near_null_space, options.amg)?;
                 text = amg.to_string();
                 Box::new(amg) as _
             }
@@ -156,7 +156,7 @@ fn on_gpu<T: Number>(
         ("fsai", _) => Fsai::on(&gpu, a).map(|m| Box::new(m) as _),
         ("spai", _) => Spai::on(&gpu, a).map(|m| Box::new(m) as _),
         ("two_level", _) => TwoLevel::on(&gpu, a).map(|m| Box::new(m) as _),
-        ("amg", _) => Amg::with_on(&gpu, a, &options.modes, options.amg).map(|m| {
+        ("amg", _) => Amg::with_on(&gpu, a, &options.near_null_space, options.amg).map(|m| {
             text = m.to_string();
             Box::new(m) as _
         }),
@@ -180,7 +180,7 @@ impl<T: Number> Options<T> {
     fn from(given: &Bound<'_, PyDict>) -> PyResult<Options<T>> {
         let mut options = Options {
             block: None,
-            modes: vec![],
+            near_null_space: vec![],
             amg: AmgOptions::default(),
             ilut: IlutOptions::default(),
             saddle: SaddlePointOptions::default(),
@@ -188,11 +188,11 @@ impl<T: Number> Options<T> {
         for (name, value) in given {
             match name.extract::<String>()?.as_str() {
                 "block" => options.block = value.extract()?,
-                "modes" => options.modes = modes(&value)?,
+                "near_null_space" => options.near_null_space = near_null_space(&value)?,
                 "strength" => options.amg.strength = value.extract()?,
                 "sweeps" => options.amg.sweeps = value.extract()?,
-                "coarsest" => options.amg.coarsest = value.extract()?,
-                "smoothed" => options.amg.smoothed = value.extract()?,
+                "max_coarse_size" => options.amg.max_coarse_size = value.extract()?,
+                "smooth_finest" => options.amg.smooth_finest = value.extract()?,
                 "drop_tolerance" => options.ilut.drop_tolerance = value.extract()?,
                 "fill" => options.ilut.fill = value.extract()?,
                 "fields" => options.saddle.fields = value.extract()?,
@@ -205,7 +205,7 @@ impl<T: Number> Options<T> {
     }
 }
 
-fn modes<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<T>>> {
+fn near_null_space<T: Number>(given: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<T>>> {
     let mode = |mode| Ok(entries("a mode", &array::<T>("a mode", &mode)?)?.to_vec());
     given.extract::<Vec<Bound<'_, PyAny>>>()?.into_iter().map(mode).collect()
 }
@@ -334,21 +334,21 @@ impl Preconditioner {
 
 /// The rigid body modes, one array each.
 #[pyfunction]
-pub(crate) fn rigid_motions(
+pub(crate) fn rigid_body_modes(
     py: Python<'_>,
     points: Vec<Vec<f64>>,
     by_component: bool,
 ) -> PyResult<Vec<Bound<'_, PyArray1<f64>>>> {
     threads::enter();
-    let unknowns = if by_component { Unknowns::ByComponent } else { Unknowns::ByNode };
-    let motions = if points.iter().all(|point| point.len() == 2) {
+    let unknowns = if by_component { UnknownOrder::ByComponent } else { UnknownOrder::ByNode };
+    let near_null_space = if points.iter().all(|point| point.len() == 2) {
         let points: Vec<[f64; 2]> = points.iter().map(|point| [point[0], point[1]]).collect();
-        krysp::rigid_motions(&points, unknowns)
+        krysp::rigid_body_modes(&points, unknowns)
     } else if points.iter().all(|point| point.len() == 3) {
         let points: Vec<[f64; 3]> = points.iter().map(|point| [point[0], point[1], point[2]]).collect();
-        krysp::rigid_motions(&points, unknowns)
+        krysp::rigid_body_modes(&points, unknowns)
     } else {
         return Err(PyValueError::new_err("points must all have two coordinates, or all three"));
     };
-    Ok(motions.into_iter().map(|motion| PyArray1::from_vec(py, motion)).collect())
+    Ok(near_null_space.into_iter().map(|mode| PyArray1::from_vec(py, mode)).collect())
 }

@@ -1,14 +1,14 @@
 //! The report of a solve.
 
 use krysp::Outcome;
-use krysp::solvers::Words;
+use krysp::solvers::InterfaceNames;
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
 /// Python's names for the options and methods that advice mentions. The functions for single methods take no null space.
-const WORDS: Words = Words {
+const WORDS: InterfaceNames = InterfaceNames {
     max_iterations: "`maxiter`",
     time_limit: "`time_limit`",
     guess: "`x0`",
@@ -87,7 +87,7 @@ impl Report {
         Report {
             method: method.into(),
             outcome: report.outcome.to_string(),
-            advice: report.outcome.advice_in(&WORDS),
+            advice: report.outcome.advice_with(&WORDS),
             attempts: vec![],
             converged: report.outcome == Outcome::Converged && report.true_residual <= tolerance,
             iterations: report.iterations,

@@ -36,15 +36,15 @@ def test_orders_and_operators():
     expected = krysp.cg(A, B).x
     for given in (np.asfortranarray(B), B[:, ::-1][:, ::-1], B.tolist()):
         assert np.array_equal(krysp.cg(A, given).x, expected)
-    op = krysp.Operator(A, device="cpu", renumber=True)
+    op = krysp.Operator(A, device="cpu", reorder=True)
     assert krysp.cg(op, B, M=krysp.jacobi(op)).info == 0
     assert krysp.cg(lambda x: A @ x, B).info == 0
     guessed = krysp.cg(A, B, expected)
     assert max(report.iterations for report in guessed.reports) == 0
     seen = []
-    told = krysp.cg(A, B, callback=seen.append)
-    assert len(seen) == sum(report.iterations for report in told.reports)
-    assert np.array_equal(told.x, expected)
+    observed = krysp.cg(A, B, callback=seen.append)
+    assert len(seen) == sum(report.iterations for report in observed.reports)
+    assert np.array_equal(observed.x, expected)
 
 
 def test_one_column_is_a_vector():

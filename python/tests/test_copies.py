@@ -57,7 +57,7 @@ def test_operators_pickle_through_their_saved_form():
     order = np.random.default_rng(10).permutation(144)
     a, b = poisson()[order][:, order].tocsr(), np.arange(144.0)
     for dtype in (np.float64, np.float32):
-        for options in ({}, {"symmetric": True}, {"renumber": True}):
+        for options in ({}, {"symmetric": True}, {"reorder": True}):
             operator = krysp.Operator(a.astype(dtype), "cpu", **options)
             operator.refresh(2.0 * a.data)
             for again in both(operator):

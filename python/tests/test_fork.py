@@ -32,7 +32,7 @@ def hard(n):
 
 
 def everything(_=None):
-    own = krysp.Operator(A, "cpu", renumber=True)
+    own = krysp.Operator(A, "cpu", reorder=True)
     own.refresh(2.0 * A.data)
     factors.refresh(A)
     inner = lambda r: krysp.cg(A, r, M=krysp.jacobi(A), rtol=1e-2).x
@@ -52,7 +52,7 @@ def everything(_=None):
         operator @ b, dense @ np.ones(1000), loaded @ b, factors @ b,
         krysp.ilu0(own) @ b, krysp.lu(A) @ b, krysp.fsai(A) @ b, krysp.jacobi(A, block=2) @ b,
         krysp.solve(A, b, device="cpu", rtol=1e-10).x, again.solve(b).x, plan.solve(b).x,
-        krysp.spsolve(A, b), krysp.rigid_motions(np.ones((7, 2))).ravel(), seen[-1],
+        krysp.spsolve(A, b), krysp.rigid_body_modes(np.ones((7, 2))).ravel(), seen[-1],
     ]
     plan.refresh(A.data)
     return [float(np.linalg.norm(value)) for value in values]

@@ -105,7 +105,7 @@ def test_preconditioners_save_iterations_and_take_new_values(name):
 def test_reordered_operators_take_and_return_vectors_in_the_ordering_of_the_user():
     order = np.random.default_rng(8).permutation(80 * 80)
     a, b = poisson(80)[order][:, order].tocsr(), np.arange(6400.0)
-    operator = krysp.Operator(a, "cpu", renumber=True)
+    operator = krysp.Operator(a, "cpu", reorder=True)
     np.testing.assert_allclose(operator @ b, a @ b)
     m = krysp.ic0(operator)
     for k in (1.0, 3.0):
@@ -123,7 +123,7 @@ def test_reordered_operators_take_and_return_vectors_in_the_ordering_of_the_user
             assert info == 0 and np.linalg.norm(a @ x - b) <= 1e-5 * np.linalg.norm(b), method
     assert own.report.iterations < 0.5 * krysp.cg(operator, b).report.iterations
     with pytest.raises(ValueError, match="host memory"):
-        krysp.Operator(a, "cuda:0", renumber=True)
+        krysp.Operator(a, "cuda:0", reorder=True)
 
 
 def test_preconditioners_may_come_from_elsewhere():
@@ -191,8 +191,8 @@ def test_misuse_is_refused_in_words():
     with pytest.raises(ValueError, match="rtol must be .*; got nan"):
         krysp.cg(a, b, rtol=np.nan)
     assert krysp.cg(a, b, rtol=np.float32(1e-3), atol=np.int64(0)).info == 0
-    with pytest.raises(ValueError, match=r"modes must have shape \(144,\) or \(144, k\); got \(5,\)"):
-        krysp.amg(a, modes=np.ones(5))
+    with pytest.raises(ValueError, match=r"near_null_space must have shape \(144,\) or \(144, k\); got \(5,\)"):
+        krysp.amg(a, near_null_space=np.ones(5))
     with pytest.raises(ValueError, match="device"):
         krysp.Operator(a, "tpu")
     with pytest.raises(ValueError, match="values"):
@@ -240,7 +240,7 @@ def test_operators_are_saved_and_loaded(tmp_path):
     a, b, path = poisson(40)[order][:, order].tocsr(), np.arange(1600.0), tmp_path / "a.krysp"
     for dtype in (np.float64, np.float32):
         given = a.astype(dtype)
-        for options in ({}, {"symmetric": True}, {"renumber": True}):
+        for options in ({}, {"symmetric": True}, {"reorder": True}):
             saved = krysp.Operator(given, "cpu", **options)
             saved.save(path)
             loaded = krysp.Operator.load(path, "cpu")
@@ -268,13 +268,13 @@ def test_operators_are_saved_and_loaded(tmp_path):
             saved.save(tmp_path / "nowhere" / "a.krysp")
 
 
-def test_rigid_motions_are_the_modes_of_elasticity():
+def test_rigid_body_modes_are_the_modes_of_elasticity():
     points = np.random.default_rng(2).random((7, 3))
-    motions = krysp.rigid_motions(points)
-    assert motions.shape == (21, 6)
-    np.testing.assert_allclose(motions.reshape(7, 3, 6)[:, 0, 0], 1.0)
+    modes = krysp.rigid_body_modes(points)
+    assert modes.shape == (21, 6)
+    np.testing.assert_allclose(modes.reshape(7, 3, 6)[:, 0, 0], 1.0)
     with pytest.raises(ValueError, match="points must all have two coordinates"):
-        krysp.rigid_motions(np.ones((4, 1)))
+        krysp.rigid_body_modes(np.ones((4, 1)))
 
 
 def test_empty_systems_are_solved():
@@ -287,7 +287,7 @@ def shuffled_rows():
     return sp.csr_array((np.array([-1.0, 1.5, 0.5, 2.0, -1.0]), [1, 0, 0, 1, 0], [0, 3, 5]), shape=(2, 2))
 
 
-@pytest.mark.parametrize("make", [lambda a: krysp.Operator(a, "cpu"), lambda a: krysp.Plan(a, "cpu", new_values=True)])
+@pytest.mark.parametrize("make", [lambda a: krysp.Operator(a, "cpu"), lambda a: krysp.Plan(a, "cpu", values_change=True)])
 def test_refresh_takes_values_in_the_order_of_data_or_a_matrix_in_any(make):
     def image(solver):
         return solver @ [1.0, 3.0] if isinstance(solver, krysp.Operator) else solver.solve([1.0, 0.0]).x
@@ -324,8 +324,8 @@ def test_complex_values_are_refused_wherever_they_enter():
         lambda: krysp.cg(a, b, M=lambda r: r + 0j),
         lambda: krysp.cg(a + 0j * a, b),
         lambda: krysp.Operator(a, "cpu") @ (b + 0j),
-        lambda: krysp.amg(a, modes=np.ones((144, 1)) + 0j),
-        lambda: krysp.rigid_motions(np.ones((3, 2)) + 0j),
+        lambda: krysp.amg(a, near_null_space=np.ones((144, 1)) + 0j),
+        lambda: krysp.rigid_body_modes(np.ones((3, 2)) + 0j),
         lambda: krysp.Plan(a, "cpu").solve(b + 0j),
     ):
         with pytest.raises(ValueError, match="complex"):
@@ -354,7 +354,7 @@ def test_a_preconditioner_is_refreshed_with_a_matrix():
 
 
 def test_the_error_for_refreshing_a_preconditioner_of_a_reordered_operator_says_how_to():
-    op = krysp.Operator(poisson(), "cpu", renumber=True)
+    op = krysp.Operator(poisson(), "cpu", reorder=True)
     m = krysp.ilu0(op)
     with pytest.raises(TypeError, match="reordered operator"):
         m.refresh(2.0 * poisson())

@@ -259,7 +259,7 @@ def test_one_call_solves():
 
 def test_plans_solve_often_and_take_new_values():
     a, b = poisson(40), np.ones(1600)
-    plan = krysp.Plan(a, "cpu", solves=100, new_values=True, rtol=1e-10)
+    plan = krysp.Plan(a, "cpu", solves=100, values_change=True, rtol=1e-10)
     assert str(plan) and "<pre>" in plan._repr_html_() and "1600 x 1600" in repr(plan)
     for factor in (1.0, 2.0, 4.0):
         plan.refresh(factor * a.data)
@@ -306,7 +306,7 @@ def test_plans_use_declared_properties(tmp_path):
     a, points = springs(60)
     n = a.shape[0]
     b = np.ones(n)
-    modes = krysp.rigid_motions(points)
+    modes = krysp.rigid_body_modes(points)
     each, components = np.repeat(points, 2, axis=0), np.tile([0, 1], len(points))
     for known in (
         {"coordinates": points},

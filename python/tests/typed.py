@@ -14,7 +14,7 @@ x, info = result
 iterations: int = result.report.iterations
 history: np.ndarray[Any, Any] = result.report.history
 advice: str | None = krysp.gmres(A, b, restart=10, callback_type="x").report.advice
-operator = krysp.Operator(A, device="cpu", symmetric=True, renumber=True)
+operator = krysp.Operator(A, device="cpu", symmetric=True, reorder=True)
 factors: krysp.Preconditioner = krysp.ilut(A, drop_tolerance=1e-4, fill=10.0)
 operator.refresh(2.0 * A.data)
 plan: krysp.Plan = krysp.Plan(A, rtol=1e-6, solves=10, time_limit=1.0)

@@ -4,7 +4,7 @@ use super::{Model, RowStatistics};
 use crate::formats::{Offer, Variant, check_padding, default_height, fewest_bytes_at, has_short_columns};
 use crate::formats::{quantile, row_length_histogram};
 use crate::{Csr, Real, Result};
-use krysp_kernels::price::scattering;
+use krysp_kernels::cost::scattering;
 
 /// A matrix and a kind of machine, with the statistics that formats need for their estimates.
 pub(crate) struct Analysis<'a, T: Real> {

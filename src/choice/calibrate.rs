@@ -1,18 +1,18 @@
-//! Calibration: measures prices on this machine.
+//! Calibration: measures coefficients on this machine.
 //!
 //! ```text
 //! for each of several generated matrices:  for each suitable format:  convert, and time a product
-//! for each format:  the prices p ≥ 0 with  min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²
+//! for each format:  the coefficients p ≥ 0 with  min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²
 //! ```
 //!
 //! `a` is the work of a product, `t` the number of bytes that could be streamed in its time, `mⱼ` the mean of
-//! `aⱼ / t`, `w` the weight of a product, and `q` the built-in price. The second term is a regularization: it
-//! determines prices that the measurements do not determine.
+//! `aⱼ / t`, `w` the weight of a product, and `q` the built-in coefficient. The second term is a regularization: it
+//! determines coefficients that the measurements do not determine.
 
-use super::calibrated::{Prices, keep};
+use super::calibrated::{CostModels, keep};
 use super::ranking::Values;
-use super::{Model, Price, Work, host};
-use crate::{Csr, Error, Numbering, Result};
+use super::{CostModel, Model, ProductWork, host};
+use crate::{Csr, Error, Permutation, Result};
 use krysp_solvers::{LinearOperator, Space};
 use std::fmt;
 use std::path::PathBuf;
@@ -25,27 +25,27 @@ const PRODUCTS: usize = 9;
 /// the weight 0.15, because it is not chosen, so that its prediction may be inaccurate. A guess.
 const SLOW: (f64, f64) = (1.5, 0.15);
 
-/// `λ`: weight of the built-in prices relative to one measurement. A guess.
+/// `λ`: weight of the built-in coefficients relative to one measurement. A guess.
 const BUILT_IN: f64 = 0.3;
 
-/// Number of sweeps of coordinate descent; more than enough for three prices.
+/// Number of sweeps of coordinate descent; more than enough for three coefficients.
 const ROUNDS: usize = 2_000;
 
 /// The result of [`calibrate`]. Prints as a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    prices: Prices,
-    before: Prices,
+    cost_models: CostModels,
+    before: CostModels,
     path: Option<PathBuf>,
 }
 
 impl Calibration {
-    /// The measured prices of each format.
-    pub fn prices(&self) -> &[(&'static str, Price)] {
-        &self.prices
+    /// The measured coefficients of each format.
+    pub fn cost_models(&self) -> &[(&'static str, CostModel)] {
+        &self.cost_models
     }
 
-    /// The file in which the prices are stored; `None` without a cache folder.
+    /// The file in which the coefficients are stored; `None` without a cache folder.
     pub fn path(&self) -> Option<&std::path::Path> {
         self.path.as_deref()
     }
@@ -54,7 +54,7 @@ impl Calibration {
 /// A measurement of one format with one matrix.
 struct Sample {
     format: &'static str,
-    work: Work,
+    work: ProductWork,
     seconds: f64,
     weight: f64,
 }
@@ -63,23 +63,24 @@ struct Sample {
 /// program. [`Operator::auto`](crate::Operator::auto) and plans then use these costs. Takes a few seconds and
 /// about 200 MB.
 ///
-/// The prices are stored in `$KRYSP_CACHE`, or in `krysp` in the user's cache folder, in a file with the name of the machine.
-/// They apply immediately, and to later programs. Without calibration, built-in prices apply, which were measured on a few
+/// The coefficients are stored in `$KRYSP_CACHE`, or in `krysp` in the user's cache folder, in a file with the name of the machine.
+/// They apply immediately, and to later programs. Without calibration, built-in coefficients apply, which were measured on a few
 /// machines.
 ///
-/// Prices of a debug build apply to debug builds only, because their times differ.
+/// Coefficients of a debug build apply to debug builds only, because their times differ.
 pub fn calibrate() -> Result<Calibration> {
     let before = Model::Host.built_in();
     let mut samples = vec![];
     for (csr, values) in matrices()? {
         measure(&csr, values, &mut samples)?;
     }
-    let prices = fitted(&samples, &before);
-    let path = keep(&prices).map_err(|error| {
-        let why = format!("prices cannot be stored, set `KRYSP_CACHE` to a writable folder: {error}");
+    let cost_models = fitted(&samples, &before);
+    let path = keep(&cost_models).map_err(|error| {
+        let why =
+            format!("costs of formats cannot be stored, set `KRYSP_CACHE` to a writable folder: {error}");
         Error::File { path: krysp_kernels::cache::folder().unwrap_or_default(), why }
     })?;
-    Ok(Calibration { prices, before, path })
+    Ok(Calibration { cost_models, before, path })
 }
 
 /// Measures a product in every suitable format for a matrix.
@@ -108,23 +109,24 @@ fn measure(csr: &Csr<f64>, values: Values, samples: &mut Vec<Sample>) -> Result<
     Ok(())
 }
 
-/// Prices fitted to the samples; formats without samples keep their previous prices.
-fn fitted(samples: &[Sample], before: &Prices) -> Prices {
-    let price_before = |format| before.iter().find(|(name, _)| *name == format).map(|(_, price)| price);
-    // memory bandwidth implied by the previous prices: the median over the samples
-    let rate = |sample: &Sample| Some(price_before(sample.format)?.cost(&sample.work) / sample.seconds);
+/// Coefficients fitted to the samples; formats without samples keep their previous coefficients.
+fn fitted(samples: &[Sample], before: &CostModels) -> CostModels {
+    let model_before =
+        |format| before.iter().find(|(name, _)| *name == format).map(|(_, cost_model)| cost_model);
+    // memory bandwidth implied by the previous coefficients: the median over the samples
+    let rate = |sample: &Sample| Some(model_before(sample.format)?.cost(&sample.work) / sample.seconds);
     let mut rates: Vec<f64> = samples.iter().filter_map(rate).collect();
     rates.sort_by(f64::total_cmp);
     let Some(&rate) = rates.get(rates.len() / 2) else { return before.clone() };
-    let of = |&(format, before): &(&'static str, Price)| {
+    let of = |&(format, before): &(&'static str, CostModel)| {
         let own: Vec<&Sample> = samples.iter().filter(|sample| sample.format == format).collect();
         (format, if own.is_empty() { before } else { fit(&own, rate, before) })
     };
     before.iter().map(of).collect()
 }
 
-/// Fits the prices of a byte, a gather and a row of one format by coordinate descent.
-fn fit(samples: &[&Sample], rate: f64, before: Price) -> Price {
+/// Fits the coefficients of a byte, a gather and a row of one format by coordinate descent.
+fn fit(samples: &[&Sample], rate: f64, before: CostModel) -> CostModel {
     // each sample is an equation, weight (p · a − 1) = 0
     let terms: Vec<([f64; 3], f64)> = samples
         .iter()
@@ -136,23 +138,23 @@ fn fit(samples: &[&Sample], rate: f64, before: Price) -> Price {
     let old = [before.byte, before.gather, before.row];
     let count = samples.len() as f64;
     let means: [f64; 3] = std::array::from_fn(|j| terms.iter().map(|(a, _)| a[j]).sum::<f64>() / count);
-    let mut prices = old;
+    let mut coefficients = old;
     for _ in 0..ROUNDS {
-        for j in 0..prices.len() {
+        for j in 0..coefficients.len() {
             let pull = (BUILT_IN * means[j]).powi(2);
             let (mut above, mut below) = (pull * old[j], pull);
             for (a, weight) in &terms {
-                let others: f64 = (0..3).filter(|&k| k != j).map(|k| a[k] * prices[k]).sum();
+                let others: f64 = (0..3).filter(|&k| k != j).map(|k| a[k] * coefficients[k]).sum();
                 above += a[j] * (weight - others);
                 below += a[j] * a[j];
             }
             if below > 0.0 {
-                prices[j] = (above / below).max(0.0);
+                coefficients[j] = (above / below).max(0.0);
             }
         }
     }
-    let [byte, gather, row] = prices;
-    Price { byte, gather, row, ..before }
+    let [byte, gather, row] = coefficients;
+    CostModel { byte, gather, row, ..before }
 }
 
 /// Matrices for which the formats differ in speed: grids, dense blocks, a random ordering, rows of unequal
@@ -163,7 +165,7 @@ fn matrices() -> Result<Vec<(Csr<f64>, Values)>> {
     for last in (1..order.len()).rev() {
         order.swap(last, random(&mut state) % (last + 1));
     }
-    let shuffled = seven.renumbered(&Numbering::from_old_of_new(order)?)?;
+    let shuffled = seven.reordered(&Permutation::from_old_of_new(order)?)?;
     let near = rows_of(150_000, &mut |row, state, columns: &mut Vec<u32>| {
         let length = 5 + random(state) % 30;
         columns
@@ -236,11 +238,11 @@ fn random(state: &mut u64) -> usize {
     (*state >> 33) as usize
 }
 
-/// Prints a line for each format with its previous and new prices of a byte, a gather and a row.
+/// Prints a line for each format with its previous and new coefficients of a byte, a gather and a row.
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:16} {:>16} {:>16} {:>16}", "format", "byte", "gather", "row")?;
-        for ((name, now), (_, before)) in self.prices.iter().zip(&self.before) {
+        for ((name, now), (_, before)) in self.cost_models.iter().zip(&self.before) {
             let pair = |now: f64, before: f64| format!("{before:.2} -> {now:.2}");
             let [byte, gather, row] =
                 [pair(now.byte, before.byte), pair(now.gather, before.gather), pair(now.row, before.row)];
@@ -256,20 +258,20 @@ mod tests {
 
     #[test]
     fn prices_that_made_the_times_are_found() {
-        let price = Price { start: 0.0, byte: 0.7, gather: 4.0, row: 12.0, wait: 0.0 };
-        let built_in = Price { byte: 1.0, gather: 0.0, row: 0.0, ..price };
+        let cost_model = CostModel { start: 0.0, byte: 0.7, gather: 4.0, row: 12.0, wait: 0.0 };
+        let built_in = CostModel { byte: 1.0, gather: 0.0, row: 0.0, ..cost_model };
         let works = [(1e7, 0.0, 0.0), (2e7, 1e6, 1e5), (1e7, 2e6, 0.0), (3e7, 0.0, 2e6), (1e7, 1e5, 9e5)];
         let samples: Vec<Sample> = works
             .map(|(bytes, gathers, rows)| {
-                let work = Work { bytes, gathers, rows, waits: 0.0 };
-                Sample { format: "CSR", work, seconds: price.cost(&work) / 2e10, weight: 1.0 }
+                let work = ProductWork { bytes, gathers, rows, waits: 0.0 };
+                Sample { format: "CSR", work, seconds: cost_model.cost(&work) / 2e10, weight: 1.0 }
             })
             .into();
         let found = fit(&samples.iter().collect::<Vec<_>>(), 2e10, built_in);
-        for (found, price) in [(found.byte, 0.7), (found.gather, 4.0), (found.row, 12.0)] {
-            assert!((found / price - 1.0).abs() < 0.2, "{found} {price}");
+        for (found, cost_model) in [(found.byte, 0.7), (found.gather, 4.0), (found.row, 12.0)] {
+            assert!((found / cost_model - 1.0).abs() < 0.2, "{found} {cost_model}");
         }
-        // formats without measurements keep their prices
+        // formats without measurements keep their coefficients
         let others = fitted(&samples, &vec![("CSR", built_in), ("DIA", built_in)]);
         assert_eq!(others[1], ("DIA", built_in));
     }

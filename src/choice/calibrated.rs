@@ -1,58 +1,58 @@
-//! Prices measured on this machine, stored in the user's cache folder.
+//! Cost models measured on this machine, stored in the user's cache folder.
 
-use super::Price;
+use super::CostModel;
 use crate::simd::{self, Level};
 use krysp_kernels::cache;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// First line of a file of prices. Increase the number when the cost model changes: files with another number
+/// First line of a file of cost models. Increase the number when the cost model changes: files with another number
 /// are ignored.
-const HEAD: &str = "krysp prices 1";
+const HEAD: &str = "krysp format costs 1";
 
-/// Names of formats with their prices.
-pub(super) type Prices = Vec<(&'static str, Price)>;
+/// Names of formats with their cost models.
+pub(super) type CostModels = Vec<(&'static str, CostModel)>;
 
-/// The SIMD level and the number of threads for which prices are valid.
+/// The SIMD level and the number of threads for which cost models are valid.
 pub(crate) type Key = (Level, usize);
 
-/// Prices read from files so far; `None` if there is no file for a key.
-static READ: Mutex<Vec<(Key, Option<Arc<Prices>>)>> = Mutex::new(vec![]);
+/// Cost models read from files so far; `None` if there is no file for a key.
+static READ: Mutex<Vec<(Key, Option<Arc<CostModels>>)>> = Mutex::new(vec![]);
 
 pub(crate) fn key() -> Key {
     (simd::level(), rayon::current_num_threads())
 }
 
-/// The price of a format on this machine, if it was calibrated.
-pub(crate) fn calibrated(format: &str) -> Option<Price> {
-    let prices = here()?;
-    prices.iter().find(|(name, _)| *name == format).map(|(_, price)| *price)
+/// The cost model of a format on this machine, if it was calibrated.
+pub(crate) fn calibrated(format: &str) -> Option<CostModel> {
+    let cost_models = here()?;
+    cost_models.iter().find(|(name, _)| *name == format).map(|(_, cost_model)| *cost_model)
 }
 
-fn here() -> Option<Arc<Prices>> {
+fn here() -> Option<Arc<CostModels>> {
     let key = key();
     let read = || READ.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, prices)) = read().iter().find(|(of, _)| *of == key) {
-        return prices.clone();
+    if let Some((_, cost_models)) = read().iter().find(|(of, _)| *of == key) {
+        return cost_models.clone();
     }
     // read the file without holding the lock: a process forked meanwhile would inherit a lock that is never
     // released
-    let text = path("prices", key).and_then(|path| std::fs::read_to_string(path).ok());
-    let prices = text.and_then(|text| parsed(&text)).map(Arc::new);
-    read().push((key, prices.clone()));
-    prices
+    let text = path("format_costs", key).and_then(|path| std::fs::read_to_string(path).ok());
+    let cost_models = text.and_then(|text| parsed(&text)).map(Arc::new);
+    read().push((key, cost_models.clone()));
+    cost_models
 }
 
-/// Stores prices for this program and, if there is a cache folder, in a file for later programs. Returns the
+/// Stores cost models for this program and, if there is a cache folder, in a file for later programs. Returns the
 /// path of the file.
-pub(super) fn keep(prices: &Prices) -> std::io::Result<Option<PathBuf>> {
+pub(super) fn keep(cost_models: &CostModels) -> std::io::Result<Option<PathBuf>> {
     let key = key();
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     read.retain(|(of, _)| *of != key);
-    read.push((key, Some(Arc::new(prices.clone()))));
-    let Some(path) = path("prices", key) else { return Ok(None) };
-    cache::write_whole(&path, written(prices).as_bytes())?;
+    read.push((key, Some(Arc::new(cost_models.clone()))));
+    let Some(path) = path("format_costs", key) else { return Ok(None) };
+    cache::write_whole(&path, written(cost_models).as_bytes())?;
     Ok(Some(path))
 }
 
@@ -74,10 +74,10 @@ fn machine() -> String {
     }
 }
 
-/// Contents of the file: a line for each format with its prices and its name, which may have spaces.
-fn written(prices: &Prices) -> String {
+/// Contents of the file: a line for each format with its cost models and its name, which may have spaces.
+fn written(cost_models: &CostModels) -> String {
     let mut text = format!("{HEAD}\n");
-    for (name, Price { start, byte, gather, row, wait }) in prices {
+    for (name, CostModel { start, byte, gather, row, wait }) in cost_models {
         // writing to a string does not fail
         let _ = writeln!(text, "{start:e} {byte:e} {gather:e} {row:e} {wait:e} {name}");
     }
@@ -85,20 +85,26 @@ fn written(prices: &Prices) -> String {
 }
 
 /// Parses a file; `None` if it is malformed. Formats that no longer exist are ignored.
-fn parsed(text: &str) -> Option<Prices> {
+fn parsed(text: &str) -> Option<CostModels> {
     let lines = text.strip_prefix(HEAD)?.strip_prefix('\n')?.lines();
     let known = super::model::names();
-    let mut prices = vec![];
+    let mut cost_models = vec![];
     for line in lines {
         let mut words = line.splitn(6, ' ');
-        let mut number =
-            || words.next()?.parse().ok().filter(|price: &f64| *price >= 0.0 && price.is_finite());
-        let price =
-            Price { start: number()?, byte: number()?, gather: number()?, row: number()?, wait: number()? };
+        let mut number = || {
+            words.next()?.parse().ok().filter(|cost_model: &f64| *cost_model >= 0.0 && cost_model.is_finite())
+        };
+        let cost_model = CostModel {
+            start: number()?,
+            byte: number()?,
+            gather: number()?,
+            row: number()?,
+            wait: number()?,
+        };
         let name = words.next()?;
-        prices.extend(known.iter().find(|known| **known == name).map(|known| (*known, price)));
+        cost_models.extend(known.iter().find(|known| **known == name).map(|known| (*known, cost_model)));
     }
-    Some(prices)
+    Some(cost_models)
 }
 
 #[cfg(test)]
@@ -107,14 +113,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_else() {
-        let price = Price { start: 0.0, byte: 1.25, gather: 0.1, row: 1.0 / 3.0, wait: 2e6 };
-        let prices = vec![("CSR", price), ("symmetric CSR", Price { byte: 0.5, ..price })];
-        let text = written(&prices);
-        assert_eq!(parsed(&text), Some(prices));
+        let cost_model = CostModel { start: 0.0, byte: 1.25, gather: 0.1, row: 1.0 / 3.0, wait: 2e6 };
+        let cost_models = vec![("CSR", cost_model), ("symmetric CSR", CostModel { byte: 0.5, ..cost_model })];
+        let text = written(&cost_models);
+        assert_eq!(parsed(&text), Some(cost_models));
         let unknown = text.replace("symmetric CSR", "a format of tomorrow");
-        assert_eq!(parsed(&unknown).map(|prices| prices.len()), Some(1));
-        for wrong in
-            [text.replace("prices 1", "prices 2"), text.replace("1.25e0", "-1"), text[..30].to_owned()]
+        assert_eq!(parsed(&unknown).map(|cost_models| cost_models.len()), Some(1));
+        for wrong in [text.replace("costs 1", "costs 2"), text.replace("1.25e0", "-1"), text[..30].to_owned()]
         {
             assert_eq!(parsed(&wrong), None, "{wrong}");
         }

@@ -1,36 +1,36 @@
 //! Candidates for the format of a matrix, their estimated costs, and the report of the choice.
 
 use super::model::names;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
-use krysp_kernels::price::Work;
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
+use krysp_kernels::cost::ProductWork;
 use std::fmt;
 
 /// A format and its parameters for a matrix, `DIA, 7 diagonals` for example.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
+pub struct StoredFormat {
     pub(super) format: &'static str,
     /// Parameters as text; may be empty.
     pub(super) detail: String,
 }
 
-impl Saved for Stored {
+impl Saved for StoredFormat {
     fn save(&self, to: &mut Writer<'_>) {
         self.format.to_owned().save(to);
         self.detail.save(to);
     }
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Stored> {
-        Ok(Stored { format: known_name(from)?, detail: from.load()? })
+    fn load(from: &mut Reader<'_>) -> Loaded<StoredFormat> {
+        Ok(StoredFormat { format: known_name(from)?, detail: from.load()? })
     }
 }
 
 /// Reads the name of a format.
 fn known_name(from: &mut Reader<'_>) -> Loaded<&'static str> {
     let name: String = from.load()?;
-    names().into_iter().find(|known| *known == name).ok_or(Broken)
+    names().into_iter().find(|known| *known == name).ok_or(InconsistentData)
 }
 
-impl Stored {
+impl StoredFormat {
     /// Name in benchmark records: that of the format and, if it has several algorithms, of the algorithm.
     pub fn format(&self) -> &'static str {
         self.format
@@ -42,7 +42,7 @@ impl Stored {
     }
 }
 
-impl fmt::Display for Stored {
+impl fmt::Display for StoredFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.format)?;
         if self.detail.is_empty() { Ok(()) } else { write!(f, ", {}", self.detail) }
@@ -120,13 +120,13 @@ impl fmt::Display for RowStatistics {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
     /// The format.
-    pub stored: Stored,
+    pub stored: StoredFormat,
     /// Bytes of the matrix that a matrix-vector product reads.
     pub bytes: usize,
     /// Slots of padding per entry.
     pub padding: f64,
     /// The work of a matrix-vector product.
-    pub work: Work,
+    pub work: ProductWork,
     /// Estimated cost of a matrix-vector product: the bytes that the machine could stream in the same time.
     pub cost: f64,
 }
@@ -151,7 +151,7 @@ fn megabytes(bytes: usize) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Candidate {
     /// A format whose estimated cost is higher than that of the chosen one.
-    Costlier(Estimate),
+    HigherCost(Estimate),
     /// A format that cannot store this matrix, or is not suitable for it.
     Unsuitable {
         /// The name of the format.
@@ -164,7 +164,7 @@ pub enum Candidate {
 impl Saved for Candidate {
     fn save(&self, to: &mut Writer<'_>) {
         match self {
-            Candidate::Costlier(estimate) => {
+            Candidate::HigherCost(estimate) => {
                 true.save(to);
                 estimate.save(to);
             }
@@ -177,7 +177,7 @@ impl Saved for Candidate {
 
     fn load(from: &mut Reader<'_>) -> Loaded<Candidate> {
         match from.load()? {
-            true => Ok(Candidate::Costlier(from.load()?)),
+            true => Ok(Candidate::HigherCost(from.load()?)),
             false => Ok(Candidate::Unsuitable { format: known_name(from)?, why: from.load()? }),
         }
     }
@@ -202,12 +202,12 @@ impl Choice {
         others: Vec<Estimate>,
         unsuitable: Vec<Candidate>,
     ) -> Choice {
-        let rejected = others.into_iter().map(Candidate::Costlier).chain(unsuitable).collect();
+        let rejected = others.into_iter().map(Candidate::HigherCost).chain(unsuitable).collect();
         Choice { rows, chosen, rejected }
     }
 
     /// The chosen format.
-    pub fn stored(&self) -> &Stored {
+    pub fn stored(&self) -> &StoredFormat {
         &self.chosen.stored
     }
 
@@ -231,7 +231,7 @@ impl Candidate {
     /// The name of the format.
     pub fn format(&self) -> &'static str {
         match self {
-            Candidate::Costlier(estimate) => estimate.stored.format(),
+            Candidate::HigherCost(estimate) => estimate.stored.format(),
             Candidate::Unsuitable { format, .. } => format,
         }
     }
@@ -243,7 +243,7 @@ impl fmt::Display for Choice {
         write!(f, "{}, the lowest\n{}", self.chosen, self.rows)?;
         for candidate in &self.rejected {
             match candidate {
-                Candidate::Costlier(estimate) => {
+                Candidate::HigherCost(estimate) => {
                     let times = estimate.cost / self.chosen.cost.max(1.0);
                     write!(f, "\nnot {estimate}, {times:.2} times the lowest")?;
                 }

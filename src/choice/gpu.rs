@@ -6,7 +6,7 @@ use super::{Analysis, Choice, Model, Operator};
 use crate::cuda::CudaMatrix;
 use crate::formats::OnDevice;
 use crate::saved::{Loaded, Reader, Writer};
-use crate::{Csr, Cuda, CudaVector, Origin, Real, Result};
+use crate::{Csr, Cuda, CudaVector, MatrixSource, Real, Result};
 use krysp_solvers::ElemOf;
 
 /// Function that converts a matrix to the format of an offer, on a GPU.
@@ -21,14 +21,14 @@ pub(super) fn ranking<T: Real>(
 ) -> Ranking<Recipe<T>> {
     let matrix = Analysis::new(csr, Model::Gpu { multiprocessors });
     let mut ranking = Ranking::new(matrix.rows, values, format);
-    macro_rules! ask {
+    macro_rules! query {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {$(
             crate::where_on_gpu!($memory, {
-                ranking.ask::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>);
+                ranking.query::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>);
             });
         )*};
     }
-    crate::each_format!(ask);
+    crate::each_format!(query);
     ranking
 }
 
@@ -58,7 +58,7 @@ impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
         CudaMatrix::refresh(self, values)
     }
 
-    fn origin(&self) -> &dyn Origin<T> {
+    fn origin(&self) -> &dyn MatrixSource<T> {
         self
     }
 
@@ -74,7 +74,7 @@ impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choice::{Choice, RowStatistics, Work};
+    use crate::choice::{Choice, ProductWork, RowStatistics};
     use crate::formats::Strategy;
     use crate::testing::matrices::named;
     use krysp_kernels::cuda::csr::Rows;
@@ -133,9 +133,10 @@ mod tests {
             let is_it = |row: &Vec<&str>| row[..4] == [matrix, "clustered", element, format];
             let row = found.rfind(is_it).unwrap();
             let number = |at: usize| row[at].parse().unwrap();
-            let work = Work { bytes: number(5), gathers: number(6), rows: number(7), waits: number(8) };
-            let prices = H200.prices();
-            prices.iter().find(|price| price.0 == format).unwrap().1.cost(&work)
+            let work =
+                ProductWork { bytes: number(5), gathers: number(6), rows: number(7), waits: number(8) };
+            let cost_models = H200.cost_models();
+            cost_models.iter().find(|cost_model| cost_model.0 == format).unwrap().1.cost(&work)
         };
         for element in ["f64", "f32"] {
             let gains = |matrix| cost(matrix, element, "symmetric BSR") < cost(matrix, element, "BSR");

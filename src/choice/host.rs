@@ -4,8 +4,8 @@ use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
 use super::{Analysis, Choice, Host, Model, Operator};
 use crate::memory::free_for;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
-use crate::{Csr, Format, HostVector, Origin, Real, Result};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::{Csr, Format, HostVector, MatrixSource, Real, Result};
 use krysp_solvers::ElemOf;
 
 /// Function that converts a matrix to the format of an offer.
@@ -15,12 +15,12 @@ pub(super) type Recipe<T> = Box<dyn Fn(&Csr<T>) -> Result<Box<dyn Refresh<HostVe
 pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values, format: Option<&str>) -> Ranking<Recipe<T>> {
     let matrix = Analysis::new(csr, Model::Host);
     let mut ranking = Ranking::new(matrix.rows, values, format);
-    macro_rules! ask {
+    macro_rules! query {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-            $(ranking.ask::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>);)*
+            $(ranking.query::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>);)*
         };
     }
-    crate::each_format!(ask);
+    crate::each_format!(query);
     ranking
 }
 
@@ -33,7 +33,7 @@ impl<T: Real> Stores<T> for Host {
 
     fn store(&self, csr: &Csr<T>, values: Values, format: Option<&str>) -> Result<Operator<HostVector<T>>> {
         let ranking = ranking(csr, values, format).only(format)?;
-        let free = free_for(ranking.most_bytes());
+        let free = free_for(ranking.max_bytes());
         let (matrix, choice) = ranking.fitting(free)?.convert(|recipe| recipe(csr))?;
         Ok(Operator { matrix, choice })
     }
@@ -46,7 +46,7 @@ impl<T: Real> Stores<T> for Host {
             ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
                 match name.as_str() {
                     $(<crate::$format<T> as Format<T>>::NAME => Box::new(from.load::<crate::$format<T>>()?),)*
-                    _ => return Err(Broken),
+                    _ => return Err(InconsistentData),
                 }
             };
         }
@@ -60,7 +60,7 @@ impl<T: Real, F: Format<T> + Saved + Clone + 'static> Refresh<HostVector<T>> for
         Format::refresh(self, values)
     }
 
-    fn origin(&self) -> &dyn Origin<T> {
+    fn origin(&self) -> &dyn MatrixSource<T> {
         self
     }
 

@@ -16,9 +16,9 @@
 //! ```
 //!
 //! The format with the lowest estimated cost of a matrix-vector product is chosen. The cost is the scalar
-//! product of the [`Work`] of a product (bytes, gathers, rows, waits) and the [`Price`] of the format on this
-//! kind of machine. Prices are fitted to half of the matrices of the committed benchmark records and
-//! validated on the other half (`benches/judge/main.rs`). Each format defines its price and estimates its
+//! product of the [`ProductWork`] of a product (bytes, gathers, rows, waits) and the [`CostModel`] of the format on this
+//! kind of machine. Cost models are fitted to half of the matrices of the committed benchmark records and
+//! validated on the other half (`benches/judge/main.rs`). Each format defines its cost model and estimates its
 //! work in its own file in `src/formats`. The estimates need only row lengths, diagonals, blocks and column
 //! spans, so that the matrix is converted to the chosen format only, and [`Choice::of`] works for machines
 //! that are not available.
@@ -27,11 +27,11 @@ mod analysis;
 mod calibrate;
 mod calibrated;
 mod candidate;
-mod foretold;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod host;
 mod model;
+mod predicted;
 mod ranking;
 mod saved;
 
@@ -39,15 +39,15 @@ pub(crate) use analysis::{Analysis, offset_bytes};
 pub(crate) use calibrated::{Key, calibrated, key as calibration_key, path as calibration_file};
 
 pub use calibrate::{Calibration, calibrate};
-pub use candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
-pub use krysp_kernels::price::{Price, Work};
+pub use candidate::{Candidate, Choice, Estimate, RowStatistics, StoredFormat};
+pub use krysp_kernels::cost::{CostModel, ProductWork};
 pub use model::Model;
 
 #[cfg(feature = "cuda")]
 use crate::Cuda;
 use crate::formats::check_symmetric;
 use crate::saved::{Saved, Writer};
-use crate::{Csr, Origin, Real, Result};
+use crate::{Csr, MatrixSource, Real, Result};
 use krysp_solvers::{ElemOf, Form, LinearOperator, MultiVector, ScalarOf, Scalars, SpaceOf, Vector};
 use machine::Refresh;
 pub(crate) use machine::Stores;
@@ -149,7 +149,7 @@ impl<V: Vector> Operator<V> {
     }
 
     /// The matrix, for preconditioners.
-    pub(crate) fn origin(&self) -> &dyn Origin<ElemOf<V>>
+    pub(crate) fn origin(&self) -> &dyn MatrixSource<ElemOf<V>>
     where
         ElemOf<V>: Real,
     {
@@ -190,7 +190,7 @@ impl<T: Real> Machine<T> for Cuda {}
 mod machine {
     use super::{Choice, Operator, Values};
     use crate::saved::{Loaded, Reader, Writer};
-    use crate::{Csr, Origin, Real, Result};
+    use crate::{Csr, MatrixSource, Real, Result};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
     /// Operations that the choice of a format needs on an available machine.
@@ -216,7 +216,7 @@ mod machine {
         fn refresh(&mut self, values: &[ElemOf<V>]) -> Result<()>;
 
         /// The matrix, for preconditioners.
-        fn origin(&self) -> &dyn Origin<ElemOf<V>>
+        fn origin(&self) -> &dyn MatrixSource<ElemOf<V>>
         where
             ElemOf<V>: Real;
 

@@ -1,7 +1,7 @@
 //! Models of machines: the properties that the choice of a format needs, also for machines that are not
 //! available.
 
-use super::Price;
+use super::CostModel;
 use crate::formats::{Format, Offered, Variant};
 
 /// A kind of machine.
@@ -18,17 +18,17 @@ pub enum Model {
 }
 
 impl Model {
-    /// Names in records and prices of the formats that may be chosen on this machine. Prices are calibrated
+    /// Names in records and cost models of the formats that may be chosen on this machine. Cost models are calibrated
     /// if there is a calibration, otherwise built in.
-    pub fn prices(self) -> Vec<(&'static str, Price)> {
-        let priced = variants().into_iter();
-        priced.filter_map(|variant| Some((variant.name, variant.price(self).ok()?))).collect()
+    pub fn cost_models(self) -> Vec<(&'static str, CostModel)> {
+        let offered = variants().into_iter();
+        offered.filter_map(|variant| Some((variant.name, variant.cost_model(self).ok()?))).collect()
     }
 
-    /// The built-in prices, which apply without calibration.
-    pub(super) fn built_in(self) -> Vec<(&'static str, Price)> {
-        let priced = variants().into_iter();
-        priced.filter_map(|variant| Some((variant.name, variant.built_in(self).ok()?))).collect()
+    /// The built-in cost models, which apply without calibration.
+    pub(super) fn built_in(self) -> Vec<(&'static str, CostModel)> {
+        let offered = variants().into_iter();
+        offered.filter_map(|variant| Some((variant.name, variant.built_in(self).ok()?))).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The ranking of formats by their estimated cost.
 
-use super::candidate::{Candidate, Choice, Estimate, RowStatistics, Stored};
-use super::{Analysis, Work};
+use super::candidate::{Candidate, Choice, Estimate, RowStatistics, StoredFormat};
+use super::{Analysis, ProductWork};
 use crate::formats::{Offer, Offered};
 use crate::spelling::same_name;
 use crate::{Error, Real, Result};
@@ -40,7 +40,7 @@ impl<R> Ranking<R> {
     }
 
     /// Adds the offers of a format, or the reason why it is unsuitable.
-    pub(super) fn ask<T: Real, F: Offered<T>>(
+    pub(super) fn query<T: Real, F: Offered<T>>(
         &mut self,
         matrix: &Analysis<'_, T>,
         recipe: impl Fn(F::Options) -> R,
@@ -50,19 +50,20 @@ impl<R> Ranking<R> {
             let variants = F::variants();
             match variants.iter().find(|variant| same_name(variant.name, wanted)) {
                 Some(named) => {
-                    if let Err(why) = named.price(matrix.machine) {
+                    if let Err(why) = named.cost_model(matrix.machine) {
                         let refused = Candidate::Unsuitable { format: named.name, why: why.into() };
                         return self.unsuitable.push(refused);
                     }
                 }
                 None => {
-                    let here = variants.iter().filter(|variant| variant.price(matrix.machine).is_ok());
+                    let here = variants.iter().filter(|variant| variant.cost_model(matrix.machine).is_ok());
                     return self.others.extend(here.map(|variant| variant.name));
                 }
             }
         }
-        let by_hand = F::variants().into_iter().next().and_then(|first| first.price(matrix.machine).err());
-        let offers = match by_hand {
+        let not_offered =
+            F::variants().into_iter().next().and_then(|first| first.cost_model(matrix.machine).err());
+        let offers = match not_offered {
             _ if F::SYMMETRIC && self.values == Values::Any => Err(SYMMETRIC.into()),
             Some(why) => Err(why.into()),
             None => F::offers(matrix).map_err(|error| match error {
@@ -76,13 +77,14 @@ impl<R> Ranking<R> {
         };
         for Offer { variant, detail, options, bytes, slots, gathers, rows, waits } in offers {
             let format = variant.name;
-            match variant.price(matrix.machine) {
-                Ok(price) => {
-                    let work = Work { bytes: bytes as f64, gathers, rows: rows as f64, waits: waits as f64 };
+            match variant.cost_model(matrix.machine) {
+                Ok(cost_model) => {
+                    let work =
+                        ProductWork { bytes: bytes as f64, gathers, rows: rows as f64, waits: waits as f64 };
                     let entries = matrix.csr.nnz();
                     let padding = slots.saturating_sub(entries) as f64 / entries.max(1) as f64;
-                    let stored = Stored { format, detail };
-                    let estimate = Estimate { stored, bytes, padding, work, cost: price.cost(&work) };
+                    let stored = StoredFormat { format, detail };
+                    let estimate = Estimate { stored, bytes, padding, work, cost: cost_model.cost(&work) };
                     self.offered.push((estimate, recipe(options)));
                 }
                 Err(why) => self.unsuitable.push(Candidate::Unsuitable { format, why: why.into() }),
@@ -116,7 +118,7 @@ impl<R> Ranking<R> {
     }
 
     /// The bytes of the largest offer.
-    pub(super) fn most_bytes(&self) -> usize {
+    pub(super) fn max_bytes(&self) -> usize {
         self.offered.iter().map(|(estimate, _)| estimate.bytes).max().unwrap_or(0)
     }
 
@@ -194,17 +196,17 @@ mod tests {
     #[test]
     fn errors_distinguish_unavailable_formats_from_unknown_ones() {
         let csr = matrices::stencil7(5).csr::<f64>().unwrap();
-        let asked = |name: &str| host::ranking(&csr, Values::Any, Some(name)).only(Some(name)).map(|_| ());
-        assert!(asked("csr").is_ok());
-        assert!(matches!(asked("CSR merge-path"), Err(Error::Unsuitable { format: "CSR merge-path", .. })));
-        let Err(Error::Unknown { known, .. }) = asked("CSRR") else { panic!("there is no such format") };
+        let queried = |name: &str| host::ranking(&csr, Values::Any, Some(name)).only(Some(name)).map(|_| ());
+        assert!(queried("csr").is_ok());
+        assert!(matches!(queried("CSR merge-path"), Err(Error::Unsuitable { format: "CSR merge-path", .. })));
+        let Err(Error::Unknown { known, .. }) = queried("CSRR") else { panic!("there is no such format") };
         assert!(
             known.contains("CSR") && known.contains("SELL-P") && !known.contains("merge-path"),
             "{known}"
         );
     }
 
-    /// Names are unique, the first is that of the format, and each variant has a price or a reason why it has none.
+    /// Names are unique, the first is that of the format, and each variant has a cost model or a reason why it has none.
     #[test]
     fn every_format_has_a_name_and_a_price_or_a_reason() {
         let mut formats: Vec<(&str, Vec<Variant>)> = vec![];
@@ -224,13 +226,15 @@ mod tests {
             for model in models() {
                 for variant in variants {
                     assert!(
-                        variant.price(model).map_or_else(|why| !why.is_empty(), |price| price.byte > 0.0)
+                        variant
+                            .cost_model(model)
+                            .map_or_else(|why| !why.is_empty(), |cost_model| cost_model.byte > 0.0)
                     );
                 }
             }
         }
         for model in models() {
-            assert!(model.prices().iter().any(|(name, _)| *name == "CSR"));
+            assert!(model.cost_models().iter().any(|(name, _)| *name == "CSR"));
         }
     }
 
@@ -284,7 +288,7 @@ mod tests {
     /// If a conversion fails because a format is unsuitable, the next format is chosen, and the report has the reason.
     #[test]
     fn the_next_format_is_tried_after_a_failed_conversion() {
-        // prices depend on the SIMD level, which other tests may change at the same time
+        // cost models depend on the SIMD level, which other tests may change at the same time
         let _one_level = force(Level::Portable);
         let csr = matrices::stencil7(5).csr::<f64>().unwrap();
         let first = host::ranking(&csr, Values::Any, None).choice();
@@ -298,7 +302,7 @@ mod tests {
         };
         let (turn, choice) = refuse(1).unwrap();
         assert_eq!(turn, 2);
-        assert!(matches!(&first.rejected()[0], Candidate::Costlier(second) if second == choice.chosen()));
+        assert!(matches!(&first.rejected()[0], Candidate::HigherCost(second) if second == choice.chosen()));
         assert_eq!(choice.rejected().len(), first.rejected().len());
         assert!(choice.to_string().ends_with("\nnot refused: 1"), "{choice}");
         assert!(matches!(refuse(100), Err(Error::Unsuitable { format: "refused", .. })));

@@ -25,7 +25,7 @@ pub use krysp_kernels::cuda::{Error, Info, compiler_version, look_for_compiler_i
 pub use operator::CudaMatrix;
 pub(crate) use operator::open_columns;
 pub use steps::{CudaSteps, OnChip};
-pub use streamed::{Streamed, Traffic};
+pub use streamed::{Streamed, StreamingTraffic};
 pub use to_cuda::{OnCuda, ToCuda};
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 

@@ -2,11 +2,11 @@
 
 use super::steps::OnChip;
 use super::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::formats::given::UserOrder;
+use crate::formats::assembly_order::UserOrder;
 use crate::formats::{Format, OnDevice, Source};
 use crate::{Csr, Real, Result};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::{Array, Order, Ordered, Product, Refill, Resident};
+use krysp_kernels::cuda::{Array, DeviceCsr, Order, Product, Refill, Resident};
 use krysp_solvers::{Error, Form, LinearOperator, MultiVector, Scalars, Space, Vector, check_spaces};
 use std::borrow::Cow;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -16,7 +16,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 ///
 /// The pattern is kept in host memory as well, for [`CudaMatrix::refresh`] and [`CudaMatrix::to_csr`]; it is
 /// shared with the matrix that was copied. New values are in the order of [`Csr::entries`] of that matrix,
-/// also after [`OnDevice::on_renumbered`].
+/// also after [`OnDevice::on_reordered`].
 #[derive(Debug)]
 pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     pub(crate) source: Source<T>,
@@ -60,7 +60,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
     pub(crate) fn from_ordered(
         gpu: &Cuda,
         source: Source<T>,
-        ordered: &Ordered<T>,
+        ordered: &DeviceCsr<T>,
         options: F::Options,
     ) -> Result<CudaMatrix<T, F>> {
         let arrays = F::lay_out_from(&source, ordered, options);
@@ -68,7 +68,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
     }
 
     /// This matrix, marked as a reordered copy of the user's matrix.
-    pub(crate) fn renumbered_from(self, user: &Source<T>) -> CudaMatrix<T, F> {
+    pub(crate) fn reordered_from(self, user: &Source<T>) -> CudaMatrix<T, F> {
         CudaMatrix { user_order: Some(UserOrder::new(user, &self.source)), ..self }
     }
 
@@ -90,7 +90,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
     }
 
     /// Replaces the values by those of a matrix with the same pattern in the memory of the GPU.
-    pub(crate) fn fill_from(&mut self, ordered: &Ordered<T>) -> Result<()> {
+    pub(crate) fn fill_from(&mut self, ordered: &DeviceCsr<T>) -> Result<()> {
         self.arrays.fill_from(self.source.on_device(), ordered)?;
         self.outdate();
         Ok(())
@@ -160,7 +160,7 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
     ///
     /// Values are not tested for infinity and NaN, because that would wait for the GPU: a solve with such
     /// values ends with [`Outcome::NotFinite`](crate::Outcome::NotFinite).
-    pub fn refresh_on(&mut self, values: &CudaVector<T>) -> Result<()> {
+    pub fn refresh_from_device(&mut self, values: &CudaVector<T>) -> Result<()> {
         self.user().check_length(values.space().len())?;
         let order = self.user_order.as_ref().map_or(Order::InOrder, |order| order.order().on_device());
         Self::refill(&mut self.refill[0], &mut self.arrays, &self.source, &self.domain, order, values)?;
@@ -168,9 +168,9 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
-    /// As [`CudaMatrix::refresh_on`], with values in the order in which the matrix was assembled: that of its
+    /// As [`CudaMatrix::refresh_from_device`], with values in the order in which the matrix was assembled: that of its
     /// triplets, of its CSR or CSC arrays, or of its triangle. Duplicate entries are summed on the GPU.
-    pub fn refresh_assembled_on(&mut self, values: &CudaVector<T>) -> Result<()> {
+    pub fn refresh_assembled_from_device(&mut self, values: &CudaVector<T>) -> Result<()> {
         let given = &self.source.pattern.given;
         given.check_length(values.space().len())?;
         let order = given.on_device();

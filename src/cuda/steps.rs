@@ -72,8 +72,8 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
         self.steps.begin(threshold_squared).map_err(failed)
     }
 
-    fn forget(&mut self) {
-        self.steps.forget();
+    fn discard_recordings(&mut self) {
+        self.steps.discard_recordings();
     }
 
     fn run(
@@ -97,7 +97,7 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
 
     fn next(&mut self, numbers: &mut Vec<f64>) -> Result<Ending> {
         match self.steps.next(numbers).map_err(failed)? {
-            Some(Entry::Numbers { last }) => Ok(Ending::Known { last }),
+            Some(Entry::Numbers { last }) => Ok(Ending::Completed { last }),
             Some(Entry::Failed { what, value }) => Ok(Ending::Failed { what, value }),
             None => Err(Error::Backend(
                 "internal error: the device ended the solve without a status record".into(),

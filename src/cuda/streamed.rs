@@ -51,7 +51,7 @@ pub struct Streamed<T: Real> {
     domain: CudaSpace<T>,
     range: CudaSpace<T>,
     pieces: Vec<Piece<T>>,
-    traffic: Traffic,
+    traffic: StreamingTraffic,
 }
 
 /// Some rows of a matrix.
@@ -68,25 +68,25 @@ struct Piece<T: Real> {
 
 /// Bytes that a product with a [`Streamed`] matrix reads, and from where.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Traffic {
+pub struct StreamingTraffic {
     /// Bytes of the matrix in the memory of the GPU.
-    pub kept: usize,
+    pub resident_bytes: usize,
     /// Bytes read over the bus in a product.
-    pub streamed: usize,
+    pub streamed_bytes: usize,
     /// Bandwidth of the bus in bytes per second, measured when the matrix was made.
-    pub bus: f64,
+    pub bandwidth: f64,
 }
 
-impl Traffic {
+impl StreamingTraffic {
     /// Lower bound of the time of a product in seconds.
     pub fn seconds(&self) -> f64 {
-        self.streamed as f64 / self.bus
+        self.streamed_bytes as f64 / self.bandwidth
     }
 }
 
-impl fmt::Display for Traffic {
+impl fmt::Display for StreamingTraffic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let &Traffic { kept, streamed, bus } = self;
+        let &StreamingTraffic { resident_bytes: kept, streamed_bytes: streamed, bandwidth: bus } = self;
         let mb = |bytes: usize| bytes as f64 / 1e6;
         write!(f, "{:.1} of {:.1} MB are kept on the GPU", mb(kept), mb(kept + streamed))?;
         if streamed == 0 {
@@ -97,7 +97,7 @@ impl fmt::Display for Traffic {
         write!(f, ". To reduce this: {:.1} MB more of the GPU's memory", mb(streamed))?;
         if kept > 0 {
             let gpus = (kept + streamed).div_ceil(kept);
-            write!(f, "; {gpus} GPUs with as much memory each (`Spread`)")?;
+            write!(f, "; {gpus} GPUs with as much memory each (`MultiGpu`)")?;
         }
         write!(f, "; 32-bit values instead of 64-bit ones")
     }
@@ -105,13 +105,13 @@ impl fmt::Display for Traffic {
 
 impl<T: Real> Piece<T> {
     /// Moves the large arrays of the piece to host memory, unless they are already there.
-    fn spill(&mut self, traffic: &mut Traffic) -> Result<()> {
+    fn spill(&mut self, traffic: &mut StreamingTraffic) -> Result<()> {
         if self.streamed == 0 {
             let whole = self.matrix.bytes();
             self.streamed = self.matrix.spill()?;
             let stays = if self.streamed == 0 { self.bytes } else { whole - self.streamed };
-            traffic.kept -= self.bytes - stays;
-            traffic.streamed += self.streamed;
+            traffic.resident_bytes -= self.bytes - stays;
+            traffic.streamed_bytes += self.streamed;
             self.bytes = stays;
         }
         Ok(())
@@ -127,7 +127,7 @@ impl<T: Real> Streamed<T> {
         let of_piece = (limit / PIECES).clamp(1, LARGEST * entry);
         let bounds = even_parts(&*csr.pattern().offsets, bytes.div_ceil(of_piece), GRAIN);
         let bus = gpu.device().bus()?;
-        let mut traffic = Traffic { kept: 0, streamed: 0, bus };
+        let mut traffic = StreamingTraffic { resident_bytes: 0, streamed_bytes: 0, bandwidth: bus };
         let mut pieces: Vec<Piece<T>> = vec![];
         for rows in ranges(&bounds) {
             let piece = rows_of(csr, rows.clone())?;
@@ -138,16 +138,16 @@ impl<T: Real> Streamed<T> {
             let starts = (piece.rows() + 1) * size_of::<u32>();
             let bytes = matrix.bytes() + starts;
             let mut piece = Piece { rows, source: piece.source().clone(), matrix, bytes, streamed: 0 };
-            traffic.kept += bytes;
+            traffic.resident_bytes += bytes;
             // a piece in host memory still has small arrays on the GPU, for which other pieces may have to be
             // moved
             for piece in std::iter::once(&mut piece).chain(pieces.iter_mut().rev()) {
-                if traffic.kept + workspace > limit {
+                if traffic.resident_bytes + workspace > limit {
                     piece.spill(&mut traffic)?;
                 }
             }
-            if traffic.kept > limit {
-                let free = limit.saturating_sub(traffic.kept - piece.bytes);
+            if traffic.resident_bytes > limit {
+                let free = limit.saturating_sub(traffic.resident_bytes - piece.bytes);
                 return Err(Error::OutOfMemory { requested: piece.bytes, free, total: limit }.into());
             }
             pieces.push(piece);
@@ -158,7 +158,7 @@ impl<T: Real> Streamed<T> {
     }
 
     /// Bytes that a product reads over the bus; `Display` prints its time and how to reduce it.
-    pub fn traffic(&self) -> &Traffic {
+    pub fn traffic(&self) -> &StreamingTraffic {
         &self.traffic
     }
 
@@ -196,7 +196,7 @@ fn lay_out<T: Real>(gpu: &Cuda, piece: &Csr<T>) -> Result<Box<dyn Product<T>>> {
     let device = gpu.device();
     let choice = Choice::of(piece, Model::Gpu { multiprocessors: device.multiprocessors() });
     let costlier = choice.rejected().iter().filter_map(|candidate| match candidate {
-        Candidate::Costlier(estimate) => Some(estimate),
+        Candidate::HigherCost(estimate) => Some(estimate),
         Candidate::Unsuitable { .. } => None,
     });
     let bytes_as = |name: &str| {
@@ -241,7 +241,7 @@ impl<T: Real> LinearOperator for Streamed<T> {
     }
 
     fn bytes(&self) -> usize {
-        self.traffic.kept + self.traffic.streamed
+        self.traffic.resident_bytes + self.traffic.streamed_bytes
     }
 
     fn replays(&self) -> bool {

@@ -3,7 +3,7 @@
 use super::steps::{CudaSteps, OnChip};
 use super::{Cuda, failed};
 use crate::host::gather;
-use crate::{HostSpace, Numbering, Real};
+use crate::{HostSpace, Permutation, Real};
 use krysp_kernels::cuda::team::member::Member;
 use krysp_kernels::cuda::{self, Array, solve::vector};
 use krysp_kernels::interrupt;
@@ -45,8 +45,8 @@ impl<T: Real> CudaSpace<T> {
     }
 
     /// The permutation, if the order is not the user's.
-    pub fn numbering(&self) -> Option<&Arc<Numbering>> {
-        self.host.numbering()
+    pub fn permutation(&self) -> Option<&Arc<Permutation>> {
+        self.host.permutation()
     }
 
     /// A vector with these entries, given in the user's order.
@@ -96,8 +96,8 @@ impl<T: Real> Space for CudaSpace<T> {
         self.team.is_none() && interrupt::is_raised()
     }
 
-    fn give_up(&self, _: &Error) {
-        self.team.iter().for_each(|team| team.give_up());
+    fn report_failure(&self, _: &Error) {
+        self.team.iter().for_each(|team| team.report_failure());
     }
 
     fn zeros(&self) -> Result<CudaVector<T>> {
@@ -108,11 +108,11 @@ impl<T: Real> Space for CudaSpace<T> {
     fn load(&self, host: &[T], into: &mut CudaVector<T>) -> Result<()> {
         self.fits("the host slice", host.len())?;
         self.fits("the vector", into.entries.len())?;
-        match self.numbering() {
+        match self.permutation() {
             None => into.entries.write(host).map_err(failed),
-            Some(numbering) => {
+            Some(permutation) => {
                 let mut entries = vec![T::zero(); host.len()];
-                gather(host, numbering.old_of_new(), &mut entries);
+                gather(host, permutation.old_of_new(), &mut entries);
                 into.entries.write(&entries).map_err(failed)
             }
         }
@@ -121,12 +121,12 @@ impl<T: Real> Space for CudaSpace<T> {
     fn store(&self, from: &CudaVector<T>, host: &mut [T]) -> Result<()> {
         self.fits("the host slice", host.len())?;
         self.fits("the vector", from.entries.len())?;
-        match self.numbering() {
+        match self.permutation() {
             None => from.entries.read(host).map_err(failed),
-            Some(numbering) => {
+            Some(permutation) => {
                 let mut entries = vec![T::zero(); host.len()];
                 from.entries.read(&mut entries).map_err(failed)?;
-                gather(&entries, numbering.new_of_old(), host);
+                gather(&entries, permutation.new_of_old(), host);
                 Ok(())
             }
         }

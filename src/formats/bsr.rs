@@ -5,8 +5,8 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::{Pattern, fill_by_rows};
-use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
-use crate::choice::{Analysis, Model, Price};
+use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use crate::choice::{Analysis, CostModel, Model};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -338,11 +338,17 @@ impl<T: Real> Offered<T> for Bsr<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::AtLevel {
-                avx512: Price { start: 0.0, byte: 1.15, gather: 0.0, row: 0.0, wait: 0.0 },
-                other: Price { start: 0.0, byte: 0.9, gather: 0.0, row: 0.0, wait: 0.0 },
+            host: Coefficients::BySimdLevel {
+                avx512: CostModel { start: 0.0, byte: 1.15, gather: 0.0, row: 0.0, wait: 0.0 },
+                other: CostModel { start: 0.0, byte: 0.9, gather: 0.0, row: 0.0, wait: 0.0 },
             },
-            gpu: Priced::At(Price { start: 15.5e6, byte: 0.888, gather: 3.8, row: 0.0, wait: 0.302e6 }),
+            gpu: Coefficients::Fixed(CostModel {
+                start: 15.5e6,
+                byte: 0.888,
+                gather: 3.8,
+                row: 0.0,
+                wait: 0.302e6,
+            }),
         }]
     }
 

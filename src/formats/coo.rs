@@ -14,8 +14,8 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::fill_by_rows;
-use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
-use crate::choice::{Analysis, Price, offset_bytes};
+use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use crate::choice::{Analysis, CostModel, offset_bytes};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -150,16 +150,16 @@ impl<T: Real> Format<T> for Coo<T> {
 /// relative to the fastest format, is least slow.
 const COORDINATES: Variant = Variant {
     name: "COO",
-    host: Priced::At(Price { start: 0.0, byte: 1.1, gather: 0.0, row: 0.0, wait: 0.0 }),
-    gpu: Priced::At(Price { start: 14.5e6, byte: 0.82, gather: 13.5, row: 14.0, wait: 0.0 }),
+    host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.1, gather: 0.0, row: 0.0, wait: 0.0 }),
+    gpu: Coefficients::Fixed(CostModel { start: 14.5e6, byte: 0.82, gather: 13.5, row: 14.0, wait: 0.0 }),
 };
 
 /// Coordinates sorted by slabs of columns, whose part of `x` is kept in shared memory. The constant cost was
 /// adjusted manually, as for [`COORDINATES`].
 const SLABS: Variant = Variant {
     name: "COO slabs",
-    host: Priced::ByHand("slabs exist on GPUs only: a CPU caches `x` itself"),
-    gpu: Priced::At(Price { start: 20e6, byte: 0.768, gather: 5.0, row: 0.0, wait: 0.0 }),
+    host: Coefficients::NotOffered("slabs exist on GPUs only: a CPU caches `x` itself"),
+    gpu: Coefficients::Fixed(CostModel { start: 20e6, byte: 0.768, gather: 5.0, row: 0.0, wait: 0.0 }),
 };
 
 impl<T: Real> Offered<T> for Coo<T> {

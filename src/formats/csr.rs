@@ -5,21 +5,21 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::given::renumbering;
+use super::assembly_order::reordering;
 use super::pattern::Pattern;
-use super::{Format, Multiply, Offer, Offered, Priced, Source, Strategy, Variant};
+use super::{Coefficients, Format, Multiply, Offer, Offered, Source, Strategy, Variant};
 #[cfg(feature = "cuda")]
 use crate::Storage;
 #[cfg(feature = "cuda")]
 use crate::choice::RowStatistics;
-use crate::choice::{Analysis, Model, Price, offset_bytes};
+use crate::choice::{Analysis, CostModel, Model, offset_bytes};
 use crate::saved::saved;
-use crate::{Error, HostSpace, HostVector, Numbering, Real, Result};
+use crate::{Error, HostSpace, HostVector, Permutation, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::csr;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 #[cfg(feature = "cuda")]
-use krysp_kernels::cuda::{self, csr::Rows, tuning::CSR_PRICES};
+use krysp_kernels::cuda::{self, csr::Rows, tuning::CSR_COST_MODELS};
 use krysp_solvers::LinearOperator;
 use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
@@ -219,8 +219,10 @@ impl<T: Real> Csr<T> {
     /// [`Csr::entries`] of the result are in the new order, and operators made from it are refreshed in that
     /// order. [`Csr::assemble`] of the result accepts values in the order in which this matrix was given, and
     /// [`Format::refresh_from`] accepts a matrix in either order.
-    pub fn renumbered(&self, numbering: &Numbering) -> Result<Csr<T>> {
-        self.in_space(&HostSpace::numbered(Arc::new(numbering.clone())))
+    #[doc(alias = "permute")]
+    #[doc(alias = "renumbering")]
+    pub fn reordered(&self, permutation: &Permutation) -> Result<Csr<T>> {
+        self.in_space(&HostSpace::permuted(Arc::new(permutation.clone())))
     }
 
     /// Reorders the matrix to the order of `space`, so that it can be combined with operators in that space.
@@ -229,9 +231,9 @@ impl<T: Real> Csr<T> {
         if space == self.source.domain() {
             return Ok(self.clone());
         }
-        let [from, to] = [self.source.domain(), space].map(|space| space.numbering().cloned());
-        let (origin, place) = renumbering(from, to);
-        let (pattern, values) = self.pattern().renumbered(|entry| self.values[entry], origin, place)?;
+        let [from, to] = [self.source.domain(), space].map(|space| space.permutation().cloned());
+        let (origin, place) = reordering(from, to);
+        let (pattern, values) = self.pattern().reordered(|entry| self.values[entry], origin, place)?;
         let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
         Ok(Csr { source, values, strategy: self.strategy })
     }
@@ -240,28 +242,28 @@ impl<T: Real> Csr<T> {
     /// are needed. Returns `None` if the matrix was reordered before, or its rows are too long for the
     /// kernel.
     #[cfg(feature = "cuda")]
-    pub(crate) fn renumbered_on(
+    pub(crate) fn reordered_on(
         &self,
         device: &cuda::Device,
-        numbering: &Numbering,
-    ) -> Result<Option<(Source<T>, cuda::Ordered<T>)>> {
-        self.check_numbers(numbering.len())?;
-        if self.source.domain().numbering().is_some() {
+        permutation: &Permutation,
+    ) -> Result<Option<(Source<T>, cuda::DeviceCsr<T>)>> {
+        self.check_numbers(permutation.len())?;
+        if self.source.domain().permutation().is_some() {
             return Ok(None);
         }
-        let (old_of_new, new_of_old) = (numbering.old_of_new(), numbering.new_of_old());
+        let (old_of_new, new_of_old) = (permutation.old_of_new(), permutation.new_of_old());
         let pattern = self.source.on_device();
-        let made = cuda::Ordered::renumbered(device, pattern, &self.values, old_of_new, new_of_old)?;
+        let made = cuda::DeviceCsr::reordered(device, pattern, &self.values, old_of_new, new_of_old)?;
         let Some((ordered, offsets)) = made else { return Ok(None) };
-        let numbering = Arc::new(numbering.clone());
-        let pattern = Arc::new(self.source.pattern.renumbered_later(&numbering, offsets)?);
-        let space = HostSpace::numbered(numbering);
+        let permutation = Arc::new(permutation.clone());
+        let pattern = Arc::new(self.source.pattern.reordered_lazily(&permutation, offsets)?);
+        let space = HostSpace::permuted(permutation);
         Ok(Some((Source::new(pattern, space.clone(), space), ordered)))
     }
 
     /// Checks that a permutation or space has as many unknowns as this square matrix.
     fn check_numbers(&self, got: usize) -> Result<()> {
-        self.check_square("renumbering")?;
+        self.check_square("reordering")?;
         let expected = self.rows();
         if got == expected {
             return Ok(());
@@ -388,7 +390,7 @@ impl<T: Real> Offered<T> for Csr<T> {
             Model::Gpu { multiprocessors } => {
                 let RowStatistics { longest, value, scattering, .. } = matrix.rows;
                 let shared = Rows { count: rows, entries, longest, value, scattering };
-                let strategies = CSR_PRICES.map(|(strategy, _)| strategy);
+                let strategies = CSR_COST_MODELS.map(|(strategy, _)| strategy);
                 let waits = |strategy| shared.work(strategy, multiprocessors).waits as usize;
                 Ok(strategies.map(|strategy| offer(strategy, waits(strategy))).into())
             }
@@ -411,24 +413,25 @@ fn variant(strategy: Strategy) -> Variant {
     };
     let host = match strategy {
         Strategy::Automatic | Strategy::Classical => {
-            Priced::At(Price { start: 0.0, byte: 1.0, gather: 0.0, row: 24.0, wait: 0.0 })
+            Coefficients::Fixed(CostModel { start: 0.0, byte: 1.0, gather: 0.0, row: 24.0, wait: 0.0 })
         }
-        _ => Priced::ByHand("on a CPU threads share rows by the strategy of the matrix"),
+        _ => Coefficients::NotOffered("on a CPU threads share rows by the strategy of the matrix"),
     };
-    Variant { name, host, gpu: price_on_gpu(strategy) }
+    Variant { name, host, gpu: coefficients_on_gpu(strategy) }
 }
 
 #[cfg(feature = "cuda")]
-fn price_on_gpu(strategy: Strategy) -> Priced {
-    let found = CSR_PRICES.iter().find(|price| price.0 == strategy);
-    found.map_or(Priced::ByHand("slower than another strategy for every matrix of the record"), |price| {
-        Priced::At(price.1)
-    })
+fn coefficients_on_gpu(strategy: Strategy) -> Coefficients {
+    let found = CSR_COST_MODELS.iter().find(|cost_model| cost_model.0 == strategy);
+    found.map_or(
+        Coefficients::NotOffered("slower than another strategy for every matrix of the record"),
+        |cost_model| Coefficients::Fixed(cost_model.1),
+    )
 }
 
 #[cfg(not(feature = "cuda"))]
-fn price_on_gpu(_: Strategy) -> Priced {
-    Priced::ByHand("this program is built without CUDA")
+fn coefficients_on_gpu(_: Strategy) -> Coefficients {
+    Coefficients::NotOffered("this program is built without CUDA")
 }
 
 #[cfg(feature = "cuda")]

@@ -1,6 +1,6 @@
 //! Matrices derived from the entries of another matrix: its transpose, a submatrix, a reordered matrix.
 
-use super::given::Given;
+use super::assembly_order::AssemblyOrder;
 use super::pattern::{Pattern, made};
 use super::{Csr, Format, Source};
 use crate::saved::saved;
@@ -33,7 +33,7 @@ impl Derivation {
 
     /// Derives the matrix in which row and column `i` become row and column `new_of_old[i]`, in a space with
     /// that order.
-    pub(crate) fn renumbered<T: Real>(
+    pub(crate) fn reordered<T: Real>(
         csr: &Csr<T>,
         new_of_old: &[u32],
         space: &HostSpace<T>,
@@ -41,8 +41,8 @@ impl Derivation {
         let mut old_of_new = vec![0; new_of_old.len()];
         (0..).zip(new_of_old).for_each(|(old, &new)| old_of_new[new as usize] = old);
         let (old_of, new_of) = (|new: usize| old_of_new[new], |old: u32| new_of_old[old as usize]);
-        let renumbered = csr.pattern().renumbered(|entry| entry as u32, old_of, new_of)?;
-        Derivation::new(csr, renumbered, space)
+        let reordered = csr.pattern().reordered(|entry| entry as u32, old_of, new_of)?;
+        Derivation::new(csr, reordered, space)
     }
 
     /// Derives the matrix of the entries for which `keep(row, column)` is true.
@@ -71,7 +71,7 @@ impl Derivation {
         (mut pattern, from): (Pattern, Buffer<u32>),
         space: &HostSpace<T>,
     ) -> Result<(Csr<T>, Derivation)> {
-        pattern.given = made(Given::InOrder { len: pattern.entries() });
+        pattern.given = made(AssemblyOrder::InOrder { len: pattern.entries() });
         let source = Source::new(Arc::new(pattern), space.clone(), space.clone());
         let mut made = Csr::from_source(source, Buffer::zeros(from.len()));
         let derivation = Derivation { from, origin: csr.source().pattern.clone() };
@@ -112,7 +112,7 @@ pub(crate) fn check_pattern(pattern: &Arc<Pattern>, other: &Arc<Pattern>) -> Res
         .map(|row| (row, pattern.row(row) != other.row(row)))
         .find(|(_, differs)| *differs)
         .unwrap_or_default();
-    Err(Error::OtherPattern { row })
+    Err(Error::PatternMismatch { row })
 }
 
 fn too_many<T: Real>(csr: &Csr<T>) -> Error {

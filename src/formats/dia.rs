@@ -6,8 +6,8 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::slices::check_padding;
-use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
-use crate::choice::{Analysis, Price};
+use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use crate::choice::{Analysis, CostModel};
 use crate::saved::saved;
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -140,11 +140,17 @@ impl<T: Real> Offered<T> for Dia<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::AtLevel {
-                avx512: Price { start: 0.0, byte: 0.8, gather: 0.0, row: 0.0, wait: 0.0 },
-                other: Price { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 },
+            host: Coefficients::BySimdLevel {
+                avx512: CostModel { start: 0.0, byte: 0.8, gather: 0.0, row: 0.0, wait: 0.0 },
+                other: CostModel { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 },
             },
-            gpu: Priced::At(Price { start: 10.5e6, byte: 0.881, gather: 0.0, row: 0.0, wait: 0.128e6 }),
+            gpu: Coefficients::Fixed(CostModel {
+                start: 10.5e6,
+                byte: 0.881,
+                gather: 0.0,
+                row: 0.0,
+                wait: 0.128e6,
+            }),
         }]
     }
 

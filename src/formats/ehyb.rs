@@ -13,7 +13,7 @@
 //! ```
 //!
 //! An entry inside its part moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). How many entries are
-//! inside depends on the order of the unknowns: use [`Numbering::clustered`](crate::Numbering::clustered)
+//! inside depends on the order of the unknowns: use [`Permutation::clustered`](crate::Permutation::clustered)
 //! with [`Ehyb::rows_per_part`]. [`Halo`](super::Halo) develops the idea further: it has no extra lines, and
 //! moves fewer bytes.
 //!
@@ -41,7 +41,7 @@
 use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SliceWidths, Slices, Stored, check_padding, default_height};
-use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
+use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::choice::Analysis;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -298,7 +298,11 @@ impl<T: Real> Offered<T> for Ehyb<T> {
     /// [`Halo`](super::Halo) has them for all entries.
     fn variants() -> Vec<Variant> {
         let why = "never chosen automatically: its extra lines move more bytes than SELL-P or Halo";
-        vec![Variant { name: Self::NAME, host: Priced::ByHand(why), gpu: Priced::ByHand(why) }]
+        vec![Variant {
+            name: Self::NAME,
+            host: Coefficients::NotOffered(why),
+            gpu: Coefficients::NotOffered(why),
+        }]
     }
 
     fn offers(_: &Analysis<'_, T>) -> Result<Vec<Offer<EhybOptions>>> {
@@ -315,11 +319,11 @@ impl<T: Real> Ehyb<T> {
     /// # fn main() -> krysp::Result<()> {
     /// # let csr = krysp::Csr::<f64>::from_triplets(1, 1, &[(0, 0, 1.0)])?;
     /// use krysp::formats::OnDevice;
-    /// use krysp::{Cuda, Ehyb, Numbering};
+    /// use krysp::{Cuda, Ehyb, Permutation};
     ///
     /// let gpu = Cuda::new(0)?;
-    /// let numbering = Numbering::clustered(&csr, Ehyb::<f64>::rows_per_part(&gpu, csr.rows())?)?;
-    /// let a = Ehyb::on(&gpu, &csr.renumbered(&numbering)?)?;
+    /// let permutation = Permutation::clustered(&csr, Ehyb::<f64>::rows_per_part(&gpu, csr.rows())?)?;
+    /// let a = Ehyb::on(&gpu, &csr.reordered(&permutation)?)?;
     /// # Ok(())
     /// # }
     /// ```

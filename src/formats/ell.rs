@@ -8,8 +8,8 @@
 use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, waits};
-use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
-use crate::choice::{Analysis, Price};
+use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use crate::choice::{Analysis, CostModel};
 use crate::saved::saved;
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -107,7 +107,7 @@ impl<T: Real> Offered<T> for Ell<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::At(Price { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 }),
+            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 }),
             gpu: SLICED_ON_GPU,
         }]
     }

@@ -11,7 +11,7 @@
 //! of 12 (f64), or 6 instead of 8 (f32), and half a byte less with 12-bit indices; in dense blocks of 3 x 3
 //! it moves 8.2 or 4.2. On a GPU the window is stored in shared memory.
 //!
-//! The halo is small if consecutive rows are neighbours in the mesh: reorder first ([`Csr::renumbered`]).
+//! The halo is small if consecutive rows are neighbours in the mesh: reorder first ([`Csr::reordered`]).
 //! Conversion fails if some rows read more entries of `x` than a window can hold.
 
 #[cfg(feature = "cuda")]
@@ -20,8 +20,8 @@ use super::bsr::{best_blocks, block_pattern};
 #[cfg(feature = "cuda")]
 use super::on_device::values_of;
 use super::pattern::fill_by_rows;
-use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
-use crate::choice::{Analysis, Price};
+use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use crate::choice::{Analysis, CostModel};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::halo;
@@ -178,8 +178,14 @@ impl<T: Real> Offered<T> for Halo<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::ByHand("never chosen automatically on a CPU, which caches `x` itself"),
-            gpu: Priced::At(Price { start: 17.7e6, byte: 0.888, gather: 11.6, row: 0.0, wait: 0.696e6 }),
+            host: Coefficients::NotOffered("never chosen automatically on a CPU, which caches `x` itself"),
+            gpu: Coefficients::Fixed(CostModel {
+                start: 17.7e6,
+                byte: 0.888,
+                gather: 11.6,
+                row: 0.0,
+                wait: 0.696e6,
+            }),
         }]
     }
 
@@ -218,11 +224,11 @@ impl<T: Real> Halo<T> {
     /// # fn main() -> krysp::Result<()> {
     /// # let csr = krysp::Csr::<f64>::from_triplets(1, 1, &[(0, 0, 1.0)])?;
     /// use krysp::formats::OnDevice;
-    /// use krysp::{Cuda, Halo, Numbering};
+    /// use krysp::{Cuda, Halo, Permutation};
     ///
     /// let gpu = Cuda::new(0)?;
-    /// let numbering = Numbering::clustered_on(&gpu, &csr, Halo::rows_per_block(&gpu, &csr))?;
-    /// let a = Halo::on_renumbered(&gpu, &csr, &numbering)?;
+    /// let permutation = Permutation::clustered_on(&gpu, &csr, Halo::rows_per_block(&gpu, &csr))?;
+    /// let a = Halo::on_reordered(&gpu, &csr, &permutation)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -262,7 +268,7 @@ impl<T: Real> OnDevice<T> for Halo<T> {
 
     fn lay_out_from<V: Storage<T>>(
         source: &Source<T>,
-        ordered: &cuda::Ordered<T>,
+        ordered: &cuda::DeviceCsr<T>,
         options: HaloOptions,
     ) -> Result<Self::Arrays<V>> {
         let offsets = &source.pattern.offsets;

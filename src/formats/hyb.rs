@@ -23,8 +23,8 @@ use super::OnDevice;
 use super::coo::{coordinate_bytes, entry_rows};
 use super::pattern::fill_by_rows;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
-use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
-use crate::choice::{Analysis, Price, RowStatistics};
+use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use crate::choice::{Analysis, CostModel, RowStatistics};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -277,8 +277,14 @@ impl<T: Real> Offered<T> for Hyb<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::At(Price { start: 0.0, byte: 1.2, gather: 0.0, row: 0.0, wait: 0.0 }),
-            gpu: Priced::At(Price { start: 40.1e6, byte: 0.829, gather: 11.4, row: 45.8, wait: 0.0 }),
+            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.2, gather: 0.0, row: 0.0, wait: 0.0 }),
+            gpu: Coefficients::Fixed(CostModel {
+                start: 40.1e6,
+                byte: 0.829,
+                gather: 11.4,
+                row: 45.8,
+                wait: 0.0,
+            }),
         }]
     }
 

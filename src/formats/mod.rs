@@ -5,6 +5,7 @@
 //! order of [`Csr::entries`]. `list.rs` lists all formats, `format.rs` defines what each can do, and
 //! `offer.rs` what each reports to the automatic choice.
 
+pub(crate) mod assembly_order;
 mod bsr;
 mod checks;
 mod coo;
@@ -17,7 +18,6 @@ mod ehyb;
 mod ell;
 mod ellpack_r;
 mod format;
-pub(crate) mod given;
 mod halo;
 mod hyb;
 mod input;
@@ -28,7 +28,7 @@ mod offer;
 mod on_device;
 mod operator;
 pub(crate) mod pattern;
-mod renumbered;
+mod reordered;
 mod rounded;
 mod saved;
 mod sell;
@@ -54,7 +54,7 @@ pub use format::Format;
 pub use input::Index;
 pub use krysp_kernels::strategy::Strategy;
 pub(crate) use mirrored::{Mirrored, over_mirrored_rows};
-pub(crate) use offer::{Offer, Offered, Priced, Variant};
+pub(crate) use offer::{Coefficients, Offer, Offered, Variant};
 #[cfg(feature = "cuda")]
 pub use on_device::OnDevice;
 pub(crate) use operator::{Multiply, many_columns, precise_residual, row_operator};

@@ -2,7 +2,7 @@
 //! for a matrix.
 
 use super::Format;
-use crate::choice::{Analysis, Model, Price, calibrated};
+use crate::choice::{Analysis, CostModel, Model, calibrated};
 use crate::simd::{self, Level};
 use crate::{Real, Result};
 
@@ -31,49 +31,49 @@ pub(crate) struct Variant {
     /// Name in records and in the reasons of a choice.
     pub(crate) name: &'static str,
     /// Coefficients on a CPU.
-    pub(crate) host: Priced,
+    pub(crate) host: Coefficients,
     /// Coefficients on a GPU.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "asked for GPUs only"))]
-    pub(crate) gpu: Priced,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "read for GPUs only"))]
+    pub(crate) gpu: Coefficients,
 }
 
 /// Cost coefficients of a variant on a kind of machine.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Priced {
+pub(crate) enum Coefficients {
     /// The same coefficients on all machines of this kind.
-    At(Price),
+    Fixed(CostModel),
     /// Coefficients that depend on the SIMD level.
-    AtLevel {
+    BySimdLevel {
         /// Coefficients with AVX-512.
-        avx512: Price,
+        avx512: CostModel,
         /// Coefficients at other SIMD levels.
-        other: Price,
+        other: CostModel,
     },
     /// Not offered to the automatic choice, for this reason; it can be chosen explicitly.
-    ByHand(&'static str),
+    NotOffered(&'static str),
 }
 
 impl Variant {
     /// Coefficients on a machine, calibrated there if a calibration exists; the error says why the variant is
     /// not offered.
-    pub(crate) fn price(self, machine: Model) -> std::result::Result<Price, &'static str> {
+    pub(crate) fn cost_model(self, machine: Model) -> std::result::Result<CostModel, &'static str> {
         let built_in = self.built_in(machine)?;
         let measured = if machine == Model::Host { calibrated(self.name) } else { None };
         Ok(measured.unwrap_or(built_in))
     }
 
     /// Built-in coefficients, used if there is no calibration.
-    pub(crate) fn built_in(self, machine: Model) -> std::result::Result<Price, &'static str> {
-        let priced = match machine {
+    pub(crate) fn built_in(self, machine: Model) -> std::result::Result<CostModel, &'static str> {
+        let offered = match machine {
             Model::Host => self.host,
             #[cfg(feature = "cuda")]
             Model::Gpu { .. } => self.gpu,
         };
-        match priced {
-            Priced::At(price) => Ok(price),
-            Priced::AtLevel { avx512, .. } if simd::level() == Level::Avx512 => Ok(avx512),
-            Priced::AtLevel { other, .. } => Ok(other),
-            Priced::ByHand(why) => Err(why),
+        match offered {
+            Coefficients::Fixed(cost_model) => Ok(cost_model),
+            Coefficients::BySimdLevel { avx512, .. } if simd::level() == Level::Avx512 => Ok(avx512),
+            Coefficients::BySimdLevel { other, .. } => Ok(other),
+            Coefficients::NotOffered(why) => Err(why),
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use super::{Format, Rounded, Source};
 use crate::cuda::{Cuda, CudaMatrix, ToCuda};
-use crate::{Csr, HostVector, Numbering, Origin, Real, Result, Storage};
+use crate::{Csr, HostVector, MatrixSource, Permutation, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cuda::{Device, Ordered, Product};
+use krysp_kernels::cuda::{Device, DeviceCsr, Product};
 use krysp_solvers::LinearOperator;
 
 /// A format that can be in GPU memory, where the layout of its arrays may differ from that on the host.
@@ -27,7 +27,7 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
     #[doc(hidden)]
     fn lay_out_from<V: Storage<T>>(
         source: &Source<T>,
-        ordered: &Ordered<T>,
+        ordered: &DeviceCsr<T>,
         options: Self::Options,
     ) -> Result<Self::Arrays<V>> {
         // default implementation: through host memory
@@ -45,32 +45,32 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
         CudaMatrix::new(gpu, csr, options)
     }
 
-    /// Equivalent to `Self::on(gpu, &csr.renumbered(numbering)?)`, but reorders on the GPU too. The CSR
+    /// Equivalent to `Self::on(gpu, &csr.reordered(permutation)?)`, but reorders on the GPU too. The CSR
     /// arrays are transferred once in their original order, and the reordered ones are built in host memory
     /// only when something needs them, such as [`CudaMatrix::refresh`]. That method takes values in the order
     /// of `csr.entries()`, not of the reordered matrix.
     ///
     /// This is faster for SELL-P, and for Halo with one unknown per node. For other formats the host
     /// reorders, as it does for a matrix that was reordered before or has rows of more than 2048 entries.
-    fn on_renumbered(gpu: &Cuda, csr: &Csr<T>, numbering: &Numbering) -> Result<CudaMatrix<T, Self>> {
-        Self::on_renumbered_with(gpu, csr, numbering, Self::Options::default())
+    fn on_reordered(gpu: &Cuda, csr: &Csr<T>, permutation: &Permutation) -> Result<CudaMatrix<T, Self>> {
+        Self::on_reordered_with(gpu, csr, permutation, Self::Options::default())
     }
 
     /// Reorders a matrix and converts it to this format on a GPU, with options.
-    fn on_renumbered_with(
+    fn on_reordered_with(
         gpu: &Cuda,
         csr: &Csr<T>,
-        numbering: &Numbering,
+        permutation: &Permutation,
         options: Self::Options,
     ) -> Result<CudaMatrix<T, Self>> {
         if let Some(options) = Self::by_lengths(csr, &options)
-            && let Some((source, ordered)) = csr.renumbered_on(gpu.device(), numbering)?
+            && let Some((source, ordered)) = csr.reordered_on(gpu.device(), permutation)?
         {
-            let renumbered = CudaMatrix::from_ordered(gpu, source, &ordered, options)?;
-            return Ok(renumbered.renumbered_from(csr.source()));
+            let reordered = CudaMatrix::from_ordered(gpu, source, &ordered, options)?;
+            return Ok(reordered.reordered_from(csr.source()));
         }
-        let renumbered = Self::on_with(gpu, &csr.renumbered(numbering)?, options)?;
-        Ok(renumbered.renumbered_from(csr.source()))
+        let reordered = Self::on_with(gpu, &csr.reordered(permutation)?, options)?;
+        Ok(reordered.reordered_from(csr.source()))
     }
 
     /// Options with which [`OnDevice::lay_out_from`] needs only the row lengths of a matrix from host memory,
@@ -82,7 +82,7 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
 }
 
 /// Copies a format from host memory to a GPU.
-fn copied<T: Real, F: OnDevice<T> + Origin<T>>(format: &F, gpu: &Cuda) -> Result<CudaMatrix<T, F>> {
+fn copied<T: Real, F: OnDevice<T> + MatrixSource<T>>(format: &F, gpu: &Cuda) -> Result<CudaMatrix<T, F>> {
     F::on_with(gpu, &*format.in_host_memory()?, format.chosen())
 }
 
@@ -116,7 +116,7 @@ where
 }
 
 /// Copies the values of a matrix from a device.
-pub(super) fn values_of<T: Real>(ordered: &Ordered<T>) -> Result<Buffer<T>> {
+pub(super) fn values_of<T: Real>(ordered: &DeviceCsr<T>) -> Result<Buffer<T>> {
     let mut values = Buffer::zeros(ordered.nnz());
     ordered.read(&mut values)?;
     Ok(values)

@@ -1,7 +1,7 @@
 //! Sparsity patterns, and the order in which values were assembled.
 
-use super::given::Given;
-use crate::{Error, Result, memory::room};
+use super::assembly_order::AssemblyOrder;
+use crate::{Error, Result, memory::check_free_memory};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};
@@ -16,7 +16,7 @@ pub(crate) struct Pattern {
     pub(crate) offsets: Arc<Offsets>,
     pub(super) cols: usize,
     pub(crate) columns: Later<Columns>,
-    pub(crate) given: Later<Given>,
+    pub(crate) given: Later<AssemblyOrder>,
 }
 
 /// A value computed on first use. Force it before a loop on all threads reads it, because the computation is
@@ -46,7 +46,7 @@ pub(crate) fn place_of(entry: Entry) -> u32 {
 }
 
 impl Pattern {
-    pub(super) fn new(offsets: Offsets, columns: Columns, given: Given) -> Pattern {
+    pub(super) fn new(offsets: Offsets, columns: Columns, given: AssemblyOrder) -> Pattern {
         let cols = columns.bound();
         Pattern { offsets: Arc::new(offsets), cols, columns: made(columns), given: made(given) }
     }
@@ -83,7 +83,7 @@ impl Pattern {
     pub(crate) fn sorted(offsets: Offsets, columns: impl Into<Buffer<u32>>, cols: usize) -> Result<Pattern> {
         let columns = checked(columns, cols)?;
         let len = columns.len();
-        Ok(Pattern::new(offsets, columns, Given::InOrder { len }))
+        Ok(Pattern::new(offsets, columns, AssemblyOrder::InOrder { len }))
     }
 
     /// Creates a pattern from the rows and columns of its entries, in any order; duplicates are summed.
@@ -100,7 +100,7 @@ impl Pattern {
         place: &(impl Fn(usize) -> (u32, u32) + Sync),
     ) -> Result<Pattern> {
         check_places(count)?;
-        room("sorting entries by rows", 24 * rows as u128 + 16 * count as u128)?;
+        check_free_memory("sorting entries by rows", 24 * rows as u128 + 16 * count as u128)?;
         let (starts, entries) = by_rows(rows, count, place);
         interrupt::check("sorting of entries")?;
         Self::from_rows(cols, &starts, entries)
@@ -151,11 +151,11 @@ impl Pattern {
         interrupt::check("sorting of entries")?;
         let summed = offsets.end() < given;
         if !summed && find_row(given, 2, &|k| place_of(entries[k]) as usize != k).is_none() {
-            return Ok(Pattern::new(offsets, columns, Given::InOrder { len: given }));
+            return Ok(Pattern::new(offsets, columns, AssemblyOrder::InOrder { len: given }));
         }
         let from = map_rows(given, 3, &|k| place_of(entries[k])).into();
         if !summed {
-            return Ok(Pattern::new(offsets, columns, Given::Permuted { len: given, from }));
+            return Ok(Pattern::new(offsets, columns, AssemblyOrder::Permuted { len: given, from }));
         }
         interrupt::check("sorting of entries")?;
         let mut sums = vec![0u32; offsets.end() + 1];
@@ -170,7 +170,7 @@ impl Pattern {
             }
         });
         let starts = Offsets::from_short(sums).map_err(|_| unreachable_order())?;
-        Ok(Pattern::new(offsets, columns, Given::Summed { len: given, starts, from }))
+        Ok(Pattern::new(offsets, columns, AssemblyOrder::Summed { len: given, starts, from }))
     }
 
     /// Pattern of a square matrix with an additional transposed copy of every off-diagonal entry, and for
@@ -209,13 +209,13 @@ impl Pattern {
             });
             Columns::new(columns, whole.cols()).unwrap_or_else(|_| unreachable!("columns of the whole"))
         };
-        let given = made(Given::InOrder { len: offsets.end() });
+        let given = made(AssemblyOrder::InOrder { len: offsets.end() });
         Pattern { offsets, cols: self.cols(), columns: LazyLock::new(Box::new(columns)), given }
     }
 
     /// This pattern, for values given in the order of its entries.
     pub(crate) fn in_order(self: &Arc<Pattern>) -> Arc<Pattern> {
-        if matches!(*self.given, Given::InOrder { .. }) {
+        if matches!(*self.given, AssemblyOrder::InOrder { .. }) {
             return self.clone();
         }
         Arc::new(self.part(self.offsets.clone(), |whole, _| whole.start))
@@ -416,8 +416,10 @@ mod tests {
             assert_eq!((first.row(row), last.row(row)), (&all[..half], &all[all.len() - half..]));
         }
         let in_order = whole.in_order();
-        assert!(matches!(*in_order.given, Given::InOrder { len } if len == whole.entries()));
-        assert!(!matches!(*whole.given, Given::InOrder { .. }) && **in_order.columns == **whole.columns);
+        assert!(matches!(*in_order.given, AssemblyOrder::InOrder { len } if len == whole.entries()));
+        assert!(
+            !matches!(*whole.given, AssemblyOrder::InOrder { .. }) && **in_order.columns == **whole.columns
+        );
     }
 
     #[test]

@@ -204,7 +204,7 @@ where
 
     fn lay_out_from<W: Storage<T>>(
         source: &Source<T>,
-        ordered: &cuda::Ordered<T>,
+        ordered: &cuda::DeviceCsr<T>,
         options: F::Options,
     ) -> Result<Self::Arrays<W>> {
         F::lay_out_from(source, ordered, options)

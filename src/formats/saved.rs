@@ -1,11 +1,11 @@
 //! Serialization of patterns, and of formats that have no file layout of their own.
 
-use super::given::Given;
+use super::assembly_order::AssemblyOrder;
 use super::pattern::{Pattern, made};
 use super::{Csr, Ehyb, Format, Halo};
 use crate::Real;
 use crate::saved::checksum::{joined, step};
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use krysp_kernels::cpu::run::threads::{find_row, over_rows};
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_solvers::Element;
@@ -17,30 +17,30 @@ impl Saved for Pattern {
         let Pattern { offsets, cols: _, columns, given } = self;
         offsets.save(to);
         Columns::save(columns, to);
-        Given::save(given, to);
+        AssemblyOrder::save(given, to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Pattern> {
         let (offsets, columns): (Arc<Offsets>, Columns) = (from.load()?, from.load()?);
-        let given: Given = from.load()?;
+        let given: AssemblyOrder = from.load()?;
         let entries = offsets.end();
         if columns.len() != entries || !given.makes(entries) {
-            return Err(Broken);
+            return Err(InconsistentData);
         }
         Ok(Pattern { offsets, cols: columns.bound(), columns: made(columns), given: made(given) })
     }
 }
 
-impl Saved for Given {
+impl Saved for AssemblyOrder {
     fn save(&self, to: &mut Writer<'_>) {
         self.len().save(to);
         match self {
-            Given::InOrder { .. } => 0u8.save(to),
-            Given::Permuted { from, .. } => {
+            AssemblyOrder::InOrder { .. } => 0u8.save(to),
+            AssemblyOrder::Permuted { from, .. } => {
                 1u8.save(to);
                 from.save(to);
             }
-            Given::Summed { starts, from, .. } => {
+            AssemblyOrder::Summed { starts, from, .. } => {
                 2u8.save(to);
                 starts.save(to);
                 from.save(to);
@@ -48,25 +48,25 @@ impl Saved for Given {
         }
     }
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Given> {
+    fn load(from: &mut Reader<'_>) -> Loaded<AssemblyOrder> {
         let len = from.load()?;
         match from.load()? {
-            0u8 => Ok(Given::InOrder { len }),
-            1 => Ok(Given::Permuted { len, from: from.load()? }),
-            2 => Ok(Given::Summed { len, starts: from.load()?, from: from.load()? }),
-            _ => Err(Broken),
+            0u8 => Ok(AssemblyOrder::InOrder { len }),
+            1 => Ok(AssemblyOrder::Permuted { len, from: from.load()? }),
+            2 => Ok(AssemblyOrder::Summed { len, starts: from.load()?, from: from.load()? }),
+            _ => Err(InconsistentData),
         }
     }
 }
 
-impl Given {
+impl AssemblyOrder {
     /// Whether the mapping is valid for this number of entries.
     fn makes(&self, entries: usize) -> bool {
         let within = |from: &[u32]| find_row(from.len(), 1, &|k| from[k] as usize >= self.len()).is_none();
         match self {
-            Given::InOrder { len } => *len == entries,
-            Given::Permuted { from, .. } => from.len() == entries && within(from),
-            Given::Summed { starts, from, .. } => {
+            AssemblyOrder::InOrder { len } => *len == entries,
+            AssemblyOrder::Permuted { from, .. } => from.len() == entries && within(from),
+            AssemblyOrder::Summed { starts, from, .. } => {
                 starts.ranges() == entries && starts.end() == from.len() && within(from)
             }
         }
@@ -83,7 +83,7 @@ macro_rules! as_matrix {
             }
 
             fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-                Self::new(&from.load()?).map_err(|_| Broken)
+                Self::new(&from.load()?).map_err(|_| InconsistentData)
             }
         }
     )*};
@@ -94,8 +94,8 @@ impl<T: Real> Csr<T> {
     /// Fingerprints of the pattern and of the values. They do not depend on the order of the unknowns or of
     /// assembly.
     pub(crate) fn fingerprints(&self) -> [u64; 2] {
-        let (pattern, numbering) = (self.pattern(), self.source().domain().numbering());
-        let user = |index: usize| numbering.map_or(index as u64, |n| u64::from(n.old_of_new()[index]));
+        let (pattern, permutation) = (self.pattern(), self.source().domain().permutation());
+        let user = |index: usize| permutation.map_or(index as u64, |n| u64::from(n.old_of_new()[index]));
         // wrapping sums do not depend on the order of the entries
         let [places, values] = [(); 2].map(|()| AtomicU64::new(0));
         over_rows(pattern.rows(), 32, (), &|rows, ()| {

@@ -15,8 +15,8 @@ use super::OnDevice;
 use super::slices::{
     SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, has_short_columns, waits,
 };
-use super::{Csr, Format, Offer, Offered, Priced, Source, Variant, row_operator};
-use crate::choice::{Analysis, Price, offset_bytes};
+use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use crate::choice::{Analysis, CostModel, offset_bytes};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -236,7 +236,7 @@ impl<T: Real> Offered<T> for Sell<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::At(Price { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 }),
+            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.0, gather: 0.0, row: 0.0, wait: 0.0 }),
             gpu: SLICED_ON_GPU,
         }]
     }
@@ -282,7 +282,7 @@ impl<T: Real> OnDevice<T> for Sell<T> {
 
     fn lay_out_from<V: Storage<T>>(
         source: &Source<T>,
-        ordered: &cuda::Ordered<T>,
+        ordered: &cuda::DeviceCsr<T>,
         options: SellOptions,
     ) -> Result<Self::Arrays<V>> {
         Ok(Self::Arrays::<V>::of(ordered, source.on_device(), options.widths()?)?)

@@ -1,6 +1,6 @@
 //! Distribution of a matrix's rows over threads.
 
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::{HostSpace, HostVector, Real, partition};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::{self, Parts, RowProduct};
@@ -52,7 +52,7 @@ impl<T: Real> Packed<T> {
         let mut packed = match kept.filter(|kept| kept.len() >= len) {
             Some(kept) => kept,
             None => {
-                room("a product of several vectors", (len * size_of::<T>()) as u128)?;
+                check_free_memory("a product of several vectors", (len * size_of::<T>()) as u128)?;
                 Buffer::zeros(len)
             }
         };

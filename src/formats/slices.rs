@@ -1,10 +1,10 @@
 //! Common part of the formats with sliced rows: positions of slots, and columns.
 
-use super::Priced;
+use super::Coefficients;
 use super::pattern::{Pattern, fill_by_rows};
-use crate::choice::{Analysis, Model, Price};
-use crate::memory::room;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, load_sliced, save_sliced, saved};
+use crate::choice::{Analysis, CostModel, Model};
+use crate::memory::check_free_memory;
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, load_sliced, save_sliced, saved};
 use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::formats::sliced::{
@@ -62,19 +62,19 @@ impl Saved for Slices {
             false => SliceWidths::Uniform(from.load()?),
             true => SliceWidths::Each(from.load()?),
         };
-        let slices = rows.checked_next_multiple_of(height).ok_or(Broken)? / height;
+        let slices = rows.checked_next_multiple_of(height).ok_or(InconsistentData)? / height;
         let columns_of_slots = match &widths {
             SliceWidths::Uniform(width) => slices.checked_mul(*width),
             SliceWidths::Each(offsets) => Some(offsets.end()).filter(|_| offsets.ranges() == slices),
         };
-        columns_of_slots.and_then(|columns| columns.checked_mul(height)).ok_or(Broken)?;
-        let nothing = Columns::new(Vec::new(), 0).map_err(|_| Broken)?;
+        columns_of_slots.and_then(|columns| columns.checked_mul(height)).ok_or(InconsistentData)?;
+        let nothing = Columns::new(Vec::new(), 0).map_err(|_| InconsistentData)?;
         let columns = SlicedColumns::Wide(nothing);
         let mut read = Slices { rows, height, widths, columns, sorted: None };
         read.columns = load_sliced(from, slices, |slice| read.slice(slice))?;
         read.sorted = from.load()?;
         let places = |sorted: &Sorted| sorted.order.len() == rows && sorted.place.len() == rows;
-        if read.sorted.as_ref().is_none_or(places) { Ok(read) } else { Err(Broken) }
+        if read.sorted.as_ref().is_none_or(places) { Ok(read) } else { Err(InconsistentData) }
     }
 }
 
@@ -132,7 +132,7 @@ impl Slices {
         };
         let nothing = Columns::new(Vec::new(), 0).map_err(invalid)?;
         let mut slices = Slices { rows, height, widths, columns: SlicedColumns::Wide(nothing), sorted };
-        room(format, slices.slots() as u128 * (size_of::<u32>() + size_of::<f64>()) as u128)?;
+        check_free_memory(format, slices.slots() as u128 * (size_of::<u32>() + size_of::<f64>()) as u128)?;
         slices.columns = match slices.short_bases(stored) {
             Some(bases) => {
                 let offset = |slice: usize, column: u32| (column - bases[slice]) as u16;
@@ -342,8 +342,8 @@ pub(crate) fn check_padding(format: &'static str, slots: usize, entries: usize, 
 }
 
 /// Cost coefficients of SELL-P, ELL and ELLPACK-R on a GPU, which have the same kernel there.
-pub(super) const SLICED_ON_GPU: Priced =
-    Priced::At(Price { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 });
+pub(super) const SLICED_ON_GPU: Coefficients =
+    Coefficients::Fixed(CostModel { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 });
 
 /// Number of batches of slots in flight that the busiest lane of a GPU waits for.
 pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {

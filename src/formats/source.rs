@@ -2,7 +2,7 @@
 
 use super::pattern::Pattern;
 use super::shared_rows::SharedRows;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::{HostSpace, HostVector, Real, Space};
 use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::rows::RowProduct;
@@ -29,7 +29,7 @@ impl<T: Real> Saved for Source<T> {
         let pattern: Arc<Pattern> = from.load()?;
         let (domain, range): (HostSpace<T>, HostSpace<T>) = (from.load()?, from.load()?);
         let fit = domain.len() == pattern.cols() && range.len() == pattern.rows();
-        if fit { Ok(Source::new(pattern, domain, range)) } else { Err(Broken) }
+        if fit { Ok(Source::new(pattern, domain, range)) } else { Err(InconsistentData) }
     }
 }
 

@@ -8,8 +8,8 @@
 use super::OnDevice;
 use super::mirrored::over_mirrored_rows;
 use super::pattern::{Pattern, fill_by_rows};
-use super::{Csr, Format, Multiply, Offer, Offered, Priced, Source, Variant};
-use crate::choice::{Analysis, Price};
+use super::{Coefficients, Csr, Format, Multiply, Offer, Offered, Source, Variant};
+use crate::choice::{Analysis, CostModel};
 use crate::saved::saved;
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage, partition};
 use krysp_kernels::buffer::Buffer;
@@ -332,8 +332,14 @@ impl<T: Real> Offered<T> for SymCsr<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::At(Price { start: 0.0, byte: 1.25, gather: 15.0, row: 60.0, wait: 0.0 }),
-            gpu: Priced::ByHand(
+            host: Coefficients::Fixed(CostModel {
+                start: 0.0,
+                byte: 1.25,
+                gather: 15.0,
+                row: 60.0,
+                wait: 0.0,
+            }),
+            gpu: Coefficients::NotOffered(
                 "never chosen automatically on a GPU: others are faster if nodes have one row",
             ),
         }]

@@ -11,8 +11,8 @@ use super::bsr::best_block_size;
 use super::bsr::{best_blocks, block_pattern, block_size, slots_of_blocks};
 use super::pattern::fill_by_rows;
 use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
-use super::{Csr, Format, Multiply, Offer, Offered, Priced, Source, Variant};
-use crate::choice::{Analysis, Model, Price};
+use super::{Coefficients, Csr, Format, Multiply, Offer, Offered, Source, Variant};
+use crate::choice::{Analysis, CostModel, Model};
 use crate::saved::saved;
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -211,11 +211,17 @@ impl<T: Real> Offered<T> for SymBsr<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::AtLevel {
-                avx512: Price { start: 0.0, byte: 0.9, gather: 0.0, row: 110.0, wait: 0.0 },
-                other: Price { start: 0.0, byte: 0.7, gather: 0.0, row: 165.0, wait: 0.0 },
+            host: Coefficients::BySimdLevel {
+                avx512: CostModel { start: 0.0, byte: 0.9, gather: 0.0, row: 110.0, wait: 0.0 },
+                other: CostModel { start: 0.0, byte: 0.7, gather: 0.0, row: 165.0, wait: 0.0 },
             },
-            gpu: Priced::At(Price { start: 59.9e6, byte: 0.608, gather: 20.3, row: 0.0, wait: 1.49e6 }),
+            gpu: Coefficients::Fixed(CostModel {
+                start: 59.9e6,
+                byte: 0.608,
+                gather: 20.3,
+                row: 0.0,
+                wait: 1.49e6,
+            }),
         }]
     }
 
@@ -254,11 +260,11 @@ impl<T: Real> SymBsr<T> {
     /// # fn main() -> krysp::Result<()> {
     /// # let csr = krysp::Csr::<f64>::from_triplets(1, 1, &[(0, 0, 1.0)])?;
     /// use krysp::formats::OnDevice;
-    /// use krysp::{Cuda, Numbering, SymBsr};
+    /// use krysp::{Cuda, Permutation, SymBsr};
     ///
     /// let gpu = Cuda::new(0)?;
-    /// let numbering = Numbering::clustered_on(&gpu, &csr, SymBsr::rows_per_block(&csr)?)?;
-    /// let a = SymBsr::on_renumbered(&gpu, &csr, &numbering)?;
+    /// let permutation = Permutation::clustered_on(&gpu, &csr, SymBsr::rows_per_block(&csr)?)?;
+    /// let a = SymBsr::on_reordered(&gpu, &csr, &permutation)?;
     /// # Ok(())
     /// # }
     /// ```

@@ -1,10 +1,10 @@
 //! Linear elasticity on trilinear hexahedra.
 
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::{Csr, Error, Real, Result};
 
 /// Linear elasticity of a beam of `elements[d]` cubes of size 1 in direction d, clamped at the side x = 0: trilinear elements,
-/// Young's modulus 1. Comes with the coordinates of the nodes, from which [`rigid_motions`](crate::rigid_motions) makes the rigid
+/// Young's modulus 1. Comes with the coordinates of the nodes, from which [`rigid_body_modes`](crate::rigid_body_modes) makes the rigid
 /// body modes.
 ///
 /// `−div σ = f`, `σ = λ tr(ε) I + 2 μ ε`, `ε = (∇u + ∇uᵀ) / 2`, `λ = ν / ((1 + ν) (1 − 2 ν))`, `μ = 1 / (2 (1 + ν))`, with `u =
@@ -15,10 +15,10 @@ use crate::{Csr, Error, Real, Result};
 /// node that is not clamped. Among the nodes, z varies fastest. Symmetric positive definite.
 ///
 /// ```
-/// use krysp::{Amg, Cg, Unknowns, gallery, rigid_motions};
+/// use krysp::{Amg, Cg, UnknownOrder, gallery, rigid_body_modes};
 ///
 /// let (a, points) = gallery::elasticity::<f64>([20, 4, 4], 0.3)?;
-/// let amg = Amg::with_modes(&a, &rigid_motions(&points, Unknowns::ByNode))?;
+/// let amg = Amg::with_near_null_space(&a, &rigid_body_modes(&points, UnknownOrder::ByNode))?;
 /// let solution = Cg::new(&a).preconditioner(amg).rtol(1e-8).solve(&vec![1.0; a.rows()])?;
 /// assert!(solution.report.converged());
 /// # Ok::<(), krysp::Error>(())
@@ -38,7 +38,7 @@ pub fn elasticity<T: Real>(elements: [usize; 3], poisson: f64) -> Result<(Csr<T>
     }
     let beam = Clamped { elements };
     let entries = 576 * elements.iter().map(|&elements| elements as u128).product::<u128>();
-    room("the element matrices of the gallery", entries * size_of::<(u32, u32, T)>() as u128)?;
+    check_free_memory("the element matrices of the gallery", entries * size_of::<(u32, u32, T)>() as u128)?;
     let entries: Vec<_> = beam.entries(poisson).map(|(i, j, value)| (i, j, T::from_f64(value))).collect();
     Ok((Csr::from_triplets(beam.rows(), beam.rows(), &entries)?, beam.points()))
 }

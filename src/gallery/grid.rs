@@ -1,6 +1,6 @@
 //! Nodes of a rectangular grid in any number of directions.
 
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::{Csr, Error, Real, Result};
 
 /// A grid with `points[d]` nodes in direction d. The first direction varies fastest in the ordering.
@@ -45,7 +45,7 @@ impl<'a> Grid<'a> {
     /// `beside(d)` for its neighbours before and after it in direction d.
     pub(super) fn matrix<T: Real>(self, diagonal: f64, beside: impl Fn(usize) -> [f64; 2]) -> Result<Csr<T>> {
         let most = (2 * self.points.len() + 1) as u128 * self.nodes as u128;
-        room("a matrix of the gallery", most * (4 + size_of::<T>()) as u128)?;
+        check_free_memory("a matrix of the gallery", most * (4 + size_of::<T>()) as u128)?;
         let mut offsets = Vec::with_capacity(self.nodes + 1);
         let (mut columns, mut values) = (vec![], vec![]);
         offsets.push(0);

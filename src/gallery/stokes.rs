@@ -1,6 +1,6 @@
 //! Stokes flow in a channel, on a staggered grid.
 
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::{Csr, Error, Real, Result};
 
 /// Stokes flow through a rectangular channel of `cells[d]` cells in direction d, two or three directions: the marker-and-cell
@@ -42,7 +42,7 @@ pub fn stokes<T: Real>(cells: &[usize]) -> Result<Csr<T>> {
         return Err(Error::TooLarge { what: "row", got: usize::try_from(rows).unwrap_or(usize::MAX) });
     }
     let most = rows.saturating_mul(4 * cells.len() as u128 + 1);
-    room("a matrix of the gallery", most.saturating_mul(size_of::<(u32, u32, T)>() as u128))?;
+    check_free_memory("a matrix of the gallery", most.saturating_mul(size_of::<(u32, u32, T)>() as u128))?;
     let entries: Vec<_> =
         grid.entries().into_iter().map(|(i, j, value)| (i, j, T::from_f64(value))).collect();
     Csr::from_triplets(rows as usize, rows as usize, &entries)

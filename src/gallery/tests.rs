@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::matrices::stencil7;
-use crate::{Cholesky, Unknowns, rigid_motions};
+use crate::{Cholesky, UnknownOrder, rigid_body_modes};
 
 fn dense(a: &Csr<f64>) -> Vec<Vec<f64>> {
     let at = |i, j| a.get(i, j).unwrap_or(0.0);
@@ -65,7 +65,7 @@ fn elasticity_is_symmetric_definite_and_free_of_forces_in_rigid_motion() {
     assert_eq!((a.rows(), points.len()), (54, 18));
     a.check_symmetric(0.0).unwrap();
     Cholesky::new(&a).unwrap();
-    let modes = rigid_motions(&points, Unknowns::ByNode);
+    let modes = rigid_body_modes(&points, UnknownOrder::ByNode);
     for mode in &modes {
         let forces = apply(&a, mode);
         // only nodes that share an element with a clamped node have reaction forces: the first plane of

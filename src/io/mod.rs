@@ -19,7 +19,7 @@ mod petsc;
 mod rutherford_boeing;
 mod zip;
 
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::{Csr, Real, Result};
 use file::{Parsed, ends_in, load, load_from, save, wrong};
 use flate2::{Compression, write::GzEncoder};
@@ -141,7 +141,7 @@ fn vector_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<T>> {
     match matrix_market::parse::<T>(bytes).map_err(|error| error.in_file(path))? {
         Content::Array { cols: 1, values, .. } => Ok(values),
         Content::Coordinate(matrix) if matrix.cols == 1 => {
-            room("a vector", (matrix.rows * size_of::<T>()) as u128)?;
+            check_free_memory("a vector", (matrix.rows * size_of::<T>()) as u128)?;
             let mut values = vec![T::zero(); matrix.rows];
             for (&row, &value) in matrix.row.iter().zip(&matrix.value) {
                 values[row as usize] += value;
@@ -182,7 +182,7 @@ fn columns_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<Vec<T>>
         Content::Coordinate(matrix) => {
             let (rows, cols) = (matrix.rows, matrix.cols);
             let column = rows as u128 * size_of::<T>() as u128 + size_of::<Vec<T>>() as u128;
-            room("a dense matrix", column * cols as u128)?;
+            check_free_memory("a dense matrix", column * cols as u128)?;
             let mut columns = vec![vec![T::zero(); rows]; cols];
             from_coordinate(matrix)?.triplets().for_each(|(row, col, value)| columns[col][row] = value);
             Ok(columns)
@@ -192,7 +192,7 @@ fn columns_of<T: Real + Number>(path: &Path, bytes: &[u8]) -> Result<Vec<Vec<T>>
 
 /// Columns without entries. A header can claim any number of them.
 fn empty_columns<T>(count: usize) -> Result<Vec<Vec<T>>> {
-    room("columns without entries", count as u128 * size_of::<Vec<T>>() as u128)?;
+    check_free_memory("columns without entries", count as u128 * size_of::<Vec<T>>() as u128)?;
     Ok((0..count).map(|_| vec![]).collect())
 }
 

@@ -3,7 +3,7 @@
 
 use super::file::{Kind, Numbers, Order, Parsed, length, take};
 use super::zip::{self, Member};
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::{Csr, Element, Real};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -97,7 +97,7 @@ pub(super) fn columns<T: Element>(bytes: &[u8]) -> Parsed<Vec<Vec<T>>> {
         [_, cols] => {
             // an array without rows can claim any number of columns
             let lists = cols as u128 * size_of::<Vec<T>>() as u128;
-            room("the columns of an array", lists).map_err(|error| error.to_string())?;
+            check_free_memory("the columns of an array", lists).map_err(|error| error.to_string())?;
             let values: Vec<T> = array.values()?;
             Ok((0..cols).map(|col| values.iter().skip(col).step_by(cols).copied().collect()).collect())
         }

@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// Distribution of the rows of a matrix over the ranks.
 #[derive(Clone, Copy, Debug)]
-pub enum Rows<'b> {
+pub enum RowDistribution<'b> {
     /// An equal number of rows for each rank.
     Even,
     /// About an equal amount of work for each rank: the number of entries, plus two per row for its entries
@@ -37,7 +37,7 @@ impl<T: Real> RankMatrix<T> {
     pub fn from_entries(
         ranks: &Ranks,
         n: u64,
-        rows: Rows<'_>,
+        rows: RowDistribution<'_>,
         entries: &[(u64, u64, T)],
     ) -> Result<RankMatrix<T>> {
         let bound = n as usize;
@@ -58,9 +58,9 @@ impl<T: Real> RankMatrix<T> {
         };
         let even = even_bounds(n, ranks.size());
         let bounds = match rows {
-            Rows::Even => even,
-            Rows::Given(bounds) => ranks.all(check_bounds(bounds, n, ranks.size()))?,
-            Rows::ByEntries => {
+            RowDistribution::Even => even,
+            RowDistribution::Given(bounds) => ranks.all(check_bounds(bounds, n, ranks.size()))?,
+            RowDistribution::ByEntries => {
                 entries = deliver(ranks, &even, entries)?;
                 bounds_by_entries(ranks, &even, &entries.rows)?
             }
@@ -84,7 +84,7 @@ impl<T: Real> RankMatrix<T> {
 
     /// Reads a Matrix Market file that all ranks can open: each parses its part of the text. (A gzipped file
     /// is decompressed by every rank.) Collective: all ranks call this.
-    pub fn read(ranks: &Ranks, path: impl AsRef<Path>, rows: Rows<'_>) -> Result<RankMatrix<T>>
+    pub fn read(ranks: &Ranks, path: impl AsRef<Path>, rows: RowDistribution<'_>) -> Result<RankMatrix<T>>
     where
         T: Number,
     {
@@ -105,9 +105,9 @@ impl<T: Real> RankMatrix<T> {
 
     /// Distributes a matrix that the first rank has. Rows are divided into ranges with about an equal number
     /// of entries, in the order of the matrix. Reorder an unstructured matrix by clusters before
-    /// ([`Csr::renumbered`]), so that few rows need entries of other ranks. [`RankMatrix::scatter`]
+    /// ([`Csr::reordered`]), so that few rows need entries of other ranks. [`RankMatrix::scatter`]
     /// distributes vectors, [`RankMatrix::gather`] collects them. Collective: all ranks call this.
-    pub fn from_first(ranks: &Ranks, csr: Option<&Csr<T>>) -> Result<RankMatrix<T>> {
+    pub fn distribute(ranks: &Ranks, csr: Option<&Csr<T>>) -> Result<RankMatrix<T>> {
         let size = ranks.size();
         let whole = csr.filter(|_| ranks.rank() == 0);
         let checked = match whole {
@@ -144,7 +144,7 @@ impl<T: Real> RankMatrix<T> {
             offsets.push(offsets[offsets.len() - 1] + length as usize);
         }
         let mut matrix = RankMatrix::from_rows(ranks, &offsets, &columns, &values)?;
-        matrix.numbering = whole.and_then(|a| a.source().domain().numbering().cloned());
+        matrix.permutation = whole.and_then(|a| a.source().domain().permutation().cloned());
         Ok(matrix)
     }
 }
@@ -161,7 +161,8 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         ranks.all(if fits { Ok(()) } else { Err(wrong) })?;
         let mut parts = vec![vec![]; ranks.size()];
         if let Some(whole) = whole {
-            let ordered = self.numbering.as_deref().map(|numbering| take(whole, numbering.old_of_new()));
+            let ordered =
+                self.permutation.as_deref().map(|permutation| take(whole, permutation.old_of_new()));
             let whole = ordered.as_deref().unwrap_or(whole);
             for (rank, part) in parts.iter_mut().enumerate() {
                 let rows = space.rows_of(rank);
@@ -180,7 +181,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         let mut parts = vec![vec![]; ranks.size()];
         parts[0] = own.to_vec();
         let whole = ranks.exchange(parts)?.concat();
-        let ordered = self.numbering.as_deref().map(|numbering| take(&whole, numbering.new_of_old()));
+        let ordered = self.permutation.as_deref().map(|permutation| take(&whole, permutation.new_of_old()));
         Ok((ranks.rank() == 0).then(|| ordered.unwrap_or(whole)))
     }
 }

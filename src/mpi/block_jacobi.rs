@@ -4,7 +4,7 @@ use super::local::Local;
 use super::matrix::RankMatrix;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
-use crate::preconditioners::{Origin, Refresh};
+use crate::preconditioners::{MatrixSource, Refresh};
 use crate::{Csr, Host, Real, Result};
 use krysp_solvers::{Form, LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
@@ -48,7 +48,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T,
         matrix: &RankMatrix<T, L>,
         make: impl FnOnce(&Csr<T>) -> Result<M>,
     ) -> Result<BlockJacobi<T, M, L>> {
-        let made = matrix.own_block().in_host_memory().and_then(|block| {
+        let made = matrix.diagonal_block().in_host_memory().and_then(|block| {
             let own = make(&block)?;
             let space = matrix.domain().own();
             let fits = own.domain() == space && own.range() == space;
@@ -70,7 +70,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T,
     where
         M: Refresh<T>,
     {
-        let refreshed = self.own.refresh(matrix.own_block()).and_then(|()| {
+        let refreshed = self.own.refresh(matrix.diagonal_block()).and_then(|()| {
             self.diagonal = diagonal(&self.space, &self.own)?;
             Ok(())
         });

@@ -1,6 +1,6 @@
 //! FSAI of distributed matrices.
 
-use super::assemble::Rows;
+use super::assemble::RowDistribution;
 use super::local::Local;
 use super::matrix::RankMatrix;
 use super::near::Near;
@@ -51,7 +51,7 @@ impl<T: Real> RankFsai<T> {
             .map(|(row, column, value)| (near.name(column as u32), first + row as u64, value));
         let entries: Vec<_> = entries.collect();
         let g = RankMatrix::from_rows(ranks, &offsets, &columns, lower.entries())?;
-        let rows = Rows::Given(space.bounds());
+        let rows = RowDistribution::Given(space.bounds());
         let transposed = RankMatrix::from_entries(ranks, space.len() as u64, rows, &entries)?;
         RankFsai::of_factors(g, transposed)
     }

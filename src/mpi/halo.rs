@@ -121,14 +121,14 @@ impl Routes {
     }
 
     /// Prepares a repeated exchange of ghosts. Collective: all ranks call this.
-    pub(crate) fn halo<T: Real>(&self) -> Result<Halo<T>> {
+    pub(crate) fn halo<T: Real>(&self) -> Result<HaloExchange<T>> {
         let messages = self.ranks.comm().messages(HALO, &self.sends, &self.receives);
         self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
 
     /// As [`Routes::halo`], with given buffers for sending and receiving. Collective: all ranks call this.
     #[cfg(feature = "cuda")]
-    pub(super) fn halo_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<Halo<T, B>> {
+    pub(super) fn halo_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<HaloExchange<T, B>> {
         let messages = self.ranks.comm().messages_in(HALO, &self.sends, &self.receives, sent, came);
         self.halo_of(messages, self.sent.clone(), self.sends.len())
     }
@@ -136,7 +136,7 @@ impl Routes {
     /// As [`Routes::back`], with given buffers for sending the values at ghosts, and for receiving.
     /// Collective: all ranks call this.
     #[cfg(feature = "cuda")]
-    pub(super) fn back_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<Halo<T, B>> {
+    pub(super) fn back_through<T: Real, B: Buffer<T>>(&self, sent: B, came: B) -> Result<HaloExchange<T, B>> {
         let messages = self.ranks.comm().messages_in(HALO, &self.receives, &self.sends, sent, came);
         self.halo_of(messages, (0..self.ghost_count() as u32).collect(), self.receives.len())
     }
@@ -146,8 +146,8 @@ impl Routes {
         messages: Result<Messages<T, B>>,
         sent: Vec<u32>,
         neighbours: usize,
-    ) -> Result<Halo<T, B>> {
-        Ok(Halo { messages: self.ranks.all(messages)?, ranks: self.ranks.clone(), sent, neighbours })
+    ) -> Result<HaloExchange<T, B>> {
+        Ok(HaloExchange { messages: self.ranks.all(messages)?, ranks: self.ranks.clone(), sent, neighbours })
     }
 
     /// Prepares a repeated exchange in which values at ghosts are sent to their owners. Collective: all ranks
@@ -161,21 +161,21 @@ impl Routes {
 }
 
 /// A repeated exchange: sends this rank's entries that others read, and receives the ghosts.
-pub(crate) struct Halo<T: Real, B: Buffer<T> = Vec<T>> {
+pub(crate) struct HaloExchange<T: Real, B: Buffer<T> = Vec<T>> {
     ranks: Ranks,
     messages: Messages<T, B>,
     sent: Vec<u32>,
     neighbours: usize,
 }
 
-impl<T: Real, B: Buffer<T>> Halo<T, B> {
+impl<T: Real, B: Buffer<T>> HaloExchange<T, B> {
     pub(super) fn ranks(&self) -> &Ranks {
         &self.ranks
     }
 
     /// Starts to send entries of `x`, and to receive.
     pub(crate) fn start(&mut self, x: &[T]) -> Result<()> {
-        let Halo { ranks, messages, sent, .. } = self;
+        let HaloExchange { ranks, messages, sent, .. } = self;
         ranks.check()?;
         for (to, &from) in outgoing(messages)?.as_mut().iter_mut().zip(&*sent) {
             *to = x[from as usize];
@@ -183,7 +183,7 @@ impl<T: Real, B: Buffer<T>> Halo<T, B> {
         self.go()
     }
 
-    /// Passes the send buffer to `fill`; [`Halo::go`] then sends it.
+    /// Passes the send buffer to `fill`; [`HaloExchange::go`] then sends it.
     #[cfg(feature = "cuda")]
     pub(super) fn fill(&mut self, fill: impl FnOnce(&mut B) -> Result<()>) -> Result<()> {
         self.ranks.check()?;
@@ -219,7 +219,7 @@ fn in_flight() -> Error {
     Error::Mpi("messages of the preceding product are still in flight".into())
 }
 
-/// The transpose of a [`Halo`]: values at ghosts are added to the entries of their owners.
+/// The transpose of a [`HaloExchange`]: values at ghosts are added to the entries of their owners.
 pub(crate) struct Back<T: Real> {
     ranks: Ranks,
     messages: Messages<T>,

@@ -1,7 +1,7 @@
 //! GPUs of ranks that access each other's memory (peer access): sums and entries of `x` are sent between GPUs
 //! without the hosts.
 //!
-//! All ranks must run on one machine, each with a GPU of its own. Each rank exports memory, which the others
+//! All ranks must run on one machine, each with a separate GPU. Each rank exports memory, which the others
 //! open by its handle; their kernels then write to it over NVLink or PCIe, as in one process with several
 //! GPUs. If that is not possible, all data are sent through pinned host memory and MPI.
 
@@ -10,7 +10,7 @@ use super::local::Link;
 use super::ranks::Ranks;
 use crate::{Csr, Cuda, Real, Result};
 use krysp_kernels::cuda::team::across::{NAME, Offer, Region, SharedWord, shared_word};
-use krysp_kernels::cuda::team::halo::{Halo, Plan};
+use krysp_kernels::cuda::team::halo::{HaloExchange, Plan};
 use krysp_kernels::cuda::team::member::{MEMBERS, Member, mail_bytes};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,10 +36,10 @@ impl Teams {
     }
 
     /// Makes the GPUs of other ranks stop waiting for this rank's GPUs.
-    pub(super) fn give_up(&self) {
+    pub(super) fn report_failure(&self) {
         let members =
             |(_, team): &(Cuda, Option<Arc<Team>>)| team.as_ref().and_then(|team| team.member.clone());
-        self.made().iter().filter_map(members).for_each(|member| member.give_up());
+        self.made().iter().filter_map(members).for_each(|member| member.report_failure());
     }
 }
 
@@ -68,7 +68,7 @@ impl Link for CudaLink {
     }
 
     fn check(&self) -> Result<()> {
-        match self.team.member.as_ref().and_then(|member| member.given_up_by()) {
+        match self.team.member.as_ref().and_then(|member| member.failed_member()) {
             Some(rank) => Err(self.ranks.failed(rank)),
             None => self.ranks.check(),
         }
@@ -123,7 +123,7 @@ impl CudaLink {
         own: usize,
         rows: &[u32],
         outside: &Csr<T>,
-    ) -> Result<Halo<T>> {
+    ) -> Result<HaloExchange<T>> {
         let (ranks, ghosts) = (&self.ranks, outside.cols());
         let plan = Plan {
             sends: routes.sends_by_rank(),
@@ -137,8 +137,8 @@ impl CudaLink {
         let begin = plan.ghosts_from[..ranks.size()].iter().map(|&place| vec![place as u64]).collect();
         let begin: Vec<usize> =
             ranks.exchange(begin)?.concat().into_iter().map(|place| place as usize).collect();
-        let region = self.team.region(ranks, member, Halo::<T>::inbox_bytes(ghosts))?;
-        ranks.all(Halo::across(member, own, &plan, &begin, region).map_err(Into::into))
+        let region = self.team.region(ranks, member, HaloExchange::<T>::inbox_bytes(ghosts))?;
+        ranks.all(HaloExchange::across(member, own, &plan, &begin, region).map_err(Into::into))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The memory of a rank's part of vectors and matrices: host memory, or a GPU.
 
-use super::halo::{Halo, Routes};
+use super::halo::{HaloExchange, Routes};
 use super::ranks::{Own, Ranks};
 use crate::choice::{Machine, Stores};
 use crate::{CoarseSpace, Csr, Host, HostSpace, HostVector, Operator, Real, Result};
@@ -12,16 +12,16 @@ use std::fmt;
 pub(super) type BasisOf<T, L> = <<L as Stores<T>>::Vector as Vector>::Basis;
 
 /// Machine that a rank computes with: the threads of [`Host`], or the GPU of a [`Cuda`](crate::Cuda).
-pub trait Local<T: Real>: Keeps<T> {}
+pub trait Local<T: Real>: RankMemory<T> {}
 
 impl<T: Real> Local<T> for Host {}
 #[cfg(feature = "cuda")]
 impl<T: Real> Local<T> for crate::Cuda {}
 
 /// Operations that ranks need from the memory that holds their parts.
-pub trait Keeps<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'static {
+pub trait RankMemory<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'static {
     /// Entries of a rank's rows in columns of other ranks.
-    type Border: Border<T, Self::Vector>;
+    type OffDiagonal: OffDiagonal<T, Self::Vector>;
 
     /// Link between the GPUs of all ranks.
     type Link: Link;
@@ -35,17 +35,17 @@ pub trait Keeps<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'stati
 
     /// Prepares products with rows that have entries in columns of other ranks: `outside` has a row for each
     /// of `rows`, and a column for each ghost. Collective: all ranks call this.
-    fn border(
+    fn off_diagonal(
         &self,
         routes: &Routes,
         link: Option<&Self::Link>,
         own: usize,
         rows: &[u32],
         outside: Csr<T>,
-    ) -> Result<Self::Border>;
+    ) -> Result<Self::OffDiagonal>;
 
     /// Begins a step of linked GPUs; returns `true` if the caller must enqueue the step and then call
-    /// [`Keeps::end_step`].
+    /// [`RankMemory::end_step`].
     fn begin_step(_: &mut StepsOf<Self::Vector>, _: usize, _: bool) -> krysp_solvers::Result<bool> {
         Ok(true)
     }
@@ -90,7 +90,7 @@ impl Link for Infallible {
 }
 
 /// Entries of a rank's rows in columns of other ranks, with the exchange of ghosts that a product needs.
-pub trait Border<T: Real, V: Vector<Elem = T>>: Send {
+pub trait OffDiagonal<T: Real, V: Vector<Elem = T>>: Send {
     /// Starts to send the entries of `x` that others read, and deferred sums, and runs `own` meanwhile, which
     /// computes or enqueues the product of the diagonal block.
     fn send<R>(&mut self, x: &V, own: impl FnOnce() -> krysp_solvers::Result<R>) -> krysp_solvers::Result<R>;
@@ -98,7 +98,7 @@ pub trait Border<T: Real, V: Vector<Elem = T>>: Send {
     /// Waits for the ghosts; `y ← y + A_ghost ghosts`.
     fn add(&mut self, x: &V, y: &mut V) -> krysp_solvers::Result<()>;
 
-    /// As [`Border::add`]; returns `⟨x, y⟩` over this rank's rows, or over all ranks if GPUs are linked.
+    /// As [`OffDiagonal::add`]; returns `⟨x, y⟩` over this rank's rows, or over all ranks if GPUs are linked.
     /// `own` is its value before ghosts are added.
     fn add_dot(&mut self, x: &V, y: &mut V, own: V::Scalar) -> krysp_solvers::Result<V::Scalar>;
 
@@ -137,8 +137,8 @@ impl<T: Real> Aggregated<T, HostVector<T>> for CoarseSpace<T> {
     }
 }
 
-impl<T: Real> Keeps<T> for Host {
-    type Border = HostBorder<T>;
+impl<T: Real> RankMemory<T> for Host {
+    type OffDiagonal = HostOffDiagonal<T>;
     type Aggregates = CoarseSpace<T>;
     type Link = Infallible;
 
@@ -150,21 +150,21 @@ impl<T: Real> Keeps<T> for Host {
         HostSpace::new(len)
     }
 
-    fn border(
+    fn off_diagonal(
         &self,
         routes: &Routes,
         _: Option<&Infallible>,
         _: usize,
         rows: &[u32],
         outside: Csr<T>,
-    ) -> Result<HostBorder<T>> {
+    ) -> Result<HostOffDiagonal<T>> {
         let stored = || {
             let outside = Operator::auto(&outside, &Host)?;
             let [ghosts, sums] = [outside.domain().zeros()?, outside.range().zeros()?];
             Ok((outside, ghosts, sums))
         };
         let (outside, ghosts, sums) = routes.ranks().all(stored())?;
-        Ok(HostBorder { rows: rows.to_vec(), outside, halo: routes.halo()?, ghosts, sums })
+        Ok(HostOffDiagonal { rows: rows.to_vec(), outside, halo: routes.halo()?, ghosts, sums })
     }
 
     fn read_back<const K: usize>(sums: [T; K]) -> Own {
@@ -183,16 +183,16 @@ impl<T: Real> Keeps<T> for Host {
 }
 
 /// Entries in columns of other ranks, in host memory.
-pub struct HostBorder<T: Real> {
+pub struct HostOffDiagonal<T: Real> {
     rows: Vec<u32>,
     outside: Operator<HostVector<T>>,
-    halo: Halo<T>,
+    halo: HaloExchange<T>,
     ghosts: HostVector<T>,
     /// Contributions of the ghosts to the rows.
     sums: HostVector<T>,
 }
 
-impl<T: Real> Border<T, HostVector<T>> for HostBorder<T> {
+impl<T: Real> OffDiagonal<T, HostVector<T>> for HostOffDiagonal<T> {
     fn send<R>(
         &mut self,
         x: &HostVector<T>,

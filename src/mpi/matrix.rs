@@ -1,13 +1,13 @@
 //! Matrices whose rows are distributed over the ranks.
 
 use super::halo::Routes;
-use super::local::{Border, Keeps, Local};
+use super::local::{Local, OffDiagonal, RankMemory};
 use super::ranks::Ranks;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::partition::Cut;
-use crate::preconditioners::Origin;
-use crate::{Csr, Error, Host, HostVector, Numbering, Operator, Real, Result};
+use crate::preconditioners::MatrixSource;
+use crate::{Csr, Error, Host, HostVector, Operator, Permutation, Real, Result};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 use std::borrow::Cow;
 use std::fmt;
@@ -25,7 +25,7 @@ pub struct RankMatrix<T: Real, L: Local<T> = Host> {
     /// The rows that have entries in columns of other ranks.
     boundary: Vec<u32>,
     /// Entries in columns of other ranks: a row for each of `boundary`, a column for each ghost.
-    outside: Mutex<L::Border>,
+    outside: Mutex<L::OffDiagonal>,
     /// Positions of the entries outside among all entries as they were given.
     places: Vec<usize>,
     /// Number of entries that were given.
@@ -34,7 +34,7 @@ pub struct RankMatrix<T: Real, L: Local<T> = Host> {
     ghosts: Vec<u64>,
     report: RankReport,
     /// On the first rank, the permutation of the matrix if that rank has distributed a reordered one.
-    pub(super) numbering: Option<Arc<Numbering>>,
+    pub(super) permutation: Option<Arc<Permutation>>,
 }
 
 /// This rank's part of a matrix, and its communication in a product.
@@ -45,7 +45,7 @@ pub struct RankReport {
     /// Number of entries of these rows.
     pub entries: usize,
     /// Number of entries of these rows in columns of other ranks.
-    pub outside: usize,
+    pub off_diagonal: usize,
     /// Number of messages sent in a product.
     pub messages: usize,
     /// Number of entries of `x` sent in a product.
@@ -54,9 +54,9 @@ pub struct RankReport {
     pub received: usize,
     /// Format of the diagonal block, the entries in this rank's columns.
     pub format: String,
-    /// Whether GPUs of all ranks are linked. They then communicate directly, and [`Traffic`](super::Traffic)
+    /// Whether GPUs of all ranks are linked. They then communicate directly, and [`CommunicationCounts`](super::CommunicationCounts)
     /// does not count this communication.
-    pub joined: bool,
+    pub peer_to_peer: bool,
 }
 
 impl<T: Real> RankMatrix<T> {
@@ -105,14 +105,14 @@ impl<T: Real> RankMatrix<T> {
         let report = RankReport {
             rows: space.local_len(),
             entries: given,
-            outside: places.len(),
+            off_diagonal: places.len(),
             messages: routes.neighbours(),
             sent: routes.sent().len(),
             received: cut.ghosts.len(),
             format: inside.choice().stored().to_string(),
-            joined: false,
+            peer_to_peer: false,
         };
-        let outside = Host.border(routes, None, space.local_len(), &cut.rows, outside)?;
+        let outside = Host.off_diagonal(routes, None, space.local_len(), &cut.rows, outside)?;
         Ok(RankMatrix {
             space,
             inside,
@@ -122,7 +122,7 @@ impl<T: Real> RankMatrix<T> {
             given,
             ghosts: cut.ghosts,
             report,
-            numbering: None,
+            permutation: None,
         })
     }
 }
@@ -139,11 +139,11 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         let (inside, outside) = ranks.all(stored())?;
         let routes = Routes::new(ranks, self.space.bounds(), &self.ghosts)?;
         let space = self.space.at(local)?;
-        let outside = Mutex::new(local.border(&routes, space.link(), own, &self.boundary, outside)?);
+        let outside = Mutex::new(local.off_diagonal(&routes, space.link(), own, &self.boundary, outside)?);
         Ok(RankMatrix {
             report: RankReport {
                 format: inside.choice().stored().to_string(),
-                joined: space.link().is_some(),
+                peer_to_peer: space.link().is_some(),
                 ..self.report.clone()
             },
             space,
@@ -153,7 +153,7 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
             places: self.places.clone(),
             given: self.given,
             ghosts: self.ghosts.clone(),
-            numbering: self.numbering.clone(),
+            permutation: self.permutation.clone(),
         })
     }
 
@@ -195,11 +195,11 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
     }
 
     /// The diagonal block of this rank, for preconditioners.
-    pub fn own_block(&self) -> &Operator<L::Vector> {
+    pub fn diagonal_block(&self) -> &Operator<L::Vector> {
         &self.inside
     }
 
-    fn outside(&self) -> MutexGuard<'_, L::Border> {
+    fn outside(&self) -> MutexGuard<'_, L::OffDiagonal> {
         self.outside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -348,12 +348,12 @@ impl<T: Real, L: Local<T>> fmt::Debug for RankMatrix<T, L> {
 /// Writes one sentence about this rank's part.
 impl fmt::Display for RankReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RankReport { rows, entries, outside, messages, sent, received, format, joined } = self;
+        let RankReport { rows, entries, off_diagonal, messages, sent, received, format, peer_to_peer } = self;
         write!(
             f,
-            "{rows} rows, {entries} entries ({format}), {outside} of them in columns of other ranks; a product "
+            "{rows} rows, {entries} entries ({format}), {off_diagonal} of them in columns of other ranks; a product "
         )?;
         write!(f, "sends {sent} entries of x in {messages} messages and receives {received}")?;
-        if *joined { f.write_str(", from GPU to GPU") } else { Ok(()) }
+        if *peer_to_peer { f.write_str(", from GPU to GPU") } else { Ok(()) }
     }
 }

@@ -2,13 +2,13 @@
 //! ranks together.
 //!
 //! ```no_run
-//! use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Rows};
+//! use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
 //! use krysp::{Cg, Ic0, LinearOperator, Space};
 //!
 //! fn main() -> krysp::Result<()> {
 //!     let ranks = Ranks::world()?;
 //!     ranks.run(|| {
-//!         let a = RankMatrix::<f64>::read(&ranks, "heat.mtx", Rows::ByEntries)?;
+//!         let a = RankMatrix::<f64>::read(&ranks, "heat.mtx", RowDistribution::ByEntries)?;
 //!         let m = BlockJacobi::new(&a, Ic0::new)?;
 //!         let b = vec![1.0; a.domain().local_len()];
 //!         let solution = Cg::new(&a).preconditioner(m).rtol(1e-8).solve(&b)?;
@@ -61,12 +61,12 @@ mod two_level;
 mod vector;
 
 pub use crate::preconditioners::amg::RankAmg;
-pub use assemble::Rows;
+pub use assemble::RowDistribution;
 pub use block_jacobi::BlockJacobi;
 pub use fsai::RankFsai;
 pub use local::Local;
 pub use matrix::{RankMatrix, RankReport};
-pub use ranks::{Ranks, Traffic};
+pub use ranks::{CommunicationCounts, Ranks};
 pub use scalar::RankScalar;
 pub use spai::RankSpai;
 pub use steps::RankSteps;

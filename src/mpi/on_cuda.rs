@@ -1,9 +1,9 @@
 //! Ranks whose parts are on GPUs.
 
 use super::fsai::RankFsai;
-use super::halo::{Halo, Routes};
+use super::halo::{HaloExchange, Routes};
 use super::link::CudaLink;
-use super::local::{Aggregated, Border, Keeps, Link};
+use super::local::{Aggregated, Link, OffDiagonal, RankMemory};
 use super::matrix::RankMatrix;
 use super::ranks::{Own, Ranks};
 use super::spai::RankSpai;
@@ -13,7 +13,7 @@ use crate::{CoarseSpace, Csr, Cuda, Error, Real, Result};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_kernels::cuda::team::halo;
 use krysp_kernels::cuda::team::post::{Collect, Ghosts};
-use krysp_kernels::cuda::{PinnedArray, Told};
+use krysp_kernels::cuda::{PinnedArray, ScalarReadback};
 use krysp_solvers::Element;
 use std::sync::{Mutex, PoisonError};
 
@@ -22,14 +22,14 @@ impl Ranks {
     /// ranks share GPUs if there are more ranks than GPUs. Collective: all ranks call this.
     ///
     /// ```no_run
-    /// use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Rows};
+    /// use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
     /// use krysp::{Cg, Jacobi, LinearOperator, Space, ToCuda};
     ///
     /// fn main() -> krysp::Result<()> {
     ///     let ranks = Ranks::world()?;
     ///     ranks.run(|| {
     ///         let gpu = ranks.gpu()?;
-    ///         let a = RankMatrix::<f64>::read(&ranks, "heat.mtx", Rows::ByEntries)?.to(&gpu)?;
+    ///         let a = RankMatrix::<f64>::read(&ranks, "heat.mtx", RowDistribution::ByEntries)?.to(&gpu)?;
     ///         let m = BlockJacobi::new(&a, |block| Jacobi::new(block)?.to(&gpu))?;
     ///         let b = vec![1.0; a.domain().local_len()];
     ///         println!("{}", Cg::new(&a).preconditioner(m).rtol(1e-8).solve(&b)?.report);
@@ -45,8 +45,8 @@ impl Ranks {
     }
 }
 
-impl<T: Real> Keeps<T> for Cuda {
-    type Border = CudaBorder<T>;
+impl<T: Real> RankMemory<T> for Cuda {
+    type OffDiagonal = CudaOffDiagonal<T>;
     type Aggregates = Mutex<Coarse<T>>;
     type Link = CudaLink;
 
@@ -58,14 +58,14 @@ impl<T: Real> Keeps<T> for Cuda {
         CudaLink::new(ranks, self)
     }
 
-    fn border(
+    fn off_diagonal(
         &self,
         routes: &Routes,
         link: Option<&CudaLink>,
         own: usize,
         rows: &[u32],
         outside: Csr<T>,
-    ) -> Result<CudaBorder<T>> {
+    ) -> Result<CudaOffDiagonal<T>> {
         let through = match link.map(|link| (link, link.member())) {
             Some((link, Some(member))) => {
                 let halo = link.halo(member, routes, own, rows, &outside)?;
@@ -74,7 +74,7 @@ impl<T: Real> Keeps<T> for Cuda {
             Some((_, None)) => Through::Nothing,
             None => self.through_hosts(routes, own, rows, &outside)?,
         };
-        Ok(CudaBorder { through, outside, routes: routes.clone() })
+        Ok(CudaOffDiagonal { through, outside, routes: routes.clone() })
     }
 
     fn begin_step(steps: &mut CudaSteps<T>, place: usize, replays: bool) -> krysp_solvers::Result<bool> {
@@ -87,7 +87,7 @@ impl<T: Real> Keeps<T> for Cuda {
 
     fn read_back<const K: usize>(sums: [CudaScalar<T>; K]) -> Own {
         // enqueue the readback now, so that it overlaps with later work
-        let read_back = Told::new(sums.each_ref().map(|sum| &sum.0)).map_err(Error::from);
+        let read_back = ScalarReadback::new(sums.each_ref().map(|sum| &sum.0)).map_err(Error::from);
         Box::new(move || Ok(read_back?.read()?.into_iter().map(Element::to_f64).collect()))
     }
 
@@ -140,7 +140,7 @@ impl<T: Real> Sending<T> {
 /// A repeated exchange of entries of vectors on GPUs.
 pub(crate) struct Exchange<T: Real> {
     collect: Collect<T>,
-    halo: Halo<T, PinnedArray<T>>,
+    halo: HaloExchange<T, PinnedArray<T>>,
 }
 
 impl<T: Real> Exchange<T> {
@@ -171,11 +171,11 @@ enum Through<T: Real> {
     /// Through host memory, by MPI.
     Hosts(Box<(Exchange<T>, Ghosts<T>)>),
     /// Directly between GPUs.
-    Gpus(Box<halo::Halo<T>>, CudaLink),
+    Gpus(Box<halo::HaloExchange<T>>, CudaLink),
 }
 
 /// Entries in columns of other ranks, for products on a GPU.
-pub struct CudaBorder<T: Real> {
+pub struct CudaOffDiagonal<T: Real> {
     through: Through<T>,
     outside: Csr<T>,
     routes: Routes,
@@ -203,7 +203,7 @@ impl Cuda {
     }
 }
 
-impl<T: Real> Border<T, CudaVector<T>> for CudaBorder<T> {
+impl<T: Real> OffDiagonal<T, CudaVector<T>> for CudaOffDiagonal<T> {
     fn send<R>(
         &mut self,
         x: &CudaVector<T>,

@@ -68,7 +68,7 @@ pub(super) struct Pending {
 
 /// Amounts of communication of a rank since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic {
+pub struct CommunicationCounts {
     /// Messages with entries of `x`, for matrix-vector products.
     pub messages: u64,
     /// Bytes of these messages.
@@ -76,18 +76,18 @@ pub struct Traffic {
     /// Collective operations: sums, collective error checks, and gathers of small data.
     pub reductions: u64,
     /// Numbers that were summed over all ranks.
-    pub numbers: u64,
+    pub reduced_values: u64,
 }
 
-impl std::ops::Sub for Traffic {
-    type Output = Traffic;
+impl std::ops::Sub for CommunicationCounts {
+    type Output = CommunicationCounts;
 
-    fn sub(self, before: Traffic) -> Traffic {
-        Traffic {
+    fn sub(self, before: CommunicationCounts) -> CommunicationCounts {
+        CommunicationCounts {
             messages: self.messages - before.messages,
             bytes: self.bytes - before.bytes,
             reductions: self.reductions - before.reductions,
-            numbers: self.numbers - before.numbers,
+            reduced_values: self.reduced_values - before.reduced_values,
         }
     }
 }
@@ -129,7 +129,7 @@ impl Ranks {
         impl Drop for Leave<'_> {
             fn drop(&mut self) {
                 if !self.1.is_empty() {
-                    self.0.give_up(&self.1);
+                    self.0.report_failure(&self.1);
                 }
             }
         }
@@ -141,10 +141,10 @@ impl Ranks {
 
     /// Amounts of communication of this rank since the start. Subtract two results to get the amounts in
     /// between.
-    pub fn traffic(&self) -> Traffic {
+    pub fn traffic(&self) -> CommunicationCounts {
         let [messages, bytes, reductions, numbers] =
             self.0.traffic.each_ref().map(|count| count.load(Relaxed));
-        Traffic { messages, bytes, reductions, numbers }
+        CommunicationCounts { messages, bytes, reductions, reduced_values: numbers }
     }
 
     /// Counts messages with entries of `x`.
@@ -163,7 +163,7 @@ impl Ranks {
     }
 
     /// Sends this rank's error to all others, which ends their work.
-    pub(super) fn give_up(&self, message: &str) {
+    pub(super) fn report_failure(&self, message: &str) {
         let message = if message.is_empty() { "an error without a message" } else { message };
         if self.0.failed.set((self.rank(), message.into())).is_ok() {
             for rank in (0..self.size()).filter(|&rank| rank != self.rank()) {
@@ -171,7 +171,7 @@ impl Ranks {
             }
         }
         #[cfg(feature = "cuda")]
-        self.0.teams.give_up();
+        self.0.teams.report_failure();
     }
 
     /// Returns an error if a rank has failed.

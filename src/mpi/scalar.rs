@@ -1,6 +1,6 @@
 //! Scalars that are the same on all ranks; the value may be a sum that is not known yet.
 
-use super::local::{Keeps, Link, Local};
+use super::local::{Link, Local, RankMemory};
 use super::ranks::{Pending, Ranks};
 use crate::{Host, Real};
 use krysp_solvers::{Result, Scalar, ScalarOf};
@@ -18,7 +18,7 @@ enum Number<T: Real, L: Local<T>> {
     Known(T),
     Sum(Ranks, Arc<Pending>, usize),
     /// Stored on the GPU of each rank.
-    There(ScalarOf<L::Vector>, <L as Keeps<T>>::Link),
+    There(ScalarOf<L::Vector>, <L as RankMemory<T>>::Link),
 }
 
 impl<T: Real, L: Local<T>> Clone for RankScalar<T, L> {
@@ -48,7 +48,7 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
     }
 
     /// A scalar that is stored on the GPUs of all ranks.
-    pub(super) fn there(number: ScalarOf<L::Vector>, link: &<L as Keeps<T>>::Link) -> Self {
+    pub(super) fn there(number: ScalarOf<L::Vector>, link: &<L as RankMemory<T>>::Link) -> Self {
         RankScalar(Number::There(number, link.clone()))
     }
 
@@ -74,7 +74,7 @@ impl<T: Real, L: Local<T>> RankScalar<T, L> {
         }
     }
 
-    fn link(&self) -> Option<&<L as Keeps<T>>::Link> {
+    fn link(&self) -> Option<&<L as RankMemory<T>>::Link> {
         match &self.0 {
             Number::There(_, link) => Some(link),
             _ => None,

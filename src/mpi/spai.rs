@@ -1,6 +1,6 @@
 //! SPAI of distributed matrices.
 
-use super::assemble::Rows;
+use super::assemble::RowDistribution;
 use super::local::Local;
 use super::matrix::RankMatrix;
 use super::near::Near;
@@ -32,7 +32,7 @@ impl<T: Real> RankSpai<T> {
     /// Computes `M` on the matrix's own pattern. Collective: all ranks call this.
     pub fn new(matrix: &RankMatrix<T>) -> Result<RankSpai<T>> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());
-        let (n, rows) = (space.len() as u64, Rows::Given(space.bounds()));
+        let (n, rows) = (space.len() as u64, RowDistribution::Given(space.bounds()));
         // each rank computes those columns that are its rows of the transpose
         let columns = RankMatrix::from_entries(ranks, n, rows, &matrix.mirrored()?)?;
         let near = Near::new(&columns, |_, _| true)?;

@@ -1,6 +1,6 @@
 //! Steps of a solve on several ranks.
 
-use super::local::{Keeps, Link, Local};
+use super::local::{Link, Local, RankMemory};
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
 use crate::{Host, Real};
@@ -24,7 +24,7 @@ pub struct RankSteps<T: Real, L: Local<T> = Host> {
 /// Steps of linked GPUs.
 struct Joined<T: Real, L: Local<T>> {
     steps: StepsOf<L::Vector>,
-    link: <L as Keeps<T>>::Link,
+    link: <L as RankMemory<T>>::Link,
     /// Whether the last step could be replayed, so that the hosts do not wait within steps.
     replays: bool,
 }
@@ -80,7 +80,7 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
     const LAG: usize = LAG;
 
     fn new(space: &RankSpace<T, L>, numbers: usize) -> Result<Self> {
-        let joined = |link: &<L as Keeps<T>>::Link| -> Result<_> {
+        let joined = |link: &<L as RankMemory<T>>::Link| -> Result<_> {
             let steps = StepsOf::<L::Vector>::new(space.own(), numbers)?;
             // synchronize the ranks, whose preceding work may have taken different times: waits of linked
             // GPUs time out
@@ -100,8 +100,8 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
         Ok(())
     }
 
-    fn forget(&mut self) {
-        self.of_gpu().into_iter().for_each(Steps::forget);
+    fn discard_recordings(&mut self) {
+        self.of_gpu().into_iter().for_each(Steps::discard_recordings);
     }
 
     fn run(
@@ -156,7 +156,7 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
             return ending;
         }
         numbers.clear();
-        let Some(step) = self.queued.pop_front() else { return Ok(Ending::Known { last: true }) };
+        let Some(step) = self.queued.pop_front() else { return Ok(Ending::Completed { last: true }) };
         if let Some((what, value)) = step.failed {
             return Ok(Ending::Failed { what, value });
         }
@@ -168,7 +168,7 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
             Some(residual) => self.is_last(residual)?,
             None => false,
         };
-        Ok(Ending::Known { last })
+        Ok(Ending::Completed { last })
     }
 
     fn watch(&mut self, what: &'static str, value: &RankScalar<T, L>, must_be: Condition) -> Result<()> {

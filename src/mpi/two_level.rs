@@ -6,7 +6,7 @@ use super::matrix::RankMatrix;
 use super::raw::Flight;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
-use crate::preconditioners::{CoarseSpace, Origin};
+use crate::preconditioners::{CoarseSpace, MatrixSource};
 use crate::{Csr, Error, Host, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::coarse::{NONE, dense_rows};
@@ -25,7 +25,7 @@ use std::ops::Range;
 ///
 /// fn solve(a: &RankMatrix<f64>, b: &[f64]) -> krysp::Result<Vec<f64>> {
 ///     let jacobi = BlockJacobi::new(a, Jacobi::new)?;
-///     let m = RankTwoLevel::over(jacobi, a, 512)?;
+///     let m = RankTwoLevel::with_inner(jacobi, a, 512)?;
 ///     Ok(Cg::new(a).preconditioner(m).rtol(1e-8).solve(b)?.x)
 /// }
 /// ```
@@ -44,20 +44,20 @@ pub struct RankTwoLevel<T: Real, M, L: Local<T> = Host> {
 impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwoLevel<T, M, L> {
     /// Builds a coarse space of about `unknowns` unknowns over all ranks, at least one per rank. Its modes
     /// are constant on each aggregate, one mode for each unknown of a node. Collective: all ranks call this.
-    pub fn over(inner: M, matrix: &RankMatrix<T, L>, unknowns: usize) -> Result<RankTwoLevel<T, M, L>> {
+    pub fn with_inner(inner: M, matrix: &RankMatrix<T, L>, unknowns: usize) -> Result<RankTwoLevel<T, M, L>> {
         RankTwoLevel::with(inner, matrix, |block| CoarseSpace::new(block, share(matrix, unknowns)))
     }
 
-    /// Builds a coarse space from modes, as [`CoarseSpace::with_modes`]; each rank passes its part of the
+    /// Builds a coarse space from modes, as [`CoarseSpace::with_near_null_space`]; each rank passes its part of the
     /// modes. Collective: all ranks call this.
-    pub fn over_modes<V: AsRef<[T]> + Sync>(
+    pub fn with_near_null_space<V: AsRef<[T]> + Sync>(
         inner: M,
         matrix: &RankMatrix<T, L>,
         unknowns: usize,
         modes: &[V],
     ) -> Result<RankTwoLevel<T, M, L>> {
         RankTwoLevel::with(inner, matrix, |block| {
-            CoarseSpace::with_modes(block, share(matrix, unknowns), modes)
+            CoarseSpace::with_near_null_space(block, share(matrix, unknowns), modes)
         })
     }
 
@@ -69,7 +69,7 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = RankVector<T, L>>> RankTwo
         let space = matrix.domain().clone();
         let fits = *inner.domain() == space && *inner.range() == space;
         let wrong = krysp_solvers::Error::Space { what: "the preconditioner", than: "the matrix" };
-        let made = if fits { matrix.own_block().in_host_memory() } else { Err(wrong.into()) };
+        let made = if fits { matrix.diagonal_block().in_host_memory() } else { Err(wrong.into()) };
         let coarse = matrix.ranks().all(made.and_then(|block| make(&block)))?;
         let counts = matrix.ranks().gather(vec![coarse.unknowns() as u64])?;
         let mut bounds = vec![0];

@@ -1,6 +1,6 @@
 //! Vectors whose entries are distributed over the ranks.
 
-use super::local::{BasisOf, Keeps, Link, Local};
+use super::local::{BasisOf, Link, Local, RankMemory};
 use super::ranks::{Own, Ranks};
 use super::scalar::RankScalar;
 use super::steps::RankSteps;
@@ -18,7 +18,7 @@ pub struct RankSpace<T: Real, L: Local<T> = Host> {
     bounds: Arc<[u64]>,
     own: SpaceOf<L::Vector>,
     /// Link between the GPUs of all ranks, if they can access each other's memory.
-    link: Option<<L as Keeps<T>>::Link>,
+    link: Option<<L as RankMemory<T>>::Link>,
 }
 
 impl<T: Real> RankSpace<T> {
@@ -43,7 +43,7 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
         Ok(RankSpace { ranks, bounds, own: local.space(self.own.len()), link })
     }
 
-    pub(super) fn link(&self) -> Option<&<L as Keeps<T>>::Link> {
+    pub(super) fn link(&self) -> Option<&<L as RankMemory<T>>::Link> {
         self.link.as_ref()
     }
 
@@ -131,8 +131,8 @@ impl<T: Real, L: Local<T>> Space for RankSpace<T, L> {
         Ok(self.ranks.largest(wish)?)
     }
 
-    fn give_up(&self, error: &Error) {
-        self.ranks.give_up(&error.to_string());
+    fn report_failure(&self, error: &Error) {
+        self.ranks.report_failure(&error.to_string());
     }
 
     fn zeros(&self) -> Result<RankVector<T, L>> {

@@ -52,7 +52,7 @@ pub fn by_diagonal_blocks<T: Real>(csr: &Csr<T>, block: usize) -> Result<[Csr<T>
 mod tests {
     use super::*;
     use crate::testing::matrices;
-    use crate::{Dia, LinearOperator, Numbering, Space, Vector};
+    use crate::{Dia, LinearOperator, Permutation, Space, Vector};
 
     #[test]
     fn both_parts_add_up_to_the_matrix() {
@@ -73,9 +73,9 @@ mod tests {
     }
 
     #[test]
-    fn blocks_become_few_diagonals_in_the_numbering_of_the_matrix() {
+    fn blocks_become_few_diagonals_in_the_ordering_of_the_matrix() {
         let a = matrices::stencil7(12).csr::<f64>().unwrap();
-        let a = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+        let a = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
         let [near, far] = by_diagonal_blocks(&a, 16).unwrap();
         let near = Dia::new(&near).unwrap();
         assert!(near.diagonals().iter().all(|offset| offset.abs() < 16));

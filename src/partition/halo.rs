@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 /// Counts of the columns outside of each block of rows in which the block has entries.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Halo {
+pub struct HaloSize {
     /// Sum of the counts of all blocks, divided by the number of rows.
     pub per_row: f64,
     /// The largest count of a block.
@@ -14,7 +14,7 @@ pub struct Halo {
 
 /// Computes the halo of a matrix divided into blocks of `rows_per_block` consecutive rows: for each block,
 /// the number of distinct columns with entries in the block whose indices are not among its rows.
-pub fn halo<T: Real>(csr: &Csr<T>, rows_per_block: usize) -> Halo {
+pub fn halo<T: Real>(csr: &Csr<T>, rows_per_block: usize) -> HaloSize {
     let (rows, per_block) = (csr.rows(), rows_per_block.max(1));
     let of_block = |block: usize| {
         let own = block * per_block..rows.min((block + 1) * per_block);
@@ -26,5 +26,5 @@ pub fn halo<T: Real>(csr: &Csr<T>, rows_per_block: usize) -> Halo {
     let blocks = rows.div_ceil(per_block);
     let halos: Vec<usize> = (0..blocks).into_par_iter().map(of_block).collect();
     let (sum, largest) = (halos.iter().sum::<usize>(), halos.into_iter().max().unwrap_or(0));
-    Halo { per_row: sum as f64 / rows.max(1) as f64, largest }
+    HaloSize { per_row: sum as f64 / rows.max(1) as f64, largest }
 }

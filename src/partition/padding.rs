@@ -91,7 +91,7 @@ mod tests {
     use crate::partition::quality;
 
     fn places(lengths: &[usize], parts: Vec<Vec<usize>>, powers: &[f64]) -> usize {
-        quality(lengths, parts, powers).unwrap().parts.iter().map(|part| part.places()).sum()
+        quality(lengths, parts, powers).unwrap().parts.iter().map(|part| part.slots()).sum()
     }
 
     #[test]

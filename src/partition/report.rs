@@ -6,7 +6,7 @@ use std::fmt;
 
 /// A part of a partition.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct PartSummary {
     /// Number of rows.
     pub rows: usize,
     /// Number of nonzeros.
@@ -17,15 +17,15 @@ pub struct Part {
     pub share: f64,
 }
 
-impl Part {
+impl PartSummary {
     /// Number of ELLPACK slots: the number of rows times the length of the longest row.
-    pub fn places(&self) -> usize {
+    pub fn slots(&self) -> usize {
         self.rows * self.longest
     }
 
     /// Nonzeros divided by slots.
     pub fn density(&self) -> f64 {
-        self.nonzeros as f64 / self.places().max(1) as f64
+        self.nonzeros as f64 / self.slots().max(1) as f64
     }
 
     /// `|nonzeros − share| / share`.
@@ -38,7 +38,7 @@ impl Part {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quality {
     /// Sizes of each part.
-    pub parts: Vec<Part>,
+    pub parts: Vec<PartSummary>,
     /// Total number of nonzeros divided by the total number of slots.
     pub density: f64,
     /// `Σ |nonzeros − share| / share` over the parts.
@@ -59,16 +59,16 @@ pub fn quality<R: IntoIterator<Item = usize>>(
             nonzeros += lengths[row];
             longest = longest.max(lengths[row]);
         }
-        Part { rows, nonzeros, longest, share: 0.0 }
+        PartSummary { rows, nonzeros, longest, share: 0.0 }
     });
-    let mut parts: Vec<Part> = measured.collect();
+    let mut parts: Vec<PartSummary> = measured.collect();
     let nonzeros: usize = parts.iter().map(|part| part.nonzeros).sum();
-    let places: usize = parts.iter().map(Part::places).sum();
+    let slots: usize = parts.iter().map(PartSummary::slots).sum();
     for (part, power) in parts.iter_mut().zip(powers) {
         part.share = nonzeros as f64 * power / total;
     }
-    let imbalance = parts.iter().map(Part::imbalance).sum();
-    Ok(Quality { parts, density: nonzeros as f64 / places.max(1) as f64, imbalance })
+    let imbalance = parts.iter().map(PartSummary::imbalance).sum();
+    Ok(Quality { parts, density: nonzeros as f64 / slots.max(1) as f64, imbalance })
 }
 
 /// Sizes of the parts of a matrix partitioned over processors; `Display` prints a table.
@@ -106,7 +106,7 @@ impl Report {
         let (entry, index) = (size_of::<T>() + size_of::<u32>(), size_of::<u32>());
         Ok(Report {
             halo: halo_of_parts(csr, parts),
-            ellpack_bytes: quality.parts.iter().map(|p| p.places() * entry + p.rows * index).collect(),
+            ellpack_bytes: quality.parts.iter().map(|p| p.slots() * entry + p.rows * index).collect(),
             csr_bytes: quality.parts.iter().map(|p| p.nonzeros * entry + (p.rows + 1) * index).collect(),
             quality,
         })
@@ -141,13 +141,13 @@ impl fmt::Display for Report {
             f,
             "part      rows    nonzeros   imbalance  longest  density    ELL MB    CSR MB      halo"
         )?;
-        let places = self.ellpack_bytes.iter().zip(&self.csr_bytes).zip(&self.halo);
-        for (at, (part, ((&ell, &csr), halo))) in parts.iter().zip(places).enumerate() {
-            let Part { rows, nonzeros, longest, .. } = part;
+        let slots = self.ellpack_bytes.iter().zip(&self.csr_bytes).zip(&self.halo);
+        for (at, (part, ((&ell, &csr), halo))) in parts.iter().zip(slots).enumerate() {
+            let PartSummary { rows, nonzeros, longest, .. } = part;
             write!(f, "{at:>4} {rows:>9} {nonzeros:>11} {:>9.4} % {longest:>8}", 100.0 * part.imbalance())?;
             writeln!(f, " {:>6.1} % {:>9.1} {:>9.1} {halo:>9}", 100.0 * part.density(), mb(ell), mb(csr))?;
         }
-        let sum = |count: fn(&Part) -> usize| parts.iter().map(count).sum::<usize>();
+        let sum = |count: fn(&PartSummary) -> usize| parts.iter().map(count).sum::<usize>();
         write!(f, " all {:>9} {:>11} ", sum(|part| part.rows), sum(|part| part.nonzeros))?;
         let longest = parts.iter().map(|part| part.longest).max().unwrap_or(0);
         write!(f, "{:>9.4} % {longest:>8} {:>6.1} %", 100.0 * imbalance, 100.0 * density)?;

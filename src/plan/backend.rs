@@ -1,7 +1,7 @@
-//! What a plan asks of a machine.
+//! What a plan requires of a machine.
 
+use super::declarations::Declarations;
 use super::deflated::Deflated;
-use super::knowledge::Knowledge;
 use super::matched::{Begins, Matched};
 #[cfg(feature = "cuda")]
 use super::on_gpu::HostPreconditioner;
@@ -10,10 +10,10 @@ use super::{MachineClass, Preconditioner};
 use crate::PositiveJacobi;
 use crate::choice::Machine;
 use crate::preconditioners::Symbolic;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::{
     Amg, Cholesky, Csr, Error, Format, Fsai, Host, HostVector, Ic0, Ilu0, Ilut, Ldl, LinearOperator, Lu,
-    Narrow, Numbering, Operator, Real, Result, SaddlePoint, Spai, TwoLevel, Vector,
+    Operator, Permutation, Real, Result, SaddlePoint, SinglePrecision, Spai, TwoLevel, Vector,
 };
 #[cfg(feature = "cuda")]
 use crate::{Cuda, Halo};
@@ -32,7 +32,7 @@ pub struct ForFactors<'b, T: Real> {
     /// Whether a setup that is more expensive is worth fewer iterations.
     pub(super) many_solves: bool,
     /// Vectors, coordinates and fields that the user has given.
-    pub(super) known: &'b Knowledge,
+    pub(super) known: &'b Declarations,
 }
 
 impl<T: Real> ForFactors<'_, T> {
@@ -43,7 +43,7 @@ impl<T: Real> ForFactors<'_, T> {
 
 /// A machine that plans are made for: [`Host`], or a GPU.
 pub trait Backend<T: Real>: Machine<T> + Clone {
-    /// Whether iterations are made by the host: then what only the host can do, as converting and renumbering, costs few of them.
+    /// Whether iterations are made by the host: then what only the host can do, as converting and reordering, costs few of them.
     #[doc(hidden)]
     const ON_HOST: bool;
 
@@ -55,9 +55,9 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     fn has(&self, preconditioner: Preconditioner) -> bool;
 
-    /// The numbering in which products are likely to be fast here.
+    /// The ordering in which products are likely to be fast here.
     #[doc(hidden)]
-    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering>;
+    fn ordering(&self, csr: &Csr<T>) -> Result<Permutation>;
 
     /// Builds a preconditioner of a matrix, in the space of an operator made from it.
     #[doc(hidden)]
@@ -81,7 +81,7 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
         Ok(operator.residual(b, x, r)?)
     }
 
-    /// Writes `true` and one that is dear to build; does nothing and returns `false` if it is better built again.
+    /// Writes `true` and one that is expensive to build; does nothing and returns `false` if it is better built again.
     #[doc(hidden)]
     fn save_preconditioner(_: Preconditioner, _: &dyn Prepared<T, Self::Vector>, _: &mut Writer<'_>) -> bool {
         false
@@ -93,7 +93,7 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
         _: Preconditioner,
         _: &mut Reader<'_>,
     ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
-        Err(Broken)
+        Err(InconsistentData)
     }
 }
 
@@ -117,7 +117,7 @@ fn incomplete_cholesky<T: Real>(csr: &Csr<T>) -> Result<AnyPreconditioner<T, Hos
         // pivots that single precision rounds to nothing are no reason for a shift
         let narrow = Ic0::shifted(&double.cast::<f32>())?;
         if narrow.shift() == 0.0
-            && let Some(made) = in_double(Narrow::new(narrow)?)
+            && let Some(made) = in_double(SinglePrecision::new(narrow)?)
         {
             return Ok(made);
         }
@@ -126,7 +126,7 @@ fn incomplete_cholesky<T: Real>(csr: &Csr<T>) -> Result<AnyPreconditioner<T, Hos
 }
 
 /// Where `T` is double precision.
-fn in_double<T: Real>(narrow: Narrow<Ic0<f32>>) -> Option<AnyPreconditioner<T, HostVector<T>>> {
+fn in_double<T: Real>(narrow: SinglePrecision<Ic0<f32>>) -> Option<AnyPreconditioner<T, HostVector<T>>> {
     let made: AnyPreconditioner<f64, HostVector<f64>> = Box::new(narrow);
     (Box::new(made) as Box<dyn Any>).downcast().ok().map(|made| *made)
 }
@@ -175,8 +175,8 @@ impl<T: Real> Backend<T> for Host {
         true
     }
 
-    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering> {
-        Numbering::rcm(csr)
+    fn ordering(&self, csr: &Csr<T>) -> Result<Permutation> {
+        Permutation::rcm(csr)
     }
 
     fn preconditioner(
@@ -228,7 +228,7 @@ impl<T: Real> Backend<T> for Host {
                 put(m, to, |m: &Ic0<T>, to| {
                     false.save(to);
                     m.save(to);
-                }) || put(m, to, |m: &Narrow<Ic0<f32>>, to| {
+                }) || put(m, to, |m: &SinglePrecision<Ic0<f32>>, to| {
                     true.save(to);
                     m.inner().save(to);
                 })
@@ -247,14 +247,14 @@ impl<T: Real> Backend<T> for Host {
         from: &mut Reader<'_>,
     ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
-            Preconditioner::None | Preconditioner::TwoLevel => return Err(Broken),
+            Preconditioner::None | Preconditioner::TwoLevel => return Err(InconsistentData),
             Preconditioner::Jacobi => Box::new(from.load::<PositiveJacobi<T, Self::Vector>>()?),
             Preconditioner::Amg => Box::new(from.load::<Amg<T>>()?),
             Preconditioner::Fsai => Box::new(from.load::<Fsai<T>>()?),
             Preconditioner::Spai => Box::new(from.load::<Spai<T>>()?),
             Preconditioner::Ic0 if from.load()? => {
-                let narrow = Narrow::new(from.load::<Ic0<f32>>()?).map_err(|_| Broken)?;
-                in_double(narrow).ok_or(Broken)?
+                let narrow = SinglePrecision::new(from.load::<Ic0<f32>>()?).map_err(|_| InconsistentData)?;
+                in_double(narrow).ok_or(InconsistentData)?
             }
             Preconditioner::Ic0 => Box::new(from.load::<Ic0<T>>()?),
             Preconditioner::Ilu0 => Box::new(from.load::<Ilu0<T>>()?),
@@ -281,8 +281,8 @@ impl<T: Real> Backend<T> for Cuda {
         !matches!(preconditioner, Preconditioner::Ic0 | Preconditioner::Ilu0)
     }
 
-    fn numbering(&self, csr: &Csr<T>) -> Result<Numbering> {
-        Numbering::clustered_on(self, csr, Halo::rows_per_block(self, csr))
+    fn ordering(&self, csr: &Csr<T>) -> Result<Permutation> {
+        Permutation::clustered_on(self, csr, Halo::rows_per_block(self, csr))
     }
 
     fn preconditioner(

@@ -11,7 +11,7 @@
 use super::backend::{Backend, ForFactors};
 use super::candidates::Context;
 use super::costs::Factorization;
-use super::knowledge::Knowledge;
+use super::declarations::Declarations;
 use super::{MachineClass, Method, Preconditioner, Profile};
 use crate::choice::{Key, calibration_file, calibration_key};
 use crate::preconditioners::Symbolic;
@@ -112,7 +112,7 @@ fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
             continue;
         }
         let mut begins = None;
-        let known = Knowledge::default();
+        let known = Declarations::default();
         let factors = ForFactors {
             ordered: None,
             most: f64::INFINITY,

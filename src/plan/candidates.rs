@@ -22,7 +22,7 @@ pub struct Candidate {
 saved!(impl[] Candidate { method, preconditioner, reason, costs });
 
 /// Iterations expected of the first candidate where its preconditioner is nearly useless, so that a factorization comes before it.
-const HOLLOW: f64 = 5000.0;
+const ITERATIONS_WITH_ZERO_DIAGONAL: f64 = 5000.0;
 
 impl Candidate {
     pub(super) fn new(
@@ -40,7 +40,7 @@ impl Candidate {
         self.costs.solve(self.method, self.preconditioner, jacobi)
     }
 
-    /// Whether an elimination ordering tells what it costs: of complete factorizations of a pattern that is nearly symmetric.
+    /// Whether an elimination ordering determines its cost: of complete factorizations of a pattern that is nearly symmetric.
     pub(super) fn is_analysable(&self, profile: &Profile) -> bool {
         let alike =
             2 * profile.mirrored >= profile.off_diagonal && 10 * profile.zero_diagonal <= profile.rows;
@@ -98,7 +98,7 @@ impl<'p> Context<'p> {
 }
 
 /// The candidates for a matrix, of the preconditioners that a machine has. The first needs no setup to speak of: it is run, and its
-/// residual tells what others will cost.
+/// residual is evidence of what others will cost.
 pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> bool) -> Vec<Candidate> {
     use Method::*;
     use Preconditioner::*;
@@ -111,7 +111,8 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
         }
         let mut one = Candidate::new(method, preconditioner, reason, context);
         if list.is_empty() {
-            one.costs.iterations = if profile.has_hollow_diagonal() { HOLLOW } else { 0.0 };
+            one.costs.iterations =
+                if profile.has_zero_diagonal() { ITERATIONS_WITH_ZERO_DIAGONAL } else { 0.0 };
         }
         list.push(one);
     };

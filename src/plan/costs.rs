@@ -361,7 +361,7 @@ impl Profile {
     }
 
     /// Whether most of the diagonal is zero, and the matrix unsymmetric: the first attempt would be in vain.
-    pub(super) fn has_hollow_diagonal(&self) -> bool {
+    pub(super) fn has_zero_diagonal(&self) -> bool {
         2 * self.zero_diagonal > self.rows && !self.is_symmetric()
     }
 
@@ -381,7 +381,7 @@ impl Profile {
 
     fn ilut_iterations(&self) -> f64 {
         let destroyed = 2 * self.mirrored >= self.off_diagonal && 10 * self.zero_diagonal >= 3 * self.rows;
-        match self.has_hollow_diagonal() {
+        match self.has_zero_diagonal() {
             true => ILUT[1],
             false if destroyed => ILUT[2],
             false => ILUT[0],
@@ -461,7 +461,7 @@ impl Costs {
     };
 
     /// Work expected of one solve, the setup apart, if all iterations of CG with Jacobi would cost `jacobi`. Zero iterations are expected
-    /// where only a trial tells.
+    /// where only a trial can measure them.
     pub(super) fn solve(
         &self,
         method: Method,

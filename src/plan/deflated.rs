@@ -2,7 +2,7 @@
 
 use super::AnyPreconditioner;
 use super::running::Prepared;
-use crate::{LinearOperator, Origin, Real, Refresh, Result};
+use crate::{LinearOperator, MatrixSource, Real, Refresh, Result};
 use krysp_solvers::{MultiVector, NullSpace, SpaceOf, Vector};
 
 /// `P M⁻¹`. The directions of a method are combinations of preconditioned residuals: they stay orthogonal to the null space.
@@ -48,7 +48,7 @@ impl<T: Real, V: Vector<Elem = T>> LinearOperator for Deflated<T, V> {
 
 /// The new matrix must have the same null space.
 impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Deflated<T, V> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         self.m.refresh(a)
     }
 }

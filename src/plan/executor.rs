@@ -173,7 +173,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     fn ends_here(&self) -> bool {
         let threshold = self.settings.options.rtol * self.report.rhs_norm;
         match &self.report.outcome {
-            Outcome::NotFinite { whence: "`b`" } => true,
+            Outcome::NotFinite { what: "`b`" } => true,
             Outcome::PrecisionLimit { limit, .. } => *limit > threshold,
             _ => false,
         }
@@ -206,7 +206,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 task.preparation = Preparation::Built;
                 Ok(Event::Built)
             }
-            Err(Error::Lost) => Err(Error::Lost),
+            Err(Error::NoOperator) => Err(Error::NoOperator),
             Err(Error::Interrupted(_)) => Ok(Event::NotBuilt { indefinite: false }),
             Err(Error::Unsuitable { .. })
                 if self.scheduler.candidates[index].preconditioner == Preconditioner::Lu
@@ -225,7 +225,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     fn renew(&mut self, index: usize, task: &mut Task<'_, M::Vector>) -> Result<Event> {
         let started = Instant::now();
         self.mount(index, None)?;
-        let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
+        let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
         // what the host computes takes the matrix there is; reading it back from a GPU takes as long as hundreds of iterations
         let preconditioner = self.scheduler.candidates[index].preconditioner;
         let by_host = preconditioner == Preconditioner::Jacobi || preconditioner.needs_host();
@@ -259,7 +259,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let rtol = self.settings.options.rtol;
         let stopping = task.budget.stopping(rtol, T::EPSILON);
         let before = task.best.as_ref().map_or(1.0, |(_, least)| *least);
-        let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
+        let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
         *running.stopping() = stopping;
         let b = task.reordered.as_ref().unwrap_or(task.b);
         let mut report = running.solve_into(b, task.x)?.clone();
@@ -408,7 +408,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let norm = self.report.true_residual;
         self.report.outcome = match residual <= self.settings.options.rtol {
             true => Outcome::Converged,
-            false if least.certain => Outcome::Inconsistent { least: norm },
+            false if least.certain => Outcome::Inconsistent { residual: norm },
             false => self.report.outcome.clone(),
         };
         let decided = matches!(self.report.outcome, Outcome::Converged | Outcome::Inconsistent { .. });

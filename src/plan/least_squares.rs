@@ -19,7 +19,7 @@ const REFINEMENTS: usize = 20;
 
 /// The least residual that was found.
 pub(super) struct Least<T> {
-    /// In the user's numbering.
+    /// In the user's ordering.
     pub(super) x: Vec<T>,
     /// Whether it is certain that the residual of no `x` is much smaller.
     pub(super) certain: bool,

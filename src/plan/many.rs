@@ -129,7 +129,7 @@ where
         let mut rhs = MultiVector::<M::Vector>::zeros(&space, b.len())?;
         let mut removed = Vec::with_capacity(b.len());
         for (b, rhs) in b.iter().zip(rhs.columns_mut()) {
-            let (b, part) = options.knowledge.without_null_space(b.as_ref());
+            let (b, part) = options.declarations.without_null_space(b.as_ref());
             space.load(&b, rhs)?;
             let runs = needs_no_scaling::<T>(norm(rhs)?);
             if !runs {
@@ -146,7 +146,7 @@ where
             time_limit: options.time_limit,
             ..Stopping::new(T::EPSILON)
         };
-        let Some((_, running)) = &mut self.running else { return Err(Error::Lost) };
+        let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
         *running.stopping() = stopping;
         let reports = running.solve_many_into(&rhs, &mut x)?;
         let mut all = Vec::with_capacity(reports.len());

@@ -4,10 +4,10 @@
 //! `A' = R P A C` and `M' ≈ A'⁻¹`, what is applied is `C M' R P`: a preconditioner of `A` itself, so that residuals are those of
 //! the system as it was given.
 
-use crate::preconditioners::Begun;
-use crate::preconditioners::origin::{check_space, check_square};
+use crate::preconditioners::PartialLu;
+use crate::preconditioners::matrix_source::{check_space, check_square};
 use crate::saved::{Loaded, Reader, Saved, Writer};
-use crate::{Csr, Error, HostSpace, HostVector, Lu, Matching, Origin, Real, Refresh, Result, Scaling};
+use crate::{Csr, Error, HostSpace, HostVector, Lu, Matching, MatrixSource, Real, Refresh, Result, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 
 /// What factorises a matrix.
@@ -40,7 +40,7 @@ impl<T: Real, M: Saved> Matched<T, M> {
 #[derive(Debug, Default)]
 pub(super) struct Begins<T: Real> {
     scaling: Option<Scaling<T>>,
-    suspended: Option<Begun<T>>,
+    suspended: Option<PartialLu<T>>,
 }
 
 impl<T: Real> Begins<T> {
@@ -66,11 +66,11 @@ impl<T: Real> Begins<T> {
 
     /// Continues a complete factorization for so many multiplications. `None` if it is suspended after them.
     pub(super) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<Option<Lu<T>>> {
-        let mut begun = self.suspended.take().map_or_else(|| Begun::tolerant(csr), Ok)?;
-        if begun.go_on(csr, most)? {
-            return Ok(Some(begun.whole()));
+        let mut partial = self.suspended.take().map_or_else(|| PartialLu::tolerant(csr), Ok)?;
+        if partial.go_on(csr, most)? {
+            return Ok(Some(partial.whole()));
         }
-        self.suspended = Some(begun);
+        self.suspended = Some(partial);
         Ok(None)
     }
 }
@@ -86,9 +86,9 @@ fn matched<T: Real>(csr: &Csr<T>) -> Result<Scaling<T>> {
     }
 }
 
-/// With a matching of its own: other values may need other entries on the diagonal.
+/// With a separate matching: other values may need other entries on the diagonal.
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Refresh<T> for Matched<T, M> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.inner.domain())?;
         let csr = a.in_host_memory()?;
         let scaling = matched(&csr)?;

@@ -1,4 +1,4 @@
-//! The format and the numbering of a matrix. Where many solves are ahead, they are compared by their products: prices are fitted
+//! The format and the ordering of a matrix. Where many solves are ahead, they are compared by their products: cost models are fitted
 //! to other matrices and machines.
 
 use super::{Backend, solver::operator};
@@ -8,17 +8,17 @@ use krysp_kernels::interrupt;
 use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::time::{Duration, Instant};
 
-/// Formats compared in each numbering, by their foretold cost.
+/// Formats compared in each ordering, by their predicted cost.
 const FORMATS: usize = 5;
 
 /// A format that would cost so many times the cheapest is not compared.
 const WORTH: f64 = 2.5;
 
-/// Solves from which on any matrix is compared in another numbering too, where so many products may be spent on comparing.
+/// Solves from which on any matrix is compared in another ordering too, where so many products may be spent on comparing.
 const ENDLESS: usize = 1000;
-const NUMBERING: f64 = 500.0;
+const ORDERING: f64 = 500.0;
 
-/// In another numbering products take this part of the time or less: all of `b` and `x` is permuted for it in every solve.
+/// In another ordering products take this part of the time or less: all of `b` and `x` is permuted for it in every solve.
 const GAINS: f64 = 0.98;
 
 /// Products that may be spent on comparing, for each solve ahead and each node along a side of a cube of so many rows. Iterations
@@ -34,34 +34,34 @@ const PRODUCTS: usize = 4;
 const TURNS: usize = 24;
 const HOPELESS: f64 = 1.3;
 
-/// The share of `x` read from anywhere, and the bytes of `x`, from which on another numbering may bring it into the cache; and the
-/// part of that share that may be left in a numbering that is worth its while.
+/// The share of `x` read from anywhere, and the bytes of `x`, from which on another ordering may bring it into the cache; and the
+/// part of that share that may be left in an ordering that is worth its while.
 const SCATTERED: f64 = 0.1;
 const CACHE: usize = 1 << 18;
 const NEARER: f64 = 0.75;
 
-/// Whether rows of a matrix in the user's numbering read `x` from anywhere, and not from the cache. By diagonals it is read in order.
+/// Whether rows of a matrix in the user's ordering read `x` from anywhere, and not from the cache. By diagonals it is read in order.
 pub(super) fn is_scattered<T: Real>(given: &Csr<T>, choice: &Choice) -> bool {
     is_large(given) && choice.stored().format() != Dia::<T>::NAME && choice.rows().scattering >= SCATTERED
 }
 
-/// The matrix in the numbering of the machine, where its rows then read `x` from nearer. What was numbered well stays as it is.
+/// The matrix in the ordering of the machine, where its rows then read `x` from nearer. A good ordering is kept.
 pub fn nearer<T: Real>(machine: &impl Backend<T>, given: &Csr<T>) -> Result<Option<Csr<T>>> {
     let before = RowStatistics::of(given).scattering;
     if before < SCATTERED {
         return Ok(None);
     }
-    let renumbered = given.renumbered(&machine.numbering(given)?)?;
-    let is_nearer = RowStatistics::of(&renumbered).scattering <= NEARER * before;
-    Ok(is_nearer.then_some(renumbered))
+    let reordered = given.reordered(&machine.ordering(given)?)?;
+    let is_nearer = RowStatistics::of(&reordered).scattering <= NEARER * before;
+    Ok(is_nearer.then_some(reordered))
 }
 
-/// Whether a matrix in the user's numbering has more columns than there is room for in the cache.
+/// Whether a matrix in the user's ordering has more columns than fit into the cache.
 fn is_large<T: Real>(given: &Csr<T>) -> bool {
-    given.rows() * size_of::<T>() >= CACHE && given.domain().numbering().is_none()
+    given.rows() * size_of::<T>() >= CACHE && given.domain().permutation().is_none()
 }
 
-/// The products that may be spent on comparing in one numbering.
+/// The products that may be spent on comparing in one ordering.
 fn affordable<T: Real>(given: &Csr<T>, solves: usize) -> f64 {
     SHARE * solves as f64 * (given.rows() as f64).cbrt()
 }
@@ -71,8 +71,8 @@ fn turns<T: Real>(given: &Csr<T>, solves: usize) -> usize {
     (affordable(given, solves) as usize / (2 * PRODUCTS * FORMATS)).clamp(2, TURNS)
 }
 
-/// A matrix, in the numbering of the machine if that makes its products faster, and in the format whose products take the least
-/// time. That numbering is tried where rows are scattered; else only if it costs little beside what is ahead.
+/// A matrix, in the ordering of the machine if that makes its products faster, and in the format whose products take the least
+/// time. That ordering is tried where rows are scattered; else only if it costs little beside what is ahead.
 pub(super) fn fastest<T: Real, M: Backend<T>>(
     machine: &M,
     given: Csr<T>,
@@ -80,15 +80,15 @@ pub(super) fn fastest<T: Real, M: Backend<T>>(
     solves: usize,
 ) -> Result<(Csr<T>, Operator<M::Vector>)> {
     let kept = in_formats(machine, &given, symmetric, solves)?;
-    let numbered = given.domain().numbering().is_some();
-    let endless = solves >= ENDLESS && affordable(&given, solves) >= NUMBERING;
-    if numbered || !endless && !is_scattered(&given, kept.choice()) {
+    let reordered = given.domain().permutation().is_some();
+    let endless = solves >= ENDLESS && affordable(&given, solves) >= ORDERING;
+    if reordered || !endless && !is_scattered(&given, kept.choice()) {
         return Ok((given, kept));
     }
-    let renumbered = given.renumbered(&machine.numbering(&given)?)?;
-    let other = in_formats(machine, &renumbered, symmetric, solves)?;
+    let reordered = given.reordered(&machine.ordering(&given)?)?;
+    let other = in_formats(machine, &reordered, symmetric, solves)?;
     let turns = turns(&given, solves);
-    Ok(if is_faster(&other, &kept, GAINS, turns)? { (renumbered, other) } else { (given, kept) })
+    Ok(if is_faster(&other, &kept, GAINS, turns)? { (reordered, other) } else { (given, kept) })
 }
 
 /// Stores a matrix in the format with the fastest products, among as many formats as there is time to compare.
@@ -99,20 +99,20 @@ fn in_formats<T: Real, M: Backend<T>>(
     solves: usize,
 ) -> Result<Operator<M::Vector>> {
     let mut best = operator(machine, matrix, symmetric, None)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     let [product, _] = compare([&best; 2], 2)?;
     let most = product.as_secs_f64() * affordable(matrix, solves) / PRODUCTS as f64;
     let turns = turns(matrix, solves);
     let worth = WORTH * best.choice().chosen().cost;
     let others = best.choice().rejected().iter().filter_map(|other| match other {
-        Candidate::Costlier(other) if other.cost <= worth => Some(other.stored.format()),
+        Candidate::HigherCost(other) if other.cost <= worth => Some(other.stored.format()),
         _ => None,
     });
     if !M::ON_HOST && most < COMPILATION {
         return Ok(best);
     }
     for format in others.take(FORMATS - 1).collect::<Vec<_>>() {
-        if begun.elapsed().as_secs_f64() > most {
+        if started.elapsed().as_secs_f64() > most {
             break;
         }
         // what cannot be converted after all is none the worse for it
@@ -161,11 +161,11 @@ mod tests {
     #[test]
     fn as_much_is_spent_on_comparing_as_is_ahead() {
         let [few, many] = [3, 20].map(|n| matrices::stencil7(n).csr::<f64>().unwrap());
-        assert!(affordable(&few, ENDLESS) < NUMBERING && NUMBERING < affordable(&many, ENDLESS));
+        assert!(affordable(&few, ENDLESS) < ORDERING && ORDERING < affordable(&many, ENDLESS));
         let [few_turns, some, most] = [10, 100, ENDLESS].map(|solves| turns(&many, solves));
         assert!(few_turns == 2 && (3..TURNS).contains(&some) && most == TURNS);
         // unknowns that are few stay as they are numbered
         let (csr, operator) = fastest(&Host, few, true, ENDLESS).unwrap();
-        assert!(csr.domain().numbering().is_none() && operator.domain() == csr.domain());
+        assert!(csr.domain().permutation().is_none() && operator.domain() == csr.domain());
     }
 }

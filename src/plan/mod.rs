@@ -19,7 +19,7 @@
 //! ```
 //! # use krysp::{Csr, Plan};
 //! # let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 1, 4.0)])?;
-//! let plan = Plan::new(&a)?.solves(1000).new_values(true).rtol(1e-10);
+//! let plan = Plan::new(&a)?.solves(1000).values_change(true).rtol(1e-10);
 //! println!("{plan}");
 //! let mut solver = plan.build()?;
 //! assert!(solver.solve(&[1.0, 1.0])?.converged());
@@ -32,9 +32,9 @@ mod backend;
 mod calibrated;
 mod candidates;
 mod costs;
+mod declarations;
 mod deflated;
 mod executor;
-mod knowledge;
 mod least_squares;
 mod many;
 mod matched;
@@ -63,11 +63,11 @@ pub use backend::Backend;
 pub use calibrated::calibrate_costs;
 pub use candidates::Candidate;
 pub use costs::{Costs, MachineClass};
-pub use knowledge::Declared;
+pub use declarations::Declared;
 pub use measured::nearer;
 pub use monitor::iterations_expected;
 pub use names::{Method, Preconditioner};
-pub use parts::Parts;
+pub use parts::ConnectedComponents;
 pub use place::Place;
 pub use plan::Plan;
 pub use profile::Profile;
@@ -85,7 +85,7 @@ pub fn solve_many<T: Real, B: AsRef<[T]>>(a: &Csr<T>, b: &[B]) -> Result<Vec<Sol
     Plan::new(a)?.solves(b.len().max(1)).build()?.solve_many(b)
 }
 
-/// Solves `A x = b`: finds out what the matrix is like, and tries what suits it until the residual, computed anew, meets the
+/// Solves `A x = b`: finds out what the matrix is like, and tries what suits it until the residual, recomputed, meets the
 /// tolerance. For several right-hand sides use [`solve_many`], or a [`Plan`] if they are not known together.
 pub fn solve<T: Real>(a: &Csr<T>, b: &[T]) -> Result<Solved<T>> {
     Plan::new(a)?.solves(1).build()?.solve(b)

@@ -125,8 +125,8 @@ impl Monitor {
             verdict: Verdict::Continue,
             estimate: Estimate::default(),
         };
-        let earned = monitor.earned([WorkUnits::ZERO; 2]);
-        monitor.look_at = SEEN.max(monitor.start.granted.max(earned) as usize);
+        let amortized = monitor.amortized([WorkUnits::ZERO; 2]);
+        monitor.look_at = SEEN.max(monitor.start.granted.max(amortized) as usize);
         monitor
     }
 
@@ -161,7 +161,7 @@ impl Monitor {
         if overtaken && analysable {
             return Verdict::Analyse;
         }
-        self.look_at = (made + 1 + made / LOOK).max(self.earned(work) as usize);
+        self.look_at = (made + 1 + made / LOOK).max(self.amortized(work) as usize);
         let iterations = bounded(self.horizon[usize::from(analysable)]);
         self.estimate =
             Estimate { iterations, remaining: self.start.iteration * iterations, next, next_cost };
@@ -190,7 +190,7 @@ impl Monitor {
         remaining >= next * MARGIN && remaining.0 * spent.0 >= SOONER * next.0 * next.0
     }
 
-    /// The best alternative, its cost, and whether an ordering would tell more about that.
+    /// The best alternative, its cost, and whether an ordering would improve the estimate of that.
     fn best(&self, [spent, remaining]: [WorkUnits; 2]) -> (Option<usize>, WorkUnits, bool) {
         let jacobi = self.start.jacobi.unwrap_or(spent + remaining.min(spent * HORIZON));
         let costs = self.start.alternatives.iter().map(|one| (one.index, one.cost(jacobi), one.analysable));
@@ -199,7 +199,7 @@ impl Monitor {
     }
 
     /// Iterations before which the attempt is not stopped.
-    fn earned(&self, work: [WorkUnits; 2]) -> f64 {
+    fn amortized(&self, work: [WorkUnits; 2]) -> f64 {
         let (_, next, analysable) = self.best(work);
         MARGIN / self.horizon[usize::from(analysable)] * next.0 / self.start.iteration.0
     }

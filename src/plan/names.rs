@@ -1,6 +1,6 @@
 //! Names of methods and preconditioners, by which each decision of a plan can be made explicitly.
 
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::spelling::same_name;
 use crate::{Error, Result};
 use std::fmt;
@@ -21,7 +21,7 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All that can be asked for.
+            /// All that can be requested.
             pub const ALL: [$type; [$($name),*].len()] = [$($type::$variant),*];
 
             /// The name of its type.
@@ -55,7 +55,7 @@ named! {
     }
     internal {
         /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which lead to the least residual that there is. Taken last, by itself, to find
-        /// out whether the system has a solution; cannot be asked for.
+        /// out whether the system has a solution; cannot be requested.
         LeastSquares = "LeastSquares",
     }
 }
@@ -164,7 +164,7 @@ macro_rules! saved_by_name {
             }
 
             fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-                from.load::<String>()?.parse().map_err(|_| Broken)
+                from.load::<String>()?.parse().map_err(|_| InconsistentData)
             }
         }
     )*};

@@ -2,7 +2,7 @@
 
 use super::running::AnyPreconditioner;
 use crate::cuda::{CudaSpace, CudaVector, failed};
-use crate::{HostVector, Origin, Real, Refresh, Result};
+use crate::{HostVector, MatrixSource, Real, Refresh, Result};
 use krysp_solvers::{Error, LinearOperator, Space, check_spaces};
 use std::sync::{Mutex, PoisonError};
 
@@ -53,7 +53,7 @@ impl<T: Real> LinearOperator for HostPreconditioner<T> {
 
 /// The values come back from the GPU, and the host factorizes.
 impl<T: Real> Refresh<T> for HostPreconditioner<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         self.inner.refresh(a)
     }
 }

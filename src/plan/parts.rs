@@ -4,7 +4,7 @@ use crate::{Csr, Real};
 
 /// Sets of unknowns that no entry connects: each is a system by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parts {
+pub struct ConnectedComponents {
     /// How many.
     pub count: usize,
     /// Rows of the largest.
@@ -12,12 +12,12 @@ pub struct Parts {
 }
 
 /// The parts of a matrix, by union of the ends of each entry. Rows and columns of one number are one unknown.
-pub(super) fn parts<T: Real>(a: &Csr<T>) -> Parts {
+pub(super) fn parts<T: Real>(a: &Csr<T>) -> ConnectedComponents {
     let mut leader: Vec<u32> = (0..a.rows().max(a.cols()) as u32).collect();
     for row in 0..a.rows() {
         for &col in a.row_columns(row) {
             let (one, other) = (find(&mut leader, row as u32), find(&mut leader, col));
-            // the lower leads, so that chains stay short in a numbering with neighbours
+            // the lower leads, so that chains stay short in an ordering with neighbours
             leader[one.max(other) as usize] = one.min(other);
         }
     }
@@ -26,7 +26,7 @@ pub(super) fn parts<T: Real>(a: &Csr<T>) -> Parts {
         sizes[find(&mut leader, index) as usize] += 1;
     }
     let count = sizes.iter().filter(|&&size| size > 0).count();
-    Parts { count, largest: sizes.into_iter().max().unwrap_or(0) }
+    ConnectedComponents { count, largest: sizes.into_iter().max().unwrap_or(0) }
 }
 
 /// The leader of an unknown's set; halves the way there.
@@ -47,8 +47,8 @@ mod tests {
     fn parts_are_counted() {
         let entries = [(0, 3, 1.0), (3, 5, 1.0), (1, 1, 1.0), (4, 2, 1.0)];
         let a = Csr::from_triplets(6, 6, &entries).unwrap();
-        assert_eq!(parts(&a), Parts { count: 3, largest: 3 });
+        assert_eq!(parts(&a), ConnectedComponents { count: 3, largest: 3 });
         let none = Csr::from_triplets(0, 0, &[] as &[(usize, usize, f64)]).unwrap();
-        assert_eq!(parts(&none), Parts { count: 0, largest: 0 });
+        assert_eq!(parts(&none), ConnectedComponents { count: 0, largest: 0 });
     }
 }

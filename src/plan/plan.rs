@@ -2,7 +2,7 @@
 
 use super::candidates::{Candidate, Context, candidates};
 use super::costs::MANY_SOLVES;
-use super::knowledge::{Declared, Knowledge, check_declared};
+use super::declarations::{Declarations, Declared, check_declared};
 use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
@@ -25,18 +25,18 @@ pub struct Plan<'a, T: Real, M = Host> {
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) solves: Option<usize>,
-    pub(super) new_values: bool,
+    pub(super) values_change: bool,
     pub(super) rtol: f64,
     pub(super) max_iterations: Option<usize>,
     pub(super) time_limit: Option<Duration>,
     pub(super) method: Option<Method>,
     pub(super) preconditioner: Option<Preconditioner>,
     pub(super) format: Option<String>,
-    pub(super) knowledge: Knowledge,
+    pub(super) declarations: Declarations,
 }
 
 saved!(impl[] Options {
-    solves, new_values, rtol, max_iterations, time_limit, method, preconditioner, format, knowledge
+    solves, values_change, rtol, max_iterations, time_limit, method, preconditioner, format, declarations
 });
 
 impl<'a, T: Real> Plan<'a, T> {
@@ -52,14 +52,14 @@ impl<'a, T: Real> Plan<'a, T> {
         }
         let options = Options {
             solves: None,
-            new_values: false,
+            values_change: false,
             rtol: Stopping::new(T::EPSILON).rtol,
             max_iterations: None,
             time_limit: None,
             method: None,
             preconditioner: None,
             format: None,
-            knowledge: Knowledge::default(),
+            declarations: Declarations::default(),
         };
         Ok(Plan { a, machine: Host, profile, options })
     }
@@ -72,7 +72,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     }
 
     /// How many solves there will be with this matrix. If that is not said, the first begins with what is ready at once,
-    /// and what takes longer to build is built when the work done so far has earned it.
+    /// and what takes longer to build is built when its setup is amortized over the work done so far.
     pub fn solves(mut self, solves: usize) -> Self {
         self.options.solves = Some(solves);
         self.profile.declared.many_solves = solves >= MANY_SOLVES;
@@ -80,8 +80,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     }
 
     /// Whether the values will change, by [`PlannedSolver::refresh`]. If not, formats that store one triangle may be taken.
-    pub fn new_values(mut self, change: bool) -> Self {
-        self.options.new_values = change;
+    pub fn values_change(mut self, change: bool) -> Self {
+        self.options.values_change = change;
         self
     }
 
@@ -129,7 +129,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// simpler.
     #[doc(alias = "near null space")]
     pub fn near_null_space<V: AsRef<[T]>>(mut self, vectors: &[V]) -> Self {
-        self.options.knowledge.set_near_null_space(vectors);
+        self.options.declarations.set_near_null_space(vectors);
         self.known()
     }
 
@@ -149,7 +149,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// ```
     #[doc(alias = "rigid body modes")]
     pub fn coordinates(mut self, points: &[[f64; 3]]) -> Self {
-        self.options.knowledge.set_points(points, None);
+        self.options.declarations.set_points(points, None);
         self.known()
     }
 
@@ -174,12 +174,12 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn unknown_coordinates(mut self, points: &[[f64; 3]], components: &[usize]) -> Self {
-        self.options.knowledge.set_points(points, Some(components));
+        self.options.declarations.set_points(points, Some(components));
         self.known()
     }
 
     fn known(mut self) -> Self {
-        self.profile.declared.near_null_space = self.options.knowledge.has_near_null_space();
+        self.profile.declared.near_null_space = self.options.declarations.has_near_null_space();
         self
     }
 
@@ -197,7 +197,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// # Ok::<(), krysp::Error>(())
     /// ```
     pub fn null_space<V: AsRef<[T]>>(mut self, vectors: &[V]) -> Self {
-        self.options.knowledge.set_null_space(vectors);
+        self.options.declarations.set_null_space(vectors);
         self.profile.declared.null_space = !vectors.is_empty();
         self
     }
@@ -220,16 +220,16 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
     /// multipliers.
     #[doc(alias = "saddle point")]
     pub fn fields(mut self, fields: &[usize]) -> Self {
-        self.options.knowledge.set_fields(fields);
+        self.options.declarations.set_fields(fields);
         let symmetric = self.profile.is_symmetric();
-        let known = self.options.knowledge.saddle_fields(self.a);
+        let known = self.options.declarations.saddle_fields(self.a);
         self.profile.saddle = known.map(|fields| SaddleEstimate::new(self.a, &fields, symmetric));
         self
     }
 
     /// A hint at declarations that would make solves faster: coordinates, for a matrix that looks like one of elasticity.
     pub fn hint(&self) -> Option<String> {
-        self.options.knowledge.hint(&self.profile)
+        self.options.declarations.hint(&self.profile)
     }
 
     /// What was seen of the matrix.
@@ -243,8 +243,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
 
     /// Decides what runs, with nothing measured yet.
     pub(super) fn scheduler(&self) -> Scheduler {
-        let Options { solves, new_values, .. } = self.options;
-        Scheduler::new(self.context(), self.list(), solves, new_values)
+        let Options { solves, values_change, .. } = self.options;
+        Scheduler::new(self.context(), self.list(), solves, values_change)
     }
 
     /// The candidates in the order in which they run if each of them fails.
@@ -253,7 +253,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self.scheduler().order().iter().filter_map(|(index, _)| list.get(*index).cloned()).collect()
     }
 
-    /// The candidates that suit the matrix and the options; the first one is run first, or tells what others cost.
+    /// The candidates that suit the matrix and the options; the first one is run first, or measures what others cost.
     fn list(&self) -> Vec<Candidate> {
         let Options { method, preconditioner, .. } = self.options;
         let context = self.context();
@@ -305,12 +305,12 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
 
     /// Converts the matrix, and builds what is tried first.
     pub fn build(&self) -> Result<PlannedSolver<T, M>> {
-        self.options.knowledge.check(self.a.rows())?;
+        self.options.declarations.check(self.a.rows())?;
         check_declared(self.a, &self.profile)?;
-        self.options.knowledge.check_null_space(self.a)?;
+        self.options.declarations.check_null_space(self.a)?;
         if self.profile.is_symmetric() && !self.profile.looks_symmetric() {
             // symmetric but for some rounding: one triangle would be another matrix
-            return PlannedSolver::new(&self.clone().new_values(true));
+            return PlannedSolver::new(&self.clone().values_change(true));
         }
         PlannedSolver::new(self)
     }
@@ -332,7 +332,7 @@ fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<
         chosen.push(Candidate::new(method, *preconditioner, reason, context));
     }
     if let Some(first) = chosen.first_mut() {
-        // its residual tells more than any expectation
+        // its measured residual replaces the expectation
         first.costs.iterations = list[0].costs.iterations;
     }
     chosen
@@ -341,7 +341,7 @@ fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<
 /// The profile, and the candidates with their expected costs in the order in which they run if each of them fails.
 impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.profile, self.options.knowledge)?;
+        write!(f, "{}{}", self.profile, self.options.declarations)?;
         let list = self.list();
         for (at, (index, _)) in (1..).zip(self.scheduler().order()) {
             let at: usize = at;
@@ -350,7 +350,7 @@ impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
             };
             write!(f, "\n{at}. {}: {reason}", configuration(*method, *preconditioner))?;
             write!(f, "; estimated cost: setup {:.0}", costs.setup.0)?;
-            if self.options.new_values {
+            if self.options.values_change {
                 write!(f, ", new values {:.0}", costs.refresh.0)?;
             }
             write!(f, ", iteration {:.1}", costs.iteration.0)?;

@@ -1,8 +1,8 @@
 //! Points of nodes or of single unknowns, and the rigid body modes made of them.
 
-use super::knowledge::refused;
+use super::declarations::refused;
 use crate::saved::saved;
-use crate::{Result, Unknowns, rigid_motions};
+use crate::{Result, UnknownOrder, rigid_body_modes};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -128,9 +128,9 @@ impl Points {
         let modes = match dimensions {
             2 => {
                 let points: Vec<[f64; 2]> = points.iter().map(|&[x, y, _]| [x, y]).collect();
-                rigid_motions(&points, Unknowns::ByNode)
+                rigid_body_modes(&points, UnknownOrder::ByNode)
             }
-            _ => rigid_motions(&points, Unknowns::ByNode),
+            _ => rigid_body_modes(&points, UnknownOrder::ByNode),
         };
         let nodes = Some(unknowns.iter().map(|(node, _)| *node).collect());
         if self.components.is_none() {

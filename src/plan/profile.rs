@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::knowledge::Declared;
-use super::parts::{Parts, parts};
+use super::declarations::Declared;
+use super::parts::{ConnectedComponents, parts};
 use super::spectrum::{Spectrum, spectrum};
 use crate::preconditioners::positive_jacobi::WEAK;
 
@@ -70,7 +70,7 @@ pub struct Profile {
     /// The expected costs of [`SaddlePoint`](crate::SaddlePoint), if the matrix is large and a saddle point.
     pub saddle: Option<SaddleEstimate>,
     /// Sets of unknowns that no entry connects; only in [`Profile::of`].
-    pub parts: Option<Parts>,
+    pub connected_components: Option<ConnectedComponents>,
     /// Bounds of the eigenvalues from inside; only in [`Profile::of`], of symmetric matrices.
     pub spectrum: Option<Spectrum>,
     /// Properties that were declared by methods of [`Plan`](crate::Plan).
@@ -79,7 +79,7 @@ pub struct Profile {
 
 saved!(impl[] Profile {
     rows, cols, entries, zeros, not_finite, lengths, histogram, empty_rows, empty_cols, zero_diagonal, negative_diagonal,
-    weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored, symmetric, skew, row_scale, declared, saddle; parts = None,
+    weak_diagonal, dominant, negative_sums, block, off_diagonal, mirrored, symmetric, skew, row_scale, declared, saddle; connected_components = None,
     spectrum = None
 });
 
@@ -111,7 +111,7 @@ impl Profile {
     /// Lanczos.
     pub fn of<T: Real>(a: &Csr<T>) -> Profile {
         let mut profile = Profile::scan(a);
-        profile.parts = Some(parts(a));
+        profile.connected_components = Some(parts(a));
         if profile.is_symmetric() {
             profile.spectrum = spectrum(a, profile.has_positive_diagonal());
         }
@@ -162,7 +162,7 @@ impl Profile {
             skew: count.skew,
             row_scale: [count.least, count.most],
             saddle: None,
-            parts: None,
+            connected_components: None,
             spectrum: None,
             declared: Declared::default(),
         };
@@ -327,7 +327,7 @@ impl fmt::Display for Profile {
         if let Some(spectrum) = &self.spectrum {
             write!(f, "\n{spectrum}")?;
         }
-        if let Some(parts) = self.parts.filter(|parts| parts.count > 1) {
+        if let Some(parts) = self.connected_components.filter(|parts| parts.count > 1) {
             write!(f, "\n{} connected components, the largest has {} rows", parts.count, parts.largest)?;
         }
         Ok(())

@@ -4,7 +4,7 @@
 use super::measured::nearer;
 use super::solver::operator;
 use super::{Backend, PlannedSolver};
-use crate::formats::given::UserOrder;
+use crate::formats::assembly_order::UserOrder;
 use crate::{Csr, Format, Operator, Real, Result};
 use std::sync::Arc;
 
@@ -48,11 +48,11 @@ mod tests {
         let first = solver.solve(&b).unwrap();
         // otherwise a refresh would copy the matrix
         assert_eq!(std::sync::Arc::strong_count(&solver.matrix), 1);
-        assert!(first.converged() && solver.matrix.domain().numbering().is_none(), "{first}");
+        assert!(first.converged() && solver.matrix.domain().permutation().is_none(), "{first}");
         // no elimination ordering was computed either
         assert!(solver.scheduler.factorization.is_none() && solver.symbolic.lock().unwrap().is_none());
         let solved: Vec<_> = (0..4).map(|_| solver.solve(&b).unwrap()).collect();
-        assert!(solver.matrix.domain().numbering().is_some());
+        assert!(solver.matrix.domain().permutation().is_some());
         for solved in solved {
             assert!(solved.converged(), "{solved}");
             let most = first.x.iter().zip(&solved.x).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);

@@ -3,8 +3,8 @@
 use super::monitor::{Alternative, Monitor, Verdict};
 use super::names::Method;
 use crate::{
-    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, Minres, Operator, Origin, Real, Refresh,
-    Report, Result, Stopping, Vector,
+    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, MatrixSource, Minres, Operator, Real,
+    Refresh, Report, Result, Stopping, Vector,
 };
 use krysp_solvers::{CancelToken, Identity, MultiVector, Progress, Solver};
 use std::any::Any;
@@ -19,7 +19,7 @@ pub type AnyPreconditioner<T, V> = Box<dyn Prepared<T, V>>;
 
 /// The identity depends on no values.
 impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
-    fn refresh(&mut self, _: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, _: &dyn MatrixSource<T>) -> Result<()> {
         Ok(())
     }
 }

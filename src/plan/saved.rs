@@ -10,8 +10,8 @@ use super::schedule::Findings;
 use super::solver::{Settings, user_order};
 use super::{Backend, PlannedSolver};
 use crate::choice::Stores;
-use crate::error::Unusable;
-use crate::saved::{Broken, Keys, Saved, read, write};
+use crate::error::SavedFileError;
+use crate::saved::{InconsistentData, Keys, Saved, read, write};
 use crate::{Csr, Error, Format, LinearOperator, Operator, Real, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{Space, Vector};
@@ -26,7 +26,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// use krysp::plan::PlannedSolver;
     /// use krysp::{Csr, Host, Plan};
     ///
-    /// # let path = std::env::temp_dir().join(format!("krysp_ladder_{}", std::process::id()));
+    /// # let path = std::env::temp_dir().join(format!("krysp_solver_{}", std::process::id()));
     /// # let path = path.as_path();
     /// let a = Csr::from_triplets(2, 2, &[(0, 0, 2.0), (1, 1, 4.0)])?;
     /// let mut solver = Plan::new(&a)?.build()?;
@@ -51,9 +51,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         write(path.as_ref(), &keys::<T, M>(&self.matrix), |to| {
             // a reordered matrix is in the file: callers of `load` have it in their own order
-            let renumbered = self.matrix.domain().numbering().is_some();
-            renumbered.save(to);
-            if renumbered {
+            let reordered = self.matrix.domain().permutation().is_some();
+            reordered.save(to);
+            if reordered {
                 Saved::save(&*self.matrix, to);
             } else {
                 to.knows(&self.matrix.source().pattern);
@@ -84,19 +84,19 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 if own.is_none() {
                     from.knows(&a.source().pattern);
                 }
-                let numbered = own.as_ref().unwrap_or(a).domain().numbering().is_some();
-                if numbered != own.is_some() {
-                    return Err(Broken);
+                let reordered = own.as_ref().unwrap_or(a).domain().permutation().is_some();
+                if reordered != own.is_some() {
+                    return Err(InconsistentData);
                 }
                 let settings: Settings = from.load()?;
-                settings.options.knowledge.check(a.rows()).map_err(|_| Broken)?;
+                settings.options.declarations.check(a.rows()).map_err(|_| InconsistentData)?;
                 let findings: Findings = from.load()?;
                 let operator = <M as Stores<T>>::load(from)?;
                 let index: Option<usize> = from.load()?;
                 let stale = from.load::<bool>()?;
                 let kept = match index {
                     Some(index) if from.load()? => {
-                        let preconditioner = findings.preconditioner(index).ok_or(Broken)?;
+                        let preconditioner = findings.preconditioner(index).ok_or(InconsistentData)?;
                         Some((index, M::load_preconditioner(preconditioner, from)?))
                     }
                     _ => None,
@@ -110,7 +110,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             Err(choice) => Operator::in_format(&matrix, machine, choice.stored().format())?,
         };
         let kept = match kept {
-            Some((index, m)) => Some((index, settings.options.knowledge.deflated(&operator, m)?)),
+            Some((index, m)) => Some((index, settings.options.declarations.deflated(&operator, m)?)),
             None => None,
         };
         let [stale, other_values] = stale;
@@ -128,7 +128,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if agrees(a, &*solver.matrix)? && agrees(a, solver.operator()?)? {
             return Ok(solver);
         }
-        Err(Error::Saved { path: path.as_ref().to_owned(), why: Unusable::OtherValues })
+        Err(Error::Saved { path: path.as_ref().to_owned(), why: SavedFileError::OtherValues })
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
     use crate::saved::checksum::checksum;
     use crate::simd::{Level, force};
     use crate::testing::matrices;
-    use crate::{Host, Numbering, Plan};
+    use crate::{Host, Permutation, Plan};
     use std::path::PathBuf;
 
     /// A file of one test, and its bytes.
@@ -213,9 +213,9 @@ mod tests {
                 let Err(error) = load(&path, &flipped, &a) else { panic!("byte {at} may be wrong") };
                 let Error::Saved { why, .. } = error else { panic!("{error}") };
                 let expected = match at {
-                    0..8 => matches!(why, Unusable::NotSaved),
-                    8..16 => matches!(why, Unusable::Length { .. }),
-                    _ => matches!(why, Unusable::Damaged),
+                    0..8 => matches!(why, SavedFileError::NotSaved),
+                    8..16 => matches!(why, SavedFileError::Length { .. }),
+                    _ => matches!(why, SavedFileError::Damaged),
                 };
                 assert!(expected, "byte {at}: {why}");
             }
@@ -223,8 +223,8 @@ mod tests {
         let longer = [&bytes[..], &[0]].concat();
         for cut in (0..bytes.len()).map(|end| &bytes[..end]).chain([&longer[..]]) {
             let Err(Error::Saved { why, .. }) = load(&path, cut, &a) else { panic!("{} bytes", cut.len()) };
-            let length =
-                matches!(why, Unusable::Length { .. }) || cut.len() < 24 && why == Unusable::NotSaved;
+            let length = matches!(why, SavedFileError::Length { .. })
+                || cut.len() < 24 && why == SavedFileError::NotSaved;
             assert!(length, "{} bytes: {why}", cut.len());
         }
         std::fs::remove_file(path).unwrap();
@@ -236,7 +236,7 @@ mod tests {
         let a = matrices::stencil7(10).csr::<f64>().unwrap();
         let path = std::env::temp_dir().join(format!("krysp_{}_kept", std::process::id()));
         let (b, doubled) = (vec![1.0; a.rows()], a.entries().iter().map(|v| 2.0 * v).collect::<Vec<_>>());
-        let mut solver = Plan::new(&a).unwrap().solves(90).new_values(true).build().unwrap();
+        let mut solver = Plan::new(&a).unwrap().solves(90).values_change(true).build().unwrap();
         let direct = |one: &Candidate| one.preconditioner == Preconditioner::Cholesky;
         let at = solver.scheduler.candidates.iter().position(direct).unwrap();
         solver.scheduler.pretend_best(at);
@@ -294,7 +294,7 @@ mod tests {
             of.with_values(&entries).unwrap()
         };
         let a = marked(&a, 6.15);
-        let reordered = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+        let reordered = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
         for (name, a, format) in
             [("csr", &a, "Csr"), ("half", &a, "SymCsr"), ("reordered", &reordered, "Sell")]
         {
@@ -306,7 +306,7 @@ mod tests {
             load(&path, &bytes, a).unwrap();
             let refused = load(&path, &forged(&bytes, 6.15, 6.15 + 1e-9), a);
             let Err(Error::Saved { why, .. }) = refused else { panic!("{name}: loaded") };
-            assert_eq!(why, Unusable::OtherValues, "{name}");
+            assert_eq!(why, SavedFileError::OtherValues, "{name}");
             std::fs::remove_file(path).unwrap();
         }
     }

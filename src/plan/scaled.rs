@@ -6,7 +6,7 @@ use super::{Backend, PlannedSolver};
 use crate::{Outcome, Real, Report, Result};
 use krysp_solvers::{Element, Space, Vector};
 
-/// A norm is left as it is up to the inverse of this power of the epsilon, and down to the power: 4e19 in `f64`, 5e8 in `f32`.
+/// A norm is left unchanged up to the inverse of this power of the epsilon, and down to the power: 4e19 in `f64`, 5e8 in `f32`.
 /// The squares of a residual are then far from either end.
 const RANGE: f64 = 1.25;
 
@@ -64,14 +64,14 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             _ => None,
         });
         for outcome in endings.chain([&mut *outcome]) {
-            if let Outcome::Inconsistent { least: norm } | Outcome::PrecisionLimit { limit: norm, .. } =
+            if let Outcome::Inconsistent { residual: norm } | Outcome::PrecisionLimit { limit: norm, .. } =
                 outcome
             {
                 *norm *= back;
             }
         }
         if !host.iter().all(|&entry| Element::is_finite(entry)) {
-            *outcome = Outcome::NotFinite { whence: "the solution" };
+            *outcome = Outcome::NotFinite { what: "the solution" };
         }
         Ok(&self.report)
     }

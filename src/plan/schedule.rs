@@ -57,7 +57,7 @@ pub(super) struct Scheduler {
     factors: fn(Preconditioner) -> [f64; 2],
     /// Solves that were announced, and whether values were announced to change.
     announced: Option<usize>,
-    new_values: bool,
+    values_change: bool,
     records: Vec<Record>,
     /// Solves made, their work, and refreshes of the matrix.
     solves: usize,
@@ -76,13 +76,13 @@ impl Scheduler {
         context: Context<'_>,
         candidates: Vec<Candidate>,
         announced: Option<usize>,
-        new_values: bool,
+        values_change: bool,
     ) -> Scheduler {
         let records = vec![Record::default(); candidates.len()];
         let (spent, trial) = (WorkUnits::ZERO, [0, 1]);
         let known =
             Findings { candidates, factorization: None, records, solves: 0, spent, refreshes: 0, trial };
-        Scheduler::with(context, known, announced, new_values)
+        Scheduler::with(context, known, announced, values_change)
     }
 
     /// Continues with the costs and records of an earlier run. As many solves are ahead as were announced to that run.
@@ -90,7 +90,7 @@ impl Scheduler {
         context: Context<'_>,
         known: Findings,
         announced: Option<usize>,
-        new_values: bool,
+        values_change: bool,
     ) -> Scheduler {
         let Findings { candidates, factorization, records, solves, spent, refreshes, trial } = known;
         Scheduler {
@@ -100,7 +100,7 @@ impl Scheduler {
             class: context.class,
             factors: context.factors,
             announced: announced.map(|ahead| ahead.saturating_add(solves)),
-            new_values,
+            values_change,
             records,
             solves,
             spent,
@@ -205,7 +205,7 @@ impl Scheduler {
     }
 
     /// Takes in that the values of the matrix have changed.
-    pub(super) fn new_values(&mut self) {
+    pub(super) fn values_changed(&mut self) {
         self.refreshes += 1;
         self.mark_stale();
     }

@@ -5,7 +5,7 @@ use crate::{Outcome, Report};
 use std::fmt;
 use std::time::Duration;
 
-/// A solution in host memory, in the user's numbering, and the way to it.
+/// A solution in host memory, in the user's ordering, and the way to it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Solved<T> {

@@ -11,7 +11,7 @@ use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, 
 use super::schedule::{Findings, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
-use crate::formats::given::UserOrder;
+use crate::formats::assembly_order::UserOrder;
 use crate::formats::{Source, check_symmetric};
 use crate::preconditioners::Symbolic;
 use crate::saved::saved;
@@ -91,7 +91,7 @@ pub enum Preparation {
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
-        let symmetric = plan.profile.is_symmetric() && !plan.options.new_values;
+        let symmetric = plan.profile.is_symmetric() && !plan.options.values_change;
         let Options { solves, format, .. } = &plan.options;
         let bytes = plan.a.nnz() * (size_of::<T>() + size_of::<u32>());
         let pays = |solves: usize| solves >= MANY || M::ON_HOST && solves >= SOME && bytes >= CACHED;
@@ -153,9 +153,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         settings: Settings,
         findings: Findings,
     ) -> Self {
-        let Options { solves, new_values, .. } = settings.options;
+        let Options { solves, values_change, .. } = settings.options;
         let context = Context::here(&settings.profile, machine.class());
-        let scheduler = Scheduler::with(context, findings, solves, new_values);
+        let scheduler = Scheduler::with(context, findings, solves, values_change);
         PlannedSolver::with(machine, matrix, operator, settings, scheduler)
     }
 
@@ -201,7 +201,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         match (&self.running, &self.operator) {
             (Some((_, solver)), _) => Ok(solver.operator()),
             (None, Some(operator)) => Ok(operator),
-            (None, None) => Err(Error::Lost),
+            (None, None) => Err(Error::NoOperator),
         }
     }
 
@@ -210,7 +210,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         &self.attempts
     }
 
-    /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's numbering.
+    /// Solves `A x = b` from `x = 0`; `b` and `x` are in host memory and in the user's ordering.
     pub fn solve(&mut self, b: &[T]) -> Result<Solved<T>> {
         self.solve_host(b, None)
     }
@@ -229,11 +229,11 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             }
         }
         let (mut rhs, mut x) = (space.zeros()?, space.zeros()?);
-        let knowledge = &self.settings.options.knowledge;
-        let (b, removed) = knowledge.without_null_space(b);
+        let declarations = &self.settings.options.declarations;
+        let (b, removed) = declarations.without_null_space(b);
         space.load(&b, &mut rhs)?;
         if let Some(x0) = x0 {
-            space.load(&knowledge.without_null_space(x0).0, &mut x)?;
+            space.load(&declarations.without_null_space(x0).0, &mut x)?;
         }
         self.solve_on(&rhs, &mut x, true)?;
         self.report.removed = removed;
@@ -264,10 +264,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let operator = match (&mut self.running, &mut self.operator) {
             (Some((_, running)), _) => running.refresh(&entries),
             (None, Some(operator)) => operator.refresh(&entries),
-            (None, None) => Err(Error::Lost),
+            (None, None) => Err(Error::NoOperator),
         };
         if same_kind && operator.is_ok() {
-            self.scheduler.new_values();
+            self.scheduler.values_changed();
             return Ok(());
         }
         // the format does not store these values: all is built again
@@ -300,10 +300,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
         let m = match built {
             Some(m) => m,
-            None => self.kept.take_if(|(kept, _)| *kept == index).ok_or(Error::Lost)?.1,
+            None => self.kept.take_if(|(kept, _)| *kept == index).ok_or(Error::NoOperator)?.1,
         };
         self.unmount();
-        let Some(operator) = self.operator.take() else { return Err(Error::Lost) };
+        let Some(operator) = self.operator.take() else { return Err(Error::NoOperator) };
         let restart = RESTART.min(operator.domain().len().max(1));
         let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch };
         let method = self.scheduler.candidates[index].method;
@@ -312,7 +312,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(())
     }
 
-    /// Tells the scheduler which preconditioners there are.
+    /// Reports to the scheduler which preconditioners there are.
     pub(super) fn note_built(&mut self) {
         let running = self.running.as_ref().map(|(index, _)| *index);
         let kept = self.kept.as_ref().map(|(index, _)| *index);
@@ -339,7 +339,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             _ => None,
         };
         let mut begins = self.begins.take();
-        let known = &self.settings.options.knowledge;
+        let known = &self.settings.options.declarations;
         let many_solves =
             self.settings.profile.declared.many_solves || self.scheduler.solves() >= MANY_SOLVES;
         let factors = ForFactors { ordered, most, begins: &mut begins, many_solves, known };
@@ -364,7 +364,7 @@ pub(super) fn user_order<T: Real>(user: &Csr<T>, own: &Csr<T>) -> Option<UserOrd
     (user.domain() != own.domain()).then(|| UserOrder::new(user.source(), own.source()))
 }
 
-/// The matrix in the format asked for, or in the one of the least cost.
+/// The matrix in the requested format, or in the one of the least cost.
 pub(super) fn operator<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,

@@ -1,7 +1,7 @@
 //! Coarse spaces: a few vectors that together approximate the smooth part of an error.
 //!
 //! The graph of the matrix is partitioned into connected aggregates of about equal size (by recursive
-//! clustering, `numbering`). Each contributes the restrictions of some modes to it: a constant for each
+//! clustering, `ordering`). Each contributes the restrictions of some modes to it: a constant for each
 //! unknown of a node, or modes that the user gives, rigid body modes for example, whose restrictions are
 //! orthonormalized.
 //!
@@ -14,8 +14,8 @@
 use super::{check_space, check_square};
 use crate::formats::node_rows;
 use crate::formats::pattern::{by_rows, place_of};
-use crate::numbering::aggregates;
-use crate::{Csr, Error, Format, HostSpace, Numbering, Real, Result};
+use crate::ordering::aggregates;
+use crate::{Csr, Error, Format, HostSpace, Permutation, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::coarse::{Aggregates, Blocks, NONE};
@@ -74,7 +74,7 @@ impl<T: Real> CoarseSpace<T> {
 
     /// Builds a coarse space from modes, given as vectors in the user's order: a near-null space, which `A`
     /// maps to nearly zero apart from boundary conditions, as the six rigid body modes of elasticity.
-    pub fn with_modes<V: AsRef<[T]> + Sync>(
+    pub fn with_near_null_space<V: AsRef<[T]> + Sync>(
         csr: &Csr<T>,
         unknowns: usize,
         modes: &[V],
@@ -135,7 +135,7 @@ impl<T: Real> CoarseSpace<T> {
                 }
             }
         });
-        let place = Numbering::from_old_of_new(self.rows.clone())?;
+        let place = Permutation::from_old_of_new(self.rows.clone())?;
         let entry = |at: usize| {
             let (mode, row) = (at / n, at % n);
             let aggregate = self.of_row[row];

@@ -34,11 +34,11 @@ pub use on_cuda::OnGpu;
 
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
-use super::{Origin, Refresh, check_space, check_square, finite};
+use super::{MatrixSource, Refresh, check_space, check_square, finite};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::dense::Cholesky;
@@ -93,7 +93,7 @@ impl<T: Real> Saved for Fsai<T> {
 
     fn load(from: &mut Reader<'_>) -> Loaded<Fsai<T>> {
         let (upper, lower) = from.load()?;
-        let product = Composed::new(upper, lower).map_err(|_| Broken)?;
+        let product = Composed::new(upper, lower).map_err(|_| InconsistentData)?;
         Ok(Fsai { product, transposition: from.load()? })
     }
 }
@@ -153,7 +153,7 @@ impl<T: Real> Fsai<T> {
 
 /// A refresh keeps the pattern of `G`; the new matrix may have any pattern.
 impl<T: Real> Refresh<T> for Fsai<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain())?;
         let (upper, lower) = self.product.factors_mut();
         solve(&*finite(a)?, lower)?;
@@ -323,8 +323,8 @@ impl Growing {
             }
             gradient.take(next);
             next.iter_mut().for_each(|(j, slope)| *slope *= *slope / diagonal[*j as usize]);
-            let room = growth.max_fill.saturating_sub(system.members.len() + 1);
-            keep_largest(next, growth.step_entries.min(room));
+            let limit = growth.max_fill.saturating_sub(system.members.len() + 1);
+            keep_largest(next, growth.step_entries.min(limit));
             if next.is_empty() {
                 break;
             }
@@ -361,7 +361,7 @@ impl<T: Real> LinearOperator for Fsai<T> {
 mod tests {
     use super::*;
     use crate::testing::matrices;
-    use crate::{Cg, Numbering};
+    use crate::{Cg, Permutation};
 
     /// `Σₖ gᵢₖ aₖⱼ`
     fn product(g: &Csr<f64>, a: &Csr<f64>, row: usize, column: usize) -> f64 {
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn rows_are_what_defines_them() {
         let elastic = matrices::elasticity(4).csr::<f64>().unwrap();
-        let a = elastic.renumbered(&Numbering::rcm(&elastic).unwrap()).unwrap();
+        let a = elastic.reordered(&Permutation::rcm(&elastic).unwrap()).unwrap();
         let mut entries = vec![];
         for sparsity in [Sparsity::Power(0), Sparsity::Power(1), Sparsity::Power(2), Sparsity::Of(&a)] {
             let fsai = Fsai::with_pattern(&a, sparsity).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     /// The pattern does not depend on symmetric scaling.
     #[test]
     fn growth_does_not_see_scaling() {
-        let a = matrices::tetrahedra(6, matrices::Numbering::Natural).csr::<f64>().unwrap();
+        let a = matrices::tetrahedra(6, matrices::NodeOrder::Natural).csr::<f64>().unwrap();
         // powers of two do not round
         let scale = |i: usize| f64::powi(2.0, (i % 11) as i32);
         let scaled: Vec<_> = a.triplets().map(|(i, j, v)| (i, j, v * scale(i) * scale(j))).collect();

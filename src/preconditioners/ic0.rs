@@ -7,7 +7,7 @@
 //! order is kept, because it determines the quality of the factors.
 //!
 //! **Measured** on two threads of an EPYC with AVX-512: an application took 4.7 ms on `heat_sink_p1_340k`,
-//! 798 levels, and 3.4 ms as `Narrow::new(Ic0::new(&a.cast::<f32>())?)`; on the 7-point Laplacian on 128³
+//! 798 levels, and 3.4 ms as `SinglePrecision::new(Ic0::new(&a.cast::<f32>())?)`; on the 7-point Laplacian on 128³
 //! nodes, 382 levels, 9.4 and 6.0 ms. Matrix-vector products take 2.1 and 3.6 ms there. Iterations of
 //! `heat_sink_p1_340k` were 485, and 1,373 with [`Jacobi`](super::Jacobi). `cargo bench --bench incomplete`
 //! compares whole solves. Levels of less than a hundred rows leave little to share among threads.
@@ -24,7 +24,7 @@
 
 use super::several::checked_pairs;
 use super::solves::{Scheduled, Solves};
-use super::{Origin, Refresh, check_space, finite};
+use super::{MatrixSource, Refresh, check_space, finite};
 use crate::formats::derived::Derivation;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -79,11 +79,11 @@ impl<T: Real> Ic0<T> {
     }
 
     fn build(csr: &Csr<T>, scheduled: Scheduled<T>, largest_shift: f64) -> Result<Ic0<T>> {
-        let Scheduled { levels, numbering, csr: scheduled, from } = scheduled;
+        let Scheduled { levels, permutation, csr: scheduled, from } = scheduled;
         let (lower, part) = Derivation::part(&scheduled, |row, column| column <= row)?;
         let from_a = from.then(&part);
         let (upper, transposition) = Derivation::transposed(&lower)?;
-        let solves = Solves::new(csr.source().domain(), (levels, numbering), (lower, upper));
+        let solves = Solves::new(csr.source().domain(), (levels, permutation), (lower, upper));
         let mut ic0 = Ic0 { solves, from_a, transposition, shift: 0.0, largest_shift };
         ic0.refresh(csr)?;
         Ok(ic0)
@@ -113,7 +113,7 @@ impl<T: Real> Ic0<T> {
     }
 
     /// Number of levels of the triangular solves; threads synchronize at most twice per level.
-    pub fn stages(&self) -> usize {
+    pub fn levels(&self) -> usize {
         self.solves.levels.len() - 1
     }
 
@@ -126,7 +126,7 @@ impl<T: Real> Ic0<T> {
 /// Recomputes the factor for new values of a matrix of the same pattern. Levels are kept; the shift is
 /// determined again.
 impl<T: Real> Refresh<T> for Ic0<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain())?;
         let csr = &*finite(a)?;
         self.shift = 0.0;
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::simd::{Level, force};
     use crate::testing::matrices;
-    use crate::{Cg, Jacobi, Numbering};
+    use crate::{Cg, Jacobi, Permutation};
 
     /// `L Lᵀ` is `A` where `A` has entries.
     fn check(a: &Csr<f64>, ic0: &Ic0<f64>) {
@@ -196,7 +196,7 @@ mod tests {
         for a in [matrices::elasticity(4), matrices::stencil7(9), matrices::stencil27(6)] {
             let a = a.csr::<f64>().unwrap();
             check(&a, &Ic0::new(&a).unwrap());
-            let rcm = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+            let rcm = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
             check(&rcm, &Ic0::new(&rcm).unwrap());
         }
     }
@@ -206,7 +206,7 @@ mod tests {
     fn a_tridiagonal_system_takes_one_iteration() {
         let a = matrices::edge::tridiagonal(2000).csr::<f64>().unwrap();
         let ic0 = Ic0::new(&a).unwrap();
-        assert_eq!(ic0.stages(), 2000);
+        assert_eq!(ic0.levels(), 2000);
         let b: Vec<f64> = (0..2000).map(|i| (i % 9) as f64).collect();
         let report = Cg::new(&a).preconditioner(ic0).rtol(1e-10).solve(&b).unwrap().report;
         assert_eq!(report.iterations, 1);
@@ -240,13 +240,13 @@ mod tests {
         let mut ic0 = Ic0::new(&a).unwrap();
         ic0.refresh(&b).unwrap();
         check(&b, &ic0);
-        let anew = Ic0::new(&b).unwrap();
-        assert_eq!(ic0.lower().unwrap().entries(), anew.lower().unwrap().entries());
-        assert_eq!(ic0.solves.upper.entries(), anew.solves.upper.entries());
+        let rebuilt = Ic0::new(&b).unwrap();
+        assert_eq!(ic0.lower().unwrap().entries(), rebuilt.lower().unwrap().entries());
+        assert_eq!(ic0.solves.upper.entries(), rebuilt.solves.upper.entries());
         let r = HostVector::from_slice(&vec![1.0; a.rows()]);
         let mut z = [r.clone(), r.clone()];
         ic0.apply(&r, &mut z[0]).unwrap();
-        anew.apply(&r, &mut z[1]).unwrap();
+        rebuilt.apply(&r, &mut z[1]).unwrap();
         assert_eq!(z[0].as_slice(), z[1].as_slice());
         assert!(ic0.refresh(&matrices::stencil7(7).csr().unwrap()).is_err());
     }

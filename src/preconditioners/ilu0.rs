@@ -10,7 +10,7 @@
 
 use super::several::checked_pairs;
 use super::solves::{Scheduled, Solves};
-use super::{Origin, Refresh, check_space, finite};
+use super::{MatrixSource, Refresh, check_space, finite};
 use crate::formats::derived::Derivation;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -50,17 +50,17 @@ impl<T: Real> Ilu0<T> {
     }
 
     fn build(csr: &Csr<T>, scheduled: Scheduled<T>) -> Result<Ilu0<T>> {
-        let Scheduled { levels, numbering, csr: factors, from: from_a } = scheduled;
+        let Scheduled { levels, permutation, csr: factors, from: from_a } = scheduled;
         let (lower, below) = Derivation::part(&factors, |row, column| column <= row)?;
         let (upper, above) = Derivation::part(&factors, |row, column| column >= row)?;
-        let solves = Solves::new(csr.source().domain(), (levels, numbering), (lower, upper));
+        let solves = Solves::new(csr.source().domain(), (levels, permutation), (lower, upper));
         let mut ilu0 = Ilu0 { solves, factors, from_a, parts: [below, above] };
         ilu0.refresh(csr)?;
         Ok(ilu0)
     }
 
     /// Number of levels of the triangular solves; threads synchronize at most twice per level.
-    pub fn stages(&self) -> usize {
+    pub fn levels(&self) -> usize {
         self.solves.levels.len() - 1
     }
 
@@ -77,7 +77,7 @@ impl<T: Real> Ilu0<T> {
 
 /// Recomputes the factors for new values of a matrix of the same pattern. Levels are kept.
 impl<T: Real> Refresh<T> for Ilu0<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain())?;
         let Ilu0 { solves, factors, from_a, parts: [below, above] } = self;
         from_a.refresh(&*finite(a)?, factors)?;
@@ -131,7 +131,7 @@ impl<T: Real> LinearOperator for Ilu0<T> {
 mod tests {
     use super::*;
     use crate::testing::matrices;
-    use crate::{BiCgStab, Numbering};
+    use crate::{BiCgStab, Permutation};
 
     /// A convection stencil, and a few unsymmetric entries.
     fn convection(side: usize) -> Csr<f64> {
@@ -162,7 +162,7 @@ mod tests {
     fn the_product_of_the_factors_is_the_matrix_on_its_pattern() {
         let a = convection(8);
         check(&a, &Ilu0::new(&a).unwrap());
-        let a = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+        let a = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
         check(&a, &Ilu0::new(&a).unwrap());
     }
 
@@ -188,9 +188,9 @@ mod tests {
         let mut ilu0 = Ilu0::new(&a).unwrap();
         ilu0.refresh(&b).unwrap();
         check(&b, &ilu0);
-        let anew = Ilu0::new(&b).unwrap();
-        assert_eq!(ilu0.factors.entries(), anew.factors.entries());
-        assert_eq!(ilu0.solves.lower.entries(), anew.solves.lower.entries());
+        let rebuilt = Ilu0::new(&b).unwrap();
+        assert_eq!(ilu0.factors.entries(), rebuilt.factors.entries());
+        assert_eq!(ilu0.solves.lower.entries(), rebuilt.solves.lower.entries());
     }
 
     #[test]

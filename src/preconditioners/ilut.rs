@@ -11,15 +11,15 @@
 //!
 //! Setup is sequential, and so are the two triangular solves of an application; several vectors are solved for
 //! on different threads. A solve reads `L` and `U` once and moves 6 vectors. `f32` takes two thirds of the bytes:
-//! `Narrow::new(Ilut::new(&a.cast::<f32>())?)`.
+//! `SinglePrecision::new(Ilut::new(&a.cast::<f32>())?)`.
 
 mod elimination;
 
 use super::several::{Pair, in_groups};
 use super::solves::has_diagonal;
-use super::{Origin, Refresh, check_space, check_square, finite};
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
-use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
+use super::{MatrixSource, Refresh, check_space, check_square, finite};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
+use crate::{Csr, Error, Format, HostSpace, HostVector, Permutation, Real, Result};
 use elimination::{Factors, eliminate};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, solve};
 use krysp_solvers::{LinearOperator, MultiVector, Space, check_spaces};
@@ -36,14 +36,14 @@ pub struct IlutOptions {
     /// Maximum number of additional entries of the factors, divided by the number of entries of the matrix.
     pub fill: f64,
     /// Maximum size of the factors in bytes; exceeding it is an error.
-    pub most_bytes: usize,
+    pub max_bytes: usize,
 }
 
-saved!(impl[] IlutOptions { drop_tolerance, fill, most_bytes });
+saved!(impl[] IlutOptions { drop_tolerance, fill, max_bytes });
 
 impl Default for IlutOptions {
     fn default() -> Self {
-        IlutOptions { drop_tolerance: 1e-3, fill: 5.0, most_bytes: usize::MAX }
+        IlutOptions { drop_tolerance: 1e-3, fill: 5.0, max_bytes: usize::MAX }
     }
 }
 
@@ -88,39 +88,39 @@ pub struct Ilut<T: Real> {
     space: HostSpace<T>,
     options: IlutOptions,
     /// The row of the matrix that corresponds to each row of the factors.
-    rows: Numbering,
+    rows: Permutation,
     /// The column of the matrix that corresponds to each column of the factors.
     columns: Vec<u32>,
     lower: Csr<T>,
     upper: Csr<T>,
-    replaced: usize,
+    replaced_pivots: usize,
     x: Mutex<Vec<T>>,
 }
 
 impl<T: Real> Saved for Ilut<T> {
     fn save(&self, to: &mut Writer<'_>) {
-        let Ilut { space, options, rows, columns, lower, upper, replaced, x: _ } = self;
+        let Ilut { space, options, rows, columns, lower, upper, replaced_pivots, x: _ } = self;
         space.save(to);
         options.save(to);
         rows.save(to);
         columns.save(to);
         lower.save(to);
         upper.save(to);
-        replaced.save(to);
+        replaced_pivots.save(to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Ilut<T>> {
         let (space, options): (HostSpace<T>, IlutOptions) = from.load()?;
-        let (rows, columns): (Numbering, Vec<u32>) = from.load()?;
+        let (rows, columns): (Permutation, Vec<u32>) = from.load()?;
         let (lower, upper): (Csr<T>, Csr<T>) = from.load()?;
         let n = space.len();
         let triangles = has_diagonal(Triangle::Lower, &lower) && has_diagonal(Triangle::Upper, &upper);
         let places = columns.len() == n && columns.iter().all(|&column| (column as usize) < n);
         if !(triangles && places && [rows.len(), lower.rows(), upper.rows()] == [n; 3]) {
-            return Err(Broken);
+            return Err(InconsistentData);
         }
         let x = Mutex::new(vec![T::zero(); n]);
-        Ok(Ilut { space, options, rows, columns, lower, upper, replaced: from.load()?, x })
+        Ok(Ilut { space, options, rows, columns, lower, upper, replaced_pivots: from.load()?, x })
     }
 }
 
@@ -135,7 +135,7 @@ impl<T: Real> Ilut<T> {
         check_square(NAME, csr)?;
         options.check()?;
         csr.check_finite()?;
-        let rows = Numbering::rcm(csr)?;
+        let rows = Permutation::rcm(csr)?;
         let none = || Csr::from_triplets::<u32>(0, 0, &[]);
         let mut ilut = Ilut {
             space: csr.source().domain().clone(),
@@ -144,7 +144,7 @@ impl<T: Real> Ilut<T> {
             columns: vec![],
             lower: none()?,
             upper: none()?,
-            replaced: 0,
+            replaced_pivots: 0,
             x: Mutex::new(vec![T::zero(); csr.rows()]),
         };
         ilut.factorize(csr)?;
@@ -153,11 +153,11 @@ impl<T: Real> Ilut<T> {
 
     fn factorize(&mut self, csr: &Csr<T>) -> Result<()> {
         let n = csr.rows();
-        let Factors { lower, upper, columns, replaced } =
+        let Factors { lower, upper, columns, replaced_pivots } =
             eliminate(csr, self.rows.old_of_new(), &self.options)?;
         let matrix = |t: elimination::Triangle<T>| Csr::from_sorted(n, t.offsets, t.columns, t.values);
         (self.lower, self.upper) = (matrix(lower)?, matrix(upper)?);
-        (self.columns, self.replaced) = (columns, replaced);
+        (self.columns, self.replaced_pivots) = (columns, replaced_pivots);
         Ok(())
     }
 
@@ -168,15 +168,15 @@ impl<T: Real> Ilut<T> {
 
     /// Number of pivots that were too small and were replaced. If these are more than a few, the factors are
     /// of little use.
-    pub fn replaced(&self) -> usize {
-        self.replaced
+    pub fn replaced_pivots(&self) -> usize {
+        self.replaced_pivots
     }
 }
 
 /// Recomputes the factors for a matrix of the same size. The order of the rows is kept; entries are dropped
 /// by their new values.
 impl<T: Real> Refresh<T> for Ilut<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain())?;
         self.factorize(&*finite(a)?)
     }
@@ -257,7 +257,7 @@ mod tests {
         let all = IlutOptions { drop_tolerance: 0.0, fill: 1e9, ..IlutOptions::default() };
         for a in [scattered(200), matrices::stencil7(6).csr::<f64>().unwrap()] {
             let ilut = Ilut::with(&a, all.clone()).unwrap();
-            assert_eq!(ilut.replaced(), 0);
+            assert_eq!(ilut.replaced_pivots(), 0);
             let residual = residual(&a, &ilut);
             assert!(residual < 1e-10, "{residual:e}");
         }
@@ -287,16 +287,16 @@ mod tests {
         Format::fill(&mut b, &doubled);
         let mut ilut = Ilut::new(&a).unwrap();
         ilut.refresh(&b).unwrap();
-        let anew = Ilut::new(&b).unwrap();
-        assert_eq!(ilut.upper.entries(), anew.upper.entries());
-        assert_eq!(ilut.columns, anew.columns);
+        let rebuilt = Ilut::new(&b).unwrap();
+        assert_eq!(ilut.upper.entries(), rebuilt.upper.entries());
+        assert_eq!(ilut.columns, rebuilt.columns);
     }
 
     #[test]
     fn small_pivots_are_replaced_and_counted() {
         // singular: two equal rows
         let a = Csr::from_triplets(2, 2, &[(0, 0, 1.0), (0, 1, 2.0), (1, 0, 1.0), (1, 1, 2.0)]).unwrap();
-        assert_eq!(Ilut::new(&a).unwrap().replaced(), 1);
+        assert_eq!(Ilut::new(&a).unwrap().replaced_pivots(), 1);
         let gap = Csr::from_triplets(2, 2, &[(0, 0, 1.0)]).unwrap();
         assert!(matches!(Ilut::new(&gap), Err(Error::ZeroPivot { row: 1, pivot: 0.0, .. })));
         let infinite = Csr::from_triplets(1, 1, &[(0, 0, f64::NAN)]).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn what_takes_too_much_memory_is_refused() {
         let a = matrices::stencil7(8).csr::<f64>().unwrap();
-        let little = IlutOptions { most_bytes: 10_000, ..IlutOptions::default() };
+        let little = IlutOptions { max_bytes: 10_000, ..IlutOptions::default() };
         let error = Ilut::with(&a, little).unwrap_err().to_string();
         assert!(error.contains("10000 are allowed"), "{error}");
         for options in [

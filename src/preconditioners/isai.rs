@@ -18,7 +18,7 @@ mod on_cuda;
 
 use super::rows::{Places, solve_rows};
 use super::sparsity::Sparsity;
-use super::{Ic0, Ilu0, Origin, Refresh};
+use super::{Ic0, Ilu0, MatrixSource, Refresh};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
@@ -29,24 +29,24 @@ use std::sync::Arc;
 const NAME: &str = "ISAI";
 
 /// A factorization into two triangles in the same space.
-pub trait Factorised<T: Real> {
+pub trait TriangularFactors<T: Real> {
     /// The lower triangle, and the upper one unless it is the transpose of the lower one.
     fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)>;
 }
 
-impl<T: Real> Factorised<T> for Ic0<T> {
+impl<T: Real> TriangularFactors<T> for Ic0<T> {
     fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)> {
         Ok((self.lower()?, None))
     }
 }
 
-impl<T: Real> Factorised<T> for Ilu0<T> {
+impl<T: Real> TriangularFactors<T> for Ilu0<T> {
     fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)> {
         Ok((self.lower()?, Some(self.upper()?)))
     }
 }
 
-impl<T: Real, P: Factorised<T>> Factorised<T> for &P {
+impl<T: Real, P: TriangularFactors<T>> TriangularFactors<T> for &P {
     fn triangles(&self) -> Result<(Csr<T>, Option<Csr<T>>)> {
         (**self).triangles()
     }
@@ -74,7 +74,7 @@ pub struct Isai<T: Real, P = Ic0<T>> {
     transposition: Option<Derivation>,
 }
 
-impl<T: Real, P: Factorised<T>> Isai<T, P> {
+impl<T: Real, P: TriangularFactors<T>> Isai<T, P> {
     /// Computes approximate inverses of the factors, each on the pattern of a power of the factor or on its
     /// triangle of a given pattern.
     pub fn new(factors: P, sparsity: Sparsity<'_, T>) -> Result<Isai<T, P>> {
@@ -116,8 +116,8 @@ impl<T: Real, P> Isai<T, P> {
 }
 
 /// Factorizes the matrix, then inverts its factors. The patterns of the inverses are kept.
-impl<T: Real, P: Factorised<T> + Refresh<T>> Refresh<T> for Isai<T, P> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+impl<T: Real, P: TriangularFactors<T> + Refresh<T>> Refresh<T> for Isai<T, P> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         self.factors.refresh(a)?;
         let (from_lower, from_upper) = self.factors.triangles()?;
         let (upper, lower) = self.product.factors_mut();
@@ -248,13 +248,13 @@ mod tests {
         let b = a.with_values(&values).unwrap();
         let mut isai = Isai::new(Ic0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
         isai.refresh(&b).unwrap();
-        let anew = Isai::new(Ic0::new(&b).unwrap(), Sparsity::Power(1)).unwrap();
-        assert_eq!(isai.lower().entries(), anew.lower().entries());
-        assert_eq!(isai.upper().entries(), anew.upper().entries());
+        let rebuilt = Isai::new(Ic0::new(&b).unwrap(), Sparsity::Power(1)).unwrap();
+        assert_eq!(isai.lower().entries(), rebuilt.lower().entries());
+        assert_eq!(isai.upper().entries(), rebuilt.upper().entries());
         let mut isai = Isai::new(Ilu0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
         isai.refresh(&b).unwrap();
-        let anew = Isai::new(Ilu0::new(&b).unwrap(), Sparsity::Power(1)).unwrap();
-        assert_eq!(isai.lower().entries(), anew.lower().entries());
-        assert_eq!(isai.upper().entries(), anew.upper().entries());
+        let rebuilt = Isai::new(Ilu0::new(&b).unwrap(), Sparsity::Power(1)).unwrap();
+        assert_eq!(isai.lower().entries(), rebuilt.lower().entries());
+        assert_eq!(isai.upper().entries(), rebuilt.upper().entries());
     }
 }

@@ -14,7 +14,7 @@ mod on_cuda;
 pub use on_cuda::OnGpu;
 
 use super::several::checked_pairs;
-use super::{Origin, Refresh, check_space, check_square, finite};
+use super::{MatrixSource, Refresh, check_space, check_square, finite};
 use crate::formats::row_blocks;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::block_diagonal::{LARGEST_BLOCK, Limits, StoredRows};
@@ -162,7 +162,7 @@ impl<T: Real> Jacobi<T> {
 /// A diagonal is refreshed without copying the matrix to CSR. After an error a diagonal is unchanged; blocks
 /// are invalid until the next successful refresh.
 impl<T: Real> Refresh<T> for Jacobi<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain())?;
         match &mut self.inverse {
             Inverse::Diagonal(inverse) => invert_diagonal(&a.diagonal()?, inverse.diagonal_mut()),
@@ -186,7 +186,7 @@ impl<T: Real> Refresh<T> for Jacobi<T> {
 }
 
 /// Refuses invalid block boundaries.
-fn check_bounds<T: Real>(a: &dyn Origin<T>, bounds: &[usize]) -> Result<()> {
+fn check_bounds<T: Real>(a: &dyn MatrixSource<T>, bounds: &[usize]) -> Result<()> {
     check_square("Jacobi", a)?;
     let n = a.structure().pattern.rows();
     let whole = bounds.first() == Some(&0) && bounds.last() == Some(&n);

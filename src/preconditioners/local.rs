@@ -126,8 +126,8 @@ impl Growing {
             slopes.take(next);
             next.retain(|(j, _)| !system.unknowns.contains(j));
             next.iter_mut().for_each(|(j, slope)| *slope *= *slope / norms_squared[*j as usize]);
-            let room = growth.max_fill.saturating_sub(system.unknowns.len());
-            keep_largest(next, growth.step_entries.min(room));
+            let limit = growth.max_fill.saturating_sub(system.unknowns.len());
+            keep_largest(next, growth.step_entries.min(limit));
             if next.is_empty() {
                 break;
             }

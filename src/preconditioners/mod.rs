@@ -23,7 +23,7 @@
 //! Approximate inverses are matrices: they can be applied in any format, on any device.
 //!
 //! All are updated for new values in the same way: [`Refresh::refresh`] with an operator that stores them, in
-//! any format and memory. [`Narrow`] applies any of them in single precision within a solve in double
+//! any format and memory. [`SinglePrecision`] applies any of them in single precision within a solve in double
 //! precision.
 
 pub mod amg;
@@ -36,12 +36,12 @@ mod ilut;
 mod isai;
 pub mod jacobi;
 mod local;
-mod narrow;
-pub(crate) mod origin;
+pub(crate) mod matrix_source;
 pub(crate) mod positive_jacobi;
 mod rows;
 pub mod saddle;
 mod several;
+mod single_precision;
 mod solves;
 pub mod spai;
 mod sparsity;
@@ -49,23 +49,23 @@ mod sparsity;
 pub(crate) mod transposed_on_cuda;
 pub mod two_level;
 
-pub use amg::{Amg, AmgOptions, Unknowns, rigid_motions};
+pub use amg::{Amg, AmgOptions, UnknownOrder, rigid_body_modes};
 pub use coarse::CoarseSpace;
-pub(crate) use direct::{Begun, Symbolic, lu_by_fronts};
 pub use direct::{Cholesky, DirectOptions, Inertia, Ldl, Lu};
+pub(crate) use direct::{PartialLu, Symbolic, lu_by_fronts};
 pub use fsai::Fsai;
 pub use ic0::Ic0;
 pub use ilu0::Ilu0;
 pub use ilut::{Ilut, IlutOptions};
-pub use isai::{Factorised, Isai};
+pub use isai::{Isai, TriangularFactors};
 pub use jacobi::Jacobi;
 pub use krysp_kernels::block_diagonal::StoredRows;
-pub use narrow::Narrow;
-pub use origin::{Origin, Refresh};
+pub use matrix_source::{MatrixSource, Refresh};
 pub use positive_jacobi::PositiveJacobi;
 pub use saddle::{BlockSolver, Fields, SaddleEstimate, SaddlePoint, SaddlePointOptions, Schur};
+pub use single_precision::SinglePrecision;
 pub use spai::{Side, Spai, SpaiReport};
 pub use sparsity::{Growth, Sparsity};
 pub use two_level::TwoLevel;
 
-use origin::{check_space, check_square, finite};
+use matrix_source::{check_space, check_square, finite};

@@ -1,8 +1,8 @@
 //! A diagonal preconditioner that is positive definite for every matrix.
 
-use super::origin::{check_space, check_square};
+use super::matrix_source::{check_space, check_square};
 use crate::saved::{Loaded, Reader, Saved, Writer};
-use crate::{Csr, Format, HostSpace, HostVector, Origin, Real, Refresh, Result};
+use crate::{Csr, Format, HostSpace, HostVector, MatrixSource, Real, Refresh, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{
     Diagonal, Element, Form, LinearOperator, ScalarOf, Space, SpaceOf, Vector, check_spaces,
@@ -62,14 +62,14 @@ impl<T: Real, V: Vector<Elem = T>> PositiveJacobi<T, V> {
 }
 
 impl<T: Real, V: Vector<Elem = T>> Refresh<T> for PositiveJacobi<T, V> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.host)?;
         let csr = a.in_host_memory()?;
         let inverse = inverse_magnitudes(&csr);
         // spaces take entries in the user's order
         let mut ordered = inverse.clone();
-        if let Some(numbering) = self.host.numbering() {
-            for (&old, &entry) in numbering.old_of_new().iter().zip(&inverse) {
+        if let Some(permutation) = self.host.permutation() {
+            for (&old, &entry) in permutation.old_of_new().iter().zip(&inverse) {
                 ordered[old as usize] = entry;
             }
         }

@@ -1,6 +1,6 @@
 //! Preconditioners that are applied to several vectors at once.
 
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::{HostVector, Real};
 use krysp_solvers::{LinearOperator, MultiVector, Result, Space, check_spaces};
 use rayon::prelude::*;
@@ -32,7 +32,7 @@ pub(super) fn in_groups<T: Real, W: Default>(
     solve: impl Fn(&mut [Pair<'_, T>], &mut W) + Sync,
 ) -> Result<()> {
     let mut pairs = checked_pairs(m, r, z)?;
-    room(
+    check_free_memory(
         "the workspace of solves with several vectors",
         (3 * pairs.len() * m.domain().len() * size_of::<T>()) as u128,
     )?;

@@ -3,9 +3,9 @@
 use super::check_square;
 use super::several::Pair;
 use crate::formats::derived::Derivation;
-use crate::memory::room;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
-use crate::{Csr, Error, HostSpace, HostVector, Numbering, Real, Result};
+use crate::memory::check_free_memory;
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::{Csr, Error, HostSpace, HostVector, Permutation, Real, Result};
 use krysp_kernels::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, levels};
 use krysp_kernels::cpu::run::threads::find_row;
@@ -21,7 +21,7 @@ const TOGETHER: usize = 16;
 pub(super) struct Scheduled<T: Real> {
     /// First row of each level, and the number of rows.
     pub(super) levels: Vec<usize>,
-    pub(super) numbering: Numbering,
+    pub(super) permutation: Permutation,
     pub(super) csr: Csr<T>,
     pub(super) from: Derivation,
 }
@@ -39,9 +39,9 @@ impl<T: Real> Scheduled<T> {
         let (levels, places) = levels(rows, |row| a.row_columns(row));
         let mut old_of_new = vec![0; rows];
         places.iter().zip(0..).for_each(|(&place, row)| old_of_new[place as usize] = row);
-        let numbering = Numbering::from_old_of_new(old_of_new)?;
-        let (csr, from) = Derivation::renumbered(a, numbering.new_of_old(), &HostSpace::new(rows))?;
-        Ok(Scheduled { levels, numbering, csr, from })
+        let permutation = Permutation::from_old_of_new(old_of_new)?;
+        let (csr, from) = Derivation::reordered(a, permutation.new_of_old(), &HostSpace::new(rows))?;
+        Ok(Scheduled { levels, permutation, csr, from })
     }
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Solves<T: Real> {
     /// Space of the preconditioner; the triangles have a separate space, in level order.
     pub(super) space: HostSpace<T>,
     pub(super) levels: Vec<usize>,
-    numbering: Numbering,
+    permutation: Permutation,
     pub(super) lower: Csr<T>,
     pub(super) upper: Csr<T>,
     slices: Slices,
@@ -63,29 +63,29 @@ pub(super) struct Solves<T: Real> {
 /// Slices are not saved; they are recomputed when loading.
 impl<T: Real> Saved for Solves<T> {
     fn save(&self, to: &mut Writer<'_>) {
-        let Solves { space, levels, numbering, lower, upper, slices: _, sliced: _, scratch: _ } = self;
+        let Solves { space, levels, permutation, lower, upper, slices: _, sliced: _, scratch: _ } = self;
         space.save(to);
         levels.save(to);
-        numbering.save(to);
+        permutation.save(to);
         lower.save(to);
         upper.save(to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Solves<T>> {
-        let (space, (levels, numbering)): (HostSpace<T>, (Vec<usize>, Numbering)) = from.load()?;
+        let (space, (levels, permutation)): (HostSpace<T>, (Vec<usize>, Permutation)) = from.load()?;
         let (lower, upper): (Csr<T>, Csr<T>) = from.load()?;
         let n = space.len();
         let ends = [levels.first().copied(), levels.last().copied()];
-        let sizes = [numbering.len(), lower.rows(), upper.rows()];
+        let sizes = [permutation.len(), lower.rows(), upper.rows()];
         if ends != [Some(0), Some(n)] || !levels.is_sorted() || sizes != [n; 3] || n >= Columns::LIMIT {
-            return Err(Broken);
+            return Err(InconsistentData);
         }
         let fits =
             |triangle, csr| has_diagonal(triangle, csr) && depends_on_other_levels(triangle, csr, &levels);
         if !(fits(Triangle::Lower, &lower) && fits(Triangle::Upper, &upper)) {
-            return Err(Broken);
+            return Err(InconsistentData);
         }
-        let mut solves = Solves::new(&space, (levels, numbering), (lower, upper));
+        let mut solves = Solves::new(&space, (levels, permutation), (lower, upper));
         solves.fill();
         Ok(solves)
     }
@@ -119,16 +119,16 @@ fn depends_on_other_levels<T: Real>(triangle: Triangle, csr: &Csr<T>, levels: &[
 impl<T: Real> Solves<T> {
     pub(super) fn new(
         space: &HostSpace<T>,
-        (levels, numbering): (Vec<usize>, Numbering),
+        (levels, permutation): (Vec<usize>, Permutation),
         (lower, upper): (Csr<T>, Csr<T>),
     ) -> Solves<T> {
-        let slices = Slices::new(&levels, |row| lower.row_columns(row).len(), numbering.new_of_old());
+        let slices = Slices::new(&levels, |row| lower.row_columns(row).len(), permutation.new_of_old());
         let (below, above) = rayon::join(
             || Sliced::new(&slices, Triangle::Lower, lower.arrays()),
             || Sliced::new(&slices, Triangle::Upper, upper.arrays()),
         );
         let (sliced, scratch) = ([below, above], Mutex::new(Scratch::new(&slices)));
-        Solves { space: space.clone(), levels, numbering, lower, upper, slices, sliced, scratch }
+        Solves { space: space.clone(), levels, permutation, lower, upper, slices, sliced, scratch }
     }
 
     /// Copies the current values of the triangles into the slices.
@@ -144,7 +144,7 @@ impl<T: Real> Solves<T> {
     /// Applies to several vectors, [`TOGETHER`] at a time.
     pub(super) fn apply_many(&self, pairs: Vec<Pair<'_, T>>) -> krysp_solvers::Result<()> {
         let numbers = pairs.len().min(TOGETHER) * self.space.len();
-        room("the workspace of triangular solves", (numbers * size_of::<T>()) as u128)?;
+        check_free_memory("the workspace of triangular solves", (numbers * size_of::<T>()) as u128)?;
         let mut pairs: Vec<(&[T], &mut [T])> =
             pairs.into_iter().map(|(r, z)| (r.as_slice(), z.as_mut_slice())).collect();
         pairs.chunks_mut(TOGETHER).for_each(|pairs| self.solve(pairs));
@@ -159,16 +159,16 @@ impl<T: Real> Solves<T> {
 
     /// A triangle in the order of the preconditioner's space.
     pub(super) fn in_space(&self, triangle: &Csr<T>) -> Result<Csr<T>> {
-        Ok(Derivation::renumbered(triangle, self.numbering.old_of_new(), &self.space)?.0)
+        Ok(Derivation::reordered(triangle, self.permutation.old_of_new(), &self.space)?.0)
     }
 
     /// The row of the matrix that corresponds to a row of the triangles.
     pub(super) fn row(&self, place: usize) -> usize {
-        self.numbering.old_of_new()[place] as usize
+        self.permutation.old_of_new()[place] as usize
     }
 
     pub(super) fn bytes(&self) -> usize {
         let triangles = self.sliced.iter().map(Sliced::bytes).sum::<usize>();
-        triangles + 2 * size_of_val(self.numbering.old_of_new())
+        triangles + 2 * size_of_val(self.permutation.old_of_new())
     }
 }

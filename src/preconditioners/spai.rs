@@ -28,7 +28,7 @@ pub use on_cuda::OnGpu;
 use super::local::{Growing, System};
 use super::rows::{find_rows, solve_rows};
 use super::sparsity::{Growth, Sparsity};
-use super::{Origin, Refresh, check_space, check_square, finite};
+use super::{MatrixSource, Refresh, check_space, check_square, finite};
 use crate::formats::Source;
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
@@ -175,7 +175,7 @@ impl<T: Real> Spai<T> {
 
 /// The pattern of `M` is kept; [`Spai::report`] is updated.
 impl<T: Real> Refresh<T> for Spai<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain())?;
         let csr = &*finite(a)?;
         let residuals = match &mut self.right {
@@ -414,9 +414,9 @@ mod tests {
             let mut spai = Spai::with_pattern(&a, side, Sparsity::Power(1)).unwrap();
             spai.refresh(&b).unwrap();
             check(&b, &spai, side);
-            let anew = Spai::with_pattern(&b, side, Sparsity::Power(1)).unwrap();
-            assert_eq!(spai.matrix().entries(), anew.matrix().entries());
-            assert_eq!(spai.report(), anew.report());
+            let rebuilt = Spai::with_pattern(&b, side, Sparsity::Power(1)).unwrap();
+            assert_eq!(spai.matrix().entries(), rebuilt.matrix().entries());
+            assert_eq!(spai.report(), rebuilt.report());
         }
         let mut grown = Spai::adaptive(&a, Side::Right, Sparsity::Power(0), Spai::<f64>::GROWTH).unwrap();
         let first = grown.matrix().entries().to_vec();

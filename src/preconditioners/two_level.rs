@@ -22,7 +22,7 @@ mod on_cuda;
 #[cfg(feature = "cuda")]
 pub use on_cuda::OnGpu;
 
-use super::{CoarseSpace, Origin, Refresh};
+use super::{CoarseSpace, MatrixSource, Refresh};
 use crate::{Csr, HostSpace, HostVector, Jacobi, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product;
@@ -51,13 +51,13 @@ impl<T: Real> TwoLevel<T> {
     /// small systems.
     pub fn new(csr: &Csr<T>) -> Result<TwoLevel<T>> {
         let coarse = CoarseSpace::new(csr, CoarseSpace::<T>::UNKNOWNS)?;
-        TwoLevel::over(Jacobi::new(csr)?, coarse, csr)
+        TwoLevel::with_inner(Jacobi::new(csr)?, coarse, csr)
     }
 }
 
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
     /// Combines a preconditioner `M⁻¹` in the matrix's space with a coarse space.
-    pub fn over(inner: M, coarse: CoarseSpace<T>, csr: &Csr<T>) -> Result<TwoLevel<T, M>> {
+    pub fn with_inner(inner: M, coarse: CoarseSpace<T>, csr: &Csr<T>) -> Result<TwoLevel<T, M>> {
         if inner.domain() != coarse.domain() || inner.range() != coarse.domain() {
             return Err(Error::Space { what: "the preconditioner", than: "the coarse space" }.into());
         }
@@ -81,7 +81,7 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
     }
 
     /// Updates only the coarse level, from a matrix of the same pattern.
-    pub fn refresh_coarse(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    pub fn refresh_coarse(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         self.inverse = self.coarse.inverse(&*a.in_host_memory()?)?;
         Ok(())
     }
@@ -90,7 +90,7 @@ impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
 /// Updates both levels. If `M` cannot be refreshed, use [`TwoLevel::inner_mut`] and
 /// [`TwoLevel::refresh_coarse`].
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>> + Refresh<T>> Refresh<T> for TwoLevel<T, M> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         let csr = a.in_host_memory()?;
         self.inner.refresh(&*csr)?;
         self.refresh_coarse(&*csr)

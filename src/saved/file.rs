@@ -13,8 +13,8 @@
 //! older file of that name keep its content.
 
 use super::checksum::checksum;
-use super::{Broken, Loaded, Reader, Saved, Writer, saved};
-use crate::error::Unusable;
+use super::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
+use crate::error::SavedFileError;
 use crate::io::matrix_market::{ReadError, WriteError};
 use crate::{Error, Result, simd};
 use krysp_kernels::map::map_file;
@@ -59,19 +59,19 @@ impl Keys {
 
     /// The reason why a file with the keys `found` is not usable, if there is one. The fingerprints of the
     /// values may differ.
-    fn refuses(&self, found: &Keys) -> Option<Unusable> {
+    fn refuses(&self, found: &Keys) -> Option<SavedFileError> {
         let differ =
             |ours: &String, theirs: &String| (ours != theirs).then(|| (theirs.clone(), ours.clone()));
         if let Some((saved, here)) = differ(&self.version, &found.version) {
-            return Some(Unusable::Version { saved, here });
+            return Some(SavedFileError::Version { saved, here });
         }
         if let Some((saved, here)) = differ(&self.architecture, &found.architecture) {
-            return Some(Unusable::Architecture { saved, here });
+            return Some(SavedFileError::Architecture { saved, here });
         }
         if let Some((saved, here)) = differ(&self.kind, &found.kind) {
-            return Some(Unusable::Kind { saved, here });
+            return Some(SavedFileError::Kind { saved, here });
         }
-        (self.pattern != found.pattern).then_some(Unusable::OtherMatrix)
+        (self.pattern != found.pattern).then_some(SavedFileError::PatternMismatch)
     }
 }
 
@@ -118,33 +118,33 @@ pub(crate) fn read<X>(
     let file = File::open(path).map_err(failed)?;
     let length = file.metadata().map_err(failed)?;
     if !length.is_file() || length.len() < HEAD as u64 {
-        return Err(unusable(Unusable::NotSaved));
+        return Err(unusable(SavedFileError::NotSaved));
     }
     let bytes = &*map_file(&file).map_err(failed)?;
-    let (head, body) = bytes.split_at_checked(HEAD).ok_or_else(|| unusable(Unusable::NotSaved))?;
+    let (head, body) = bytes.split_at_checked(HEAD).ok_or_else(|| unusable(SavedFileError::NotSaved))?;
     let [name, stated, sum] = [0, 8, 16].map(|at| {
         let mut number = [0; 8];
         number.copy_from_slice(&head[at..at + 8]);
         number
     });
     if name != NAME {
-        return Err(unusable(Unusable::NotSaved));
+        return Err(unusable(SavedFileError::NotSaved));
     }
     let (stated, found) = (u64::from_le_bytes(stated), bytes.len() as u64);
     if stated != found {
-        return Err(unusable(Unusable::Length { stated, found }));
+        return Err(unusable(SavedFileError::Length { stated, found }));
     }
     if u64::from_le_bytes(sum) != checksum(body) {
-        return Err(unusable(Unusable::Damaged));
+        return Err(unusable(SavedFileError::Damaged));
     }
     let mut reader = Reader::new(body);
-    let broken = |Broken| unusable(Unusable::Inconsistent);
+    let broken = |InconsistentData| unusable(SavedFileError::Inconsistent);
     let found: Keys = reader.load().map_err(broken)?;
     match keys.refuses(&found) {
         Some(why) => Err(unusable(why)),
         None => {
             let read = content(&mut reader, keys.values != found.values).map_err(broken)?;
-            if reader.left.is_empty() { Ok(read) } else { Err(unusable(Unusable::Inconsistent)) }
+            if reader.left.is_empty() { Ok(read) } else { Err(unusable(SavedFileError::Inconsistent)) }
         }
     }
 }

@@ -16,12 +16,12 @@ mod file;
 pub(crate) use file::{Keys, read, write};
 
 use krysp_kernels::buffer::{Buffer, Plain, bytes_of, bytes_of_mut, in_huge_pages};
+use krysp_kernels::cost::ProductWork;
 use krysp_kernels::cpu::formats::coo::EntryRows;
 use krysp_kernels::cpu::formats::sliced::{ChunkOrder, ShortColumns, SlicedColumns};
 use krysp_kernels::cpu::formats::symmetric::Halves;
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::index::{Columns, Offsets};
-use krysp_kernels::price::Work;
 use krysp_kernels::strategy::Strategy;
 use std::any::Any;
 use std::io::{self, Write};
@@ -30,10 +30,10 @@ use std::sync::Arc;
 
 /// Loaded data is inconsistent.
 #[derive(Clone, Copy, Debug)]
-pub struct Broken;
+pub struct InconsistentData;
 
 /// Result of loading.
-pub(crate) type Loaded<X> = Result<X, Broken>;
+pub(crate) type Loaded<X> = Result<X, InconsistentData>;
 
 /// A value that several others share, identified by its address.
 type Shared = Arc<dyn Any + Send + Sync>;
@@ -88,14 +88,14 @@ impl<'f> Reader<'f> {
     }
 
     fn bytes(&mut self, count: usize) -> Loaded<&'f [u8]> {
-        self.left.split_off(..count).ok_or(Broken)
+        self.left.split_off(..count).ok_or(InconsistentData)
     }
 
     /// Reads the number of items that follow, each of at least `bytes` bytes. Returns an error if the rest of
     /// the file is too short for them, so that no memory is allocated for a wrong number.
     fn count(&mut self, bytes: usize) -> Loaded<usize> {
         let count = usize::load(self)?;
-        if count.saturating_mul(bytes) <= self.left.len() { Ok(count) } else { Err(Broken) }
+        if count.saturating_mul(bytes) <= self.left.len() { Ok(count) } else { Err(InconsistentData) }
     }
 
     /// Fills an array with bytes from the file, copied by all threads.
@@ -150,7 +150,7 @@ macro_rules! saved {
                 $(
                     let $read = &read;
                     if !$holds {
-                        return Err($crate::saved::Broken);
+                        return Err($crate::saved::InconsistentData);
                     }
                 )?
                 Ok(read)
@@ -171,7 +171,7 @@ macro_rules! saved_names {
 
             fn load(from: &mut $crate::saved::Reader<'_>) -> $crate::saved::Loaded<Self> {
                 let place: usize = from.load()?;
-                [$($variant),*].get(place).copied().ok_or($crate::saved::Broken)
+                [$($variant),*].get(place).copied().ok_or($crate::saved::InconsistentData)
             }
         }
     };
@@ -186,7 +186,7 @@ macro_rules! numbers {
 
             fn load(from: &mut Reader<'_>) -> Loaded<Self> {
                 let bytes = from.bytes(size_of::<Self>())?;
-                Ok(Self::from_ne_bytes(bytes.try_into().map_err(|_| Broken)?))
+                Ok(Self::from_ne_bytes(bytes.try_into().map_err(|_| InconsistentData)?))
             }
 
             fn save_all(all: &[Self], to: &mut Writer<'_>) {
@@ -227,7 +227,7 @@ impl Saved for bool {
     fn load(from: &mut Reader<'_>) -> Loaded<bool> {
         match u8::load(from)? {
             byte @ 0..=1 => Ok(byte == 1),
-            _ => Err(Broken),
+            _ => Err(InconsistentData),
         }
     }
 }
@@ -265,7 +265,7 @@ impl Saved for String {
 
     fn load(from: &mut Reader<'_>) -> Loaded<String> {
         let count = from.count(1)?;
-        String::from_utf8(from.bytes(count)?.to_vec()).map_err(|_| Broken)
+        String::from_utf8(from.bytes(count)?.to_vec()).map_err(|_| InconsistentData)
     }
 }
 
@@ -286,7 +286,7 @@ impl<X: Saved, const N: usize> Saved for [X; N] {
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<[X; N]> {
-        X::load_all(from, N)?.try_into().map_err(|_| Broken)
+        X::load_all(from, N)?.try_into().map_err(|_| InconsistentData)
     }
 }
 
@@ -308,7 +308,7 @@ impl Saved for Range<usize> {
 
     fn load(from: &mut Reader<'_>) -> Loaded<Range<usize>> {
         let [start, end] = from.load()?;
-        if start <= end { Ok(start..end) } else { Err(Broken) }
+        if start <= end { Ok(start..end) } else { Err(InconsistentData) }
     }
 }
 
@@ -318,7 +318,7 @@ impl Saved for std::time::Duration {
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-        Self::try_from_secs_f64(from.load()?).map_err(|_| Broken)
+        Self::try_from_secs_f64(from.load()?).map_err(|_| InconsistentData)
     }
 }
 
@@ -337,7 +337,7 @@ impl<X: Saved + Any + Send + Sync> Saved for Arc<X> {
     fn load(from: &mut Reader<'_>) -> Loaded<Arc<X>> {
         let place = usize::load(from)?;
         if let Some(known) = from.shared.get(place) {
-            return known.clone().downcast().map_err(|_| Broken);
+            return known.clone().downcast().map_err(|_| InconsistentData);
         }
         let read = Arc::new(X::load(from)?);
         from.shared.push(read.clone());
@@ -363,7 +363,7 @@ impl Saved for Offsets {
             false => Offsets::from_short(from.load::<Buffer<u32>>()?),
             true => Offsets::new(&from.load::<Vec<u64>>()?),
         };
-        offsets.map_err(|_| Broken)
+        offsets.map_err(|_| InconsistentData)
     }
 }
 
@@ -375,7 +375,7 @@ impl Saved for Columns {
 
     fn load(from: &mut Reader<'_>) -> Loaded<Columns> {
         let bound = from.load()?;
-        Columns::new(from.load::<Buffer<u32>>()?, bound).map_err(|_| Broken)
+        Columns::new(from.load::<Buffer<u32>>()?, bound).map_err(|_| InconsistentData)
     }
 }
 
@@ -391,7 +391,7 @@ impl Saved for ChunkOrder {
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<ChunkOrder> {
-        ChunkOrder::new(from.load()?).map_err(|_| Broken)
+        ChunkOrder::new(from.load()?).map_err(|_| InconsistentData)
     }
 }
 
@@ -421,12 +421,12 @@ pub(crate) fn load_sliced(
     if short {
         let (bases, offsets) = (from.load::<Vec<u32>>()?, from.load()?);
         if bases.len() != slices {
-            return Err(Broken);
+            return Err(InconsistentData);
         }
-        let columns = ShortColumns::new(bases, offsets, slots, bound).map_err(|_| Broken)?;
+        let columns = ShortColumns::new(bases, offsets, slots, bound).map_err(|_| InconsistentData)?;
         return Ok(SlicedColumns::Short(columns));
     }
-    let columns = Columns::new(from.load::<Buffer<u32>>()?, bound).map_err(|_| Broken)?;
+    let columns = Columns::new(from.load::<Buffer<u32>>()?, bound).map_err(|_| InconsistentData)?;
     Ok(SlicedColumns::Wide(columns))
 }
 
@@ -438,7 +438,7 @@ impl Saved for EntryRows {
 
     fn load(from: &mut Reader<'_>) -> Loaded<EntryRows> {
         let rows = from.load()?;
-        EntryRows::new(from.load::<Buffer<u32>>()?, rows).map_err(|_| Broken)
+        EntryRows::new(from.load::<Buffer<u32>>()?, rows).map_err(|_| InconsistentData)
     }
 }
 
@@ -456,21 +456,21 @@ impl Saved for Halves {
         let (offsets, inner) = from.load::<(Offsets, Vec<u32>)>()?;
         // the offsets count block rows, but the number of scalar rows must not overflow either
         if size == 0 || offsets.ranges().checked_mul(size).is_none() {
-            return Err(Broken);
+            return Err(InconsistentData);
         }
-        Halves::new(size, parts, offsets, inner, from.load()?).map_err(|_| Broken)
+        Halves::new(size, parts, offsets, inner, from.load()?).map_err(|_| InconsistentData)
     }
 }
 
-impl Saved for Work {
+impl Saved for ProductWork {
     fn save(&self, to: &mut Writer<'_>) {
-        let Work { bytes, gathers, rows, waits } = *self;
+        let ProductWork { bytes, gathers, rows, waits } = *self;
         [bytes, gathers, rows, waits].save(to);
     }
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Work> {
+    fn load(from: &mut Reader<'_>) -> Loaded<ProductWork> {
         let [bytes, gathers, rows, waits] = from.load()?;
-        Ok(Work { bytes, gathers, rows, waits })
+        Ok(ProductWork { bytes, gathers, rows, waits })
     }
 }
 

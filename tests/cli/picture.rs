@@ -40,14 +40,14 @@ impl Picture {
             for k in 0..stride {
                 let left = if k >= channels { line[k - channels] } else { 0 };
                 let corner = if k >= channels { above[k - channels] } else { 0 };
-                let foretold = match filter {
+                let predicted = match filter {
                     0 => 0,
                     1 => left,
                     2 => above[k],
                     3 => ((u16::from(left) + u16::from(above[k])) / 2) as u8,
                     _ => paeth(left, above[k], corner),
                 };
-                line[k] = line[k].wrapping_add(foretold);
+                line[k] = line[k].wrapping_add(predicted);
             }
             colours.extend(line.chunks(channels).map(|colour| [colour[0], colour[1], colour[2]]));
             above.copy_from_slice(line);

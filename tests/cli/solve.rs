@@ -50,7 +50,7 @@ fn solve_uses_declared_properties() {
     };
     let axes = |points: &[[f64; 3]]| [0, 1, 2].map(|axis| points.iter().map(|point| point[axis]).collect());
     let each: Vec<[f64; 3]> = (0..a.rows()).map(|i| points[i / 3]).collect();
-    let modes = krysp::rigid_motions(&points, krysp::Unknowns::ByNode);
+    let modes = krysp::rigid_body_modes(&points, krysp::UnknownOrder::ByNode);
     folder.write("nodes.mtx", &array(&axes(&points)));
     folder.write("each.mtx", &array(&axes(&each)));
     folder.write("components.mtx", &array(&[(0..a.rows()).map(|i| (i % 3) as f64).collect()]));
@@ -61,7 +61,7 @@ fn solve_uses_declared_properties() {
     };
     out("--coordinates nodes.mtx");
     out("--coordinates each.mtx --components components.mtx --fields components.mtx");
-    out("--near-null-space modes.mtx --symmetric yes --definite yes");
+    out("--near-null-space modes.mtx --symmetric yes --positive-definite yes");
     let refused = |options: &str, words: &str| {
         let ran = folder.run(&format!("krysp solve E.mtx {options}"));
         assert!(ran.code == 2 && ran.err.contains(words), "{options}: {}{}", ran.out, ran.err);
@@ -73,7 +73,7 @@ fn solve_uses_declared_properties() {
     refused("--null-space constant", "not in the null space");
     refused("--symmetric maybe", "maybe");
     refused("--load plan --symmetric yes", "--symmetric cannot be used with --load");
-    let indefinite = folder.run("krysp solve E.mtx --definite no");
+    let indefinite = folder.run("krysp solve E.mtx --positive-definite no");
     assert!(indefinite.code == 0 && indefinite.out.contains("Minres"), "{}", indefinite.out);
 
     krysp::io::write_matrix(folder.at("N.mtx"), &krysp::gallery::neumann::<f64>(&[6, 6]).unwrap()).unwrap();

@@ -4,7 +4,7 @@ use krysp::choice::{Candidate, Choice, Model};
 use krysp::simd::{Level, force};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{
-    Matrix, Numbering, Triplets, circuit, edge, elasticity, hashed_circuit, random_rows, rmat, stencil7,
+    Matrix, NodeOrder, Triplets, circuit, edge, elasticity, hashed_circuit, random_rows, rmat, stencil7,
     stencil27, tetrahedra,
 };
 use krysp::{
@@ -56,12 +56,12 @@ fn name(stored: &str) -> &str {
 #[test]
 fn the_fastest_format_of_the_records_is_chosen() {
     let _level = force(Level::Portable);
-    let shuffled = tetrahedra(41, Numbering::Shuffled(7));
+    let shuffled = tetrahedra(41, NodeOrder::Shuffled(7));
     for (family, matrix, fastest) in [
         ("p7_128", stencil7(30), &["DIA"][..]),
         ("p27_80", stencil27(20), &["DIA"]),
         ("elast55", elasticity(12), &["BSR"]),
-        ("tet_nat", tetrahedra(20, Numbering::Natural), &["DIA"]),
+        ("tet_nat", tetrahedra(20, NodeOrder::Natural), &["DIA"]),
         ("tet_rand", shuffled, &["ELL", "SELL-P"]),
         ("rmat20", rmat(18, 2_200_000), &["CSR"]),
     ] {
@@ -110,13 +110,13 @@ fn symmetric_formats_are_chosen_on_request() {
     assert_eq!(symmetric(&elasticity(12)), "symmetric BSR");
     assert_eq!(symmetric(&stencil7(30)), "DIA");
     assert_eq!(symmetric(&stencil27(20)), "DIA");
-    assert_eq!(symmetric(&tetrahedra(20, Numbering::Natural)), "DIA");
+    assert_eq!(symmetric(&tetrahedra(20, NodeOrder::Natural)), "DIA");
     // the predicted bytes of rejected symmetric formats are their actual ones
     let csr = elasticity(12).csr::<f64>().unwrap();
     let choice = Choice::of_symmetric(&csr, Model::Host).unwrap();
     let bytes = |wanted: &str| {
         let estimates = choice.rejected().iter().filter_map(|candidate| match candidate {
-            Candidate::Costlier(estimate) => Some(estimate),
+            Candidate::HigherCost(estimate) => Some(estimate),
             Candidate::Unsuitable { .. } => None,
         });
         estimates.chain([choice.chosen()]).find(|found| found.stored.format() == wanted).unwrap().bytes
@@ -197,7 +197,7 @@ fn the_chosen_operator_obeys_the_laws() {
     for (name, matrix) in [
         ("stencil", stencil7(9)),
         ("elasticity", elasticity(5)),
-        ("tetrahedra", tetrahedra(9, Numbering::Shuffled(1))),
+        ("tetrahedra", tetrahedra(9, NodeOrder::Shuffled(1))),
         ("R-MAT", rmat(12, 20_000)),
         ("circuit", circuit(5000, 900)),
     ] {
@@ -209,7 +209,7 @@ fn the_chosen_operator_obeys_the_laws() {
 fn solving_with_the_choice_equals_solving_with_its_format() {
     // other tests force SIMD levels; both solves need the same one
     let _level = force(Level::Portable);
-    let csr = tetrahedra(12, Numbering::Shuffled(7)).csr::<f64>().unwrap();
+    let csr = tetrahedra(12, NodeOrder::Shuffled(7)).csr::<f64>().unwrap();
     let b = laws::numbers::<f64>(csr.rows(), 1);
     let jacobi = Jacobi::new(&csr).unwrap();
     let solve = |a: &dyn LinearOperator<Vector = HostVector<f64>>| {

@@ -15,8 +15,8 @@ use krysp::testing::laws::{self, Agreement, Case, Conversion, Tally};
 use krysp::testing::matrices::{Triplets, edge};
 use krysp::testing::skipped;
 use krysp::{
-    Bf16, Csr, Error, Format, Host, HostSpace, HostVector, Jacobi, LinearOperator, Numbering, Plan, Real,
-    Result, Space, Unusable,
+    Bf16, Csr, Error, Format, Host, HostSpace, HostVector, Jacobi, LinearOperator, Permutation, Plan, Real,
+    Result, SavedFileError, Space,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -234,8 +234,8 @@ fn vectors<T: Real>() {
             laws::vector_fusions(&space, Agreement::Bitwise).unwrap();
             laws::basis_fusions(&space, Agreement::Bitwise).unwrap();
         }
-        let backwards = Numbering::from_old_of_new((0..1000).rev().collect()).unwrap();
-        laws::vector_fusions(&HostSpace::<T>::numbered(Arc::new(backwards)), Agreement::Bitwise).unwrap();
+        let backwards = Permutation::from_old_of_new((0..1000).rev().collect()).unwrap();
+        laws::vector_fusions(&HostSpace::<T>::permuted(Arc::new(backwards)), Agreement::Bitwise).unwrap();
     });
 }
 
@@ -339,7 +339,9 @@ fn plans_of_another_level_are_refused() {
     }
     at_every_level(&|level| match krysp::plan::PlannedSolver::load(&file, &a, &Host) {
         Ok(_) => assert_eq!(level, Level::best()),
-        Err(Error::Saved { why: Unusable::Architecture { .. }, .. }) => assert_ne!(level, Level::best()),
+        Err(Error::Saved { why: SavedFileError::Architecture { .. }, .. }) => {
+            assert_ne!(level, Level::best())
+        }
         Err(error) => panic!("{level}: {error}"),
     });
     std::fs::remove_file(&file).unwrap();

@@ -5,14 +5,14 @@ use super::gpu;
 use super::preconditioners::changed;
 use krysp::formats::OnDevice;
 use krysp::testing::laws::{self, Agreement};
-use krysp::testing::matrices::{self, Numbering as Order, edge};
+use krysp::testing::matrices::{self, NodeOrder as Order, edge};
 use krysp::{
-    Amg, AmgOptions, Cg, Csr, Cuda, Element, Error, LinearOperator, Numbering, Real, Refresh, Sell, Solution,
-    Space, ToCuda, Unknowns, rigid_motions,
+    Amg, AmgOptions, Cg, Csr, Cuda, Element, Error, LinearOperator, Permutation, Real, Refresh, Sell,
+    Solution, Space, ToCuda, UnknownOrder, rigid_body_modes,
 };
 
 /// Options with which a small matrix has several levels.
-const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, coarsest: 40, smoothed: true };
+const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 40, smooth_finest: true };
 
 const CONSTANTS: &[Vec<f64>] = &[];
 
@@ -96,8 +96,8 @@ fn with_holes(a: &Csr<f64>) -> Csr<f64> {
 /// Systems, and the matrices with which they are refreshed.
 fn systems() -> Vec<(&'static str, Csr<f64>, Csr<f64>)> {
     let stencil = matrices::stencil7(24).csr::<f64>().unwrap();
-    let numbering = Numbering::clustered(&stencil, 300).unwrap();
-    let [clustered, other] = [&stencil, &changed(&stencil)].map(|a| a.renumbered(&numbering).unwrap());
+    let permutation = Permutation::clustered(&stencil, 300).unwrap();
+    let [clustered, other] = [&stencil, &changed(&stencil)].map(|a| a.reordered(&permutation).unwrap());
     let mut systems = [
         ("stencil", stencil),
         ("tetrahedra", matrices::tetrahedra(14, Order::Natural).csr().unwrap()),
@@ -126,15 +126,15 @@ fn copies_are_those_of_the_host() {
     let gpu = gpu();
     for (name, a, other) in systems() {
         eprintln!("{name}");
-        for smoothed in [false, true] {
-            let mut host = Amg::with(&a, CONSTANTS, AmgOptions { smoothed, ..SMALL }).unwrap();
+        for smooth_finest in [false, true] {
+            let mut host = Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest, ..SMALL }).unwrap();
             let mut device = host.to(&gpu).unwrap();
             same_application(&host, &device, 2e-5);
             assert_eq!(device.aggregates().unwrap(), host.aggregates(), "{name}");
             laws::operator_fusions(&device, Agreement::Rounding).unwrap();
             laws::stale_values(&device).unwrap();
             let there = Sell::on(&gpu, &other).unwrap();
-            let origins: [&dyn krysp::Origin<f64>; 2] = [&other, &there];
+            let origins: [&dyn krysp::MatrixSource<f64>; 2] = [&other, &there];
             for origin in origins {
                 device.refresh(origin).unwrap();
                 host.refresh(origin).unwrap();
@@ -191,7 +191,7 @@ gpu_test!(solves_take_the_iterations_of_the_host);
 fn solves_take_the_iterations_of_the_host() {
     let gpu = gpu();
     let points: Vec<_> = (0..1728).map(|i| [i % 12, i / 12 % 12, i / 144].map(|x| x as f64)).collect();
-    let rigid = rigid_motions(&points, Unknowns::ByNode);
+    let rigid = rigid_body_modes(&points, UnknownOrder::ByNode);
     for (name, a, modes) in [
         ("stencil", matrices::stencil7(48).csr::<f64>().unwrap(), CONSTANTS),
         ("tetrahedra", matrices::tetrahedra(30, Order::Natural).csr().unwrap(), CONSTANTS),
@@ -200,14 +200,14 @@ fn solves_take_the_iterations_of_the_host() {
         ("rigid", matrices::elasticity(12).csr().unwrap(), &rigid[..]),
     ] {
         let b = laws::numbers(a.rows(), 3);
-        let on_host = |smoothed| {
-            let m = Amg::with(&a, modes, AmgOptions { smoothed, ..AmgOptions::default() }).unwrap();
+        let on_host = |smooth_finest| {
+            let m = Amg::with(&a, modes, AmgOptions { smooth_finest, ..AmgOptions::default() }).unwrap();
             let solution = Cg::new(&a).preconditioner(&m).rtol(1e-9).solve(&b).unwrap();
             (m, solution)
         };
         let (_, host) = on_host(true);
         let there = a.to(&gpu).unwrap();
-        let m = Amg::with_modes_on(&gpu, &there, modes).unwrap();
+        let m = Amg::with_near_null_space_on(&gpu, &there, modes).unwrap();
         eprintln!("{name}: {} iterations\n{m}", host.report.iterations);
         let mut solver = Cg::new(&there).preconditioner(&m).rtol(1e-9);
         for _ in 0..2 {

@@ -109,9 +109,9 @@ gpu_test!(copies_equal_the_blocks_of_the_host);
 fn copies_equal_the_blocks_of_the_host() {
     let gpu = gpu();
     let a = matrices::elasticity(8).diagonally_dominant().csr::<f64>().unwrap();
-    let backwards = krysp::Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+    let backwards = krysp::Permutation::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
     let b = changed(&a);
-    for [a, other] in [[a.clone(), b.clone()], [a, b].map(|a| a.renumbered(&backwards).unwrap())] {
+    for [a, other] in [[a.clone(), b.clone()], [a, b].map(|a| a.reordered(&backwards).unwrap())] {
         for (size, accuracy) in [(3, 0.0), (7, 1e-3), (30, 0.1)] {
             let host = Jacobi::blocks(&a, size).unwrap().rounded(accuracy).unwrap();
             let mut device = host.to(&gpu).unwrap();
@@ -177,10 +177,10 @@ gpu_test!(jacobi_follows_operators_on_the_gpu);
 fn jacobi_follows_operators_on_the_gpu() {
     let gpu = gpu();
     let elastic = matrices::elasticity(6).diagonally_dominant().csr::<f64>().unwrap();
-    let backwards = krysp::Numbering::from_old_of_new((0..elastic.rows() as u32).rev().collect()).unwrap();
+    let backwards = krysp::Permutation::from_old_of_new((0..elastic.rows() as u32).rev().collect()).unwrap();
     let other = changed(&elastic);
-    let renumbered = [&elastic, &other].map(|a| a.renumbered(&backwards).unwrap());
-    for a in [[&elastic, &other], [&renumbered[0], &renumbered[1]]] {
+    let reordered = [&elastic, &other].map(|a| a.reordered(&backwards).unwrap());
+    for a in [[&elastic, &other], [&reordered[0], &reordered[1]]] {
         diagonals_are_those_of_the_host::<Csr<f64>>(&gpu, a);
         diagonals_are_those_of_the_host::<Coo<f64>>(&gpu, a);
         diagonals_are_those_of_the_host::<Ell<f64>>(&gpu, a);
@@ -215,7 +215,7 @@ fn jacobi_follows_operators_on_the_gpu() {
     let mut solver = Cg::new(a).preconditioner(jacobi).rtol(1e-9).observe(|_| {});
     solver.solve(&b).unwrap();
     let (a, jacobi) = solver.operators_mut();
-    a.refresh_on(&space.vector(&values).unwrap()).unwrap();
+    a.refresh_from_device(&space.vector(&values).unwrap()).unwrap();
     jacobi.refresh(a).unwrap();
     let device = solver.solve(&b).unwrap();
     let host = Cg::new(&other).preconditioner(Jacobi::new(&other).unwrap()).rtol(1e-9).solve(&b).unwrap();

@@ -7,21 +7,21 @@ use krysp::formats::{
     HybOptions, OnDevice, Rounded, Sell, SellOptions, Strategy, SymBsr, SymBsrOptions, Threshold,
 };
 use krysp::solvers::{Space, Vector};
-use krysp::testing::laws::{self, Agreement, Broken, Case};
+use krysp::testing::laws::{self, Agreement, Case, Violation};
 use krysp::testing::matrices::{self, Triplets, edge};
-use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Numbering, Real, ToCuda};
+use krysp::{Bf16, Cg, Csr, Cuda, Format, HostVector, Jacobi, LinearOperator, Permutation, Real, ToCuda};
 use std::sync::Arc;
 
 fn vectors<T: Real>() {
     let gpu = gpu();
     for n in edge::EDGE_SIZES.into_iter().chain([0, 1535, 1537, 50_000, 196_609]) {
         let space = gpu.space::<T>(n);
-        let named = |broken: Broken| broken.on(&format!("{n} entries"));
+        let named = |broken: Violation| broken.on(&format!("{n} entries"));
         laws::vector_fusions(&space, Agreement::Rounding).map_err(named).unwrap();
         laws::basis_fusions(&space, Agreement::Rounding).map_err(named).unwrap();
     }
-    let backwards = Arc::new(Numbering::from_old_of_new((0..1000).rev().collect()).unwrap());
-    let space = krysp::CudaSpace::like(&gpu, &krysp::HostSpace::<T>::numbered(backwards));
+    let backwards = Arc::new(Permutation::from_old_of_new((0..1000).rev().collect()).unwrap());
+    let space = krysp::CudaSpace::like(&gpu, &krysp::HostSpace::<T>::permuted(backwards));
     laws::vector_fusions(&space, Agreement::Rounding).unwrap();
 }
 
@@ -103,9 +103,9 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
                 let values: Vec<T> = more.entries.iter().map(|entry| T::from_f64(entry.2)).collect();
                 if in_order {
                     let more = more.csr::<T>().unwrap();
-                    a.refresh_on(&space(more.nnz()).vector(more.entries()).unwrap()).unwrap();
+                    a.refresh_from_device(&space(more.nnz()).vector(more.entries()).unwrap()).unwrap();
                 } else {
-                    a.refresh_assembled_on(&space(values.len()).vector(&values).unwrap()).unwrap();
+                    a.refresh_assembled_from_device(&space(values.len()).vector(&values).unwrap()).unwrap();
                 }
                 laws::product(&a, &more)?;
                 let round_trip = a.to_csr().unwrap();
@@ -116,7 +116,7 @@ fn conforms_to<T: Real, F: OnDevice<T>>(
             }
             Ok(())
         };
-        check().map_err(|broken: Broken| broken.on(name).on(F::NAME)).unwrap();
+        check().map_err(|broken: Violation| broken.on(name).on(F::NAME)).unwrap();
     }
     println!("{}: {tested} matrices on {}", F::NAME, gpu.name());
     assert!(tested > 0);

@@ -6,8 +6,8 @@ use krysp::formats::{Halo, OnDevice, Sell};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self};
 use krysp::{
-    CoarseSpace, Csr, Cuda, CudaVector, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator, Operator,
-    Origin, Refresh, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
+    CoarseSpace, Csr, Cuda, CudaVector, Fsai, HostVector, Ic0, Ilu0, Isai, Jacobi, LinearOperator,
+    MatrixSource, Operator, Refresh, Side, Space, Spai, Sparsity, ToCuda, TwoLevel,
 };
 
 /// Checks that `M r` of host and GPU agree up to rounding.
@@ -44,7 +44,7 @@ where
     same_application(host, &device);
     let halo = Halo::on(gpu, a).unwrap();
     let sell = Sell::new(b).unwrap();
-    let others: [&dyn Origin<f64>; 4] = [b, &halo, &sell, a];
+    let others: [&dyn MatrixSource<f64>; 4] = [b, &halo, &sell, a];
     for other in others {
         device.refresh(other).unwrap();
         host.refresh(other).unwrap();
@@ -58,8 +58,8 @@ gpu_test!(copies_are_those_of_the_host);
 fn copies_are_those_of_the_host() {
     let gpu = gpu();
     let elastic = matrices::elasticity(6).diagonally_dominant().csr::<f64>().unwrap();
-    let numbering = krysp::Numbering::rcm(&elastic).unwrap();
-    let others = [elastic.clone(), changed(&elastic)].map(|a| a.renumbered(&numbering).unwrap());
+    let permutation = krysp::Permutation::rcm(&elastic).unwrap();
+    let others = [elastic.clone(), changed(&elastic)].map(|a| a.reordered(&permutation).unwrap());
     for [a, b] in [[elastic.clone(), changed(&elastic)], others] {
         let both = [&a, &b];
         copies_follow(&gpu, &mut Jacobi::new(&a).unwrap(), both);
@@ -77,7 +77,7 @@ fn copies_are_those_of_the_host() {
         }
         copies_follow(&gpu, &mut TwoLevel::new(&a).unwrap(), both);
         let coarse = CoarseSpace::new(&a, 9).unwrap();
-        copies_follow(&gpu, &mut TwoLevel::over(Fsai::new(&a).unwrap(), coarse, &a).unwrap(), both);
+        copies_follow(&gpu, &mut TwoLevel::with_inner(Fsai::new(&a).unwrap(), coarse, &a).unwrap(), both);
         let isai = Isai::new(Ic0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
         same_application(&isai, &isai.to(&gpu).unwrap());
         let isai = Isai::new(Ilu0::new(&a).unwrap(), Sparsity::Power(1)).unwrap();
@@ -105,13 +105,14 @@ fn two_levels_on_the_gpu_follow_operators() {
     same_application(&TwoLevel::new(&a).unwrap(), &both);
     both.refresh(&other).unwrap();
     same_application(&TwoLevel::new(&b).unwrap(), &both);
-    let mut over = TwoLevel::over_on(Fsai::on(&gpu, &op).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &op);
+    let mut over =
+        TwoLevel::with_inner_on(Fsai::on(&gpu, &op).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &op);
     let over = over.as_mut().unwrap();
     over.refresh(&other).unwrap();
-    let host = TwoLevel::over(Fsai::new(&b).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &b).unwrap();
+    let host = TwoLevel::with_inner(Fsai::new(&b).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &b).unwrap();
     same_application(&host, over);
     over.inner_mut().refresh(&a).unwrap();
     over.refresh_coarse(&op).unwrap();
-    let host = TwoLevel::over(Fsai::new(&a).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &a).unwrap();
+    let host = TwoLevel::with_inner(Fsai::new(&a).unwrap(), CoarseSpace::new(&a, 64).unwrap(), &a).unwrap();
     same_application(&host, over);
 }

@@ -29,14 +29,14 @@ mod irregular;
 mod many;
 mod memory;
 mod methods;
-mod numbering;
+mod multi_gpu;
 mod once;
 mod operators;
+mod ordering;
 mod plan;
 mod preconditioners;
 mod slices;
 mod solves;
-mod spread;
 mod two_level;
 
 use krysp::Cuda;
@@ -55,7 +55,7 @@ fn main() {
     let trial = |test: &GpuTest| {
         let (name, run) = (test.name.trim_start_matches("cuda::"), test.run);
         let trial = Trial::test(name, move || {
-            let alone = ["spread::", "once::"].iter().any(|module| name.starts_with(module));
+            let alone = ["multi_gpu::", "once::"].iter().any(|module| name.starts_with(module));
             let _others = (!alone).then(|| RUNNING.read().unwrap_or_else(PoisonError::into_inner));
             let _none = alone.then(|| RUNNING.write().unwrap_or_else(PoisonError::into_inner));
             run();

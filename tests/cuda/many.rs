@@ -10,7 +10,7 @@ use krysp::formats::{
 };
 use krysp::solvers::{MultiVector, Scalar, Scalars, Space, Vector};
 use krysp::testing::laws::{self, Agreement};
-use krysp::testing::matrices::{self, Numbering, random_rows};
+use krysp::testing::matrices::{self, NodeOrder, random_rows};
 use krysp::{
     Amg, AmgOptions, BiCgStab, Cg, Csr, Cuda, CudaSpace, CudaVector, Fcg, Jacobi, LinearOperator, Outcome,
     Real, Refresh, ToCuda,
@@ -64,8 +64,8 @@ fn all_formats<T: Real>() {
     let stencil = matrices::stencil7(21).csr::<T>().unwrap();
     let solid = matrices::elasticity(20).csr::<T>().unwrap();
     let solid_8 = matrices::elasticity(8).csr::<T>().unwrap();
-    let tets = matrices::tetrahedra(12, Numbering::Shuffled(3)).csr::<T>().unwrap();
-    let clustered = tets.renumbered(&krysp::Numbering::clustered(&tets, 256).unwrap()).unwrap();
+    let tets = matrices::tetrahedra(12, NodeOrder::Shuffled(3)).csr::<T>().unwrap();
+    let clustered = tets.reordered(&krysp::Permutation::clustered(&tets, 256).unwrap()).unwrap();
     // rows that get 1, 4 and 32 lanes, empty rows, and more columns than rows
     let lengths = |of: fn(usize) -> usize, rows| random_rows(rows, 2500, 3, of).csr::<T>().unwrap();
     let irregular = [
@@ -274,10 +274,10 @@ fn cycles_equal_those_on_each<T: Real>(what: &str, m: &impl LinearOperator<Vecto
 fn all_cycles<T: Real>() {
     let gpu = gpu();
     let cycles = |what: &str, a: &Csr<T>, modes: &[Vec<T>]| {
-        cycles_equal_those_on_each(what, &Amg::with_modes_on(&gpu, a, modes).unwrap());
+        cycles_equal_those_on_each(what, &Amg::with_near_null_space_on(&gpu, a, modes).unwrap());
     };
     let points: Vec<_> = (0..1728).map(|i| [i % 12, i / 12 % 12, i / 144].map(|x| x as f64)).collect();
-    let rigid = krysp::rigid_motions(&points, krysp::Unknowns::ByNode);
+    let rigid = krysp::rigid_body_modes(&points, krysp::UnknownOrder::ByNode);
     let rigid: Vec<Vec<T>> =
         rigid.iter().map(|mode| mode.iter().map(|&x| T::from_f64(x)).collect()).collect();
     let solid = matrices::elasticity(12).csr::<T>().unwrap();
@@ -286,11 +286,11 @@ fn all_cycles<T: Real>() {
     cycles("stencil", &matrices::stencil7(21).csr::<T>().unwrap(), &[]);
     cycles("long stencil", &matrices::stencil7(68).csr::<T>().unwrap(), &[]);
     cycles("27 points", &matrices::stencil27(16).csr::<T>().unwrap(), &[]);
-    let shuffled = matrices::tetrahedra(42, Numbering::Shuffled(3)).csr::<T>().unwrap();
+    let shuffled = matrices::tetrahedra(42, NodeOrder::Shuffled(3)).csr::<T>().unwrap();
     cycles("shuffled", &shuffled, &[]);
     let diagonal = matrices::edge::diagonal(50).csr::<T>().unwrap();
     cycles("one dense level", &diagonal, &[]);
-    let plain = AmgOptions { smoothed: false, ..AmgOptions::default() };
+    let plain = AmgOptions { smooth_finest: false, ..AmgOptions::default() };
     let plain = Amg::with::<[T; 0]>(&shuffled, &[], plain).unwrap().to(&gpu).unwrap();
     cycles_equal_those_on_each("unsmoothed aggregation", &plain);
 }

@@ -5,7 +5,7 @@ use super::solves::poisson;
 use krysp::solvers::{LinearOperator, Space};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, Triplets};
-use krysp::{Cg, Csr, Cuda, Error, Jacobi, Operator, Spread, Streamed, ToCuda};
+use krysp::{Cg, Csr, Cuda, Error, Jacobi, MultiGpu, Operator, Streamed, ToCuda};
 
 /// Bytes of a matrix as CSR.
 fn bytes(csr: &Csr<f64>) -> usize {
@@ -31,9 +31,9 @@ fn streamed_matrices_obey_the_laws() {
             let limit = ((share * bytes(&csr) as f64) as usize).max(1 << 16);
             let mut a = Streamed::on(&gpu, &csr, limit).map_err(|error| format!("{name}: {error}")).unwrap();
             println!("{name}, limit {limit}: {}", a.traffic());
-            assert!(a.traffic().kept <= limit);
+            assert!(a.traffic().resident_bytes <= limit);
             if share > 1.0 || bytes(&csr) > 2 * limit {
-                assert_eq!(a.traffic().streamed == 0, share > 1.0, "{name}");
+                assert_eq!(a.traffic().streamed_bytes == 0, share > 1.0, "{name}");
             }
             assert!(a.replays());
             laws::product(&a, &triplets).map_err(|broken| broken.on(&name)).unwrap();
@@ -58,7 +58,7 @@ fn streamed_solves_are_those_in_memory() {
     };
     let inside = solve(&Operator::auto(&csr, &gpu).unwrap());
     let streamed = Streamed::on(&gpu, &csr, bytes(&csr) / 4).unwrap();
-    assert!(streamed.traffic().streamed > 0 && streamed.traffic().seconds() > 0.0);
+    assert!(streamed.traffic().streamed_bytes > 0 && streamed.traffic().seconds() > 0.0);
     let first = solve(&streamed);
     assert!(first.report.converged(), "{}", first.report);
     assert!(first.report.iterations.abs_diff(inside.report.iterations) <= 1);
@@ -70,12 +70,12 @@ fn streamed_solves_are_those_in_memory() {
     assert_eq!((first.x, first.report.history), (second.x, second.report.history));
 }
 
-gpu_test!(a_numbering_stays_with_a_streamed_matrix);
-fn a_numbering_stays_with_a_streamed_matrix() {
+gpu_test!(an_ordering_stays_with_a_streamed_matrix);
+fn an_ordering_stays_with_a_streamed_matrix() {
     let gpu = gpu();
     let (csr, b) = poisson(24);
-    let numbered = csr.renumbered(&krysp::Numbering::rcm(&csr).unwrap()).unwrap();
-    let a = Streamed::on(&gpu, &numbered, bytes(&csr) / 3).unwrap();
+    let reordered = csr.reordered(&krysp::Permutation::rcm(&csr).unwrap()).unwrap();
+    let a = Streamed::on(&gpu, &reordered, bytes(&csr) / 3).unwrap();
     let solution = Cg::new(&a).rtol(1e-10).solve(&b).unwrap();
     assert!(solution.report.converged());
     let x = csr.domain().vector(&solution.x).unwrap();
@@ -123,9 +123,9 @@ fn a_spread_on_a_full_gpu_is_refused_and_can_be_made_again() {
     let gpus: Vec<Cuda> = (0..Cuda::devices().len().min(8)).map(|at| Cuda::new(at).unwrap()).collect();
     let full = &gpus[gpus.len() - 1];
     full.limit_memory(1 << 20);
-    assert!(is_full(Spread::on_all(&gpus, &csr)));
+    assert!(is_full(MultiGpu::on_all_gpus(&gpus, &csr)));
     full.limit_memory(usize::MAX);
-    let spread = Spread::on_all(&gpus, &csr).unwrap();
-    let solution = spread.solve(&b, |part, b| Cg::new(part).rtol(1e-8).solve(b)).unwrap();
+    let multi_gpu = MultiGpu::on_all_gpus(&gpus, &csr).unwrap();
+    let solution = multi_gpu.solve(&b, |part, b| Cg::new(part).rtol(1e-8).solve(b)).unwrap();
     assert!(solution.report.converged());
 }

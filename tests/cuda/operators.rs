@@ -4,9 +4,9 @@ use super::gpu;
 use super::solves::poisson;
 use krysp::formats::OnDevice;
 use krysp::solvers::{LinearOperator, Space};
-use krysp::testing::laws::{self, Agreement, Broken};
+use krysp::testing::laws::{self, Agreement, Violation};
 use krysp::testing::matrices::{self, Triplets};
-use krysp::{Cg, Csr, Cuda, CudaVector, Numbering, Operator};
+use krysp::{Cg, Csr, Cuda, CudaVector, Operator, Permutation};
 
 gpu_test!(what_is_chosen_obeys_the_laws);
 fn what_is_chosen_obeys_the_laws() {
@@ -16,7 +16,7 @@ fn what_is_chosen_obeys_the_laws() {
         let (csr, triplets) = (matrix.csr::<f64>().unwrap(), matrix.to_triplets());
         let mut a = Operator::auto(&csr, &gpu).unwrap();
         println!("{name}: {}\n", a.choice());
-        let named = |broken: Broken| broken.on(name);
+        let named = |broken: Violation| broken.on(name);
         laws::product(&a, &triplets).map_err(named).unwrap();
         laws::operator_fusions(&a, Agreement::Rounding).map_err(named).unwrap();
         let mut twice = triplets;
@@ -56,22 +56,22 @@ fn a_later_matrix_leaves_an_earlier_one_its_shared_memory() {
     krysp::each_format!(every_format);
 }
 
-gpu_test!(values_on_the_device_refresh_what_was_renumbered);
+gpu_test!(values_on_the_device_refresh_what_was_reordered);
 /// Values from device memory are stored like those from the host, also in a reordered matrix, and a resident solve uses them.
-fn values_on_the_device_refresh_what_was_renumbered() {
+fn values_on_the_device_refresh_what_was_reordered() {
     let gpu = gpu();
     let given = matrices::elasticity(9).diagonally_dominant().csr::<f64>().unwrap();
-    let a = given.renumbered(&Numbering::clustered(&given, 96).unwrap()).unwrap();
+    let a = given.reordered(&Permutation::clustered(&given, 96).unwrap()).unwrap();
     let values: Vec<f64> = a.entries().iter().map(|value| 2.5 * value).collect();
     let on_device = gpu.space::<f64>(values.len()).vector(&values).unwrap();
     fn same<F: OnDevice<f64>>(gpu: &Cuda, a: &Csr<f64>, values: &[f64], on_device: &CudaVector<f64>) {
         let (mut one, mut other) = (F::on(gpu, a).unwrap(), F::on(gpu, a).unwrap());
         one.refresh(values).unwrap();
-        other.refresh_on(on_device).unwrap();
+        other.refresh_from_device(on_device).unwrap();
         let (one, other) = (one.to_csr().unwrap(), other.to_csr().unwrap());
         assert!(one.triplets().eq(other.triplets()), "{}", F::NAME);
         let short = gpu.space::<f64>(values.len() - 1).zeros().unwrap();
-        assert!(F::on(gpu, a).unwrap().refresh_on(&short).is_err());
+        assert!(F::on(gpu, a).unwrap().refresh_from_device(&short).is_err());
     }
     macro_rules! every_format {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
@@ -85,7 +85,7 @@ fn values_on_the_device_refresh_what_was_renumbered() {
     let b = laws::numbers(a.rows(), 3);
     let mut solver = Cg::new(Csr::on(&gpu, &a).unwrap()).rtol(1e-10);
     let before = solver.solve(&b).unwrap();
-    solver.operator_mut().refresh_on(&on_device).unwrap();
+    solver.operator_mut().refresh_from_device(&on_device).unwrap();
     let after = solver.solve(&b).unwrap();
     for (x, y) in before.x.iter().zip(&after.x) {
         assert!((x - 2.5 * y).abs() <= 1e-7 * (1.0 + x.abs()), "{x} {y}");

@@ -82,7 +82,7 @@ fn each_preconditioner_is_taken_and_takes_new_values() {
     let other = a.with_values(&values).unwrap();
     for preconditioner in [None, Jacobi, TwoLevel, Amg, Fsai, Spai] {
         let method = if preconditioner == Spai { Method::Gmres } else { Method::Cg };
-        let plan = Plan::new(&a).unwrap().on(&gpu).new_values(true);
+        let plan = Plan::new(&a).unwrap().on(&gpu).values_change(true);
         let mut solver = plan.method(method).preconditioner(preconditioner).build().unwrap();
         for matrix in [&a, &other] {
             let solved = solver.solve(&b).unwrap();
@@ -99,19 +99,20 @@ fn factorizations_of_the_host_are_applied_to_vectors_of_the_gpu() {
     use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
     let gpu = gpu();
     let stencil = matrices::stencil7(10).csr::<f64>().unwrap();
-    let numbering = krysp::Numbering::rcm(&stencil).unwrap();
+    let permutation = krysp::Permutation::rcm(&stencil).unwrap();
     let cases = [
         (Cholesky, Method::Cg, stencil.clone()),
-        (Ic0, Method::Cg, stencil.renumbered(&numbering).unwrap()),
+        (Ic0, Method::Cg, stencil.reordered(&permutation).unwrap()),
         (Ilu0, Method::BiCgStab, convection(10)),
-        (Ilut, Method::Idr, convection(10).renumbered(&numbering).unwrap()),
+        (Ilut, Method::Idr, convection(10).reordered(&permutation).unwrap()),
         (Lu, Method::Gmres, convection(10)),
     ];
     for (preconditioner, method, a) in cases {
         let b = laws::numbers::<f64>(a.rows(), 5);
         let values: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
         let other = a.with_values(&values).unwrap();
-        let plan = || Plan::new(&a).unwrap().new_values(true).method(method).preconditioner(preconditioner);
+        let plan =
+            || Plan::new(&a).unwrap().values_change(true).method(method).preconditioner(preconditioner);
         let mut on_host = plan().build().unwrap();
         let mut on_gpu = plan().on(&gpu).build().unwrap();
         for matrix in [&a, &other] {

@@ -5,7 +5,7 @@ use krysp::formats::{Ell, Halo, OnDevice, Rounded, Sell};
 use krysp::preconditioners::{fsai, spai};
 use krysp::solvers::Element;
 use krysp::testing::laws::{self};
-use krysp::testing::matrices::{self, Numbering};
+use krysp::testing::matrices::{self, NodeOrder};
 use krysp::{BiCgStab, Cg, Csr, Cuda, Error, Fsai, Growth, Real, Refresh, Side, Spai, Sparsity, ToCuda};
 
 /// Checks that both matrices have one pattern, and that rows agree to `tolerance` times their largest entry.
@@ -42,12 +42,12 @@ pub(super) fn changed<T: Real>(a: &Csr<T>) -> Csr<T> {
 }
 
 fn fsai_equals_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
-    let tetrahedra = matrices::tetrahedra(12, Numbering::Natural).csr::<T>().unwrap();
+    let tetrahedra = matrices::tetrahedra(12, NodeOrder::Natural).csr::<T>().unwrap();
     let elastic = matrices::elasticity(7).csr::<T>().unwrap();
-    // a renumbered matrix takes new values in the user's order, not in its own
-    let numbering = krysp::Numbering::rcm(&elastic).unwrap();
+    // a reordered matrix takes new values in the user's order, not in its own
+    let permutation = krysp::Permutation::rcm(&elastic).unwrap();
     let [elastic, changed_elastic] =
-        [elastic.clone(), changed(&elastic)].map(|a| a.renumbered(&numbering).unwrap());
+        [elastic.clone(), changed(&elastic)].map(|a| a.reordered(&permutation).unwrap());
     let stencil = matrices::stencil27(9).csr().unwrap();
     let changes =
         [(&tetrahedra, &changed(&tetrahedra)), (&elastic, &changed_elastic), (&stencil, &changed(&stencil))];
@@ -131,7 +131,7 @@ fn fsai_reads_the_lower_triangle_only() {
 gpu_test!(fsai_refuses_what_the_host_refuses);
 fn fsai_refuses_what_the_host_refuses() {
     let gpu = gpu();
-    let a = matrices::tetrahedra(8, Numbering::Natural).csr::<f64>().unwrap();
+    let a = matrices::tetrahedra(8, NodeOrder::Natural).csr::<f64>().unwrap();
     let values: Vec<f64> =
         a.triplets().map(|(i, j, v)| if i == j && (i == 211 || i == 300) { -v } else { v }).collect();
     let indefinite = a.with_values(&values).unwrap();
@@ -146,7 +146,10 @@ fn fsai_refuses_what_the_host_refuses() {
     let missing = Csr::from_triplets(a.rows(), a.rows(), &missing).unwrap();
     let refused = Fsai::on(&gpu, &missing).unwrap_err();
     assert!(matches!(refused, Error::NotPositive { row: 5, .. }), "{refused}");
-    assert!(matches!(device.refresh(&missing), Err(Error::OtherPattern { row: 5 }) | Err(Error::Solver(_))));
+    assert!(matches!(
+        device.refresh(&missing),
+        Err(Error::PatternMismatch { row: 5 }) | Err(Error::Solver(_))
+    ));
     let wide = Csr::<f64>::from_triplets(1, 2, &[(0, 0, 1.0)]).unwrap();
     assert!(matches!(Fsai::on(&gpu, &wide), Err(Error::NotSquare { .. })));
 }
@@ -155,7 +158,7 @@ gpu_test!(fsai_solves_as_on_the_host);
 fn fsai_solves_as_on_the_host() {
     let gpu = gpu();
     for a in [
-        matrices::tetrahedra(20, Numbering::Natural).csr::<f64>().unwrap(),
+        matrices::tetrahedra(20, NodeOrder::Natural).csr::<f64>().unwrap(),
         matrices::elasticity(10).csr().unwrap(),
     ] {
         let b = laws::numbers(a.rows(), 3);
@@ -195,9 +198,9 @@ fn same_inverse<T: Real, F: OnDevice<T>>(host: &Spai<T>, device: &spai::OnGpu<T,
 }
 
 fn spai_equals_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
-    let tetrahedra = matrices::tetrahedra(9, Numbering::Natural).csr::<T>().unwrap();
+    let tetrahedra = matrices::tetrahedra(9, NodeOrder::Natural).csr::<T>().unwrap();
     let elastic = matrices::elasticity(5).diagonally_dominant().csr::<T>().unwrap();
-    let elastic = elastic.renumbered(&krysp::Numbering::rcm(&elastic).unwrap()).unwrap();
+    let elastic = elastic.reordered(&krysp::Permutation::rcm(&elastic).unwrap()).unwrap();
     for a in [&tetrahedra, &elastic, &convection(700)] {
         for side in [Side::Left, Side::Right] {
             let sparsity = Sparsity::Power(1);
@@ -351,12 +354,12 @@ fn same_from_operators<T: Real, F: OnDevice<T>>(gpu: &Cuda, [a, b]: [&Csr<T>; 2]
 gpu_test!(operators_on_the_gpu_are_as_good_as_their_matrices);
 fn operators_on_the_gpu_are_as_good_as_their_matrices() {
     let gpu = gpu();
-    let tetrahedra = matrices::tetrahedra(9, Numbering::Natural).csr::<f64>().unwrap();
-    let numbering = krysp::Numbering::clustered(&tetrahedra, 96).unwrap();
+    let tetrahedra = matrices::tetrahedra(9, NodeOrder::Natural).csr::<f64>().unwrap();
+    let permutation = krysp::Permutation::clustered(&tetrahedra, 96).unwrap();
     let elastic = matrices::elasticity(5).diagonally_dominant().csr::<f64>().unwrap();
     let [changed_tetrahedra, changed_elastic] = [changed(&tetrahedra), changed(&elastic)];
     let [clustered, changed_clustered] =
-        [&tetrahedra, &changed_tetrahedra].map(|a| a.renumbered(&numbering).unwrap());
+        [&tetrahedra, &changed_tetrahedra].map(|a| a.reordered(&permutation).unwrap());
     let elastic = [&elastic, &changed_elastic];
     for a in [[&tetrahedra, &changed_tetrahedra], [&clustered, &changed_clustered], elastic] {
         macro_rules! every_format {
@@ -378,7 +381,7 @@ fn operators_on_the_gpu_are_as_good_as_their_matrices() {
     let [ours, theirs] = [Spai::on(&gpu, &wide), Spai::on(&gpu, &sell)].map(|spai| spai.unwrap());
     assert!(ours.matrix().to_csr().unwrap().triplets().eq(theirs.matrix().to_csr().unwrap().triplets()));
     // Renumbered on the GPU: of the pattern, only row lengths are computed in host memory.
-    let op = Halo::on_renumbered(&gpu, &tetrahedra, &numbering).unwrap();
+    let op = Halo::on_reordered(&gpu, &tetrahedra, &permutation).unwrap();
     let device = Fsai::on(&gpu, &op).unwrap();
     same_factors(&Fsai::new(&clustered).unwrap(), &device, 1e-10);
     // an operator with rounded values gives those values
@@ -389,7 +392,7 @@ fn operators_on_the_gpu_are_as_good_as_their_matrices() {
 gpu_test!(operators_give_the_errors_of_their_matrices);
 fn operators_give_the_errors_of_their_matrices() {
     let gpu = gpu();
-    let a = matrices::tetrahedra(8, Numbering::Natural).csr::<f64>().unwrap();
+    let a = matrices::tetrahedra(8, NodeOrder::Natural).csr::<f64>().unwrap();
     let values: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j && i == 211 { -v } else { v }).collect();
     let indefinite = Halo::on(&gpu, &a.with_values(&values).unwrap()).unwrap();
     let refused = Fsai::on(&gpu, &indefinite).unwrap_err();
@@ -409,7 +412,7 @@ fn operators_give_the_errors_of_their_matrices() {
 gpu_test!(spai_solves_as_on_the_host);
 fn spai_solves_as_on_the_host() {
     let gpu = gpu();
-    let dominant = matrices::tetrahedra(16, Numbering::Natural).diagonally_dominant().csr::<f64>().unwrap();
+    let dominant = matrices::tetrahedra(16, NodeOrder::Natural).diagonally_dominant().csr::<f64>().unwrap();
     let scaled = |(i, _, v): (usize, usize, f64)| v * (1.0 + (i % 5) as f64 / 3.0);
     let general = dominant.with_values(&dominant.triplets().map(scaled).collect::<Vec<_>>()).unwrap();
     for a in [general, dominant] {

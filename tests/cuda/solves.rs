@@ -79,13 +79,13 @@ fn every_method_solves_as_on_the_host() {
     let [low, high] = [&host, &device].map(|s| s.report.condition.as_ref().unwrap().ratio());
     assert!((low - high).abs() <= 1e-6 * low, "{low} {high}");
     let [host, device] = both::<
-        krysp::solvers::bicgstab::StabilisedBiConjugateGradients,
-        krysp::solvers::bicgstab::StabilisedBiConjugateGradients,
+        krysp::solvers::bicgstab::StabilizedBiConjugateGradients,
+        krysp::solvers::bicgstab::StabilizedBiConjugateGradients,
     >(&gpu, &a, &b, |s| s.rtol(1e-10), |s| s.rtol(1e-10));
     agree(&a, &b, &host, &device, 5);
     let [host, device] = both::<
-        krysp::solvers::gmres::GeneralisedMinimalResidual,
-        krysp::solvers::gmres::GeneralisedMinimalResidual,
+        krysp::solvers::gmres::GeneralizedMinimalResidual,
+        krysp::solvers::gmres::GeneralizedMinimalResidual,
     >(&gpu, &a, &b, |s| s.restart(20).rtol(1e-10), |s| s.restart(20).rtol(1e-10));
     agree(&a, &b, &host, &device, 1);
 }
@@ -145,11 +145,11 @@ fn many_steps_in_one_launch_are_the_same_steps() {
     ] {
         let b = laws::numbers(a.rows(), 5);
         let (op, jacobi) = (a.to(&gpu).unwrap(), Jacobi::new(&a).unwrap().to(&gpu).unwrap());
-        let at_once = Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
+        let batched = Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).solve(&b).unwrap();
         // a rule is evaluated after every step, so that steps are queued one by one
         let one_by_one =
             Cg::new(&op).preconditioner(&jacobi).rtol(1e-9).stop_when(|_| false).solve(&b).unwrap();
-        agree(&a, &b, &one_by_one, &at_once, 1);
+        agree(&a, &b, &one_by_one, &batched, 1);
         for limit in [1, 2, 300] {
             let solution =
                 Cg::new(&op).preconditioner(&jacobi).rtol(1e-30).max_iterations(limit).solve(&b).unwrap();
@@ -166,16 +166,16 @@ fn many_steps_in_one_launch_are_the_same_steps() {
     let ones = Jacobi::from_diagonal(&[1.0; 100]).unwrap();
     let (op, ones) = (a.to(&gpu).unwrap(), ones.to(&gpu).unwrap());
     let b = vec![1.0; 100];
-    let at_once = Cg::new(&op).preconditioner(&ones).rtol(1e-12).solve(&b).unwrap();
+    let batched = Cg::new(&op).preconditioner(&ones).rtol(1e-12).solve(&b).unwrap();
     let one_by_one = Cg::new(&op).preconditioner(&ones).rtol(1e-12).stop_when(|_| false).solve(&b).unwrap();
-    let Outcome::Breakdown { what, iteration, .. } = at_once.report.outcome else {
-        panic!("{:?}", at_once.report.outcome)
+    let Outcome::Breakdown { what, iteration, .. } = batched.report.outcome else {
+        panic!("{:?}", batched.report.outcome)
     };
     let Outcome::Breakdown { what: found, iteration: at, .. } = one_by_one.report.outcome else {
         panic!("{:?}", one_by_one.report.outcome)
     };
     assert_eq!((what, iteration), (found, at));
-    for (one, other) in at_once.x.iter().zip(&one_by_one.x) {
+    for (one, other) in batched.x.iter().zip(&one_by_one.x) {
         approx::assert_relative_eq!(one, other, max_relative = 1e-9);
     }
 }
@@ -194,9 +194,9 @@ fn single_steps_and_new_values_agree_in_f32() {
     let doubled = a.with_values(&twice).unwrap();
     op.refresh(&twice).unwrap();
     let jacobi = Jacobi::new(&doubled).unwrap().to(&gpu).unwrap();
-    for at_once in [true, false] {
+    for batched in [true, false] {
         let mut solver = Cg::new(&op).preconditioner(&jacobi).rtol(1e-5);
-        if !at_once {
+        if !batched {
             solver = solver.stop_when(|_| false);
         }
         let second = solver.solve(&b).unwrap();
@@ -381,7 +381,7 @@ fn real_systems_solve_as_on_the_host() {
         let (a, b): (Csr<f64>, Vec<f64>) = (read_matrix(matrix).unwrap(), read_vector(rhs).unwrap());
         println!("{name}");
         if bicgstab {
-            use krysp::solvers::bicgstab::StabilisedBiConjugateGradients as Method;
+            use krysp::solvers::bicgstab::StabilizedBiConjugateGradients as Method;
             let [host, device] = both::<Method, Method>(&gpu, &a, &b, |s| s.rtol(1e-8), |s| s.rtol(1e-8));
             agree(&a, &b, &host, &device, 10);
         } else {

@@ -5,7 +5,7 @@ use krysp::solvers::Identity;
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
 use krysp::{
-    Cg, Chebyshev, CoarseSpace, Csr, Cuda, Error, Jacobi, LinearOperator, Numbering, Real, Refresh, Space,
+    Cg, Chebyshev, CoarseSpace, Csr, Cuda, Error, Jacobi, LinearOperator, Permutation, Real, Refresh, Space,
     ToCuda, TwoLevel,
 };
 
@@ -48,7 +48,7 @@ fn two_levels_obey() {
         matrices::stencil7(2).csr::<f64>().unwrap(),
         matrices::stencil7(10).csr::<f64>().unwrap(),
         matrices::elasticity(8).csr::<f64>().unwrap(),
-        stencil.renumbered(&Numbering::clustered(&stencil, 1350).unwrap()).unwrap(),
+        stencil.reordered(&Permutation::clustered(&stencil, 1350).unwrap()).unwrap(),
         // an empty coarse space
         Csr::from_triplets(3000, 3000, &(0..3000).map(|i| (i, i, 2.0)).collect::<Vec<_>>()).unwrap(),
         Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
@@ -64,23 +64,23 @@ fn two_levels_take_modes_and_any_fine_preconditioner() {
     let a = matrices::elasticity(10).csr::<f64>().unwrap();
     // four modes need two passes over the rows of each aggregate
     let modes: Vec<Vec<f64>> = (0..4).map(|seed| laws::numbers(a.rows(), seed)).collect();
-    let coarse = || CoarseSpace::with_modes(&a, 96, &modes).unwrap();
-    let host = TwoLevel::over(Jacobi::new(&a).unwrap(), coarse(), &a).unwrap();
+    let coarse = || CoarseSpace::with_near_null_space(&a, 96, &modes).unwrap();
+    let host = TwoLevel::with_inner(Jacobi::new(&a).unwrap(), coarse(), &a).unwrap();
     let jacobi = || Jacobi::new(&a).unwrap().to(&gpu).unwrap();
-    agrees(&host, &TwoLevel::over_on(jacobi(), coarse(), &a).unwrap());
+    agrees(&host, &TwoLevel::with_inner_on(jacobi(), coarse(), &a).unwrap());
     let blocks = |a| Jacobi::blocks(a, 3).unwrap();
-    let host = TwoLevel::over(blocks(&a), coarse(), &a).unwrap();
-    let mut device = TwoLevel::over_on(blocks(&a).to(&gpu).unwrap(), coarse(), &a).unwrap();
+    let host = TwoLevel::with_inner(blocks(&a), coarse(), &a).unwrap();
+    let mut device = TwoLevel::with_inner_on(blocks(&a).to(&gpu).unwrap(), coarse(), &a).unwrap();
     laws::operator_fusions(&device, Agreement::Rounding).unwrap();
     agrees(&host, &device);
     device.refresh_coarse(&a).unwrap();
     agrees(&host, &device);
     let on_gpu = a.to(&gpu).unwrap();
     let chebyshev = Chebyshev::new(&on_gpu, jacobi(), 2).unwrap();
-    laws::operator_fusions(&TwoLevel::over_on(chebyshev, coarse(), &a).unwrap(), Agreement::Rounding)
+    laws::operator_fusions(&TwoLevel::with_inner_on(chebyshev, coarse(), &a).unwrap(), Agreement::Rounding)
         .unwrap();
     let elsewhere = Identity::new(&gpu.space::<f64>(7));
-    assert!(TwoLevel::over_on(elsewhere, coarse(), &a).is_err());
+    assert!(TwoLevel::with_inner_on(elsewhere, coarse(), &a).is_err());
 }
 
 gpu_test!(two_levels_solve_as_on_the_host);
@@ -105,7 +105,7 @@ gpu_test!(a_resident_solve_with_a_coarse_space_equals_single_steps);
 fn a_resident_solve_with_a_coarse_space_equals_single_steps() {
     let gpu = gpu();
     let stencil = matrices::stencil7(40).csr::<f64>().unwrap();
-    let clustered = stencil.renumbered(&Numbering::clustered(&stencil, 512).unwrap()).unwrap();
+    let clustered = stencil.reordered(&Permutation::clustered(&stencil, 512).unwrap()).unwrap();
     let elastic = matrices::elasticity(14).csr::<f64>().unwrap();
     let isolated = matrices::stencil7(20).csr::<f64>().unwrap();
     // some rows belong to no aggregate
@@ -122,34 +122,34 @@ fn a_resident_solve_with_a_coarse_space_equals_single_steps() {
         for coarse in [
             CoarseSpace::new(&a, 8).unwrap(),
             CoarseSpace::new(&a, 400).unwrap(),
-            CoarseSpace::with_modes(&a, 256, &modes).unwrap(),
+            CoarseSpace::with_near_null_space(&a, 256, &modes).unwrap(),
         ] {
             let unknowns = coarse.unknowns();
-            let m = TwoLevel::over_on(jacobi(), coarse, &a).unwrap();
+            let m = TwoLevel::with_inner_on(jacobi(), coarse, &a).unwrap();
             let mut chip = Cg::new(&op).preconditioner(&m).rtol(1e-9);
-            let at_once = chip.solve(&b).unwrap();
+            let batched = chip.solve(&b).unwrap();
             let one_by_one =
                 Cg::new(&op).preconditioner(&m).rtol(1e-9).stop_when(|_| false).solve(&b).unwrap();
-            println!("{} rows, {unknowns} coarse: {} iterations", a.rows(), at_once.report.iterations);
-            super::agree(of, &b, &one_by_one, &at_once, 2);
+            println!("{} rows, {unknowns} coarse: {} iterations", a.rows(), batched.report.iterations);
+            super::agree(of, &b, &one_by_one, &batched, 2);
             let again = chip.solve(&b).unwrap();
-            assert_eq!(again.x, at_once.x, "bit by bit");
-            assert_eq!(again.report.history, at_once.report.history);
+            assert_eq!(again.x, batched.x, "bit by bit");
+            assert_eq!(again.report.history, batched.report.history);
         }
         let single = a.cast::<f32>();
         let (op, b) = (single.to(&gpu).unwrap(), laws::numbers::<f32>(a.rows(), 5));
         let m = TwoLevel::on(&gpu, &single).unwrap();
-        let at_once = Cg::new(&op).preconditioner(&m).rtol(1e-4).solve(&b).unwrap();
+        let batched = Cg::new(&op).preconditioner(&m).rtol(1e-4).solve(&b).unwrap();
         let one_by_one = Cg::new(&op).preconditioner(&m).rtol(1e-4).stop_when(|_| false).solve(&b).unwrap();
-        assert!(at_once.report.converged() && one_by_one.report.converged(), "{}", at_once.report);
-        assert!(at_once.report.iterations.abs_diff(one_by_one.report.iterations) <= 2);
+        assert!(batched.report.converged() && one_by_one.report.converged(), "{}", batched.report);
+        assert!(batched.report.iterations.abs_diff(one_by_one.report.iterations) <= 2);
     }
     // two solvers with different coarse spaces alternate on one matrix
     let a = matrices::stencil7(24).csr::<f64>().unwrap();
     let (b, op) = (laws::numbers(a.rows(), 5), a.to(&gpu).unwrap());
     let level = |unknowns| {
         let jacobi = Jacobi::new(&a).unwrap().to(&gpu).unwrap();
-        TwoLevel::over_on(jacobi, CoarseSpace::new(&a, unknowns).unwrap(), &a).unwrap()
+        TwoLevel::with_inner_on(jacobi, CoarseSpace::new(&a, unknowns).unwrap(), &a).unwrap()
     };
     let (few, many) = (level(4), level(300));
     let mut solvers = [&few, &many].map(|m| Cg::new(&op).preconditioner(m).rtol(1e-9));

@@ -1,9 +1,9 @@
 //! Matrices from entries on any rank, from files, and from one rank.
 
-use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, Rows};
+use krysp::mpi::{BlockJacobi, RankMatrix, Ranks, RowDistribution};
 use krysp::testing::laws::numbers;
 use krysp::testing::matrices::{self, edge};
-use krysp::{Cg, Csr, Ic0, LinearOperator, Numbering, Space, Vector, io};
+use krysp::{Cg, Csr, Ic0, LinearOperator, Permutation, Space, Vector, io};
 use std::path::PathBuf;
 
 /// The product with `x` on the first rank.
@@ -33,19 +33,19 @@ pub(super) fn entries_go_to_their_rows(ranks: &Ranks) {
     let own: Vec<_> = all.iter().copied().skip(ranks.rank()).step_by(ranks.size()).collect();
     let mut given = vec![0; ranks.size()];
     given.push(60);
-    for rows in [Rows::Even, Rows::ByEntries, Rows::Given(&given)] {
+    for rows in [RowDistribution::Even, RowDistribution::ByEntries, RowDistribution::Given(&given)] {
         is_that_of(&RankMatrix::from_entries(ranks, 60, rows, &own).unwrap(), &whole);
     }
     // each rank adds its share
     let part: Vec<_> = all.iter().map(|&(i, j, value)| (i, j, value / ranks.size() as f64)).collect();
-    is_that_of(&RankMatrix::from_entries(ranks, 60, Rows::Even, &part).unwrap(), &whole);
+    is_that_of(&RankMatrix::from_entries(ranks, 60, RowDistribution::Even, &part).unwrap(), &whole);
     given[0] = 1;
-    assert!(RankMatrix::from_entries(ranks, 60, Rows::Given(&given), &own).is_err());
+    assert!(RankMatrix::from_entries(ranks, 60, RowDistribution::Given(&given), &own).is_err());
     // one rank passes a row out of range; the sizes of the ranks differ
     let n = 60 + u64::from(ranks.rank() == 0);
-    assert!(ranks.size() == 1 || RankMatrix::from_entries(ranks, n, Rows::Even, &own).is_err());
+    assert!(ranks.size() == 1 || RankMatrix::from_entries(ranks, n, RowDistribution::Even, &own).is_err());
     let wrong = [(if ranks.rank() == 0 { 60 } else { 0 }, 0, 1.0)];
-    let message = RankMatrix::from_entries(ranks, 60, Rows::Even, &wrong).unwrap_err().to_string();
+    let message = RankMatrix::from_entries(ranks, 60, RowDistribution::Even, &wrong).unwrap_err().to_string();
     assert!(message.contains("row 60"), "{message}");
 }
 
@@ -57,7 +57,7 @@ pub(super) fn rows_by_entries(ranks: &Ranks) {
     } else {
         vec![]
     };
-    let a = RankMatrix::from_entries(ranks, 600, Rows::ByEntries, &own).unwrap();
+    let a = RankMatrix::from_entries(ranks, 600, RowDistribution::ByEntries, &own).unwrap();
     is_that_of(&a, &whole);
     let work = a.report().entries + 2 * a.report().rows;
     let (all, longest) = (whole.nnz() + 1200, whole.row_lengths().max().unwrap() + 2);
@@ -82,7 +82,7 @@ pub(super) fn files(ranks: &Ranks) {
         let path = scratch(ranks, name);
         let written = if ranks.rank() == 0 { io::write_matrix(&path, whole) } else { Ok(()) };
         ranks.all(written).unwrap();
-        for rows in [Rows::Even, Rows::ByEntries] {
+        for rows in [RowDistribution::Even, RowDistribution::ByEntries] {
             is_that_of(&RankMatrix::read(ranks, &path, rows).unwrap(), whole);
         }
         if ranks.rank() == 0 {
@@ -102,19 +102,19 @@ pub(super) fn wrong_files(ranks: &Ranks) {
         let text = format!("{head}{}\n", lines.join("\n"));
         let written = if ranks.rank() == 0 { std::fs::write(&path, text) } else { Ok(()) };
         ranks.all(written.map_err(|error| krysp::Error::Mpi(error.to_string()))).unwrap();
-        let message = RankMatrix::<f64>::read(ranks, &path, Rows::Even).unwrap_err().to_string();
+        let message = RankMatrix::<f64>::read(ranks, &path, RowDistribution::Even).unwrap_err().to_string();
         assert!(message.contains(expected) || message.contains(&expected.replace("line ", ":")), "{message}");
     }
     // an entry is missing
     let text = format!("{head}{}\n", lines[1..].join("\n"));
     let written = if ranks.rank() == 0 { std::fs::write(&path, text) } else { Ok(()) };
     ranks.all(written.map_err(|error| krysp::Error::Mpi(error.to_string()))).unwrap();
-    let message = RankMatrix::<f64>::read(ranks, &path, Rows::Even).unwrap_err().to_string();
+    let message = RankMatrix::<f64>::read(ranks, &path, RowDistribution::Even).unwrap_err().to_string();
     assert!(message.contains("39"), "{message}");
     if ranks.rank() == 0 {
         std::fs::remove_file(&path).unwrap();
     }
-    assert!(RankMatrix::<f64>::read(ranks, scratch(ranks, "missing.mtx"), Rows::Even).is_err());
+    assert!(RankMatrix::<f64>::read(ranks, scratch(ranks, "missing.mtx"), RowDistribution::Even).is_err());
 }
 
 /// The first rank distributes a matrix, in the given and in a clustered ordering, and a right-hand side. The
@@ -123,15 +123,15 @@ pub(super) fn from_the_first_rank(ranks: &Ranks) {
     let whole = matrices::stencil7(8).csr::<f64>().unwrap();
     let b = matrices::vector(whole.rows());
     for clustered in [false, true] {
-        let numbered = if clustered {
+        let reordered = if clustered {
             whole
-                .renumbered(&Numbering::clustered(&whole, whole.rows().div_ceil(ranks.size())).unwrap())
+                .reordered(&Permutation::clustered(&whole, whole.rows().div_ceil(ranks.size())).unwrap())
                 .unwrap()
         } else {
             whole.clone()
         };
-        let first = (ranks.rank() == 0).then_some(&numbered);
-        let a = RankMatrix::from_first(ranks, first).unwrap();
+        let first = (ranks.rank() == 0).then_some(&reordered);
+        let a = RankMatrix::distribute(ranks, first).unwrap();
         assert_eq!(a.domain().len(), whole.rows());
         let own = a.scatter((ranks.rank() == 0).then_some(&b[..])).unwrap();
         assert_eq!(own.len(), a.domain().local_len());
@@ -145,7 +145,7 @@ pub(super) fn from_the_first_rank(ranks: &Ranks) {
             assert!(r.norm_squared().sqrt() <= 2e-10 * solution.report.rhs_norm);
         }
     }
-    assert!(RankMatrix::<f64>::from_first(ranks, None).is_err());
+    assert!(RankMatrix::<f64>::distribute(ranks, None).is_err());
     let tall = Csr::from_triplets(3, 2, &[(0, 0, 1.0)]).unwrap();
-    assert!(RankMatrix::from_first(ranks, Some(&tall)).is_err());
+    assert!(RankMatrix::distribute(ranks, Some(&tall)).is_err());
 }

@@ -1,7 +1,9 @@
 //! The amounts of communication are those of theory.
 
 use crate::{cuts, part, share};
-use krysp::mpi::{BlockJacobi, RankAmg, RankFsai, RankMatrix, RankTwoLevel, RankVector, Ranks, Traffic};
+use krysp::mpi::{
+    BlockJacobi, CommunicationCounts, RankAmg, RankFsai, RankMatrix, RankTwoLevel, RankVector, Ranks,
+};
 use krysp::testing::matrices;
 use krysp::{AmgOptions, BiCgStab, Cg, Fcg, Gmres, Jacobi, LinearOperator, Minres, PipelinedCg, Space};
 use std::collections::BTreeSet;
@@ -31,17 +33,17 @@ pub(super) fn halo_is_that_of_the_partition(ranks: &Ranks) {
         for _ in 0..3 {
             rows.apply(&x, &mut y).unwrap();
         }
-        let expected = Traffic {
+        let expected = CommunicationCounts {
             messages: 3 * report.messages as u64,
             bytes: 24 * report.sent as u64,
-            ..Traffic::default()
+            ..CommunicationCounts::default()
         };
         assert_eq!(ranks.traffic() - before, expected, "{cut:?}");
     }
 }
 
 /// Products and sums of ten iterations, as the difference of two solves, which excludes start and end.
-fn ten(ranks: &Ranks, mut solve: impl FnMut(usize)) -> Traffic {
+fn ten(ranks: &Ranks, mut solve: impl FnMut(usize)) -> CommunicationCounts {
     let mut count = |iterations: usize| {
         let before = ranks.traffic();
         solve(iterations);
@@ -57,11 +59,11 @@ pub(super) fn sums_of_an_iteration(ranks: &Ranks) {
     let cut = &cuts(a.rows(), ranks.size())[0];
     let (rows, b) = (share(ranks, &a, cut), part(ranks, &b, cut));
     let m = BlockJacobi::new(&rows, Jacobi::new).unwrap();
-    let sent = |products: u64, traffic: Traffic| {
+    let sent = |products: u64, traffic: CommunicationCounts| {
         let report = RankMatrix::report(&rows);
         assert_eq!(traffic.messages, products * report.messages as u64);
         assert_eq!(traffic.bytes, 8 * products * report.sent as u64);
-        [traffic.reductions, traffic.numbers]
+        [traffic.reductions, traffic.reduced_values]
     };
     macro_rules! counted {
         ($method:ident $(, $option:ident)?) => {
@@ -98,7 +100,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     let factors = fsai.lower().report().messages + fsai.upper().report().messages;
     // one direction each: to the next rank, and back
     assert_eq!(factors, rows.report().messages);
-    let options = AmgOptions { coarsest: 60, ..AmgOptions::default() };
+    let options = AmgOptions { max_coarse_size: 60, ..AmgOptions::default() };
     let amg = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();
     // four products of each level with two sweeps before and after, one with `P` and one with `Pᵀ`
     let levels = amg.to_string().matches(',').count();
@@ -106,7 +108,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     let sends = [
         count(ranks, &rows, &jacobi()),
         count(ranks, &rows, &fsai),
-        count(ranks, &rows, &RankTwoLevel::over(jacobi(), &rows, 60).unwrap()),
+        count(ranks, &rows, &RankTwoLevel::with_inner(jacobi(), &rows, 60).unwrap()),
         count(ranks, &rows, &amg),
     ];
     assert_eq!(sends.map(|sent| sent.reductions), [0, 0, 1, 1]);
@@ -124,7 +126,7 @@ fn count<M: LinearOperator<Vector = RankVector<f64>>>(
     ranks: &Ranks,
     rows: &RankMatrix<f64>,
     m: &M,
-) -> Traffic {
+) -> CommunicationCounts {
     let b = matrices::vector(rows.domain().len());
     let own = rows.domain().rows();
     let r = rows.domain().vector(&b[own.start as usize..own.end as usize]).unwrap();

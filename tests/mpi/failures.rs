@@ -82,7 +82,7 @@ pub(super) fn panic_of_one(ranks: &Ranks) {
             Cg::new(&rows)
                 .rtol(0.0)
                 .max_iterations(usize::MAX)
-                .patience(usize::MAX)
+                .stagnation_window(usize::MAX)
                 .solve(part(ranks, &b, cut))
         })
     }));

@@ -37,7 +37,7 @@ pub(super) fn operators(ranks: &Ranks) {
             let jacobi = BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();
             laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
             // a saddle point has no coarse matrix that is positive definite
-            if let Ok(two_level) = RankTwoLevel::over(jacobi, &rows, 8) {
+            if let Ok(two_level) = RankTwoLevel::with_inner(jacobi, &rows, 8) {
                 laws::operator_fusions(&two_level, Agreement::Rounding).unwrap();
                 laws::second_product(&two_level).unwrap();
             }
@@ -68,7 +68,7 @@ pub(super) fn products(ranks: &Ranks) {
         let y = product(&rows, part(ranks, x, cut));
         let sent = ranks.traffic() - before;
         // direct transfers between GPUs are not counted
-        let counted = u64::from(!rows.report().joined);
+        let counted = u64::from(!rows.report().peer_to_peer);
         assert_eq!(sent.messages, counted * host.report().messages as u64);
         assert_eq!(sent.bytes, counted * 8 * host.report().sent as u64);
         assert_product(ranks, name, a, cut, x, &y);
@@ -166,9 +166,9 @@ pub(super) fn preconditioners(ranks: &Ranks) {
         check("Chebyshev", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
 
         let on_host = BlockJacobi::new(&host, Jacobi::new).unwrap();
-        let m = RankTwoLevel::over(on_host, &host, 60).unwrap();
+        let m = RankTwoLevel::with_inner(on_host, &host, 60).unwrap();
         let alone = Cg::new(&host).preconditioner(m).rtol(1e-10).solve(own).unwrap().report.iterations;
-        let m = RankTwoLevel::over(jacobi(), &rows, 60).unwrap();
+        let m = RankTwoLevel::with_inner(jacobi(), &rows, 60).unwrap();
         let got =
             check("RankTwoLevel", &cut, Cg::new(&rows).preconditioner(m).rtol(1e-10).solve(own).unwrap());
         assert!(got.abs_diff(alone) <= 1, "{cut:?}: {got}, {alone} on hosts");
@@ -200,7 +200,7 @@ pub(super) fn multigrid(ranks: &Ranks) {
     ];
     for (name, size, a) in systems {
         let b = matrices::vector(a.rows());
-        let options = AmgOptions { coarsest: 60, ..AmgOptions::default() };
+        let options = AmgOptions { max_coarse_size: 60, ..AmgOptions::default() };
         for cut in cuts(a.rows() / size, ranks.size()) {
             let cut: Vec<usize> = cut.iter().map(|node| size * node).collect();
             let host = share(ranks, &a, &cut);
@@ -281,7 +281,7 @@ pub(super) fn joined(ranks: &Ranks) {
     for cut in cuts(a.rows(), ranks.size()) {
         let host = share(ranks, &a, &cut);
         let mut rows = host.to(&gpu).unwrap();
-        assert!(rows.report().joined, "{:?}", rows.report());
+        assert!(rows.report().peer_to_peer, "{:?}", rows.report());
         let own = part(ranks, &b, &cut);
         for (y, expected) in product(&rows, own).iter().zip(product(&host, own)) {
             assert!((y - expected).abs() <= 1e-14, "{cut:?}: {y} {expected}");

@@ -33,7 +33,7 @@ pub(super) fn operators(ranks: &Ranks) {
             laws::second_product(&rows).unwrap();
             let jacobi = BlockJacobi::new(&rows, Jacobi::new).unwrap();
             laws::operator_fusions(&jacobi, Agreement::Rounding).unwrap();
-            let two_level = RankTwoLevel::over(jacobi, &rows, 8);
+            let two_level = RankTwoLevel::with_inner(jacobi, &rows, 8);
             // a saddle point has no coarse matrix that is positive definite
             if let Ok(two_level) = two_level {
                 laws::operator_fusions(&two_level, Agreement::Rounding).unwrap();

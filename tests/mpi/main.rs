@@ -16,7 +16,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// Time limit of a run, which normally takes seconds.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A test, which all ranks run together.
 type Test = fn(&Ranks);
@@ -105,12 +105,12 @@ fn launch() -> ExitCode {
             if let Some(status) = child.try_wait().unwrap() {
                 break status;
             }
-            if started.elapsed() > PATIENCE {
+            if started.elapsed() > TIMEOUT {
                 // `mpirun` ends its ranks when it gets a signal
                 let _ = Command::new("kill").arg(child.id().to_string()).status();
                 std::thread::sleep(Duration::from_secs(2));
                 let _ = child.kill();
-                eprintln!("{ranks} ranks: no end after {PATIENCE:?}");
+                eprintln!("{ranks} ranks: no end after {TIMEOUT:?}");
                 return ExitCode::FAILURE;
             }
             std::thread::sleep(Duration::from_millis(20));

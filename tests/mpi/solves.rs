@@ -189,7 +189,7 @@ pub(super) fn two_levels(ranks: &Ranks) {
     for cut in cuts(a.rows(), ranks.size()) {
         let rows = share(ranks, &a, &cut);
         let jacobi = BlockJacobi::new(&rows, Jacobi::new).unwrap();
-        let mut m = RankTwoLevel::over(jacobi, &rows, 128).unwrap();
+        let mut m = RankTwoLevel::with_inner(jacobi, &rows, 128).unwrap();
         assert!((64..=140).contains(&m.unknowns()), "{}", m.unknowns());
         let b = part(ranks, &b, &cut);
         let solution = Cg::new(&rows).preconditioner(&m).rtol(1e-9).solve(b).unwrap();
@@ -220,14 +220,14 @@ pub(super) fn two_levels(ranks: &Ranks) {
     let a = matrices::elasticity(side).csr::<f64>().unwrap();
     let points: Vec<_> = (0..side.pow(3)).map(|i| [i % side, i / side % side, i / side / side]).collect();
     let points: Vec<_> = points.iter().map(|point| point.map(|x| x as f64)).collect();
-    let modes = krysp::rigid_motions(&points, krysp::Unknowns::ByNode);
+    let modes = krysp::rigid_body_modes(&points, krysp::UnknownOrder::ByNode);
     let b = matrices::vector(a.rows());
     for cut in cuts(points.len(), ranks.size()) {
         let cut: Vec<usize> = cut.iter().map(|node| 3 * node).collect();
         let rows = share(ranks, &a, &cut);
         let own: Vec<&[f64]> = modes.iter().map(|mode| part(ranks, mode, &cut)).collect();
         let jacobi = || BlockJacobi::new(&rows, Jacobi::new).unwrap();
-        let m = RankTwoLevel::over_modes(jacobi(), &rows, 60, &own).unwrap();
+        let m = RankTwoLevel::with_near_null_space(jacobi(), &rows, 60, &own).unwrap();
         let b = part(ranks, &b, &cut);
         let both = Cg::new(&rows).preconditioner(m).solve(b).unwrap().report;
         let plain = Cg::new(&rows).preconditioner(jacobi()).solve(b).unwrap().report;
@@ -251,7 +251,7 @@ pub(super) fn multigrid(ranks: &Ranks) {
     for (name, a) in systems {
         let b = matrices::vector(a.rows());
         // several levels on ranks
-        let options = AmgOptions { coarsest: 60, smoothed: true, ..AmgOptions::default() };
+        let options = AmgOptions { max_coarse_size: 60, smooth_finest: true, ..AmgOptions::default() };
         let alone = Amg::with::<[f64; 0]>(&a, &[], options).unwrap();
         let alone = Cg::new(&a).preconditioner(alone).rtol(1e-9).solve(&b).unwrap();
         for cut in cuts(a.rows(), ranks.size()) {
@@ -279,9 +279,9 @@ pub(super) fn multigrid_of_nodes(ranks: &Ranks) {
     let points: Vec<_> = (0..side * side * side)
         .map(|i| [i % side, i / side % side, i / side / side].map(|x| x as f64))
         .collect();
-    let modes = krysp::rigid_motions(&points, krysp::Unknowns::ByNode);
+    let modes = krysp::rigid_body_modes(&points, krysp::UnknownOrder::ByNode);
     let b = matrices::vector(a.rows());
-    let alone = Amg::with_modes(&a, &modes).unwrap();
+    let alone = Amg::with_near_null_space(&a, &modes).unwrap();
     let expected = Cg::new(&a).preconditioner(alone).solve(&b).unwrap().report.iterations;
     for cut in cuts(points.len(), ranks.size()) {
         // partitions that keep the rows of a node together, and partitions that do not
@@ -291,7 +291,7 @@ pub(super) fn multigrid_of_nodes(ranks: &Ranks) {
         for (cut, most) in [(whole, expected + 2), (torn, 3 * expected)] {
             let rows = share(ranks, &a, &cut);
             let own: Vec<&[f64]> = modes.iter().map(|mode| part(ranks, mode, &cut)).collect();
-            let m = RankAmg::with_modes(&rows, &own).unwrap();
+            let m = RankAmg::with_near_null_space(&rows, &own).unwrap();
             let solution = Cg::new(&rows).preconditioner(m).solve(part(ranks, &b, &cut)).unwrap();
             assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
             assert!(
@@ -356,7 +356,7 @@ pub(super) fn more_ranks_than_rows(ranks: &Ranks) {
             let report = BiCgStab::new(&rows).preconditioner(m).solve(&b).unwrap().report;
             assert!(report.converged(), "{n} rows, {cut:?}: {report}");
             let fsai = RankFsai::new(&rows).unwrap();
-            let m = RankTwoLevel::over(fsai, &rows, 1).unwrap();
+            let m = RankTwoLevel::with_inner(fsai, &rows, 1).unwrap();
             let report = Cg::new(&rows).preconditioner(m).solve(&b).unwrap().report;
             assert!(report.converged(), "{n} rows, {cut:?}: {report}");
         }

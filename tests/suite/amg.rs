@@ -6,14 +6,14 @@ use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::testing::needed_matrix;
 use krysp::{
-    Amg, AmgOptions, Cg, Csr, Element, Error, HostVector, LinearOperator, MultiVector, Numbering, Space,
-    Unknowns, rigid_motions,
+    Amg, AmgOptions, Cg, Csr, Element, Error, HostVector, LinearOperator, MultiVector, Permutation, Space,
+    UnknownOrder, rigid_body_modes,
 };
 
 type Triplets = Vec<(usize, usize, f64)>;
 
 /// Options with which a small matrix has several levels.
-const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, coarsest: 40, smoothed: false };
+const SMALL: AmgOptions = AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 40, smooth_finest: false };
 
 const CONSTANTS: &[Vec<f64>] = &[];
 
@@ -23,11 +23,11 @@ fn small(a: &Csr<f64>) -> Amg<f64> {
 
 /// Hierarchies with unsmoothed and with smoothed aggregation on the finest level.
 fn both(a: &Csr<f64>) -> [Amg<f64>; 2] {
-    [false, true].map(|smoothed| Amg::with(a, CONSTANTS, AmgOptions { smoothed, ..SMALL }).unwrap())
+    [false, true].map(|smooth_finest| Amg::with(a, CONSTANTS, AmgOptions { smooth_finest, ..SMALL }).unwrap())
 }
 
 /// Whether the finest level uses unsmoothed aggregation.
-fn is_plain(m: &Amg<f64>) -> bool {
+fn is_unsmoothed(m: &Amg<f64>) -> bool {
     m.to_string().contains("and aggregates")
 }
 
@@ -70,15 +70,15 @@ fn csr(rows: usize, entries: &[(usize, usize, f64)]) -> Csr<f64> {
 fn laws_of_operators() {
     let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
     for a in [
-        stencil.renumbered(&Numbering::clustered(&stencil, 300).unwrap()).unwrap(),
+        stencil.reordered(&Permutation::clustered(&stencil, 300).unwrap()).unwrap(),
         stencil,
         matrices::elasticity(6).csr::<f64>().unwrap(),
         edge::diagonal(50).csr().unwrap(),
         edge::diagonal(1).csr().unwrap(),
         Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
     ] {
-        for smoothed in [false, true] {
-            let build = || Amg::with(&a, CONSTANTS, AmgOptions { smoothed, ..SMALL });
+        for smooth_finest in [false, true] {
+            let build = || Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest, ..SMALL });
             let pools = [1, 2, 5].map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap());
             laws::same_on_all_threads(&|| Ok(build().unwrap()), &pools).unwrap();
             let m = build().unwrap();
@@ -131,7 +131,7 @@ fn vectors_of_a_cycle_are_independent() {
 fn load_cases_end_as_their_own_solves() {
     let side = 10;
     let a = matrices::elasticity(side).csr::<f64>().unwrap();
-    let m = Amg::with(&a, &rigid_motions(&cube(side), Unknowns::ByNode), SMALL).unwrap();
+    let m = Amg::with(&a, &rigid_body_modes(&cube(side), UnknownOrder::ByNode), SMALL).unwrap();
     let mut b: Vec<Vec<f64>> = (0..7).map(|j| laws::numbers(a.rows(), j)).collect();
     b[4] = vec![0.0; a.rows()];
     b[5] = vec![f64::NAN; a.rows()];
@@ -180,8 +180,8 @@ fn it_is_symmetric_and_positive() {
 fn iterations_hardly_grow() {
     let its = [16, 32, 48].map(|side| {
         let a = matrices::stencil7(side).csr::<f64>().unwrap();
-        let smoothed = AmgOptions { smoothed: true, ..AmgOptions::default() };
-        [AmgOptions::default(), smoothed].map(|o| iterations(&a, &Amg::with(&a, CONSTANTS, o).unwrap()))
+        let smooth_finest = AmgOptions { smooth_finest: true, ..AmgOptions::default() };
+        [AmgOptions::default(), smooth_finest].map(|o| iterations(&a, &Amg::with(&a, CONSTANTS, o).unwrap()))
     });
     println!("stencil7: {its:?}");
     for (kind, most) in [20, 16].into_iter().enumerate() {
@@ -195,7 +195,7 @@ fn coefficients_that_jump_and_directions_that_differ() {
     let side = 24;
     let solve = |conductivity: &dyn Fn([usize; 3], usize) -> f64| {
         let a = csr(side * side * side, &diffusion(side, conductivity));
-        let m = Amg::with(&a, CONSTANTS, AmgOptions { smoothed: true, ..SMALL }).unwrap();
+        let m = Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest: true, ..SMALL }).unwrap();
         [iterations(&a, &small(&a)), iterations(&a, &m)]
     };
     let plain = solve(&|_, _| 1.0);
@@ -243,8 +243,8 @@ fn rows_that_are_not_coarsened() {
 #[test]
 fn pure_neumann() {
     let a = matrices::stencil7(16).zero_row_sums().csr::<f64>().unwrap();
-    let [plain, smoothed] = both(&a);
-    for m in [plain, smoothed, Amg::new(&a).unwrap()] {
+    let [plain, smooth_finest] = both(&a);
+    for m in [plain, smooth_finest, Amg::new(&a).unwrap()] {
         let mut solver =
             Cg::new(&a).preconditioner(&m).rtol(1e-8).null_space(&[vec![1.0; a.rows()]]).unwrap();
         let report = solver.solve(&laws::numbers(a.rows(), 3)).unwrap().report;
@@ -310,8 +310,8 @@ fn the_hierarchy_is_told() {
         "{text}"
     );
     // four products with the finest level, and vectors of the smoother; the dense level below is applied once
-    let m = Amg::with(&a, CONSTANTS, AmgOptions { coarsest: 600, ..SMALL }).unwrap();
-    assert!(is_plain(&m) && m.aggregates().len() == 1, "{m}");
+    let m = Amg::with(&a, CONSTANTS, AmgOptions { max_coarse_size: 600, ..SMALL }).unwrap();
+    assert!(is_unsmoothed(&m) && m.aggregates().len() == 1, "{m}");
     let last = m.aggregates()[0].iter().flatten().max().map_or(0, |&last| last as usize + 1);
     let (finest, dense) = (4 * (a.nnz() * 4 + a.rows() * 4), 4 * last * last);
     let bytes = m.bytes();
@@ -322,21 +322,21 @@ fn the_hierarchy_is_told() {
     assert!(dense > finest / 2, "counting {dense} twice would not be noticed beside {finest}");
 }
 
-/// With `smoothed: false`, the finest level uses unsmoothed aggregation only for symmetric matrices with one
+/// With `smooth_finest: false`, the finest level uses unsmoothed aggregation only for symmetric matrices with one
 /// unknown per node, and only without given modes.
 #[test]
 fn aggregation_is_unsmoothed_for_symmetric_scalar_matrices() {
     let grid = matrices::stencil7(16).csr::<f64>().unwrap();
-    let [plain, smoothed] = both(&grid);
-    assert!(is_plain(&plain) && !is_plain(&smoothed), "{plain}\n{smoothed}");
+    let [plain, smooth_finest] = both(&grid);
+    assert!(is_unsmoothed(&plain) && !is_unsmoothed(&smooth_finest), "{plain}\n{smooth_finest}");
     let modes = [vec![1.0; grid.rows()]];
-    assert!(!is_plain(&Amg::with(&grid, &modes, SMALL).unwrap()));
-    assert!(!is_plain(&small(&matrices::elasticity(6).csr().unwrap())));
+    assert!(!is_unsmoothed(&Amg::with(&grid, &modes, SMALL).unwrap()));
+    assert!(!is_unsmoothed(&small(&matrices::elasticity(6).csr().unwrap())));
     // entries that cancel in assembly leave rounding errors, which may be unsymmetric
     let rounding =
         |(i, j, v): (usize, usize, f64)| [(i, j, v), (i, (i + 5) % 4096, 1e-17 * (1 + j % 3) as f64)];
     let cancelled: Vec<_> = grid.triplets().flat_map(rounding).collect();
-    assert!(is_plain(&small(&csr(grid.rows(), &cancelled))));
+    assert!(is_unsmoothed(&small(&csr(grid.rows(), &cancelled))));
     // convection makes the matrix unsymmetric, except for the Dirichlet rows on one side of the grid
     let known = |row: usize| row.is_multiple_of(16);
     let flow: Vec<_> = grid
@@ -344,7 +344,7 @@ fn aggregation_is_unsmoothed_for_symmetric_scalar_matrices() {
         .filter(|&(i, j, _)| i == j || !known(i) && !known(j))
         .map(|(i, j, v)| (i, j, if j == i + 1 { 0.5 * v } else { v }))
         .collect();
-    assert!(!is_plain(&small(&csr(grid.rows(), &flow))));
+    assert!(!is_unsmoothed(&small(&csr(grid.rows(), &flow))));
 }
 
 #[test]
@@ -362,11 +362,11 @@ fn what_is_refused() {
     for options in [
         AmgOptions { strength: f64::NAN, ..SMALL },
         AmgOptions { sweeps: 0, ..SMALL },
-        AmgOptions { coarsest: 9000, ..SMALL },
+        AmgOptions { max_coarse_size: 9000, ..SMALL },
     ] {
         assert!(matches!(Amg::with(&a, CONSTANTS, options), Err(Error::Option { .. })));
     }
-    assert!(Amg::with_modes(&a, &[vec![1.0; 26]]).is_err());
+    assert!(Amg::with_near_null_space(&a, &[vec![1.0; 26]]).is_err());
 }
 
 /// Coordinates of the nodes of the elastic cube, in the order of its unknowns.
@@ -375,14 +375,14 @@ fn cube(side: usize) -> Vec<[f64; 3]> {
 }
 
 #[test]
-fn rigid_motions_are_free_of_strain() {
+fn rigid_body_modes_are_free_of_strain() {
     let points = cube(3);
-    for unknowns in [Unknowns::ByNode, Unknowns::ByComponent] {
-        let modes = rigid_motions(&points, unknowns);
+    for unknowns in [UnknownOrder::ByNode, UnknownOrder::ByComponent] {
+        let modes = rigid_body_modes(&points, unknowns);
         assert_eq!(modes.len(), 6);
         let at = |mode: usize, node: usize, axis: usize| match unknowns {
-            Unknowns::ByNode => modes[mode][3 * node + axis],
-            Unknowns::ByComponent => modes[mode][27 * axis + node],
+            UnknownOrder::ByNode => modes[mode][3 * node + axis],
+            UnknownOrder::ByComponent => modes[mode][27 * axis + node],
         };
         for mode in 0..6 {
             for (i, j) in [(0, 1), (3, 20), (7, 26)] {
@@ -393,23 +393,23 @@ fn rigid_motions_are_free_of_strain() {
             }
         }
     }
-    assert_eq!(rigid_motions(&[[0.0]; 4], Unknowns::ByNode), [[1.0; 4]]);
+    assert_eq!(rigid_body_modes(&[[0.0]; 4], UnknownOrder::ByNode), [[1.0; 4]]);
 }
 
 #[test]
-fn elasticity_with_rigid_motions() {
+fn elasticity_with_rigid_body_modes() {
     let side = 12;
     let a = matrices::elasticity(side).csr::<f64>().unwrap();
-    let motions = rigid_motions(&cube(side), Unknowns::ByNode);
+    let modes = rigid_body_modes(&cube(side), UnknownOrder::ByNode);
     let constants = iterations(&a, &Amg::new(&a).unwrap());
-    let rigid = iterations(&a, &Amg::with_modes(&a, &motions).unwrap());
+    let rigid = iterations(&a, &Amg::with_near_null_space(&a, &modes).unwrap());
     // unknowns ordered by component, so that nodes are not detected
     let n = side.pow(3);
     let by_component: Vec<_> =
         a.triplets().map(|(i, j, v)| (i % 3 * n + i / 3, j % 3 * n + j / 3, v)).collect();
     let apart = csr(3 * n, &by_component);
-    let motions = rigid_motions(&cube(side), Unknowns::ByComponent);
-    let apart = iterations(&apart, &Amg::with_modes(&apart, &motions).unwrap());
+    let modes = rigid_body_modes(&cube(side), UnknownOrder::ByComponent);
+    let apart = iterations(&apart, &Amg::with_near_null_space(&apart, &modes).unwrap());
     println!("constants {constants} rigid {rigid} by component {apart}");
     assert!(rigid <= 20 && rigid < constants && apart <= 60);
 }
@@ -422,8 +422,8 @@ fn nodes_are_found_where_entries_are_missing() {
     let entries: Vec<_> = whole.triplets().filter(kept).collect();
     let a = csr(whole.rows(), &entries);
     assert!(a.nnz() < whole.nnz() && krysp::formats::row_blocks(&a) == 1);
-    let motions = rigid_motions(&cube(8), Unknowns::ByNode);
-    let [of_whole, mut m] = [&whole, &a].map(|a| Amg::with(a, &motions, SMALL).unwrap());
+    let modes = rigid_body_modes(&cube(8), UnknownOrder::ByNode);
+    let [of_whole, mut m] = [&whole, &a].map(|a| Amg::with(a, &modes, SMALL).unwrap());
     assert_eq!(m.aggregates()[0].len(), a.rows() / 3);
     assert!(iterations(&a, &m) <= iterations(&whole, &of_whole) + 3);
     // with explicit zeros instead of missing entries, the matrix and the cycle are the same
@@ -436,7 +436,7 @@ fn nodes_are_found_where_entries_are_missing() {
         m.apply(&x, &mut y).unwrap();
         y.as_slice().to_vec()
     };
-    let expected = image(&Amg::with(&filled, &motions, SMALL).unwrap());
+    let expected = image(&Amg::with(&filled, &modes, SMALL).unwrap());
     assert_eq!(image(&m), expected);
     m.refresh(&a).unwrap();
     assert_eq!(image(&m), expected);
@@ -450,8 +450,8 @@ fn system(name: &str) -> Option<(Csr<f64>, Vec<f64>)> {
 #[test]
 fn a_small_heat_sink() {
     let Some((a, b)) = system("heat_sink_p1_27k") else { return };
-    for (smoothed, most) in [(true, 20), (false, 24)] {
-        let m = Amg::with(&a, CONSTANTS, AmgOptions { smoothed, ..AmgOptions::default() }).unwrap();
+    for (smooth_finest, most) in [(true, 20), (false, 24)] {
+        let m = Amg::with(&a, CONSTANTS, AmgOptions { smooth_finest, ..AmgOptions::default() }).unwrap();
         let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&b).unwrap().report;
         println!("{m}\n{report}");
         assert!(report.converged() && report.iterations <= most);

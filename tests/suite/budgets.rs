@@ -115,7 +115,7 @@ fn a_preconditioner_is_kept_for_new_values_until_that_costs_more_than_a_new_one(
     let a = gallery::poisson::<f64>(&[14; 3]).unwrap();
     let b = rhs(a.rows(), 3);
     let mut solver =
-        Plan::new(&a).unwrap().preconditioner(Preconditioner::Amg).new_values(true).build().unwrap();
+        Plan::new(&a).unwrap().preconditioner(Preconditioner::Amg).values_change(true).build().unwrap();
     let mut seen = vec![];
     for step in 0..40 {
         let shift = 0.02 * f64::from(step);
@@ -144,9 +144,9 @@ fn a_loop_of_time_steps_stays_with_conjugate_gradients() {
     let values = |dt: f64| -> Vec<f64> {
         k.triplets().map(|(i, j, v)| dt * v + if i == j { 1.0 } else { 0.0 }).collect()
     };
-    for (announced, new_values) in [(None, false), (None, true), (Some(40), true)] {
+    for (announced, values_change) in [(None, false), (None, true), (Some(40), true)] {
         let a = k.with_values(&values(0.05)).unwrap();
-        let mut plan = Plan::new(&a).unwrap().new_values(new_values);
+        let mut plan = Plan::new(&a).unwrap().values_change(values_change);
         if let Some(solves) = announced {
             plan = plan.solves(solves);
         }
@@ -198,7 +198,7 @@ fn a_factor_that_refuses_values_is_built_again_for_others() {
     let a = gallery::poisson::<f64>(&[9; 3]).unwrap();
     let b = rhs(a.rows(), 2);
     let mut solver =
-        Plan::new(&a).unwrap().preconditioner(Preconditioner::Cholesky).new_values(true).build().unwrap();
+        Plan::new(&a).unwrap().preconditioner(Preconditioner::Cholesky).values_change(true).build().unwrap();
     assert!(solver.solve(&b).unwrap().converged());
     let indefinite: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { v - 5.0 } else { v }).collect();
     solver.refresh(&indefinite).unwrap();

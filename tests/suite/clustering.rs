@@ -5,19 +5,19 @@ use krysp::testing::matrices::{
     self, Matrix, Triplets, circuit, edge, elasticity, hashed_circuit, random, rmat, stencil7, tetrahedra,
 };
 use krysp::testing::needed_matrix;
-use krysp::{Csr, Error, Numbering};
+use krysp::{Csr, Error, Permutation};
 
 fn on_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(run)
 }
 
 fn shuffled_tetrahedra(side: usize) -> Csr<f64> {
-    tetrahedra(side, matrices::Numbering::Shuffled(5)).csr().unwrap()
+    tetrahedra(side, matrices::NodeOrder::Shuffled(5)).csr().unwrap()
 }
 
 /// The halo per row after reordering, for blocks of `rows` rows.
-fn halo_with(a: &Csr<f64>, numbering: &Numbering, rows: usize) -> f64 {
-    halo(&a.renumbered(numbering).unwrap(), rows).per_row
+fn halo_with(a: &Csr<f64>, permutation: &Permutation, rows: usize) -> f64 {
+    halo(&a.reordered(permutation).unwrap(), rows).per_row
 }
 
 /// Isolated vertices and isolated pairs of vertices.
@@ -27,10 +27,10 @@ fn scattered(pairs: usize) -> Triplets {
     Triplets { rows: 3 * pairs, cols: 3 * pairs, entries }
 }
 
-/// `Numbering` checks that it is a permutation, so here it is enough that every graph gives a result in
+/// `Permutation` checks that it is a permutation, so here it is enough that every graph gives a result in
 /// finite time.
 #[test]
-fn numberings_do_not_depend_on_the_number_of_threads() {
+fn orderings_do_not_depend_on_the_number_of_threads() {
     let named = |name: &str, matrix: Matrix| (name.to_owned(), matrix.csr::<f64>().unwrap());
     let from = |(name, t): (String, Triplets)| (name, t.csr::<f64>().unwrap());
     let edge_cases = edge::edge_cases().into_iter().map(from).filter(|(_, a)| a.rows() == a.cols());
@@ -43,7 +43,7 @@ fn numberings_do_not_depend_on_the_number_of_threads() {
         from(("pairs and singles".into(), scattered(5_000))),
         from(("unsymmetric".into(), random(3_000, 3_000, 0.001, 4))),
         named("stencil", stencil7(24)),
-        named("tetrahedra", tetrahedra(18, matrices::Numbering::Shuffled(3))),
+        named("tetrahedra", tetrahedra(18, matrices::NodeOrder::Shuffled(3))),
         named("elasticity", elasticity(8)),
         named("R-MAT", rmat(11, 16_000)),
         named("circuit", circuit(6_000, 900)),
@@ -51,11 +51,15 @@ fn numberings_do_not_depend_on_the_number_of_threads() {
     ]);
     for (name, a) in cases {
         for rows in [1, 100, 1000] {
-            let number = || Numbering::clustered(&a, rows).unwrap();
-            let numbering = on_threads(1, number);
-            assert_eq!(numbering.len(), a.rows(), "{name}");
+            let number = || Permutation::clustered(&a, rows).unwrap();
+            let permutation = on_threads(1, number);
+            assert_eq!(permutation.len(), a.rows(), "{name}");
             for threads in [2, 5] {
-                assert_eq!(on_threads(threads, number), numbering, "{name}, {rows} rows, {threads} threads");
+                assert_eq!(
+                    on_threads(threads, number),
+                    permutation,
+                    "{name}, {rows} rows, {threads} threads"
+                );
             }
         }
     }
@@ -64,14 +68,14 @@ fn numberings_do_not_depend_on_the_number_of_threads() {
 #[test]
 fn rectangles_are_refused() {
     let a = edge::empty(3, 4).csr::<f64>().unwrap();
-    assert!(matches!(Numbering::clustered(&a, 10), Err(Error::NotSquare { rows: 3, cols: 4, .. })));
+    assert!(matches!(Permutation::clustered(&a, 10), Err(Error::NotSquare { rows: 3, cols: 4, .. })));
 }
 
 #[test]
 fn unknowns_of_a_node_stay_together() {
     let a = elasticity(9).csr::<f64>().unwrap();
-    let numbering = Numbering::clustered(&a, 300).unwrap();
-    for node in numbering.old_of_new().chunks(3) {
+    let permutation = Permutation::clustered(&a, 300).unwrap();
+    for node in permutation.old_of_new().chunks(3) {
         assert!(node[0].is_multiple_of(3) && node[1] == node[0] + 1 && node[2] == node[0] + 2, "{node:?}");
     }
 }
@@ -81,19 +85,19 @@ fn unknowns_of_a_node_stay_together() {
 #[test]
 fn runs_of_a_shuffled_mesh_are_compact() {
     let a = shuffled_tetrahedra(40);
-    let clustered = Numbering::clustered(&a, 1024).unwrap();
+    let clustered = Permutation::clustered(&a, 1024).unwrap();
     let found = halo_with(&a, &clustered, 1024);
-    let rcm = halo_with(&a, &Numbering::rcm(&a).unwrap(), 1024);
+    let rcm = halo_with(&a, &Permutation::rcm(&a).unwrap(), 1024);
     println!("{found} {rcm}");
     assert!(found < 0.6, "{found}");
     assert!(found < 0.4 * rcm, "{found} {rcm}");
     // the largest halo of a block is small, too
-    let largest = halo(&a.renumbered(&clustered).unwrap(), 1024).largest;
+    let largest = halo(&a.reordered(&clustered).unwrap(), 1024).largest;
     assert!(largest < 1024, "{largest}");
     // blocks of other lengths than the runs have small halos, too
     for rows in [512, 1536, 2048] {
         let (other, rcm) =
-            (halo_with(&a, &clustered, rows), halo_with(&a, &Numbering::rcm(&a).unwrap(), rows));
+            (halo_with(&a, &clustered, rows), halo_with(&a, &Permutation::rcm(&a).unwrap(), rows));
         assert!(other < 0.75 * rcm, "{rows}: {other} {rcm}");
     }
 }
@@ -108,7 +112,7 @@ fn disconnected_graphs_are_cut_between_components() {
         entries.extend(cube.entries.iter().map(|&(i, j, value)| (place(i), place(j), value)));
     }
     let a = Csr::from_triplets(5000, 5000, &entries).unwrap();
-    let found = halo_with(&a, &Numbering::clustered(&a, 1000).unwrap(), 1000);
+    let found = halo_with(&a, &Permutation::clustered(&a, 1000).unwrap(), 1000);
     println!("{found}");
     assert!(found < 0.02, "{found}");
 }
@@ -126,7 +130,7 @@ fn runs_of_real_meshes_are_compact() {
     for (name, bound) in [("heat_sink_p1_27k", 0.24), ("elast_bracket_p1_59k", 0.66)] {
         let Some(path) = needed_matrix(name) else { continue };
         let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
-        let found = halo_with(&a, &Numbering::clustered(&a, 1024).unwrap(), 1024);
+        let found = halo_with(&a, &Permutation::clustered(&a, 1024).unwrap(), 1024);
         println!("{name} {found}");
         assert!(found < bound, "{name}: {found}");
     }

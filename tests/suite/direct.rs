@@ -5,8 +5,8 @@ use krysp::plan::{Method, Preconditioner};
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices::{self, edge};
 use krysp::{
-    Cg, Cholesky, Csr, DirectOptions, Error, Gmres, HostVector, Ldl, LinearOperator, Lu, MultiVector, Narrow,
-    Numbering, Plan, Refresh, Solution, Space,
+    Cg, Cholesky, Csr, DirectOptions, Error, Gmres, HostVector, Ldl, LinearOperator, Lu, MultiVector,
+    Permutation, Plan, Refresh, SinglePrecision, Solution, Space,
 };
 
 /// The result of applying an operator to a test vector.
@@ -73,10 +73,10 @@ fn lu_solves_in_one_or_two_iterations() {
 }
 
 #[test]
-fn vectors_stay_in_the_numbering_of_the_user() {
+fn vectors_stay_in_the_ordering_of_the_user() {
     let a = general(6);
-    let turned = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
-    let turned = a.renumbered(&turned).unwrap();
+    let turned = Permutation::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+    let turned = a.reordered(&turned).unwrap();
     let b = matrices::vector(a.rows());
     let solution =
         Gmres::new(&turned).preconditioner(Lu::new(&turned).unwrap()).rtol(1e-12).solve(&b).unwrap();
@@ -174,7 +174,8 @@ fn refreshed_factors_are_those_of_the_new_values() {
 fn factors_in_single_precision_take_half_of_the_memory() {
     for (name, a) in systems() {
         let b = matrices::vector(a.rows());
-        let (whole, half) = (Lu::new(&a).unwrap(), Narrow::new(Lu::new(&a.cast::<f32>()).unwrap()).unwrap());
+        let (whole, half) =
+            (Lu::new(&a).unwrap(), SinglePrecision::new(Lu::new(&a.cast::<f32>()).unwrap()).unwrap());
         assert!(half.bytes() <= whole.bytes(), "{name}");
         let solution = Gmres::new(&a).preconditioner(half).rtol(1e-12).solve(&b).unwrap();
         check(&a, &b, 1e-12, &solution);
@@ -222,7 +223,7 @@ fn cholesky_solves_in_one_or_two_iterations() {
             "{name}: {}",
             solution.report
         );
-        let narrow = Narrow::new(Cholesky::new(&a.cast::<f32>()).unwrap()).unwrap();
+        let narrow = SinglePrecision::new(Cholesky::new(&a.cast::<f32>()).unwrap()).unwrap();
         let solution = Cg::new(&a).preconditioner(narrow).rtol(4e-12).solve(&b).unwrap();
         check(&a, &b, 4e-12, &solution);
         assert!(

@@ -288,7 +288,7 @@ fn outcomes_are_listed_as_they_are_printed() {
     let page = read("docs/reference/outcomes.md");
     let stagnated = [
         Evidence::Residual { iterations: 9 },
-        Evidence::Pace { needed: 9.0 },
+        Evidence::SlowConvergence { iterations: 9.0 },
         Evidence::Energy { iterations: 9 },
         Evidence::Unsymmetric { what: "the matrix" },
         Evidence::Singular { condition: 9.0 },
@@ -303,7 +303,7 @@ fn outcomes_are_listed_as_they_are_printed() {
         Outcome::Breakdown { what: "⟨p, Ap⟩", value: -1.0, iteration: 9 },
         Outcome::Diverged,
         Outcome::PrecisionLimit { element: "f64", limit: 1.0 },
-        Outcome::Inconsistent { least: 9.0 },
+        Outcome::Inconsistent { residual: 9.0 },
     ];
     let endings = [AttemptEnd::Outdated, AttemptEnd::NotBuilt("9".into())];
     let outcomes = outcomes.into_iter().chain(stagnated.into_iter().map(Outcome::Stagnated));
@@ -393,7 +393,7 @@ fn pages_for_users_are_plain() {
         "nobody",
         "somebody",
         "by hand",
-        "rigid motion",
+        "rigid body mode",
         "dear",
         "hollow",
         "climb",

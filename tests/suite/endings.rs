@@ -5,7 +5,7 @@ use krysp::solvers::{Error, Identity};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
     BiCgStab, CancelToken, Cg, Csr, Fcg, Fgmres, Gmres, HostSpace, HostVector, Idr, Jacobi, LinearOperator,
-    Minres, Numbering, Outcome, PipelinedCg, Progress, Solution, Space, Stopping, operator_fn,
+    Minres, Outcome, Permutation, PipelinedCg, Progress, Solution, Space, Stopping, operator_fn,
 };
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -212,7 +212,7 @@ fn infinite_and_nan_numbers_are_reported() {
         let mut b = vec![1.0; 10];
         b[3] = bad;
         for Solution { x, report } in methods(&a, &b, &[0.0; 10]) {
-            assert_eq!((report.outcome, x), (Outcome::NotFinite { whence: "`b`" }, vec![0.0; 10]));
+            assert_eq!((report.outcome, x), (Outcome::NotFinite { what: "`b`" }, vec![0.0; 10]));
         }
         let mut entries = edge::tridiagonal(10);
         entries.entries[5].2 = bad;
@@ -235,7 +235,7 @@ fn infinite_and_nan_numbers_are_reported() {
         let mut x0 = [0.0; 10];
         x0[2] = bad;
         for Solution { report, .. } in methods(&a, &[1.0; 10], &x0) {
-            assert_eq!(report.outcome, Outcome::NotFinite { whence: "the initial residual" });
+            assert_eq!(report.outcome, Outcome::NotFinite { what: "the initial residual" });
         }
     }
 }
@@ -429,14 +429,14 @@ fn misuse_is_refused_with_numbers_and_advice() {
     assert!(matches!(error, Error::NotSquare { rows: 3, columns: 5 }), "{error}");
     assert!(matches!(Jacobi::new(&wide), Err(krysp::Error::NotSquare { rows: 3, cols: 5, .. })));
 
-    let renumbered = a.renumbered(&Numbering::from_old_of_new((0..100).rev().collect()).unwrap()).unwrap();
-    let foreign = Jacobi::new(&renumbered).unwrap();
+    let reordered = a.reordered(&Permutation::from_old_of_new((0..100).rev().collect()).unwrap()).unwrap();
+    let foreign = Jacobi::new(&reordered).unwrap();
     let said = message(Cg::new(&a).preconditioner(&foreign).solve(&[1.0; 100]).unwrap_err());
     assert!(said.contains("the preconditioner is in another space"), "{said}");
     assert!(said.contains("csr.in_space(op.domain())"), "{said}");
     // the advice in the message works
-    let own = Jacobi::new(&a.in_space(renumbered.domain()).unwrap()).unwrap();
-    assert!(Cg::new(&renumbered).preconditioner(own).solve(&[1.0; 100]).unwrap().report.converged());
+    let own = Jacobi::new(&a.in_space(reordered.domain()).unwrap()).unwrap();
+    assert!(Cg::new(&reordered).preconditioner(own).solve(&[1.0; 100]).unwrap().report.converged());
 
     let small = Identity::new(&HostSpace::<f64>::new(7));
     let error = Cg::new(&a).preconditioner(small).solve(&[1.0; 100]).unwrap_err();
@@ -445,10 +445,10 @@ fn misuse_is_refused_with_numbers_and_advice() {
         "{error}"
     );
     let mut cg = Cg::new(&a);
-    let (b, mut x) = (renumbered.domain().zeros().unwrap(), a.domain().zeros().unwrap());
+    let (b, mut x) = (reordered.domain().zeros().unwrap(), a.domain().zeros().unwrap());
     assert!(matches!(cg.solve_into(&b, &mut x), Err(Error::Space { what: "`b`", .. })));
     let b = a.domain().zeros().unwrap();
-    let mut x = renumbered.domain().zeros().unwrap();
+    let mut x = reordered.domain().zeros().unwrap();
     assert!(matches!(cg.solve_into(&b, &mut x), Err(Error::Space { what: "`x`", .. })));
     let mut x = HostSpace::new(101).zeros().unwrap();
     assert!(matches!(cg.solve_into(&b, &mut x), Err(Error::Size { what: "`x`", got: 101, .. })));

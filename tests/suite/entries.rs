@@ -2,7 +2,7 @@
 //! Errors for infinity and NaN name the entry.
 
 use krysp::testing::matrices;
-use krysp::{Cg, Csr, Error, Format, Host, Numbering, Operator, Plan, Sell, SymCsr};
+use krysp::{Cg, Csr, Error, Format, Host, Operator, Permutation, Plan, Sell, SymCsr};
 
 /// `[[2, -1], [-1, 2]]`, assembled in an unsorted order.
 const PLACES: [(usize, usize, f64); 4] = [(1, 1, 2.0), (0, 1, -1.0), (0, 0, 2.0), (1, 0, -1.0)];
@@ -15,7 +15,7 @@ fn is_close(x: &[f64], expected: &[f64]) -> bool {
 fn refreshing_with_the_entries_changes_nothing() {
     let a = Csr::from_triplets(2, 2, &PLACES).unwrap();
     let (solution, b) = ([2.0 / 3.0, 1.0 / 3.0], [1.0, 0.0]);
-    let mut solver = Plan::new(&a).unwrap().new_values(true).build().unwrap();
+    let mut solver = Plan::new(&a).unwrap().values_change(true).build().unwrap();
     solver.refresh(a.entries()).unwrap();
     assert!(is_close(&solver.solve(&b).unwrap().x, &solution));
     let mut operator = Operator::auto(&a, &Host).unwrap();
@@ -83,17 +83,17 @@ fn wrong_lengths_say_which_call_takes_these_values() {
 
 /// A reordered matrix is refreshed with entries in its own order, and with matrices in any order.
 #[test]
-fn renumbered_matrices_take_their_own_entries() {
+fn reordered_matrices_take_their_own_entries() {
     let given = matrices::elasticity(4).csr::<f64>().unwrap();
-    let turned = Numbering::from_old_of_new((0..given.rows() as u32).rev().collect()).unwrap();
-    let a = given.renumbered(&turned).unwrap();
+    let turned = Permutation::from_old_of_new((0..given.rows() as u32).rev().collect()).unwrap();
+    let a = given.reordered(&turned).unwrap();
     let mut sell = Sell::new(&a).unwrap();
     sell.refresh(a.entries()).unwrap();
     assert!(sell.to_csr().triplets().eq(a.triplets()));
     let doubled: Vec<f64> = given.entries().iter().map(|value| 2.0 * value).collect();
     let doubled = given.with_values(&doubled).unwrap();
     sell.refresh_from(&doubled).unwrap();
-    assert!(sell.to_csr().triplets().eq(doubled.renumbered(&turned).unwrap().triplets()));
+    assert!(sell.to_csr().triplets().eq(doubled.reordered(&turned).unwrap().triplets()));
     sell.refresh_from(&a).unwrap();
     assert!(sell.to_csr().triplets().eq(a.triplets()));
 }
@@ -103,14 +103,14 @@ fn a_matrix_of_another_pattern_is_refused_with_its_row() {
     let a = matrices::stencil7(4).csr::<f64>().unwrap();
     let fewer: Vec<_> = a.triplets().filter(|&(i, j, _)| (i, j) != (11, 10)).collect();
     let fewer = Csr::from_triplets(a.rows(), a.cols(), &fewer).unwrap();
-    let turned = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+    let turned = Permutation::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
     let mut operator = Operator::auto(&a, &Host).unwrap();
-    assert!(matches!(operator.refresh_from(&fewer), Err(Error::OtherPattern { row: 11 })));
+    assert!(matches!(operator.refresh_from(&fewer), Err(Error::PatternMismatch { row: 11 })));
     // errors name rows in the user's ordering
-    let mut renumbered = Sell::new(&a.renumbered(&turned).unwrap()).unwrap();
-    assert!(matches!(renumbered.refresh_from(&fewer), Err(Error::OtherPattern { row: 11 })));
+    let mut reordered = Sell::new(&a.reordered(&turned).unwrap()).unwrap();
+    assert!(matches!(reordered.refresh_from(&fewer), Err(Error::PatternMismatch { row: 11 })));
     let mut solver = Plan::new(&a).unwrap().build().unwrap();
-    assert!(matches!(solver.refresh_from(&fewer), Err(Error::OtherPattern { row: 11 })));
+    assert!(matches!(solver.refresh_from(&fewer), Err(Error::PatternMismatch { row: 11 })));
     let other = matrices::stencil7(5).csr::<f64>().unwrap();
     assert!(matches!(operator.refresh_from(&other), Err(Error::Length { got: 125, expected: 64, .. })));
 }
@@ -119,7 +119,7 @@ fn a_matrix_of_another_pattern_is_refused_with_its_row() {
 #[test]
 fn values_that_are_not_finite_are_refused_with_their_place() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
-    let turned = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+    let turned = Permutation::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
     let b = vec![1.0; a.rows()];
     for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let spoilt = |a: &Csr<f64>, place: (usize, usize)| -> Vec<f64> {
@@ -137,15 +137,15 @@ fn values_that_are_not_finite_are_refused_with_their_place() {
         let mut solver = Plan::new(&a).unwrap().build().unwrap();
         is_named(solver.refresh(&wrong));
         assert!(solver.solve(&b).unwrap().converged());
-        let renumbered = a.renumbered(&turned).unwrap();
-        let mut sell = Sell::new(&renumbered).unwrap();
-        is_named(sell.refresh(&spoilt(&renumbered, (124 - 7, 124 - 8))));
-        assert!(sell.to_csr().triplets().eq(renumbered.triplets()));
+        let reordered = a.reordered(&turned).unwrap();
+        let mut sell = Sell::new(&reordered).unwrap();
+        is_named(sell.refresh(&spoilt(&reordered, (124 - 7, 124 - 8))));
+        assert!(sell.to_csr().triplets().eq(reordered.triplets()));
         // constructors accept them, and `check_finite` reports them
         let entries: Vec<_> = a.triplets().zip(&wrong).map(|((i, j, _), &v)| (i, j, v)).collect();
         let taken = Csr::from_triplets(a.rows(), a.cols(), &entries).unwrap();
         is_named(taken.check_finite());
-        is_named(taken.renumbered(&turned).unwrap().check_finite());
+        is_named(taken.reordered(&turned).unwrap().check_finite());
     }
 }
 

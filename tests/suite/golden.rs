@@ -152,7 +152,7 @@ fn yang_theorem_1_has_a_counterexample() {
     let (lengths, powers) = ([1, 2, 3, 3], [2.0, 1.0]);
     let parts = by_length_classes(&lengths, &powers).unwrap();
     let places = |parts: Vec<Vec<usize>>| -> usize {
-        quality(&lengths, parts, &powers).unwrap().parts.iter().map(|part| part.places()).sum()
+        quality(&lengths, parts, &powers).unwrap().parts.iter().map(|part| part.slots()).sum()
     };
     assert_eq!(places(parts), 12);
     assert_eq!(places(vec![vec![2, 3], vec![0, 1]]), 10);

@@ -2,7 +2,7 @@
 //! the properties that a method needs. Settings are the defaults, except for the allowed iterations.
 
 use crate::truth::{check, norm, residual};
-use krysp::solvers::{ConditionEstimate, Evidence, Words};
+use krysp::solvers::{ConditionEstimate, Evidence, InterfaceNames};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
     BiCgStab, Cg, Csr, Fcg, Gmres, HostVector, Idr, Ilu0, Ilut, Jacobi, LinearOperator, Matching, Minres,
@@ -232,7 +232,8 @@ fn stagnating_solves_end_early_and_say_why() {
     }
     let neumann = neumann.csr::<f64>().unwrap();
     let b = matrices::vector(neumann.rows());
-    let solver = Cg::new(&neumann).preconditioner(Jacobi::new(&neumann).unwrap()).patience(20).rtol(1e-9);
+    let solver =
+        Cg::new(&neumann).preconditioner(Jacobi::new(&neumann).unwrap()).stagnation_window(20).rtol(1e-9);
     let report = solver.null_space(&[vec![1.0; 3000]]).unwrap().solve(&b).unwrap().report;
     assert!(report.converged(), "{report}");
     let mut held = edge::tridiagonal(3000);
@@ -240,15 +241,19 @@ fn stagnating_solves_end_early_and_say_why() {
     let (held, b) = (held.csr::<f64>().unwrap(), matrices::vector(3000));
     let mut guess = vec![0.0; 3000];
     guess[0] = b[0] / 2.0;
-    let report = Cg::new(&held).patience(20).rtol(1e-8).solve_from(&b, &guess).unwrap().report;
+    let report = Cg::new(&held).stagnation_window(20).rtol(1e-8).solve_from(&b, &guess).unwrap().report;
     assert!(report.converged(), "{report}");
     // flexible conjugate gradients allow unsymmetric preconditioners
     let line = edge::tridiagonal(1000).csr::<f64>().unwrap();
     let inner = krysp::operator_fn(1000, |x: &[f64], y: &mut [f64]| {
         y.iter_mut().enumerate().for_each(|(i, y)| *y = x[i] * (1.0 + 0.3 * f64::from(x[i] > 0.0)));
     });
-    let report =
-        Fcg::new(&line).preconditioner(inner).patience(20).solve(&matrices::vector(1000)).unwrap().report;
+    let report = Fcg::new(&line)
+        .preconditioner(inner)
+        .stagnation_window(20)
+        .solve(&matrices::vector(1000))
+        .unwrap()
+        .report;
     assert!(!matches!(report.outcome, Outcome::Stagnated(Evidence::Unsymmetric { .. })), "{report}");
     // GMRES without any progress, and GMRES with very slow progress
     let shift = edge::cyclic_shift(100).csr::<f64>().unwrap();
@@ -259,7 +264,7 @@ fn stagnating_solves_end_early_and_say_why() {
     let laplace = edge::tridiagonal(500).csr::<f64>().unwrap();
     let report = Gmres::new(&laplace).restart(10).solve(&vec![1.0; 500]).unwrap().report;
     assert!(
-        matches!(stagnation_evidence(&report, 1000), Evidence::Pace { needed } if *needed > 40_000.0),
+        matches!(stagnation_evidence(&report, 1000), Evidence::SlowConvergence { iterations: needed } if *needed > 40_000.0),
         "{report}"
     );
 }
@@ -335,7 +340,7 @@ fn every_failed_solve_says_what_to_try_next() {
 
 #[test]
 fn advice_has_the_names_of_the_interface_and_of_nothing_that_it_lacks() {
-    let words = Words {
+    let words = InterfaceNames {
         max_iterations: "maxiter",
         time_limit: "--time-limit",
         guess: "x0",
@@ -355,14 +360,14 @@ fn advice_has_the_names_of_the_interface_and_of_nothing_that_it_lacks() {
         breakdown("any number"),
         pivot.unwrap().report.outcome,
         Outcome::Diverged,
-        Outcome::Inconsistent { least: 1.0 },
+        Outcome::Inconsistent { residual: 1.0 },
         Outcome::Stagnated(Evidence::Residual { iterations: 7 }),
-        Outcome::Stagnated(Evidence::Pace { needed: 1e5 }),
+        Outcome::Stagnated(Evidence::SlowConvergence { iterations: 1e5 }),
         Outcome::Stagnated(Evidence::Energy { iterations: 7 }),
         Outcome::Stagnated(Evidence::Unsymmetric { what: "the matrix" }),
         Outcome::Stagnated(Evidence::Singular { condition: 1e16 }),
     ] {
-        let advice = outcome.advice_in(&words).unwrap();
+        let advice = outcome.advice_with(&words).unwrap();
         for name in [
             "max_iterations",
             "time_limit",
@@ -376,6 +381,6 @@ fn advice_has_the_names_of_the_interface_and_of_nothing_that_it_lacks() {
             assert!(!advice.contains(name), "{advice}");
         }
     }
-    let advice = Outcome::IterationLimit.advice_in(&words).unwrap();
+    let advice = Outcome::IterationLimit.advice_with(&words).unwrap();
     assert_eq!(advice, "raise maxiter, or use a preconditioner that needs fewer iterations");
 }

@@ -5,7 +5,7 @@ use krysp::plan::{Method, Preconditioner};
 use krysp::testing::matrices;
 use krysp::{
     Amg, CancelToken, Cg, Cholesky, Csr, Error, Fsai, Growth, Ic0, Ilu0, Ilut, Interrupt, Isai, Lu, Matching,
-    Numbering, Operator, Outcome, Plan, Refresh, Sell, Side, Spai, Sparsity, TwoLevel,
+    Operator, Outcome, Permutation, Plan, Refresh, Sell, Side, Spai, Sparsity, TwoLevel,
 };
 use krysp_kernels::interrupt::Scope;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -56,8 +56,8 @@ fn phases(symmetric: Csr<f64>, general: Csr<f64>) -> Vec<(&'static str, Work)> {
             let rows = a.rows();
             Box::new(move || Csr::from_triplets(rows, rows, &entries).map(drop))
         }),
-        ("RCM", work!(a, Numbering::rcm(&a))),
-        ("clustered", work!(a, Numbering::clustered(&a, 512))),
+        ("RCM", work!(a, Permutation::rcm(&a))),
+        ("clustered", work!(a, Permutation::clustered(&a, 512))),
         ("format", work!(a, Operator::auto(&a, &krysp::Host))),
         ("Cholesky", work!(a, Cholesky::new(&a))),
         ("LU", work!(g, Lu::new(&g))),

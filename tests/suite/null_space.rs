@@ -4,8 +4,8 @@ use crate::truth::{norm, residual};
 use krysp::solvers::{Error, Method, Solver};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres, Numbering,
-    Outcome, PipelinedCg, Solution,
+    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres, Outcome,
+    Permutation, PipelinedCg, Solution,
 };
 
 /// Springs between all neighbours on a cube of jittered nodes, and the six rigid body modes, which stretch no spring.
@@ -34,32 +34,27 @@ fn floating(side: usize) -> (Triplets, Vec<Vec<f64>>) {
             }
         }
     }
-    let motion = |of: &dyn Fn([f64; 3]) -> [f64; 3]| nodes.iter().flat_map(|&p| of(p)).collect();
-    let motions = vec![
-        motion(&|_| [1.0, 0.0, 0.0]),
-        motion(&|_| [0.0, 1.0, 0.0]),
-        motion(&|_| [0.0, 0.0, 1.0]),
-        motion(&|[_, y, z]| [0.0, -z, y]),
-        motion(&|[x, _, z]| [z, 0.0, -x]),
-        motion(&|[x, y, _]| [-y, x, 0.0]),
+    let mode = |of: &dyn Fn([f64; 3]) -> [f64; 3]| nodes.iter().flat_map(|&p| of(p)).collect();
+    let modes = vec![
+        mode(&|_| [1.0, 0.0, 0.0]),
+        mode(&|_| [0.0, 1.0, 0.0]),
+        mode(&|_| [0.0, 0.0, 1.0]),
+        mode(&|[_, y, z]| [0.0, -z, y]),
+        mode(&|[x, _, z]| [z, 0.0, -x]),
+        mode(&|[x, y, _]| [-y, x, 0.0]),
     ];
     let n = 3 * nodes.len();
-    (Triplets { rows: n, cols: n, entries }, motions)
+    (Triplets { rows: n, cols: n, entries }, modes)
 }
 
 /// Solves by one method. Checks the residual with `b` without its component along the null space, and that `x` has no
 /// such component.
-fn solves<K, M>(
-    solver: Solver<K, &Csr<f64>, M>,
-    a: &Csr<f64>,
-    motions: &[Vec<f64>],
-    b: &[f64],
-) -> Solution<f64>
+fn solves<K, M>(solver: Solver<K, &Csr<f64>, M>, a: &Csr<f64>, modes: &[Vec<f64>], b: &[f64]) -> Solution<f64>
 where
     K: Method<HostVector<f64>>,
     M: LinearOperator<Vector = HostVector<f64>>,
 {
-    let solution = solver.rtol(1e-9).null_space(motions).unwrap().solve(b).unwrap();
+    let solution = solver.rtol(1e-9).null_space(modes).unwrap().solve(b).unwrap();
     let report = &solution.report;
     println!("{report}, {:e} removed", report.removed);
     assert!(report.converged(), "{report}");
@@ -67,9 +62,9 @@ where
     let whole = residual(a, &solution.x, b);
     let expected = report.removed.hypot(report.true_residual);
     assert!((whole - expected).abs() <= 1e-9 * norm(b), "{whole:e}, not {expected:e}");
-    for motion in motions {
-        let along: f64 = solution.x.iter().zip(motion).map(|(x, y)| x * y).sum();
-        assert!(along.abs() <= 1e-10 * norm(&solution.x) * norm(motion), "{along:e}");
+    for mode in modes {
+        let along: f64 = solution.x.iter().zip(mode).map(|(x, y)| x * y).sum();
+        assert!(along.abs() <= 1e-10 * norm(&solution.x) * norm(mode), "{along:e}");
     }
     solution
 }
@@ -103,8 +98,8 @@ fn pure_neumann_problems() {
     }
 
     // in another ordering, from a guess that is off by a constant
-    let renumbered = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
-    let mut solver = Cg::new(&renumbered).null_space(&ones).unwrap().rtol(1e-9);
+    let reordered = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
+    let mut solver = Cg::new(&reordered).null_space(&ones).unwrap().rtol(1e-9);
     let shifted: Vec<f64> = first.x.iter().map(|x| x + 5.0).collect();
     let solution = solver.solve_from(&b, &shifted).unwrap();
     assert!(solution.report.converged() && solution.report.iterations <= 2, "{}", solution.report);
@@ -122,14 +117,14 @@ fn pure_neumann_problems() {
 
 #[test]
 fn floating_structures() {
-    let (triplets, motions) = floating(5);
+    let (triplets, modes) = floating(5);
     let a = triplets.csr::<f64>().unwrap();
     let jacobi = Jacobi::new(&a).unwrap();
     let b = matrices::vector(a.rows());
-    let first = solves(Cg::new(&a).preconditioner(&jacobi), &a, &motions, &b);
+    let first = solves(Cg::new(&a).preconditioner(&jacobi), &a, &modes, &b);
     for solution in [
-        solves(Minres::new(&a).preconditioner(&jacobi), &a, &motions, &b),
-        solves(Gmres::new(&a).restart(100).preconditioner(&jacobi), &a, &motions, &b),
+        solves(Minres::new(&a).preconditioner(&jacobi), &a, &modes, &b),
+        solves(Gmres::new(&a).restart(100).preconditioner(&jacobi), &a, &modes, &b),
     ] {
         let difference: Vec<f64> = solution.x.iter().zip(&first.x).map(|(x, y)| x - y).collect();
         assert!(norm(&difference) <= 1e-6 * norm(&first.x), "{:e}", norm(&difference));
@@ -138,15 +133,15 @@ fn floating_structures() {
 
 #[test]
 fn vectors_outside_of_the_null_space_are_refused() {
-    let (triplets, motions) = floating(3);
+    let (triplets, modes) = floating(3);
     let a = triplets.csr::<f64>().unwrap();
     let refused = |vectors: &[Vec<f64>]| Cg::new(&a).null_space(vectors).err().unwrap();
     assert!(matches!(refused(&[vec![1.0; a.rows() - 1]]), Error::Size { got: 80, expected: 81, .. }));
     assert!(matches!(refused(&[vec![0.0; a.rows()]]), Error::Dependent { vector: 0 }));
-    let mut repeated = motions.clone();
-    repeated.push(motions[1].iter().zip(&motions[4]).map(|(x, y)| 2.0 * x - y).collect());
+    let mut repeated = modes.clone();
+    repeated.push(modes[1].iter().zip(&modes[4]).map(|(x, y)| 2.0 * x - y).collect());
     assert!(matches!(refused(&repeated), Error::Dependent { vector: 6 }));
-    let mut bent = motions.clone();
+    let mut bent = modes.clone();
     bent[2][7] += 0.01;
     let error = refused(&bent);
     assert!(matches!(error, Error::NotNull { vector: 2, .. }), "{error}");

@@ -91,7 +91,7 @@ fn misuse_is_refused_with_a_remedy() {
     let mut b = [1.0; 27];
     b[4] = f64::NAN;
     let solved = solve(&a, &b).unwrap();
-    assert_eq!(solved.report.outcome, Outcome::NotFinite { whence: "`b`" });
+    assert_eq!(solved.report.outcome, Outcome::NotFinite { what: "`b`" });
     assert_eq!(solved.attempts.len(), 1);
 }
 
@@ -135,7 +135,7 @@ fn each_decision_can_be_made_by_hand() {
 fn new_values_are_taken() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
     let b = vec![1.0; a.rows()];
-    let mut solver = Plan::new(&a).unwrap().solves(10).new_values(true).build().unwrap();
+    let mut solver = Plan::new(&a).unwrap().solves(10).values_change(true).build().unwrap();
     let before = solver.solve(&b).unwrap();
     let doubled: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();
     solver.refresh(&doubled).unwrap();
@@ -154,7 +154,7 @@ fn a_profile_tells_what_there_is() {
     assert!(profile.is_symmetric() && profile.has_positive_diagonal(), "{profile}");
     assert_eq!((profile.dominant, profile.lengths[0], profile.lengths[4]), (216, 4, 7));
     assert_eq!(profile.histogram.iter().sum::<usize>(), 216);
-    assert_eq!(profile.parts.map(|parts| (parts.count, parts.largest)), Some((1, 216)));
+    assert_eq!(profile.connected_components.map(|parts| (parts.count, parts.largest)), Some((1, 216)));
     assert!(matches!(profile.spectrum, Some(krysp::plan::Spectrum::Positive { .. })), "{profile}");
     let saddle = Profile::of(&saddle_point(20));
     assert_eq!((saddle.zero_diagonal, saddle.spectrum), (10, Some(krysp::plan::Spectrum::Indefinite)));
@@ -180,14 +180,16 @@ fn a_singular_system_is_solved_or_called_so() {
     // inconsistent: the mean of `b`, a half, cannot be balanced
     let b: Vec<f64> = (0..80).map(|i| if i < 40 { 1.0 } else { 0.0 }).collect();
     let solved = solve(&floating_chain(80), &b).unwrap();
-    let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
+    let Outcome::Inconsistent { residual: least } = solved.report.outcome else { panic!("{solved}") };
     assert!((least - 0.5 * 80f64.sqrt()).abs() < 1e-6, "{least}: {solved}");
     assert!((residual(&floating_chain(80), &b, &solved.x) * 40f64.sqrt() - least).abs() < 1e-9);
     // an empty row with a nonzero right-hand side, in an unsymmetric matrix
     let entries: Vec<_> =
         (0..40).flat_map(|i| [(i, i, 2.0), (i, (i + 1) % 41, 1.0)]).chain([(40, 40, 0.0)]).collect();
     let solved = solve(&Csr::from_triplets(41, 41, &entries).unwrap(), &[1.0; 41]).unwrap();
-    assert!(matches!(solved.report.outcome, Outcome::Inconsistent { least } if (least - 1.0).abs() < 1e-6));
+    assert!(
+        matches!(solved.report.outcome, Outcome::Inconsistent { residual: least } if (least - 1.0).abs() < 1e-6)
+    );
 }
 
 /// The adjacency matrix of a ring. Its null space are cosines and sines with a period of four rows.
@@ -211,7 +213,7 @@ fn factors_of_deficient_rank_solve_what_has_a_solution() {
     let a = ring(400);
     let b: Vec<f64> = (0..400).map(|i| [1.0, 0.0, -1.0, 0.0][i % 4] + 2.0 * [1.0, -1.0][i % 2]).collect();
     let solved = solve(&a, &b).unwrap();
-    let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
+    let Outcome::Inconsistent { residual: least } = solved.report.outcome else { panic!("{solved}") };
     assert!((least - 200f64.sqrt()).abs() < 1e-9, "{least}: {solved}");
     // the last rows are empty, so that no permutation has a zero-free diagonal
     let entries: Vec<_> = (0..60).flat_map(|i| [(i, i, 2.0), (i, (7 * i + 1) % 50, 1.0)]).collect();
@@ -231,7 +233,7 @@ fn suspended_attempts_are_resumed() {
     let singular = Csr::from_triplets(n, n, &entries).unwrap();
     let solved = solve(&singular, &vec![1.0; n]).unwrap();
     assert!(
-        matches!(solved.report.outcome, Outcome::Inconsistent { least } if (least - 1.0).abs() < 1e-6),
+        matches!(solved.report.outcome, Outcome::Inconsistent { residual: least } if (least - 1.0).abs() < 1e-6),
         "{solved}"
     );
 }
@@ -259,7 +261,7 @@ fn incomplete_factors_of_any_size_solve() {
 }
 
 #[test]
-fn many_solves_take_the_fastest_format_and_numbering() {
+fn many_solves_take_the_fastest_format_and_ordering() {
     // a grid in an ordering without locality, with an `x` that is larger than the cache
     let side = 184;
     let n = side * side;
@@ -273,11 +275,11 @@ fn many_solves_take_the_fastest_format_and_numbering() {
     }
     let a = Csr::from_triplets(n, n, &entries).unwrap();
     let b: Vec<f64> = (0..n).map(|i| (i as f64 * 0.01).cos()).collect();
-    let mut solver = Plan::new(&a).unwrap().solves(100).new_values(true).build().unwrap();
+    let mut solver = Plan::new(&a).unwrap().solves(100).values_change(true).build().unwrap();
     // reordering does not pay for one solve, and an explicit format implies the given ordering
     let single = Plan::new(&a).unwrap();
-    assert!(single.build().unwrap().operator().unwrap().domain().numbering().is_none());
-    assert!(single.format("CSR").build().unwrap().operator().unwrap().domain().numbering().is_none());
+    assert!(single.build().unwrap().operator().unwrap().domain().permutation().is_none());
+    assert!(single.format("CSR").build().unwrap().operator().unwrap().domain().permutation().is_none());
     // iterations that are made only for timing do not reach observers
     let seen = Arc::new(AtomicUsize::new(0));
     let count = seen.clone();
@@ -341,12 +343,12 @@ fn right_hand_sides_of_any_size_are_taken() {
     // an inconsistent system is reported, with the least-squares residual at the scale of `b`
     let b: Vec<f64> = (0..80).map(|i| if i < 40 { 1e180 } else { 0.0 }).collect();
     let solved = solve(&floating_chain(80), &b).unwrap();
-    let Outcome::Inconsistent { least } = solved.report.outcome else { panic!("{solved}") };
+    let Outcome::Inconsistent { residual: least } = solved.report.outcome else { panic!("{solved}") };
     assert!((least / (0.5e180 * 80f64.sqrt()) - 1.0).abs() < 1e-6, "{least:e}: {solved}");
     // a solution beyond the range of `f64`
     let tiny = Csr::from_triplets(2, 2, &[(0, 0, 1e-200), (1, 1, 1e-200)]).unwrap();
     let solved = solve(&tiny, &[1e200, 1e200]).unwrap();
-    assert_eq!(solved.report.outcome, Outcome::NotFinite { whence: "the solution" }, "{solved}");
+    assert_eq!(solved.report.outcome, Outcome::NotFinite { what: "the solution" }, "{solved}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use krysp::testing::matrices::{self, edge};
 use krysp::testing::needed_matrix;
 use krysp::{
     Bf16, BiCgStab, Cg, Composed, Csr, Fsai, HostVector, Ic0, Ilu0, Ilut, Isai, Jacobi, LinearOperator,
-    Narrow, Numbering, Real, Sell, Side, Spai, Sparsity,
+    Permutation, Real, Sell, Side, SinglePrecision, Spai, Sparsity,
 };
 
 /// Checks the laws of operators, for preconditioners built and applied on different numbers of threads.
@@ -44,14 +44,14 @@ fn all_obey<T: Real>(a: &Csr<T>) {
     obeys(|| Isai::new(Ilu0::new(a)?, Sparsity::Power(1)));
     obeys(|| Jacobi::blocks(a, 7));
     obeys(|| Jacobi::blocks(a, 30)?.rounded(0.1));
-    obeys(|| Narrow::new(Fsai::new(&a.cast::<f32>())?));
+    obeys(|| SinglePrecision::new(Fsai::new(&a.cast::<f32>())?));
 }
 
 #[test]
 fn laws_of_operators() {
     let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
     for a in [
-        stencil.renumbered(&Numbering::rcm(&stencil).unwrap()).unwrap(),
+        stencil.reordered(&Permutation::rcm(&stencil).unwrap()).unwrap(),
         matrices::elasticity(6).csr::<f64>().unwrap(),
         edge::diagonal(1).csr().unwrap(),
         Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
@@ -91,7 +91,7 @@ fn a_small_heat_sink() {
     let fixed = cg(&a, &b, &fsai);
     let grown = cg(&a, &b, adaptive(&a));
     let [upper, lower] = [fsai.upper(), fsai.lower()].map(|factor| Sell::new(&factor.cast::<f32>()).unwrap());
-    let narrow = cg(&a, &b, Narrow::new(Composed::new(upper, lower).unwrap()).unwrap());
+    let narrow = cg(&a, &b, SinglePrecision::new(Composed::new(upper, lower).unwrap()).unwrap());
     let ic0 = Ic0::new(&a).unwrap();
     let exact = cg(&a, &b, &ic0);
     let isai = cg(&a, &b, Isai::new(&ic0, Sparsity::Power(1)).unwrap());

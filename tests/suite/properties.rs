@@ -1,7 +1,7 @@
 //! Random matrices give the same `Csr` through every constructor, and malformed input gives errors.
 
 use krysp::testing::matrices::{Triplets, edge, mix};
-use krysp::{Csr, Error, Format, HostSpace, LinearOperator, Numbering, Space};
+use krysp::{Csr, Error, Format, HostSpace, LinearOperator, Permutation, Space};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -121,23 +121,23 @@ proptest! {
     }
 
     #[test]
-    fn renumbering_there_and_back_changes_nothing(t in square(), seed: u64) {
+    fn reordering_there_and_back_changes_nothing(t in square(), seed: u64) {
         let a = Csr::from_triplets(t.rows, t.cols, &t.entries).unwrap();
         let random = |salt: u64| {
             let mut order: Vec<u32> = (0..t.rows as u32).collect();
             order.sort_by_key(|&i| mix(seed ^ salt ^ u64::from(i)));
-            Numbering::from_old_of_new(order).unwrap()
+            Permutation::from_old_of_new(order).unwrap()
         };
         let (first, second) = (random(1), random(2 << 32));
-        let there = a.renumbered(&first).unwrap();
+        let there = a.reordered(&first).unwrap();
         for (new_row, new_col, value) in there.triplets() {
             let old = |new: usize| first.old_of_new()[new] as usize;
             prop_assert_eq!(a.get(old(new_row), old(new_col)).map(f64::to_bits), Some(value.to_bits()));
         }
         prop_assert_eq!(there.nnz(), a.nnz());
-        // a second numbering replaces the first: both are relative to the user's ordering
-        let on = there.renumbered(&second).unwrap();
-        prop_assert_eq!(entries(&on), entries(&a.renumbered(&second).unwrap()));
+        // a second ordering replaces the first: both are relative to the user's ordering
+        let on = there.reordered(&second).unwrap();
+        prop_assert_eq!(entries(&on), entries(&a.reordered(&second).unwrap()));
         let mut back = on.in_space(a.domain()).unwrap();
         prop_assert_eq!(entries(&back), entries(&a));
         // values are still assembled in the user's ordering
@@ -148,11 +148,11 @@ proptest! {
         // a matrix in another ordering carries its permutation
         let mut moved = there.clone();
         moved.refresh_from(&fresh).unwrap();
-        prop_assert_eq!(entries(&moved), entries(&fresh.renumbered(&first).unwrap()));
-        let rcm = Numbering::rcm(&a).unwrap();
-        prop_assert_eq!(entries(&a.renumbered(&rcm).unwrap().in_space(a.domain()).unwrap()), entries(&a));
+        prop_assert_eq!(entries(&moved), entries(&fresh.reordered(&first).unwrap()));
+        let rcm = Permutation::rcm(&a).unwrap();
+        prop_assert_eq!(entries(&a.reordered(&rcm).unwrap().in_space(a.domain()).unwrap()), entries(&a));
 
-        let space = HostSpace::numbered(std::sync::Arc::new(first));
+        let space = HostSpace::permuted(std::sync::Arc::new(first));
         let user: Vec<f64> = (0..t.rows).map(|i| i as f64).collect();
         let mut stored = vec![f64::NAN; t.rows];
         space.store(&space.vector(&user).unwrap(), &mut stored).unwrap();
@@ -173,8 +173,8 @@ proptest! {
         let others: Vec<f64> = (0..triangle.len()).map(|k| 0.1 + k as f64).collect();
         full.refresh(&full.assemble(&others).unwrap()).unwrap();
         let changed: Vec<Entry> = triangle.iter().zip(others).map(|(e, v)| (e.0, e.1, v)).collect();
-        let anew = Csr::from_triplets(t.rows, t.cols, &changed).unwrap().mirrored().unwrap();
-        prop_assert_eq!(entries(&full), entries(&anew));
+        let rebuilt = Csr::from_triplets(t.rows, t.cols, &changed).unwrap().mirrored().unwrap();
+        prop_assert_eq!(entries(&full), entries(&rebuilt));
     }
 
     /// Any arrays give a matrix or an error, and no panic.
@@ -209,7 +209,7 @@ proptest! {
             let columns_ascend = |row| a.row_columns(row).windows(2).all(|w| w[0] < w[1]);
             prop_assert!(inside(cols, &indices) && lengths && (0..a.rows()).all(columns_ascend));
         }
-        let order = Numbering::from_old_of_new(narrow(&indices));
+        let order = Permutation::from_old_of_new(narrow(&indices));
         let mut seen = indices.clone();
         seen.sort_unstable();
         prop_assert_eq!(order.is_ok(), seen.iter().copied().eq(0..indices.len() as i64));
@@ -256,7 +256,7 @@ fn errors_name_the_wrong_entry() {
     assert!(matches!(infinite.check_symmetric(0.0), Err(Error::NotSymmetric { .. })));
     let short = HostSpace::<f64>::new(4);
     assert!(matches!(a.in_space(&short), Err(Error::Length { got: 4, expected: 5, .. })));
-    let repeated = Numbering::from_old_of_new(vec![0, 2, 2]).unwrap_err();
+    let repeated = Permutation::from_old_of_new(vec![0, 2, 2]).unwrap_err();
     assert!(matches!(repeated, Error::NotPermutation { len: 3, position: 2, index: 2 }));
     let zero = krysp::Jacobi::new(&edge::explicit_zeros(4).csr::<f64>().unwrap()).unwrap_err();
     assert!(matches!(zero, Error::ZeroDiagonal { row: 0, .. }), "{zero}");

@@ -36,8 +36,8 @@ impl World {
         let meeting = (*arrived).next_multiple_of(ranks);
         self.changed.notify_all();
         let missing = |arrived: &mut usize| *arrived < meeting;
-        let patience = Duration::from_secs(30);
-        let (_arrived, waited) = self.changed.wait_timeout_while(arrived, patience, missing).unwrap();
+        let timeout = Duration::from_secs(30);
+        let (_arrived, waited) = self.changed.wait_timeout_while(arrived, timeout, missing).unwrap();
         assert!(!waited.timed_out(), "a rank did not come");
     }
 }
@@ -393,7 +393,7 @@ fn ranks_end_together() {
     let ended = |end: &(dyn Fn(usize, Cg<Rows>) -> Cg<Rows> + Sync)| {
         let reports = on_ranks(&[0, 100, 300, a.rows()], |space| {
             let rows = Rows { a: a.clone(), space: space.clone() };
-            let solver = Cg::new(rows).rtol(0.0).patience(usize::MAX).max_iterations(100_000);
+            let solver = Cg::new(rows).rtol(0.0).stagnation_window(usize::MAX).max_iterations(100_000);
             end(space.rank.rank, solver).solve(&b[space.own.clone()]).unwrap().report
         });
         let [first, others @ ..] = &reports[..] else { panic!("there are ranks") };

@@ -5,8 +5,8 @@ use krysp::testing::laws;
 use krysp::testing::matrices;
 use krysp::{
     Bf16, Bsr, CoarseSpace, Coo, Csr, Dia, Ehyb, Ell, EllpackR, Error, Format, Fsai, Halo, Host, HostVector,
-    Hyb, Ic0, Ilu0, Ilut, Isai, Jacobi, LinearOperator, Narrow, Numbering, Operator, Origin, Real, Refresh,
-    Sell, Side, Space, Spai, Sparsity, SymBsr, SymCsr, TwoLevel,
+    Hyb, Ic0, Ilu0, Ilut, Isai, Jacobi, LinearOperator, MatrixSource, Operator, Permutation, Real, Refresh,
+    Sell, Side, SinglePrecision, Space, Spai, Sparsity, SymBsr, SymCsr, TwoLevel,
 };
 
 /// The result of applying a preconditioner to a test vector.
@@ -30,7 +30,7 @@ fn changed<T: Real>(a: &Csr<T>) -> Csr<T> {
 fn follows<M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>>(
     build: impl Fn(&Csr<f64>) -> krysp::Result<M>,
     [a, b]: [&Csr<f64>; 2],
-    others: &[&dyn Origin<f64>],
+    others: &[&dyn MatrixSource<f64>],
 ) {
     let [first, expected] = [a, b].map(|csr| applied(&build(csr).unwrap()));
     assert_ne!(first, expected);
@@ -47,13 +47,13 @@ fn follows<M: LinearOperator<Vector = HostVector<f64>> + Refresh<f64>>(
 fn values_come_from_every_format() {
     // make both triangles equal (they differ by rounding)
     let elastic = SymCsr::new(&matrices::elasticity(4).csr::<f64>().unwrap()).unwrap().to_csr();
-    let backwards = Numbering::from_old_of_new((0..elastic.rows() as u32).rev().collect()).unwrap();
+    let backwards = Permutation::from_old_of_new((0..elastic.rows() as u32).rev().collect()).unwrap();
     for [a, b] in [
         [elastic.clone(), changed(&elastic)],
-        [&elastic, &changed(&elastic)].map(|a| a.renumbered(&backwards).unwrap()),
+        [&elastic, &changed(&elastic)].map(|a| a.reordered(&backwards).unwrap()),
     ] {
         let (auto, symmetric) = (Operator::auto(&b, &Host).unwrap(), Operator::symmetric(&b, &Host).unwrap());
-        let others: [&dyn Origin<f64>; 15] = [
+        let others: [&dyn MatrixSource<f64>; 15] = [
             &b,
             &Bsr::new(&b).unwrap(),
             &Coo::new(&b).unwrap(),
@@ -80,8 +80,8 @@ fn values_come_from_every_format() {
         follows(|a| Isai::new(Ic0::shifted(a)?, Sparsity::Power(1)), [&a, &b], &others);
         follows(|a| Isai::new(Ilu0::new(a)?, Sparsity::Power(1)), [&a, &b], &others);
         follows(TwoLevel::new, [&a, &b], &others);
-        follows(|a| TwoLevel::over(Fsai::new(a)?, CoarseSpace::new(a, 9)?, a), [&a, &b], &others);
-        follows(|a| Narrow::new(Fsai::new(&a.cast::<f32>())?), [&a, &b], &others);
+        follows(|a| TwoLevel::with_inner(Fsai::new(a)?, CoarseSpace::new(a, 9)?, a), [&a, &b], &others);
+        follows(|a| SinglePrecision::new(Fsai::new(&a.cast::<f32>())?), [&a, &b], &others);
     }
 }
 
@@ -95,7 +95,7 @@ fn diagonals_come_from_slots() {
     let open = Csr::from_triplets(a.rows(), a.rows(), &open).unwrap();
     let mut jacobi = Jacobi::new(&a).unwrap();
     let before = applied(&jacobi);
-    let others: [&dyn Origin<f64>; 4] =
+    let others: [&dyn MatrixSource<f64>; 4] =
         [&open, &Dia::new(&open).unwrap(), &SymCsr::new(&open).unwrap(), &Sell::new(&open).unwrap()];
     for other in others {
         let refused = jacobi.refresh(other).unwrap_err();
@@ -110,11 +110,12 @@ fn diagonals_come_from_slots() {
 #[test]
 fn matrices_of_other_spaces_are_refused() {
     let a = matrices::stencil7(6).csr::<f64>().unwrap();
-    let backwards = Numbering::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
-    let renumbered = Sell::new(&a.renumbered(&backwards).unwrap()).unwrap();
+    let backwards = Permutation::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
+    let reordered = Sell::new(&a.reordered(&backwards).unwrap()).unwrap();
     let wide: Vec<_> = a.triplets().filter(|&(i, _, _)| i < 100).collect();
     let wide = Csr::from_triplets(100, a.rows(), &wide).unwrap();
-    let others: [&dyn Origin<f64>; 3] = [&renumbered, &wide, &matrices::stencil7(5).csr::<f64>().unwrap()];
+    let others: [&dyn MatrixSource<f64>; 3] =
+        [&reordered, &wide, &matrices::stencil7(5).csr::<f64>().unwrap()];
     let mut all: [Box<dyn Refresh<f64>>; 9] = [
         Box::new(Jacobi::new(&a).unwrap()),
         Box::new(Jacobi::blocks(&a, 4).unwrap()),

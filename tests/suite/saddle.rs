@@ -4,8 +4,8 @@
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
 use krysp::{
-    BlockSolver, Csr, Error, Fgmres, HostVector, LinearOperator, Minres, Numbering, Refresh, SaddleEstimate,
-    SaddlePoint, SaddlePointOptions, Schur, Space, gallery,
+    BlockSolver, Csr, Error, Fgmres, HostVector, LinearOperator, Minres, Permutation, Refresh,
+    SaddleEstimate, SaddlePoint, SaddlePointOptions, Schur, Space, gallery,
 };
 
 fn rhs(n: usize) -> Vec<f64> {
@@ -57,8 +57,8 @@ fn enclosed(cells: [usize; 2]) -> Csr<f64> {
 #[test]
 fn laws_of_operators() {
     let flow = gallery::stokes::<f64>(&[9, 7]).unwrap();
-    let renumbered = flow.renumbered(&Numbering::clustered(&flow, 60).unwrap()).unwrap();
-    for a in [flow, renumbered] {
+    let reordered = flow.reordered(&Permutation::clustered(&flow, 60).unwrap()).unwrap();
+    for a in [flow, reordered] {
         for schur in every_schur(63) {
             for block_diagonal in [false, true] {
                 let options = SaddlePointOptions { block_diagonal, ..with(schur.clone()) };
@@ -122,7 +122,7 @@ fn signs_and_order_of_the_blocks_do_not_matter() {
         a.triplets().map(|(i, _, value)| if i >= velocities { -value } else { value }).collect();
     let flipped = a.with_values(&flipped).unwrap();
     let other: Vec<f64> = (0..n).map(|i| if i >= velocities { -b[i] } else { b[i] }).collect();
-    let reordered = a.renumbered(&Numbering::clustered(&a, 50).unwrap()).unwrap();
+    let reordered = a.reordered(&Permutation::clustered(&a, 50).unwrap()).unwrap();
     for (schur, expected) in every_schur(120).into_iter().zip(expected) {
         let found = triangular(&flipped, with(schur.clone()), &other);
         assert!(found.abs_diff(expected) <= 2, "{schur:?}: {found} and {expected}");

@@ -4,7 +4,8 @@
 use krysp::plan::{Method, PlannedSolver, Preconditioner};
 use krysp::testing::matrices;
 use krysp::{
-    Csr, Error, Host, HostVector, LinearOperator, Numbering, Operator, Plan, Real, Space, Unusable, gallery,
+    Csr, Error, Host, HostVector, LinearOperator, Operator, Permutation, Plan, Real, SavedFileError, Space,
+    gallery,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -114,13 +115,13 @@ fn every_format_is_loaded_as_it_was() {
 
 /// A reordered matrix that was assembled from unsorted entries with duplicates.
 #[test]
-fn numberings_and_orders_of_values_are_kept() {
+fn orderings_and_orders_of_values_are_kept() {
     let grid = matrices::stencil7(9).csr::<f64>().unwrap();
     let mut entries: Vec<_> =
         grid.triplets().flat_map(|(i, j, v)| [(i, j, 0.5 * v), (i, j, 0.5 * v)]).collect();
     entries.reverse();
     let a = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
-    let a = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+    let a = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
     let (file, b) = (Saved::new("numbered"), rhs(&a));
     let mut planned = plan(&a, Method::Cg, Preconditioner::Jacobi);
     let x = planned.solve(&b).unwrap().x;
@@ -135,7 +136,7 @@ fn numberings_and_orders_of_values_are_kept() {
         entry.2 *= 4.0;
     }
     let other = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
-    let other = other.renumbered(&Numbering::rcm(&other).unwrap()).unwrap();
+    let other = other.reordered(&Permutation::rcm(&other).unwrap()).unwrap();
     let quarter = PlannedSolver::load(&file.0, &other, &Host).unwrap().solve(&b).unwrap();
     assert!(quarter.converged());
     assert!(quarter.x.iter().zip(&x).all(|(quarter, x)| (4.0 * quarter - x).abs() < 1e-6 * x.abs().max(1.0)));
@@ -156,11 +157,11 @@ fn what_does_not_belong_is_refused_with_a_reason() {
     };
     let single = matrices::stencil7(8).csr::<f32>().unwrap();
     let kind = why(PlannedSolver::load(&file.0, &single, &Host).err());
-    assert!(matches!(kind, Unusable::Kind { .. }), "{kind}");
+    assert!(matches!(kind, SavedFileError::Kind { .. }), "{kind}");
     let other = matrices::stencil7(7).csr::<f64>().unwrap();
-    assert_eq!(why(PlannedSolver::load(&file.0, &other, &Host).err()), Unusable::OtherMatrix);
+    assert_eq!(why(PlannedSolver::load(&file.0, &other, &Host).err()), SavedFileError::PatternMismatch);
     std::fs::write(&file.0, "%%MatrixMarket matrix coordinate real general\n").unwrap();
-    assert_eq!(why(PlannedSolver::load(&file.0, &a, &Host).err()), Unusable::NotSaved);
+    assert_eq!(why(PlannedSolver::load(&file.0, &a, &Host).err()), SavedFileError::NotSaved);
     let missing = PlannedSolver::load(file.0.with_extension("missing"), &a, &Host).err();
     assert!(matches!(missing, Some(Error::Read(_))), "{missing:?}");
     let nowhere = planned.save(file.0.join("nowhere"));
@@ -171,9 +172,9 @@ fn what_does_not_belong_is_refused_with_a_reason() {
 fn operators_are_loaded_as_they_were() {
     let elements = matrices::elasticity(5).csr::<f64>().unwrap();
     let grid = matrices::stencil7(14).csr::<f64>().unwrap();
-    let near = elements.renumbered(&Numbering::rcm(&elements).unwrap()).unwrap();
+    let near = elements.reordered(&Permutation::rcm(&elements).unwrap()).unwrap();
     let file = Saved::new("operator");
-    for (name, a) in [("elements", &elements), ("grid", &grid), ("renumbered", &near)] {
+    for (name, a) in [("elements", &elements), ("grid", &grid), ("reordered", &near)] {
         let made =
             [Operator::auto(a, &Host), Operator::symmetric(a, &Host), Operator::in_format(a, &Host, "CSR")];
         for mut operator in made.map(Result::unwrap) {
@@ -195,7 +196,7 @@ fn operators_are_loaded_as_they_were() {
             loaded.refresh(&ones).unwrap();
             assert_eq!(image(&loaded), image(&operator), "{name}: {}", operator.choice());
         }
-        let Err(Error::Saved { why: Unusable::Kind { .. }, .. }) =
+        let Err(Error::Saved { why: SavedFileError::Kind { .. }, .. }) =
             Operator::<HostVector<f32>>::load(&file.0, &Host)
         else {
             panic!("another element type")

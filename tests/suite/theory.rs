@@ -4,8 +4,8 @@ use crate::truth::{check, norm, residual};
 use krysp::solvers::{Evidence, Form};
 use krysp::testing::matrices::{self, Triplets, edge};
 use krysp::{
-    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres, Numbering,
-    Outcome, Report, Solution, formats,
+    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres, Outcome,
+    Permutation, Report, Solution, formats,
 };
 
 /// A tridiagonal matrix with convection: not symmetric.
@@ -105,7 +105,7 @@ fn gmres_solves_a_cyclic_shift_in_the_last_step_only() {
         let a = edge::cyclic_shift(n).csr::<f64>().unwrap();
         let mut b = vec![0.0; n];
         b[0] = 1.0;
-        let mut gmres = Gmres::new(&a).restart(n).patience(usize::MAX).rtol(1e-12);
+        let mut gmres = Gmres::new(&a).restart(n).stagnation_window(usize::MAX).rtol(1e-12);
         let Solution { x, report } = gmres.solve(&b).unwrap();
         assert_eq!((report.iterations, &report.outcome), (n, &Outcome::Converged));
         assert!(report.history[..n].iter().all(|r| (r - 1.0).abs() < 1e-14), "{:?}", report.history);
@@ -128,7 +128,8 @@ fn gmres_residuals<M: LinearOperator<Vector = HostVector<f64>>>(
     b: &[f64],
     steps: usize,
 ) -> Vec<[f64; 2]> {
-    let mut gmres = Gmres::new(a).preconditioner(m).restart(restart).rtol(1e-13).patience(usize::MAX);
+    let mut gmres =
+        Gmres::new(a).preconditioner(m).restart(restart).rtol(1e-13).stagnation_window(usize::MAX);
     let mut residuals = vec![];
     for k in 1..=steps {
         gmres = gmres.max_iterations(k);
@@ -278,15 +279,15 @@ fn singular_consistent_systems_are_solved() {
 }
 
 #[test]
-fn solutions_do_not_depend_on_the_numbering() {
-    let mesh = matrices::tetrahedra(6, matrices::Numbering::Shuffled(3)).csr::<f64>().unwrap();
+fn solutions_do_not_depend_on_the_ordering() {
+    let mesh = matrices::tetrahedra(6, matrices::NodeOrder::Shuffled(3)).csr::<f64>().unwrap();
     let b = matrices::vector(mesh.rows());
     let expected = Cg::new(&mesh).rtol(1e-13).solve(&b).unwrap().x;
     let mut order: Vec<u32> = (0..mesh.rows() as u32).collect();
     order.sort_by_key(|&i| matrices::mix(u64::from(i)));
-    let numberings = [Numbering::rcm(&mesh).unwrap(), Numbering::from_old_of_new(order).unwrap()];
-    for numbering in &numberings {
-        let a = mesh.renumbered(numbering).unwrap();
+    let permutations = [Permutation::rcm(&mesh).unwrap(), Permutation::from_old_of_new(order).unwrap()];
+    for permutation in &permutations {
+        let a = mesh.reordered(permutation).unwrap();
         let jacobi = Jacobi::new(&a).unwrap();
         let sell = formats::Sell::new(&a).unwrap();
         for solution in [

@@ -3,7 +3,7 @@
 use krysp::testing::laws::{self, Agreement};
 use krysp::testing::matrices;
 use krysp::{
-    Cg, CoarseSpace, Csr, Error, Fsai, HostVector, Jacobi, LinearOperator, Numbering, Refresh, Space,
+    Cg, CoarseSpace, Csr, Error, Fsai, HostVector, Jacobi, LinearOperator, Permutation, Refresh, Space,
     TwoLevel,
 };
 
@@ -22,14 +22,14 @@ fn constant(n: usize, size: usize, unknown: usize) -> Vec<f64> {
 fn laws_of_operators() {
     let stencil = matrices::stencil7(13).csr::<f64>().unwrap();
     for a in [
-        stencil.renumbered(&Numbering::clustered(&stencil, 300).unwrap()).unwrap(),
+        stencil.reordered(&Permutation::clustered(&stencil, 300).unwrap()).unwrap(),
         stencil,
         matrices::elasticity(6).csr::<f64>().unwrap(),
         Csr::from_triplets(40, 40, &(0..40).map(|i| (i, i, 2.0)).collect::<Vec<_>>()).unwrap(),
         Csr::from_triplets::<usize>(0, 0, &[]).unwrap(),
     ] {
         let build = || TwoLevel::new(&a);
-        let over = || TwoLevel::over(Fsai::new(&a)?, CoarseSpace::new(&a, 9)?, &a);
+        let over = || TwoLevel::with_inner(Fsai::new(&a)?, CoarseSpace::new(&a, 9)?, &a);
         let (m, n) = (build().unwrap(), over().unwrap());
         let pools = [1, 3].map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap());
         laws::same_on_all_threads(&|| Ok(build().unwrap()), &pools).unwrap();
@@ -67,12 +67,12 @@ fn a_coarse_space_saves_iterations() {
     let a = matrices::stencil7(30).csr::<f64>().unwrap();
     let jacobi = iterations(&a, Jacobi::new(&a).unwrap());
     let both = iterations(&a, TwoLevel::new(&a).unwrap());
-    let clustered = a.renumbered(&Numbering::clustered(&a, 1350).unwrap()).unwrap();
+    let clustered = a.reordered(&Permutation::clustered(&a, 1350).unwrap()).unwrap();
     let in_runs = TwoLevel::new(&clustered).unwrap();
     assert!((400..=640).contains(&in_runs.coarse().unknowns()), "{}", in_runs.coarse().unknowns());
     let in_runs = iterations(&clustered, in_runs);
     let fsai = iterations(&a, Fsai::new(&a).unwrap());
-    let over = TwoLevel::over(Fsai::new(&a).unwrap(), CoarseSpace::new(&a, 512).unwrap(), &a);
+    let over = TwoLevel::with_inner(Fsai::new(&a).unwrap(), CoarseSpace::new(&a, 512).unwrap(), &a);
     let over = iterations(&a, over.unwrap());
     println!("jacobi {jacobi} two-level {both} in runs {in_runs} fsai {fsai} two-level fsai {over}");
     assert!(10 * jacobi >= 15 * both && 10 * jacobi >= 15 * in_runs && over < fsai && over < both);
@@ -86,8 +86,8 @@ fn constants_of_nodes_are_the_default_and_dependent_modes_are_allowed() {
     let count = found.coarse().aggregates();
     assert_eq!(found.coarse().unknowns(), 3 * count);
     let given = |modes: &[Vec<f64>]| {
-        let coarse = CoarseSpace::with_modes(&a, count * modes.len(), modes).unwrap();
-        TwoLevel::over(Jacobi::new(&a).unwrap(), coarse, &a).unwrap()
+        let coarse = CoarseSpace::with_near_null_space(&a, count * modes.len(), modes).unwrap();
+        TwoLevel::with_inner(Jacobi::new(&a).unwrap(), coarse, &a).unwrap()
     };
     let constants = [0, 1, 2].map(|unknown| constant(n, 3, unknown)).to_vec();
     let sum = (0..n).map(|row| constants.iter().map(|mode| mode[row]).sum()).collect();
@@ -102,8 +102,8 @@ fn constants_of_nodes_are_the_default_and_dependent_modes_are_allowed() {
         }
     }
     let none: [Vec<f64>; 0] = [];
-    assert!(matches!(CoarseSpace::with_modes(&a, 9, &none), Err(Error::Option { .. })));
-    assert!(CoarseSpace::with_modes(&a, 9, &[vec![1.0; n - 1]]).is_err());
+    assert!(matches!(CoarseSpace::with_near_null_space(&a, 9, &none), Err(Error::Option { .. })));
+    assert!(CoarseSpace::with_near_null_space(&a, 9, &[vec![1.0; n - 1]]).is_err());
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_refresh_replaces_the_values() {
     m.apply(&x, &mut y).unwrap();
     fresh.apply(&x, &mut z).unwrap();
     assert_eq!(y.as_slice(), z.as_slice());
-    let other = a.renumbered(&Numbering::rcm(&a).unwrap()).unwrap();
+    let other = a.reordered(&Permutation::rcm(&a).unwrap()).unwrap();
     assert!(m.refresh(&other).is_err());
 }
 
@@ -142,7 +142,7 @@ fn aggregates_of_unsymmetric_patterns_have_every_unknown() {
     for (edges, seed) in [(20_000, 0), (60_000, 1), (120_000, 2)] {
         let a = matrices::rmat(12 + seed % 2, edges).csr::<f64>().unwrap();
         for run in [48, 96, 200] {
-            let a = a.renumbered(&Numbering::clustered(&a, run).unwrap()).unwrap();
+            let a = a.reordered(&Permutation::clustered(&a, run).unwrap()).unwrap();
             for unknowns in [8, 32, 128, 256] {
                 assert!(CoarseSpace::new(&a, unknowns).unwrap().aggregates() > 0);
             }

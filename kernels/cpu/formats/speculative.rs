@@ -98,7 +98,7 @@ pub fn rearrange<T: Value>(offsets: OffsetsRef<'_>, rows: Range<usize>, y: &mut 
 }
 
 /// Writes the sums of the rows that cross bunch boundaries. A bunch has `of_bunch` entries.
-pub fn synchronise<T: Value>(
+pub fn synchronize<T: Value>(
     offsets: OffsetsRef<'_>,
     of_bunch: usize,
     rows: &[u32],
@@ -147,7 +147,7 @@ fn finish<T: Value>(offsets: OffsetsRef<'_>, tiles: Tiles, left: &Unfinished<T>,
     for rows in left.dirty.iter().flatten() {
         rearrange(offsets, rows.clone(), &mut y[rows.clone()]);
     }
-    synchronise(offsets, tiles.entries * tiles.of_bunch, &left.rows, &left.carries, y);
+    synchronize(offsets, tiles.entries * tiles.of_bunch, &left.rows, &left.carries, y);
 }
 
 /// Consecutive bunches and their parts of all arrays.
@@ -418,7 +418,7 @@ mod tests {
         let ones = |numbers: [i64; 14]| numbers.map(|number| (number << 30) as f64);
         let carries = ones([0, 2, 1, 1, 1, 1, 0, 2, 0, 2, 0, 2, 1, 0]);
         let mut y = [f64::NAN; 4];
-        synchronise((&offsets).into(), 1 << 31, &rows, &carries, &mut y);
+        synchronize((&offsets).into(), 1 << 31, &rows, &carries, &mut y);
         assert_eq!([y[0], y[2], y[3]], [3, 2, 8].map(|number: i64| (number << 30) as f64));
     }
 }

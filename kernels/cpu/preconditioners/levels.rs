@@ -28,7 +28,7 @@ use super::triangular::Triangle;
 use crate::cpu::formats::csr::Csr;
 use crate::cpu::run::threads::over_rows;
 use crate::cpu::simd::{Lanes, Simd, Task, Value, run};
-use crate::cpu::tuning::{LEAST_OF_PART, PATIENCE, SPINS};
+use crate::cpu::tuning::{LEAST_OF_PART, SPINS, SPINS_BEFORE_STEALING};
 use crate::index::Columns;
 use std::ops::Range;
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl Slices {
                 for part in first..end {
                     take(part);
                 }
-                let mut looks = if late { 0..0 } else { 0..PATIENCE };
+                let mut looks = if late { 0..0 } else { 0..SPINS_BEFORE_STEALING };
                 while !is_done(before + parts) && looks.next().is_some() {
                     std::hint::spin_loop();
                 }

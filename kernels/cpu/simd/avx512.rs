@@ -61,14 +61,14 @@ mod lanes {
     #[inline(always)]
     fn loads_are_faster() -> bool {
         match LOADS.load(Ordering::Relaxed) {
-            UNKNOWN => ask(),
+            UNKNOWN => query(),
             known => known == FASTER,
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn ask() -> bool {
+    fn query() -> bool {
         // SAFETY: every x86-64 CPU has the instruction
         #[allow(unused_unsafe, reason = "the oldest supported compiler requires it, newer ones do not")]
         let vendor = unsafe { __cpuid(0) };

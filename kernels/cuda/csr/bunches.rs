@@ -9,7 +9,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::RawRowStarts;
 use crate::cuda::device::{Array, Element, Real, Storage};
 use crate::cuda::matrix::chunks::{OF_LANE, TILE, tiles_of_chunk};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::Shape;
 use crate::cuda::tuning::TILES_OF_CHUNK;
 use cudarc::driver::{CudaFunction, DeviceRepr};
@@ -24,8 +24,8 @@ pub(crate) const SOURCE: Source = Source {
     ),
     constants: constants![OF_LANE, TILE, ROWS_OF_RANGE, FILL, MOST_TILES, NEAR_BATCHES],
     mirrors: &[
-        mirror!("Unfinished" = RawUnfinished { parts, carries, rows, counts, ranges, told, number }),
-        mirror!("Speculative" = Raw { rows, columns, values, left, count, tiles, tiles_of_bunch }),
+        mirror!("Unfinished" = RawUnfinished { parts, carries, rows, counts, ranges, report, number }),
+        mirror!("Speculative" = RawSpeculative { rows, columns, values, left, count, tiles, tiles_of_bunch }),
     ],
 };
 
@@ -84,13 +84,13 @@ pub(crate) struct RawUnfinished {
     pub(crate) rows: u64,
     pub(crate) counts: u64,
     pub(crate) ranges: u64,
-    pub(crate) told: u64,
+    pub(crate) report: u64,
     pub(crate) number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawSpeculative {
     rows: RawRowStarts,
     columns: u64,
     values: u64,
@@ -100,20 +100,20 @@ pub(crate) struct Raw {
     tiles_of_bunch: u32,
 }
 // SAFETY: as `Speculative` of speculative.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawSpeculative {}
 
 /// A matrix and the kernel of the first stage.
 #[derive(Debug)]
 pub(crate) struct Speculation<V: Element> {
     pub(crate) bunches: Bunches,
-    pub(crate) ordered: Ordered<V>,
+    pub(crate) ordered: DeviceCsr<V>,
     speculate: CudaFunction,
 }
 
 impl<V: Element> Speculation<V> {
     /// Loads the kernel named `form`, a variant of the first stage, for a matrix on the device and vectors of
     /// `T`.
-    pub(crate) fn of<T: Real>(ordered: Ordered<V>, shape: Shape, form: &str) -> Result<Self>
+    pub(crate) fn of<T: Real>(ordered: DeviceCsr<V>, shape: Shape, form: &str) -> Result<Self>
     where
         V: Storage<T>,
     {
@@ -123,12 +123,12 @@ impl<V: Element> Speculation<V> {
         Ok(Speculation { bunches, ordered, speculate })
     }
 
-    pub(crate) fn raw(&self, left: RawUnfinished) -> Raw {
-        let Ordered { rows, columns, values } = &self.ordered;
+    pub(crate) fn raw(&self, left: RawUnfinished) -> RawSpeculative {
+        let DeviceCsr { rows, columns, values } = &self.ordered;
         let (rows, columns, values) = (rows.raw(), columns.address(0), values.address(0));
         let Bunches { shape, tiles, tiles_of_bunch } = self.bunches;
         let (tiles, tiles_of_bunch) = (tiles as u32, tiles_of_bunch as u32);
-        Raw { rows, columns, values, left, count: shape.entries as u64, tiles, tiles_of_bunch }
+        RawSpeculative { rows, columns, values, left, count: shape.entries as u64, tiles, tiles_of_bunch }
     }
 
     /// Queues the first stage. `y` is the device address of an element for each row; the arrays of `left` are
@@ -146,7 +146,7 @@ impl<V: Element> Speculation<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::formats::speculative::{NONE, rearrange, row_at, synchronise};
+    use crate::cpu::formats::speculative::{NONE, rearrange, row_at, synchronize};
     use crate::cuda::matrix::cases::{Matrix, matrices, with_lengths};
     use crate::index::Offsets;
     use std::ops::Range;
@@ -353,7 +353,7 @@ mod tests {
                 }
             }
         }
-        synchronise(offsets.into(), bunches.of_bunch(), &left.rows, &left.carries, &mut y);
+        synchronize(offsets.into(), bunches.of_bunch(), &left.rows, &left.carries, &mut y);
         assert_eq!(y, expected, "on the host: {name}, {multiprocessors}");
         finish(bunches, offsets, &mut left);
         assert_eq!(left.y, expected, "{name}, {multiprocessors}");

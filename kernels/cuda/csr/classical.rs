@@ -6,7 +6,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
-use crate::cuda::matrix::ordered::{Ordered, RowStarts};
+use crate::cuda::matrix::device_csr::{DeviceCsr, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -19,8 +19,8 @@ pub(crate) const SOURCE: Source = Source {
     text: concat!(include_str!("csr_rows.cu"), "#line 1 \"csr.cu\"\n", include_str!("csr.cu")),
     constants: constants![AHEAD],
     mirrors: &[
-        mirror!("Csr<u32>" = Raw { offsets, columns, values, rows, lanes }),
-        mirror!("Csr<u64>" = Raw { offsets, columns, values, rows, lanes }),
+        mirror!("Csr<u32>" = RawCsr { offsets, columns, values, rows, lanes }),
+        mirror!("Csr<u64>" = RawCsr { offsets, columns, values, rows, lanes }),
     ],
 };
 
@@ -45,14 +45,14 @@ pub(crate) const AHEAD: usize = 4;
 #[derive(Debug)]
 pub struct Csr<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    ordered: Ordered<V>,
+    ordered: DeviceCsr<V>,
     lanes: u32,
     kernel: Kernel<T>,
 }
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Raw {
+struct RawCsr {
     offsets: u64,
     columns: u64,
     values: u64,
@@ -60,16 +60,16 @@ struct Raw {
     lanes: u32,
 }
 // SAFETY: as `Csr` of csr.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawCsr {}
 
 impl<T: Real, V: Storage<T>> Csr<T, V> {
     /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        Csr::of(Ordered::narrowed(device, pattern, values)?, pattern)
+        Csr::of(DeviceCsr::narrowed(device, pattern, values)?, pattern)
     }
 
     /// Wraps a matrix on the device; `pattern` must be its pattern.
-    pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn of(ordered: DeviceCsr<V>, pattern: Pattern<'_>) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
         let device = ordered.device().clone();
         let name = match &*ordered.rows {
@@ -87,7 +87,7 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
     }
 
     /// Returns the arrays of the matrix.
-    pub(crate) fn into_ordered(self) -> Ordered<V> {
+    pub(crate) fn into_ordered(self) -> DeviceCsr<V> {
         self.ordered
     }
 
@@ -96,10 +96,10 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
         self.lanes as usize
     }
 
-    fn raw(&self) -> Raw {
-        let Ordered { rows, columns, values } = &self.ordered;
+    fn raw(&self) -> RawCsr {
+        let DeviceCsr { rows, columns, values } = &self.ordered;
         let (offsets, columns, values) = (rows.address(), columns.address(0), values.address(0));
-        Raw { offsets, columns, values, rows: self.shape.rows as u32, lanes: self.lanes }
+        RawCsr { offsets, columns, values, rows: self.shape.rows as u32, lanes: self.lanes }
     }
 
     fn threads(&self) -> usize {
@@ -170,16 +170,16 @@ impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
         self.ordered.fill(self.shape, pattern, values)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.ordered.give_to(ordered)
+        self.ordered.copy_values_to(ordered)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
         self.ordered.entries(self.shape, pattern)
     }
 
-    fn in_order(&self) -> Option<&Ordered<T>> {
+    fn in_order(&self) -> Option<&DeviceCsr<T>> {
         self.ordered.in_order()
     }
 
@@ -187,7 +187,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
         vec![Slots::of::<T, V>(&self.ordered.values)]
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
         self.ordered.take(ordered)
     }

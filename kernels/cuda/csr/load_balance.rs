@@ -7,7 +7,7 @@ use crate::cuda::device::launch::config;
 use crate::cuda::device::{Array, Real, Storage};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, RawCsrByEntries, SOURCE, TILE};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -20,7 +20,7 @@ use rayon::prelude::*;
 #[derive(Debug)]
 pub struct LoadBalance<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    ordered: Ordered<V>,
+    ordered: DeviceCsr<V>,
     chunks: Chunks,
     first: Array<u32>,
     far_at: Array<u32>,
@@ -47,7 +47,7 @@ fn far_rows(chunks: &Chunks, first: &[u32]) -> (Vec<u32>, Vec<u32>) {
 
 impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
     /// Wraps a matrix on the device; `pattern` must be its pattern.
-    pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn of(ordered: DeviceCsr<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let chunks = Chunks::new(pattern, 0, device.multiprocessors())?;
         let first = first_rows(&chunks);
@@ -70,7 +70,7 @@ impl<T: Real, V: Storage<T>> LoadBalance<T, V> {
             return Ok(());
         }
         let (from, to) = (x.address(0), y.address(0));
-        let Ordered { rows, columns, values } = &self.ordered;
+        let DeviceCsr { rows, columns, values } = &self.ordered;
         let raw = RawCsrByEntries {
             row_starts: rows.raw(),
             first: self.first.address(0),
@@ -119,16 +119,16 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
         self.ordered.fill(self.shape, pattern, values)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.ordered.give_to(ordered)
+        self.ordered.copy_values_to(ordered)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
         self.ordered.entries(self.shape, pattern)
     }
 
-    fn in_order(&self) -> Option<&Ordered<T>> {
+    fn in_order(&self) -> Option<&DeviceCsr<T>> {
         self.ordered.in_order()
     }
 
@@ -136,7 +136,7 @@ impl<T: Real, V: Storage<T>> Product<T> for LoadBalance<T, V> {
         vec![Slots::of::<T, V>(&self.ordered.values)]
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
         self.ordered.take(ordered)
     }

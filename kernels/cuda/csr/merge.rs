@@ -8,7 +8,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{RawRowStarts, THREADS};
 use crate::cuda::device::{Array, Real, Storage, lock};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -24,7 +24,7 @@ pub(crate) const SOURCE: Source = Source {
     text: include_str!("merge.cu"),
     constants: constants![OF_LANE],
     mirrors: &[
-        mirror!("Merge" = Raw { rows, columns, values, first, carries, entries }),
+        mirror!("Merge" = RawMerge { rows, columns, values, first, carries, entries }),
         mirror!("Crossing" = RawCrossing { rows, carries, count }),
     ],
 };
@@ -93,7 +93,7 @@ fn ends_before(offsets: &Offsets, items: usize) -> usize {
 #[derive(Debug)]
 pub struct Merge<T: Real, V: Storage<T> = T> {
     shape: Shape,
-    ordered: Ordered<V>,
+    ordered: DeviceCsr<V>,
     first: Array<u32>,
     crossing: Array<u32>,
     carries: Array<T>,
@@ -105,7 +105,7 @@ pub struct Merge<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Raw {
+struct RawMerge {
     rows: RawRowStarts,
     columns: u64,
     values: u64,
@@ -114,7 +114,7 @@ struct Raw {
     entries: u64,
 }
 // SAFETY: as `Merge` of merge.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawMerge {}
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -128,7 +128,7 @@ unsafe impl DeviceRepr for RawCrossing {}
 
 impl<T: Real, V: Storage<T>> Merge<T, V> {
     /// Wraps a matrix on the device; `pattern` must be its pattern.
-    pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn of(ordered: DeviceCsr<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let tiles = Tiles::new(pattern.offsets())?;
         Ok(Merge {
@@ -149,8 +149,8 @@ impl<T: Real, V: Storage<T>> Merge<T, V> {
             return Ok(());
         }
         let device = y.device();
-        let Ordered { rows, columns, values } = &self.ordered;
-        let raw = Raw {
+        let DeviceCsr { rows, columns, values } = &self.ordered;
+        let raw = RawMerge {
             rows: rows.raw(),
             columns: columns.address(0),
             values: values.address(0),
@@ -199,16 +199,16 @@ impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
         self.ordered.fill(self.shape, pattern, values)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.ordered.give_to(ordered)
+        self.ordered.copy_values_to(ordered)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
         self.ordered.entries(self.shape, pattern)
     }
 
-    fn in_order(&self) -> Option<&Ordered<T>> {
+    fn in_order(&self) -> Option<&DeviceCsr<T>> {
         self.ordered.in_order()
     }
 
@@ -216,7 +216,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Merge<T, V> {
         vec![Slots::of::<T, V>(&self.ordered.values)]
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
         self.ordered.take(ordered)
     }

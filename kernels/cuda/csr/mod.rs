@@ -9,18 +9,18 @@ pub(crate) mod scratch;
 pub mod speculative;
 pub(crate) mod speculative_on_host;
 
+use crate::cost::{CostModel, ProductWork, scattering};
 use crate::cuda::csr::classical::{AHEAD, Csr, lanes};
 use crate::cuda::csr::load_balance::LoadBalance;
 use crate::cuda::csr::merge::Merge;
 use crate::cuda::csr::speculative::Speculative;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots};
 use crate::cuda::solve::number::Scalar;
-use crate::cuda::tuning::CSR_PRICES;
-use crate::price::{Price, Work, scattering};
+use crate::cuda::tuning::CSR_COST_MODELS;
 use crate::strategy::Strategy;
 use rayon::prelude::*;
 
@@ -56,7 +56,7 @@ impl Rows {
     /// Work of a product with a strategy: bytes of offsets, columns and values, uncoalesced reads of `x`, and
     /// dependent loads. With `Classical`, all rows have the same number of lanes, so the longest row
     /// determines the number of dependent loads: one per `AHEAD` entries of a lane.
-    pub fn work(self, strategy: Strategy, multiprocessors: usize) -> Work {
+    pub fn work(self, strategy: Strategy, multiprocessors: usize) -> ProductWork {
         let waits = match strategy {
             Strategy::Classical => {
                 let mean = self.entries as f64 / self.count.max(1) as f64;
@@ -65,7 +65,7 @@ impl Rows {
             }
             _ => 0.0,
         };
-        Work {
+        ProductWork {
             bytes: (self.count * 4 + self.entries * (4 + self.value)) as f64,
             gathers: self.entries as f64 * self.scattering,
             rows: self.count as f64,
@@ -73,11 +73,13 @@ impl Rows {
         }
     }
 
-    /// The strategy that [`Strategy::Automatic`] selects: the cheapest of those in [`CSR_PRICES`]. On every
+    /// The strategy that [`Strategy::Automatic`] selects: the cheapest of those in [`CSR_COST_MODELS`]. On every
     /// matrix of the benchmark record, one of these is faster than all others.
     pub fn strategy(self, multiprocessors: usize) -> Strategy {
-        let cost = |&(strategy, price): &(Strategy, Price)| price.cost(&self.work(strategy, multiprocessors));
-        let cheapest = CSR_PRICES.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let cost = |&(strategy, cost_model): &(Strategy, CostModel)| {
+            cost_model.cost(&self.work(strategy, multiprocessors))
+        };
+        let cheapest = CSR_COST_MODELS.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
         cheapest.map_or(Strategy::Classical, |&(strategy, _)| strategy)
     }
 }
@@ -94,7 +96,7 @@ impl<T: Real> AnyCsr<T> {
         values: &[T],
         strategy: Strategy,
     ) -> Result<Self> {
-        AnyCsr::of(Ordered::<V>::narrowed(device, pattern, values)?, pattern, strategy)
+        AnyCsr::of(DeviceCsr::<V>::narrowed(device, pattern, values)?, pattern, strategy)
     }
 
     /// Changes the strategy of a matrix on the device; `pattern` must be its pattern. The arrays of the
@@ -104,7 +106,7 @@ impl<T: Real> AnyCsr<T> {
         AnyCsr::of(csr.into_ordered(), pattern, strategy)
     }
 
-    fn of<V: Storage<T>>(ordered: Ordered<V>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
+    fn of<V: Storage<T>>(ordered: DeviceCsr<V>, pattern: Pattern<'_>, strategy: Strategy) -> Result<Self> {
         let strategy = match strategy {
             Strategy::Automatic => Rows::of::<T, V>(pattern).strategy(ordered.device().multiprocessors()),
             chosen => chosen,
@@ -143,15 +145,15 @@ impl<T: Real> Product<T> for AnyCsr<T> {
         self.0.fill(pattern, values)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
-        self.0.give_to(pattern, ordered)
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
+        self.0.copy_values_to(pattern, ordered)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
         self.0.entries(pattern)
     }
 
-    fn in_order(&self) -> Option<&Ordered<T>> {
+    fn in_order(&self) -> Option<&DeviceCsr<T>> {
         self.0.in_order()
     }
 
@@ -159,7 +161,7 @@ impl<T: Real> Product<T> for AnyCsr<T> {
         self.0.slots()
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         self.0.fill_from(pattern, ordered)
     }
 

@@ -35,7 +35,7 @@ pub(crate) struct Addresses {
     pub(crate) parts: u64,
     pub(crate) counts: u64,
     pub(crate) ranges: u64,
-    pub(crate) told: u64,
+    pub(crate) report: u64,
 }
 
 /// Words of counts, padded so that the ranges that follow are aligned.
@@ -68,8 +68,8 @@ impl Scratch {
     pub(crate) fn addresses<T: Real>(&self, number: u64) -> Addresses {
         let counts = Scratch::of_parts::<T>(self.bunches);
         let word = |at: usize| self.words.device_ptr(self.words.stream()).0 + (at * size_of::<u32>()) as u64;
-        let told = self.reports.place(number) as u64;
-        Addresses { parts: word(0), counts: word(counts), ranges: word(counts + COUNTS), told }
+        let report = self.reports.place(number) as u64;
+        Addresses { parts: word(0), counts: word(counts), ranges: word(counts + COUNTS), report }
     }
 
     /// Whether products of the matrix with this id leave ranges to the second stage; `None` until a product

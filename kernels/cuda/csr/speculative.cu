@@ -39,7 +39,7 @@ struct Unfinished {
     u32* rows;                // row of each bunch's first entry if the row began in an earlier bunch; NONE otherwise
     u32* counts;              // number of ranges; number of blocks of the second stage that are done
     uint2* ranges;            // ranges of rows [x, y); FILL is set in x if only empty rows must be set to zero
-    u64* told;                // report in host memory: twice the matrix's id, plus one if there are ranges
+    u64* report;              // report in host memory: twice the matrix's id, plus one if there are ranges
     u64 number;
 };
 
@@ -364,7 +364,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void speculative_finish(Specula
             rearrange(a.rows, start, stop, y);
         }
     }
-    if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u64*)a.left.told = 2 * a.left.number + (ranges > 0);
+    if (blockIdx.x == 0 && threadIdx.x == 0) *(volatile u64*)a.left.report = 2 * a.left.number + (ranges > 0);
     // the last block resets the counts for the next product; all other blocks have read them
     if (ranges == 0) return;
     __syncthreads();

@@ -8,7 +8,7 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Real, Storage, lock};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -35,7 +35,7 @@ pub struct Speculative<T: Real, V: Storage<T> = T> {
 
 impl<T: Real, V: Storage<T>> Speculative<T, V> {
     /// Wraps a matrix on the device; `pattern` must be its pattern, of which only the shape is used.
-    pub(crate) fn of(ordered: Ordered<V>, pattern: Pattern<'_>) -> Result<Self> {
+    pub(crate) fn of(ordered: DeviceCsr<V>, pattern: Pattern<'_>) -> Result<Self> {
         let device = &ordered.device().clone();
         let matrix = Speculation::of(ordered, pattern.shape(), "speculative")?;
         let scratch = Scratch::on::<T>(device, matrix.bunches.count(), matrix.bunches.most_ranges())?;
@@ -50,10 +50,10 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         }
         let (to, device) = (y.address(0), y.device());
         // one warp per tile, limited to the warps that are resident at the same time
-        let at_once = VECTOR_BLOCKS * device.multiprocessors() * THREADS as usize;
-        let Addresses { parts, counts, ranges, told } = self.scratch.addresses::<T>(self.number);
+        let concurrent = VECTOR_BLOCKS * device.multiprocessors() * THREADS as usize;
+        let Addresses { parts, counts, ranges, report } = self.scratch.addresses::<T>(self.number);
         let left =
-            RawUnfinished { parts, counts, ranges, told, number: self.number, ..RawUnfinished::default() };
+            RawUnfinished { parts, counts, ranges, report, number: self.number, ..RawUnfinished::default() };
         let raw = self.matrix.raw(left);
         let _queueing = lock(&self.scratch.queueing);
         self.matrix.queue(x, to, left)?;
@@ -63,7 +63,7 @@ impl<T: Real, V: Storage<T>> Speculative<T, V> {
         let mut launch = device.launch(&self.finish);
         launch.arg(&raw).arg(&to);
         // SAFETY: arguments as in speculative.cu; the first stage recorded rows of `y` only
-        unsafe { launch.launch(config((self.matrix.bunches.tiles * WARP).min(at_once))) }?;
+        unsafe { launch.launch(config((self.matrix.bunches.tiles * WARP).min(concurrent))) }?;
         Ok(())
     }
 
@@ -98,16 +98,16 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
         self.matrix.ordered.fill(self.matrix.bunches.shape, pattern, values)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
-        self.matrix.ordered.give_to(ordered)
+        self.matrix.ordered.copy_values_to(ordered)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
         self.matrix.ordered.entries(self.matrix.bunches.shape, pattern)
     }
 
-    fn in_order(&self) -> Option<&Ordered<T>> {
+    fn in_order(&self) -> Option<&DeviceCsr<T>> {
         self.matrix.ordered.in_order()
     }
 
@@ -115,7 +115,7 @@ impl<T: Real, V: Storage<T>> Product<T> for Speculative<T, V> {
         vec![Slots::of::<T, V>(&self.matrix.ordered.values)]
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
         self.matrix.ordered.take(ordered)
     }

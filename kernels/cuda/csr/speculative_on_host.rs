@@ -5,11 +5,11 @@
 //! Every product waits for the device, and `y` is in host memory. Only meant for comparison with
 //! [`Speculative`](crate::cuda::csr::speculative::Speculative).
 
-use crate::cpu::formats::speculative::{rearrange, synchronise};
+use crate::cpu::formats::speculative::{rearrange, synchronize};
 use crate::cuda::csr::bunches::{FILL, RawUnfinished, Speculation};
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Device, Element, Real};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::index::Offsets;
 use cudarc::driver::UnifiedSlice;
@@ -29,8 +29,11 @@ pub struct SpeculativeOnHost<T: Real> {
 impl<T: Real> SpeculativeOnHost<T> {
     /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T]) -> Result<Self> {
-        let matrix =
-            Speculation::of(Ordered::new(device, pattern, values)?, pattern.shape(), "speculative_carrying")?;
+        let matrix = Speculation::of(
+            DeviceCsr::new(device, pattern, values)?,
+            pattern.shape(),
+            "speculative_carrying",
+        )?;
         let bunches = matrix.bunches;
         Ok(SpeculativeOnHost {
             offsets: pattern.offsets().clone(),
@@ -81,7 +84,7 @@ impl<T: Real> SpeculativeOnHost<T> {
         }
         let bunches = self.matrix.bunches.count();
         let (rows, carries) = (&self.rows.as_slice()?[..bunches], self.carries.as_slice()?);
-        synchronise(offsets, self.matrix.bunches.of_bunch(), rows, carries, y);
+        synchronize(offsets, self.matrix.bunches.of_bunch(), rows, carries, y);
         Ok(y)
     }
 }

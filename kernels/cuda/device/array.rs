@@ -73,7 +73,7 @@ pub struct Array<T> {
 
 impl Device {
     /// Allocates an uninitialized array; callers write it before they read it.
-    pub(crate) fn uninitialised<T: Element>(&self, len: usize) -> Result<Array<T>> {
+    pub(crate) fn uninitialized<T: Element>(&self, len: usize) -> Result<Array<T>> {
         let (Queue { context, stream, pool, .. }, stored) = (&**self.inner, len.max(1));
         context.bind_to_thread()?;
         let requested = stored.saturating_mul(size_of::<T>());
@@ -107,14 +107,14 @@ impl Device {
 
     /// An array of zeros.
     pub fn zeros<T: Element>(&self, len: usize) -> Result<Array<T>> {
-        let mut array = self.uninitialised(len)?;
+        let mut array = self.uninitialized(len)?;
         array.clear()?;
         Ok(array)
     }
 
     /// A copy of host data.
     pub fn upload<T: Element>(&self, host: &[T]) -> Result<Array<T>> {
-        let mut array = self.uninitialised(host.len())?;
+        let mut array = self.uninitialized(host.len())?;
         array.write(host)?;
         Ok(array)
     }
@@ -124,7 +124,7 @@ impl Device {
     /// # Safety
     /// `len` entries from `address` on lie within one allocation, which outlives the array and all work queued
     /// with it.
-    pub(crate) unsafe fn lent<T>(&self, address: u64, len: usize) -> Array<T> {
+    pub(crate) unsafe fn borrowed<T>(&self, address: u64, len: usize) -> Array<T> {
         // SAFETY: promised by the caller
         let slice = unsafe { self.inner.stream.upgrade_device_ptr(address, len) };
         let slice = Memory { slice: ManuallyDrop::new(slice), owned: false };
@@ -214,7 +214,7 @@ impl<T: Element> Array<T> {
         // synchronized
         unsafe { result::memcpy_dtoh_async(pinned.bytes_mut(), from, device.inner.stream.cu_stream()) }?;
         device.synchronize()?;
-        let nothing = device.uninitialised::<T>(0)?;
+        let nothing = device.uninitialized::<T>(0)?;
         (self.slice, self.held) = (nothing.slice, nothing.held);
         self.spilled = Some(Box::new(pinned));
         Ok(())
@@ -225,7 +225,7 @@ impl<T: Element> Array<T> {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         let (address, len) = (self.address(range.start), range.len());
         // SAFETY: entries of this array, which is borrowed while the part exists, and owns the memory
-        work(&mut unsafe { self.device().lent(address, len) })
+        work(&mut unsafe { self.device().borrowed(address, len) })
     }
 
     /// Copies host data of the same length into the array.

@@ -16,7 +16,7 @@ impl Device {
     pub fn array_at<T: Element>(&self, address: u64, len: usize) -> Result<Array<T>> {
         self.check_address(address, len.saturating_mul(size_of::<T>()))?;
         // SAFETY: the range was found within an allocation of this device, and the library keeps it
-        Ok(unsafe { self.lent(address, len) })
+        Ok(unsafe { self.borrowed(address, len) })
     }
 
     /// Fails unless the address is aligned, and the range lies within one allocation of this device.

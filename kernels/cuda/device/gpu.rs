@@ -212,7 +212,7 @@ impl Gpu {
 
     /// Bytes of memory that idle queues hold.
     pub(crate) fn idle_memory(&self) -> usize {
-        lock(&self.idle).iter().map(|queue| queue.spare().unwrap_or(0)).sum()
+        lock(&self.idle).iter().map(|queue| queue.unused().unwrap_or(0)).sum()
     }
 
     /// Destroys all idle queues, which returns their memory to the driver. Returns `false` if there is no

@@ -30,7 +30,7 @@ pub(crate) fn config(threads: usize) -> LaunchConfig {
 
 /// Launch configuration for `n` elements with `items` per thread, limited to the blocks that are resident at
 /// the same time.
-pub(crate) fn config_at_once(device: &Device, n: usize, items: usize) -> LaunchConfig {
+pub(crate) fn config_concurrent(device: &Device, n: usize, items: usize) -> LaunchConfig {
     let most = (VECTOR_BLOCKS * device.multiprocessors()).min(MAX_BLOCKS);
     let blocks = n.div_ceil(THREADS as usize * items).clamp(1, most);
     LaunchConfig { grid_dim: (blocks as u32, 1, 1), block_dim: (THREADS, 1, 1), shared_mem_bytes: 0 }

@@ -136,7 +136,7 @@ impl Device {
     /// counts as free.
     pub fn memory(&self) -> Result<(usize, usize)> {
         let (free, total) = self.inner.context.mem_get_info()?;
-        let free = free + self.inner.spare()? + self.inner.gpu.idle_memory();
+        let free = free + self.inner.unused()? + self.inner.gpu.idle_memory();
         let limit = self.limit();
         let left = limit.saturating_sub(self.inner.held.load(Ordering::Relaxed));
         Ok((free.min(left), total.min(limit)))

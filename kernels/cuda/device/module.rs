@@ -77,7 +77,7 @@ pub(crate) struct Mirror {
 }
 
 /// A struct of a file of kernels, its type in Rust, and the fields with equal names in both:
-/// `mirror!("Csr<u32>" = Raw { offsets, columns })`; for generic types
+/// `mirror!("Csr<u32>" = RawCsr { offsets, columns })`; for generic types
 /// `mirror!("Number" = RawNumber<f32> | RawNumber<f64> { factor })`.
 macro_rules! mirror {
     ($name:literal = $single:ty | $double:ty { $($($field:ident).+),* $(,)? }) => {

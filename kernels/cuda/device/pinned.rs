@@ -145,7 +145,7 @@ impl Device {
     /// Transfer rate from pinned memory to the device in bytes per second: the fastest of five copies.
     pub fn bus(&self) -> Result<f64> {
         let pinned = Pinned::new(self, MEASURED)?;
-        let to = self.uninitialised::<u8>(MEASURED)?;
+        let to = self.uninitialized::<u8>(MEASURED)?;
         let mut least = f64::INFINITY;
         for _ in 0..5 {
             self.synchronize()?;

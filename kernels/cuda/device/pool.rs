@@ -133,7 +133,7 @@ impl Pool {
     }
 
     /// Bytes that the pool holds and that are not in use.
-    pub(crate) fn spare(&self) -> Result<usize> {
+    pub(crate) fn unused(&self) -> Result<usize> {
         let read = |attribute| {
             let mut bytes = 0u64;
             // SAFETY: the pool lives; the attribute is a number of 64 bits

@@ -230,17 +230,17 @@ __device__ __forceinline__ bool received(const Parcel* from, u32 call, real& v) 
         return low >> 32 == call && high >> 32 == call;
     }
 }
-// Waits for the parcels of all blocks, and adds their numbers. A thread receives several parcels, AT_ONCE at a time.
+// Waits for the parcels of all blocks, and adds their numbers. A thread receives several parcels, CONCURRENT at a time.
 template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const Parcel* parcels, u32 call) {
-    constexpr int AT_ONCE = 4;
+    constexpr int CONCURRENT = 4;
     const u32 stride = blockDim.x;
-    for (u32 from = threadIdx.x; from < gridDim.x; from += AT_ONCE * stride) {
-        real part[K][AT_ONCE];
+    for (u32 from = threadIdx.x; from < gridDim.x; from += CONCURRENT * stride) {
+        real part[K][CONCURRENT];
         bool all;
         do {
             all = true;
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
+            for (int i = 0; i < CONCURRENT; i++)
 #pragma unroll
                 for (int k = 0; k < K; k++) {
                     const Parcel* parcel = parcels + (u64)k * gridDim.x + min(from + i * stride, gridDim.x - 1);
@@ -248,7 +248,7 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
                 }
         } while (!all);
 #pragma unroll
-        for (int i = 0; i < AT_ONCE; i++)
+        for (int i = 0; i < CONCURRENT; i++)
 #pragma unroll
             for (int k = 0; k < K; k++) sums[k] += from + i * stride < gridDim.x ? part[k][i] : real(0);
     }
@@ -300,7 +300,7 @@ struct Wait {
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
         if (polls == 0x1000) since = now;
         if (*notice) return true;
-        if (now - since < (u64)TEAM_PATIENCE * 1000000) return false;
+        if (now - since < (u64)TEAM_TIMEOUT_MS * 1000000) return false;
         *notice = member + 1;
         return true;
     }

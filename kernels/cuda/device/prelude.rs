@@ -29,7 +29,7 @@ pub(crate) const PRELUDE: Source = Source {
         RESULTS,
         TEAM_MEMBERS,
         TEAM_MAIL,
-        TEAM_PATIENCE
+        TEAM_TIMEOUT_MS
     ],
     mirrors: &[
         mirror!("bfloat" = Bf16 {}),
@@ -147,7 +147,7 @@ pub(crate) const TEAM_MAIL: usize = 1024;
 
 /// Timeout in milliseconds for a member to queue its part of a sum or a product; then all members stop
 /// waiting for it.
-pub(crate) const TEAM_PATIENCE: u32 = 10_000;
+pub(crate) const TEAM_TIMEOUT_MS: u32 = 10_000;
 
 /// A team as passed to kernels.
 #[derive(Clone, Copy, Debug)]

@@ -22,7 +22,7 @@ pub(crate) struct Queue {
     /// `None` if the driver has no memory pools.
     pub(crate) pool: Option<Pool>,
     pub(crate) stream: Arc<CudaStream>,
-    /// The primary context; a queue has a reference of its own because cudarc keeps errors of destructors in it.
+    /// The primary context; a queue has a separate reference because cudarc keeps errors of destructors in it.
     pub(crate) context: Arc<CudaContext>,
 }
 
@@ -51,8 +51,8 @@ impl Queue {
     }
 
     /// Bytes of the pool that are not in use.
-    pub(crate) fn spare(&self) -> Result<usize> {
-        self.pool.as_ref().map_or(Ok(0), Pool::spare)
+    pub(crate) fn unused(&self) -> Result<usize> {
+        self.pool.as_ref().map_or(Ok(0), Pool::unused)
     }
 
     /// Prepares the queue for its next device. Returns `false` if no other device can use it, because a

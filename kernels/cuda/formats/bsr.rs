@@ -9,7 +9,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, Misfit, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{Lane, RawSliceArrays, SliceArrays, Slices, Widths, shared_by};
@@ -22,8 +22,8 @@ pub(crate) const SOURCE: Source = Source {
     text: concat!(include_str!("bsr_blocks.cu"), "#line 1 \"bsr.cu\"\n", include_str!("bsr.cu")),
     constants: constants![],
     mirrors: &[
-        mirror!("Bsr<u32>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, values, rows, slices, lanes }),
-        mirror!("Bsr<u16>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, values, rows, slices, lanes }),
+        mirror!("Bsr<u32>" = RawBsr { arrays.starts, arrays.order, arrays.bases, arrays.columns, values, rows, slices, lanes }),
+        mirror!("Bsr<u16>" = RawBsr { arrays.starts, arrays.order, arrays.bases, arrays.columns, values, rows, slices, lanes }),
     ],
 };
 
@@ -61,7 +61,7 @@ pub struct Bsr<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawBsr {
     arrays: RawSliceArrays,
     values: u64,
     rows: u32,
@@ -69,7 +69,7 @@ pub(crate) struct Raw {
     lanes: u32,
 }
 // SAFETY: as `Bsr` of bsr.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawBsr {}
 
 impl<T: Real, V: Storage<T>> Bsr<T, V> {
     /// Uploads a matrix with a value for each entry of the pattern, in blocks of `size` rows and columns: 2,
@@ -84,7 +84,7 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
         let scalar = (blocks.rows() * size, blocks.cols() * size);
         assert_eq!((pattern.rows(), pattern.cols()), scalar, "blocks of the size make up the matrix");
         index("the number of rows", pattern.rows())?;
-        let ordered = Ordered::new(device, pattern, values)?;
+        let ordered = DeviceCsr::new(device, pattern, values)?;
         let lane = Lane { pack: 1, in_flight: BLOCKS_IN_FLIGHT };
         let slices = {
             let (rows, columns) =
@@ -104,7 +104,7 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
             copy_values: device.function_storing::<T, V>(&SOURCE, &format!("bsr_copy_values_{columns}"))?,
             slices,
         };
-        bsr.copy_values(&ordered, Way::IntoSlots)?;
+        bsr.copy_values(&ordered, Direction::ToSlots)?;
         Ok(bsr)
     }
 
@@ -128,14 +128,14 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
 // `values` has a block for each slot
 unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
     type Element = T;
-    type Raw = Raw;
+    type Raw = RawBsr;
 
     fn by_column(&self) -> bool {
         true
     }
 
-    fn raw(&self) -> Raw {
-        Raw {
+    fn raw(&self) -> RawBsr {
+        RawBsr {
             arrays: self.slices.raw(),
             values: self.values.address(0),
             rows: self.slices.rows as u32,
@@ -173,11 +173,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
-    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
-        let (size, back) = (self.size as u32, u32::from(way == Way::Back));
+        let (size, back) = (self.size as u32, u32::from(direction == Direction::FromSlots));
         let mut launch = self.values.device().launch(&self.copy_values);
         launch
             .arg(&matrix)

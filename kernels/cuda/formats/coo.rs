@@ -1,6 +1,7 @@
 //! Coordinates (COO) on a device: each warp takes an equal number of entries. coo.cu and slabs.cu describe
 //! the algorithms and the data moved.
 
+use crate::cost::scattering;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
@@ -10,14 +11,13 @@ use crate::cuda::formats::slab_layout::share_of_sums;
 use crate::cuda::formats::slabs::{self, Slabs};
 use crate::cuda::matrix::borders::{Borders, EMPTY_ROWS_PER_THREAD, Onto};
 use crate::cuda::matrix::chunks::{Chunks, RawCoo, RawTaken, SOURCE, Started, TILE};
-use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Product, Slots, check, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
 use crate::cuda::tuning::{SLABS, SLABS_BYTE, SLABS_ENTRY, SLABS_SAVE, SLABS_START, SLABS_SUM_BYTE};
 use crate::index::Offsets;
-use crate::price::scattering;
 use cudarc::driver::CudaFunction;
 
 /// How rows whose entries are divided among several warps are summed.
@@ -60,7 +60,7 @@ pub(crate) struct Coordinates<T: Real, V: Storage<T>> {
 impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     /// Lays out all entries of a matrix on the device except the first `skip` of every row; `pattern` must be
     /// the pattern of the matrix.
-    pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
+    pub(crate) fn of(ordered: &DeviceCsr<T>, pattern: Pattern<'_>, skip: usize, onto: Onto) -> Result<Self> {
         let device = ordered.device();
         let chunks = Chunks::of_whole_rows(pattern, skip, device.multiprocessors())?;
         let borders = Borders::new(device, &chunks, onto)?;
@@ -72,7 +72,7 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     }
 
     fn filled(
-        ordered: &Ordered<T>,
+        ordered: &DeviceCsr<T>,
         pattern: Pattern<'_>,
         (chunks, skip): (Chunks, usize),
         borders: Borders<T>,
@@ -93,16 +93,16 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
             chunks,
         };
         coordinates.fill_places(ordered, pattern, &started.at)?;
-        coordinates.copy_values(ordered, Way::IntoSlots)?;
+        coordinates.copy_values(ordered, Direction::ToSlots)?;
         Ok(coordinates)
     }
 
-    fn taken(&self, ordered: &Ordered<T>, here: &RowStarts, last_column: u32) -> RawTaken {
+    fn taken(&self, ordered: &DeviceCsr<T>, here: &RowStarts, last_column: u32) -> RawTaken {
         let (all, here, columns) = (ordered.rows.raw(), here.raw(), ordered.columns.address(0));
         RawTaken { all, here, columns, skip: self.skip as u32, last_column, slots: self.values.len() as u64 }
     }
 
-    fn fill_places(&self, ordered: &Ordered<T>, pattern: Pattern<'_>, started: &Offsets) -> Result<()> {
+    fn fill_places(&self, ordered: &DeviceCsr<T>, pattern: Pattern<'_>, started: &Offsets) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
@@ -129,13 +129,13 @@ impl<T: Real, V: Storage<T>> Coordinates<T, V> {
     }
 
     /// Queues the copy of values between CSR order and slots.
-    pub(crate) fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    pub(crate) fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
         let device = ordered.device();
         let here = RowStarts::new(device, &self.chunks.starts)?;
-        let (taken, back) = (self.taken(ordered, &here, 0), u32::from(way == Way::Back));
+        let (taken, back) = (self.taken(ordered, &here, 0), u32::from(direction == Direction::FromSlots));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
         let mut launch = device.launch(&self.copy_values);
         launch.arg(&taken).arg(&entries).arg(&values).arg(&back);
@@ -222,7 +222,7 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
     /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], crossing: Crossing) -> Result<Self> {
         index("the number of rows", pattern.rows())?;
-        let ordered = Ordered::new(device, pattern, values)?;
+        let ordered = DeviceCsr::new(device, pattern, values)?;
         let by_slabs = match crossing {
             Crossing::Slabs => true,
             Crossing::Automatic => sums_in_slabs::<T>(pattern, device.shared_memory()?).is_some(),
@@ -250,10 +250,10 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
         }
     }
 
-    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
         match &self.sorted {
-            Sorted::Rows(coordinates) => coordinates.copy_values(ordered, way),
-            Sorted::Slabs(slabs) => slabs.copy_values(ordered, way),
+            Sorted::Rows(coordinates) => coordinates.copy_values(ordered, direction),
+            Sorted::Slabs(slabs) => slabs.copy_values(ordered, direction),
         }
     }
 }
@@ -306,18 +306,18 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        let ordered = Ordered::with_values(self.device(), self.shape, pattern, values)?;
-        self.copy_values(&ordered, Way::IntoSlots)
+        let ordered = DeviceCsr::with_values(self.device(), self.shape, pattern, values)?;
+        self.copy_values(&ordered, Direction::ToSlots)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.copy_values(ordered, Way::Back)
+        self.copy_values(ordered, Direction::FromSlots)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
-        let ordered = Ordered::zeros(self.device(), self.shape, pattern)?;
-        self.copy_values(&ordered, Way::Back)?;
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
+        let ordered = DeviceCsr::zeros(self.device(), self.shape, pattern)?;
+        self.copy_values(&ordered, Direction::FromSlots)?;
         Ok(ordered)
     }
 
@@ -328,9 +328,9 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
         }
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.copy_values(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Direction::ToSlots)
     }
 
     fn bytes(&self) -> usize {

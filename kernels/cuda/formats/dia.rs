@@ -8,7 +8,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, Misfit, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::tuning::ROWS_FOR_FOUR;
@@ -19,7 +19,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "dia.cu",
     text: concat!(include_str!("dia_rows.cu"), "#line 1 \"dia.cu\"\n", include_str!("dia.cu")),
     constants: constants![BATCH, NOWHERE],
-    mirrors: &[mirror!("Dia" = Raw { offsets, values, rows, cols, slices, diagonals })],
+    mirrors: &[mirror!("Dia" = RawDia { offsets, values, rows, cols, slices, diagonals })],
 };
 
 /// The kernels for several vectors.
@@ -55,7 +55,7 @@ pub struct Dia<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawDia {
     offsets: u64,
     values: u64,
     rows: u32,
@@ -64,23 +64,23 @@ pub(crate) struct Raw {
     diagonals: u32,
 }
 // SAFETY: as `Dia` of dia.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawDia {}
 
 impl<T: Real, V: Storage<T>> Dia<T, V> {
     /// Uploads a matrix with a value for each entry of the pattern. Entries must be on `diagonals`, which
     /// ascend: entry `(i, j)` is on diagonal `j − i`.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], diagonals: &[i64]) -> Result<Self> {
-        let ordered = Ordered::new(device, pattern, values)?;
+        let ordered = DeviceCsr::new(device, pattern, values)?;
         let dia = Dia::empty(device, pattern.shape(), diagonals)?;
-        dia.copy_values(&ordered, Way::IntoSlots)?;
+        dia.copy_values(&ordered, Direction::ToSlots)?;
         Ok(dia)
     }
 
     /// Lays out a matrix on the device with `cols` columns; `None` if an entry is on none of the diagonals.
-    pub(crate) fn of(ordered: &Ordered<T>, cols: usize, diagonals: &[i64]) -> Result<Option<Self>> {
+    pub(crate) fn of(ordered: &DeviceCsr<T>, cols: usize, diagonals: &[i64]) -> Result<Option<Self>> {
         let shape = Shape { rows: ordered.rows.count(), cols, entries: ordered.nnz() };
         let dia = Dia::empty(ordered.device(), shape, diagonals)?;
-        Ok(dia.copies(ordered, Way::IntoSlots)?.then_some(dia))
+        Ok(dia.copies(ordered, Direction::ToSlots)?.then_some(dia))
     }
 
     /// A matrix of zeros on the device.
@@ -110,11 +110,11 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
     }
 
     /// Copies values between CSR order and slots; returns whether every entry is on a diagonal.
-    fn copies(&self, ordered: &Ordered<T>, way: Way) -> Result<bool> {
+    fn copies(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<bool> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
-        let (of_lane, back) = (self.of_lane as u32, u32::from(way == Way::Back));
+        let (of_lane, back) = (self.of_lane as u32, u32::from(direction == Direction::FromSlots));
         let mut launch = self.values.device().launch(&self.copy_values);
         launch
             .arg(&matrix)
@@ -182,14 +182,14 @@ fn offsets(diagonals: &[i64]) -> Vec<u32> {
 // diagonal; the kernel compares columns with the length of `x`, and rows with that of `y`
 unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
     type Element = T;
-    type Raw = Raw;
+    type Raw = RawDia;
 
     fn by_column(&self) -> bool {
         true
     }
 
-    fn raw(&self) -> Raw {
-        Raw {
+    fn raw(&self) -> RawDia {
+        RawDia {
             offsets: self.offsets.address(0),
             values: self.values.address(0),
             rows: self.shape.rows as u32,
@@ -234,8 +234,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
         vec![Slots::of::<T, V>(&self.values)]
     }
 
-    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        assert!(self.copies(ordered, way)?, "every entry stands on a diagonal");
+    fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
+        assert!(self.copies(ordered, direction)?, "every entry stands on a diagonal");
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{RawNumber, RawRowStarts, THREADS};
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
-use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Product, Slots, check, check_square};
 use crate::cuda::matrix::slices::{group_starts, longest_of, sorted};
@@ -139,9 +139,9 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
             extra_kernel: Kernel::load::<V>(device, &SOURCE, "ehyb_extra", THREADS)?,
             copy_values: device.function_storing::<T, V>(&SOURCE, "ehyb_copy_values")?,
         };
-        let ordered = Ordered::new(device, pattern, values)?;
+        let ordered = DeviceCsr::new(device, pattern, values)?;
         ehyb.fill_columns(&ordered)?;
-        ehyb.copy_values(&ordered, Way::IntoSlots)?;
+        ehyb.copy_values(&ordered, Direction::ToSlots)?;
         Ok(ehyb)
     }
 
@@ -191,7 +191,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         self.shape.rows.next_multiple_of(WARP)
     }
 
-    fn fill_columns(&self, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_columns(&self, ordered: &DeviceCsr<T>) -> Result<()> {
         let device = ordered.device();
         let fill = device.function_storing::<T, V>(&SOURCE, "ehyb_columns")?;
         let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
@@ -202,9 +202,9 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         Ok(())
     }
 
-    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
         let (inside, extra, from) = (self.raw(), self.raw_extra(nothing()), entries(ordered));
-        let (values, back) = (ordered.values.address(0), u32::from(way == Way::Back));
+        let (values, back) = (ordered.values.address(0), u32::from(direction == Direction::FromSlots));
         let mut launch = ordered.device().launch(&self.copy_values);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&values);
         launch.arg(&inside.values).arg(&extra.values).arg(&back);
@@ -224,7 +224,7 @@ fn nothing<T: Real>() -> RawNumber<T> {
 }
 
 /// CSR offsets and columns as passed to kernels.
-fn entries<T: Real>(ordered: &Ordered<T>) -> RawEntries {
+fn entries<T: Real>(ordered: &DeviceCsr<T>) -> RawEntries {
     RawEntries { rows: ordered.rows.raw(), columns: ordered.columns.address(0) }
 }
 
@@ -260,18 +260,18 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
     }
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
-        let ordered = Ordered::with_values(self.device(), self.shape, pattern, values)?;
-        self.copy_values(&ordered.with_columns(pattern)?, Way::IntoSlots)
+        let ordered = DeviceCsr::with_values(self.device(), self.shape, pattern, values)?;
+        self.copy_values(&ordered.with_columns(pattern)?, Direction::ToSlots)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
         ordered.check(self.shape, pattern);
-        self.copy_values(ordered, Way::Back)
+        self.copy_values(ordered, Direction::FromSlots)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
-        let ordered = Ordered::zeros(self.device(), self.shape, pattern)?.with_columns(pattern)?;
-        self.copy_values(&ordered, Way::Back)?;
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
+        let ordered = DeviceCsr::zeros(self.device(), self.shape, pattern)?.with_columns(pattern)?;
+        self.copy_values(&ordered, Direction::FromSlots)?;
         Ok(ordered)
     }
 
@@ -279,9 +279,9 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
         vec![Slots::of::<T, V>(&self.inside.values), Slots::of::<T, V>(&self.extra.values)]
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
-        self.copy_values(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Direction::ToSlots)
     }
 
     fn bytes(&self) -> usize {

@@ -9,7 +9,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{RawWindows, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, Misfit, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{address, group_starts, longest_of};
@@ -28,7 +28,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "halo.cu",
     text: concat!(include_str!("halo_windows.cu"), "#line 1 \"halo.cu\"\n", include_str!("halo.cu")),
     constants: constants![PACKED; HALO_THREADS],
-    mirrors: &[mirror!("Halo" = Raw { windows, slices, words, order, columns, values })],
+    mirrors: &[mirror!("Halo" = RawHalo { windows, slices, words, order, columns, values })],
 };
 
 /// The kernels for several vectors.
@@ -66,7 +66,7 @@ pub struct Halo<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawHalo {
     windows: RawWindows,
     slices: u64,
     words: u64,
@@ -75,7 +75,7 @@ pub(crate) struct Raw {
     values: u64,
 }
 // SAFETY: as `Halo` of halo.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawHalo {}
 
 impl<T: Real, V: Storage<T>> Halo<T, V> {
     /// Uploads a matrix with a value for each entry of the pattern, with `size` rows per node: 1, 2, 3, 4 or
@@ -93,7 +93,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let windows =
             Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most).map_err(too_large(most))?;
         let slices = NodeSlices::new(nodes.offsets(), windows.bounds())?;
-        let ordered = Ordered::new(device, pattern, values)?;
+        let ordered = DeviceCsr::new(device, pattern, values)?;
         let halo =
             Halo::shaped(&ordered, size, pattern.shape(), WindowArrays::new(device, &windows)?, &slices)?;
         if size == 1 {
@@ -102,14 +102,14 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
             let (rows, columns) = (RowStarts::new(device, nodes.offsets())?, device.upload(nodes.columns())?);
             halo.fill_columns(&rows, &columns)?;
         }
-        halo.copy_values(&ordered, Way::IntoSlots)?;
+        halo.copy_values(&ordered, Direction::ToSlots)?;
         Ok(halo)
     }
 
     /// Lays out a square matrix on a device, with one row per node and row offsets `offsets`; windows are
     /// computed on the device. `None` if a window is too large, so that blocks of rows would have to be
     /// halved.
-    pub fn of(ordered: &Ordered<T>, offsets: &Offsets) -> Result<Option<Self>> {
+    pub fn of(ordered: &DeviceCsr<T>, offsets: &Offsets) -> Result<Option<Self>> {
         let (device, rows, entries) = (ordered.device(), offsets.ranges(), offsets.end());
         assert_eq!((ordered.rows.count(), ordered.columns.len()), (rows, entries), "the offsets of its rows");
         let (height, most) = limits::<T>(device, rows, 1)?;
@@ -119,13 +119,13 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
         let (slices, shape) = (NodeSlices::new(offsets, &bounds)?, Shape { rows, cols: rows, entries });
         let halo = Halo::shaped(ordered, 1, shape, windows, &slices)?;
         halo.fill_columns(&ordered.rows, &ordered.columns)?;
-        halo.copy_values(ordered, Way::IntoSlots)?;
+        halo.copy_values(ordered, Direction::ToSlots)?;
         Ok(Some(halo))
     }
 
     /// Allocates a matrix with the slots of `slices`; columns and values are not set.
     fn shaped(
-        ordered: &Ordered<T>,
+        ordered: &DeviceCsr<T>,
         size: usize,
         shape: Shape,
         windows: WindowArrays,
@@ -148,7 +148,7 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
             slices: device.upload(&slices.starts)?,
             order: slices.order.as_deref().map(|order| device.upload(order)).transpose()?,
             words: words.as_deref().map(|words| device.upload(words)).transpose()?,
-            columns: device.uninitialised(columns * WARP)?,
+            columns: device.uninitialized(columns * WARP)?,
             values: device.zeros(slices.groups() * WARP * size * size)?,
             kernel: Kernel::with_shared_memory::<V>(device, &SOURCE, &name, threads as u32, shared)?
                 .with_many(many),
@@ -200,14 +200,14 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
 // slices need
 unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
     type Element = T;
-    type Raw = Raw;
+    type Raw = RawHalo;
 
     fn by_column(&self) -> bool {
         self.size > 1
     }
 
-    fn raw(&self) -> Raw {
-        Raw {
+    fn raw(&self) -> RawHalo {
+        RawHalo {
             windows: self.windows.raw(),
             slices: self.slices.address(0),
             words: address(&self.words),
@@ -258,7 +258,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
             return Ok(None);
         }
         let device = self.values.device();
-        let columns = device.uninitialised(self.shape.entries)?;
+        let columns = device.uninitialized(self.shape.entries)?;
         let read = device.function_storing::<T, V>(&SOURCE, "halo_entries")?;
         let (matrix, rows, to) = (self.raw(), rows.raw(), columns.address(0));
         let mut launch = device.launch(&read);
@@ -268,11 +268,11 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Halo<T, V> {
         Ok(Some(columns))
     }
 
-    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots, mark) = (ordered.values.address(0), self.values.address(0), misfit.address());
-        let (size, back) = (self.size as u32, u32::from(way == Way::Back));
+        let (size, back) = (self.size as u32, u32::from(direction == Direction::FromSlots));
         let mut launch = self.values.device().launch(&self.copy_values);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots);
         launch.arg(&size).arg(&back).arg(&mark);
@@ -299,11 +299,11 @@ pub fn nodes_per_block(nodes: usize, size: usize, multiprocessors: usize) -> usi
 }
 
 /// Nodes per block: as close to the maximum of [`ROWS_OF_WINDOW`] as possible such that all waves of
-/// `at_once` resident blocks are full.
-fn height(nodes: usize, size: usize, at_once: usize) -> usize {
+/// `concurrent` resident blocks are full.
+fn height(nodes: usize, size: usize, concurrent: usize) -> usize {
     let (fewest, most) = ROWS_OF_WINDOW;
-    let rounds = (nodes * size).div_ceil(most * at_once).max(1);
-    let rows = (nodes * size).div_ceil(rounds * at_once).clamp(fewest, most);
+    let rounds = (nodes * size).div_ceil(most * concurrent).max(1);
+    let rows = (nodes * size).div_ceil(rounds * concurrent).clamp(fewest, most);
     rows.div_ceil(size).next_multiple_of(WARP)
 }
 

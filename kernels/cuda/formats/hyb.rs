@@ -7,8 +7,8 @@ use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::formats::coo::Coordinates;
 use crate::cuda::formats::sliced::{Sliced, Widths};
 use crate::cuda::matrix::borders::Onto;
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction};
 use crate::cuda::matrix::lengths;
-use crate::cuda::matrix::ordered::{Ordered, Way};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Layout, Product, Slots, check_square};
 use crate::cuda::solve::number::Scalar;
@@ -34,7 +34,7 @@ pub struct Hyb<T: Real, V: Storage<T> = T> {
 impl<T: Real, V: Storage<T>> Hyb<T, V> {
     /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], width: Width) -> Result<Self> {
-        let ordered = Ordered::new(device, pattern, values)?;
+        let ordered = DeviceCsr::new(device, pattern, values)?;
         let width = lengths::quantile(device, &ordered.rows, width.rows)?.min(width.most);
         Ok(Hyb {
             first: Sliced::of(&ordered, pattern, Widths::First(width))?,
@@ -42,9 +42,9 @@ impl<T: Real, V: Storage<T>> Hyb<T, V> {
         })
     }
 
-    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        self.first.copy_values(ordered, way)?;
-        self.overflow.copy_values(ordered, way)
+    fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
+        self.first.copy_values(ordered, direction)?;
+        self.overflow.copy_values(ordered, direction)
     }
 }
 
@@ -70,23 +70,23 @@ impl<T: Real, V: Storage<T>> Product<T> for Hyb<T, V> {
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let (device, shape) = (self.first.device(), Product::shape(self));
-        let ordered = Ordered::with_values(device, shape, pattern, values)?;
-        self.copy_values(&ordered, Way::IntoSlots)
+        let ordered = DeviceCsr::with_values(device, shape, pattern, values)?;
+        self.copy_values(&ordered, Direction::ToSlots)
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
-        self.copy_values(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Direction::ToSlots)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
         ordered.check(Product::shape(self), pattern);
-        self.copy_values(ordered, Way::Back)
+        self.copy_values(ordered, Direction::FromSlots)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
-        let ordered = Ordered::zeros(self.first.device(), Product::shape(self), pattern)?;
-        self.copy_values(&ordered, Way::Back)?;
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
+        let ordered = DeviceCsr::zeros(self.first.device(), Product::shape(self), pattern)?;
+        self.copy_values(&ordered, Direction::FromSlots)?;
         Ok(ordered)
     }
 

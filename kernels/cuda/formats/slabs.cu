@@ -141,7 +141,7 @@ constexpr int AHEAD = 4;
 // Each block processes a bin. LANES lanes load a run, which has at most LANES sums. Shared memory holds the sums of the
 // bin and the offsets of its rows.
 template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real* y) {
-    constexpr int AT_ONCE = THREADS / LANES;
+    constexpr int CONCURRENT = THREADS / LANES;
     extern __shared__ Pack shared[];
     real* of_bin = shared[0].at;
     u16* offsets = (u16*)(of_bin + a.most_sums);
@@ -149,10 +149,10 @@ template <int LANES> __device__ __forceinline__ void finish(const Bins& a, real*
     const u32 first = __ldg(a.rows + bin), count = __ldg(a.rows + bin + 1) - first;
     const u32 end = __ldg(a.first_run + bin + 1);
     for (u32 row = threadIdx.x; row <= count; row += THREADS) offsets[row] = __ldcs(a.offsets + (first + bin + row));
-    for (u32 at = __ldg(a.first_run + bin) + threadIdx.x / LANES; at < end; at += AT_ONCE * AHEAD) {
+    for (u32 at = __ldg(a.first_run + bin) + threadIdx.x / LANES; at < end; at += CONCURRENT * AHEAD) {
         uint2 run[AHEAD];
 #pragma unroll
-        for (int u = 0; u < AHEAD; u++) run[u] = at + u * AT_ONCE < end ? __ldg(a.runs + at + u * AT_ONCE) : make_uint2(0, 0);
+        for (int u = 0; u < AHEAD; u++) run[u] = at + u * CONCURRENT < end ? __ldg(a.runs + at + u * CONCURRENT) : make_uint2(0, 0);
         u16 place[AHEAD];
         real sum[AHEAD];
 #pragma unroll

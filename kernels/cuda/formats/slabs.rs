@@ -8,7 +8,7 @@ use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real, Storage, lock};
 use crate::cuda::formats::slab_layout::{CHUNK, OWN, SlabSizes, Slabbed};
 use crate::cuda::matrix::chunks::{OF_LANE, TILE};
-use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Slots;
 use crate::cuda::tuning::{
@@ -24,7 +24,7 @@ pub(crate) const SOURCE: Source = Source {
     text: concat!(include_str!("../matrix/tiles.cu"), "#line 1 \"slabs.cu\"\n", include_str!("slabs.cu")),
     constants: constants![OF_LANE, TILE, OWN, CHUNK, PLACES, SLAB_THREADS, SLAB_BLOCKS, WIDE_SLAB_THREADS],
     mirrors: &[
-        mirror!("Slabs" = Raw { columns, values, starts, first, shares, sums }),
+        mirror!("Slabs" = RawSlabs { columns, values, starts, first, shares, sums }),
         mirror!("Bins" = RawBins { runs, first_run, places, rows, offsets, sums, most_sums }),
     ],
 };
@@ -104,7 +104,7 @@ pub(crate) struct Slabs<T: Real, V: Storage<T>> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Raw {
+struct RawSlabs {
     columns: u64,
     values: u64,
     starts: u64,
@@ -113,7 +113,7 @@ struct Raw {
     sums: u64,
 }
 // SAFETY: as `Slabs` of slabs.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawSlabs {}
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -132,16 +132,19 @@ unsafe impl DeviceRepr for RawBins {}
 impl<T: Real, V: Storage<T>> Slabs<T, V> {
     /// Lays out a matrix on the device; `pattern` must be its pattern. `None` if a row would have too many
     /// sums.
-    pub(crate) fn of(ordered: &Ordered<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
+    pub(crate) fn of(ordered: &DeviceCsr<T>, pattern: Pattern<'_>) -> Result<Option<Self>> {
         let device = ordered.device();
-        let (at_once, shared) = (device.multiprocessors(), device.shared_memory()?);
+        let (concurrent, shared) = (device.multiprocessors(), device.shared_memory()?);
         let first = FirstKernel::of::<T>(pattern.cols(), shared);
         let width = first.width::<T>(shared);
         if width == 0 {
             return Ok(None);
         }
-        let sizes =
-            SlabSizes { width, blocks: first.resident * at_once, bins: BINS_OF_MULTIPROCESSOR * at_once };
+        let sizes = SlabSizes {
+            width,
+            blocks: first.resident * concurrent,
+            bins: BINS_OF_MULTIPROCESSOR * concurrent,
+        };
         let Some(slabbed) = Slabbed::new(pattern, sizes) else { return Ok(None) };
         // second kernel: the sums of a bin, and the offsets of its rows
         let of_slab = width * size_of::<T>() + first.beside::<T>();
@@ -171,14 +174,14 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
         };
         device.lift_shared_limit(&slabs.multiply)?;
         device.lift_shared_limit(&slabs.finish)?;
-        slabs.copy_values(ordered, Way::IntoSlots)?;
+        slabs.copy_values(ordered, Direction::ToSlots)?;
         Ok(Some(slabs))
     }
 
     /// Queues the copy of values between CSR order and slots.
-    pub(crate) fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    pub(crate) fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
         let (of, slots, back) =
-            (self.entries.address(0), self.values.len() as i64, u32::from(way == Way::Back));
+            (self.entries.address(0), self.values.len() as i64, u32::from(direction == Direction::FromSlots));
         let (entries, values) = (ordered.values.address(0), self.values.address(0));
         let mut launch = self.device().launch(&self.copy_values);
         launch.arg(&of).arg(&slots).arg(&entries).arg(&values).arg(&back);
@@ -191,7 +194,7 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
     /// `y ← A x`, for vectors that were checked against the matrix.
     pub(crate) fn multiply(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         let (device, x, y) = (self.device(), x.address(0), y.address(0));
-        let raw = Raw {
+        let raw = RawSlabs {
             columns: self.columns.address(0),
             values: self.values.address(0),
             starts: self.starts.address(0),

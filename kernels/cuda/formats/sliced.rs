@@ -9,7 +9,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{MOST_VALUES, PACK_BYTES, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::{COLUMNS, Many, RawColumns, Reads};
-use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::slices::{Lane, RawSliceArrays, SliceArrays, Slices, address, shared_by};
@@ -26,8 +26,8 @@ pub(crate) const SOURCE: Source = Source {
     text: concat!(include_str!("sliced_rows.cu"), "#line 1 \"sliced.cu\"\n", include_str!("sliced.cu")),
     constants: constants![SLOTS_IN_FLIGHT],
     mirrors: &[
-        mirror!("Sliced<u32>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
-        mirror!("Sliced<u16>" = Raw { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
+        mirror!("Sliced<u32>" = RawSliced { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
+        mirror!("Sliced<u16>" = RawSliced { arrays.starts, arrays.order, arrays.bases, arrays.columns, lengths, values, rows, slices, width, lanes }),
     ],
 };
 
@@ -71,7 +71,7 @@ pub struct Sliced<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawSliced {
     arrays: RawSliceArrays,
     lengths: u64,
     values: u64,
@@ -81,16 +81,16 @@ pub(crate) struct Raw {
     lanes: u32,
 }
 // SAFETY: as `Sliced` of sliced.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawSliced {}
 
 impl<T: Real, V: Storage<T>> Sliced<T, V> {
     /// Uploads a matrix with a value for each entry of the pattern.
     pub fn new(device: &Device, pattern: Pattern<'_>, values: &[T], widths: Widths) -> Result<Self> {
-        Sliced::of(&Ordered::new(device, pattern, values)?, pattern, widths)
+        Sliced::of(&DeviceCsr::new(device, pattern, values)?, pattern, widths)
     }
 
     /// Lays out a matrix on the device; `pattern` must be its pattern.
-    pub fn of(ordered: &Ordered<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
+    pub fn of(ordered: &DeviceCsr<T>, pattern: Pattern<'_>, widths: Widths) -> Result<Self> {
         ordered.check(pattern.shape(), pattern);
         let device = ordered.device();
         let slices = Slices::new::<T, V>(device, pattern, &ordered.rows, widths, lane::<V>())?;
@@ -103,15 +103,15 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             _ => None,
         };
         let sliced = Sliced::cut(&ordered.rows, &ordered.columns, pattern.shape(), slices, lengths)?;
-        sliced.copy_values(ordered, Way::IntoSlots)?;
+        sliced.copy_values(ordered, Direction::ToSlots)?;
         Ok(sliced)
     }
 
     /// Lays out a matrix on the device without reading any of its arrays in host memory. Each slice is as
     /// wide as its longest row; `sort` is that of [`Widths::Each`].
-    pub(crate) fn of_rows(ordered: &Ordered<T>, cols: usize, sort: bool) -> Result<Self> {
+    pub(crate) fn of_rows(ordered: &DeviceCsr<T>, cols: usize, sort: bool) -> Result<Self> {
         let sliced = Sliced::without_values(&ordered.rows, &ordered.columns, cols, sort)?;
-        sliced.copy_values(ordered, Way::IntoSlots)?;
+        sliced.copy_values(ordered, Direction::ToSlots)?;
         Ok(sliced)
     }
 
@@ -161,7 +161,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             shape,
             rows: Some(rows.clone()),
             lengths,
-            values: device.uninitialised(slices.slots())?,
+            values: device.uninitialized(slices.slots())?,
             kernel: Kernel::load::<V>(device, &SOURCE, name, THREADS)?.with_many(many),
             slices,
         })
@@ -197,14 +197,14 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
 // slots; `lengths` has an element for each row
 unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
     type Element = T;
-    type Raw = Raw;
+    type Raw = RawSliced;
 
     fn by_column(&self) -> bool {
         false
     }
 
-    fn raw(&self) -> Raw {
-        Raw {
+    fn raw(&self) -> RawSliced {
+        RawSliced {
             arrays: self.slices.raw(),
             lengths: address(&self.lengths),
             values: self.values.address(0),
@@ -254,7 +254,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
         self.slices.columns::<T, V>(rows, self.shape.entries).map(Some)
     }
 
-    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
-        self.slices.copy_values(&ordered.rows, &ordered.values, &self.values, way)
+    fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
+        self.slices.copy_values(&ordered.rows, &ordered.values, &self.values, direction)
     }
 }

@@ -7,7 +7,7 @@ use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{RawWindows, THREADS};
 use crate::cuda::device::{Array, Device, Real, Storage};
-use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, Layout, Slots};
 use crate::cuda::matrix::windows::{WindowArrays, too_large};
@@ -25,7 +25,7 @@ pub(crate) const SOURCE: Source = Source {
     text: include_str!("symmetric.cu"),
     constants: constants![; SYMMETRIC_THREADS, SYMMETRIC_BLOCKS, NODES_OF_8, NODES_OF_4],
     mirrors: &[mirror!(
-        "Symmetric" = Raw { windows, slices, steps, order, columns, values, diagonals, window }
+        "Symmetric" = RawSymmetric { windows, slices, steps, order, columns, values, diagonals, window }
     )],
 };
 
@@ -48,7 +48,7 @@ pub struct Symmetric<T: Real, V: Storage<T> = T> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(crate) struct Raw {
+pub(crate) struct RawSymmetric {
     windows: RawWindows,
     slices: u64,
     steps: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Raw {
     window: u32,
 }
 // SAFETY: as `Symmetric` of symmetric.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawSymmetric {}
 
 impl<T: Real, V: Storage<T>> Symmetric<T, V> {
     /// Uploads a matrix with a value for each entry of the pattern, with `size` rows per node: 1, 2, 3, 4 or
@@ -109,7 +109,7 @@ impl<T: Real, V: Storage<T>> Symmetric<T, V> {
             )?,
             copy_values: device.function_storing::<T, V>(&SOURCE, "symmetric_copy_values")?,
         };
-        symmetric.copy_values(&Ordered::new(device, pattern, values)?, Way::IntoSlots)?;
+        symmetric.copy_values(&DeviceCsr::new(device, pattern, values)?, Direction::ToSlots)?;
         Ok(symmetric)
     }
 }
@@ -142,14 +142,14 @@ pub fn nodes_of_thread(size: usize, value: usize) -> usize {
 // slices need
 unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     type Element = T;
-    type Raw = Raw;
+    type Raw = RawSymmetric;
 
     fn by_column(&self) -> bool {
         true
     }
 
-    fn raw(&self) -> Raw {
-        Raw {
+    fn raw(&self) -> RawSymmetric {
+        RawSymmetric {
             windows: self.windows.raw(),
             slices: self.slices.address(0),
             steps: self.steps.address(0),
@@ -186,14 +186,14 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
         vec![Slots::of::<T, V>(&self.values), Slots::of::<T, V>(&self.diagonals)]
     }
 
-    fn copy_values(&self, ordered: &Ordered<T>, way: Way) -> Result<()> {
+    fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
         if self.windows.blocks == 0 {
             return Ok(());
         }
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
         let (entries, slots) = (ordered.values.address(0), self.values.address(0));
         let (diagonals, size, back) =
-            (self.diagonals.address(0), self.size as u32, u32::from(way == Way::Back));
+            (self.diagonals.address(0), self.size as u32, u32::from(direction == Direction::FromSlots));
         let config = LaunchConfig {
             grid_dim: (self.windows.blocks as u32, 1, 1),
             block_dim: (THREADS, 1, 1),

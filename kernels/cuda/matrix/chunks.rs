@@ -118,9 +118,9 @@ pub(crate) struct Chunks {
 
 /// Number of tiles per chunk, such that all chunks are resident at the same time, or run in full waves.
 pub(crate) fn tiles_of_chunk(tiles: usize, multiprocessors: usize) -> usize {
-    let at_once = (WARPS_OF_CHUNKS * multiprocessors).max(1);
-    let waves = tiles.div_ceil(at_once * TILES_OF_CHUNK).max(1);
-    tiles.div_ceil(at_once * waves).max(1)
+    let concurrent = (WARPS_OF_CHUNKS * multiprocessors).max(1);
+    let waves = tiles.div_ceil(concurrent * TILES_OF_CHUNK).max(1);
+    tiles.div_ceil(concurrent * waves).max(1)
 }
 
 impl Chunks {

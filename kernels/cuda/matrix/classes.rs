@@ -67,7 +67,7 @@ pub(crate) fn sorted<const N: usize>(classes: &Array<u8>) -> Result<[List; N]> {
     let share = rows.div_ceil(MOST_BLOCKS).next_multiple_of(LEAST_SHARE).max(LEAST_SHARE);
     let blocks = rows.div_ceil(share).max(1);
     let [counts, starts, list] =
-        [CLASSES * blocks, CLASSES + 1, rows].map(|len| device.uninitialised::<u32>(len));
+        [CLASSES * blocks, CLASSES + 1, rows].map(|len| device.uninitialized::<u32>(len));
     let (counts, starts, list) = (counts?, starts?, list?);
     let [count, place] = ["class_count", "class_place"].map(|name| device.function::<f32>(&SOURCE, name));
     let (count, place) = (count?, place?);

@@ -1,7 +1,7 @@
 //! Products of a matrix with several vectors, which read the matrix once for up to [`COLUMNS`] of them.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{MAX_BLOCKS, WARP, config_at_once};
+use crate::cuda::device::launch::{MAX_BLOCKS, WARP, config_concurrent};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::solve::number::Scalar;
@@ -236,12 +236,12 @@ const RESERVED: usize = 6 << 10;
 /// Queues packing the columns of `X` with `rows` rows.
 fn pack<T: Real>(device: &Device, columns: &RawColumns, rows: usize) -> Result<Array<T>> {
     let places = rows * columns.width as usize;
-    let packed = device.uninitialised::<T>(places)?;
+    let packed = device.uninitialized::<T>(places)?;
     let function = device.function::<T>(&PACK, "pack")?;
     let (rows, to) = (rows as u64, packed.address(0));
     let mut launch = device.launch(&function);
     launch.arg(columns).arg(&rows).arg(&to);
     // SAFETY: arguments as in pack.cu; every column of `X` has `rows` entries
-    unsafe { launch.launch(config_at_once(device, places, 4)) }?;
+    unsafe { launch.launch(config_concurrent(device, places, 4)) }?;
     Ok(packed)
 }

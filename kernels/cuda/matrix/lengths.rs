@@ -5,7 +5,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::ordered::RowStarts;
+use crate::cuda::matrix::device_csr::RowStarts;
 use crate::cuda::tuning::VECTOR_BLOCKS;
 use cudarc::driver::LaunchConfig;
 

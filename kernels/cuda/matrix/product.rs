@@ -5,7 +5,7 @@ use crate::cuda::device::launch::{MAX_BLOCKS, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real, Storage};
 use crate::cuda::matrix::columns::Many;
-use crate::cuda::matrix::ordered::{Ordered, RowStarts, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction, RowStarts};
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
@@ -41,17 +41,17 @@ pub trait Product<T: Real>: Send + Sync + Debug {
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
 
     /// Replaces the values by those of a matrix on the device with this pattern, including its columns.
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()>;
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()>;
 
     /// Copies the values to a matrix on the device with this pattern, including its columns.
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()>;
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()>;
 
     /// The matrix in CSR, in the order of the pattern that it was made from, with values and, if the format
     /// stores enough to recover them on the device, columns.
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>>;
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>>;
 
     /// The matrix in CSR, if it is stored in CSR.
-    fn in_order(&self) -> Option<&Ordered<T>> {
+    fn in_order(&self) -> Option<&DeviceCsr<T>> {
         None
     }
 
@@ -143,7 +143,7 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
 
     /// Queues the copy of values between entries and slots. `ordered` has the shape of this matrix, and has
     /// columns if `by_column()` is true.
-    fn copy_values(&self, ordered: &Ordered<Self::Element>, way: Way) -> Result<()>;
+    fn copy_values(&self, ordered: &DeviceCsr<Self::Element>, direction: Direction) -> Result<()>;
 }
 
 impl<T: Real, L: Layout<Element = T>> Product<T> for L {
@@ -185,32 +185,32 @@ impl<T: Real, L: Layout<Element = T>> Product<T> for L {
 
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()> {
         let (device, shape) = (self.device(), Layout::shape(self));
-        let mut ordered = Ordered::on(device, self.rows(), shape, pattern)?;
+        let mut ordered = DeviceCsr::on(device, self.rows(), shape, pattern)?;
         ordered.write(values)?;
         if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
-        self.copy_values(&ordered, Way::IntoSlots)
+        self.copy_values(&ordered, Direction::ToSlots)
     }
 
-    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &Ordered<T>) -> Result<()> {
+    fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()> {
         ordered.check(Layout::shape(self), pattern);
-        self.copy_values(ordered, Way::IntoSlots)
+        self.copy_values(ordered, Direction::ToSlots)
     }
 
-    fn give_to(&self, pattern: Pattern<'_>, ordered: &mut Ordered<T>) -> Result<()> {
+    fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()> {
         ordered.check(Layout::shape(self), pattern);
-        self.copy_values(ordered, Way::Back)
+        self.copy_values(ordered, Direction::FromSlots)
     }
 
-    fn entries(&self, pattern: Pattern<'_>) -> Result<Ordered<T>> {
-        let mut ordered = Ordered::on(self.device(), self.rows(), Layout::shape(self), pattern)?;
+    fn entries(&self, pattern: Pattern<'_>) -> Result<DeviceCsr<T>> {
+        let mut ordered = DeviceCsr::on(self.device(), self.rows(), Layout::shape(self), pattern)?;
         if let Some(columns) = self.columns(&ordered.rows)? {
             ordered.columns = Arc::new(columns);
         } else if self.by_column() {
             ordered = ordered.with_columns(pattern)?;
         }
-        self.copy_values(&ordered, Way::Back)?;
+        self.copy_values(&ordered, Direction::FromSlots)?;
         Ok(ordered)
     }
 

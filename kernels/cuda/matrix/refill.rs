@@ -14,10 +14,10 @@
 //! per sector of the largest tile: 3 to 6 bytes per slot in total.
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::matrix::ordered::{Ordered, RawTiles, RowStarts, SECTOR, SOURCE};
+use crate::cuda::matrix::device_csr::{DeviceCsr, RawTiles, RowStarts, SECTOR, SOURCE};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::product::Product;
 use crate::cuda::tuning::{REFILL_SLOTS, REFILL_THREADS};
@@ -179,7 +179,7 @@ impl<T: Real> Refill<T> {
         };
         assert!(sums.is_some() || from.is_some() || given == pattern.entries(), "a value for each entry");
         assert!(from.as_ref().is_none_or(|from| from.len() == pattern.entries()), "a place for each entry");
-        let ordered = Ordered::zeros(&device, matrix.shape(), pattern)?.with_columns(pattern)?;
+        let ordered = DeviceCsr::zeros(&device, matrix.shape(), pattern)?.with_columns(pattern)?;
         let all = matrix.slots();
         let maps = all.iter().map(|slots| device.zeros(slots.len)).collect::<Result<Vec<Array<u32>>>>()?;
         let bits = all.iter().map(|slots| slots.bits).min().unwrap_or(16);
@@ -190,7 +190,7 @@ impl<T: Real> Refill<T> {
             launch.arg(&from).arg(&count).arg(&shift).arg(&mask).arg(&entries);
             // SAFETY: arguments as in refill.cu; there are `count` entries, and an index for each if `from`
             // is not null
-            unsafe { launch.launch(config_at_once(&device, pattern.entries(), 1)) }?;
+            unsafe { launch.launch(config_concurrent(&device, pattern.entries(), 1)) }?;
             matrix.fill_from(pattern, &ordered)?;
             for (slots, to) in all.iter().zip(&maps) {
                 let map = (slots.function)(&device, &SOURCE, "refill_map")?;
@@ -199,7 +199,7 @@ impl<T: Real> Refill<T> {
                 launch.arg(&slots.address).arg(&count).arg(&shift).arg(&to);
                 // SAFETY: arguments as in refill.cu; a map has a number for each slot, and the matrix is
                 // borrowed
-                unsafe { launch.launch(config_at_once(&device, slots.len, 1)) }?;
+                unsafe { launch.launch(config_concurrent(&device, slots.len, 1)) }?;
             }
         }
         let tiles = all
@@ -219,7 +219,7 @@ impl<T: Real> Refill<T> {
             let mut launch = device.launch(sum);
             launch.arg(&rows).arg(&places).arg(&from).arg(&to);
             // SAFETY: arguments as in refill.cu; indices were checked to be below the number of values
-            unsafe { launch.launch(config_at_once(device, entries.len(), 1)) }?;
+            unsafe { launch.launch(config_concurrent(device, entries.len(), 1)) }?;
             from = to;
         }
         let count = self.sums.as_ref().map_or(values.len(), |sums| sums.entries.len()) as i64;

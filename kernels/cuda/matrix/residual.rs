@@ -5,14 +5,14 @@ use crate::cuda::device::launch::WARP;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Real};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::Pattern;
 
 /// The kernel.
 pub(crate) const SOURCE: Source =
     Source { file: "residual.cu", text: include_str!("residual.cu"), constants: constants![], mirrors: &[] };
 
-impl<T: Real> Ordered<T> {
+impl<T: Real> DeviceCsr<T> {
     /// `r ← b − A x` in twice the precision, for a matrix of this pattern.
     pub fn residual(self, pattern: Pattern<'_>, b: &Array<T>, x: &Array<T>, r: &mut Array<T>) -> Result<()> {
         let matrix = self.with_columns(pattern)?;

@@ -30,7 +30,7 @@ pub(crate) fn scan(numbers: &Array<u32>) -> Result<()> {
         block_dim: (THREADS, 1, 1),
         shared_mem_bytes: 0,
     };
-    let sums = device.uninitialised::<u32>(parts + 1)?;
+    let sums = device.uninitialized::<u32>(parts + 1)?;
     let (from, to, count, count_of_sums) = (numbers.address(0), sums.address(0), count as u32, parts as u32);
     let [sum, scan_sums, scan] =
         ["sum_blocks", "scan_sums", "scan_blocks"].map(|name| device.function::<f32>(&SOURCE, name));

@@ -11,7 +11,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Element, Real, Storage};
-use crate::cuda::matrix::ordered::{Misfit, RowStarts, Way};
+use crate::cuda::matrix::device_csr::{Direction, Misfit, RowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::scan::scan;
 use crate::cuda::tuning::{BUSY, SORTED_ROWS};
@@ -133,8 +133,8 @@ impl Slices {
         let mean = entries as f64 / count.max(1) as f64;
         let lanes = shared_by(count, mean, lane.in_flight, device.multiprocessors());
         let slices = count.div_ceil(WARP / lanes);
-        let [a, b, c, d] = [(); 4].map(|()| device.uninitialised::<u32>(slices + 1));
-        let (groups, order) = ([a?, b?, c?, d?], device.uninitialised(count)?);
+        let [a, b, c, d] = [(); 4].map(|()| device.uninitialized::<u32>(slices + 1));
+        let (groups, order) = ([a?, b?, c?, d?], device.uninitialized(count)?);
         let (totals, cut) =
             (device.zeros::<u64>(4)?, device.function_storing::<T, V>(&SOURCE, "slices_cut")?);
         let raw = (rows.raw(), [lanes, lane.pack, usize::from(sort)].map(|number| number as u32));
@@ -229,7 +229,7 @@ impl SliceArrays {
     ) -> Result<Self> {
         let device = columns.device();
         let (count, slots) = (slices.count(), slices.groups * WARP * slices.pack);
-        let bases = device.uninitialised(slices.groups * slices.pack)?;
+        let bases = device.uninitialized(slices.groups * slices.pack)?;
         let mut arrays = SliceArrays {
             rows: slices.rows,
             count,
@@ -240,13 +240,13 @@ impl SliceArrays {
             slots,
             starts: slices.starts,
             order: slices.order,
-            columns: ColumnArrays::Short { bases, offsets: device.uninitialised(slots)? },
+            columns: ColumnArrays::Short { bases, offsets: device.uninitialized(slots)? },
             copy_values: device.function_storing::<T, V>(&SOURCE, "slices_copy_values")?,
         };
         if !arrays.fill_short::<T, V>(rows, columns)? {
             // free the short columns before allocating twice as much
             arrays.columns = ColumnArrays::Wide(device.zeros(0)?);
-            arrays.columns = ColumnArrays::Wide(device.uninitialised(slots)?);
+            arrays.columns = ColumnArrays::Wide(device.uninitialized(slots)?);
             arrays.fill_wide::<T, V>(rows, columns)?;
         }
         Ok(arrays)
@@ -285,7 +285,7 @@ impl SliceArrays {
     ) -> Result<Array<u32>> {
         let device = self.device();
         let (columns, read) =
-            (device.uninitialised(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
+            (device.uninitialized(entries)?, device.function_storing::<T, V>(&SOURCE, "slices_columns")?);
         let (cut, rows, raw, to) = (self.raw_slices(), rows.raw(), self.raw(), columns.address(0));
         let mut launch = device.launch(&read);
         launch.arg(&cut).arg(&rows).arg(&raw.bases).arg(&raw.columns).arg(&raw.columns).arg(&to);
@@ -300,10 +300,10 @@ impl SliceArrays {
         rows: &RowStarts,
         entries: &Array<T>,
         slots: &Array<V>,
-        way: Way,
+        direction: Direction,
     ) -> Result<()> {
         assert_eq!(slots.len(), self.slots, "a value for each slot");
-        let (cut, rows, back) = (self.raw_slices(), rows.raw(), u32::from(way == Way::Back));
+        let (cut, rows, back) = (self.raw_slices(), rows.raw(), u32::from(direction == Direction::FromSlots));
         let (entries, slots) = (entries.address(0), slots.address(0));
         let mut launch = self.device().launch(&self.copy_values);
         launch.arg(&cut).arg(&rows).arg(&entries).arg(&slots).arg(&back);

@@ -4,7 +4,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Real};
-use crate::cuda::matrix::ordered::{Misfit, Ordered};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Misfit};
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
@@ -25,7 +25,7 @@ pub struct Transposition {
     entries: usize,
 }
 
-impl<T: Real> Ordered<T> {
+impl<T: Real> DeviceCsr<T> {
     /// Whether a square matrix has all diagonal entries in its pattern.
     pub fn has_diagonal(&self) -> Result<bool> {
         assert_eq!(self.columns.len(), self.values.len(), "a pattern with columns");
@@ -43,14 +43,14 @@ impl<T: Real> Ordered<T> {
 impl Transposition {
     /// Finds for each entry of `transposed` the mirrored entry of the matrix. `None` if `transposed` does not
     /// have the pattern of the transpose: an entry has no mirrored entry, or the numbers of entries differ.
-    pub fn find<T: Real>(matrix: &Ordered<T>, transposed: &Ordered<T>) -> Result<Option<Transposition>> {
+    pub fn find<T: Real>(matrix: &DeviceCsr<T>, transposed: &DeviceCsr<T>) -> Result<Option<Transposition>> {
         let (device, entries) = (matrix.device(), matrix.values.len());
         check_entries(entries)?;
         if transposed.values.len() != entries || transposed.rows.count() != matrix.rows.count() {
             return Ok(None);
         }
         assert!([matrix, transposed].iter().all(|m| m.columns.len() == entries), "patterns with columns");
-        let (from, misfit) = (device.uninitialised::<u32>(entries)?, Misfit::none(device)?);
+        let (from, misfit) = (device.uninitialized::<u32>(entries)?, Misfit::none(device)?);
         let find = device.function::<T>(&SOURCE, "find_mirrored")?;
         let (rows, columns) = (matrix.rows.raw(), matrix.columns.address(0));
         let (others, their_columns) = (transposed.rows.raw(), transposed.columns.address(0));
@@ -64,7 +64,7 @@ impl Transposition {
     }
 
     /// Queues a copy of the matrix's values to the transpose.
-    pub fn refresh<T: Real>(&self, matrix: &Ordered<T>, transposed: &mut Ordered<T>) -> Result<()> {
+    pub fn refresh<T: Real>(&self, matrix: &DeviceCsr<T>, transposed: &mut DeviceCsr<T>) -> Result<()> {
         assert_eq!(matrix.values.len(), self.entries, "the matrix that was transposed");
         assert_eq!(transposed.values.len(), self.entries, "its transpose");
         let device = self.from.device();

@@ -4,7 +4,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::prelude::{RawWindows, THREADS};
 use crate::cuda::device::{Array, Device, Element};
-use crate::cuda::matrix::ordered::{Misfit, Ordered};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Misfit};
 use crate::cuda::matrix::scan::scan;
 use crate::windows::{TooLarge, Windows};
 use cudarc::driver::LaunchConfig;
@@ -52,7 +52,7 @@ impl WindowArrays {
     /// Cuts a square matrix into blocks of `height` rows; also returns their bounds. `None` if a window would
     /// have more than `most` nodes, so that blocks must be halved, which is done on the host.
     pub(crate) fn of_blocks<V: Element>(
-        ordered: &Ordered<V>,
+        ordered: &DeviceCsr<V>,
         height: usize,
         most: usize,
     ) -> Result<Option<(Self, Vec<u32>)>> {

@@ -57,7 +57,7 @@ __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u3
 __device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
 
 // The largest number among a node and its neighbours. Entries of `largest` that are a root or zero are final.
-extern "C" __global__ __launch_bounds__(THREADS) void ask(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
+extern "C" __global__ __launch_bounds__(THREADS) void find_largest(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
     begin();
     each_node(nodes, [&](u32 node) {
         if (!is_open(largest[node])) return;

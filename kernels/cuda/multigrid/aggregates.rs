@@ -3,10 +3,10 @@
 use super::graph::{Graph, RawGraph, ends};
 use super::products;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{WARP, config, config_at_once};
+use crate::cuda::device::launch::{WARP, config, config_concurrent};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::ordered::Misfit;
+use crate::cuda::matrix::device_csr::Misfit;
 use cudarc::driver::DeviceRepr;
 
 /// The kernels.
@@ -57,10 +57,10 @@ impl Open {
     /// Removes the nodes that are decided.
     fn shorten(&mut self, numbers: &Array<u32>) -> Result<()> {
         let (device, nodes) = (numbers.device(), self.all as usize);
-        let kept = [device.uninitialised(nodes)?, device.zeros(1)?];
+        let kept = [device.uninitialized(nodes)?, device.zeros(1)?];
         let (raw, from, [to, count]) =
             (self.raw(), numbers.address(0), kept.each_ref().map(|a| a.address(0)));
-        queue!(device, f64, "keep_open", config_at_once(device, nodes, 1), raw, from, to, count);
+        queue!(device, f64, "keep_open", config_concurrent(device, nodes, 1), raw, from, to, count);
         self.now = Some(kept);
         Ok(())
     }
@@ -70,23 +70,24 @@ impl Open {
 /// to that of the host.
 pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     let (device, nodes, raw) = (graph.device(), graph.rows(), graph.raw());
-    let numbers = || device.uninitialised::<u32>(nodes + 1);
+    let numbers = || device.uninitialized::<u32>(nodes + 1);
     let (drawn, largest) = (numbers()?, numbers()?);
     let (d, l, out, count) = (drawn.address(0), largest.address(0), left_out.address(0), nodes as u32);
     queue!(device, f64, "draw", config(nodes), out, count, d, l);
-    let [mut asks, mut decides] = [(); 2].map(|()| Open { all: count, now: None });
+    let [mut searches, mut decides] = [(); 2].map(|()| Open { all: count, now: None });
     let (mut first, mut last) = (0, ROUNDS[0]);
     loop {
         let open = Misfit::none(device)?;
         for round in first..last {
             if nodes >= LISTED && round > 0 && round % ROUNDS_OF_LIST == 0 {
-                asks.shorten(&largest)?;
+                searches.shorten(&largest)?;
                 decides.shorten(&drawn)?;
             }
             // the last round reports whether undecided nodes remain
             let mark = if round + 1 == last { open.address() } else { 0 };
-            let ([asks, decides], grid) = ([asks.raw(), decides.raw()], config_at_once(device, nodes, 1));
-            queue!(device, f64, "ask", grid, raw, asks, d, l);
+            let ([searches, decides], grid) =
+                ([searches.raw(), decides.raw()], config_concurrent(device, nodes, 1));
+            queue!(device, f64, "find_largest", grid, raw, searches, d, l);
             queue!(device, f64, "decide", grid, raw, decides, l, d, mark);
         }
         if !open.is_set()? {
@@ -120,8 +121,8 @@ pub(super) fn orthonormal(
 ) -> Result<(Graph, Array<f64>, Array<f64>)> {
     let device: &Device = t.device();
     let (members, entries) = products::transposed_pattern(t)?;
-    let numbers = device.uninitialised(t.entries() * size * modes)?;
-    let coarse = device.uninitialised(t.cols() * modes * modes)?;
+    let numbers = device.uninitialized(t.entries() * size * modes)?;
+    let coarse = device.uninitialized(t.cols() * modes * modes)?;
     let (raw, of, from) = (members.raw(), entries.address(0), values.address(0));
     let (to, below) = (numbers.address(0), coarse.address(0));
     let (size, modes, config) = (size as u32, modes as u32, config(t.cols() * WARP));

@@ -1,19 +1,19 @@
 //! Coarsening of a level on a device: aggregation, smoothed prolongation, Galerkin product.
 
 use super::aggregates::{aggregates, orthonormal};
-use super::at_once::{self, Kept, Right};
 use super::graph::{Blocks, Graph};
-use super::numbering::Numbering;
 use super::numbers::smoothing;
+use super::permutation::Permutation;
 use super::products;
 use super::prolongation::Smoothing;
+use super::single_pass::{self, Kept, Right};
 use super::strength::strength;
 use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
 
 /// Parameters of the coarsening, equal to those of the host.
 #[derive(Clone, Copy, Debug)]
-pub struct Rules {
+pub struct CoarseningParameters {
     /// A connection is strong if it is at least this fraction of the strongest connection of either node.
     pub strength: f64,
     /// A node is left out if the norms of its off-diagonal blocks sum to at most this fraction of its
@@ -29,7 +29,7 @@ pub struct Rules {
 
 /// Vectors that span the near-null space, row-major: `count` values for each row of the matrix.
 #[derive(Debug)]
-pub struct Modes {
+pub struct NearNullSpace {
     /// Number of vectors.
     pub count: usize,
     /// Values.
@@ -40,21 +40,21 @@ pub struct Modes {
 /// recomputed.
 #[derive(Debug)]
 pub struct Coarsening {
-    rules: Rules,
+    parameters: CoarseningParameters,
     /// Strong connections; only for 1×1 blocks, and if not all are strong.
     strong: Option<Graph>,
     /// Tentative prolongator `T`, a row for each node.
     t: Blocks,
     prolongation: Graph,
     /// Index of the single-pass kernels that compute the values of `P`; `None` if none fit.
-    at_once: Option<usize>,
+    single_pass: Option<usize>,
     restriction: Graph,
     /// Position in `P` of each block of `Pᵀ`.
     from: Array<u32>,
     product: Product,
     coarse: Graph,
     /// Whether `P = T` (unsmoothed aggregation).
-    plain: bool,
+    unsmoothed: bool,
 }
 
 /// How `A P` is computed.
@@ -65,19 +65,19 @@ enum Product {
     /// Computes `A P` on its known pattern, one thread per row; the pattern of `Pᵀ (A P)` comes from the
     /// single-pass kernels.
     Short(Graph),
-    /// Computes `A P` in a single pass each time, with this index into the capacities of `at_once.rs`.
-    AtOnce(usize),
+    /// Computes `A P` in a single pass each time, with this index into the capacities of `single_pass.rs`.
+    SinglePass(usize),
 }
 
 /// Result of the setup of a level.
 #[derive(Debug)]
-pub struct Made {
+pub struct CoarseLevel {
     /// Patterns and aggregates.
     pub coarsening: Coarsening,
     /// Values.
     pub numbers: Numbers,
     /// Near-null-space vectors of the next level.
-    pub modes: Modes,
+    pub modes: NearNullSpace,
 }
 
 /// The aggregates of a level, and the tentative prolongator on them.
@@ -88,22 +88,26 @@ pub struct Aggregates {
     t: Blocks,
     members: Graph,
     /// Near-null-space vectors of the next level.
-    modes: Modes,
+    modes: NearNullSpace,
 }
 
 impl Aggregates {
     /// Aggregates of a matrix and its near-null space. `None` if the coarse level would have more than 90 %
     /// of the unknowns, or none.
-    pub fn new(a: &Blocks, modes: &Modes, rules: Rules) -> Result<Option<Aggregates>> {
-        let (strong, left_out) = strength(a, rules.strength, rules.dominant)?;
+    pub fn new(
+        a: &Blocks,
+        modes: &NearNullSpace,
+        parameters: CoarseningParameters,
+    ) -> Result<Option<Aggregates>> {
+        let (strong, left_out) = strength(a, parameters.strength, parameters.dominant)?;
         let joined = aggregates(strong.as_ref().unwrap_or(&a.graph), &left_out)?;
         let (nodes, size, count) = (a.graph.rows(), a.shape[0], joined.cols());
         if count == 0 || 10 * count * modes.count > 9 * nodes * size {
             return Ok(None);
         }
         let shape = [size, modes.count];
-        let (members, values, below) = orthonormal(&joined, shape, &modes.values, rules.dependent)?;
-        let modes = Modes { count: modes.count, values: below };
+        let (members, values, below) = orthonormal(&joined, shape, &modes.values, parameters.dependent)?;
+        let modes = NearNullSpace { count: modes.count, values: below };
         let t = Blocks { graph: joined, shape, values };
         // weak entries are lumped into the diagonal for scalar problems only
         let strong = strong.filter(|_| shape == [1, 1]);
@@ -111,13 +115,13 @@ impl Aggregates {
     }
 
     /// Returns the permutation that numbers nodes aggregate by aggregate, and the aggregates in the new order.
-    pub fn numbered(self) -> Result<(Numbering, Aggregates)> {
+    pub fn permuted(self) -> Result<(Permutation, Aggregates)> {
         let Aggregates { strong, t, members, modes } = self;
-        let numbering = Numbering::new(t.shape[0], &t.graph, &members)?;
-        let strong = strong.map(|strong| numbering.rows(&strong, None, true)).transpose()?;
-        let (graph, values) = numbering.rows(&t.graph, Some(&t), false)?;
+        let permutation = Permutation::new(t.shape[0], &t.graph, &members)?;
+        let strong = strong.map(|strong| permutation.rows(&strong, None, true)).transpose()?;
+        let (graph, values) = permutation.rows(&t.graph, Some(&t), false)?;
         let (strong, t) = (strong.map(|(graph, _)| graph), Blocks { graph, shape: t.shape, values });
-        Ok((numbering, Aggregates { strong, t, members, modes }))
+        Ok((permutation, Aggregates { strong, t, members, modes }))
     }
 }
 
@@ -132,23 +136,23 @@ pub struct Numbers {
     pub coarse: Blocks,
 }
 
-impl Made {
+impl CoarseLevel {
     /// Coarsens a matrix, given its inverse diagonal and its aggregates.
     pub fn new(
         a: &Blocks,
         inverse: &Array<f64>,
         omega: f64,
         aggregates: Aggregates,
-        rules: Rules,
-    ) -> Result<Made> {
+        parameters: CoarseningParameters,
+    ) -> Result<CoarseLevel> {
         let Aggregates { strong, t, modes, .. } = aggregates;
         let shape = t.shape;
         let smoothing =
-            Smoothing { a, strong: strong.as_ref(), t: &t, inverse, omega, positive: rules.positive };
+            Smoothing { a, strong: strong.as_ref(), t: &t, inverse, omega, positive: parameters.positive };
         let Some((kernels, prolongation)) = smoothing.prolongation()? else {
-            let coarsening = Coarsening::on(&a.graph, rules, strong, t)?;
+            let coarsening = Coarsening::on(&a.graph, parameters, strong, t)?;
             let numbers = coarsening.numbers(a, inverse, omega)?;
-            return Ok(Made { coarsening, numbers, modes });
+            return Ok(CoarseLevel { coarsening, numbers, modes });
         };
         let (graph, from) = products::transposed_pattern(&prolongation.graph)?;
         let values = products::transposed(&prolongation, &from)?;
@@ -162,18 +166,18 @@ impl Made {
             }
         };
         let coarsening = Coarsening {
-            rules,
+            parameters,
             strong,
             t,
             prolongation: prolongation.graph.clone(),
-            at_once: Some(kernels),
+            single_pass: Some(kernels),
             restriction: restriction.graph.clone(),
             from,
             product,
             coarse: coarse.graph.clone(),
-            plain: false,
+            unsmoothed: false,
         };
-        Ok(Made { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes })
+        Ok(CoarseLevel { coarsening, numbers: Numbers { prolongation, restriction, coarse }, modes })
     }
 }
 
@@ -183,35 +187,40 @@ fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(Prod
         return Ok(None);
     }
     if let Some(product) = products::short(a, p)? {
-        let coarse = at_once::found(restriction, &Right::Blocks(&product))?;
+        let coarse = single_pass::found(restriction, &Right::Blocks(&product))?;
         let coarse = coarse.map(Kept::ordered).transpose()?.flatten();
         return Ok(coarse.map(|coarse| (Product::Short(product.graph), coarse)));
     }
-    let Some(product) = at_once::found(a, &Right::Blocks(p))? else { return Ok(None) };
-    let coarse = at_once::found(restriction, &Right::Kept(&product))?;
+    let Some(product) = single_pass::found(a, &Right::Blocks(p))? else { return Ok(None) };
+    let coarse = single_pass::found(restriction, &Right::Kept(&product))?;
     let coarse = coarse.map(Kept::ordered).transpose()?.flatten();
-    Ok(coarse.map(|coarse| (Product::AtOnce(product.room()), coarse)))
+    Ok(coarse.map(|coarse| (Product::SinglePass(product.capacity()), coarse)))
 }
 
 impl Coarsening {
     /// Coarsening with known aggregates: `t` has a row of at most one block for each node; `strong` is given
     /// only for 1×1 blocks, if not all connections are strong.
-    pub fn on(a: &Graph, rules: Rules, strong: Option<Graph>, t: Blocks) -> Result<Coarsening> {
+    pub fn on(
+        a: &Graph,
+        parameters: CoarseningParameters,
+        strong: Option<Graph>,
+        t: Blocks,
+    ) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows() && strong.as_ref().is_none_or(|strong| strong.rows() == a.rows()));
         let prolongation = products::pattern(strong.as_ref().unwrap_or(a), &t.graph, Some(&t.graph))?;
-        Coarsening::with(a, rules, strong, t, prolongation)
+        Coarsening::with(a, parameters, strong, t, prolongation)
     }
 
     /// Coarsening by unsmoothed aggregation: `P = T`, whose values are kept.
-    pub fn plain(a: &Graph, rules: Rules, t: Blocks) -> Result<Coarsening> {
+    pub fn unsmoothed(a: &Graph, parameters: CoarseningParameters, t: Blocks) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows(), "a row for each node");
         let prolongation = t.graph.clone();
-        Ok(Coarsening { plain: true, ..Coarsening::with(a, rules, None, t, prolongation)? })
+        Ok(Coarsening { unsmoothed: true, ..Coarsening::with(a, parameters, None, t, prolongation)? })
     }
 
     fn with(
         a: &Graph,
-        rules: Rules,
+        parameters: CoarseningParameters,
         strong: Option<Graph>,
         t: Blocks,
         prolongation: Graph,
@@ -219,20 +228,31 @@ impl Coarsening {
         let (restriction, from) = products::transposed_pattern(&prolongation)?;
         let product = products::pattern(a, &prolongation, None)?;
         let coarse = products::pattern(&restriction, &product, None)?;
-        let (product, at_once, plain) = (Product::Known(product), None, false);
-        Ok(Coarsening { rules, strong, t, prolongation, at_once, restriction, from, product, coarse, plain })
+        let (product, single_pass, unsmoothed) = (Product::Known(product), None, false);
+        Ok(Coarsening {
+            parameters,
+            strong,
+            t,
+            prolongation,
+            single_pass,
+            restriction,
+            from,
+            product,
+            coarse,
+            unsmoothed,
+        })
     }
 
-    /// Whether it was made by [`Coarsening::plain`].
-    pub fn is_plain(&self) -> bool {
-        self.plain
+    /// Whether it was made by [`Coarsening::unsmoothed`].
+    pub fn is_unsmoothed(&self) -> bool {
+        self.unsmoothed
     }
 
     /// `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal and the damping factor `ω`.
     pub fn numbers(&self, a: &Blocks, inverse: &Array<f64>, omega: f64) -> Result<Numbers> {
         let [rows, modes] = self.t.shape;
-        let (strong, positive) = (self.strong.as_ref(), self.rules.positive);
-        let values = match self.at_once {
+        let (strong, positive) = (self.strong.as_ref(), self.parameters.positive);
+        let values = match self.single_pass {
             Some(kernels) => {
                 let smoothing = Smoothing { a, strong, t: &self.t, inverse, omega, positive };
                 smoothing.numbers(kernels, &self.prolongation)?
@@ -249,7 +269,7 @@ impl Coarsening {
         Ok(Numbers { prolongation, restriction, coarse })
     }
 
-    /// `Tᵀ A T`, for [`Coarsening::plain`].
+    /// `Tᵀ A T`, for [`Coarsening::unsmoothed`].
     pub fn sums(&self, a: &Blocks) -> Result<Blocks> {
         let ([rows, modes], values) = (self.t.shape, products::transposed(&self.t, &self.from)?);
         let restriction = Blocks { graph: self.restriction.clone(), shape: [modes, rows], values };
@@ -267,11 +287,11 @@ impl Coarsening {
             Product::Short(graph) => {
                 let values = products::numbers(a, prolongation, graph)?;
                 let product = Blocks { graph: graph.clone(), shape: [1, 1], values };
-                at_once::numbers(restriction, &Right::Blocks(&product), &self.coarse)?
+                single_pass::numbers(restriction, &Right::Blocks(&product), &self.coarse)?
             }
-            &Product::AtOnce(room) => {
-                let product = at_once::product(a, &Right::Blocks(prolongation), room)?;
-                at_once::numbers(restriction, &Right::Kept(&product), &self.coarse)?
+            &Product::SinglePass(capacity) => {
+                let product = single_pass::product(a, &Right::Blocks(prolongation), capacity)?;
+                single_pass::numbers(restriction, &Right::Kept(&product), &self.coarse)?
             }
         };
         Ok(Blocks { graph: self.coarse.clone(), shape: [modes, modes], values })

@@ -17,10 +17,10 @@
 //! packed row by row in 1, 2, 4 or 8 places, so that a gather reads contiguous memory for all of them. Each
 //! thread computes one column, with the lane of a cycle on one vector.
 
-use super::numbering::{Numbering, RawOrder};
+use super::permutation::{Permutation, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::module::{Constant, Source, mirror};
 use crate::cuda::device::prelude::{RawNumber, RawSum};
 use crate::cuda::device::{Array, Device, Real, lock};
@@ -144,7 +144,7 @@ pub struct Cycle<T: Real> {
     /// The last level, if it is dense.
     pub dense: Option<Dense>,
     /// Permutation of the finest level's rows, if they are not ordered as the solve's vectors.
-    pub numbering: Option<Numbering>,
+    pub permutation: Option<Permutation>,
     /// Number of visits per cycle to the levels below the finest; each starts from the previous result.
     pub passes: usize,
     single: Vectors,
@@ -204,7 +204,7 @@ impl<T: Real> Cycle<T> {
             several: Mutex::default(),
             levels,
             dense,
-            numbering: None,
+            permutation: None,
             passes: 1,
             goes_on: device.zeros(1)?,
             kernels: Kernels::new::<T>(device, false)?,
@@ -292,8 +292,8 @@ impl<T: Real> Cycle<T> {
     }
 
     /// A permutation of the finest level's rows as passed to kernels; the identity if there is none.
-    fn order(&self, which: fn(&Numbering) -> RawOrder) -> RawOrder {
-        self.numbering.as_ref().map_or_else(RawOrder::default, which)
+    fn order(&self, which: fn(&Permutation) -> RawOrder) -> RawOrder {
+        self.permutation.as_ref().map_or_else(RawOrder::default, which)
     }
 
     /// Address of the flag `goes_on`, if a step is being recorded; 0 otherwise.
@@ -365,7 +365,7 @@ impl<T: Real> Cycle<T> {
     fn narrow<const N: usize>(&self, run: &Run<'_, N>, squared: Option<&Scalar<T>>) -> Result<()> {
         let (device, n, outside) = (run.device, self.rows as i64, run.outside);
         let (most, size) = (run.vectors.most.address(0), run.vectors.size.address(0));
-        let mut config = config_at_once(device, self.rows, 4);
+        let mut config = config_concurrent(device, self.rows, 4);
         config.grid_dim.1 = outside.count;
         let mut launch = device.launch(&run.kernels.largest);
         let control = step::<T>(device).control;
@@ -374,7 +374,7 @@ impl<T: Real> Cycle<T> {
         unsafe { launch.launch(config) }?;
         let RawUpdate { y, next_d, next, next_weight, .. } = self.entry(run, 0);
         let mut launch = device.launch(&run.kernels.narrow);
-        let order = self.order(Numbering::order);
+        let order = self.order(Permutation::order);
         launch.arg(&outside).arg(&order).arg(&n).arg(&most).arg(&size);
         let ends = RawEnds {
             control,
@@ -384,18 +384,18 @@ impl<T: Real> Cycle<T> {
         };
         launch.arg(&y).arg(&next_d).arg(&next_weight).arg(&next).arg(&ends);
         // SAFETY: as above; the outputs have `width` places for each row of the first level
-        unsafe { launch.launch(config_at_once(device, self.rows * run.vectors.width, 4)) }
+        unsafe { launch.launch(config_concurrent(device, self.rows * run.vectors.width, 4)) }
     }
 
     /// Writes `z` from the result of the first level, and returns `⟨r, z⟩` of each column if `dots` is set.
     fn widen<const N: usize>(&self, run: &Run<'_, N>, scale: f64, dots: bool) -> Result<Vec<Scalar<T>>> {
         let (x, n, outside) = (run.vectors.result(0).address(0), self.rows as i64, run.outside);
         let (size, most) = (run.vectors.size.address(0), run.vectors.most.address(0));
-        let mut config = config_at_once(run.device, self.rows, 4);
+        let mut config = config_concurrent(run.device, self.rows, 4);
         config.grid_dim.1 = outside.count;
         let kernel = if dots { &run.kernels.widen_dot } else { &run.kernels.widen };
         let mut launch = run.device.launch(kernel);
-        let (active, places) = (self.active(run.device), self.order(Numbering::places));
+        let (active, places) = (self.active(run.device), self.order(Permutation::places));
         launch.arg(&outside).arg(&x).arg(&places).arg(&n).arg(&size).arg(&scale).arg(&most).arg(&active);
         let count = if dots { outside.count as usize } else { 0 };
         let sums = (0..count).map(|column| Sums::<T, 1>::of_column(run.device, column));

@@ -2,7 +2,7 @@
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::{Array, Device};
-use crate::cuda::matrix::ordered::RowStarts;
+use crate::cuda::matrix::device_csr::RowStarts;
 use crate::cuda::matrix::scan::scan;
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub struct Graph {
     pub(super) columns: Arc<Array<u32>>,
     pub(super) cols: usize,
     /// Capacity (columns per row) of the kernels that computed a product; 0 for other patterns.
-    pub(super) room: usize,
+    pub(super) capacity: usize,
 }
 
 /// A pattern as passed to kernels.
@@ -62,19 +62,19 @@ impl Graph {
     }
 
     pub(super) fn new(offsets: Array<u32>, columns: Array<u32>, cols: usize) -> Graph {
-        Graph { rows: Arc::new(RowStarts::Short(offsets)), columns: Arc::new(columns), cols, room: 0 }
+        Graph { rows: Arc::new(RowStarts::Short(offsets)), columns: Arc::new(columns), cols, capacity: 0 }
     }
 
     /// A pattern with the given row lengths (one element more, for the end); the caller fills in the columns.
     pub(super) fn of_lengths(lengths: Array<u32>, cols: usize) -> Result<Graph> {
         let entries = ends(&lengths)?;
-        let columns = lengths.device().uninitialised(entries)?;
+        let columns = lengths.device().uninitialized(entries)?;
         Ok(Graph::new(lengths, columns, cols))
     }
 
     /// A pattern with the same row lengths and other columns.
     pub(super) fn with_columns(&self, columns: Array<u32>) -> Graph {
-        Graph { rows: self.rows.clone(), columns: Arc::new(columns), cols: self.cols, room: 0 }
+        Graph { rows: self.rows.clone(), columns: Arc::new(columns), cols: self.cols, capacity: 0 }
     }
 
     /// Number of rows.
@@ -133,7 +133,7 @@ pub(super) struct Counts {
 
 impl Counts {
     pub(super) fn new(device: &Device, rows: usize) -> Result<Counts> {
-        let mut lengths = device.uninitialised(rows + 2)?;
+        let mut lengths = device.uninitialized(rows + 2)?;
         lengths.with_part(rows + 1..rows + 2, Array::clear)?;
         Ok(Counts { lengths, mark: rows + 1 })
     }
@@ -160,7 +160,7 @@ impl Counts {
         if mark != 0 {
             return Ok(None);
         }
-        let columns = self.lengths.device().uninitialised(entries as usize)?;
+        let columns = self.lengths.device().uninitialized(entries as usize)?;
         self.lengths.shorten(offsets);
         Ok(Some(Graph::new(self.lengths, columns, cols)))
     }

@@ -9,7 +9,7 @@ use crate::cuda::device::{Array, Device};
 use crate::cuda::formats::dia::{BATCH, Dia, NOWHERE};
 use crate::cuda::formats::sliced::Sliced;
 use crate::cuda::matrix::columns::{COLUMNS, RawColumns};
-use crate::cuda::matrix::ordered::{Ordered, Way};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Direction};
 use crate::cuda::matrix::pattern::Shape;
 use crate::cuda::matrix::product::{Layout, Product};
 use crate::cuda::preconditioners::coarse::DENSE_ROWS;
@@ -90,7 +90,7 @@ enum Stored {
 
 impl Matrix {
     /// Stores a matrix with `cols` columns in slices (SELL-P).
-    pub fn sliced(ordered: &Ordered<f32>, cols: usize) -> Result<Matrix> {
+    pub fn sliced(ordered: &DeviceCsr<f32>, cols: usize) -> Result<Matrix> {
         // sorted rows lose coalesced access to the vectors, which costs short rows more than padding does
         let sort = ordered.nnz() >= SORTED_FROM * ordered.rows.count();
         Matrix::of_slices(Sliced::of_rows(ordered, cols, sort)?)
@@ -107,7 +107,7 @@ impl Matrix {
     }
 
     /// Stores a matrix by diagonals; `None` if an entry is on none of `diagonals`.
-    pub fn by_diagonals(ordered: &Ordered<f32>, cols: usize, diagonals: &[i64]) -> Result<Option<Matrix>> {
+    pub fn by_diagonals(ordered: &DeviceCsr<f32>, cols: usize, diagonals: &[i64]) -> Result<Option<Matrix>> {
         Dia::of(ordered, cols, diagonals)?.map(Matrix::of_diagonals).transpose()
     }
 
@@ -154,11 +154,11 @@ impl Matrix {
     }
 
     /// Replaces the values, for a matrix with the same pattern.
-    fn fill(&mut self, ordered: &Ordered<f32>) -> Result<()> {
+    fn fill(&mut self, ordered: &DeviceCsr<f32>) -> Result<()> {
         assert_eq!(ordered.nnz(), self.product().shape().entries, "a number for each entry");
         match &self.stored {
-            Stored::Sliced(matrix) => matrix.copy_values(ordered, Way::IntoSlots),
-            Stored::Dia(matrix) => matrix.copy_values(ordered, Way::IntoSlots),
+            Stored::Sliced(matrix) => matrix.copy_values(ordered, Direction::ToSlots),
+            Stored::Dia(matrix) => matrix.copy_values(ordered, Direction::ToSlots),
         }
     }
 

@@ -14,15 +14,15 @@ macro_rules! queue {
 }
 
 mod aggregates;
-mod at_once;
 pub mod coarsening;
 pub mod cycle;
 pub mod graph;
 mod level;
-pub mod numbering;
 pub mod numbers;
+pub mod permutation;
 mod products;
 mod prolongation;
+mod single_pass;
 pub mod strength;
 
 use crate::cuda::device::ahead::{File, For};
@@ -33,18 +33,18 @@ use crate::cuda::preconditioners::coarse;
 use crate::cuda::solve::vector;
 
 pub(crate) use aggregates::SOURCE as AGGREGATES;
-pub(crate) use at_once::SOURCE as AT_ONCE;
 pub(crate) use level::{MANY, SOURCE as CYCLE};
-pub(crate) use numbering::SOURCE as NUMBERING;
 pub(crate) use numbers::SOURCE as NUMBERS;
+pub(crate) use permutation::SOURCE as PERMUTATION;
 pub(crate) use products::SOURCE as PRODUCTS;
 pub(crate) use prolongation::SOURCE as PROLONGATION;
+pub(crate) use single_pass::SOURCE as SINGLE_PASS;
 pub(crate) use strength::SOURCE as STRENGTH;
 
 /// Files that setup and cycle need, the slowest to compile first.
 const FILES: &[File] = &[
     (&PRODUCTS, For::Double),
-    (&AT_ONCE, For::Double),
+    (&SINGLE_PASS, For::Double),
     (&coarse::SOURCE, For::Single),
     (&PROLONGATION, For::Double),
     (&vector::FUSED, For::Single),
@@ -57,7 +57,7 @@ const FILES: &[File] = &[
     (&AGGREGATES, For::Double),
     (&slices::SOURCE, For::Single),
     (&slices::SOURCE, For::Rounding),
-    (&NUMBERING, For::Double),
+    (&PERMUTATION, For::Double),
     (&scan::SOURCE, For::Single),
     (&dia::SOURCE, For::Single),
     (&dia::SOURCE, For::Rounding),

@@ -2,13 +2,13 @@
 
 use super::cycle::Dense;
 use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
-use super::numbering::{Numbering, RawOrder};
+use super::permutation::{Permutation, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{WARP, config};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::matrix::ordered::{Ordered, RowStarts};
+use crate::cuda::matrix::device_csr::{DeviceCsr, RowStarts};
 use crate::cuda::preconditioners::coarse;
 use std::any::Any;
 use std::sync::Arc;
@@ -31,40 +31,40 @@ pub(crate) const SOURCE: Source = Source {
 };
 
 /// The pattern of nodes of a square matrix; the `size` rows of a node must have the same pattern.
-pub fn nodes<T: Real>(a: &Ordered<T>, size: usize) -> Result<Graph> {
+pub fn nodes<T: Real>(a: &DeviceCsr<T>, size: usize) -> Result<Graph> {
     let (device, entries) = (a.device(), a.nnz());
     let RowStarts::Short(starts) = &*a.rows else { return Err(too_many(entries)) };
     let count = a.rows.count() / size;
     if size == 1 {
-        return Ok(Graph { rows: a.rows.clone(), columns: a.columns.clone(), cols: count, room: 0 });
+        return Ok(Graph { rows: a.rows.clone(), columns: a.columns.clone(), cols: count, capacity: 0 });
     }
-    let offsets = device.uninitialised::<u32>(count + 1)?;
+    let offsets = device.uninitialized::<u32>(count + 1)?;
     let (from, to, number, block) = (starts.address(0), offsets.address(0), count as u32, size as u32);
     queue!(device, T, "node_offsets", config(count + 1), from, number, block, to);
-    Ok(Graph::new(offsets, device.uninitialised(entries / (size * size))?, count))
+    Ok(Graph::new(offsets, device.uninitialized(entries / (size * size))?, count))
 }
 
 /// Calls `made` with the matrix in blocks, in double precision. `graph` is from [`nodes`], whose columns are
 /// written here, or has blocks that the rows do not fill. Values that are in double precision are not copied.
 pub fn with_blocks<T: Real, R>(
-    a: &Ordered<T>,
+    a: &DeviceCsr<T>,
     graph: &Graph,
     size: usize,
     made: impl FnOnce(&Blocks) -> R,
 ) -> Result<R> {
     let (device, entries) = (a.device().clone(), a.nnz());
-    let Ordered { rows, columns, values: given } = a;
+    let DeviceCsr { rows, columns, values: given } = a;
     let (shape, graph) = ([size; 2], graph.clone());
     if size == 1
         && let Some(there) = (given as &dyn Any).downcast_ref::<Array<f64>>()
     {
         // SAFETY: the array is borrowed from `a`, which lives until the end of this function; memory is freed
         // behind queued work
-        let values = unsafe { device.lent(there.address(0), there.len()) };
+        let values = unsafe { device.borrowed(there.address(0), there.len()) };
         return Ok(made(&Blocks { graph, shape, values }));
     }
     let all = graph.entries() * size * size;
-    let values = if entries < all { device.zeros(all)? } else { device.uninitialised::<f64>(entries)? };
+    let values = if entries < all { device.zeros(all)? } else { device.uninitialized::<f64>(entries)? };
     let (from, to) = (given.address(0), values.address(0));
     let (offsets, nodes, block) = (graph.offsets(), graph.rows() as u32, size as u32);
     let (columns, of_nodes) = (columns.address(0), graph.columns.address(0));
@@ -108,20 +108,20 @@ pub struct Inverse {
 
 impl Inverse {
     /// Inverts the diagonal of a matrix.
-    pub fn new(a: &Blocks, numbering: Option<&Numbering>) -> Result<Inverse> {
+    pub fn new(a: &Blocks, permutation: Option<&Permutation>) -> Result<Inverse> {
         let (device, rows, size) = (a.values.device(), a.rows(), a.shape[0]);
         let words = [u64::from(u32::MAX), f64::INFINITY.to_bits()];
-        let (values, found) = (device.uninitialised::<f64>(rows)?, device.upload(&words)?);
+        let (values, found) = (device.uninitialized::<f64>(rows)?, device.upload(&words)?);
         let (raw, from, block, config) = (a.graph.raw(), a.address(), size as u32, config(rows));
         let (to, refused, least) = (values.address(0), found.address(0), found.address(1));
-        let places = numbering.map_or_else(RawOrder::default, Numbering::places);
+        let places = permutation.map_or_else(RawOrder::default, Permutation::places);
         queue!(device, f64, "invert_diagonal", config, raw, from, block, places, to, refused, least);
         Ok(Inverse { values, found, size })
     }
 
     /// Waits for the smallest nonzero value, infinity if all are zero; or for the first nonempty row without
     /// a positive diagonal, and its diagonal.
-    pub fn least(&self, numbering: Option<&Numbering>) -> Result<std::result::Result<f64, (usize, f64)>> {
+    pub fn least(&self, permutation: Option<&Permutation>) -> Result<std::result::Result<f64, (usize, f64)>> {
         let mut words = [0; 2];
         self.found.read(&mut words)?;
         let [refused, least] = words;
@@ -130,8 +130,8 @@ impl Inverse {
         }
         let (row, mut inverse) = (refused as usize, vec![0.0; self.values.len()]);
         self.values.read(&mut inverse)?;
-        let node = match numbering {
-            Some(numbering) => numbering.places_of_nodes()?[row / self.size] as usize,
+        let node = match permutation {
+            Some(permutation) => permutation.places_of_nodes()?[row / self.size] as usize,
             None => row / self.size,
         };
         let found = inverse[node * self.size + row % self.size];
@@ -142,7 +142,7 @@ impl Inverse {
 /// The inverse diagonal of a matrix times `scale`, rounded; one for empty rows.
 pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
     let (device, rows) = (inverse.device(), inverse.len());
-    let rounded = device.uninitialised(rows)?;
+    let rounded = device.uninitialized(rows)?;
     let (from, count, to) = (inverse.address(0), rows as u32, rounded.address(0));
     queue!(device, f64, "round_diagonal", config(rows), from, count, scale, to);
     Ok(rounded)
@@ -150,16 +150,16 @@ pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> 
 
 /// Fills a vector with pseudo-random values between −1 and 1; a row's value depends on its number before the
 /// permutation.
-pub fn noise(to: &mut Array<f32>, numbering: Option<&Numbering>) -> Result<()> {
+pub fn noise(to: &mut Array<f32>, permutation: Option<&Permutation>) -> Result<()> {
     let (rows, address) = (to.len() as u32, to.address(0));
-    let order = numbering.map_or_else(RawOrder::default, Numbering::order);
+    let order = permutation.map_or_else(RawOrder::default, Permutation::order);
     queue!(to.device(), f64, "noise", config(to.len()), order, rows, address);
     Ok(())
 }
 
 /// Near-null-space vectors for constants, one for each unknown of a node.
 pub fn constants_of(device: &Device, rows: usize, size: usize) -> Result<Array<f64>> {
-    let modes = device.uninitialised(rows * size)?;
+    let modes = device.uninitialized(rows * size)?;
     let (count, block, to) = ((rows * size) as u64, size as u32, modes.address(0));
     queue!(device, f64, "constant_modes", config(rows * size), count, block, to);
     Ok(modes)
@@ -175,7 +175,7 @@ pub(super) fn smoothing(
 ) -> Result<Blocks> {
     let device = a.values.device();
     let graph = strong.unwrap_or(&a.graph);
-    let values = device.uninitialised(graph.entries() * a.shape[0] * a.shape[1])?;
+    let values = device.uninitialized(graph.entries() * a.shape[0] * a.shape[1])?;
     let (raw, from, to, d) = (a.graph.raw(), a.address(), values.address(0), inverse.address(0));
     let (config, size) = (config(a.rows()), a.shape[0] as u32);
     match strong {
@@ -189,19 +189,19 @@ pub(super) fn smoothing(
 }
 
 /// The values of blocks times `scale`, rounded, as a CSR matrix of scalars.
-pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<Ordered<f32>> {
+pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<DeviceCsr<f32>> {
     let Blocks { graph, shape, values } = blocks;
     let (device, entries, rows) = (graph.device(), values.len(), blocks.rows());
     u32::try_from(entries).map_err(|_| too_many(entries))?;
-    let (offsets, columns) = (device.uninitialised::<u32>(rows + 1)?, device.uninitialised(entries)?);
-    let (rounded, raw, block) = (device.uninitialised(entries)?, graph.raw(), RawShape::from(*shape));
+    let (offsets, columns) = (device.uninitialized::<u32>(rows + 1)?, device.uninitialized(entries)?);
+    let (rounded, raw, block) = (device.uninitialized(entries)?, graph.raw(), RawShape::from(*shape));
     let to = offsets.address(0);
     queue!(device, f64, "expand_offsets", config(rows + 1), raw, block, to);
     let (from, places, to) = (blocks.address(), columns.address(0), rounded.address(0));
     let config = config(graph.rows() * WARP);
     queue!(device, f64, "expand_numbers", config, raw, block, from, scale, places, to);
     let rows = Arc::new(RowStarts::Short(offsets));
-    Ok(Ordered { rows, columns: Arc::new(columns), values: rounded })
+    Ok(DeviceCsr { rows, columns: Arc::new(columns), values: rounded })
 }
 
 /// The inverse of a matrix times `scale`, with its diagonal times `lift`. Fails at the first pivot that is
@@ -209,7 +209,7 @@ pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<Ordered<f32>> {
 pub fn inverted(a: &Blocks, scale: f64, lift: f64) -> Result<std::result::Result<Dense, (usize, f64, f64)>> {
     let (device, rows) = (a.values.device(), a.rows());
     let stride = row_stride(rows);
-    let (dense, diagonal) = (device.zeros::<f64>(rows * stride)?, device.uninitialised::<f64>(rows)?);
+    let (dense, diagonal) = (device.zeros::<f64>(rows * stride)?, device.uninitialized::<f64>(rows)?);
     let (raw, values, size) = (a.graph.raw(), a.address(), a.shape[0] as u32);
     let (to, d, pitch) = (dense.address(0), diagonal.address(0), stride as u32);
     let config = config(a.graph.rows() * WARP);

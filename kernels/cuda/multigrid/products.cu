@@ -188,13 +188,13 @@ extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_short(
     short_sums<true>(a, a_values, b, b_values, c, 0, 0, c_values);
 }
 
-// Sorts the rows of kept columns, `room` slots a row, 8 lanes a row.
-extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offsets, u32 rows, const u32* kept, u32 room, u32* columns) {
+// Sorts the rows of kept columns, `capacity` slots a row, 8 lanes a row.
+extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offsets, u32 rows, const u32* kept, u32 capacity, u32* columns) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
     if (row >= rows) return;
     const u32 first = offsets[row], count = offsets[row + 1] - first;
-    const u32* own = kept + (u64)row * room;
+    const u32* own = kept + (u64)row * capacity;
     for (u32 k = threadIdx.x % 8; k < count; k += 8) {
         const u32 column = __ldg(own + k);
         u32 smaller = 0;

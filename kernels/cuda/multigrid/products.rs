@@ -3,14 +3,14 @@
 //! Cost of a product: one row of `B` is read for each entry of `A` in the symbolic pass, and once more in
 //! the numeric pass. The symbolic pass for short rows keeps up to 128 columns per row.
 
-use super::at_once::{self, Right};
 use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, SHORT, SHORT_THREADS, short_rows, too_many};
+use super::single_pass::{self, Right};
 use crate::cuda::device::Array;
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::{WARP, config};
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
-use crate::cuda::matrix::ordered::Misfit;
+use crate::cuda::matrix::device_csr::Misfit;
 use crate::cuda::matrix::scan::scan;
 use cudarc::driver::LaunchConfig;
 
@@ -32,11 +32,11 @@ pub(crate) const SOURCE: Source = Source {
 
 /// Average number of terms per row of a product up to which one thread computes a row.
 const SHORT_TERMS: f64 = 32.0;
-/// Value of [`Graph::room`] for products with one thread per row.
+/// Value of [`Graph::capacity`] for products with one thread per row.
 const BY_THREADS: usize = usize::MAX;
 
 /// Kernels that find the columns of rows, for one capacity.
-struct Room {
+struct Capacity {
     columns: usize,
     /// Average number of terms per row up to which these kernels are tried.
     terms: f64,
@@ -48,16 +48,16 @@ struct Room {
     lanes: usize,
 }
 
-const fn room(columns: usize, terms: f64, finds: [&'static str; 2], lanes: usize) -> Room {
-    Room { columns, terms, finds, keeps: columns <= 128, lanes }
+const fn capacity(columns: usize, terms: f64, finds: [&'static str; 2], lanes: usize) -> Capacity {
+    Capacity { columns, terms, finds, keeps: columns <= 128, lanes }
 }
 
-const ROOM: [Room; 5] = [
-    room(32, 32.0, ["count_32", ""], 8),
-    room(64, 160.0, ["count_64", ""], 8),
-    room(128, f64::INFINITY, ["count_128", ""], WARP),
-    room(512, f64::INFINITY, ["count_512", "fill_512"], WARP),
-    room(4096, f64::INFINITY, ["count_4096", "fill_4096"], THREADS as usize),
+const CAPACITY: [Capacity; 5] = [
+    capacity(32, 32.0, ["count_32", ""], 8),
+    capacity(64, 160.0, ["count_64", ""], 8),
+    capacity(128, f64::INFINITY, ["count_128", ""], WARP),
+    capacity(512, f64::INFINITY, ["count_512", "fill_512"], WARP),
+    capacity(4096, f64::INFINITY, ["count_4096", "fill_4096"], THREADS as usize),
 ];
 
 /// Average number of terms per row of `A B`.
@@ -71,18 +71,28 @@ pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Grap
     let (device, rows) = (a.device(), a.rows());
     let (left, right, skip) = (a.raw(), b.raw(), skip.map_or(0, Graph::offsets));
     let terms = terms(a, b);
-    for room in ROOM.iter().filter(|room| terms <= room.terms) {
+    for capacity in CAPACITY.iter().filter(|capacity| terms <= capacity.terms) {
         let counts = Counts::new(device, rows)?;
-        let kept = device.uninitialised::<u32>(if room.keeps { rows * room.columns } else { 0 })?;
-        let ([count, fill], cut) = (room.finds, config(rows * room.lanes));
+        let kept = device.uninitialized::<u32>(if capacity.keeps { rows * capacity.columns } else { 0 })?;
+        let ([count, fill], cut) = (capacity.finds, config(rows * capacity.lanes));
         let (to, unordered, mark) = (counts.address(), kept.address(0), counts.mark());
         queue!(device, f64, count, cut, left, right, skip, to, unordered, mark);
         let Some(c) = counts.graph(b.cols())? else { continue };
-        let c = Graph { room: room.columns, ..c };
+        let c = Graph { capacity: capacity.columns, ..c };
         let (offsets, columns, number) = (c.offsets(), c.columns.address(0), rows as u32);
-        if room.keeps {
-            let room = room.columns as u32;
-            queue!(device, f64, "order_kept", config(rows * 8), offsets, number, unordered, room, columns);
+        if capacity.keeps {
+            let capacity = capacity.columns as u32;
+            queue!(
+                device,
+                f64,
+                "order_kept",
+                config(rows * 8),
+                offsets,
+                number,
+                unordered,
+                capacity,
+                columns
+            );
         } else {
             let mark = Misfit::none(device)?;
             let mark = mark.address();
@@ -90,7 +100,7 @@ pub(super) fn pattern(a: &Graph, b: &Graph, skip: Option<&Graph>) -> Result<Grap
         }
         return Ok(c);
     }
-    let limit = ROOM[ROOM.len() - 1].columns;
+    let limit = CAPACITY[CAPACITY.len() - 1].columns;
     Err(Error::TooLarge { what: "the number of entries of a row of a level", got: limit + 1, limit })
 }
 
@@ -108,12 +118,12 @@ pub(super) fn short(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
         return Ok(None);
     }
     let (device, rows) = (a.values.device(), a.graph.rows());
-    let (counts, kept) = (Counts::new(device, rows)?, device.uninitialised::<u32>(rows * SHORT)?);
+    let (counts, kept) = (Counts::new(device, rows)?, device.uninitialized::<u32>(rows * SHORT)?);
     let (raw_a, raw_b, to, mark) = (a.graph.raw(), b.graph.raw(), counts.address(), counts.mark());
     let unordered = kept.address(0);
     queue!(device, f64, "count_short", short_rows(rows), raw_a, raw_b, to, unordered, mark);
     let Some(graph) = counts.graph(b.graph.cols())? else { return Ok(None) };
-    let values = device.uninitialised(graph.entries())?;
+    let values = device.uninitialized(graph.entries())?;
     let (left, right, raw_c) = (a.address(), b.address(), graph.raw());
     let (columns, to) = (graph.columns.address(0), values.address(0));
     queue!(
@@ -130,7 +140,7 @@ pub(super) fn short(a: &Blocks, b: &Blocks) -> Result<Option<Blocks>> {
         columns,
         to
     );
-    Ok(Some(Blocks { graph: Graph { room: BY_THREADS, ..graph }, shape: [1, 1], values }))
+    Ok(Some(Blocks { graph: Graph { capacity: BY_THREADS, ..graph }, shape: [1, 1], values }))
 }
 
 /// The values of `A B`, whose pattern is known.
@@ -138,13 +148,13 @@ pub(super) fn numbers(a: &Blocks, b: &Blocks, c: &Graph) -> Result<Array<f64>> {
     let device = a.values.device();
     let ([rows, inner], [_, columns]) = (a.shape, b.shape);
     assert!(inner == b.shape[0] && a.graph.cols() == b.graph.rows(), "matrices that can be multiplied");
-    if rows * inner * columns == 1 && c.room <= at_once::KNOWN_COLUMNS {
-        return at_once::numbers(a, &Right::Blocks(b), c);
+    if rows * inner * columns == 1 && c.capacity <= single_pass::KNOWN_COLUMNS {
+        return single_pass::numbers(a, &Right::Blocks(b), c);
     }
-    let values = device.uninitialised(c.entries() * rows * columns)?;
+    let values = device.uninitialized(c.entries() * rows * columns)?;
     let (left, right, to) = (a.address(), b.address(), values.address(0));
     let (raw_a, raw_b, raw_c) = (a.graph.raw(), b.graph.raw(), c.raw());
-    if c.room == BY_THREADS {
+    if c.capacity == BY_THREADS {
         queue!(device, f64, "sums_short", short_rows(c.rows()), raw_a, left, raw_b, right, raw_c, to);
         return Ok(values);
     }
@@ -167,10 +177,10 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     queue!(device, f64, "count_columns", config(entries), columns, number, count);
     scan(&counts)?;
     // the kernel advances each start while it scatters entries, so it works on a copy
-    let mut next = device.uninitialised::<u32>(a.cols() + 1)?;
+    let mut next = device.uninitialized::<u32>(a.cols() + 1)?;
     device.inner.stream.memcpy_dtod(&*counts.slice, &mut *next.slice)?;
-    let array = || device.uninitialised::<u32>(entries);
-    let (unordered, ordered, from) = (device.uninitialised::<u64>(entries)?, array()?, array()?);
+    let array = || device.uninitialized::<u32>(entries);
+    let (unordered, ordered, from) = (device.uninitialized::<u64>(entries)?, array()?, array()?);
     let (next, raw, of) = (next.address(0), a.raw(), unordered.address(0));
     queue!(device, f64, "scatter_entries", config(a.rows() * 4), raw, next, of);
     let (to, places, lines) = (ordered.address(0), from.address(0), a.cols() as u32);
@@ -182,7 +192,7 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
 /// The values of the transpose; `from` has, for each of its blocks, the position in `a`.
 pub(super) fn transposed(a: &Blocks, from: &Array<u32>) -> Result<Array<f64>> {
     let (device, numbers) = (a.values.device(), a.values.len());
-    let values = device.uninitialised(numbers)?;
+    let values = device.uninitialized(numbers)?;
     let (places, count, shape) = (from.address(0), numbers as u64, RawShape::from(a.shape));
     let (left, to) = (a.address(), values.address(0));
     queue!(device, f64, "transpose", config(numbers), places, count, shape, left, to);

@@ -35,14 +35,14 @@ struct Smoothing {
 // columns.
 enum Does { COUNT, FILL_IN, REFILL };
 
-// Sets `overflow` if a row of A has more than ROOM entries.
-template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smoothed_rows(
+// Sets `overflow` if a row of A has more than CAPACITY entries.
+template <int LANES, int CAPACITY, Does DOES> __device__ __forceinline__ void smoothed_rows(
     const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
-    constexpr int GROUPS = THREADS / LANES, OWN = ROOM / LANES;
+    constexpr int GROUPS = THREADS / LANES, OWN = CAPACITY / LANES;
     constexpr bool FILL = DOES != COUNT;
     // one more element, so that groups use different banks
-    __shared__ u32 keys_of[GROUPS][ROOM + 1];
-    __shared__ double terms_of[GROUPS][FILL ? ROOM + 1 : 1];
+    __shared__ u32 keys_of[GROUPS][CAPACITY + 1];
+    __shared__ double terms_of[GROUPS][FILL ? CAPACITY + 1 : 1];
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, lane = threadIdx.x % LANES;
     u32* keys = keys_of[threadIdx.x / LANES];
     double* terms = terms_of[threadIdx.x / LANES];
@@ -52,9 +52,9 @@ template <int LANES, int ROOM, Does DOES> __device__ __forceinline__ void smooth
     const bool kept = inside && mine.aggregate != NONE;
     const u32 first = kept ? of.a.offsets[row] : 0;
     u32 length = kept ? of.a.offsets[row + 1] - first : 0;
-    if (length > ROOM) {
+    if (length > CAPACITY) {
         if (lane == 0) *overflow = 1;
-        length = ROOM;
+        length = CAPACITY;
     }
     const bool all_strong = !of.strong.columns;
     // lumped diagonal: the sum of the diagonal and the weak entries
@@ -193,21 +193,21 @@ extern "C" __global__ __launch_bounds__(SHORT_THREADS) void fill_smoothed_short(
     short_smoothed<true>(of, offsets, 0, columns, values, overflow);
 }
 
-#define SMOOTHED(ROOM, LANES)                                                                                           \
-    extern "C" __global__ __launch_bounds__(THREADS) void count_smoothed_##ROOM(Smoothing of, u32* counts, u32* overflow) { \
+#define SMOOTHED(CAPACITY, LANES)                                                                                           \
+    extern "C" __global__ __launch_bounds__(THREADS) void count_smoothed_##CAPACITY(Smoothing of, u32* counts, u32* overflow) { \
         begin();                                                                                                        \
-        smoothed_rows<LANES, ROOM, COUNT>(of, 0, counts, 0, 0, overflow);                                               \
+        smoothed_rows<LANES, CAPACITY, COUNT>(of, 0, counts, 0, 0, overflow);                                               \
     }                                                                                                                   \
-    extern "C" __global__ __launch_bounds__(THREADS) void fill_smoothed_##ROOM(                                         \
+    extern "C" __global__ __launch_bounds__(THREADS) void fill_smoothed_##CAPACITY(                                         \
         Smoothing of, const u32* offsets, u32* columns, double* values, u32* overflow) {                                \
         begin();                                                                                                        \
-        smoothed_rows<LANES, ROOM, FILL_IN>(of, offsets, 0, columns, values, overflow);                                 \
+        smoothed_rows<LANES, CAPACITY, FILL_IN>(of, offsets, 0, columns, values, overflow);                                 \
     }
-#define REFILLED(ROOM, LANES)                                                                                           \
-    extern "C" __global__ __launch_bounds__(THREADS) void refill_smoothed_##ROOM(                                       \
+#define REFILLED(CAPACITY, LANES)                                                                                           \
+    extern "C" __global__ __launch_bounds__(THREADS) void refill_smoothed_##CAPACITY(                                       \
         Smoothing of, const u32* offsets, u32* columns, double* values, u32* overflow) {                                \
         begin();                                                                                                        \
-        smoothed_rows<LANES, ROOM, REFILL>(of, offsets, 0, columns, values, overflow);                                  \
+        smoothed_rows<LANES, CAPACITY, REFILL>(of, offsets, 0, columns, values, overflow);                                  \
     }
 REFILLED(32, 4)
 REFILLED(64, 8)

@@ -5,7 +5,7 @@ use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
-use crate::cuda::matrix::ordered::Misfit;
+use crate::cuda::matrix::device_csr::Misfit;
 use cudarc::driver::{DeviceRepr, LaunchConfig};
 
 /// The kernels.
@@ -26,11 +26,11 @@ pub(crate) const SOURCE: Source = Source {
 
 /// Maximum number of entries of a row; the kernels that count and fill, and their lanes per row; the kernel that
 /// fills rows of known columns, and its lanes per row.
-type Room = (usize, [&'static str; 2], usize, (&'static str, usize));
+type Capacity = (usize, [&'static str; 2], usize, (&'static str, usize));
 
 /// Kernels by maximum length of a row. Those of short.cu limit only the rows of `P`, and are meant for short
 /// rows.
-const ROOM: [Room; 4] = [
+const CAPACITY: [Capacity; 4] = [
     (16, ["count_smoothed_short", "fill_smoothed_short"], 1, ("fill_smoothed_short", 1)),
     (32, ["count_smoothed_32", "fill_smoothed_32"], 8, ("refill_smoothed_32", 4)),
     (64, ["count_smoothed_64", "fill_smoothed_64"], 16, ("refill_smoothed_64", 8)),
@@ -76,7 +76,7 @@ impl Smoothing<'_> {
     /// The entry of `T` of each node: aggregate and value in 16 bytes.
     fn joined(&self) -> Result<Array<u64>> {
         let (device, nodes) = (self.a.values.device(), self.t.graph.rows());
-        let joined = device.uninitialised(2 * nodes)?;
+        let joined = device.uninitialized(2 * nodes)?;
         let (t, values, to) = (self.t.graph.raw(), self.t.address(), joined.address(0));
         queue!(device, f64, "join_values", config(nodes), t, values, to);
         Ok(joined)
@@ -95,7 +95,7 @@ impl Smoothing<'_> {
         }
     }
 
-    /// `P`, and the index into [`ROOM`] of the kernels used. `None` if blocks are not 1×1 or a row is too
+    /// `P`, and the index into [`CAPACITY`] of the kernels used. `None` if blocks are not 1×1 or a row is too
     /// long.
     pub(super) fn prolongation(&self) -> Result<Option<(usize, Blocks)>> {
         if self.t.shape != [1, 1] {
@@ -104,10 +104,10 @@ impl Smoothing<'_> {
         let (graph, device, joined) = (&self.a.graph, self.a.values.device(), self.joined()?);
         let raw = self.raw(&joined);
         let mean = graph.entries() / graph.rows().max(1);
-        for (at, (room, [count, fill], lanes, _)) in ROOM.iter().enumerate() {
+        for (at, (capacity, [count, fill], lanes, _)) in CAPACITY.iter().enumerate() {
             // the longest row of A is seldom shorter than twice the mean; the longest of P often is
             let longest = if *lanes == 1 { mean } else { 2 * mean };
-            if longest > *room {
+            if longest > *capacity {
                 continue;
             }
             let counts = Counts::new(device, graph.rows())?;
@@ -120,9 +120,9 @@ impl Smoothing<'_> {
         Ok(None)
     }
 
-    /// The values of `P`, whose pattern the kernels `ROOM[room]` computed.
-    pub(super) fn numbers(&self, room: usize, pattern: &Graph) -> Result<Array<f64>> {
-        let (_, _, _, (fill, lanes)) = ROOM[room];
+    /// The values of `P`, whose pattern the kernels `CAPACITY[capacity]` computed.
+    pub(super) fn numbers(&self, capacity: usize, pattern: &Graph) -> Result<Array<f64>> {
+        let (_, _, _, (fill, lanes)) = CAPACITY[capacity];
         let joined = self.joined()?;
         self.filled(self.raw(&joined), pattern, fill, lanes)
     }
@@ -136,7 +136,7 @@ impl Smoothing<'_> {
         lanes: usize,
     ) -> Result<Array<f64>> {
         let device = self.a.values.device();
-        let (values, overflow) = (device.uninitialised(pattern.entries())?, Misfit::none(device)?);
+        let (values, overflow) = (device.uninitialized(pattern.entries())?, Misfit::none(device)?);
         let (offsets, columns, to) = (pattern.offsets(), pattern.columns.address(0), values.address(0));
         let mark = overflow.address();
         queue!(device, f64, fill, cut(pattern.rows(), lanes), raw, offsets, columns, to, mark);

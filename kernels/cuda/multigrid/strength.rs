@@ -5,7 +5,7 @@ use crate::cuda::device::Array;
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
-use crate::cuda::matrix::ordered::Misfit;
+use crate::cuda::matrix::device_csr::Misfit;
 
 /// The kernels.
 pub(crate) const SOURCE: Source = Source {
@@ -26,8 +26,8 @@ const LONG: usize = 10;
 pub(super) fn strength(a: &Blocks, theta: f64, dominant: f64) -> Result<(Option<Graph>, Array<u8>)> {
     let (device, nodes) = (a.values.device(), a.graph.rows());
     let (raw, values, size) = (a.graph.raw(), a.address(), (a.shape[0] * a.shape[1]) as u32);
-    let (roots, strongest) = (device.uninitialised::<f64>(nodes)?, device.uninitialised::<f64>(nodes)?);
-    let (left_out, weak) = (device.uninitialised::<u8>(nodes)?, Misfit::none(device)?);
+    let (roots, strongest) = (device.uninitialized::<f64>(nodes)?, device.uninitialized::<f64>(nodes)?);
+    let (left_out, weak) = (device.uninitialized::<u8>(nodes)?, Misfit::none(device)?);
     let (r, s) = (roots.address(0), strongest.address(0));
     let (lanes, [couple, strong]) = match a.graph.entries() >= LONG * nodes {
         true => (16, ["coupling_rows_16", "strong_16"]),
@@ -40,7 +40,7 @@ pub(super) fn strength(a: &Blocks, theta: f64, dominant: f64) -> Result<(Option<
     if !weak.is_set()? {
         return Ok((None, left_out));
     }
-    let columns = device.uninitialised(a.graph.entries())?;
+    let columns = device.uninitialized(a.graph.entries())?;
     let to = columns.address(0);
     queue!(device, f64, strong, shared, raw, values, size, r, theta, s, to);
     Ok((Some(a.graph.with_columns(columns)), left_out))
@@ -49,7 +49,7 @@ pub(super) fn strength(a: &Blocks, theta: f64, dominant: f64) -> Result<(Option<
 /// Turns a pattern of the strong connections alone into the form that `strength` returns: the pattern of `a`,
 /// with the node itself in place of each weak connection.
 pub fn spread(a: &Graph, strong: &Graph) -> Result<Graph> {
-    let columns = a.device().uninitialised(a.entries())?;
+    let columns = a.device().uninitialized(a.entries())?;
     let (raw, from, to) = (a.raw(), strong.raw(), columns.address(0));
     queue!(a.device(), f64, "spread_strong", config(a.rows()), raw, from, to);
     Ok(a.with_columns(columns))

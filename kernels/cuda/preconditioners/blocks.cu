@@ -209,20 +209,20 @@ extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from
     }
 }
 
-// Product of row `lane` of a slice with x; `x` is the entry of the lane's row. Loads AT_ONCE values together.
+// Product of row `lane` of a slice with x; `x` is the entry of the lane's row. Loads CONCURRENT values together.
 template <class V> __device__ __forceinline__ real times(const V* numbers, const Slice& slice, int start, int size, real x) {
-    constexpr int AT_ONCE = 4;
+    constexpr int CONCURRENT = 4;
     const int lane = threadIdx.x & 31, rows = slice.rows(), width = slice.width();
     real sum = 0;
 #pragma unroll 1
-    for (int from = 0; from < width; from += AT_ONCE) {
-        V v[AT_ONCE];
+    for (int from = 0; from < width; from += CONCURRENT) {
+        V v[CONCURRENT];
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
+        for (int k = 0; k < CONCURRENT; k++) {
             if (from + k < size) v[k] = __ldcs(numbers + (from + k) * rows + lane);
         }
 #pragma unroll
-        for (int k = 0; k < AT_ONCE; k++) {
+        for (int k = 0; k < CONCURRENT; k++) {
             const real other = __shfl_sync(ALL, x, start + from + k);
             if (from + k < size) sum += real(v[k]) * other;
         }

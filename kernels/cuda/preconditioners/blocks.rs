@@ -12,7 +12,7 @@ use crate::cuda::device::launch::index;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::{RawRowStarts, THREADS};
 use crate::cuda::device::{Array, Device, Real};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::{Pattern, Shape};
 use crate::cuda::matrix::product::{Kernel, check_square};
 use crate::cuda::solve::gate;
@@ -28,7 +28,9 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[
         mirror!("Slice" = Slice { first, starts, place }),
         mirror!("Diagonal" = RawDiagonal { slices, numbers, count }),
-        mirror!("Blocks" = Raw { a, a_columns, a_values, inverse, conditions, bounds, count, singular }),
+        mirror!(
+            "Blocks" = RawBlocks { a, a_columns, a_values, inverse, conditions, bounds, count, singular }
+        ),
     ],
 };
 
@@ -169,7 +171,7 @@ impl<T: Real> BlockDiagonal<T> {
 /// Inverts the diagonal blocks of matrices with a fixed pattern.
 #[derive(Debug)]
 pub struct Blocks<T: Real> {
-    a: Ordered<T>,
+    a: DeviceCsr<T>,
     /// The inverses, in the element type.
     inverse: BlockDiagonal<T>,
     /// Largest condition number of the blocks of each slice, as bits of an `f32`.
@@ -184,7 +186,7 @@ pub struct Blocks<T: Real> {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Raw {
+struct RawBlocks {
     a: RawRowStarts,
     a_columns: u64,
     a_values: u64,
@@ -195,12 +197,12 @@ struct Raw {
     singular: u64,
 }
 // SAFETY: as `Blocks` of blocks.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawBlocks {}
 
 impl<T: Real> Blocks<T> {
     /// Prepares the inversion for matrices of pattern `a`; `matrix` has this pattern. Blocks begin at the
     /// rows in `bounds`, whose last element is the number of rows.
-    pub fn new((matrix, a): (Ordered<T>, Pattern<'_>), bounds: &[usize]) -> Result<Self> {
+    pub fn new((matrix, a): (DeviceCsr<T>, Pattern<'_>), bounds: &[usize]) -> Result<Self> {
         let (n, device) = (a.rows(), matrix.device().clone());
         matrix.check(a.shape(), a);
         assert!(
@@ -228,7 +230,7 @@ impl<T: Real> Blocks<T> {
     }
 
     /// The matrix, to change its values.
-    pub fn matrix_mut(&mut self) -> &mut Ordered<T> {
+    pub fn matrix_mut(&mut self) -> &mut DeviceCsr<T> {
         &mut self.a
     }
 
@@ -237,7 +239,7 @@ impl<T: Real> Blocks<T> {
     pub fn invert(&mut self) -> Result<Option<usize>> {
         self.singular.write(&[u32::MAX])?;
         self.conditions.clear()?;
-        let raw = Raw {
+        let raw = RawBlocks {
             a: self.a.rows.raw(),
             a_columns: self.a.columns.address(0),
             a_values: self.a.values.address(0),

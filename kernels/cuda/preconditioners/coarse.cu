@@ -152,10 +152,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand(double* a, u32 stri
 //
 //     D = A_kk⁻¹    R = D A_k,:    R_:k = D    W = A_:k    A_i,: ← A_i,: − W_i R    A_k,: ← R
 //
-// Two launches a panel. Thread t processes column t % 32 and rows t / 32 + AT_ONCE s.
+// Two launches a panel. Thread t processes column t % 32 and rows t / 32 + CONCURRENT s.
 
 // Number of rows of a panel that a block processes at the same time.
-constexpr u32 AT_ONCE = THREADS / PANEL;
+constexpr u32 CONCURRENT = THREADS / PANEL;
 
 // Computes R and W; one block for 32 columns of R and 32 rows of W. Every block inverts A_kk redundantly. `failed`
 // receives [row + 1, pivot] of the first pivot that is not above `least`.
@@ -164,7 +164,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double*
     __shared__ double d[PANEL][PANEL + 1], t[PANEL][PANEL + 1];
     const u32 rows = min(PANEL, n - first), j = threadIdx.x % PANEL, top = threadIdx.x / PANEL;
     const u32 column = blockIdx.x * PANEL + j;
-    for (u32 i = top; i < PANEL; i += AT_ONCE) {
+    for (u32 i = top; i < PANEL; i += CONCURRENT) {
         const i64 row = (i64)(first + i) * stride;
         // a smaller last block is padded with the identity
         d[i][j] = i < rows && j < rows ? a[row + first + j] : i == j ? 1.0 : 0.0;
@@ -173,10 +173,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double*
     __syncthreads();
     for (u32 k = 0; k < PANEL; k++) {
         const double pivot = d[k][k], inverse = 1.0 / pivot, above = d[k][j];
-        double next[PANEL / AT_ONCE];
+        double next[PANEL / CONCURRENT];
 #pragma unroll
-        for (u32 s = 0; s < PANEL / AT_ONCE; s++) {
-            const u32 i = top + AT_ONCE * s;
+        for (u32 s = 0; s < PANEL / CONCURRENT; s++) {
+            const u32 i = top + CONCURRENT * s;
             const double left = d[i][k];
             if (i == k) {
                 next[s] = j == k ? inverse : above * inverse;
@@ -190,10 +190,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double*
         }
         __syncthreads();
 #pragma unroll
-        for (u32 s = 0; s < PANEL / AT_ONCE; s++) d[top + AT_ONCE * s][j] = next[s];
+        for (u32 s = 0; s < PANEL / CONCURRENT; s++) d[top + CONCURRENT * s][j] = next[s];
         __syncthreads();
     }
-    for (u32 i = top; i < PANEL; i += AT_ONCE) {
+    for (u32 i = top; i < PANEL; i += CONCURRENT) {
         double sum = 0;
 #pragma unroll 8
         for (u32 k = 0; k < PANEL; k++) sum += d[i][k] * t[k][j];
@@ -210,14 +210,14 @@ extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u3
     __shared__ double left[PANEL][PANEL + 1], above[PANEL][PANEL + 1];
     const u32 rows = min(PANEL, n - first), j = threadIdx.x % PANEL, top = threadIdx.x / PANEL;
     const u32 column = blockIdx.x * PANEL + j, corner = blockIdx.y * PANEL;
-    for (u32 i = top; i < PANEL; i += AT_ONCE) {
+    for (u32 i = top; i < PANEL; i += CONCURRENT) {
         left[i][j] = corner + i < n ? w[(corner + i) * PANEL + j] : 0.0;
         above[i][j] = column < stride ? r[(i64)i * stride + column] : 0.0;
     }
     __syncthreads();
     if (column >= stride) return;
     const bool own_column = column >= first && column - first < rows;
-    for (u32 i = top; i < PANEL; i += AT_ONCE) {
+    for (u32 i = top; i < PANEL; i += CONCURRENT) {
         const u32 row = corner + i;
         if (row >= n) break;
         double* entry = a + (i64)row * stride + column;

@@ -7,7 +7,7 @@
 use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};
 use crate::cpu::preconditioners::inverse::row_stride;
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::THREADS;
 use crate::cuda::device::{Array, Device, Real};
@@ -105,7 +105,7 @@ pub(crate) fn invert<T: Real>(
     let panel = device.zeros::<f64>(PANEL as usize * stride)?;
     let left = device.zeros::<f64>(n * PANEL as usize)?;
     let failed = device.zeros::<f64>(2)?;
-    let [a, least, r, w, told] = [a, &least, &panel, &left, &failed].map(|array| array.address(0));
+    let [a, least, r, w, report] = [a, &least, &panel, &left, &failed].map(|array| array.address(0));
     let (rows, pitch) = (n as u32, stride as u32);
     let grid = |x: u32, y: u32| LaunchConfig {
         grid_dim: (x, y, 1),
@@ -115,7 +115,7 @@ pub(crate) fn invert<T: Real>(
     let (across, down) = (pitch.div_ceil(PANEL), rows.div_ceil(PANEL));
     for first in (0..rows).step_by(PANEL as usize) {
         let mut launch = device.launch(&invert_panel);
-        launch.arg(&a).arg(&rows).arg(&pitch).arg(&first).arg(&least).arg(&r).arg(&w).arg(&told);
+        launch.arg(&a).arg(&rows).arg(&pitch).arg(&first).arg(&least).arg(&r).arg(&w).arg(&report);
         // SAFETY: arguments as in coarse.cu; `a` has `n` rows, `r` a panel of them, `w` a panel of columns
         unsafe { launch.launch(grid(across, 1)) }?;
         let mut launch = device.launch(&update_panel);
@@ -322,7 +322,7 @@ impl<T: Real> Coarse<T> {
 
     fn prolong_rows(&self, d: Option<&Array<T>>, r: &Array<T>, z: &Array<T>) -> Result<()> {
         let (gate, raw, e) = (gate::gate::<T>(&self.device)?, self.raw(), self.numbers[1].address(0));
-        let (d, config) = (d.map_or(0, |d| d.address(0)), config_at_once(&self.device, z.len(), 2));
+        let (d, config) = (d.map_or(0, |d| d.address(0)), config_concurrent(&self.device, z.len(), 2));
         let (r, z) = (r.address(0), z.address(0));
         let mut launch = self.device.launch(&self.kernels.prolong);
         launch.arg(&gate).arg(&raw).arg(&d).arg(&r).arg(&e).arg(&z);
@@ -336,7 +336,7 @@ impl<T: Real> Coarse<T> {
         self.multiply()?;
         let sums = Sums::<T, 1>::new(&self.device)?;
         let (gate, raw, e) = (gate::gate::<T>(&self.device)?, self.raw(), self.numbers[1].address(0));
-        let (d, config) = (d.map_or(0, |d| d.address(0)), config_at_once(&self.device, z.len(), 2));
+        let (d, config) = (d.map_or(0, |d| d.address(0)), config_concurrent(&self.device, z.len(), 2));
         let (r, z) = (r.address(0), z.address(0));
         let mut launch = self.device.launch(&self.kernels.prolong_dot);
         launch.arg(&gate).arg(&raw).arg(&d).arg(&r).arg(&e).arg(&z).arg(&sums.raw);

@@ -1,10 +1,10 @@
 //! Diagonals of matrices on a device, and their inverses. diagonal.cu has the data moved.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::{config_at_once, index};
+use crate::cuda::device::launch::{config_concurrent, index};
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Real};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 
 /// The kernels.
 pub(crate) const SOURCE: Source =
@@ -21,34 +21,34 @@ pub struct Places {
 
 impl Places {
     /// Finds the diagonal entries of a matrix.
-    pub fn find<T: Real>(matrix: &Ordered<T>) -> Result<Places> {
+    pub fn find<T: Real>(matrix: &DeviceCsr<T>) -> Result<Places> {
         let (device, rows, entries) = (matrix.device(), matrix.rows.count(), matrix.values.len());
         index("the number of rows", rows)?;
         assert_eq!(matrix.columns.len(), entries, "a pattern with columns");
-        let of_row = device.uninitialised::<u32>(rows)?;
+        let of_row = device.uninitialized::<u32>(rows)?;
         let find = device.function::<T>(&SOURCE, "diagonal_places")?;
         let (raw, columns, to) = (matrix.rows.raw(), matrix.columns.address(0), of_row.address(0));
         let mut launch = device.launch(&find);
         launch.arg(&raw).arg(&columns).arg(&to);
         // SAFETY: arguments as in diagonal.cu; there is a column for each entry, and an element of `of_row`
         // for each row
-        unsafe { launch.launch(config_at_once(device, rows, 1)) }?;
+        unsafe { launch.launch(config_concurrent(device, rows, 1)) }?;
         Ok(Places { of_row, entries })
     }
 
     /// The diagonal of a matrix of the pattern; zero for rows without a diagonal entry.
-    pub fn diagonal<T: Real>(&self, matrix: &Ordered<T>) -> Result<Array<T>> {
+    pub fn diagonal<T: Real>(&self, matrix: &DeviceCsr<T>) -> Result<Array<T>> {
         let (device, rows) = (matrix.device(), matrix.rows.count());
         let (of_pattern, of_matrix) = ((self.of_row.len(), self.entries), (rows, matrix.values.len()));
         assert!(of_pattern == of_matrix && self.of_row.device() == device, "a matrix of the pattern");
-        let diagonal = device.uninitialised::<T>(rows)?;
+        let diagonal = device.uninitialized::<T>(rows)?;
         let take = device.function::<T>(&SOURCE, "diagonal_take")?;
         let (raw, places) = (matrix.rows.raw(), self.of_row.address(0));
         let (values, to) = (matrix.values.address(0), diagonal.address(0));
         let mut launch = device.launch(&take);
         launch.arg(&raw).arg(&places).arg(&values).arg(&to);
         // SAFETY: arguments as in diagonal.cu; positions were found in rows of these lengths
-        unsafe { launch.launch(config_at_once(device, rows, 1)) }?;
+        unsafe { launch.launch(config_concurrent(device, rows, 1)) }?;
         Ok(diagonal)
     }
 }
@@ -62,7 +62,7 @@ pub fn invert<T: Real>(diagonal: &Array<T>, inverse: &mut Array<T>) -> Result<Op
     let [check, invert] =
         ["diagonal_check", "diagonal_invert"].map(|name| device.function::<T>(&SOURCE, name));
     let (check, invert) = (check?, invert?);
-    let (count, from, config) = (n as i64, diagonal.address(0), config_at_once(device, n, 1));
+    let (count, from, config) = (n as i64, diagonal.address(0), config_concurrent(device, n, 1));
     let (mark, to) = (refused.address(0), inverse.address(0));
     let mut launch = device.launch(&check);
     launch.arg(&count).arg(&from).arg(&mark);

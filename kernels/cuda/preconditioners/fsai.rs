@@ -7,7 +7,7 @@ use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::prelude::RawRowStarts;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{List, sorted};
-use crate::cuda::matrix::ordered::{Misfit, Ordered, RowStarts};
+use crate::cuda::matrix::device_csr::{DeviceCsr, Misfit, RowStarts};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::matrix::scan::scan;
 use crate::index::Offsets;
@@ -20,7 +20,7 @@ pub(crate) const SOURCE: Source = Source {
     file: "fsai.cu",
     text: include_str!("fsai.cu"),
     constants: constants![BLOCK, TRIANGLE_LANES; LANES],
-    mirrors: &[mirror!("Systems" = Raw { a, a_columns, a_values, g, g_columns, g_values, failed })],
+    mirrors: &[mirror!("Systems" = RawFsai { a, a_columns, a_values, g, g_columns, g_values, failed })],
 };
 
 /// Threads per block of the kernels for rows with a fixed number of lanes.
@@ -36,8 +36,8 @@ const LANES: [usize; 4] = [8, 16, 32, 0];
 /// Computes `G` from `A`, on fixed patterns.
 #[derive(Debug)]
 pub struct Fsai<T: Real> {
-    a: Ordered<T>,
-    g: Ordered<T>,
+    a: DeviceCsr<T>,
+    g: DeviceCsr<T>,
     classes: Vec<Class>,
     /// The first row that failed; all bits set if none did.
     failed: Array<u32>,
@@ -55,7 +55,7 @@ struct Class {
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct Raw {
+struct RawFsai {
     a: RawRowStarts,
     a_columns: u64,
     a_values: u64,
@@ -65,14 +65,14 @@ struct Raw {
     failed: u64,
 }
 // SAFETY: as `Systems` of fsai.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawFsai {}
 
 impl<T: Real> Fsai<T> {
     /// Prepares the computation for square matrices with patterns `a` and `g`; rows of `g` must end on the
     /// diagonal.
     pub fn new(
-        (matrix, a): (Ordered<T>, Pattern<'_>),
-        (factor, g): (Ordered<T>, Pattern<'_>),
+        (matrix, a): (DeviceCsr<T>, Pattern<'_>),
+        (factor, g): (DeviceCsr<T>, Pattern<'_>),
     ) -> Result<Self> {
         let n = a.rows();
         index("the number of rows", n)?;
@@ -111,22 +111,22 @@ impl<T: Real> Fsai<T> {
     }
 
     /// `A` in CSR.
-    pub fn matrix(&self) -> &Ordered<T> {
+    pub fn matrix(&self) -> &DeviceCsr<T> {
         &self.a
     }
 
     /// `A`, to change its values.
-    pub fn matrix_mut(&mut self) -> &mut Ordered<T> {
+    pub fn matrix_mut(&mut self) -> &mut DeviceCsr<T> {
         &mut self.a
     }
 
     /// `G` in CSR.
-    pub fn factor(&self) -> &Ordered<T> {
+    pub fn factor(&self) -> &DeviceCsr<T> {
         &self.g
     }
 
-    fn raw(&self) -> Raw {
-        Raw {
+    fn raw(&self) -> RawFsai {
+        RawFsai {
             a: self.a.rows.raw(),
             a_columns: self.a.columns.address(0),
             a_values: self.a.values.address(0),
@@ -142,24 +142,24 @@ impl<T: Real> Fsai<T> {
 #[derive(Debug)]
 pub struct Triangles<T: Real> {
     /// Lower triangle, with zero values.
-    pub lower: Ordered<T>,
+    pub lower: DeviceCsr<T>,
     /// Row offsets of the lower triangle.
     pub offsets: Offsets,
     /// Upper triangle, with zero values; `None` if its number of entries differs from that of the lower
     /// triangle, so that the pattern is not symmetric.
-    pub upper: Option<Ordered<T>>,
+    pub upper: Option<DeviceCsr<T>>,
 }
 
 impl<T: Real> Triangles<T> {
     /// Splits a matrix; `None` if it lacks diagonal entries, or has more entries than 32-bit offsets can
     /// address.
-    pub fn of(matrix: &Ordered<T>) -> Result<Option<Triangles<T>>> {
+    pub fn of(matrix: &DeviceCsr<T>) -> Result<Option<Triangles<T>>> {
         let (device, rows, entries) = (matrix.device(), matrix.rows.count(), matrix.nnz());
         assert_eq!(matrix.columns.len(), entries, "a pattern with columns");
         if u32::try_from(entries).is_err() {
             return Ok(None);
         }
-        let (starts, misfit) = (device.uninitialised::<u32>(rows + 1)?, Misfit::none(device)?);
+        let (starts, misfit) = (device.uninitialized::<u32>(rows + 1)?, Misfit::none(device)?);
         let measure = device.function::<T>(&SOURCE, "fsai_lower")?;
         let (whole, columns) = (matrix.rows.raw(), matrix.columns.address(0));
         let (to, mark) = (starts.address(0), misfit.address());
@@ -176,7 +176,7 @@ impl<T: Real> Triangles<T> {
         let Ok(offsets) = Offsets::from_short(offsets) else { return Ok(None) };
         let lower = part(matrix, starts, offsets.end(), false)?;
         let upper = if 2 * lower.nnz() == entries + rows {
-            let starts = device.uninitialised::<u32>(rows + 1)?;
+            let starts = device.uninitialized::<u32>(rows + 1)?;
             let place = device.function::<T>(&SOURCE, "fsai_upper")?;
             let (whole, below, to) = (matrix.rows.raw(), lower.rows.raw(), starts.address(0));
             let mut launch = device.launch(&place);
@@ -193,11 +193,16 @@ impl<T: Real> Triangles<T> {
 
 /// A zero matrix with the pattern of the first or the last entries of each row. `starts` has the row offsets
 /// of the result, which has `entries` entries.
-fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: bool) -> Result<Ordered<T>> {
+fn part<T: Real>(
+    matrix: &DeviceCsr<T>,
+    starts: Array<u32>,
+    entries: usize,
+    last: bool,
+) -> Result<DeviceCsr<T>> {
     let device = matrix.device();
-    let part = Ordered {
+    let part = DeviceCsr {
         rows: Arc::new(RowStarts::Short(starts)),
-        columns: Arc::new(device.uninitialised(entries)?),
+        columns: Arc::new(device.uninitialized(entries)?),
         values: device.zeros(entries)?,
     };
     let cut = device.function::<T>(&SOURCE, "fsai_triangle")?;
@@ -214,7 +219,7 @@ fn part<T: Real>(matrix: &Ordered<T>, starts: Array<u32>, entries: usize, last: 
 /// Groups the rows of `g` by the number of lanes per row.
 fn classes<T: Real>(device: &Device, g: &RowStarts, pattern: Pattern<'_>) -> Result<Vec<Class>> {
     let (of_rows, classify) =
-        (device.uninitialised::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
+        (device.uninitialized::<u8>(g.count())?, device.function::<T>(&SOURCE, "fsai_classes")?);
     let (rows, to) = (g.raw(), of_rows.address(0));
     let mut launch = device.launch(&classify);
     launch.arg(&rows).arg(&to);

@@ -337,7 +337,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
     Walk walk{starts, ends};
     u32* const keys = T || !launch.scratch ? (u32*)memory : (u32*)(launch.scratch + blockIdx.x * launch.numbers);
     const Table table{keys, keys + launch.slots, launch.slots};
-    double* spare = (double*)(table.numbers + table.slots);
+    double* workspace = (double*)(table.numbers + table.slots);
     const int warp = threadIdx.x / 32;
     for (i64 turn = blockIdx.x; turn < launch.count; turn += gridDim.x) {
         const u32* members = launch.rows + turn * MEMBERS;
@@ -354,7 +354,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
         const int rows = table.count<WARPS>(counts);
         // if T is 0, an even distance, so that rows of S use different banks
         const int apart = T ? 32 * T : ((rows > columns ? rows : columns) + 1) / 2 * 2;
-        double* dense = spare + apart;
+        double* dense = workspace + apart;
         for (i64 i = threadIdx.x; i < (i64)columns * apart; i += 32 * WARPS) dense[i] = 0;
         __syncthreads();
         walk.each<WARPS>(s, [&](int j, u32, i64 entry, u32 column) {
@@ -373,7 +373,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
                 const double x = dense[(i64)(n + warp) * apart + r];
                 rest += x * x;
             }
-            report(s, member, substitute<4>(spare, apart, n, warp, rows, s.m_values + s.m.start(member)), rest);
+            report(s, member, substitute<4>(workspace, apart, n, warp, rows, s.m_values + s.m.start(member)), rest);
         }
         // the next problem overwrites this one
         __syncthreads();

@@ -5,7 +5,7 @@
 //! with most resident blocks per multiprocessor.
 
 use super::spai_kernels::{
-    COUNTED, FOUND, Found, KERNELS, MEMBERS, MOST_UNKNOWNS, OF_BLOCKS, OF_WARPS, Raw, RawLaunch,
+    COUNTED, FOUND, Found, KERNELS, MEMBERS, MOST_UNKNOWNS, OF_BLOCKS, OF_WARPS, RawLaunch, RawSpai,
 };
 use crate::cuda::device::ahead::For;
 use crate::cuda::device::error::{Error, Result};
@@ -14,7 +14,7 @@ use crate::cuda::device::launch::{WARP, index};
 use crate::cuda::device::module::Source;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::matrix::classes::{self, List};
-use crate::cuda::matrix::ordered::Ordered;
+use crate::cuda::matrix::device_csr::DeviceCsr;
 use crate::cuda::matrix::pattern::Pattern;
 use cudarc::driver::{CudaFunction, LaunchConfig};
 use std::cell::LazyCell;
@@ -28,7 +28,7 @@ const BLOCK: usize = WARP * MEMBERS;
 
 /// Numbers of resident blocks per multiprocessor, in the order of preference; a problem uses the first for
 /// which its shared memory suffices.
-const AT_ONCE: [usize; 5] = [8, 4, 3, 2, 1];
+const CONCURRENT: [usize; 5] = [8, 4, 3, 2, 1];
 
 /// Upper bound in bytes of the static shared memory of a kernel and the shared memory that the driver
 /// reserves per block.
@@ -43,8 +43,8 @@ const SCRATCH: usize = 256 << 20;
 /// Computes the rows of an approximate inverse, on fixed patterns.
 #[derive(Debug)]
 pub struct Spai<T: Real> {
-    matrix: Ordered<T>,
-    inverse: Ordered<T>,
+    matrix: DeviceCsr<T>,
+    inverse: DeviceCsr<T>,
     residuals: Array<f64>,
     /// The first row that was refused; all bits set if there is none.
     refused: Array<u32>,
@@ -72,8 +72,8 @@ impl<T: Real> Spai<T> {
     /// Prepares the computation of the rows of `inverse` from the values of `matrix`, square matrices with
     /// patterns `m` and `a`.
     pub fn new(
-        (matrix, a): (Ordered<T>, Pattern<'_>),
-        (inverse, m): (Ordered<T>, Pattern<'_>),
+        (matrix, a): (DeviceCsr<T>, Pattern<'_>),
+        (inverse, m): (DeviceCsr<T>, Pattern<'_>),
     ) -> Result<Self> {
         let n = a.rows();
         index("the number of rows", n)?;
@@ -82,7 +82,7 @@ impl<T: Real> Spai<T> {
         inverse.check(m.shape(), m);
         let device = matrix.device().clone();
         let (residuals, refused) = (device.zeros(n)?, device.zeros(1)?);
-        let (places, starts) = (device.zeros(0)?, device.uninitialised(n)?);
+        let (places, starts) = (device.zeros(0)?, device.uninitialized(n)?);
         let mut spai = Spai { matrix, inverse, residuals, refused, places, starts, launches: vec![] };
         spai.reserve_places()?;
         let [of_a_warp @ .., others] = spai.find_places()?;
@@ -121,14 +121,14 @@ impl<T: Real> Spai<T> {
             let what = "the number of entries of a row or column of SPAI";
             return Err(Error::TooLarge { what, got: longest, limit: MOST_UNKNOWNS });
         }
-        self.places = device.uninitialised(bytes)?;
+        self.places = device.uninitialized(bytes)?;
         Ok(())
     }
 
     /// Computes `places`; returns the rows for each kernel that uses a warp per problem, then all other rows.
     fn find_places(&self) -> Result<[List; KERNELS + 1]> {
         let (device, n) = (self.matrix.device(), self.starts.len());
-        let (kernel, kernels) = (device.function::<T>(&FOUND, "spai_places")?, device.uninitialised(n)?);
+        let (kernel, kernels) = (device.function::<T>(&FOUND, "spai_places")?, device.uninitialized(n)?);
         let (systems, to) = (self.raw(), kernels.address(0));
         let mut queued = device.launch(&kernel);
         queued.arg(&systems).arg(&to);
@@ -186,17 +186,17 @@ impl<T: Real> Spai<T> {
     }
 
     /// The matrix, to change its values.
-    pub fn matrix_mut(&mut self) -> &mut Ordered<T> {
+    pub fn matrix_mut(&mut self) -> &mut DeviceCsr<T> {
         &mut self.matrix
     }
 
     /// The inverse in CSR.
-    pub fn inverse(&self) -> &Ordered<T> {
+    pub fn inverse(&self) -> &DeviceCsr<T> {
         &self.inverse
     }
 
-    fn raw(&self) -> Raw {
-        Raw {
+    fn raw(&self) -> RawSpai {
+        RawSpai {
             a: self.matrix.rows.raw(),
             a_columns: self.matrix.columns.address(0),
             a_values: self.matrix.values.address(0),
@@ -234,7 +234,7 @@ impl Problem {
     }
 
     /// Elements of workspace that a block needs after the table, with columns `apart` elements apart,
-    /// including one spare column.
+    /// including one unused column.
     fn numbers(self, apart: usize) -> usize {
         (self.unknowns + MEMBERS + 1) * apart
     }
@@ -275,9 +275,9 @@ enum BlockKernel {
 }
 
 impl BlockKernel {
-    /// All kernels; those for shared memory occur once for each of [`AT_ONCE`].
+    /// All kernels; those for shared memory occur once for each of [`CONCURRENT`].
     fn all() -> impl Iterator<Item = BlockKernel> {
-        let small = OF_A_BLOCK.iter().flat_map(|&rows| [BlockKernel::Small(rows); AT_ONCE.len()]);
+        let small = OF_A_BLOCK.iter().flat_map(|&rows| [BlockKernel::Small(rows); CONCURRENT.len()]);
         small.chain([BlockKernel::Large])
     }
 
@@ -304,10 +304,10 @@ impl BlockKernel {
             let most = OF_A_BLOCK[kernel];
             let numbers = problem.numbers(BlockKernel::Small(most).apart(problem));
             let bytes = table(slots(most)) + numbers * size_of::<f64>() + FIXED;
-            let at_once = AT_ONCE.iter().position(|blocks| bytes <= shared / blocks)?;
-            Some(kernel * AT_ONCE.len() + at_once)
+            let concurrent = CONCURRENT.iter().position(|blocks| bytes <= shared / blocks)?;
+            Some(kernel * CONCURRENT.len() + concurrent)
         });
-        place.unwrap_or(OF_A_BLOCK.len() * AT_ONCE.len())
+        place.unwrap_or(OF_A_BLOCK.len() * CONCURRENT.len())
     }
 }
 

@@ -18,7 +18,8 @@ pub(crate) const FOUND: Source = Source {
 };
 
 const SYSTEMS: Mirror = mirror!(
-    "Systems" = Raw { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
+    "Systems" =
+        RawSpai { a, a_columns, a_values, m, m_columns, m_values, residuals, refused, starts, places }
 );
 
 const LAUNCH: Mirror = mirror!("Launch" = RawLaunch { rows, count, slots, scratch, numbers });
@@ -75,7 +76,7 @@ pub(super) const MEMBERS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Raw {
+pub(super) struct RawSpai {
     pub(super) a: RawRowStarts,
     pub(super) a_columns: u64,
     pub(super) a_values: u64,
@@ -88,7 +89,7 @@ pub(super) struct Raw {
     pub(super) places: u64,
 }
 // SAFETY: as `Systems` of spai_problems.cu
-unsafe impl DeviceRepr for Raw {}
+unsafe impl DeviceRepr for RawSpai {}
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

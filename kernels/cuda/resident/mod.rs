@@ -8,7 +8,7 @@ use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config;
 use crate::cuda::device::module::{Source, constants, mirror};
 use crate::cuda::device::{Array, Device, Real, lock};
-use crate::cuda::matrix::ordered::{Ordered, SOURCE};
+use crate::cuda::matrix::device_csr::{DeviceCsr, SOURCE};
 use crate::cuda::matrix::pattern::Pattern;
 use crate::cuda::preconditioners::coarse::Coarse;
 use crate::cuda::resident::blocks::BlockArrays;
@@ -184,7 +184,7 @@ impl<T: Real> Resident<T> {
     pub fn new(
         device: &Device,
         pattern: Pattern<'_>,
-        values: impl FnOnce() -> Result<Ordered<T>>,
+        values: impl FnOnce() -> Result<DeviceCsr<T>>,
     ) -> Result<Option<Self>> {
         let n = pattern.rows();
         if !Self::suits(pattern) {
@@ -233,7 +233,7 @@ impl<T: Real> Resident<T> {
 
     /// Replaces the values, given in the order of the pattern's entries. Moves 4 bytes and two values for
     /// each slot.
-    pub fn refill(&mut self, ordered: &Ordered<T>) -> Result<()> {
+    pub fn refill(&mut self, ordered: &DeviceCsr<T>) -> Result<()> {
         let (count, given) = (self.places.len(), ordered.values.len());
         assert!(ordered.device() == &self.device, "values on the device of the matrix");
         let take = self.device.function::<T>(&SOURCE, "refill_places")?;

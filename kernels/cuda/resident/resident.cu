@@ -72,7 +72,7 @@ struct Shared {
 // Grid-wide synchronization and reduction: adds v over all threads of the grid in a fixed order. Every thread receives
 // the sums, and all writes before the call are visible to all threads after it.
 template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve& s, Shared& shared, u32& calls) {
-    constexpr int AT_ONCE = 8;
+    constexpr int CONCURRENT = 8;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -98,15 +98,15 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
         }
         __syncwarp();
         real sums[K] = {};
-        for (u32 first = lane; first < gridDim.x; first += AT_ONCE * 32) {
-            real part[K][AT_ONCE];
+        for (u32 first = lane; first < gridDim.x; first += CONCURRENT * 32) {
+            real part[K][CONCURRENT];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
+            for (int i = 0; i < CONCURRENT; i++)
 #pragma unroll
                 for (int k = 0; k < K; k++)
                     part[k][i] = first + i * 32 < gridDim.x ? __ldcg(partials + k * gridDim.x + first + i * 32) : real(0);
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; i++)
+            for (int i = 0; i < CONCURRENT; i++)
 #pragma unroll
                 for (int k = 0; k < K; k++) sums[k] += part[k][i];
         }

@@ -82,13 +82,13 @@ extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
     begin();
     Pack* const z = (Pack*)shared_memory + threadIdx.x;
     const i64 packs = n / PACK, step = (i64)gridDim.x * blockDim.x, first = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    const auto ask = [&](Three& v, i64 pack) {
+    const auto prefetch = [&](Three& v, i64 pack) {
         if (pack >= packs) return;
         v.r = load(r + pack * PACK), v.q = load(q + pack * PACK), v.d = load(d + pack * PACK);
     };
     Three three[DEPTH];
 #pragma unroll
-    for (int k = 0; k < DEPTH; k++) ask(three[k], first + k * step);
+    for (int k = 0; k < DEPTH; k++) prefetch(three[k], first + k * step);
     const i64 rest = packs * PACK + first;
     if (closed(gate)) return;
     const real a = value(alpha), before = value(rho);
@@ -111,7 +111,7 @@ extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
         for (int k = 0; k < DEPTH; k++) {
             if (i >= packs) break;
             take(three[k], i, turns++);
-            ask(three[k], i + DEPTH * step);
+            prefetch(three[k], i + DEPTH * step);
             i += step;
         }
     }

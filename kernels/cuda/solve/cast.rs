@@ -1,7 +1,7 @@
 //! Conversion of vectors to and from single precision, outside of recorded steps.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::module::{Source, constants};
 use crate::cuda::device::{Array, Element, Real};
 
@@ -32,5 +32,5 @@ fn cast<T: Real, X: Element, Y: Element>(
     let mut launch = device.launch(&function);
     launch.arg(&n).arg(&from).arg(&factor).arg(&to);
     // SAFETY: arguments as in cast.cu; both arrays hold `n` entries
-    unsafe { launch.launch(config_at_once(device, x.len(), 4)) }
+    unsafe { launch.launch(config_concurrent(device, x.len(), 4)) }
 }

@@ -15,7 +15,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void axpy_dot_2(Gate gate, i64 
     const Operands& o = all.own();
     real *const x = o.vector[0], *const y = o.vector[1], *const r = o.vector[2];
     Loop<AxpyDot2, 3, 1> loop{{0, {0, 0}}, {r, x, y}, {r}};
-    loop.ask(n);
+    loop.prefetch(n);
     if (closed(gate)) return;
     loop.op.a = value(o.number[0]);
     loop.run(n);
@@ -35,7 +35,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void axpy_norm(Gate gate, i64 n
     const Operands& o = all.own();
     real *const x = o.vector[0], *const r = o.vector[1];
     Loop<AxpyNorm, 2, 1> loop{{0, {0}}, {r, x}, {r}};
-    loop.ask(n);
+    loop.prefetch(n);
     if (closed(gate)) return;
     loop.op.a = value(o.number[0]);
     loop.run(n);
@@ -56,7 +56,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void axpy_xpby(Gate gate, i64 n
     const Operands& o = all.own();
     real *const p = o.vector[0], *const z = o.vector[1], *const x = o.vector[2];
     Loop<AxpyXpby, 3, 2> loop{{0, 0}, {x, p, z}, {x, p}};
-    loop.ask(n);
+    loop.prefetch(n);
     if (closed(gate)) return;
     loop.op.a = value(o.number[0]);
     loop.op.b = value(o.number[1]);
@@ -72,7 +72,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void multiply(Gate gate, i64 n,
     const Operands& o = all.own();
     real *const d = o.vector[0], *const x = o.vector[1], *const y = o.vector[2];
     Loop<Multiply, 2, 1> loop{{}, {d, x}, {y}};
-    loop.ask(n);
+    loop.prefetch(n);
     if (closed(gate)) return;
     loop.run(n);
 }
@@ -90,7 +90,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void multiply_dot(Gate gate, i6
     const Operands& o = all.own();
     real *const d = o.vector[0], *const x = o.vector[1], *const y = o.vector[2];
     Loop<MultiplyDot, 2, 1> loop{{{0}}, {d, x}, {y}};
-    loop.ask(n);
+    loop.prefetch(n);
     if (closed(gate)) return;
     loop.run(n);
     column_sum(loop.op.sum, o);
@@ -111,7 +111,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void axpy_multiply_dot(Gate gat
     const Operands& o = all.own();
     real *const q = o.vector[0], *const d = o.vector[1], *const r = o.vector[2], *const z = o.vector[3];
     Loop<AxpyMultiplyDot, 3, 2> loop{{0, {0, 0}}, {r, q, d}, {r, z}};
-    loop.ask(n);
+    loop.prefetch(n);
     if (closed(gate)) return;
     loop.op.a = value(o.number[0]);
     loop.run(n);

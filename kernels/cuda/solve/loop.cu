@@ -28,7 +28,7 @@ template <int K> __device__ __forceinline__ void column_sum(real (&v)[K], const 
 }
 
 // An operation that reads `IN` vectors and writes `OUT`, elementwise: `void at(real (&v)[IN], real (&w)[OUT])`. Two
-// packs of each vector are in flight at any time; `ask(n)` loads the first two, before the coefficients are known.
+// packs of each vector are in flight at any time; `prefetch(n)` loads the first two, before the coefficients are known.
 template <class Op, int IN, int OUT> struct Loop {
     Op op;
     const real* in[IN];
@@ -38,14 +38,14 @@ template <class Op, int IN, int OUT> struct Loop {
     __device__ __forceinline__ static i64 stride() { return (i64)gridDim.x * blockDim.x; }
     __device__ __forceinline__ static i64 first() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 
-    __device__ __forceinline__ void ask(Pack (&v)[IN], i64 pack, i64 packs) {
+    __device__ __forceinline__ void prefetch(Pack (&v)[IN], i64 pack, i64 packs) {
         if (pack >= packs) return;
 #pragma unroll
         for (int j = 0; j < IN; j++) v[j] = load(in[j] + pack * PACK);
     }
-    __device__ __forceinline__ void ask(i64 n) {
-        ask(even, first(), n / PACK);
-        ask(odd, first() + stride(), n / PACK);
+    __device__ __forceinline__ void prefetch(i64 n) {
+        prefetch(even, first(), n / PACK);
+        prefetch(odd, first() + stride(), n / PACK);
     }
     __device__ __forceinline__ void apply(const Pack (&v)[IN], i64 pack) {
         Pack w[OUT ? OUT : 1];
@@ -61,15 +61,15 @@ template <class Op, int IN, int OUT> struct Loop {
 #pragma unroll
         for (int j = 0; j < OUT; j++) store(out[j] + pack * PACK, w[j]);
     }
-    // Processes all n entries; `ask(n)` must have loaded the first packs.
+    // Processes all n entries; `prefetch(n)` must have loaded the first packs.
     __device__ __forceinline__ void run(i64 n) {
         const i64 packs = n / PACK, step = stride();
         for (i64 i = first(); i < packs; i += 2 * step) {
             apply(even, i);
-            ask(even, i + 2 * step, packs);
+            prefetch(even, i + 2 * step, packs);
             if (i + step >= packs) break;
             apply(odd, i + step);
-            ask(odd, i + 3 * step, packs);
+            prefetch(odd, i + 3 * step, packs);
         }
         const i64 rest = packs * PACK + first();
         if (rest >= n) return;
@@ -84,6 +84,6 @@ template <class Op, int IN, int OUT> struct Loop {
 
 // Runs a loop whose coefficients are known, for operations whose coefficients determine which vectors are read.
 template <class Op, int IN, int OUT> __device__ __forceinline__ void over(i64 n, Loop<Op, IN, OUT>& loop) {
-    loop.ask(n);
+    loop.prefetch(n);
     loop.run(n);
 }

@@ -6,7 +6,7 @@ use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::prelude::{RawNumber, TERMS};
 use crate::cuda::device::{Device, Inner, PinnedArray, Real, lock};
 use crate::cuda::solve::gate;
-use crate::cuda::solve::told::Told;
+use crate::cuda::solve::readback::ScalarReadback;
 use cudarc::driver::{CudaSlice, DevicePtr};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -344,12 +344,12 @@ impl<T: Real> Scalar<T> {
 
     /// Reads the value back, after all work queued before. Polling pinned memory is faster than a copy.
     pub fn read(&self) -> Result<T> {
-        Ok(Told::new([self])?.read()?[0])
+        Ok(ScalarReadback::new([self])?.read()?[0])
     }
 
     /// Reads back this and another scalar of the same device, with one wait.
     pub fn read_both(&self, other: &Self) -> Result<[T; 2]> {
-        Told::new([self, other])?.read()
+        ScalarReadback::new([self, other])?.read()
     }
 
     /// Reads back scalars of one device, with one wait.

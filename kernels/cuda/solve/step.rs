@@ -121,7 +121,7 @@ impl<T: Real> Steps<T> {
     }
 
     /// Drops all recordings; required if vectors were reallocated.
-    pub fn forget(&mut self) {
+    pub fn discard_recordings(&mut self) {
         self.places.clear();
     }
 

@@ -53,7 +53,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
     }
 
     /// The sums of a column of a launch that has as many blocks for each as
-    /// [`config_at_once`](crate::cuda::device::launch::config_at_once).
+    /// [`config_concurrent`](crate::cuda::device::launch::config_concurrent).
     pub(crate) fn of_column(device: &Device, column: usize) -> Result<Self> {
         const { assert!(K >= 1 && K <= RESULTS) };
         assert!(column == 0 || K <= OF_COLUMN, "parcels for all sums");

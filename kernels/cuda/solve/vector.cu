@@ -8,7 +8,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void copy(Gate gate, i64 n, con
     const Operands& o = all.own();
     real *const x = o.vector[0], *const y = o.vector[1];
     Loop<Copy, 1, 1> loop{{}, {x}, {y}};
-    loop.ask(n);
+    loop.prefetch(n);
     if (closed(gate)) return;
     loop.run(n);
 }

@@ -1,7 +1,7 @@
 //! Vector operations on a device. All are queued on the device's stream; none waits for the device.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::module::{Constant, Source, mirror};
 use crate::cuda::device::prelude::{PACK_BYTES, RawGate, RawNumber, RawSum};
 use crate::cuda::device::{Array, Device, Real, lock};
@@ -193,7 +193,7 @@ impl<T: Real> Operation<T> {
         let function = &Kernels::<T>::of(device, N > 1)?.functions[self.kernel as usize];
         let (n, gate): (i64, Option<RawGate<T>>) =
             (self.n as i64, self.kernel.checks_gate().then(|| gate::gate(device)).transpose()?);
-        let mut config = config_at_once(device, self.n, 2 * PACK_BYTES / size_of::<T>());
+        let mut config = config_concurrent(device, self.n, 2 * PACK_BYTES / size_of::<T>());
         config.grid_dim.1 = self.columns.len() as u32;
         let mut launch = device.launch(function);
         if let Some(gate) = &gate {

@@ -1,41 +1,42 @@
 //! Rows with entries in columns owned by other members (ghost columns), and those entries.
 
 use crate::cuda::device::error::Result;
-use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::prelude::RawNumber;
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::sums::Sums;
-use crate::cuda::team::halo::RawHalo;
+use crate::cuda::team::halo::RawHaloExchange;
 use crate::cuda::team::member::SOURCE;
 use cudarc::driver::{CudaFunction, DeviceRepr};
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-struct RawBorder {
+struct RawOffDiagonal {
     rows: u64,
     offsets: u64,
     columns: u64,
     values: u64,
     count: u32,
 }
-// SAFETY: as `Border` of team.cu
-unsafe impl DeviceRepr for RawBorder {}
+// SAFETY: as `OffDiagonal` of team.cu
+unsafe impl DeviceRepr for RawOffDiagonal {}
 
-/// Layout check of [`RawBorder`] against the kernels.
-pub(super) const MIRROR: Mirror = mirror!("Border" = RawBorder { rows, offsets, columns, values, count });
+/// Layout check of [`RawOffDiagonal`] against the kernels.
+pub(super) const MIRROR: Mirror =
+    mirror!("OffDiagonal" = RawOffDiagonal { rows, offsets, columns, values, count });
 
 /// Rows with entries in ghost columns, on a device.
 #[derive(Debug)]
-pub(super) struct Border<T: Real> {
-    raw: RawBorder,
+pub(super) struct OffDiagonal<T: Real> {
+    raw: RawOffDiagonal,
     /// The arrays whose addresses are in `raw`.
     arrays: [Array<u32>; 3],
     values: Array<T>,
     add_ghosts: CudaFunction,
 }
 
-impl<T: Real> Border<T> {
+impl<T: Real> OffDiagonal<T> {
     /// Uploads the entries in ghost columns. `offsets` has the start of the entries of each of `rows`, and
     /// the end; `columns` are indices of ghosts.
     pub(super) fn new(
@@ -44,17 +45,17 @@ impl<T: Real> Border<T> {
         offsets: &[u32],
         columns: &[u32],
         values: &[T],
-    ) -> Result<Border<T>> {
+    ) -> Result<OffDiagonal<T>> {
         let arrays = [device.upload(rows)?, device.upload(offsets)?, device.upload(columns)?];
         let values = device.upload(values)?;
-        let raw = RawBorder {
+        let raw = RawOffDiagonal {
             rows: arrays[0].address(0),
             offsets: arrays[1].address(0),
             columns: arrays[2].address(0),
             values: values.address(0),
             count: rows.len() as u32,
         };
-        Ok(Border { raw, arrays, values, add_ghosts: device.function::<T>(&SOURCE, "add_ghosts")? })
+        Ok(OffDiagonal { raw, arrays, values, add_ghosts: device.function::<T>(&SOURCE, "add_ghosts")? })
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -70,7 +71,7 @@ impl<T: Real> Border<T> {
     /// `⟨x, y⟩` as `own`, the value before, plus the contribution of the added terms.
     pub(super) fn add(
         &self,
-        halo: &RawHalo,
+        halo: &RawHaloExchange,
         ghosts: u64,
         [x, y]: [&Array<T>; 2],
         own: RawNumber<T>,
@@ -89,6 +90,6 @@ impl<T: Real> Border<T> {
         let mut launch = device.launch(&self.add_ghosts);
         launch.arg(halo).arg(&self.raw).arg(&ghosts).arg(&x).arg(&y).arg(&with_sums).arg(&own).arg(out);
         // SAFETY: arguments as in team.cu; rows of the border are rows of `y`, its columns indices of ghosts
-        unsafe { launch.launch(config_at_once(device, 8 * self.raw.count as usize, 1)) }
+        unsafe { launch.launch(config_concurrent(device, 8 * self.raw.count as usize, 1)) }
     }
 }

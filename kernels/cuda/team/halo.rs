@@ -1,14 +1,14 @@
 //! Matrix-vector products whose rows read entries of `x` that other members of a team own (ghosts).
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::module::{Mirror, mirror};
 use crate::cuda::device::prelude::{RawNumber, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
 use crate::cuda::team::across::Region;
-use crate::cuda::team::border::Border;
+use crate::cuda::team::border::OffDiagonal;
 use crate::cuda::team::member::{Member, SOURCE};
 use cudarc::driver::{CudaFunction, DeviceRepr};
 use std::any::Any;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct RawHalo {
+pub(super) struct RawHaloExchange {
     pub(super) members: u32,
     pub(super) own: u32,
     pub(super) product: u64,
@@ -31,12 +31,12 @@ pub(super) struct RawHalo {
     pub(super) sent: u64,
     pub(super) used: u64,
 }
-// SAFETY: as `Halo` of team.cu
-unsafe impl DeviceRepr for RawHalo {}
+// SAFETY: as `HaloExchange` of team.cu
+unsafe impl DeviceRepr for RawHaloExchange {}
 
-/// Layout check of [`RawHalo`] against the kernels.
+/// Layout check of [`RawHaloExchange`] against the kernels.
 pub(crate) const MIRROR: Mirror = mirror!(
-    "Halo" = RawHalo {
+    "HaloExchange" = RawHaloExchange {
         members,
         own,
         product,
@@ -80,7 +80,7 @@ struct Inbox<T: Real> {
     used: Array<u64>,
 }
 
-/// The arrays whose addresses are in [`RawHalo`].
+/// The arrays whose addresses are in [`RawHaloExchange`].
 #[derive(Debug)]
 struct Arrays {
     _product: Array<u64>,
@@ -93,10 +93,10 @@ type Kept = Arc<dyn Any + Send + Sync>;
 
 /// A member's side of products with ghost columns.
 #[derive(Debug)]
-pub struct Halo<T: Real> {
+pub struct HaloExchange<T: Real> {
     member: Arc<Member>,
-    raw: RawHalo,
-    border: Border<T>,
+    raw: RawHaloExchange,
+    border: OffDiagonal<T>,
     /// Number of entries of this member's vectors.
     length: usize,
     sends: usize,
@@ -113,9 +113,9 @@ pub struct Halo<T: Real> {
 const USED_AT: usize = TEAM_MEMBERS * size_of::<u64>();
 const GHOSTS_AT: usize = 256;
 
-impl<T: Real> Halo<T> {
+impl<T: Real> HaloExchange<T> {
     /// Connects all members of a team within a process, each with its plan.
-    pub fn connect(members: &[Arc<Member>], plans: &[Plan<T>]) -> Result<Vec<Halo<T>>> {
+    pub fn connect(members: &[Arc<Member>], plans: &[Plan<T>]) -> Result<Vec<HaloExchange<T>>> {
         let count = members.len();
         let inbox = |(member, plan): (&Arc<Member>, &Plan<T>)| {
             let device = member.device();
@@ -138,7 +138,7 @@ impl<T: Real> Halo<T> {
                 [ghosts.address(plans[to].ghosts_from[own]), sent.address(0), used.address(0)]
             };
             let ghosts = inboxes[own].ghosts.address(0);
-            Halo::new(&members[own], length, &plans[own], &address, ghosts, inboxes.clone())
+            HaloExchange::new(&members[own], length, &plans[own], &address, ghosts, inboxes.clone())
         };
         (0..count).map(halo).collect()
     }
@@ -157,7 +157,7 @@ impl<T: Real> Halo<T> {
         plan: &Plan<T>,
         at_others: &[usize],
         region: Arc<Region>,
-    ) -> Result<Halo<T>> {
+    ) -> Result<HaloExchange<T>> {
         let (own, count) = member.place();
         let ghosts = plan.ghosts_from.last().copied().unwrap_or(0);
         let ends = plan.sends.iter().zip(at_others).map(|(sends, first)| first + sends.len());
@@ -180,7 +180,7 @@ impl<T: Real> Halo<T> {
             let ghosts = GHOSTS_AT + at_others[to] * size_of::<T>();
             [ghosts, 0, USED_AT].map(|at| inboxes[to] + at as u64)
         };
-        Halo::new(member, length, plan, &address, inboxes[own] + GHOSTS_AT as u64, region.clone())
+        HaloExchange::new(member, length, plan, &address, inboxes[own] + GHOSTS_AT as u64, region.clone())
     }
 
     /// `address` returns three addresses in a member's inbox: those of the ghosts that this member sends, of
@@ -192,7 +192,7 @@ impl<T: Real> Halo<T> {
         address: &dyn Fn(usize) -> [u64; 3],
         ghosts: u64,
         inboxes: Kept,
-    ) -> Result<Halo<T>> {
+    ) -> Result<HaloExchange<T>> {
         let (device, (own, count)) = (member.device(), member.place());
         let mut firsts = [0; TEAM_MEMBERS + 1];
         let mut places = vec![];
@@ -211,7 +211,7 @@ impl<T: Real> Halo<T> {
         let senders = (0..count).filter(|&from| gets(from)).fold(0, |all, from| all | 1 << from);
         let (product, tickets) = (device.zeros::<u64>(1)?, device.zeros::<u32>(2)?);
         let (sends, places) = (places.len(), device.upload(&places)?);
-        let raw = RawHalo {
+        let raw = RawHaloExchange {
             members: count as u32,
             own: own as u32,
             product: product.address(0),
@@ -226,10 +226,10 @@ impl<T: Real> Halo<T> {
             sent: address(own)[1],
             used: address(own)[2],
         };
-        Ok(Halo {
+        Ok(HaloExchange {
             member: member.clone(),
             raw,
-            border: Border::new(device, &plan.rows, &plan.offsets, &plan.columns, &plan.values)?,
+            border: OffDiagonal::new(device, &plan.rows, &plan.offsets, &plan.columns, &plan.values)?,
             length,
             sends,
             ghosts,
@@ -260,7 +260,7 @@ impl<T: Real> Halo<T> {
         let mut launch = self.device().launch(&self.push);
         launch.arg(&self.raw).arg(&x);
         // SAFETY: arguments as in team.cu; places are indices of `x`, and inboxes have space for them
-        unsafe { launch.launch(config_at_once(self.device(), self.sends, 1)) }
+        unsafe { launch.launch(config_concurrent(self.device(), self.sends, 1)) }
     }
 
     fn receive(
@@ -280,7 +280,7 @@ impl<T: Real> Halo<T> {
         self.receive(x, y, RawNumber::constant(T::zero()), None)
     }
 
-    /// Like [`Halo::add`]; returns `⟨x, y⟩` over all members, where `own` is this member's value without
+    /// Like [`HaloExchange::add`]; returns `⟨x, y⟩` over all members, where `own` is this member's value without
     /// ghosts.
     pub fn add_dot(&self, x: &Array<T>, y: &mut Array<T>, own: &Scalar<T>) -> Result<Scalar<T>> {
         let sums = Sums::<T, 1>::new(self.device())?;
@@ -290,7 +290,7 @@ impl<T: Real> Halo<T> {
     }
 }
 
-impl<T: Real> Drop for Halo<T> {
+impl<T: Real> Drop for HaloExchange<T> {
     fn drop(&mut self) {
         // wait for queued kernels, which may still write to the inboxes of others, before that memory is
         // reused

@@ -195,7 +195,7 @@ impl Member {
         let (addresses, notice) = (mail.addresses(), Arc::new(Notice::shared(device, notice)?));
         assert!(
             addresses.len() <= TEAM_MEMBERS && mail.bytes() >= mail_bytes(addresses.len()),
-            "room for all"
+            "capacity for all"
         );
         let (addresses, mail) = (addresses.to_vec(), Mail::Across { _mail: mail });
         Member::new(device, own, [usize::MAX, 0], &addresses, mail, Arc::default(), notice)
@@ -254,7 +254,7 @@ impl Member {
     }
 
     /// Announces failure: the other members stop waiting for this one.
-    pub fn give_up(&self) {
+    pub fn report_failure(&self) {
         let (mine, relaxed) = (self.own as u32 + 1, Ordering::Relaxed);
         // if another member failed first, its failure is the one to report
         let _ = self.notice.failed().compare_exchange(0, mine, relaxed, relaxed);
@@ -262,7 +262,7 @@ impl Member {
     }
 
     /// The member that failed first, if one did.
-    pub fn given_up_by(&self) -> Option<usize> {
+    pub fn failed_member(&self) -> Option<usize> {
         (self.notice.failed().load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
@@ -293,7 +293,7 @@ impl Member {
         // the next round does not end before all threads have left this one, because each of them must call
         // again
         while agreement.round == round {
-            if self.given_up_by().is_some() || agreement.ended > 0 {
+            if self.failed_member().is_some() || agreement.ended > 0 {
                 return Err(Error::Driver(
                     "another member of the team has failed, or has ended its work".into(),
                 ));

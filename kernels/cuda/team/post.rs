@@ -9,14 +9,14 @@
 //! ```
 
 use crate::cuda::device::error::{Error, Result};
-use crate::cuda::device::launch::config_at_once;
+use crate::cuda::device::launch::config_concurrent;
 use crate::cuda::device::pinned::PinnedArray;
 use crate::cuda::device::prelude::{RawNumber, TEAM_MEMBERS};
 use crate::cuda::device::{Array, Device, Real};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::sums::Sums;
-use crate::cuda::team::border::Border;
-use crate::cuda::team::halo::RawHalo;
+use crate::cuda::team::border::OffDiagonal;
+use crate::cuda::team::halo::RawHaloExchange;
 use crate::cuda::team::member::SOURCE;
 use cudarc::driver::CudaFunction;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ use std::marker::PhantomData;
 /// Arguments for the kernels of a team with a single member: all flags are set, so that no kernel waits.
 #[derive(Debug)]
 struct Alone {
-    raw: RawHalo,
+    raw: RawHaloExchange,
     /// The arrays whose addresses are in `raw`.
     _words: [Array<u64>; 2],
     _tickets: Array<u32>,
@@ -35,7 +35,7 @@ impl Alone {
         // mark all products as used, so that `push` never waits
         let (product, used) = (device.zeros::<u64>(1)?, device.upload(&[u64::MAX])?);
         let tickets = device.zeros::<u32>(2)?;
-        let raw = RawHalo {
+        let raw = RawHaloExchange {
             members: 1,
             own: 0,
             product: product.address(0),
@@ -88,7 +88,7 @@ impl<T: Real> Collect<T> {
     /// Queues the copy of the entries to `into`.
     pub fn queue(&mut self, x: &Array<T>, into: &mut PinnedArray<T>) -> Result<()> {
         let fits = x.len() == self.length && into.as_ref().len() == self.places.len();
-        assert!(fits && x.device() == &self.device, "a vector of this device, and room for what is sent");
+        assert!(fits && x.device() == &self.device, "a vector of this device, and capacity for what is sent");
         if self.places.is_empty() {
             return Ok(());
         }
@@ -99,7 +99,7 @@ impl<T: Real> Collect<T> {
         launch.arg(&self.alone.raw).arg(&x);
         // SAFETY: arguments as in team.cu; places are indices of `x`, and `into`, which waits for the device
         // before its memory is freed, has an element for each
-        unsafe { launch.launch(config_at_once(&self.device, self.places.len(), 1)) }
+        unsafe { launch.launch(config_concurrent(&self.device, self.places.len(), 1)) }
     }
 
     /// Waits until the last queued copy is in host memory. Does not wait for work queued after it.
@@ -116,7 +116,7 @@ impl<T: Real> Collect<T> {
 pub struct Ghosts<T: Real> {
     device: Device,
     alone: Alone,
-    border: Border<T>,
+    border: OffDiagonal<T>,
     /// Number of entries of a vector.
     length: usize,
     ghosts: Array<T>,
@@ -140,7 +140,7 @@ impl<T: Real> Ghosts<T> {
             && offsets[rows.len()] as usize == columns.len()
             && columns.len() == values.len();
         assert!(fits, "rows of the vector, and ghosts");
-        let border = Border::new(device, rows, offsets, columns, values)?;
+        let border = OffDiagonal::new(device, rows, offsets, columns, values)?;
         let ghosts = device.zeros(ghosts)?;
         Ok(Ghosts { device: device.clone(), alone: Alone::new(device)?, border, length, ghosts })
     }

@@ -11,7 +11,7 @@
 // entries of the previous product.
 
 // A device's description of the entries that it sends and receives.
-struct Halo {
+struct HaloExchange {
     u32 members, own;
     u64* product;             // number of products so far
     u32* tickets;             // [2]: number of blocks that have sent entries, and that have used ghosts
@@ -27,7 +27,7 @@ struct Halo {
 };
 
 // Rows with entries in ghost columns, and those entries.
-struct Border {
+struct OffDiagonal {
     const u32* rows;
     const u32* offsets;       // one per row, and the end
     const u32* columns;       // indices of ghosts
@@ -40,7 +40,7 @@ __device__ __forceinline__ u64 look(const u64* word) {
     asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(word) : "memory");
     return v;
 }
-__device__ __forceinline__ void tell(u64* word, u64 v) {
+__device__ __forceinline__ void notify(u64* word, u64 v) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(v) : "memory");
 }
 // Waits until a member's flag is at least `least`, or until some member has failed.
@@ -49,7 +49,7 @@ __device__ __forceinline__ void wait_for(const u64* words, u32 member, u64 least
     while (look(words + member) < least && !wait.in_vain(notice, member)) {}
 }
 
-extern "C" __global__ __launch_bounds__(256) void push(Halo h, const real* x) {
+extern "C" __global__ __launch_bounds__(256) void push(HaloExchange h, const real* x) {
     begin();
     const u64 product = *(const volatile u64*)h.product + 1;
     const u32 m = threadIdx.x;
@@ -66,7 +66,7 @@ extern "C" __global__ __launch_bounds__(256) void push(Halo h, const real* x) {
         *h.tickets = 0;
         __threadfence_system();
         for (u32 to = 0; to < h.members; to++) {
-            if (h.firsts[to + 1] > h.firsts[to]) tell(h.sent_at[to], product);
+            if (h.firsts[to + 1] > h.firsts[to]) notify(h.sent_at[to], product);
         }
     }
 }
@@ -74,7 +74,7 @@ extern "C" __global__ __launch_bounds__(256) void push(Halo h, const real* x) {
 // y ← y + A_ghost ghosts. With `sums`, also computes ⟨x, y⟩ over the whole team; `own` is this member's value before
 // ghosts are added.
 extern "C" __global__ __launch_bounds__(256) void add_ghosts(
-    Halo h, Border border, const real* ghosts, const real* x, real* y, u32 sums, Number own, Sum out) {
+    HaloExchange h, OffDiagonal border, const real* ghosts, const real* x, real* y, u32 sums, Number own, Sum out) {
     begin();
     const u64 product = *(const volatile u64*)h.product + 1;
     const u32 m = threadIdx.x;
@@ -101,7 +101,7 @@ extern "C" __global__ __launch_bounds__(256) void add_ghosts(
         h.tickets[1] = 0;
         *h.product = product;
         for (u32 from = 0; from < h.members; from++) {
-            if (h.senders >> from & 1) tell(h.used_at[from], product);
+            if (h.senders >> from & 1) notify(h.used_at[from], product);
         }
     }
     if (!sums) return;

@@ -5,7 +5,7 @@ use crate::formats::Device;
 use crate::text::{self, bad, good, line};
 use crate::{Failure, formats};
 use clap::Args;
-use krysp::testing::laws::{self, Agreement, Broken, Conversion, Law};
+use krysp::testing::laws::{self, Agreement, Conversion, Law, Violation};
 use krysp::testing::matrices::Triplets;
 use krysp::{Csr, Error, Format, Real};
 use std::path::PathBuf;
@@ -151,7 +151,7 @@ fn on_host<T: Real, F: Format<T>>(triplets: &Triplets) -> Checked {
     let a = triplets.csr::<T>()?;
     let format = F::new(&a)?;
     let conversion = Conversion { build: &F::new, may_refuse: &|_| true };
-    let unexpected = |error: &dyn std::fmt::Display| Broken::new("threads start", error.to_string());
+    let unexpected = |error: &dyn std::fmt::Display| Violation::new("threads start", error.to_string());
     let threads = || -> Law {
         let pools = [1, 2, 3].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
         let pools = pools.into_iter().collect::<Result<Vec<_>, _>>().map_err(|error| unexpected(&error))?;
@@ -196,7 +196,7 @@ fn on_gpu<T: Real, F: krysp::formats::OnDevice<T>>(triplets: &Triplets, gpu: &kr
         new.entries.iter_mut().for_each(|entry| entry.2 *= factor);
         let values = new.csr::<T>()?;
         match on_gpu {
-            true => format.refresh_on(&gpu.space(values.nnz()).vector(values.entries())?)?,
+            true => format.refresh_from_device(&gpu.space(values.nnz()).vector(values.entries())?)?,
             false => format.refresh(values.entries())?,
         }
         checks.push((what, laws::product(&format, &new)));

@@ -9,7 +9,7 @@ use crate::{Failure, chart, recipe, text};
 use clap::Args;
 use krysp::choice::{Candidate, Choice, Estimate};
 use krysp::plan::Profile;
-use krysp::{Csr, Numbering, Plan};
+use krysp::{Csr, Permutation, Plan};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -115,7 +115,7 @@ impl Inspect {
             };
             for candidate in choice.rejected() {
                 match candidate {
-                    Candidate::Costlier(estimate) => found.estimates.push(estimate.clone()),
+                    Candidate::HigherCost(estimate) => found.estimates.push(estimate.clone()),
                     // a format that was measured is not unsuitable, even if the cost model excludes it
                     Candidate::Unsuitable { format, .. } if !found.has_measured(format) => {
                         found.unsuitable.push(format);
@@ -145,8 +145,8 @@ pub(crate) fn title(path: &Path) -> String {
 
 /// The bandwidth (largest distance of an entry from the diagonal), as given and after RCM reordering.
 fn bandwidths(a: &Csr<f64>) -> Option<[usize; 2]> {
-    let numbering = Numbering::rcm(a).ok()?;
-    let new = numbering.new_of_old();
+    let permutation = Permutation::rcm(a).ok()?;
+    let new = permutation.new_of_old();
     let widest = |place: &dyn Fn(usize) -> usize| {
         let of_row = |row: usize| {
             let own = place(row);

@@ -1,7 +1,7 @@
 //! `krysp solve`
 
 mod columns;
-mod known;
+mod declarations;
 #[cfg(feature = "mpi")]
 mod on_ranks;
 
@@ -13,7 +13,7 @@ use crate::progress::Seen;
 use crate::text::{self, bad, good, line};
 use crate::{Failure, bandwidth, inspect};
 use clap::Args;
-use known::Known;
+use declarations::Declarations;
 use krysp::io::check_finite;
 use krysp::plan::{Attempt, AttemptEnd, Backend, Method, Place, PlannedSolver, Preconditioner, Solved};
 use krysp::solvers::Report;
@@ -95,7 +95,7 @@ pub(crate) struct Solve {
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
-    known: Known,
+    known: Declarations,
 }
 
 /// Bytes of a matrix below which no memory bandwidth is reported, because much of the matrix is in cache.
@@ -290,7 +290,7 @@ impl Solve {
         if let Some(format) = &self.format {
             plan = plan.format(format);
         }
-        self.known.tell(plan, a.rows())
+        self.known.declare_to(plan, a.rows())
     }
 
     fn print(&self, a: &Csr<f64>, run: &Run) {
@@ -341,7 +341,7 @@ impl Solve {
         }
         // after an interrupted setup there is no x to continue from
         let has_x = report.iterations > 0 || !matches!(report.outcome, Outcome::Cancelled);
-        if let Some(advice) = report.outcome.advice_in(&text::WORDS).filter(|_| has_x) {
+        if let Some(advice) = report.outcome.advice_with(&text::WORDS).filter(|_| has_x) {
             line("try next", &advice);
         }
         if let Some(hint) = run.hint.as_ref().filter(|_| report.time >= SLOW) {
@@ -372,7 +372,7 @@ impl Solve {
             ("rtol", self.rtol.into()),
             ("converged", report.converged().into()),
             ("outcome", report.outcome.to_string().into()),
-            ("advice", report.outcome.advice_in(&text::WORDS).into()),
+            ("advice", report.outcome.advice_with(&text::WORDS).into()),
             ("iterations", report.iterations.into()),
             ("rhs_norm", report.rhs_norm.into()),
             ("residual_norm", report.true_residual.into()),

@@ -1,11 +1,11 @@
 //! Formatting of numbers, bars and headings for the terminal.
 
-use krysp::solvers::Words;
+use krysp::solvers::InterfaceNames;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Names of the program's options for advice.
-pub(crate) const WORDS: Words = Words {
+pub(crate) const WORDS: InterfaceNames = InterfaceNames {
     max_iterations: "`--max-iterations`",
     time_limit: "`--time-limit`",
     guess: "`--guess`",

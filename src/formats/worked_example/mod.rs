@@ -34,7 +34,7 @@ fn its_values_can_be_rounded() {
 }
 
 #[test]
-fn its_bytes_are_foretold() {
+fn its_bytes_are_predicted() {
     let csr = matrices::stencil7(9).csr::<f64>().unwrap();
     let offers = Padded::offers(&Analysis::new(&csr, Model::Host)).unwrap();
     assert_eq!(offers[0].bytes, Padded::new(&csr).unwrap().bytes());

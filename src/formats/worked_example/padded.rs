@@ -1,9 +1,11 @@
 //! Rows padded to the longest, one after the other.
 
 use super::kernel;
-use crate::choice::{Analysis, Price};
+use crate::choice::{Analysis, CostModel};
 use crate::formats::pattern::fill_by_rows;
-use crate::formats::{Csr, Format, Offer, Offered, Priced, Source, Variant, check_padding, row_operator};
+use crate::formats::{
+    Coefficients, Csr, Format, Offer, Offered, Source, Variant, check_padding, row_operator,
+};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
@@ -93,8 +95,8 @@ impl<T: Real> Offered<T> for Padded<T> {
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
-            host: Priced::At(Price { start: 0.0, byte: 1.2, gather: 0.0, row: 24.0, wait: 0.0 }),
-            gpu: Priced::ByHand("there is no kernel for it"),
+            host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.2, gather: 0.0, row: 24.0, wait: 0.0 }),
+            gpu: Coefficients::NotOffered("there is no kernel for it"),
         }]
     }
 

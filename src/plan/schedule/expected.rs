@@ -85,7 +85,7 @@ impl Scheduler {
         if record.solves > 2 {
             return record.renewals as f64 / record.solves as f64;
         }
-        let announced = usize::from(self.new_values && self.announced != Some(1));
+        let announced = usize::from(self.values_change && self.announced != Some(1));
         LAGGED * ((self.refreshes + announced) as f64 / (self.solves + 1) as f64).min(1.0)
     }
 

@@ -98,7 +98,7 @@ fn profile(numbers: &[f64]) -> Profile {
         lengths: [19, 20, 21, 22, 23].map(count),
         histogram: (24..numbers.len()).map(count).collect(),
         saddle: None,
-        parts: None,
+        connected_components: None,
         declared: Declared::default(),
         spectrum: None,
     }
@@ -345,7 +345,7 @@ fn time_steps(announced: bool, jacobi: &[f64]) -> (f64, String) {
     let mut built_for = vec![1.0; scheduler.candidates.len()];
     for (at, &now) in jacobi.iter().enumerate() {
         if at > 0 && now != jacobi[at - 1] {
-            scheduler.new_values();
+            scheduler.values_changed();
         }
         let mut action = scheduler.begin();
         loop {

@@ -88,8 +88,8 @@ fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
         let all = at * GROUP..nodes.min((at + 1) * GROUP);
         all.filter(|&node| !left_out[node]).map(|node| node as u32).collect()
     };
-    let mut asked: Vec<Vec<u32>> = (0..nodes.div_ceil(GROUP)).into_par_iter().map(group).collect();
-    let mut open = asked.clone();
+    let mut searches: Vec<Vec<u32>> = (0..nodes.div_ceil(GROUP)).into_par_iter().map(group).collect();
+    let mut open = searches.clone();
     let among = |numbers: &[AtomicU32], node: u32| {
         let own = numbers[node as usize].load(Relaxed);
         graph.row(node as usize).iter().fold(own, |most, &k| most.max(numbers[k as usize].load(Relaxed)))
@@ -97,7 +97,7 @@ fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
     // an interrupt leaves nodes undecided; the caller checks for it
     while open.iter().any(|group| !group.is_empty()) && !interrupt::is_raised() {
         // once the maximum of a node is a root's or zero (all decided), it no longer changes
-        asked.par_iter_mut().for_each(|group| {
+        searches.par_iter_mut().for_each(|group| {
             keep(group, |node| {
                 let most = among(&drawn, node);
                 largest[node as usize].store(most, Relaxed);

@@ -10,7 +10,7 @@
 
 use super::super::several::{Pair, checked_pairs};
 use super::cycle::{Transfer, Workspace, cycle};
-use super::{Amg, largest_of, plain, power_below};
+use super::{Amg, largest_of, power_below, unsmoothed};
 use crate::{HostSpace, HostVector, Real};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::run::tiles::TILE;
@@ -113,12 +113,12 @@ impl<T: Real> LinearOperator for Amg<T> {
             2 * level.weights.len() * (level.a.bytes() + size_of_val(level.inverse.as_slice())) + transfers
         };
         let dense = self.dense.as_ref().map_or(0, |dense| size_of_val(&*dense.inverse));
-        let Some((finest, below)) = self.levels.split_first().filter(|_| self.plain().is_some()) else {
+        let Some((finest, below)) = self.levels.split_first().filter(|_| self.unsmoothed().is_some()) else {
             return self.levels.iter().map(level).sum::<usize>() + dense;
         };
         // each pass but the first starts from a nonzero guess, which costs one product more
         let (passes, begin) = match below.first() {
-            Some(next) => (plain::PASSES, next.a.bytes() + size_of_val(next.inverse.as_slice())),
+            Some(next) => (unsmoothed::PASSES, next.a.bytes() + size_of_val(next.inverse.as_slice())),
             None => (1, 0),
         };
         level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * begin

@@ -14,7 +14,7 @@
 
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{self, Blocks, Transposed, entries};
-use super::modes::Modes;
+use super::modes::NearNullSpace;
 use super::product::{self, Pieces, Row};
 use super::stored::{Stored, expanded, rounded};
 use super::strength::Strength;
@@ -77,9 +77,9 @@ impl Coarsening {
         a: Blocks<'_>,
         inverse_diagonal: &[f64],
         omega: f64,
-        modes: &Modes,
+        modes: &NearNullSpace,
         (strong, aggregates): (Option<Pattern>, Aggregates),
-    ) -> Result<(Coarsening, Numbers, Modes)> {
+    ) -> Result<(Coarsening, Numbers, NearNullSpace)> {
         let (nodes, [size, _]) = (a.pattern.rows(), a.shape);
         let (tentative, coarse_modes) = modes.orthonormal(&aggregates, size);
         // lumping preserves the row sum, which is right for constants only

@@ -5,7 +5,7 @@
 //!     x ← w₁ D⁻¹ b                        sweeps with weights w₁ … w_k, from a zero initial guess
 //!     x ← x + w_i D⁻¹ (b − A x)
 //!     x ← x + P cycle(Pᵀ (b − A x))       below unsmoothed aggregates, PASSES cycles, each continuing from
-//!                                         the result of the one before (plain.rs)
+//!                                         the result of the one before (unsmoothed.rs)
 //!     x ← x + w_i D⁻¹ (b − A x)           all k sweeps, in reverse order
 //! ```
 //!
@@ -20,10 +20,10 @@
 //! A cycle works on `W` vectors stored row by row: one, or those of a [tile](krysp_kernels::cpu::run::tiles),
 //! so that the matrices are read once for all of them. Results are bitwise those of separate cycles.
 
-use super::plain::{PASSES, Plain};
 use super::stored::Stored;
+use super::unsmoothed::{PASSES, Unsmoothed};
 use crate::HostVector;
-use crate::memory::room;
+use crate::memory::check_free_memory;
 use crate::saved::{Loaded, Reader, Saved, Writer, saved};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product_many;
@@ -53,7 +53,7 @@ pub(super) enum Transfer {
     /// `P` and `Pᵀ`
     Smoothed(Box<[Stored; 2]>),
     /// Unsmoothed aggregation, on the finest level only.
-    Plain(Box<Plain>),
+    Unsmoothed(Box<Unsmoothed>),
 }
 
 impl Saved for Transfer {
@@ -63,9 +63,9 @@ impl Saved for Transfer {
                 true.save(to);
                 transfers.iter().for_each(|matrix| matrix.save(to));
             }
-            Transfer::Plain(plain) => {
+            Transfer::Unsmoothed(unsmoothed) => {
                 false.save(to);
-                plain.save(to);
+                unsmoothed.save(to);
             }
         }
     }
@@ -73,7 +73,7 @@ impl Saved for Transfer {
     fn load(from: &mut Reader<'_>) -> Loaded<Transfer> {
         Ok(match from.load()? {
             true => Transfer::Smoothed(Box::new([from.load()?, from.load()?])),
-            false => Transfer::Plain(Box::new(from.load()?)),
+            false => Transfer::Unsmoothed(Box::new(from.load()?)),
         })
     }
 }
@@ -83,7 +83,7 @@ impl Transfer {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Transfer::Smoothed(transfers) => transfers.iter().map(LinearOperator::bytes).sum(),
-            Transfer::Plain(plain) => plain.bytes(),
+            Transfer::Unsmoothed(unsmoothed) => unsmoothed.bytes(),
         }
     }
 }
@@ -116,7 +116,7 @@ impl<const W: usize> Workspace<W> {
             let rows = rows.chain(dense.map(|dense| dense.rows));
             let padded = W * dense.map_or(0, |dense| row_stride(dense.rows));
             let numbers = rows.clone().map(|rows| 3 * W * rows).sum::<usize>() + padded;
-            room("the workspace of AMG", (numbers * size_of::<f32>()) as u128)?;
+            check_free_memory("the workspace of AMG", (numbers * size_of::<f32>()) as u128)?;
             self.levels = rows.map(|rows| [(); 3].map(|()| Buffer::zeros(rows * W))).collect();
             self.padded = Buffer::zeros(padded);
         }
@@ -173,13 +173,13 @@ fn down_and_up<const W: usize>(
                 p.product::<W>(Some(Then::Add { b: x }), &below[0][1], t);
                 std::mem::swap(x, t);
             }
-            Transfer::Plain(plain) => {
-                plain.restrict::<W>(t, b_below);
+            Transfer::Unsmoothed(unsmoothed) => {
+                unsmoothed.restrict::<W>(t, b_below);
                 // an exact solve leaves no residual for a second pass
                 for pass in 0..if coarser.is_empty() { 1 } else { PASSES } {
                     down_and_up::<W>(coarser, dense, below, padded, pass == 0);
                 }
-                plain.add::<W>(&below[0][1], x);
+                unsmoothed.add::<W>(&below[0][1], x);
             }
         }
     }

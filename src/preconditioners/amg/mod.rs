@@ -5,7 +5,7 @@
 //! setup, level by level, until few rows are left:
 //!     strong connections            strength.rs
 //!     aggregates                    aggregates.rs
-//!     P = T, A ← Tᵀ A T             plain.rs: unsmoothed, on the finest level in host memory, where it pays
+//!     P = T, A ← Tᵀ A T             unsmoothed.rs: unsmoothed, on the finest level in host memory, where it pays
 //!     T: tentative prolongator      modes.rs: on all other levels
 //!     P = (I − ω D⁻¹ A) T           coarsening.rs: ω = 4/3 / (largest eigenvalue of D⁻¹ A)
 //!     A ← Pᵀ A P                    product.rs
@@ -43,7 +43,6 @@ mod on_cuda;
 #[cfg(feature = "mpi")]
 mod on_ranks;
 mod options;
-mod plain;
 mod product;
 mod report;
 mod saved;
@@ -52,15 +51,16 @@ mod setup_on_cuda;
 mod spectrum;
 mod stored;
 mod strength;
+mod unsmoothed;
 
-pub use modes::{Unknowns, rigid_motions};
+pub use modes::{UnknownOrder, rigid_body_modes};
 #[cfg(feature = "cuda")]
 pub use on_cuda::OnGpu;
 #[cfg(feature = "mpi")]
 pub use on_ranks::RankAmg;
 pub use options::AmgOptions;
 
-use super::{Origin, Refresh, check_space, check_square, finite};
+use super::{MatrixSource, Refresh, check_space, check_square, finite};
 use crate::formats::derived::check_pattern;
 use crate::formats::node_pattern;
 use crate::formats::pattern::Pattern;
@@ -75,9 +75,8 @@ use krysp_kernels::cpu::preconditioners::inverse::{invert_positive, row_stride};
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 use krysp_kernels::interrupt;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space};
-use modes::Modes;
+use modes::NearNullSpace;
 use nodes::Nodes;
-use plain::Plain;
 use rayon::prelude::*;
 use report::LevelReport;
 use spectrum::{largest, noise, weights};
@@ -87,6 +86,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use stored::{Stored, expanded, gathered};
+use unsmoothed::Unsmoothed;
 
 /// Name in error messages.
 const NAME: &str = "AMG";
@@ -118,10 +118,10 @@ const SHIFT: f64 = 1e-5;
 /// For elasticity, pass rigid body modes, computed from the coordinates of the nodes:
 ///
 /// ```
-/// use krysp::{Amg, Cg, Unknowns, gallery, rigid_motions};
+/// use krysp::{Amg, Cg, UnknownOrder, gallery, rigid_body_modes};
 ///
 /// let (a, points) = gallery::elasticity::<f64>([10, 9, 9], 0.3)?;
-/// let m = Amg::with_modes(&a, &rigid_motions(&points, Unknowns::ByNode))?;
+/// let m = Amg::with_near_null_space(&a, &rigid_body_modes(&points, UnknownOrder::ByNode))?;
 /// let report = Cg::new(&a).preconditioner(&m).rtol(1e-8).solve(&vec![1.0; a.rows()])?.report;
 /// assert!(report.converged() && report.iterations < 25, "{report}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -129,7 +129,7 @@ const SHIFT: f64 = 1e-5;
 ///
 /// A node without off-diagonal couplings, a Dirichlet row for example, is only smoothed. Where nodes have
 /// hardly any strong connections, coarsening stops; the last level is then smoothed if it has more than
-/// [`AmgOptions::coarsest`] rows.
+/// [`AmgOptions::max_coarse_size`] rows.
 #[derive(Debug)]
 pub struct Amg<T: Real> {
     space: HostSpace<T>,
@@ -159,13 +159,13 @@ impl<T: Real> Amg<T> {
 
     /// Builds a hierarchy for a near-null space spanned by the given vectors, in the order of the user's
     /// unknowns: vectors which the matrix maps to nearly zero apart from boundary conditions, as
-    /// [`rigid_motions`] are for elasticity. If the nodes differ in their number of unknowns, consecutive
+    /// [`rigid_body_modes`] are for elasticity. If the nodes differ in their number of unknowns, consecutive
     /// rows with the same pattern form a node; [`Amg::with_nodes`] takes other nodes.
-    pub fn with_modes<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Amg<T>> {
+    pub fn with_near_null_space<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V]) -> Result<Amg<T>> {
         Amg::with(csr, modes, AmgOptions::default())
     }
 
-    /// Like [`Amg::with_modes`], with options. An empty slice of modes means constants.
+    /// Like [`Amg::with_near_null_space`], with options. An empty slice of modes means constants.
     pub fn with<V: AsRef<[T]> + Sync>(csr: &Csr<T>, modes: &[V], options: AmgOptions) -> Result<Amg<T>> {
         Amg::made(csr, modes, None, options)
     }
@@ -174,8 +174,8 @@ impl<T: Real> Amg<T> {
     fn of_nodes(
         csr: &Csr<T>,
         size: usize,
-        near: (Modes, Option<Nodes>),
-        plain: bool,
+        near: (NearNullSpace, Option<Nodes>),
+        unsmoothed: bool,
         options: AmgOptions,
     ) -> Result<Amg<T>> {
         let started = Instant::now();
@@ -196,7 +196,7 @@ impl<T: Real> Amg<T> {
             workspaces: Workspaces::default(),
             reports: vec![],
         };
-        amg.build(csr, near, plain, started)?;
+        amg.build(csr, near, unsmoothed, started)?;
         Ok(amg)
     }
 
@@ -205,15 +205,15 @@ impl<T: Real> Amg<T> {
     pub fn aggregates(&self) -> Vec<Vec<Option<u32>>> {
         let of = |&aggregate: &u32| (aggregate != aggregates::NONE).then_some(aggregate);
         let smoothed = self.setup.iter().map(|level| &level.aggregates);
-        let all = self.plain().map(|plain| &plain.aggregates).into_iter().chain(smoothed);
+        let all = self.unsmoothed().map(|unsmoothed| &unsmoothed.aggregates).into_iter().chain(smoothed);
         all.map(|aggregates| aggregates.of_node.iter().map(of).collect()).collect()
     }
 
     fn build(
         &mut self,
         csr: &Csr<T>,
-        (mut modes, mut nodes): (Modes, Option<Nodes>),
-        plain: bool,
+        (mut modes, mut nodes): (NearNullSpace, Option<Nodes>),
+        unsmoothed: bool,
         mut started: Instant,
     ) -> Result<()> {
         let (mut pattern, mut size) = (self.pattern.clone(), self.size);
@@ -227,7 +227,7 @@ impl<T: Real> Amg<T> {
                 self.scale = strength::scale_of(strength::least_of(&inverse));
             }
             let rows = pattern.rows() * size;
-            if rows <= self.options.coarsest {
+            if rows <= self.options.max_coarse_size {
                 self.dense = Some(inverted(a, self.scale)?);
                 self.reports.push(LevelReport::dense(rows, started));
                 return Ok(());
@@ -244,7 +244,7 @@ impl<T: Real> Amg<T> {
                 transfer: None,
             };
             interrupt::check("AMG setup")?;
-            let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
+            let omega = level.set_weights(&inverse, self.scale, self.options.sweeps)?;
             let aggregated = match (self.levels.len() < LEVELS, nodes.take()) {
                 (true, Some(nodes)) => nodes.aggregated(a, modes.count, self.options.strength)?,
                 (true, None) => aggregated(a, modes.count, self.options.strength)?,
@@ -255,11 +255,12 @@ impl<T: Real> Amg<T> {
                 self.levels.push(level);
                 return Ok(());
             };
-            if plain && self.levels.is_empty() {
-                let (plain, numbers) = Plain::new(a, aggregated.1)?;
-                (pattern, modes) = (plain.coarse.clone(), Modes::constants(plain.coarse.rows(), 1));
+            if unsmoothed && self.levels.is_empty() {
+                let (unsmoothed, numbers) = Unsmoothed::new(a, aggregated.1)?;
+                (pattern, modes) =
+                    (unsmoothed.coarse.clone(), NearNullSpace::constants(unsmoothed.coarse.rows(), 1));
                 values = Cow::Owned(numbers);
-                level.transfer = Some(Transfer::Plain(Box::new(plain)));
+                level.transfer = Some(Transfer::Unsmoothed(Box::new(unsmoothed)));
                 self.reports.push(LevelReport::new(&level, started));
                 started = Instant::now();
                 self.levels.push(level);
@@ -278,9 +279,9 @@ impl<T: Real> Amg<T> {
     }
 
     /// The unsmoothed aggregation of the finest level, if it has one.
-    fn plain(&self) -> Option<&Plain> {
+    fn unsmoothed(&self) -> Option<&Unsmoothed> {
         match self.levels.first()?.transfer.as_ref()? {
-            Transfer::Plain(plain) => Some(plain),
+            Transfer::Unsmoothed(unsmoothed) => Some(unsmoothed),
             Transfer::Smoothed(_) => None,
         }
     }
@@ -308,7 +309,7 @@ impl<T: Real> Amg<T> {
 impl Level {
     /// Stores an inverse diagonal and chooses the weights of the smoother for it; returns the `ω` of the
     /// prolongator.
-    fn weigh(&mut self, inverse: &[f64], scale: f64, sweeps: usize) -> Result<f64> {
+    fn set_weights(&mut self, inverse: &[f64], scale: f64, sweeps: usize) -> Result<f64> {
         over_rows(inverse.len(), 3, self.inverse.as_mut_slice(), &|rows, to: &mut [f32]| {
             for (to, &from) in to.iter_mut().zip(&inverse[rows]) {
                 *to = if from == 0.0 { 1.0 } else { (from / scale) as f32 };
@@ -323,12 +324,12 @@ impl Level {
 }
 
 /// The modes in the row order of the matrix.
-fn loaded<T: Real, V: AsRef<[T]> + Sync>(space: &HostSpace<T>, modes: &[V]) -> Result<Modes> {
+fn loaded<T: Real, V: AsRef<[T]> + Sync>(space: &HostSpace<T>, modes: &[V]) -> Result<NearNullSpace> {
     let loaded: Vec<HostVector<T>> =
         modes.par_iter().map(|mode| Ok(space.vector(mode.as_ref())?)).collect::<Result<_>>()?;
     let count = modes.len();
     let entry = |at: usize| Element::to_f64(loaded[at % count].as_slice()[at / count]);
-    Ok(Modes { count, values: map_rows(space.len() * count, 2, &entry) })
+    Ok(NearNullSpace { count, values: map_rows(space.len() * count, 2, &entry) })
 }
 
 /// Inverts the coarsest level. Zero rows become rows of the identity; a matrix that is singular up to
@@ -398,7 +399,7 @@ fn power_below(number: f64) -> f64 {
 /// Keeps aggregates, modes and patterns; recomputes the values of all levels. After an error the
 /// preconditioner must be refreshed again before it is applied.
 impl<T: Real> Refresh<T> for Amg<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_pattern(&self.whole, &csr.source().pattern)?;
@@ -417,12 +418,12 @@ impl<T: Real> Refresh<T> for Amg<T> {
                 break;
             };
             level.a.renew(a, self.scale);
-            let omega = level.weigh(&inverse, self.scale, self.options.sweeps)?;
+            let omega = level.set_weights(&inverse, self.scale, self.options.sweeps)?;
             match &mut level.transfer {
                 None => break,
-                Some(Transfer::Plain(plain)) => {
-                    let numbers = plain.numbers(a)?;
-                    pattern = plain.coarse.clone();
+                Some(Transfer::Unsmoothed(unsmoothed)) => {
+                    let numbers = unsmoothed.numbers(a)?;
+                    pattern = unsmoothed.coarse.clone();
                     values = Cow::Owned(numbers);
                 }
                 Some(Transfer::Smoothed(transfers)) => {

@@ -10,7 +10,7 @@ pub(super) const DEPENDENT: f64 = 1e-6;
 
 /// Order of the unknowns in a system with several unknowns per node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unknowns {
+pub enum UnknownOrder {
     /// All unknowns of the first node, then all of the second.
     #[default]
     ByNode,
@@ -20,28 +20,28 @@ pub enum Unknowns {
 }
 
 /// The rigid body modes of the displacements of nodes at these points: three in the plane, six in space. They
-/// span the near-null space of elasticity, for [`Amg::with_modes`](crate::Amg::with_modes) and
-/// [`CoarseSpace::with_modes`](crate::CoarseSpace::with_modes).
+/// span the near-null space of elasticity, for [`Amg::with_near_null_space`](crate::Amg::with_near_null_space) and
+/// [`CoarseSpace::with_near_null_space`](crate::CoarseSpace::with_near_null_space).
 ///
 /// ```
-/// use krysp::{Unknowns, rigid_motions};
+/// use krysp::{UnknownOrder, rigid_body_modes};
 ///
-/// let modes = rigid_motions(&[[0.0, 0.0], [2.0, 0.0]], Unknowns::ByNode);
+/// let modes = rigid_body_modes(&[[0.0, 0.0], [2.0, 0.0]], UnknownOrder::ByNode);
 /// assert_eq!(modes.len(), 3);
 /// assert_eq!(modes[1], [0.0, 1.0, 0.0, 1.0]);
 /// // about the centre
 /// assert_eq!(modes[2], [0.0, -1.0, 0.0, 1.0]);
 /// ```
 #[doc(alias = "rigid body modes")]
-pub fn rigid_motions<const D: usize>(points: &[[f64; D]], unknowns: Unknowns) -> Vec<Vec<f64>> {
+pub fn rigid_body_modes<const D: usize>(points: &[[f64; D]], unknowns: UnknownOrder) -> Vec<Vec<f64>> {
     let n = points.len();
     let mean = |axis: usize| points.iter().map(|point| point[axis]).sum::<f64>() / n.max(1) as f64;
     let centre: [f64; D] = std::array::from_fn(mean);
     let at = |node: usize, axis: usize| match unknowns {
-        Unknowns::ByNode => node * D + axis,
-        Unknowns::ByComponent => axis * n + node,
+        UnknownOrder::ByNode => node * D + axis,
+        UnknownOrder::ByComponent => axis * n + node,
     };
-    let motion = |moves: &dyn Fn(&[f64; D]) -> [f64; D]| {
+    let mode = |moves: &dyn Fn(&[f64; D]) -> [f64; D]| {
         let mut mode = vec![0.0; n * D];
         for (node, point) in points.iter().enumerate() {
             let moved = moves(&std::array::from_fn(|axis| point[axis] - centre[axis]));
@@ -54,10 +54,10 @@ pub fn rigid_motions<const D: usize>(points: &[[f64; D]], unknowns: Unknowns) ->
         unit[axis] = length;
         unit
     };
-    let shifts = (0..D).map(|axis| motion(&|_| unit(axis, 1.0)));
+    let shifts = (0..D).map(|axis| mode(&|_| unit(axis, 1.0)));
     let turns = (0..D).flat_map(|one| (one + 1..D).map(move |other| (one, other)));
     let turns = turns.map(|(one, other)| {
-        motion(&|point| {
+        mode(&|point| {
             let mut moved = unit(one, -point[other]);
             moved[other] = point[one];
             moved
@@ -68,23 +68,23 @@ pub fn rigid_motions<const D: usize>(points: &[[f64; D]], unknowns: Unknowns) ->
 
 /// Vectors that span the near-null space, stored row by row.
 #[derive(Clone, Debug)]
-pub(super) struct Modes {
+pub(super) struct NearNullSpace {
     pub(super) count: usize,
     pub(super) values: Vec<f64>,
 }
 
-impl Modes {
+impl NearNullSpace {
     /// Constants, one for each unknown of a node.
-    pub(super) fn constants(rows: usize, size: usize) -> Modes {
+    pub(super) fn constants(rows: usize, size: usize) -> NearNullSpace {
         let entry = |at: usize| f64::from(u8::from(at / size % size == at % size));
-        Modes { count: size, values: map_rows(rows * size, 1, &entry) }
+        NearNullSpace { count: size, values: map_rows(rows * size, 1, &entry) }
     }
 
     /// Computes the tentative prolongator, whose columns are orthonormal on each aggregate and span the modes
     /// there, as a block for each node; and the modes of the coarse unknowns, so that `T` times the coarse
     /// modes gives the modes. Gram-Schmidt, done twice. A mode that depends linearly on preceding ones
     /// becomes a zero column.
-    pub(super) fn orthonormal(&self, aggregates: &Aggregates, size: usize) -> (Vec<f64>, Modes) {
+    pub(super) fn orthonormal(&self, aggregates: &Aggregates, size: usize) -> (Vec<f64>, NearNullSpace) {
         let Aggregates { count, of_node } = aggregates;
         let (count, modes, nodes) = (*count, self.count, of_node.len());
         let (starts, members) = by_rows(count + 1, nodes, &|node| (of_node[node].min(count as u32), 0));
@@ -140,7 +140,7 @@ impl Modes {
             let row = (places[node] as usize - range.start) * size + within / modes;
             columns[range.start * block + within % modes * range.len() * size + row]
         };
-        (map_rows(nodes * block, 4, &entry), Modes { count: modes, values: coarse })
+        (map_rows(nodes * block, 4, &entry), NearNullSpace { count: modes, values: coarse })
     }
 }
 

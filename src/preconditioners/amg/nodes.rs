@@ -12,9 +12,9 @@
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
 use super::coarsening::aggregated;
-use super::modes::Modes;
+use super::modes::NearNullSpace;
 use super::product::assembled;
-use super::{Amg, AmgOptions, NAME, check_square, loaded, plain};
+use super::{Amg, AmgOptions, NAME, check_square, loaded, unsmoothed};
 use crate::formats::node_rows;
 use crate::formats::pattern::{Pattern, by_rows, place_of};
 use crate::{Csr, Error, Format, Real, Result};
@@ -92,15 +92,15 @@ impl Nodes {
 }
 
 impl<T: Real> Amg<T> {
-    /// Like [`Amg::with_modes`], given the node of each unknown: unknowns of one node are aggregated
+    /// Like [`Amg::with_near_null_space`], given the node of each unknown: unknowns of one node are aggregated
     /// together. Use it if boundary conditions have removed single unknowns of nodes, or if the unknowns of a
     /// node are not consecutive.
     ///
     /// ```
-    /// use krysp::{Amg, Cg, Csr, Unknowns, gallery, rigid_motions};
+    /// use krysp::{Amg, Cg, Csr, UnknownOrder, gallery, rigid_body_modes};
     ///
     /// let (a, points) = gallery::elasticity::<f64>([9, 9, 9], 0.3)?;
-    /// let modes = rigid_motions(&points, Unknowns::ByNode);
+    /// let modes = rigid_body_modes(&points, UnknownOrder::ByNode);
     /// // the displacement in z is fixed where z = 0: those unknowns are removed
     /// let free: Vec<usize> = (0..a.rows()).filter(|i| i % 3 != 2 || points[i / 3][2] > 0.0).collect();
     /// let place = |i: usize| free.binary_search(&i).ok();
@@ -139,20 +139,21 @@ impl<T: Real> Amg<T> {
         options.check()?;
         csr.check_finite()?;
         let (size, _) = node_rows(csr.pattern());
-        let plain = !options.smoothed && size == 1 && modes.is_empty() && plain::looks_symmetric(csr);
+        let unsmoothed =
+            !options.smooth_finest && size == 1 && modes.is_empty() && unsmoothed::looks_symmetric(csr);
         let space = csr.source().domain();
-        let nodes = match (nodes, space.numbering()) {
+        let nodes = match (nodes, space.permutation()) {
             _ if size > 1 || modes.is_empty() => None,
             (None, _) => Nodes::of_equal_rows(csr.pattern(), modes.len()),
             (Some(nodes), None) => Nodes::new(nodes.iter().copied()),
-            (Some(nodes), Some(numbering)) => {
-                Nodes::new(numbering.old_of_new().iter().map(|&old| nodes[old as usize]))
+            (Some(nodes), Some(permutation)) => {
+                Nodes::new(permutation.old_of_new().iter().map(|&old| nodes[old as usize]))
             }
         };
         let modes = match modes.is_empty() {
-            true => Modes::constants(csr.rows(), size),
+            true => NearNullSpace::constants(csr.rows(), size),
             false => loaded(space, modes)?,
         };
-        Amg::of_nodes(csr, size, (modes, nodes), plain, options)
+        Amg::of_nodes(csr, size, (modes, nodes), unsmoothed, options)
     }
 }

@@ -4,16 +4,16 @@ use super::aggregates::Aggregates;
 use super::coarsening::{Coarsening, POSITIVE};
 use super::cycle::{Level, Transfer};
 use super::modes::DEPENDENT;
-use super::plain::{OVER, PASSES, Plain};
 use super::report::{LevelReport, write_table};
 use super::stored::Stored;
 use super::strength::DOMINANT;
+use super::unsmoothed::{OVER, PASSES, Unsmoothed};
 use super::{Amg, AmgOptions};
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed, open_columns};
 use crate::formats::pattern::Pattern;
-use crate::preconditioners::origin::Origin;
+use crate::preconditioners::matrix_source::MatrixSource;
 use crate::{Real, Result};
-use krysp_kernels::cuda::multigrid::coarsening::{self, Rules};
+use krysp_kernels::cuda::multigrid::coarsening::{self, CoarseningParameters};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Matrix};
 use krysp_kernels::cuda::multigrid::graph::{Blocks, Graph};
 use krysp_kernels::cuda::multigrid::strength;
@@ -22,12 +22,12 @@ use krysp_solvers::{LinearOperator, MultiVector, Scalars, Space, Vector, check_s
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Algebraic multigrid on a GPU, from [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_modes_on`] or
+/// Algebraic multigrid on a GPU, from [`Amg::to`](ToCuda::to), [`Amg::on`], [`Amg::with_near_null_space_on`] or
 /// [`Amg::with_on`].
 ///
 /// A cycle with two sweeps, on one vector or on up to eight together, takes six kernel launches per level,
 /// and four more. In a hierarchy copied from the host that uses unsmoothed aggregation
-/// ([`AmgOptions::smoothed`]), a cycle visits all levels but the finest three times.
+/// ([`AmgOptions::smooth_finest`]), a cycle visits all levels but the finest three times.
 /// While the preconditioner exists, memory freed on its GPU stays in the pool, because setup and refresh need
 /// workspace of about three times its size.
 ///
@@ -64,8 +64,13 @@ pub struct OnGpu<T: Real> {
 }
 
 /// The thresholds of coarsening.
-pub(super) fn rules(options: &AmgOptions) -> Rules {
-    Rules { strength: options.strength, dominant: DOMINANT, dependent: DEPENDENT, positive: POSITIVE }
+pub(super) fn parameters(options: &AmgOptions) -> CoarseningParameters {
+    CoarseningParameters {
+        strength: options.strength,
+        dominant: DOMINANT,
+        dependent: DEPENDENT,
+        positive: POSITIVE,
+    }
 }
 
 impl<T: Real> ToCuda for Amg<T> {
@@ -82,15 +87,15 @@ impl<T: Real> ToCuda for Amg<T> {
         let nodes = graph(gpu, &self.pattern)?;
         let (mut setup, mut fine) = (vec![], nodes.clone());
         let mut cycle = Cycle::new(device, self.space.len(), levels, dense)?;
-        if let Some(plain) = self.plain() {
-            let t = tentative(gpu, &plain.aggregates, None, [1, 1])?;
-            let copy = coarsening::Coarsening::plain(&fine, rules(&self.options), t)?;
+        if let Some(unsmoothed) = self.unsmoothed() {
+            let t = tentative(gpu, &unsmoothed.aggregates, None, [1, 1])?;
+            let copy = coarsening::Coarsening::unsmoothed(&fine, parameters(&self.options), t)?;
             fine = copy.coarse().clone();
             setup.push(copy);
             cycle.passes = PASSES;
         }
         for coarsening in &self.setup {
-            let copy = coarsening.to(gpu, &fine, rules(&self.options))?;
+            let copy = coarsening.to(gpu, &fine, parameters(&self.options))?;
             fine = copy.coarse().clone();
             setup.push(copy);
         }
@@ -116,13 +121,18 @@ pub(super) fn graph(gpu: &Cuda, pattern: &Pattern) -> Result<Graph> {
 }
 
 impl Coarsening {
-    fn to(&self, gpu: &Cuda, fine: &Graph, rules: Rules) -> Result<coarsening::Coarsening> {
+    fn to(
+        &self,
+        gpu: &Cuda,
+        fine: &Graph,
+        parameters: CoarseningParameters,
+    ) -> Result<coarsening::Coarsening> {
         let t = tentative(gpu, &self.aggregates, Some(&self.tentative), self.shape)?;
         let strong = match &self.strong {
             Some(strong) if self.shape == [1, 1] => Some(strength::spread(fine, &graph(gpu, strong)?)?),
             _ => None,
         };
-        Ok(coarsening::Coarsening::on(fine, rules, strong, t)?)
+        Ok(coarsening::Coarsening::on(fine, parameters, strong, t)?)
     }
 }
 
@@ -149,7 +159,7 @@ fn tentative(
     Ok(Blocks { graph, shape, values: gpu.device().upload(&values)? })
 }
 
-impl Plain {
+impl Unsmoothed {
     /// `OVER T` and `Tᵀ`, in the formats of the GPU's cycle.
     fn to(&self, gpu: &Cuda) -> Result<[Matrix; 2]> {
         let t = tentative(gpu, &self.aggregates, None, [1, 1])?;
@@ -167,7 +177,7 @@ impl Level {
                 let [p, r] = &**transfers;
                 Some([p.to(gpu)?, r.to(gpu)?])
             }
-            Some(Transfer::Plain(plain)) => Some(plain.to(gpu)?),
+            Some(Transfer::Unsmoothed(unsmoothed)) => Some(unsmoothed.to(gpu)?),
             None => None,
         };
         Ok(cycle::Level {

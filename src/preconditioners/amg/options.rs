@@ -16,19 +16,19 @@ pub struct AmgOptions {
     /// Sweeps of the smoother before and after each coarse correction: at least one.
     pub sweeps: usize,
     /// A level with at most this many rows is inverted.
-    pub coarsest: usize,
+    pub max_coarse_size: usize,
     /// Smooths the prolongator of the finest level in host memory too, as GPUs and ranks always do: up to a
     /// third fewer iterations for at least twice the setup. Worth it for many solves. If false, the finest
     /// level uses unsmoothed aggregation where the matrix is symmetric with one unknown per node, and the
     /// modes are constants.
-    pub smoothed: bool,
+    pub smooth_finest: bool,
 }
 
-saved!(impl[] AmgOptions { strength, sweeps, coarsest, smoothed });
+saved!(impl[] AmgOptions { strength, sweeps, max_coarse_size, smooth_finest });
 
 impl Default for AmgOptions {
     fn default() -> Self {
-        AmgOptions { strength: 0.1, sweeps: 2, coarsest: 600, smoothed: false }
+        AmgOptions { strength: 0.1, sweeps: 2, max_coarse_size: 600, smooth_finest: false }
     }
 }
 
@@ -41,8 +41,8 @@ impl AmgOptions {
         if self.sweeps == 0 {
             return refused("sweeps", "0".into(), "at least one");
         }
-        if self.coarsest > LARGEST {
-            return refused("coarsest", self.coarsest.to_string(), "at most 8192");
+        if self.max_coarse_size > LARGEST {
+            return refused("max_coarse_size", self.max_coarse_size.to_string(), "at most 8192");
         }
         Ok(())
     }

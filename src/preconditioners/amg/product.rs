@@ -67,9 +67,9 @@ impl Row {
     #[inline(always)]
     fn reserve(&mut self, columns: usize) {
         if self.columns.len() < self.count + columns {
-            let room = 2 * (self.count + columns);
-            self.columns.resize(room, 0);
-            self.values.resize(room * self.size, 0.0);
+            let limit = 2 * (self.count + columns);
+            self.columns.resize(limit, 0);
+            self.values.resize(limit * self.size, 0.0);
         }
     }
 

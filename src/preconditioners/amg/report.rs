@@ -33,7 +33,7 @@ impl LevelReport {
                 let [p, r] = transfers.each_ref().map(Stored::name);
                 format!("{}, {p} and {r}", level.a.name())
             }
-            Some(Transfer::Plain(_)) => format!("{} and aggregates", level.a.name()),
+            Some(Transfer::Unsmoothed(_)) => format!("{} and aggregates", level.a.name()),
             None => level.a.name().into(),
         };
         LevelReport {

@@ -5,11 +5,11 @@ use super::Amg;
 use super::apply::Workspaces;
 use super::coarsening::Coarsening;
 use super::cycle::{Dense, Level, Transfer};
-use super::plain::Plain;
 use super::product::{PIECE, Piece, Pieces};
+use super::unsmoothed::Unsmoothed;
 use crate::Real;
 use crate::formats::pattern::Pattern;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, save_slice};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, save_slice};
 use krysp_kernels::cpu::run::threads::find_row;
 use krysp_solvers::{LinearOperator, Space};
 
@@ -35,7 +35,7 @@ impl<T: Real> Saved for Amg<T> {
         let workspaces = Workspaces::default();
         let amg =
             Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspaces, reports };
-        if amg.fits().is_some() { Ok(amg) } else { Err(Broken) }
+        if amg.fits().is_some() { Ok(amg) } else { Err(InconsistentData) }
     }
 }
 
@@ -72,9 +72,9 @@ impl<T: Real> Amg<T> {
             require(goes_on && level.fits(pattern, size))?;
             match &level.transfer {
                 None => goes_on = false,
-                Some(Transfer::Plain(plain)) => {
-                    require(at == 0 && size == 1 && plain.fits(pattern))?;
-                    pattern = &plain.coarse;
+                Some(Transfer::Unsmoothed(unsmoothed)) => {
+                    require(at == 0 && size == 1 && unsmoothed.fits(pattern))?;
+                    pattern = &unsmoothed.coarse;
                 }
                 Some(Transfer::Smoothed(transfers)) => {
                     let coarsening = setup.next()?;
@@ -110,7 +110,7 @@ impl Level {
     }
 }
 
-impl Plain {
+impl Unsmoothed {
     fn fits(&self, pattern: &Pattern) -> bool {
         let count = self.aggregates.count;
         self.aggregates.of_node.len() == pattern.rows()

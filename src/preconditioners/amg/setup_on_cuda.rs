@@ -4,7 +4,7 @@
 //! If rows of the finest level read entries that are far apart, its nodes are reordered by aggregates as soon
 //! as these are known, so that the rest of the setup and every cycle find their data in the cache.
 
-use super::on_cuda::{OnGpu, graph, rules};
+use super::on_cuda::{OnGpu, graph, parameters};
 use super::report::LevelReport;
 use super::spectrum::{largest, weights};
 use super::strength::scale_of;
@@ -13,14 +13,16 @@ use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::formats::{node_pattern, node_rows};
-use crate::preconditioners::origin::{Origin, Refresh, check_space};
+use crate::preconditioners::matrix_source::{MatrixSource, Refresh, check_space};
 use crate::{Error, Real, Result};
 use krysp_kernels::cuda::multigrid;
-use krysp_kernels::cuda::multigrid::coarsening::{Aggregates, Coarsening, Made, Modes, Numbers};
+use krysp_kernels::cuda::multigrid::coarsening::{
+    Aggregates, CoarseLevel, Coarsening, NearNullSpace, Numbers,
+};
 use krysp_kernels::cuda::multigrid::cycle::{Cycle, Dense, Level, Matrix};
 use krysp_kernels::cuda::multigrid::graph::Blocks;
-use krysp_kernels::cuda::multigrid::numbering::Numbering;
 use krysp_kernels::cuda::multigrid::numbers::{self, Inverse};
+use krysp_kernels::cuda::multigrid::permutation::Permutation;
 use krysp_kernels::interrupt;
 use krysp_solvers::{Diagonal, LinearOperator, Space, check_spaces};
 use std::sync::Mutex;
@@ -38,14 +40,14 @@ const GROUPS: usize = 32;
 
 impl<T: Real> Amg<T> {
     /// Like [`Amg::new`], on a GPU. If the operator is there already, only sizes and scalars cross the bus.
-    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+    pub fn on(gpu: &Cuda, a: &impl MatrixSource<T>) -> Result<OnGpu<T>> {
         Amg::with_on::<[T; 0]>(gpu, a, &[], AmgOptions::default())
     }
 
-    /// Like [`Amg::with_modes`], on a GPU.
-    pub fn with_modes_on<V: AsRef<[T]> + Sync>(
+    /// Like [`Amg::with_near_null_space`], on a GPU.
+    pub fn with_near_null_space_on<V: AsRef<[T]> + Sync>(
         gpu: &Cuda,
-        a: &impl Origin<T>,
+        a: &impl MatrixSource<T>,
         modes: &[V],
     ) -> Result<OnGpu<T>> {
         Amg::with_on(gpu, a, modes, AmgOptions::default())
@@ -55,7 +57,7 @@ impl<T: Real> Amg<T> {
     /// on the host, and copy them by [`Amg::to`](crate::ToCuda::to).
     pub fn with_on<V: AsRef<[T]> + Sync>(
         gpu: &Cuda,
-        a: &impl Origin<T>,
+        a: &impl MatrixSource<T>,
         modes: &[V],
         options: AmgOptions,
     ) -> Result<OnGpu<T>> {
@@ -68,13 +70,15 @@ impl<T: Real> Amg<T> {
         let keeps = device.keep_memory()?;
         let (size, equal) = node_rows(pattern);
         let modes = match modes.is_empty() {
-            true => Modes { count: size, values: numbers::constants_of(device, pattern.rows(), size)? },
+            true => {
+                NearNullSpace { count: size, values: numbers::constants_of(device, pattern.rows(), size)? }
+            }
             false => {
                 let modes = loaded(structure.domain(), modes)?;
-                Modes { count: modes.count, values: device.upload(&modes.values)? }
+                NearNullSpace { count: modes.count, values: device.upload(&modes.values)? }
             }
         };
-        let ordered = a.lent(gpu)?;
+        let ordered = a.borrowed_on(gpu)?;
         let nodes = match equal {
             true => numbers::nodes(&ordered, size)?,
             false => graph(gpu, &node_pattern(pattern, size)?)?,
@@ -93,10 +97,10 @@ impl<T: Real> Amg<T> {
             _keeps: keeps,
         };
         let nodes = amg.nodes.clone();
-        let (levels, dense, numbering) =
+        let (levels, dense, permutation) =
             numbers::with_blocks(&ordered, &nodes, size, |a| amg.build(gpu, a, modes, started))??;
         amg.cycle = Cycle::new(device, pattern.rows(), levels, dense)?;
-        amg.cycle.numbering = numbering;
+        amg.cycle.permutation = permutation;
         Ok(amg)
     }
 }
@@ -106,40 +110,40 @@ impl<T: Real> OnGpu<T> {
         &mut self,
         gpu: &Cuda,
         finest: &Blocks,
-        mut modes: Modes,
+        mut modes: NearNullSpace,
         mut started: Instant,
-    ) -> Result<(Vec<Level>, Option<Dense>, Option<Numbering>)> {
-        let (mut levels, mut numbering) = (vec![], None);
+    ) -> Result<(Vec<Level>, Option<Dense>, Option<Permutation>)> {
+        let (mut levels, mut permutation) = (vec![], None);
         let mut kept: Blocks;
         let mut a = finest;
         loop {
             interrupt::check("AMG setup")?;
-            if a.rows() <= self.options.coarsest {
+            if a.rows() <= self.options.max_coarse_size {
                 let least = least(&Inverse::new(a, None)?, None)?;
                 if levels.is_empty() {
                     self.scale = scale_of(least);
                 }
                 let dense = inverted(a, self.scale)?;
                 self.reports.push(LevelReport::dense(dense.rows, started));
-                return Ok((levels, Some(dense), numbering));
+                return Ok((levels, Some(dense), permutation));
             }
             let mut aggregates = match levels.len() < LEVELS {
-                true => Aggregates::new(a, &modes, rules(&self.options))?,
+                true => Aggregates::new(a, &modes, parameters(&self.options))?,
                 false => None,
             };
             // the host computes this while the last kernels run
             let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
             if levels.is_empty() && diagonals.is_empty() && is_wide(&self.whole) {
-                (numbering, aggregates) = aggregates.map(Aggregates::numbered).transpose()?.unzip();
+                (permutation, aggregates) = aggregates.map(Aggregates::permuted).transpose()?.unzip();
             }
-            let in_order = numbering.as_ref().filter(|_| levels.is_empty());
+            let in_order = permutation.as_ref().filter(|_| levels.is_empty());
             let inverse = Inverse::new(a, in_order)?;
             let least = least(&inverse, in_order)?;
             if levels.is_empty() {
                 self.scale = scale_of(least);
             }
-            if let Some(numbering) = in_order {
-                kept = numbering.numbered(a)?;
+            if let Some(permutation) = in_order {
+                kept = permutation.permuted(a)?;
                 a = &kept;
             }
             let mut level = Level {
@@ -149,14 +153,14 @@ impl<T: Real> OnGpu<T> {
                 gain: None,
                 transfer: None,
             };
-            let omega = weigh(gpu, &mut level, self.options.sweeps, in_order)?;
+            let omega = set_weights(gpu, &mut level, self.options.sweeps, in_order)?;
             let Some(aggregates) = aggregates else {
                 self.reports.push(LevelReport::on_gpu(&level, started));
                 levels.push(level);
-                return Ok((levels, None, numbering));
+                return Ok((levels, None, permutation));
             };
-            let Made { coarsening, numbers, modes: below } =
-                Made::new(a, &inverse.values, omega, aggregates, rules(&self.options))?;
+            let CoarseLevel { coarsening, numbers, modes: below } =
+                CoarseLevel::new(a, &inverse.values, omega, aggregates, parameters(&self.options))?;
             let Numbers { prolongation, restriction, coarse } = numbers;
             level.transfer = Some(transfer([&prolongation, &restriction])?);
             self.reports.push(LevelReport::on_gpu(&level, started));
@@ -177,8 +181,8 @@ impl<T: Real> OnGpu<T> {
             Ok(offsets.windows(2).map(of_node).collect())
         };
         let mut all = self.setup.iter().map(of_level).collect::<Result<Vec<Vec<_>>>>()?;
-        if let (Some(numbering), Some(first)) = (&self.cycle.numbering, all.first_mut()) {
-            let places = numbering.places_of_nodes()?;
+        if let (Some(permutation), Some(first)) = (&self.cycle.permutation, all.first_mut()) {
+            let places = permutation.places_of_nodes()?;
             *first = places.iter().map(|&place| first[place as usize]).collect();
         }
         Ok(all)
@@ -186,9 +190,9 @@ impl<T: Real> OnGpu<T> {
 }
 
 /// The smallest nonzero number of an inverse diagonal; refuses a diagonal that is not positive.
-fn least(inverse: &Inverse, numbering: Option<&Numbering>) -> Result<f64> {
+fn least(inverse: &Inverse, permutation: Option<&Permutation>) -> Result<f64> {
     let refused = |(row, pivot)| Error::NotPositive { what: NAME, row, pivot };
-    inverse.least(numbering)?.map_err(refused)
+    inverse.least(permutation)?.map_err(refused)
 }
 
 /// `P` and `Pᵀ`, in the formats of the cycle.
@@ -201,7 +205,7 @@ fn transfer(blocks: [&Blocks; 2]) -> Result<[Matrix; 2]> {
 /// there are too many, or if the matrix has been reordered, which scatters them.
 fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
     let rows = pattern.rows();
-    if space.numbering().is_some() {
+    if space.permutation().is_some() {
         return vec![];
     }
     let mut found = vec![];
@@ -237,10 +241,15 @@ fn is_wide(pattern: &Pattern) -> bool {
 }
 
 /// Chooses the weights of a level's smoother; returns the `ω` of the prolongator.
-fn weigh(gpu: &Cuda, level: &mut Level, sweeps: usize, numbering: Option<&Numbering>) -> Result<f64> {
+fn set_weights(
+    gpu: &Cuda,
+    level: &mut Level,
+    sweeps: usize,
+    permutation: Option<&Permutation>,
+) -> Result<f64> {
     let space = gpu.space::<f32>(level.inverse.len());
     let (mut diagonal, mut noise) = (space.zeros()?, space.zeros()?);
-    numbers::noise(&mut noise.entries, numbering)?;
+    numbers::noise(&mut noise.entries, permutation)?;
     std::mem::swap(&mut diagonal.entries, &mut level.inverse);
     let (products, mut diagonal) = (Products { matrix: &level.a, space }, Diagonal::new(diagonal));
     let largest = largest(&products, &diagonal, noise, &mut level.gain)?;
@@ -290,11 +299,11 @@ fn inverted(a: &Blocks, scale: f64) -> Result<Dense> {
 /// Keeps aggregates, modes and patterns; recomputes the values of all levels, on the GPU alone if the
 /// operator is there. After an error the preconditioner must be refreshed again before it is applied.
 impl<T: Real> Refresh<T> for OnGpu<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.space.host())?;
         check_pattern(&self.whole, &a.structure().pattern)?;
         let (gpu, nodes) = (self.space.gpu().clone(), self.nodes.clone());
-        numbers::with_blocks(&*a.lent(&gpu)?, &nodes, self.size, |a| self.renew(&gpu, a))?
+        numbers::with_blocks(&*a.borrowed_on(&gpu)?, &nodes, self.size, |a| self.renew(&gpu, a))?
     }
 }
 
@@ -306,13 +315,13 @@ impl<T: Real> OnGpu<T> {
         // at each level
         let mut inverses = vec![];
         for at in 0..=self.cycle.levels.len() {
-            let numbering = self.cycle.numbering.as_ref().filter(|_| at == 0);
-            let inverse = Inverse::new(a, numbering)?;
+            let permutation = self.cycle.permutation.as_ref().filter(|_| at == 0);
+            let inverse = Inverse::new(a, permutation)?;
             if at == 0 {
-                self.scale = scale_of(least(&inverse, numbering)?);
+                self.scale = scale_of(least(&inverse, permutation)?);
             }
-            if let Some(numbering) = numbering {
-                kept = numbering.numbered(a)?;
+            if let Some(permutation) = permutation {
+                kept = permutation.permuted(a)?;
                 a = &kept;
             }
             let Some(level) = self.cycle.levels.get_mut(at) else {
@@ -327,12 +336,12 @@ impl<T: Real> OnGpu<T> {
             };
             level.a.refill(a, self.scale)?;
             level.inverse = numbers::rounded_diagonal(&inverse.values, self.scale)?;
-            let omega = weigh(gpu, level, self.options.sweeps, numbering)?;
+            let omega = set_weights(gpu, level, self.options.sweeps, permutation)?;
             let (Some(coarsening), Some([p, r])) = (self.setup.get(at), &mut level.transfer) else {
                 inverses.push(inverse);
                 break;
             };
-            if coarsening.is_plain() {
+            if coarsening.is_unsmoothed() {
                 kept = coarsening.sums(a)?;
             } else {
                 let Numbers { prolongation, restriction, coarse } =

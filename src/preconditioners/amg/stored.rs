@@ -4,7 +4,7 @@
 use super::blocks::{Blocks, LeftFactor};
 use crate::formats::pattern::Pattern;
 use crate::formats::{BLOCK_SIZES, SellOptions, Source, diagonals_of};
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::{Bsr, Csr, Dia, Error, Format, HostSpace, HostVector, Result, Sell};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
@@ -46,7 +46,7 @@ impl Saved for Stored {
             Dia::<f32>::NAME => Stored::Dia(from.load()?),
             Bsr::<f32>::NAME => Stored::Bsr(from.load()?),
             Sell::<f32>::NAME => Stored::Sell(from.load()?),
-            _ => return Err(Broken),
+            _ => return Err(InconsistentData),
         })
     }
 }

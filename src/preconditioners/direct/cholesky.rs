@@ -14,13 +14,13 @@
 //! twice, on one thread; of several vectors, a group on each thread.
 
 use super::super::several::{Pair, gather, in_groups, scatter};
-use super::super::{Origin, Refresh, check_space, check_square, finite};
+use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::transpose::transposed;
 use super::tree::{Both, Expected, NONE, Tree};
 use super::{Budget, DirectOptions, condition};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
-use crate::numbering::minimum_degree;
+use crate::ordering::minimum_degree;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
@@ -311,7 +311,7 @@ impl<T: Real> Work<'_, T> {
 
 /// The order and the fronts stay.
 impl<T: Real> Refresh<T> for Cholesky<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;

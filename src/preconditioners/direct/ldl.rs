@@ -10,7 +10,7 @@
 //! elimination, as that of `Lu` is.
 
 use super::super::several::{Pair, in_groups};
-use super::super::{Origin, Refresh, check_space, check_square, finite};
+use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fronts::{FrontFactors, Kind, Progress};
 use super::order::{Pivoting, Shape, paired};
 use super::transpose::transposed;
@@ -19,7 +19,7 @@ use super::{Budget, DirectOptions, condition};
 use crate::formats::check_symmetric;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
-use crate::numbering::minimum_degree;
+use crate::ordering::minimum_degree;
 use crate::saved::saved;
 use crate::{Csr, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
 use krysp_solvers::{LinearOperator, MultiVector, Space, check_spaces};
@@ -181,7 +181,7 @@ impl<T: Real> Ldl<T> {
 
 /// The order stays; pivots are chosen again.
 impl<T: Real> Refresh<T> for Ldl<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
@@ -359,9 +359,9 @@ mod tests {
     }
 
     /// A shifted Laplacian, or one without a diagonal.
-    fn indefinite(side: usize, hollow: bool) -> Csr<f64> {
+    fn indefinite(side: usize, zero_diagonal: bool) -> Csr<f64> {
         let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
-        let value = |i: usize, j: usize, v: f64| match (i == j, hollow) {
+        let value = |i: usize, j: usize, v: f64| match (i == j, zero_diagonal) {
             (true, true) => 0.0,
             (true, false) => v - 2.5,
             _ => v,

@@ -13,19 +13,19 @@
 //! | fronts (Duff and Reid 1984) | nearly symmetric | largest of the fully summed rows of its column, if ≥ 0.1 of the column; else delayed | ≤ 10 |
 //! | columns (Gilbert and Peierls 1988) | any | diagonal or matched entry, if ≥ 0.001 of its column, else one ≥ 0.1 | ≤ 1000 |
 
-mod begun;
 mod blocks;
 mod column_factors;
 mod columns;
 mod deficient;
+mod partial;
 mod saved;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use begun::{Begun, by_fronts as lu_by_fronts};
+pub(crate) use partial::{PartialLu, by_fronts as lu_by_fronts};
 
 use super::super::several::{Pair, in_groups};
-use super::super::{Origin, Refresh, check_space, finite};
+use super::super::{MatrixSource, Refresh, check_space, finite};
 use super::fronts::FrontFactors;
 use super::order::{Order, Pivoting};
 use super::tree::Tree;
@@ -33,9 +33,9 @@ use super::{Budget, DirectOptions, condition};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, HostSpace, HostVector, Real, Result, Scaling};
-use begun::Prepared;
 use column_factors::ColumnFactors;
 use krysp_solvers::{LinearOperator, MultiVector, check_spaces};
+use partial::Prepared;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "LU";
@@ -94,9 +94,9 @@ impl<T: Real> Lu<T> {
     }
 
     fn pivoted(csr: &Csr<T>, options: DirectOptions, pivoting: Pivoting) -> Result<Lu<T>> {
-        let mut begun = Begun::with(csr, Budget::new(NAME, options), pivoting)?;
-        begun.go_on(csr, f64::INFINITY)?;
-        Ok(begun.whole())
+        let mut partial = PartialLu::with(csr, Budget::new(NAME, options), pivoting)?;
+        partial.go_on(csr, f64::INFINITY)?;
+        Ok(partial.whole())
     }
 
     /// The entries of both factors, with the zeros that are stored.
@@ -202,7 +202,7 @@ impl<T: Real> Lu<T> {
 
 /// The order stays, and so do pivots of columns where they are still large enough.
 impl<T: Real> Refresh<T> for Lu<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
@@ -218,12 +218,12 @@ impl<T: Real> Refresh<T> for Lu<T> {
             Factors::Fronts { tree, .. } if same_order => Some(tree.clone()),
             _ => None,
         };
-        let mut begun = match tree {
-            Some(tree) => Begun::on_tree(csr, prepared, tree, self.budget, self.pivoting)?,
-            None => Begun::with(csr, self.budget, self.pivoting)?,
+        let mut partial = match tree {
+            Some(tree) => PartialLu::on_tree(csr, prepared, tree, self.budget, self.pivoting)?,
+            None => PartialLu::with(csr, self.budget, self.pivoting)?,
         };
-        begun.go_on(csr, f64::INFINITY)?;
-        *self = begun.whole();
+        partial.go_on(csr, f64::INFINITY)?;
+        *self = partial.whole();
         Ok(())
     }
 }

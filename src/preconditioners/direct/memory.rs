@@ -70,7 +70,7 @@ impl Budget {
         }
     }
 
-    /// Makes room for so many more, or says that there is none.
+    /// Reserves memory for so many more, or says that there is none.
     pub(super) fn reserve<T>(self, list: &mut Vec<T>, more: usize) -> Result<()> {
         let bytes = (list.len() + more).saturating_mul(size_of::<T>());
         list.try_reserve_exact(more).map_err(|_| self.refused(bytes))

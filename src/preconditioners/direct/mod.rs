@@ -30,7 +30,7 @@ pub use cholesky::Cholesky;
 pub(crate) use cholesky::Symbolic;
 pub use ldl::{Inertia, Ldl};
 pub use lu::Lu;
-pub(crate) use lu::{Begun, lu_by_fronts};
+pub(crate) use lu::{PartialLu, lu_by_fronts};
 pub use memory::DirectOptions;
 
 use memory::Budget;

@@ -1,7 +1,7 @@
 //! In which order columns of an unsymmetric matrix are eliminated, and what becomes of those that depend on others.
 
 use super::tree::NONE;
-use crate::numbering::minimum_degree::{self, Neighbours};
+use crate::ordering::minimum_degree::{self, Neighbours};
 use crate::{Csr, Real, Result};
 use krysp_solvers::Element;
 

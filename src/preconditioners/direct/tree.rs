@@ -8,7 +8,7 @@ mod fits;
 
 use super::Budget;
 use crate::Result;
-pub(super) use crate::numbering::minimum_degree::{Both, Neighbours};
+pub(super) use crate::ordering::minimum_degree::{Both, Neighbours};
 use crate::saved::saved;
 use krysp_kernels::interrupt::Phase;
 
@@ -17,7 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Two fronts are joined if so few columns are in both, or so small a share of the joint front would be zeros.
 const JOINED: [(usize, f64); 4] = [(4, 1.0), (16, 0.8), (48, 0.1), (usize::MAX, 0.05)];
 
-/// The share of all work below which a subtree is a task of its own.
+/// The share of all work below which a subtree is a separate task.
 const TASK: f64 = 1.0 / 64.0;
 
 /// Multiplications in fronts, bounded as `Tree::share` does, below which all are one task: about 0.1 ms, as long as it takes to start

@@ -16,11 +16,11 @@ use super::{NAME, lower_pattern, refusal};
 use crate::cuda::{Cuda, CudaMatrix, CudaSpace, CudaVector, ToCuda};
 use crate::formats::pattern::Pattern;
 use crate::formats::{Format, OnDevice, Source};
-use crate::preconditioners::origin::{Origin, Refresh, check_alike, check_space, check_square};
+use crate::preconditioners::matrix_source::{MatrixSource, Refresh, check_alike, check_space, check_square};
 use crate::preconditioners::transposed_on_cuda::transposed;
 use crate::{Fsai, Real, Result, Sell, Sparsity};
 use krysp_kernels::cuda::preconditioners::fsai::{self, Triangles};
-use krysp_kernels::cuda::{Ordered, Transposition};
+use krysp_kernels::cuda::{DeviceCsr, Transposition};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub struct OnGpu<T: Real, F: OnDevice<T> = Sell<T>> {
 struct Solver<T: Real> {
     rows: fsai::Fsai<T>,
     /// `Gᵀ`, and the map from the values of `G` to its values.
-    upper: Ordered<T>,
+    upper: DeviceCsr<T>,
     transposition: Transposition,
     /// The pattern of `A`.
     origin: Arc<Pattern>,
@@ -67,7 +67,7 @@ struct Solver<T: Real> {
 impl<T: Real> Fsai<T> {
     /// Like [`Fsai::new`], built on a GPU. The matrix must have both triangles; only the values of the lower
     /// one are read. If the operator is already on the GPU, little crosses the bus.
-    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+    pub fn on(gpu: &Cuda, a: &impl MatrixSource<T>) -> Result<OnGpu<T>> {
         OnGpu::new(gpu, a, Sparsity::Power(1))
     }
 
@@ -75,7 +75,7 @@ impl<T: Real> Fsai<T> {
     /// pattern of an `fsai` on the host, pass `Sparsity::Of(fsai.lower())`.
     pub fn with_pattern_on<F: OnDevice<T>>(
         gpu: &Cuda,
-        a: &impl Origin<T>,
+        a: &impl MatrixSource<T>,
         sparsity: Sparsity<'_, T>,
     ) -> Result<OnGpu<T, F>> {
         OnGpu::new(gpu, a, sparsity)
@@ -92,7 +92,7 @@ impl<T: Real> ToCuda for Fsai<T> {
 }
 
 impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
-    fn new(gpu: &Cuda, a: &dyn Origin<T>, sparsity: Sparsity<'_, T>) -> Result<Self> {
+    fn new(gpu: &Cuda, a: &dyn MatrixSource<T>, sparsity: Sparsity<'_, T>) -> Result<Self> {
         check_square(NAME, a)?;
         let (space, origin) = (a.structure().domain(), &a.structure().pattern);
         let matrix = a.ordered(gpu)?;
@@ -105,7 +105,7 @@ impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
             }
             None => {
                 let pattern = Arc::new(lower_pattern(&*a.in_host_memory()?, sparsity)?);
-                let factor = Ordered::zeros_of(gpu.device(), pattern.on_device())?;
+                let factor = DeviceCsr::zeros_of(gpu.device(), pattern.on_device())?;
                 (pattern, factor, None)
             }
         };
@@ -131,9 +131,9 @@ impl<T: Real> Solver<T> {
     /// Computes `factor` on the pattern `lower` from a matrix. Returns also the pattern of the transpose, for
     /// which `guess` is tried first.
     fn new(
-        (a, matrix): (&dyn Origin<T>, Ordered<T>),
-        (lower, factor): (&Arc<Pattern>, Ordered<T>),
-        guess: Option<(Arc<Pattern>, Ordered<T>)>,
+        (a, matrix): (&dyn MatrixSource<T>, DeviceCsr<T>),
+        (lower, factor): (&Arc<Pattern>, DeviceCsr<T>),
+        guess: Option<(Arc<Pattern>, DeviceCsr<T>)>,
     ) -> Result<(Self, Arc<Pattern>)> {
         let origin = a.structure().pattern.clone();
         let mut rows = fsai::Fsai::new((matrix, origin.on_device()), (factor, lower.on_device()))?;
@@ -148,8 +148,8 @@ impl<T: Real> Solver<T> {
     }
 
     /// Recomputes the values from a matrix of the same space.
-    fn refresh(&mut self, gpu: &Cuda, a: &dyn Origin<T>, lower: &Pattern) -> Result<()> {
-        a.give_values(gpu, self.rows.matrix_mut())?;
+    fn refresh(&mut self, gpu: &Cuda, a: &dyn MatrixSource<T>, lower: &Pattern) -> Result<()> {
+        a.copy_values_to(gpu, self.rows.matrix_mut())?;
         self.rows.solve()?;
         if let Some(row) = self.rows.failed()? {
             return Err(refusal(&*a.in_host_memory()?, lower, row));
@@ -160,7 +160,7 @@ impl<T: Real> Solver<T> {
 
 /// Recomputes the factors for new values of a matrix of the same pattern. After an error they are unchanged.
 impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain().host())?;
         let gpu = self.product.domain().gpu().clone();
         let solver = match &mut self.solver {
@@ -170,9 +170,9 @@ impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
                 solver
             }
             None => {
-                let factor = Ordered::zeros_of(gpu.device(), self.lower.on_device())?;
+                let factor = DeviceCsr::zeros_of(gpu.device(), self.lower.on_device())?;
                 let upper = self.product.outer().source.pattern.clone();
-                let guess = Some((upper.clone(), Ordered::zeros_of(gpu.device(), upper.on_device())?));
+                let guess = Some((upper.clone(), DeviceCsr::zeros_of(gpu.device(), upper.on_device())?));
                 let made = Solver::new((a, a.ordered(&gpu)?), (&self.lower, factor), guess)?;
                 self.solver.insert(made.0)
             }

@@ -57,7 +57,7 @@ pub(super) struct Factors<T> {
     /// The column of the matrix that corresponds to each column of the factors.
     pub(super) columns: Vec<u32>,
     /// Number of pivots that were too small and were replaced.
-    pub(super) replaced: usize,
+    pub(super) replaced_pivots: usize,
 }
 
 /// A position or a column, its value, and the weight by which entries are kept.
@@ -83,8 +83,8 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
     let mut waiting: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
     let (mut left, mut right): (Vec<Entry<T>>, Vec<Entry<T>>) = (vec![], vec![]);
     // additional entries per row and triangle
-    let room = (0.5 * options.fill * csr.nnz() as f64 / n.max(1) as f64).ceil() as usize;
-    let mut replaced = 0;
+    let limit = (0.5 * options.fill * csr.nnz() as f64 / n.max(1) as f64).ceil() as usize;
+    let mut replaced_pivots = 0;
     let phase = Phase::new("ILUT factorization", n as f64);
     let (mut polled_at, mut scanned) = (0, 0);
     for i in 0..n {
@@ -159,10 +159,10 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
         let least = T::from_f64(options.drop_tolerance.max(T::EPSILON)) * mean;
         if pivot.abs() < least {
             pivot = if pivot < T::zero() { -least } else { least };
-            replaced += 1;
+            replaced_pivots += 1;
         }
-        keep_largest(&mut left, below + room);
-        keep_largest(&mut right, (columns.len() - below).saturating_sub(1) + room);
+        keep_largest(&mut left, below + limit);
+        keep_largest(&mut right, (columns.len() - below).saturating_sub(1) + limit);
         left.sort_unstable_by_key(|entry| entry.0);
         left.iter().for_each(|&(k, factor, _)| lower.push(k, factor));
         lower.push(i as u32, T::one());
@@ -172,11 +172,11 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
         upper.end_row();
         largest.push(right.iter().fold(pivot.abs(), |most, entry| most.max(entry.2)));
         let bytes = (lower.columns.len() + upper.columns.len()) * (size_of::<u32>() + size_of::<T>());
-        if bytes > options.most_bytes {
+        if bytes > options.max_bytes {
             let why = format!(
-                "after {} of {n} rows the factors take {bytes} bytes, {} are allowed: raise `most_bytes` or lower `fill`",
+                "after {} of {n} rows the factors take {bytes} bytes, {} are allowed: raise `max_bytes` or lower `fill`",
                 i + 1,
-                options.most_bytes
+                options.max_bytes
             );
             return Err(Error::Unsuitable { format: NAME, why });
         }
@@ -192,7 +192,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
             (upper.columns[at], upper.values[at]) = (place, value);
         }
     }
-    Ok(Factors { lower, upper, columns: column_at, replaced })
+    Ok(Factors { lower, upper, columns: column_at, replaced_pivots })
 }
 
 impl<T: Real> Row<T> {

@@ -3,7 +3,7 @@
 use crate::cuda::{Cuda, CudaSpace};
 use crate::formats::pattern::Pattern;
 use crate::preconditioners::jacobi::limits;
-use crate::preconditioners::origin::{Origin, check_alike};
+use crate::preconditioners::matrix_source::{MatrixSource, check_alike};
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::block_diagonal::Limits;
 use krysp_kernels::cuda::preconditioners::blocks::{self, BlockDiagonal};
@@ -43,7 +43,7 @@ impl<T: Real> Blocks<T> {
     }
 
     /// Inverts the blocks of a matrix on the GPU.
-    pub(super) fn new(gpu: &Cuda, a: &dyn Origin<T>, bounds: &[usize]) -> Result<Self> {
+    pub(super) fn new(gpu: &Cuda, a: &dyn MatrixSource<T>, bounds: &[usize]) -> Result<Self> {
         let (solver, limits) = (Solver::new(gpu, a, bounds)?, Limits::of::<T>(0.0));
         let mut inverse = solver.blocks.zeros()?;
         solver.blocks.round(limits, &mut inverse)?;
@@ -80,13 +80,13 @@ impl<T: Real> Blocks<T> {
     }
 
     /// Inverts the blocks of a matrix in the same space.
-    pub(super) fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    pub(super) fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         let solver = match &mut self.solver {
             None => self.solver.insert(Solver::new(self.space.gpu(), a, &self.bounds)?),
             Some(solver) => {
                 check_alike(a, self.space.host(), &solver.origin)?;
                 solver.is_whole = false;
-                a.give_values(self.space.gpu(), solver.blocks.matrix_mut())?;
+                a.copy_values_to(self.space.gpu(), solver.blocks.matrix_mut())?;
                 solver.invert(&self.bounds)?;
                 solver
             }
@@ -96,7 +96,7 @@ impl<T: Real> Blocks<T> {
 }
 
 impl<T: Real> Solver<T> {
-    fn new(gpu: &Cuda, a: &dyn Origin<T>, bounds: &[usize]) -> Result<Self> {
+    fn new(gpu: &Cuda, a: &dyn MatrixSource<T>, bounds: &[usize]) -> Result<Self> {
         let origin = a.structure().pattern.clone();
         let blocks = blocks::Blocks::new((a.ordered(gpu)?, origin.on_device()), bounds)?;
         let mut solver = Solver { blocks, is_whole: false, origin };

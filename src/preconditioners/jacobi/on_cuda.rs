@@ -9,7 +9,9 @@ use super::blocks_on_cuda::Blocks;
 use super::{Inverse as OnHost, check_bounds, even_bounds};
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
 use crate::preconditioners::StoredRows;
-use crate::preconditioners::origin::{DiagonalPlaces, Origin, Refresh, check_space, check_square};
+use crate::preconditioners::matrix_source::{
+    DiagonalPlaces, MatrixSource, Refresh, check_space, check_square,
+};
 use crate::{Csr, Error, Jacobi, Real, Result};
 use krysp_kernels::cuda::preconditioners::diagonal::invert;
 use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};
@@ -67,7 +69,7 @@ impl<T: Real> ToCuda for Jacobi<T> {
 
 impl<T: Real> Jacobi<T> {
     /// Like [`Jacobi::new`], on a GPU. If the operator is already there, nothing crosses the bus.
-    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+    pub fn on(gpu: &Cuda, a: &impl MatrixSource<T>) -> Result<OnGpu<T>> {
         check_square("Jacobi", a)?;
         let inverse = OnGpu::zeros(&CudaSpace::like(gpu, a.structure().domain()))?;
         let mut jacobi = OnGpu { inverse: Inverse::Diagonal { inverse, places: None } };
@@ -76,12 +78,12 @@ impl<T: Real> Jacobi<T> {
     }
 
     /// Like [`Jacobi::blocks`], inverted on a GPU.
-    pub fn blocks_on(gpu: &Cuda, a: &impl Origin<T>, size: usize) -> Result<OnGpu<T>> {
+    pub fn blocks_on(gpu: &Cuda, a: &impl MatrixSource<T>, size: usize) -> Result<OnGpu<T>> {
         Jacobi::partitioned_on(gpu, a, &even_bounds(a.structure().pattern.rows(), size))
     }
 
     /// Like [`Jacobi::partitioned`], inverted on a GPU.
-    pub fn partitioned_on(gpu: &Cuda, a: &impl Origin<T>, bounds: &[usize]) -> Result<OnGpu<T>> {
+    pub fn partitioned_on(gpu: &Cuda, a: &impl MatrixSource<T>, bounds: &[usize]) -> Result<OnGpu<T>> {
         check_bounds(a, bounds)?;
         Ok(OnGpu { inverse: Inverse::Blocks(Box::new(Blocks::new(gpu, a, bounds)?)) })
     }
@@ -131,7 +133,7 @@ impl<T: Real> OnGpu<T> {
 /// Blocks are inverted on the GPU and rounded again. After an error the inverse is unchanged, and blocks can
 /// be rounded only after another refresh.
 impl<T: Real> Refresh<T> for OnGpu<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain().host())?;
         match &mut self.inverse {
             Inverse::Diagonal { inverse, places } => {

@@ -19,7 +19,7 @@ const UNMATCHED: f64 = 0.2;
 /// [`SaddlePoint::fields`](crate::SaddlePoint::fields).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
-    /// The field of each unknown in the numbering of the matrix: 0 for the unknowns of `A`, 1 for those of `C`.
+    /// The field of each unknown in the ordering of the matrix: 0 for the unknowns of `A`, 1 for those of `C`.
     pub of_row: Vec<u8>,
     /// Number of unknowns of the second field.
     pub second: usize,
@@ -32,7 +32,7 @@ impl Fields {
         Fields { of_row, second }
     }
 
-    /// Fields given in the user's numbering, permuted to the order of `space`.
+    /// Fields given in the user's ordering, permuted to the order of `space`.
     pub(crate) fn given<T: Real>(fields: &[u8], space: &HostSpace<T>) -> crate::Result<Fields> {
         if fields.len() != space.len() {
             let (got, expected) = (fields.len(), space.len());
@@ -41,9 +41,9 @@ impl Fields {
         if let Some(&field) = fields.iter().find(|&&field| field > 1) {
             return Err(Error::Option { what: "a field", got: field.to_string(), expected: "0 or 1" });
         }
-        let fields = Fields::of(match space.numbering() {
+        let fields = Fields::of(match space.permutation() {
             None => fields.to_vec(),
-            Some(numbering) => numbering.old_of_new().iter().map(|&old| fields[old as usize]).collect(),
+            Some(permutation) => permutation.old_of_new().iter().map(|&old| fields[old as usize]).collect(),
         });
         if fields.second == 0 || fields.second == space.len() {
             return Err(super::refused("all unknowns are in one field".into()));
@@ -82,7 +82,7 @@ impl Fields {
     /// show, and is coupled to the first.
     fn check<T: Real>(&self, csr: &Csr<T>, diagonal: &[f64]) -> Result<(), String> {
         let of = |row: usize| self.of_row[row];
-        let (mut unmatched, mut couplings, mut hollow) = (0, 0, 0);
+        let (mut unmatched, mut couplings, mut zero_diagonals) = (0, 0, 0);
         for row in (0..csr.rows()).filter(|&row| of(row) == 1) {
             let (mut coupled, own) = (false, diagonal[row]);
             for (&column, value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
@@ -109,13 +109,13 @@ impl Fields {
                     "row {row} has a zero diagonal and is coupled to no row with a positive diagonal"
                 ));
             }
-            hollow += usize::from(own == 0.0);
+            zero_diagonals += usize::from(own == 0.0);
         }
         // each unknown of a zero block needs an unknown of the first field
         let first = csr.rows() - self.second;
-        if hollow > first {
+        if zero_diagonals > first {
             return Err(format!(
-                "{hollow} rows have a zero diagonal and only {first} a positive one: the matrix is singular"
+                "{zero_diagonals} rows have a zero diagonal and only {first} a positive one: the matrix is singular"
             ));
         }
         if unmatched as f64 > UNMATCHED * couplings as f64 {

@@ -1,7 +1,7 @@
 //! The solver of one block.
 
 use super::super::{Amg, Cholesky, Ilut, Lu, Refresh};
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, HostVector, Real, Result};
 use krysp_solvers::LinearOperator;
 
@@ -131,7 +131,7 @@ impl<T: Real> Saved for Inner<T> {
             1 => Inner::Cholesky(Box::new(from.load()?)),
             2 => Inner::Lu(Box::new(from.load()?)),
             3 => Inner::Ilut(Box::new(from.load()?)),
-            _ => return Err(Broken),
+            _ => return Err(InconsistentData),
         })
     }
 }

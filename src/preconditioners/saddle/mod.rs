@@ -33,11 +33,11 @@ pub use fields::Fields;
 pub use inner::BlockSolver;
 pub use schur::Schur;
 
-use super::{Origin, Refresh, check_space, check_square, finite};
+use super::{MatrixSource, Refresh, check_space, check_square, finite};
 use crate::formats::check_symmetric;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Numbering, Real, Result};
+use crate::{Csr, Error, Format, HostSpace, HostVector, Permutation, Real, Result};
 use blocks::Blocks;
 use inner::Inner;
 use krysp_kernels::cpu::run::threads::over_rows;
@@ -51,7 +51,7 @@ const NAME: &str = "a saddle point preconditioner";
 /// Options of [`SaddlePoint`].
 #[derive(Clone, Debug, Default)]
 pub struct SaddlePointOptions<T: Real> {
-    /// The field of each unknown in the user's numbering, 0 or 1; found by [`SaddlePoint::fields`] if `None`.
+    /// The field of each unknown in the user's ordering, 0 or 1; found by [`SaddlePoint::fields`] if `None`.
     pub fields: Option<Vec<u8>>,
     /// Whether the preconditioner is block diagonal and positive definite, for [`Minres`](crate::Minres),
     /// instead of block triangular, for [`Fgmres`](crate::Fgmres).
@@ -215,19 +215,19 @@ fn in_order<T: Real>(given: &Csr<T>, space: &HostSpace<T>, rows: &[u32]) -> Resu
         return Err(refused(format!("the given matrix has {own} rows, the second field {second} unknowns")));
     }
     check_symmetric(given)?;
-    let Some(numbering) = space.numbering() else { return Ok(given.clone()) };
+    let Some(permutation) = space.permutation() else { return Ok(given.clone()) };
     let mut by_user: Vec<u32> = (0..rows.len() as u32).collect();
-    by_user.sort_unstable_by_key(|&at| numbering.old_of_new()[rows[at as usize] as usize]);
+    by_user.sort_unstable_by_key(|&at| permutation.old_of_new()[rows[at as usize] as usize]);
     let mut old_of_new = vec![0; rows.len()];
     (0..).zip(&by_user).for_each(|(old, &new)| old_of_new[new as usize] = old);
-    let reordered = given.renumbered(&Numbering::from_old_of_new(old_of_new)?)?;
+    let reordered = given.reordered(&Permutation::from_old_of_new(old_of_new)?)?;
     Ok(reordered.declared_in(&HostSpace::new(rows.len())))
 }
 
 /// A refresh keeps the fields, the patterns, the kinds of solvers and a given Schur complement
 /// ([`Schur::Given`]).
 impl<T: Real> Refresh<T> for SaddlePoint<T> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;

@@ -3,7 +3,7 @@
 use super::SaddlePoint;
 use super::schur::Work;
 use crate::Real;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use krysp_solvers::Space;
 use std::sync::Mutex;
 
@@ -25,14 +25,14 @@ impl<T: Real> Saved for SaddlePoint<T> {
             from.load()?;
         let blocks: super::Blocks<T> = from.load()?;
         if pattern.rows() != space.len() || !blocks.fits(space.len(), pattern.entries()) {
-            return Err(Broken);
+            return Err(InconsistentData);
         }
-        let work = Mutex::new(Work::new(&blocks).map_err(|_| Broken)?);
+        let work = Mutex::new(Work::new(&blocks).map_err(|_| InconsistentData)?);
         let (block_diagonal, inverse): (bool, Vec<T>) = (from.load()?, from.load()?);
         let (a, complement): (super::Inner<T>, super::Complement<T>) = (from.load()?, from.load()?);
         let [n, m] = blocks.rows.each_ref().map(Vec::len);
         if [inverse.len(), a.rows(), complement.rows()] != [n, n, m] {
-            return Err(Broken);
+            return Err(InconsistentData);
         }
         Ok(SaddlePoint {
             space,
@@ -51,7 +51,7 @@ impl<T: Real> Saved for SaddlePoint<T> {
 #[cfg(test)]
 mod tests {
     use super::SaddlePoint;
-    use crate::saved::{Broken, Keys, Saved, read, write};
+    use crate::saved::{InconsistentData, Keys, Saved, read, write};
     use crate::{
         BlockSolver, HostVector, LinearOperator, Refresh, SaddlePointOptions, Schur, Space, gallery,
     };
@@ -91,7 +91,7 @@ mod tests {
         })
         .unwrap();
         let broken = read(&path, &keys, |from, _| Ok(from.load::<SaddlePoint<f64>>().map(drop)));
-        assert!(matches!(broken, Ok(Err(Broken)) | Err(_)));
+        assert!(matches!(broken, Ok(Err(InconsistentData)) | Err(_)));
         std::fs::remove_file(&path).unwrap();
     }
 }

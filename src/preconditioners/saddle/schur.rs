@@ -2,7 +2,7 @@
 
 use super::blocks::Blocks;
 use super::inner::{BlockSolver, Inner};
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::{Csr, HostVector, Real, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{Element, LinearOperator, Space};
@@ -248,7 +248,7 @@ impl<T: Real> Saved for Complement<T> {
             1 => Complement::Sparse(from.load()?),
             2 => Complement::LeastSquares(from.load()?),
             3 => Complement::Given(from.load()?),
-            _ => return Err(Broken),
+            _ => return Err(InconsistentData),
         })
     }
 }

@@ -16,10 +16,10 @@ use crate::cuda::{Cuda, CudaMatrix, CudaScalar, CudaSpace, CudaVector, ToCuda};
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
 use crate::formats::{OnDevice, Source};
-use crate::preconditioners::origin::{Origin, Refresh, check_alike, check_space, check_square};
+use crate::preconditioners::matrix_source::{MatrixSource, Refresh, check_alike, check_space, check_square};
 use crate::preconditioners::transposed_on_cuda::{mirrored, transposed};
 use crate::{Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
-use krysp_kernels::cuda::{Ordered, Transposition, preconditioners::spai};
+use krysp_kernels::cuda::{DeviceCsr, Transposition, preconditioners::spai};
 use krysp_solvers::LinearOperator;
 use std::sync::Arc;
 
@@ -75,16 +75,16 @@ struct Solver<T: Real> {
 #[derive(Debug)]
 struct Right<T: Real> {
     /// `A`, and the map from its values to those of its transpose.
-    a: Ordered<T>,
+    a: DeviceCsr<T>,
     follow_a: Arc<Transposition>,
     /// `M`, and the map from the values of its transpose.
-    inverse: Ordered<T>,
+    inverse: DeviceCsr<T>,
     followed: Arc<Transposition>,
 }
 
 impl<T: Real> Spai<T> {
     /// Like [`Spai::new`], built on a GPU. If the operator is already there, little crosses the bus.
-    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+    pub fn on(gpu: &Cuda, a: &impl MatrixSource<T>) -> Result<OnGpu<T>> {
         OnGpu::new(gpu, a, Side::Right, Sparsity::Power(1))
     }
 
@@ -92,7 +92,7 @@ impl<T: Real> Spai<T> {
     /// pattern of a `spai` on the host, pass `Sparsity::Of(spai.matrix())`.
     pub fn with_pattern_on<F: OnDevice<T>>(
         gpu: &Cuda,
-        a: &impl Origin<T>,
+        a: &impl MatrixSource<T>,
         side: Side,
         sparsity: Sparsity<'_, T>,
     ) -> Result<OnGpu<T, F>> {
@@ -111,7 +111,7 @@ impl<T: Real> ToCuda for Spai<T> {
 }
 
 impl<T: Real, F: OnDevice<T>> OnGpu<T, F> {
-    fn new(gpu: &Cuda, from: &dyn Origin<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
+    fn new(gpu: &Cuda, from: &dyn MatrixSource<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Self> {
         check_square(NAME, from)?;
         let a = from.ordered(gpu)?;
         let (given, own) = match sparsity {
@@ -143,28 +143,28 @@ impl<T: Real> Solver<T> {
     /// Computes an inverse on the pattern `given` from a matrix; `own` is true if that is the pattern of the
     /// matrix.
     fn new(
-        (from, a): (&dyn Origin<T>, Ordered<T>),
+        (from, a): (&dyn MatrixSource<T>, DeviceCsr<T>),
         side: Side,
         given: &Arc<Pattern>,
         own: bool,
     ) -> Result<Self> {
         let origin = from.structure().pattern.clone();
-        let inverse = if own { a.alike()? } else { Ordered::zeros_of(a.device(), given.on_device())? };
-        let build = |a: (Ordered<T>, &Pattern), m: (Ordered<T>, &Pattern)| {
+        let inverse = if own { a.zeros_like()? } else { DeviceCsr::zeros_of(a.device(), given.on_device())? };
+        let build = |a: (DeviceCsr<T>, &Pattern), m: (DeviceCsr<T>, &Pattern)| {
             spai::Spai::new((a.0, a.1.on_device()), (m.0, m.1.on_device()))
         };
         let (problems, rows, right) = match side {
             Side::Left => (build((a, &origin), (inverse, given))?, given.clone(), None),
             Side::Right => {
                 // patterns are usually symmetric
-                let guess = (origin.clone(), a.alike()?);
+                let guess = (origin.clone(), a.zeros_like()?);
                 let (columns, mut at, follow_a) = transposed(&origin, &a, Some(guess))?;
                 follow_a.refresh(&a, &mut at)?;
                 let follow_a = Arc::new(follow_a);
                 let (rows, mt) = if own {
-                    (columns.clone(), at.alike()?)
+                    (columns.clone(), at.zeros_like()?)
                 } else {
-                    let guess = (given.clone(), inverse.alike()?);
+                    let guess = (given.clone(), inverse.zeros_like()?);
                     let (rows, mt, _) = transposed(given, &inverse, Some(guess))?;
                     (rows, mt)
                 };
@@ -181,11 +181,11 @@ impl<T: Real> Solver<T> {
     }
 
     /// Recomputes the inverse from a matrix of the same pattern.
-    fn refresh(&mut self, gpu: &Cuda, from: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, gpu: &Cuda, from: &dyn MatrixSource<T>) -> Result<()> {
         match &mut self.right {
-            None => from.give_values(gpu, self.problems.matrix_mut())?,
+            None => from.copy_values_to(gpu, self.problems.matrix_mut())?,
             Some(Right { a, follow_a, .. }) => {
-                from.give_values(gpu, a)?;
+                from.copy_values_to(gpu, a)?;
                 follow_a.refresh(a, self.problems.matrix_mut())?;
             }
         }
@@ -194,7 +194,7 @@ impl<T: Real> Solver<T> {
     }
 
     /// `M` in CSR order.
-    fn inverse(&mut self) -> Result<&Ordered<T>> {
+    fn inverse(&mut self) -> Result<&DeviceCsr<T>> {
         match &mut self.right {
             None => Ok(self.problems.inverse()),
             Some(Right { inverse, followed, .. }) => {
@@ -205,7 +205,7 @@ impl<T: Real> Solver<T> {
     }
 
     /// Refuses local systems with linearly dependent columns.
-    fn check(&self, from: &dyn Origin<T>) -> Result<()> {
+    fn check(&self, from: &dyn MatrixSource<T>) -> Result<()> {
         let Some(row) = self.problems.refused()? else { return Ok(()) };
         let csr = from.in_host_memory()?;
         Err(match self.right {
@@ -217,7 +217,7 @@ impl<T: Real> Solver<T> {
 
 /// Recomputes the inverse for new values of a matrix of the same pattern. After an error it is unchanged.
 impl<T: Real, F: OnDevice<T>> Refresh<T> for OnGpu<T, F> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.domain().host())?;
         let gpu = self.matrix.domain().gpu().clone();
         match &mut self.values {

@@ -2,14 +2,14 @@
 
 use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
 use crate::preconditioners::jacobi;
-use crate::preconditioners::origin::{Origin, Refresh};
+use crate::preconditioners::matrix_source::{MatrixSource, Refresh};
 use crate::{CoarseSpace, Jacobi, Real, Result, TwoLevel};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, Form, LinearOperator, check_spaces};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A two-level preconditioner on a GPU, from [`TwoLevel::to`](ToCuda::to), [`TwoLevel::on`] or
-/// [`TwoLevel::over_on`].
+/// [`TwoLevel::with_inner_on`].
 ///
 /// With Jacobi, an iteration of conjugate gradients takes one kernel launch more than with Jacobi alone, and
 /// another for the dense product. Small systems whose vectors stay on the chip take one launch for many
@@ -26,7 +26,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// assert!(solution.report.converged());
 /// // combined with a preconditioner on the GPU
 /// let fsai = Fsai::on(&gpu, &a)?;
-/// let mut both = TwoLevel::over_on(fsai, CoarseSpace::new(&csr, 256)?, &csr)?;
+/// let mut both = TwoLevel::with_inner_on(fsai, CoarseSpace::new(&csr, 256)?, &csr)?;
 /// both.refresh(&a)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -43,17 +43,17 @@ pub struct OnGpu<T: Real, M = jacobi::OnGpu<T>> {
 impl<T: Real> TwoLevel<T> {
     /// Like [`TwoLevel::new`], on a GPU. The host computes aggregates and the coarse matrix; the GPU inverts
     /// it. The values of an operator that is already on the GPU are copied back for the coarse matrix.
-    pub fn on(gpu: &Cuda, a: &impl Origin<T>) -> Result<OnGpu<T>> {
+    pub fn on(gpu: &Cuda, a: &impl MatrixSource<T>) -> Result<OnGpu<T>> {
         let csr = &*a.in_host_memory()?;
         let coarse = CoarseSpace::new(csr, CoarseSpace::<T>::UNKNOWNS)?;
-        TwoLevel::over_on(Jacobi::on(gpu, a)?, coarse, csr)
+        TwoLevel::with_inner_on(Jacobi::on(gpu, a)?, coarse, csr)
     }
 
-    /// Like [`TwoLevel::over`], with a preconditioner on a GPU in the space of the matrix there.
-    pub fn over_on<M: LinearOperator<Vector = CudaVector<T>>>(
+    /// Like [`TwoLevel::with_inner`], with a preconditioner on a GPU in the space of the matrix there.
+    pub fn with_inner_on<M: LinearOperator<Vector = CudaVector<T>>>(
         inner: M,
         coarse: CoarseSpace<T>,
-        a: &impl Origin<T>,
+        a: &impl MatrixSource<T>,
     ) -> Result<OnGpu<T, M>> {
         let mut both = OnGpu::without_inverse(inner, coarse)?;
         both.refresh_coarse(a)?;
@@ -109,7 +109,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> OnGpu<T, M> {
     }
 
     /// Updates only the coarse level, from a matrix of the same pattern. After an error it is unchanged.
-    pub fn refresh_coarse(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    pub fn refresh_coarse(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         match self.arrays.invert(&self.coarse.galerkin(&*a.in_host_memory()?)?)? {
             None => Ok(()),
             Some((at, pivot)) => Err(self.coarse.refused(at, pivot)),
@@ -120,7 +120,7 @@ impl<T: Real, M: LinearOperator<Vector = CudaVector<T>>> OnGpu<T, M> {
 /// Updates both levels. If `M` cannot be refreshed, use [`OnGpu::inner_mut`] and [`OnGpu::refresh_coarse`].
 /// The values of an operator on the GPU are copied back for the coarse matrix.
 impl<T: Real, M: LinearOperator<Vector = CudaVector<T>> + Refresh<T>> Refresh<T> for OnGpu<T, M> {
-    fn refresh(&mut self, a: &dyn Origin<T>) -> Result<()> {
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         self.inner.refresh(a)?;
         self.refresh_coarse(a)
     }

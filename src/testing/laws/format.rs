@@ -1,11 +1,11 @@
 //! Laws of formats: conversions lose nothing, and all laws of operators hold.
 
 use super::{
-    Agreement, Broken, Case, Law, operator_fusions, precise_residual, product, same_on_all_threads,
+    Agreement, Case, Law, Violation, operator_fusions, precise_residual, product, same_on_all_threads,
     second_product, several_products, sizes_refused, stale_values, unexpected,
 };
 use crate::testing::matrices::{Triplets, mix};
-use crate::{Csr, Error, Format, HostVector, LinearOperator, Numbering, Real};
+use crate::{Csr, Error, Format, HostVector, LinearOperator, Permutation, Real};
 use krysp_kernels::cpu::run::threads;
 use krysp_kernels::cpu::simd::storage::widen;
 
@@ -94,7 +94,7 @@ impl<'c, T: Real> Conversions<'c, T> {
             {
                 Ok(None)
             }
-            Err(error) => Err(Broken::new(LAW, format!("refused: {error}"))),
+            Err(error) => Err(Violation::new(LAW, format!("refused: {error}"))),
         }
     }
 }
@@ -123,7 +123,7 @@ fn every_law<T: Real>(name: &str, cases: &[Case], conversions: &Conversions<'_, 
     let tally = pools[1].install(|| all_cases(name, cases, conversions, &pools))?;
     if tally.tested == 0 {
         let how = format!("{name} refused all {} matrices", cases.len());
-        return Err(Broken::new(LAW, how));
+        return Err(Violation::new(LAW, how));
     }
     Ok(tally)
 }
@@ -178,13 +178,13 @@ pub fn round_trip<T: Real, F: Format<T>>(format: &F, csr: &Csr<T>) -> Law {
 pub fn same_matrix<T: Real>(law: &'static str, got: &Csr<T>, expected: &Csr<T>) -> Law {
     let shape = |a: &Csr<T>| (a.rows(), a.cols(), a.nnz());
     if shape(got) != shape(expected) {
-        return Err(Broken::new(law, format!("{:?}, not {:?}", shape(got), shape(expected))));
+        return Err(Violation::new(law, format!("{:?}, not {:?}", shape(got), shape(expected))));
     }
     if got.offsets() != expected.offsets() || got.columns() != expected.columns() {
-        return Err(Broken::new(law, "another pattern"));
+        return Err(Violation::new(law, "another pattern"));
     }
     if got.domain() != expected.domain() || got.range() != expected.range() {
-        return Err(Broken::new(law, "another space"));
+        return Err(Violation::new(law, "another space"));
     }
     Agreement::Bitwise.entries(law, "the values", got.entries(), expected.entries())
 }
@@ -197,7 +197,7 @@ pub fn accounting<T: Real, F: Format<T>>(format: &F) -> Law {
 
 fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
     const LAW: &str = "bytes, slots and padding add up";
-    let broken = |how: String| Err(Broken::new(LAW, how));
+    let broken = |how: String| Err(Violation::new(LAW, how));
     let csr = format.to_csr();
     let values = format.wide();
     let (slots, entries) = (values.len(), csr.nnz());
@@ -245,7 +245,7 @@ fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
 }
 
 /// Refreshing with new values gives bitwise what building from these values gives, for every order in which values can
-/// be given: triplets with repeats, columns, unsorted rows, a triangle, a renumbered matrix. A refresh with a wrong
+/// be given: triplets with repeats, columns, unsorted rows, a triangle, a reordered matrix. A refresh with a wrong
 /// number of values fails and changes nothing.
 pub fn refresh<T: Real, F: Format<T>>(triplets: &Triplets, conversion: &Conversion<'_, T, F>) -> Law {
     conversion.erased(|conversions| refreshes(triplets, conversions))
@@ -334,23 +334,23 @@ fn orders<T: Real>(triplets: &Triplets) -> Vec<Order<'static, T>> {
         Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)?.mirrored()),
     ));
     let (i, j) = places(&shuffled);
-    let numbering = move || {
+    let permutation = move || {
         let mut order: Vec<u32> = (0..rows as u32).collect();
         order.sort_by_key(|&i| mix(u64::from(i)));
-        Numbering::from_old_of_new(order)
+        Permutation::from_old_of_new(order)
     };
     orders.push(order(
-        "renumbered",
+        "reordered",
         &shuffled,
-        Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)?.renumbered(&numbering()?)),
+        Box::new(move |values| Csr::from_coordinates(rows, cols, &i, &j, values)?.reordered(&permutation()?)),
     ));
     let (i, j) = places(&triangle);
     orders.push(order(
-        "a triangle, renumbered",
+        "a triangle, reordered",
         &triangle,
         Box::new(move |values| {
             let csr = Csr::from_coordinates(rows, cols, &i, &j, values)?.mirrored()?;
-            csr.renumbered(&Numbering::rcm(&csr)?)
+            csr.reordered(&Permutation::rcm(&csr)?)
         }),
     ));
     orders
@@ -366,7 +366,7 @@ fn refresh_one<T: Real>(given: &Order<'_, T>, conversions: &Conversions<'_, T>) 
     let entries = after.entries();
     for wrong in [entries.len() + 1, entries.len().wrapping_sub(1)] {
         if wrong < usize::MAX && refreshed.refresh(&vec![T::one(); wrong]).is_ok() {
-            return Err(Broken::new(
+            return Err(Violation::new(
                 LAW,
                 format!("accepts {wrong} values, but there are {} entries", entries.len()),
             ));
@@ -376,7 +376,7 @@ fn refresh_one<T: Real>(given: &Order<'_, T>, conversions: &Conversions<'_, T>) 
         let mut unusable = entries.to_vec();
         unusable[last] = T::from_f64(f64::NAN);
         if !matches!(refreshed.refresh(&unusable), Err(Error::NotFinite { .. })) {
-            return Err(Broken::new(LAW, "accepts NaN as the last value"));
+            return Err(Violation::new(LAW, "accepts NaN as the last value"));
         }
     }
     same_matrix("a refused refresh changes nothing", &refreshed.to_csr(), &before)?;

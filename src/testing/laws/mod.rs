@@ -1,6 +1,6 @@
 //! Laws: functions that check one property of any vector, operator or format.
 //!
-//! A law returns [`Broken`] with the offending numbers. A law neither panics nor prints.
+//! A law returns [`Violation`] with the offending numbers. A law neither panics nor prints.
 //!
 //! ```
 //! use krysp::testing::laws::{self, Agreement};
@@ -34,20 +34,20 @@ use crate::Element;
 use std::fmt;
 
 /// The result of a law.
-pub type Law<T = ()> = Result<T, Broken>;
+pub type Law<T = ()> = Result<T, Violation>;
 
 /// The violation of a law: which law, on which matrix or format, and with which numbers.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Broken {
+pub struct Violation {
     law: &'static str,
     case: String,
     how: String,
 }
 
-impl Broken {
+impl Violation {
     /// Reports a law as broken, with the numbers that break it.
     pub fn new(law: &'static str, how: impl Into<String>) -> Self {
-        Broken { law, case: String::new(), how: how.into() }
+        Violation { law, case: String::new(), how: how.into() }
     }
 
     /// Adds the name of the matrix or format that the law was checked on.
@@ -57,7 +57,7 @@ impl Broken {
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "broken law: {}", self.law)?;
         if !self.case.is_empty() {
@@ -68,13 +68,13 @@ impl fmt::Display for Broken {
 }
 
 /// Equal to [`Display`](fmt::Display), so that a failing `unwrap` in a test is readable.
-impl fmt::Debug for Broken {
+impl fmt::Debug for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for Violation {}
 
 /// How closely a fused operation must equal its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl Agreement {
     /// Compares entries whose magnitudes are neither very large nor very small.
     fn entries<T: Element>(self, law: &'static str, what: &str, got: &[T], expected: &[T]) -> Law {
         if got.len() != expected.len() {
-            return Err(Broken::new(
+            return Err(Violation::new(
                 law,
                 format!("{what} has {} entries, not {}", got.len(), expected.len()),
             ));
@@ -103,7 +103,7 @@ impl Agreement {
         };
         match got.iter().zip(expected).enumerate().find(differ) {
             None => Ok(()),
-            Some((i, (a, b))) => Err(Broken::new(law, format!("{what}[{i}] is {a:e}, not {b:e}"))),
+            Some((i, (a, b))) => Err(Violation::new(law, format!("{what}[{i}] is {a:e}, not {b:e}"))),
         }
     }
 
@@ -120,7 +120,7 @@ impl Agreement {
             Agreement::Bitwise => same_bits(got, expected),
             Agreement::Rounding => close(got.to_f64(), expected.to_f64(), rounding::<T>(terms) * magnitude),
         };
-        if agree { Ok(()) } else { Err(Broken::new(law, format!("{what} is {got:e}, not {expected:e}"))) }
+        if agree { Ok(()) } else { Err(Violation::new(law, format!("{what} is {got:e}, not {expected:e}"))) }
     }
 }
 
@@ -140,6 +140,6 @@ fn rounding<T: Element>(terms: usize) -> f64 {
 }
 
 /// Turns an error of the library, where the law expects none, into a broken law.
-fn unexpected<E: fmt::Display>(law: &'static str) -> impl Fn(E) -> Broken {
-    move |error| Broken::new(law, format!("failed: {error}"))
+fn unexpected<E: fmt::Display>(law: &'static str) -> impl Fn(E) -> Violation {
+    move |error| Violation::new(law, format!("failed: {error}"))
 }

@@ -1,8 +1,8 @@
 //! Laws of operators, in any memory.
 
-use super::{Agreement, Broken, Law, numbers, rounding, same_bits, unexpected};
+use super::{Agreement, Law, Violation, numbers, rounding, same_bits, unexpected};
 use crate::testing::matrices::Triplets;
-use crate::{Csr, Element, HostSpace, HostVector, LinearOperator, Numbering, Real, Space, Vector};
+use crate::{Csr, Element, HostSpace, HostVector, LinearOperator, Permutation, Real, Space, Vector};
 use krysp_solvers::{ElemOf, MultiVector, Scalar, ScalarOf, SpaceOf};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
     const LAW: &str = "the product is that of the triplets";
     let (rows, cols) = (a.range().len(), a.domain().len());
     if (rows, cols) != (triplets.rows, triplets.cols) {
-        return Err(Broken::new(
+        return Err(Violation::new(
             LAW,
             format!("it is {rows} x {cols}, not {} x {}", triplets.rows, triplets.cols),
         ));
@@ -60,7 +60,7 @@ pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
         let allowed = rounding::<ElemOf<V>>(terms[i]) * magnitudes[i];
         if error > allowed || error.is_nan() {
             let how = format!("row {}: expected {:e}, got {y:e}, {allowed:e} allowed", i + 1, expected[i]);
-            return Err(Broken::new(LAW, how));
+            return Err(Violation::new(LAW, how));
         }
     }
     Ok(())
@@ -93,7 +93,7 @@ where
         let error = (r.to_f64() + expected[i]).abs();
         if error > allowed || error.is_nan() {
             let how = format!("row {}: expected {:e}, got {r:e}, {allowed:e} allowed", i + 1, -expected[i]);
-            return Err(Broken::new(LAW, how));
+            return Err(Violation::new(LAW, how));
         }
     }
     Ok(())
@@ -201,8 +201,8 @@ pub fn several_products<V: Vector>(a: &Operator<'_, V>, counts: &[usize], agreem
     let mut one = MultiVector::zeros(range, 1).map_err(unexpected(LAW))?;
     match a.apply_many(&two, &mut one) {
         Err(krysp_solvers::Error::Columns { .. }) => Ok(()),
-        Err(error) => Err(Broken::new(LAW, format!("one column for two products: {error}"))),
-        Ok(()) => Err(Broken::new(LAW, "one column for two products is taken".to_string())),
+        Err(error) => Err(Violation::new(LAW, format!("one column for two products: {error}"))),
+        Ok(()) => Err(Violation::new(LAW, "one column for two products is taken".to_string())),
     }
 }
 
@@ -235,14 +235,15 @@ fn same_operator_on_all_threads<V: Vector>(build: &Build<'_, V>, pools: &[rayon:
     for pool in pools {
         let inside = pool.install(build)?;
         for (a, built) in [(&*outside, "outside"), (&*inside, "inside")] {
-            let on =
-                |broken: Broken| broken.on(&format!("{} threads, built {built}", pool.current_num_threads()));
+            let on = |broken: Violation| {
+                broken.on(&format!("{} threads, built {built}", pool.current_num_threads()))
+            };
             let (z, other) = pool.install(|| run(a)).map_err(on)?;
             Agreement::Bitwise.entries(LAW, "`y`", &z, &y).map_err(on)?;
             if let (Some(a), Some(b)) = (sum, other)
                 && !same_bits(a, b)
             {
-                return Err(on(Broken::new(LAW, format!("⟨x, y⟩ is {b:e}, not {a:e}"))));
+                return Err(on(Violation::new(LAW, format!("⟨x, y⟩ is {b:e}, not {a:e}"))));
             }
         }
     }
@@ -260,11 +261,11 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
             others.push(HostSpace::new(n - 1));
         }
         if n > 1 {
-            // of two rotations at least one differs from the numbering of the space
+            // of two rotations at least one differs from the ordering of the space
             for shift in 1..=2.min(n as u32 - 1) {
                 let order = (0..n as u32).map(|i| (i + shift) % n as u32).collect();
-                let numbering = Numbering::from_old_of_new(order).map_err(unexpected(LAW))?;
-                others.push(HostSpace::numbered(Arc::new(numbering)));
+                let permutation = Permutation::from_old_of_new(order).map_err(unexpected(LAW))?;
+                others.push(HostSpace::permuted(Arc::new(permutation)));
             }
         }
         others.retain(|other| other != space);
@@ -282,8 +283,8 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
         ] {
             match outcome {
                 Ok(true) => {}
-                Ok(false) => return Err(Broken::new(LAW, format!("{form} takes a wrong {wrong}"))),
-                Err(_) => return Err(Broken::new(LAW, format!("{form} panics at a wrong {wrong}"))),
+                Ok(false) => return Err(Violation::new(LAW, format!("{form} takes a wrong {wrong}"))),
+                Err(_) => return Err(Violation::new(LAW, format!("{form} panics at a wrong {wrong}"))),
             }
         }
         Ok(())
@@ -298,7 +299,7 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
         let x = domain.zeros().map_err(unexpected(LAW))?;
         let mut y = range.zeros().map_err(unexpected(LAW))?;
         if !matches!(catch_unwind(AssertUnwindSafe(|| a.apply_dot(&x, &mut y).is_err())), Ok(true)) {
-            return Err(Broken::new(LAW, "apply_dot of unequal spaces gives no error".to_string()));
+            return Err(Violation::new(LAW, "apply_dot of unequal spaces gives no error".to_string()));
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Laws of vectors and bases: a fused operation equals the operations that it fuses.
 
-use super::{Agreement, Broken, Law, unexpected};
+use super::{Agreement, Law, Violation, unexpected};
 use crate::testing::matrices::{mix, unit};
 use crate::{Element, Space, Vector};
 use krysp_solvers::{Basis, CgUpdate, ElemOf, Scalar, ScalarOf, Term};
@@ -126,7 +126,7 @@ pub fn vector_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     let flipped = checker.store(&rough)?.iter().zip(&checker.store(&x)?).filter(|(a, b)| **a == -**b).count();
     let half = space.local_len() / 2;
     if flipped.abs_diff(half) > 2 + space.local_len() / 4 {
-        return Err(Broken::new(FUSIONS, format!("{flipped} of {} signs flipped", space.local_len())));
+        return Err(Violation::new(FUSIONS, format!("{flipped} of {} signs flipped", space.local_len())));
     }
     rough.flip_signs().map_err(unexpected(FUSIONS))?;
     checker.same("signs flipped twice", &rough, &x)?;
@@ -154,7 +154,10 @@ fn block_fusions<V: Vector>(checker: &Checker<'_, V>, [x, y, z]: [&V; 3]) -> Law
             [x.dot(y), x.dot(z), y.dot(z), x.dot(z), y.dot(z), x.dot(z)],
         )?,
         Err(products) => {
-            return Err(Broken::new(checker.law, format!("gram has {} of 6 inner products", products.len())));
+            return Err(Violation::new(
+                checker.law,
+                format!("gram has {} of 6 inner products", products.len()),
+            ));
         }
     }
     let c = [0.5, -0.25, 1.0, 0.0, 2.0, -0.75].map(V::Elem::from_f64);
@@ -279,5 +282,5 @@ pub fn basis_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     fused.combine(&unit, &mut combined).map_err(unexpected(BASES))?;
     let agree =
         Agreement::Rounding.entries(BASES, "combine", &checker.store(&combined)?, &checker.store(&column)?);
-    agree.map_err(|broken: Broken| broken.on("the first unit vector"))
+    agree.map_err(|broken: Violation| broken.on("the first unit vector"))
 }

@@ -40,7 +40,7 @@ pub use named::{LARGEST_SIDE, named, names, shape_of, side_of};
 pub use numbers::{SplitMix, mix, symmetric_value, unit, vector};
 pub use spectrum::{distinct_eigenvalues, with_eigenvalues};
 pub use table3::{Irregular, TABLE_3};
-pub use tetrahedra::{Numbering, tetrahedra};
+pub use tetrahedra::{NodeOrder, tetrahedra};
 pub use triplets::{Triplets, random, random_rows};
 
 use grid::Grid;

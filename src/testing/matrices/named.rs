@@ -1,7 +1,7 @@
 //! The matrices of the bench records, by name.
 
 use super::{
-    Irregular, Matrix, Neighbours, Numbering, TABLE_3, circuit, elasticity, graph, hashed_circuit,
+    Irregular, Matrix, Neighbours, NodeOrder, TABLE_3, circuit, elasticity, graph, hashed_circuit,
     hashed_dense_row, hashed_mesh, hashed_rmat, rmat, stencil7, stencil27, tetrahedra,
 };
 use Neighbours::{Box, Faces, Tetrahedra};
@@ -30,7 +30,7 @@ enum Recipe {
     /// `elasticity` with the nodes per side.
     Elasticity(usize),
     /// `tetrahedra` with the nodes per side and the ordering.
-    Tets(usize, Numbering),
+    Tets(usize, NodeOrder),
     /// A matrix of [`TABLE_3`].
     Printed(Irregular),
     /// `hashed_dense_row` with rows and columns.
@@ -50,7 +50,7 @@ impl Recipe {
             Stencil7(side) => stencil7(side),
             Stencil27(side) => stencil27(side),
             Elasticity(side) => elasticity(side),
-            Tets(side, numbering) => tetrahedra(side, numbering),
+            Tets(side, order) => tetrahedra(side, order),
             Printed(line) => line.matrix(),
             HashedDenseRow(rows, cols) => hashed_dense_row(rows, cols),
             Rmat(scale, edges) => rmat(scale, edges),
@@ -116,8 +116,8 @@ const FIXED: &[(&str, Recipe)] = &[
     ("p7_128", Stencil7(128)),
     ("p27_80", Stencil27(80)),
     ("elast55", Elasticity(55)),
-    ("tet_rand", Tets(TETRAHEDRA_SIDE, Numbering::Shuffled(7))),
-    ("tet_nat", Tets(TETRAHEDRA_SIDE, Numbering::Natural)),
+    ("tet_rand", Tets(TETRAHEDRA_SIDE, NodeOrder::Shuffled(7))),
+    ("tet_nat", Tets(TETRAHEDRA_SIDE, NodeOrder::Natural)),
     ("rmat20", Rmat(graph::PEER_SCALE, graph::PEER_EDGES)),
     ("circuit1m", Circuit(1_000_000, 200_000)),
     // row lengths of published matrices
@@ -216,7 +216,7 @@ mod tests {
             Stencil7(4),
             Stencil27(3),
             Elasticity(3),
-            Tets(5, Numbering::Natural),
+            Tets(5, NodeOrder::Natural),
             HashedDenseRow(30, 500),
             Rmat(6, 100),
             Circuit(500, 20),

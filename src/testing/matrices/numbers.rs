@@ -104,13 +104,13 @@ fn times(columns: &[u64; 64], vector: u64) -> u64 {
         .fold(0, |sum, (_, column)| sum ^ column)
 }
 
-/// The numbering `old -> new` that shuffles within windows of `window` consecutive numbers. This gives the bandwidth
+/// The order `old -> new` that shuffles within windows of `window` consecutive numbers. This gives the bandwidth
 /// and locality of an unstructured mesh. A window of 0 or 1 keeps the order.
 pub(super) fn shuffled_in_windows(length: usize, window: usize, seed: u64) -> Vec<u32> {
     use rayon::prelude::*;
-    let mut numbering: Vec<u32> = (0..length as u32).collect();
+    let mut order: Vec<u32> = (0..length as u32).collect();
     if window > 1 {
-        numbering.par_chunks_mut(window).enumerate().for_each(|(index, chunk)| {
+        order.par_chunks_mut(window).enumerate().for_each(|(index, chunk)| {
             let start = (index * window) as u64;
             for i in (1..chunk.len()).rev() {
                 let draw = mix(seed.wrapping_add((start + i as u64) * 77));
@@ -118,13 +118,13 @@ pub(super) fn shuffled_in_windows(length: usize, window: usize, seed: u64) -> Ve
             }
         });
     }
-    numbering
+    order
 }
 
-/// Inverts a numbering `old -> new`.
-pub(super) fn inverse(numbering: &[u32]) -> Vec<u32> {
-    let mut inverse = vec![0; numbering.len()];
-    for (old, &new) in numbering.iter().enumerate() {
+/// Inverts an order `old -> new`.
+pub(super) fn inverse(order: &[u32]) -> Vec<u32> {
+    let mut inverse = vec![0; order.len()];
+    for (old, &new) in order.iter().enumerate() {
         inverse[new as usize] = old as u32;
     }
     inverse
@@ -146,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn numberings_are_permutations_that_stay_in_their_window() {
+    fn orderings_are_permutations_that_stay_in_their_window() {
         for (length, window) in [(0, 4), (1, 4), (10, 0), (10, 1), (100, 7), (100, 1000)] {
-            let numbering = shuffled_in_windows(length, window, 42);
-            let back = inverse(&numbering);
+            let order = shuffled_in_windows(length, window, 42);
+            let back = inverse(&order);
             for old in 0..length {
-                assert_eq!(back[numbering[old] as usize] as usize, old);
+                assert_eq!(back[order[old] as usize] as usize, old);
                 let window = window.max(1);
-                assert_eq!(numbering[old] as usize / window, old / window);
+                assert_eq!(order[old] as usize / window, old / window);
             }
         }
         assert_ne!(shuffled_in_windows(100, 50, 1), shuffled_in_windows(100, 50, 2));

@@ -22,8 +22,8 @@ fn small_matrices() -> Vec<(&'static str, Matrix)> {
         ("stencil 7", stencil7(6)),
         ("stencil 27", stencil27(5)),
         ("elasticity", elasticity(4)),
-        ("tetrahedra", tetrahedra(6, Numbering::Natural)),
-        ("tetrahedra, shuffled", tetrahedra(6, Numbering::Shuffled(7))),
+        ("tetrahedra", tetrahedra(6, NodeOrder::Natural)),
+        ("tetrahedra, shuffled", tetrahedra(6, NodeOrder::Shuffled(7))),
         ("rmat", rmat(9, 4000)),
         ("circuit", circuit(3000, 500)),
         ("eigenvalues", distinct_eigenvalues(50, 4)),
@@ -117,7 +117,7 @@ fn small_and_degenerate_sizes_are_made() {
         }
         assert_eq!(stencil7(side).rows, side * side * side);
         assert_eq!(elasticity(side).rows, 3 * side * side * side);
-        assert_eq!(tetrahedra(side, Numbering::Shuffled(1)).rows, side * side * side);
+        assert_eq!(tetrahedra(side, NodeOrder::Shuffled(1)).rows, side * side * side);
     }
     for rows in [0, 1, 2, 5, 40, 700] {
         for matrix in [hashed_circuit(rows), circuit(rows, 3)] {
@@ -190,8 +190,8 @@ fn positive_definite_families_are_positive_definite() {
         ("stencil 7", stencil7(5)),
         ("stencil 27", stencil27(5)),
         ("elasticity", elasticity(4)),
-        ("tetrahedra", tetrahedra(6, Numbering::Natural)),
-        ("tetrahedra, shuffled", tetrahedra(5, Numbering::Shuffled(3))),
+        ("tetrahedra", tetrahedra(6, NodeOrder::Natural)),
+        ("tetrahedra, shuffled", tetrahedra(5, NodeOrder::Shuffled(3))),
         ("dominant faces", dominant(Neighbours::Faces, 1)),
         ("dominant box", dominant(Neighbours::Box, 3)),
         ("dominant tetrahedra", dominant(Neighbours::Tetrahedra, 1)),
@@ -218,14 +218,14 @@ fn counts_follow_from_the_meshes() {
         assert_eq!(elasticity(n).nnz(), 9 * cubed(3 * n - 2));
         // The edges of the mesh, in both directions: along axes, face diagonals, space diagonals.
         let edges = 3 * n * n * (n - 1) + 3 * n * (n - 1) * (n - 1) + cubed(n - 1);
-        assert_eq!(tetrahedra(n, Numbering::Natural).nnz(), cubed(n) + 2 * edges);
+        assert_eq!(tetrahedra(n, NodeOrder::Natural).nnz(), cubed(n) + 2 * edges);
     }
 }
 
 /// The stiffness matrix maps constants to zero, and the mass matrix adds up to the volume of the unit cube.
 #[test]
 fn tetrahedra_fill_their_jittered_cube() {
-    let matrix = tetrahedra(8, Numbering::Natural);
+    let matrix = tetrahedra(8, NodeOrder::Natural);
     let total: f64 = matrix.values.iter().sum();
     assert!((total - 1.0).abs() < 0.05, "{total}");
     let row_sums = matrix.to_triplets().product_reference(&vec![1.0; matrix.rows]).0;
@@ -254,8 +254,8 @@ fn shuffling_only_renumbers() {
         values.sort_by(f64::total_cmp);
         values
     };
-    let natural = tetrahedra(5, Numbering::Natural);
-    let shuffled = tetrahedra(5, Numbering::Shuffled(9));
+    let natural = tetrahedra(5, NodeOrder::Natural);
+    let shuffled = tetrahedra(5, NodeOrder::Shuffled(9));
     assert_eq!(sorted(&natural), sorted(&shuffled));
     assert_ne!(natural, shuffled);
 }

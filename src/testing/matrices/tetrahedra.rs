@@ -13,7 +13,7 @@ const PATHS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 
 
 /// The ordering of the nodes of a tetrahedral mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbering {
+pub enum NodeOrder {
     /// Natural ordering, x fastest: the matrix has a narrow band.
     Natural,
     /// Random ordering from a seed: the matrix has no locality.
@@ -22,12 +22,12 @@ pub enum Numbering {
 
 /// The stiffness plus the mass matrix of linear tetrahedra on a unit cube of `side`³ nodes (at least 2), with natural
 /// boundary conditions. Positive definite, exactly symmetric, 15 entries in an inner row.
-pub fn tetrahedra(side: usize, numbering: Numbering) -> Matrix {
+pub fn tetrahedra(side: usize, order: NodeOrder) -> Matrix {
     let mesh = Mesh { grid: Grid { side } };
     let nodes = mesh.grid.nodes();
-    let number = match numbering {
-        Numbering::Natural => shuffled_in_windows(nodes, 0, 0),
-        Numbering::Shuffled(seed) => shuffled_in_windows(nodes, nodes, mix(seed)),
+    let number = match order {
+        NodeOrder::Natural => shuffled_in_windows(nodes, 0, 0),
+        NodeOrder::Shuffled(seed) => shuffled_in_windows(nodes, nodes, mix(seed)),
     };
     let node_of = inverse(&number);
     Matrix::by_rows(
@@ -156,6 +156,6 @@ mod tests {
 
     #[test]
     fn every_edge_has_a_nonzero() {
-        assert!(tetrahedra(8, Numbering::Natural).values.iter().all(|&value| value != 0.0));
+        assert!(tetrahedra(8, NodeOrder::Natural).values.iter().all(|&value| value != 0.0));
     }
 }

@@ -42,13 +42,13 @@ impl Found {
         }
         line("matrix", &shape);
         if let Some([now, then]) = self.bandwidths {
-            let renumbered = match then < now {
+            let reordered = match then < now {
                 true => format!("{} after reordering (RCM)", text::count(then)),
                 false => "no less after reordering (RCM)".into(),
             };
-            line("bandwidth", &format!("{}, {renumbered}", text::count(now)));
+            line("bandwidth", &format!("{}, {reordered}", text::count(now)));
         }
-        if let Some(parts) = self.profile.parts.filter(|parts| parts.count > 1) {
+        if let Some(parts) = self.profile.connected_components.filter(|parts| parts.count > 1) {
             let largest = text::counted(parts.largest, "unknown");
             let count = text::count(parts.count);
             line("components", &format!("{count} connected components, the largest has {largest}"));
@@ -105,16 +105,16 @@ impl Found {
             ("pattern_file", self.is_pattern.into()),
             ("symmetric", (profile.not_finite == 0).then(|| profile.is_symmetric()).into()),
             ("off_diagonal", profile.off_diagonal.into()),
-            ("mirrored_places", profile.mirrored.into()),
-            ("mirrored_values", profile.symmetric.into()),
+            ("pattern_symmetry_entries", profile.mirrored.into()),
+            ("numerical_symmetry_entries", profile.symmetric.into()),
             ("zero_diagonal", profile.zero_diagonal.into()),
             ("negative_diagonal", profile.negative_diagonal.into()),
             ("weak_diagonal", profile.weak_diagonal.into()),
             ("dominant_rows", profile.dominant.into()),
             ("block_size", profile.block.into()),
-            ("parts", profile.parts.map(|parts| parts.count).into()),
+            ("connected_components", profile.connected_components.map(|parts| parts.count).into()),
             ("bandwidth", self.bandwidths.map(|[now, _]| now).into()),
-            ("bandwidth_renumbered", self.bandwidths.map(|[_, then]| then).into()),
+            ("bandwidth_rcm", self.bandwidths.map(|[_, then]| then).into()),
             ("positive_definite", definite),
             ("lanczos_steps_without_negative_direction", steps.into()),
             ("condition_scaled_by_diagonal", condition.into()),

@@ -8,13 +8,13 @@ use crate::json::Json;
 use crate::text::{self, bad, good, line};
 use krysp::mpi::{
     BlockJacobi, Local, RankAmg, RankFsai, RankMatrix, RankSpace, RankSpai, RankTwoLevel, RankVector, Ranks,
-    Rows,
+    RowDistribution,
 };
 use krysp::plan::{Method, Preconditioner};
 use krysp::solvers::{Identity, Report, Scalar, Solution, Vector};
 use krysp::{
     BiCgStab, Cg, Cholesky, CoarseSpace, Fcg, Fgmres, Gmres, Host, Ic0, Idr, Ilu0, Ilut, Jacobi, Ldl,
-    LinearOperator, Lu, Minres, Origin, Space,
+    LinearOperator, Lu, MatrixSource, Minres, Space,
 };
 #[cfg(feature = "cuda")]
 use krysp::{Cuda, ToCuda};
@@ -203,11 +203,11 @@ impl Solve {
     fn matrix_of(&self, ranks: &Ranks) -> Result<Matrix, Failure> {
         let name = self.matrix.to_string_lossy();
         if name.trim_end_matches(".gz").ends_with(".mtx") {
-            return Ok(RankMatrix::read(ranks, &self.matrix, Rows::ByEntries)?);
+            return Ok(RankMatrix::read(ranks, &self.matrix, RowDistribution::ByEntries)?);
         }
         let whole =
             (ranks.rank() == 0).then(|| files::matrix(&self.matrix).map(|input| input.matrix)).transpose();
-        Ok(RankMatrix::from_first(ranks, whole?.as_ref())?)
+        Ok(RankMatrix::distribute(ranks, whole?.as_ref())?)
     }
 
     /// The list of candidates, in the order in which they run.
@@ -215,7 +215,7 @@ impl Solve {
         use Preconditioner::{Amg, Ilu0, Ilut, Jacobi, None, Spai};
         // incomplete factorizations are available on the CPU only
         let [first, second] = if self.device == "cpu" { [Ilu0, Ilut] } else { [Spai, Jacobi] };
-        let diagonal = a.own_block().diagonal()?;
+        let diagonal = a.diagonal_block().diagonal()?;
         let positive = a.domain().agree(u8::from(diagonal.iter().any(|d| *d <= 0.0)))? == 0;
         let suited = match (is_symmetric(a)?, positive) {
             (true, true) => {
@@ -224,10 +224,10 @@ impl Solve {
             (true, false) => vec![(Method::Minres, None), (Method::Gmres, second)],
             (false, _) => vec![(Method::BiCgStab, first), (Method::Gmres, second)],
         };
-        let asked = |(method, preconditioner)| {
+        let requested = |(method, preconditioner)| {
             (self.method.unwrap_or(method), self.preconditioner.unwrap_or(preconditioner))
         };
-        let mut chosen: Vec<_> = suited.into_iter().map(asked).collect();
+        let mut chosen: Vec<_> = suited.into_iter().map(requested).collect();
         chosen.dedup();
         Ok(chosen)
     }
@@ -302,7 +302,7 @@ impl Solve {
         if let Some(error) = error {
             line("", &format!("relative error of x {error:.1e}"));
         }
-        if let Some(advice) = report.outcome.advice_in(&text::WORDS) {
+        if let Some(advice) = report.outcome.advice_with(&text::WORDS) {
             line("try next", &advice);
         }
     }
@@ -354,7 +354,7 @@ fn over_ranks(name: Preconditioner, a: &Matrix) -> krysp::Result<AnyPrecondition
         Preconditioner::Jacobi => Box::new(BlockJacobi::new(a, Jacobi::new)?),
         Preconditioner::TwoLevel => {
             let jacobi = BlockJacobi::new(a, Jacobi::new)?;
-            Box::new(RankTwoLevel::over(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
+            Box::new(RankTwoLevel::with_inner(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
         }
         Preconditioner::Amg => Box::new(RankAmg::new(a)?),
         Preconditioner::Fsai => Box::new(RankFsai::new(a)?),
@@ -385,7 +385,7 @@ fn over_gpus(
         Preconditioner::Jacobi => Box::new(BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?),
         Preconditioner::TwoLevel => {
             let jacobi = BlockJacobi::new(a, |block| Jacobi::on(gpu, block))?;
-            Box::new(RankTwoLevel::over(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
+            Box::new(RankTwoLevel::with_inner(jacobi, a, CoarseSpace::<f64>::UNKNOWNS)?)
         }
         Preconditioner::Amg => Box::new(RankAmg::new(host)?.to(gpu)?),
         Preconditioner::Fsai => Box::new(RankFsai::new(host)?.to(gpu)?),

@@ -14,11 +14,11 @@ mod on_cuda;
 mod setup;
 
 use super::cycle::scaled;
-use super::modes::Modes;
+use super::modes::NearNullSpace;
 use super::spectrum::{largest, noise, weights};
 use super::stored::Stored;
 use super::{Amg, AmgOptions, LEVELS, largest_of, power_below, strength};
-use crate::mpi::halo::{Back, Halo, Routes};
+use crate::mpi::halo::{Back, HaloExchange, Routes};
 use crate::mpi::{RankMatrix, RankSpace, RankVector, Ranks};
 use crate::{HostVector, Real, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
@@ -84,7 +84,7 @@ struct Level {
 struct Transfer {
     p: Stored,
     r: Stored,
-    halo: Halo<f32>,
+    halo: HaloExchange<f32>,
     back: Back<f32>,
     /// Kept for copies on GPUs.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
@@ -117,8 +117,11 @@ impl<T: Real> RankAmg<T> {
         RankAmg::with::<[T; 0]>(matrix, &[], AmgOptions::default())
     }
 
-    /// Like [`Amg::with_modes`], each rank with its part of the modes. Collective: all ranks call this.
-    pub fn with_modes<V: AsRef<[T]> + Sync>(matrix: &RankMatrix<T>, modes: &[V]) -> Result<RankAmg<T>> {
+    /// Like [`Amg::with_near_null_space`], each rank with its part of the modes. Collective: all ranks call this.
+    pub fn with_near_null_space<V: AsRef<[T]> + Sync>(
+        matrix: &RankMatrix<T>,
+        modes: &[V],
+    ) -> Result<RankAmg<T>> {
         RankAmg::with(matrix, modes, AmgOptions::default())
     }
 
@@ -158,10 +161,10 @@ impl Hierarchy {
         let ranks = rows.ranks.clone();
         let own = matrix.domain().local_len();
         let mut modes = match modes.len() {
-            0 => Modes::constants(own, rows.size),
+            0 => NearNullSpace::constants(own, rows.size),
             count => {
                 let entry = |at: usize| Element::to_f64(modes[at % count][at / count]);
-                Modes { count, values: (0..own * count).map(entry).collect() }
+                NearNullSpace { count, values: (0..own * count).map(entry).collect() }
             }
         };
         let (mut levels, mut report, mut scale) = (vec![], String::new(), 1.0);
@@ -173,14 +176,14 @@ impl Hierarchy {
                     &ranks.gather(vec![strength::least_of(&inverse)])?,
                 ));
             }
-            if rows.all() <= (options.coarsest as u64).max(FEW * ranks.size() as u64) {
+            if rows.all() <= (options.max_coarse_size as u64).max(FEW * ranks.size() as u64) {
                 let (csr, modes) = rows.everywhere(&modes)?;
                 let amg = ranks.all(Amg::of_nodes(&csr, rows.size, (modes, None), false, options))?;
                 report += " on each rank";
                 break Last::new(&ranks, Some(amg), &rows);
             }
             let mut level = Level::new(&rows, &inverse, scale)?;
-            let omega = level.weigh(options.sweeps)?;
+            let omega = level.set_weights(options.sweeps)?;
             let coarser = match levels.len() < LEVELS {
                 true => rows.coarser(&inverse, omega, &modes, options.strength)?,
                 false => None,
@@ -208,7 +211,7 @@ impl Level {
     }
 
     /// Chooses the weights of the smoother; returns the `ω` of the prolongator.
-    fn weigh(&mut self, sweeps: usize) -> Result<f64> {
+    fn set_weights(&mut self, sweeps: usize) -> Result<f64> {
         let space = self.a.domain();
         let own = space.rows();
         let noise = space.vector(&noise(own.start as usize..own.end as usize))?;

@@ -11,7 +11,7 @@
 use super::super::aggregates::{Aggregates, NONE};
 use super::super::blocks::{Blocks, LeftFactor, RowAccess as _, Transposed, transposed_pattern};
 use super::super::coarsening::Smoother;
-use super::super::modes::Modes;
+use super::super::modes::NearNullSpace;
 use super::super::product::{self, Pieces};
 use super::super::stored::{Stored, expanded, gathered, rounded};
 use super::super::strength::Strength;
@@ -20,7 +20,7 @@ use crate::formats::pattern::Pattern;
 use crate::formats::{Source, node_pattern, node_rows};
 use crate::mpi::halo::Routes;
 use crate::mpi::{RankMatrix, Ranks};
-use crate::preconditioners::Origin;
+use crate::preconditioners::MatrixSource;
 use crate::{Csr, Format, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
@@ -28,7 +28,7 @@ use krysp_kernels::index::Offsets;
 use krysp_solvers::{Element, LinearOperator, Space};
 use std::sync::Arc;
 
-/// Marks a node without an aggregate, in the numbering over all ranks.
+/// Marks a node without an aggregate, in the ordering over all ranks.
 const NOWHERE: u64 = u64::MAX;
 
 /// A level's matrix in double precision: the rows of own nodes.
@@ -46,7 +46,7 @@ pub(super) struct Rows {
 }
 
 /// Transfer to the next level, that level's matrix, and its modes.
-pub(super) type Coarser = (Transfer, Rows, Modes);
+pub(super) type Coarser = (Transfer, Rows, NearNullSpace);
 
 impl Rows {
     /// Reads the rows of a matrix. Collective: all ranks call this.
@@ -127,7 +127,7 @@ impl Rows {
     }
 
     /// Replicates the rows of all ranks on each. Collective: all ranks call this.
-    pub(super) fn everywhere(&self, modes: &Modes) -> Result<(Csr<f64>, Modes)> {
+    pub(super) fn everywhere(&self, modes: &NearNullSpace) -> Result<(Csr<f64>, NearNullSpace)> {
         let everywhere = |own: Vec<u64>| -> Result<Vec<u64>> {
             Ok(self.ranks.exchange(vec![own; self.ranks.size()])?.concat())
         };
@@ -144,7 +144,7 @@ impl Rows {
         }
         let rows = self.all() as usize;
         let csr = Csr::from_csr(rows, rows, &offsets, &columns, &values);
-        Ok((self.ranks.all(csr)?, Modes { count: modes.count, values: values_of_modes }))
+        Ok((self.ranks.all(csr)?, NearNullSpace { count: modes.count, values: values_of_modes }))
     }
 
     /// Computes the next level; `None` where coarsening would not pay. Collective: all ranks call this.
@@ -152,7 +152,7 @@ impl Rows {
         &self,
         inverse_diagonal: &[f64],
         omega: f64,
-        modes: &Modes,
+        modes: &NearNullSpace,
         theta: f64,
     ) -> Result<Option<Coarser>> {
         let (ranks, a, nodes) = (&self.ranks, self.blocks(), self.pattern.rows());
@@ -344,7 +344,7 @@ impl Columns {
 /// Number of rows per node, the same on all ranks: determined from the patterns of their diagonal blocks.
 fn common_size<T: Real>(matrix: &RankMatrix<T>) -> Result<usize> {
     let (ranks, space) = (matrix.ranks(), matrix.domain());
-    let found = matrix.own_block().in_host_memory().map(|block| node_rows(block.pattern()).0 as u64);
+    let found = matrix.diagonal_block().in_host_memory().map(|block| node_rows(block.pattern()).0 as u64);
     let own = ranks.all(found)?;
     let whole = space.bounds().iter().all(|bound| bound.is_multiple_of(own));
     // a rank without rows accepts the size of the other ranks

@@ -25,7 +25,7 @@ impl<T: Real> Work<'_, T> {
         let mut own = vec![];
         for child in children() {
             // taken already by a front whose elimination failed
-            own.push(rests[child as usize - from].take().ok_or(Error::Lost)?);
+            own.push(rests[child as usize - from].take().ok_or(Error::NoOperator)?);
         }
         for rest in &own {
             rows.extend_from_slice(&rest.rows[..rest.delayed]);

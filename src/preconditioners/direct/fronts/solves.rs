@@ -188,7 +188,7 @@ impl<T: Real> FrontFactors<T> {
         self.backward_transposed(tree, solution, x);
     }
 
-    /// `x = L⁻ᵀ y` in the numbering of rows, from `y` at the places of rows.
+    /// `x = L⁻ᵀ y` in the ordering of rows, from `y` at the places of rows.
     pub(in super::super) fn backward_transposed(&self, tree: &Tree, y: &mut [T], x: &mut [T]) {
         let (mut own, mut others) = (vec![], vec![]);
         for (factors, pivots, rows, _) in self.fronts().rev() {

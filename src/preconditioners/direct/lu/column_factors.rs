@@ -164,7 +164,7 @@ impl<T: Real> ColumnFactors<T> {
         }
     }
 
-    /// `y` in the numbering of rows.
+    /// `y` in the ordering of rows.
     fn scatter(&self, y: &[T], x: &mut [T]) {
         for (&row, &y) in self.row_of.iter().zip(y) {
             x[row as usize] = self.scale[row as usize] * y;

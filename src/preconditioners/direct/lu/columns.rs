@@ -96,7 +96,7 @@ impl<T: Real> Progress<T> {
         most: f64,
     ) -> Result<bool> {
         if std::mem::replace(&mut self.failed, true) {
-            return Err(Error::Lost);
+            return Err(Error::NoOperator);
         }
         let complete = self.eliminate(columns, order, pivoting, budget, most)?;
         self.failed = false;
@@ -201,8 +201,8 @@ impl<T: Real> Progress<T> {
         let n = self.step_of.len();
         let Progress { scale, blocks, upper, pivots, missing, mut lower, mut step_of, mut row_of, .. } = self;
         // rows that no column needs stand where a column has none
-        let spare = (0..n as u32).filter(|&row| step_of[row as usize] == NONE).collect::<Vec<_>>();
-        for (&step, row) in missing.iter().zip(spare) {
+        let unused = (0..n as u32).filter(|&row| step_of[row as usize] == NONE).collect::<Vec<_>>();
+        for (&step, row) in missing.iter().zip(unused) {
             (row_of[step as usize], step_of[row as usize]) = (row, step);
         }
         lower.rows.iter_mut().for_each(|row| *row = step_of[*row as usize]);
@@ -281,7 +281,7 @@ fn choose<T: Real>(rows: &[u32], x: &[T], preferred: Option<u32>, lengths: &[u32
     enough.reduce(|best, row| if better(row, best) { row } else { best })
 }
 
-/// Makes room for one more column, within the limit; `others` are bytes taken elsewhere.
+/// Reserves memory for one more column, within the limit; `others` are bytes taken elsewhere.
 fn make_room<T: Real>(triangle: &mut Triangle<T>, more: usize, others: usize, budget: Budget) -> Result<()> {
     let (len, entry) = (triangle.rows.len(), size_of::<u32>() + size_of::<T>());
     budget.allows(others + (len + more) * entry)?;

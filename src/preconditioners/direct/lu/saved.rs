@@ -5,7 +5,7 @@ use super::super::triangle::Triangle;
 use super::column_factors::ColumnFactors;
 use super::{Budget, Factors, Lu, NAME};
 use crate::formats::pattern::Pattern;
-use crate::saved::{Broken, Loaded, Reader, Saved, Writer, saved};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
 use crate::{Real, Space};
 use std::sync::Mutex;
 
@@ -99,7 +99,11 @@ impl<T: Real> Saved for Lu<T> {
         };
         let rows = lu.space.len();
         let scaling = lu.scaling.as_ref().is_none_or(|scaling| scaling.rows() == rows);
-        if scaling && lu.pattern.rows() == rows && lu.factors.fit(&lu.pattern) { Ok(lu) } else { Err(Broken) }
+        if scaling && lu.pattern.rows() == rows && lu.factors.fit(&lu.pattern) {
+            Ok(lu)
+        } else {
+            Err(InconsistentData)
+        }
     }
 }
 

@@ -15,9 +15,9 @@ fn has_empty(a: &Csr<f64>) -> bool {
 }
 
 fn factorized(a: &Csr<f64>, by_fronts: Option<bool>, pivoting: Pivoting) -> Result<Lu<f64>> {
-    let mut begun = Begun::of(a, Budget::new(NAME, DirectOptions::default()), pivoting, by_fronts)?;
-    begun.go_on(a, f64::INFINITY)?;
-    Ok(begun.whole())
+    let mut partial = PartialLu::of(a, Budget::new(NAME, DirectOptions::default()), pivoting, by_fronts)?;
+    partial.go_on(a, f64::INFINITY)?;
+    Ok(partial.whole())
 }
 
 #[test]
@@ -105,12 +105,12 @@ fn applied(lu: &Lu<f64>) -> (usize, Vec<f64>) {
     (lu.nnz(), x.as_slice().to_vec())
 }
 
-/// Convection on a mesh in space, with a zero diagonal if `hollow`.
-fn mesh(side: usize, hollow: bool) -> Csr<f64> {
+/// Convection on a mesh in space, with a zero diagonal if `zero_diagonal`.
+fn mesh(side: usize, zero_diagonal: bool) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
     let n = stencil.rows();
     let value = |i: usize, j: usize, v: f64| {
-        if i == j && hollow { 0.0 } else { v * (1.0 + 0.3 * ((i * 7 + j) % 5) as f64) }
+        if i == j && zero_diagonal { 0.0 } else { v * (1.0 + 0.3 * ((i * 7 + j) % 5) as f64) }
     };
     let entries: Vec<_> = stencil.triplets().map(|(i, j, v)| (i, j, value(i, j, v))).collect();
     Csr::from_triplets(n, n, &entries).unwrap()
@@ -128,14 +128,14 @@ fn suspended_factorizations_end_with_the_same_factors() {
         (mesh(7, true), None),
     ] {
         let budget = Budget::new(NAME, DirectOptions::default());
-        let mut begun = Begun::of(&a, budget, Pivoting::Tolerant, by_fronts).unwrap();
+        let mut partial = PartialLu::of(&a, budget, Pivoting::Tolerant, by_fronts).unwrap();
         let mut suspended = 0;
-        while !begun.go_on(&a, 1000.0).unwrap() {
+        while !partial.go_on(&a, 1000.0).unwrap() {
             suspended += 1;
         }
         assert!(suspended > 5, "{suspended}");
         let whole = factorized(&a, by_fronts, Pivoting::Tolerant).unwrap();
-        assert_eq!(applied(&begun.whole()), applied(&whole));
+        assert_eq!(applied(&partial.whole()), applied(&whole));
     }
 }
 
@@ -156,14 +156,14 @@ fn a_failed_refresh_keeps_the_factors() {
 #[test]
 fn threads_change_no_bit_of_fronts() {
     let _one_level = force(Level::best());
-    for hollow in [false, true] {
-        let a = mesh(13, hollow);
+    for zero_diagonal in [false, true] {
+        let a = mesh(13, zero_diagonal);
         let on = |threads| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| factorized(&a, Some(true), Pivoting::Tolerant).map(|lu| applied(&lu)).unwrap())
         };
         let expected = on(1);
-        assert!(on(2) == expected && on(7) == expected, "diagonal of zeros: {hollow}");
+        assert!(on(2) == expected && on(7) == expected, "diagonal of zeros: {zero_diagonal}");
     }
 }
 
@@ -264,13 +264,13 @@ fn only_diagonal_blocks_are_factorized() {
     lu.refresh(&a).unwrap();
     assert_eq!(applied(&lu).0, expected.0);
     check(&lu, &a);
-    let mut begun =
-        Begun::of(&a, Budget::new(NAME, DirectOptions::default()), Pivoting::Regular, None).unwrap();
+    let mut partial =
+        PartialLu::of(&a, Budget::new(NAME, DirectOptions::default()), Pivoting::Regular, None).unwrap();
     let mut suspended = 0;
-    while !begun.go_on(&a, 200.0).unwrap() {
+    while !partial.go_on(&a, 200.0).unwrap() {
         suspended += 1;
     }
-    assert!(suspended > 5 && applied(&begun.whole()) == expected, "{suspended}");
+    assert!(suspended > 5 && applied(&partial.whole()) == expected, "{suspended}");
     // the null space is found from factors of the whole matrix
     assert_eq!(blocks(&factorized(&a, None, Pivoting::Tolerant).unwrap()), 1);
 }

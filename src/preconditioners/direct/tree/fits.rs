@@ -98,7 +98,7 @@ impl Tree {
 mod tests {
     use super::super::super::{Budget, DirectOptions};
     use super::super::{Both, Expected, Tree};
-    use crate::numbering::minimum_degree;
+    use crate::ordering::minimum_degree;
     use crate::testing::matrices;
 
     #[test]

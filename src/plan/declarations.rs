@@ -1,0 +1,337 @@
+//! Knowledge of the user that the matrix does not contain: near-null space, coordinates, null space, fields.
+//!
+//! It is kept in double precision and in the user's order of unknowns, whatever the matrix is reordered to, and is stored in the file
+//! of a plan. What is declared of the matrix itself, symmetry and definiteness, is in [`Profile::declared`](super::Profile).
+
+use super::points::{Given, Points};
+use super::{AnyPreconditioner, Backend, PlannedSolver, Profile};
+#[cfg(feature = "cuda")]
+use crate::formats::node_rows;
+use crate::preconditioners::Fields;
+use crate::saved::saved;
+use crate::{Amg, AmgOptions, Csr, Error, LinearOperator, Real, Result, SaddlePoint, SaddlePointOptions};
+#[cfg(feature = "cuda")]
+use crate::{Cuda, ToCuda};
+use krysp_kernels::cpu::run::threads::find_row;
+use krysp_solvers::{Element, NullSpace, Vector};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// Entries that differ by more than this part of `max(|a_ij|, |a_ji|, sqrt(a_ii a_jj))` are clearly not those of a symmetric matrix. A
+/// guess: files with seven digits are within it, upwind differences are not.
+const ASYMMETRIC: f64 = 1e-6;
+
+/// Properties that the user has declared of a matrix. They decide which methods are candidates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Declared {
+    /// Whether the matrix is symmetric: [`Plan::symmetric`](super::Plan::symmetric).
+    pub symmetric: Option<bool>,
+    /// Whether it is positive definite: [`Plan::positive_definite`](super::Plan::positive_definite).
+    pub positive_definite: Option<bool>,
+    /// Whether its near-null space is known, from vectors or from coordinates.
+    pub near_null_space: bool,
+    /// Whether its null space is known: it is singular.
+    pub null_space: bool,
+    /// Whether ten solves or more were announced: [`Plan::solves`](super::Plan::solves).
+    pub many_solves: bool,
+}
+
+saved!(impl[] Declared { symmetric, positive_definite, near_null_space, null_space, many_solves });
+
+/// Vectors, coordinates and fields that the user has given.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Declarations {
+    near_null_space: Arc<Vec<Vec<f64>>>,
+    points: Option<Arc<Points>>,
+    null_space: Arc<Vec<Vec<f64>>>,
+    fields: Option<Arc<Vec<usize>>>,
+}
+
+saved!(impl[] Declarations { near_null_space, points, null_space, fields });
+
+/// Near-null space vectors and nodes for multigrid.
+struct Near<T> {
+    modes: Vec<Vec<T>>,
+    /// The node of each unknown.
+    nodes: Option<Vec<u32>>,
+}
+
+impl Declarations {
+    pub(super) fn set_near_null_space<T: Real, V: AsRef<[T]>>(&mut self, modes: &[V]) {
+        self.near_null_space = Arc::new(in_double(modes));
+    }
+
+    pub(super) fn set_points(&mut self, points: &[[f64; 3]], components: Option<&[usize]>) {
+        self.points = Some(Arc::new(Points::new(points, components)));
+    }
+
+    pub(super) fn set_null_space<T: Real, V: AsRef<[T]>>(&mut self, vectors: &[V]) {
+        self.null_space = Arc::new(in_double(vectors));
+    }
+
+    pub(super) fn set_fields(&mut self, fields: &[usize]) {
+        self.fields = Some(Arc::new(fields.to_vec()));
+    }
+
+    /// Whether multigrid can be built with rigid body modes, or other vectors of the near-null space.
+    pub(super) fn has_near_null_space(&self) -> bool {
+        self.points.is_some() || !self.near_null_space.is_empty()
+    }
+
+    /// The field of each unknown in the order of a matrix, if two fields were declared.
+    pub(super) fn saddle_fields<T: Real>(&self, a: &Csr<T>) -> Option<Fields> {
+        Fields::given(&self.two_fields()?, a.domain()).ok()
+    }
+
+    fn two_fields(&self) -> Option<Vec<u8>> {
+        self.fields
+            .as_ref()?
+            .iter()
+            .map(|&field| u8::try_from(field).ok().filter(|&field| field < 2))
+            .collect()
+    }
+
+    /// The block preconditioner of a saddle point system, with the fields that were declared.
+    pub(super) fn saddle_point<T: Real>(&self, csr: &Csr<T>) -> Result<SaddlePoint<T>> {
+        let options = SaddlePointOptions { fields: self.two_fields(), ..SaddlePointOptions::default() };
+        SaddlePoint::with(csr, options)
+    }
+
+    /// Checks sizes and numbers, for a matrix of so many rows.
+    pub(super) fn check(&self, rows: usize) -> Result<()> {
+        for (what, vectors) in [("near_null_space", &self.near_null_space), ("null_space", &self.null_space)]
+        {
+            for (at, vector) in vectors.iter().enumerate() {
+                check_vector(what, at, vector, rows)?;
+            }
+        }
+        if let Some(points) = &self.points {
+            points.check(rows)?;
+        }
+        let Some(fields) = self.fields.as_ref().filter(|fields| fields.len().max(rows) > 0) else {
+            return Ok(());
+        };
+        if fields.len() != rows {
+            return refused(
+                "fields",
+                format!("one for each of {rows} unknowns is needed; got {}", fields.len()),
+            );
+        }
+        let most = fields.iter().copied().max().unwrap_or(0);
+        if let Some(at) = fields.iter().position(|&field| field >= rows) {
+            let field = fields[at];
+            return refused("fields", format!("small numbers from 0 are needed; unknown {at} has {field}"));
+        }
+        let mut seen = vec![false; most + 1];
+        fields.iter().for_each(|&field| seen[field] = true);
+        match seen.iter().position(|seen| !seen) {
+            Some(missing) => {
+                let why = format!("each of 0 to {most} is needed at least once; no unknown has {missing}");
+                refused("fields", why)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the matrix maps the null space to zero.
+    pub(super) fn check_null_space<T: Real>(&self, a: &Csr<T>) -> Result<()> {
+        if !self.null_space.is_empty() {
+            NullSpace::new(a, &in_precision::<T>(&self.null_space))?;
+        }
+        Ok(())
+    }
+
+    fn near<T: Real>(&self, rows: usize) -> Result<Option<Near<T>>> {
+        let Given { modes, nodes } = match &self.points {
+            Some(points) => points.given(rows)?,
+            None => Given { modes: vec![], nodes: None },
+        };
+        let modes = if self.near_null_space.is_empty() { &modes } else { &*self.near_null_space };
+        if modes.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(Near { modes: in_precision(modes), nodes }))
+    }
+
+    /// Multigrid with what is known of the near-null space. Many solves pay for a smoothed prolongator on the finest level.
+    pub(super) fn amg<T: Real>(&self, csr: &Csr<T>, many_solves: bool) -> Result<Amg<T>> {
+        match self.near(csr.rows())? {
+            None => {
+                let options = AmgOptions { smooth_finest: many_solves, ..AmgOptions::default() };
+                Amg::with::<Vec<T>>(csr, &[], options)
+            }
+            Some(Near { modes, nodes: None }) => Amg::with_near_null_space(csr, &modes),
+            Some(Near { modes, nodes: Some(nodes) }) => Amg::with_nodes(csr, &modes, &nodes),
+        }
+    }
+
+    /// [`Declarations::amg`] on a GPU. Nodes of differing sizes are aggregated by the host.
+    #[cfg(feature = "cuda")]
+    pub(super) fn amg_on<T: Real>(
+        &self,
+        gpu: &Cuda,
+        csr: &Csr<T>,
+    ) -> Result<crate::preconditioners::amg::OnGpu<T>> {
+        match self.near(csr.rows())? {
+            None => Amg::on(gpu, csr),
+            Some(Near { modes, nodes: Some(nodes) }) if node_rows(csr.pattern()).0 == 1 => {
+                Amg::with_nodes(csr, &modes, &nodes)?.to(gpu)
+            }
+            Some(Near { modes, .. }) => Amg::with_near_null_space_on(gpu, csr, &modes),
+        }
+    }
+
+    /// A preconditioner whose results have no component in the null space, if one is known.
+    pub(super) fn deflated<T: Real, V: Vector<Elem = T> + 'static>(
+        &self,
+        operator: &impl LinearOperator<Vector = V>,
+        m: AnyPreconditioner<T, V>,
+    ) -> Result<AnyPreconditioner<T, V>> {
+        if self.null_space.is_empty() {
+            return Ok(m);
+        }
+        let null_space = NullSpace::new(operator, &in_precision::<T>(&self.null_space))?;
+        Ok(Box::new(super::deflated::Deflated { m, null_space }))
+    }
+
+    /// A vector without its component in the null space, and the norm of that component. The vector itself if no null space is known.
+    pub(super) fn without_null_space<'b, T: Real>(&self, b: &'b [T]) -> (Cow<'b, [T]>, f64) {
+        if self.null_space.is_empty() {
+            return (Cow::Borrowed(b), 0.0);
+        }
+        let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+        let subtract = |from: &mut [f64], q: &[f64]| {
+            let along = dot(from, q);
+            from.iter_mut().zip(q).for_each(|(v, q)| *v -= along * q);
+            along
+        };
+        let mut basis: Vec<Vec<f64>> = vec![];
+        for vector in self.null_space.iter() {
+            let mut own = vector.clone();
+            // Gram and Schmidt, twice
+            for q in basis.iter().chain(&basis) {
+                subtract(&mut own, q);
+            }
+            let norm = dot(&own, &own).sqrt();
+            own.iter_mut().for_each(|v| *v /= norm);
+            basis.push(own);
+        }
+        let mut rest: Vec<f64> = b.iter().map(|&b| Element::to_f64(b)).collect();
+        let removed = basis.iter().map(|q| subtract(&mut rest, q)).fold(0.0, f64::hypot);
+        (Cow::Owned(rest.into_iter().map(T::from_f64).collect()), removed)
+    }
+
+    /// A hint at declarations that would make solves faster.
+    pub(super) fn hint(&self, profile: &Profile) -> Option<String> {
+        let block = profile.block;
+        let elastic = profile.is_symmetric() && profile.has_positive_diagonal() && (2..=3).contains(&block);
+        (elastic && !self.has_near_null_space()).then(|| {
+            format!(
+                "blocks of {block} x {block}: if the unknowns are displacements, give the coordinates of the nodes, from which \
+                 multigrid gets the rigid body modes"
+            )
+        })
+    }
+}
+
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
+    /// [`Plan::hint`](super::Plan::hint), for the report of a slow solve.
+    pub fn hint(&self) -> Option<String> {
+        self.settings.options.declarations.hint(&self.settings.profile)
+    }
+}
+
+/// Prints what was given in one line; nothing if nothing was given.
+impl fmt::Display for Declarations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let points = self.points.iter().map(|points| points.to_string());
+        let counted = |count: usize, what: &str| {
+            (count > 0).then(|| format!("{count} {}{what}", if count == 1 { "vector" } else { "vectors" }))
+        };
+        let all = points
+            .chain(counted(self.near_null_space.len(), " of the near-null space"))
+            .chain(counted(self.null_space.len(), " of the null space"))
+            .chain(self.fields.as_ref().map(|fields| {
+                format!("{} fields", fields.iter().copied().max().map_or(0, |most| most.saturating_add(1)))
+            }));
+        let all: Vec<String> = all.collect();
+        if all.is_empty() { Ok(()) } else { write!(f, "\ngiven: {}", all.join(", ")) }
+    }
+}
+
+/// Checks what was declared of a matrix, as far as a pass over its entries can.
+pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<()> {
+    let Declared { symmetric, positive_definite, .. } = profile.declared;
+    let what = match (symmetric, positive_definite) {
+        (Some(true), _) => "symmetric",
+        (None, Some(true)) => "positive_definite",
+        _ => "",
+    };
+    let user = |row: usize| {
+        a.domain().permutation().map_or(row, |permutation| permutation.old_of_new()[row] as usize)
+    };
+    if !what.is_empty() && !profile.looks_symmetric() {
+        let diagonal: Vec<f64> = a.diagonal_entries().iter().map(|&v| Element::to_f64(v)).collect();
+        let across = |row: usize, col: usize| Element::to_f64(a.get(col, row).unwrap_or_default());
+        let differ = |row: usize, col: usize, value: f64| {
+            let mirrored = across(row, col);
+            let scale = (diagonal[row] * diagonal[col]).abs().sqrt().max(value.abs()).max(mirrored.abs());
+            (value - mirrored).abs() > ASYMMETRIC * scale
+        };
+        let wrong = |row: usize| {
+            let mut entries = a.row_columns(row).iter().zip(a.row_values(row));
+            entries.find(|&(&col, &value)| differ(row, col as usize, Element::to_f64(value)))
+        };
+        let row = find_row(a.rows(), 16, &|row| wrong(row).is_some());
+        if let Some((row, (&col, &value))) = row.and_then(|row| Some((row, wrong(row)?))) {
+            let (value, mirrored) = (Element::to_f64(value), across(row, col as usize));
+            let [i, j] = [row, col as usize].map(user);
+            let why = format!(
+                "the matrix is not symmetric: entry ({i}, {j}) is {value:e}, entry ({j}, {i}) is {mirrored:e} (indices start at 0)"
+            );
+            return refused(what, why);
+        }
+    }
+    if positive_definite == Some(true) && !profile.has_positive_diagonal() {
+        let diagonal = a.diagonal_entries();
+        // NaN is refused earlier
+        let wrong = |row: usize| Element::to_f64(diagonal[row]) <= 0.0;
+        if let Some(row) = find_row(a.rows(), 2, &wrong) {
+            let (own, row) = (Element::to_f64(diagonal[row]), user(row));
+            let why =
+                format!("the diagonal of such a matrix is positive; that of row {row} (from 0) is {own:e}");
+            return refused("positive_definite", why);
+        }
+    }
+    Ok(())
+}
+
+/// The error for what was given wrongly.
+pub(super) fn refused<X>(what: &'static str, why: String) -> Result<X> {
+    Err(Error::Declaration { what, why })
+}
+
+fn check_vector(what: &'static str, at: usize, vector: &[f64], rows: usize) -> Result<()> {
+    if vector.len() != rows {
+        let got = vector.len();
+        return refused(what, format!("vectors of {rows} entries are needed; vector {at} has {got}"));
+    }
+    if let Some(entry) = vector.iter().position(|v| !v.is_finite()) {
+        let why = format!("finite numbers are needed; entry {entry} of vector {at} is {}", vector[entry]);
+        return refused(what, why);
+    }
+    if rows > 0 && vector.iter().all(|v| *v == 0.0) {
+        return refused(what, format!("vectors other than zero are needed; vector {at} is zero"));
+    }
+    Ok(())
+}
+
+fn in_double<T: Real, V: AsRef<[T]>>(vectors: &[V]) -> Vec<Vec<f64>> {
+    vectors.iter().map(|vector| vector.as_ref().iter().map(|&v| Element::to_f64(v)).collect()).collect()
+}
+
+fn in_precision<T: Real>(vectors: &[Vec<f64>]) -> Vec<Vec<T>> {
+    vectors.iter().map(|vector| vector.iter().map(|&v| T::from_f64(v)).collect()).collect()
+}

@@ -1,0 +1,309 @@
+//! The choice of a method, and a factorization that can be suspended and resumed.
+
+use super::super::super::check_square;
+use super::super::fronts::{self, Kind};
+use super::super::order::{Matched, Order, Pivoting, Shape, paired};
+use super::super::transpose::transposed;
+use super::super::tree::{Both, Expected, Tree, inverse};
+use super::blocks::{Blocks, transversal};
+use super::{Budget, DirectOptions, Factors, Lu, NAME, columns, condition};
+use crate::formats::pattern::Pattern;
+use crate::ordering::minimum_degree;
+use crate::{Csr, Error, Format, HostSpace, Matching, Real, Result, Scaling};
+use std::sync::{Arc, Mutex};
+
+/// Multiplications for each entry of the factor from which on fronts pay: CHOLMOD's limit (Chen, Davis, Hager and Rajamanickam 2008),
+/// counted as it counts them.
+const FRONTS: f64 = 40.0;
+
+/// Entries beyond so many times those that pivots on the diagonal lead to make the scalar method stop, and fronts are used: a guess.
+const MOST_FILL: f64 = 3.0;
+
+/// Multiplications in fronts in the time of one in a column, whose operands are scattered: a guess.
+const DENSE: f64 = 8.0;
+
+/// Whether fronts are faster than columns for factors with so many entries and multiplications.
+pub(crate) fn by_fronts(entries: f64, multiplications: f64) -> bool {
+    multiplications >= FRONTS * entries
+}
+
+impl Expected {
+    /// Entries of one factor, and multiplications.
+    fn work(&self) -> [f64; 2] {
+        let lengths = self.lengths.iter().map(|&length| f64::from(length));
+        lengths.fold([0.0; 2], |[entries, work], length| [entries + length, work + length * length])
+    }
+}
+
+/// A factorization that may not be complete yet.
+#[derive(Debug)]
+pub(crate) struct PartialLu<T: Real> {
+    space: HostSpace<T>,
+    pattern: Arc<Pattern>,
+    budget: Budget,
+    pivoting: Pivoting,
+    prepared: Prepared<T>,
+    method: Method<T>,
+}
+
+/// The matrix that is factorized.
+#[derive(Debug)]
+pub(super) struct Prepared<T: Real> {
+    /// Brings large entries to the diagonal, where it is weak.
+    pub(super) scaling: Option<Scaling<T>>,
+    /// The rows that a matching found for the columns.
+    pub(super) matched: Option<Vec<u32>>,
+    /// The scaled matrix; `None` if there is no scaling, or fronts are not used.
+    scaled: Option<Csr<T>>,
+    /// The transpose of the scaled matrix.
+    pub(super) columns: Csr<T>,
+    /// `‖A‖₁`
+    pub(super) norm: f64,
+    shape: Shape,
+}
+
+/// A method, and the order that was computed to choose it.
+enum Choice {
+    /// With diagonal blocks, if there are several.
+    Columns(Order, Option<Blocks>),
+    /// `None` if the order for columns does not suit fronts.
+    Fronts(Option<Expected>),
+}
+
+impl<T: Real> Prepared<T> {
+    pub(super) fn new(csr: &Csr<T>) -> Result<Prepared<T>> {
+        check_square(NAME, csr)?;
+        csr.check_finite()?;
+        let mut columns = transposed(csr)?;
+        let (norm, shape) = (condition::norm(csr), Shape::of(csr, &columns));
+        // of an unsymmetric pattern, any row may be a pivot
+        if !shape.is_weak() || !shape.is_symmetric() {
+            return Ok(Prepared { scaling: None, matched: None, scaled: None, columns, norm, shape });
+        }
+        let matching = Matching::of(csr)?;
+        let mut scaling = Scaling::matched(csr, &matching)?;
+        scaling.keep_rows();
+        scaling.scale_transposed(&mut columns);
+        let matched = Some(matching.rows().to_vec());
+        Ok(Prepared { scaling: Some(scaling), matched, scaled: None, columns, norm, shape })
+    }
+
+    /// Scales the matrix, which fronts are assembled from.
+    fn for_fronts(&mut self, csr: &Csr<T>) -> Result<()> {
+        if let (Some(scaling), None) = (&self.scaling, &self.scaled) {
+            self.scaled = Some(scaling.matrix(csr)?);
+        }
+        Ok(())
+    }
+
+    /// An order for pivots in symmetric positions, in which rows that a matching joins are neighbours.
+    fn symmetric_order(&self, matrix: &Csr<T>) -> Result<Expected> {
+        let order = match &self.matched {
+            Some(rows) => paired(matrix, &self.columns, rows)?,
+            None => minimum_degree::of_sum(matrix, &self.columns)?,
+        };
+        Expected::new(order, &Both::new([matrix, &self.columns]))
+    }
+
+    /// Diagonal blocks, if there are several, for a row that is matched to each column. A single one if columns may depend on others: the
+    /// null space is found from factors of the whole matrix.
+    fn blocks(&self, row_of: &[u32], column_of: &[u32], pivoting: Pivoting) -> Result<Option<Blocks>> {
+        let is_stored = |(column, row)| self.columns.row_columns(column).binary_search(row).is_ok();
+        match pivoting {
+            Pivoting::Regular if row_of.iter().enumerate().all(is_stored) => {
+                Blocks::new(&self.columns, column_of)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// An order for columns of an unsymmetric pattern, whose pivots may be in any row.
+    fn any_rows(&self, matrix: &Csr<T>, pivoting: Pivoting) -> Result<Choice> {
+        let rows = transversal(&self.columns)?;
+        let column_of = rows.as_ref().map(|rows| inverse(rows));
+        let blocks = match (&rows, &column_of) {
+            (Some(rows), Some(column_of)) => self.blocks(rows, column_of, pivoting)?,
+            _ => None,
+        };
+        let kept = |row: u32, column: u32| match (&blocks, &column_of) {
+            (Some(Blocks { of, .. }), Some(column_of)) => {
+                of[column_of[row as usize] as usize] == of[column as usize]
+            }
+            _ => true,
+        };
+        let order = minimum_degree::of_columns(matrix, &self.columns, kept)?;
+        let column_of = sorted(order, &blocks);
+        Ok(Choice::Columns(Order { column_of, preferred: vec![], most_entries: usize::MAX }, blocks))
+    }
+
+    /// An order for columns with preferred pivots, unless fronts are faster.
+    fn preferred_rows(&self, matrix: &Csr<T>, pivoting: Pivoting, forced: bool) -> Result<Choice> {
+        let n = matrix.rows();
+        let row_of = self.matched.clone().unwrap_or_else(|| (0..n as u32).collect());
+        let column_of = inverse(&row_of);
+        // blocks of a symmetric pattern are not joined by entries
+        let blocks = match self.matched.is_none() && self.shape.is_mirrored() {
+            true => None,
+            false => self.blocks(&row_of, &column_of, pivoting)?,
+        };
+        let same = self.matched.is_none() && blocks.is_none();
+        let expected = if same {
+            self.symmetric_order(matrix)?
+        } else {
+            let matrices = [matrix, &self.columns];
+            let of = blocks.as_ref().map(|blocks| &*blocks.of);
+            let neighbours = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
+            Expected::new(minimum_degree::of_symmetric(n, matrix.nnz(), &neighbours)?, &neighbours)?
+        };
+        let [entries, work] = expected.work();
+        if !forced && by_fronts(entries, work) {
+            return Ok(Choice::Fronts(Some(expected).filter(|_| same)));
+        }
+        let outside = blocks.as_ref().map_or(0, |_| matrix.nnz());
+        let most_entries = outside + (2.0 * MOST_FILL * entries) as usize;
+        let column_of = sorted(expected.order, &blocks);
+        Ok(Choice::Columns(Order { column_of, preferred: row_of, most_entries }, blocks))
+    }
+
+    /// The scaled matrix, if this is the one that it was prepared from.
+    pub(super) fn matrix<'a>(&'a self, csr: &'a Csr<T>) -> &'a Csr<T> {
+        self.scaled.as_ref().unwrap_or(csr)
+    }
+}
+
+#[derive(Debug)]
+enum Method<T> {
+    Columns {
+        order: Order,
+        progress: Box<columns::Progress<T>>,
+        /// Whether fronts are used if factors have too many entries: not if the pattern is unsymmetric.
+        may_change: bool,
+    },
+    Fronts {
+        tree: Tree,
+        progress: Box<fronts::Progress<T>>,
+    },
+}
+
+impl<T: Real> PartialLu<T> {
+    /// As [`Lu::tolerant`].
+    pub(crate) fn tolerant(csr: &Csr<T>) -> Result<PartialLu<T>> {
+        PartialLu::with(csr, Budget::new(NAME, DirectOptions::default()), Pivoting::Tolerant)
+    }
+
+    pub(super) fn with(csr: &Csr<T>, budget: Budget, pivoting: Pivoting) -> Result<PartialLu<T>> {
+        PartialLu::of(csr, budget, pivoting, None)
+    }
+
+    /// With fronts or without, if that is not left to the numbers of entries and multiplications.
+    pub(super) fn of(
+        csr: &Csr<T>,
+        budget: Budget,
+        pivoting: Pivoting,
+        fronts: Option<bool>,
+    ) -> Result<PartialLu<T>> {
+        let mut prepared = Prepared::new(csr)?;
+        let symmetric = prepared.shape.is_symmetric();
+        let chosen = match fronts {
+            Some(true) => Choice::Fronts(None),
+            _ if symmetric => prepared.preferred_rows(csr, pivoting, fronts.is_some())?,
+            _ => prepared.any_rows(csr, pivoting)?,
+        };
+        let method = match chosen {
+            Choice::Columns(order, blocks) => {
+                let starts = blocks.map_or_else(|| vec![0, csr.rows() as u32], |blocks| blocks.starts);
+                let progress = Box::new(columns::Progress::new(&prepared.columns, starts));
+                Method::Columns { order, progress, may_change: symmetric }
+            }
+            Choice::Fronts(expected) => {
+                let expected = expected.map_or_else(|| prepared.symmetric_order(csr), Ok)?;
+                Method::fronts(expected, &mut prepared, csr, budget)?
+            }
+        };
+        Ok(PartialLu::by(method, csr, prepared, budget, pivoting))
+    }
+
+    fn by(
+        method: Method<T>,
+        csr: &Csr<T>,
+        prepared: Prepared<T>,
+        budget: Budget,
+        pivoting: Pivoting,
+    ) -> PartialLu<T> {
+        let (space, pattern) = (csr.source().domain().clone(), csr.source().pattern.clone());
+        PartialLu { space, pattern, budget, pivoting, prepared, method }
+    }
+
+    /// Starts from the order of an earlier factorization.
+    pub(super) fn on_tree(
+        csr: &Csr<T>,
+        mut prepared: Prepared<T>,
+        tree: Tree,
+        budget: Budget,
+        pivoting: Pivoting,
+    ) -> Result<PartialLu<T>> {
+        prepared.for_fronts(csr)?;
+        let matrices = [prepared.matrix(csr), &prepared.columns];
+        let progress = Box::new(fronts::Progress::new(&tree, matrices, Kind::General));
+        Ok(PartialLu::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting))
+    }
+
+    /// Continues with the same matrix, for so many multiplications. Returns whether it is complete.
+    pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
+        let PartialLu { budget, pivoting, prepared, method, .. } = self;
+        if let Method::Columns { order, progress, may_change } = method {
+            let most = progress.work + most;
+            match progress.run(&prepared.columns, order, *pivoting, *budget, most) {
+                // fronts may take less memory
+                Err(Error::Memory { .. }) if *may_change => {}
+                Ok(false) if *may_change && progress.work <= most => {}
+                complete => return complete,
+            }
+            *method = Method::fronts(prepared.symmetric_order(csr)?, prepared, csr, *budget)?;
+        }
+        match method {
+            Method::Fronts { tree, progress } => {
+                let matrices = [prepared.matrix(csr), &prepared.columns];
+                progress.run(tree, matrices, *pivoting, *budget, DENSE * most)
+            }
+            Method::Columns { .. } => Ok(false),
+        }
+    }
+
+    /// The factorization, once it is complete.
+    pub(crate) fn whole(self) -> Lu<T> {
+        let PartialLu { space, pattern, budget, pivoting, prepared, method } = self;
+        let Prepared { scaling, matched, norm, .. } = prepared;
+        let factors = match method {
+            Method::Columns { order, progress, .. } => {
+                Factors::Columns { order, factors: progress.factors() }
+            }
+            Method::Fronts { tree, progress } => Factors::Fronts { tree, factors: progress.factors() },
+        };
+        Lu { space, pattern, budget, pivoting, scaling, matched, norm, factors, workspace: Mutex::default() }
+    }
+}
+
+impl<T: Real> Method<T> {
+    fn fronts(
+        expected: Expected,
+        prepared: &mut Prepared<T>,
+        csr: &Csr<T>,
+        budget: Budget,
+    ) -> Result<Method<T>> {
+        prepared.for_fronts(csr)?;
+        let matrices = [prepared.matrix(csr), &prepared.columns];
+        // of a front both triangles are stored, of what waits for a parent the square
+        let tree = Tree::new(expected, &Both::new(matrices), [2 * size_of::<T>(), size_of::<T>()], budget)?;
+        let progress = Box::new(fronts::Progress::new(&tree, matrices, Kind::General));
+        Ok(Method::Fronts { tree, progress })
+    }
+}
+
+/// An order, block after block.
+fn sorted(order: Vec<u32>, blocks: &Option<Blocks>) -> Vec<u32> {
+    match blocks {
+        Some(blocks) => blocks.sort(&order),
+        None => order,
+    }
+}

@@ -1,0 +1,299 @@
+//! The data that a preconditioner reads from a matrix: pattern, entries and diagonal.
+
+use crate::formats::Source;
+#[cfg(feature = "cuda")]
+use crate::formats::{OnDevice, derived::check_pattern, pattern::Pattern};
+use crate::{Csr, Error, Format, HostSpace, Operator, Real, Result};
+#[cfg(feature = "cuda")]
+use crate::{cuda::Cuda, cuda::CudaMatrix};
+use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_kernels::cpu::simd::storage::widen;
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda::{Array, DeviceCsr, Product, preconditioners::diagonal::Places};
+use krysp_solvers::Vector;
+use std::any::Any;
+use std::borrow::Cow;
+#[cfg(feature = "cuda")]
+use std::ops::Deref;
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+use std::sync::LazyLock;
+
+/// A preconditioner that can be updated for new values.
+///
+/// An operator is refreshed with new values, its preconditioner with the operator that stores them, in any
+/// format and memory:
+///
+/// ```
+/// use krysp::{Cg, Format, Jacobi, Refresh, Sell, gallery};
+///
+/// let csr = gallery::poisson::<f64>(&[8; 3])?;
+/// let (a, jacobi) = (Sell::new(&csr)?, Jacobi::new(&csr)?);
+/// let mut solver = Cg::new(a).preconditioner(jacobi);
+/// let doubled: Vec<f64> = csr.entries().iter().map(|value| 2.0 * value).collect();
+/// let (a, jacobi) = solver.operators_mut();
+/// a.refresh(&doubled)?;
+/// jacobi.refresh(a)?;
+/// assert!(solver.solve(&vec![1.0; csr.rows()])?.report.converged());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Refresh<T: Real> {
+    /// Recomputes the preconditioner for new values, from a matrix of the same space and, where the
+    /// preconditioner was made for a pattern, of the same pattern. Everything that depends on the pattern
+    /// only is kept: levels, patterns, aggregates.
+    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()>;
+}
+
+/// A matrix whose entries a preconditioner can read: every [`Format`], every operator on a GPU, and
+/// [`Operator`] of both. A preconditioner on a GPU reads the values of an operator there without involving
+/// the host. Not for implementation outside of this crate: its methods may change.
+pub trait MatrixSource<T: Real> {
+    /// Pattern and spaces of the matrix.
+    #[doc(hidden)]
+    fn structure(&self) -> &Source<T>;
+
+    /// The matrix in host memory.
+    #[doc(hidden)]
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>>;
+
+    /// Diagonal of the matrix in the order of its space, zero where no entry is stored.
+    #[doc(hidden)]
+    fn diagonal(&self) -> Result<Vec<T>>;
+
+    /// The matrix on a GPU, in CSR order.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn ordered(&self, gpu: &Cuda) -> Result<DeviceCsr<T>>;
+
+    /// Like `ordered`, but borrows a matrix that is already stored in CSR order on this GPU instead of
+    /// copying it.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn borrowed_on(&self, gpu: &Cuda) -> Result<CowOnDevice<'_, T>> {
+        Ok(CowOnDevice::Copied(self.ordered(gpu)?))
+    }
+
+    /// Copies the values of the matrix to one of the same pattern on a GPU.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn copy_values_to(&self, gpu: &Cuda, to: &mut DeviceCsr<T>) -> Result<()>;
+
+    /// Diagonal of the matrix on a GPU. `places` caches the positions of the diagonal entries; they are
+    /// recomputed if the pattern differs.
+    #[cfg(feature = "cuda")]
+    #[doc(hidden)]
+    fn diagonal_on(&self, gpu: &Cuda, _: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        Ok(gpu.device().upload(&self.diagonal()?)?)
+    }
+}
+
+/// A matrix on a GPU in CSR order, borrowed or copied.
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+#[derive(Debug)]
+pub enum CowOnDevice<'a, T> {
+    Borrowed(&'a DeviceCsr<T>),
+    Copied(DeviceCsr<T>),
+}
+
+#[cfg(feature = "cuda")]
+impl<T> Deref for CowOnDevice<'_, T> {
+    type Target = DeviceCsr<T>;
+
+    fn deref(&self) -> &DeviceCsr<T> {
+        match self {
+            CowOnDevice::Borrowed(ordered) => ordered,
+            CowOnDevice::Copied(ordered) => ordered,
+        }
+    }
+}
+
+/// Positions of the diagonal entries on a GPU, for all matrices of one pattern.
+#[cfg(feature = "cuda")]
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct DiagonalPlaces {
+    pattern: Arc<Pattern>,
+    places: Places,
+}
+
+/// Every format in host memory. The bound `Clone` keeps this from overlapping with the one for [`Operator`],
+/// which is not `Clone`.
+impl<T: Real, F: Format<T> + Clone + 'static> MatrixSource<T> for F {
+    fn structure(&self) -> &Source<T> {
+        self.source()
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        Ok(as_csr(self).map_or_else(|| Cow::Owned(self.to_csr()), Cow::Borrowed))
+    }
+
+    /// Reads the slots of the diagonal.
+    fn diagonal(&self) -> Result<Vec<T>> {
+        let pattern = &self.source().pattern;
+        // compute the lazy columns before a parallel loop reads them
+        LazyLock::force(&pattern.columns);
+        let entry = |row: usize| {
+            let Ok(place) = pattern.row(row).binary_search(&(row as u32)) else { return T::zero() };
+            let (own, mut value) = (pattern.offsets.at(row) + place, T::zero());
+            self.slots(row, |entry, slot| {
+                if entry == own {
+                    value = widen(self.values()[slot]);
+                }
+            });
+            value
+        };
+        Ok(map_rows(pattern.rows().min(pattern.cols()), 16, &entry))
+    }
+
+    #[cfg(feature = "cuda")]
+    fn ordered(&self, gpu: &Cuda) -> Result<DeviceCsr<T>> {
+        let mut ordered = DeviceCsr::zeros_of(gpu.device(), self.source().on_device())?;
+        self.copy_values_to(gpu, &mut ordered)?;
+        Ok(ordered)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn copy_values_to(&self, _: &Cuda, to: &mut DeviceCsr<T>) -> Result<()> {
+        match as_csr(self) {
+            Some(csr) => Ok(to.write(csr.entries())?),
+            None => Ok(to.write(&self.entries_from(self.values()))?),
+        }
+    }
+}
+
+/// The matrix itself if it is stored as CSR, which saves a copy.
+fn as_csr<T: Real, F: 'static>(format: &F) -> Option<&Csr<T>> {
+    (format as &dyn Any).downcast_ref()
+}
+
+/// An operator in the format and the memory that were chosen for it.
+impl<T: Real, V: Vector<Elem = T>> MatrixSource<T> for Operator<V> {
+    fn structure(&self) -> &Source<T> {
+        self.origin().structure()
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        self.origin().in_host_memory()
+    }
+
+    fn diagonal(&self) -> Result<Vec<T>> {
+        self.origin().diagonal()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn ordered(&self, gpu: &Cuda) -> Result<DeviceCsr<T>> {
+        self.origin().ordered(gpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn borrowed_on(&self, gpu: &Cuda) -> Result<CowOnDevice<'_, T>> {
+        self.origin().borrowed_on(gpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn copy_values_to(&self, gpu: &Cuda, to: &mut DeviceCsr<T>) -> Result<()> {
+        self.origin().copy_values_to(gpu, to)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn diagonal_on(&self, gpu: &Cuda, places: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        self.origin().diagonal_on(gpu, places)
+    }
+}
+
+/// An operator on a GPU. Its values are copied back only if the host needs them.
+#[cfg(feature = "cuda")]
+impl<T: Real, F: OnDevice<T>> MatrixSource<T> for CudaMatrix<T, F> {
+    fn structure(&self) -> &Source<T> {
+        &self.source
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        Ok(Cow::Owned(self.to_csr()?))
+    }
+
+    fn diagonal(&self) -> Result<Vec<T>> {
+        let found = self.diagonal_on(krysp_solvers::LinearOperator::domain(self).gpu(), &mut None)?;
+        let mut diagonal = vec![T::zero(); found.len()];
+        found.read(&mut diagonal)?;
+        Ok(diagonal)
+    }
+
+    fn ordered(&self, gpu: &Cuda) -> Result<DeviceCsr<T>> {
+        self.check_gpu(gpu)?;
+        let pattern = self.source.on_device();
+        Ok(self.arrays.entries(pattern)?.with_columns(pattern)?)
+    }
+
+    fn borrowed_on(&self, gpu: &Cuda) -> Result<CowOnDevice<'_, T>> {
+        self.check_gpu(gpu)?;
+        self.arrays.in_order().map_or_else(
+            || Ok(CowOnDevice::Copied(self.ordered(gpu)?)),
+            |there| Ok(CowOnDevice::Borrowed(there)),
+        )
+    }
+
+    fn copy_values_to(&self, gpu: &Cuda, to: &mut DeviceCsr<T>) -> Result<()> {
+        self.check_gpu(gpu)?;
+        Ok(self.arrays.copy_values_to(self.source.on_device(), to)?)
+    }
+
+    fn diagonal_on(&self, gpu: &Cuda, places: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        self.check_gpu(gpu)?;
+        let pattern = &self.source.pattern;
+        let mut ordered = self.arrays.entries(pattern.on_device())?;
+        let places = match places {
+            Some(known) if Arc::ptr_eq(&known.pattern, pattern) => known,
+            _ => {
+                ordered = ordered.with_columns(pattern.on_device())?;
+                let found = Places::find(&ordered)?;
+                places.insert(DiagonalPlaces { pattern: pattern.clone(), places: found })
+            }
+        };
+        Ok(places.places.diagonal(&ordered)?)
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
+    fn check_gpu(&self, gpu: &Cuda) -> Result<()> {
+        if krysp_solvers::LinearOperator::domain(self).gpu() == gpu { Ok(()) } else { Err(other_space()) }
+    }
+}
+
+/// Refuses a matrix that is not square.
+pub(crate) fn check_square<T: Real>(what: &'static str, a: &dyn MatrixSource<T>) -> Result<()> {
+    let pattern = &a.structure().pattern;
+    let (rows, cols) = (pattern.rows(), pattern.cols());
+    if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
+}
+
+/// The matrix in host memory. Refuses infinite entries and NaN, and reports the first: a factorization would
+/// report only some invalid pivot.
+pub(crate) fn finite<T: Real>(a: &dyn MatrixSource<T>) -> Result<Cow<'_, Csr<T>>> {
+    let csr = a.in_host_memory()?;
+    csr.check_finite()?;
+    Ok(csr)
+}
+
+/// Refuses new values from another space than that of the preconditioner.
+pub(crate) fn check_space<T: Real>(a: &dyn MatrixSource<T>, space: &HostSpace<T>) -> Result<()> {
+    let structure = a.structure();
+    if structure.domain() == space && structure.range() == space { Ok(()) } else { Err(other_space()) }
+}
+
+/// Refuses new values from a matrix of another space or pattern than those of a preconditioner.
+#[cfg(feature = "cuda")]
+pub(crate) fn check_alike<T: Real>(
+    a: &dyn MatrixSource<T>,
+    space: &HostSpace<T>,
+    pattern: &Arc<Pattern>,
+) -> Result<()> {
+    check_space(a, space)?;
+    check_pattern(pattern, &a.structure().pattern)
+}
+
+fn other_space() -> Error {
+    krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into()
+}
