@@ -36,3 +36,4 @@ mod strict;
 mod theory;
 mod truth;
 mod two_level;
+mod vocabulary;
