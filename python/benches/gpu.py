@@ -66,7 +66,7 @@ def compare(name: str, a: sp.csr_array, rounds: int) -> None:
         ours.append(time.perf_counter() - started)
     residual = lambda x: float(cupy.linalg.norm(b - theirs @ x) / cupy.linalg.norm(b))  # noqa: E731
     iterations = result.report.iterations
-    print(f"{name}: {a.shape[0]} rows, {a.nnz} entries; {operator.format_report.splitlines()[0]}; set up in {setup:.2f} s")
+    print(f"{name}: {a.shape[0]} rows, {a.nnz} entries; {operator.choice.splitlines()[0]}; set up in {setup:.2f} s")
     print(f"  cupy  {1e3 * min(other):10.3f} ms, {count[0]} iterations, {1e6 * min(other) / count[0]:8.1f} us each, residual {residual(x):.1e}")
     print(f"  krysp {1e3 * min(ours):10.3f} ms, {iterations} iterations, {1e6 * min(ours) / iterations:8.1f} us each, residual {residual(result.x):.1e}")
     print(f"  {min(other) / min(ours):.1f} times as fast")
