@@ -12,10 +12,11 @@
 use crate::{Csr, HostSpace, HostVector, Real, Result};
 use krysp_solvers::{Element, Space};
 
-/// Solves with the transpose at most: Higham reports two for most matrices, and never more than five.
+/// Maximum number of solves with the transpose: Higham reports two for most matrices, and never more than
+/// five.
 const STEPS: usize = 5;
 
-/// `‖A‖₁`, the largest sum of magnitudes of a column.
+/// `‖A‖₁`: the maximum over columns of the sum of magnitudes.
 pub(super) fn norm<T: Real>(csr: &Csr<T>) -> f64 {
     let mut sums = vec![0.0; csr.cols()];
     for (&column, &value) in csr.columns().iter().zip(csr.entries()) {
@@ -24,8 +25,8 @@ pub(super) fn norm<T: Real>(csr: &Csr<T>) -> f64 {
     sums.into_iter().fold(0.0, f64::max)
 }
 
-/// A lower bound of `‖A‖₁ ‖A⁻¹‖₁`, to rounding, from `solve`, which applies `A⁻¹`, and `transposed`, which applies `A⁻ᵀ`. Infinite if a
-/// solution overflows, and one for a matrix without rows.
+/// Estimates `‖A‖₁ ‖A⁻¹‖₁` from below, up to rounding. `solve` applies `A⁻¹`, and `transposed` applies `A⁻ᵀ`.
+/// The estimate is infinite if a solution overflows, and 1 for a matrix without rows.
 pub(super) fn estimate<T: Real>(
     norm: f64,
     space: &HostSpace<T>,
@@ -70,7 +71,7 @@ pub(super) fn estimate<T: Real>(
     let alternating = |j: usize| sign(j) * (1.0 + j as f64 / (n - 1).max(1) as f64);
     x.as_mut_slice().iter_mut().enumerate().for_each(|(j, x)| *x = T::from_f64(alternating(j)));
     solve(&x, &mut y)?;
-    // its norm is 1.5 n
+    // ‖x‖₁ = 1.5 n
     Ok(norm * larger(most, sum(&y) / (1.5 * n as f64)))
 }
 
@@ -120,7 +121,7 @@ mod tests {
             free.retain(|&row| row != i);
             columns.retain(|&column| column != j);
         }
-        // rows of the inverse are in another order, which does not change the norm
+        // the rows of the inverse are permuted, which does not change the norm
         Some(of_matrix * norm(n, &dense))
     }
 

@@ -1,20 +1,21 @@
-//! How much memory factors may take.
+//! Memory limits of direct factorizations.
 
 use crate::memory::free;
 use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Error, Result};
 
-/// The share of the memory that is free which factors may take, where no limit is given.
+/// Default limit, as a fraction of the free memory.
 const SHARE: f64 = 0.75;
 
-/// What a direct factorisation may take.
+/// Memory limit of a direct factorization.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectOptions {
-    /// Bytes for the factors and what computing them needs; three quarters of the memory that is free where `None`.
+    /// Maximum number of bytes for the factors and the workspace of the factorization. `None`: three quarters
+    /// of the free memory, or no limit if that is unknown.
     pub memory: Option<usize>,
 }
 
-/// A limit on the memory of one factorisation.
+/// Memory limit of one factorization, with its name for errors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     what: &'static str,
@@ -26,12 +27,12 @@ impl Budget {
         Budget { what, limit: options.memory.unwrap_or_else(free_share) }
     }
 
-    /// The name of the factorization.
+    /// Name of the factorization.
     pub(super) fn what(self) -> &'static str {
         self.what
     }
 
-    /// The bytes that may be taken.
+    /// Limit in bytes.
     pub(super) fn limit(self) -> usize {
         self.limit
     }
@@ -44,7 +45,7 @@ impl Budget {
         Ok(Budget { what, limit: from.load()? })
     }
 
-    /// Refuses to take so many bytes.
+    /// Returns an error if `bytes` exceeds the limit.
     pub(super) fn allows(self, bytes: usize) -> Result<()> {
         if bytes <= self.limit { Ok(()) } else { Err(self.refused(bytes)) }
     }
@@ -53,7 +54,7 @@ impl Budget {
         Error::Memory { what: self.what, needed, limit: self.limit }
     }
 
-    /// Zeros, or an error where there is no memory for them.
+    /// Returns `len` zeros, or an error if the allocation fails; the limit is not checked.
     pub(super) fn zeros<T: Clone + Default>(self, len: usize) -> Result<Vec<T>> {
         let mut zeros = vec![];
         self.reserve(&mut zeros, len)?;
@@ -61,7 +62,7 @@ impl Budget {
         Ok(zeros)
     }
 
-    /// As [`Budget::reserve`], for a list that grows often.
+    /// As [`Budget::reserve`], for a list that grows often: reserves at least half of its length.
     pub(super) fn reserve_more<T>(self, list: &mut Vec<T>, more: usize) -> Result<()> {
         if list.capacity() - list.len() >= more {
             Ok(())
@@ -70,7 +71,8 @@ impl Budget {
         }
     }
 
-    /// Reserves memory for so many more, or says that there is none.
+    /// Reserves memory for `more` further elements. Returns an error if the allocation fails; the limit is
+    /// not checked.
     pub(super) fn reserve<T>(self, list: &mut Vec<T>, more: usize) -> Result<()> {
         let bytes = (list.len() + more).saturating_mul(size_of::<T>());
         list.try_reserve_exact(more).map_err(|_| self.refused(bytes))

@@ -1,4 +1,5 @@
-//! Direct factorizations: `A = L Lᵀ`, `A = L D Lᵀ` and `A = L U` with all of their fill, so that one application solves the system.
+//! Complete factorizations: `A = L Lᵀ`, `A = L D Lᵀ` and `A = L U`. One application solves the system up to
+//! rounding.
 //!
 //! | | for | how |
 //! | --- | --- | --- |
@@ -6,11 +7,12 @@
 //! | [`Ldl`] | symmetric, definite or not | dense fronts with delayed pivots, on all threads |
 //! | [`Lu`] | any square matrix | the same; or column by column on one thread, where that is faster |
 //!
-//! Each is a preconditioner, `z = A⁻¹ r` to rounding. A solver over it ends after one or two iterations, refines what rounding
-//! left, and reports the recomputed residual: there is no other way to refine here.
+//! Each is a preconditioner, `z = A⁻¹ r` up to rounding. A Krylov solver with it stops after one or two
+//! iterations, which act as iterative refinement, and reports the recomputed residual.
 //!
-//! Factors have fill: many more entries than the matrix. How many is known before the first number is computed, or watched while
-//! they are; what would not fit is refused with [`Error::Memory`](crate::Error::Memory).
+//! Factors have fill-in: many more entries than the matrix. Their number is known before the numeric
+//! factorization, or checked during it. If the memory limit would be exceeded, the constructor returns
+//! [`Error::Memory`](crate::Error::Memory).
 
 mod cholesky;
 mod condition;

@@ -1,33 +1,37 @@
-//! In which order columns of an unsymmetric matrix are eliminated, and what becomes of those that depend on others.
+//! Elimination order of the columns of an unsymmetric matrix, and treatment of linearly dependent columns.
 
 use super::tree::NONE;
 use crate::ordering::minimum_degree::{self, Neighbours};
 use crate::{Csr, Real, Result};
 use krysp_solvers::Element;
 
-/// A pattern counts as symmetric if this share of the off-diagonal entries has a partner.
+/// A pattern counts as symmetric if at least this fraction of its off-diagonal entries have a mirrored entry
+/// (guess).
 const PARTNERS: f64 = 0.5;
 
-/// A diagonal counts as weak if more than this share of its entries is below `SMALL` times the largest of their rows: guesses.
+/// A diagonal counts as weak if more than the fraction `WEAK` of its entries are smaller than `SMALL` times
+/// the largest magnitude of their rows (guesses).
 const WEAK: f64 = 0.02;
 const SMALL: f64 = 1e-3;
 
-/// In which order columns are eliminated.
+/// Elimination order of the columns.
 #[derive(Debug)]
 pub(super) struct Order {
+    /// Column that is eliminated in each step.
     pub(super) column_of: Vec<u32>,
-    /// The row that is preferred as the pivot of each column; empty if there is none.
+    /// Preferred pivot row of each column; empty if there are no preferences.
     pub(super) preferred: Vec<u32>,
-    /// Entries of the factors beyond which the order does not serve.
+    /// Number of entries of the factors beyond which the factorization by columns stops.
     pub(super) most_entries: usize,
 }
 
-/// The pattern of `B + Bᵀ`, where row `j` of `B` is the row that is matched to column `j`; of diagonal blocks, if there are several.
+/// The pattern of `B + Bᵀ`, where row `j` of `B` is the row of `A` that is matched to column `j`. With
+/// `blocks`, only entries in diagonal blocks.
 pub(super) struct Matched<'a, T: Real> {
     pub(super) matrices: [&'a Csr<T>; 2],
     pub(super) row_of: &'a [u32],
     pub(super) column_of: &'a [u32],
-    /// The block of each column.
+    /// Diagonal block of each column.
     pub(super) blocks: Option<&'a [u32]>,
 }
 
@@ -43,17 +47,18 @@ impl<T: Real> Neighbours for Matched<'_, T> {
     }
 }
 
-/// What becomes of a column that depends on those before it.
+/// Treatment of a column that is linearly dependent on earlier columns.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pivoting {
-    /// The matrix is refused.
+    /// The factorization returns an error.
     Regular,
-    /// Its unknown is zero.
+    /// The unknown of the column is set to zero.
     Tolerant,
 }
 
 impl Pivoting {
-    /// The part of the largest magnitude that a column has had during the elimination that counts as rounding.
+    /// Fraction of the largest magnitude that a column has had during the elimination, up to which a pivot is
+    /// rounding error and counts as zero.
     pub(super) fn rounding<T: Real>(self) -> T {
         match self {
             Pivoting::Regular => T::from_f64(REGULAR * <T as Element>::EPSILON),
@@ -62,20 +67,20 @@ impl Pivoting {
     }
 }
 
-/// A pivot counts as zero up to so many machine epsilons times the largest magnitude of its column. Gaussian elimination of Neumann
-/// problems with 150 to 200 unknowns, in random orders, leaves last pivots of 4 to 27 epsilons: a guess above that.
+/// This fraction for `Pivoting::Regular`, in machine epsilons. Gaussian elimination of Neumann problems with
+/// 150 to 200 unknowns, in random orders, leaves last pivots of 4 to 27 epsilons; a guess above that.
 const REGULAR: f64 = 64.0;
 
-/// The power of the epsilon, 3e-13 in `f64`, below which a pivot would make a solution so large that its rounding hides what is
-/// solved for.
+/// Exponent of this fraction for `Pivoting::Tolerant`: `EPSILON^0.8`, 3e-13 in `f64`. Smaller pivots would
+/// make a solution so large that its rounding errors exceed its other part.
 const TOLERANT: f64 = 0.8;
 
-/// How symmetric a pattern is, and how strong a diagonal.
+/// Symmetry of a pattern, and strength of a diagonal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// The share of off-diagonal entries that have a partner.
+    /// Fraction of off-diagonal entries that have a mirrored entry.
     partners: f64,
-    /// The share of diagonal entries that are small.
+    /// Fraction of diagonal entries that are small.
     weak: f64,
 }
 
@@ -100,7 +105,7 @@ impl Shape {
         Shape { partners: share(partners, entries), weak: if n == 0 { 0.0 } else { share(weak, n) } }
     }
 
-    /// Whether every off-diagonal entry has a partner.
+    /// Whether every off-diagonal entry has a mirrored entry.
     pub(super) fn is_mirrored(self) -> bool {
         self.partners == 1.0
     }
@@ -114,14 +119,15 @@ impl Shape {
     }
 }
 
-/// An order with little fill for the pattern of `A + Aᵀ` in which rows that a matching joins are neighbours: if `rows[j]` is matched
-/// to column `j`, a pair `{j, rows[j]}` has a pivot block with large entries off its diagonal (Duff and Pralet 2005).
+/// Computes a fill-reducing ordering for the pattern of `A + Aᵀ` that keeps matched rows adjacent. If row
+/// `rows[j]` is matched to column `j`, the pair `{j, rows[j]}` has a pivot block with large off-diagonal
+/// entries (Duff and Pralet 2005).
 pub(super) fn paired<T: Real>(a: &Csr<T>, columns: &Csr<T>, rows: &[u32]) -> Result<Vec<u32>> {
     let n = a.rows();
     let mut group_of = vec![NONE; n];
     let mut groups: Vec<[u32; 2]> = vec![];
     for start in 0..n {
-        // along a cycle, two by two
+        // split each cycle of the matching into pairs
         let mut at = start;
         while group_of[at] == NONE {
             let partner = rows[at] as usize;
@@ -141,7 +147,7 @@ pub(super) fn paired<T: Real>(a: &Csr<T>, columns: &Csr<T>, rows: &[u32]) -> Res
     Ok(members.filter(|&member| member != NONE).collect())
 }
 
-/// The pattern of `A + Aᵀ` with groups of one or two rows as variables.
+/// The pattern of `A + Aᵀ`, compressed so that groups of one or two rows are its variables.
 struct Groups<'a, T: Real> {
     matrices: [&'a Csr<T>; 2],
     groups: &'a [[u32; 2]],

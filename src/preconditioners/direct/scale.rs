@@ -1,9 +1,9 @@
-//! Scaling by powers of two, which rounds nothing.
+//! Scaling by powers of two, which causes no rounding errors.
 
 use crate::{Csr, Real};
 use krysp_solvers::Element;
 
-/// Powers of two that bring the largest entry of each row near one.
+/// Returns powers of two that scale the largest entry of each row to near one. `columns` is the transpose.
 pub(super) fn row_scale<T: Real>(columns: &Csr<T>) -> Vec<T> {
     let mut largest = vec![0.0f64; columns.cols()];
     for (&row, &value) in columns.columns().iter().zip(columns.entries()) {
@@ -13,7 +13,8 @@ pub(super) fn row_scale<T: Real>(columns: &Csr<T>) -> Vec<T> {
     largest.into_iter().map(power).collect()
 }
 
-/// The power of two that brings a magnitude near one.
+/// Returns the power of two that scales a magnitude to near one; 1 for zero and for values that are not
+/// finite.
 pub(super) fn power<T: Real>(largest: f64) -> T {
     let exponent = if largest > 0.0 && largest.is_finite() { -largest.log2().round() } else { 0.0 };
     T::from_f64(exponent.exp2())

@@ -1,8 +1,8 @@
-//! Random systems for the tests of factorizations, and the error that factors leave.
+//! Random systems for tests of factorizations, and the backward error of their solutions.
 
 use crate::{Csr, HostVector, LinearOperator, Space};
 
-/// A generator of numbers that look random (Marsaglia's xorshift).
+/// Pseudo-random number generator (Marsaglia's xorshift).
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -17,14 +17,15 @@ impl Random {
         (self.next() % bound as u64) as usize
     }
 
-    /// Between -1 and 1.
+    /// Returns a number between -1 and 1.
     pub(super) fn number(&mut self) -> f64 {
         self.next() as f64 / (1u64 << 52) as f64 - 1.0
     }
 }
 
-/// Entries of a matrix of up to 60 rows: of a symmetric pattern or not, with a diagonal of zeros or a whole one, with rows of
-/// different sizes, and now and then of a deficient rank.
+/// Returns the size, at most 60, and the entries of a random matrix. Its pattern is symmetric or not; its
+/// diagonal is empty, tiny, permuted or large; its rows may have different scales, or a row and a column may
+/// be empty.
 pub(super) fn random(random: &mut Random) -> (usize, Vec<(usize, usize, f64)>) {
     let n = 1 + random.below(60);
     let (symmetric, diagonal, kind) = (random.below(2) == 0, random.below(4), random.below(8));
@@ -47,7 +48,7 @@ pub(super) fn random(random: &mut Random) -> (usize, Vec<(usize, usize, f64)>) {
         }
     }
     match kind {
-        // a row and a column that are sums of others, exactly: one of them is taken away
+        // an empty row and an empty column
         0 => entries.retain(|&(i, j, _)| i != n / 2 && j != n / 3),
         1 => entries.iter_mut().for_each(|(i, _, value)| *value *= 10f64.powi((*i % 9) as i32 - 4)),
         _ => {}
@@ -112,7 +113,8 @@ pub(super) fn backward_error(
     best
 }
 
-/// The Laplacian of a grid without boundary conditions and with different conductivities: constants are its null space.
+/// Laplacian of a grid with Neumann boundary conditions and random conductivities. Its null space is the
+/// constants.
 pub(super) fn neumann([nx, ny, nz]: [usize; 3]) -> Csr<f64> {
     let mut source = Random(0x1357_9bdf_0246_8ace);
     let n = nx * ny * nz;

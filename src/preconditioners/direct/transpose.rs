@@ -1,8 +1,9 @@
-//! The transpose of a matrix, by counting entries: faster than sorting them on all threads, and small beside a factorization.
+//! Transpose of a matrix by counting entries per column, on one thread: faster than sorting them on all
+//! threads, and cheap compared with a factorization.
 
 use crate::{Csr, Real, Result};
 
-/// The transpose, in a space of its own.
+/// Returns the transpose, in a separate space.
 pub(super) fn transposed<T: Real>(csr: &Csr<T>) -> Result<Csr<T>> {
     let (mut starts, entries) = (vec![0usize; csr.cols() + 1], csr.nnz());
     csr.columns().iter().for_each(|&column| starts[column as usize + 1] += 1);

@@ -1,8 +1,8 @@
-//! What elimination makes of a symmetric pattern, before a number is computed: its tree, the lengths of columns, and the fronts.
+//! Symbolic factorization of a symmetric pattern: elimination tree, column counts of the factor, and fronts.
 //!
-//! Column `k` of the factor has an entry wherever a column below it in the tree has one beyond `k` (Liu 1990). Neighbouring columns
-//! with the same entries form a *front*: a dense block of numbers, which is what makes factorising fast. A few zeros are taken in
-//! where that joins small fronts.
+//! A column of the factor has the entries of the matrix below the diagonal, and those of its children in the
+//! elimination tree (Liu 1990). Consecutive columns with the same entries below them form a *front*
+//! (supernode), which is factorized as a dense matrix. Small fronts are merged where that stores few zeros.
 
 mod fits;
 
@@ -14,42 +14,45 @@ use krysp_kernels::interrupt::Phase;
 
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Two fronts are joined if so few columns are in both, or so small a share of the joint front would be zeros.
+/// Two fronts are merged if, for one of these pairs, the merged front has at most so many columns, and at
+/// most this fraction of its entries are zeros (the defaults of CHOLMOD).
 const JOINED: [(usize, f64); 4] = [(4, 1.0), (16, 0.8), (48, 0.1), (usize::MAX, 0.05)];
 
-/// The share of all work below which a subtree is a separate task.
+/// Maximum work of a task (one or more subtrees), as a fraction of the total.
 const TASK: f64 = 1.0 / 64.0;
 
-/// Multiplications in fronts, bounded as `Tree::share` does, below which all are one task: about 0.1 ms, as long as it takes to start
-/// threads. A guess; small systems that become faster when it is divided by ten would show that it is too large.
+/// Total work, as `Tree::share` computes it, up to which all fronts form one task: about 0.1 ms, the time to
+/// start threads. A guess; it is too large if small systems become faster when it is divided by ten.
 const ALONE: f64 = 2e5;
 
-/// Tasks that are expected to be computed at a time, for the memory that they need: the same for any number of threads, so that a
-/// limit refuses the same matrices. A guess; factorizations with delayed pivots count what more threads take.
+/// Number of tasks that are assumed to run concurrently when memory is estimated: independent of the number
+/// of threads, so that a limit refuses the same matrices. A guess; factorizations with delayed pivots check
+/// the memory in use.
 const AT_A_TIME: usize = 4;
 
-/// A tree of fronts, children before their parents, and the order of elimination that it stands for.
+/// Assembly tree: fronts, children before their parents, and the elimination order.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
-    /// The variable that is eliminated at each place.
+    /// Variable that is eliminated at each position.
     pub(super) order: Vec<u32>,
-    /// The place of each variable.
+    /// Position of each variable in `order`.
     pub(super) place: Vec<u32>,
     pub(super) fronts: Vec<Front>,
-    /// Rows below the columns of each front, front after front.
+    /// Positions of the rows below the columns of each front, front after front.
     rows: Vec<u32>,
-    /// The fronts of subtrees that do not wait for each other, and those above them.
+    /// Tasks: ranges of fronts that form independent subtrees. `top` lists the fronts above them.
     pub(super) tasks: Vec<std::ops::Range<usize>>,
     pub(super) top: Vec<usize>,
 }
 
 saved!(impl[] Tree { order, place, fronts, rows, tasks, top });
 
-/// Columns that are eliminated together.
+/// Columns that are eliminated together, as a dense matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Front {
     pub(super) columns: std::ops::Range<usize>,
-    /// Where its rows stand, and where its numbers do: as many columns, each with a row for each column and for each row below.
+    /// Its ranges in the rows of the tree and in the array of values (`numbers`): for each column, one value
+    /// for each row of the front.
     rows: std::ops::Range<usize>,
     pub(super) numbers: std::ops::Range<usize>,
     pub(super) parent: Option<u32>,
@@ -58,7 +61,7 @@ pub(super) struct Front {
 saved!(impl[] Front { columns, rows, numbers, parent });
 
 impl Front {
-    /// Rows of a column.
+    /// Number of rows: those of its columns, and those below.
     pub(super) fn height(&self) -> usize {
         self.columns.len() + self.rows.len()
     }
@@ -67,7 +70,8 @@ impl Front {
         self.rows.len()
     }
 
-    /// The multiplications that eliminate the columns of a symmetric matrix: half the square of the rows below each.
+    /// Number of multiplications for a symmetric matrix: for each column, half the square of its number of
+    /// rows from the diagonal on.
     pub(super) fn work(&self) -> f64 {
         let cubes = |rows: f64| rows * (rows + 1.0) * (2.0 * rows + 1.0) / 12.0;
         cubes(self.height() as f64) - cubes(self.below() as f64)
@@ -75,8 +79,9 @@ impl Front {
 }
 
 impl Tree {
-    /// For an order with little fill. Refuses what would not fit: bytes for each number of a front, and for each that waits for a
-    /// parent.
+    /// Builds the fronts. Returns an error if the memory limit would be exceeded: `stored` bytes for each
+    /// value of a front, and `waiting` bytes for each value of a Schur complement that waits for its parent
+    /// front.
     pub(super) fn new(
         expected: Expected,
         neighbours: &impl Neighbours,
@@ -100,33 +105,33 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Rows below the columns of a front.
+    /// Positions of the rows below the columns of a front.
     pub(super) fn rows(&self, front: &Front) -> &[u32] {
         &self.rows[front.rows.clone()]
     }
 
-    /// All numbers of all fronts.
+    /// Number of stored values of all fronts.
     pub(super) fn numbers(&self) -> usize {
         self.fronts.last().map_or(0, |front| front.numbers.end)
     }
 
-    /// The entries of the lower triangle.
+    /// Number of entries of the lower triangle.
     pub(super) fn entries(&self) -> usize {
         let own = |front: &Front| front.columns.len() * (front.columns.len() + 1) / 2;
         self.fronts.iter().map(|front| own(front) + front.columns.len() * front.below()).sum()
     }
 
-    /// How many fronts there are.
+    /// Number of fronts.
     pub(super) fn count(&self) -> usize {
         self.fronts.len()
     }
 
-    /// The multiplications that eliminate all columns of a symmetric matrix.
+    /// Number of multiplications for a symmetric matrix.
     pub(super) fn work(&self) -> f64 {
         self.fronts.iter().map(Front::work).sum()
     }
 
-    /// The children of each front: `first[front]`, then `next[child]`, in the order of fronts.
+    /// Lists of children: `first[front]` is the first child, `next[child]` the next one, in ascending order.
     pub(super) fn children(&self) -> (Vec<u32>, Vec<u32>) {
         let (mut first, mut next) = (vec![NONE; self.fronts.len()], vec![NONE; self.fronts.len()]);
         for (at, front) in self.fronts.iter().enumerate().rev() {
@@ -137,7 +142,8 @@ impl Tree {
         (first, next)
     }
 
-    /// The rows of each front: those of its columns, and those that its children leave.
+    /// Computes the rows of each front: those in which its columns have entries, and those that its children
+    /// have below their columns.
     fn fill(
         &mut self,
         starts: &[usize],
@@ -194,7 +200,8 @@ impl Tree {
         Ok(())
     }
 
-    /// Cuts off subtrees that are small beside the whole. What they are follows from the tree alone.
+    /// Splits off subtrees with little work as tasks. They depend on the tree alone, not on the number of
+    /// threads.
     fn share(&mut self) {
         let work = |front: &Front| {
             let [columns, height] = [front.columns.len(), front.height()].map(|count| count as f64);
@@ -220,7 +227,7 @@ impl Tree {
                 self.top.push(at);
             } else if front.parent.is_none_or(|parent| !small[parent as usize]) {
                 match self.tasks.last_mut() {
-                    // small trees side by side are one task as long as they are small together
+                    // adjacent subtrees form one task while their total work is small
                     Some(last)
                         if last.end == starts[at] && below[last.end - 1] + below[at] <= TASK * whole =>
                     {
@@ -233,7 +240,8 @@ impl Tree {
         }
     }
 
-    /// The most numbers that wait for their parents at a time, to an upper bound: those of all tasks done, and of the tasks in hand.
+    /// Upper bound on the number of values that wait for parent fronts at any time: those of all completed
+    /// tasks, and those of `AT_A_TIME` running tasks.
     fn waiting(&self) -> usize {
         let size = |at: usize| self.fronts[at].below() * self.fronts[at].below();
         let (first, next) = self.children();
@@ -266,14 +274,15 @@ impl Tree {
     }
 }
 
-/// What an order leads to: the tree, by the first column after each that its elimination joins it to, and the entries of each
-/// column of the factor, diagonal included.
+/// Elimination tree and column counts for an ordering. `parents` holds the parent of each column.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
-    /// As it was given, but children before parents, those of one subtree together: as good, and closer in memory.
+    /// The given ordering, in a postorder of the elimination tree: the fill-in is the same, and subtrees are
+    /// contiguous.
     pub(super) order: Vec<u32>,
     place: Vec<u32>,
     parents: Vec<u32>,
+    /// Number of entries of each column of the factor, including the diagonal.
     pub(super) lengths: Vec<u32>,
 }
 
@@ -291,7 +300,7 @@ impl Expected {
     }
 }
 
-/// The place of each variable in an order.
+/// Position of each variable in an ordering.
 pub(super) fn inverse(order: &[u32]) -> Vec<u32> {
     let mut place = vec![0; order.len()];
     (0..).zip(order).for_each(|(at, &of)| place[of as usize] = at);
@@ -348,7 +357,7 @@ fn postorder(parents: &[u32]) -> Vec<u32> {
     order
 }
 
-/// In a postordered tree (Gilbert, Ng and Peyton 1994).
+/// Column counts for a postordered tree (Gilbert, Ng and Peyton 1994).
 fn lengths(order: &[u32], place: &[u32], parents: &[u32], neighbours: &impl Neighbours) -> Result<Vec<u32>> {
     let phase = Phase::new("lengths of the factor's columns", order.len() as f64);
     let mut counter = phase.counter();
@@ -374,7 +383,8 @@ fn lengths(order: &[u32], place: &[u32], parents: &[u32], neighbours: &impl Neig
         for other in neighbours.of(order[column]) {
             counter.add(1)?;
             let row = place[other as usize] as usize;
-            // the column is a leaf of the row's subtree if no column below it has an entry in the row
+            // the column is a leaf of the subtree of the row if no descendant of the column has an entry in
+            // the row
             if row <= column || latest[row] > first[column] {
                 continue;
             }
@@ -405,10 +415,10 @@ fn lengths(order: &[u32], place: &[u32], parents: &[u32], neighbours: &impl Neig
     Ok(lengths.into_iter().map(|length| length.max(1) as u32).collect())
 }
 
-/// Where fronts begin, and the end.
+/// Merges columns to fronts. Returns the first column of each front, then the number of columns.
 fn joined(parents: &[u32], lengths: &[u32]) -> Vec<usize> {
     let n = parents.len();
-    // front after front: its first column, and the entries that are not zero
+    // first column and number of nonzero entries of each front
     let mut fronts: Vec<(usize, f64)> = vec![];
     let mut column = 0;
     while column < n {

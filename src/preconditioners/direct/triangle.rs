@@ -1,8 +1,8 @@
-//! A triangle of factors, column by column.
+//! A triangular factor, stored by columns.
 
 use crate::Real;
 
-/// A triangle, column by column, without its diagonal.
+/// A triangular factor, stored by columns, without its diagonal.
 #[derive(Debug, Default)]
 pub(super) struct Triangle<T> {
     pub(super) starts: Vec<usize>,

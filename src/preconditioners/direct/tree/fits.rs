@@ -1,10 +1,10 @@
-//! What must hold of a tree that is read from a file.
+//! Validation of a tree that is read from a file.
 
 use super::{Front, Tree};
 use crate::formats::pattern::Pattern;
 
 impl Tree {
-    /// Whether it is a tree of the fronts of a pattern, with at most so many numbers.
+    /// Whether this is a tree of fronts for `pattern`, with at most `numbers` stored values.
     pub(in super::super) fn fits(&self, pattern: &Pattern, numbers: usize) -> bool {
         let rows = pattern.rows();
         pattern.cols() == rows
@@ -21,7 +21,7 @@ impl Tree {
         order.len() == rows && place.len() == rows && order.iter().enumerate().all(back)
     }
 
-    /// Whether columns, rows and numbers of fronts follow one another, without gaps.
+    /// Whether the columns, rows and values of the fronts follow one another without gaps.
     fn fills_arrays(&self, rows: usize, numbers: usize) -> bool {
         let (mut column, mut row, mut number) = (0, 0, 0);
         for front in &self.fronts {
@@ -37,7 +37,7 @@ impl Tree {
         column == rows && row == self.rows.len()
     }
 
-    /// Whether parents come after their children and have the rows of these.
+    /// Whether each parent comes after its children and contains the rows below their columns.
     fn leaves_rows_to_parents(&self) -> bool {
         let n = self.order.len();
         self.fronts.iter().enumerate().all(|(at, front)| {
@@ -54,11 +54,12 @@ impl Tree {
         })
     }
 
-    /// Whether tasks and the fronts above them are all fronts, in ascending order, and no task needs what others leave.
+    /// Whether tasks and the fronts above them are all fronts, in ascending order, and no task needs the
+    /// result of another task or of a front above.
     fn steps_are_independent(&self) -> bool {
         let count = self.fronts.len();
         let (mut tasks, mut top) = (self.tasks.iter().peekable(), self.top.iter().peekable());
-        // where the task of each front begins; of those above tasks, `count`
+        // first front of the task of each front; `count` for fronts above the tasks
         let mut task_of = vec![];
         while task_of.len() < count {
             let at = task_of.len();
@@ -74,7 +75,8 @@ impl Tree {
         tasks.next().is_none() && top.next().is_none() && self.fronts.iter().enumerate().all(independent)
     }
 
-    /// Whether the front of each entry's earlier variable has the later one.
+    /// Whether, for each entry, the front that eliminates the earlier of its two variables contains the later
+    /// one.
     fn covers(&self, pattern: &Pattern) -> bool {
         let mut front_of = vec![0; self.order.len()];
         for (at, front) in self.fronts.iter().enumerate() {
@@ -88,7 +90,7 @@ impl Tree {
         })
     }
 
-    /// Whether a front has a row, or a column in its place.
+    /// Whether a front contains a position, among its columns or its rows below.
     fn has(&self, front: &Front, row: u32) -> bool {
         front.columns.contains(&(row as usize)) || self.rows(front).binary_search(&row).is_ok()
     }
@@ -156,7 +158,7 @@ mod tests {
         tree.tasks = (0..count).map(|front| front..front + 1).collect();
         tree.top.clear();
         assert!(!tree.fits(a.pattern(), tree.numbers()));
-        // one after the other
+        // all fronts in sequence, without tasks
         tree.tasks.clear();
         tree.top = (0..count).collect();
         assert!(tree.fits(a.pattern(), tree.numbers()));
