@@ -33,7 +33,8 @@ const DENSE_BY_ROOT: f64 = 10.0;
 /// List items scanned between two polls for interruption: about 0.2 ms.
 const POLLED: usize = 1 << 16;
 
-/// Neighbours of each variable in a symmetric pattern; the variable itself may be among them, and a neighbour twice.
+/// Neighbours of each variable in a symmetric pattern. A variable may be listed among its own neighbours, and
+/// a neighbour twice.
 pub(crate) trait Neighbours {
     fn of(&self, variable: u32) -> impl Iterator<Item = u32>;
 }
@@ -65,7 +66,8 @@ impl<T: Real> Neighbours for Both<'_, T> {
     }
 }
 
-/// Computes an elimination order for `n` variables with about so many pairs of neighbours.
+/// Computes an elimination order for `n` variables. `expected` is the approximate number of pairs of
+/// neighbours.
 pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbours) -> Result<Vec<u32>> {
     let mut lists = Lists::default();
     lists.items.reserve(expected);
@@ -82,8 +84,8 @@ pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbou
     Elimination::new(n, lists, vec![]).run()
 }
 
-/// Computes an elimination order for the pattern of `Aᵀ A`, which suits columns for any choice of pivot rows. Only entries `(row, column)`
-/// that are kept count.
+/// Computes an elimination order for the pattern of `Aᵀ A`, which suits columns for any choice of pivot rows.
+/// Entries for which `kept(row, column)` is false are ignored.
 pub(crate) fn of_columns<T: Real>(
     a: &Csr<T>,
     transposed: &Csr<T>,
@@ -311,8 +313,9 @@ impl Elimination {
         size
     }
 
-    /// Takes the variables of the new element out of the lists of degrees, and computes `base` and the weight outside of the new element
-    /// of each element that they are in. Returns the number of items scanned.
+    /// Removes the variables of the new element from the degree lists. For each element `e` that has one of
+    /// these variables, sets `outside[e]` to `base` plus the weight of its other variables. Returns the
+    /// number of items scanned.
     fn measure(&mut self, joined: &[u32], outside: &mut [u64], base: u64) -> usize {
         joined.iter().for_each(|&i| self.remove(i as usize));
         let Lists { items, starts, lengths, elements } = &self.lists;
@@ -370,7 +373,7 @@ impl Elimination {
                 to += 1;
             }
         }
-        // there is space for the pivot, because an item that connected them was removed
+        // there is space for the pivot, because the item that connected it to the variable was removed
         own[to] = own[first];
         own[first] = p;
         elements[i] = first as u32 + 1;

@@ -21,13 +21,13 @@ use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
 use crate::interrupt::{Interrupted, Phase};
 use std::ops::Range;
 
-/// Columns that are eliminated together.
+/// Number of columns that are eliminated together.
 const BLOCK: usize = 32;
 
-/// Rows that are solved together, so that they stay in the L1 cache.
+/// Number of rows that are solved together, so that they stay in the L1 cache.
 const ROWS: usize = 64;
 
-/// Columns per register tile.
+/// Number of columns of a register tile.
 const COLUMNS: usize = 6;
 
 /// `WIDTH`: rows of `B` (columns of `C`) that are packed together. `DEPTH`: number of products that are
@@ -86,9 +86,9 @@ pub fn cholesky<T: Value>(
     Ok(())
 }
 
-/// Update `C ← C − A Bᵀ` over `depth` columns of both. `C` has a row for each row of `A` and a column for
-/// each row of `B`; its rows begin `skip` numbers after the start of each column of the array. With `lower`,
-/// only entries on and below the diagonal of `C` are needed. Reports multiply-adds as work of `phase`.
+/// Updates `C ← C − A Bᵀ` over `depth` columns of `A` and `B`. `C` has a row for each row of `A` and a column
+/// for each row of `B`; in each column of the array `c`, it begins at row `skip`. With `lower`, only entries
+/// on and below the diagonal of `C` are needed. Reports multiply-adds as work of `phase`.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -318,8 +318,8 @@ unsafe fn tile_product<T: Value, S: Simd>(left: &[T], right: &[T], sums: &mut [T
 }
 
 /// Forward substitution `x ← L⁻¹ x` for the columns of a front, then `taken ← taken + L₂ x`, where `L₂` are
-/// the rows below. Both hold the numbers of several vectors, one vector after the other; each column of `L` is
-/// read once for all of them.
+/// the rows below. Both arrays hold several vectors, one after the other; each column of `L` is read once for
+/// all of them.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -328,7 +328,7 @@ pub fn forward<T: Value>(a: &[T], stride: usize, vectors: usize, x: &mut [T], ta
     run(Forward { a, stride, sizes, x, taken });
 }
 
-/// The numbers of vectors, columns and rows below the columns of a front.
+/// Checks the sizes, and returns the numbers of vectors, columns and rows below the columns of a front.
 fn check_front<T>(a: &[T], stride: usize, vectors: usize, x: &[T], others: &[T]) -> [usize; 3] {
     assert!(
         x.len() + others.len() == stride * vectors && a.len() * vectors == stride * x.len(),
@@ -363,7 +363,8 @@ impl<T: Value> Task for Forward<'_, T> {
     }
 }
 
-/// Backward substitution `x ← L⁻ᵀ (x − L₂ᵀ below)` for the columns of a front, for vectors as those of [`forward`].
+/// Backward substitution `x ← L⁻ᵀ (x − L₂ᵀ below)` for the columns of a front. Vectors are stored as in
+/// [`forward`].
 ///
 /// # Panics
 /// If sizes do not fit each other.

@@ -1,4 +1,4 @@
-//! Fill of orders for trees, meshes and columns.
+//! Tests of the fill-in of orderings for trees, meshes and columns.
 
 use super::*;
 use crate::formats::derived::Derivation;

@@ -1,17 +1,18 @@
-//! `A = L Lᵀ` of a symmetric positive definite matrix, front by front (Duff and Reid 1983).
+//! Multifrontal `A = L Lᵀ` of a symmetric positive definite matrix (Duff and Reid 1983).
 //!
 //! ```text
-//! order by minimum degree; tree of fronts; memory and work are known from here on
+//! order by minimum degree; build the tree of fronts, which determines memory and work
 //! for each front, children first:
-//!     assemble: its entries of A, and what its children left
-//!     eliminate its columns, dense;  what is left of the rows below goes to its parent
+//!     assemble: its entries of A, and the Schur complements of its children
+//!     eliminate its columns, as a dense matrix;  pass the Schur complement of the rows below to the parent
 //! ```
 //!
-//! Subtrees run in parallel, then the fronts above them, each on all threads. Every front is computed in one order: the factor is
-//! bitwise the same for every number of threads.
+//! Subtrees run in parallel, then the fronts above them, each on all threads. The order of operations in a
+//! front is fixed: the factor is bitwise the same for every number of threads.
 //!
-//! Budget: work is dense products (`krysp_kernels`), near the speed of the processor where fronts are large; an application moves `L`
-//! twice, on one thread; of several vectors, a group on each thread.
+//! Cost: the factorization consists of dense products (`krysp_kernels`), near the peak of the processor for
+//! large fronts. An application reads `L` twice, on one thread; several vectors are solved in groups, each on
+//! one thread.
 
 use super::super::several::{Pair, gather, in_groups, scatter};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
@@ -33,10 +34,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "Cholesky";
 
-/// A factorisation of a symmetric positive definite matrix, applied as `A⁻¹`.
+/// Complete factorization of a symmetric positive definite matrix, applied as `A⁻¹`.
 ///
-/// Under [`Cg`](crate::Cg) it is a direct solver with iterative refinement. It suits meshes in the plane up to some 10⁶ unknowns,
-/// thin structures, and meshes in space up to some 10⁵; and many right-hand sides.
+/// Under [`Cg`](crate::Cg) it is a direct solver with iterative refinement. It suits 2D meshes of up to about
+/// 10⁶ unknowns, thin structures, 3D meshes of up to about 10⁵, and many right-hand sides.
 ///
 /// ```
 /// use krysp::{Cg, Cholesky, gallery};
@@ -61,7 +62,7 @@ saved!(impl[T: Real] Cholesky<T> { space, pattern, tree, numbers, norm; work = M
     read.pattern.rows() == read.space.len() && read.tree.fits(&read.pattern, read.numbers.len())
 });
 
-/// What is known of a factor before its first number is computed: order, fronts, memory and work.
+/// Symbolic factorization: ordering, fronts, memory and work.
 #[derive(Debug)]
 pub(crate) struct Symbolic {
     budget: Budget,
@@ -70,7 +71,7 @@ pub(crate) struct Symbolic {
 }
 
 impl Symbolic {
-    /// Of the pattern of `A + Aᵀ`. Refuses what would not fit.
+    /// Analyses the pattern of `A + Aᵀ`. Returns an error if the memory limit would be exceeded.
     pub(crate) fn new<T: Real>(csr: &Csr<T>, options: DirectOptions) -> Result<Symbolic> {
         check_square(NAME, csr)?;
         let budget = Budget::new(NAME, options);
@@ -81,37 +82,38 @@ impl Symbolic {
         Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
     }
 
-    /// The entries of `L`, with the zeros that are stored.
+    /// Number of stored entries of `L`, including zeros.
     pub(crate) fn entries(&self) -> f64 {
         self.tree.entries() as f64
     }
 
-    /// Dense blocks of `L`.
+    /// Number of fronts (dense blocks of `L`).
     pub(crate) fn fronts(&self) -> f64 {
         self.tree.count() as f64
     }
 
-    /// The multiplications of factorising.
+    /// Number of multiplications of the factorization.
     pub(crate) fn work(&self) -> f64 {
         self.tree.work()
     }
 }
 
-/// What a front left for its parent, column by column: a square of which the lower triangle counts.
+/// Schur complement that a front passes to its parent: a square, column by column, of which only the lower
+/// triangle is used.
 type Left<T> = Vec<T>;
 
 impl<T: Real> Cholesky<T> {
-    /// Factorises a matrix in its own space. Of two mirrored entries one is read.
+    /// Factorizes a matrix in its own space. Only one of two mirrored entries is read.
     pub fn new(csr: &Csr<T>) -> Result<Cholesky<T>> {
         Cholesky::with(csr, DirectOptions::default())
     }
 
-    /// As [`Cholesky::new`], within a limit of memory.
+    /// As [`Cholesky::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Cholesky<T>> {
         Cholesky::from_symbolic(csr, Symbolic::new(csr, options)?)
     }
 
-    /// With what is known of the factor of this pattern.
+    /// Factorizes a matrix with the pattern of a symbolic factorization.
     pub(crate) fn from_symbolic(csr: &Csr<T>, symbolic: Symbolic) -> Result<Cholesky<T>> {
         check_square(NAME, csr)?;
         let Symbolic { budget, pattern, tree } = symbolic;
@@ -124,13 +126,13 @@ impl<T: Real> Cholesky<T> {
         Ok(cholesky)
     }
 
-    /// The entries of `L`, with the zeros that are stored.
+    /// Number of stored entries of `L`, including zeros.
     pub fn nnz(&self) -> usize {
         self.tree.entries()
     }
 
-    /// Estimates the condition number `‖A‖₁ ‖A⁻¹‖₁`, from a few solves. The estimate is a lower bound to rounding, rarely less than a
-    /// third of the exact number (Higham 1988).
+    /// Estimates the condition number `‖A‖₁ ‖A⁻¹‖₁`, from a few solves. The estimate is a lower bound up to
+    /// rounding, rarely less than a third of the exact value (Higham 1988).
     ///
     /// ```
     /// use krysp::{Csr, Cholesky};
@@ -153,7 +155,7 @@ impl<T: Real> Cholesky<T> {
         let phase = Phase::new("Cholesky factorization", tree.work());
         let work = Work { csr, tree, first: &first, next: &next, phase: &phase };
         let mut left: Vec<Left<T>> = vec![vec![]; tree.fronts.len()];
-        // what tasks and the fronts above them write lies apart
+        // split the array: each task, and each front above the tasks, writes a separate part
         let (mut tasks, mut top, mut rest, mut at) = (vec![], vec![], &mut **numbers, 0);
         let mut waiting = tree.tasks.iter().peekable();
         while at < tree.fronts.len() {
@@ -169,12 +171,12 @@ impl<T: Real> Cholesky<T> {
             let mut own = vec![vec![]; fronts.len()];
             work.eliminate(fronts.clone(), mine, &mut own, fronts.start, local).map(|()| (fronts, own))
         };
-        // threads need not be started for a small system
+        // a single task is run directly, without starting threads
         let done: Vec<_> = match tasks.len() {
             1 => tasks.into_iter().map(|task| eliminate(&mut own_places(), task)).collect(),
             _ => tasks.into_par_iter().map_init(own_places, eliminate).collect(),
         };
-        // of pivots that are refused, the first in the order of tasks
+        // return the first error in the order of tasks, for any number of threads
         for result in done {
             let (fronts, own) = result?;
             fronts.zip(own).for_each(|(at, own)| left[at] = own);
@@ -188,7 +190,7 @@ impl<T: Real> Cholesky<T> {
 }
 
 impl<T: Real> Cholesky<T> {
-    /// Solves for some right-hand sides, reading each front once for all of them.
+    /// Solves for several right-hand sides, reading each front once for all of them.
     fn solve(&self, pairs: &mut [Pair<'_, T>], [x, own, others]: &mut [Vec<T>; 3]) {
         let (tree, vectors, n) = (&self.tree, pairs.len(), self.tree.order.len().max(1));
         x.clear();
@@ -225,7 +227,7 @@ impl<T: Real> Cholesky<T> {
     }
 }
 
-/// What fronts are computed from.
+/// Input of the factorization of fronts. `first` and `next` are lists of children.
 struct Work<'a, T: Real> {
     csr: &'a Csr<T>,
     tree: &'a Tree,
@@ -235,7 +237,8 @@ struct Work<'a, T: Real> {
 }
 
 impl<T: Real> Work<'_, T> {
-    /// Computes some fronts, whose numbers these are; `left` begins with front `from`. `local` has a place for each row.
+    /// Factorizes `fronts` into `numbers`, which holds their values. `left[0]` belongs to front `from`;
+    /// `local` is a workspace with an element for each row.
     fn eliminate(
         &self,
         fronts: Range<usize>,
@@ -309,7 +312,7 @@ impl<T: Real> Work<'_, T> {
     }
 }
 
-/// The order and the fronts stay.
+/// A refresh keeps the ordering and the fronts.
 impl<T: Real> Refresh<T> for Cholesky<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
@@ -328,7 +331,7 @@ impl<T: Real> LinearOperator for Cholesky<T> {
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
-        // what a solve that failed left behind is overwritten
+        // the lock may be poisoned: any content of the workspace is overwritten
         let mut workspace = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         self.solve(&mut [(r, z)], &mut workspace);
         Ok(())

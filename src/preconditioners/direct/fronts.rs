@@ -1,15 +1,16 @@
-//! Multifrontal `A = L U` and `A = L D Lᵀ`: fronts on the pattern of `A + Aᵀ`, threshold pivoting inside them, rejected pivots delayed
-//! to the parent (Duff and Reid 1983 and 1984; Amestoy, Duff, L'Excellent and Koster 2001).
+//! Multifrontal `A = L U` and `A = L D Lᵀ`: fronts for the pattern of `A + Aᵀ`, with threshold pivoting
+//! inside them. Rejected pivots are delayed to the parent front (Duff and Reid 1983 and 1984; Amestoy, Duff,
+//! L'Excellent and Koster 2001).
 //!
 //! ```text
 //! for each front, children first:
-//!     assemble: its entries of A, and what its children leave; the rows and columns of their rejected pivots are fully summed here
-//!     eliminate what has acceptable pivots, dense
-//!     the rest goes to the parent; in a root front it is singular to rounding
+//!     assemble: its entries of A, and the Schur complements of its children, whose delayed pivots are fully summed here
+//!     eliminate the fully summed columns that have acceptable pivots, as a dense matrix
+//!     pass the Schur complement, with delayed pivots, to the parent; in a root front, it is singular to rounding
 //! ```
 //!
-//! Subtrees run in parallel, then the fronts above them, each on all threads. Every front is computed in one order: factors are
-//! bitwise the same for every number of threads.
+//! Subtrees run in parallel, then the fronts above them, each on all threads. The order of operations in a
+//! front is fixed: factors are bitwise the same for every number of threads.
 
 mod assembly;
 mod solves;
@@ -29,11 +30,12 @@ use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A pivot is at least this part of the largest entry of its column: UMFPACK's default for LU, that of MA57 and MUMPS for LDLᵀ.
+/// Minimum magnitude of a pivot, as a fraction of the largest entry of its column: the default of UMFPACK for
+/// LU, that of MA57 and MUMPS for LDLᵀ.
 const LU_THRESHOLD: f64 = 0.1;
 const LDL_THRESHOLD: f64 = 0.01;
 
-/// Which product a matrix is factorized into.
+/// Kind of factorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `L U`
@@ -42,52 +44,54 @@ pub(super) enum Kind {
     Symmetric,
 }
 
-/// Factors of some fronts, children first.
+/// Factors of the fronts of one step, children first.
 #[derive(Debug)]
 struct Piece<T> {
-    /// Of each front `L` and `U₁₁`, then `U₁₂ᵀ`; or `L` and `D`.
+    /// For each front, `L` and `U₁₁`, then `U₁₂ᵀ`; or `L` and `D`.
     numbers: Vec<T>,
-    /// Of each front the places of its rows, then those of its columns if they differ.
+    /// For each front, the positions of its rows, then (of `L U`) those of its columns.
     places: Vec<u32>,
-    /// Of `L D Lᵀ` whether a pivot and the next are one block.
+    /// For each pivot of `L D Lᵀ`, whether it and the next one form a 2×2 block.
     pairs: Vec<bool>,
     fronts: Vec<Eliminated>,
-    /// Places of rows and of columns that have no pivot.
+    /// Positions of the rows and columns that have no pivot.
     missing_rows: Vec<u32>,
     missing_columns: Vec<u32>,
 }
 
-/// A front that has been eliminated.
+/// Sizes of an eliminated front: its number of rows (`order`) and of pivots.
 #[derive(Clone, Debug)]
 struct Eliminated {
     order: usize,
     pivots: usize,
-    /// Where its numbers, places and pairs begin in those of the piece.
+    /// Start of its values, positions and pairs in the arrays of the piece.
     numbers: usize,
     places: usize,
     pairs: usize,
 }
 
-/// Rows and columns that a front leaves to its parent.
+/// Schur complement that a front passes to its parent, with its delayed pivots.
 #[derive(Debug)]
 struct Rest<T> {
-    /// Places; those of rejected pivots first.
+    /// Positions; those of delayed pivots come first.
     rows: Vec<u32>,
     columns: Vec<u32>,
-    /// Number of rejected pivots.
+    /// Number of delayed pivots.
     delayed: usize,
-    /// What counts as zero in each column: a part of the largest magnitude that the column has had so far.
+    /// For each column, the magnitude up to which a pivot counts as zero: a fraction of the largest magnitude
+    /// that the column has had so far.
     least: Vec<T>,
     values: Vec<T>,
 }
 
-/// A multifrontal factorization that may not be complete yet.
+/// A multifrontal factorization that may be partial (resumable).
 #[derive(Debug)]
 pub(super) struct Progress<T> {
     kind: Kind,
     row_scale: Vec<T>,
     column_scale: Vec<T>,
-    /// Fronts that are eliminated one after the other; the first `independent` of these steps don't wait for each other.
+    /// Steps: ranges of fronts that are eliminated in sequence. The first `independent` steps do not depend
+    /// on each other.
     steps: Vec<Range<usize>>,
     independent: usize,
     pieces: Vec<Piece<T>>,
@@ -95,7 +99,7 @@ pub(super) struct Progress<T> {
 }
 
 impl<T: Real> Progress<T> {
-    /// For a matrix and its transpose, which are one if it is symmetric.
+    /// Starts a factorization, given the matrix and its transpose.
     pub(super) fn new(tree: &Tree, [matrix, columns]: [&Csr<T>; 2], kind: Kind) -> Progress<T> {
         let (row_scale, column_scale) = match kind {
             Kind::General => {
@@ -125,8 +129,9 @@ impl<T: Real> Progress<T> {
         }
     }
 
-    /// Continues until all fronts are eliminated, which is what it returns, or the next step is expected to take more than what is
-    /// left of so many multiplications. Each call completes one step at least, unless `most` is zero.
+    /// Continues until all fronts are eliminated, and then returns `true`, or until the next step is expected
+    /// to exceed the rest of `most` multiplications. Each call completes at least one step, unless `most` is
+    /// zero.
     pub(super) fn run(
         &mut self,
         tree: &Tree,
@@ -183,11 +188,11 @@ impl<T: Real> Progress<T> {
                 task.eliminate(fronts.clone(), &mut own, fronts.start, workspace).map(|piece| (piece, own))
             };
             let done: Vec<_> = match &steps[from..end] {
-                // threads need not be started for a small system
+                // a single task is run directly, without starting threads
                 [alone] => vec![eliminate(&mut own_workspace(), alone)],
                 steps => steps.par_iter().map_init(own_workspace, eliminate).collect(),
             };
-            // of errors, the first in the order of steps
+            // return the first error in the order of steps, for any number of threads
             for (fronts, done) in steps[from..end].iter().zip(done) {
                 let (piece, own) = done?;
                 pieces.push(piece);
@@ -202,16 +207,16 @@ impl<T: Real> Progress<T> {
         self.pieces.iter().map(|piece| size_of_val(&*piece.numbers)).chain(rests).sum()
     }
 
-    /// The factors, once they are complete.
+    /// Factors of a completed factorization.
     pub(super) fn factors(self) -> FrontFactors<T> {
         let Progress { row_scale, column_scale, pieces, .. } = self;
         FrontFactors { row_scale, column_scale, pieces }
     }
 }
 
-/// Arrays of one thread.
+/// Workspace of one thread.
 struct Workspace<T> {
-    /// Where each row and column is in the front at hand.
+    /// Index in the current front of each row and column position.
     rows: Vec<u32>,
     columns: Vec<u32>,
     values: Vec<T>,
@@ -231,11 +236,11 @@ impl<T: Real> Workspace<T> {
     }
 }
 
-/// What fronts are computed from.
+/// Input of the elimination of fronts, shared by all threads. `first` and `next` are lists of children.
 struct Work<'a, T: Real> {
     kind: Kind,
     matrix: &'a Csr<T>,
-    /// The transpose.
+    /// Transpose of `matrix`.
     columns: &'a Csr<T>,
     tree: &'a Tree,
     first: &'a [u32],
@@ -243,22 +248,22 @@ struct Work<'a, T: Real> {
     scales: [&'a [T]; 2],
     pivoting: Pivoting,
     budget: Budget,
-    /// Bytes of factors, of fronts that are being eliminated, and of what waits for parents.
+    /// Bytes of factors, of fronts in elimination, and of Schur complements that wait for parent fronts.
     held: &'a AtomicUsize,
     phase: &'a Phase,
 }
 
-/// A front before its elimination.
+/// Rows and columns of an assembled front, fully summed ones first. Its values are in the workspace.
 struct Assembled<T> {
     rows: Vec<u32>,
     columns: Vec<u32>,
     summed: usize,
-    /// What counts as zero in each column.
+    /// Magnitude up to which a pivot of each column counts as zero.
     least: Vec<T>,
 }
 
 impl<T: Real> Work<'_, T> {
-    /// Eliminates some fronts; `rests` begins with front `from`.
+    /// Eliminates `fronts`; `rests[0]` belongs to front `from`.
     fn eliminate(
         &self,
         fronts: Range<usize>,
@@ -311,7 +316,7 @@ impl<T: Real> Work<'_, T> {
         Ok(piece)
     }
 
-    /// Eliminates the fully summed columns of a front, and returns how many have pivots.
+    /// Eliminates the fully summed columns of a front, and returns the number of pivots.
     fn dense(&self, front: &mut Assembled<T>, workspace: &mut Workspace<T>) -> Result<usize> {
         let Workspace { values, upper, pairs, .. } = workspace;
         let Assembled { rows, columns, summed, least } = front;
@@ -339,7 +344,7 @@ impl<T: Real> Work<'_, T> {
         })
     }
 
-    /// Bytes of a front, and of the part of `U` that is stored separately, while it is eliminated.
+    /// Bytes that the elimination of a front needs: its square and, for LU, the separate copy of `U₁₂`.
     fn workspace_bytes(&self, order: usize, summed: usize) -> usize {
         let columns = match self.kind {
             Kind::General => order.saturating_add(summed),
@@ -348,12 +353,12 @@ impl<T: Real> Work<'_, T> {
         order.saturating_mul(columns).saturating_mul(size_of::<T>())
     }
 
-    /// Counts bytes that are about to be taken.
+    /// Counts bytes that are about to be allocated. Returns an error if they exceed the limit.
     fn take(&self, bytes: usize) -> Result<()> {
         self.budget.allows(self.held.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes))
     }
 
-    /// What a front leaves to its parent.
+    /// Copies the Schur complement that a front passes to its parent.
     fn rest(&self, mut front: Assembled<T>, pivots: usize, values: &[T]) -> Result<Rest<T>> {
         let (order, left) = (front.rows.len(), front.rows.len() - pivots);
         self.take(left * left * size_of::<T>())?;
@@ -367,7 +372,8 @@ impl<T: Real> Work<'_, T> {
             let least = &mut front.least[pivots..];
             let mut largest = T::zero();
             if self.kind == Kind::Symmetric {
-                // the lower triangle counts, for rows too
+                // only the lower triangle is used: an entry belongs to its column and, mirrored, to that of
+                // its row
                 for (least, value) in least[at..].iter_mut().zip(&column[at..]) {
                     largest = largest.max(value.abs());
                     *least = least.max(rounding * value.abs());
@@ -383,12 +389,13 @@ impl<T: Real> Work<'_, T> {
         Ok(Rest { rows, columns, delayed: summed - pivots, least, values: rest })
     }
 
-    /// Refuses a root front with rejected pivots, unless the matrix may be singular.
+    /// Returns an error for a root front with columns without a pivot, unless singular matrices are allowed
+    /// and its remaining entries are finite.
     fn check_missing(&self, front: &Assembled<T>, pivots: usize, values: &[T]) -> Result<()> {
         let order = front.rows.len();
         for (at, (column, &place)) in values.chunks_exact(order).zip(&front.columns).enumerate().skip(pivots)
         {
-            // of a symmetric front, the lower triangle counts
+            // only the lower triangle of a symmetric front is used
             let from = if self.kind == Kind::Symmetric { at } else { pivots };
             let left = &column[from..];
             let pivot = left.iter().fold(T::zero(), |most, value| most.max(value.abs()));
@@ -403,7 +410,7 @@ impl<T: Real> Work<'_, T> {
     }
 }
 
-/// Complete factors, front by front.
+/// Complete factors, step by step.
 #[derive(Debug)]
 pub(super) struct FrontFactors<T> {
     row_scale: Vec<T>,

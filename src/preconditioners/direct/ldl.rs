@@ -1,13 +1,13 @@
-//! `A = L D Lᵀ` of a symmetric matrix, front by front, with blocks of one or two rows in `D` (Duff and Reid 1983).
+//! Multifrontal `A = L D Lᵀ` of a symmetric matrix, with 1×1 and 2×2 pivots in `D` (Duff and Reid 1983).
 //!
 //! ```text
-//! scale symmetrically; where many diagonal entries are small or zero, by a maximum-product matching, and order its pairs of rows
-//! as one (Duff and Pralet 2005)
-//! fronts as those of Lu, of which the lower triangle counts
+//! scale symmetrically; if many diagonal entries are small or zero, by a maximum-product matching,
+//!     and keep matched rows adjacent in the ordering (Duff and Pralet 2005)
+//! eliminate fronts as Lu, but use only their lower triangle
 //! ```
 //!
-//! Budget: in the same order half of the multiplications of `Lu`, and half of the stored numbers. A front is a full square during its
-//! elimination, as that of `Lu` is.
+//! Cost, for the same ordering: half of the multiplications of `Lu`, and half of the stored entries. During
+//! its elimination, a front is stored as a full square, as in `Lu`.
 
 use super::super::several::{Pair, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
@@ -38,7 +38,7 @@ const ROUNDED: f64 = 100.0;
 /// ```
 /// use krysp::{Csr, Gmres, Ldl};
 ///
-/// // no diagonal to divide by
+/// // the first diagonal entry is zero
 /// let a = Csr::from_triplets(2, 2, &[(0, 1, 2.0), (1, 0, 2.0), (1, 1, 1.0)])?;
 /// let ldl = Ldl::new(&a)?;
 /// assert_eq!((ldl.inertia().negative, ldl.inertia().positive), (1, 1));
@@ -53,7 +53,7 @@ pub struct Ldl<T: Real> {
     pattern: Arc<Pattern>,
     limit: usize,
     scaling: Scaling<T>,
-    /// The rows that a matching found for the columns.
+    /// Row matched to each column; `None` if no matching was computed.
     matched: Option<Vec<u32>>,
     tree: Tree,
     factors: FrontFactors<T>,
@@ -70,34 +70,38 @@ saved!(impl[T: Real] Ldl<T> {
     read.pattern.rows() == rows && read.scaling.rows() == rows && fits
 });
 
-/// How many eigenvalues of a symmetric matrix have which sign (Sylvester's law of inertia). None is zero: a matrix that is singular to
-/// rounding is refused.
+/// Numbers of negative and of positive eigenvalues of a symmetric matrix (Sylvester's law of inertia). None
+/// is zero, because [`Ldl`] returns an error for a matrix that is singular to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inertia {
-    /// Negative eigenvalues.
+    /// Number of negative eigenvalues.
     pub negative: usize,
-    /// Positive eigenvalues.
+    /// Number of positive eigenvalues.
     pub positive: usize,
 }
 
 impl<T: Real> Ldl<T> {
-    /// Factorizes a matrix in its own space. Refuses a matrix that is not symmetric to rounding
+    /// Factorizes a matrix in its own space. Returns an error if it is not symmetric up to rounding
     /// ([`Error::NotSymmetric`](crate::Error::NotSymmetric)), or singular to rounding
-    /// ([`Error::Singular`](crate::Error::Singular)). An entry without a mirrored one must be a stored zero.
+    /// ([`Error::Singular`](crate::Error::Singular)). An entry without a mirrored entry must be a stored
+    /// zero.
     pub fn new(csr: &Csr<T>) -> Result<Ldl<T>> {
         Ldl::with(csr, DirectOptions::default())
     }
 
-    /// As [`Ldl::new`], within a limit of memory.
+    /// As [`Ldl::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
         Ldl::on_tree(csr, Budget::new(NAME, options), None)
     }
 
-    /// With the matching and the tree of an earlier factorization, if the same rows are matched.
+    /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
+    /// factorization is reused.
     fn on_tree(csr: &Csr<T>, budget: Budget, known: Option<(&Option<Vec<u32>>, &Tree)>) -> Result<Ldl<T>> {
         check_square(NAME, csr)?;
         csr.check_finite()?;
-        // the first test allows for rounding beside a large diagonal, the second for stored zeros without a mirrored entry
+        // the first test accepts differences up to rounding relative to √(aᵢᵢ aⱼⱼ), but needs a stored entry
+        // at (j, i); the second compares with the entries themselves, and accepts a stored zero without a
+        // mirrored entry
         if check_symmetric(csr).is_err() {
             csr.check_symmetric(ROUNDED * T::EPSILON)?;
         }
@@ -108,7 +112,7 @@ impl<T: Real> Ldl<T> {
             (Scaling::equilibrated(csr)?.symmetrized(), None)
         };
         let matrix = scaling.matrix(csr)?;
-        // its pattern may differ by stored zeros
+        // the pattern of the transpose may differ by stored zeros without a mirrored entry
         let transposed = transposed(&matrix)?;
         let tree = match known {
             Some((rows, tree)) if *rows == matched => tree.clone(),
@@ -136,12 +140,12 @@ impl<T: Real> Ldl<T> {
         })
     }
 
-    /// The entries of `L` and `D`, with the zeros that are stored.
+    /// Number of stored entries of `L` and `D`, including zeros.
     pub fn nnz(&self) -> usize {
         self.factors.nnz()
     }
 
-    /// Solves for some right-hand sides, reading each front once for all of them.
+    /// Solves for several right-hand sides, reading each front once for all of them.
     fn solve(&self, pairs: &mut [Pair<'_, T>], [scaled, y]: &mut [Vec<T>; 2]) {
         let order = &self.tree.order;
         y.clear();
@@ -156,8 +160,8 @@ impl<T: Real> Ldl<T> {
         }
     }
 
-    /// Estimates the condition number `‖A‖₁ ‖A⁻¹‖₁`, from a few solves. The estimate is a lower bound to rounding, rarely less than a
-    /// third of the exact number (Higham 1988).
+    /// Estimates the condition number `‖A‖₁ ‖A⁻¹‖₁`, from a few solves. The estimate is a lower bound up to
+    /// rounding, rarely less than a third of the exact value (Higham 1988).
     ///
     /// ```
     /// use krysp::{Csr, Ldl};
@@ -172,14 +176,14 @@ impl<T: Real> Ldl<T> {
         condition::estimate(self.norm, &self.space, solve, solve)
     }
 
-    /// The signs of the eigenvalues.
+    /// Numbers of negative and of positive eigenvalues.
     pub fn inertia(&self) -> Inertia {
         let [negative, positive] = self.factors.signs();
         Inertia { negative, positive }
     }
 }
 
-/// The order stays; pivots are chosen again.
+/// A refresh keeps the ordering if the matching gives the same rows, and always chooses pivots again.
 impl<T: Real> Refresh<T> for Ldl<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
@@ -200,7 +204,7 @@ impl<T: Real> LinearOperator for Ldl<T> {
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
-        // what a solve that failed left behind is overwritten
+        // the lock may be poisoned: any content of the workspace is overwritten
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         self.solve(&mut [(r, z)], &mut workspace);
         Ok(())
@@ -237,7 +241,7 @@ mod tests {
         Csr::from_triplets(n, n, &mirrored.collect::<Vec<_>>()).unwrap()
     }
 
-    /// Eigenvalues by Jacobi's rotations.
+    /// Eigenvalues by Jacobi rotations.
     fn eigenvalues(a: &Csr<f64>) -> Vec<f64> {
         let n = a.rows();
         let mut dense = vec![vec![0.0; n]; n];
@@ -321,7 +325,7 @@ mod tests {
         unsymmetric(&[(0, 0, 1.0), (0, 1, 1.0), (1, 1, 1.0)]);
         unsymmetric(&[(0, 0, 1.0), (0, 1, 1.0), (1, 0, 2.0), (1, 1, 1.0)]);
         unsymmetric(&[(0, 0, 1.0), (1, 0, 1.0), (1, 1, 1.0)]);
-        // the zero joins two rows that are not neighbours, on either side of the diagonal
+        // a stored zero, on either side of the diagonal, in two rows that the chain does not connect directly
         let n = 24;
         for zero in [(3, 17, 0.0), (17, 3, 0.0)] {
             let chain = (0..n).flat_map(move |i| {
@@ -358,7 +362,7 @@ mod tests {
         assert_eq!(shifted(1.0 + 1e-9).unwrap(), Inertia { negative: 4, positive: 7 });
     }
 
-    /// A shifted Laplacian, or one without a diagonal.
+    /// A shifted Laplacian, or one with a zero diagonal.
     fn indefinite(side: usize, zero_diagonal: bool) -> Csr<f64> {
         let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
         let value = |i: usize, j: usize, v: f64| match (i == j, zero_diagonal) {

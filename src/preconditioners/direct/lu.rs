@@ -1,8 +1,8 @@
 //! `A = L U` with threshold partial pivoting.
 //!
 //! ```text
-//! if many diagonal entries of a symmetric pattern are small or zero:
-//!     scale by a maximum-product matching; for fronts order rows that it joins as pairs, for columns prefer its rows as pivots
+//! if the pattern is nearly symmetric, and many diagonal entries are small or zero:
+//!     scale by a maximum-product matching; fronts keep matched rows adjacent, columns prefer them as pivots
 //! order by minimum degree, of A + Aᵀ or of AᵀA; count entries and multiplications
 //! many multiplications for each entry:  fronts, on all threads, with delayed pivots
 //! few of them:                          column by column, on one thread
@@ -10,8 +10,8 @@
 //!
 //! | method | pattern | pivot | entries of `L` |
 //! | --- | --- | --- | --- |
-//! | fronts (Duff and Reid 1984) | nearly symmetric | largest of the fully summed rows of its column, if ≥ 0.1 of the column; else delayed | ≤ 10 |
-//! | columns (Gilbert and Peierls 1988) | any | diagonal or matched entry, if ≥ 0.001 of its column, else one ≥ 0.1 | ≤ 1000 |
+//! | fronts (Duff and Reid 1984) | nearly symmetric | largest entry in a fully summed row, if ≥ 0.1 of the largest of its column; else delayed | ≤ 10 |
+//! | columns (Gilbert and Peierls 1988) | any | diagonal or matched entry, if ≥ 0.001 of the largest of its column; else one ≥ 0.1 | ≤ 1000 |
 
 mod blocks;
 mod column_factors;
@@ -42,13 +42,14 @@ const NAME: &str = "LU";
 
 /// Complete factorization of a square matrix, applied as `A⁻¹`.
 ///
-/// Under [`Gmres`](crate::Gmres) it is a direct solver with iterative refinement. It suits matrices of circuits, power grids
-/// and chemical plants of any size, meshes in the plane up to some 10⁶ unknowns and in space up to some 10⁵.
+/// Under [`Gmres`](crate::Gmres) it is a direct solver with iterative refinement. It suits matrices of
+/// circuits, power grids and chemical plants of any size, 2D meshes of up to about 10⁶ unknowns, and 3D
+/// meshes of up to about 10⁵.
 ///
 /// ```
 /// use krysp::{Csr, Gmres, Lu};
 ///
-/// // no diagonal to divide by
+/// // two diagonal entries are zero
 /// let a = Csr::from_triplets(3, 3, &[(0, 1, 2.0), (1, 2, 4.0), (2, 0, 5.0), (2, 2, 1.0)])?;
 /// let solution = Gmres::new(&a).preconditioner(Lu::new(&a)?).solve(&[2.0, 8.0, 7.0])?;
 /// assert!(solution.report.converged() && solution.report.iterations <= 2);
@@ -62,7 +63,7 @@ pub struct Lu<T: Real> {
     budget: Budget,
     pivoting: Pivoting,
     scaling: Option<Scaling<T>>,
-    /// The rows that a matching found for the columns.
+    /// Row matched to each column; `None` if no matching was computed.
     matched: Option<Vec<u32>>,
     /// `‖A‖₁`
     norm: f64,
@@ -88,7 +89,7 @@ impl<T: Real> Lu<T> {
         Lu::with(csr, DirectOptions::default())
     }
 
-    /// As [`Lu::new`], within a limit of memory.
+    /// As [`Lu::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Lu<T>> {
         Lu::pivoted(csr, options, Pivoting::Regular)
     }
@@ -99,7 +100,7 @@ impl<T: Real> Lu<T> {
         Ok(partial.whole())
     }
 
-    /// The entries of both factors, with the zeros that are stored.
+    /// Number of stored entries of both factors, including zeros.
     pub fn nnz(&self) -> usize {
         match &self.factors {
             Factors::Columns { factors, .. } => factors.nnz(),
@@ -107,8 +108,8 @@ impl<T: Real> Lu<T> {
         }
     }
 
-    /// Estimates the condition number `‖A‖₁ ‖A⁻¹‖₁`, from a few solves with `A` and `Aᵀ`. The estimate is a lower bound to rounding, rarely less than a
-    /// third of the exact number (Higham 1988).
+    /// Estimates the condition number `‖A‖₁ ‖A⁻¹‖₁`, from a few solves with `A` and `Aᵀ`. The estimate is a
+    /// lower bound up to rounding, rarely less than a third of the exact value (Higham 1988).
     ///
     /// ```
     /// use krysp::{Csr, Lu};
@@ -158,7 +159,7 @@ impl<T: Real> Lu<T> {
         Ok(())
     }
 
-    /// Solves for some right-hand sides, reading each front once for all of them.
+    /// Solves for several right-hand sides, reading each front once for all of them.
     fn solve(&self, pairs: &mut [Pair<'_, T>], Workspace { scaled, steps }: &mut Workspace<T>) {
         let [y, solution] = steps;
         match &self.factors {
@@ -188,7 +189,7 @@ impl<T: Real> Lu<T> {
         }
     }
 
-    /// `b` as the scaled matrix takes it.
+    /// Returns `b` with the row scaling, if there is one, applied.
     fn scaled_rhs<'a>(&self, b: &'a [T], to: &'a mut Vec<T>) -> &'a [T] {
         match &self.scaling {
             Some(scaling) => {
@@ -200,7 +201,8 @@ impl<T: Real> Lu<T> {
     }
 }
 
-/// The order stays, and so do pivots of columns where they are still large enough.
+/// A refresh with the same matching keeps the ordering of fronts, and the ordering and the pivots of columns
+/// if these pivots are still large enough. Otherwise the matrix is analysed again.
 impl<T: Real> Refresh<T> for Lu<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
@@ -237,7 +239,7 @@ impl<T: Real> LinearOperator for Lu<T> {
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
-        // what a solve that failed left behind is overwritten
+        // the lock may be poisoned: any content of the workspace is overwritten
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         self.solve(&mut [(r, z)], &mut workspace);
         Ok(())

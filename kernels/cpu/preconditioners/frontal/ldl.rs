@@ -34,11 +34,11 @@ const CANCELLED: f64 = 1e-3;
 /// come first.
 #[derive(Debug)]
 pub struct LdlFront<'a, T> {
-    /// `order` columns of `order` numbers.
+    /// Values: `order` columns of length `order`.
     pub values: &'a mut [T],
-    /// Rows of the front.
+    /// Number of rows of the front.
     pub order: usize,
-    /// Rows that are fully summed.
+    /// Number of fully summed rows.
     pub summed: usize,
     /// Label of each row; permuted with the rows.
     pub rows: &'a mut [u32],
@@ -124,8 +124,8 @@ impl<T: Value> State<'_, T> {
         }
     }
 
-    /// Tries column `first`, alone or in a 2×2 pivot with the row before `end` that has its largest entry.
-    /// Returns the number of pivots found: 0, 1 or 2.
+    /// Tries column `first` as a 1×1 pivot, or as a 2×2 pivot with the row before `end` in which it has its
+    /// largest entry. Returns the number of pivots found: 0, 1 or 2.
     fn pair(&mut self, first: usize, end: usize, phase: &Phase) -> Result<usize, Interrupted> {
         let column = &self.values[first * self.order..][..self.order];
         let mut partner = first;

@@ -24,11 +24,11 @@ use crate::interrupt::{Interrupted, Phase};
 /// A square front, stored column by column. Fully summed rows and columns come first.
 #[derive(Debug)]
 pub struct LuFront<'a, T> {
-    /// `order` columns of `order` numbers.
+    /// Values: `order` columns of length `order`.
     pub values: &'a mut [T],
-    /// Rows and columns of the front.
+    /// Number of rows, and of columns, of the front.
     pub order: usize,
-    /// Rows and columns that are fully summed.
+    /// Number of fully summed rows, and of columns.
     pub summed: usize,
     /// Label of each row; permuted with the rows.
     pub rows: &'a mut [u32],
@@ -322,16 +322,17 @@ impl<T: Value> Task for Solve<'_, T> {
 /// The factors of a front: `L` and `U₁₁` as [`eliminate`] leaves them, and `U₁₂ᵀ`.
 #[derive(Clone, Copy, Debug)]
 pub struct LuFactors<'a, T> {
-    /// A column of `order` numbers for each pivot.
+    /// A column of length `order` for each pivot.
     pub lower: &'a [T],
-    /// A column of `order − pivots` numbers for each pivot.
+    /// A column of length `order − pivots` for each pivot.
     pub upper: &'a [T],
-    /// Rows of the front.
+    /// Number of rows of the front.
     pub order: usize,
 }
 
-/// Solves with several vectors: `x` holds the numbers of their fully summed rows or columns, one vector after the other, and the
-/// second argument those of the others. Each column of the factors is read once for all vectors.
+/// Solves for several vectors, stored one after the other. `x` holds their entries in the fully summed rows
+/// or columns, the second argument their entries in the other ones. Each column of the factors is read once
+/// for all vectors.
 impl<T: Value> LuFactors<'_, T> {
     /// `x ← L₁₁⁻¹ x` and `taken ← L₂₁ x`.
     ///

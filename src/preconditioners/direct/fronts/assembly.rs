@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl<T: Real> Work<'_, T> {
-    /// Assembles a front: its entries of the matrix, and what its children leave.
+    /// Assembles a front: its entries of the matrix, and the Schur complements of its children.
     pub(super) fn assemble(
         &self,
         at: usize,
@@ -24,7 +24,7 @@ impl<T: Real> Work<'_, T> {
         };
         let mut own = vec![];
         for child in children() {
-            // taken already by a front whose elimination failed
+            // missing if an earlier elimination of this front failed after taking it
             own.push(rests[child as usize - from].take().ok_or(Error::NoOperator)?);
         }
         for rest in &own {
@@ -70,7 +70,7 @@ impl<T: Real> Work<'_, T> {
         Ok(Assembled { rows, columns, summed, least })
     }
 
-    /// Adds the entries of the matrix in the rows and columns of a front that are not in those of earlier fronts.
+    /// Adds the entries of the matrix in the rows and columns of a front that earlier fronts have not added.
     fn entries(
         &self,
         own: Range<usize>,

@@ -12,7 +12,7 @@ saved!(impl[] Eliminated { order, pivots, numbers, places, pairs });
 saved!(impl[T: Real] Piece<T> { numbers, places, pairs, fronts, missing_rows, missing_columns });
 saved!(impl[T: Real] FrontFactors<T> { row_scale, column_scale, pieces });
 
-/// A front, the places of its rows, and those of its columns.
+/// Factors of a front, its number of pivots, and the positions of its rows and of its columns.
 type Parts<'a, T> = (LuFactors<'a, T>, usize, &'a [u32], &'a [u32]);
 
 impl<T: Real> Piece<T> {
@@ -26,7 +26,7 @@ impl<T: Real> Piece<T> {
 }
 
 impl<T: Real> Piece<T> {
-    /// A front of a symmetric matrix, and the places of its rows.
+    /// Factors of a front of a symmetric matrix, its number of pivots, and the positions of its rows.
     fn symmetric(&self, front: &Eliminated) -> (LdlFactors<'_, T>, usize, &[u32]) {
         let &Eliminated { order, pivots, numbers, places, pairs } = front;
         let lower = &self.numbers[numbers..][..packed(order, pivots)];
@@ -34,7 +34,7 @@ impl<T: Real> Piece<T> {
         (LdlFactors { lower, order, pairs }, pivots, &self.places[places..][..order])
     }
 
-    /// Whether all fronts are inside of its arrays, and its places are those of so many rows.
+    /// Whether all fronts are within the arrays, and all positions are less than `rows`.
     fn fits(&self, rows: usize, symmetric: bool) -> bool {
         let within = |start: usize, count: Option<usize>, len: usize| {
             count.and_then(|count| start.checked_add(count)).is_some_and(|end| end <= len)
@@ -60,14 +60,15 @@ impl<T: Real> Piece<T> {
 }
 
 impl<T: Real> FrontFactors<T> {
-    /// Whether they are those of a matrix of so many rows.
+    /// Whether all sizes fit a matrix with `rows` rows.
     pub(in super::super) fn fit(&self, rows: usize, symmetric: bool) -> bool {
         self.row_scale.len() == rows
             && self.column_scale.len() == rows
             && self.pieces.iter().all(|piece| piece.fits(rows, symmetric))
     }
 
-    /// `y ← A⁻¹ y` of a symmetric matrix, for vectors at the places of rows, one after the other.
+    /// `y ← A⁻¹ y` for a symmetric matrix. `y` holds several vectors, one after the other, in elimination
+    /// order.
     pub(in super::super) fn solve_symmetric(&self, y: &mut [T], vectors: usize) {
         let (mut own, mut others) = (vec![], vec![]);
         let fronts = || {
@@ -80,7 +81,7 @@ impl<T: Real> FrontFactors<T> {
             scatter(&own, y, vectors, &rows[..pivots], put);
             scatter(&others, y, vectors, &rows[pivots..], take);
         }
-        // unknowns without a pivot are zero
+        // set unknowns without a pivot to zero
         let rows = y.len() / vectors.max(1);
         for missing in self.missing_rows() {
             y.iter_mut().skip(missing).step_by(rows.max(1)).for_each(|y| *y = T::zero());
@@ -93,7 +94,7 @@ impl<T: Real> FrontFactors<T> {
         }
     }
 
-    /// The numbers of negative and of positive eigenvalues of a symmetric matrix.
+    /// Numbers of negative and of positive eigenvalues of a symmetric matrix.
     pub(in super::super) fn signs(&self) -> [usize; 2] {
         let mut counts = [0; 2];
         for piece in &self.pieces {
@@ -105,7 +106,7 @@ impl<T: Real> FrontFactors<T> {
         counts
     }
 
-    /// The entries of both factors, with the zeros that are stored.
+    /// Number of stored entries of both factors, including zeros.
     pub(in super::super) fn nnz(&self) -> usize {
         self.pieces.iter().map(|piece| piece.numbers.len()).sum()
     }
@@ -119,7 +120,7 @@ impl<T: Real> FrontFactors<T> {
         self.pieces.iter().map(|piece| piece.missing_rows.len()).sum()
     }
 
-    /// Places of the rows without a pivot.
+    /// Positions of the rows without a pivot.
     pub(in super::super) fn missing_rows(&self) -> impl Iterator<Item = usize> {
         self.pieces.iter().flat_map(|piece| &piece.missing_rows).map(|&row| row as usize)
     }
@@ -128,12 +129,12 @@ impl<T: Real> FrontFactors<T> {
         self.pieces.iter().flat_map(|piece| piece.fronts.iter().map(move |front| piece.parts(front)))
     }
 
-    /// Appends `b`, scaled, at the places of rows.
+    /// Appends `b`, scaled and in elimination order, to `y`.
     pub(in super::super) fn load(&self, tree: &Tree, b: &[T], y: &mut Vec<T>) {
         y.extend(tree.order.iter().map(|&row| b[row as usize] * self.row_scale[row as usize]));
     }
 
-    /// `y ← L⁻¹ y`, for vectors at the places of rows, one after the other.
+    /// `y ← L⁻¹ y` for several vectors, one after the other, indexed by row positions.
     pub(in super::super) fn forward(&self, y: &mut [T], vectors: usize) {
         let (mut x, mut taken) = (vec![], vec![]);
         for (factors, pivots, rows, _) in self.fronts() {
@@ -145,7 +146,8 @@ impl<T: Real> FrontFactors<T> {
         }
     }
 
-    /// `x = U⁻¹ y`, at the places of columns, for vectors that are stored one after the other.
+    /// `solution ← U⁻¹ y` for several vectors, one after the other; `solution` is indexed by column
+    /// positions.
     pub(in super::super) fn backward(&self, y: &[T], vectors: usize, solution: &mut Vec<T>) {
         solution.clear();
         solution.resize(y.len(), T::zero());
@@ -158,7 +160,7 @@ impl<T: Real> FrontFactors<T> {
         }
     }
 
-    /// Copies a solution, unscaled, from the places of columns.
+    /// Copies a solution, indexed by column positions, to the original order, and applies the column scaling.
     pub(in super::super) fn store(&self, tree: &Tree, solution: &[T], to: &mut [T]) {
         for (&column, &x) in tree.order.iter().zip(solution) {
             to[column as usize] = x * self.column_scale[column as usize];
@@ -188,7 +190,7 @@ impl<T: Real> FrontFactors<T> {
         self.backward_transposed(tree, solution, x);
     }
 
-    /// `x = L⁻ᵀ y` in the ordering of rows, from `y` at the places of rows.
+    /// `x ← L⁻ᵀ y`, scaled and in the original order of rows, for `y` indexed by row positions.
     pub(in super::super) fn backward_transposed(&self, tree: &Tree, y: &mut [T], x: &mut [T]) {
         let (mut own, mut others) = (vec![], vec![]);
         for (factors, pivots, rows, _) in self.fronts().rev() {

@@ -1,4 +1,4 @@
-//! Suspended factorizations: their budgets, and that none is resumed after an error.
+//! Tests of suspended factorizations: their budgets, and the error if one is resumed after a failure.
 
 use super::super::DirectOptions;
 use super::super::tree::{Both, Expected};

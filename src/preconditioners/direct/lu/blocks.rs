@@ -1,11 +1,13 @@
-//! Block triangular form: an order of rows and columns in which all entries below some diagonal blocks are zero (Duff and Reid 1978).
+//! Block triangular form: a permutation of rows and columns after which all entries below the diagonal blocks
+//! are zero (Duff and Reid 1978).
 //!
 //! ```text
-//! transversal: a row with an entry for each column, by augmenting paths (Duff 1981)
-//! blocks: strongly connected components of the graph in which a column leads to the columns whose rows it has entries in (Tarjan 1972)
+//! transversal: match a row to each column by a stored entry, along augmenting paths (Duff 1981)
+//! blocks: strongly connected components (Tarjan 1972) of the graph with an edge from j to k
+//!         if column j has an entry in the row matched to column k
 //! ```
 //!
-//! Only the diagonal blocks are factorized. The form depends on the pattern, not on values.
+//! Only the diagonal blocks are factorized. The form depends only on the pattern.
 
 use crate::{Csr, Real, Result};
 use krysp_kernels::interrupt::Phase;
@@ -13,23 +15,23 @@ use std::mem::replace;
 
 const NONE: u32 = u32::MAX;
 
-/// Diagonal blocks, the first at the top left.
+/// Diagonal blocks, from the top left on.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// The block of each column, and of the row that is matched to it.
+    /// Block of each column, and of the row that is matched to it.
     pub(super) of: Vec<u32>,
-    /// The first step of each block, then the number of columns.
+    /// First step of each block, then the number of columns.
     pub(super) starts: Vec<u32>,
 }
 
 impl Blocks {
-    /// For the column that each row is matched to. `None` if there is a single block.
+    /// Finds the blocks, given the column matched to each row. `None` if there is a single block.
     pub(super) fn new<T: Real>(columns: &Csr<T>, column_of: &[u32]) -> Result<Option<Blocks>> {
         let n = column_of.len();
         let phase = Phase::new("block triangular form", n as f64);
         let mut counter = phase.counter();
         let (mut of, mut starts) = (vec![NONE; n], vec![0]);
-        // when a column was found, and the earliest found column that it leads to
+        // discovery number of each column, and the smallest one reachable from it (low link)
         let (mut found, mut earliest, mut count) = (vec![NONE; n], vec![0; n], 0u32);
         let (mut open, mut path): (Vec<u32>, Vec<(u32, usize)>) = (vec![], vec![]);
         for root in 0..n as u32 {
@@ -59,7 +61,7 @@ impl Blocks {
                     earliest[parent as usize] = earliest[parent as usize].min(earliest[this]);
                 }
                 if earliest[this] == found[this] {
-                    // all that it leads to are in this block or in earlier ones
+                    // all columns reachable from this one are in this block or in earlier ones
                     let block = starts.len() as u32 - 1;
                     let size = open.iter().rev().position(|&member| member as usize == this).unwrap_or(0) + 1;
                     open.drain(open.len() - size..).for_each(|member| of[member as usize] = block);
@@ -70,7 +72,7 @@ impl Blocks {
         Ok((starts.len() > 2).then_some(Blocks { of, starts }))
     }
 
-    /// Sorts columns by blocks; the order within a block stays.
+    /// Sorts columns by block; the order within a block is kept.
     pub(super) fn sort(&self, order: &[u32]) -> Vec<u32> {
         let mut next = self.starts.clone();
         let mut sorted = vec![0; order.len()];
@@ -83,7 +85,8 @@ impl Blocks {
     }
 }
 
-/// A row with an entry for each column, the diagonal where it can be; `None` if some column has none.
+/// Matches a row to each column by a stored entry, the diagonal entry where possible. `None` if the matrix is
+/// structurally singular.
 pub(super) fn transversal<T: Real>(columns: &Csr<T>) -> Result<Option<Vec<u32>>> {
     let n = columns.rows();
     let phase = Phase::new("maximum transversal", n as f64);
@@ -94,7 +97,7 @@ pub(super) fn transversal<T: Real>(columns: &Csr<T>) -> Result<Option<Vec<u32>>>
             (row_of[column], column_of[column]) = (column as u32, column as u32);
         }
     }
-    // where the search of each column for a free row goes on; rows don't become free again
+    // first entry of each column whose row may be unmatched; matched rows stay matched
     let mut cheap = vec![0; n];
     let (mut visited, mut path): (Vec<u32>, Vec<(u32, usize)>) = (vec![NONE; n], vec![]);
     for root in (0..n as u32).filter(|&column| row_of[column as usize] == NONE).collect::<Vec<_>>() {
@@ -111,7 +114,7 @@ pub(super) fn transversal<T: Real>(columns: &Csr<T>) -> Result<Option<Vec<u32>>>
             if let Some(&row) = rows.get(*skipped) {
                 break row;
             }
-            // a row that another column gives up, if that finds another one
+            // follow a row to the column matched to it, which may find another row
             let other = |row: &u32| column_of[*row as usize];
             let unseen = rows[*at..].iter().position(|row| visited[other(row) as usize] != root);
             match unseen {
@@ -145,7 +148,7 @@ mod tests {
         column_of
     }
 
-    /// Which columns each column leads to, itself included.
+    /// Whether column `i` is reachable from column `j`, for each `[j][i]`; `j` is reachable from itself.
     fn reached(columns: &Csr<f64>, column_of: &[u32]) -> Vec<Vec<bool>> {
         let n = column_of.len();
         let mut leads = vec![vec![false; n]; n];

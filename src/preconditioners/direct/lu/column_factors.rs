@@ -1,4 +1,4 @@
-//! Factors that are stored column by column, and solves with them.
+//! LU factors that are stored by columns, and solves with them.
 
 use super::super::order::{Order, Pivoting};
 use super::super::scale::row_scale;
@@ -8,16 +8,16 @@ use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 use std::ops::Range;
 
-/// New values are given to old pivots if none is smaller than this part of the largest entry of its column.
+/// A refresh keeps the pivots if each is larger than this fraction of the largest entry below it (guess).
 const SOUND: f64 = 1e-5;
 
-/// `L`, with a diagonal of ones, and `U`, in the order of steps, of each diagonal block.
+/// `L`, with a unit diagonal, and `U` of each diagonal block, indexed by steps of the elimination.
 #[derive(Debug)]
 pub(super) struct ColumnFactors<T> {
     pub(super) scale: Vec<T>,
-    /// The first step of each diagonal block, then the number of steps.
+    /// First step of each diagonal block, then the number of steps.
     pub(super) blocks: Vec<u32>,
-    /// The row that is the pivot of a step.
+    /// Pivot row of each step.
     pub(super) row_of: Vec<u32>,
     pub(super) lower: Triangle<T>,
     /// `U`, and the entries of the matrix above the diagonal blocks.
@@ -28,8 +28,8 @@ pub(super) struct ColumnFactors<T> {
 }
 
 impl<T: Real> ColumnFactors<T> {
-    /// Computes with new values for the same pivots; `false` if one of them is too small for that. The factors change only if all
-    /// pivots are large enough.
+    /// Recomputes the factors for new values, with the same pivots. If one of them is too small, returns
+    /// `false`, and the factors are unchanged.
     pub(super) fn refresh(&mut self, columns: &Csr<T>, order: &Order, pivoting: Pivoting) -> Result<bool> {
         let kept =
             (self.scale.clone(), self.lower.values.clone(), self.upper.values.clone(), self.pivots.clone());
@@ -96,7 +96,7 @@ impl<T: Real> ColumnFactors<T> {
         Ok(true)
     }
 
-    /// `x = L⁻¹ b`, in the order of steps, of a single block.
+    /// `x ← L⁻¹ b`, indexed by steps, for factors with a single diagonal block.
     pub(super) fn forward(&self, b: &[T], x: &mut [T]) {
         self.gather(b, x);
         self.forward_block(0..x.len(), x);
@@ -117,12 +117,12 @@ impl<T: Real> ColumnFactors<T> {
         }
     }
 
-    /// The steps of each diagonal block.
+    /// Range of steps of each diagonal block.
     fn blocks(&self) -> impl DoubleEndedIterator<Item = Range<usize>> {
         self.blocks.windows(2).map(|bounds| bounds[0] as usize..bounds[1] as usize)
     }
 
-    /// `x = U⁻¹ L⁻¹ b`, in the order of steps.
+    /// `x ← U⁻¹ L⁻¹ b`, indexed by steps.
     pub(super) fn solve(&self, b: &[T], x: &mut [T]) {
         let ColumnFactors { upper, pivots, .. } = self;
         self.gather(b, x);
@@ -138,7 +138,7 @@ impl<T: Real> ColumnFactors<T> {
         }
     }
 
-    /// `x = A⁻ᵀ b`, where `column_of` is the column of each step.
+    /// `x ← A⁻ᵀ b`, where `column_of` is the column of each step.
     pub(super) fn solve_transposed(&self, column_of: &[u32], b: &[T], x: &mut [T]) {
         let ColumnFactors { upper, pivots, .. } = self;
         let mut y: Vec<T> = column_of.iter().map(|&column| b[column as usize]).collect();
@@ -152,7 +152,7 @@ impl<T: Real> ColumnFactors<T> {
         self.scatter(&y, x);
     }
 
-    /// Applies `L⁻ᵀ`. Steps without a pivot keep their numbers.
+    /// `y ← L⁻ᵀ y` for one diagonal block. Entries of steps without a pivot are unchanged.
     fn backward_block(&self, steps: Range<usize>, y: &mut [T]) {
         let mut missing = self.missing.iter().rev().peekable();
         for step in steps.rev() {
@@ -164,14 +164,14 @@ impl<T: Real> ColumnFactors<T> {
         }
     }
 
-    /// `y` in the ordering of rows.
+    /// Copies `y` to the original order of rows, and applies the row scaling.
     fn scatter(&self, y: &[T], x: &mut [T]) {
         for (&row, &y) in self.row_of.iter().zip(y) {
             x[row as usize] = self.scale[row as usize] * y;
         }
     }
 
-    /// `Nᵀ w`, where the rows of `N` span all `v` with `vᵀ A = 0`.
+    /// `Nᵀ w`, where the rows of `N` span the left null space, all `v` with `vᵀ A = 0`.
     pub(super) fn missed_transposed(&self, w: &[T]) -> Vec<T> {
         let [mut y, mut v] = [(); 2].map(|()| vec![T::zero(); self.row_of.len()]);
         self.missing.iter().zip(w).for_each(|(&step, &w)| y[step as usize] = w);
@@ -180,7 +180,7 @@ impl<T: Real> ColumnFactors<T> {
         v
     }
 
-    /// The entries of both factors.
+    /// Number of stored entries of both factors.
     pub(super) fn nnz(&self) -> usize {
         self.lower.rows.len() + self.upper.rows.len() + self.pivots.len()
     }
@@ -190,7 +190,7 @@ impl<T: Real> ColumnFactors<T> {
     }
 }
 
-/// The sum of the products of a column's numbers with those of `x`.
+/// Dot product of a sparse column with `x`.
 fn sum<T: Real>(rows: &[u32], values: &[T], x: &[T]) -> T {
     rows.iter().zip(values).fold(T::zero(), |sum, (&row, &value)| sum + value * x[row as usize])
 }

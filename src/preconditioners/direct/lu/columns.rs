@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! for each column j, in an order with little fill:
-//!     reach: the steps whose pivots column j is joined to, by a search along the columns of L
-//!     x ← column j;  for each step s of the reach, in turn:  x ← x − x_s L_s
-//!     pivot: a row without a pivot whose entry is large enough; the preferred row, if its entry is
+//!     reach: the steps whose columns of L update column j, by a depth-first search in L
+//!     x ← column j;  for each step s of the reach, in ascending order:  x ← x − x_s L_s
+//!     pivot: the preferred row if its entry is large enough, else another row with a large entry
 //! ```
 //!
-//! Diagonal blocks of a block triangular form are eliminated one after the other; entries above them stay as they are.
-//! Searches skip entries that others lead to as well (Eisenstat and Liu 1992). Rows are scaled by powers of two to a largest entry near one.
+//! The diagonal blocks of a block triangular form are eliminated one after the other; entries above them are
+//! only scaled. Searches use symmetric pruning (Eisenstat and Liu 1992). Rows are scaled by powers of two to
+//! a largest entry near one.
 
 use super::super::order::{Order, Pivoting};
 use super::super::scale::row_scale;
@@ -20,40 +21,42 @@ use crate::{Csr, Error, Real, Result};
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 
-/// A pivot may be this much smaller than the largest entry of its column, if fill is less with it: the preferred one, and any other. Another
-/// row than the preferred one spoils the order for all later columns, which costs more than refinement.
+/// Minimum magnitude of a pivot, as a fraction of the largest entry of its column: for the preferred row, and
+/// for other rows. A pivot in another row spoils the ordering for all later columns, which costs more than
+/// iterative refinement.
 const PREFERRED: f64 = 1e-3;
 const OTHERS: f64 = 0.1;
 
-/// Multiplications between two polls for interruption, some 0.1 ms, and what a column without any counts.
+/// Work between two polls for interruption, in multiplications (about 0.1 ms), and the work counted for each
+/// column in addition to its multiplications.
 const POLLED: f64 = 65_536.0;
 const COLUMN: f64 = 64.0;
 
-/// What a factorisation keeps of the steps so far.
+/// State of the elimination after some steps.
 #[derive(Debug)]
 pub(super) struct Progress<T> {
     scale: Vec<T>,
-    /// The first step of each diagonal block, then the number of steps.
+    /// First step of each diagonal block, then the number of steps.
     blocks: Vec<u32>,
-    /// Entries of each row.
+    /// Number of entries of each row of the matrix.
     lengths: Vec<u32>,
     upper: Triangle<T>,
     pivots: Vec<T>,
     missing: Vec<u32>,
-    /// Multiplications made.
+    /// Number of multiplications so far.
     pub(super) work: f64,
     /// Whether an error left a column unfinished.
     failed: bool,
-    /// The column at hand, row by row: zeros between steps.
+    /// Current column, indexed by rows; zero between steps.
     x: Vec<T>,
     step_of: Vec<u32>,
     row_of: Vec<u32>,
     lower: Triangle<T>,
-    /// Where the part of each column of `L` ends that a search must follow.
+    /// End of the part of each column of `L` that searches must follow (symmetric pruning).
     pruned: Vec<usize>,
-    /// The last column whose reach a row was found in.
+    /// Column whose search visited each row last.
     found_by: Vec<u32>,
-    /// Steps of the reach, and rows that are not yet pivots.
+    /// Steps of the reach, and rows of the current column that are not yet pivots.
     reach: Vec<u32>,
     fresh: Vec<u32>,
     path: Vec<(u32, usize)>,
@@ -85,8 +88,8 @@ impl<T: Real> Progress<T> {
         }
     }
 
-    /// Goes on until all columns are done, which is what it returns, or these multiplications are made, or the factors have more
-    /// entries than the order should make.
+    /// Continues until all columns are eliminated, and then returns `true`; or until `self.work` exceeds
+    /// `most`, or the factors have more than `order.most_entries` entries.
     pub(super) fn run(
         &mut self,
         columns: &Csr<T>,
@@ -127,7 +130,7 @@ impl<T: Real> Progress<T> {
                 (polled_at, polled_work) = (step, self.work);
             }
             self.search(columns, column, start);
-            // earlier steps first, as in a refresh: the same sums, bit by bit
+            // ascending steps, as in a refresh: both compute bitwise the same sums
             self.reach.sort_unstable();
             let mut largest = self.load(columns, column as usize, start, budget)?;
             let Progress { lengths, upper, pivots, missing, work, x, reach, fresh, lower, row_of, .. } =
@@ -144,14 +147,14 @@ impl<T: Real> Progress<T> {
             }
             let row = choose(fresh, x, order.preferred.get(column as usize).copied(), lengths);
             let pivot = row.map_or(T::zero(), |row| x[row as usize]);
-            // what cancellation leaves of a column that depends on others
+            // magnitude that rounding may leave in a column that depends on others
             let rounding = largest * pivoting.rounding();
             let (Some(row), true) = (row, pivot.abs() > rounding && Element::is_finite(pivot)) else {
                 if matches!(pivoting, Pivoting::Tolerant) && (row.is_none() || Element::is_finite(pivot)) {
                     fresh.iter().for_each(|&other| x[other as usize] = T::zero());
                     upper.starts.push(upper.rows.len());
                     lower.starts.push(lower.rows.len());
-                    // what is divided by it is zero
+                    // division by this pivot yields zero
                     pivots.push(T::infinity());
                     row_of.push(NONE);
                     missing.push(step);
@@ -177,8 +180,9 @@ impl<T: Real> Progress<T> {
         Ok(true)
     }
 
-    /// Loads a column of the matrix: what is in its diagonal block, which begins at step `start`, into the workspace, and what is above it
-    /// into `U`, where only solves need it. Returns the largest magnitude in the block.
+    /// Loads a column of the matrix: entries in its diagonal block, which begins at step `start`, into the
+    /// workspace; entries above it, which only solves need, into `U`. Returns the largest magnitude in the
+    /// block.
     fn load(&mut self, columns: &Csr<T>, column: usize, start: u32, budget: Budget) -> Result<T> {
         let (rows, values) = (columns.row_columns(column), columns.row_values(column));
         make_room(&mut self.upper, self.reach.len() + rows.len(), self.lower.bytes(), budget)?;
@@ -196,11 +200,11 @@ impl<T: Real> Progress<T> {
         Ok(largest)
     }
 
-    /// What all steps have made.
+    /// Factors of a completed elimination.
     pub(super) fn factors(self) -> ColumnFactors<T> {
         let n = self.step_of.len();
         let Progress { scale, blocks, upper, pivots, missing, mut lower, mut step_of, mut row_of, .. } = self;
-        // rows that no column needs stand where a column has none
+        // assign the unused rows to the steps without a pivot
         let unused = (0..n as u32).filter(|&row| step_of[row as usize] == NONE).collect::<Vec<_>>();
         for (&step, row) in missing.iter().zip(unused) {
             (row_of[step as usize], step_of[row as usize]) = (row, step);
@@ -209,7 +213,8 @@ impl<T: Real> Progress<T> {
         ColumnFactors { scale, blocks, row_of, lower, upper, pivots, missing }
     }
 
-    /// Finds what column `column` is joined to in its diagonal block, which begins at step `start`.
+    /// Finds the reach of a column in its diagonal block, which begins at step `start`, and its rows that are
+    /// not yet pivots.
     fn search(&mut self, columns: &Csr<T>, column: u32, start: u32) {
         self.reach.clear();
         self.fresh.clear();
@@ -241,8 +246,8 @@ impl<T: Real> Progress<T> {
         }
     }
 
-    /// From a step whose column has the newest pivot, searches need to follow none but rows that are pivots by now: the newest leads
-    /// to the others.
+    /// Symmetric pruning: if column `step` of `L` contains the newest pivot row, searches need to follow only
+    /// its rows that are pivots by now. The other rows are reachable through the newest step.
     fn prune(&mut self, step: u32, pivot: u32) {
         let step = step as usize;
         let range = self.lower.starts[step]..self.lower.starts[step + 1];
@@ -262,8 +267,9 @@ impl<T: Real> Progress<T> {
     }
 }
 
-/// The row of the pivot: the preferred one if its entry is large enough, else of the rows that are large enough the one with the fewest
-/// entries in `A`, the largest of those.
+/// Chooses the pivot row: the preferred row if its entry is large enough; otherwise, among rows with large
+/// enough entries, the one with the largest or, if the ordering has no preferred rows, first the one with the
+/// fewest entries in `A`.
 fn choose<T: Real>(rows: &[u32], x: &[T], preferred: Option<u32>, lengths: &[u32]) -> Option<u32> {
     let size = |row: u32| x[row as usize].abs();
     let largest = rows.iter().map(|&row| size(row)).fold(T::zero(), T::max);
@@ -281,7 +287,8 @@ fn choose<T: Real>(rows: &[u32], x: &[T], preferred: Option<u32>, lengths: &[u32
     enough.reduce(|best, row| if better(row, best) { row } else { best })
 }
 
-/// Reserves memory for one more column, within the limit; `others` are bytes taken elsewhere.
+/// Reserves memory for `more` entries of one column, within the limit; `others` is the number of bytes of the
+/// other triangle.
 fn make_room<T: Real>(triangle: &mut Triangle<T>, more: usize, others: usize, budget: Budget) -> Result<()> {
     let (len, entry) = (triangle.rows.len(), size_of::<u32>() + size_of::<T>());
     budget.allows(others + (len + more) * entry)?;

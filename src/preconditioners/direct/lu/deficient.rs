@@ -1,16 +1,17 @@
-//! Systems of matrices that are singular: what of a right-hand side no `A x` reaches.
+//! Singular systems: the component of a right-hand side that is orthogonal to the range of `A`.
 
 use super::{DirectOptions, Factors, Lu, Pivoting};
 use crate::{Cg, Csr, HostSpace, HostVector, Real, Result};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 
 impl<T: Real> Lu<T> {
-    /// As [`Lu::new`], but of any rank: unknowns whose columns depend on others are zero, which solves every consistent system.
+    /// As [`Lu::new`], for a matrix of any rank. Unknowns whose columns depend on others are set to zero, so
+    /// that every consistent system is solved.
     pub(crate) fn tolerant(csr: &Csr<T>) -> Result<Lu<T>> {
         Lu::pivoted(csr, DirectOptions::default(), Pivoting::Tolerant)
     }
 
-    /// How many columns depend on others.
+    /// Number of columns that depend on others (rank deficiency).
     pub(crate) fn missing(&self) -> usize {
         match &self.factors {
             Factors::Columns { factors, .. } => factors.missing.len(),
@@ -18,7 +19,8 @@ impl<T: Real> Lu<T> {
         }
     }
 
-    /// The part of `b` that no `A x` has anything of: `Nᵀ (N Nᵀ)⁻¹ N b`, where the rows of `N` span all `v` with `vᵀ A = 0`.
+    /// Component of `b` that is orthogonal to the range of `A`: `Nᵀ (N Nᵀ)⁻¹ N b`, where the rows of `N` span
+    /// the left null space, all `v` with `vᵀ A = 0`.
     pub(crate) fn unreachable(&self, b: &HostVector<T>) -> Result<HostVector<T>> {
         let few = HostSpace::new(self.missing());
         let mut w = few.zeros()?;

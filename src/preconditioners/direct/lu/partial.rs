@@ -1,4 +1,4 @@
-//! The choice of a method, and a factorization that can be suspended and resumed.
+//! Choice between fronts and columns, and an LU factorization that can be suspended and resumed.
 
 use super::super::super::check_square;
 use super::super::fronts::{self, Kind};
@@ -12,14 +12,16 @@ use crate::ordering::minimum_degree;
 use crate::{Csr, Error, Format, HostSpace, Matching, Real, Result, Scaling};
 use std::sync::{Arc, Mutex};
 
-/// Multiplications for each entry of the factor from which on fronts pay: CHOLMOD's limit (Chen, Davis, Hager and Rajamanickam 2008),
-/// counted as it counts them.
+/// Minimum number of multiplications per entry of one factor for which fronts are used: the threshold of
+/// CHOLMOD (Chen, Davis, Hager and Rajamanickam 2008), which counts both in the same way.
 const FRONTS: f64 = 40.0;
 
-/// Entries beyond so many times those that pivots on the diagonal lead to make the scalar method stop, and fronts are used: a guess.
+/// The elimination by columns stops, and fronts are used, if the factors have more than this many times the
+/// entries predicted for pivots on the diagonal (guess).
 const MOST_FILL: f64 = 3.0;
 
-/// Multiplications in fronts in the time of one in a column, whose operands are scattered: a guess.
+/// Number of multiplications in fronts that take as long as one in a column, whose operands are scattered
+/// (guess).
 const DENSE: f64 = 8.0;
 
 /// Whether fronts are faster than columns for factors with so many entries and multiplications.
@@ -28,14 +30,14 @@ pub(crate) fn by_fronts(entries: f64, multiplications: f64) -> bool {
 }
 
 impl Expected {
-    /// Entries of one factor, and multiplications.
+    /// Number of entries of one factor, and of multiplications.
     fn work(&self) -> [f64; 2] {
         let lengths = self.lengths.iter().map(|&length| f64::from(length));
         lengths.fold([0.0; 2], |[entries, work], length| [entries + length, work + length * length])
     }
 }
 
-/// A factorization that may not be complete yet.
+/// An LU factorization that may be partial (resumable).
 #[derive(Debug)]
 pub(crate) struct PartialLu<T: Real> {
     space: HostSpace<T>,
@@ -46,12 +48,12 @@ pub(crate) struct PartialLu<T: Real> {
     method: Method<T>,
 }
 
-/// The matrix that is factorized.
+/// Matrix to be factorized, after scaling.
 #[derive(Debug)]
 pub(super) struct Prepared<T: Real> {
-    /// Brings large entries to the diagonal, where it is weak.
+    /// Scaling to matched entries of magnitude one; `None` unless the diagonal is weak.
     pub(super) scaling: Option<Scaling<T>>,
-    /// The rows that a matching found for the columns.
+    /// Row matched to each column; `None` if no matching was computed.
     pub(super) matched: Option<Vec<u32>>,
     /// The scaled matrix; `None` if there is no scaling, or fronts are not used.
     scaled: Option<Csr<T>>,
@@ -62,11 +64,11 @@ pub(super) struct Prepared<T: Real> {
     shape: Shape,
 }
 
-/// A method, and the order that was computed to choose it.
+/// Choice of a method, with the ordering that was computed for it.
 enum Choice {
-    /// With diagonal blocks, if there are several.
+    /// Columns, with diagonal blocks if there are several.
     Columns(Order, Option<Blocks>),
-    /// `None` if the order for columns does not suit fronts.
+    /// Fronts. `None` if the ordering computed for columns does not suit fronts.
     Fronts(Option<Expected>),
 }
 
@@ -76,7 +78,7 @@ impl<T: Real> Prepared<T> {
         csr.check_finite()?;
         let mut columns = transposed(csr)?;
         let (norm, shape) = (condition::norm(csr), Shape::of(csr, &columns));
-        // of an unsymmetric pattern, any row may be a pivot
+        // if the pattern is unsymmetric, any row may become a pivot: no matching is needed
         if !shape.is_weak() || !shape.is_symmetric() {
             return Ok(Prepared { scaling: None, matched: None, scaled: None, columns, norm, shape });
         }
@@ -88,7 +90,7 @@ impl<T: Real> Prepared<T> {
         Ok(Prepared { scaling: Some(scaling), matched, scaled: None, columns, norm, shape })
     }
 
-    /// Scales the matrix, which fronts are assembled from.
+    /// Scales the matrix, from which fronts are assembled.
     fn for_fronts(&mut self, csr: &Csr<T>) -> Result<()> {
         if let (Some(scaling), None) = (&self.scaling, &self.scaled) {
             self.scaled = Some(scaling.matrix(csr)?);
@@ -96,7 +98,7 @@ impl<T: Real> Prepared<T> {
         Ok(())
     }
 
-    /// An order for pivots in symmetric positions, in which rows that a matching joins are neighbours.
+    /// Computes an ordering for pivots in symmetric positions that keeps matched rows adjacent.
     fn symmetric_order(&self, matrix: &Csr<T>) -> Result<Expected> {
         let order = match &self.matched {
             Some(rows) => paired(matrix, &self.columns, rows)?,
@@ -105,8 +107,8 @@ impl<T: Real> Prepared<T> {
         Expected::new(order, &Both::new([matrix, &self.columns]))
     }
 
-    /// Diagonal blocks, if there are several, for a row that is matched to each column. A single one if columns may depend on others: the
-    /// null space is found from factors of the whole matrix.
+    /// Finds the diagonal blocks for the row matched to each column. `None` if there is a single block, or if
+    /// columns may depend on others: the null space is computed from factors of the whole matrix.
     fn blocks(&self, row_of: &[u32], column_of: &[u32], pivoting: Pivoting) -> Result<Option<Blocks>> {
         let is_stored = |(column, row)| self.columns.row_columns(column).binary_search(row).is_ok();
         match pivoting {
@@ -117,7 +119,7 @@ impl<T: Real> Prepared<T> {
         }
     }
 
-    /// An order for columns of an unsymmetric pattern, whose pivots may be in any row.
+    /// Orders the columns of an unsymmetric pattern, whose pivots may be in any row.
     fn any_rows(&self, matrix: &Csr<T>, pivoting: Pivoting) -> Result<Choice> {
         let rows = transversal(&self.columns)?;
         let column_of = rows.as_ref().map(|rows| inverse(rows));
@@ -136,12 +138,13 @@ impl<T: Real> Prepared<T> {
         Ok(Choice::Columns(Order { column_of, preferred: vec![], most_entries: usize::MAX }, blocks))
     }
 
-    /// An order for columns with preferred pivots, unless fronts are faster.
+    /// Orders columns with preferred pivot rows, or chooses fronts if they are faster and columns are not
+    /// `forced`.
     fn preferred_rows(&self, matrix: &Csr<T>, pivoting: Pivoting, forced: bool) -> Result<Choice> {
         let n = matrix.rows();
         let row_of = self.matched.clone().unwrap_or_else(|| (0..n as u32).collect());
         let column_of = inverse(&row_of);
-        // blocks of a symmetric pattern are not joined by entries
+        // a symmetric pattern has no entries outside of its diagonal blocks: separating them saves nothing
         let blocks = match self.matched.is_none() && self.shape.is_mirrored() {
             true => None,
             false => self.blocks(&row_of, &column_of, pivoting)?,
@@ -165,7 +168,7 @@ impl<T: Real> Prepared<T> {
         Ok(Choice::Columns(Order { column_of, preferred: row_of, most_entries }, blocks))
     }
 
-    /// The scaled matrix, if this is the one that it was prepared from.
+    /// Matrix from which fronts are assembled: the scaled one, or `csr` if there is no scaling.
     pub(super) fn matrix<'a>(&'a self, csr: &'a Csr<T>) -> &'a Csr<T> {
         self.scaled.as_ref().unwrap_or(csr)
     }
@@ -176,7 +179,8 @@ enum Method<T> {
     Columns {
         order: Order,
         progress: Box<columns::Progress<T>>,
-        /// Whether fronts are used if factors have too many entries: not if the pattern is unsymmetric.
+        /// Whether to switch to fronts if the factors have too many entries; only for a nearly symmetric
+        /// pattern.
         may_change: bool,
     },
     Fronts {
@@ -186,7 +190,7 @@ enum Method<T> {
 }
 
 impl<T: Real> PartialLu<T> {
-    /// As [`Lu::tolerant`].
+    /// As [`Lu::tolerant`], but resumable.
     pub(crate) fn tolerant(csr: &Csr<T>) -> Result<PartialLu<T>> {
         PartialLu::with(csr, Budget::new(NAME, DirectOptions::default()), Pivoting::Tolerant)
     }
@@ -195,7 +199,7 @@ impl<T: Real> PartialLu<T> {
         PartialLu::of(csr, budget, pivoting, None)
     }
 
-    /// With fronts or without, if that is not left to the numbers of entries and multiplications.
+    /// Chooses the method by the numbers of entries and multiplications, unless `fronts` prescribes it.
     pub(super) fn of(
         csr: &Csr<T>,
         budget: Budget,
@@ -234,7 +238,7 @@ impl<T: Real> PartialLu<T> {
         PartialLu { space, pattern, budget, pivoting, prepared, method }
     }
 
-    /// Starts from the order of an earlier factorization.
+    /// Starts with the tree of an earlier factorization.
     pub(super) fn on_tree(
         csr: &Csr<T>,
         mut prepared: Prepared<T>,
@@ -248,13 +252,14 @@ impl<T: Real> PartialLu<T> {
         Ok(PartialLu::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting))
     }
 
-    /// Continues with the same matrix, for so many multiplications. Returns whether it is complete.
+    /// Continues with the same matrix for about `most` multiplications. Returns whether the factorization is
+    /// complete.
     pub(crate) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<bool> {
         let PartialLu { budget, pivoting, prepared, method, .. } = self;
         if let Method::Columns { order, progress, may_change } = method {
             let most = progress.work + most;
             match progress.run(&prepared.columns, order, *pivoting, *budget, most) {
-                // fronts may take less memory
+                // fronts may need less memory
                 Err(Error::Memory { .. }) if *may_change => {}
                 Ok(false) if *may_change && progress.work <= most => {}
                 complete => return complete,
@@ -270,7 +275,7 @@ impl<T: Real> PartialLu<T> {
         }
     }
 
-    /// The factorization, once it is complete.
+    /// Returns the completed factorization.
     pub(crate) fn whole(self) -> Lu<T> {
         let PartialLu { space, pattern, budget, pivoting, prepared, method } = self;
         let Prepared { scaling, matched, norm, .. } = prepared;
@@ -293,14 +298,14 @@ impl<T: Real> Method<T> {
     ) -> Result<Method<T>> {
         prepared.for_fronts(csr)?;
         let matrices = [prepared.matrix(csr), &prepared.columns];
-        // of a front both triangles are stored, of what waits for a parent the square
+        // both triangles of a front are stored, but only one square of a waiting Schur complement
         let tree = Tree::new(expected, &Both::new(matrices), [2 * size_of::<T>(), size_of::<T>()], budget)?;
         let progress = Box::new(fronts::Progress::new(&tree, matrices, Kind::General));
         Ok(Method::Fronts { tree, progress })
     }
 }
 
-/// An order, block after block.
+/// Sorts an ordering by diagonal blocks.
 fn sorted(order: Vec<u32>, blocks: &Option<Blocks>) -> Vec<u32> {
     match blocks {
         Some(blocks) => blocks.sort(&order),

@@ -1,4 +1,4 @@
-//! How factors are saved, and what must hold of those that are read.
+//! Serialization of LU factors, and validation of those that are read.
 
 use super::super::order::{Order, Pivoting};
 use super::super::triangle::Triangle;
@@ -48,7 +48,7 @@ impl<T: Real> Saved for Factors<T> {
 }
 
 impl<T: Real> Factors<T> {
-    /// Whether they are those of a pattern.
+    /// Whether the factors fit a pattern.
     fn fit(&self, pattern: &Pattern) -> bool {
         let rows = pattern.rows();
         match self {
@@ -107,7 +107,7 @@ impl<T: Real> Saved for Lu<T> {
     }
 }
 
-/// Whether every number below `n` occurs once.
+/// Whether every number below `n` occurs exactly once.
 fn is_permutation(numbers: &[u32], n: usize) -> bool {
     let mut found = vec![false; n];
     let once =
@@ -115,7 +115,7 @@ fn is_permutation(numbers: &[u32], n: usize) -> bool {
     numbers.len() == n && numbers.iter().all(once)
 }
 
-/// Whether a triangle has so many rows and columns.
+/// Whether a triangle has `n` columns, rows below `n`, and arrays of consistent lengths.
 fn fits<T>(Triangle { starts, rows, values }: &Triangle<T>, n: usize) -> bool {
     starts.len() == n + 1
         && starts[0] == 0

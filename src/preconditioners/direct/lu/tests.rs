@@ -1,4 +1,5 @@
-//! Both methods against a dense factorization with full pivoting, suspended and on any number of threads.
+//! Tests of both methods against a dense factorization with full pivoting, of suspended factorizations, and
+//! of different numbers of threads.
 
 use super::super::testing::{Random, backward_error, neumann, pivots, random};
 use super::*;
@@ -88,7 +89,7 @@ fn consistent_singular_systems_are_solved() {
             let error = backward_error(&a, &lu, b.as_slice());
             assert!(error <= 1e-13, "case {case}, fronts: {by_fronts}: backward error {error:e}");
             deficient += lu.missing();
-            // what A x can produce is orthogonal to the left null space
+            // a vector in the range of A has no component in the left null space
             let unreachable = lu.unreachable(&b).unwrap();
             let most = unreachable.as_slice().iter().fold(0.0f64, |most, v| most.max(v.abs()));
             assert!(most <= 1e-8, "case {case}, fronts: {by_fronts}: {most:e}");
@@ -97,7 +98,7 @@ fn consistent_singular_systems_are_solved() {
     assert!(deficient > 100, "{deficient}");
 }
 
-/// What factors make of numbers, and their entries.
+/// Number of entries of the factors, and the result of a solve.
 fn applied(lu: &Lu<f64>) -> (usize, Vec<f64>) {
     let b: Vec<f64> = (0..lu.space.len()).map(|i| (i as f64).sin()).collect();
     let mut x = lu.space.zeros().unwrap();
@@ -105,7 +106,7 @@ fn applied(lu: &Lu<f64>) -> (usize, Vec<f64>) {
     (lu.nnz(), x.as_slice().to_vec())
 }
 
-/// Convection on a mesh in space, with a zero diagonal if `zero_diagonal`.
+/// Unsymmetric matrix of a 3D grid, with a stored zero diagonal if `zero_diagonal`.
 fn mesh(side: usize, zero_diagonal: bool) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
     let n = stencil.rows();
@@ -203,7 +204,8 @@ fn weak_diagonals_with_little_fill_are_eliminated_by_columns() {
     assert!(backward_error(doubled.as_ref().unwrap(), &lu, &b) <= 1e-14);
 }
 
-/// Diagonal blocks of these sizes and entries above them, in shuffled rows and columns; `value` of a row, a column and a random number.
+/// Matrix with these sizes of diagonal blocks and with entries above them, in permuted rows and columns.
+/// Values are `value(row, column, random number)`, indices before the permutation.
 fn block_triangular(sizes: &[usize], value: impl Fn(usize, usize, f64) -> f64) -> Csr<f64> {
     let mut source = Random(0x3141_5926_5358_9793);
     let n: usize = sizes.iter().sum();
@@ -225,7 +227,7 @@ fn block_triangular(sizes: &[usize], value: impl Fn(usize, usize, f64) -> f64) -
     Csr::from_triplets(n, n, &entries).unwrap()
 }
 
-/// The number of diagonal blocks.
+/// Number of diagonal blocks.
 fn blocks(lu: &Lu<f64>) -> usize {
     match &lu.factors {
         Factors::Columns { factors, .. } => factors.blocks.len() - 1,
@@ -254,7 +256,7 @@ fn only_diagonal_blocks_are_factorized() {
         assert!(product.iter().zip(&b).all(|(one, other)| (one - other).abs() < 1e-12 * most));
     };
     check(&lu, &a);
-    // no entry of a factor is outside of the blocks, besides those of the matrix
+    // outside of the blocks, factors have only entries of the matrix
     let most: usize = sizes.iter().map(|size| size * size).sum();
     assert!(lu.nnz() <= most + a.nnz(), "{} entries", lu.nnz());
     assert!(applied(&copied(&lu).unwrap()) == applied(&lu));
@@ -271,7 +273,7 @@ fn only_diagonal_blocks_are_factorized() {
         suspended += 1;
     }
     assert!(suspended > 5 && applied(&partial.whole()) == expected, "{suspended}");
-    // the null space is found from factors of the whole matrix
+    // the null space is computed from factors of the whole matrix
     assert_eq!(blocks(&factorized(&a, None, Pivoting::Tolerant).unwrap()), 1);
 }
 

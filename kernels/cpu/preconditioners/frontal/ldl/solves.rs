@@ -27,7 +27,7 @@ pub struct LdlFactors<'a, T> {
 }
 
 impl<T: Value> LdlFactors<'_, T> {
-    /// `x ← D⁻¹ L₁₁⁻¹ x` and `taken ← L₂₁ L₁₁⁻¹ x` for several vectors, whose numbers are stored one vector after the other. Each
+    /// `x ← D⁻¹ L₁₁⁻¹ x` and `taken ← L₂₁ L₁₁⁻¹ x` for several vectors, stored one after the other. Each
     /// column of the factors is read once for all of them.
     ///
     /// # Panics
@@ -38,7 +38,7 @@ impl<T: Value> LdlFactors<'_, T> {
         run(Forward { factors: self, vectors, x, taken });
     }
 
-    /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)` for vectors as those of [`LdlFactors::forward`].
+    /// `x ← L₁₁⁻ᵀ (x − L₂₁ᵀ others)`. Vectors are stored as in [`LdlFactors::forward`].
     ///
     /// # Panics
     /// Panics if the sizes do not match.
@@ -69,7 +69,7 @@ impl<T: Value> LdlFactors<'_, T> {
         counts
     }
 
-    /// A column from its diagonal on.
+    /// Returns a column, from its diagonal on.
     #[inline(always)]
     fn column(&self, k: usize) -> &[T] {
         &self.lower[packed(self.order, k)..][..self.order - k]
