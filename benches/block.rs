@@ -6,10 +6,11 @@
 //!     [heat_sink_p1_340k ...]]
 //! ```
 //!
-//! Names are files of shared matrices or generated ones. `rough` right-hand sides are pseudo-random; `smooth` ones are waves along
-//! the matrix in its reverse Cuthill-McKee ordering, as load cases are. Prints for each way the products with one vector (the sum
-//! of the iterations of all columns), the most iterations of a column, and the time. A single solve is that of the first column.
-//! With `--iterations` all solves end after so many, for times alone.
+//! Names are files of shared matrices or generated ones. `rough` right-hand sides are pseudo-random; `smooth`
+//! ones are waves along the matrix in its reverse Cuthill-McKee ordering, similar to load cases. Prints for
+//! each way of solving the number of products with one vector (the sum of the iterations of all columns), the
+//! maximum number of iterations of a column, and the time. The time of a single solve is that of the first
+//! column. With `--iterations`, all solves stop after this many, to compare only times.
 
 use krysp::io::read_matrix;
 use krysp::solvers::MultiVector;

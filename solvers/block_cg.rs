@@ -1,5 +1,5 @@
-//! Block conjugate gradients (O'Leary 1980): several right-hand sides share one search space, in the form BCGrQ of Dubrulle
-//! (2001, "Retooling the method of block conjugate gradients"), preconditioned, for symmetric positive definite `A` and `M`.
+//! Preconditioned block conjugate gradients (O'Leary 1980) for symmetric positive definite `A` and `M`: several right-hand
+//! sides share one search space. In the form BCGrQ of Dubrulle (2001, "Retooling the method of block conjugate gradients").
 //!
 //! ```text
 //! R = B − A X = Q S,  with Qᵀ M⁻¹ Q = I
@@ -12,8 +12,9 @@
 //!     S = ζ S,  ‖r_j‖² = s_jᵀ (Qᵀ Q) s_j
 //! ```
 //!
-//! Each `x_j` minimizes `‖x_j − x_j*‖_A` over the sum of the Krylov spaces of all columns. With `k` of them the error falls as if
-//! the `k − 1` smallest eigenvalues of `M⁻¹ A` were absent. `k = 1` is conjugate gradients.
+//! Each `x_j` minimizes `‖x_j − x_j*‖_A`, where `x_j*` is the solution, over the sum of the Krylov spaces of
+//! all columns. With `k` columns the error decreases as if the `k − 1` smallest eigenvalues of `M⁻¹ A` were
+//! absent. For `k = 1` this is conjugate gradients.
 //!
 //! Differs from the paper: 1. `Q` is orthonormal in the inner product of `M⁻¹`, so `M` needs no factors; it
 //! is orthonormalized by the Cholesky factorization of a Gram matrix. 2. The factorization reveals the rank
@@ -72,7 +73,7 @@ where
     /// time.
     ///
     /// # Errors
-    /// Those of [`Solver::solve_many`].
+    /// The errors of [`Solver::solve_many`].
     ///
     /// ```
     /// use krysp::{Cg, gallery};
@@ -102,7 +103,7 @@ where
     /// solutions.
     ///
     /// # Errors
-    /// Those of [`Solver::solve_many_into`].
+    /// The errors of [`Solver::solve_many_into`].
     pub fn solve_block_into(
         &mut self,
         b: &MultiVector<A::Vector>,
@@ -130,11 +131,11 @@ pub(crate) struct BlockConjugateGradients;
 
 /// State between two iterations.
 pub(crate) struct BlockCgState<V: Vector> {
-    /// The residual is `Q S`.
+    /// `Q`; the residuals are `Q S`.
     q: MultiVector<V>,
     /// `M⁻¹ Q`, except without a preconditioner.
     w: MultiVector<V>,
-    /// Search directions.
+    /// `P`, the search directions.
     p: MultiVector<V>,
     /// `A P`, and workspace.
     z: MultiVector<V>,
@@ -147,7 +148,8 @@ pub(crate) struct BlockCgState<V: Vector> {
     columns: Vec<usize>,
 }
 
-/// A basis `Q T`, orthonormal in the inner product of `M⁻¹`, of vectors that were `Q T ζ` before.
+/// Coefficients of an orthonormal basis: `Q T` is orthonormal in the inner product of `M⁻¹`, and the previous
+/// vectors are `Q T ζ`.
 struct Orthonormal {
     t: Matrix,
     zeta: Matrix,
@@ -254,7 +256,7 @@ impl<V: Vector> BlockCgState<V> {
         if is_identity(system) { &self.q } else { &self.w }
     }
 
-    /// Closes all but the first vectors of the block.
+    /// Closes all but the first `width` vectors of the block.
     fn narrow_to(&mut self, width: usize) {
         (width..self.width).for_each(|column| self.directions.close(column));
         self.width = width;
@@ -272,7 +274,7 @@ impl<V: Vector> BlockCgState<V> {
         let (u, t) = self.s.orthonormalized(ElemOf::<V>::EPSILON.powf(VANISHED));
         if u.cols() < self.width {
             let BlockCgState { q, p, z, width, .. } = self;
-            // R = Q U T; the directions that belong to Q U are P U
+            // R = Q U T, and the search directions of Q U are P U
             transform(q, z, *width, &u);
             transform(p, z, *width, &u);
             self.s = t;
@@ -336,13 +338,13 @@ impl<V: Vector> BlockCgState<V> {
         self.narrow_to(t.cols());
     }
 
-    /// The squared norms of the residuals `Q T S`.
+    /// Squared norms of the residuals `Q T S`.
     fn residuals(&self, system: &System<'_, MultiVector<V>>, t: &Matrix) -> Result<Vec<f64>> {
         if is_identity(system) {
             return Ok(Matrix::identity(self.s.rows()).forms(&self.s));
         }
         let squares = gram(&self.q, &self.q, self.width)?.forms(&t.times(&self.s));
-        // rounding may leave less than zero of a residual that vanishes
+        // rounding may make the squared norm of a vanishing residual negative
         Ok(squares.into_iter().map(|squared| if squared < 0.0 { 0.0 } else { squared }).collect())
     }
 }
@@ -351,7 +353,7 @@ impl<V: Vector> BlockCgState<V> {
 struct Factor {
     /// Coefficients of all vectors in terms of those kept.
     c: Matrix,
-    /// The vectors that are kept, in order.
+    /// Indices of the vectors that are kept, in ascending order.
     kept: Vec<usize>,
     /// Whether all kept vectors are clearly independent of the preceding ones. Otherwise the dependent ones
     /// are not yet orthogonal to them.
@@ -406,19 +408,19 @@ fn is_identity<V: Vector>(system: &System<'_, MultiVector<V>>) -> bool {
     matches!(system.m.form(), Form::Identity)
 }
 
-/// The first vectors of a block.
+/// Returns the first `width` vectors of a block.
 fn firsts<V: Vector>(block: &MultiVector<V>, width: usize) -> Vec<&V> {
     block.columns().iter().take(width).collect()
 }
 
-/// `Xᵀ Y` of the first vectors of two blocks, which is symmetric.
+/// `Xᵀ Y` for the first `width` vectors of two blocks; it must be symmetric.
 fn gram<V: Vector>(x: &MultiVector<V>, y: &MultiVector<V>, width: usize) -> Result<Matrix> {
     let sums = V::gram(&firsts(x, width), &firsts(y, width));
     let sums = ScalarOf::<V>::read_all(&sums.iter().collect::<Vec<_>>())?;
     Ok(Matrix::symmetric(width, sums.into_iter().map(Element::to_f64)))
 }
 
-/// `Y ← Σ X C`, or `Y ← Y + Σ X C`.
+/// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`.
 fn combine<V: Vector>(y: &mut [&mut V], keep: bool, terms: &[(&[&V], &Matrix)]) {
     let round = |c: &Matrix| c.entries().iter().map(|&c| ElemOf::<V>::from_f64(c)).collect();
     let rounded: Vec<Vec<ElemOf<V>>> = terms.iter().map(|(_, c)| round(c)).collect();
@@ -426,7 +428,7 @@ fn combine<V: Vector>(y: &mut [&mut V], keep: bool, terms: &[(&[&V], &Matrix)]) 
     V::combine(y, keep, &terms);
 }
 
-/// `X ← X C`, of the first vectors of a block.
+/// `X ← X C` for the first `width` vectors of a block.
 fn transform<V: Vector>(x: &mut MultiVector<V>, workspace: &mut MultiVector<V>, width: usize, c: &Matrix) {
     let to = &mut workspace.columns_mut()[..c.cols()];
     combine(&mut to.iter_mut().collect::<Vec<_>>(), false, &[(&firsts(x, width), c)]);

@@ -93,7 +93,7 @@ where
     /// matrix.
     ///
     /// # Errors
-    /// Those of [`Solver::solve`]. If a separate solve of one column returns an error, no solution is
+    /// The errors of [`Solver::solve`]. If a separate solve of one column returns an error, no solution is
     /// returned.
     ///
     /// ```
@@ -118,7 +118,7 @@ where
     /// guesses and receive the solutions. More than 16 columns are copied in groups.
     ///
     /// # Errors
-    /// Those of [`Solver::solve_many`]. The columns of `x` then hold guesses, iterates or solutions.
+    /// The errors of [`Solver::solve_many`]. The columns of `x` then hold guesses, iterates or solutions.
     pub fn solve_many_into(
         &mut self,
         b: &MultiVector<A::Vector>,

@@ -1,4 +1,4 @@
-//! Small dense matrices on the host: coefficients of blocks of vectors.
+//! Small dense matrices in host memory, such as coefficients of linear combinations of vectors.
 
 /// A dense matrix in double precision, stored row by row.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +19,7 @@ impl Matrix {
         identity
     }
 
-    /// The symmetric matrix with this upper triangle, given column by column.
+    /// Creates a symmetric matrix from its upper triangle, column by column.
     pub(crate) fn symmetric(n: usize, upper: impl IntoIterator<Item = f64>) -> Matrix {
         let mut matrix = Matrix::zeros(n, n);
         let places = (0..n).flat_map(|j| (0..=j).map(move |i| (i, j)));
@@ -51,12 +51,12 @@ impl Matrix {
         self.entries[i * self.cols + j] = value;
     }
 
-    /// A column.
+    /// Returns column `j`.
     pub(crate) fn column(&self, j: usize) -> Vec<f64> {
         (0..self.rows).map(|i| self.at(i, j)).collect()
     }
 
-    /// The matrix that consists of these columns.
+    /// Returns the matrix that consists of these columns.
     pub(crate) fn with_columns(&self, columns: &[usize]) -> Matrix {
         let entries = (0..self.rows).flat_map(|i| columns.iter().map(move |&j| self.at(i, j))).collect();
         Matrix { rows: self.rows, cols: columns.len(), entries }
@@ -132,8 +132,8 @@ impl Matrix {
     }
 
     /// Orthonormal columns `U` and coefficients `T` with `A = U T`, by modified Gram-Schmidt, done twice. A
-    /// column of which orthogonalization against the preceding ones leaves at most the fraction `least` of
-    /// its norm adds none to `U`.
+    /// column adds no vector to `U` if orthogonalization against the preceding ones leaves at most the
+    /// fraction `least` of its norm.
     pub(crate) fn orthonormalized(&self, least: f64) -> (Matrix, Matrix) {
         let length = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
         let mut vectors: Vec<Vec<f64>> = Vec::new();

@@ -1,5 +1,5 @@
-//! Fits coefficients (coefficients of the cost model of formats) to a record: for each kernel by non-negative least
-//! squares of relative errors, regularized towards the coefficients of all kernels together,
+//! Fits the coefficients of the formats' cost models to a record: for each kernel by non-negative least squares of
+//! relative errors, regularized towards the coefficients of all kernels together,
 //!
 //! ```text
 //! min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²,   p ≥ 0

@@ -1,5 +1,5 @@
-//! Compares the formats that the library chooses with the records, and fits the cost models (coefficients of its
-//! cost model). Needs no GPU.
+//! Compares the formats that the library chooses with the records, and fits the coefficients of its cost models.
+//! Needs no GPU.
 //!
 //! ```text
 //! cargo bench --features cuda --bench judge -- h200            for every recorded product, the format and the CSR

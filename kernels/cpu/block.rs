@@ -1,8 +1,9 @@
 //! Operations on blocks of vectors: inner products of all pairs, and linear combinations.
 //!
-//! Both keep a tile of results in registers, 4 x 2 sums or 4 vectors by two registers, so that each number that is loaded serves
-//! several multiplications. Rows come in chunks, and all tiles work on a chunk while its vectors are in the cache, so memory is
-//! read once. For blocks of `k` vectors that is `k²/2` or `k²` multiply-adds for each row, on `2 k` or `3 k` numbers.
+//! Both keep a tile of results in registers, 4 × 2 inner products or 4 vectors by two registers, so that each
+//! loaded value is used several times. All tiles process a chunk of rows while its vectors are in the cache,
+//! so memory is read once. Cost per row for blocks of `k` vectors: `k²/2` multiply-adds on `2 k` values
+//! (inner products), `k²` on `3 k` values (combinations).
 
 use crate::cpu::basis::{block_sums, with_block_sums};
 use crate::cpu::run::threads::{Split, chunks, over_rows};
@@ -10,13 +11,13 @@ use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
 use crate::cpu::vector::{run_task, task};
 use std::ops::Range;
 
-/// Rows on which all tiles of a combination work before the next ones. With 32 vectors of `f64` they take 32 KiB, the L1 cache.
-/// Guess: not measured against other numbers.
+/// Number of rows that all tiles of a combination process before the next rows. With 32 vectors of `f64` they
+/// take 32 KiB, the size of an L1 cache. Guess: not measured against other numbers.
 const ROWS: usize = 128;
 
 // --- inner products -------------------------------------------------------------------------------------------------
 
-/// `⟨x_i, y_j⟩` for `i ≤ j`, column by column.
+/// Inner products `⟨x_i, y_j⟩` for `i ≤ j`, column by column.
 pub fn gram<T: Value>(x: &[&[T]], y: &[&[T]]) -> Vec<T> {
     let (columns, rows) = (y.len(), y.first().map_or(0, |y| y.len()));
     assert_eq!(x.len(), columns, "blocks have equally many vectors");
@@ -40,8 +41,9 @@ task!(Gram { x: &'v [&'v [T]], y: &'v [&'v [T]], rows: Range<usize>, sums: &'v m
     }
 });
 
-/// Adds the inner products of up to four vectors of `x` and two of `y` over one chunk to the sums of those pairs that are in the
-/// upper triangle. Beyond the last vector the tile repeats it, and the sums are discarded.
+/// Adds the inner products of up to four vectors of `x` and two of `y` over one chunk to the sums, for pairs
+/// in the upper triangle. If there are fewer vectors, the tile repeats the last one, and the surplus sums are
+/// discarded.
 #[inline(always)]
 fn chunk_tile<S: Simd, T: Value>(
     x: &[&[T]],
@@ -67,7 +69,7 @@ fn chunk_tile<S: Simd, T: Value>(
     }
 }
 
-/// The inner products of four slices with two, all of one length.
+/// Inner products of four slices with two, all of one length.
 #[inline(always)]
 fn tile<S: Simd, T: Value>(x: [&[T]; 4], y: [&[T]; 2]) -> [[T; 2]; 4] {
     let lanes = <T::In<S> as Lanes<T>>::COUNT;
@@ -107,10 +109,11 @@ fn tile<S: Simd, T: Value>(x: [&[T]; 4], y: [&[T]; 2]) -> [[T; 2]; 4] {
 
 // --- linear combinations --------------------------------------------------------------------------------------------
 
-/// The vectors of a block, and a matrix with a row for each of them, row by row.
+/// Term `X C` of a linear combination: the vectors of `X`, and the entries of `C` row by row, one row for
+/// each vector.
 pub type Term<'t, T> = (&'t [&'t [T]], &'t [T]);
 
-/// Vectors of equal length, which threads split by rows.
+/// Vectors of equal length, split by rows among threads.
 struct Columns<'y, T>(Vec<&'y mut [T]>);
 
 impl<T: Send> Split for Columns<'_, T> {
@@ -120,7 +123,8 @@ impl<T: Send> Split for Columns<'_, T> {
     }
 }
 
-/// `Y ← Σ X C`, or `Y ← Y + Σ X C` if `keep` is set. Every entry is a sum in the order of the vectors, as by [`axpby`].
+/// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`. Each entry is summed in the order of the vectors, as
+/// by successive calls of [`axpby`].
 ///
 /// [`axpby`]: crate::cpu::vector::axpby
 pub fn combine<T: Value>(y: Vec<&mut [T]>, keep: bool, terms: &[Term<'_, T>]) {
@@ -135,7 +139,7 @@ pub fn combine<T: Value>(y: Vec<&mut [T]>, keep: bool, terms: &[Term<'_, T>]) {
 }
 
 struct Combine<'c, 'y, 't, T> {
-    /// The row of the first entries of `y`.
+    /// Row of `x` that corresponds to row 0 of `y`.
     first: usize,
     y: &'c mut [&'y mut [T]],
     keep: bool,
@@ -164,7 +168,7 @@ impl<T: Value> Task for Combine<'_, '_, '_, T> {
     }
 }
 
-/// Computes some rows of `J` vectors from the `j`-th on. Row `first` of `x` is row 0 of `y`.
+/// Computes `rows` of `J` vectors, from vector `j` on. Row `first` of `x` corresponds to row 0 of `y`.
 #[inline(always)]
 fn strip<S: Simd, T: Value, const J: usize>(
     y: &mut [&mut [T]],
@@ -180,8 +184,9 @@ fn strip<S: Simd, T: Value, const J: usize>(
         *to = y[j + k].as_mut_ptr();
     }
     let mut at = rows.start;
-    // SAFETY: tasks run on a CPU with the features of `S`; `combine` has checked that all vectors have the same rows, of which
-    // `rows` are in `y` and as many from `first` on in each `x`, and that `c` has `columns` entries for each `x`
+    // SAFETY: tasks run on a CPU with the features of `S`; `combine` has checked that all vectors have the
+    // same number of rows, that `rows` are in `y` and as many rows from `first` on in each `x`, and that `c`
+    // has `columns` entries for each `x`
     unsafe {
         let zero = T::In::<S>::splat(T::zero());
         while at + 2 * lanes <= rows.end {

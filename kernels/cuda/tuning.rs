@@ -216,16 +216,17 @@ pub const LAG_OF_LONG: usize = 2;
 /// See [`LAG_OF_LONG`].
 pub const LONG_STEP: u64 = 64 << 20;
 
-/// Number of right-hand sides from which they are solved in lockstep, except where a system fits on-chip memory. The host then waits
-/// three times in each step, which is not recorded, but columns share launches and the reads of the matrix. Conjugate gradients for two,
-/// four and eight right-hand sides on an H100, relative to as many solves by themselves (`cargo bench --bench many -- --solves`):
-/// `Amg` 0.71, 0.50, 0.41 (elast_bracket_p1_59k) and 0.84, 0.70, 0.63 (p7_128); `Fsai` 1.18, 0.86, 0.78 (elast_bracket_p1_59k) and
-/// 1.04, 0.93, 0.87 (p7_128); `Jacobi` 1.14, 0.72, 0.59 (elast30) and 1.12, 0.93, 0.82 (p7_128), on the chip 2.9, 1.7, 1.4
-/// (elast_bracket_p1_59k). Three would be about even.
+/// Minimum number of right-hand sides that are solved in lockstep, except where a system fits on-chip memory.
+/// In lockstep, the host waits three times in each step, which is not recorded as a graph, but columns share
+/// launches and the reads of the matrix. Time of conjugate gradients for two, four and eight right-hand sides
+/// on an H100, relative to separate solves (`cargo bench --bench many -- --solves`): `Amg` 0.71, 0.50, 0.41
+/// (elast_bracket_p1_59k) and 0.84, 0.70, 0.63 (p7_128); `Fsai` 1.18, 0.86, 0.78 (elast_bracket_p1_59k) and
+/// 1.04, 0.93, 0.87 (p7_128); `Jacobi` 1.14, 0.72, 0.59 (elast30) and 1.12, 0.93, 0.82 (p7_128), relative to
+/// on-chip solves 2.9, 1.7, 1.4 (elast_bracket_p1_59k). For three right-hand sides, times are about equal.
 pub const LOCKSTEP_COLUMNS: usize = 4;
-/// Bytes of a matrix that a step for several right-hand sides reads less than separate steps, from which fewer are solved in lockstep,
-/// too: two take 0.86 (`Fsai`), 0.80 (`Jacobi`) and 0.62 (`Amg`) of separate solves where it is 326 MB (elast55), but 1.04, 1.12 and 0.84
-/// where it is 117 MB (p7_128).
+/// Minimum number of bytes of a matrix that a joint step saves, compared with separate steps, for lockstep
+/// with fewer right-hand sides. Two take 0.86 (`Fsai`), 0.80 (`Jacobi`) and 0.62 (`Amg`) of the time of
+/// separate solves for 326 MB (elast55), but 1.04, 1.12 and 0.84 for 117 MB (p7_128).
 pub const LOCKSTEP_FROM: u64 = 256 << 20;
 
 /// Memory bandwidth of an iteration in bytes per second. [`LINK_SPEED`] is the bandwidth between GPUs in

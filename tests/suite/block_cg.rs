@@ -83,15 +83,16 @@ fn as_many_columns_as_unknowns_take_one_step() {
     let solved = Cg::new(&a).solve_block(&b).unwrap();
     all_converged(&a, &b, &solved);
     assert!(solved.iter().all(|solution| solution.report.iterations == 1));
-    // half as many, two steps
+    // half as many take two steps
     let solved = Cg::new(&a).preconditioner(Jacobi::new(&a).unwrap()).solve_block(&b[..4]).unwrap();
     all_converged(&a, &b[..4], &solved);
     assert!(solved.iter().all(|solution| solution.report.iterations <= 2));
 }
 
-/// The error of `k` columns falls as if the `k − 1` smallest eigenvalues were absent. The others are from 1 to 10, where 30
-/// iterations make `2 ((√10 − 1) / (√10 + 1))^m` less than 1e-8, and 15 more a factor of 2e4 for the angle between the columns and
-/// the eigenvectors. A single solve takes as many, and 10 or more for each small eigenvalue.
+/// With `k` columns, the error decreases as if the `k − 1` smallest eigenvalues were absent. The others are
+/// between 1 and 10: after 30 iterations `2 ((√10 − 1) / (√10 + 1))^m` is less than 1e-8, and 15 more reduce
+/// it by 2e4, for the angle between the columns and the eigenvectors. A single solve takes 10 or more
+/// additional iterations for each small eigenvalue.
 #[test]
 fn small_eigenvalues_do_not_count() {
     let eigenvalues: Vec<f64> = (0..400)
@@ -189,7 +190,7 @@ fn a_product_that_fails_leaves_columns_to_themselves() {
     }
 }
 
-/// As conjugate gradients report it.
+/// A block reports an indefinite operator as conjugate gradients do.
 #[test]
 fn an_indefinite_operator_is_reported() {
     let n = 60;
@@ -261,7 +262,7 @@ fn columns_end_at_different_times() {
     let a = matrices::elasticity(5).csr::<f64>().unwrap();
     let jacobi = Jacobi::new(&a).unwrap();
     let mut b = rough(a.rows(), 5);
-    // its solution is known to within the tolerance but for a part that the space of the others has soon
+    // the solution of this column, b[0], is soon in the joint search space
     let mut y = HostVector::from_slice(&vec![0.0; a.rows()]);
     a.apply(&HostVector::from_slice(&b[0]), &mut y).unwrap();
     b[1] = y.as_slice().to_vec();

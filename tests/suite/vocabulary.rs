@@ -1,4 +1,4 @@
-//! Words that users meet are those of the field. The table of what to write instead is in `PRIVATE`.
+//! Tests that users meet only words of the field. `PRIVATE` lists what to write instead of private words.
 
 use super::documents::{files, name};
 use std::path::Path;
@@ -74,7 +74,7 @@ const PRIVATE: &[(&str, In, &str)] = &[
     ("gives up", Text, "reports a failure, stops"),
 ];
 
-/// Places in which a word is meant as the dictionary has it: file, word, reason.
+/// Exceptions: file, word, and why the word has its usual meaning there.
 const ALLOWED: &[(&str, &str, &str)] = &[];
 
 /// The words of a text: small letters, names split at underscores and capitals, blanks between.
@@ -113,7 +113,7 @@ fn documentation(line: &str) -> Option<&str> {
     line.strip_prefix("///").or_else(|| line.strip_prefix("//!"))
 }
 
-/// Names that a line of Rust makes public: of items and fields, and of what a public enum or trait has.
+/// Names that a line of Rust makes public: of items, of fields, and of members of public enums and traits.
 fn public_name(line: &str, within: Option<usize>) -> Option<&str> {
     let (text, indent) = (line.trim_start(), line.len() - line.trim_start().len());
     let item = match text.strip_prefix("pub ") {
@@ -177,10 +177,10 @@ fn literals(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// Adds what a file of Rust shows to users and has a private word.
+/// Adds the private words in what a Rust file shows to users.
 fn check_rust(path: &Path, found: &mut Vec<String>) {
     let (file, text) = (name(path), std::fs::read_to_string(path).unwrap());
-    // tests are not shown
+    // users do not see tests
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let mut within = None;
     for (number, line) in text.lines().enumerate() {
@@ -205,7 +205,7 @@ fn check_rust(path: &Path, found: &mut Vec<String>) {
             within = Some(indent);
         }
     }
-    // messages have a blank; names of variables of the environment have none
+    // messages contain a blank; names of environment variables do not
     let is_shown = |literal: &str| literal.contains(' ') || literal.starts_with("KRYSP_");
     for (line, literal) in literals(text).into_iter().filter(|(_, literal)| is_shown(literal)) {
         let words = private(&file, literal, Text);

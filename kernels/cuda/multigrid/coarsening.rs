@@ -65,7 +65,8 @@ enum Product {
     /// Computes `A P` on its known pattern, one thread per row; the pattern of `Pᵀ (A P)` comes from the
     /// single-pass kernels.
     Short(Graph),
-    /// Computes `A P` in a single pass each time, with this index into the capacities of `single_pass.rs`.
+    /// Recomputes `A P` in a single pass each time. The field is an index into `CAPACITY` of
+    /// `single_pass.rs`.
     SinglePass(usize),
 }
 

@@ -1,10 +1,10 @@
 // The products of cycle.cu for several columns. All vectors except the diagonals are packed (packed.cu).
 // Results are bitwise those of separate cycles.
 //
-// Moves a matrix as in sliced_rows.cu and dia_rows.cu once for all columns, x, and 4 B a place for each vector of Update. With eight
-// columns a gather reads a whole sector, where that of one column reads a sector for 4 B.
+// Moves the matrix once for all columns, as in sliced_rows.cu or dia_rows.cu; x; and 4 B per row and column for each
+// vector of Update. With eight columns, a gather uses all 32 B of a sector; with one column, it uses 4 B.
 
-// Update for the columns of a packed row.
+// Applies an Update to one column of a packed row.
 struct OfColumn {
     const Update& update;
     u32 log_width, column;

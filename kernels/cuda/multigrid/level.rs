@@ -51,10 +51,10 @@ pub(crate) const MANY: Source = Source {
     ],
 };
 
-/// Average entries per row from which rows may be sorted by length.
+/// Minimum average number of entries per row for sorting rows by length.
 const SORTED_FROM: usize = 8;
 
-/// Update of vectors by the sums of a product, as passed to kernels.
+/// Update of vectors by the result of a product, as passed to kernels.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(super) struct RawUpdate {
@@ -178,7 +178,8 @@ impl Matrix {
         }
     }
 
-    /// Queues the product with vectors of `width` places a row, and the update by its sums.
+    /// Queues the product with packed vectors, `width` values per row, and the update of vectors by its
+    /// result.
     pub(super) fn queue(&self, x: &Array<f32>, width: usize, update: RawUpdate) -> Result<()> {
         assert!(x.len() >= self.product().shape().cols * width, "places for each column");
         match &self.stored {

@@ -1,9 +1,9 @@
 // Single-pass products of scalar sparse matrices with unknown pattern: one pass finds the columns of a row and their
 // values.
 //
-// Each row has capacity CAPACITY and keeps its columns unsorted: kernels that read the product as right operand do not need
-// an order. Values are added entry by entry of A, in a fixed order. Moves A, a row of B for each of its entries, and
-// the result.
+// A row holds up to CAPACITY columns, unsorted: kernels that read the product as right operand do not need an order.
+// Values are added entry by entry of A, in a fixed order. Moves A, a row of B for each of its entries, and the
+// result.
 
 // Rows of columns and values: CSR, or slots of equal capacity.
 struct Rows {

@@ -1,11 +1,11 @@
 // Loops of vector operations. Each operand moves once: 8 B (f64) or 4 B (f32) per entry read or written, in packs of 16
 // B. Within a step, all kernels except plain reductions check a gate first.
 //
-// A launch works on VECTORS columns at most, each of which has the row of blocks that it would have alone, blockIdx.y: so
-// its sums have the same bits. These files are compiled twice, with VECTORS = 1 and with COLUMNS, because the operands of
-// many columns in the arguments of every launch would delay those of one.
+// A launch processes at most VECTORS columns. Each has a row of thread blocks (blockIdx.y), as many as in a separate
+// launch, so its sums are bitwise the same. These files are compiled twice, with VECTORS = 1 and with COLUMNS,
+// because arguments with the operands of many columns would delay launches for one column.
 
-// What an operation takes of one column; kernels name their operands by their use.
+// Operands of an operation for one column; each kernel names those that it uses.
 struct Operands {
     real* vector[4];
     Number number[3];
@@ -20,7 +20,8 @@ struct Several {
 __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
-// Adds up v over the blocks of this column. Several columns never work in a team: its counters serve one.
+// Sums v over the thread blocks of this column. Without the team if there are several columns: its counters serve
+// one.
 template <int K> __device__ __forceinline__ void column_sum(real (&v)[K], const Operands& o) {
     Sum sum = o.sum;
     if (VECTORS > 1) sum.team = nullptr;

@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 use std::sync::{Mutex, OnceLock};
 use std::thread::{self, ThreadId};
 
-/// Number of columns of the kernels for one.
+/// Number of columns of the kernels for a single column.
 const ONE: usize = 1;
 
 /// A file of kernels for launches of up to `$columns` columns.
@@ -105,7 +105,7 @@ impl<T: Real> Kernels<T> {
     }
 }
 
-/// What an operation takes of one column, as passed to kernels; what it does not use is zero.
+/// Operands of an operation for one column, as passed to kernels. Unused ones are zero.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawOperands<T> {
@@ -127,11 +127,11 @@ struct Operation<T> {
     kernel: Kernel,
     n: usize,
     columns: Vec<RawOperands<T>>,
-    /// Keeps the cells of the numbers from being used for other values before the launch.
+    /// Scalars in use, kept so that their memory holds their values until the launch.
     numbers: Vec<Number<T>>,
 }
 
-/// The operation that a thread collects columns of.
+/// Operation for which a thread collects columns.
 #[derive(Debug)]
 struct Collector<T> {
     thread: ThreadId,
@@ -141,11 +141,14 @@ struct Collector<T> {
 /// The collector of a device, while a thread is in [`together`].
 type Collecting<T> = Mutex<Option<Collector<T>>>;
 
-/// Calls `work`, and launches equal operations in it together, up to eight at a time: for the columns of several vectors, where the
-/// launches of a small system take longer than its vectors. `work` calls functions of this module only, none of which reads what
-/// another one writes. Each column has the blocks that it would have alone, so its bits are the same.
+/// Calls `work`, and launches consecutive equal operations together, for up to eight columns at a time.
+/// Intended for the columns of a multivector, because launches of a small system take longer than the
+/// operations on its vectors. `work` must call only functions of this module, none of which may read what
+/// another one writes. Each column is processed by the same thread blocks as in a separate launch, so results
+/// are bitwise the same.
 ///
-/// In a step and in a team every operation is launched by itself: a gate and the counters of a team serve one column.
+/// In a step and in a team, every operation is launched separately, because a gate and the counters of a team
+/// serve one column.
 pub fn together<T: Real, R>(device: &Device, work: impl FnOnce() -> R) -> R {
     let collecting = device.kept::<Collecting<T>>();
     let alone = device.team_address() != 0 || gate::step::<T>(device).control != 0;
@@ -162,7 +165,7 @@ pub fn together<T: Real, R>(device: &Device, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Launches what is collected when it is dropped.
+/// Launches the collected operation when it is dropped.
 struct End<'d, T: Real> {
     device: &'d Device,
     element: PhantomData<T>,
@@ -205,8 +208,8 @@ impl<T: Real> Operation<T> {
     }
 }
 
-/// Queues an operation on `n` entries from these addresses, or collects it. `sums` makes the output argument of its sums and their
-/// scalars, given the place of the column in the launch.
+/// Queues an operation on `n` entries at these addresses, or collects it. `sums` returns the output argument
+/// of its sums and their scalars, given the index of the column in the launch.
 fn queue<T: Real, R>(
     (device, n): (&Device, usize),
     kernel: Kernel,
@@ -262,7 +265,7 @@ fn reduce<T: Real, const K: usize>(
     parked_sums(device.0, queue(device, kernel, &vectors, numbers, sums))
 }
 
-/// The device and the length of vectors, and their addresses.
+/// Returns the device and the length of vectors, which must be equal for all, and their addresses.
 fn checked<'v, T: Real>(vectors: &[&'v Array<T>]) -> ((&'v Device, usize), Vec<u64>) {
     let first = vectors[0];
     for x in vectors {

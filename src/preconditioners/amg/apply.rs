@@ -1,12 +1,12 @@
 //! Application of a cycle to one vector, and to several at once.
 //!
 //! ```text
-//! b ← r / size                  in single precision; size: the largest entry of r, to within a factor of two
+//! b ← r / size                  in single precision; size: the largest magnitude of r, rounded down to a power of two
 //! z ← cycle(b) size scale       cycle.rs
 //! ```
 //!
-//! Groups of up to [`TILE`] vectors go through one cycle together: they are stored row by row from the first level to the
-//! last, so each level is read once for all of them.
+//! Groups of up to [`TILE`] vectors go through one cycle together. They are stored row by row on all levels,
+//! and each level is read once for all of them.
 
 use super::super::several::{Pair, checked_pairs};
 use super::cycle::{Transfer, Workspace, cycle};
@@ -20,7 +20,7 @@ use std::sync::{Mutex, TryLockError};
 /// Minimum number of vectors that go through a cycle together.
 const LEAST: usize = 3;
 
-/// Rows that are copied to or from a tile at a time, so that they stay in the L1 cache.
+/// Number of rows that are copied to or from a tile at a time, so that they stay in the L1 cache.
 const ROWS: usize = 64;
 
 /// Workspaces of cycles with one vector and with a tile of vectors, kept between applications because their

@@ -102,14 +102,15 @@ saved!(impl[] Dense { rows, inverse } where |read| {
 /// Workspace of a cycle with `W` vectors, which are stored row by row.
 #[derive(Debug, Default)]
 pub(super) struct Workspace<const W: usize> {
-    /// `b`, `x` and a temporary vector for each level, the coarsest one included. None before the first cycle.
+    /// `b`, `x` and a temporary vector for each level, including the coarsest one. Empty before the first
+    /// cycle.
     levels: Vec<[Buffer<f32>; 3]>,
-    /// `b` of the coarsest level, the vectors one by one and padded to whole SIMD registers.
+    /// `b` of the coarsest level: the vectors one after the other, each padded to whole SIMD registers.
     padded: Buffer<f32>,
 }
 
 impl<const W: usize> Workspace<W> {
-    /// Allocates what is missing.
+    /// Allocates the workspace, unless that has been done.
     pub(super) fn prepare(&mut self, levels: &[Level], dense: Option<&Dense>) -> Result<()> {
         if self.levels.is_empty() {
             let rows = levels.iter().map(|level| level.inverse.as_slice().len());

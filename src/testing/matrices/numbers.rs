@@ -104,8 +104,8 @@ fn times(columns: &[u64; 64], vector: u64) -> u64 {
         .fold(0, |sum, (_, column)| sum ^ column)
 }
 
-/// The order `old -> new` that shuffles within windows of `window` consecutive numbers. This gives the bandwidth
-/// and locality of an unstructured mesh. A window of 0 or 1 keeps the order.
+/// The permutation `old -> new` that shuffles within windows of `window` consecutive numbers. This gives the
+/// bandwidth and locality of an unstructured mesh. A window of 0 or 1 keeps the order.
 pub(super) fn shuffled_in_windows(length: usize, window: usize, seed: u64) -> Vec<u32> {
     use rayon::prelude::*;
     let mut order: Vec<u32> = (0..length as u32).collect();
@@ -121,7 +121,7 @@ pub(super) fn shuffled_in_windows(length: usize, window: usize, seed: u64) -> Ve
     order
 }
 
-/// Inverts an order `old -> new`.
+/// Inverts a permutation `old -> new`.
 pub(super) fn inverse(order: &[u32]) -> Vec<u32> {
     let mut inverse = vec![0; order.len()];
     for (old, &new) in order.iter().enumerate() {
