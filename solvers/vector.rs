@@ -227,16 +227,16 @@ pub trait Vector: Sized + Send + Sync {
         [norm_squared, z.multiply_dot(d, self)]
     }
 
-    /// `⟨x_i, y_j⟩` for `i ≤ j`, column by column: the upper triangle of `Xᵀ Y`, for blocks of which it is known to be symmetric.
-    /// A single-pass implementation may add in another order, which is the same each time.
+    /// Inner products `⟨x_i, y_j⟩` for `i ≤ j`, column by column: the upper triangle of `Xᵀ Y`, which must be
+    /// symmetric. A single-pass implementation may sum in another order, the same every time.
     #[doc(alias = "block dot product")]
     fn gram(x: &[&Self], y: &[&Self]) -> Vec<Self::Scalar> {
         let columns = y.iter().enumerate();
         columns.flat_map(|(j, y)| x.iter().take(j + 1).map(move |x| x.dot(y))).collect()
     }
 
-    /// `Y ← Σ X C` over some terms of at least one vector in all, or `Y ← Y + Σ X C` if `keep` is set. Old entries are
-    /// overwritten otherwise, even NaN.
+    /// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`, over some terms with at least one vector in total.
+    /// Without `keep`, old entries are overwritten, even NaN.
     #[doc(alias = "block axpy")]
     fn combine(y: &mut [&mut Self], keep: bool, terms: &[Term<'_, Self>]) {
         let [zero, one] = [Self::Elem::zero(), Self::Elem::one()].map(Self::Scalar::from);
@@ -262,11 +262,11 @@ pub trait Vector: Sized + Send + Sync {
     }
 }
 
-/// A product `X C` of a block of vectors and a small matrix, for [`Vector::combine`].
+/// Product `X C` of a block of vectors and a small matrix, for [`Vector::combine`].
 pub struct Term<'t, V: Vector> {
-    /// The vectors.
+    /// Vectors of `X`.
     pub x: &'t [&'t V],
-    /// The matrix, row by row: a row for each vector of `x`, a column for each vector of the result.
+    /// Entries of `C`, row by row: a row for each vector of `x`, a column for each vector of the result.
     pub c: &'t [V::Elem],
 }
 

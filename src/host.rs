@@ -31,17 +31,17 @@ impl<T: Real> HostSpace<T> {
         HostSpace { len, permutation: None, element: PhantomData }
     }
 
-    /// The space of vectors whose entries are permuted by an ordering.
+    /// Space of vectors whose entries are in the order of a permutation.
     pub fn permuted(permutation: Arc<Permutation>) -> HostSpace<T> {
         HostSpace { len: permutation.len(), permutation: Some(permutation), element: PhantomData }
     }
 
-    /// The space of vectors of another element type with the same length and ordering.
+    /// Space of vectors of another element type with the same length and permutation.
     pub fn cast<U: Real>(&self) -> HostSpace<U> {
         HostSpace { len: self.len, permutation: self.permutation.clone(), element: PhantomData }
     }
 
-    /// The ordering, or `None` for the user's ordering.
+    /// The permutation, or `None` for the user's order.
     pub fn permutation(&self) -> Option<&Arc<Permutation>> {
         self.permutation.as_ref()
     }

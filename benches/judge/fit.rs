@@ -49,7 +49,8 @@ struct Sample {
     target: f64,
 }
 
-/// The coefficients of all formats that are options. Their unit is chosen so that a cost of `per_ms` bytes is a millisecond.
+/// Fits the coefficients of all formats that are options. Their unit is chosen so that a cost of `per_ms` bytes is a
+/// millisecond.
 pub fn fitted(cases: &[Case], cost_models: &CostModels) -> CostModels {
     let cases: Vec<&Case> = cases.iter().filter(|case| case.half() == "fitted").collect();
     let per_ms = bytes_per_ms(&cases, cost_models);
@@ -99,7 +100,7 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// The cost of a millisecond by the present coefficients, so that the unit of coefficients does not change.
+/// Cost of a millisecond according to the present coefficients, so that the unit of coefficients does not change.
 fn bytes_per_ms(cases: &[&Case], cost_models: &CostModels) -> f64 {
     let known = cases.iter().flat_map(|case| &case.options);
     let logs: Vec<f64> = known

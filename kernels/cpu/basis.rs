@@ -92,8 +92,8 @@ pub fn subtract_project<T: Value>(v: Columns<'_, T>, c: &[T], w: &mut [T], d: &m
     });
 }
 
-/// Runs `work` on every block of rows with a partial sum for each result, then reduces the partial sums in a fixed tree. `streams`
-/// vectors are read or written.
+/// Runs `work` on every block of rows with a partial sum for each result, then reduces the partial sums in a
+/// fixed tree. `streams` is the number of vectors that are read or written.
 pub(crate) fn with_block_sums<T: Value, D: Split>(
     rows: usize,
     streams: usize,

@@ -351,7 +351,7 @@ impl Plan {
             })??;
             let (mut all, mut ended) = (vec![], vec![]);
             for solved in solved {
-                // the plan was made for all of them, and counts for the first
+                // the plan serves all columns; its time is part of the first report
                 let planning_seconds = if ended.is_empty() { planning_seconds } else { 0.0 };
                 let (x, info, report) = described(solved, rtol, planning_seconds);
                 all.extend(x);

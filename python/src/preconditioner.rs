@@ -315,7 +315,7 @@ impl Preconditioner {
         })
     }
 
-    /// An estimate of `‖A‖₁ ‖A⁻¹‖₁`, of `lu` only
+    /// Estimates `‖A‖₁ ‖A⁻¹‖₁`, for `lu` only.
     fn condition_estimate(&self, py: Python<'_>) -> PyResult<f64> {
         self.enter()?;
         with_either!(&self.inner, ready => {

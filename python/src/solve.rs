@@ -23,7 +23,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-/// The list of methods: name in Python, type, the matrix that it needs, and the option that it takes beyond those of all.
+/// List of methods: name in Python, type, the matrix that it requires, and the option that only it takes.
 macro_rules! each_method {
     ($do:ident) => {
         $do! {
@@ -250,8 +250,9 @@ fn typed<'py, T: Number>(
     Ok((PyArray1::from_vec(py, system.into_host()).into_any(), info, report))
 }
 
-/// Solves `A x = b` for several right-hand sides in host memory, each of which is as long as the matrix has rows and follows
-/// the one before: the solutions, likewise, and `(info, report)` of each. With `block` they share the search space of `cg`.
+/// Solves `A x = b` for several right-hand sides in host memory, stored one after the other, each with an
+/// entry for each row. Returns the solutions, stored likewise, and `(info, report)` of each. With `block`,
+/// `cg` uses one search space for all.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
 pub(crate) fn solve_many<'py>(

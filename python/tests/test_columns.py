@@ -62,7 +62,7 @@ def test_a_block_takes_fewer_iterations():
     A32 = A.astype(np.float32)
     single = krysp.cg(A32, B.astype(np.float32), M=krysp.jacobi(A32), block=True)
     assert single.info == 0 and single.x.dtype == np.float32
-    # one column, and columns with a guess, are solved by themselves
+    # one column, and columns with a guess, are solved separately
     assert np.array_equal(krysp.cg(A, B[:, 0], block=True).x, krysp.cg(A, B[:, 0]).x)
     assert max(report.iterations for report in krysp.cg(A, B, alone.x, block=True).reports) == 0
 

@@ -141,7 +141,7 @@ impl<T: Real> Solves<T> {
         self.solve(&mut [(r.as_slice(), z.as_mut_slice())]);
     }
 
-    /// Applies to several vectors, [`TOGETHER`] at a time.
+    /// Applies the preconditioner to several vectors, [`TOGETHER`] at a time.
     pub(super) fn apply_many(&self, pairs: Vec<Pair<'_, T>>) -> krysp_solvers::Result<()> {
         let numbers = pairs.len().min(TOGETHER) * self.space.len();
         check_free_memory("the workspace of triangular solves", (numbers * size_of::<T>()) as u128)?;

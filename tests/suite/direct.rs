@@ -310,7 +310,7 @@ fn indefinite(side: usize) -> Csr<f64> {
     .unwrap()
 }
 
-/// Fronts are read once for several right-hand sides, which threads share.
+/// Several right-hand sides are solved in groups on several threads; a group reads each front once.
 #[test]
 fn several_right_hand_sides_have_the_bits_of_single_solves() {
     fn obeys<M: LinearOperator<Vector = HostVector<f64>>>(m: krysp::Result<M>, threads: usize) {
@@ -324,7 +324,7 @@ fn several_right_hand_sides_have_the_bits_of_single_solves() {
         obeys(Ldl::new(&indefinite(9)), threads);
         systems().iter().for_each(|(_, a)| obeys(Lu::new(a), threads));
     }
-    // NaN of one changes no bit of the others
+    // NaN in one right-hand side changes no bit of the other solutions
     let a = matrices::elasticity(5).csr::<f64>().unwrap();
     let cholesky = Cholesky::new(&a).unwrap();
     let mut r = MultiVector::<HostVector<f64>>::zeros(a.domain(), 3).unwrap();

@@ -174,8 +174,8 @@ pub fn dense_product<T: Value>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
     dense_rows(e, x, &mut y[..n]);
 }
 
-/// `Y ← E X` for `W` vectors. Those of `x` are stored one by one, [`row_stride`] numbers apart; those of `y` row
-/// by row.
+/// `Y ← E X` for `W` vectors. The vectors of `x` are stored one after the other, [`row_stride`] elements
+/// apart, those of `y` row by row.
 pub fn dense_product_many<T: Value, const W: usize>(e: &[T], n: usize, x: &[T], y: &mut [T]) {
     let stride = row_stride(n);
     let (y, rest) = y.as_chunks_mut::<W>();

@@ -21,8 +21,9 @@
 //! thread, so a solve finishes even if only one thread runs. Results do not depend on which thread computes a
 //! part.
 //!
-//! Memory traffic: `L` and `U` once, with padding, and 8 vectors. Of several right-hand sides, each row is solved for one after the
-//! other, so that the triangles are read once for all of them, and threads wait as often as for one.
+//! Memory traffic: `L` and `U` once, with padding, and 8 vectors. With several right-hand sides, each row is
+//! solved for all of them before the next row: the triangles are read once, and threads synchronize as often
+//! as for one right-hand side.
 
 use super::triangular::Triangle;
 use crate::cpu::formats::csr::Csr;
@@ -322,10 +323,11 @@ impl<T: Value> Task for Walk<'_, T> {
             for row in rows.clone().step_by(lanes) {
                 let count = lanes.min(rows.end - row);
                 let whole = count == lanes;
-                // SAFETY: `simd::run` ensures the features. Rows and columns are below the length of `x`, as
-                // the constructors checked, and there are so many vectors. Entries of a slice have a stride of
-                // `HEIGHT`, which is a multiple of every register's lanes. Only this thread writes these rows;
-                // what it reads of others was written before its level began, or is the zero after the last row.
+                // SAFETY: `simd::run` ensures the features. Rows and columns are below the length of each
+                // vector in `x`, as the constructors checked, and `x` holds `vectors` of them. Entries of a
+                // slice have a stride of `HEIGHT`, which is a multiple of every register's lanes. Only this
+                // thread writes these rows; the other entries that it reads were written before its level
+                // began, or are the zero after the last row.
                 unsafe {
                     let inverse = a.inverse.as_ptr().add(row);
                     for v in 0..vectors {

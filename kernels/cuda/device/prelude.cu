@@ -230,7 +230,8 @@ __device__ __forceinline__ bool received(const Parcel* from, u32 call, real& v) 
         return low >> 32 == call && high >> 32 == call;
     }
 }
-// Waits for the parcels of all blocks, and adds their numbers. A thread receives several parcels, CONCURRENT at a time.
+// Waits for the parcels of all blocks, and adds their values. A thread receives several parcels, CONCURRENT at a
+// time.
 template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const Parcel* parcels, u32 call) {
     constexpr int CONCURRENT = 4;
     const u32 stride = blockDim.x;

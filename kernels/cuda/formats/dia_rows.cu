@@ -14,7 +14,7 @@ struct Dia {
     u32 diagonals;
 };
 
-// One vector x, for which each thread is a lane. Packed (packed.cu) is the same for several.
+// A single vector x: each thread is a lane. Packed (packed.cu) has the same interface for several vectors.
 struct Unpacked {
     const real* x;
     u32 lane;

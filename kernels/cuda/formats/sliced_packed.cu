@@ -1,5 +1,5 @@
-// Rows in slices with several vectors, whose columns are packed (packed.cu). sliced_rows.cu describes the layout; each sum has the
-// order of the single product.
+// Rows in slices with several vectors, whose columns are packed (packed.cu). sliced_rows.cu describes the layout.
+// Each row is summed in the same order as in a product with one vector.
 
 // The sum over a lane's slots in `groups` groups, beginning with `first`, for this thread's column.
 template <class Column, int G> __device__ __forceinline__ real part_of_column(const Sliced<Column>& a, i64 first, u32 groups, u32 lane, const Packed& x) {
@@ -44,9 +44,9 @@ template <class Column, int G> __device__ __forceinline__ real part_of_column(co
     return sum;
 }
 
-// Calls `row_is` with each row and its sum, for each column on the first lane of the row. All threads of a block make as many turns,
-// because the lanes of a row may be in several of its warps: the 32 lanes of a slice are in `width` warps, and a block has a multiple of
-// these.
+// Calls `row_is` with each row and its sum, for each column on the first lane of the row. All threads of a block make
+// the same number of passes, because the lanes of a row may be in several of its warps: the 32 lanes of a slice are
+// in `width` warps, and the number of warps of a block is a multiple of `width`.
 template <class Column, int G, class Row> __device__ __forceinline__ void each_row(const Sliced<Column>& a, const Packed& x, Row row_is) {
     const u32 log_lanes = 31 - __clz(a.lanes), own = threadIdx.x / 32, warps = blockDim.x / 32, parts = a.slices << x.log_width;
     for (u32 begin = blockIdx.x * warps; begin < parts; begin += gridDim.x * warps) {

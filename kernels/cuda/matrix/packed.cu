@@ -32,8 +32,8 @@ struct Packed {
         }
         return part;
     }
-    // The same for rows of up to 32 lanes, where they are in several warps of a block. All threads of the block must call it; `lane`
-    // counts from the first lane of a row.
+    // As `sum_of_lanes`, for rows of up to 32 lanes, which may be in several warps of a block. All threads of the
+    // block must call it; `lane` counts from the first lane of the row.
     __device__ __forceinline__ real sum_of_warps(real part, u32 lane, u32 lanes_of_row) const {
         if (lanes_of_row <= lanes()) return sum_of_lanes(part, lanes_of_row);
         __shared__ real parts[THREADS];

@@ -148,7 +148,7 @@ pub struct Cycle<T: Real> {
     /// Number of visits per cycle to the levels below the finest; each starts from the previous result.
     pub passes: usize,
     single: Vectors,
-    /// Vectors of the latest number of columns, if there were several.
+    /// Vectors of the latest cycle on several columns, kept for the next one.
     several: Mutex<Option<Vectors>>,
     /// Output of `narrow` within a step: whether the solve still needs this cycle.
     goes_on: Array<u32>,

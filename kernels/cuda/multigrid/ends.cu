@@ -17,7 +17,7 @@ struct Outside {
     real* z[VECTORS];
     u32 count, log_width;
 
-    // The column of this row of blocks.
+    // The column that this row of thread blocks (blockIdx.y) processes.
     __device__ __forceinline__ u32 own() const { return VECTORS == 1 ? 0 : blockIdx.y; }
     __device__ __forceinline__ u32 shift() const { return VECTORS == 1 ? 0 : log_width; }
 };
@@ -66,8 +66,8 @@ struct Ends {
     u32* goes_on;             // read as `active` by the kernels that follow
 };
 
-// b ← r / size, and x ← weight d b if d is not null; keeps `size` for `widen`. Reads `r` permuted. Places beyond the last column become
-// zero. Moves an element and 4 or 12 B a row and column.
+// b ← r / size, and x ← weight d b if d is not null; stores `size` for `widen`. Reads `r` permuted. Places beyond the
+// last column are set to zero. Moves, per row and column, one element of r and 4 or 12 B.
 extern "C" __global__ __launch_bounds__(THREADS) void narrow(
     const __grid_constant__ Outside v, Order order, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, Ends ends) {
     begin();
@@ -82,7 +82,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
         if (!goes_on) return;
     }
     const i64 threads = (i64)gridDim.x * blockDim.x, first = (i64)blockIdx.x * blockDim.x + threadIdx.x, places = n << v.shift();
-    // that of all places of this thread, since the width divides the number of threads
+    // the column of all places of this thread, since `width` divides the number of threads
     const u32 column = u32(first) & ((1u << v.shift()) - 1);
     const bool is_column = VECTORS == 1 || column < v.count;
     const real* r = v.r[VECTORS == 1 ? 0 : column];

@@ -1,4 +1,4 @@
-// How the sums of a product update the vectors of a V-cycle.
+// Updates of the vectors of a V-cycle by the results of a product.
 
 // y_i ← from_i + weight d_i (b_i − Σ), just Σ if b is null; next_i ← next_weight next_d_i y_i. Vectors that are null
 // are left out.
@@ -13,7 +13,8 @@ struct Update {
     float weight, next_weight;
 
     __device__ __forceinline__ bool ended() const { return active && !*(volatile const u32*)active; }
-    // Updates a row by its sum; vectors have its element at a place, those of `d` and `next_d` apart.
+    // Updates a row by its sum. Vectors hold the element of the row at index `at`, but `d` and `next_d` at index
+    // `row`.
     template <class Place> __device__ __forceinline__ void update(u32 row, Place at, real sum) const {
         real v = b ? __ldg(b + at) - sum : sum;
         v *= weight;

@@ -19,7 +19,7 @@ pub(crate) struct Cells<T: Real> {
     /// A slice without a handle to the device, because the device owns this pool.
     memory: CudaSlice<T>,
     free: Arc<Mutex<Free>>,
-    /// A copy in pinned memory, which the device writes without a detour; made when first needed.
+    /// Copy in pinned memory, to which the device writes directly; allocated at first use.
     copy: Mutex<Option<PinnedArray<T>>>,
 }
 

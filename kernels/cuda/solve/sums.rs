@@ -24,8 +24,8 @@ struct Parcels<T: Real> {
 }
 
 impl<T: Real> Parcels<T> {
-    /// The parcels of a device for a column of a launch, allocated at first use. Columns that are added up at the same time must not
-    /// share a counter of calls.
+    /// Parcels of a device for one column of a launch, allocated at first use. Columns that are summed at the
+    /// same time must not share a call counter.
     fn of(device: &Device, column: usize) -> Result<&Self> {
         let len = match column {
             0 => RESULTS * PARCEL * MAX_BLOCKS,
@@ -52,8 +52,8 @@ impl<T: Real, const K: usize> Sums<T, K> {
         Sums::of_column(device, 0)
     }
 
-    /// The sums of a column of a launch that has as many blocks for each as
-    /// [`config_concurrent`](crate::cuda::device::launch::config_concurrent).
+    /// Sums of one column of a launch, each column of which has as many blocks as
+    /// [`config_concurrent`](crate::cuda::device::launch::config_concurrent) chooses.
     pub(crate) fn of_column(device: &Device, column: usize) -> Result<Self> {
         const { assert!(K >= 1 && K <= RESULTS) };
         assert!(column == 0 || K <= OF_COLUMN, "parcels for all sums");

@@ -37,7 +37,8 @@ pub(crate) struct Check {
     quiet: bool,
 }
 
-/// Numbers of vectors of which products are checked: some kernels take two or more at once, and up to eight.
+/// Numbers of vectors for which products are checked: some kernels process two or more at once, and up to
+/// eight.
 const COLUMNS: [usize; 2] = [3, 8];
 
 /// Whether the checks hold in `f32`, too: sums of squares do not overflow, and no value loses digits because it is tiny.
@@ -185,7 +186,7 @@ fn on_gpu<T: Real, F: krysp::formats::OnDevice<T>>(triplets: &Triplets, gpu: &kr
         ("products of several vectors", laws::several_products(&format, &COLUMNS, Agreement::Rounding)),
         ("conversion and back", laws::same_matrix("conversion and back", &format.to_csr()?, &a)),
     ];
-    // from the memory of the GPU twice, because the first call computes the place of each value
+    // refreshes from GPU memory twice, because the first call computes the place of each value
     let refreshes = [
         ("new values", 2.0, false),
         ("new values on the GPU", -1.0, true),

@@ -143,7 +143,7 @@ pub fn vector_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
     checker.same("axpbypcz over NaN", &stale, &x)
 }
 
-/// Operations of blocks equal those of their vectors, sums up to rounding.
+/// Operations on blocks have the same results as operations on their vectors; sums, up to rounding.
 fn block_fusions<V: Vector>(checker: &Checker<'_, V>, [x, y, z]: [&V; 3]) -> Law {
     let products: Vec<V::Scalar> = V::gram(&[x, y, x], &[y, z, z]);
     let up_to_rounding = Checker::<V> { agreement: Agreement::Rounding, ..*checker };
