@@ -104,7 +104,7 @@ pub enum Error {
         /// The value of entry `(col, row)`, zero if none is stored.
         mirrored: f64,
     },
-    /// An entry is infinite or NaN. Row and column refer to the user's ordering.
+    /// An entry is infinite or NaN. Row and column refer to the user's order.
     #[error("entry ({row}, {col}) is {value} (indices start at 0)")]
     NotFinite {
         /// The row of the entry.

@@ -13,7 +13,7 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The space of host vectors of one length, in the user's ordering or in a permuted one.
+/// The space of host vectors of one length, in the user's order or in a permuted one.
 #[derive(Clone, Debug)]
 pub struct HostSpace<T> {
     len: usize,
@@ -26,7 +26,7 @@ saved!(impl[T: Real] HostSpace<T> { len, permutation; element = PhantomData } wh
 });
 
 impl<T: Real> HostSpace<T> {
-    /// The space of vectors of `len` entries in the user's ordering.
+    /// The space of vectors of `len` entries in the user's order.
     pub fn new(len: usize) -> HostSpace<T> {
         HostSpace { len, permutation: None, element: PhantomData }
     }
@@ -46,7 +46,7 @@ impl<T: Real> HostSpace<T> {
         self.permutation.as_ref()
     }
 
-    /// A vector with the given entries, which are in the user's ordering.
+    /// A vector with the given entries, which are in the user's order.
     pub fn vector(&self, entries: &[T]) -> Result<HostVector<T>> {
         let mut vector = self.zeros()?;
         self.load(entries, &mut vector)?;
@@ -135,17 +135,17 @@ pub struct HostVector<T: Real> {
 saved!(impl[T: Real] HostVector<T> { entries, space } where |read| read.entries.len() == read.space.len);
 
 impl<T: Real> HostVector<T> {
-    /// A vector in the user's ordering.
+    /// A vector in the user's order.
     pub fn from_slice(entries: &[T]) -> HostVector<T> {
         HostVector { entries: Buffer::copy_of(entries), space: HostSpace::new(entries.len()) }
     }
 
-    /// The entries, in the ordering of the space.
+    /// The entries, in the order of the space.
     pub fn as_slice(&self) -> &[T] {
         &self.entries
     }
 
-    /// The entries, in the ordering of the space.
+    /// The entries, in the order of the space.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         &mut self.entries
     }

@@ -194,7 +194,7 @@ impl<T: Number> Placed<T> {
     }
 }
 
-/// `A x`, in the user's ordering.
+/// `A x`, in the user's order.
 pub(crate) fn image<V: Vector>(
     a: &(impl LinearOperator<Vector = V> + ?Sized),
     x: &[V::Elem],
@@ -207,7 +207,7 @@ pub(crate) fn image<V: Vector>(
     Ok(host)
 }
 
-/// Products of `A` with several vectors in the user's ordering. Returns the products, one after the other.
+/// Products of `A` with several vectors in the user's order. Returns the products, one after the other.
 fn images<V: Vector>(
     a: &(impl LinearOperator<Vector = V> + ?Sized),
     x: &[&[V::Elem]],

@@ -393,7 +393,7 @@ impl Options {
 
 /// Right-hand side and solution.
 pub(crate) enum System<'d, V: Vector> {
-    /// In host memory and the user's ordering; `x` holds the initial guess if `guess` is set.
+    /// In host memory and the user's order; `x` holds the initial guess if `guess` is set.
     Host { b: &'d [V::Elem], x: Vec<V::Elem>, guess: bool },
     /// In the space of the operator; `x` holds the initial guess if `guess` is set.
     #[cfg(feature = "cuda")]

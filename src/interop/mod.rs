@@ -5,7 +5,7 @@
 //!   matrix.
 //! - `CsrRef::try_from(view)` borrows foreign arrays for products without a copy, if they are CSR with 32-bit
 //!   indices.
-//! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix, in the ordering of the
+//! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix, in the order of the
 //!   `Csr`.
 //! - `AsFaer` wraps any operator for faer's solvers.
 //!

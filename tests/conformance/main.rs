@@ -224,7 +224,7 @@ fn divides<T: Real>(size: usize, a: &Csr<T>) -> bool {
     a.rows().is_multiple_of(size) && a.cols().is_multiple_of(size)
 }
 
-/// The laws of vectors, in the user's ordering and in another, at sizes around those of lanes, chunks and blocks.
+/// The laws of vectors, in the user's order and in another, at sizes around those of lanes, chunks and blocks.
 fn vectors<T: Real>() {
     let sizes = edge::EDGE_SIZES.into_iter().chain([0, 1535, 1536, 1537, 50_000, 196_609]);
     let sizes: Vec<usize> = sizes.collect();

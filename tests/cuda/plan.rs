@@ -129,7 +129,7 @@ fn factorizations_of_the_host_are_applied_to_vectors_of_the_gpu() {
     }
 }
 
-/// `‖b − A x‖` in the user's ordering, for a matrix in any ordering.
+/// `‖b − A x‖` in the user's order, for a matrix in any ordering.
 fn user_residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     let product = krysp::Operator::in_format(a, &krysp::Host, "CSR").unwrap();
     let space = krysp::LinearOperator::domain(&product).clone();

@@ -114,7 +114,7 @@ fn a_resident_solve_with_a_coarse_space_equals_single_steps() {
     let isolated = Csr::from_triplets(n + 500, n + 500, &entries.collect::<Vec<_>>()).unwrap();
     let given = stencil.clone();
     for a in [matrices::stencil7(3).csr::<f64>().unwrap(), stencil, clustered, elastic, isolated] {
-        // residuals are computed with the matrix in the user's ordering
+        // residuals are computed with the matrix in the user's order
         let of = if a.rows() == given.rows() { &given } else { &a };
         let (b, op) = (laws::numbers(a.rows(), 5), a.to(&gpu).unwrap());
         let modes: Vec<Vec<f64>> = (0..4).map(|seed| laws::numbers(a.rows(), seed)).collect();

@@ -118,7 +118,7 @@ pub(super) fn wrong_files(ranks: &Ranks) {
 }
 
 /// The first rank distributes a matrix, in the given and in a clustered ordering, and a right-hand side. The
-/// solution is in the user's ordering.
+/// solution is in the user's order.
 pub(super) fn from_the_first_rank(ranks: &Ranks) {
     let whole = matrices::stencil7(8).csr::<f64>().unwrap();
     let b = matrices::vector(whole.rows());

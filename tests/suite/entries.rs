@@ -106,7 +106,7 @@ fn a_matrix_of_another_pattern_is_refused_with_its_row() {
     let turned = Permutation::from_old_of_new((0..a.rows() as u32).rev().collect()).unwrap();
     let mut operator = Operator::auto(&a, &Host).unwrap();
     assert!(matches!(operator.refresh_from(&fewer), Err(Error::PatternMismatch { row: 11 })));
-    // errors name rows in the user's ordering
+    // errors name rows in the user's order
     let mut reordered = Sell::new(&a.reordered(&turned).unwrap()).unwrap();
     assert!(matches!(reordered.refresh_from(&fewer), Err(Error::PatternMismatch { row: 11 })));
     let mut solver = Plan::new(&a).unwrap().build().unwrap();
@@ -115,7 +115,7 @@ fn a_matrix_of_another_pattern_is_refused_with_its_row() {
     assert!(matches!(operator.refresh_from(&other), Err(Error::Length { got: 125, expected: 64, .. })));
 }
 
-/// Errors name the entry in the user's ordering, and leave the matrix unchanged.
+/// Errors name the entry in the user's order, and leave the matrix unchanged.
 #[test]
 fn values_that_are_not_finite_are_refused_with_their_place() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();

@@ -135,12 +135,12 @@ proptest! {
             prop_assert_eq!(a.get(old(new_row), old(new_col)).map(f64::to_bits), Some(value.to_bits()));
         }
         prop_assert_eq!(there.nnz(), a.nnz());
-        // a second ordering replaces the first: both are relative to the user's ordering
+        // a second ordering replaces the first: both are relative to the user's order
         let on = there.reordered(&second).unwrap();
         prop_assert_eq!(entries(&on), entries(&a.reordered(&second).unwrap()));
         let mut back = on.in_space(a.domain()).unwrap();
         prop_assert_eq!(entries(&back), entries(&a));
-        // values are still assembled in the user's ordering
+        // values are still assembled in the user's order
         let others: Vec<f64> = (0..t.entries.len()).map(|k| k as f64 + 0.5).collect();
         back.refresh(&back.assemble(&others).unwrap()).unwrap();
         let fresh = a.with_values(&a.assemble(&others).unwrap()).unwrap();

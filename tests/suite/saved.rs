@@ -127,7 +127,7 @@ fn orderings_and_orders_of_values_are_kept() {
     let x = planned.solve(&b).unwrap().x;
     planned.save(&file.0).unwrap();
     assert!(PlannedSolver::load(&file.0, &a, &Host).unwrap().solve(&b).unwrap().x == x);
-    // the same matrix in the user's ordering
+    // the same matrix in the user's order
     let plain = Csr::from_triplets(grid.rows(), grid.rows(), &entries).unwrap();
     assert!(PlannedSolver::load(&file.0, &plain, &Host).unwrap().solve(&b).unwrap().x == x);
 

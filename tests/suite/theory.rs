@@ -300,7 +300,7 @@ fn solutions_do_not_depend_on_the_ordering() {
             let error: Vec<f64> = solution.x.iter().zip(&expected).map(|(x, y)| x - y).collect();
             assert!(solution.report.converged() && norm(&error) <= 1e-9 * norm(&expected));
         }
-        // the guess is in the user's ordering, too: starting from the solution needs no step
+        // the guess is in the user's order, too: starting from the solution needs no step
         let from = Cg::new(&a).rtol(1e-11).solve_from(&b, &expected).unwrap();
         assert_eq!((from.report.iterations, from.x), (0, expected.clone()));
     }

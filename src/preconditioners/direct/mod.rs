@@ -5,7 +5,7 @@
 //! | --- | --- | --- |
 //! | [`Cholesky`] | symmetric positive definite | dense fronts, on all threads |
 //! | [`Ldl`] | symmetric, definite or not | dense fronts with delayed pivots, on all threads |
-//! | [`Lu`] | any square matrix | the same; or column by column on one thread, where that is faster |
+//! | [`Lu`] | any square matrix | dense fronts with delayed pivots, on all threads; or columns, on one thread, if that is faster |
 //!
 //! Each is a preconditioner, `z = A⁻¹ r` up to rounding. A Krylov solver with it stops after one or two
 //! iterations, which act as iterative refinement, and reports the recomputed residual.

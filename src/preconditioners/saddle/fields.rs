@@ -19,7 +19,7 @@ const UNMATCHED: f64 = 0.2;
 /// [`SaddlePoint::fields`](crate::SaddlePoint::fields).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
-    /// The field of each unknown in the ordering of the matrix: 0 for the unknowns of `A`, 1 for those of `C`.
+    /// The field of each unknown in the order of the matrix: 0 for the unknowns of `A`, 1 for those of `C`.
     pub of_row: Vec<u8>,
     /// Number of unknowns of the second field.
     pub second: usize,
@@ -32,7 +32,7 @@ impl Fields {
         Fields { of_row, second }
     }
 
-    /// Fields given in the user's ordering, permuted to the order of `space`.
+    /// Fields given in the user's order, permuted to the order of `space`.
     pub(crate) fn given<T: Real>(fields: &[u8], space: &HostSpace<T>) -> crate::Result<Fields> {
         if fields.len() != space.len() {
             let (got, expected) = (fields.len(), space.len());

@@ -51,7 +51,7 @@ const NAME: &str = "a saddle point preconditioner";
 /// Options of [`SaddlePoint`].
 #[derive(Clone, Debug, Default)]
 pub struct SaddlePointOptions<T: Real> {
-    /// The field of each unknown in the user's ordering, 0 or 1; found by [`SaddlePoint::fields`] if `None`.
+    /// The field of each unknown in the user's order, 0 or 1; found by [`SaddlePoint::fields`] if `None`.
     pub fields: Option<Vec<u8>>,
     /// Whether the preconditioner is block diagonal and positive definite, for [`Minres`](crate::Minres),
     /// instead of block triangular, for [`Fgmres`](crate::Fgmres).

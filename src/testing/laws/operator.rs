@@ -261,7 +261,7 @@ pub fn sizes_refused<T: Real>(a: &Operator<'_, HostVector<T>>) -> Law {
             others.push(HostSpace::new(n - 1));
         }
         if n > 1 {
-            // of two rotations at least one differs from the ordering of the space
+            // of two rotations at least one differs from the order of the space
             for shift in 1..=2.min(n as u32 - 1) {
                 let order = (0..n as u32).map(|i| (i + shift) % n as u32).collect();
                 let permutation = Permutation::from_old_of_new(order).map_err(unexpected(LAW))?;

@@ -267,9 +267,9 @@ impl<T: Real> Progress<T> {
     }
 }
 
-/// Chooses the pivot row: the preferred row if its entry is large enough; otherwise, among rows with large
-/// enough entries, the one with the largest or, if the ordering has no preferred rows, first the one with the
-/// fewest entries in `A`.
+/// Chooses the pivot row: the preferred row if its entry is large enough; otherwise, among the rows with
+/// large enough entries, the one with the largest entry. If the ordering has no preferred rows, rows with
+/// fewer entries in `A` come first.
 fn choose<T: Real>(rows: &[u32], x: &[T], preferred: Option<u32>, lengths: &[u32]) -> Option<u32> {
     let size = |row: u32| x[row as usize].abs();
     let largest = rows.iter().map(|&row| size(row)).fold(T::zero(), T::max);

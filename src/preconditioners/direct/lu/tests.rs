@@ -146,7 +146,7 @@ fn a_failed_refresh_keeps_the_factors() {
     for by_fronts in [true, false] {
         let mut lu = factorized(&a, Some(by_fronts), Pivoting::Regular).unwrap();
         let expected = applied(&lu);
-        // one column of zeros fails after others have been computed
+        // the column of zeros fails after others have been eliminated
         let values: Vec<f64> = a.triplets().map(|(_, j, v)| if j == 100 { 0.0 } else { 2.0 * v }).collect();
         let singular = a.with_values(&values).unwrap();
         assert!(matches!(lu.refresh(&singular), Err(Error::Singular { .. })), "fronts: {by_fronts}");
