@@ -76,7 +76,7 @@ class Factors:
         Returns
         -------
         float
-            A lower bound to rounding, rarely less than a third of the condition number (Higham 1988). About ``1e16`` or more, or
+            A lower bound up to rounding, rarely less than a third of the condition number (Higham 1988). About ``1e16`` or more, or
             ``1e7`` in single precision, means that no digit of a solution may be right.
 
         Examples
