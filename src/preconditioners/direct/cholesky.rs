@@ -312,7 +312,7 @@ impl<T: Real> Work<'_, T> {
     }
 }
 
-/// A refresh keeps the ordering and the fronts.
+/// A refresh keeps the ordering and the fronts. After an error, the factors are invalid until a refresh succeeds.
 impl<T: Real> Refresh<T> for Cholesky<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
