@@ -1,4 +1,4 @@
-//! What a plan requires of a machine.
+//! Operations that a plan requires of a machine.
 
 use super::declarations::Declarations;
 use super::deflated::Deflated;
@@ -20,18 +20,18 @@ use crate::{Cuda, Halo};
 use krysp_solvers::Identity;
 use std::any::Any;
 
-/// What factors are built with.
+/// Inputs of building a preconditioner, above all of factorizations.
 #[derive(Debug)]
 pub struct ForFactors<'b, T: Real> {
-    /// The order of `Cholesky`, if it has been found.
+    /// The symbolic factorization for `Cholesky`, if it has been computed.
     pub(super) ordered: Option<Result<Symbolic>>,
     /// Multiplications after which `Lu` is suspended.
     pub(super) most: f64,
-    /// A matching and a suspended factorization, which other candidates continue.
+    /// A matching and a suspended factorization, which later attempts use.
     pub(super) begins: &'b mut Option<Begins<T>>,
-    /// Whether a setup that is more expensive is worth fewer iterations.
+    /// Whether so many solves are expected that a more expensive setup pays off if it saves iterations.
     pub(super) many_solves: bool,
-    /// Vectors, coordinates and fields that the user has given.
+    /// Vectors, coordinates and fields that the user has declared.
     pub(super) known: &'b Declarations,
 }
 
@@ -43,7 +43,7 @@ impl<T: Real> ForFactors<'_, T> {
 
 /// A machine that plans are made for: [`Host`], or a GPU.
 pub trait Backend<T: Real>: Machine<T> + Clone {
-    /// Whether iterations are made by the host: then what only the host can do, as converting and reordering, costs few of them.
+    /// Whether the host runs the iterations. Then converting and reordering, which only the host can do, take the time of few iterations.
     #[doc(hidden)]
     const ON_HOST: bool;
 
@@ -51,11 +51,11 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     fn class(&self) -> MachineClass;
 
-    /// Whether a plan tries a preconditioner here that the user did not name.
+    /// Whether a preconditioner is a candidate here without being requested.
     #[doc(hidden)]
     fn has(&self, preconditioner: Preconditioner) -> bool;
 
-    /// The ordering in which products are likely to be fast here.
+    /// The ordering in which products are expected to be fast here.
     #[doc(hidden)]
     fn ordering(&self, csr: &Csr<T>) -> Result<Permutation>;
 
@@ -69,7 +69,7 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
         factors: ForFactors<'_, T>,
     ) -> Result<AnyPreconditioner<T, Self::Vector>>;
 
-    /// `r ← b − A x` in twice the precision, of an operator made from this matrix.
+    /// Computes `r ← b − A x` in twice the precision. The operator was made from the matrix.
     #[doc(hidden)]
     fn residual(
         _: &Csr<T>,
@@ -81,13 +81,13 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
         Ok(operator.residual(b, x, r)?)
     }
 
-    /// Writes `true` and one that is expensive to build; does nothing and returns `false` if it is better built again.
+    /// Writes `true` and a preconditioner; or returns `false`, and writes nothing, if it is to be rebuilt after loading.
     #[doc(hidden)]
     fn save_preconditioner(_: Preconditioner, _: &dyn Prepared<T, Self::Vector>, _: &mut Writer<'_>) -> bool {
         false
     }
 
-    /// Reads what was written.
+    /// Reads a preconditioner that [`Backend::save_preconditioner`] wrote.
     #[doc(hidden)]
     fn load_preconditioner(
         _: Preconditioner,
@@ -109,12 +109,12 @@ fn put<M: Any, T: Real, V: Vector<Elem = T>>(
     true
 }
 
-/// In single precision, which is faster and costs no iterations to speak of, where all entries are well within its range.
+/// Incomplete Cholesky, in single precision if all entries are well within its range: that is faster, and costs hardly any iterations.
 fn incomplete_cholesky<T: Real>(csr: &Csr<T>) -> Result<AnyPreconditioner<T, HostVector<T>>> {
     let within = |&value: &f64| value == 0.0 || (1e-15..1e15).contains(&value.abs());
     let double = (csr as &dyn Any).downcast_ref::<Csr<f64>>();
     if let Some(double) = double.filter(|csr| csr.values().iter().all(within)) {
-        // pivots that single precision rounds to nothing are no reason for a shift
+        // double precision may need no shift where single precision does
         let narrow = Ic0::shifted(&double.cast::<f32>())?;
         if narrow.shift() == 0.0
             && let Some(made) = in_double(SinglePrecision::new(narrow)?)
@@ -125,7 +125,7 @@ fn incomplete_cholesky<T: Real>(csr: &Csr<T>) -> Result<AnyPreconditioner<T, Hos
     Ok(Box::new(Ic0::shifted(csr)?))
 }
 
-/// Where `T` is double precision.
+/// The preconditioner for vectors of `T`, if `T` is double precision.
 fn in_double<T: Real>(narrow: SinglePrecision<Ic0<f32>>) -> Option<AnyPreconditioner<T, HostVector<T>>> {
     let made: AnyPreconditioner<f64, HostVector<f64>> = Box::new(narrow);
     (Box::new(made) as Box<dyn Any>).downcast().ok().map(|made| *made)
@@ -199,7 +199,7 @@ impl<T: Real> Backend<T> for Host {
         known.deflated(operator, m)
     }
 
-    /// Of the matrix: other formats would first gather its entries.
+    /// Computed with the CSR matrix: other formats would first gather its entries.
     fn residual(
         csr: &Csr<T>,
         _: &Operator<Self::Vector>,
@@ -275,8 +275,8 @@ impl<T: Real> Backend<T> for Cuda {
         MachineClass::Gpu
     }
 
-    /// All but `Ic0` and `Ilu0`: those are applied by the host in each of many iterations, where approximate inverses do. They
-    /// are built if named.
+    /// All but `Ic0` and `Ilu0`: the host would apply them in each of many iterations, for which approximate inverses are faster. They
+    /// are built if requested.
     fn has(&self, preconditioner: Preconditioner) -> bool {
         !matches!(preconditioner, Preconditioner::Ic0 | Preconditioner::Ilu0)
     }

@@ -1,12 +1,12 @@
-//! Costs of preconditioners measured on the machine at hand, beside those of the table.
+//! Calibration: costs of preconditioners measured on this machine, relative to those of the table.
 //!
 //! ```text
 //! for some generated matrices:   unit = seconds of an iteration of CG with Jacobi
 //!     for each preconditioner:   factors = measured setup and application / (those of the table × unit)
 //! ```
 //!
-//! Their geometric means are kept in a file for this machine, instruction set and number of threads. Decisions of plans depend on that
-//! file, and so stay the same from run to run.
+//! The geometric means of the factors are stored in a file for this machine, instruction set and number of threads. Plans read the file
+//! and measure nothing themselves, so that their decisions are the same from run to run.
 
 use super::backend::{Backend, ForFactors};
 use super::candidates::Context;
@@ -22,28 +22,29 @@ use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// The first line of a file. A change of the table raises the number, and older files are ignored.
+/// First line of the file. A change of the table must increase the number, so that older files are ignored.
 const HEAD: &str = "krysp costs 1";
 
-/// Iterations and applications that are timed.
+/// Numbers of iterations, and of applications of a preconditioner, that are timed.
 const ITERATIONS: usize = 40;
 const APPLICATIONS: usize = 10;
 
-/// Preconditioners that are not calibrated: those of the unit, and one that needs a saddle point.
+/// Preconditioners that are not calibrated: `Jacobi`, which defines the unit, `None`, and `SaddlePoint`, which needs a saddle point
+/// system.
 const UNIT: [Preconditioner; 3] = [Preconditioner::None, Preconditioner::Jacobi, Preconditioner::SaddlePoint];
 
-/// Multiplications of a factorization beyond which `Lu` is not measured: some tenths of a second.
+/// Number of multiplications of a factorization beyond which `Lu` is not measured; they take some tenths of a second.
 const MOST: f64 = 1e8;
 
-/// Factors beyond these are errors of measurement.
+/// Range of the factors: those beyond it are measurement errors.
 const RANGE: [f64; 2] = [0.1, 10.0];
 
-/// Factors on setup and application.
+/// Factors on the costs of setup and application, for each preconditioner.
 pub(super) type Factors = Vec<(Preconditioner, [f64; 2])>;
 
 static READ: Mutex<Vec<(Key, Factors)>> = Mutex::new(vec![]);
 
-/// Factors on the table's setup and application of a preconditioner on this machine; ones if it was not calibrated.
+/// Factors on the table's costs of setup and application of a preconditioner on this machine; 1 if it was not calibrated.
 pub(super) fn factors(preconditioner: Preconditioner) -> [f64; 2] {
     let key = calibration_key();
     let find = |factors: &Factors| {
@@ -53,7 +54,7 @@ pub(super) fn factors(preconditioner: Preconditioner) -> [f64; 2] {
     if let Some((_, factors)) = read().iter().find(|(of, _)| *of == key) {
         return find(factors);
     }
-    // without the lock: a process that is forked meanwhile would inherit it locked for ever
+    // read without the lock: a process that is forked in the meantime would inherit it locked for ever
     let text = calibration_file("costs", key).and_then(|path| std::fs::read_to_string(path).ok());
     let factors = text.and_then(|text| parsed(&text)).unwrap_or_default();
     let found = find(&factors);
@@ -61,11 +62,11 @@ pub(super) fn factors(preconditioner: Preconditioner) -> [f64; 2] {
     found
 }
 
-/// Measures what preconditioners cost on this CPU, beside what plans expect, for the instruction set and the number of threads of this
-/// program. Returns factors on setup and application. Takes some seconds.
+/// Measures the costs of preconditioners on this CPU, for the instruction set and the number of threads of this program. Returns, for
+/// each preconditioner, the factors `measured / expected` of setup and application. Takes some seconds.
 ///
-/// The factors hold from now on, for this program and later ones: they are kept in `$KRYSP_CACHE`, or in `krysp` in the user's cache
-/// folder, in a file with the machine's name.
+/// Plans use the factors from now on, in this program and in later ones: they are stored in `$KRYSP_CACHE`, or in `krysp` in the user's
+/// cache folder, in a file with the machine's name.
 pub fn calibrate_costs() -> Result<Vec<(Preconditioner, [f64; 2])>> {
     let (elastic, _) = gallery::elasticity::<f64>([9, 9, 9], 0.3)?;
     let mut logs = vec![];
@@ -91,10 +92,10 @@ pub fn calibrate_costs() -> Result<Vec<(Preconditioner, [f64; 2])>> {
     Ok(factors)
 }
 
-/// Logarithms of measured over expected work, of setup and application.
+/// Logarithms of `measured / expected` work of setup and application, for each preconditioner.
 type Logs = Vec<(Preconditioner, [Vec<f64>; 2])>;
 
-/// Notes logarithms of measured over expected work.
+/// Measures the preconditioners for one matrix, and adds the logarithms of `measured / expected` work to `logs`.
 fn measure(a: &Csr<f64>, logs: &mut Logs) -> Result<()> {
     let profile = Profile::scan(a);
     let operator = Operator::auto(a, &Host)?;
@@ -154,7 +155,7 @@ fn written(factors: &Factors) -> String {
     text
 }
 
-/// `None` of a file that is not what was written.
+/// Factors from the text of a file; `None` if the file is damaged or of another version.
 fn parsed(text: &str) -> Option<Factors> {
     let lines = text.strip_prefix(HEAD)?.strip_prefix('\n')?.lines();
     let line = |line: &str| {

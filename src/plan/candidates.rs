@@ -1,4 +1,4 @@
-//! Which configurations suit a matrix.
+//! Candidates for a matrix: methods, each with a preconditioner.
 
 use super::WorkUnits;
 use super::costs::{Costs, Factorization, MachineClass};
@@ -21,7 +21,8 @@ pub struct Candidate {
 
 saved!(impl[] Candidate { method, preconditioner, reason, costs });
 
-/// Iterations expected of the first candidate where its preconditioner is nearly useless, so that a factorization comes before it.
+/// Expected iterations of the first candidate if most of the diagonal is zero: its preconditioner is nearly useless then, and a
+/// factorization runs before it.
 const ITERATIONS_WITH_ZERO_DIAGONAL: f64 = 5000.0;
 
 impl Candidate {
@@ -35,12 +36,13 @@ impl Candidate {
         Candidate { method, preconditioner, reason: reason.into(), costs }
     }
 
-    /// Work expected of one solve, the setup apart, if all iterations of CG with Jacobi would cost `jacobi`.
+    /// Work expected of one solve, without the setup, if all iterations of CG with Jacobi would cost `jacobi`.
     pub(super) fn solve(&self, jacobi: WorkUnits) -> WorkUnits {
         self.costs.solve(self.method, self.preconditioner, jacobi)
     }
 
-    /// Whether an elimination ordering determines its cost: of complete factorizations of a pattern that is nearly symmetric.
+    /// Whether an elimination ordering determines its cost: for `Cholesky`, and for `Lu` if at least half of the off-diagonal entries are
+    /// mirrored and at most a tenth of the diagonal is zero.
     pub(super) fn is_analysable(&self, profile: &Profile) -> bool {
         let alike =
             2 * profile.mirrored >= profile.off_diagonal && 10 * profile.zero_diagonal <= profile.rows;
@@ -67,12 +69,12 @@ impl Candidate {
 pub(super) struct Context<'p> {
     pub(super) profile: &'p Profile,
     pub(super) class: MachineClass,
-    /// Factors on setup and application that were calibrated for this machine.
+    /// Factors on the costs of setup and application, calibrated for this machine.
     pub(super) factors: fn(Preconditioner) -> [f64; 2],
 }
 
 impl<'p> Context<'p> {
-    /// For a machine at hand.
+    /// A context with the calibration of this machine.
     pub(super) fn here(profile: &'p Profile, class: MachineClass) -> Context<'p> {
         let factors = match class {
             MachineClass::Host { .. } => calibrated::factors,
@@ -81,7 +83,7 @@ impl<'p> Context<'p> {
         Context { profile, class, factors }
     }
 
-    /// With the costs of the table.
+    /// A context without calibration: costs are those of the table.
     pub(super) fn of_table(profile: &'p Profile, class: MachineClass) -> Context<'p> {
         Context { profile, class, factors: |_| [1.0; 2] }
     }
@@ -97,8 +99,8 @@ impl<'p> Context<'p> {
     }
 }
 
-/// The candidates for a matrix, of the preconditioners that a machine has. The first needs no setup to speak of: it is run, and its
-/// residual is evidence of what others will cost.
+/// The candidates for a matrix, with preconditioners for which `has` is true. The first needs hardly any setup: it runs first, as a rule,
+/// and its residuals predict the costs of the others.
 pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> bool) -> Vec<Candidate> {
     use Method::*;
     use Preconditioner::*;

@@ -1,16 +1,16 @@
-//! What preconditioners and methods cost, as one table.
+//! Cost model of preconditioners and methods, as one table.
 //!
-//! Work is counted in [`WorkUnits`], not in seconds, so that decisions are the same from run to run, whatever else the machine does.
-//! The figures of [`TABLE`] were fitted on two threads of a CPU (`cargo bench --bench plan -- --explain`, matrices of finite elements,
-//! stencils and circuits with 1,000 to 2 million unknowns). Other numbers of threads and GPUs are described by what changes: work that
-//! runs on one thread costs more units where the iteration that is the unit becomes faster.
+//! Work is counted in [`WorkUnits`], not in seconds, so that decisions are the same from run to run, whatever else the machine does. The
+//! figures of [`TABLE`] were fitted on two threads of a CPU (`cargo bench --bench plan -- --explain`, matrices of finite elements,
+//! stencils and circuits with 1,000 to 2 million unknowns). For GPUs and other numbers of threads the figures are scaled: work on one
+//! thread costs more units where the iteration that defines the unit becomes faster.
 
 use super::{Method, Preconditioner, Profile, WorkUnits};
 use crate::Result;
 use crate::preconditioners::{SaddleEstimate, Symbolic, lu_by_fronts};
 use crate::saved::saved;
 
-/// Where iterations run.
+/// Kind of machine on which iterations run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MachineClass {
     /// A CPU, with this many threads.
@@ -18,7 +18,7 @@ pub enum MachineClass {
         /// Threads of the Rayon pool.
         threads: usize,
     },
-    /// One GPU, with the host beside it.
+    /// One GPU and its host.
     Gpu,
 }
 
@@ -28,13 +28,13 @@ pub enum MachineClass {
 pub struct Costs {
     /// Work to build the preconditioner.
     pub setup: WorkUnits,
-    /// Work to take new values of the matrix into a preconditioner that is built.
+    /// Work to renew a built preconditioner for new values of the matrix.
     pub refresh: WorkUnits,
     /// Work of one iteration.
     pub iteration: WorkUnits,
     /// Iterations expected if nothing is known about this matrix.
     pub iterations: f64,
-    /// Lower bound of the iterations, as a share of those that Jacobi takes: what is hard for Jacobi is hard for these as well.
+    /// Lower bound of the iterations, as a fraction of those with Jacobi: what is hard for Jacobi is hard for this preconditioner, too.
     pub share_of_jacobi: f64,
 }
 
@@ -43,18 +43,18 @@ saved!(impl[] Costs { setup, refresh, iteration, iterations, share_of_jacobi });
 /// Work and memory of a complete factorization of a symmetric pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Factorization {
-    /// Entries of the factor.
+    /// Number of entries of the factor.
     pub(super) entries: f64,
-    /// Multiplications.
+    /// Number of multiplications.
     pub(super) multiplications: f64,
-    /// Dense fronts.
+    /// Number of dense fronts.
     pub(super) fronts: f64,
 }
 
 saved!(impl[] Factorization { entries, multiplications, fronts });
 
 impl Factorization {
-    /// From a symbolic factorization; infinite where the factor would not fit into memory.
+    /// The cost according to a symbolic factorization; infinite if that failed, as for a factor that does not fit into memory.
     pub(super) fn of(symbolic: &Result<Symbolic>) -> Factorization {
         symbolic.as_ref().map_or(
             Factorization { entries: f64::INFINITY, multiplications: f64::INFINITY, fronts: 0.0 },
@@ -66,8 +66,8 @@ impl Factorization {
         )
     }
 
-    /// An estimate without an ordering: of a network where rows are short, of a mesh in space where nodes have many neighbours, else
-    /// of a mesh in the plane.
+    /// An estimate without an ordering: for a network if rows are short or few entries are mirrored, for a 3D mesh if nodes have many
+    /// neighbours, and otherwise for a 2D mesh.
     pub(super) fn estimate(profile: &Profile) -> Factorization {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
         let fronts = FRONTS_PER_ROW * rows;
@@ -91,7 +91,7 @@ struct Shape {
     entries: f64,
     /// Multiply-adds that take as long as one unit: one pass over the entries and over eight vectors.
     unit: f64,
-    /// Multiply-adds of a dense system for each row, of as many unknowns as the row has entries, in units.
+    /// Work to solve, for each row, a dense system with as many unknowns as the row has entries, in units.
     rows_cubed: f64,
     /// Whether nodes have several unknowns.
     blocks: bool,
@@ -99,46 +99,46 @@ struct Shape {
     rough: bool,
     /// Whether near-null space vectors or coordinates were given.
     modes: bool,
-    /// Whether the finest prolongator of `Amg` is smoothed, and the setup on the host over that without smoothing.
+    /// Whether the finest prolongator of `Amg` is smoothed, and the factor by which that increases the setup on the host.
     smoothed: bool,
     smoothing: f64,
-    /// Iterations expected of `Ilut` and `Spai`.
+    /// Expected iterations with `Ilut`, and with `Spai`.
     ilut: f64,
     spai: f64,
-    /// The block preconditioner of a saddle point system, in units.
+    /// Costs of the block preconditioner of a saddle point system, in units.
     saddle: SaddleEstimate,
-    /// The complete factorization, and the work to find its ordering if that is not known yet, both in units.
+    /// Cost of the complete factorization, and the work to compute its ordering if that is not known yet, both in units.
     factor: Factorization,
     ordering: f64,
 }
 
-/// One line of the table, for two threads of a CPU. Formulas give units.
+/// One line of the table, for two threads of a CPU. Formulas return work units.
 struct Line {
     preconditioner: Preconditioner,
     setup: fn(&Shape) -> f64,
-    /// Work of a refresh as a share of the setup, the ordering of factorizations apart.
+    /// Work of a refresh as a fraction of the setup, which for `Cholesky` is counted without its ordering.
     refresh: f64,
-    /// Work of one application, beside the one unit of the iteration.
+    /// Work of one application, in addition to the one unit of the iteration.
     application: fn(&Shape) -> f64,
     iterations: fn(&Shape) -> f64,
-    /// How well setup and application run on many threads.
+    /// Scaling of setup and application with the number of threads.
     threads: [Threads; 2],
 }
 
-/// How work runs on many threads, beside an iteration of CG with Jacobi.
+/// Scaling of work with the number of threads, relative to an iteration of CG with Jacobi.
 #[derive(Clone, Copy)]
 enum Threads {
-    /// Like the iteration.
+    /// All of the work scales like the iteration.
     Alike,
-    /// Half of the work gains nothing beyond two threads.
+    /// Half of the work scales like the iteration, and half runs on one thread.
     Partly,
     /// The work runs on one thread.
     One,
 }
 
 impl Threads {
-    /// Time of this work over that of the iteration, relative to two threads. Speedups of the iteration over one thread at 1, 2, 4, 8
-    /// and 16 threads are those of `SPEEDUP`; between these, linear in the logarithm.
+    /// Time of this work divided by that of the iteration, relative to two threads. The speedup of the iteration is that of `SPEEDUP`,
+    /// interpolated linearly in the logarithm of the number of threads.
     fn factor(self, threads: usize, unit: f64) -> f64 {
         let at = (threads.max(1) as f64).log2().min(4.0);
         let low = (at as usize).min(3);
@@ -153,21 +153,21 @@ impl Threads {
     }
 }
 
-/// Multiply-adds of an iteration from which on it gains from many threads. A guess: `crack` and `memplus`, below 3e5, gain nothing.
+/// Multiply-adds of an iteration from which on many threads make it faster. A guess: `crack` and `memplus`, below 3e5, gain nothing.
 const PARALLEL: f64 = 2e6;
 
-/// Speedup of an iteration of CG with Jacobi with 1, 2, 4, 8 and 16 threads, of matrices beyond the caches.
+/// Speedup of an iteration of CG with Jacobi on 1, 2, 4, 8 and 16 threads, for matrices larger than the caches.
 const SPEEDUP: [f64; 5] = [1.0, 1.9, 3.5, 6.0, 9.0];
 
 use Threads::{Alike, One, Partly};
 
-/// The table. `Amg` took 100 to 280 units to build and 3 to 6 to apply (more of a few thousand rows), `TwoLevel` 30 to 90 and a half.
-/// Refreshes of `Amg` took half of its setup, of `Cholesky` all but the ordering.
+/// The table. Measured: `Amg` took 100 to 280 units to build and 3 to 6 to apply (more for a few thousand rows), `TwoLevel` 30 to 90 and
+/// 0.5. A refresh of `Amg` took half of its setup, one of `Cholesky` all of it but the ordering.
 const TABLE: [Line; 13] = [
     line(Preconditioner::None, |_| 0.0, 1.0, |_| 0.0, |_| 5000.0, [Alike, Alike]),
     line(Preconditioner::Jacobi, |_| 2.0, 1.0, |_| 0.0, |_| 150.0, [Alike, Alike]),
     line(Preconditioner::TwoLevel, |_| 60.0, 0.8, |_| 0.5, |_| 300.0, [Partly, Alike]),
-    // the shorter rows are, the less an iteration takes beside the setup; coarse levels take COARSE multiply-adds
+    // with short rows the iteration is cheap relative to the setup; coarse levels take COARSE multiply-adds
     line(
         Preconditioner::Amg,
         |s| s.smoothing * (80.0 + 700.0 / s.length + COARSE / s.unit),
@@ -193,7 +193,7 @@ const TABLE: [Line; 13] = [
         |_| 120.0,
         [One, Partly],
     ),
-    // each entry costs a row of the kept entries
+    // each entry of the matrix costs one pass over a row of kept entries
     line(
         Preconditioner::Ilut,
         |s| (70.0 * s.length).max(600.0) * s.entries / s.unit,
@@ -210,7 +210,7 @@ const TABLE: [Line; 13] = [
         |_| 1.0,
         [Alike, Partly],
     ),
-    // one triangle, as for `Cholesky`; pivots are searched for
+    // one triangle, as for `Cholesky`, but with a search for pivots
     line(
         Preconditioner::Ldl,
         |s| s.ordering + 15.0 * s.factor.entries + 0.4 * s.factor.multiplications,
@@ -239,7 +239,7 @@ const TABLE: [Line; 13] = [
 ];
 
 impl Line {
-    /// Setup and application on a machine, from those on two threads of a CPU.
+    /// Costs of setup and application on a machine, from those on two threads of a CPU.
     fn on(&self, class: MachineClass, unit: f64, [setup, application]: [f64; 2]) -> [f64; 2] {
         let launched = |count: f64| count / (unit + LAUNCH);
         match (class, self.preconditioner) {
@@ -270,71 +270,70 @@ const fn line(
     Line { preconditioner, setup, refresh, application, iterations, threads }
 }
 
-/// Multiply-adds that the coarse levels of `Amg` cost in its setup, of which there are as many for few rows.
+/// Multiply-adds of the setup of the coarse levels of `Amg`, also for few rows.
 const COARSE: f64 = 5e6;
 
-/// Multiply-adds of applying `Cholesky` for each front, and fronts per row in the mean.
+/// Multiply-adds per front to apply `Cholesky`, and mean number of fronts per row.
 const FRONT: f64 = 250.0;
 const FRONTS_PER_ROW: f64 = 0.25;
 
-/// Mean entries in a row, for each unknown of a node, from which on a mesh is one in space: triangles have seven, tetrahedra fourteen.
+/// Mean entries per row and unknown of a node from which on a mesh is taken for 3D: triangles have 7, tetrahedra 14.
 const IN_SPACE: f64 = 12.0;
 
-/// Mean entries in a row below which a matrix is that of a network, whose factors have few entries more; the coarsest mesh in the plane
-/// has five.
+/// Mean entries per row below which a matrix is taken for a network, whose factors have little fill-in; 2D meshes have at least 5.
 const NETWORK: f64 = 4.8;
 
-/// Multiply-adds for each entry of the matrix that it takes to find an elimination ordering.
+/// Multiply-adds per entry of the matrix to compute an elimination ordering.
 const ORDERING: f64 = 200.0;
 
-/// Multiply-adds that one multiplication of `Lu` takes at most beside those of an iteration: they are scattered.
+/// Upper bound of the multiply-adds of an iteration that take as long as one multiplication of `Lu`, whose memory accesses are scattered.
 const SCATTERED: f64 = 5.0;
 
-/// Multiply-adds that launches of `Amg` on a GPU cost: in its setup, in a cycle, and in an iteration with Jacobi. On an H200 these are
-/// 3 ms, 60 µs and 4 µs, and 10⁶ multiply-adds take 3.4 µs (`p7_64` to `p7_256`, `elast_bracket_p1_59k`, `hypre_beam_tet`).
+/// Multiply-adds that take as long as kernel launches on a GPU: those of a setup of `Amg`, of its cycle, and of an iteration with Jacobi.
+/// On an H200 they take 3 ms, 60 µs and 4 µs, and 10⁶ multiply-adds 3.4 µs (`p7_64` to `p7_256`, `elast_bracket_p1_59k`,
+/// `hypre_beam_tet`).
 const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
 const LAUNCH: f64 = 1.2e6;
 
-/// Time of a multiply-add on a host over that on its GPU, for factorizations, which the host builds and applies; and multiply-adds of
-/// the GPU during which two vectors are copied. Guesses from 0.2 ns and 3.4 ps, and from 30 µs.
+/// Time of a multiply-add on the host divided by that on its GPU, for factorizations, which the host builds and applies; and
+/// multiply-adds of the GPU that take as long as copying two vectors. Guesses from 0.2 ns and 3.4 ps, and from 30 µs.
 const HOST: f64 = 60.0;
 const COPIES: f64 = 1e7;
 
-/// Iterations with Jacobi, as a multiple of the share, up to which an estimate by share is used.
+/// Upper bound of the iterations of CG, as a multiple of the lower bound by `share_of_jacobi`.
 const VARIED: f64 = 2.0;
 
-/// Upper bound of the iterations as a share of those with Jacobi: of preconditioners that see more than the diagonal, and of threshold
-/// ILU, which keeps all that is not small.
+/// Upper bounds of the iterations as fractions of those with Jacobi: for preconditioners that use more than the diagonal, and for
+/// threshold ILU, which drops only small entries.
 const FEWER: f64 = 0.5;
 const FEWEST: f64 = 0.15;
 
-/// Iterations with Jacobi for which the table states those of `Amg`; for fewer, `Amg` takes fewer by the square root. Over the root of
-/// Jacobi's iterations it took 0.8 to 1.6 on 20 scalar systems where Jacobi takes 16 to 560, and 0.6 to 1.1 with a smoothed prolongator.
+/// Iterations with Jacobi for which the table states those of `Amg`; below, those of `Amg` are proportional to `√Jacobi`. Measured `Amg /
+/// √Jacobi`: 0.8 to 1.6 on 20 scalar systems with 16 to 560 iterations of Jacobi; 0.6 to 1.1 with smoothing.
 const TYPICAL: f64 = 190.0;
 
-/// Setup of `Amg` on the host with a smoothed finest prolongator over that without: 1.5 to 2.5 (heat sinks, `p7_64`). An iteration takes
-/// as long, within a fifth.
+/// Setup time of `Amg` on the host with a smoothed finest prolongator divided by that without: 1.5 to 2.5 (heat sinks, `p7_64`). The
+/// times of an iteration differ by at most a fifth.
 const SMOOTHING: f64 = 1.8;
 
-/// Announced solves from which on a smoothed finest prolongator is worth its setup: after 2 to 14 solves it was.
+/// Number of solves from which on a smoothed finest prolongator is worth its setup; 2 to 14 were measured.
 pub(super) const MANY_SOLVES: usize = 10;
 
-/// Iterations of `Ilut`: usually; where the diagonal is mostly zero and the matrix unsymmetric; where the pattern is symmetric and many
-/// diagonal entries are zero, because a matching destroys the symmetry of the pattern, factors fill in, and what is dropped matters.
+/// Iterations of `Ilut`: as a rule; for an unsymmetric matrix with a mostly zero diagonal; and for a mostly symmetric pattern with at
+/// least 30 % zeros on the diagonal, whose symmetry a matching destroys: fill-in grows, and much of it is dropped.
 const ILUT: [f64; 3] = [20.0, 50.0, 500.0];
 
-/// Iterations of BiCGStab with `Spai`: on a GPU, and on a host, where incomplete factorizations are nearly always faster, so that it comes
-/// after them.
+/// Iterations of BiCGStab with `Spai`: on a GPU; and on a host, high because incomplete factorizations, nearly always faster, come first.
 const SPAI: [f64; 2] = [250.0, 1000.0];
 
-/// Share of rows with a negative sum from which on constants are no near-null vectors: 0.15 to 0.34 of the rows of edge elements, beams
-/// and shells, at most 0.07 of diffusion and elasticity.
+/// Fraction of rows with a negative sum from which on constants are no near-null vectors: 0.15 to 0.34 was measured for edge elements,
+/// beams and shells, at most 0.07 for diffusion and elasticity.
 const ROUGH: f64 = 0.1;
 
-/// For a matrix that is no saddle point.
+/// Costs of `SaddlePoint` for a matrix that is no saddle point: prohibitively high.
 const NO_SADDLE: SaddleEstimate = SaddleEstimate { setup: 1e4, application: 10.0, iterations: 1000.0 };
 
-/// Matrix-vector products of an iteration, and applications of the preconditioner.
+/// Number of matrix-vector products per iteration, equal to that of applications of the preconditioner.
 fn products(method: Method) -> f64 {
     if method == Method::BiCgStab { 2.0 } else { 1.0 }
 }
@@ -344,7 +343,7 @@ fn unit(profile: &Profile) -> f64 {
     (profile.entries + 8 * profile.rows).max(1) as f64
 }
 
-/// Whether `Lu` eliminates fronts, which takes a nearly symmetric pattern, and not column by column.
+/// Whether `Lu` is multifrontal, which requires a nearly symmetric pattern, instead of eliminating column by column.
 fn lu_takes_fronts(profile: &Profile, factor: Factorization) -> bool {
     2 * profile.mirrored >= profile.off_diagonal && lu_by_fronts(factor.entries, 2.0 * factor.multiplications)
 }
@@ -355,12 +354,12 @@ pub(super) fn multiplications(work: WorkUnits, profile: &Profile) -> f64 {
 }
 
 impl Profile {
-    /// Whether the matrix is that of a network, a tree or a plant rather than of a mesh: rows are short, or few entries are mirrored.
+    /// Whether the matrix is taken for that of a network rather than of a mesh: rows are short, or few entries are mirrored.
     fn is_network(&self) -> bool {
         (self.entries as f64) < NETWORK * self.rows.max(2) as f64 || 2 * self.mirrored < self.off_diagonal
     }
 
-    /// Whether most of the diagonal is zero, and the matrix unsymmetric: the first attempt would be in vain.
+    /// Whether most of the diagonal is zero, and the matrix unsymmetric: Jacobi would fail.
     pub(super) fn has_zero_diagonal(&self) -> bool {
         2 * self.zero_diagonal > self.rows && !self.is_symmetric()
     }
@@ -390,7 +389,7 @@ impl Profile {
 }
 
 impl Costs {
-    /// The costs of a configuration. `factorization` is what an ordering has found out about complete factors, if it has been computed.
+    /// The costs of a configuration. `factorization` is the cost of a complete factorization, if its ordering has been computed.
     pub(super) fn of(
         method: Method,
         preconditioner: Preconditioner,
@@ -432,7 +431,7 @@ impl Costs {
             },
             ordering,
         };
-        // `Lu` by fronts is `Ldl` with both triangles
+        // multifrontal `Lu` costs as much as `Ldl` for both triangles
         let by_fronts = preconditioner == Preconditioner::Lu && lu_takes_fronts(profile, factor);
         let (row, triangles) = if by_fronts { (Preconditioner::Ldl, 2.0) } else { (preconditioner, 1.0) };
         let Some(line) = TABLE.iter().find(|line| line.preconditioner == row) else {
@@ -460,8 +459,8 @@ impl Costs {
         share_of_jacobi: 0.0,
     };
 
-    /// Work expected of one solve, the setup apart, if all iterations of CG with Jacobi would cost `jacobi`. Zero iterations are expected
-    /// where only a trial can measure them.
+    /// Work expected of one solve, without the setup, if all iterations of CG with Jacobi would cost `jacobi`. It is zero if only a trial
+    /// can measure it.
     pub(super) fn solve(
         &self,
         method: Method,
@@ -471,7 +470,7 @@ impl Costs {
         let iterations = jacobi.0 / products(method);
         let least = self.share_of_jacobi * iterations;
         let most = match preconditioner {
-            // for unsymmetric matrices the iterations with Jacobi predict less
+            // for unsymmetric matrices the iterations with Jacobi are a weaker predictor
             _ if least > 0.0 && matches!(method, Method::Cg | Method::Fcg) => VARIED * least,
             Preconditioner::None | Preconditioner::Jacobi => f64::INFINITY,
             Preconditioner::Ilut if iterations > 0.0 => FEWEST * iterations,
@@ -483,8 +482,8 @@ impl Costs {
     }
 }
 
-/// Iterations are at least this share of those with Jacobi: measured on finite elements. `Amg` without rigid body modes took 0.08 to
-/// 0.35 on elasticity, the least where there are most rows.
+/// Lower bound of the iterations as a fraction of those with Jacobi, measured on finite elements. `Amg` without rigid body modes took
+/// 0.08 to 0.35 on elasticity, least for the matrices with most rows.
 fn share_of_jacobi(preconditioner: Preconditioner, profile: &Profile) -> f64 {
     match preconditioner {
         Preconditioner::Jacobi => 1.0,

@@ -1,7 +1,7 @@
-//! Knowledge of the user that the matrix does not contain: near-null space, coordinates, null space, fields.
+//! Declarations of the user, about what the matrix does not contain: near-null space, coordinates, null space, fields.
 //!
-//! It is kept in double precision and in the user's order of unknowns, whatever the matrix is reordered to, and is stored in the file
-//! of a plan. What is declared of the matrix itself, symmetry and definiteness, is in [`Profile::declared`](super::Profile).
+//! They are stored in double precision and in the user's order of unknowns, even if the matrix is reordered, and saved in the file of a
+//! plan. Symmetry and definiteness are declared in [`Profile::declared`](super::Profile).
 
 use super::points::{Given, Points};
 use super::{AnyPreconditioner, Backend, PlannedSolver, Profile};
@@ -18,8 +18,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// Entries that differ by more than this part of `max(|a_ij|, |a_ji|, sqrt(a_ii a_jj))` are clearly not those of a symmetric matrix. A
-/// guess: files with seven digits are within it, upwind differences are not.
+/// A matrix with a pair `a_ij`, `a_ji` that differs by more than this fraction of `max(|a_ij|, |a_ji|, sqrt(a_ii a_jj))` cannot be
+/// declared symmetric. A guess: matrices from files with seven digits can, those with upwind differences cannot.
 const ASYMMETRIC: f64 = 1e-6;
 
 /// Properties that the user has declared of a matrix. They decide which methods are candidates.
@@ -32,7 +32,7 @@ pub struct Declared {
     pub positive_definite: Option<bool>,
     /// Whether its near-null space is known, from vectors or from coordinates.
     pub near_null_space: bool,
-    /// Whether its null space is known: it is singular.
+    /// Whether its null space is known, so that it is singular.
     pub null_space: bool,
     /// Whether ten solves or more were announced: [`Plan::solves`](super::Plan::solves).
     pub many_solves: bool,
@@ -40,7 +40,7 @@ pub struct Declared {
 
 saved!(impl[] Declared { symmetric, positive_definite, near_null_space, null_space, many_solves });
 
-/// Vectors, coordinates and fields that the user has given.
+/// Vectors, coordinates and fields that the user has declared.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Declarations {
     near_null_space: Arc<Vec<Vec<f64>>>,
@@ -99,7 +99,7 @@ impl Declarations {
         SaddlePoint::with(csr, options)
     }
 
-    /// Checks sizes and numbers, for a matrix of so many rows.
+    /// Checks sizes and values, for a matrix with `rows` rows.
     pub(super) fn check(&self, rows: usize) -> Result<()> {
         for (what, vectors) in [("near_null_space", &self.near_null_space), ("null_space", &self.null_space)]
         {
@@ -155,7 +155,7 @@ impl Declarations {
         Ok(Some(Near { modes: in_precision(modes), nodes }))
     }
 
-    /// Multigrid with what is known of the near-null space. Many solves pay for a smoothed prolongator on the finest level.
+    /// Multigrid with the declared near-null space. Without one, the finest prolongator is smoothed if `many_solves` amortize that.
     pub(super) fn amg<T: Real>(&self, csr: &Csr<T>, many_solves: bool) -> Result<Amg<T>> {
         match self.near(csr.rows())? {
             None => {
@@ -167,7 +167,7 @@ impl Declarations {
         }
     }
 
-    /// [`Declarations::amg`] on a GPU. Nodes of differing sizes are aggregated by the host.
+    /// As [`Declarations::amg`], on a GPU. The host aggregates nodes with different numbers of unknowns.
     #[cfg(feature = "cuda")]
     pub(super) fn amg_on<T: Real>(
         &self,
@@ -210,7 +210,7 @@ impl Declarations {
         let mut basis: Vec<Vec<f64>> = vec![];
         for vector in self.null_space.iter() {
             let mut own = vector.clone();
-            // Gram and Schmidt, twice
+            // Gram–Schmidt orthogonalization, twice
             for q in basis.iter().chain(&basis) {
                 subtract(&mut own, q);
             }
@@ -223,7 +223,7 @@ impl Declarations {
         (Cow::Owned(rest.into_iter().map(T::from_f64).collect()), removed)
     }
 
-    /// A hint at declarations that would make solves faster.
+    /// Suggests declarations that would make solves faster.
     pub(super) fn hint(&self, profile: &Profile) -> Option<String> {
         let block = profile.block;
         let elastic = profile.is_symmetric() && profile.has_positive_diagonal() && (2..=3).contains(&block);
@@ -243,7 +243,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 }
 
-/// Prints what was given in one line; nothing if nothing was given.
+/// Prints the declarations in one line, or nothing if there are none.
 impl fmt::Display for Declarations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let points = self.points.iter().map(|points| points.to_string());
@@ -261,7 +261,7 @@ impl fmt::Display for Declarations {
     }
 }
 
-/// Checks what was declared of a matrix, as far as a pass over its entries can.
+/// Checks declared symmetry and definiteness, as far as a pass over the entries can.
 pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<()> {
     let Declared { symmetric, positive_definite, .. } = profile.declared;
     let what = match (symmetric, positive_definite) {
@@ -296,7 +296,7 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<(
     }
     if positive_definite == Some(true) && !profile.has_positive_diagonal() {
         let diagonal = a.diagonal_entries();
-        // NaN is refused earlier
+        // NaN has been refused before
         let wrong = |row: usize| Element::to_f64(diagonal[row]) <= 0.0;
         if let Some(row) = find_row(a.rows(), 2, &wrong) {
             let (own, row) = (Element::to_f64(diagonal[row]), user(row));
@@ -308,7 +308,7 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<(
     Ok(())
 }
 
-/// The error for what was given wrongly.
+/// The error for a wrong declaration.
 pub(super) fn refused<X>(what: &'static str, why: String) -> Result<X> {
     Err(Error::Declaration { what, why })
 }

@@ -5,14 +5,14 @@ use super::running::Prepared;
 use crate::{LinearOperator, MatrixSource, Real, Refresh, Result};
 use krysp_solvers::{MultiVector, NullSpace, SpaceOf, Vector};
 
-/// `P M⁻¹`. The directions of a method are combinations of preconditioned residuals: they stay orthogonal to the null space.
+/// The preconditioner `P M⁻¹`. Search directions are combinations of preconditioned residuals, so they stay orthogonal to the null space.
 pub(super) struct Deflated<T: Real, V: Vector<Elem = T>> {
     pub(super) m: AnyPreconditioner<T, V>,
     pub(super) null_space: NullSpace<V>,
 }
 
 impl<T: Real, V: Vector<Elem = T>> Deflated<T, V> {
-    /// `M⁻¹`.
+    /// The preconditioner `M⁻¹`, without the projection.
     pub(super) fn inner(&self) -> &dyn Prepared<T, V> {
         &*self.m
     }
@@ -46,7 +46,7 @@ impl<T: Real, V: Vector<Elem = T>> LinearOperator for Deflated<T, V> {
     }
 }
 
-/// The new matrix must have the same null space.
+/// Refreshes `M⁻¹`; the new matrix must have the same null space.
 impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Deflated<T, V> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         self.m.refresh(a)

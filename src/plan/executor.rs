@@ -1,4 +1,4 @@
-//! Carries out what the scheduler decides: owns vectors, builds, iterates, recomputes residuals, and reports.
+//! Executes the actions of the scheduler: owns vectors, builds preconditioners, iterates, recomputes residuals, and reports.
 
 use super::WorkUnits;
 use super::costs::{Factorization, multiplications};
@@ -18,16 +18,16 @@ use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Iterations of an attempt at most, if the user sets no limit.
+/// Maximum number of iterations of an attempt, if the user sets no limit.
 pub(super) const ITERATIONS: usize = 100_000;
 
-/// `Aᵀ r` counts as zero if it is at most this power of the epsilon beside `r`, scaled by the norms of the columns: an `x` with a
-/// much smaller residual would have to be larger than `r` by the inverse, beyond what elements can balance. The second is for
-/// matrices that are known to be singular.
+/// `Aᵀ r` counts as zero if `‖D⁻¹ Aᵀ r‖ ≤ ε^SLOPE ‖r‖`, where `D` holds the norms of the columns of `A` and `ε` is the machine epsilon. A
+/// change `d` of `x` that reduces the residual much then has `‖D d‖ ≥ ε^-SLOPE ‖r‖`, which rounding does not allow to cancel.
+/// `SLOPE_SINGULAR` is for matrices that are known to be singular.
 const SLOPE: f64 = 0.75;
 const SLOPE_SINGULAR: f64 = 0.375;
 
-/// Limits of one solve, over all that is done in it.
+/// Limits of one solve, for all its attempts together.
 pub(super) struct Budget {
     started: Instant,
     time: Option<Duration>,
@@ -37,7 +37,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Iterations that are left, at most this many.
+    /// Number of iterations that are left, but not more than `most`.
     fn left(&self, most: usize) -> usize {
         self.iterations.map_or(most, |all| all.saturating_sub(self.spent).min(most))
     }
@@ -66,20 +66,20 @@ impl Budget {
     }
 }
 
-/// One solve.
+/// State of one solve.
 struct Task<'t, V> {
     b: &'t V,
-    /// `b` of the reordered matrix.
+    /// `b` in the order of the reordered matrix.
     reordered: Option<V>,
     x: &'t mut V,
     /// The best solution so far and its relative residual.
     best: Option<(V, f64)>,
     budget: Budget,
     bytes: u64,
-    /// Time that the next attempt took before its iterations, and how it was prepared.
+    /// Setup time of the next attempt, and how its preconditioner was prepared.
     setup: Duration,
     preparation: Preparation,
-    /// Why a preconditioner was not built.
+    /// The last error of building a preconditioner.
     refused: Option<Error>,
 }
 
@@ -90,7 +90,7 @@ impl<V> Task<'_, V> {
 }
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
-    /// Solves a system whose norms neither overflow nor vanish. If no caller holds the vectors (`own`), the matrix may be
+    /// Solves a system whose norms neither overflow nor underflow. `own` means that no caller holds the vectors: then the matrix may be
     /// reordered, and `x` with it.
     pub(super) fn execute(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         let options = &self.settings.options;
@@ -138,7 +138,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(&self.report)
     }
 
-    /// Carries out one action after the other.
+    /// Executes actions until the solve ends.
     fn actions(&mut self, task: &mut Task<'_, M::Vector>) -> Result<()> {
         let mut action = self.scheduler.begin();
         loop {
@@ -169,7 +169,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Whether nothing else can help: not another candidate with a right-hand side that is not finite, nor beyond the precision.
+    /// Whether no other candidate can help: `b` is not finite, or the tolerance is beyond the precision.
     fn ends_here(&self) -> bool {
         let threshold = self.settings.options.rtol * self.report.rhs_norm;
         match &self.report.outcome {
@@ -179,7 +179,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// After an interruption or with a limit of zero: the guess counts as a solution if nothing has run.
+    /// Returns the best `x` after an interruption or at a limit. If nothing has run, the initial guess is the solution if it meets the
+    /// tolerance.
     fn return_best(&mut self, task: &mut Task<'_, M::Vector>) -> Result<()> {
         if task.best.is_some() {
             return Ok(());
@@ -226,7 +227,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let started = Instant::now();
         self.mount(index, None)?;
         let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
-        // what the host computes takes the matrix there is; reading it back from a GPU takes as long as hundreds of iterations
+        // what the host computes is renewed from the matrix in host memory: reading it back from a GPU takes as long as hundreds of
+        // iterations
         let preconditioner = self.scheduler.candidates[index].preconditioner;
         let by_host = preconditioner == Preconditioner::Jacobi || preconditioner.needs_host();
         if running.renew(by_host.then_some(&*self.matrix)).is_ok() {
@@ -234,7 +236,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             task.preparation = Preparation::Renewed;
             return Ok(Event::Renewed);
         }
-        // a refused refresh may have taken some of the values: the preconditioner is built from scratch
+        // a failed refresh may have changed a part of the preconditioner: build it from scratch
         if let Some((_, running)) = self.running.take() {
             self.operator = Some(running.into_parts().0);
         }
@@ -264,7 +266,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let b = task.reordered.as_ref().unwrap_or(task.b);
         let mut report = running.solve_into(b, task.x)?.clone();
         let residual = match report.converged() {
-            // the solver has recomputed it
+            // the solver has recomputed the residual
             true => report.relative_residual().min(rtol),
             false => self.recomputed_with(task, report.rhs_norm)?,
         };
@@ -275,7 +277,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         task.bytes += report.bytes;
         let (estimate, verdict) = {
             let mut watcher = lock(&self.watch);
-            // it shares the matrix, which a refresh would copy
+            // the function shares the matrix, which a refresh would have to copy
             watcher.analyse = None;
             (watcher.monitor.estimate, watcher.verdict)
         };
@@ -310,7 +312,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(Event::Ended(Ended { iterations, residual, improved: residual <= before, end }))
     }
 
-    /// Why an attempt was stopped, in iterations and seconds; those are only reported.
+    /// The reason for stopping an attempt, in iterations and seconds. Seconds are reported only, and decide nothing.
     fn switched(&self, estimate: &Estimate, report: &Report) -> AttemptEnd {
         let each = report.time.as_secs_f64() / report.iterations.max(1) as f64;
         let unit = each * estimate.iterations / estimate.remaining.0;
@@ -326,12 +328,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Reorders matrix, guess and best solution so far, if rows then read `x` from nearer.
+    /// Reorders the matrix, `b`, `x` and the best solution so far, if that makes the reads of `x` in products more local. Returns whether
+    /// it did.
     fn reorder(&mut self, task: &mut Task<'_, M::Vector>) -> Result<bool> {
         let started = Instant::now();
         let Ok(Some((matrix, operator))) = reordered(&self.machine, &self.matrix, self.settings.symmetric)
         else {
-            // nothing is nearer, or memory is short
+            // no better ordering, or not enough memory
             return Ok(false);
         };
         let (old, new) = (self.space()?.clone(), operator.domain().clone());
@@ -352,7 +355,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(true)
     }
 
-    /// `‖b − A x‖ / ‖b‖` in twice the precision.
+    /// Recomputes `‖b − A x‖ / ‖b‖` in twice the precision.
     fn recomputed(&mut self, task: &Task<'_, M::Vector>) -> Result<f64> {
         self.recomputed_with(task, self.report.rhs_norm)
     }
@@ -365,9 +368,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         residual
     }
 
-    /// Keeps `x` if it is the best so far; else `x` becomes the best so far again, or zero.
+    /// Stores `x` if it is the best solution so far; otherwise restores that, or zero if there is none.
     fn keep_best(&mut self, task: &mut Task<'_, M::Vector>, residual: f64) -> Result<()> {
-        // beyond one, zero is better
+        // the relative residual of x = 0 is 1
         if residual < task.best.as_ref().map_or(1.0, |(_, least)| *least) {
             let mut copy = task.x.space().zeros()?;
             copy.copy_from(task.x);
@@ -387,7 +390,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(())
     }
 
-    /// Looks for the least residual, and whether it is the least. Returns whether that decides the solve.
+    /// Minimizes the residual, and tests whether the system has a solution. Returns whether that decides the solve.
     fn test_consistency(&mut self, factorize: bool, task: &mut Task<'_, M::Vector>) -> Result<bool> {
         let space = self.space()?.clone();
         let mut host = [vec![T::default(); space.len()], vec![T::default(); space.len()]];
@@ -440,7 +443,7 @@ fn analyse<T: Real>(matrix: &Csr<T>, symbolic: &SharedSymbolic) -> Factorization
     factorization
 }
 
-/// `‖b − A x‖ / ‖b‖`, in twice the precision.
+/// Recomputes `‖b − A x‖ / ‖b‖` in twice the precision.
 fn recomputed<T: Real, M: Backend<T>>(
     matrix: &Csr<T>,
     a: &Operator<M::Vector>,

@@ -1,9 +1,9 @@
-//! Whether a system has a solution at all: the least residual, and the proof that it is the least.
+//! Consistency test: minimizes the residual, which shows whether the system has a solution, and verifies the minimum.
 //!
-//! `r = b − A x` is the least if `Aᵀ r = 0`: then `‖b − A y‖² = ‖r‖² + ‖A (x − y)‖²` for every `y`. Two ways lead there:
+//! The norm of `r = b − A x` is the least if `Aᵀ r = 0`: then `‖b − A y‖² = ‖r‖² + ‖A (x − y)‖²` for every `y`. Two methods are used:
 //!
-//! - Factors of a matrix whose columns depend on each other give an `N` whose rows span all `v` with `vᵀ A = 0`. Then
-//!   `r = Nᵀ (N Nᵀ)⁻¹ N b`, and `A x = b − r` has a solution, which they find.
+//! - Factors of a rank-deficient matrix give an `N` whose rows span the left null space, all `v` with `vᵀ A = 0`. Then `r = Nᵀ (N Nᵀ)⁻¹ N
+//!   b`, and `A x = b − r` has a solution, which GMRES with the factors finds.
 //! - Conjugate gradients on `Aᵀ A x = Aᵀ b`, scaled by the norms of the columns.
 
 use crate::formats::derived::Derivation;
@@ -11,21 +11,21 @@ use crate::{Cg, Csr, Error, Gmres, HostVector, LinearOperator, Lu, Outcome, Real
 use krysp_solvers::{Composed, Diagonal, Element, Space, Stopping, Vector};
 use std::time::{Duration, Instant};
 
-/// Iterations at most, also where the caller allows more: two products each.
+/// Maximum number of iterations of conjugate gradients, even if the caller allows more. Each takes two products.
 const ITERATIONS: usize = 5_000;
 
-/// Iterations of GMRES over factors at most.
+/// Maximum number of iterations of GMRES with the factors as preconditioner.
 const REFINEMENTS: usize = 20;
 
-/// The least residual that was found.
+/// Result of minimizing the residual.
 pub(super) struct Least<T> {
-    /// In the user's ordering.
+    /// The minimizer, in the user's ordering.
     pub(super) x: Vec<T>,
-    /// Whether it is certain that the residual of no `x` is much smaller.
+    /// Whether it is certain that no `x` has a much smaller residual.
     pub(super) certain: bool,
     pub(super) iterations: usize,
     pub(super) time: Duration,
-    /// How the search ended.
+    /// Outcome of the solver that found `x`.
     pub(super) outcome: Outcome,
 }
 
@@ -33,17 +33,18 @@ pub(super) struct Least<T> {
 struct Normal<'a, T: Real> {
     a: &'a Csr<T>,
     transposed: Csr<T>,
-    /// Of the columns.
+    /// Norms of the columns of `A`.
     norms: Vec<f64>,
     b: HostVector<T>,
-    /// `Aᵀ r` counts as zero where it is at most this part of `r`.
+    /// `Aᵀ r`, each entry divided by the norm of its column, counts as zero if its norm is at most `slope * ‖r‖`.
     slope: f64,
-    /// Iterations at most.
+    /// Maximum number of iterations.
     most: usize,
 }
 
-/// Looks for it from a guess in at most `most` iterations, and by factors where these are worth their time. It is certain where
-/// `Aᵀ r` is at most `slope` times `r`. `None` if the matrix has no transpose here, or nothing finite came out.
+/// Minimizes the residual: with factors, if `factorised` and they are rank-deficient; and, unless that gives a certain result, by
+/// conjugate gradients from `guess`. Each makes at most `most` iterations. For `slope` see [`Normal`]. Returns `None` if the matrix has
+/// no transpose here, or if no result is finite.
 pub(super) fn least_squares<T: Real>(
     a: &Csr<T>,
     b: &[T],
@@ -81,7 +82,7 @@ pub(super) fn least_squares<T: Real>(
 }
 
 impl<T: Real> Normal<'_, T> {
-    /// The least residual that factors of a deficient rank leave.
+    /// Minimizes the residual with factors of a rank-deficient matrix.
     fn by_factors(&self, factors: &Lu<T>) -> Result<(HostVector<T>, usize, Outcome)> {
         let space = self.a.domain();
         let (mut rhs, one) = (factors.unreachable(&self.b)?, T::from_f64(1.0));
@@ -97,7 +98,7 @@ impl<T: Real> Normal<'_, T> {
         Ok((x, report.iterations, report.outcome))
     }
 
-    /// From a guess, whose residual is where the normal equations are solved best.
+    /// Minimizes the residual by conjugate gradients for a correction of the guess, `Aᵀ A d = Aᵀ (b − A x)`.
     fn by_gradients(&self, mut x: HostVector<T>) -> Result<(HostVector<T>, usize, Outcome)> {
         let space = self.a.domain();
         let mut scale = space.zeros()?;
@@ -120,7 +121,7 @@ impl<T: Real> Normal<'_, T> {
         Ok((x, report.iterations, report.outcome))
     }
 
-    /// Whether that is the least; `None` if it is not finite.
+    /// Tests whether the residual of `x` is the least; `None` if `x` is not finite.
     fn finished(
         &self,
         (x, iterations, outcome): (HostVector<T>, usize, Outcome),

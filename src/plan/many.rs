@@ -1,4 +1,4 @@
-//! Several right-hand sides: the first solve that succeeds decides on a candidate, the others run it in lockstep.
+//! Several right-hand sides: the candidate of the first successful solve runs on the others in lockstep.
 
 use super::executor::{ITERATIONS, norm};
 use super::scaled::needs_no_scaling;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Maximum number of right-hand sides that are solved together, because their vectors take memory. Guess, as in the solvers.
 const TOGETHER: usize = 16;
 
-/// Nothing watches a lockstep run. So a column makes at most `max(LEAST, LONGER * iterations of the lead)` iterations in it, and
+/// No monitor stops a lockstep run. So a column makes at most `max(LEAST, LONGER * iterations of the lead)` iterations in it, and then
 /// continues by itself. Guesses: right-hand sides of one matrix rarely differ by more than a factor of two.
 const LEAST: usize = 1000;
 const LONGER: usize = 4;
@@ -36,16 +36,16 @@ where
 {
     /// Solves `A x_j = b_j` for several right-hand sides from zero. Returns a solution for each, in order.
     ///
-    /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others
-    /// run that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself
-    /// from its iterate, with what is left of its limits; its lockstep run is the first of its attempts. On GPUs, and by methods
-    /// with cycles such as GMRES, every column is solved by itself, and so it is where the matrix and the preconditioner take less
-    /// memory than eight vectors. Observers see only what is solved by itself.
+    /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others run
+    /// that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself from its
+    /// iterate, with what is left of its limits; its lockstep run is the first of its attempts. Every column is solved by itself on GPUs,
+    /// by methods with cycles such as GMRES, and if the matrix and the preconditioner take less memory than eight vectors. Observers are
+    /// called only for columns that are solved by themselves.
     ///
     /// The limits of time and iterations hold for each column. Each column is charged the whole time of a joint run.
     ///
     /// # Errors
-    /// Those of [`solve`](PlannedSolver::solve) for one of the columns. The solutions of the others are lost.
+    /// Returns the error of [`solve`](PlannedSolver::solve) for one of the columns. The solutions of the others are lost.
     ///
     /// ```
     /// use krysp::{Plan, gallery};
@@ -69,18 +69,18 @@ where
         let mut lead: Option<Lead> = None;
         while all.len() < b.len() {
             let rest = &b[all.len()..];
-            // A solve in between may have replaced the preconditioner of the lead.
+            // A solve since then may have replaced the preconditioner of the lead.
             lead = lead.filter(|lead| self.mount(lead.index, None).is_ok());
             let together = rest.len().min(TOGETHER);
             let (group, parts) = match lead {
                 Some(lead) if self.runs_in_lockstep(together) => {
                     let group = &rest[..together];
-                    // Solves of single columns report what is wrong.
+                    // An error is ignored here: the single solves of these columns report it.
                     (group, self.run_together(group, lead).unwrap_or_default())
                 }
                 _ => (&rest[..1], vec![]),
             };
-            // A lead that solves none of a group leads no other.
+            // A lead that solves no column of a group is not used for other groups.
             let solves = parts.iter().flatten().any(|part| part.solved.converged());
             lead = lead.filter(|_| solves || group.len() == 1);
             let mut parts = parts.into_iter();
@@ -108,8 +108,8 @@ where
         self.running.as_mut().is_some_and(|(_, running)| running.is_lockstep(columns))
     }
 
-    /// The running candidate, if it runs in lockstep and its iterations have just solved a system. A zero right-hand side and the
-    /// test for consistency solve systems without it.
+    /// The running candidate, if it runs in lockstep and its iterations have just solved a system: a zero right-hand side and the
+    /// consistency test solve systems without it.
     fn lead(&self, solved: &Solved<T>) -> Option<Lead> {
         let (index, _) = self.running.as_ref()?;
         let candidate = self.scheduler.candidates.get(*index)?;
@@ -121,7 +121,7 @@ where
         (M::ON_HOST && !has_cycles && solved.converged() && by_it && has_solved).then_some(lead)
     }
 
-    /// Runs the lead, which is mounted, on several right-hand sides. Returns `None` for those that need a solve by themselves,
+    /// Runs the lead, which is the running candidate, on several right-hand sides. Returns `None` for those that need a separate solve,
     /// because they are zero, not finite or to be scaled.
     fn run_together<B: AsRef<[T]>>(&mut self, b: &[B], lead: Lead) -> Result<Vec<Option<Part<T>>>> {
         let space = self.space()?.clone();
@@ -151,7 +151,8 @@ where
         let reports = running.solve_many_into(&rhs, &mut x)?;
         let mut all = Vec::with_capacity(reports.len());
         for ((mut report, x), removed) in reports.into_iter().zip(x.columns()).zip(removed) {
-            // A column that was solved after others has their time in its report: it is solved again.
+            // A column that was solved after others has their time in its report, so that it may reach the time limit without an
+            // iteration: it is solved again.
             let unsolved = matches!(report.outcome, Outcome::TimeLimit) && report.iterations == 0;
             let Some(removed) = removed.filter(|_| !unsolved) else {
                 all.push(None);
@@ -171,7 +172,7 @@ where
         Ok(all)
     }
 
-    /// The solution of a column that has run in lockstep, or zero if that is better, with the run as its only attempt.
+    /// The solution of a column that has run in lockstep, or zero if that has a smaller residual, with the run as its only attempt.
     fn ran(&self, index: usize, mut report: Report, x: &M::Vector) -> Result<Solved<T>> {
         let mut host = vec![T::default(); x.space().local_len()];
         let residual = report.relative_residual();

@@ -1,8 +1,8 @@
-//! A factorisation of a matrix whose rows a matching has ordered and scaled.
+//! Factorization of a matrix that is permuted and scaled by a matching.
 //!
-//! Rows and columns of very different sizes, and zeros on the diagonal, are what factorisations fail on. With
-//! `A' = R P A C` and `M' ≈ A'⁻¹`, what is applied is `C M' R P`: a preconditioner of `A` itself, so that residuals are those of
-//! the system as it was given.
+//! Factorizations fail on rows and columns of very different magnitudes, and on zeros on the diagonal. With `A' = R P A C` (row scaling
+//! `R`, row permutation `P`, column scaling `C`) and `M' ≈ A'⁻¹`, the operator applied is `C M' R P`. That is a preconditioner of `A`
+//! itself, so that residuals are those of the given system.
 
 use crate::preconditioners::PartialLu;
 use crate::preconditioners::matrix_source::{check_space, check_square};
@@ -10,10 +10,10 @@ use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, HostSpace, HostVector, Lu, Matching, MatrixSource, Real, Refresh, Result, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 
-/// What factorises a matrix.
+/// Function that factorizes a matrix.
 type Factorise<T, M> = Box<dyn Fn(&Csr<T>) -> Result<M> + Send + Sync>;
 
-/// A factorisation of the matrix that a matching makes of another.
+/// A factorization of a matrix that is permuted and scaled by a matching.
 pub(super) struct Matched<T: Real, M> {
     scaling: Scaling<T>,
     inner: M,
@@ -21,13 +21,13 @@ pub(super) struct Matched<T: Real, M> {
 }
 
 impl<T: Real, M: Saved> Matched<T, M> {
-    /// Saves all but how to factorise.
+    /// Saves all but the function that factorizes.
     pub(super) fn save(&self, to: &mut Writer<'_>) {
         self.scaling.save(to);
         self.inner.save(to);
     }
 
-    /// Reads what was saved.
+    /// Loads what `save` wrote.
     pub(super) fn load(
         from: &mut Reader<'_>,
         factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
@@ -36,7 +36,7 @@ impl<T: Real, M: Saved> Matched<T, M> {
     }
 }
 
-/// What factorizations of a matrix leave to each other: its matching, and a complete factorization that is suspended.
+/// Results that factorizations of one matrix share: its matching, and a suspended complete factorization.
 #[derive(Debug, Default)]
 pub(super) struct Begins<T: Real> {
     scaling: Option<Scaling<T>>,
@@ -44,7 +44,7 @@ pub(super) struct Begins<T: Real> {
 }
 
 impl<T: Real> Begins<T> {
-    /// Factorizes what the matching makes of the matrix.
+    /// Factorizes the matrix, permuted and scaled by its matching.
     pub(super) fn factors<M>(
         &mut self,
         csr: &Csr<T>,
@@ -64,7 +64,7 @@ impl<T: Real> Begins<T> {
         self.suspended.is_some()
     }
 
-    /// Continues a complete factorization for so many multiplications. `None` if it is suspended after them.
+    /// Starts or resumes a complete factorization; `None` if it is suspended after `most` multiplications.
     pub(super) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<Option<Lu<T>>> {
         let mut partial = self.suspended.take().map_or_else(|| PartialLu::tolerant(csr), Ok)?;
         if partial.go_on(csr, most)? {
@@ -80,13 +80,13 @@ fn matched<T: Real>(csr: &Csr<T>) -> Result<Scaling<T>> {
     check_square("a matching", csr)?;
     match Matching::of(csr) {
         Ok(matching) => Scaling::matched(csr, &matching),
-        // nothing to put on the whole diagonal
+        // no matching covers the whole diagonal
         Err(Error::Singular { .. }) => Scaling::equilibrated(csr),
         Err(error) => Err(error),
     }
 }
 
-/// With a separate matching: other values may need other entries on the diagonal.
+/// Computes a new matching, because new values may need other entries on the diagonal.
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> Refresh<T> for Matched<T, M> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, self.inner.domain())?;

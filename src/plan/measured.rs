@@ -1,5 +1,5 @@
-//! The format and the ordering of a matrix. Where many solves are ahead, they are compared by their products: cost models are fitted
-//! to other matrices and machines.
+//! Choice of the format and the ordering of a matrix by measured times of products, if many solves are ahead: cost models are fitted to
+//! other matrices and machines.
 
 use super::{Backend, solver::operator};
 use crate::choice::{Candidate, Choice, RowStatistics};
@@ -8,44 +8,47 @@ use krysp_kernels::interrupt;
 use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::time::{Duration, Instant};
 
-/// Formats compared in each ordering, by their predicted cost.
+/// Number of formats that are measured in each ordering, those of the least predicted cost.
 const FORMATS: usize = 5;
 
-/// A format that would cost so many times the cheapest is not compared.
+/// Formats whose predicted cost is above this multiple of the cheapest one's are not measured.
 const WORTH: f64 = 2.5;
 
-/// Solves from which on any matrix is compared in another ordering too, where so many products may be spent on comparing.
+/// Number of solves, and of products that may be spent on measuring, from which on any matrix is measured in another ordering, too.
 const ENDLESS: usize = 1000;
 const ORDERING: f64 = 500.0;
 
-/// In another ordering products take this part of the time or less: all of `b` and `x` is permuted for it in every solve.
+/// Maximum time of a product in another ordering, as a fraction of that in the given one, for which the matrix is reordered: all of `b`
+/// and `x` is then permuted in every solve.
 const GAINS: f64 = 0.98;
 
-/// Products that may be spent on comparing, for each solve ahead and each node along a side of a cube of so many rows. Iterations
-/// grow with that side: 1 to 10 for each node (`heat_sink_transient_80k`, `p7_64`), so this is a tenth of all products at most.
+/// At most `SHARE * solves * rows^(1/3)` products are spent on measuring. A solve takes 1 to 10 `rows^(1/3)` iterations
+/// (`heat_sink_transient_80k`, `p7_64`), so this is a tenth of all products at most.
 const SHARE: f64 = 0.1;
 
-/// Seconds that the products of a comparison may take from which on a GPU compares: the kernels of each further format may have to be
+/// Minimum time in seconds that may be spent on measuring for which a GPU measures: the kernels of each further format may have to be
 /// compiled, which takes 0.3 to 0.9 s.
 const COMPILATION: f64 = 0.1;
 
-/// Products at a time, and how often two operators take turns at most; and when one that is slower by so much is given up.
+/// Number of products per measurement; maximum number of measurements of each of two operators, which alternate; and ratio of their times
+/// above which measuring stops early.
 const PRODUCTS: usize = 4;
 const TURNS: usize = 24;
 const HOPELESS: f64 = 1.3;
 
-/// The share of `x` read from anywhere, and the bytes of `x`, from which on another ordering may bring it into the cache; and the
-/// part of that share that may be left in an ordering that is worth its while.
+/// Minimum `scattering` (32-byte sectors of `x` read per entry) and minimum bytes of `x` for which another ordering may improve the use
+/// of the cache; and maximum `scattering` in that ordering, as a fraction of that in the given one, for which it is used.
 const SCATTERED: f64 = 0.1;
 const CACHE: usize = 1 << 18;
 const NEARER: f64 = 0.75;
 
-/// Whether rows of a matrix in the user's ordering read `x` from anywhere, and not from the cache. By diagonals it is read in order.
+/// Whether products with a matrix in the user's ordering read `x` in a scattered way, and from beyond the cache. DIA reads `x`
+/// contiguously.
 pub(super) fn is_scattered<T: Real>(given: &Csr<T>, choice: &Choice) -> bool {
     is_large(given) && choice.stored().format() != Dia::<T>::NAME && choice.rows().scattering >= SCATTERED
 }
 
-/// The matrix in the ordering of the machine, where its rows then read `x` from nearer. A good ordering is kept.
+/// The matrix in the machine's ordering, if that makes the reads of `x` in products more local; `None` if the given ordering is kept.
 pub fn nearer<T: Real>(machine: &impl Backend<T>, given: &Csr<T>) -> Result<Option<Csr<T>>> {
     let before = RowStatistics::of(given).scattering;
     if before < SCATTERED {
@@ -56,23 +59,23 @@ pub fn nearer<T: Real>(machine: &impl Backend<T>, given: &Csr<T>) -> Result<Opti
     Ok(is_nearer.then_some(reordered))
 }
 
-/// Whether a matrix in the user's ordering has more columns than fit into the cache.
+/// Whether a matrix is in the user's ordering, and `x` does not fit into the cache.
 fn is_large<T: Real>(given: &Csr<T>) -> bool {
     given.rows() * size_of::<T>() >= CACHE && given.domain().permutation().is_none()
 }
 
-/// The products that may be spent on comparing in one ordering.
+/// Number of products that may be spent on measuring in one ordering.
 fn affordable<T: Real>(given: &Csr<T>, solves: usize) -> f64 {
     SHARE * solves as f64 * (given.rows() as f64).cbrt()
 }
 
-/// The turns of each comparison that these allow.
+/// Number of measurements of each of two operators for which [`affordable`] products suffice.
 fn turns<T: Real>(given: &Csr<T>, solves: usize) -> usize {
     (affordable(given, solves) as usize / (2 * PRODUCTS * FORMATS)).clamp(2, TURNS)
 }
 
-/// A matrix, in the ordering of the machine if that makes its products faster, and in the format whose products take the least
-/// time. That ordering is tried where rows are scattered; else only if it costs little beside what is ahead.
+/// The matrix, in the machine's ordering if that makes its products faster, and its operator in the format with the fastest products. The
+/// machine's ordering is measured if reads of `x` are scattered, or if measuring costs little compared to the solves ahead.
 pub(super) fn fastest<T: Real, M: Backend<T>>(
     machine: &M,
     given: Csr<T>,
@@ -91,7 +94,7 @@ pub(super) fn fastest<T: Real, M: Backend<T>>(
     Ok(if is_faster(&other, &kept, GAINS, turns)? { (reordered, other) } else { (given, kept) })
 }
 
-/// Stores a matrix in the format with the fastest products, among as many formats as there is time to compare.
+/// Stores a matrix in the format with the fastest products, among as many formats as there is time to measure.
 fn in_formats<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,
@@ -115,7 +118,7 @@ fn in_formats<T: Real, M: Backend<T>>(
         if started.elapsed().as_secs_f64() > most {
             break;
         }
-        // what cannot be converted after all is none the worse for it
+        // skip formats to which the matrix cannot be converted
         let Ok(other) = Operator::known(matrix, machine, symmetric, Some(format)) else { continue };
         if is_faster(&other, &best, 1.0, turns)? {
             best = other;
@@ -124,13 +127,13 @@ fn in_formats<T: Real, M: Backend<T>>(
     Ok(best)
 }
 
-/// Whether a product takes less than this part of the time of another.
+/// Whether a product with `a` takes less than `part` times the time of one with `b`.
 fn is_faster<V: Vector>(a: &Operator<V>, b: &Operator<V>, part: f64, turns: usize) -> Result<bool> {
     let [own, other] = compare([a, b], turns)?;
     Ok(own < other.mul_f64(part))
 }
 
-/// What [`PRODUCTS`] take in each format, when nothing disturbs them: they take turns.
+/// Minimum time of [`PRODUCTS`] products with each operator. Measurements alternate, so that disturbances affect both.
 fn compare<V: Vector>(operators: [&Operator<V>; 2], turns: usize) -> Result<[Duration; 2]> {
     let vectors = |a: &Operator<V>| Ok::<_, crate::Error>((a.domain().zeros()?, a.range().zeros()?));
     let mut vectors = [vectors(operators[0])?, vectors(operators[1])?];
@@ -140,7 +143,7 @@ fn compare<V: Vector>(operators: [&Operator<V>; 2], turns: usize) -> Result<[Dur
         for ((operator, (x, y)), least) in operators.iter().zip(&mut vectors).zip(&mut least) {
             let started = Instant::now();
             (0..PRODUCTS).try_for_each(|_| operator.apply(x, y))?;
-            // hardware that computes by itself is waited for
+            // wait for devices that compute asynchronously
             y.norm_squared().read()?;
             *least = started.elapsed().min(*least);
         }
@@ -164,7 +167,7 @@ mod tests {
         assert!(affordable(&few, ENDLESS) < ORDERING && ORDERING < affordable(&many, ENDLESS));
         let [few_turns, some, most] = [10, 100, ENDLESS].map(|solves| turns(&many, solves));
         assert!(few_turns == 2 && (3..TURNS).contains(&some) && most == TURNS);
-        // unknowns that are few stay as they are numbered
+        // a small matrix is not reordered
         let (csr, operator) = fastest(&Host, few, true, ENDLESS).unwrap();
         assert!(csr.domain().permutation().is_none() && operator.domain() == csr.domain());
     }

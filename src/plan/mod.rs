@@ -1,4 +1,5 @@
-//! One call that solves: what suits the matrix is planned, tried, left if it does not go well, and reported.
+//! Automatic solver: chooses candidates (a method with a preconditioner) for a matrix, runs them, switches to the next one if a candidate
+//! does not converge well, and reports every attempt.
 //!
 //! ```
 //! use krysp::Csr;
@@ -14,7 +15,7 @@
 //! # Ok::<(), krysp::Error>(())
 //! ```
 //!
-//! For many right-hand sides, or new values of the same pattern, there is a [`Plan`]:
+//! For many right-hand sides, or new values of the same pattern, use a [`Plan`]:
 //!
 //! ```
 //! # use krysp::{Csr, Plan};
@@ -79,14 +80,15 @@ pub use work::WorkUnits;
 
 use crate::{Csr, Real, Result};
 
-/// Solves `A x_j = b_j` for several right-hand sides: the first as [`solve`] does. The others use the solver that was found, and share its
-/// products with the matrix where that is faster. See [`PlannedSolver::solve_many`].
+/// Solves `A x_j = b_j` for several right-hand sides. The first is solved as by [`solve`]; the others run the candidate that solved it
+/// and, where that is faster, run in lockstep, with one product of `A` with all their vectors per iteration. See
+/// [`PlannedSolver::solve_many`].
 pub fn solve_many<T: Real, B: AsRef<[T]>>(a: &Csr<T>, b: &[B]) -> Result<Vec<Solved<T>>> {
     Plan::new(a)?.solves(b.len().max(1)).build()?.solve_many(b)
 }
 
-/// Solves `A x = b`: finds out what the matrix is like, and tries what suits it until the residual, recomputed, meets the
-/// tolerance. For several right-hand sides use [`solve_many`], or a [`Plan`] if they are not known together.
+/// Solves `A x = b`: analyses the matrix and runs suitable candidates until the recomputed residual meets the tolerance. For several
+/// right-hand sides use [`solve_many`], or a [`Plan`] if they are not known together.
 pub fn solve<T: Real>(a: &Csr<T>, b: &[T]) -> Result<Solved<T>> {
     Plan::new(a)?.solves(1).build()?.solve(b)
 }

@@ -7,44 +7,44 @@
 //! remaining >= MARGIN next    and    remaining spent >= MARGIN²/HORIZON next²
 //! ```
 //!
-//! so that early, when estimates are poor, a larger difference is required. Nothing reads a clock.
+//! so that early, when estimates are poor, a larger difference is required. Decisions do not depend on a clock.
 
 use super::Candidate;
 use super::WorkUnits;
 use krysp_solvers::Progress;
 
-/// The remaining work must exceed the alternative's by this factor: convergence improves, above all that of conjugate gradients.
-/// Fitted with `cargo bench --bench plan -- --against`; 1.3 to 2 are alike.
+/// The remaining work must exceed the cost of the alternative by this factor, because convergence often accelerates, above all that of
+/// conjugate gradients. Fitted with `cargo bench --bench plan -- --against`; values from 1.3 to 2 give similar results.
 const MARGIN: f64 = 1.5;
 
-/// An attempt is expected to need at most this many times the iterations it has made. So it is not stopped before it has cost a quarter
-/// of the alternative.
+/// Upper bound of the remaining iterations, as a multiple of those made. So an attempt is not stopped before it has cost a quarter
+/// (`MARGIN / HORIZON`) of the alternative.
 const HORIZON: f64 = 6.0;
 
 /// Least `remaining spent / next²` at which an attempt stops.
 const SOONER: f64 = MARGIN * MARGIN / HORIZON;
 
-/// [`HORIZON`] of conjugate gradients: their residual may stagnate or rise for a third of all iterations while the error falls.
+/// [`HORIZON`] for conjugate gradients, whose residual may stagnate or rise for a third of all iterations while the error falls.
 const HORIZON_CG: f64 = 3.0;
 
-/// [`HORIZON_CG`] with Jacobi, when the cost of the alternative is known: a stagnating solve stops after 1/9 of that cost, because
-/// most of them take several times as long.
+/// [`HORIZON_CG`] with Jacobi, if the cost of the alternative is known: a stagnating attempt stops after 1/9 of that cost, because most
+/// stagnating attempts take several times that cost.
 const HORIZON_CG_JACOBI: f64 = 30.0;
 
-/// The estimate is computed again after `n / LOOK` further iterations, which costs a few logarithms.
+/// After `n` iterations, the next estimate follows after `n / LOOK` more, because estimates read the residuals.
 const LOOK: usize = 16;
 
-/// Least number of residuals for an estimate.
+/// Minimum number of residuals for an estimate.
 const SEEN: usize = 8;
 
-/// A candidate that may run instead.
+/// A candidate that may run instead of the running one.
 #[derive(Clone, Debug)]
 pub(super) struct Alternative {
-    /// Its place in the list of candidates; `None` for the cost that no attempt may exceed.
+    /// Its index in the list of candidates; `None` for the upper limit of the cost of an attempt.
     pub(super) index: Option<usize>,
-    /// The cost that does not depend on Jacobi's iterations: the share of the setup, and the solve if that is known.
+    /// The part of the cost that does not depend on Jacobi's iterations: the share of the setup and, if known, the cost of the solve.
     pub(super) fixed: WorkUnits,
-    /// The candidate, where the iterations are estimated.
+    /// The candidate, if its iterations are estimated from those of Jacobi.
     pub(super) estimated: Option<Candidate>,
     /// Whether its cost is a rough estimate, which an elimination ordering would make precise.
     pub(super) analysable: bool,
@@ -62,7 +62,7 @@ impl Alternative {
 pub(super) enum Verdict {
     /// Iterate.
     Continue,
-    /// Compute the elimination ordering: the best alternative depends on it.
+    /// Compute the elimination ordering: the cost of the best alternative depends on it.
     Analyse,
     /// Stop: another candidate is expected to be faster.
     Switch,
@@ -70,14 +70,14 @@ pub(super) enum Verdict {
     Renew,
 }
 
-/// Why an attempt was stopped, in numbers.
+/// Estimates that led to the verdict on an attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Estimate {
-    /// Iterations still needed.
+    /// Estimated number of remaining iterations.
     pub(super) iterations: f64,
-    /// Their cost.
+    /// Cost of the remaining iterations.
     pub(super) remaining: WorkUnits,
-    /// The best alternative and its cost.
+    /// Index of the best alternative, and its cost.
     pub(super) next: Option<usize>,
     pub(super) next_cost: WorkUnits,
 }
@@ -86,11 +86,11 @@ pub(super) struct Estimate {
 pub(super) struct Start {
     /// Work of one iteration.
     pub(super) iteration: WorkUnits,
-    /// Least iterations before it may be stopped.
+    /// Minimum number of iterations before the attempt may be stopped.
     pub(super) granted: f64,
-    /// Whether the method is one of conjugate gradients.
+    /// Whether the method is a conjugate gradient method (`Cg` or `Fcg`).
     pub(super) conjugate: bool,
-    /// Candidates that may run instead.
+    /// Candidates that may run instead of this one.
     pub(super) alternatives: Vec<Alternative>,
     /// Work of all iterations with Jacobi; `None` if this attempt is the one that measures it.
     pub(super) jacobi: Option<WorkUnits>,
@@ -98,13 +98,14 @@ pub(super) struct Start {
     pub(super) renew_after: Option<usize>,
 }
 
-/// Follows the residuals of an attempt.
+/// Collects the residuals of an attempt, and decides when it stops.
 pub(super) struct Monitor {
     start: Start,
-    /// Factors by which the iterations made bound those still needed: for known costs of the alternative, and for unknown ones.
+    /// Upper bounds of the remaining iterations, as multiples of those made: if the cost of the best alternative is known, and if it is
+    /// yet to be analysed.
     horizon: [f64; 2],
     residuals: Vec<f64>,
-    /// No estimate before this iteration.
+    /// Iteration at which the next estimate is made.
     look_at: usize,
     verdict: Verdict,
     pub(super) estimate: Estimate,
@@ -142,7 +143,7 @@ impl Monitor {
         })
     }
 
-    /// Notes a residual. Between two estimates the verdict stays what it was.
+    /// Records a residual, and returns the verdict, which stays the same between two estimates.
     pub(super) fn observe(&mut self, progress: &Progress) -> Verdict {
         self.residuals.push(progress.residual);
         let made = self.residuals.len();
@@ -169,7 +170,7 @@ impl Monitor {
         self.verdict
     }
 
-    /// Continues after [`Verdict::Analyse`], with the alternatives and their analysed costs; `None` if the analysis brought nothing.
+    /// Continues after [`Verdict::Analyse`], with the alternatives and their analysed costs; `None` if there was nothing to analyse.
     pub(super) fn analysed(
         &mut self,
         alternatives: Option<Vec<Alternative>>,
@@ -183,14 +184,14 @@ impl Monitor {
         self.observe(progress)
     }
 
-    /// Whether the best alternative is expected to end sooner.
+    /// Whether the best alternative is expected to cost less, by the margins that the module states.
     fn is_overtaken(&self, [spent, remaining]: [WorkUnits; 2]) -> bool {
         let (_, next, analysable) = self.best([spent, remaining]);
         let remaining = remaining.min(spent * self.horizon[usize::from(analysable)]);
         remaining >= next * MARGIN && remaining.0 * spent.0 >= SOONER * next.0 * next.0
     }
 
-    /// The best alternative, its cost, and whether an ordering would improve the estimate of that.
+    /// The best alternative, its cost, and whether an elimination ordering would improve the estimate of the cost.
     fn best(&self, [spent, remaining]: [WorkUnits; 2]) -> (Option<usize>, WorkUnits, bool) {
         let jacobi = self.start.jacobi.unwrap_or(spent + remaining.min(spent * HORIZON));
         let costs = self.start.alternatives.iter().map(|one| (one.index, one.cost(jacobi), one.analysable));
@@ -198,15 +199,15 @@ impl Monitor {
         least.unwrap_or((None, WorkUnits::INFINITE, false))
     }
 
-    /// Iterations before which the attempt is not stopped.
+    /// Minimum number of iterations before the attempt may be stopped, from the cost of the best alternative.
     fn amortized(&self, work: [WorkUnits; 2]) -> f64 {
         let (_, next, analysable) = self.best(work);
         MARGIN / self.horizon[usize::from(analysable)] * next.0 / self.start.iteration.0
     }
 }
 
-/// Iterations that the threshold is away if the residual falls on as from the second quarter of the iterations so far to the last, where
-/// each quarter counts by its minimum: the residual of conjugate gradients may first rise. Infinite if it stagnates.
+/// Estimated remaining iterations, if the residual continues to fall as from the second to the last quarter of the iterations so far. The
+/// residual of a quarter is its minimum, because that of conjugate gradients may first rise. Infinite if the residual stagnates.
 fn iterations_needed(residuals: &[f64], threshold: f64) -> f64 {
     let made = residuals.len();
     let least = |part: &[f64]| part.iter().copied().fold(f64::INFINITY, f64::min);
@@ -222,7 +223,8 @@ fn iterations_needed(residuals: &[f64], threshold: f64) -> f64 {
     }
 }
 
-/// Estimates how many more iterations a solve needs whose residuals so far are these, at most six times as many as were made.
+/// Estimates the number of iterations that a solve with these residuals still needs to reach `threshold`: at most six times the number of
+/// residuals.
 pub fn iterations_expected(residuals: &[f64], threshold: f64) -> f64 {
     iterations_needed(residuals, threshold).min(HORIZON * residuals.len() as f64)
 }
@@ -244,7 +246,8 @@ mod tests {
         Monitor::new(start)
     }
 
-    /// The iteration at which an attempt with these residuals stops; an ordering finds `known` to be the cost of the alternative.
+    /// The iteration at which an attempt with these residuals stops. The expected cost of the alternative is `next`, and an elimination
+    /// ordering corrects it to `known`.
     fn stopped(next: f64, known: Option<f64>, residual: impl Fn(usize) -> f64) -> Option<usize> {
         let mut monitor = monitor(false, fixed(next, known.is_some()));
         let at = |iteration| Progress { iteration, residual: residual(iteration), threshold: 1e-8 };
@@ -256,7 +259,7 @@ mod tests {
         })
     }
 
-    /// When conjugate gradients with these eigenvalues stop, and the iterations that they take.
+    /// The iteration at which conjugate gradients for these eigenvalues are stopped, and the iterations that they take if they are not.
     fn conjugate(next: f64, analysable: bool, eigenvalues: &[f64]) -> (Option<usize>, usize) {
         let n = eigenvalues.len();
         let entries: Vec<_> = eigenvalues.iter().enumerate().map(|(i, &value)| (i, i, value)).collect();
@@ -273,12 +276,12 @@ mod tests {
 
     #[test]
     fn slow_conjugate_gradients_stop_early_for_a_known_alternative() {
-        // the eigenvalues of a chain: as many iterations as unknowns
+        // the eigenvalues of the 1D Laplacian: as many iterations as unknowns
         let chain: Vec<f64> =
             (1..=500).map(|k| 2.0 - 2.0 * (std::f64::consts::PI * f64::from(k) / 501.0).cos()).collect();
         let (stopped, all) = conjugate(200.0, false, &chain);
         assert!(stopped.is_some_and(|at| at < 40) && all >= 500, "{stopped:?} of {all}");
-        // an alternative whose cost is to be analysed: not before half of it
+        // the cost of the alternative is yet to be analysed: no stop before half of it
         let (stopped, _) = conjugate(200.0, true, &chain);
         assert_eq!(stopped, Some(100));
     }
@@ -301,10 +304,10 @@ mod tests {
         assert_eq!(stopped(f64::INFINITY, None, rate(0.999)), None);
         // stagnation
         assert_eq!(stopped(1000.0, None, |_| 1.0), Some(250));
-        // a rise by a hundred in ten iterations, and a steady fall
+        // the residual rises by a factor of 100 in ten iterations, then falls steadily
         let rate = |k: usize| if k < 10 { 1.6f64.powi(k as i32) } else { 100.0 * 0.9f64.powi(k as i32 - 10) };
         assert_eq!(stopped(240.0, None, rate), None);
-        // a fall with jumps
+        // the residual falls with jumps
         assert_eq!(
             stopped(240.0, None, |k| 0.9f64.powi(k as i32) * if k % 7 == 0 { 1e3 } else { 1.0 }),
             None
@@ -313,7 +316,7 @@ mod tests {
 
     #[test]
     fn costs_are_analysed_before_an_attempt_stops() {
-        // rises for 800 iterations and falls in 1,300 more: an alternative that costs 5,000 is no better
+        // the residual rises for 800 iterations and converges in 1,300 more: an alternative that costs 5,000 is no better
         let slow =
             |k: usize| if k < 800 { 1.005f64.powi(k as i32) } else { 54.0 * 0.983f64.powi(k as i32 - 800) };
         assert_eq!(stopped(400.0, None, slow), Some(100));
@@ -340,7 +343,7 @@ mod tests {
     fn stagnation_is_bounded_by_the_iterations_made() {
         assert_eq!(iterations_expected(&[1.0; 100], 1e-8), 600.0);
         assert_eq!(iterations_expected(&[1.0, 0.5, 0.2, 1e-9], 1e-8), 0.0);
-        // a hundredth in a hundred iterations
+        // the residual falls by a factor of 100 in 100 iterations
         let falls: Vec<f64> = (0..100).map(|k| 10f64.powf(-0.02 * k as f64)).collect();
         assert!((iterations_expected(&falls, 1e-8) - 300.0).abs() < 20.0);
     }

@@ -1,4 +1,4 @@
-//! Names of methods and preconditioners, by which each decision of a plan can be made explicitly.
+//! Methods and preconditioners of plans, and their names.
 
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::spelling::same_name;
@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// Defines an enum from one list, with `name` and with `ALL`: the variants without those behind `internal`.
+/// Defines an enum with `name`, and with `ALL`, which lists all variants but those after `internal`.
 macro_rules! named {
     (
         $(#[$doc:meta])* $type:ident { $($(#[$of:meta])* $variant:ident = $name:literal,)* }
@@ -21,10 +21,10 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All that can be requested.
+            /// All variants that can be requested.
             pub const ALL: [$type; [$($name),*].len()] = [$($type::$variant),*];
 
-            /// The name of its type.
+            /// The name of the type in this crate.
             pub fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $name,)*
@@ -54,8 +54,8 @@ named! {
         Idr = "Idr",
     }
     internal {
-        /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which lead to the least residual that there is. Taken last, by itself, to find
-        /// out whether the system has a solution; cannot be requested.
+        /// Conjugate gradients on `Aᵀ A x = Aᵀ b`, which minimize the residual. Runs last, to test whether the system has a solution;
+        /// cannot be requested.
         LeastSquares = "LeastSquares",
     }
 }
@@ -63,7 +63,7 @@ named! {
 named! {
     /// A preconditioner.
     Preconditioner {
-        /// None at all.
+        /// No preconditioner.
         None = "none",
         /// [`PositiveJacobi`](crate::PositiveJacobi), which is [`Jacobi`](crate::Jacobi) for a positive diagonal.
         Jacobi = "Jacobi",
@@ -79,11 +79,11 @@ named! {
         Ic0 = "Ic0",
         /// [`Ilu0`](crate::Ilu0)
         Ilu0 = "Ilu0",
-        /// [`Ilut`](crate::Ilut) of the matrix as a [`Matching`](crate::Matching) orders and scales it.
+        /// [`Ilut`](crate::Ilut) of the matrix permuted and scaled by a [`Matching`](crate::Matching).
         Ilut = "Ilut",
         /// [`Cholesky`](crate::Cholesky)
         Cholesky = "Cholesky",
-        /// [`Ldl`](crate::Ldl), only where it is configured.
+        /// [`Ldl`](crate::Ldl), only if requested.
         Ldl = "Ldl",
         /// [`Lu`](crate::Lu)
         Lu = "Lu",
@@ -94,7 +94,7 @@ named! {
 }
 
 impl Method {
-    /// Whether it needs a symmetric matrix. The match lists all methods, so that a new one is decided here.
+    /// Whether it needs a symmetric matrix. The match lists all methods, so that it must be extended for a new one.
     pub(super) fn needs_symmetry(self) -> bool {
         use Method::{BiCgStab, Cg, Fcg, Fgmres, Gmres, Idr, LeastSquares, Minres};
         match self {
@@ -129,7 +129,7 @@ impl fmt::Display for Preconditioner {
     }
 }
 
-/// By its name; case, blanks and punctuation do not count: `"cg"`, `"BiCgStab"`, `"bicg-stab"`.
+/// Parses a name. Case, blanks and punctuation are ignored: `"cg"`, `"BiCgStab"`, `"bicg-stab"`.
 impl FromStr for Method {
     type Err = Error;
 
@@ -138,7 +138,7 @@ impl FromStr for Method {
     }
 }
 
-/// By its name; case, blanks and punctuation do not count: `"jacobi"`, `"none"`, `"two-level"`.
+/// Parses a name. Case, blanks and punctuation are ignored: `"jacobi"`, `"none"`, `"two-level"`.
 impl FromStr for Preconditioner {
     type Err = Error;
 

@@ -9,17 +9,17 @@ use std::sync::{Mutex, PoisonError};
 /// A preconditioner that the host applies to vectors of a GPU: a complete factorization, or an incomplete one, for which there
 /// are no kernels.
 ///
-/// Each application copies one vector to the host and one back, about `2 n size_of::<T>()` bytes over the bus, and the queue of the
-/// GPU waits. That suits factorizations that need few iterations.
+/// Each application copies one vector to the host and one back, about `2 n size_of::<T>()` bytes over the bus, during which the GPU is
+/// idle. So it suits only factorizations that need few iterations.
 pub(super) struct HostPreconditioner<T: Real> {
     inner: AnyPreconditioner<T, HostVector<T>>,
     space: CudaSpace<T>,
-    /// The residual and its image, in host memory.
+    /// The residual and the preconditioned residual, in host memory.
     workspace: Mutex<[HostVector<T>; 2]>,
 }
 
 impl<T: Real> HostPreconditioner<T> {
-    /// Refuses a preconditioner made from a matrix of another length or order of unknowns than those of the space.
+    /// Returns an error if the preconditioner was made from a matrix whose size or order of unknowns is not that of the space.
     pub(super) fn new(inner: AnyPreconditioner<T, HostVector<T>>, space: &CudaSpace<T>) -> Result<Self> {
         if inner.domain() != space.host() {
             return Err(Error::Space { what: "the preconditioner", than: "the matrix" }.into());
@@ -36,7 +36,7 @@ impl<T: Real> LinearOperator for HostPreconditioner<T> {
         &self.space
     }
 
-    /// Entries are copied in the order in which both memories store them, that of the space.
+    /// Copies entries in the order of the space, in which both memories store them.
     fn apply(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +51,7 @@ impl<T: Real> LinearOperator for HostPreconditioner<T> {
     }
 }
 
-/// The values come back from the GPU, and the host factorizes.
+/// Reads the values back from the GPU, and factorizes on the host.
 impl<T: Real> Refresh<T> for HostPreconditioner<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         self.inner.refresh(a)

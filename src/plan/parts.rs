@@ -1,23 +1,23 @@
-//! Sets of unknowns that no entry connects.
+//! Connected components of the graph of a matrix.
 
 use crate::{Csr, Real};
 
-/// Sets of unknowns that no entry connects: each is a system by itself.
+/// Connected components of the graph of a matrix: each is a separate system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectedComponents {
-    /// How many.
+    /// Number of components.
     pub count: usize,
-    /// Rows of the largest.
+    /// Number of rows of the largest component.
     pub largest: usize,
 }
 
-/// The parts of a matrix, by union of the ends of each entry. Rows and columns of one number are one unknown.
+/// The connected components, by union-find over the entries. Row `i` and column `i` are one vertex.
 pub(super) fn parts<T: Real>(a: &Csr<T>) -> ConnectedComponents {
     let mut leader: Vec<u32> = (0..a.rows().max(a.cols()) as u32).collect();
     for row in 0..a.rows() {
         for &col in a.row_columns(row) {
             let (one, other) = (find(&mut leader, row as u32), find(&mut leader, col));
-            // the lower leads, so that chains stay short in an ordering with neighbours
+            // the vertex with the lower index becomes the root, which keeps paths short if neighbours have similar indices
             leader[one.max(other) as usize] = one.min(other);
         }
     }
@@ -29,7 +29,7 @@ pub(super) fn parts<T: Real>(a: &Csr<T>) -> ConnectedComponents {
     ConnectedComponents { count, largest: sizes.into_iter().max().unwrap_or(0) }
 }
 
-/// The leader of an unknown's set; halves the way there.
+/// The root of the set of a vertex. Halves the path to it.
 fn find(leader: &mut [u32], mut index: u32) -> u32 {
     while leader[index as usize] != index {
         let next = leader[leader[index as usize] as usize];

@@ -23,7 +23,7 @@ pub enum Place {
     Gpu,
 }
 
-/// State of the GPU in this process, which decides on the cost of its first use.
+/// State of the GPU in this process, which determines the cost of its first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only tests have a GPU then"))]
 enum GpuState {
@@ -42,22 +42,24 @@ enum GpuState {
 const CONTEXT: f64 = 0.2;
 /// Seconds to compile the kernels of a first solve, beyond the context. Measured: 0.65 to 2 s (H100 and H200).
 const COMPILE: f64 = 1.2;
-/// Seconds of a solve on a GPU beside its iterations, and bytes of the matrix a second from CSR in pageable memory to the format on
-/// the GPU. Measured by calls from Python on an H100 with 1,000 to 2 million unknowns: 3 ms at least, 0.35 to 1.1 GB/s.
+/// Seconds of a solve on a GPU in addition to its iterations; and bytes of the matrix per second that are converted and copied, from CSR
+/// in pageable memory to the format on the GPU. Measured by calls from Python on an H100 with 1,000 to 2 million unknowns: 3 ms at least,
+/// 0.35 to 1.1 GB/s.
 const CALL: f64 = 3e-3;
 const UPLOAD: f64 = 1.1e9;
-/// Seconds of an iteration beside its memory traffic: launches on a GPU (6 to 13 µs measured), waking threads on a CPU (a guess).
+/// Seconds of an iteration in addition to its memory traffic: kernel launches on a GPU (6 to 13 µs measured), waking threads on a CPU (a
+/// guess).
 const LAUNCH: f64 = 10e-6;
 const WAKE: f64 = 10e-6;
-/// Bytes a second of an iteration. A GPU: 2.5 TB/s is reached by conjugate gradients on an H100; an H200 reaches 4. A CPU: 20 GB/s
-/// a thread (48 GB/s with two threads of a Zen 5), at most 190 GB/s (16 threads of a Sapphire Rapids).
+/// Memory bandwidth of an iteration, in bytes per second. GPU: conjugate gradients reach 2.5 TB/s on an H100 and 4 TB/s on an H200. CPU:
+/// 20 GB/s per thread (48 GB/s with two threads of a Zen 5), at most 190 GB/s (16 threads of a Sapphire Rapids).
 const GPU_BANDWIDTH: f64 = 2.5e12;
 const THREAD_BANDWIDTH: f64 = 20e9;
 const CPU_BANDWIDTH: f64 = 190e9;
 /// Vectors that an iteration of `Cg` with `Jacobi` reads or writes.
 const VECTORS: f64 = 11.0;
-/// Iterations to expect: `5 rows^(1/3)`, between stencils in space (2.5) and graded meshes (20). From 300 on another preconditioner,
-/// as a rule multigrid, takes over, whose setup and cycles cost about as much as 300 iterations.
+/// Expected iterations: `PER_LENGTH rows^(1/3)`, between 3D stencils (factor 2.5) and graded meshes (20), at most `MOST`. Beyond that
+/// another preconditioner, as a rule multigrid, is used, whose setup and cycles cost about as much as 300 iterations.
 const PER_LENGTH: f64 = 5.0;
 const MOST: f64 = 300.0;
 
@@ -95,7 +97,7 @@ impl GpuState {
     }
 }
 
-/// Seconds of one iteration of `Cg` with `Jacobi`, on so many threads of a CPU and on a GPU.
+/// Seconds of one iteration of `Cg` with `Jacobi`, on `threads` threads of a CPU, and on a GPU.
 fn iteration(profile: &Profile, element: usize, threads: usize) -> [f64; 2] {
     let vectors = VECTORS * (profile.rows * element) as f64;
     let bytes = matrix_bytes(profile, element) + vectors;
@@ -108,7 +110,7 @@ fn matrix_bytes(profile: &Profile, element: usize) -> f64 {
     (profile.entries * (element + 4) + 4 * profile.rows) as f64
 }
 
-/// Seconds that a number of solves with one matrix take on so many threads of a CPU, and on a GPU in this state.
+/// Seconds that `solves` solves with one matrix take on `threads` threads of a CPU, and on a GPU in state `gpu`.
 fn seconds(profile: &Profile, element: usize, solves: usize, threads: usize, gpu: GpuState) -> [f64; 2] {
     let iterations = (PER_LENGTH * (profile.rows as f64).cbrt()).min(MOST) * solves.max(1) as f64;
     let each = iteration(profile, element, threads);
@@ -116,7 +118,7 @@ fn seconds(profile: &Profile, element: usize, solves: usize, threads: usize, gpu
     [iterations * each[0], gpu.start() + upload + iterations * each[1]]
 }
 
-/// Where a number of solves with one matrix, of elements of so many bytes, end first.
+/// The place where `solves` solves with one matrix are expected to end first. `element` is the size of an element in bytes.
 ///
 /// Systems whose diagonal has zeros or negative entries stay on the CPU: most need factorizations, which the host computes anyway.
 fn place(profile: &Profile, element: usize, solves: usize, threads: usize, gpu: GpuState) -> Place {
@@ -125,8 +127,8 @@ fn place(profile: &Profile, element: usize, solves: usize, threads: usize, gpu: 
 }
 
 impl<T: Real> Plan<'_, T> {
-    /// Where the announced solves are likely to end first, with all that this process has yet to do for them: create the context of
-    /// a GPU, compile kernels, upload the matrix. One solve is assumed if no number is announced.
+    /// The place where the announced solves are expected to end first, including what this process has not done yet: creating the context
+    /// of a GPU, compiling kernels, copying the matrix. One solve is assumed if no number is announced.
     ///
     /// ```
     /// use krysp::plan::Place;
@@ -144,7 +146,7 @@ impl<T: Real> Plan<'_, T> {
         }
         let (solves, threads) = (self.options.solves.unwrap_or(1), rayon::current_num_threads());
         let on = |gpu| place(&self.profile, size_of::<T>(), solves, threads, gpu);
-        // loading the driver takes 20 ms or more (H100): not where it makes no difference
+        // loading the driver takes 20 ms or more (H100): avoid that where it cannot change the result
         let best = if is_open() { GpuState::Open } else { GpuState::Compiled };
         if on(best) == Place::Cpu || on(GpuState::now::<T>()) == Place::Cpu || !has_gpu() {
             return Place::Cpu;
@@ -161,7 +163,7 @@ fn is_open() -> bool {
     false
 }
 
-/// Starts the driver, and looks for a GPU.
+/// Starts the driver, and returns whether there is a GPU.
 #[cfg(feature = "cuda")]
 fn has_gpu() -> bool {
     !crate::Cuda::devices().is_empty()
@@ -178,20 +180,20 @@ mod tests {
     use crate::gallery;
     use GpuState::{Absent, Cold, Compiled, Open};
 
-    /// The place of one solve on 16 threads, for a cube of points.
+    /// The place of `solves` solves on 16 threads, for a cube of points.
     fn of(side: usize, solves: usize, gpu: GpuState) -> Place {
         place(&cube(side), 8, solves, 16, gpu)
     }
 
-    /// As the profile of a 7-point stencil; of two million points, only their number is needed.
+    /// Profile of a 7-point stencil on a cube of points. Only the numbers of rows and entries are those of the given size.
     fn cube(side: usize) -> Profile {
         let mut profile = Profile::of(&gallery::poisson::<f64>(&[6; 3]).unwrap());
         (profile.rows, profile.entries) = (side.pow(3), 7 * side.pow(3) - 6 * side.pow(2));
         profile
     }
 
-    /// The faster one of `benches/RESULTS.md`, calls of `krysp.solve` on an H100 beside 16 threads: the first call with compiled
-    /// kernels, and later ones. At 27 they take 11.0 and 9.2 ms, so either is right.
+    /// Compares with measured calls of `krysp.solve`, on an H100 and on 16 threads (`benches/RESULTS.md`): the first call with compiled
+    /// kernels, and later ones. Side 27 is left out: with 11.0 and 9.2 ms, either place is right.
     #[test]
     fn the_faster_one_of_measured_calls_is_taken() {
         let measured =

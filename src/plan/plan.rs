@@ -1,4 +1,4 @@
-//! What is known before the first solve, and what follows from it.
+//! The plan of a solver: the analysis of the matrix, the options, and the candidates that follow from both.
 
 use super::candidates::{Candidate, Context, candidates};
 use super::costs::MANY_SOLVES;
@@ -12,7 +12,7 @@ use crate::{Csr, Error, Host, Real, Result, Stopping};
 use std::fmt;
 use std::time::Duration;
 
-/// A plan to solve systems with one matrix: what to try, in which order, and why. Printed, it explains itself.
+/// A plan for solving systems with one matrix: the candidates, their order and the reasons for it, which `Display` prints.
 #[derive(Clone, Debug)]
 pub struct Plan<'a, T: Real, M = Host> {
     pub(super) a: &'a Csr<T>,
@@ -21,7 +21,7 @@ pub struct Plan<'a, T: Real, M = Host> {
     pub(super) options: Options,
 }
 
-/// What a user may decide.
+/// Options that a user may set.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) solves: Option<usize>,
@@ -40,7 +40,7 @@ saved!(impl[] Options {
 });
 
 impl<'a, T: Real> Plan<'a, T> {
-    /// Looks at a matrix. Refuses one that is not square, or has entries that are not finite.
+    /// Analyses a matrix. Returns an error if it is not square, or has entries that are not finite.
     pub fn new(a: &'a Csr<T>) -> Result<Plan<'a, T>> {
         let (rows, cols) = (a.rows(), a.cols());
         if rows != cols {
@@ -66,66 +66,66 @@ impl<'a, T: Real> Plan<'a, T> {
 }
 
 impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
-    /// Where to solve: `&Host`, the threads of this program, or a `&Cuda`.
+    /// Sets where to solve: `&Host`, the threads of this program, or a `&Cuda`.
     pub fn on<N: Backend<T>>(self, machine: &N) -> Plan<'a, T, N> {
         Plan { a: self.a, machine: machine.clone(), profile: self.profile, options: self.options }
     }
 
-    /// How many solves there will be with this matrix. If that is not said, the first begins with what is ready at once,
-    /// and what takes longer to build is built when its setup is amortized over the work done so far.
+    /// Announces the number of solves with this matrix, over which setup costs are amortized. By default the first solve starts with a
+    /// preconditioner that needs hardly any setup, and an expensive one is built once the work done so far justifies its cost.
     pub fn solves(mut self, solves: usize) -> Self {
         self.options.solves = Some(solves);
         self.profile.declared.many_solves = solves >= MANY_SOLVES;
         self
     }
 
-    /// Whether the values will change, by [`PlannedSolver::refresh`]. If not, formats that store one triangle may be taken.
+    /// Announces whether the values will change, by [`PlannedSolver::refresh`]. If not, formats that store one triangle may be chosen.
     pub fn values_change(mut self, change: bool) -> Self {
         self.options.values_change = change;
         self
     }
 
-    /// Ends at `‖b − A x‖ ≤ rtol ‖b‖`. The default is 1e-8, and 3.5e-4 in `f32`.
+    /// Sets the tolerance: a solve has converged when `‖b − A x‖ ≤ rtol ‖b‖`. The default is 1e-8, and 3.5e-4 in `f32`.
     pub fn rtol(mut self, rtol: f64) -> Self {
         self.options.rtol = rtol;
         self
     }
 
-    /// The most iterations of a solve, over all that is tried. Without a limit, each configuration has one of its own.
+    /// Sets the maximum number of iterations of a solve, summed over all attempts. By default only each attempt has a limit, 100,000.
     pub fn max_iterations(mut self, iterations: usize) -> Self {
         self.options.max_iterations = Some(iterations);
         self
     }
 
-    /// The most time of a solve, in all its phases: a factorization or setup that takes longer is interrupted, and the solve ends
-    /// with [`Outcome::TimeLimit`](crate::Outcome::TimeLimit) and the best `x` so far. To limit [`build`](Plan::build) too, run
-    /// both inside an [`Interrupt`](crate::Interrupt).
+    /// Sets the maximum duration of a solve, setups included: a factorization or setup that takes longer is interrupted, and the solve
+    /// ends with [`Outcome::TimeLimit`](crate::Outcome::TimeLimit) and the best `x` so far. To limit [`build`](Plan::build) too, run both
+    /// inside an [`Interrupt`](crate::Interrupt).
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.options.time_limit = Some(limit);
         self
     }
 
-    /// This method and no other. Unless [`Plan::preconditioner`] names one, preconditioners are tried in turn; complete factorizations
-    /// are not among them.
+    /// Restricts the candidates to this method. Unless [`Plan::preconditioner`] names one, the candidates have different preconditioners,
+    /// but no complete factorizations.
     pub fn method(mut self, method: Method) -> Self {
         self.options.method = Some(method);
         self
     }
 
-    /// This preconditioner and no other.
+    /// Restricts the candidates to this preconditioner.
     pub fn preconditioner(mut self, preconditioner: Preconditioner) -> Self {
         self.options.preconditioner = Some(preconditioner);
         self
     }
 
-    /// This format, by a name as [`Operator::in_format`](crate::Operator::in_format) takes it: `"Csr"`, `"sell"`.
+    /// Sets the format of the matrix, by a name that [`Operator::in_format`](crate::Operator::in_format) accepts: `"Csr"`, `"sell"`.
     pub fn format(mut self, name: &str) -> Self {
         self.options.format = Some(name.into());
         self
     }
 
-    /// Declares the near-null space: vectors that the matrix maps to nearly nothing but for boundary conditions, in the user's order of
-    /// unknowns. [`Amg`](crate::Amg) takes them for its levels; if not given, constants. For elasticity [`Plan::coordinates`] is
+    /// Declares the near-null space: vectors, in the user's order of unknowns, that the operator without boundary conditions maps to
+    /// zero. [`Amg`](crate::Amg) builds its levels from them; the default is the constant vector. For elasticity [`Plan::coordinates`] is
     /// simpler.
     #[doc(alias = "near null space")]
     pub fn near_null_space<V: AsRef<[T]>>(mut self, vectors: &[V]) -> Self {
@@ -133,8 +133,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self.known()
     }
 
-    /// Declares that the unknowns are displacements of nodes at these points, 2 or 3 consecutive ones for each node: in the plane, where
-    /// all z are equal, or in space. [`Amg`](crate::Amg) is built with their rigid body modes then.
+    /// Declares that the unknowns are displacements of nodes at these points, with consecutive unknowns for each node: 2 in the plane,
+    /// where all z are equal, or 3 in space. [`Amg`](crate::Amg) then uses the rigid body modes as near-null space.
     ///
     /// The points are checked by [`Plan::build`], and stored in the file of a saved plan.
     ///
@@ -153,15 +153,15 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self.known()
     }
 
-    /// [`Plan::coordinates`], where nodes differ in their unknowns, because boundary conditions have removed some, or where those of a
-    /// node are not consecutive: for each unknown the point of its node, and its component, 0 for x, 1 for y and 2 for z. Unknowns
-    /// at one point belong to one node.
+    /// Declares a point and a component for each unknown, where [`Plan::coordinates`] does not apply: boundary conditions have removed
+    /// unknowns of some nodes, or the unknowns of a node are not consecutive. The point is that of the unknown's node; the component is 0
+    /// for x, 1 for y and 2 for z. Unknowns at the same point belong to one node.
     ///
     /// ```
     /// use krysp::{Csr, Plan, gallery};
     ///
     /// let (a, points) = gallery::elasticity::<f64>([4, 4, 4], 0.3)?;
-    /// // nothing moves in z where z = 0: those unknowns are removed
+    /// // displacements in z are zero where z = 0: those unknowns are removed
     /// let free: Vec<usize> = (0..a.rows()).filter(|i| i % 3 != 2 || points[i / 3][2] > 0.0).collect();
     /// let place = |i: usize| free.binary_search(&i).ok();
     /// let entries = a.triplets().filter_map(|(i, j, value)| Some((place(i)?, place(j)?, value)));
@@ -183,9 +183,9 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self
     }
 
-    /// Declares the null space of a singular symmetric matrix: vectors in the user's order of unknowns that it maps to zero, one of ones
-    /// for a pure Neumann problem. `solve` and `solve_from` remove the component of `b` in it, and their solution has none; callers of `solve_into`
-    /// remove it themselves. Complete factorizations are no candidates then.
+    /// Declares the null space of a singular symmetric matrix: vectors, in the user's order of unknowns, that the matrix maps to zero;
+    /// for a pure Neumann problem, the vector of ones. `solve` and `solve_from` remove the component of `b` in the null space, and return
+    /// a solution without one; callers of `solve_into` remove it from `b` themselves. Complete factorizations are then no candidates.
     ///
     /// ```
     /// use krysp::{Plan, gallery};
@@ -202,15 +202,15 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self
     }
 
-    /// Declares whether the matrix is symmetric, instead of finding out. [`Plan::build`] refuses a matrix that is declared symmetric and
-    /// has entries that differ from their mirror images by more than a millionth.
+    /// Declares whether the matrix is symmetric, which is detected by default. [`Plan::build`] returns an error if the matrix is declared
+    /// symmetric and a pair `a_ij`, `a_ji` differs by more than a millionth of `max(|a_ij|, |a_ji|, sqrt(a_ii a_jj))`.
     pub fn symmetric(mut self, symmetric: bool) -> Self {
         self.profile.declared.symmetric = Some(symmetric);
         self
     }
 
-    /// Declares whether a symmetric matrix is positive definite. If it is, methods for indefinite matrices are no candidates; if it is
-    /// not, those for definite ones are none. Of a definite one only the diagonal and symmetry are checked.
+    /// Declares whether a symmetric matrix is positive definite. If so, methods for indefinite matrices are no candidates; if not,
+    /// methods for definite matrices are none. [`Plan::build`] checks only symmetry and a positive diagonal.
     pub fn positive_definite(mut self, positive_definite: bool) -> Self {
         self.profile.declared.positive_definite = Some(positive_definite);
         self
@@ -227,12 +227,12 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self
     }
 
-    /// A hint at declarations that would make solves faster: coordinates, for a matrix that looks like one of elasticity.
+    /// Suggests declarations that would make solves faster: coordinates, if the matrix looks like one of elasticity.
     pub fn hint(&self) -> Option<String> {
         self.options.declarations.hint(&self.profile)
     }
 
-    /// What was seen of the matrix.
+    /// The analysis of the matrix.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
@@ -241,7 +241,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         Context::here(&self.profile, self.machine.class())
     }
 
-    /// Decides what runs, with nothing measured yet.
+    /// A scheduler without measurements.
     pub(super) fn scheduler(&self) -> Scheduler {
         let Options { solves, values_change, .. } = self.options;
         Scheduler::new(self.context(), self.list(), solves, values_change)
@@ -253,7 +253,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self.scheduler().order().iter().filter_map(|(index, _)| list.get(*index).cloned()).collect()
     }
 
-    /// The candidates that suit the matrix and the options; the first one is run first, or measures what others cost.
+    /// The candidates for the matrix and the options. The first one runs first, as a rule, and its residuals predict the costs of the
+    /// others.
     fn list(&self) -> Vec<Candidate> {
         let Options { method, preconditioner, .. } = self.options;
         let context = self.context();
@@ -269,7 +270,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
             let symmetric = self.profile.is_symmetric();
             let suits = |method: &Method| symmetric || !method.needs_symmetry();
             let usual = match preconditioner {
-                // not positive definite
+                // Minres needs a positive definite preconditioner, which Ldl is not
                 Some(Preconditioner::Ldl) => Method::Gmres,
                 _ if symmetric => Method::Minres,
                 _ => Method::BiCgStab,
@@ -281,7 +282,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         list
     }
 
-    /// The candidates for this matrix, but for those that what was declared rules out.
+    /// The candidates for this matrix, without those that the declarations rule out.
     fn suitable(&self) -> Vec<Candidate> {
         let mut list = candidates(self.context(), |preconditioner| self.machine.has(preconditioner));
         let Declared { positive_definite, null_space, .. } = self.profile.declared;
@@ -297,27 +298,27 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
             !(ruled_out || null_space && preconditioner.is_complete())
         });
         if let (Some(new), Some(first)) = (list.first_mut(), first) {
-            // it runs first: its residual says more than any expectation
+            // takes over the expected iterations of the original first candidate (as a rule 0), so that it runs first
             new.costs.iterations = first;
         }
         list
     }
 
-    /// Converts the matrix, and builds what is tried first.
+    /// Checks the declarations, and converts the matrix to its format. Preconditioners are built by the solves.
     pub fn build(&self) -> Result<PlannedSolver<T, M>> {
         self.options.declarations.check(self.a.rows())?;
         check_declared(self.a, &self.profile)?;
         self.options.declarations.check_null_space(self.a)?;
         if self.profile.is_symmetric() && !self.profile.looks_symmetric() {
-            // symmetric but for some rounding: one triangle would be another matrix
+            // declared symmetric, but only nearly so: a format that stores one triangle would change the matrix
             return PlannedSolver::new(&self.clone().values_change(true));
         }
         PlannedSolver::new(self)
     }
 }
 
-/// A method with every preconditioner of a list that suits it. Complete factorizations are left out, because they solve the system
-/// by themselves: callers who name a method want its iterations.
+/// Candidates of one method, with each preconditioner of a list that suits it. Complete factorizations are left out, because they solve
+/// the system by themselves: callers who name a method want its iterations.
 fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<Candidate> {
     let mut chosen: Vec<Candidate> = vec![];
     for Candidate { method: usual, preconditioner, reason, .. } in list {
@@ -332,13 +333,14 @@ fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<
         chosen.push(Candidate::new(method, *preconditioner, reason, context));
     }
     if let Some(first) = chosen.first_mut() {
-        // its measured residual replaces the expectation
+        // takes over the expected iterations of the first of the list (as a rule 0), so that it runs first
         first.costs.iterations = list[0].costs.iterations;
     }
     chosen
 }
 
-/// The profile, and the candidates with their expected costs in the order in which they run if each of them fails.
+/// Prints the profile, the declarations, and the candidates with their expected costs, in the order in which they run if each of them
+/// fails.
 impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.profile, self.options.declarations)?;

@@ -1,4 +1,4 @@
-//! Points of nodes or of single unknowns, and the rigid body modes made of them.
+//! Coordinates of nodes or of single unknowns, and their rigid body modes.
 
 use super::declarations::refused;
 use crate::saved::saved;
@@ -6,7 +6,7 @@ use crate::{Result, UnknownOrder, rigid_body_modes};
 use std::collections::HashMap;
 use std::fmt;
 
-/// The points of all nodes; or, where components are given, the point of each unknown.
+/// Coordinates of each node or, if components are given, of each unknown.
 #[derive(Debug)]
 pub(super) struct Points {
     points: Vec<[f64; 3]>,
@@ -15,7 +15,7 @@ pub(super) struct Points {
 
 saved!(impl[] Points { points, components });
 
-/// Rigid body modes and nodes that follow from points.
+/// Rigid body modes and nodes, computed from coordinates.
 pub(super) struct Given {
     /// Rigid body modes in the user's order of unknowns: three in the plane, six in space.
     pub(super) modes: Vec<Vec<f64>>,
@@ -23,11 +23,11 @@ pub(super) struct Given {
     pub(super) nodes: Option<Vec<u32>>,
 }
 
-/// The nodes, and where in them each unknown is: its node and its component.
+/// Coordinates of the nodes, and the node and the component of each unknown.
 struct Nodes {
     points: Vec<[f64; 3]>,
     unknowns: Vec<(u32, usize)>,
-    /// Directions in which nodes move.
+    /// Number of directions in which nodes move.
     dimensions: usize,
 }
 
@@ -36,7 +36,7 @@ impl Points {
         Points { points: points.to_vec(), components: components.map(<[usize]>::to_vec) }
     }
 
-    /// Checks sizes and numbers, for a matrix of so many rows.
+    /// Checks sizes and values, for a matrix with `rows` rows.
     pub(super) fn check(&self, rows: usize) -> Result<()> {
         let count = self.points.len();
         if let Some(at) = self.points.iter().position(|point| !point.iter().all(|x| x.is_finite())) {
@@ -84,7 +84,7 @@ impl Points {
         }
     }
 
-    /// The first point with another z than the first of all.
+    /// Index of the first point whose z differs from that of point 0.
     fn first_beyond_plane(&self) -> Option<usize> {
         let first = self.points.first()?[2];
         self.points.iter().position(|point| point[2] != first)
@@ -97,11 +97,11 @@ impl Points {
             let of = |unknown: usize| ((unknown / dimensions.max(1)) as u32, unknown % dimensions.max(1));
             return Nodes { points: self.points.clone(), unknowns: (0..rows).map(of).collect(), dimensions };
         };
-        // several nodes at one point are distinguished by components that occur twice there
+        // several nodes may have the same coordinates: a component that occurs again at these coordinates belongs to another node
         let mut at: HashMap<[u64; 3], Vec<(u32, [bool; 3])>> = HashMap::new();
         let (mut points, mut unknowns) = (vec![], Vec::with_capacity(rows));
         for (point, &component) in self.points.iter().zip(components) {
-            // -0 is 0
+            // adding 0.0 makes -0.0 equal to 0.0
             let here = at.entry(point.map(|x| (x + 0.0).to_bits())).or_default();
             let node = match here.iter_mut().find(|(_, taken)| !taken[component]) {
                 Some((node, taken)) => {
@@ -121,7 +121,7 @@ impl Points {
         Nodes { points, unknowns, dimensions: if flat { 2 } else { 3 } }
     }
 
-    /// Rigid body modes and nodes for a matrix of so many rows.
+    /// Rigid body modes and nodes, for a matrix with `rows` rows.
     pub(super) fn given(&self, rows: usize) -> Result<Given> {
         self.check(rows)?;
         let Nodes { points, unknowns, dimensions } = self.nodes(rows);
@@ -139,7 +139,7 @@ impl Points {
         let place = |&(node, component): &(u32, usize)| node as usize * dimensions + component;
         let of_unknowns = |mode: &Vec<f64>| unknowns.iter().map(|unknown| mode[place(unknown)]).collect();
         let modes: Vec<Vec<f64>> = modes.iter().map(of_unknowns).collect();
-        // in a direction in which nothing moves
+        // drop modes that are zero for all unknowns, such as a translation in a direction of which there is no component
         let modes = modes.into_iter().filter(|mode| mode.iter().any(|v| *v != 0.0)).collect();
         Ok(Given { modes, nodes })
     }

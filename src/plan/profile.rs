@@ -1,4 +1,4 @@
-//! What can be seen of a matrix before it is solved with.
+//! Analysis of a matrix before it is solved with.
 
 use crate::formats::{Mirrored, best_blocks, over_mirrored_rows, quantile, row_length_histogram};
 use crate::preconditioners::{SaddleEstimate, SaddlePoint};
@@ -13,7 +13,7 @@ use super::parts::{ConnectedComponents, parts};
 use super::spectrum::{Spectrum, spectrum};
 use crate::preconditioners::positive_jacobi::WEAK;
 
-/// What can be seen of a matrix before it is solved with. Printed, it is a few lines.
+/// Properties of a matrix that are known before a solve: sizes, symmetry, diagonal. `Display` prints a few lines.
 ///
 /// ```
 /// use krysp::{Csr, plan::Profile};
@@ -27,51 +27,52 @@ use crate::preconditioners::positive_jacobi::WEAK;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Profile {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Columns.
+    /// Number of columns.
     pub cols: usize,
-    /// Entries that are stored. The constructors of [`Csr`] add up entries given twice, so none is there twice.
+    /// Number of stored entries. The constructors of [`Csr`] add up duplicates, so each position is stored once.
     pub entries: usize,
-    /// Entries that are stored and zero.
+    /// Number of stored entries that are zero.
     pub zeros: usize,
-    /// Entries that are infinite or NaN.
+    /// Number of entries that are infinite or NaN.
     pub not_finite: usize,
-    /// The lengths of rows: the shortest, the quartiles, the longest.
+    /// Row lengths: the minimum, the three quartiles, the maximum.
     pub lengths: [usize; 5],
-    /// How many rows have 0, 1, 2 to 3, 4 to 7, ... entries.
+    /// Numbers of rows with 0, 1, 2 to 3, 4 to 7, ... entries.
     pub histogram: Vec<usize>,
-    /// Rows without an entry other than zero.
+    /// Number of rows without a nonzero entry.
     pub empty_rows: usize,
-    /// Columns without an entry other than zero.
+    /// Number of columns without a nonzero entry.
     pub empty_cols: usize,
-    /// Rows without a stored diagonal entry, or with one that is zero.
+    /// Number of rows whose diagonal entry is zero or not stored.
     pub zero_diagonal: usize,
-    /// Rows with a negative diagonal entry.
+    /// Number of rows with a negative diagonal entry.
     pub negative_diagonal: usize,
-    /// Rows whose diagonal entry is below a millionth of the largest of the row, zeros included.
+    /// Number of rows whose diagonal entry is at most a millionth of the largest entry of the row in magnitude; zeros are included.
     pub weak_diagonal: usize,
-    /// Rows whose diagonal entry is at least as large as all others together.
+    /// Number of rows whose diagonal entry is nonzero and, in magnitude, at least the sum of the others' magnitudes.
     pub dominant: usize,
-    /// Rows whose entries add up to less than minus a tenth of the diagonal entry, which is positive.
+    /// Number of rows with a positive diagonal entry `d` and a row sum below `-d / 10`.
     pub negative_sums: usize,
-    /// The unknowns of a node: the size of blocks that most entries come in.
+    /// Size of the dense blocks in which the matrix takes the fewest bytes, as a rule the number of unknowns of a node; 1 if it has no
+    /// such blocks.
     pub block: usize,
-    /// Entries off the diagonal.
+    /// Number of stored entries off the diagonal.
     pub off_diagonal: usize,
-    /// Of those, entries with a place stored across the diagonal.
+    /// Number of off-diagonal entries whose mirror image is stored.
     pub mirrored: usize,
-    /// Of those, entries with the same value there, to rounding.
+    /// Number of off-diagonal entries that equal their mirror image to rounding, where a missing entry equals zero.
     pub symmetric: usize,
-    /// Of those, entries with the same value there and the other sign.
+    /// Number of off-diagonal entries that equal the negative of their mirror image to rounding.
     pub skew: usize,
-    /// The smallest and the largest of the rows' largest entries, empty rows apart.
+    /// Minimum and maximum, over all nonempty rows, of the largest magnitude in the row.
     pub row_scale: [f64; 2],
-    /// The expected costs of [`SaddlePoint`](crate::SaddlePoint), if the matrix is large and a saddle point.
+    /// The expected costs of [`SaddlePoint`](crate::SaddlePoint), if the matrix is large and has the structure of a saddle point system.
     pub saddle: Option<SaddleEstimate>,
-    /// Sets of unknowns that no entry connects; only in [`Profile::of`].
+    /// Connected components of the graph; only from [`Profile::of`].
     pub connected_components: Option<ConnectedComponents>,
-    /// Bounds of the eigenvalues from inside; only in [`Profile::of`], of symmetric matrices.
+    /// Estimate of the spectrum; only from [`Profile::of`], and only for symmetric matrices.
     pub spectrum: Option<Spectrum>,
     /// Properties that were declared by methods of [`Plan`](crate::Plan).
     pub declared: Declared,
@@ -83,10 +84,10 @@ saved!(impl[] Profile {
     spectrum = None
 });
 
-/// Rows from which on a matrix is examined for the structure of a saddle point: smaller systems are factorized as fast.
+/// Minimum number of rows for which the structure of a saddle point system is detected: smaller systems are factorized as fast.
 const SADDLE: usize = 3000;
 
-/// What one thread has counted.
+/// Counts over a part of the rows.
 #[derive(Clone, Copy, Default)]
 struct Count {
     zeros: usize,
@@ -99,7 +100,7 @@ struct Count {
     negative_sums: usize,
     off_diagonal: usize,
     mirrored: usize,
-    /// May be below zero in a part of the rows.
+    /// May be negative in a part of the rows.
     symmetric: isize,
     skew: usize,
     least: f64,
@@ -107,8 +108,7 @@ struct Count {
 }
 
 impl Profile {
-    /// Looks at a matrix: passes over its entries on all threads, one over its graph, and, if it is symmetric, some steps of
-    /// Lanczos.
+    /// Analyses a matrix: some passes over its entries on all threads, one over its graph, and, if it is symmetric, some Lanczos steps.
     pub fn of<T: Real>(a: &Csr<T>) -> Profile {
         let mut profile = Profile::scan(a);
         profile.connected_components = Some(parts(a));
@@ -118,7 +118,7 @@ impl Profile {
         profile
     }
 
-    /// The passes over entries alone.
+    /// Analyses the entries of a matrix, but not its graph and its spectrum.
     pub(super) fn scan<T: Real>(a: &Csr<T>) -> Profile {
         let lengths = row_length_histogram(a);
         let of_rank = |x: f64| quantile(&lengths, x);
@@ -174,7 +174,7 @@ impl Profile {
         profile
     }
 
-    /// Whether the matrix is square, and equal to its transpose to rounding; or what was declared of that.
+    /// Whether the matrix is symmetric: as declared, or otherwise if it is square and equal to its transpose to rounding.
     pub fn is_symmetric(&self) -> bool {
         self.declared.symmetric.unwrap_or_else(|| self.looks_symmetric())
     }
@@ -184,7 +184,7 @@ impl Profile {
         self.rows == self.cols && self.symmetric == self.off_diagonal
     }
 
-    /// Whether every diagonal entry is stored and positive. A symmetric matrix without is not positive definite.
+    /// Whether every diagonal entry is stored and positive. Otherwise, a symmetric matrix is not positive definite.
     pub fn has_positive_diagonal(&self) -> bool {
         self.zero_diagonal == 0 && self.negative_diagonal == 0
     }
@@ -210,7 +210,7 @@ impl Count {
             if value == 0.0 {
                 self.zeros += 1;
             } else if used[col].load(Ordering::Relaxed) == 0 {
-                // threads write to shared lines as seldom as they can
+                // write only once, because threads share these cache lines
                 used[col].store(1, Ordering::Relaxed);
             }
             self.not_finite += usize::from(!value.is_finite());
@@ -222,9 +222,9 @@ impl Count {
             }
             others += value.abs();
             self.off_diagonal += 1;
-            // a zero is as good as none, until it is found to face another number
+            // a stored zero counts as symmetric, unless its mirror image turns out to be stored and nonzero
             self.symmetric += isize::from(value == 0.0);
-            // of two that mirror each other the lower one looks for the upper one
+            // each pair is compared once, at the entry in the lower triangle
             if col > row || diagonal.is_empty() {
                 continue;
             }
@@ -236,7 +236,7 @@ impl Count {
                 self.symmetric += 2 - zeros;
                 continue;
             }
-            // beside what was added up where it was assembled: sums that nearly cancel keep the rounding of their terms
+            // relative to √|aᵢᵢ aⱼⱼ|, too: assembled entries that nearly cancel keep the rounding errors of their terms
             let assembled = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
             let rounding = 100.0 * T::EPSILON * assembled.max(value.abs()).max(mirrored.abs());
             self.symmetric += if (value - mirrored).abs() <= rounding { 2 - zeros } else { -zeros };

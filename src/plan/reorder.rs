@@ -1,5 +1,5 @@
-//! Reordering of a matrix that is solved with: it takes as long as a hundred products, which gain up to three quarters where rows read
-//! `x` from anywhere. The scheduler decides when it has paid.
+//! Reordering of the matrix of a planned solver. It takes as long as a hundred products, and reduces the time of products by up to three
+//! quarters if their reads of `x` are scattered. The scheduler decides when that pays off.
 
 use super::measured::nearer;
 use super::solver::operator;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A matrix and its operator.
 type Reordered<T, V> = (Csr<T>, Operator<V>);
 
-/// The matrix in the order of the machine and its operator; `None` if rows do not read `x` from nearer then.
+/// The matrix in the machine's ordering, with its operator; `None` if that would not make the reads of `x` more local.
 pub(super) fn reordered<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,
@@ -23,7 +23,7 @@ pub(super) fn reordered<T: Real, M: Backend<T>>(
 }
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
-    /// Goes on with a reordered matrix, for which nothing is built.
+    /// Replaces the matrix by a reordered one, and drops all preconditioners.
     pub(super) fn adopt(&mut self, matrix: Csr<T>, operator: Operator<M::Vector>) {
         self.user_order = Some(UserOrder::new(self.user(), matrix.source()));
         (self.matrix, self.operator) = (Arc::new(matrix), Some(operator));

@@ -1,4 +1,4 @@
-//! A method with its operator and its preconditioner, behind one type: one call through it is one solve.
+//! Type-erased solvers: a method, its operator and its preconditioner behind one trait object, which is called once per solve.
 
 use super::monitor::{Alternative, Monitor, Verdict};
 use super::names::Method;
@@ -10,14 +10,14 @@ use krysp_solvers::{CancelToken, Identity, MultiVector, Progress, Solver};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A preconditioner that takes new values, in any memory.
+/// A preconditioner, in host or device memory, that can be recomputed for new values of the matrix.
 pub trait Prepared<T: Real, V: Vector<Elem = T>>: LinearOperator<Vector = V> + Refresh<T> + Any {}
 impl<T: Real, V: Vector<Elem = T>, M: LinearOperator<Vector = V> + Refresh<T> + Any> Prepared<T, V> for M {}
 
 /// A preconditioner that was chosen at run time.
 pub type AnyPreconditioner<T, V> = Box<dyn Prepared<T, V>>;
 
-/// The identity depends on no values.
+/// Does nothing: the identity does not depend on the matrix.
 impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
     fn refresh(&mut self, _: &dyn MatrixSource<T>) -> Result<()> {
         Ok(())
@@ -27,13 +27,13 @@ impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
 /// Observers and the monitor of the running attempt; all attempts of a planned solver share it.
 pub(super) type Watch = Arc<Mutex<Watcher>>;
 
-/// What a user calls for each iteration.
+/// Callback of the user, called after each iteration.
 pub(super) type Observer = Box<dyn FnMut(&Progress) + Send>;
 
-/// Computes an elimination ordering, and returns the alternatives with the costs that follow from it.
+/// Computes an elimination ordering, and returns the alternatives with the costs that follow from the ordering.
 pub(super) type Analyse = Box<dyn FnOnce() -> Vec<Alternative> + Send>;
 
-/// Called after each iteration.
+/// Observers of a solve and the monitor of the running attempt; `stops` is called after each iteration.
 pub(super) struct Watcher {
     pub(super) monitor: Monitor,
     pub(super) analyse: Option<Analyse>,
@@ -46,7 +46,7 @@ impl Watcher {
         Watcher { monitor: Monitor::idle(), analyse: None, verdict: Verdict::Continue, observers: vec![] }
     }
 
-    /// Whether the attempt stops here.
+    /// Calls the observers and the monitor. Returns whether the attempt stops after this iteration.
     fn stops(&mut self, progress: &Progress) -> bool {
         self.observers.iter_mut().for_each(|observer| observer(progress));
         self.verdict = match self.monitor.observe(progress) {
@@ -64,18 +64,19 @@ pub(super) fn lock(watch: &Watch) -> MutexGuard<'_, Watcher> {
     watch.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A solver whose method was chosen at run time. Iterations call nothing through it.
+/// A solver whose method was chosen at run time. The methods of this trait are called per solve; iterations make no dynamic call through
+/// it.
 pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
-    /// Where it stops.
+    /// The stopping criteria.
     fn stopping(&mut self) -> &mut Stopping;
 
-    /// Solves from the guess `x`.
+    /// Solves from the initial guess `x`.
     fn solve_into(&mut self, b: &V, x: &mut V) -> Result<&Report>;
 
-    /// Solves several systems from the guesses `x`, without observers and rules.
+    /// Solves several systems from the initial guesses `x`. Observers, stop rules and the monitor are not called.
     fn solve_many_into(&mut self, b: &MultiVector<V>, x: &mut MultiVector<V>) -> Result<Vec<Report>>;
 
-    /// Whether so many systems are solved in lockstep.
+    /// Whether `columns` systems are solved in lockstep (each step advances all of them).
     fn is_lockstep(&mut self, columns: usize) -> bool;
 
     /// The operator.
@@ -84,10 +85,10 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// The preconditioner.
     fn preconditioner(&self) -> &dyn Prepared<T, V>;
 
-    /// Gives new values to the operator.
+    /// Replaces the values of the operator.
     fn refresh(&mut self, values: &[T]) -> Result<()>;
 
-    /// Refreshes the preconditioner from this matrix, or from the operator where it is stored.
+    /// Recomputes the preconditioner from `matrix` or, for `None`, from the operator's values in the memory that holds the operator.
     fn renew(&mut self, matrix: Option<&Csr<T>>) -> Result<()>;
 
     /// The operator and the preconditioner.
@@ -142,7 +143,7 @@ where
     }
 }
 
-/// A configured solver, and which of the candidates it is.
+/// A configured solver, and the index of its candidate.
 pub(super) type Running<T, V> = Option<(usize, Box<dyn Runs<T, V>>)>;
 
 /// Cancel token and watcher, which all solvers of a plan share.
@@ -151,7 +152,7 @@ pub(super) struct Outside<'o> {
     pub(super) watch: &'o Watch,
 }
 
-/// A solver of this method.
+/// Creates a solver from a method, an operator and a preconditioner.
 pub(super) fn solver<T: Real, V: Vector<Elem = T> + 'static>(
     method: Method,
     restart: usize,

@@ -1,7 +1,7 @@
-//! A planned solver in a file: what was decided, what solves have cost, the matrix in its format, and the preconditioner that runs.
+//! A planned solver in a file: settings, measured costs, the matrix in its format, and the preconditioner.
 //!
-//! The matrix is in the file only if it was reordered; otherwise the caller passes it, with the same pattern. Other values are
-//! taken as by [`PlannedSolver::refresh`], and a preconditioner from a file is renewed for them at once.
+//! The CSR matrix is in the file only if it was reordered; otherwise it is that of the caller of `load`, which must have the same
+//! pattern. If its values differ, they are taken as by [`PlannedSolver::refresh`], and the next solve renews the preconditioner.
 //!
 //! A checksum does not detect a forged file. So a product with the loaded matrix is compared with one of the caller's: the residual
 //! that decides about `Converged` is that of the caller's matrix.
@@ -19,8 +19,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
-    /// Saves what was built, so that the next run of a program can [`load`](PlannedSolver::load) it and begin without building. Best
-    /// after a solve: it has found out which configuration suits, and built that.
+    /// Saves the solver, so that the next run of a program can [`load`](PlannedSolver::load) it and skip planning and setup. Call it
+    /// after a solve, which chooses the configuration and builds its preconditioner.
     ///
     /// ```
     /// use krysp::plan::PlannedSolver;
@@ -33,15 +33,15 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// solver.solve(&[2.0, 4.0])?;
     /// solver.save(path)?;
     ///
-    /// // another day, the same matrix
+    /// // in a later run, for the same matrix
     /// let mut solver = PlannedSolver::load(path, &a, &Host)?;
     /// assert_eq!(solver.solve(&[2.0, 4.0])?.x, [1.0, 1.0]);
     /// # std::fs::remove_file(path).unwrap();
     /// # Ok::<(), krysp::Error>(())
     /// ```
     ///
-    /// Declarations about the system, coordinates for example, are in the file. For a GPU decisions are saved; formats and
-    /// preconditioners are made there again.
+    /// Declarations about the system, coordinates for example, are in the file. For a GPU only decisions are saved; formats and
+    /// preconditioners are rebuilt.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let operator = self.operator()?;
         let built = match (&self.running, &self.kept) {
@@ -71,12 +71,12 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         })
     }
 
-    /// Reads what [`PlannedSolver::save`] wrote, for a matrix of the same pattern on the same kind of machine. Other values are taken as
-    /// [`PlannedSolver::refresh`] takes them.
+    /// Loads a solver that [`PlannedSolver::save`] wrote, for a matrix with the same pattern, on the same kind of machine. If its values
+    /// differ, they are taken as by [`PlannedSolver::refresh`].
     ///
-    /// Refuses a file of another kind, version, processor or matrix, one that was cut off, and one in which any bit is not what
-    /// was written: [`Error::Saved`](crate::Error::Saved) says which. One product with a random vector is compared with that of `a`.
-    /// The file must not be truncated while it is read: most operating systems end the process in that case.
+    /// Returns [`Error::Saved`](crate::Error::Saved), with the reason, for a file of another kind, version, processor or matrix, and for
+    /// one that is truncated or has any changed bit. One product with a random vector is compared with that of `a`. The file must not be
+    /// truncated while it is read: most operating systems end the process in that case.
     pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
         let (own, settings, findings, operator, kept, stale) =
             read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
@@ -132,9 +132,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 }
 
-/// Whether `own`, from a file, is the caller's matrix: one product with a random vector, which nobody can foresee, is that of `a`
-/// to rounding (Freivalds 1979). Entries may differ as far as formats for symmetric matrices allow: by
-/// `100 ε max(|aᵢⱼ|, √|aᵢᵢ aⱼⱼ|)`. Costs two products.
+/// Whether `own`, from a file, is the caller's matrix: one product with a random vector, which a forger cannot predict, is that of `a` to
+/// rounding (Freivalds 1979). Entries may differ as far as formats for symmetric matrices allow: by `100 ε max(|aᵢⱼ|, √|aᵢᵢ aⱼⱼ|)`. Costs
+/// two products.
 fn agrees<T: Real, V: Vector<Elem = T>>(
     a: &Csr<T>,
     own: &dyn LinearOperator<Vector = V>,
@@ -143,7 +143,7 @@ fn agrees<T: Real, V: Vector<Elem = T>>(
         return Ok(false);
     }
     let random = RandomState::new();
-    // 0.5 to 1.5 in steps that `f32` has, too
+    // from 0.5 to 1.5, in steps that `f32` represents exactly
     let entry = |row: usize| 0.5 + (random.hash_one(row) >> 44) as f64 / f64::from(1 << 20);
     let x: Vec<T> = map_rows(a.cols(), 1, &|row| T::from_f64(entry(row)));
     let [mut from, mut to] = [own.domain().zeros()?, own.range().zeros()?];
@@ -230,7 +230,7 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// A run from a file begins with the candidate that the run that wrote it found to be the best, though new values come.
+    /// A loaded solver begins with the candidate that was the best when it was saved, also for new values.
     #[test]
     fn decisions_are_kept_for_new_values() {
         let a = matrices::stencil7(10).csr::<f64>().unwrap();
@@ -260,14 +260,14 @@ mod tests {
             assert_eq!(solver.scheduler.is_built(at), Some(true), "{when}");
             solves(solver, when);
         }
-        // factors of earlier values that were kept are known as such when they are loaded
+        // a file records that its factors are those of earlier values
         solver.save(&path).unwrap();
         let loaded = PlannedSolver::load(&path, &given, &Host).unwrap();
         assert_eq!(loaded.scheduler.is_built(at), solver.scheduler.is_built(at));
         std::fs::remove_file(path).unwrap();
     }
 
-    /// Replaces a number in a file, and makes the checksum fit.
+    /// Replaces a number in a file, and corrects the checksum.
     fn forged(bytes: &[u8], from: f64, to: f64) -> Vec<u8> {
         let (from, mut forged, mut found) = (from.to_ne_bytes(), bytes.to_vec(), 0);
         for at in 24..bytes.len() - 7 {
@@ -282,11 +282,11 @@ mod tests {
         forged
     }
 
-    /// A forged file with another matrix is refused: one in the user's order, one stored by its triangle, one that was reordered.
+    /// Files with forged values are refused: of a matrix in the user's order, of one stored by one triangle, and of a reordered one.
     #[test]
     fn a_file_with_values_of_another_matrix_is_refused() {
         let a = matrices::stencil7(6).csr::<f64>().unwrap();
-        // one entry that no other number of the file equals
+        // an entry that equals no other number in the file
         let marked = |of: &Csr<f64>, value: f64| {
             let mut entries = of.entries().to_vec();
             let at = of.triplets().position(|(row, column, _)| row == 100 && column == 100).unwrap();
@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// A file whose checksum was made to fit is no reason to read or write where nothing is.
+    /// Forged files with a correct checksum cause no access out of bounds.
     #[test]
     fn forged_files_are_refused_or_harmless() {
         let _one_level = force(Level::Portable);

@@ -1,4 +1,5 @@
-//! Right-hand sides whose squares overflow or vanish: scaled by a power of two, which rounds nothing, and the answer scaled back.
+//! Solves for right-hand sides whose squares overflow or underflow: `b` is scaled by a power of two, which is exact, and the solution is
+//! scaled back.
 
 use super::executor::norm;
 use super::solved::AttemptEnd;
@@ -6,29 +7,31 @@ use super::{Backend, PlannedSolver};
 use crate::{Outcome, Real, Report, Result};
 use krysp_solvers::{Element, Space, Vector};
 
-/// A norm is left unchanged up to the inverse of this power of the epsilon, and down to the power: 4e19 in `f64`, 5e8 in `f32`.
-/// The squares of a residual are then far from either end.
+/// A right-hand side is not scaled if its norm is between `ε^RANGE` and `ε^-RANGE` (4e19 in `f64`, 5e8 in `f32`), where `ε` is the
+/// machine epsilon. The squares of residuals are then far from overflow and underflow.
 const RANGE: f64 = 1.25;
 
-/// Powers of two at most, so that they and their inverses are finite.
+/// Maximum exponent of the power of two, for which it and its inverse are finite.
 const POWER: f64 = 1000.0;
 
-/// Whether a system is solved without scaling, by the norm of its right-hand side. False for zero and NaN.
+/// Whether a system with this norm of its right-hand side is solved without scaling. False for zero and NaN.
 pub(super) fn needs_no_scaling<T: Real>(norm: f64) -> bool {
     let limit = T::EPSILON.powf(-RANGE);
     (1.0 / limit..=limit).contains(&norm)
 }
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
-    /// Solves `A x = b` on vectors of [`PlannedSolver::space`], which are not copied. `x` holds the guess and receives the solution,
-    /// or the best that was found.
+    /// Solves `A x = b` on vectors of [`PlannedSolver::space`], which are not copied. `x` holds the initial guess and receives the
+    /// solution, or the best approximation that was found.
     ///
-    /// If squares of `b` would overflow or vanish, copies are scaled by a power of two; observers see the scaled system.
+    /// If squares of `b` would overflow or underflow, scaled copies are solved for; observers then see the residuals of the scaled
+    /// system.
     pub fn solve_into(&mut self, b: &M::Vector, x: &mut M::Vector) -> Result<&Report> {
         self.solve_on(b, x, false)
     }
 
-    /// [`PlannedSolver::solve_into`]; if no caller holds the vectors (`own`), the matrix may be reordered, and `x` with it.
+    /// Solves as [`PlannedSolver::solve_into`] does. `own` means that no caller holds the vectors: then the matrix may be reordered, and
+    /// `x` with it.
     pub(super) fn solve_on(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
         if needs_no_scaling::<T>(norm(b)?) {
             return self.execute(b, x, own);

@@ -4,17 +4,17 @@
 //! begin ─► Analyse ─► choose the candidate of the least expected cost
 //!            ▲            │
 //!            │            ├─ not built ──► Build ─┬─ cannot be built: failed ─► choose
-//!            │            ├─ earlier values ► Renew, if keeping it costs more than that
+//!            │            ├─ earlier values ► Renew, once the additional iterations have cost as much
 //!            │            ▼                       ▼
 //!            │           Run ◄────────────────────┘
 //!            │            ├─ converged ──────────────────────────────────────► Finish
-//!            │            ├─ another one is expected to be faster: suspended, with an estimate of the rest
+//!            │            ├─ another one is expected to be faster: suspended, with its estimated remaining cost
 //!            │            ├─ ended without a solution: failed
 //!            └────────────┴─ before much more is spent, once: TestConsistency ─► choose, or Finish
 //! ```
 //!
-//! The cost of a candidate is that of one solve: the share of its setup, what it takes to follow new values of the matrix, and its
-//! iterations, which are measured (`Record`), estimated from an interrupted run (`State::Suspended`), or expected (`Costs`).
+//! The cost of a candidate is the expected work of one solve: its shares of the setup and of renewals for new values of the matrix, and
+//! its iterations, which are measured (`Record`), estimated from an interrupted run (`State::Suspended`), or expected (`Costs`).
 
 mod expected;
 #[cfg(test)]
@@ -30,42 +30,43 @@ use super::costs::{Factorization, MachineClass};
 use super::{Preconditioner, Profile};
 use state::{Built, Pending, Record, Solve, State};
 
-/// The most work of an attempt while others are left: the cost of the test for the least residual, which comes last. A guess.
+/// Maximum cost of an attempt while other candidates are left, and the cost that is assumed for the last resort, minimizing the residual.
+/// A guess.
 pub(super) const LAST: WorkUnits = WorkUnits(20_000.0);
 
-/// An attempt that has cost this share of [`LAST`] without an end has failed.
+/// An attempt that has cost this fraction of [`LAST`] when it is stopped has failed, and is not resumed. A guess.
 const EXHAUSTED: f64 = 0.5;
 
-/// Cost of the test whether a solution exists at all; made before something is resumed that costs more.
+/// Cost of the consistency test, whether a solution exists. The test runs before an attempt is resumed that is expected to cost more.
 const TEST: WorkUnits = WorkUnits(2_000.0);
 
-/// A preconditioner of earlier values is renewed at once if that costs at most this share of a solve. A guess.
+/// A preconditioner of earlier values is renewed before the solve if that costs at most this fraction of a solve. A guess.
 const CHEAP: f64 = 0.05;
 
 /// Work to reorder the matrix (45 to 130 units were measured).
 pub(super) const REORDERING: WorkUnits = WorkUnits(90.0);
 
-/// A resumed attempt must reduce its residual to this share before it is suspended again, or else has failed.
+/// A resumed attempt has failed if, when it is stopped again, its residual is above this fraction of that at its suspension. A guess.
 const RESUMED: f64 = 0.1;
 
-/// The state machine.
+/// State machine that chooses the actions of a planned solver.
 pub(super) struct Scheduler {
     pub(super) candidates: Vec<Candidate>,
     pub(super) factorization: Option<Factorization>,
     profile: Profile,
     class: MachineClass,
     factors: fn(Preconditioner) -> [f64; 2],
-    /// Solves that were announced, and whether values were announced to change.
+    /// Number of solves that was announced, and whether changes of the values were.
     announced: Option<usize>,
     values_change: bool,
     records: Vec<Record>,
-    /// Solves made, their work, and refreshes of the matrix.
+    /// Number of solves so far, their work, and the number of refreshes of the matrix.
     solves: usize,
     spent: WorkUnits,
     refreshes: usize,
-    /// The solve from which on Jacobi is tried again with new values, and the solves until the next such trial.
+    /// Number of solves from which on Jacobi may be tried again with new values, and the distance to the next such trial, which doubles.
     trial: [usize; 2],
-    /// Whether another order of the matrix may make products faster.
+    /// Whether reordering the matrix may make products faster.
     pub(super) may_reorder: bool,
     built: Vec<Built>,
     solve: Solve,
@@ -85,7 +86,7 @@ impl Scheduler {
         Scheduler::with(context, known, announced, values_change)
     }
 
-    /// Continues with the costs and records of an earlier run. As many solves are ahead as were announced to that run.
+    /// A scheduler with the costs and records of an earlier run. As many further solves are expected as were announced to that run.
     pub(super) fn with(
         context: Context<'_>,
         known: Findings,
@@ -134,7 +135,7 @@ impl Scheduler {
     fn begin_solve(&mut self) {
         let count = self.candidates.len();
         if (0..count).all(|index| self.has_failed_before(index)) {
-            // another right-hand side may be easier
+            // all have failed: try them again, because another right-hand side may be easier
             self.records.iter_mut().for_each(|record| (record.cost, record.failures) = (None, 0));
         }
         self.solve = Solve {
@@ -145,7 +146,7 @@ impl Scheduler {
         };
     }
 
-    /// Takes in a solve from zero that ran a candidate, which is built, outside of the schedule and converged.
+    /// Records a converged solve from zero that ran a candidate outside of the schedule. The candidate is built.
     pub(super) fn solved(&mut self, index: usize, iterations: usize) {
         self.begin_solve();
         let ended = Ended { iterations, residual: 0.0, improved: true, end: End::Converged };
@@ -153,7 +154,7 @@ impl Scheduler {
         self.finish();
     }
 
-    /// Says what to do after an event.
+    /// Returns the action after an event.
     pub(super) fn next(&mut self, event: Event, index: usize) -> Action {
         match event {
             Event::Analysed(factorization) => {
@@ -165,7 +166,7 @@ impl Scheduler {
             }
             Event::Reordered(moved) => {
                 self.may_reorder = false;
-                // also if nothing came nearer: finding that out takes about as long
+                // also if the matrix was not reordered: computing the ordering takes most of the time
                 self.spent += REORDERING;
                 if moved {
                     self.built.clear();
@@ -204,7 +205,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes in that the values of the matrix have changed.
+    /// Records that the values of the matrix have changed.
     pub(super) fn values_changed(&mut self) {
         self.refreshes += 1;
         self.mark_stale();
@@ -215,18 +216,18 @@ impl Scheduler {
         self.solves
     }
 
-    /// Notes that all preconditioners are those of earlier values.
+    /// Records that all preconditioners are those of earlier values.
     pub(super) fn mark_stale(&mut self) {
         self.built.iter_mut().for_each(|one| one.stale = true);
     }
 
-    /// Forgets all that was measured, because the matrix is of another kind now.
+    /// Discards all measurements, and the record of what is built.
     pub(super) fn forget(&mut self) {
         self.records.fill(Record::default());
         self.built.clear();
     }
 
-    /// Notes that these preconditioners are built, and no others.
+    /// Records that these preconditioners are built, and no others.
     pub(super) fn keep_built(&mut self, indices: &[usize]) {
         self.built.retain(|one| indices.contains(&one.index));
         for &index in indices {
@@ -236,7 +237,7 @@ impl Scheduler {
         }
     }
 
-    /// Notes the end of a solve.
+    /// Records the end of a solve.
     pub(super) fn finish(&mut self) {
         self.solves += 1;
         if self.solve.indefinite {
@@ -249,7 +250,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether a preconditioner is built, and for earlier values of the matrix.
+    /// Whether a preconditioner is that of earlier values of the matrix; `None` if it is not built.
     pub(super) fn is_built(&self, index: usize) -> Option<bool> {
         self.built(index).map(|one| one.stale)
     }
@@ -263,12 +264,12 @@ impl Scheduler {
         self.built.push(Built { index, stale: false, fresh: None, excess: [WorkUnits::ZERO; 2] });
     }
 
-    /// Whether there is no choice: a configuration that was named is not left.
+    /// Whether there is only one candidate, for which no other is left.
     pub(super) fn is_alone(&self) -> bool {
         self.candidates.len() == 1
     }
 
-    /// Chooses where a solve begins.
+    /// Chooses the first action of a solve.
     fn first(&mut self) -> Action {
         let known = |index: usize| self.records[index].cost.is_some() && !self.has_failed_before(index);
         let best = self.cheapest(known);
@@ -303,7 +304,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether to try Jacobi again: the values are others than those for which something else was faster.
+    /// Whether to try Jacobi again: its cost was recorded for earlier values of the matrix, and another candidate is expected to be
+    /// faster.
     fn tries_jacobi(&self, best: usize) -> bool {
         let record = &self.records[0];
         best != 0
@@ -314,7 +316,7 @@ impl Scheduler {
             && self.solves >= self.trial[0]
     }
 
-    /// Chooses what to do after a candidate has not solved the system.
+    /// Chooses the action after a candidate that has not solved the system.
     fn proceed(&mut self) -> Action {
         let next = self.best_but(usize::MAX);
         if next.is_some_and(|next| self.needs_analysis(next)) {
@@ -333,7 +335,7 @@ impl Scheduler {
         next.map_or(Action::Finish, |next| self.prepare(next))
     }
 
-    /// Leads to the run of a candidate.
+    /// Chooses the next action on the way to a run of a candidate.
     fn prepare(&mut self, index: usize) -> Action {
         if self.earns_reordering(index) {
             self.solve.pending = Some(Pending::Prepare(index));
@@ -346,8 +348,9 @@ impl Scheduler {
         }
     }
 
-    /// Whether a preconditioner of earlier values is renewed before a solve: `excess + last excess >= refresh`, where the excess is the
-    /// work of iterations beyond those with values that were new.
+    /// Whether a preconditioner of earlier values is renewed before a solve: if renewing is cheap or it has not solved yet, or if `all +
+    /// last >= refresh`, where `all` is the work of iterations in excess of `fresh` since it became outdated, and `last` that of the last
+    /// solve.
     fn renews(&self, built: &Built) -> bool {
         let costs = self.candidates[built.index].costs;
         let solve = self.records[built.index].cost.unwrap_or(WorkUnits::ZERO);
@@ -355,7 +358,7 @@ impl Scheduler {
         built.fresh.is_none() || costs.refresh <= solve * CHEAP || all + last >= costs.refresh
     }
 
-    /// Takes in how a run ended.
+    /// Records how a run ended, and chooses the next action.
     fn ended(&mut self, index: usize, ended: &Ended) -> Action {
         let costs = self.candidates[index].costs;
         let work = costs.iteration * ended.iterations as f64;
@@ -379,7 +382,7 @@ impl Scheduler {
             }
         }
         let fresh = self.built(index).and_then(|one| one.fresh).unwrap_or(0);
-        // what a renewal costs is shared by the solves until the next one
+        // expected work of a solve with a renewed preconditioner: the cost of a renewal is shared by the solves until the next one
         let renewed = costs.refresh * self.renewals_per_solve(index) + costs.iteration * fresh as f64;
         let was_renewed = self.solve.renewed.take() == Some(index);
         let record = &mut self.records[index];
@@ -404,7 +407,8 @@ impl Scheduler {
                 if exhausted {
                     self.fail(index);
                 } else {
-                    // only conjugate gradients may be near the solution with a larger residual than before: others come last
+                    // only methods for symmetric matrices are expected to converge although the residual has not fallen: the others are
+                    // resumed last
                     let needs_symmetry = self.candidates[index].method.needs_symmetry();
                     let remaining = if ended.improved || needs_symmetry { estimate.remaining } else { LAST };
                     self.solve.states[index] = State::Suspended { remaining, residual: ended.residual };
@@ -425,7 +429,7 @@ impl Scheduler {
         Action::Renew { index }
     }
 
-    /// Notes that a candidate has failed. With other values it is tried again, after one solve, two, four, ...
+    /// Records that a candidate has failed. After 1, 2, 4, ... further solves it may be tried again, if the values have changed.
     fn fail(&mut self, index: usize) {
         if let Some(state) = self.solve.states.get_mut(index) {
             *state = State::Failed;
@@ -442,7 +446,7 @@ impl Scheduler {
         record.failures > 0 && !again
     }
 
-    /// The order in which candidates run if each of them fails, with the costs that are expected then.
+    /// The order in which candidates run if each of them fails, with their expected costs at that point.
     pub(super) fn order(mut self) -> Vec<(usize, WorkUnits)> {
         let (mut order, mut index, mut action) = (vec![], 0, self.begin());
         loop {

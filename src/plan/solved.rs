@@ -1,18 +1,18 @@
-//! What a plan found, and how it got there.
+//! Results of planned solves: solution, report, attempts.
 
 use super::{Candidate, Method, Preconditioner, Preparation};
 use crate::{Outcome, Report};
 use std::fmt;
 use std::time::Duration;
 
-/// A solution in host memory, in the user's ordering, and the way to it.
+/// A solution in host memory and in the user's ordering, with the report and the attempts of its solve.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Solved<T> {
-    /// The solution with the least residual that any attempt found.
+    /// The solution with the least residual of all attempts.
     pub x: Vec<T>,
-    /// How it ended; the iterations, time and bytes of all attempts together; history and condition of the last. The residual
-    /// was recomputed from `x`.
+    /// Report of the solve: the outcome; iterations, time and bytes of all attempts together; history and condition number of the last
+    /// attempt. The residual was recomputed from `x`.
     pub report: Report,
     /// The attempts, in order. The last one ended the solve.
     pub attempts: Vec<Attempt>,
@@ -30,13 +30,13 @@ pub struct Attempt {
     pub reason: String,
     /// Iterations made.
     pub iterations: usize,
-    /// The time to build the preconditioner, or to take new values into it.
+    /// The time to build or renew the preconditioner.
     pub setup: Duration,
     /// The way in which the preconditioner was prepared.
     pub preparation: Preparation,
     /// The time of its iterations.
     pub time: Duration,
-    /// `‖b − A x‖ / ‖b‖` of its `x`, recomputed; NaN if there is none.
+    /// Relative residual `‖b − A x‖ / ‖b‖` after the attempt, recomputed; NaN if the preconditioner was not built.
     pub residual: f64,
     /// How it ended.
     pub ending: AttemptEnd,
@@ -46,22 +46,22 @@ pub struct Attempt {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum AttemptEnd {
-    /// The solver returned.
+    /// The solver returned with this outcome.
     Ended(Outcome),
     /// Another candidate was expected to be faster.
     Switched {
-        /// The iterations that it was expected to need still; infinite if its residual did not fall.
+        /// The estimated remaining iterations; infinite if the residual did not fall.
         remaining: f64,
-        /// The time that those would have taken.
+        /// The estimated time of the remaining iterations, in seconds.
         seconds: f64,
-        /// The other candidate, and the time that it was expected to take.
+        /// The other candidate.
         to: String,
-        /// Its setup included.
+        /// The estimated time of the other candidate in seconds, setup included.
         to_seconds: f64,
     },
-    /// Its preconditioner was built for earlier values of the matrix, and had cost as many more iterations as a new one costs.
+    /// The preconditioner was built for earlier values of the matrix, and its additional iterations had cost as much as a renewal.
     Outdated,
-    /// It could not be built, for this reason.
+    /// The preconditioner could not be built, for this reason.
     NotBuilt(String),
 }
 
@@ -89,7 +89,7 @@ impl Attempt {
     }
 }
 
-/// The report, and a line for each attempt.
+/// Prints the report, and a line for each attempt.
 impl<T> fmt::Display for Solved<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.report)?;
@@ -138,7 +138,7 @@ impl fmt::Display for AttemptEnd {
     }
 }
 
-/// Seconds with two digits.
+/// A time in seconds, printed with about two digits.
 struct Approximate(f64);
 
 impl fmt::Display for Approximate {
@@ -153,7 +153,7 @@ impl fmt::Display for Approximate {
     }
 }
 
-/// A method and its preconditioner, as `Cg with Jacobi`.
+/// Name of a method with its preconditioner: `Cg with Jacobi`.
 pub(super) fn configuration(method: Method, preconditioner: Preconditioner) -> String {
     match preconditioner {
         Preconditioner::None => method.to_string(),

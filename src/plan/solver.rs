@@ -24,8 +24,8 @@ use std::time::{Duration, Instant};
 /// Restart length of GMRES: longer than its default, because hard systems need it.
 const RESTART: usize = 60;
 
-/// Announced solves from which on formats and orders are compared by their time; and from which on those of matrices larger than this
-/// many bytes, where the host multiplies: what fits into the cache is multiplied as fast in most formats.
+/// Number of announced solves from which on formats and orderings are compared by measured times: `MANY`, or on a host `SOME` if the
+/// matrix takes at least `CACHED` bytes. Smaller matrices fit into the cache, where most formats are equally fast.
 const MANY: usize = 100;
 const SOME: usize = 10;
 const CACHED: usize = 1 << 22;
@@ -33,7 +33,7 @@ const CACHED: usize = 1 << 22;
 /// Setup cost from which on a preconditioner is kept while another one runs.
 const KEPT: WorkUnits = WorkUnits(20.0);
 
-/// A symbolic factorization, or why there is none.
+/// A symbolic factorization, or the error from computing it; `None` until it is computed.
 pub(super) type SharedSymbolic = Arc<Mutex<Option<Result<Symbolic>>>>;
 
 /// A solver that runs one candidate after the other, until the recomputed residual meets the tolerance. Made by [`Plan::build`].
@@ -47,16 +47,16 @@ pub struct PlannedSolver<T: Real, M: Backend<T>> {
     pub(super) user_order: Option<UserOrder<T>>,
     pub(super) settings: Settings,
     pub(super) scheduler: Scheduler,
-    /// The ordering of complete factorizations, until it is used.
+    /// The symbolic factorization, until `Cholesky` uses it.
     pub(super) symbolic: SharedSymbolic,
     pub(super) cancel: Option<CancelToken>,
     pub(super) watch: Watch,
     pub(super) running: Running<T, M::Vector>,
-    /// The operator, while no running solver has it.
+    /// The operator, while no running solver owns it.
     pub(super) operator: Option<Operator<M::Vector>>,
-    /// A preconditioner that is kept for later, and which of the candidates it belongs to.
+    /// A preconditioner that is kept for later, and the index of its candidate.
     pub(super) kept: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
-    /// A matching, and a suspended factorization.
+    /// A matching and a suspended factorization, which later attempts use.
     pub(super) begins: Option<Begins<T>>,
     /// Workspace for `b − A x`.
     pub(super) residual: Option<M::Vector>,
@@ -85,7 +85,7 @@ pub enum Preparation {
     Ready,
     /// It was built for earlier values of the matrix, and kept.
     Kept,
-    /// It was built for earlier values of the matrix, and has taken the new ones.
+    /// It was built for earlier values of the matrix, and renewed for the new ones.
     Renewed,
 }
 
@@ -118,7 +118,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         })
     }
 
-    /// A solver for which nothing is built yet.
+    /// A solver without preconditioners.
     pub(super) fn with(
         machine: M,
         matrix: Csr<T>,
@@ -190,8 +190,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self
     }
 
-    /// The space of `b` and `x` for [`PlannedSolver::solve_into`]. [`PlannedSolver::solve`] and [`PlannedSolver::solve_from`] may reorder the matrix: then
-    /// it is another after them.
+    /// The space of `b` and `x` for [`PlannedSolver::solve_into`]. It may change in [`PlannedSolver::solve`] and
+    /// [`PlannedSolver::solve_from`], which may reorder the matrix.
     pub fn space(&self) -> Result<&SpaceOf<M::Vector>> {
         Ok(self.operator()?.domain())
     }
@@ -215,7 +215,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.solve_host(b, None)
     }
 
-    /// Solves `A x = b` from the guess `x0`.
+    /// Solves `A x = b` from the initial guess `x0`.
     pub fn solve_from(&mut self, b: &[T], x0: &[T]) -> Result<Solved<T>> {
         self.solve_host(b, Some(x0))
     }
@@ -242,13 +242,14 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(Solved { x: host, report: self.report.clone(), attempts: self.attempts.clone() })
     }
 
-    /// The matrix that the plan was made of.
+    /// The source of the matrix that was given to the plan.
     pub(super) fn user(&self) -> &Source<T> {
         self.user_order.as_ref().map_or(self.matrix.source(), UserOrder::user)
     }
 
-    /// Takes new values for the same pattern, in the order of [`Csr::entries`] of the matrix that the plan was made of, as
-    /// [`Format::refresh`] does. Preconditioners take them in the next solve, if that is expected to pay; the report says so.
+    /// Replaces the values of the matrix, as [`Format::refresh`] does. The pattern stays the same, and `values` are in the order of
+    /// [`Csr::entries`] of the matrix that was given to the plan. The next solve renews its preconditioner if that is expected to pay
+    /// off; [`Attempt::preparation`] reports it.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         let entries = match &self.user_order {
             Some(order) => Cow::Owned(order.entries(values)?),
@@ -270,7 +271,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             self.scheduler.values_changed();
             return Ok(());
         }
-        // the format does not store these values: all is built again
+        // the format cannot store the new values, or symmetry has changed: build all again
         self.scheduler.forget();
         (self.running, self.operator, self.kept) = (None, None, None);
         let format = self.settings.options.format.as_deref();
@@ -278,18 +279,18 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(())
     }
 
-    /// Takes the values of a matrix of the same pattern, as [`Format::refresh_from`] does.
+    /// Replaces the values by those of a matrix with the same pattern, as [`Format::refresh_from`] does.
     pub fn refresh_from(&mut self, a: &Csr<T>) -> Result<()> {
         let entries = self.user().entries_of(a)?;
         self.refresh(&entries)
     }
 
-    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that the plan was made of.
+    /// Turns assembled values into entries, as [`Csr::assemble`] of the matrix that was given to the plan does.
     pub fn assemble<'v>(&self, values: &'v [T]) -> Result<Cow<'v, [T]>> {
         self.user().assemble(values)
     }
 
-    /// Makes a candidate the running one; its preconditioner is kept, or is this one.
+    /// Makes a candidate the running one, with the preconditioner `built` or, for `None`, the one that is kept.
     pub(super) fn mount(
         &mut self,
         index: usize,
@@ -312,7 +313,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         Ok(())
     }
 
-    /// Reports to the scheduler which preconditioners there are.
+    /// Reports to the scheduler which preconditioners are built.
     pub(super) fn note_built(&mut self) {
         let running = self.running.as_ref().map(|(index, _)| *index);
         let kept = self.kept.as_ref().map(|(index, _)| *index);
@@ -329,7 +330,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Builds the preconditioner of a candidate; `Lu` at most for this many multiplications.
+    /// Builds the preconditioner of a candidate, and makes the candidate the running one. `Lu` is suspended after `most` multiplications.
     pub(super) fn build(&mut self, index: usize, most: f64) -> Result<Duration> {
         let started = Instant::now();
         self.unmount();
@@ -359,12 +360,12 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 }
 
-/// The order of a user's entries, if a matrix is the same in another order.
+/// The order of the user's entries in `own`, if `own` is the user's matrix in another order.
 pub(super) fn user_order<T: Real>(user: &Csr<T>, own: &Csr<T>) -> Option<UserOrder<T>> {
     (user.domain() != own.domain()).then(|| UserOrder::new(user.source(), own.source()))
 }
 
-/// The matrix in the requested format, or in the one of the least cost.
+/// The matrix in the requested format, or in the format of the least estimated cost.
 pub(super) fn operator<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,

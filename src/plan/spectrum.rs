@@ -1,29 +1,29 @@
-//! Where the eigenvalues of a symmetric matrix lie, from some steps of Lanczos.
+//! Estimates of the spectrum of a symmetric matrix, by Lanczos steps.
 
 use crate::{Csr, Real, Result};
 use krysp_solvers::{ConditionEstimate, LinearOperator, Scalar, Space, Vector};
 use std::fmt;
 
-/// Steps: as many as fit into `WORK` multiplications, between these bounds. A guess: with 64 the indefinite Helmholtz matrix
-/// `ngs_screw_helmholtz` shows a negative direction. Too few would miss some that others find.
+/// Bounds of the number of steps, between which as many are made as fit into `WORK` multiplications. Guesses: with 64 steps the
+/// indefinite Helmholtz matrix `ngs_screw_helmholtz` shows a direction of negative energy; fewer may miss such directions.
 const STEPS: [usize; 2] = [64, 2000];
 const WORK: usize = 100_000_000;
 
-/// The condition is estimated if the extreme Ritz values have changed by less than this part in the second half of the steps.
+/// The condition number is estimated if the extreme Ritz values changed by less than this fraction in the second half of the steps.
 const SETTLED: f64 = 0.05;
 
-/// Energies `⟨p, A p⟩ / ⟨p, D p⟩` of this many epsilons of the largest eigenvalue are zero to rounding.
+/// Energies `⟨p, A p⟩ / ⟨p, D p⟩` of at most this many machine epsilons times the largest energy count as zero.
 const ROUNDING: f64 = 1e3;
 
-/// What the steps of Lanczos found of the eigenvalues of `D⁻¹ A`, where `D` is the diagonal of the symmetric matrix `A`.
+/// Result of Lanczos steps with `D⁻¹ A`, where `D` is the diagonal of the symmetric matrix `A`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Spectrum {
-    /// A direction `p` with negative `⟨p, A p⟩`, or a diagonal entry that is not positive: the matrix is not positive definite.
+    /// A direction `p` with negative `⟨p, A p⟩` was found, or a diagonal entry that is not positive: the matrix is not positive definite.
     Indefinite,
-    /// A direction in which `⟨p, A p⟩` is zero to rounding: the matrix is singular, or as good as singular.
+    /// A direction in which `⟨p, A p⟩` is zero to rounding was found: the matrix is singular or nearly so.
     Singular,
-    /// No such direction. The matrix may be positive definite.
+    /// No such direction was found. The matrix may be positive definite.
     Positive {
         /// The number of steps.
         steps: usize,
@@ -45,23 +45,24 @@ impl Spectrum {
     }
 }
 
-/// `None` if there are no steps: for an empty matrix, or one whose entries are not finite.
+/// Estimates the spectrum; `None` for an empty matrix, or one whose entries are not finite.
 pub(super) fn spectrum<T: Real>(a: &Csr<T>, positive_diagonal: bool) -> Option<Spectrum> {
     if !positive_diagonal {
-        // eᵢᵀ A eᵢ is not positive
+        // the energy eᵢᵀ A eᵢ of some i is not positive
         return (a.rows() > 0).then_some(Spectrum::Indefinite);
     }
     let steps = (WORK / (a.nnz() + 8 * a.rows()).max(1)).clamp(STEPS[0], STEPS[1]);
     lanczos(a, steps).ok().flatten()
 }
 
-/// Conjugate gradients without `x`: their coefficients are those of Lanczos.
+/// Runs conjugate gradients without `x`, whose coefficients are those of Lanczos.
 fn lanczos<T: Real>(a: &Csr<T>, steps: usize) -> Result<Option<Spectrum>> {
     let space = a.domain();
     let diagonal = a.diagonal_entries();
     let d_inverse: Vec<T> = diagonal.iter().map(|&d| T::one() / d).collect();
     let d_inverse = space.vector(&d_inverse)?;
-    // D (1 + noise): something of every eigenvector, and more of smooth ones, where negative eigenvalues are found first
+    // D (1 + noise) has components of all eigenvectors, and larger ones of smooth eigenvectors, among which negative energies are found
+    // first
     let rough = |i: u64| T::from_f64(1.0 + 0.5 * noise(i));
     let b: Vec<T> = diagonal.iter().zip(0..).map(|(&d, i)| d * rough(i)).collect();
     let mut r = space.vector(&b)?;
@@ -72,7 +73,7 @@ fn lanczos<T: Real>(a: &Csr<T>, steps: usize) -> Result<Option<Spectrum>> {
     let mut rz = r.dot(&z).read()?.to_f64();
     let (first, mut p_d_p, mut largest) = (rz, rz, 0.0f64);
     let mut coefficients: Vec<[f64; 2]> = vec![];
-    // rounding ends the recurrence at the latest when residuals are this small
+    // below this residual, at the latest, the recurrence is dominated by rounding errors
     while coefficients.len() < steps && rz > first * (T::EPSILON * T::EPSILON) {
         let energy = a.apply_dot(&p, &mut q)?.read()?.to_f64();
         let quotient = energy / p_d_p;
@@ -106,7 +107,7 @@ fn lanczos<T: Real>(a: &Csr<T>, steps: usize) -> Result<Option<Spectrum>> {
     }))
 }
 
-/// A number between −1 and 1 that looks random (the finaliser of SplitMix64).
+/// A pseudorandom number between −1 and 1 (finalizer of SplitMix64).
 fn noise(index: u64) -> f64 {
     let mut bits = index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,10 +1,10 @@
-//! The unit in which costs are counted.
+//! Unit of costs.
 
 use crate::saved::{Loaded, Reader, Saved, Writer};
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
 
-/// Work: multiples of one iteration of conjugate gradients with Jacobi on the same matrix and machine.
+/// Work, as a multiple of one iteration of conjugate gradients with Jacobi on the same matrix and machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct WorkUnits(pub f64);
 
@@ -12,20 +12,20 @@ impl WorkUnits {
     /// No work.
     pub const ZERO: WorkUnits = WorkUnits(0.0);
 
-    /// The cost of what cannot be done.
+    /// The cost of what is impossible.
     pub const INFINITE: WorkUnits = WorkUnits(f64::INFINITY);
 
-    /// The larger of two; a total order.
+    /// The larger of two; NaN is ignored.
     pub fn max(self, other: WorkUnits) -> WorkUnits {
         WorkUnits(self.0.max(other.0))
     }
 
-    /// The smaller of two.
+    /// The smaller of two; NaN is ignored.
     pub fn min(self, other: WorkUnits) -> WorkUnits {
         WorkUnits(self.0.min(other.0))
     }
 
-    /// Whether it is not infinite.
+    /// Whether it is neither infinite nor NaN.
     pub fn is_finite(self) -> bool {
         self.0.is_finite()
     }

@@ -1,4 +1,4 @@
-//! What each candidate is expected to cost, from what a scheduler has seen so far.
+//! Expected costs of the candidates, from the records of a scheduler.
 
 use super::state::State;
 use super::{LAST, REORDERING, Scheduler};
@@ -8,33 +8,34 @@ use crate::plan::candidates::Context;
 use crate::plan::costs::{Costs, Factorization};
 use crate::plan::monitor::{Alternative, Monitor, Start};
 
-/// A candidate whose cost was measured is left before it begins if another is expected to be cheaper by this factor.
+/// An untried candidate runs instead of one with a known cost if it is expected to be cheaper by this factor. A guess.
 const CLEARLY: f64 = 1.3;
 
-/// A candidate is also tried if `trial * AFFORDABLE < known * ahead` and `cost * PERHAPS < known`, where `trial` is its setup and one
-/// solve, and `ahead` the number of solves ahead: expectations may be too high by that.
+/// A candidate is also tried if `trial * AFFORDABLE < known * ahead` and `cost * PERHAPS < known`. `trial` is its setup and one solve,
+/// `cost` its expected cost, `known` the cost of the best candidate, and `ahead` the number of solves ahead: the expected cost may be too
+/// high by a factor of `1 / PERHAPS`. Guesses.
 const AFFORDABLE: f64 = 15.0;
 const PERHAPS: f64 = 0.3;
 
-/// `Lu` is suspended after this multiple of its estimate or of the best other candidate's cost, whichever is more, but not before it has
-/// cost as much as the solves ahead with that candidate.
+/// `Lu` is suspended after this multiple of its estimated setup or of the cost of the best other candidate, whichever is more, but not
+/// before it has cost as much as all solves ahead with that candidate. A guess.
 const OVERRUN: f64 = 3.0;
 
-/// Renewals of a preconditioner per refresh of the matrix, expected until three solves have been counted. A guess; 1/4 to 1/30 were
-/// counted in loops of time steps.
+/// Expected number of renewals of a preconditioner per refresh of the matrix, until three solves with it have been counted. A guess; 1/4
+/// to 1/30 were counted in loops of time steps.
 const LAGGED: f64 = 0.25;
 
-/// Share of later work that a reordering saves; 0.25 to 0.78 were measured.
+/// Fraction of the later work that a reordering saves; 0.25 to 0.78 were measured.
 const SAVED: f64 = 0.5;
 
 impl Scheduler {
-    /// The best of those that may run, but for one.
+    /// The candidate with the least expected cost, of those that may run, without `but`.
     pub(super) fn best_but(&self, but: usize) -> Option<usize> {
         let possible = self.possible(but);
         self.cheapest(|index| possible.contains(&index))
     }
 
-    /// All that may run, but for one.
+    /// All candidates that may run, without `but`.
     pub(super) fn possible(&self, but: usize) -> Vec<usize> {
         let possible = |&index: &usize| {
             let failed = self.has_failed_before(index) || self.solve.states[index] == State::Failed;
@@ -46,40 +47,41 @@ impl Scheduler {
         if soon.is_empty() { all } else { soon }
     }
 
-    /// Whether a candidate is for matrices that are not definite, while this one may be: where conjugate gradients are slow, so are
-    /// methods for other matrices.
+    /// Whether a candidate for indefinite matrices waits until the matrix is known not to be definite: where conjugate gradients are
+    /// slow, so are methods for indefinite matrices.
     pub(super) fn waits_for_indefinite(&self, index: usize) -> bool {
         let [first, this] = [&self.candidates[0], &self.candidates[index]];
         let failed = self.solve.states[0] == State::Failed;
         !this.needs_definite() && first.needs_definite() && !self.solve.indefinite && !failed
     }
 
-    /// The candidate of the least cost; of equal ones the first.
+    /// Of the candidates for which `some` holds, the one with the least expected cost; of equal ones the first.
     pub(super) fn cheapest(&self, some: impl Fn(usize) -> bool) -> Option<usize> {
         let some = (0..self.candidates.len()).filter(|&index| some(index));
         some.min_by(|&a, &b| self.cost(a).0.total_cmp(&self.cost(b).0))
     }
 
-    /// Expected work of a solve with a candidate, or of the rest of it.
+    /// Expected work of a solve with a candidate, or of the rest of a suspended one.
     pub(super) fn cost(&self, index: usize) -> WorkUnits {
         let solve = self.known(index).unwrap_or_else(|| self.candidates[index].solve(self.jacobi()));
         self.fixed(index) + solve
     }
 
-    /// The share of the setup, and what it takes to follow new values.
+    /// The part of the expected cost that is not iterations: shares of the setup and of renewals.
     pub(super) fn fixed(&self, index: usize) -> WorkUnits {
         let (costs, built) = (&self.candidates[index].costs, self.built(index).is_some());
         fixed(costs, built, self.ahead(), self.renewals_per_solve(index))
     }
 
-    /// Solves ahead, this one included. If their number was not announced, as many are expected as have been made: then the setup of
-    /// a candidate is paid once the solves so far would have saved as much with it.
+    /// Number of solves ahead, this one included. If it was not announced, as many are expected as have been made: a setup then pays off
+    /// once it would have been amortized over the solves so far.
     fn ahead(&self) -> f64 {
         let ahead = self.announced.map_or(self.solves + 1, |all| all.saturating_sub(self.solves));
         ahead.max(1) as f64
     }
 
-    /// Counted, or expected from how often the matrix takes new values. If that was announced, once for each solve until it is known.
+    /// Number of renewals of a preconditioner per solve: counted, or, before three solves with it, estimated from the refreshes of the
+    /// matrix, plus one if changes were announced.
     pub(super) fn renewals_per_solve(&self, index: usize) -> f64 {
         let record = &self.records[index];
         if record.solves > 2 {
@@ -89,7 +91,7 @@ impl Scheduler {
         LAGGED * ((self.refreshes + announced) as f64 / (self.solves + 1) as f64).min(1.0)
     }
 
-    /// The iterations' work, if it was measured or estimated from a run.
+    /// Work of the iterations of a solve, or of the rest of them, if it was measured or estimated from a run.
     pub(super) fn known(&self, index: usize) -> Option<WorkUnits> {
         match self.solve.states.get(index) {
             Some(State::Suspended { remaining, .. }) => Some(*remaining),
@@ -97,7 +99,7 @@ impl Scheduler {
         }
     }
 
-    /// Work of all iterations with Jacobi, as far as they have been tried in this solve or before; zero if that says nothing.
+    /// Work of all iterations with Jacobi, as measured or estimated in this solve or an earlier one; zero if that is unknown.
     pub(super) fn jacobi(&self) -> WorkUnits {
         let tried = match self.solve.states.first() {
             Some(State::Suspended { remaining, .. }) if *remaining < LAST => {
@@ -109,7 +111,7 @@ impl Scheduler {
         tried.filter(|_| self.candidates[0].is_measure()).unwrap_or_default()
     }
 
-    /// Whether to try a candidate while the cost of another is known.
+    /// Whether to try a candidate although the cost of another is `known`.
     pub(super) fn is_worth_trying(&self, index: usize, known: WorkUnits) -> bool {
         let ahead = match self.announced {
             Some(all) => all.saturating_sub(self.solves),
@@ -121,7 +123,7 @@ impl Scheduler {
         self.cost(index) * (if affordable { PERHAPS } else { CLEARLY }) < known
     }
 
-    /// Whether a complete factorization has not solved the system: then it is singular or nearly so.
+    /// Whether iterations with `Lu` have not solved the system, which is then singular or nearly so.
     pub(super) fn has_failed_direct(&self) -> bool {
         self.candidates
             .iter()
@@ -129,15 +131,15 @@ impl Scheduler {
             .any(|(one, made)| one.preconditioner == Preconditioner::Lu && *made > WorkUnits::ZERO)
     }
 
-    /// Whether another order of the matrix is worth its work before this candidate runs.
+    /// Whether reordering the matrix before this candidate runs is expected to pay off.
     pub(super) fn earns_reordering(&self, index: usize) -> bool {
         let candidate = &self.candidates[index];
-        // complete factorizations have an ordering of their own
+        // complete factorizations use their own ordering
         if !self.may_reorder || candidate.preconditioner.is_complete() || self.spent < REORDERING {
             return false;
         }
         let again = if self.built(index).is_some() { candidate.costs.setup } else { WorkUnits::ZERO };
-        // if the number of solves is unknown, as much work is ahead as has been done
+        // if the number of solves is unknown, as much work is expected as has been done
         let ahead = self.cost(index) + if self.announced.is_none() { self.spent } else { WorkUnits::ZERO };
         ahead * SAVED >= REORDERING + again
     }
@@ -156,7 +158,7 @@ impl Scheduler {
         self.factorization.is_none() && self.candidates[index].is_analysable(&self.profile)
     }
 
-    /// Takes in what an elimination ordering has found out.
+    /// Updates expected costs with the result of an elimination ordering.
     pub(in crate::plan) fn analysed(&mut self, factorization: Factorization) {
         if self.factorization.is_some() {
             return;
@@ -168,7 +170,7 @@ impl Scheduler {
         }
     }
 
-    /// The candidates that may run in the place of another.
+    /// The alternatives to a running candidate; the last one is the upper limit of costs.
     pub(super) fn alternatives(&self, index: usize) -> Vec<Alternative> {
         let last = Alternative { index: None, fixed: LAST, estimated: None, analysable: false };
         if self.is_alone() {
@@ -186,8 +188,8 @@ impl Scheduler {
         self.possible(index).into_iter().map(alternative).chain([last]).collect()
     }
 
-    /// The alternatives of a running candidate with what an ordering has found out, for [`Monitor::analysed`]. The scheduler itself takes
-    /// that in by [`Scheduler::analysed`].
+    /// A function that computes the alternatives to a running candidate from the result of an elimination ordering, for
+    /// [`Monitor::analysed`]. The costs of the scheduler itself are updated by [`Scheduler::analysed`].
     pub(in crate::plan) fn analysed_alternatives(
         &self,
         index: usize,
@@ -205,7 +207,7 @@ impl Scheduler {
                 if let (true, Some(candidate)) = (one.analysable, &mut one.estimated) {
                     candidate.costs =
                         context.costs(candidate.method, candidate.preconditioner, Some(factorization));
-                    // a complete factorization that is built has been analysed
+                    // `false`: a factorization that is built has been analysed, and does not get here
                     one.fixed = fixed(&candidate.costs, false, ahead, rate);
                 }
                 one
@@ -214,15 +216,15 @@ impl Scheduler {
         }
     }
 
-    /// Watches a run of a candidate.
+    /// The monitor for a run of a candidate.
     pub(in crate::plan) fn monitor(&self, index: usize) -> Monitor {
         let candidate = &self.candidates[index];
         let costs = &candidate.costs;
         let record = &self.records[index];
         let granted = match (self.solve.states[index], record.cost) {
-            // a resumed attempt has at least as many iterations as before, so that two do not preempt each other for ever
+            // a resumed attempt is granted as many iterations as it has made, so that two do not preempt each other for ever
             (State::Suspended { .. }, _) => self.solve.made[index].0 / costs.iteration.0,
-            // and one that has solved may take as many again
+            // a candidate that has solved a system is granted as many iterations as it took
             (_, Some(cost)) if !(self.solve.trial && index == 0) => {
                 costs.iterations.max(cost.0 / costs.iteration.0)
             }
@@ -244,7 +246,7 @@ impl Scheduler {
     }
 }
 
-/// The share of the setup that one solve pays, and the renewals that it needs.
+/// Work of a solve besides its iterations: the setup shared by `ahead` solves, unless it is built, and renewals.
 fn fixed(costs: &Costs, built: bool, ahead: f64, renewals: f64) -> WorkUnits {
     let setup = if built { WorkUnits::ZERO } else { costs.setup * (1.0 / ahead) };
     setup + costs.refresh * renewals

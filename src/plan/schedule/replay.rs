@@ -1,7 +1,7 @@
-//! Replays recorded residual histories: what the scheduler decides for real systems, without computing anything.
+//! Replays recorded residual histories: shows what the scheduler decides for real systems, without solving them.
 //!
 //! `tests/data/plan/histories.txt` has a line for each system with its profile, and one for each candidate with its residuals;
-//! `decisions.txt` the attempts that the scheduler makes of them. Both are written again by
+//! `decisions.txt` has the attempts that the scheduler makes for them. The files are rewritten by
 //!
 //! ```text
 //! cargo test --release --lib record_histories -- --ignored          (needs ../shared/matrices; takes an hour)
@@ -30,10 +30,10 @@ fn data(name: &str) -> PathBuf {
 
 /// A run of one candidate from `x = 0`.
 struct History {
-    /// `"converged"`, `"failed"`, `"indefinite"`, `"unbuilt"` or `"limit"` if the time was up.
+    /// How it ended: `"converged"`, `"failed"`, `"indefinite"`, `"unbuilt"`, or `"limit"` at the time limit.
     ending: String,
     iterations: usize,
-    /// Iterations, and the logarithms of relative residuals there.
+    /// Iterations, and the decimal logarithms of the relative residuals after them.
     points: Vec<(usize, f64)>,
 }
 
@@ -57,7 +57,7 @@ struct System {
     factorization: Factorization,
     /// Whether the system was found to have no solution.
     inconsistent: bool,
-    /// By the name of a configuration.
+    /// Histories by the names of their configurations.
     histories: Vec<(String, History)>,
 }
 
@@ -141,12 +141,12 @@ fn systems() -> Vec<System> {
 struct Replayed {
     attempts: String,
     solved: bool,
-    /// By the scheduler's own costs.
+    /// Total cost in the scheduler's cost model.
     work: WorkUnits,
     iterations: usize,
 }
 
-/// Lets a scheduler solve a recorded system. A resumed attempt goes on where it stopped.
+/// Runs a scheduler on a recorded system. A resumed attempt continues where it was suspended.
 fn replay(system: &System, scheduler: &mut Scheduler) -> Replayed {
     let mut done = vec![0; scheduler.candidates.len()];
     let mut replayed =
@@ -199,7 +199,7 @@ impl System {
         Scheduler::new(self.context(), list, announced, false)
     }
 
-    /// The least work of a candidate alone, for one solve.
+    /// The work of the best candidate alone, for one solve, setup included.
     fn best(&self) -> Option<WorkUnits> {
         let scheduler = self.scheduler(Some(1));
         let alone = (0..scheduler.candidates.len()).filter_map(|index| {
@@ -298,7 +298,7 @@ fn decisions_cost_little_more_than_the_best_in_hindsight() {
     }
     let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
     println!("{mean:.3} over {}", logs.len());
-    // half of the systems are so small that 50 units are more than their best takes
+    // half of the systems are so small that their best candidate takes less than 50 units
     assert!(logs.len() > 150 && mean < 1.4, "{mean} over {}", logs.len());
 }
 
@@ -322,8 +322,8 @@ fn what_was_found_out_is_used_in_later_solves() {
     }
 }
 
-/// Iterations of a time step, where the iterations with Jacobi are `jacobi`, and a multigrid hierarchy was built for steps `ratio` times
-/// as long or short.
+/// Model of the iterations of a time step that takes `jacobi` iterations with Jacobi, `ratio` times as many as the step for which the
+/// preconditioner was built.
 fn step(preconditioner: Preconditioner, jacobi: f64, ratio: f64) -> Option<f64> {
     match preconditioner {
         Preconditioner::Jacobi => Some(jacobi),
@@ -334,7 +334,8 @@ fn step(preconditioner: Preconditioner, jacobi: f64, ratio: f64) -> Option<f64> 
     }
 }
 
-/// A loop of time steps in which the matrix takes new values: the work of the scheduler beside that of fixed configurations.
+/// Runs the scheduler on time steps with changing values. Returns its work divided by that of the best fixed configuration, and its
+/// attempts.
 fn time_steps(announced: bool, jacobi: &[f64]) -> (f64, String) {
     let profile = Profile::of(&crate::testing::matrices::stencil7(30).csr::<f64>().unwrap());
     let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
@@ -395,7 +396,7 @@ fn time_steps(announced: bool, jacobi: &[f64]) -> (f64, String) {
         scheduler.finish();
         text += ";";
     }
-    // fixed configurations, renewed every so many steps
+    // fixed configurations, renewed after every `every` steps
     let mut best = f64::INFINITY;
     for one in &scheduler.candidates {
         for every in [1, 2, 5, 10, 20, usize::MAX] {

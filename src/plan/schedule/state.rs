@@ -11,15 +11,15 @@ use crate::saved::saved;
 pub(in crate::plan) enum Action {
     /// Compute the elimination ordering of complete factorizations.
     Analyse,
-    /// Reorder the matrix if its rows then read `x` from nearer.
+    /// Reorder the matrix if that makes the reads of `x` more local.
     Reorder,
     /// Build a preconditioner; `Lu` is suspended after this much work.
     Build { index: usize, limit: WorkUnits },
-    /// Take the values of the matrix into a preconditioner that was built for earlier ones.
+    /// Renew a preconditioner of earlier values: recompute it for the present values of the matrix.
     Renew { index: usize },
-    /// Iterate, watched by [`Scheduler::monitor`].
+    /// Iterate, with the monitor of [`Scheduler::monitor`].
     Run { index: usize },
-    /// Find out whether the system has a solution; `factorize` if a complete factorization has not solved it.
+    /// Test whether the system has a solution; `factorize` if a complete factorization has not solved it.
     TestConsistency { factorize: bool },
     /// Return the best solution so far.
     Finish,
@@ -29,7 +29,7 @@ pub(in crate::plan) enum Action {
 #[derive(Clone, Debug)]
 pub(in crate::plan) enum Event {
     Analysed(Factorization),
-    /// Whether the matrix is in another order now, for which nothing is built.
+    /// Whether the matrix was reordered. If so, no preconditioner is built for it.
     Reordered(bool),
     Built,
     /// Building was suspended at its limit.
@@ -39,7 +39,7 @@ pub(in crate::plan) enum Event {
     },
     Renewed,
     Ended(Ended),
-    /// Whether that has decided the solve.
+    /// Whether the consistency test has decided the solve.
     Tested(bool),
 }
 
@@ -49,7 +49,7 @@ pub(in crate::plan) struct Ended {
     pub(in crate::plan) iterations: usize,
     /// Relative residual, recomputed.
     pub(in crate::plan) residual: f64,
-    /// Whether that is less than before.
+    /// Whether no earlier attempt of this solve had a smaller residual.
     pub(in crate::plan) improved: bool,
     pub(in crate::plan) end: End,
 }
@@ -57,7 +57,7 @@ pub(in crate::plan) struct Ended {
 #[derive(Clone, Debug)]
 pub(in crate::plan) enum End {
     Converged,
-    /// Stopped by the monitor, to switch or to renew.
+    /// Stopped by the monitor, to switch to another candidate or to renew the preconditioner.
     Stopped {
         estimate: Estimate,
         renew: bool,
@@ -78,14 +78,14 @@ pub(super) enum State {
 /// Measurements of a candidate in earlier solves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Record {
-    /// Work of a solve, the setup apart.
+    /// Measured or estimated work of a solve, without the setup.
     pub(super) cost: Option<WorkUnits>,
-    /// Number of refreshes of the matrix before that.
+    /// Number of refreshes of the matrix when this was recorded.
     pub(super) values: usize,
-    /// How often it has failed, and the solve from which on it may be tried again with other values.
+    /// Number of failures since the last success, and the number of solves from which on it may be tried again with new values.
     pub(super) failures: u32,
     pub(super) retry: usize,
-    /// Solves with it, and how often its preconditioner took new values.
+    /// Number of solves with it, and of renewals of its preconditioner.
     pub(super) solves: usize,
     pub(super) renewals: usize,
 }
@@ -96,11 +96,11 @@ saved!(impl[] Record { cost, values, failures, retry, solves, renewals });
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Built {
     pub(super) index: usize,
-    /// Whether the matrix has other values now.
+    /// Whether the values of the matrix have changed since it was built or renewed.
     pub(super) stale: bool,
-    /// Iterations of its first solve with the values that it has.
+    /// Iterations of its first solve after it was built or renewed.
     pub(super) fresh: Option<usize>,
-    /// Work of iterations beyond those, since then and in the last solve.
+    /// Work of iterations in excess of `fresh`: in all solves since the values changed, and in the last one.
     pub(super) excess: [WorkUnits; 2],
 }
 
@@ -108,17 +108,17 @@ pub(super) struct Built {
 #[derive(Default)]
 pub(super) struct Solve {
     pub(super) states: Vec<State>,
-    /// Work of the iterations of each candidate.
+    /// Work of the iterations of each candidate in this solve.
     pub(super) made: Vec<WorkUnits>,
     pub(super) indefinite: bool,
     pub(super) tested: bool,
-    /// Whether anything has run.
+    /// Whether any candidate has run.
     pub(super) ran: bool,
     /// The candidate whose next run continues after a renewal in the middle of the solve: the work of that run alone is recorded.
     pub(super) renewed: Option<usize>,
-    /// Whether Jacobi runs to find out whether it is the fastest again.
+    /// Whether Jacobi is tried again, to find out whether it has become the fastest.
     pub(super) trial: bool,
-    /// The decision that is continued after `Analyse` or `Reorder`; the choice of the next candidate if `None`.
+    /// The decision to continue after `Analyse` or `Reorder`; `None` is the choice of the next candidate.
     pub(super) pending: Option<Pending>,
 }
 

@@ -1,4 +1,4 @@
-//! Records the histories that are replayed.
+//! Records the histories that `replay` reads.
 
 use super::*;
 
