@@ -222,7 +222,7 @@ class Plan:
         return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planning_seconds))
 
     def refresh(self, values: ArrayLike | Matrix) -> None:
-        """Takes new values for the same sparsity pattern. Preconditioners are updated where they can be, and rebuilt otherwise.
+        """Replaces the values of the matrix, for the same pattern. Preconditioners are updated where they can be, and rebuilt otherwise.
 
         Parameters
         ----------

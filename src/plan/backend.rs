@@ -20,7 +20,7 @@ use crate::{Cuda, Halo};
 use krysp_solvers::Identity;
 use std::any::Any;
 
-/// Inputs of building a preconditioner, above all of factorizations.
+/// Inputs for building a preconditioner, most of them for factorizations.
 #[derive(Debug)]
 pub struct ForFactors<'b, T: Real> {
     /// The symbolic factorization for `Cholesky`, if it has been computed.
@@ -97,7 +97,7 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     }
 }
 
-/// Writes `true` and a preconditioner, if it is of this type.
+/// Writes `true` and a preconditioner, if that is of type `M`.
 fn put<M: Any, T: Real, V: Vector<Elem = T>>(
     m: &dyn Prepared<T, V>,
     to: &mut Writer<'_>,
@@ -199,7 +199,7 @@ impl<T: Real> Backend<T> for Host {
         known.deflated(operator, m)
     }
 
-    /// Computed with the CSR matrix: other formats would first gather its entries.
+    /// Uses the CSR matrix: other formats would first gather its entries.
     fn residual(
         csr: &Csr<T>,
         _: &Operator<Self::Vector>,

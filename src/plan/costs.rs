@@ -270,7 +270,7 @@ const fn line(
     Line { preconditioner, setup, refresh, application, iterations, threads }
 }
 
-/// Multiply-adds of the setup of the coarse levels of `Amg`, also for few rows.
+/// Multiply-adds of the setup of the coarse levels of `Amg`; about the same for matrices with few rows.
 const COARSE: f64 = 5e6;
 
 /// Multiply-adds per front to apply `Cholesky`, and mean number of fronts per row.
@@ -308,8 +308,8 @@ const VARIED: f64 = 2.0;
 const FEWER: f64 = 0.5;
 const FEWEST: f64 = 0.15;
 
-/// Iterations with Jacobi for which the table states those of `Amg`; below, those of `Amg` are proportional to `√Jacobi`. Measured `Amg /
-/// √Jacobi`: 0.8 to 1.6 on 20 scalar systems with 16 to 560 iterations of Jacobi; 0.6 to 1.1 with smoothing.
+/// Iterations with Jacobi for which the table states those of `Amg`; below, those of `Amg` are proportional to `√Jacobi`. Measured
+/// `Amg / √Jacobi`: 0.8 to 1.6 on 20 scalar systems with 16 to 560 iterations of Jacobi; 0.6 to 1.1 with smoothing.
 const TYPICAL: f64 = 190.0;
 
 /// Setup time of `Amg` on the host with a smoothed finest prolongator divided by that without: 1.5 to 2.5 (heat sinks, `p7_64`). The
@@ -333,7 +333,7 @@ const ROUGH: f64 = 0.1;
 /// Costs of `SaddlePoint` for a matrix that is no saddle point: prohibitively high.
 const NO_SADDLE: SaddleEstimate = SaddleEstimate { setup: 1e4, application: 10.0, iterations: 1000.0 };
 
-/// Number of matrix-vector products per iteration, equal to that of applications of the preconditioner.
+/// Number of matrix-vector products per iteration, and of applications of the preconditioner.
 fn products(method: Method) -> f64 {
     if method == Method::BiCgStab { 2.0 } else { 1.0 }
 }

@@ -1,4 +1,4 @@
-//! Declarations of the user, about what the matrix does not contain: near-null space, coordinates, null space, fields.
+//! Declarations of the user about properties that the matrix does not show: near-null space, coordinates, null space, fields.
 //!
 //! They are stored in double precision and in the user's order of unknowns, even if the matrix is reordered, and saved in the file of a
 //! plan. Symmetry and definiteness are declared in [`Profile::declared`](super::Profile).
@@ -167,7 +167,7 @@ impl Declarations {
         }
     }
 
-    /// As [`Declarations::amg`], on a GPU. The host aggregates nodes with different numbers of unknowns.
+    /// Multigrid on a GPU, as [`Declarations::amg`]. The host aggregates nodes with different numbers of unknowns.
     #[cfg(feature = "cuda")]
     pub(super) fn amg_on<T: Real>(
         &self,

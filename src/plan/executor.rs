@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub(super) const ITERATIONS: usize = 100_000;
 
 /// `Aᵀ r` counts as zero if `‖D⁻¹ Aᵀ r‖ ≤ ε^SLOPE ‖r‖`, where `D` holds the norms of the columns of `A` and `ε` is the machine epsilon. A
-/// change `d` of `x` that reduces the residual much then has `‖D d‖ ≥ ε^-SLOPE ‖r‖`, which rounding does not allow to cancel.
+/// change `d` of `x` that reduces the residual much then has `‖D d‖ ≥ ε^-SLOPE ‖r‖`, which is too large for `A d` to be accurate.
 /// `SLOPE_SINGULAR` is for matrices that are known to be singular.
 const SLOPE: f64 = 0.75;
 const SLOPE_SINGULAR: f64 = 0.375;
@@ -277,7 +277,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         task.bytes += report.bytes;
         let (estimate, verdict) = {
             let mut watcher = lock(&self.watch);
-            // the function shares the matrix, which a refresh would have to copy
+            // drop the closure: it shares the matrix, which a refresh would have to copy
             watcher.analyse = None;
             (watcher.monitor.estimate, watcher.verdict)
         };
@@ -329,7 +329,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 
     /// Reorders the matrix, `b`, `x` and the best solution so far, if that makes the reads of `x` in products more local. Returns whether
-    /// it did.
+    /// it has.
     fn reorder(&mut self, task: &mut Task<'_, M::Vector>) -> Result<bool> {
         let started = Instant::now();
         let Ok(Some((matrix, operator))) = reordered(&self.machine, &self.matrix, self.settings.symmetric)

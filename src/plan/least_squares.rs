@@ -2,8 +2,8 @@
 //!
 //! The norm of `r = b − A x` is the least if `Aᵀ r = 0`: then `‖b − A y‖² = ‖r‖² + ‖A (x − y)‖²` for every `y`. Two methods are used:
 //!
-//! - Factors of a rank-deficient matrix give an `N` whose rows span the left null space, all `v` with `vᵀ A = 0`. Then `r = Nᵀ (N Nᵀ)⁻¹ N
-//!   b`, and `A x = b − r` has a solution, which GMRES with the factors finds.
+//! - Factors of a rank-deficient matrix give an `N` whose rows span the left null space, all `v` with `vᵀ A = 0`. Then
+//!   `r = Nᵀ (N Nᵀ)⁻¹ N b`, and `A x = b − r` has a solution, which GMRES with the factors finds.
 //! - Conjugate gradients on `Aᵀ A x = Aᵀ b`, scaled by the norms of the columns.
 
 use crate::formats::derived::Derivation;
@@ -36,15 +36,15 @@ struct Normal<'a, T: Real> {
     /// Norms of the columns of `A`.
     norms: Vec<f64>,
     b: HostVector<T>,
-    /// `Aᵀ r`, each entry divided by the norm of its column, counts as zero if its norm is at most `slope * ‖r‖`.
+    /// `Aᵀ r` counts as zero if `‖D⁻¹ Aᵀ r‖ ≤ slope ‖r‖`, where `D` is the diagonal matrix of `norms`.
     slope: f64,
     /// Maximum number of iterations.
     most: usize,
 }
 
 /// Minimizes the residual: with factors, if `factorised` and they are rank-deficient; and, unless that gives a certain result, by
-/// conjugate gradients from `guess`. Each makes at most `most` iterations. For `slope` see [`Normal`]. Returns `None` if the matrix has
-/// no transpose here, or if no result is finite.
+/// conjugate gradients from `guess`. Each makes at most `most` iterations. For `slope` see [`Normal`]. Returns `None` if the transpose
+/// cannot be formed, or if no result is finite.
 pub(super) fn least_squares<T: Real>(
     a: &Csr<T>,
     b: &[T],

@@ -23,7 +23,7 @@ struct Lead {
     iterations: usize,
 }
 
-/// A column after a lockstep run.
+/// The result of a column in a lockstep run.
 struct Part<T> {
     solved: Solved<T>,
     /// Whether the solve of the column has ended.
@@ -34,7 +34,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M>
 where
     M::Vector: 'static,
 {
-    /// Solves `A x_j = b_j` for several right-hand sides from zero. Returns a solution for each, in order.
+    /// Solves `A x_j = b_j` for several right-hand sides from `x = 0`. Returns a solution for each, in order.
     ///
     /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others run
     /// that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself from its
@@ -42,7 +42,7 @@ where
     /// by methods with cycles such as GMRES, and if the matrix and the preconditioner take less memory than eight vectors. Observers are
     /// called only for columns that are solved by themselves.
     ///
-    /// The limits of time and iterations hold for each column. Each column is charged the whole time of a joint run.
+    /// The limits of time and iterations hold for each column. The whole time of a lockstep run counts for each of its columns.
     ///
     /// # Errors
     /// Returns the error of [`solve`](PlannedSolver::solve) for one of the columns. The solutions of the others are lost.

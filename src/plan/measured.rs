@@ -14,7 +14,7 @@ const FORMATS: usize = 5;
 /// Formats whose predicted cost is above this multiple of the cheapest one's are not measured.
 const WORTH: f64 = 2.5;
 
-/// Number of solves, and of products that may be spent on measuring, from which on any matrix is measured in another ordering, too.
+/// Numbers of solves and of affordable products from which on every matrix is also measured in the machine's ordering.
 const ENDLESS: usize = 1000;
 const ORDERING: f64 = 500.0;
 
@@ -26,8 +26,8 @@ const GAINS: f64 = 0.98;
 /// (`heat_sink_transient_80k`, `p7_64`), so this is a tenth of all products at most.
 const SHARE: f64 = 0.1;
 
-/// Minimum time in seconds that may be spent on measuring for which a GPU measures: the kernels of each further format may have to be
-/// compiled, which takes 0.3 to 0.9 s.
+/// Minimum time budget for measuring formats on a GPU, in seconds: the kernels of each further format may have to be compiled, which
+/// takes 0.3 to 0.9 s.
 const COMPILATION: f64 = 0.1;
 
 /// Number of products per measurement; maximum number of measurements of each of two operators, which alternate; and ratio of their times
@@ -42,7 +42,7 @@ const SCATTERED: f64 = 0.1;
 const CACHE: usize = 1 << 18;
 const NEARER: f64 = 0.75;
 
-/// Whether products with a matrix in the user's ordering read `x` in a scattered way, and from beyond the cache. DIA reads `x`
+/// Whether products with a matrix in the user's ordering make scattered reads of an `x` that does not fit into the cache. DIA reads `x`
 /// contiguously.
 pub(super) fn is_scattered<T: Real>(given: &Csr<T>, choice: &Choice) -> bool {
     is_large(given) && choice.stored().format() != Dia::<T>::NAME && choice.rows().scattering >= SCATTERED

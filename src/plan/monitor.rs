@@ -31,7 +31,7 @@ const HORIZON_CG: f64 = 3.0;
 /// stagnating attempts take several times that cost.
 const HORIZON_CG_JACOBI: f64 = 30.0;
 
-/// After `n` iterations, the next estimate follows after `n / LOOK` more, because estimates read the residuals.
+/// After `n` iterations, the next estimate follows after `n / LOOK` more, because the cost of an estimate grows with `n`.
 const LOOK: usize = 16;
 
 /// Minimum number of residuals for an estimate.

@@ -51,7 +51,7 @@ impl<T: Real> LinearOperator for HostPreconditioner<T> {
     }
 }
 
-/// Reads the values back from the GPU, and factorizes on the host.
+/// Refreshes the preconditioner on the host. Values that are in device memory are read back.
 impl<T: Real> Refresh<T> for HostPreconditioner<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         self.inner.refresh(a)

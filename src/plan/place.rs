@@ -1,4 +1,4 @@
-//! Whether a solve is faster on the CPU or on the GPU, from creation of the GPU's context to `x`.
+//! Choice of CPU or GPU: where a solve is expected to end first, if the creation of the GPU's context is counted.
 //!
 //! Both times are estimated as
 //!
@@ -7,9 +7,9 @@
 //! GPU: start + 3 ms + matrix / 1.1 GB/s  +  solves * iterations * (10 µs + bytes / 2.5 TB/s)
 //! ```
 //!
-//! where `bytes` are those of an iteration of `Cg` with `Jacobi` and `matrix` those of the matrix as CSR. Work that both share, such
-//! as the scan of the matrix, is left out. The number of iterations is a guess, the same for both, so it decides only where both
-//! take nearly equally long.
+//! where `bytes` is the memory traffic of an iteration of `Cg` with `Jacobi` and `matrix` the size of the matrix as CSR, both in bytes.
+//! Work that both share, such as the scan of the matrix, is left out. The number of iterations is a guess, the same for both, so that its
+//! error matters only where both take nearly equally long.
 
 use super::{Plan, Preconditioner, Profile};
 use crate::Real;

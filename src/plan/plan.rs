@@ -310,7 +310,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         check_declared(self.a, &self.profile)?;
         self.options.declarations.check_null_space(self.a)?;
         if self.profile.is_symmetric() && !self.profile.looks_symmetric() {
-            // declared symmetric, but only nearly so: a format that stores one triangle would change the matrix
+            // nearly symmetric, but declared symmetric: `values_change` rules out formats that store one triangle, which would change the
+            // matrix
             return PlannedSolver::new(&self.clone().values_change(true));
         }
         PlannedSolver::new(self)

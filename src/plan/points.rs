@@ -27,7 +27,7 @@ pub(super) struct Given {
 struct Nodes {
     points: Vec<[f64; 3]>,
     unknowns: Vec<(u32, usize)>,
-    /// Number of directions in which nodes move.
+    /// Number of directions of displacement: 2 or 3.
     dimensions: usize,
 }
 

@@ -62,7 +62,7 @@ pub struct Profile {
     pub off_diagonal: usize,
     /// Number of off-diagonal entries whose mirror image is stored.
     pub mirrored: usize,
-    /// Number of off-diagonal entries that equal their mirror image to rounding, where a missing entry equals zero.
+    /// Number of off-diagonal entries that equal their mirror image to rounding, where a missing entry counts as zero.
     pub symmetric: usize,
     /// Number of off-diagonal entries that equal the negative of their mirror image to rounding.
     pub skew: usize,
@@ -84,7 +84,7 @@ saved!(impl[] Profile {
     spectrum = None
 });
 
-/// Minimum number of rows for which the structure of a saddle point system is detected: smaller systems are factorized as fast.
+/// Minimum number of rows for detecting the structure of a saddle point system: smaller systems are factorized as fast.
 const SADDLE: usize = 3000;
 
 /// Counts over a part of the rows.
@@ -236,7 +236,7 @@ impl Count {
                 self.symmetric += 2 - zeros;
                 continue;
             }
-            // relative to √|aᵢᵢ aⱼⱼ|, too: assembled entries that nearly cancel keep the rounding errors of their terms
+            // rounding is also relative to √|aᵢᵢ aⱼⱼ|: assembled entries that nearly cancel keep the rounding errors of their terms
             let assembled = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
             let rounding = 100.0 * T::EPSILON * assembled.max(value.abs()).max(mirrored.abs());
             self.symmetric += if (value - mirrored).abs() <= rounding { 2 - zeros } else { -zeros };

@@ -3,8 +3,8 @@
 //! The CSR matrix is in the file only if it was reordered; otherwise it is that of the caller of `load`, which must have the same
 //! pattern. If its values differ, they are taken as by [`PlannedSolver::refresh`], and the next solve renews the preconditioner.
 //!
-//! A checksum does not detect a forged file. So a product with the loaded matrix is compared with one of the caller's: the residual
-//! that decides about `Converged` is that of the caller's matrix.
+//! A checksum does not detect a forged file. So `load` compares a product of the loaded matrix with one of the caller's: a solve has
+//! converged if the residual of the caller's matrix meets the tolerance.
 
 use super::schedule::Findings;
 use super::solver::{Settings, user_order};
@@ -168,7 +168,7 @@ fn agrees<T: Real, V: Vector<Elem = T>>(
     Ok(!map_rows(a.rows(), 4, &differs).contains(&true))
 }
 
-/// What a file of this matrix must say of itself.
+/// Keys by which a file is matched with the caller's matrix, element type and machine.
 fn keys<T: Real, M: Backend<T>>(a: &Csr<T>) -> Keys {
     let [pattern, values] = a.fingerprints();
     let kind = format!("a plan of {} for {}", std::any::type_name::<T>(), <M as Stores<T>>::KIND);

@@ -64,7 +64,7 @@ pub(super) struct Scheduler {
     solves: usize,
     spent: WorkUnits,
     refreshes: usize,
-    /// Number of solves from which on Jacobi may be tried again with new values, and the distance to the next such trial, which doubles.
+    /// Number of solves after which Jacobi may be tried again with new values, and the distance to the next such trial, which doubles.
     trial: [usize; 2],
     /// Whether reordering the matrix may make products faster.
     pub(super) may_reorder: bool,
@@ -264,7 +264,7 @@ impl Scheduler {
         self.built.push(Built { index, stale: false, fresh: None, excess: [WorkUnits::ZERO; 2] });
     }
 
-    /// Whether there is only one candidate, for which no other is left.
+    /// Whether there is only one candidate, so that there is none to switch to.
     pub(super) fn is_alone(&self) -> bool {
         self.candidates.len() == 1
     }
@@ -348,9 +348,9 @@ impl Scheduler {
         }
     }
 
-    /// Whether a preconditioner of earlier values is renewed before a solve: if renewing is cheap or it has not solved yet, or if `all +
-    /// last >= refresh`, where `all` is the work of iterations in excess of `fresh` since it became outdated, and `last` that of the last
-    /// solve.
+    /// Whether a preconditioner of earlier values is renewed before a solve: if it has not solved yet, if renewing is cheap, or if
+    /// `all + last >= refresh`. Here `all` is the work of iterations in excess of `fresh` since it became outdated, and `last` that of
+    /// the last solve.
     fn renews(&self, built: &Built) -> bool {
         let costs = self.candidates[built.index].costs;
         let solve = self.records[built.index].cost.unwrap_or(WorkUnits::ZERO);

@@ -30,7 +30,7 @@ pub struct Attempt {
     pub reason: String,
     /// Iterations made.
     pub iterations: usize,
-    /// The time to build or renew the preconditioner.
+    /// The time before the iterations, to build or renew the preconditioner and, if that was done, to reorder the matrix.
     pub setup: Duration,
     /// The way in which the preconditioner was prepared.
     pub preparation: Preparation,

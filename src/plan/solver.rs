@@ -159,8 +159,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         PlannedSolver::with(machine, matrix, operator, settings, scheduler)
     }
 
-    /// Ends solves, as a rule within 0.2 s, when another thread cancels the token, whether they iterate or build a
-    /// preconditioner. Set it before the first solve.
+    /// Ends a solve, as a rule within 0.2 s, when another thread cancels the token, even while a preconditioner is built. Set it before
+    /// the first solve.
     pub fn cancel_token(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
         self
@@ -271,7 +271,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             self.scheduler.values_changed();
             return Ok(());
         }
-        // the format cannot store the new values, or symmetry has changed: build all again
+        // the format cannot store the new values, or symmetry has changed: rebuild everything
         self.scheduler.forget();
         (self.running, self.operator, self.kept) = (None, None, None);
         let format = self.settings.options.format.as_deref();

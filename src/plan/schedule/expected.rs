@@ -8,7 +8,7 @@ use crate::plan::candidates::Context;
 use crate::plan::costs::{Costs, Factorization};
 use crate::plan::monitor::{Alternative, Monitor, Start};
 
-/// An untried candidate runs instead of one with a known cost if it is expected to be cheaper by this factor. A guess.
+/// An untried candidate runs instead of one whose cost was measured if it is expected to be cheaper by this factor. A guess.
 const CLEARLY: f64 = 1.3;
 
 /// A candidate is also tried if `trial * AFFORDABLE < known * ahead` and `cost * PERHAPS < known`. `trial` is its setup and one solve,
@@ -17,8 +17,8 @@ const CLEARLY: f64 = 1.3;
 const AFFORDABLE: f64 = 15.0;
 const PERHAPS: f64 = 0.3;
 
-/// `Lu` is suspended after this multiple of its estimated setup or of the cost of the best other candidate, whichever is more, but not
-/// before it has cost as much as all solves ahead with that candidate. A guess.
+/// `Lu` is suspended after this multiple of its estimated setup or of the cost of a solve with the best other candidate, whichever is
+/// more, but not before it has cost as much as all solves ahead with that candidate. A guess.
 const OVERRUN: f64 = 3.0;
 
 /// Expected number of renewals of a preconditioner per refresh of the matrix, until three solves with it have been counted. A guess; 1/4
@@ -29,7 +29,7 @@ const LAGGED: f64 = 0.25;
 const SAVED: f64 = 0.5;
 
 impl Scheduler {
-    /// The candidate with the least expected cost, of those that may run, without `but`.
+    /// Of the candidates that may run, without `but`, the one with the least expected cost.
     pub(super) fn best_but(&self, but: usize) -> Option<usize> {
         let possible = self.possible(but);
         self.cheapest(|index| possible.contains(&index))
@@ -67,7 +67,7 @@ impl Scheduler {
         self.fixed(index) + solve
     }
 
-    /// The part of the expected cost that is not iterations: shares of the setup and of renewals.
+    /// The part of the expected cost that is not for iterations: shares of the setup and of renewals.
     pub(super) fn fixed(&self, index: usize) -> WorkUnits {
         let (costs, built) = (&self.candidates[index].costs, self.built(index).is_some());
         fixed(costs, built, self.ahead(), self.renewals_per_solve(index))
@@ -80,8 +80,8 @@ impl Scheduler {
         ahead.max(1) as f64
     }
 
-    /// Number of renewals of a preconditioner per solve: counted, or, before three solves with it, estimated from the refreshes of the
-    /// matrix, plus one if changes were announced.
+    /// Number of renewals of a preconditioner per solve: counted or, before three solves with it, `LAGGED` times the refreshes of the
+    /// matrix per solve, where announced changes count as one more refresh.
     pub(super) fn renewals_per_solve(&self, index: usize) -> f64 {
         let record = &self.records[index];
         if record.solves > 2 {
@@ -111,7 +111,7 @@ impl Scheduler {
         tried.filter(|_| self.candidates[0].is_measure()).unwrap_or_default()
     }
 
-    /// Whether to try a candidate although the cost of another is `known`.
+    /// Whether to try a candidate instead of one whose cost is `known`.
     pub(super) fn is_worth_trying(&self, index: usize, known: WorkUnits) -> bool {
         let ahead = match self.announced {
             Some(all) => all.saturating_sub(self.solves),
@@ -222,7 +222,7 @@ impl Scheduler {
         let costs = &candidate.costs;
         let record = &self.records[index];
         let granted = match (self.solve.states[index], record.cost) {
-            // a resumed attempt is granted as many iterations as it has made, so that two do not preempt each other for ever
+            // a resumed attempt is granted as many iterations as it has made, so that two candidates do not preempt each other for ever
             (State::Suspended { .. }, _) => self.solve.made[index].0 / costs.iteration.0,
             // a candidate that has solved a system is granted as many iterations as it took
             (_, Some(cost)) if !(self.solve.trial && index == 0) => {
@@ -246,7 +246,7 @@ impl Scheduler {
     }
 }
 
-/// Work of a solve besides its iterations: the setup shared by `ahead` solves, unless it is built, and renewals.
+/// Expected work of a solve besides its iterations: the setup, unless it is built, divided by `ahead`, and renewals.
 fn fixed(costs: &Costs, built: bool, ahead: f64, renewals: f64) -> WorkUnits {
     let setup = if built { WorkUnits::ZERO } else { costs.setup * (1.0 / ahead) };
     setup + costs.refresh * renewals

@@ -13,7 +13,7 @@ pub(in crate::plan) enum Action {
     Analyse,
     /// Reorder the matrix if that makes the reads of `x` more local.
     Reorder,
-    /// Build a preconditioner; `Lu` is suspended after this much work.
+    /// Build a preconditioner; `Lu` is suspended after work `limit`.
     Build { index: usize, limit: WorkUnits },
     /// Renew a preconditioner of earlier values: recompute it for the present values of the matrix.
     Renew { index: usize },
