@@ -172,7 +172,7 @@ mod tests {
     fn blocks_are_the_strongly_connected_components_in_triangular_order() {
         let mut source = Random(0x2468_ace0_1357_9bdf);
         let (mut split, mut whole, mut singular) = (0, 0, 0);
-        for case in 0..600 {
+        for case in 0..2000 {
             let n = 1 + source.below(25);
             let entries: Vec<_> =
                 (0..n * (1 + source.below(3))).map(|_| (source.below(n), source.below(n), 1.0)).collect();
