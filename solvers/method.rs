@@ -1,4 +1,4 @@
-//! The interface of a method: its workspace, its step, and its cost.
+//! The interface of a method: its state, its step, and its cost.
 
 use crate::operator::plain_residual;
 use crate::stagnation::StagnationWindow;
@@ -65,12 +65,12 @@ pub struct Cost {
     pub vectors: f64,
 }
 
-/// A Krylov method: its workspace and one iteration.
+/// A Krylov method: its state and one iteration.
 pub trait Method<V: Vector> {
-    /// Vectors and scalars of an iteration. A solver keeps them for its next solve.
+    /// Vectors and scalars of an iteration. A solver keeps them in its workspace for its next solve.
     type State: Send;
 
-    /// Allocates the workspace.
+    /// Allocates the state.
     fn workspace(&self, space: &V::Space) -> Result<Self::State>;
 
     /// Starts at `x`: computes `r = b − A x` and returns `‖r‖²`.
@@ -83,9 +83,9 @@ pub trait Method<V: Vector> {
     }
 
     /// Runs one iteration. `place` is the index of the step within the method's [cycle](Method::cycle), or
-    /// modulo its [places](Method::places), from 0. All state is in the workspace. A step makes no decision
-    /// on the host, because a GPU may queue and replay it. The host receives results of the step only through
-    /// the numbers that the step records.
+    /// modulo its [places](Method::places), from 0. All state between steps is in `x` and `state`. A step makes
+    /// no decision on the host, because a GPU may queue and replay it. The host receives results of the step
+    /// only through the numbers that the step records.
     fn step(
         &self,
         system: &System<'_, V>,

@@ -75,8 +75,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// differ, they are taken as by [`PlannedSolver::refresh`].
     ///
     /// Returns [`Error::Saved`](crate::Error::Saved), with the reason, for a file of another kind, version, processor or matrix, and for
-    /// one that is truncated or has any changed bit. One product with a random vector is compared with that of `a`. The file must not be
-    /// truncated while it is read: most operating systems end the process in that case.
+    /// one that is truncated or has any changed bit. A product with a random vector, of the stored matrix and of its format, is compared
+    /// with that of `a`. The file must not be truncated while it is read: most operating systems end the process in that case.
     pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
         let (own, settings, findings, operator, kept, stale) =
             read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {

@@ -4,7 +4,7 @@
 // A round moves the rows of undecided nodes, and one number per node; if there are lists of undecided nodes, nothing
 // for decided ones.
 
-// Marks a root, in place of its random number.
+// Marks a root, in place of its priority.
 constexpr u32 ROOT = ALL;
 
 __device__ __forceinline__ u32 scrambled(u32 bits) {
@@ -13,13 +13,13 @@ __device__ __forceinline__ u32 scrambled(u32 bits) {
     return bits ^ bits >> 16;
 }
 
-// A pseudo-random number for each node; zero for nodes that are left out.
+// `drawn` ← the pseudo-random priority of each node; zero for nodes that are left out.
 extern "C" __global__ __launch_bounds__(THREADS) void draw(const u8* left_out, u32 nodes, u32* drawn, u32* largest) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node >= nodes) return;
     drawn[node] = left_out[node] ? 0 : scrambled(node + 1);
-    // 1: not known yet, but undecided; no node has drawn this number
+    // 1: not known yet, but undecided; no node has this priority
     largest[node] = left_out[node] ? 0 : 1;
 }
 
@@ -64,9 +64,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void find_largest(Graph a, Node
         largest[node] = most_among(a, drawn, node);
     });
 }
-// Decides nodes: those with the largest number within distance two become roots; those with a root within distance two
-// become zero. Sets `open`, unless it is null, if undecided nodes remain; one write per block, because writes to one
-// address serialize.
+// Decides nodes: those with the highest priority within distance two become roots; those with a root within distance
+// two become zero. Sets `open`, unless it is null, if undecided nodes remain; one write per block, because writes to
+// one address serialize.
 extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, Nodes nodes, const u32* largest, u32* drawn, u32* open) {
     begin();
     bool some = false;

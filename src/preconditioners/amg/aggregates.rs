@@ -11,7 +11,8 @@
 //!
 //! This computes a maximal independent set of the squared graph (MIS-2; Bell, Dalton and Olson 2012).
 //! Priorities depend on the node's index only, and every node decides from the state before the round, so the
-//! result does not depend on the number of threads.
+//! result does not depend on the number of threads. On ranks of MPI it is the index on the rank, so the result
+//! depends on the number of ranks.
 //!
 //! Cost: about six rounds, each with two passes over the graph of the undecided nodes, and two passes to
 //! join.
@@ -82,6 +83,7 @@ impl Aggregates {
 fn roots(graph: &Pattern, left_out: &[bool]) -> Vec<AtomicU32> {
     let nodes = graph.rows();
     let draw = |node: usize| if left_out[node] { 0 } else { scrambled(node as u32 + 1) };
+    // the priority of each node; zero for nodes that are left out
     let drawn: Vec<AtomicU32> = (0..nodes).into_par_iter().map(|node| AtomicU32::new(draw(node))).collect();
     let largest: Vec<AtomicU32> = (0..nodes).into_par_iter().map(|_| AtomicU32::new(0)).collect();
     let group = |at: usize| -> Vec<u32> {
