@@ -1,4 +1,5 @@
-//! Folder for measurements of this machine (calibrated cost models, compiled GPU kernels), kept between programs.
+//! Cache folder for data that depends on this machine and persists between runs: calibrated cost models and
+//! compiled GPU kernels.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};

@@ -6,8 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// `y = A (B x)`: for example a preconditioner in two factors, each in any format.
 ///
-/// The intermediate vector `B x` is stored, so an application allocates nothing. Concurrent applications wait
-/// for each other.
+/// The intermediate vector `B x` is stored, so that an application to one vector allocates nothing;
+/// concurrent ones wait for each other. Applications to several vectors reuse the latest `B X`; a concurrent
+/// one allocates its own instead of waiting.
 pub struct Composed<A: LinearOperator, B> {
     outer: A,
     inner: B,

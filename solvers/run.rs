@@ -205,7 +205,8 @@ where
     }
 }
 
-/// The outcome when a watched number fails its condition.
+/// Outcome of a step that broke down: a quantity that must satisfy a condition (for example `⟨p, A p⟩ > 0`) has the
+/// value `value`. [`Outcome::NotFinite`] if the value is infinite or NaN.
 pub(crate) fn broken(what: &'static str, value: f64, iteration: usize) -> Outcome {
     match value.is_finite() {
         true => Outcome::Breakdown { what, value, iteration },

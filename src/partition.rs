@@ -1,10 +1,10 @@
 //! Distributes the rows of a matrix over processors of different speeds, after Yang, Li, Mo and Li (2015).
 //!
-//! `K` processors have computing powers `CP_k`. Each gets rows whose fraction of the nonzeros is the
-//! processor's fraction of the total power. The rows of a processor are contiguous ([`by_rows`],
-//! [`by_nonzeros`]), or have similar lengths ([`by_length_classes`], [`by_least_padding`]), which needs less
-//! padding in ELLPACK. [`by_diagonal_blocks`] divides entries instead of rows. A [`Report`] prints a table of
-//! the parts.
+//! `K` processors have computing powers `CP_k`: relative speeds, of which only the ratios matter. Each gets
+//! rows whose fraction of the nonzeros is the processor's fraction of the total power. The rows of a
+//! processor are contiguous ([`by_rows`], [`by_nonzeros`]), or have similar lengths ([`by_length_classes`],
+//! [`by_least_padding`]), which needs less padding in ELLPACK. [`by_diagonal_blocks`] divides entries instead
+//! of rows. A [`Report`] prints a table of the parts.
 //!
 //! Departures from the paper:
 //! 1. The paper's algorithm 1 distributes `NNZ` rows; this must be `N`.

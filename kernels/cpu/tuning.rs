@@ -10,9 +10,9 @@ pub(crate) const SERIAL: usize = 32 * 1024;
 /// of 6 ms on the two threads of a virtual machine took about 4 % longer.
 pub(crate) const TASKS_PER_THREAD: usize = 16;
 
-/// Entries per task of a product that is divided by entries. Large enough that handing over a task costs
-/// about 1 % of it, small against the entries of a thread; products with fewer entries run on one thread
-/// anyway.
+/// Entries per task of a product that is divided by entries. The constant is large enough that starting a
+/// task takes about 1 % of its time, and much smaller than the number of entries per thread. Products with
+/// fewer entries run on one thread.
 pub(crate) const ENTRIES_OF_TASK: usize = 1 << 15;
 
 /// Minimum entries plus rows per task in one level of a factorization; smaller tasks cost more than they
@@ -23,9 +23,9 @@ pub(crate) const LEAST_OF_LEVEL: usize = 4096;
 /// threads spin-wait between levels.
 pub(crate) const LEAST_OF_PART: usize = 1024;
 
-/// Maximum number of groups into which the rows of a level are divided. With groups, `heat_sink_p1_340k`
-/// (levels of 430 rows) takes 0.75 of the time of levels sorted by row length alone, and a stencil of 128³
-/// nodes 1.25 of it; ordering rows by position alone, without groups, takes 1.33 there.
+/// Maximum number of groups into which the rows of a level are divided. Time of a triangular solve relative
+/// to rows sorted by length alone: with groups 0.75 for `heat_sink_p1_340k` (430 rows per level) and 1.25 for
+/// a stencil of 128³ nodes; with rows sorted by position alone (no groups), 1.33 for the stencil.
 pub(crate) const GROUPS: usize = 8;
 /// Minimum number of rows per group, see [`GROUPS`].
 pub(crate) const LEAST_OF_GROUP: usize = 128;

@@ -25,8 +25,9 @@ pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     range: CudaSpace<T>,
     /// The order of the user's entries, if the matrix was reordered on the GPU.
     user_order: Option<UserOrder<T>>,
-    /// Maps to slots from values on the GPU, in the order of the user's entries and in the order of assembly;
-    /// computed when first needed.
+    /// Index of the value of each slot, for values that are already on the GPU: `refill[0]` for values in the
+    /// order of the user's entries, `refill[1]` for values in the order of assembly. Computed when first
+    /// needed.
     refill: [Option<Refill<T>>; 2],
     /// A copy of the matrix in the layout of the persistent kernel, which keeps small systems in on-chip
     /// memory; made when first needed. `None` if the matrix is too large.
@@ -96,8 +97,9 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
-    /// Marks the copy for the persistent kernel as outdated after values have changed on the GPU. Whether
-    /// there is a copy depends on the size of the matrix only.
+    /// Marks the copy for the persistent kernel as outdated after values have changed on the GPU. If the
+    /// matrix does not suit that kernel (`None`), this is kept, because it depends on the pattern and not on
+    /// the values.
     fn outdate(&mut self) {
         match self.resident.take() {
             Some(Some(resident)) => self.outdated = Mutex::new(Some(resident)),

@@ -40,7 +40,7 @@ impl AssemblyOrder {
         }
     }
 
-    /// The same mapping, as devices use it.
+    /// The same mapping in the form that kernels for devices accept.
     #[cfg(feature = "cuda")]
     pub(crate) fn on_device(&self) -> krysp_kernels::cuda::Order<'_> {
         use krysp_kernels::cuda::Order;
@@ -70,7 +70,7 @@ impl AssemblyOrder {
             {
                 AssemblyOrder::InOrder { len }
             }
-            // entry `k` of this mapping is value `k`
+            // in this mapping, entry `k` is the assembled value `k`
             AssemblyOrder::InOrder { .. } => AssemblyOrder::Permuted { len, from: order },
             AssemblyOrder::Permuted { from, .. } => {
                 let from: Vec<u32> = map_rows(order.len(), 3, &|k| from[order[k] as usize]);
@@ -159,8 +159,8 @@ impl<T: Real> Source<T> {
         Err(Error::Length { what: "`values`", got, expected, why })
     }
 
-    /// Entries of a matrix with the same pattern, in the order of the unknowns used here. Returns an error if
-    /// the patterns differ.
+    /// Entries of a matrix with the same pattern, in this matrix's order of unknowns. Returns an error if the
+    /// patterns differ.
     pub(crate) fn entries_of<'a>(&self, a: &'a Csr<T>) -> Result<Cow<'a, [T]>> {
         let why = "as many as in the matrix that this was converted from";
         let counts =
@@ -183,8 +183,8 @@ impl<T: Real> Source<T> {
         })
     }
 
-    /// Checks that all entries are finite. The error names the first that is not by its row and column in the
-    /// user's order.
+    /// Checks that all entries are finite. The error names the first infinite or NaN entry by its row and
+    /// column in the user's order.
     pub(crate) fn check_finite(&self, entries: &[T]) -> Result<()> {
         let Some(entry) = first_not_finite(entries) else { return Ok(()) };
         let (offsets, columns) = (&self.pattern.offsets, &**self.pattern.columns);

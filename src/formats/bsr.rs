@@ -357,7 +357,7 @@ impl<T: Real> Offered<T> for Bsr<T> {
         let (options, slots) = (BsrOptions { size: Some(size) }, slots_of_blocks(matrix.csr, bytes, size));
         let waits = match matrix.machine {
             Model::Host => 0,
-            // number of batches of blocks in flight that the busiest lane waits for
+            // number of batches of blocks, loaded one batch after the other, that the busiest lane waits for
             #[cfg(feature = "cuda")]
             Model::Gpu { multiprocessors } => {
                 let (rows, mean) = (matrix.rows.rows / size, matrix.rows.mean() / size as f64);

@@ -2,8 +2,8 @@
 //!
 //! The cost of a product depends on the number of entries, not on their distribution over the rows. On a CPU
 //! it moves 16 bytes per entry (f64) or 12 (f32), and the vectors; CSR reads less if rows have more than one
-//! entry on average. On a GPU it moves 12.5 or 8.5 bytes per entry, see coo.cu; if columns are scattered,
-//! entries are sorted by slabs of columns, see slabs.cu.
+//! entry on average. On a GPU it moves 12.5 (f64) or 8.5 (f32) bytes per entry, see coo.cu; if columns are
+//! scattered, entries are sorted by slabs of columns, see slabs.cu.
 //!
 //! Differs from Anzt et al.:
 //! 1. Work is divided between rows; long rows are also divided between entries, and their partial sums are
@@ -145,9 +145,9 @@ impl<T: Real> Format<T> for Coo<T> {
     }
 }
 
-/// Coordinates sorted by row. The GPU coefficients were adjusted manually, because the least-squares fit
-/// underestimates small terms: to the middle of the range in which the slowest choice for a fitted matrix,
-/// relative to the fastest format, is least slow.
+/// Coordinates sorted by row. The GPU coefficients were set manually, because the least-squares fit
+/// underestimates small terms. They are in the middle of the range that minimizes the maximum, over the
+/// fitted matrices, of the time of the chosen format divided by the time of the fastest one.
 const COORDINATES: Variant = Variant {
     name: "COO",
     host: Coefficients::Fixed(CostModel { start: 0.0, byte: 1.1, gather: 0.0, row: 0.0, wait: 0.0 }),
@@ -180,7 +180,7 @@ impl<T: Real> Offered<T> for Coo<T> {
                 let bytes = of_entries + sums * (2 * size_of::<T>() + size_of::<u16>());
                 return Ok(vec![Offer {
                     detail: format!("{sums} sums"),
-                    // one read of shared memory per entry, for any columns
+                    // one read of shared memory per entry, whatever its column
                     gathers: entries as f64,
                     ..matrix.offer(SLABS, CooOptions { crossing: Crossing::Slabs }, bytes, entries)
                 }]);

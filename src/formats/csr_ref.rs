@@ -34,7 +34,8 @@ pub struct CsrRef<'a, T: Real> {
 }
 
 impl<'a, T: Real> CsrRef<'a, T> {
-    /// Wraps the row offsets (one per row, and the end) and the column and value of each entry.
+    /// Wraps CSR arrays: the row offsets (the index of the first entry of each row, then the number of
+    /// entries), and the column and value of each entry.
     pub fn new(cols: usize, offsets: &'a [u32], columns: &'a [u32], values: &'a [T]) -> Result<Self> {
         let entries = columns.len();
         if values.len() != entries {

@@ -125,7 +125,7 @@ impl<T: Real> Format<T> for Dia<T> {
                 d += 1;
             }
             if d == self.diagonals.len() {
-                // only a damaged file lacks a diagonal
+                // a diagonal is missing only if the matrix was loaded from a damaged file
                 return;
             }
             visit(entry, first + d * HEIGHT);
@@ -134,9 +134,10 @@ impl<T: Real> Format<T> for Dia<T> {
 }
 
 impl<T: Real> Offered<T> for Dia<T> {
-    /// The constant cost on a GPU was adjusted manually, to the middle of the range in which the slowest
-    /// choice for a fitted matrix, relative to the fastest format, is least slow. With AVX-512, DIA is faster
-    /// per byte than other formats, because it has no gathers (`p7_128` in `benches/record/avx512-2t`).
+    /// The constant cost on a GPU was set manually to the middle of the range that minimizes the maximum,
+    /// over the fitted matrices, of the time of the chosen format divided by the time of the fastest one.
+    /// With AVX-512, DIA is faster per byte than other formats, because it has no gathers (`p7_128` in
+    /// `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,

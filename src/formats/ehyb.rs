@@ -1,5 +1,5 @@
-//! EHYB (Chen 2022): rows are divided into parts, and each part caches the entries of `x` with the indices of
-//! its own rows explicitly, which most of its matrix entries multiply.
+//! EHYB (Chen 2022): rows are divided into parts. Each part first copies the entries of `x` whose indices are
+//! those of its own rows to a cache (explicit caching), because most of its matrix entries multiply these.
 //!
 //! ```text
 //! K ← the smallest integer with rows τ / (K P) < cache            τ bytes per value, P processors   (1)
@@ -8,14 +8,14 @@
 //!     cached ← x of the part's own rows
 //!     for each slice of the part, rows sorted by length:
 //!         y[row] ← Σ value · cached[column]                       16-bit columns
-//! for each slice of extra lines:                                  one line per row with entries outside its part
+//! for each slice of extra lines:                                  rows with entries in columns of other parts
 //!     y[yIdxER[line]] ← y[yIdxER[line]] + Σ value · x[column]     32-bit columns
 //! ```
 //!
-//! An entry inside its part moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). How many entries are
-//! inside depends on the order of the unknowns: use [`Permutation::clustered`](crate::Permutation::clustered)
-//! with [`Ehyb::rows_per_part`]. [`Halo`](super::Halo) develops the idea further: it has no extra lines, and
-//! moves fewer bytes.
+//! An entry in a column of its own part moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). The
+//! number of such entries depends on the order of the unknowns: use
+//! [`Permutation::clustered`](crate::Permutation::clustered) with [`Ehyb::rows_per_part`].
+//! [`Halo`](super::Halo) develops the idea further: it has no extra lines, and moves fewer bytes.
 //!
 //! Differs from the paper:
 //! 1. Parts are consecutive rows, of equal height except for the last. The listing assumes equal heights too,
@@ -23,7 +23,8 @@
 //!    their indices.
 //! 2. Extra lines are added after all parts are written. In the listing, thread blocks store the sums of
 //!    parts while others may already have added extra lines, which is a race.
-//! 3. The values of extra lines are filled by their own index, where line 14 of algorithm 2 uses that of ELL.
+//! 3. The values of extra lines are filled by their own index; line 14 of algorithm 2 uses the index of the
+//!    ELL part instead.
 //! 4. Work counters start at zero in every product. The published counter of extra lines is reset only once,
 //!    so that from the second product on extra lines are skipped. Here the hardware schedules thread blocks,
 //!    and each part has its own counter.
@@ -142,7 +143,7 @@ impl<T: Real> Ehyb<T> {
     }
 }
 
-/// Range of the entries of a row that are inside its part.
+/// Range of those entries of a row that are in columns of its own part.
 fn inside(parts: Parts, pattern: &Pattern, row: usize) -> Range<usize> {
     parts.inside(row, pattern.row(row))
 }
@@ -150,18 +151,19 @@ fn inside(parts: Parts, pattern: &Pattern, row: usize) -> Range<usize> {
 /// Order of the rows of a chunk in slices, and of its extra lines.
 #[derive(Clone, Debug, Default)]
 struct Sorted {
-    /// Row at each position, in descending order of entries inside.
+    /// Row at each position, in descending order of the number of entries in columns of the own part.
     order: Vec<u16>,
     /// Length of the longest row of each slice.
     widths: Vec<usize>,
-    /// Rows with extra lines, in descending order of entries outside.
+    /// Rows with extra lines, in descending order of the number of entries in columns of other parts.
     extra: Vec<u16>,
     /// Length of the longest line of each slice.
     extra_widths: Vec<usize>,
 }
 
 impl Sorted {
-    /// Sorts the rows of a chunk, given the number of entries inside for each row of the matrix.
+    /// Sorts the rows of a chunk. `lengths` holds, for each row of the matrix, the number of its entries in
+    /// columns of its own part.
     fn new(pattern: &Pattern, lengths: &[u32], chunk: usize, height: usize) -> Sorted {
         let first = chunk * CHUNK;
         let lengths = &lengths[first..lengths.len().min(first + CHUNK)];
@@ -179,7 +181,8 @@ impl Sorted {
     }
 }
 
-/// Lines of the entries outside; those of a chunk are whole slices.
+/// Extra lines: one per row that has entries in columns of other parts. The lines of a chunk are padded to
+/// whole slices.
 #[derive(Clone, Debug)]
 struct Lines {
     /// Range of lines of each chunk.
@@ -222,7 +225,7 @@ impl Lines {
     }
 }
 
-/// Columns of the entries outside, line by line.
+/// Columns of the entries of the extra lines, line by line.
 struct Outside {
     offsets: Offsets,
     columns: Vec<u32>,

@@ -1,7 +1,7 @@
 //! ELLPACK-R (Vázquez et al. 2011): ELLPACK with the length of every row, `rl`.
 //!
-//! Padding beyond the longest row of a slice is neither read nor multiplied. On a CPU a slice has a few
-//! registers of rows; in the paper it has the rows of a warp.
+//! Padding beyond the longest row of a slice is neither read nor multiplied. On a CPU the rows of a slice
+//! fill a few registers; in the paper a slice has the rows of a warp.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;

@@ -43,11 +43,12 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     /// Values of all slots, mutable.
     fn values_mut(&mut self) -> &mut Buffer<Self::Value>;
 
-    /// Index of the first slot of the first row of a chunk. If `row` is the number of rows, the number of
-    /// slots.
+    /// Index of the first slot of the chunk that begins with `row`; `row` must be the first row of a chunk.
+    /// If `row` is the number of rows, returns the number of slots.
     fn first_slot(&self, row: usize) -> usize;
 
-    /// Calls `visit(entry, slot)` for each entry that is stored for a row, with its index in the matrix.
+    /// Calls `visit(entry, slot)` for each stored entry of a row: `entry` is its index in [`Csr::entries`],
+    /// `slot` its index in [`Format::values`].
     fn slots(&self, row: usize, visit: impl FnMut(usize, usize));
 
     /// Number of padding slots per entry.
@@ -149,7 +150,7 @@ mod tests {
     use krysp_kernels::cpu::run::threads::CHUNK;
     use krysp_solvers::Space;
 
-    /// Number of bytes, product with a fixed vector, and entries of a format, for comparison.
+    /// Number of bytes, values of all slots, and product with a fixed vector, for comparison.
     fn result<F: Format<f64, Value = f64>>(format: &F) -> (usize, Vec<f64>, Vec<f64>) {
         let x: Vec<f64> = (0..format.domain().len()).map(|i| 1.0 / (1.0 + i as f64)).collect();
         let (mut vector, mut y) = (format.domain().zeros().unwrap(), format.range().zeros().unwrap());

@@ -10,11 +10,11 @@
 //! bytes, with `v` bytes per value and `p` bytes per index ([`hyb_bytes`]). Anzt et al. (2020) find the
 //! minimum at a quantile of the row lengths ([`row_length_quantile`]): one more slot in every row costs
 //! `n (v + p)` and saves `v + 2p` for each row longer than `t`, so that `t = Q_R(p / (v + 2p))`, the quantile
-//! at 1/4 for f64 and 1/3 for f32. A product moves as many bytes and the vectors.
+//! at 1/4 for f64 and 1/3 for f32. A product moves `S(t)` bytes of the matrix, plus `x` and `y`.
 //!
 //! Differs from the papers:
-//! 1. Slots are stored in slices of a register's height, and the overflow of a chunk follows its slots; both
-//!    are added while the chunk's `y` is in the L1 cache.
+//! 1. Slots are stored in slices, and the overflow of a chunk follows its slots; both are added while the
+//!    chunk's `y` is in the L1 cache.
 //! 2. Columns of the slots take 16 bits if they fit, as in SELL-P; the threshold does not take this into
 //!    account.
 
@@ -43,8 +43,8 @@ pub enum Threshold {
     /// The number that takes the fewest bytes.
     #[default]
     MinimalStorage,
-    /// The [quantile](row_length_quantile) of the row lengths at `x`: everything overflows below 0, there is
-    /// no padding at 0, and nothing overflows from `1 − 1/rows` on. Bell and Garland use 2/3.
+    /// The [quantile](row_length_quantile) of the row lengths at `x`: for `x < 0` all entries overflow, for
+    /// `x = 0` there is no padding, and for `x ≥ 1 − 1/rows` nothing overflows. Bell and Garland use 2/3.
     Quantile(f64),
     /// A quantile of the row lengths, but at most `share` times the number of rows, so that the slots are at
     /// most this fraction of all positions of a square matrix.
@@ -133,8 +133,9 @@ pub(crate) fn quantile(histogram: &[usize], x: f64) -> usize {
     reached.unwrap_or(histogram.len().saturating_sub(1))
 }
 
-/// Converts `x` in `x < F_R(t)` to a number of rows. `x = k / rows` becomes a little more than `k`, even if
-/// `x` was rounded down; negative `x` becomes −1.
+/// The condition `x < F_R(t)` as a number of rows: returns `rows · x`, which the number of rows no longer
+/// than `t` must exceed. `x` is raised by 4 ε, so that `x = k / rows` never falls below `k` by rounding.
+/// Returns −1 for negative `x`: zero rows already exceed it.
 fn share_of_rows(rows: usize, x: f64) -> f64 {
     if x < 0.0 { -1.0 } else { rows as f64 * (x + 4.0 * f64::EPSILON) }
 }
@@ -393,7 +394,8 @@ mod tests {
             assert_eq!(Some(quantile(0.0)), lengths.iter().copied().min());
             assert_eq!((quantile(1.0), quantile(5.0)), (longest, longest));
             for k in 0..rows {
-                // `x = k / rows`, rounded in two ways, as a number of rows: k < |{rows no longer than t}|
+                // `x = k / rows`, computed in two ways that round differently; `t` is the smallest length
+                // such that more than `k` rows are no longer than `t`
                 let expected = (0..).find(|&t| k < lengths.iter().filter(|&&length| length <= t).count());
                 assert_eq!(Some(quantile(k as f64 / rows as f64)), expected);
                 assert_eq!(Some(quantile(1.0 - (rows - k) as f64 / rows as f64)), expected);

@@ -22,8 +22,8 @@ impl Pattern {
     /// new index of each old column. Also returns `value(k)` for each new entry, where `k` is its index in
     /// this pattern.
     ///
-    /// Each new row is an old row with other columns, and is sorted separately. Reads 12 bytes per entry and
-    /// writes 16 (f64), once.
+    /// Each new row has the entries of one old row with new column indices, and is sorted separately. Reads
+    /// 12 bytes per entry and writes 16 (f64), once.
     pub(crate) fn reordered<X: Plain>(
         &self,
         value: impl Fn(usize) -> X + Sync,

@@ -132,7 +132,7 @@ impl<T: Real> SharedRows<T> {
         self.packed.with(len, |packed| tiles::product_many(kernel, Parts::new(&self.parts), &x, y, packed))
     }
 
-    /// `Y ← A X` for `W` vectors stored row by row: one, or those of a [tile](tiles).
+    /// `Y ← A X` for `W` vectors stored row by row: one vector, or a group of [packed vectors](tiles).
     pub(crate) fn product_rows<const W: usize>(&self, kernel: &impl RowProduct<T>, x: &[T], y: &mut [T]) {
         let parts = Parts::new(&self.parts);
         if W == 1 { rows::product(kernel, parts, x, y) } else { tiles::product_tile(kernel, parts, x, y) }

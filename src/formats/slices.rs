@@ -148,8 +148,8 @@ impl Slices {
         Ok(slices)
     }
 
-    /// Column of every slot, converted by `store(slice, column)`. Padding repeats a column that its row or
-    /// slice uses anyway.
+    /// Column of every slot, converted by `store(slice, column)`. A padding slot repeats a column that its
+    /// row or its slice uses anyway.
     fn columns_as<X: Plain>(
         &self,
         stored: Stored<'_>,
@@ -236,7 +236,8 @@ impl Slices {
         }
     }
 
-    /// Slot of a row's first entry; the slots of its other entries follow at distances of the slice height.
+    /// Slot of a row's first entry; each further entry of the row is one slice height of slots after the one
+    /// before.
     fn slot(&self, row: usize) -> usize {
         let place = match &self.sorted {
             None => row,
@@ -345,7 +346,7 @@ pub(crate) fn check_padding(format: &'static str, slots: usize, entries: usize, 
 pub(super) const SLICED_ON_GPU: Coefficients =
     Coefficients::Fixed(CostModel { start: 9.56e6, byte: 0.7, gather: 10.6, row: 0.0, wait: 3.41e6 });
 
-/// Number of batches of slots in flight that the busiest lane of a GPU waits for.
+/// Number of batches of slots, loaded one batch after the other, that the busiest lane of a GPU waits for.
 pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {
     match matrix.machine {
         Model::Host => 0,

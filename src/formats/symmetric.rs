@@ -1,8 +1,8 @@
 //! Symmetric CSR: each pair `a_ij = a_ji` is read once.
 //!
 //! Reads half the bytes of CSR if entries are close to the diagonal. Rows are divided into parts that threads
-//! compute independently; pairs that cross parts are stored on both sides, so an ordering that keeps
-//! neighbours together (RCM) is important here.
+//! compute independently; pairs whose row and column belong to different parts (pairs that cross parts) are
+//! stored in both triangles, so an ordering that keeps neighbours together (RCM) is important here.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -22,8 +22,8 @@ use krysp_solvers::LinearOperator;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
-/// Number of uncoalesced reads of `x` per entry (scattering) up to which they cost nothing measurable,
-/// typical of matrices whose neighbours are close in memory (guess).
+/// Number of uncoalesced reads of `x` per entry (scattering) up to which these reads cost nothing measurable
+/// (guess). Typical of matrices in which neighbouring unknowns are close in memory.
 const NEAR: f64 = 0.2;
 
 /// A symmetric matrix in CSR, of which one triangle is stored.
@@ -91,7 +91,7 @@ impl<T: Real> SymCsr<T> {
 pub(super) struct Stored<R> {
     /// Entries below the diagonal within the part, which are mirrored.
     pub(super) mirrored: Range<usize>,
-    /// The diagonal entry and the entries in other parts.
+    /// The diagonal entry and the entries in columns of other parts.
     pub(super) rest: R,
 }
 
@@ -113,8 +113,9 @@ pub(super) fn stored(
     }
 }
 
-/// Bytes of a symmetric matrix stored by halves in host memory, computed without converting it. `offsets` and
-/// `columns` are the pattern of its dense blocks of `size` rows, or of its entries if `size` is 1.
+/// Bytes in host memory of a symmetric matrix of which one triangle is stored, computed without converting
+/// it. `offsets` and `columns` are the pattern of its dense blocks of `size` rows, or of its entries if
+/// `size` is 1.
 pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets, columns: &[u32]) -> usize {
     let parts: Vec<usize> = parts(csr.pattern()).into_iter().map(|bound| bound / size).collect();
     let rows = offsets.ranges();

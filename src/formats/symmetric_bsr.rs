@@ -1,8 +1,8 @@
 //! Symmetric BSR: each pair of blocks `A_ij = A_jiᵀ` is read once.
 //!
 //! For symmetric matrices with several unknowns per node: reads half the bytes of BSR if blocks are close to
-//! the diagonal. Rows are divided into parts as in [`SymCsr`](super::SymCsr), and pairs that cross parts are
-//! stored on both sides.
+//! the diagonal. Rows are divided into parts as in [`SymCsr`](super::SymCsr), and pairs of blocks whose row
+//! and column belong to different parts are stored in both triangles.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -234,8 +234,7 @@ impl<T: Real> Offered<T> for SymBsr<T> {
             #[cfg(feature = "cuda")]
             Model::Gpu { .. } => {
                 let (bytes, halo) = SymBsr::footprint_on_gpu(matrix.csr, size)?;
-                // a thread processes its nodes one after the other, and half of their pairs are stored at
-                // them
+                // a thread processes its nodes one after the other, and a node stores half of its pairs
                 let pairs = matrix.rows.longest.div_ceil(size).div_ceil(2);
                 let nodes = cuda::formats::symmetric::nodes_of_thread(size, size_of::<T>());
                 (bytes, halo, 0, nodes * pairs)
@@ -254,7 +253,7 @@ impl<T: Real> Offered<T> for SymBsr<T> {
 #[cfg(feature = "cuda")]
 impl<T: Real> SymBsr<T> {
     /// Rows per block on a GPU. Pass it to an ordering with clusters, so that clusters have the size of a
-    /// block and few pairs cross blocks, which are stored twice.
+    /// block and few pairs cross blocks; a pair that crosses blocks is stored twice.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {

@@ -22,8 +22,9 @@ impl<'a> Grid<'a> {
         nodes.map(|nodes| Grid { points, nodes }).ok_or(Error::TooLarge { what: "row", got: usize::MAX })
     }
 
-    /// Calls `visit(neighbour, direction)` for a node (direction `None`) and its neighbours along the axes, in ascending order.
-    /// A direction is a pair of its axis and the side, 0 before and 1 after the node.
+    /// Calls `visit(node, None)` and, for the neighbours along the axes,
+    /// `visit(neighbour, Some((axis, side)))`, in ascending order of index; side 0 is before the node, side 1
+    /// after it.
     fn around(self, node: usize, mut visit: impl FnMut(usize, Option<(usize, usize)>)) {
         let mut stride = self.nodes;
         for (d, &points) in self.points.iter().enumerate().rev() {

@@ -16,8 +16,8 @@ use std::path::Path;
 pub enum RowDistribution<'b> {
     /// An equal number of rows for each rank.
     Even,
-    /// About an equal amount of work for each rank: the number of entries, plus two per row for its entries
-    /// of vectors.
+    /// About an equal amount of work for each rank. Work is estimated as the number of entries plus two per
+    /// row, for the entries of vectors in that row.
     ByEntries,
     /// The first row of each rank, and the number of rows.
     Given(&'b [u64]),
@@ -104,7 +104,7 @@ impl<T: Real> RankMatrix<T> {
     }
 
     /// Distributes a matrix that the first rank has. Rows are divided into ranges with about an equal number
-    /// of entries, in the order of the matrix. Reorder an unstructured matrix by clusters before
+    /// of entries, in the order of its rows. Reorder an unstructured matrix by clusters before
     /// ([`Csr::reordered`]), so that few rows need entries of other ranks. [`RankMatrix::scatter`]
     /// distributes vectors, [`RankMatrix::gather`] collects them. Collective: all ranks call this.
     pub fn distribute(ranks: &Ranks, csr: Option<&Csr<T>>) -> Result<RankMatrix<T>> {

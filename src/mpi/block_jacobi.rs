@@ -9,7 +9,8 @@ use crate::{Csr, Host, Real, Result};
 use krysp_solvers::{Form, LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
 
-/// Block Jacobi: each rank applies any preconditioner of its diagonal block only.
+/// Block Jacobi: each rank applies its own preconditioner, of any kind, which is built from its diagonal
+/// block only. No communication.
 ///
 /// With [`Jacobi`](crate::Jacobi) in each block this is Jacobi of the whole matrix. With a factorization or a
 /// multigrid method in each block, the number of iterations grows with the number of ranks, slowly if the
@@ -27,8 +28,8 @@ use std::fmt;
 pub struct BlockJacobi<T: Real, M, L: Local<T> = Host> {
     space: RankSpace<T, L>,
     own: M,
-    /// The diagonal of the preconditioner, if it is diagonal and GPUs are linked; there is a fused kernel for
-    /// this case.
+    /// Copy of the preconditioner's diagonal, if the preconditioner is diagonal and the GPUs communicate peer
+    /// to peer; a fused kernel uses it.
     diagonal: Option<RankVector<T, L>>,
 }
 
@@ -78,7 +79,8 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> BlockJacobi<T,
     }
 }
 
-/// A copy of the diagonal, for linked GPUs.
+/// Returns a copy of the preconditioner's diagonal, if the preconditioner is diagonal and the GPUs
+/// communicate peer to peer.
 fn diagonal<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>>(
     space: &RankSpace<T, L>,
     own: &M,

@@ -20,12 +20,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Length of the name of a file that all ranks open, in bytes.
 const PATH: usize = 64;
 
-/// The teams that this rank's GPUs belong to. Teams are never dropped before the ranks, because other ranks
-/// may still have their memory open.
+/// The teams (groups of GPUs that access each other's memory) that this rank's GPUs belong to. Teams are
+/// never dropped before the ranks, because other ranks may still have their memory open.
 #[derive(Debug, Default)]
 pub(super) struct Teams {
     made: Mutex<Vec<(Cuda, Option<Arc<Team>>)>>,
-    /// Whether ranks that share a GPU are linked, too.
+    /// Whether ranks that share a GPU communicate peer to peer, too.
     #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
     shared: AtomicBool,
 }
@@ -76,8 +76,8 @@ impl Link for CudaLink {
 }
 
 impl Ranks {
-    /// Allows GPUs of these ranks to be linked even if ranks share a GPU: for tests on a machine with a
-    /// single GPU. Collective: all ranks call this.
+    /// Allows these ranks to communicate peer to peer even if ranks share a GPU: for tests on a machine with
+    /// a single GPU. Collective: all ranks call this.
     #[cfg(any(test, feature = "testing"))]
     pub fn join_on_one_gpu(&self) {
         self.teams().shared.store(true, Ordering::Relaxed);

@@ -44,8 +44,8 @@ pub trait RankMemory<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + '
         outside: Csr<T>,
     ) -> Result<Self::OffDiagonal>;
 
-    /// Begins a step of linked GPUs; returns `true` if the caller must enqueue the step and then call
-    /// [`RankMemory::end_step`].
+    /// Begins a step of GPUs with peer access; returns `true` if the caller must enqueue the step and then
+    /// call [`RankMemory::end_step`].
     fn begin_step(_: &mut StepsOf<Self::Vector>, _: usize, _: bool) -> krysp_solvers::Result<bool> {
         Ok(true)
     }
@@ -91,15 +91,15 @@ impl Link for Infallible {
 
 /// Entries of a rank's rows in columns of other ranks, with the exchange of ghosts that a product needs.
 pub trait OffDiagonal<T: Real, V: Vector<Elem = T>>: Send {
-    /// Starts to send the entries of `x` that others read, and deferred sums, and runs `own` meanwhile, which
-    /// computes or enqueues the product of the diagonal block.
+    /// Starts to send the entries of `x` that other ranks read, and deferred sums. Meanwhile runs `own`,
+    /// which computes or enqueues the product of the diagonal block.
     fn send<R>(&mut self, x: &V, own: impl FnOnce() -> krysp_solvers::Result<R>) -> krysp_solvers::Result<R>;
 
     /// Waits for the ghosts; `y ← y + A_ghost ghosts`.
     fn add(&mut self, x: &V, y: &mut V) -> krysp_solvers::Result<()>;
 
-    /// As [`OffDiagonal::add`]; returns `⟨x, y⟩` over this rank's rows, or over all ranks if GPUs are linked.
-    /// `own` is its value before ghosts are added.
+    /// As [`OffDiagonal::add`]; returns `⟨x, y⟩` over this rank's rows, or over all ranks if the GPUs
+    /// communicate peer to peer. `own` is its value before ghosts are added.
     fn add_dot(&mut self, x: &V, y: &mut V, own: V::Scalar) -> krysp_solvers::Result<V::Scalar>;
 
     /// The ghosts of a vector whose own entries are in host memory.

@@ -26,7 +26,8 @@ pub struct RankMatrix<T: Real, L: Local<T> = Host> {
     boundary: Vec<u32>,
     /// Entries in columns of other ranks: a row for each of `boundary`, a column for each ghost.
     outside: Mutex<L::OffDiagonal>,
-    /// Positions of the entries outside among all entries as they were given.
+    /// Positions of the entries in columns of other ranks among all entries, in the order in which they were
+    /// given.
     places: Vec<usize>,
     /// Number of entries that were given.
     given: usize,
@@ -54,8 +55,8 @@ pub struct RankReport {
     pub received: usize,
     /// Format of the diagonal block, the entries in this rank's columns.
     pub format: String,
-    /// Whether GPUs of all ranks are linked. They then communicate directly, and [`CommunicationCounts`](super::CommunicationCounts)
-    /// does not count this communication.
+    /// Whether the GPUs of all ranks communicate peer to peer. They then access each other's memory without
+    /// MPI, and [`CommunicationCounts`](super::CommunicationCounts) does not count this communication.
     pub peer_to_peer: bool,
 }
 
@@ -86,8 +87,8 @@ impl<T: Real> RankMatrix<T> {
         RankMatrix::joined(space, cut, routes, places, rows.nnz())
     }
 
-    /// Builds a matrix from its two parts; `places` are the positions of the entries outside among the
-    /// `given` entries.
+    /// Builds a matrix from its two parts; `places` are the positions of the entries in columns of other
+    /// ranks among the `given` entries.
     fn joined(
         space: RankSpace<T>,
         cut: Cut<T>,
@@ -330,7 +331,7 @@ impl<T: Real, L: Local<T>> LinearOperator for RankMatrix<T, L> {
         self.inside.bytes() + self.outside().bytes()
     }
 
-    /// Products of linked GPUs can be replayed, because they do not involve the hosts.
+    /// Products of GPUs with peer access can be replayed, because they do not involve the hosts.
     fn replays(&self) -> bool {
         self.space.link().is_some() && self.inside.replays()
     }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 /// A scalar whose value is known on all ranks, or a deferred sum over the ranks.
 ///
-/// Deferred sums are communicated together when one of them is read, so that several sums of a step take one
-/// collective operation, or with the next product, which overlaps with their communication. Linked GPUs sum
-/// directly: the scalar is then stored on each of them, and is read back when the host needs it.
+/// Deferred sums are communicated together, so that several sums of a step take one collective operation:
+/// either when one of them is read, or during the next product, which hides the time of the communication.
+/// GPUs with peer access sum directly: the scalar is then stored on each of them, and is read back when the
+/// host needs it.
 pub struct RankScalar<T: Real, L: Local<T> = Host>(Number<T, L>);
 
 enum Number<T: Real, L: Local<T>> {

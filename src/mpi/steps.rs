@@ -13,15 +13,15 @@ use std::collections::VecDeque;
 /// If the preceding step turns out to be the last one, the step that was begun early ends at its first call
 /// of `watch`, when the sum is known, and changes nothing.
 ///
-/// Linked GPUs run steps like a single GPU: steps are enqueued ahead of the hosts, and recorded as graphs if
-/// they can be replayed.
+/// GPUs with peer access run steps like a single GPU: steps are enqueued ahead of the hosts, and recorded as
+/// graphs if they can be replayed.
 pub struct RankSteps<T: Real, L: Local<T> = Host> {
     threshold_squared: f64,
     queued: VecDeque<Queued<T, L>>,
     joined: Option<Joined<T, L>>,
 }
 
-/// Steps of linked GPUs.
+/// Steps of GPUs with peer access.
 struct Joined<T: Real, L: Local<T>> {
     steps: StepsOf<L::Vector>,
     link: <L as RankMemory<T>>::Link,
@@ -47,11 +47,11 @@ impl<T: Real, L: Local<T>> Queued<T, L> {
 /// All ranks must have the same number of steps in flight, also on GPUs, no matter how long their steps take.
 const LAG: usize = 2;
 
-/// Name of the watched number with which a step that was begun after the last one ends.
+/// Name of the quantity that `watch` reports as failed to end a step that was begun after the last one.
 const TOO_LATE: &str = "the residual of the step before";
 
 impl<T: Real, L: Local<T>> RankSteps<T, L> {
-    /// The steps of this rank's GPU, if GPUs are linked.
+    /// The steps of this rank's GPU, if the GPUs communicate peer to peer.
     pub(super) fn of_gpu(&mut self) -> Option<&mut StepsOf<L::Vector>> {
         self.joined.as_mut().map(|joined| &mut joined.steps)
     }
@@ -82,8 +82,8 @@ impl<T: Real, L: Local<T>> Steps<RankVector<T, L>> for RankSteps<T, L> {
     fn new(space: &RankSpace<T, L>, numbers: usize) -> Result<Self> {
         let joined = |link: &<L as RankMemory<T>>::Link| -> Result<_> {
             let steps = StepsOf::<L::Vector>::new(space.own(), numbers)?;
-            // synchronize the ranks, whose preceding work may have taken different times: waits of linked
-            // GPUs time out
+            // synchronize the ranks, whose preceding work may have taken different times: waits of GPUs with
+            // peer access time out
             space.agree(0)?;
             Ok(Joined { steps, link: link.clone(), replays: false })
         };

@@ -139,8 +139,8 @@ impl<T: Real, L: Local<T>> Space for RankSpace<T, L> {
         Ok(RankVector { own: self.own.zeros()?, space: self.clone() })
     }
 
-    /// If GPUs are linked, first synchronizes the hosts, because a GPU waits for others only for a limited
-    /// time. A solve begins by loading `b`.
+    /// If the GPUs communicate peer to peer, first synchronizes the hosts, because a GPU waits for others
+    /// only for a limited time. A solve begins by loading `b`.
     fn load(&self, host: &[T], into: &mut RankVector<T, L>) -> Result<()> {
         if self.link.is_some() {
             self.agree(0)?;
@@ -267,7 +267,7 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
     fn cg_update(at: CgUpdate<'_, Self>) -> [RankScalar<T, L>; 2] {
         let CgUpdate { alpha, rho, q, d, x, r, p, z } = at;
         if r.space.link.is_none() {
-            // the sums must be known on the hosts before the second half can begin
+            // the hosts need the sums of the first operation before the second one can begin
             let [norm_squared, rho_next] = r.axpy_multiply_dot(&-alpha.clone(), q, d, z);
             x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
             return [norm_squared, rho_next];
@@ -279,7 +279,7 @@ impl<T: Real, L: Local<T>> Vector for RankVector<T, L> {
 }
 
 /// An orthonormal basis of which each rank has a part. The coefficients of a projection are summed over the
-/// ranks in one collective operation, or by linked GPUs.
+/// ranks in one collective operation, or by GPUs with peer access.
 pub struct RankBasis<T: Real, L: Local<T> = Host> {
     own: BasisOf<T, L>,
     space: RankSpace<T, L>,

@@ -12,13 +12,14 @@ pub(crate) struct Cut<T: Real> {
     pub(crate) inside: Csr<T>,
     /// The rows that have entries in columns outside of the range, counted from its start.
     pub(crate) rows: Vec<u32>,
-    /// For each of `rows`, the offset of its first entry outside; at the end, the number of entries outside.
+    /// For each of `rows`, the offset of its first entry outside the range; at the end, the number of such
+    /// entries.
     pub(crate) offsets: Vec<u32>,
-    /// For each entry outside, the index of its column in `ghosts`.
+    /// For each entry outside the range, the index of its column in `ghosts`.
     pub(crate) columns: Vec<u32>,
-    /// The value of each entry outside.
+    /// The value of each entry outside the range.
     pub(crate) values: Vec<T>,
-    /// The distinct columns of the entries outside, in ascending order.
+    /// The distinct columns of the entries outside the range, in ascending order.
     pub(crate) ghosts: Vec<u64>,
 }
 
@@ -72,7 +73,7 @@ impl<T: Real> Cut<T> {
     }
 
     /// Splits rows whose column indices 0 to n − 1 are the own columns, followed by the `ghosts`. Also
-    /// returns the position of each entry outside in `whole`.
+    /// returns the position in `whole` of each entry in a column of `ghosts`.
     #[cfg(feature = "mpi")]
     pub(crate) fn of_whole(whole: &Csr<T>, ghosts: Vec<u64>) -> Result<(Cut<T>, Vec<usize>)> {
         let (n, all) = (whole.rows(), whole.offsets());
@@ -85,8 +86,8 @@ impl<T: Real> Cut<T> {
             let own = whole.row_columns(row).partition_point(|&column| (column as usize) < n);
             let others = all[row] + own..all[row + 1];
             if !others.is_empty() {
-                // copy the row's inner entries together with the preceding rows, which have no entries
-                // outside
+                // copy the row's entries in own columns together with the preceding rows, which have no
+                // ghosts
                 inside.extend_from_slice(&whole.columns()[copied..others.start]);
                 kept.extend_from_slice(&whole.entries()[copied..others.start]);
                 rows.push(row as u32);

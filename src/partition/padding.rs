@@ -9,9 +9,9 @@ const SETS: usize = 1 << 16;
 /// Distributes the rows in ascending length to the processors, in the order of processors that needs the
 /// fewest ELLPACK slots. Returns the rows of each processor.
 ///
-/// Once the processors of a set have their rows, the remaining rows depend only on the total power of the
-/// set. So the best order of a set consists of the best order of all of its processors but one, and that one
-/// (dynamic programming):
+/// Once the processors of a set have their rows, the remaining rows depend only on the total power (relative
+/// speed) of the set. So the best order of a set consists of the best order of all of its processors but one,
+/// and that one (dynamic programming):
 ///
 /// ```text
 /// slots(set) = min over k in set:  slots(set without k) + rows(k) · longest(k)

@@ -13,7 +13,8 @@ pub struct PartSummary {
     pub nonzeros: usize,
     /// Number of nonzeros of the longest row.
     pub longest: usize,
-    /// Number of nonzeros in proportion to the power of the part's processor.
+    /// Ideal number of nonzeros: `nonzeros of the matrix × power / Σ power`, where `power` is the relative
+    /// speed of the part's processor.
     pub share: f64,
 }
 
@@ -89,8 +90,8 @@ pub fn quality<R: IntoIterator<Item = usize>>(
 pub struct Report {
     /// Rows, nonzeros and padding of the parts.
     pub quality: Quality,
-    /// Number of distinct columns that each part reads outside of its rows; all columns if the matrix is not
-    /// square.
+    /// Number of distinct columns in which each part has entries and whose indices are not among its rows;
+    /// all columns if the matrix is not square.
     pub halo: Vec<usize>,
     /// Bytes of each part stored as ELLPACK, including row lengths.
     pub ellpack_bytes: Vec<usize>,
@@ -113,7 +114,7 @@ impl Report {
     }
 }
 
-/// Number of distinct columns that each part reads outside of its own rows.
+/// Number of distinct columns in which each part has entries and whose indices are not among its rows.
 fn halo_of_parts<T: Real>(csr: &Csr<T>, parts: &[Vec<usize>]) -> Vec<usize> {
     // for each column, the last part that owns or has read it; that part does not count the column again
     let mut seen = vec![usize::MAX; csr.cols()];
@@ -166,8 +167,8 @@ mod tests {
         assert!((q.imbalance - 2.0 / 3.0).abs() < 1e-15);
     }
 
-    /// Rows `{0, 2}` of a matrix of four rows read column 1 twice and column 3 once; rows `{1, 3}` read
-    /// nothing else.
+    /// Rows `{0, 2}` of a matrix of four rows read column 1 twice and column 3 once, both of the other part;
+    /// rows `{1, 3}` read only their own columns.
     #[test]
     fn a_report_counts_what_parts_read_of_each_other() {
         let entries = [(0, 0, 1.0), (0, 1, 1.0), (1, 1, 1.0), (2, 1, 1.0), (2, 3, 1.0), (3, 3, 1.0)];

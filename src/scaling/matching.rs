@@ -70,7 +70,8 @@ impl Matching {
         Ok(search.finish(a))
     }
 
-    /// The row matched to each column, in the order of the matrix.
+    /// Row matched to each column. Rows and columns are numbered as in the matrix passed to [`Matching::of`];
+    /// if that matrix was reordered, in its new ordering.
     pub fn rows(&self) -> &[u32] {
         &self.rows
     }

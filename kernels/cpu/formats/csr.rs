@@ -95,7 +95,8 @@ impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
         let (start, end) = (entries.start, entries.end);
         for at in (0..TILE).step_by(lanes) {
             let x = x.as_ptr().wrapping_add(at);
-            // SAFETY: entries have values and columns, and columns are rows of `x`, as the caller promised
+            // SAFETY: the caller ensures that the values and columns of the entries exist and that the
+            // columns are row indices of `x`
             unsafe {
                 S::prefetch_ahead(values.add(start), end - start);
                 S::prefetch_ahead(columns.add(start), end - start);
@@ -142,7 +143,7 @@ impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
     }
 }
 
-/// `sum + v x_c` for the columns of a tile that one register holds.
+/// `sum + v x_c` for those of the [`TILE`] packed vectors that one register holds.
 ///
 /// # Safety
 /// The CPU has the features of `S`; the pointers are those of one entry, and its column is a row of `x`.

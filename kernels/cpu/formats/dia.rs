@@ -12,10 +12,10 @@ use std::ops::Range;
 /// Rows per slice: divides a chunk, and is a multiple of the lanes of every SIMD level.
 pub const HEIGHT: usize = 32;
 
-/// Minimum number of diagonals for packed tiles. DIA loads `x` contiguously, so that tiles save only loads of
-/// the matrix. Measured with 8 vectors, time per vector divided by the time of a product with one vector: 0.84
-/// for 7 diagonals and 0.31 for 99 with tiles, 0.48 for 7 without (16 threads of a Xeon, f64). The value
-/// between 7 and 99 is a guess.
+/// Minimum number of diagonals for products with packed vectors ([`tiles`](crate::cpu::run::tiles)). DIA
+/// loads `x` contiguously, so that packing saves only loads of the matrix. Measured with 8 vectors, time per
+/// vector divided by the time of a product with one vector: with packing 0.84 for 7 diagonals and 0.31 for
+/// 99, without packing 0.48 for 7 (16 threads of a Xeon, f64). The value between 7 and 99 is a guess.
 const DIAGONALS: usize = 32;
 
 /// Arrays of a matrix.

@@ -12,9 +12,9 @@
 //!     y[rows of s] ← sum
 //! ```
 //!
-//! Moves 12 B (f64) or 8 B (f32) per slot, 10 B or 6 B with short columns, and the vectors. Padding
-//! multiplies zero by an entry of `x` that its row uses anyway: an infinite entry of `x` gives NaN where
-//! exact arithmetic would give infinity.
+//! Moves 12 B (f64) or 8 B (f32) per slot, 10 B or 6 B with short columns, and the vectors. A padding slot
+//! multiplies zero by an entry of `x` that the row of the slot uses anyway: an infinite entry of `x` gives
+//! NaN where exact arithmetic would give infinity.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::rows::RowProduct;

@@ -1,5 +1,5 @@
-//! Products of sliced formats with the vectors of a tile. Each row alternates between two running sums, in
-//! the same order as in a product with one vector.
+//! Products of sliced formats with [`TILE`] vectors packed row by row ([`tiles`](crate::cpu::run::tiles)).
+//! Each row alternates between two running sums, in the same order as in a product with one vector.
 
 use crate::cpu::formats::sliced::{Sliced, SlicedColumns};
 use crate::cpu::run::threads::chunks;

@@ -210,8 +210,8 @@ impl<T: Value, V: Storage<T>> Task for Bunches<'_, '_, T, V> {
             let (from, to) = (tile * size, all.min((tile + 1) * size));
             let stop = start + row_at_from(offsets, start, to);
             let (products, flags) = (&mut products[..to - from], &mut flags[..to - from]);
-            // SAFETY: `simd::run` ensures the features; offsets end with the columns and values, and all
-            // columns are below the length of `x`, which `speculate` compared
+            // SAFETY: `simd::run` ensures the features; `speculate` checked by `fits` that the last offset is
+            // at most the number of columns and of values, and that all column indices are below `x.len()`
             unsafe { multiply::<S, T, V>(a, from..to, x, products) };
             describe(offsets, start..stop, from..to, flags);
             if offsets.at(start) < from {

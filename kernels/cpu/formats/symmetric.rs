@@ -1,9 +1,9 @@
 //! Symmetric storage in CSR, each entry read once: `y_i ← … + a_ij x_j` and `y_j ← … + a_ij x_i` together.
 //!
 //! Rows are divided into parts, whose number depends on the matrix only. An entry whose row and column belong
-//! to one part is stored below the diagonal only, and its mirror image is applied in the same pass; entries
-//! between parts are stored on both sides. Each part is processed by one thread: no atomics, no private
-//! copies of `y`, and the same bits for any number of threads.
+//! to one part is stored below the diagonal only, and its mirror image is applied in the same pass; other
+//! entries are stored in both triangles. Each part is processed by one thread: no atomics, no private copies
+//! of `y`, and the same bits for any number of threads.
 //!
 //! Moves 12 B (f64) per two entries, half of what CSR moves, 8 B of offsets per row, and the vectors.
 
@@ -28,9 +28,10 @@ pub struct Halves {
 impl Halves {
     /// Checks and wraps the pattern. `size` is the number of rows of a dense block of the matrix (1: scalar
     /// entries); the other arguments count block rows and blocks. `parts` holds the first block row of each
-    /// part, then the number of block rows; times `size`, each but the last must be a multiple of the rows
-    /// per reduction block ([`block_rows`]). `inner` holds for each block row the number of leading blocks
-    /// that are below the diagonal and in the row's part: these are mirrored, the others are not.
+    /// part, then the number of block rows. Each of these numbers times `size`, except where it equals the
+    /// number of block rows, must be a multiple of the rows per reduction block ([`block_rows`]). `inner`
+    /// holds for each block row the number of leading blocks that are below the diagonal and in the row's
+    /// part: these are mirrored, the others are not.
     pub fn new(
         size: usize,
         parts: Vec<usize>,

@@ -121,7 +121,8 @@ impl LeastSquares {
         }
         let Some((top, tail)) = self.column.split_at_mut_checked(k) else { return false };
         let below = dot(tail, tail).sqrt();
-        // bound for the norm of what rounding errors leave of a linearly dependent column
+        // upper bound of `below` due to rounding if the column is linearly dependent on the earlier ones
+        // (exactly zero without rounding)
         let rounding = f64::EPSILON * (below + dot(top, top).sqrt()) * (1 + tail.len()) as f64;
         if below <= rounding || !below.is_finite() {
             return false;
@@ -225,7 +226,7 @@ mod tests {
     #[test]
     fn cholesky_grows_to_a_solution() {
         let n = 13;
-        // B Bᵀ + 1
+        // B Bᵀ + I
         let entry = |i: usize, j: usize| {
             (0..n).map(|k| number(i * n + k) * number(j * n + k)).sum::<f64>() + f64::from(u8::from(i == j))
         };

@@ -270,7 +270,8 @@ impl<T: Value> Sliced<T> {
 }
 
 impl Slices {
-    /// Rows of the slice at a position of a triangle's order.
+    /// Rows of the `place`-th slice in the order in which `triangle` is solved: first slice first for `L`,
+    /// last slice first for `U`.
     fn rows_at(&self, triangle: Triangle, place: usize) -> Range<usize> {
         let slice = match triangle {
             Triangle::Lower => place,
@@ -303,7 +304,7 @@ unsafe impl<T: Send> Sync for Shared<T> {}
 struct Walk<'a, T> {
     slices: &'a Slices,
     a: &'a Sliced<T>,
-    /// First slice of the part, in the triangle's order.
+    /// First slice of the part, in the order in which the triangle is solved.
     first: usize,
     end: usize,
     vectors: usize,

@@ -60,8 +60,8 @@ pub fn levels<'r>(rows: usize, columns_of: impl Fn(usize) -> &'r [u32]) -> (Vec<
         order[*at] = row;
         *at += 1;
     }
-    // relative position of each row in its level, from 0 to 1; levels are sorted by the mean position of the
-    // rows that a row depends on
+    // relative position of each row in its level, from 0 to 1; within a level, rows are sorted by the mean of
+    // this position over the rows that they depend on
     let mut along = vec![0f32; rows];
     for range in ranges(&bounds) {
         let mine = &mut order[range];

@@ -35,8 +35,8 @@ pub(crate) trait Divide<T: Value>: Copy + Sync {
     /// Overwrites an entry of `y` with a row's sum or adds to it, depending on the format.
     fn put(&self, sum: T, y: &mut T);
 
-    /// Writes to `y` the sums of [`Divide::sum`] for each vector of a tile. Called only if
-    /// [`RowProduct::has_tiles`] returns true.
+    /// Writes to `y` the row sum of [`Divide::sum`] for each of the [`TILE`] vectors of `x`, which are packed
+    /// row by row. Called only if [`RowProduct::has_tiles`] returns true.
     unsafe fn sum_tile<S: Simd>(&self, _entries: Range<usize>, _x: &[T], _y: &mut [T; TILE]) {
         unreachable!("formats that have tiles implement `sum_tile`");
     }
@@ -72,7 +72,8 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> RowProduct<T> for Balanced<A> {
     }
 }
 
-/// Computes rows of a tile as [`RowProduct::tile`] does, on several threads if they have many entries.
+/// Computes rows of a product with [`TILE`] packed vectors, as [`RowProduct::tile`] does, on several threads
+/// if they have many entries.
 ///
 /// # Safety
 /// As [`RowProduct::tile`], except that no CPU features are required and `rows` may begin and end anywhere:
@@ -101,7 +102,7 @@ unsafe fn balanced_tile<T: Value, A: Divide<T> + RowProduct<T>>(
     );
 }
 
-/// Sums a row for each vector of a tile, adding its pieces in the same order as [`sum`].
+/// Sums a row for each of [`TILE`] packed vectors, adding its pieces in the same order as [`sum`].
 fn sum_tile<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> [T; TILE] {
     if entries.len() <= ENTRIES_OF_TASK {
         return run(PieceOfTile { a, entries, x });
@@ -115,7 +116,7 @@ fn sum_tile<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> [T;
     one
 }
 
-/// Task that computes some rows for the vectors of a tile.
+/// Task that computes some rows for [`TILE`] packed vectors.
 struct WalkTile<'t, A, T> {
     a: A,
     rows: Range<usize>,
@@ -133,7 +134,7 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> Task for WalkTile<'_, A, T> {
     }
 }
 
-/// Task that sums a piece of a long row for the vectors of a tile.
+/// Task that sums a piece of a long row for [`TILE`] packed vectors.
 struct PieceOfTile<'t, A, T> {
     a: A,
     entries: Range<usize>,

@@ -41,7 +41,8 @@ impl<T: Send> Split for &mut [T] {
     }
 }
 
-/// Arrays shorter than the rows are empty in the parts that they do not reach.
+/// Splits all arrays at the same row. An array with fewer entries than there are rows yields an empty slice
+/// for every part behind its end.
 impl<T: Send, const N: usize> Split for [&mut [T]; N] {
     fn split(mut self, rows: usize) -> (Self, Self) {
         let rest = self.each_mut().map(|part| {

@@ -1,5 +1,5 @@
 //! Products of a matrix with several vectors, in which each matrix entry is read from memory once for all
-//! vectors of a tile.
+//! vectors of a *tile*: a group of [`TILE`] vectors packed row by row, not a block of the matrix.
 //!
 //! Vectors are stored one after the other. For a product, up to [`TILE`] of them are packed row by row, so
 //! that an entry of the matrix needs one contiguous load for all vectors instead of a scattered load for
@@ -23,10 +23,10 @@ use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
 use crate::cpu::vector::{block_dot, end_streams, stream_to, streams};
 use std::ops::Range;
 
-/// Vectors per tile; 8 numbers in f64 fill a cache line. Measured on two threads of a Zen 3, time per vector
-/// divided by the time of a product with one vector: 0.20 to 0.26 for tiles of 8, 0.24 to 0.34 for tiles of
-/// 4, 0.18 to 0.25 for tiles of 16 (7-point stencil on 128³ nodes, tetrahedra with as many nodes, 3 × 3
-/// blocks on 80³ nodes, f64).
+/// Vectors per tile (group of packed vectors); 8 numbers in f64 fill a cache line. Measured on two threads of
+/// a Zen 3, time per vector divided by the time of a product with one vector: 0.20 to 0.26 for tiles of 8,
+/// 0.24 to 0.34 for tiles of 4, 0.18 to 0.25 for tiles of 16 (7-point stencil on 128³ nodes, tetrahedra with
+/// as many nodes, 3 × 3 blocks on 80³ nodes, f64).
 pub const TILE: usize = 8;
 
 /// Minimum number of vectors that are packed. Fewer vectors are multiplied one after the other for each chunk

@@ -59,7 +59,7 @@ struct RawCsr {
     rows: u32,
     lanes: u32,
 }
-// SAFETY: as `Csr` of csr.cu
+// SAFETY: the fields have the types and the order of `Csr` in csr_rows.cu
 unsafe impl DeviceRepr for RawCsr {}
 
 impl<T: Real, V: Storage<T>> Csr<T, V> {
@@ -112,8 +112,9 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
     }
 }
 
-/// Lanes per row for a mean row length: as many as have [`ENTRIES_PER_LANE`] entries each, or more if there
-/// would be too few threads to hide memory latency.
+/// Lanes per row, a power of two up to 32: the largest number with at least [`ENTRIES_PER_LANE`] entries per
+/// lane in a row of mean length (1 if there is none). More lanes, but fewer than twice the mean row length,
+/// if there would be too few threads to hide memory latency.
 pub(crate) fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> u32 {
     let mut lanes = 1;
     while lanes < 32 {

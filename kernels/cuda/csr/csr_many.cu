@@ -5,8 +5,9 @@
 // pack it.
 
 // Adds the partial sums part(lane) of a row's lanes in the same order as the product with one vector; the result is
-// valid in the row's first lane. If a row has more lanes than a warp has here (32 / width), each thread computes
-// several partial sums, in the order in which the summation tree adds them.
+// valid in the row's first lane. With `width` packed columns a warp has only 32 / width lanes for rows (packed.cu). If
+// the one-vector product uses more lanes per row, each thread computes the partial sums of several of them, one after
+// the other, and adds them in the order of that product's summation tree.
 template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x, u32 lanes_of_row, Part part) {
     const u32 lanes = x.lanes(), rounds = lanes_of_row > lanes ? lanes_of_row / lanes : 1;
     real sum = 0, waiting[3] = {};

@@ -282,7 +282,8 @@ pub(super) fn largest<T: Value>(values: &[T]) -> T {
     rest.iter().map(|&value| known(value)).fold(most, larger)
 }
 
-/// Task: `x ← L₁₁⁻¹ x` for the rows from `first` on of some columns; copies `x` to rows of `upper`.
+/// Task that overwrites `x` with `L₁₁⁻¹ x` in each column of `values`, where `x` is its rows
+/// `first..first + found`, and copies the results to the rows of `upper`.
 struct Solve<'a, T> {
     values: &'a mut [T],
     order: usize,
