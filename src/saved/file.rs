@@ -106,7 +106,7 @@ fn write_whole(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'_>)) 
 }
 
 /// Reads a file whose keys match, except that the values may differ. `content` reads the content; its second
-/// argument tells whether the values differ. The file must not be truncated meanwhile, because that would end
+/// argument reports whether the values differ. The file must not be truncated meanwhile, because that would end
 /// the process; [`write`] never truncates a file.
 pub(crate) fn read<X>(
     path: &Path,
