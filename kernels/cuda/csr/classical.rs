@@ -59,7 +59,7 @@ struct RawCsr {
     rows: u32,
     lanes: u32,
 }
-// SAFETY: the fields have the types and the order of `Csr` in csr_rows.cu
+// SAFETY: as `Csr` of csr_rows.cu, with fields of the same types in the same order
 unsafe impl DeviceRepr for RawCsr {}
 
 impl<T: Real, V: Storage<T>> Csr<T, V> {
