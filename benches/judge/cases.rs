@@ -15,7 +15,7 @@ pub struct Case {
     pub matrix: String,
     pub ordering: String,
     pub element: String,
-    /// Whether cost models are fitted to this case.
+    /// True if cost models are fitted to this case.
     fitted: bool,
     pub options: Vec<Choosable>,
     /// The milliseconds of all recorded formats.

@@ -1,18 +1,18 @@
-//! EHYB (Chen 2022): rows are divided into parts. Each part first copies the entries of `x` whose indices are
-//! those of its own rows to a cache (explicit caching), because most of its matrix entries multiply these.
+//! EHYB (Chen 2022): rows are divided into parts. Each part first copies the entries of `x` that have the indices
+//! of its rows to a cache (explicit caching), because most of its matrix entries multiply these.
 //!
 //! ```text
 //! K ← the smallest integer with rows τ / (K P) < cache            τ bytes per value, P processors   (1)
 //! rows of a part ← rows / (K P)                                                                     (2)
 //! for each part:                                                  consecutive rows
-//!     cached ← x of the part's own rows
+//!     cached ← entries of x with the indices of the part's rows
 //!     for each slice of the part, rows sorted by length:
 //!         y[row] ← Σ value · cached[column]                       16-bit columns
 //! for each slice of extra lines:                                  rows with entries in columns of other parts
 //!     y[yIdxER[line]] ← y[yIdxER[line]] + Σ value · x[column]     32-bit columns
 //! ```
 //!
-//! An entry in a column of its own part moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). The
+//! An entry whose column has the index of a row of the same part moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). The
 //! number of such entries depends on the order of the unknowns: use
 //! [`Permutation::clustered`](crate::Permutation::clustered) with [`Ehyb::rows_per_part`].
 //! [`Halo`](super::Halo) develops the idea further: it has no extra lines, and moves fewer bytes.
@@ -143,7 +143,7 @@ impl<T: Real> Ehyb<T> {
     }
 }
 
-/// Range of those entries of a row that are in columns of its own part.
+/// Range of the entries of a row in columns whose indices are those of rows of the same part.
 fn inside(parts: Parts, pattern: &Pattern, row: usize) -> Range<usize> {
     parts.inside(row, pattern.row(row))
 }
@@ -151,7 +151,7 @@ fn inside(parts: Parts, pattern: &Pattern, row: usize) -> Range<usize> {
 /// Order of the rows of a chunk in slices, and of its extra lines.
 #[derive(Clone, Debug, Default)]
 struct Sorted {
-    /// Row at each position, in descending order of the number of entries in columns of the own part.
+    /// Row at each position, in descending order of the number of entries in columns of the same part.
     order: Vec<u16>,
     /// Length of the longest row of each slice.
     widths: Vec<usize>,
@@ -163,7 +163,7 @@ struct Sorted {
 
 impl Sorted {
     /// Sorts the rows of a chunk. `lengths` holds, for each row of the matrix, the number of its entries in
-    /// columns of its own part.
+    /// columns of the same part.
     fn new(pattern: &Pattern, lengths: &[u32], chunk: usize, height: usize) -> Sorted {
         let first = chunk * CHUNK;
         let lengths = &lengths[first..lengths.len().min(first + CHUNK)];

@@ -1,5 +1,5 @@
 //! Clustered ordering: divides the rows into *runs*, ranges of equally many consecutive rows, such that a run
-//! has entries in few columns outside of its own rows.
+//! has entries in few columns outside its range.
 //!
 //! ```text
 //! gather vertices into small clusters, and build the graph of the clusters   (`aggregate`)

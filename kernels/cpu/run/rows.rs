@@ -21,8 +21,8 @@ pub trait RowProduct<T: Value>: Sync {
     /// begins and ends at chunk boundaries or at the last row; `y` has as many entries.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 
-    /// Whether [`RowProduct::tile`] is implemented and faster than multiplying by one vector after the other.
-    /// If not, `tile` is never called.
+    /// Returns true if [`RowProduct::tile`] is implemented and faster than multiplying by one vector after the
+    /// other. `tile` is called only then.
     fn has_tiles(&self) -> bool {
         false
     }

@@ -28,7 +28,7 @@ template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x
     return x.sum_of_lanes(sum, rounds > 1 ? lanes : lanes_of_row);
 }
 
-// If DOT, returns this thread's part of ⟨x, y⟩ for its column.
+// Returns this thread's part of ⟨x, y⟩ for its column if DOT is true.
 template <class Offset, bool DOT> __device__ __forceinline__ real multiply_many(const Csr<Offset>& a, const Columns& c, const Packed& x) {
     const u32 log_lanes = 31 - __clz(a.lanes), rows_of_warp = max(x.lanes() >> log_lanes, 1u);
     const u32 warps = gridDim.x * (blockDim.x / 32), warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;

@@ -158,7 +158,7 @@ impl<T: Element> Array<T> {
         self.len
     }
 
-    /// Whether the array has no entries.
+    /// Returns true if the array has no entries.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -168,7 +168,7 @@ impl<T: Element> Array<T> {
         self.len * size_of::<T>()
     }
 
-    /// Whether the array was moved to host memory.
+    /// Returns true if the array was moved to host memory.
     pub(crate) fn is_spilled(&self) -> bool {
         self.spilled.is_some()
     }

@@ -1,6 +1,6 @@
 // Products of small dense blocks. bsr_blocks.cu describes the layout and the data moved.
 
-// If DOT, returns this thread's part of ⟨x, y⟩.
+// Returns this thread's part of ⟨x, y⟩ if DOT is true.
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply(const Bsr<Column>& a, const real* x, real* y) {
     constexpr int U = Fit<B>::IN_FLIGHT;
     constexpr int WIDE = B * B % VALUES == 0 ? VALUES : 1, LOADS = B * B / WIDE;

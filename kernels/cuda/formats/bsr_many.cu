@@ -5,7 +5,7 @@
 // it. For each dense block, B · width elements of x are gathered: for B = 3 and 8 columns of f64, 6 whole sectors,
 // instead of about 12 in 8 products with one vector.
 
-// If DOT, returns this thread's part of ⟨x, y⟩ for its column. A block row has at most as many lanes as a warp.
+// Returns this thread's part of ⟨x, y⟩ for its column if DOT is true. A block row has at most as many lanes as a warp.
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply_many(const Bsr<Column>& a, const Columns& c, const Packed& x) {
     constexpr int U = Fit<B>::IN_FLIGHT;
     constexpr int WIDE = B * B % VALUES == 0 ? VALUES : 1, LOADS = B * B / WIDE;

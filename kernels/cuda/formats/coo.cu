@@ -142,7 +142,7 @@ struct Target {
     __device__ __forceinline__ real& entry(u32 row) const { return y[rows ? __ldg(rows + row) : row]; }
 };
 
-// Whether sums overwrite y or are added to it.
+// Says whether sums overwrite y or are added to it.
 enum Onto { WRITE, ADD };
 
 template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {

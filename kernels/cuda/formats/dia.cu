@@ -1,6 +1,6 @@
 // Products of matrices stored by diagonals. dia_rows.cu describes the layout and the data moved.
 
-// If DOT, returns this thread's part of ⟨x, y⟩.
+// Returns this thread's part of ⟨x, y⟩ if DOT is true.
 template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia& a, const real* x, real* y) {
     real xy = 0;
     each_row<ROWS>(a, Unpacked(x), [&](u32 row, real sum) {

@@ -3,7 +3,7 @@
 // Resident blocks per multiprocessor that registers allow.
 template <int B, bool DOT> constexpr int BLOCKS = sizeof(real) == 8 ? (B % 3 == 0 ? 2 : 4) : B % 3 == 0 ? 3 : B > 1 && DOT ? 4 : B == 1 && !DOT ? 6 : 5;
 
-// If DOT, returns this thread's part of ⟨x, y⟩.
+// Returns this thread's part of ⟨x, y⟩ if DOT is true.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& a, const real* __restrict__ x, real* __restrict__ y) {
     constexpr int WIDE = 32 * B, SLICES = HALO_THREADS<B> / WIDE, U = GROUPS<B>;
     real* const window = (real*)shared_memory;

@@ -1,6 +1,6 @@
 // Products of matrices in slices. sliced_rows.cu describes the layout and the data moved.
 
-// If DOT, returns this thread's part of ⟨x, y⟩.
+// Returns this thread's part of ⟨x, y⟩ if DOT is true.
 template <class Column, int G, bool DOT> __device__ __forceinline__ real multiply(const Sliced<Column>& a, const real* x, real* y) {
     real xy = 0;
     each_row<Column, G>(a, x, [&](u32 row, real sum) {

@@ -4,7 +4,7 @@
 // it. A gather reads as many elements as there are columns: 2 sectors for 8 columns of f64, instead of 8 sectors in 8
 // products with one vector.
 
-// If DOT, returns this thread's part of ⟨x, y⟩ for its column.
+// Returns this thread's part of ⟨x, y⟩ for its column if DOT is true.
 template <class Column, int G, bool DOT> __device__ __forceinline__ real multiply_many(const Sliced<Column>& a, const Columns& c, const Packed& x) {
     real xy = 0;
     each_row<Column, G>(a, x, [&](u32 row, real sum) {

@@ -55,7 +55,7 @@ template <int B> struct Slot {
     }
 };
 
-// If DOT, returns this thread's part of ⟨x, y⟩.
+// Returns this thread's part of ⟨x, y⟩ if DOT is true.
 template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmetric& a, const real* __restrict__ x, real* __restrict__ y) {
     constexpr int R = NODES<B>, T = SYMMETRIC_THREADS<B>, WARPS = T / 32;
     // one thread block per block of nodes
