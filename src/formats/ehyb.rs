@@ -12,8 +12,8 @@
 //!     y[yIdxER[line]] ← y[yIdxER[line]] + Σ value · x[column]     32-bit columns
 //! ```
 //!
-//! An entry whose column has the index of a row of the same part moves 10 bytes instead of 12 (f64), or 6 instead of 8 (f32). The
-//! number of such entries depends on the order of the unknowns: use
+//! An entry whose column has the index of a row of the same part moves 10 bytes instead of 12 (f64), or 6
+//! instead of 8 (f32). The number of such entries depends on the order of the unknowns: use
 //! [`Permutation::clustered`](crate::Permutation::clustered) with [`Ehyb::rows_per_part`].
 //! [`Halo`](super::Halo) develops the idea further: it has no extra lines, and moves fewer bytes.
 //!
