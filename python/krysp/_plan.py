@@ -323,8 +323,8 @@ ORDERINGS = (None, "NATURAL", "MMD_ATA", "MMD_AT_PLUS_A", "COLAMD")
 def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = None, use_umfpack: bool = True) -> FloatArray:
     """Solves ``A @ x = b`` directly, with the signature of ``scipy.sparse.linalg.spsolve``.
 
-    A symmetric matrix with a positive diagonal is factorized by Cholesky's method. If the matrix is not positive definite or has
-    another diagonal, it is factorized by LDLᵀ, and an unsymmetric matrix by LU, both with pivoting. Iterative refinement follows.
+    A symmetric matrix with a positive diagonal is factorized by Cholesky's method. Any other symmetric
+    matrix, or one that turns out not to be positive definite, is factorized by LDLᵀ, an unsymmetric one by LU, both with pivoting. Iterative refinement follows.
 
     Parameters
     ----------
