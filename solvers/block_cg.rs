@@ -292,7 +292,8 @@ impl<V: Vector> BlockCgState<V> {
     ) -> Result<Orthonormal> {
         let (epsilon, mut zeta) = (ElemOf::<V>::EPSILON, Matrix::identity(self.width));
         let mut least: Option<Vec<f64>> = None;
-        for subtractions in 0.. {
+        let mut subtractions = 0;
+        loop {
             let rho = gram(&self.q, self.preconditioned(system), self.width)?;
             not_finite(RHO, &rho)?;
             let vanished = epsilon.powf(2.0 * VANISHED);
@@ -319,8 +320,8 @@ impl<V: Vector> BlockCgState<V> {
                 kept.iter().enumerate().map(|(i, &j)| floor[j] / (square.at(i, i) * square.at(i, i)));
             least = Some(lengths.collect());
             self.narrow_to(kept.len());
+            subtractions += 1;
         }
-        Err(Error::Breakdown { what: RHO, value: 0.0 })
     }
 
     /// `Q ← Q T; P ← M⁻¹ Q + P ζᵀ`

@@ -24,9 +24,9 @@
 use crate::lockstep::OnColumns;
 use crate::{
     Cg, ElemOf, Element, Error, Identity, LinearOperator, MultiVector, Outcome, Result, ScalarOf, Space,
-    SpaceOf, Vector, check_spaces,
+    SpaceOf, Vector, check_spaces, with_workspace,
 };
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Mutex, PoisonError};
 
 /// Steps of conjugate gradients that estimate the extreme eigenvalues.
 const STEPS: usize = 12;
@@ -145,24 +145,10 @@ where
 
     fn apply(&self, r: &A::Vector, z: &mut A::Vector) -> Result<()> {
         check_spaces(self, r, z)?;
-        // If another application uses the workspace, allocate a temporary one. Waiting could deadlock when
-        // both run on the same thread pool.
-        let (mut guard, mut own);
-        let work: &mut WorkVectors<A::Vector> = match self.work.try_lock() {
-            Ok(work) => {
-                guard = work;
-                &mut guard
-            }
-            Err(TryLockError::Poisoned(work)) => {
-                guard = work.into_inner();
-                &mut guard
-            }
-            Err(TryLockError::WouldBlock) => {
-                own = WorkVectors::new(self.a.range())?;
-                &mut own
-            }
-        };
-        polynomial(&self.a, &self.m, (self.degree, self.bounds), r, z, work)
+        let new = || WorkVectors::new(self.a.range());
+        with_workspace(&self.work, new, |work| {
+            polynomial(&self.a, &self.m, (self.degree, self.bounds), r, z, work)
+        })
     }
 
     fn apply_many(&self, r: &MultiVector<A::Vector>, z: &mut MultiVector<A::Vector>) -> Result<()> {

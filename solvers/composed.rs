@@ -1,14 +1,13 @@
 //! The composition of two operators.
 
-use crate::{Error, LinearOperator, MultiVector, Result, Space, SpaceOf, Vector};
+use crate::{Error, LinearOperator, MultiVector, Result, Space, SpaceOf, Vector, with_workspace};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
 /// `y = A (B x)`: for example a preconditioner in two factors, each in any format.
 ///
-/// The intermediate vector `B x` is stored, so that an application to one vector allocates nothing;
-/// concurrent ones wait for each other. Applications to several vectors reuse the latest `B X`; a concurrent
-/// one allocates its own instead of waiting.
+/// The intermediate vector `B x` is kept, so that an application allocates nothing, except where several are
+/// applied at the same time.
 pub struct Composed<A: LinearOperator, B> {
     outer: A,
     inner: B,
@@ -61,10 +60,14 @@ impl<A: LinearOperator, B: LinearOperator<Vector = A::Vector>> LinearOperator fo
     }
 
     fn apply(&self, x: &A::Vector, y: &mut A::Vector) -> Result<()> {
-        // A failed application may have poisoned the lock; the vector is overwritten anyway.
-        let mut between = self.between.lock().unwrap_or_else(PoisonError::into_inner);
-        self.inner.apply(x, &mut between)?;
-        self.outer.apply(&between, y)
+        with_workspace(
+            &self.between,
+            || self.inner.range().zeros(),
+            |between| {
+                self.inner.apply(x, between)?;
+                self.outer.apply(between, y)
+            },
+        )
     }
 
     fn apply_many(&self, x: &MultiVector<A::Vector>, y: &mut MultiVector<A::Vector>) -> Result<()> {

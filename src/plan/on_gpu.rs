@@ -3,8 +3,8 @@
 use super::running::AnyPreconditioner;
 use crate::cuda::{CudaSpace, CudaVector, failed};
 use crate::{HostVector, MatrixSource, Real, Refresh, Result};
-use krysp_solvers::{Error, LinearOperator, Space, check_spaces};
-use std::sync::{Mutex, PoisonError};
+use krysp_solvers::{Error, LinearOperator, Space, check_spaces, with_workspace};
+use std::sync::Mutex;
 
 /// A preconditioner that the host applies to vectors of a GPU: a complete factorization, or an incomplete one, for which there
 /// are no kernels.
@@ -39,11 +39,16 @@ impl<T: Real> LinearOperator for HostPreconditioner<T> {
     /// Copies entries in the order of the space, in which both memories store them.
     fn apply(&self, r: &CudaVector<T>, z: &mut CudaVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let [r_host, z_host] = &mut *workspace;
-        r.entries.read(r_host.as_mut_slice()).map_err(failed)?;
-        self.inner.apply(r_host, z_host)?;
-        z.entries.write(z_host.as_slice()).map_err(failed)
+        let zeros = || self.space.host().zeros();
+        with_workspace(
+            &self.workspace,
+            || Ok([zeros()?, zeros()?]),
+            |[r_host, z_host]| {
+                r.entries.read(r_host.as_mut_slice()).map_err(failed)?;
+                self.inner.apply(r_host, z_host)?;
+                z.entries.write(z_host.as_slice()).map_err(failed)
+            },
+        )
     }
 
     fn bytes(&self) -> usize {

@@ -153,8 +153,7 @@ impl<T: Real> LinearOperator for Ic0<T> {
 
     fn apply(&self, x: &HostVector<T>, y: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, x, y)?;
-        self.solves.apply(x, y);
-        Ok(())
+        self.solves.apply(x, y)
     }
 
     fn apply_many(

@@ -13,8 +13,8 @@ use super::several::{Pair, checked_pairs};
 use super::{MatrixSource, Refresh};
 use crate::{HostSpace, HostVector, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{LinearOperator, MultiVector, Space};
-use std::sync::{Mutex, PoisonError};
+use krysp_solvers::{LinearOperator, MultiVector, Space, with_workspace};
+use std::sync::Mutex;
 
 /// An operator on vectors of `f64` that computes in `f32`: `z = M r`, with `r` rounded first.
 ///
@@ -68,8 +68,14 @@ impl<M: Refresh<f32>> Refresh<f64> for SinglePrecision<M> {
 
 impl<M: LinearOperator<Vector = HostVector<f32>>> SinglePrecision<M> {
     fn apply_to(&self, pairs: &mut [Pair<'_, f64>]) -> krysp_solvers::Result<()> {
-        let mut vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
-        let [from, to] = &mut *vectors;
+        with_workspace(&self.vectors, || Ok(Default::default()), |vectors| self.apply_with(vectors, pairs))
+    }
+
+    fn apply_with(
+        &self,
+        [from, to]: &mut [Vec<HostVector<f32>>; 2],
+        pairs: &mut [Pair<'_, f64>],
+    ) -> krysp_solvers::Result<()> {
         for (vectors, space) in [(&mut *from, self.inner.domain()), (&mut *to, self.inner.range())] {
             for _ in vectors.len()..pairs.len() {
                 vectors.push(space.zeros()?);

@@ -10,8 +10,8 @@ use krysp_kernels::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, levels};
 use krysp_kernels::cpu::run::threads::find_row;
 use krysp_kernels::index::Columns;
-use krysp_solvers::Space;
-use std::sync::{Mutex, PoisonError};
+use krysp_solvers::{Space, with_workspace};
+use std::sync::Mutex;
 
 /// Maximum number of right-hand sides solved together. Guess: each one's share of reading the triangles is
 /// already small.
@@ -137,8 +137,8 @@ impl<T: Real> Solves<T> {
         rayon::join(|| below.fill(slices, lower.arrays()), || above.fill(slices, upper.arrays()));
     }
 
-    pub(super) fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) {
-        self.solve(&mut [(r.as_slice(), z.as_mut_slice())]);
+    pub(super) fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
+        self.solve(&mut [(r.as_slice(), z.as_mut_slice())])
     }
 
     /// Applies the preconditioner to several vectors, [`TOGETHER`] at a time.
@@ -147,14 +147,18 @@ impl<T: Real> Solves<T> {
         check_free_memory("the workspace of triangular solves", (numbers * size_of::<T>()) as u128)?;
         let mut pairs: Vec<(&[T], &mut [T])> =
             pairs.into_iter().map(|(r, z)| (r.as_slice(), z.as_mut_slice())).collect();
-        pairs.chunks_mut(TOGETHER).for_each(|pairs| self.solve(pairs));
-        Ok(())
+        pairs.chunks_mut(TOGETHER).try_for_each(|pairs| self.solve(pairs))
     }
 
-    fn solve(&self, pairs: &mut [(&[T], &mut [T])]) {
-        // an interrupted solve may leave the workspace in any state: it is overwritten
-        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        solve_both(&self.slices, &self.sliced, &mut scratch, pairs);
+    fn solve(&self, pairs: &mut [(&[T], &mut [T])]) -> krysp_solvers::Result<()> {
+        with_workspace(
+            &self.scratch,
+            || Ok(Scratch::new(&self.slices)),
+            |scratch| {
+                solve_both(&self.slices, &self.sliced, scratch, pairs);
+                Ok(())
+            },
+        )
     }
 
     /// A triangle in the order of the preconditioner's space.

@@ -169,3 +169,28 @@ fn spai_on_convection_diffusion() {
     assert!(100 * grown.report().missed.len() <= 5 * a.rows());
     assert!(bicgstab(&a, &b, grown) <= 340.0);
 }
+
+/// A worker of a pool that waits for other threads during an application may begin another application of the same preconditioner.
+#[test]
+fn preconditioners_are_applied_by_all_tasks_of_a_pool() {
+    use rayon::prelude::*;
+
+    let a = matrices::stencil7(40).csr::<f64>().unwrap();
+    let ilu0 = || Ilu0::new(&a).unwrap();
+    let single = Ilu0::new(&a.cast::<f32>()).unwrap();
+    let all: [Box<dyn LinearOperator<Vector = HostVector<f64>>>; 3] = [
+        Box::new(ilu0()),
+        Box::new(SinglePrecision::new(single).unwrap()),
+        Box::new(Composed::new(ilu0(), ilu0()).unwrap()),
+    ];
+    let r = HostVector::from_slice(&(0..a.rows()).map(|i| (i % 7) as f64 - 3.0).collect::<Vec<_>>());
+    for m in &all {
+        let mut expected = r.clone();
+        m.apply(&r, &mut expected).unwrap();
+        (0..40).into_par_iter().for_each(|_| {
+            let mut z = r.clone();
+            m.apply(&r, &mut z).unwrap();
+            assert!(z.as_slice() == expected.as_slice());
+        });
+    }
+}

@@ -14,8 +14,8 @@ use super::{Amg, largest_of, power_below, unsmoothed};
 use crate::{HostSpace, HostVector, Real};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::run::tiles::TILE;
-use krysp_solvers::{Element, LinearOperator, MultiVector, Result, check_spaces};
-use std::sync::{Mutex, TryLockError};
+use krysp_solvers::{Element, LinearOperator, MultiVector, Result, check_spaces, with_workspace};
+use std::sync::Mutex;
 
 /// Minimum number of vectors that go through a cycle together.
 const LEAST: usize = 3;
@@ -34,22 +34,14 @@ pub(super) struct Workspaces {
 impl<T: Real> Amg<T> {
     /// Applies one cycle to up to `W` vectors.
     fn apply_to<const W: usize>(&self, kept: &Mutex<Workspace<W>>, pairs: &mut [Pair<'_, T>]) -> Result<()> {
-        // if the workspace is in use, allocate a temporary one: blocking inside a Rayon worker could deadlock
-        let (mut guard, mut own);
-        let workspace = match kept.try_lock() {
-            Ok(workspace) => {
-                guard = workspace;
-                &mut *guard
-            }
-            Err(TryLockError::Poisoned(workspace)) => {
-                guard = workspace.into_inner();
-                &mut *guard
-            }
-            Err(TryLockError::WouldBlock) => {
-                own = Workspace::default();
-                &mut own
-            }
-        };
+        with_workspace(kept, || Ok(Workspace::default()), |workspace| self.apply_with(workspace, pairs))
+    }
+
+    fn apply_with<const W: usize>(
+        &self,
+        workspace: &mut Workspace<W>,
+        pairs: &mut [Pair<'_, T>],
+    ) -> Result<()> {
         workspace.prepare(&self.levels, self.dense.as_ref())?;
         // the range of single precision is 1e-38 to 1e38
         let mut sizes = [1.0; W];

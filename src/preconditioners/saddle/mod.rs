@@ -41,10 +41,10 @@ use crate::{Csr, Error, Format, HostSpace, HostVector, Permutation, Real, Result
 use blocks::Blocks;
 use inner::Inner;
 use krysp_kernels::cpu::run::threads::over_rows;
-use krysp_solvers::{LinearOperator, check_spaces};
+use krysp_solvers::{LinearOperator, check_spaces, with_workspace};
 use schur::{Complement, Work};
 use std::fmt;
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex};
 
 const NAME: &str = "a saddle point preconditioner";
 
@@ -248,12 +248,7 @@ impl<T: Real> LinearOperator for SaddlePoint<T> {
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
-        // if the workspace is in use, allocate a temporary one: blocking inside a rayon worker could deadlock
-        match self.work.try_lock() {
-            Ok(mut work) => self.apply_with(r, z, &mut work),
-            Err(TryLockError::Poisoned(work)) => self.apply_with(r, z, &mut work.into_inner()),
-            Err(TryLockError::WouldBlock) => self.apply_with(r, z, &mut Work::new(&self.blocks)?),
-        }
+        with_workspace(&self.work, || Work::new(&self.blocks), |work| self.apply_with(r, z, work))
     }
 
     fn bytes(&self) -> usize {
