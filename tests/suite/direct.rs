@@ -356,3 +356,22 @@ fn threads_change_no_bit_of_ldl() {
     let one = on_threads(1, || applied(&Ldl::new(&a).unwrap()));
     assert_eq!(on_threads(3, || applied(&Ldl::new(&a).unwrap())), one);
 }
+
+/// `Cholesky` factorizes in place: where that fails, it says so rather than apply what is left.
+#[test]
+fn a_failed_refresh_of_cholesky_leaves_no_factors() {
+    let a = matrices::stencil7(6).csr::<f64>().unwrap();
+    let negative = a.with_values(&a.entries().iter().map(|value| -value).collect::<Vec<_>>()).unwrap();
+    let mut cholesky = Cholesky::new(&a).unwrap();
+    let expected = applied(&cholesky);
+    assert!(matches!(cholesky.refresh(&negative), Err(Error::NotPositive { .. })));
+    let r = HostVector::from_slice(&vec![1.0; a.rows()]);
+    assert!(cholesky.apply(&r, &mut r.clone()).is_err());
+    assert!(cholesky.condition_estimate().is_err());
+    let r = MultiVector::from_columns(a.domain(), vec![r.clone(), r]).unwrap();
+    assert!(
+        cholesky.apply_many(&r, &mut MultiVector::<HostVector<f64>>::zeros(a.domain(), 2).unwrap()).is_err()
+    );
+    cholesky.refresh(&a).unwrap();
+    assert_eq!(applied(&cholesky), expected);
+}

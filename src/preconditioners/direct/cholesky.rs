@@ -53,8 +53,8 @@ pub struct Cholesky<T: Real> {
     pattern: Arc<Pattern>,
     tree: Tree,
     numbers: Vec<T>,
-    /// `‖A‖₁`
-    norm: f64,
+    /// `‖A‖₁`; `None` if the latest factorization failed, so that there are no factors.
+    norm: Option<f64>,
     work: Mutex<[Vec<T>; 3]>,
 }
 
@@ -121,7 +121,7 @@ impl<T: Real> Cholesky<T> {
         csr.check_finite()?;
         let numbers = budget.zeros(tree.numbers())?;
         let space = csr.source().domain().clone();
-        let mut cholesky = Cholesky { space, pattern, tree, numbers, norm: 0.0, work: Mutex::default() };
+        let mut cholesky = Cholesky { space, pattern, tree, numbers, norm: None, work: Mutex::default() };
         cholesky.factorise(csr)?;
         Ok(cholesky)
     }
@@ -144,11 +144,11 @@ impl<T: Real> Cholesky<T> {
     #[doc(alias = "rcond")]
     pub fn condition_estimate(&self) -> Result<f64> {
         let solve = |r: &HostVector<T>, z: &mut HostVector<T>| -> Result<()> { Ok(self.apply(r, z)?) };
-        condition::estimate(self.norm, &self.space, solve, solve)
+        condition::estimate(self.valid()?, &self.space, solve, solve)
     }
 
     fn factorise(&mut self, csr: &Csr<T>) -> Result<()> {
-        self.norm = condition::norm(csr);
+        self.norm = None;
         let Cholesky { tree, numbers, .. } = self;
         let tree = &*tree;
         let (first, next) = tree.children();
@@ -185,7 +185,14 @@ impl<T: Real> Cholesky<T> {
         for (fronts, mine) in top {
             work.eliminate(fronts, mine, &mut left, 0, &mut local)?;
         }
+        self.norm = Some(condition::norm(csr));
         Ok(())
+    }
+
+    /// Returns `‖A‖₁`, or an error if there are no factors.
+    fn valid(&self) -> krysp_solvers::Result<f64> {
+        let why = "Cholesky has no factors, because its latest refresh failed: refresh it again";
+        self.norm.ok_or_else(|| krysp_solvers::Error::Backend(why.into()))
     }
 }
 
@@ -312,7 +319,8 @@ impl<T: Real> Work<'_, T> {
     }
 }
 
-/// A refresh keeps the ordering and the fronts. After an error, the factors are invalid until a refresh succeeds.
+/// A refresh keeps the ordering and the fronts. After an error there are no factors, and applications return an
+/// error, until a refresh succeeds.
 impl<T: Real> Refresh<T> for Cholesky<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
@@ -332,6 +340,7 @@ impl<T: Real> LinearOperator for Cholesky<T> {
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
         check_spaces(self, r, z)?;
         // the lock may be poisoned: any content of the workspace is overwritten
+        self.valid()?;
         let mut workspace = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         self.solve(&mut [(r, z)], &mut workspace);
         Ok(())
@@ -342,6 +351,7 @@ impl<T: Real> LinearOperator for Cholesky<T> {
         r: &MultiVector<HostVector<T>>,
         z: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
+        self.valid()?;
         in_groups(self, r, z, |pairs, workspace| self.solve(pairs, workspace))
     }
 
