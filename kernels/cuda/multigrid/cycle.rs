@@ -243,11 +243,13 @@ impl<T: Real> Cycle<T> {
         dots: bool,
     ) -> Result<Vec<Scalar<T>>> {
         let mut scalars = Vec::with_capacity(r.len());
-        for (r, z) in r.chunks(COLUMNS).zip(z.chunks_mut(COLUMNS)) {
+        // chunks of nearly equal size have one width, so that their vectors are allocated once
+        let size = r.len().div_ceil(r.len().div_ceil(COLUMNS).max(1)).max(1);
+        for (r, z) in r.chunks(size).zip(z.chunks_mut(size)) {
             let device = z[0].device().clone();
             let mut several = lock(&self.several);
             // the counters of a team support one column only
-            let width = if device.team_address() == 0 { r.len().next_power_of_two() } else { 1 };
+            let width = if device.team_address() == 0 { size.next_power_of_two() } else { 1 };
             if several.as_ref().is_none_or(|vectors| vectors.width != width) && width > 1 {
                 *several = None;
                 match Vectors::new(&device, &self.levels, self.dense.as_ref(), width) {
