@@ -19,7 +19,7 @@ pub enum RowDistribution<'b> {
     /// About an equal amount of work for each rank. Work is estimated as the number of entries plus two per
     /// row, for the entries of vectors in that row.
     ByEntries,
-    /// The first row of each rank, and the number of rows.
+    /// The first row of each rank, followed by the number of rows of the matrix.
     Given(&'b [u64]),
 }
 
@@ -104,8 +104,8 @@ impl<T: Real> RankMatrix<T> {
     }
 
     /// Distributes a matrix that the first rank has. Rows are divided into ranges with about an equal number
-    /// of entries, in the order of its rows. Reorder an unstructured matrix by clusters before
-    /// ([`Csr::reordered`]), so that few rows need entries of other ranks. [`RankMatrix::scatter`]
+    /// of entries, in the order of the matrix. Reorder an unstructured matrix first ([`Csr::reordered`] with
+    /// a clustered ordering), so that few rows need entries of other ranks. [`RankMatrix::scatter`]
     /// distributes vectors, [`RankMatrix::gather`] collects them. Collective: all ranks call this.
     pub fn distribute(ranks: &Ranks, csr: Option<&Csr<T>>) -> Result<RankMatrix<T>> {
         let size = ranks.size();
@@ -224,8 +224,8 @@ fn deliver<T: Real>(ranks: &Ranks, bounds: &[u64], entries: Entries<T>) -> Resul
     })
 }
 
-/// The first row of each rank such that ranks have about equal work. `rows` has the row of each entry of this
-/// rank, in the distribution `even`.
+/// The first row of each rank, such that ranks have about equal work, followed by the number of rows. `rows`
+/// has the row of each entry that this rank owns in the distribution `even`.
 fn bounds_by_entries(ranks: &Ranks, even: &[u64], rows: &[u64]) -> Result<Vec<u64>> {
     let (first, end) = (even[ranks.rank()], even[ranks.rank() + 1]);
     let mut work = vec![2u64; (end - first) as usize];
@@ -237,7 +237,7 @@ fn bounds_by_entries(ranks: &Ranks, even: &[u64], rows: &[u64]) -> Result<Vec<u6
     let target = |rank: usize| (u128::from(all) * rank as u128 / ranks.size() as u128) as u64;
     let (mut found, mut rank) = (vec![], 1);
     while target(rank) <= before && rank < ranks.size() {
-        rank += 1; // found by an earlier rank
+        rank += 1; // an earlier rank finds this bound
     }
     for (row, work) in (first + 1..).zip(work) {
         before += work;

@@ -10,7 +10,7 @@ use krysp_solvers::{Form, LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
 
 /// Block Jacobi: each rank applies its own preconditioner, of any kind, which is built from its diagonal
-/// block only. No communication.
+/// block only. This needs no communication.
 ///
 /// With [`Jacobi`](crate::Jacobi) in each block this is Jacobi of the whole matrix. With a factorization or a
 /// multigrid method in each block, the number of iterations grows with the number of ranks, slowly if the

@@ -11,8 +11,8 @@ use crate::{Csr, Host, HostSpace, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator, Space};
 
-/// [`Fsai`](crate::Fsai) of the whole matrix, with the pattern of the matrix. The factors are the same for
-/// any number of ranks, up to rounding.
+/// [`Fsai`](crate::Fsai) of the whole matrix: the preconditioner `Gᵀ G`, where `G` has the pattern of the
+/// lower triangle of the matrix. `G` is the same for any number of ranks, up to rounding.
 ///
 /// A row of `G` needs rows of the matrix that other ranks own; they are fetched once. `G` and `Gᵀ` are
 /// distributed matrices.
@@ -79,7 +79,8 @@ impl<T: Real, L: Local<T>> RankFsai<T, L> {
     }
 }
 
-/// The pattern of own rows of `G`: their lower triangle, whose last entry is the diagonal.
+/// Pattern of this rank's rows of `G`: that of the rows of `system`, which has the lower triangle of the
+/// matrix, with the diagonal added as the last entry where it is missing.
 fn pattern<T: Real>(near: &Near<T>, system: &Csr<T>) -> Result<Pattern> {
     let (mut lengths, mut columns) = (vec![], vec![]);
     for row in near.own() {

@@ -87,8 +87,8 @@ impl Routes {
         }
     }
 
-    /// Exchanges once: returns the values of ghosts, where own entries have `width` values each. Collective:
-    /// all ranks call this.
+    /// Exchanges once: returns the values of the ghosts. `own` has the values of this rank's entries, `width`
+    /// for each. Collective: all ranks call this.
     pub(crate) fn ghosts<X: Plain + Default>(&self, width: usize, own: &[X]) -> Result<Vec<X>> {
         let numbers = |&entry: &u32| own[entry as usize * width..][..width].iter().copied();
         let part = |sent: Range<usize>| self.sent[sent].iter().flat_map(numbers).collect();

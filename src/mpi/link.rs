@@ -89,7 +89,7 @@ impl Ranks {
         Ok(result.ok().filter(|_| all.iter().all(|&has| has == 1)))
     }
 
-    /// Gathers the handles of exported memory.
+    /// Gathers `K` bytes from each rank: the handle of exported memory, the identity of a GPU, or a path.
     fn names<const K: usize>(&self, own: [u8; K]) -> Result<Vec<[u8; K]>> {
         Ok(self.gather(own.to_vec())?.as_chunks::<K>().0.to_vec())
     }
@@ -109,7 +109,7 @@ impl CudaLink {
         Ok(link(team))
     }
 
-    /// The link to other ranks, if there are any.
+    /// This rank's GPU as a member of the team, or `None` if there is only one rank.
     pub(super) fn member(&self) -> Option<&Arc<Member>> {
         self.team.member.as_ref()
     }

@@ -45,13 +45,14 @@ pub trait RankMemory<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + '
     ) -> Result<Self::OffDiagonal>;
 
     /// Begins a step of GPUs with peer access; returns `true` if the caller must enqueue the step and then
-    /// call [`RankMemory::end_step`].
+    /// call [`RankMemory::end_step`]. The arguments are the steps, the place of this step in the period of
+    /// the method, and whether it can be replayed.
     fn begin_step(_: &mut StepsOf<Self::Vector>, _: usize, _: bool) -> krysp_solvers::Result<bool> {
         Ok(true)
     }
 
-    /// Ends a step; `ok` says that it was enqueued without an error. Returns `true` if it must be enqueued
-    /// again.
+    /// Ends a step. The last argument says whether it was enqueued without an error. Returns `true` if it
+    /// must be enqueued again.
     fn end_step(_: &mut StepsOf<Self::Vector>, _: bool) -> krysp_solvers::Result<bool> {
         Ok(false)
     }
@@ -78,7 +79,7 @@ pub trait Link: Clone + fmt::Debug + Send + Sync {
     fn check(&self) -> Result<()>;
 }
 
-/// Link of hosts, of which there is none.
+/// Hosts have no such link, so the type of their link has no values.
 impl Link for Infallible {
     fn sum<R>(&self, _: impl FnOnce() -> R) -> R {
         match *self {}
@@ -99,7 +100,7 @@ pub trait OffDiagonal<T: Real, V: Vector<Elem = T>>: Send {
     fn add(&mut self, x: &V, y: &mut V) -> krysp_solvers::Result<()>;
 
     /// As [`OffDiagonal::add`]; returns `⟨x, y⟩` over this rank's rows, or over all ranks if the GPUs
-    /// communicate peer to peer. `own` is its value before ghosts are added.
+    /// communicate peer to peer. `own` is the value of `⟨x, y⟩` before the ghosts' contributions are added.
     fn add_dot(&mut self, x: &V, y: &mut V, own: V::Scalar) -> krysp_solvers::Result<V::Scalar>;
 
     /// The ghosts of a vector whose own entries are in host memory.
@@ -115,7 +116,7 @@ pub trait OffDiagonal<T: Real, V: Vector<Elem = T>>: Send {
     fn bytes(&self) -> usize;
 }
 
-/// Restriction to aggregates and prolongation from them.
+/// Restriction to aggregates and prolongation from them. The columns of `Z` are the modes on each aggregate.
 pub trait Aggregated<T: Real, V: Vector<Elem = T>>: Send + Sync {
     /// `Zᵀ r`
     fn restrict(&self, r: &V) -> krysp_solvers::Result<Vec<T>>;

@@ -209,7 +209,8 @@ impl<T: Real, L: Local<T>> RankMatrix<T, L> {
         &self.ghosts
     }
 
-    /// The entries of this rank's rows, transposed, with global indices.
+    /// The entries of this rank's rows as triplets `(column, row, value)` of the transpose, with global
+    /// indices.
     pub(super) fn mirrored(&self) -> Result<Vec<(u64, u64, T)>> {
         let (whole, own) = (self.space.ranks().all(self.whole())?, self.space.rows());
         let rows = self.space.local_len();

@@ -22,8 +22,9 @@ pub(super) struct Near<T: Real> {
 }
 
 impl<T: Real> Near<T> {
-    /// Keeps the entries for which `kept(row, column)` is true, with global indices. For each kept entry of
-    /// an own row, the row with the index of its column is fetched. Collective: all ranks call this.
+    /// Keeps the entries for which `kept(row, column)` is true; its arguments are global indices. If a kept
+    /// entry of an own row is in a column of another rank, the row of that index is fetched, with the entries
+    /// that its owner keeps. Collective: all ranks call this.
     pub(super) fn new(matrix: &RankMatrix<T>, kept: impl Fn(u64, u64) -> bool) -> Result<Near<T>> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());
         let csr: Csr<T> = ranks.all(matrix.whole())?;

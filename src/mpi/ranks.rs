@@ -24,8 +24,8 @@ const POLLS: usize = 64;
 /// Maximum wait for the message of a rank that is known, through its GPU, to have failed.
 #[cfg(feature = "cuda")]
 const FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Number of rounds of polling, a few tenths of a millisecond, after which a waiting rank sleeps between
-/// rounds.
+/// Number of rounds of polling after which a waiting rank sleeps between rounds. These rounds together take a
+/// few tenths of a millisecond.
 const ROUNDS: usize = 20;
 
 /// The ranks of a communicator, and this one among them. Clones share the communicator.
@@ -47,14 +47,14 @@ struct Inner {
 /// Function that reads back this rank's parts of sums.
 pub(super) type Own = Box<dyn FnOnce() -> Result<Vec<f64>> + Send>;
 
-/// Sums of this rank that are not yet known over all ranks.
+/// Deferred sums, whose values over all ranks are not known yet.
 #[derive(Default)]
 struct Sums {
     waiting: Vec<(Arc<Pending>, Own)>,
     travelling: Option<Travelling>,
 }
 
-/// A gather of deferred sums in flight, and the sums with their numbers of values.
+/// A gather in flight, and the deferred sums that it communicates, each with its number of values.
 struct Travelling {
     flight: Flight<f64>,
     sums: Vec<(Arc<Pending>, usize)>,

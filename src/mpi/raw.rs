@@ -228,8 +228,8 @@ impl Comm {
         hasher.finish()
     }
 
-    /// Sends a text that the other rank can probe for. The text is leaked; this function is called at most
-    /// once in a program.
+    /// Sends a text that the other rank can probe for. The text is leaked, which happens only when this rank
+    /// fails: once for each other rank.
     pub(super) fn post_text(&self, rank: usize, tag: c_int, text: &str) {
         let text: &'static [u8] = Box::leak(Box::from(text.as_bytes()));
         let _call = calling();

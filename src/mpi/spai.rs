@@ -11,8 +11,8 @@ use crate::{Csr, Host, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{LinearOperator, Space};
 
-/// [`Spai`](crate::Spai) of the whole matrix, a right approximate inverse with the pattern of the matrix. It
-/// is the same for any number of ranks, up to rounding.
+/// [`Spai`](crate::Spai) of the whole matrix: a right approximate inverse `M` with the pattern of the matrix.
+/// `M` is the same for any number of ranks, up to rounding.
 ///
 /// A column of `M` needs columns of the matrix that other ranks own; they are fetched once.
 ///
@@ -29,11 +29,12 @@ pub struct RankSpai<T: Real, L: Local<T> = Host> {
 }
 
 impl<T: Real> RankSpai<T> {
-    /// Computes `M` on the matrix's own pattern. Collective: all ranks call this.
+    /// Computes `M` with the pattern of the matrix. Collective: all ranks call this.
     pub fn new(matrix: &RankMatrix<T>) -> Result<RankSpai<T>> {
         let (ranks, space) = (matrix.ranks(), matrix.domain());
         let (n, rows) = (space.len() as u64, RowDistribution::Given(space.bounds()));
-        // each rank computes those columns that are its rows of the transpose
+        // Transpose the matrix: each rank then stores the columns whose indices are those of its rows, and
+        // computes these columns of `M`.
         let columns = RankMatrix::from_entries(ranks, n, rows, &matrix.mirrored()?)?;
         let near = Near::new(&columns, |_, _| true)?;
         let inverse = near.system().and_then(|system| {
@@ -65,7 +66,8 @@ impl<T: Real, L: Local<T>> RankSpai<T, L> {
     }
 }
 
-/// The pattern of own columns of `M`, which is that of the matrix. Other columns are empty.
+/// The pattern of `M`, column by column: this rank's columns have the pattern of the matrix, all others are
+/// empty.
 fn pattern<T: Real>(near: &Near<T>, columns: &Csr<T>) -> Result<Pattern> {
     let own = near.own();
     let lengths =

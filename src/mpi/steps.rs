@@ -47,7 +47,7 @@ impl<T: Real, L: Local<T>> Queued<T, L> {
 /// All ranks must have the same number of steps in flight, also on GPUs, no matter how long their steps take.
 const LAG: usize = 2;
 
-/// Name of the quantity that `watch` reports as failed to end a step that was begun after the last one.
+/// Name of the quantity in the error by which `watch` ends a step that began after the last step of a run.
 const TOO_LATE: &str = "the residual of the step before";
 
 impl<T: Real, L: Local<T>> RankSteps<T, L> {

@@ -15,9 +15,10 @@ use krysp_kernels::index::Offsets;
 use krysp_solvers::{Element, LinearOperator, Space, check_spaces};
 use std::ops::Range;
 
-/// A distributed preconditioner plus an additive coarse correction, as [`TwoLevel`](crate::TwoLevel).
-/// Aggregates do not cross rank boundaries. While the other preconditioner is applied, the coarse residual is
-/// gathered on all ranks; each rank then multiplies it by its rows of the inverse.
+/// A distributed preconditioner plus the additive coarse correction `Z (Zᵀ A Z)⁻¹ Zᵀ`, as
+/// [`TwoLevel`](crate::TwoLevel). The columns of `Z` are the modes on each aggregate; aggregates do not cross
+/// rank boundaries. While the other preconditioner is applied to the residual `r`, the coarse residual `Zᵀ r`
+/// is gathered on all ranks; each rank then multiplies it by its rows of the inverse.
 ///
 /// ```no_run
 /// use krysp::mpi::{BlockJacobi, RankMatrix, RankTwoLevel};
@@ -37,7 +38,7 @@ pub struct RankTwoLevel<T: Real, M, L: Local<T> = Host> {
     aggregates: L::Aggregates,
     /// The first coarse unknown of each rank, and the number of coarse unknowns.
     bounds: Vec<usize>,
-    /// This rank's rows of the inverse.
+    /// This rank's rows of the inverse of the coarse matrix.
     inverse: Vec<T>,
 }
 
