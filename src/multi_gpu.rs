@@ -22,9 +22,9 @@
 //! The closure runs once for each GPU, on a separate thread, with that GPU's [`GpuPart`] and its slice of `b`.
 //! The closure must make the same calls on each. In a product, entries of `x` on other GPUs are copied
 //! directly between the GPUs while the diagonal blocks, which do not need them, are multiplied. The GPUs also
-//! add up inner products, in the order of the GPUs. The host waits for neither. All GPUs therefore have
-//! bitwise the same scalars, take the same decisions and need the same number of iterations. A repeated solve
-//! gives bitwise the same result.
+//! add up inner products, in the order of the GPUs. The host waits neither for the copies nor for the sums.
+//! All GPUs have bitwise the same scalars, so they take the same decisions and need the same number of
+//! iterations. A repeated solve gives bitwise the same result.
 
 mod balance;
 mod forecast;
@@ -137,7 +137,7 @@ impl<T: Real> MultiGpu<T> {
         MultiGpu::among(gpus, csr, bounds, Forecast::new(gpus, csr)?)
     }
 
-    /// Assigns the rows between two boundaries to each GPU. GPUs without rows are left out, except for one if
+    /// Assigns rows `bounds[k]..bounds[k + 1]` to GPU `k`. GPUs without rows are left out, except for one if
     /// the matrix has no rows.
     fn among(all: &[Cuda], csr: &Csr<T>, bounds: Vec<usize>, forecast: Forecast) -> Result<MultiGpu<T>> {
         let (rows, cols) = (csr.rows(), csr.cols());
@@ -152,7 +152,7 @@ impl<T: Real> MultiGpu<T> {
             ranges.push(0..0);
         }
         let lengths: Vec<usize> = ranges.iter().map(Range::len).collect();
-        // use separate queues, so that other work on these GPUs does not get in between
+        // use separate CUDA streams, so that no other work is enqueued between the kernels of a solve
         let queue = |gpu: &Cuda| {
             let own = Cuda::new(gpu.ordinal())?;
             own.limit_memory(gpu.device().limit());
@@ -179,9 +179,9 @@ impl<T: Real> MultiGpu<T> {
         self.parts.iter().map(GpuPart::report)
     }
 
-    /// Measures the time that each GPU needs for its part of a product, one GPU after the other. If the times
-    /// differ, a partition by the measured powers makes products faster; [`Balance::gain`] estimates by how
-    /// much:
+    /// Measures the time that each GPU takes to multiply its diagonal block, one GPU after the other. If the
+    /// times differ, a partition by the measured powers makes products faster; [`Balance::gain`] estimates by
+    /// how much:
     ///
     /// ```no_run
     /// # use krysp::{Cuda, MultiGpu, gallery};

@@ -1,12 +1,12 @@
-//! Measured time of each GPU's part in a product of a [`MultiGpu`](super::MultiGpu), and the computing powers
-//! (entries per second) by which rows should be partitioned so that all parts take equally long.
+//! Measured time of a product with each GPU's diagonal block, and the computing powers (entries per second)
+//! by which rows should be partitioned so that all parts take equally long.
 
 use std::fmt;
 
-/// Times of the parts of a [`MultiGpu`](super::MultiGpu) in a product.
+/// Times of the parts of a [`MultiGpu`](super::MultiGpu) in a product, without communication.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Balance {
-    /// Seconds that each GPU needs for its part of a product.
+    /// Seconds that each GPU takes to multiply its diagonal block; communication is not measured.
     pub seconds: Vec<f64>,
     /// Number of matrix entries of each GPU.
     pub entries: Vec<usize>,
