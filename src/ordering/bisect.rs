@@ -1,5 +1,5 @@
 //! Orders the vertices of a graph by recursive bisection, so that few edges leave a range of consecutive
-//! vertices (a *run*). The order is called the line.
+//! vertices (a *run*). The vertices in this order are called the *line*.
 //!
 //! ```text
 //! s, t: roughly the most distant two vertices;     x = distance from s - distance from t
@@ -120,8 +120,8 @@ impl Part {
         }
     }
 
-    /// The cut with the least total strength of edges across it, of one for each of [`DIRECTIONS`]. Returns
-    /// for each vertex whether it is in the second half.
+    /// Cuts the part across each of [`DIRECTIONS`], and chooses the cut with the least total strength of
+    /// edges across it. Returns for each vertex whether it is in the second half.
     pub(super) fn bisected(&self, target: f64) -> Vec<bool> {
         let coordinates = self.coordinates();
         let cuts = DIRECTIONS.map(|direction| self.cut(&coordinates, direction, target));
@@ -279,8 +279,9 @@ fn ascending(number: f32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
 }
 
-/// The weight of the first half of a part of weight `weight` before which there is the weight `from`. The cut
-/// is at the multiple of `run` nearest to the part's middle. `None` for a part that needs no cut.
+/// The weight that the first half of a part should have, so that the cut lies at a multiple of `run` on the
+/// line, the one nearest to the middle of the part. The part has the weight `weight`, all vertices before it
+/// have the weight `from`. `None` for a part that needs no cut.
 fn target(from: f64, weight: f64, run: f64) -> Option<f64> {
     let nearest = ((from + 0.5 * weight) / run).round() * run - from;
     (weight > 1.5 * run && nearest > 0.0 && nearest < weight).then_some(nearest)

@@ -5,7 +5,7 @@
 //!     p: a variable of minimum degree
 //!     L_p: its neighbours, by entries or through an element; p becomes the element L_p and absorbs p's elements
 //!     for each i in L_p: drop entries and elements that L_p covers
-//!                        degree ≤ |L_p| + entries of i + |its other elements \ L_p|
+//!                        degree ≤ |L_p \ {i}| + entries of i + Σ |e \ L_p| over the other elements e of i
 //!     merge variables of L_p with the same adjacency (supervariables)
 //! ```
 //!
@@ -25,8 +25,9 @@ use std::mem::replace;
 
 const NONE: u32 = u32::MAX;
 
-/// A variable is dense, and is eliminated last, if it has more neighbours than both `DENSE` and
-/// `DENSE_BY_ROOT √n`.
+/// A variable is dense, and is eliminated last, if its initial list has more items than both `DENSE` and
+/// `DENSE_BY_ROOT √n`. The items are its neighbours, or, for `Aᵀ A`, the rows of `A` with an entry in its
+/// column. Rows of `A` with more entries than that are ignored.
 const DENSE: usize = 16;
 const DENSE_BY_ROOT: f64 = 10.0;
 
@@ -39,7 +40,7 @@ pub(crate) trait Neighbours {
     fn of(&self, variable: u32) -> impl Iterator<Item = u32>;
 }
 
-/// Computes an elimination order for the pattern of `A + Aᵀ`: the variable eliminated first, then the next.
+/// Computes an elimination order for the pattern of `A + Aᵀ`: the variables, those eliminated first in front.
 pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     of_symmetric(a.rows(), a.nnz(), &Both::new([a, transposed]))
 }
@@ -84,8 +85,9 @@ pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbou
     Elimination::new(n, lists, vec![]).run()
 }
 
-/// Computes an elimination order for the pattern of `Aᵀ A`, which suits columns for any choice of pivot rows.
-/// Entries for which `kept(row, column)` is false are ignored.
+/// Computes an elimination order of the columns for the pattern of `Aᵀ A`, whose Cholesky factor bounds the
+/// fill-in of LU for any choice of pivot rows (George and Ng 1985). Entries for which `kept(row, column)` is
+/// false are ignored.
 pub(crate) fn of_columns<T: Real>(
     a: &Csr<T>,
     transposed: &Csr<T>,
@@ -202,8 +204,8 @@ impl Elimination {
                 items[..elements].iter().map(|&e| self.sizes[e as usize] as usize - 1).sum();
             let degree = (items.len() - elements + by_elements).min(n - 1);
             self.degrees[v] = degree as u32;
-            // for `Aᵀ A`, a list holds elements, the rows with an entry in the column: a column with few
-            // entries may have many neighbours
+            // Compare the number of items, not the degree: for `Aᵀ A` the items are elements (rows with an
+            // entry in the column), and a column with few entries may have many neighbours.
             if items.len() > longest(n) {
                 dense.push(v as u32);
             }
@@ -288,7 +290,8 @@ impl Elimination {
         Ok(order)
     }
 
-    /// Lists the variables of the new element, and absorbs the pivot's elements. Returns their weight.
+    /// Lists the variables of the new element in `joined`, and absorbs the pivot's elements. Returns the sum
+    /// of the weights of these variables.
     fn collect(&mut self, pivot: usize, in_pivot: &mut [u32], joined: &mut Vec<u32>) -> u32 {
         joined.clear();
         let (items, weights) = (&*self.lists.items, &*self.weights);
@@ -373,7 +376,8 @@ impl Elimination {
                 to += 1;
             }
         }
-        // there is space for the pivot, because the item that connected it to the variable was removed
+        // there is space for the pivot, because the item that made it a neighbour (the pivot itself or an
+        // absorbed element) was removed
         own[to] = own[first];
         own[first] = p;
         elements[i] = first as u32 + 1;
