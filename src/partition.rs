@@ -11,7 +11,7 @@
 //! 2. In the paper's algorithm 2 every part exceeds its share by up to a row, in algorithm 3 by less than a
 //!    row, and the last part gets the remaining rows, with the sum of these errors. Here a part ends as near
 //!    to its share as whole rows allow, and shares are computed from the nonzeros that the preceding parts
-//!    have left, so that errors do not accumulate. The worked example gives the printed result.
+//!    have left, so that errors do not accumulate. The worked example gives the results printed in the paper.
 //!    [`even_parts`], which threads use, finds each boundary by bisection.
 //! 3. The paper's imbalance adds signed differences, which cancel; [`Quality::imbalance`] adds their
 //!    magnitudes.
@@ -62,8 +62,8 @@ pub fn by_nonzeros(lengths: &[usize], powers: &[f64]) -> Result<Vec<usize>> {
     for k in 0..powers.len() - 1 {
         let share = share_of(left, powers, k);
         let mut taken = 0;
-        // with the next row the part is nearer to its share, as long as it does not exceed the share with
-        // half of that row
+        // The next row brings the part nearer to its share, unless the part would exceed the share already
+        // with half of that row.
         while row < lengths.len() && (2 * taken + lengths[row]) as f64 <= 2.0 * share {
             taken += lengths[row];
             row += 1;

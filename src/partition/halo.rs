@@ -1,19 +1,20 @@
-//! Counts the distinct columns outside of a block of consecutive rows in which the block has entries.
+//! Sizes of halos. The halo of a block of consecutive rows is the set of columns in which the block has
+//! entries and whose indices are not among its rows.
 
 use crate::{Csr, Real};
 use rayon::prelude::*;
 
-/// Counts of the columns outside of each block of rows in which the block has entries.
+/// Sizes of the halos of a matrix that is divided into blocks of rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HaloSize {
-    /// Sum of the counts of all blocks, divided by the number of rows.
+    /// Sum of the sizes of all halos, divided by the number of rows.
     pub per_row: f64,
-    /// The largest count of a block.
+    /// Size of the largest halo.
     pub largest: usize,
 }
 
-/// Computes the halo of a matrix divided into blocks of `rows_per_block` consecutive rows: for each block,
-/// the number of distinct columns with entries in the block whose indices are not among its rows.
+/// Computes the sizes of the halos of a matrix divided into blocks of `rows_per_block` consecutive rows. The
+/// halo of a block is the set of columns in which it has entries and whose indices are not among its rows.
 pub fn halo<T: Real>(csr: &Csr<T>, rows_per_block: usize) -> HaloSize {
     let (rows, per_block) = (csr.rows(), rows_per_block.max(1));
     let of_block = |block: usize| {
