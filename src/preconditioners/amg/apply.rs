@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! b ← r / size                  in single precision; size: the largest magnitude of r, rounded down to a power of two
-//! z ← cycle(b) size scale       cycle.rs
+//! z ← cycle(b) size scale       cycle.rs; scale: the power of two by which all levels are scaled
 //! ```
 //!
 //! Groups of up to [`TILE`] vectors go through one cycle together. They are stored row by row on all levels,

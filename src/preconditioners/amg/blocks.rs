@@ -206,8 +206,8 @@ impl RowAccess for Blocks<'_> {
 }
 
 /// Computes the pattern of the transpose, and for each of its blocks the index of the original block. Ranges
-/// of rows are counted in parallel; each range then writes its entries of a column behind those of the
-/// preceding ranges.
+/// of rows are processed in parallel: first each range counts its entries of each column, then it writes them
+/// behind those of the preceding ranges.
 pub(super) fn transposed_pattern(pattern: &Pattern) -> Result<(Pattern, Vec<u32>)> {
     let (rows, cols) = (pattern.rows(), pattern.cols());
     let parts = tasks(pattern.entries()).clamp(1, 2 * rayon::current_num_threads());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! T    tentative prolongator: near-null space modes, orthonormalized on each aggregate
-//! P = (I − ω D⁻¹ A_F) T        A_F: filtered matrix, weak entries are lumped into the diagonal
+//! P = (I − ω D⁻¹ A_F) T        A_F: filtered matrix, weak entries are lumped into the diagonal; D: diagonal
 //! A_c = Pᵀ (A P)
 //! ```
 //!
@@ -25,7 +25,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::interrupt;
 use std::sync::Arc;
 
-/// Minimum ratio of a lumped to the original diagonal entry for `D⁻¹` to use the lumped one (guess).
+/// `D⁻¹` has the lumped diagonal entry if that is more than this fraction of the original one (guess).
 pub(super) const POSITIVE: f64 = 0.1;
 
 /// The symbolic part of a coarsening, which a refresh reuses.

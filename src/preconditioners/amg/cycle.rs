@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Jacobi sweeps whose weights are the inverse roots of a Chebyshev polynomial apply that polynomial
-//! (Chebyshev smoothing). Sweeps after the correction run in reverse order, so the cycle is symmetric, and it
-//! is positive definite where `1 − Π (1 − w_i λ)` is positive.
+//! (Chebyshev smoothing). Sweeps after the correction run in reverse order, so the cycle is symmetric. It is
+//! positive definite if `1 − Π (1 − w_i λ)` is positive for every eigenvalue `λ` of `D⁻¹ A`.
 //!
 //! Cost of a level: `2 k` products with `A`, one more for each cycle that starts from a nonzero guess, one
 //! with `P` and one with `Pᵀ`, 4 bytes a value. Sweeps, residuals and corrections are fused with the

@@ -94,7 +94,8 @@ const NAME: &str = "AMG";
 /// Maximum number of levels. Each has at most nine tenths of the rows of the one before.
 const LEVELS: usize = 40;
 
-/// A negative pivot of the coarsest level may be due to rounding up to this fraction of its diagonal entry.
+/// Largest ratio of a negative pivot of the coarsest level to its diagonal entry, in magnitude, that is
+/// attributed to rounding.
 const SINGULAR: f64 = 1e-8;
 
 /// Relative shift of the diagonal of a coarsest level that is singular up to rounding: far above the rounding
@@ -151,8 +152,8 @@ pub struct Amg<T: Real> {
 
 impl<T: Real> Amg<T> {
     /// Builds a hierarchy for a matrix whose near-null space is spanned by constants, one for each unknown of
-    /// a node. Consecutive rows form a node if they have the same pattern, or would have after adding one
-    /// entry in twenty.
+    /// a node. Consecutive rows form a node if they have the same pattern, or would have the same pattern
+    /// with at most 5 % more entries.
     pub fn new(csr: &Csr<T>) -> Result<Amg<T>> {
         Amg::with::<[T; 0]>(csr, &[], AmgOptions::default())
     }

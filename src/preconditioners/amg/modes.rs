@@ -80,10 +80,10 @@ impl NearNullSpace {
         NearNullSpace { count: size, values: map_rows(rows * size, 1, &entry) }
     }
 
-    /// Computes the tentative prolongator, whose columns are orthonormal on each aggregate and span the modes
-    /// there, as a block for each node; and the modes of the coarse unknowns, so that `T` times the coarse
-    /// modes gives the modes. Gram-Schmidt, done twice. A mode that depends linearly on preceding ones
-    /// becomes a zero column.
+    /// Computes the tentative prolongator `T`, stored as a block for each node, and the modes of the coarse
+    /// unknowns, such that `T` times the coarse modes gives these modes. Gram-Schmidt, done twice, makes the
+    /// columns of `T` orthonormal on each aggregate. A mode that depends linearly on preceding ones becomes a
+    /// zero column.
     pub(super) fn orthonormal(&self, aggregates: &Aggregates, size: usize) -> (Vec<f64>, NearNullSpace) {
         let Aggregates { count, of_node } = aggregates;
         let (count, modes, nodes) = (*count, self.count, of_node.len());

@@ -6,8 +6,8 @@
 //! strength of connection and aggregates are those of B; an unknown is in the aggregate of its node
 //! ```
 //!
-//! If all nodes had the same size, the aggregates would be the same, because strength compares Frobenius
-//! norms of blocks. The finest level itself remains a matrix of single unknowns.
+//! For nodes of equal size, these are the aggregates that a matrix of blocks would have, because strength
+//! compares Frobenius norms of blocks. The finest level itself remains a matrix of single unknowns.
 
 use super::aggregates::{Aggregates, NONE};
 use super::blocks::{Blocks, entries};
@@ -64,7 +64,8 @@ impl Nodes {
         Nodes::new(labels)
     }
 
-    /// Like [`aggregated`], with the nodes of a matrix of single unknowns.
+    /// Like [`aggregated`], for a matrix of single unknowns: aggregates the nodes, and assigns each unknown
+    /// to the aggregate of its node.
     pub(super) fn aggregated(
         &self,
         a: Blocks<'_>,

@@ -221,7 +221,8 @@ impl<T: Real> OnGpu<T> {
         self.queueing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cycle on the columns that are open; returns their inner products `⟨r, z⟩` if `dots` is set.
+    /// Applies a cycle to the columns whose solve has not ended; returns their inner products `⟨r, z⟩` if
+    /// `dots` is set.
     fn cycle_on_columns(
         &self,
         r: &MultiVector<CudaVector<T>>,
@@ -270,8 +271,8 @@ impl<T: Real> LinearOperator for OnGpu<T> {
         Ok(z.scalars_of_open(dots.into_iter().map(CudaScalar)))
     }
 
-    /// Within a step, the cycle is skipped if `‖r‖²` ends the solve, and `z` stays unchanged: a cycle takes
-    /// as long as the rest of a step.
+    /// Within a step, the cycle is skipped if `‖r‖²` ends the solve, and `z` stays unchanged. This saves
+    /// time, because a cycle takes as long as the rest of a step.
     fn axpy_apply_dot(
         &self,
         a: &CudaScalar<T>,

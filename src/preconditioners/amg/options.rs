@@ -9,7 +9,7 @@ const LARGEST: usize = 8192;
 /// Options of [`Amg`](crate::Amg).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgOptions {
-    /// Threshold of strong connections, 0 to 1: a connection is strong if it is at least this part of the
+    /// Threshold of strong connections, 0 to 1: a connection is strong if it is at least this fraction of the
     /// strongest connection of one of its two nodes. For anisotropic coefficients, larger values coarsen
     /// along the strong direction only.
     pub strength: f64,

@@ -112,7 +112,7 @@ struct Collected {
     values: Vec<f64>,
 }
 
-/// Maximum count of numbers for which counting the smaller ones is faster than sorting.
+/// Maximum length of a list for which [`ranks`] counts smaller numbers, which is then faster than sorting.
 const COMPARED: usize = 128;
 
 /// Computes the rank of each of some distinct numbers in ascending order. Few numbers are ranked by counting
@@ -208,7 +208,7 @@ pub(super) fn numbers(
             if counter.add(local.values().len()).is_err() {
                 return;
             }
-            // the lengths differ only if a loaded pattern was forged
+            // the lengths differ only if the pattern was loaded from a forged file
             to.iter_mut().zip(local.values()).for_each(|(to, &value)| *to = value);
         }
     });
@@ -233,8 +233,8 @@ const AHEAD: usize = 12;
 /// Number of rows in a piece.
 pub(super) const PIECE: usize = 4096;
 
-/// A product that is only read row by row: stored in the pieces in which it was computed, the columns of a
-/// row not sorted.
+/// A product that is only read row by row. It is stored in the pieces in which it was computed, and the
+/// columns of a row are not sorted.
 #[derive(Debug)]
 pub(super) struct Pieces {
     pub(super) columns: usize,
@@ -359,8 +359,8 @@ fn each_row<R>(
                 }
             }
         }),
-        // elasticity in two and three dimensions, finest and coarser levels, with constants and with rigid
-        // body modes
+        // the shapes of elasticity in two and three dimensions, on the finest and on coarser levels, with
+        // constants and with rigid body modes
         [2, 2, 3] => does(size, &|row, to| of_row::<2, 2, 3>(a, b, row, to)),
         [3, 2, 3] => does(size, &|row, to| of_row::<3, 2, 3>(a, b, row, to)),
         [2, 2, 2] => does(size, &|row, to| of_row::<2, 2, 2>(a, b, row, to)),

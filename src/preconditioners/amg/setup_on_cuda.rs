@@ -1,8 +1,9 @@
 //! Setup of algebraic multigrid on a GPU. All levels are computed there, with the same aggregates as on the
 //! host and the same values up to rounding. Only sizes and some ten scalars per level cross the bus.
 //!
-//! If rows of the finest level read entries that are far apart, its nodes are reordered by aggregates as soon
-//! as these are known, so that the rest of the setup and every cycle find their data in the cache.
+//! If rows of the finest level read entries of vectors that are far apart, its nodes are reordered by
+//! aggregates as soon as these are known, so that the rest of the setup and every cycle find their data in
+//! the cache.
 
 use super::on_cuda::{OnGpu, graph, parameters};
 use super::report::LevelReport;
@@ -131,7 +132,7 @@ impl<T: Real> OnGpu<T> {
                 true => Aggregates::new(a, &modes, parameters(&self.options))?,
                 false => None,
             };
-            // the host computes this while the last kernels run
+            // the host computes this while the kernels enqueued above run
             let diagonals = if levels.is_empty() { diagonals(&self.whole, &self.space) } else { vec![] };
             if levels.is_empty() && diagonals.is_empty() && is_wide(&self.whole) {
                 (permutation, aggregates) = aggregates.map(Aggregates::permuted).transpose()?.unzip();
@@ -224,8 +225,8 @@ fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
     if few { found } else { vec![] }
 }
 
-/// Whether products read entries that are far apart: in some group of consecutive rows, the columns of their
-/// k-th entries span more than 16 bits.
+/// Whether products read entries of `x` that are far apart: in one of the sampled groups of consecutive rows,
+/// the `k`-th entries of the rows, for some `k`, are in columns at least 65,535 apart.
 fn is_wide(pattern: &Pattern) -> bool {
     const ROWS: usize = 32;
     let groups = pattern.rows() / ROWS;

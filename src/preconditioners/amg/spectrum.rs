@@ -6,11 +6,11 @@ use krysp_kernels::interrupt::Interrupted;
 use krysp_solvers::{Diagonal, LinearOperator, Scalar, Space, Vector};
 use std::ops::Range;
 
-/// Conjugate gradient (Lanczos) steps that estimate the largest eigenvalue of `D⁻¹ A`.
+/// Number of conjugate gradient (Lanczos) steps that estimate the largest eigenvalue of `D⁻¹ A`.
 const STEPS: usize = 6;
 
-/// Lanczos steps in a refresh; the increase of the estimate by the remaining steps is taken from the first
-/// setup.
+/// Number of Lanczos steps in a refresh; the factor by which the remaining steps increase the estimate is
+/// taken from the first setup.
 const STEPS_OF_REFRESH: usize = 3;
 
 /// Weights of Jacobi sweeps: the inverse roots of the Chebyshev polynomial on `[0.15 largest, largest]`, or

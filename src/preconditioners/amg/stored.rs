@@ -80,8 +80,8 @@ impl Stored {
         Stored::Csr(Stored::csr(pattern, values))
     }
 
-    /// Like [`Stored::rows`], but as SELL if rows are so short that each would fill less than half a SIMD
-    /// register. Rows are not sorted by length, because sorting takes more time than it saves in cycles.
+    /// Like [`Stored::rows`], but as SELL if rows have at most eight entries on average, half a register of
+    /// AVX-512. Rows are not sorted by length, because sorting takes more time than it saves in cycles.
     pub(super) fn short_rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Result<Stored> {
         let csr = Stored::csr(pattern, values);
         if csr.nnz() > 8 * csr.rows() {
@@ -98,7 +98,7 @@ impl Stored {
         Csr::from_source(Source::new(pattern.clone(), domain, range), values)
     }
 
-    /// Overwrites the values of what [`Stored::new`] made.
+    /// Overwrites the values of a matrix made by [`Stored::new`].
     pub(super) fn renew(&mut self, a: Blocks<'_>, scale: f64) {
         match self {
             Stored::Bsr(matrix) if BLOCK_SIZES.contains(&a.shape[0]) => {

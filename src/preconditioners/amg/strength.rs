@@ -3,7 +3,7 @@
 //! ```text
 //! s_ij = ‖A_ij‖ / (‖A_ii‖ ‖A_jj‖)^½                       Frobenius norms of blocks
 //! strong:    s_ij ≥ θ min(max_k s_ik, max_k s_jk)
-//! left out:  Σ_j ‖A_ij‖ ≤ ‖A_ii‖ / 5
+//! left out:  Σ_j≠i ‖A_ij‖ ≤ ‖A_ii‖ / 5
 //! ```
 //!
 //! Nodes that are left out are not aggregated, smoothing alone solves for them: Dirichlet rows, and strongly
@@ -39,8 +39,8 @@ pub(super) struct Strength {
 
 impl Strength {
     /// Computes the strong connections of a matrix whose diagonal is positive except in zero rows. If the
-    /// matrix has more columns than rows (ghosts on ranks), `beyond` appends the values of those columns to
-    /// the values of the rows.
+    /// matrix has more columns than rows (ghosts on ranks), `beyond` takes one number for each row and
+    /// appends those for the further columns.
     pub(super) fn new(
         a: Blocks<'_>,
         theta: f64,

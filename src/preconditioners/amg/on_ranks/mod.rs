@@ -6,8 +6,8 @@
 //! redundantly: communicating so few rows would take longer than computing them.
 //!
 //! Communication of a cycle: for each distributed level and each neighbour, one message per product with the
-//! level's matrix, overlapped with the product of the own columns, and one each with `P` and `Pᵀ`; and one
-//! gather at the end.
+//! level's matrix, overlapped with the product of the diagonal block, one message for the product with `P`,
+//! and one for that with `Pᵀ`. The right-hand side of the replicated levels takes one gather.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;
@@ -245,8 +245,8 @@ impl Last {
         Last { ranks: ranks.clone(), amg, bounds, b: vec![0.0; own], x: vec![0.0; own] }
     }
 
-    /// Solves with the replicated levels, whose matrix is scaled by `scale`. Returns the maximum of `own`
-    /// over all ranks, which is sent in the same message.
+    /// Solves with the replicated levels. Only the distributed levels are scaled by `scale`, so the solution
+    /// is divided by it. Returns the maximum of `own` over all ranks, which is sent in the same message.
     fn solve(&mut self, scale: f64, own: f64) -> Result<f64> {
         let Last { ranks, amg, bounds, b, x } = self;
         let lengths = || bounds.windows(2).map(|pair| pair[1] - pair[0]);
@@ -270,8 +270,8 @@ impl Last {
 }
 
 impl Hierarchy {
-    /// Applies one V-cycle to a vector whose largest entry on this rank is `own`; returns the maximum over
-    /// all ranks.
+    /// Applies one V-cycle to a vector whose largest magnitude on this rank is `own`; returns the maximum of
+    /// `own` over all ranks.
     fn cycle(&mut self, own: f64) -> krysp_solvers::Result<f64> {
         let Hierarchy { scale, levels, last, .. } = self;
         for at in 0..levels.len() {

@@ -61,7 +61,7 @@ impl Rows {
         let (pattern, values) = match size {
             1 => (csr.source().pattern.in_order(), entries.into()),
             size => {
-                // own rows may read only some of the unknowns of a ghost node
+                // own rows may read only some unknowns of a ghost node: give the node columns for all of them
                 let own = csr.rows();
                 let place = |ghost: u64| {
                     let node = ghosts.partition_point(|&node| node < ghost / size as u64);
@@ -147,7 +147,8 @@ impl Rows {
         Ok((self.ranks.all(csr)?, NearNullSpace { count: modes.count, values: values_of_modes }))
     }
 
-    /// Computes the next level; `None` where coarsening would not pay. Collective: all ranks call this.
+    /// Computes the next level; `None` if it would be empty or have more than 0.9 times as many rows.
+    /// Collective: all ranks call this.
     pub(super) fn coarser(
         &self,
         inverse_diagonal: &[f64],
@@ -341,7 +342,8 @@ impl Columns {
     }
 }
 
-/// Number of rows per node, the same on all ranks: determined from the patterns of their diagonal blocks.
+/// Number of rows per node, determined from the patterns of the ranks' diagonal blocks; 1 if the ranks do not
+/// agree, or if a rank does not have whole nodes.
 fn common_size<T: Real>(matrix: &RankMatrix<T>) -> Result<usize> {
     let (ranks, space) = (matrix.ranks(), matrix.domain());
     let found = matrix.diagonal_block().in_host_memory().map(|block| node_rows(block.pattern()).0 as u64);
