@@ -58,7 +58,7 @@ impl<T: Real> Part<T> {
     }
 }
 
-/// `[A G; H K]`, with `D = diag(A)`.
+/// The blocks of a matrix `[A G; H K]`; `D = diag(A)`.
 #[derive(Debug)]
 pub(super) struct Blocks<T: Real> {
     pub(super) a: Part<T>,

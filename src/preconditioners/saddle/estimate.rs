@@ -13,8 +13,8 @@ const DENSE: f64 = 100.0;
 const AFFORDABLE: f64 = 1e7;
 
 /// `A` is nearly diagonal if in nine tenths of its rows the magnitudes of the off-diagonal entries add up to
-/// at most this fraction of the diagonal entry. If all rows do, and `A` is symmetric, the condition number of
-/// `D⁻¹ A` is at most 3, and `B D⁻¹ Bᵀ` approximates `B A⁻¹ Bᵀ` as well as that.
+/// at most this fraction of the diagonal entry. If all rows do, and `A` is symmetric, the eigenvalues of
+/// `D⁻¹ A` are between 0.5 and 1.5, and so is the ratio of `vᵀ B D⁻¹ Bᵀ v` to `vᵀ B A⁻¹ Bᵀ v` for every `v`.
 const NEARLY: f64 = 0.5;
 
 /// Cost of multigrid in multiplications: setup per entry and per row of the matrix, and cycle per entry. The
@@ -75,8 +75,8 @@ impl SaddleEstimate {
             let application = solve + g + second;
             return SaddleEstimate { setup: setup + solve + g + h, application, iterations: SYMMETRIC };
         }
-        // about a third of the products of two entries create a new entry of N (measured on tetrahedra: 0.2
-        // to 0.5)
+        // about a third of the products of two entries create a new entry of N = C + B D⁻¹ Bᵀ (measured on
+        // tetrahedra: 0.2 to 0.5)
         let n = k + fill / 3.0;
         let (product, twice) = solver(second, n, true);
         let application = solve + 2.0 * twice + a + 2.0 * g + h;
@@ -84,7 +84,8 @@ impl SaddleEstimate {
     }
 }
 
-/// Setup and application cost of the automatic solver for a block with these numbers of rows and entries.
+/// Setup and application cost of the solver that [`BlockSolver::Automatic`](super::BlockSolver::Automatic)
+/// chooses for a block with these numbers of rows and entries.
 fn solver(rows: f64, entries: f64, symmetric: bool) -> (f64, f64) {
     if rows <= COMPLETE as f64 {
         // estimated entries of the factor on a three-dimensional mesh, as in `plan`

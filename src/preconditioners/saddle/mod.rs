@@ -6,9 +6,10 @@
 //! ```
 //!
 //! with an approximation of the Schur complement `S = −(C + B A⁻¹ Bᵀ)` and, for `A⁻¹`, a cycle of multigrid or a
-//! factorization. With exact blocks GMRES ends after two steps and MINRES after three (Murphy, Golub and Wathen 2000). Benzi,
-//! Golub and Liesen (2005) review the field; Elman, Silvester and Wathen (2014) treat flow. Where they choose the pressure
-//! mass matrix, [`Schur::Diagonal`] needs no mesh.
+//! factorization. With exact blocks GMRES ends after two steps and MINRES after three (Murphy, Golub and
+//! Wathen 2000). Benzi, Golub and Liesen (2005) review the field; Elman, Silvester and Wathen (2014) treat
+//! flow, and approximate `S` by the pressure mass matrix. [`Schur::Diagonal`] replaces that matrix, and needs
+//! no mesh.
 //!
 //! Differs from the textbook:
 //! 1. fields are found from the sign of the diagonal ([`SaddlePoint::fields`]);
@@ -105,11 +106,11 @@ pub struct SaddlePoint<T: Real> {
     pattern: Arc<Pattern>,
     blocks: Blocks<T>,
     block_diagonal: bool,
-    /// `D⁻¹`
+    /// `D⁻¹`, with `D = diag(A)`.
     inverse: Vec<T>,
     a: Inner<T>,
     complement: Complement<T>,
-    /// The sign `σ` that makes `σ (H D⁻¹ G − K)` positive.
+    /// The sign `σ` that makes most of the diagonal of `σ (H D⁻¹ G − K)` positive.
     sign: T,
     work: Mutex<Work<T>>,
 }
@@ -158,7 +159,7 @@ impl<T: Real> SaddlePoint<T> {
         Ok(SaddlePoint { space, pattern, blocks, block_diagonal, inverse, a, complement, sign, work })
     }
 
-    /// Determines the fields of a saddle point matrix; the error says why the matrix is none. The second
+    /// Determines the fields of a saddle point matrix; the error says why the matrix is not one. The second
     /// field has the rows whose diagonal is negative, zero or missing; there must be other rows too. The
     /// block of the second field must be zero or negative semidefinite, as far as its 2 x 2 principal minors
     /// show.

@@ -11,8 +11,8 @@ use krysp_solvers::{Element, LinearOperator, Space};
 #[derive(Clone, Debug, Default)]
 pub enum Schur<T: Real> {
     /// [`Schur::Sparse`] where `A` is nearly diagonal, as in optimization and with short time steps;
-    /// otherwise [`Schur::Diagonal`] for symmetric matrices, as of Stokes flow, and [`Schur::LeastSquares`]
-    /// for unsymmetric ones with `C = 0`, as of Oseen flow ([`Schur::Sparse`] if `C` is not zero).
+    /// otherwise [`Schur::Diagonal`] if `A` is symmetric, as for Stokes flow, and [`Schur::LeastSquares`] if
+    /// it is not and `C = 0`, as for Oseen flow ([`Schur::Sparse`] if `C` is not zero).
     /// [`Schur::Diagonal`] for any matrix if `B D⁻¹ Bᵀ` is too expensive.
     #[default]
     Automatic,
@@ -60,7 +60,8 @@ impl<T: Real> Work<T> {
 }
 
 impl<T: Real> Complement<T> {
-    /// Builds an approximation; returns also the sign `σ` that makes `σ (H D⁻¹ G − K)` positive.
+    /// Builds an approximation. Returns also the sign `σ` that makes most of the diagonal of
+    /// `σ (H D⁻¹ G − K)` positive.
     pub(super) fn new(
         blocks: &Blocks<T>,
         inverse: &[T],
@@ -218,7 +219,7 @@ fn noise(at: u64) -> f64 {
     (bits >> 40) as f64 / f64::from(1_u32 << 23) - 1.0
 }
 
-/// `v ← by ∘ v`
+/// Multiplies each entry of `vector` by that of `by`.
 fn scale<T: Real>(vector: &mut HostVector<T>, by: &[T]) {
     over_rows(by.len(), 2, vector.as_mut_slice(), &|rows, part: &mut [T]| {
         part.iter_mut().zip(&by[rows]).for_each(|(v, &by)| *v *= by);
