@@ -1,9 +1,9 @@
 //! Coarse spaces: a few vectors that together approximate the smooth part of an error.
 //!
 //! The graph of the matrix is partitioned into connected aggregates of about equal size (by recursive
-//! clustering, `ordering`). Each contributes the restrictions of some modes to it: a constant for each
-//! unknown of a node, or modes that the user gives, rigid body modes for example, whose restrictions are
-//! orthonormalized.
+//! clustering, `ordering`). The columns of the matrix `Z` are modes restricted to one aggregate each: a
+//! constant for each unknown of a node, or modes that the user gives, rigid body modes for example, whose
+//! restrictions are orthonormalized.
 //!
 //! Departures from Nicolaides (1987), who has one constant for each subdomain of a mesh:
 //! 1. aggregates are computed from the matrix, and are connected: a single constant does not help on an

@@ -11,9 +11,9 @@
 //! of which only the backward substitution is needed: with `A[S, S] = C Cᵀ`, `Cᵀ g = e_last`. Applying it,
 //! `z = Gᵀ (G r)`, takes two matrix-vector products, which are fully parallel.
 //!
-//! The adaptive pattern reduces the Kaporin number (Janna, Ferronato, Sartoretto, Gambolati 2015): with a
-//! unit diagonal, a row's contribution to it is `ψ = g A gᵀ`, and entries are added where its gradient
-//! `2 A gᵀ` is large.
+//! The adaptive pattern reduces the Kaporin number (Janna, Ferronato, Sartoretto, Gambolati 2015). A row `g`,
+//! scaled to a diagonal entry of 1, contributes `ψ = g A gᵀ` to it; entries are added where the gradient
+//! `2 A gᵀ` of `ψ` is large.
 //!
 //! Departures:
 //! 1. gradients are weighted by the diagonal, `(A gᵀ)ⱼ² / aⱼⱼ`, which is the decrease of `ψ` if only `j` is

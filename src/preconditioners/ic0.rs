@@ -1,16 +1,18 @@
 //! IC(0): an incomplete Cholesky factorization on the pattern of the matrix (Meijerink and van der Vorst
 //! 1977).
 //!
-//! `A ≈ L Lᵀ`, exact where `A` has entries: fewer iterations than an approximate inverse of the same size,
-//! for two triangular solves in every application. Solves are scheduled by levels, whose rows are computed in
-//! SIMD lanes and on all threads. The number of levels depends on the order of the rows; the matrix's own
-//! order is kept, because it determines the quality of the factors.
+//! `A ≈ L Lᵀ`, exact where `A` has entries: fewer iterations than an approximate inverse of the same size, at
+//! the cost of two triangular solves in every application. Solves are scheduled by levels: sets of rows that
+//! do not depend on each other, and are computed in SIMD lanes and on all threads. The number of levels
+//! depends on the order of the rows; the matrix's own order is kept, because it determines the quality of the
+//! factors.
 //!
 //! **Measured** on two threads of an EPYC with AVX-512: an application took 4.7 ms on `heat_sink_p1_340k`,
 //! 798 levels, and 3.4 ms as `SinglePrecision::new(Ic0::new(&a.cast::<f32>())?)`; on the 7-point Laplacian on 128³
-//! nodes, 382 levels, 9.4 and 6.0 ms. Matrix-vector products take 2.1 and 3.6 ms there. Iterations of
-//! `heat_sink_p1_340k` were 485, and 1,373 with [`Jacobi`](super::Jacobi). `cargo bench --bench incomplete`
-//! compares whole solves. Levels of less than a hundred rows leave little to share among threads.
+//! nodes, 382 levels, 9.4 and 6.0 ms. Matrix-vector products with these two matrices take 2.1 and 3.6 ms. A
+//! solve with `heat_sink_p1_340k` took 485 iterations, and 1,373 with [`Jacobi`](super::Jacobi). Whole solves
+//! are compared by `cargo bench --bench incomplete`. Levels of less than a hundred rows have too little work
+//! to share among threads.
 //!
 //! There are no triangular solves on a GPU, because their dependencies would leave most of it idle.
 //! [`Isai`](super::Isai) of this factorization runs there.
@@ -37,7 +39,7 @@ const NAME: &str = "IC(0)";
 /// The first nonzero shift; further ones are twice the preceding one.
 const FIRST_SHIFT: f64 = 1e-3;
 
-/// Largest shift: larger ones would leave little of the matrix.
+/// Largest shift: with a larger one, the factorization would approximate little but the diagonal.
 const LAST_SHIFT: f64 = 1.1;
 
 /// An incomplete Cholesky factorization in host memory. It cannot be copied to a GPU; [`Isai`](super::Isai)
@@ -89,7 +91,8 @@ impl<T: Real> Ic0<T> {
         Ok(ic0)
     }
 
-    /// Factorizes with the current shift; the inner error is a pivot that is not positive.
+    /// Factorizes with the current shift. The inner error has the row, in the order of elimination, and the
+    /// value of a pivot that is not positive.
     fn factorize(&mut self, csr: &Csr<T>) -> Result<std::result::Result<(), (usize, T)>> {
         let Solves { lower, levels, .. } = &mut self.solves;
         self.from_a.refresh(csr, lower)?;

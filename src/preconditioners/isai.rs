@@ -4,7 +4,7 @@
 //! given pattern is computed so that `M L = I` holds on that pattern, row by row:
 //!
 //! ```text
-//! m L[S, S] = e_iᵀ        S: the pattern of row i
+//! m L[S, S] = e_iᵀ        S: the pattern of row i of M, m: its entries there
 //! ```
 //!
 //! which is a small triangular system. Then `z = M_U (M_L r)` approximates `z = U⁻¹ (L⁻¹ r)`. For a Cholesky
@@ -70,7 +70,7 @@ pub struct Isai<T: Real, P = Ic0<T>> {
     factors: P,
     /// The inverse of the upper triangle times that of the lower one.
     product: Composed<Csr<T>, Csr<T>>,
-    /// The map from the lower inverse to the upper one, if that is its transpose.
+    /// The map from the lower inverse to the upper one, if the upper one is its transpose.
     transposition: Option<Derivation>,
 }
 

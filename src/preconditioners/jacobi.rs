@@ -1,9 +1,9 @@
 //! Jacobi: `M` is the diagonal of `A`, or its small diagonal blocks.
 //!
 //! The diagonal is stored as one vector, and its application is fused with adjacent vector operations. Blocks
-//! suit nodes with several unknowns: they include the coupling within a node, for `size` values per row
-//! instead of one. All blocks are inverted in parallel, by Gauss-Jordan elimination with pivoting in double
-//! precision, and may be stored in lower precision: [`Jacobi::rounded`].
+//! suit nodes with several unknowns: they include the coupling within a node, and take as many values per row
+//! as a block has rows. All blocks are inverted in parallel, by Gauss-Jordan elimination with pivoting in
+//! double precision, and may be stored in lower precision: [`Jacobi::rounded`].
 
 #[cfg(feature = "cuda")]
 mod blocks_on_cuda;

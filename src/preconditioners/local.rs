@@ -1,4 +1,6 @@
-//! The local least-squares problems of SPAI, `min ‖A[I, J] m − e_k‖`, and patterns that grow adaptively.
+//! The local least-squares problems of SPAI, `min ‖A[I, J] m − e_k‖`, and patterns that grow adaptively. `m`
+//! is column `k` of the inverse and `J` its pattern; `I` has row `k`, and the rows with entries in columns
+//! `J` of `A`.
 
 use super::rows::{Accumulator, Places, keep_largest};
 use super::sparsity::Growth;

@@ -5,17 +5,17 @@
 //! | [`Jacobi`] | everything, as a start; [`Jacobi::blocks`] for several unknowns a node | one pass over vectors | copied, built |
 //! | [`PositiveJacobi`] | the same for indefinite matrices; what a plan calls Jacobi | the same | built |
 //! | [`Fsai`] | symmetric positive definite, on any number of threads | two products, `Gᵀ (G r)` | copied, built |
-//! | [`Spai`] | any matrix, likewise | one product, `M r` | copied, built |
+//! | [`Spai`] | any matrix, on any number of threads | one product, `M r` | copied, built |
 //! | [`TwoLevel`] | symmetric positive definite and large; combined with any other | the other preconditioner, two passes over vectors, a small dense product | copied, built |
 //! | [`Amg`] | symmetric positive definite and larger still, or many right-hand sides | a V-cycle: some products with each level | copied, built |
-//! | [`Isai`] | what the next two factorize, without triangular solves | two products | copied |
+//! | [`Isai`] | the same matrices as [`Ic0`] and [`Ilu0`], without triangular solves | two products | copied |
 //! | [`Ic0`] | symmetric positive definite; less than half of the iterations of [`Jacobi`] | two triangular solves, level by level | no |
-//! | [`Ilu0`] | any matrix, likewise | the same | no |
+//! | [`Ilu0`] | any matrix that can be factorized without pivoting | two triangular solves, level by level | no |
 //! | [`Ilut`] | general systems on which all others fail | two triangular solves, on one thread | no |
 //! | [`SaddlePoint`] | saddle points `[A Bᵀ; B −C]`: flow, constraints | a cycle or a factorization of `A`, and the Schur complement | no |
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | two triangular solves with the factor | no |
 //! | [`Ldl`] | symmetric, definite or not, where the factor fits; returns the inertia | two triangular solves with the factor | no |
-//! | [`Lu`] | any matrix whose factors fit: systems on which no method converges | two triangular solves, as long as the fill | no |
+//! | [`Lu`] | any matrix whose factors fit: systems on which no method converges | two triangular solves with the factors | no |
 //!
 //! `x.to(&gpu)` (trait `ToCuda`) copies a preconditioner to a GPU. `X::on(&gpu, &a)` builds one there, equal
 //! to that of the host up to rounding, from a matrix in host memory or an operator that is already on the

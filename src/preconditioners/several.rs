@@ -5,8 +5,8 @@ use crate::{HostVector, Real};
 use krysp_solvers::{LinearOperator, MultiVector, Result, Space, check_spaces};
 use rayon::prelude::*;
 
-/// Maximum number of vectors of a group: with this many, the rows that a large front needs of them stay in
-/// the L2 cache (guess).
+/// Maximum number of vectors of a group: with this many, the entries of the vectors that a large frontal
+/// matrix reads stay in the L2 cache (guess).
 const TOGETHER: usize = 8;
 
 /// A right-hand side, and the vector that receives its solution.

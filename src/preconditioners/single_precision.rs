@@ -4,8 +4,8 @@
 //! halves the bytes of values and of gathered vector entries. The residual, the solution and all scalars
 //! remain in double precision.
 //!
-//! Memory, in addition to the operator's: two vectors of `f32` for each vector it is applied to together, for
-//! the rounded `r` and the result.
+//! Memory, in addition to that of the wrapped operator: two vectors of `f32` for each of the vectors to which
+//! it is applied together, one for the rounded `r` and one for the result.
 //!
 //! Values below 1e-38 underflow to zero in single precision: scale systems whose residuals become that small.
 

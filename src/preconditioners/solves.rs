@@ -13,8 +13,8 @@ use krysp_kernels::index::Columns;
 use krysp_solvers::{Space, with_workspace};
 use std::sync::Mutex;
 
-/// Maximum number of right-hand sides solved together. Guess: each one's share of reading the triangles is
-/// already small.
+/// Maximum number of right-hand sides solved together. A guess: with this many, reading the triangles takes
+/// little of the time for each.
 const TOGETHER: usize = 16;
 
 /// A matrix whose rows are reordered by level.

@@ -8,15 +8,15 @@
 //! ```
 //!
 //! solved by Householder reflections in double precision. The adaptive pattern follows the residual
-//! `r = A m − e_k`: while `‖r‖ > ε`, those columns `j` are added that reduce it most if only one is added, by
-//! `(rᵀ A e_j)² / ‖A e_j‖²`; the factorization is extended by them.
+//! `r = A m − e_k`: while `‖r‖ > ε`, those columns `j` are added that would, each alone, reduce `‖r‖²` most:
+//! by `(rᵀ A e_j)² / ‖A e_j‖²`. The factorization is extended by them.
 //!
 //! Departures:
 //! 1. a step adds the best candidate columns, without comparing them with the mean of all candidates;
 //! 2. the final pattern is solved again as if it had been given, so that a refresh with the same values gives
 //!    the same result.
 //!
-//! Cost: computing a column of `n` entries that involves `m` rows takes `2 n² (m − n/3)` multiplications; an
+//! Cost: computing a column of `n` entries that involves `m` rows takes `n² (m − n/3)` multiplications; an
 //! application is one product with `M`.
 
 #[cfg(feature = "cuda")]
@@ -98,7 +98,7 @@ saved!(impl[T: Real] Spai<T> { matrix, right, report, epsilon });
 /// Transposes, for an inverse that is computed by columns.
 #[derive(Clone, Debug)]
 struct Right<T: Real> {
-    /// `Aᵀ`, and the map from the values of `A`.
+    /// `Aᵀ`, and the map from the values of `A` to its values.
     columns: (Csr<T>, Derivation),
     /// `Mᵀ`, and the map from its values to those of `M`.
     inverse: (Csr<T>, Derivation),
@@ -115,7 +115,8 @@ impl<T: Real> Spai<T> {
         Spai::with_pattern(csr, Side::Right, Sparsity::Power(1))
     }
 
-    /// Computes an inverse on a given pattern; `Sparsity::Power(0)` is SPAI-0, a diagonal of `aᵢᵢ / ‖aᵢ‖²`.
+    /// Computes an inverse on a given pattern. `Sparsity::Power(0)` gives SPAI-0, the diagonal `aᵢᵢ / ‖aᵢ‖²`,
+    /// where `aᵢ` is column `i` of `A` (row `i` for [`Side::Left`]).
     pub fn with_pattern(csr: &Csr<T>, side: Side, sparsity: Sparsity<'_, T>) -> Result<Spai<T>> {
         Spai::build(csr, side, sparsity, None)
     }

@@ -28,6 +28,6 @@ pub(crate) fn transposed<T: Real>(
 
 /// The map from the values of a matrix to those of its transpose, whose pattern must be the transposed one.
 pub(crate) fn mirrored<T: Real>(matrix: &DeviceCsr<T>, transposed: &DeviceCsr<T>) -> Result<Transposition> {
-    // a transpose has a mirrored entry for each entry
+    // the error cannot occur: a transpose has a mirrored entry for each entry
     Transposition::find(matrix, transposed)?.ok_or(Error::PatternMismatch { row: 0 })
 }

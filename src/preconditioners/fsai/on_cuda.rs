@@ -6,11 +6,11 @@
 //! indices of the factors are not in host memory until they are needed, for example by
 //! [`CudaMatrix::to_csr`].
 //!
-//! Cost: building moves `A` over the bus once, and a refresh moves its values. If an operator has them on the
+//! Cost: building moves `A` over the bus once, and a refresh moves its values. If `A` is an operator on the
 //! GPU, building copies back 4 bytes per row for formats that store column indices directly (CSR, ELLPACK,
-//! SELL-P, Halo of single rows), and uploads column indices for others. Building and refreshing read `A` from
-//! caches, as often as rows have entries; an application is two products. While building, the host waits
-//! about ten times for sizes that the next step needs.
+//! SELL-P, Halo of single rows), and uploads column indices for others. Building and refreshing read a row of
+//! `A` for each entry of `G`, mostly from caches; an application is two products. While building, the host
+//! waits about ten times for sizes that the next step needs.
 
 use super::{NAME, lower_pattern, refusal};
 use crate::cuda::{Cuda, CudaMatrix, CudaSpace, CudaVector, ToCuda};
@@ -138,7 +138,7 @@ impl<T: Real> Solver<T> {
         let origin = a.structure().pattern.clone();
         let mut rows = fsai::Fsai::new((matrix, origin.on_device()), (factor, lower.on_device()))?;
         rows.solve()?;
-        // on the host, while the GPU solves rows
+        // the host computes this while the GPU solves rows
         let (pattern, mut upper, transposition) = transposed(lower, rows.factor(), guess)?;
         if let Some(row) = rows.failed()? {
             return Err(refusal(&*a.in_host_memory()?, lower, row));

@@ -17,7 +17,7 @@ use krysp_solvers::Element;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Columns are exchanged if the pivot is below this part of the largest entry of its row.
+/// Columns are exchanged if the magnitude of the pivot is below this fraction of the largest in its row.
 const PIVOTING: f64 = 0.1;
 
 /// Number of entries read between two polls for interruption: some 0.2 ms.
@@ -60,7 +60,8 @@ pub(super) struct Factors<T> {
     pub(super) replaced_pivots: usize,
 }
 
-/// A position or a column, its value, and the weight by which entries are kept.
+/// A position (in `L`) or a column of the matrix (in `U`), the value there, and a weight: the entries of
+/// largest weight are kept.
 type Entry<T> = (u32, T, T);
 
 /// Accumulator of the current row: a value for each column of the matrix, and which columns are set.
@@ -82,7 +83,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
     let mut row = Row { values: vec![T::zero(); n], is_set: vec![false; n], set: vec![] };
     let mut waiting: BinaryHeap<Reverse<u32>> = BinaryHeap::new();
     let (mut left, mut right): (Vec<Entry<T>>, Vec<Entry<T>>) = (vec![], vec![]);
-    // additional entries per row and triangle
+    // maximum number of additional entries per row of each triangle
     let limit = (0.5 * options.fill * csr.nnz() as f64 / n.max(1) as f64).ceil() as usize;
     let mut replaced_pivots = 0;
     let phase = Phase::new("ILUT factorization", n as f64);
@@ -181,7 +182,7 @@ pub(super) fn eliminate<T: Real>(csr: &Csr<T>, rows: &[u32], options: &IlutOptio
             return Err(Error::Unsuitable { format: NAME, why });
         }
     }
-    // from columns of the matrix to their positions
+    // replace the columns of the matrix by their positions in the factors
     for i in 0..n {
         let range = upper.offsets[i]..upper.offsets[i + 1];
         let entries = upper.columns[range.clone()].iter().zip(&upper.values[range.clone()]);

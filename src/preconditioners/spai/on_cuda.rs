@@ -2,14 +2,14 @@
 //!
 //! A warp or a block solves the least-squares problem of each row or column by modified Gram-Schmidt, and the
 //! result is converted into the format of the inverse. A matrix in host memory crosses the bus once, and so
-//! does the pattern if another one is given. The host distributes the problems that take a block each.
+//! does the pattern if another one is given. The host chooses a kernel for each problem that takes a block.
 //!
-//! Cost: building moves `A` over the bus once, and a refresh moves its values. If an operator has them on the
+//! Cost: building moves `A` over the bus once, and a refresh moves its values. If `A` is an operator on the
 //! GPU, building moves nothing for formats that store column indices directly (CSR, ELLPACK, SELL-P, Halo of
-//! single rows), and column indices for others. Building and refreshing read `A` from caches, as often as
-//! rows have entries; an application is one product. Memory: both patterns and their transposes; and for each
-//! problem that a warp solves, one byte for each entry of the rows of `A` that it involves: some 15 bytes per
-//! entry of `A` if rows have 15 entries.
+//! single rows), and column indices for others. Building and refreshing read a row or column of `A` for each
+//! entry of `M`, mostly from caches; an application is one product. Memory: both patterns and their
+//! transposes; and for each problem that a warp solves, one byte for each entry of the rows of `A` that it
+//! involves: some 15 bytes per entry of `A` if rows have 15 entries.
 
 use super::{NAME, NOTHING, refusal};
 use crate::cuda::{Cuda, CudaMatrix, CudaScalar, CudaSpace, CudaVector, ToCuda};
@@ -77,7 +77,7 @@ struct Right<T: Real> {
     /// `A`, and the map from its values to those of its transpose.
     a: DeviceCsr<T>,
     follow_a: Arc<Transposition>,
-    /// `M`, and the map from the values of its transpose.
+    /// `M`, and the map from the values of its transpose to those of `M`.
     inverse: DeviceCsr<T>,
     followed: Arc<Transposition>,
 }
