@@ -29,8 +29,8 @@ use crate::{Csr, Error, Format, HostSpace, Real, Result};
 use krysp_solvers::{Element, LinearOperator, Space};
 pub use matching::Matching;
 
-/// Maximum number of equilibration sweeps. Each replaces the ratio of the largest entry of a row or column to
-/// 1 by its square root, so that ten sweeps reduce a ratio of 2^1000 to 2.
+/// Maximum number of equilibration sweeps. A sweep replaces the largest magnitude of each row and column by
+/// about its square root, so that ten sweeps reduce 2^1000 to 2.
 const SWEEPS: usize = 10;
 
 /// The factors of a scaled system, and the order of its rows.
@@ -70,9 +70,10 @@ impl<T: Real> Scaling<T> {
         Ok(Scaling { space, rows: None, row_factors: factors.clone(), column_factors: factors })
     }
 
-    /// Brings the largest entry of each row and column to about one (Ruiz 2001): every sweep divides by the
-    /// roots of the largest entries of row and column. A symmetric matrix stays symmetric. Factors are powers
-    /// of two, so nothing is rounded. Rows and columns without entries keep a factor of one.
+    /// Brings the largest magnitude of each row and column to about one (Ruiz 2001): every sweep divides each
+    /// entry by the square roots of the largest magnitudes of its row and of its column. A symmetric matrix
+    /// stays symmetric. Factors are powers of two, so nothing is rounded. Rows and columns without entries
+    /// keep a factor of one.
     ///
     /// ```
     /// use krysp::{Csr, Scaling};
@@ -178,7 +179,7 @@ impl<T: Real> Scaling<T> {
         Ok(Csr::from_sorted(csr.cols(), offsets, columns, values)?.declared_in(&self.space))
     }
 
-    /// Computes the transpose of `R A C`, without a permutation of rows, from the transpose of `A`.
+    /// Scales the transpose of `A`, so that it becomes the transpose of `R A C`. Rows are not permuted.
     pub(crate) fn scale_transposed(&self, transposed: &mut Csr<T>) {
         let mut values = Vec::with_capacity(transposed.nnz());
         for (column, &factor) in self.column_factors.iter().enumerate() {
@@ -239,8 +240,8 @@ impl<T: Real> Scaling<T> {
         }));
     }
 
-    /// The transpose of [`Scaling::rhs`], for a vector in the order of the space: `vᵀ rhs(b) = transposed(v)ᵀ
-    /// b`.
+    /// Applies the transpose of [`Scaling::rhs`] to a vector in the order of the space: the result `t`
+    /// satisfies `vᵀ rhs(b) = tᵀ b` for every `b`.
     pub(crate) fn transposed_in_place_order(&self, v: &[T]) -> Vec<T> {
         let mut scaled = v.to_vec();
         for (place, &v) in v.iter().enumerate() {

@@ -10,7 +10,7 @@
 //! v_j = min_i c_ij,  u_i = min_j (c_ij − v_j)        greedily match entries with c_ij = u_i + v_j
 //! for each unmatched row:                            Dijkstra, over lengths c_ij − u_i − v_j ≥ 0
 //!     find the shortest alternating path to a free column
-//!     change u and v of settled columns by the difference between their distance and the path's length
+//!     change v of settled columns, and u of their rows, by the difference between distance and path length
 //!     augment the matching along the path
 //! ```
 //!
