@@ -248,7 +248,8 @@ pub struct HostBasis<T: Real> {
     rows: usize,
     coefficients: Vec<T>,
     scratch: Vec<T>,
-    /// The sum of all coefficients since the last `project`.
+    /// For each vector of the basis, the sum of its coefficients in the last `project` and in each
+    /// `subtract_project` since then.
     total: Vec<T>,
     /// Workspace for the partial sums of each block of rows.
     sums: Vec<T>,
@@ -259,8 +260,7 @@ impl<T: Real> HostBasis<T> {
         Columns { entries: &self.entries[..k * self.rows], rows: self.rows }
     }
 
-    /// Replaces the coefficients of the last projection by those of the distributed basis of which this is
-    /// one rank's part.
+    /// Replaces this rank's coefficients of the last projection by their sums over all ranks.
     #[cfg(feature = "mpi")]
     pub(crate) fn replace_coefficients(&mut self, c: &[T]) {
         self.coefficients[..c.len()].copy_from_slice(c);

@@ -27,7 +27,7 @@ impl Host {
     }
 }
 
-/// Bytes of an allocation below which free memory is not queried. Estimated, not measured.
+/// Size in bytes of the smallest allocation for which free memory is queried. Estimated, not measured.
 const LARGE: usize = 64 << 20;
 
 /// Returns an error if an array does not fit into free memory.
@@ -42,8 +42,9 @@ pub(crate) fn check_free_memory(what: &'static str, bytes: u128) -> Result<()> {
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| refused())
 }
 
-/// Free memory, for an allocation of `bytes` bytes. Returns `None` for a small allocation if there is no
-/// limit, because the query takes as long as the conversion of a small matrix.
+/// Number of bytes that are free before an allocation of `bytes` bytes; `None` if it is unknown. Without a
+/// limit, the system is not queried for fewer than [`LARGE`] bytes, because the query takes as long as the
+/// conversion of a small matrix.
 pub(crate) fn free_for(bytes: usize) -> Option<usize> {
     (bytes >= LARGE || LIMIT.load(Ordering::Relaxed) < usize::MAX).then(free).flatten()
 }

@@ -24,6 +24,7 @@ mod on_device {
 pub trait Real: Element<Real = Self> + Value + on_device::Real + Saved {}
 impl<T: Element<Real = T> + Value + on_device::Real + Saved> Real for T {}
 
-/// A type in which a matrix stores numbers of type `T`: `T` itself, or a shorter type that is converted to `T` when it is loaded.
+/// A type in which a matrix stores numbers of type `T`: `T` itself, or a shorter type that is converted to
+/// `T` when it is loaded.
 pub trait Storage<T: Real>: storage::Storage<T> + on_device::Storage<T> {}
 impl<T: Real, V: storage::Storage<T> + on_device::Storage<T>> Storage<T> for V {}
