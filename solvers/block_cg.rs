@@ -92,10 +92,12 @@ where
     where
         B: AsRef<[ElemOf<A::Vector>]>,
     {
-        if !self.joins(b.len(), &Self::BLOCK) {
+        let (driver, on) = self.parts();
+        if !driver.joins(on, b.len(), &Self::BLOCK) {
             return self.solve_many(b);
         }
-        let solutions = self.solve_columns(b, &Self::BLOCK);
+        let b: Vec<_> = b.iter().map(AsRef::as_ref).collect();
+        let solutions = driver.solve_columns(on, &b, &Self::BLOCK);
         self.or_give_up(solutions)
     }
 
@@ -110,10 +112,11 @@ where
         x: &mut MultiVector<A::Vector>,
     ) -> Result<Vec<Report>> {
         let same_number = b.columns().len() == x.columns().len();
-        if !(same_number && self.joins(b.columns().len(), &Self::BLOCK)) {
+        let (driver, on) = self.parts();
+        if !(same_number && driver.joins(on, b.columns().len(), &Self::BLOCK)) {
             return self.solve_many_into(b, x);
         }
-        let reports = self.solve_columns_into(b, x, &Self::BLOCK);
+        let reports = driver.solve_columns_into(on, b, x, &Self::BLOCK);
         self.or_give_up(reports)
     }
 

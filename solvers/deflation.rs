@@ -35,7 +35,7 @@ where
     /// no such component.
     pub fn null_space<N: AsRef<[ElemOf<A::Vector>]>>(mut self, vectors: &[N]) -> Result<Self> {
         let some = !vectors.is_empty();
-        self.null_space = some.then(|| NullSpace::new(&self.operator, vectors)).transpose()?;
+        self.driver.null_space = some.then(|| NullSpace::new(&self.operator, vectors)).transpose()?;
         Ok(self)
     }
 }

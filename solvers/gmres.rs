@@ -71,9 +71,9 @@ where
 {
     /// Sets the number of steps per cycle, 30 by default. More steps converge better and need more memory.
     pub fn restart(mut self, steps: usize) -> Self {
-        if self.method.restart != steps.max(1) {
-            self.method.restart = steps.max(1);
-            self.forget_workspace();
+        if self.driver.method.restart != steps.max(1) {
+            self.driver.method.restart = steps.max(1);
+            self.driver.forget_workspace();
         }
         self
     }

@@ -82,8 +82,8 @@ where
 {
     /// Sets the number of shadow vectors `s`, 4 by default. A cycle is `s + 1` iterations.
     pub fn shadow_vectors(mut self, count: usize) -> Self {
-        self.method.shadow_vectors = count.max(1);
-        self.forget_workspace();
+        self.driver.method.shadow_vectors = count.max(1);
+        self.driver.forget_workspace();
         self
     }
 }

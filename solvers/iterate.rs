@@ -9,13 +9,11 @@
 //! rounding.
 
 use crate::deflation::Deflated;
+use crate::driver::{Driver, Operators, Problem};
 use crate::run::{OUT_OF_BOUNDS, latest};
 use crate::verdict::{converged, finite_or, norm, norms, not_finite, trivial};
 use crate::workspace::Workspace;
-use crate::{
-    Arithmetic, ElemOf, Element, Evidence, LinearOperator, Method, Outcome, Result, Solver, Space, Steps,
-    System, Vector, lanczos,
-};
+use crate::{Arithmetic, Element, Evidence, Method, Outcome, Result, Space, Steps, Vector, lanczos};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
@@ -44,34 +42,29 @@ struct Restarts<V> {
     best: Option<(V, f64)>,
 }
 
-impl<K, A, M> Solver<K, A, M>
-where
-    A: LinearOperator,
-    K: Method<A::Vector>,
-    M: LinearOperator<Vector = A::Vector>,
-{
+impl<K: Method<V>, V: Vector> Driver<K, V> {
     /// Removes the null space from `b` and `x`, if one was declared, then iterates.
     pub(crate) fn deflate(
         &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        of: Problem<'_, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
         guess: Arithmetic,
         started: Instant,
     ) -> Result<Outcome> {
         self.report.removed = 0.0;
         let Some(null_space) = &self.null_space else {
-            return self.iterate(b, x, workspace, guess, started);
+            return self.iterate(of, x, workspace, guess, started);
         };
         let mut rhs = match workspace.rhs.take() {
             Some(rhs) => rhs,
             None => workspace.space.zeros()?,
         };
-        rhs.copy_from(b);
+        rhs.copy_from(of.b);
         null_space.remove(&mut rhs);
         self.report.removed = null_space.removed()?;
         null_space.remove(x);
-        let outcome = self.iterate(&rhs, x, workspace, guess, started);
+        let outcome = self.iterate(Problem { b: &rhs, ..of }, x, workspace, guess, started);
         workspace.rhs = Some(rhs);
         outcome
     }
@@ -79,27 +72,27 @@ where
     /// Computes the initial residual, and iterates unless the solve ends with it.
     fn iterate(
         &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        of: Problem<'_, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
         guess: Arithmetic,
         started: Instant,
     ) -> Result<Outcome> {
-        let threshold = match self.first_residual(b, x, workspace, guess)? {
+        let threshold = match self.first_residual(of, x, workspace, guess)? {
             ControlFlow::Break(outcome) => return Ok(outcome),
             ControlFlow::Continue(threshold) => threshold,
         };
         workspace.steps.discard_recordings();
-        self.pursue(b, x, workspace, threshold, started, None)
+        self.pursue(of, x, workspace, threshold, started, None)
     }
 
     /// Runs the method until it stops, and restarts it from the true residual where that may help. `ran` is
     /// the outcome of the first run, if it was made in lockstep with other columns.
     pub(crate) fn pursue(
         &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        of: Problem<'_, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
         threshold: f64,
         started: Instant,
         mut ran: Option<Outcome>,
@@ -113,20 +106,20 @@ where
         loop {
             let ended = match ran.take() {
                 Some(outcome) => Ok(outcome),
-                None => self.run(b, x, workspace, started, threshold, restarts.allowed),
+                None => self.run(of, x, workspace, started, threshold, restarts.allowed),
             };
             workspace.unfold(x);
             let outcome = ended?;
-            let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
+            let m = Deflated { m: of.on.m, null_space: self.null_space.as_ref() };
             let attempt = restarts.attempt;
-            let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt };
+            let system = of.system(&m, Arithmetic::Plain, attempt);
             self.method.finish(&system, x, &mut workspace.state)?;
             if self.method.cycle(workspace.space.len()).is_some() {
                 let progress = latest(&self.report, threshold);
                 self.iterate_observers.iter_mut().for_each(|observer| observer(&progress, x));
             }
             if let ControlFlow::Break(outcome) =
-                self.start_again(b, x, workspace, threshold, outcome, &mut restarts)?
+                self.start_again(of, x, workspace, threshold, outcome, &mut restarts)?
             {
                 return Ok(outcome);
             }
@@ -137,34 +130,34 @@ where
     /// needed or possible.
     pub(crate) fn first_residual(
         &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        of: Problem<'_, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
         guess: Arithmetic,
     ) -> Result<ControlFlow<Outcome, f64>> {
         let report = &mut self.report;
         report.true_residual = f64::NAN;
         let guess = if guess == Arithmetic::Zero {
-            report.rhs_norm = norm::<A::Vector>(b.norm_squared())?;
+            report.rhs_norm = norm::<V>(of.b.norm_squared())?;
             guess
         } else {
-            let [of_b, of_x] = norms::<A::Vector>([b.norm_squared(), x.norm_squared()])?;
+            let [of_b, of_x] = norms::<V>([of.b.norm_squared(), x.norm_squared()])?;
             report.rhs_norm = of_b;
             // with x = 0 no product is needed
             if of_x == 0.0 { Arithmetic::Zero } else { guess }
         };
         if !report.rhs_norm.is_finite() {
-            return not_finite(b).map(ControlFlow::Break);
+            return not_finite(of.b).map(ControlFlow::Break);
         }
         if report.rhs_norm == 0.0 {
-            return trivial(b, x, report).map(ControlFlow::Break);
+            return trivial(of.b, x, report).map(ControlFlow::Break);
         }
         // Removing the null space from `b` leaves rounding errors proportional to the removed component.
-        let rounding = 10.0 * <ElemOf<A::Vector>>::EPSILON * report.removed;
+        let rounding = 10.0 * V::Elem::EPSILON * report.removed;
         let threshold = self.stopping.threshold(report.rhs_norm).max(rounding);
-        let mut first = self.start(b, x, workspace, guess, 0)?;
+        let mut first = self.start(of, x, workspace, guess, 0)?;
         if first > threshold && threshold > 0.0 && self.near_rounding() {
-            first = self.start(b, x, workspace, Arithmetic::Precise, 0)?;
+            first = self.start(of, x, workspace, Arithmetic::Precise, 0)?;
         }
         self.report.history.push(first);
         if !first.is_finite() {
@@ -180,22 +173,22 @@ where
     /// Computes the true residual after a run, and prepares to restart from it. Returns the outcome if the solve ends.
     fn start_again(
         &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        of: Problem<'_, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
         threshold: f64,
         outcome: Outcome,
-        restarts: &mut Restarts<A::Vector>,
+        restarts: &mut Restarts<V>,
     ) -> Result<ControlFlow<Outcome>> {
         let end = |ended, x: &_, length| finite_or(ended, x, length).map(ControlFlow::Break);
         let broken = matches!(outcome, Outcome::Breakdown { .. });
         restarts.attempt = if broken { restarts.attempt + 1 } else { 0 };
         let (before, attempt) = (restarts.before, restarts.attempt);
-        let mut truth = self.start(b, x, workspace, Arithmetic::Plain, attempt)?;
+        let mut truth = self.start(of, x, workspace, Arithmetic::Plain, attempt)?;
         // With a tolerance of zero no residual is small enough, so a more precise residual would be wasted.
         let near = threshold > 0.0 && self.near_rounding();
         if truth > threshold && near {
-            truth = self.start(b, x, workspace, Arithmetic::Precise, attempt)?;
+            truth = self.start(of, x, workspace, Arithmetic::Precise, attempt)?;
         }
         if truth <= threshold {
             return converged(truth, threshold, &self.report, x, workspace.length).map(ControlFlow::Break);
@@ -203,12 +196,12 @@ where
         if let Some((best, residual)) = &restarts.best {
             if truth.is_nan() || truth > *residual {
                 x.copy_from(best);
-                self.start(b, x, workspace, Arithmetic::Precise, 0)?;
+                self.start(of, x, workspace, Arithmetic::Precise, 0)?;
             }
-            let limit = workspace.rounding_limit(&self.operator, x)?;
+            let limit = workspace.rounding_limit(of.on.a, x)?;
             let ended = match outcome {
                 Outcome::Cancelled | Outcome::Stopped | Outcome::TimeLimit => outcome,
-                _ => Outcome::PrecisionLimit { element: <ElemOf<A::Vector>>::NAME, limit },
+                _ => Outcome::PrecisionLimit { element: V::Elem::NAME, limit },
             };
             return end(ended, x, workspace.length);
         }
@@ -220,7 +213,7 @@ where
         if near
             && (claimed || matches!(outcome, Outcome::Stagnated(_) | Outcome::Breakdown { .. }))
             && let ControlFlow::Break(outcome) =
-                self.end_at_limit(x, workspace, truth, [claimed, halved], restarts)?
+                self.end_at_limit(of.on, x, workspace, truth, [claimed, halved], restarts)?
         {
             return end(outcome, x, workspace.length);
         }
@@ -253,19 +246,20 @@ where
     /// outcome if no restart can reduce the residual further. A restart that may reduce it is the last one.
     fn end_at_limit(
         &mut self,
-        x: &A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        on: Operators<'_, V>,
+        x: &V,
+        workspace: &mut Workspace<K, V>,
         truth: f64,
         [claimed, halved]: [bool; 2],
-        restarts: &mut Restarts<A::Vector>,
+        restarts: &mut Restarts<V>,
     ) -> Result<ControlFlow<Outcome>> {
-        let limit = workspace.rounding_limit(&self.operator, x)?;
+        let limit = workspace.rounding_limit(on.a, x)?;
         let most = if claimed && halved { AT_LIMIT } else { AT_LIMIT_AT_LAST };
         let bounded = limit <= OUT_OF_BOUNDS * self.report.rhs_norm.max(self.report.history[0]);
         if bounded && truth <= most * limit {
             let iterations = self.report.history.len() - 1;
             if !(claimed && halved && iterations < restarts.allowed) {
-                let element = <ElemOf<A::Vector>>::NAME;
+                let element = V::Elem::NAME;
                 return Ok(ControlFlow::Break(Outcome::PrecisionLimit { element, limit }));
             }
             let mut copy = workspace.space.zeros()?;
@@ -284,14 +278,14 @@ where
     /// and returns the residual.
     fn start(
         &mut self,
-        b: &A::Vector,
-        x: &A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        of: Problem<'_, V>,
+        x: &V,
+        workspace: &mut Workspace<K, V>,
         arithmetic: Arithmetic,
         attempt: usize,
     ) -> Result<f64> {
-        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
-        let system = System { a: &self.operator, m: &m, b, arithmetic, attempt };
+        let m = Deflated { m: of.on.m, null_space: self.null_space.as_ref() };
+        let system = of.system(&m, arithmetic, attempt);
         let r_squared = self.method.start(&system, x, &mut workspace.state)?;
         let report = &mut self.report;
         if arithmetic == Arithmetic::Zero {
@@ -300,8 +294,8 @@ where
             return Ok(report.true_residual);
         }
         let x_squared = x.norm_squared();
-        let scale = workspace.operator_norm(&mut self.operator_norm, &self.operator, b)?;
-        [report.true_residual, workspace.length] = norms::<A::Vector>([r_squared, x_squared])?;
+        let scale = workspace.operator_norm(&mut self.operator_norm, of.on.a, of.b)?;
+        [report.true_residual, workspace.length] = norms::<V>([r_squared, x_squared])?;
         report.backward_error = report.true_residual / (scale * workspace.length + report.rhs_norm);
         Ok(report.true_residual)
     }
@@ -316,6 +310,6 @@ where
 
     /// Whether the latest true residual is so small that rounding errors in its computation matter.
     pub(crate) fn near_rounding(&self) -> bool {
-        self.report.backward_error <= NEAR_ROUNDING * <ElemOf<A::Vector>>::EPSILON
+        self.report.backward_error <= NEAR_ROUNDING * V::Elem::EPSILON
     }
 }

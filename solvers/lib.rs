@@ -39,6 +39,7 @@ pub mod cg;
 pub mod chebyshev;
 mod composed;
 mod deflation;
+mod driver;
 mod element;
 mod error;
 pub mod fcg;

@@ -25,6 +25,7 @@
 //!
 //! Memory: that of one solver, and one more workspace for each column of a group of [`TOGETHER`].
 
+use crate::driver::{Driver, Operators, Problem};
 use crate::lockstep::{Lockstep, OnColumns};
 use crate::run::{Course, FOLD, Judge, broken, interrupted};
 use crate::verdict::norm;
@@ -65,6 +66,7 @@ pub(crate) struct Joining<K, J, V: Vector> {
 
 /// Data that all columns share.
 struct Run<'s, K, J, V: Vector> {
+    on: Operators<'s, V>,
     method: fn(&K) -> &J,
     b: &'s MultiVector<V>,
     guess: Arithmetic,
@@ -110,7 +112,9 @@ where
     where
         B: AsRef<[ElemOf<A::Vector>]>,
     {
-        let solutions = self.solve_columns(b, &Self::LOCKSTEP);
+        let b: Vec<_> = b.iter().map(AsRef::as_ref).collect();
+        let (driver, on) = self.parts();
+        let solutions = driver.solve_columns(on, &b, &Self::LOCKSTEP);
         self.or_give_up(solutions)
     }
 
@@ -128,7 +132,8 @@ where
         if got != expected {
             return Err(Error::Columns { what: "`x`", got, of: "`b`", expected });
         }
-        let reports = self.solve_columns_into(b, x, &Self::LOCKSTEP);
+        let (driver, on) = self.parts();
+        let reports = driver.solve_columns_into(on, b, x, &Self::LOCKSTEP);
         self.or_give_up(reports)
     }
 
@@ -139,44 +144,37 @@ where
     /// Whether `columns` systems are solved in lockstep. Used by plans.
     #[doc(hidden)]
     pub fn runs_in_lockstep(&self, columns: usize) -> bool {
-        self.joins(columns, &Self::LOCKSTEP)
+        let on = Operators { a: &self.operator, m: &self.preconditioner };
+        self.driver.joins(on, columns, &Self::LOCKSTEP)
     }
 }
 
-impl<K, A, M> Solver<K, A, M>
-where
-    A: LinearOperator,
-    K: Method<A::Vector>,
-    M: LinearOperator<Vector = A::Vector>,
-{
+impl<K: Method<V>, V: Vector> Driver<K, V> {
     /// Solves from zero for right-hand sides in host memory.
-    pub(crate) fn solve_columns<B, J>(
+    pub(crate) fn solve_columns<J: Method<MultiVector<V>>>(
         &mut self,
-        b: &[B],
-        joining: &Joining<K, J, A::Vector>,
-    ) -> Result<Vec<Solution<ElemOf<A::Vector>>>>
-    where
-        B: AsRef<[ElemOf<A::Vector>]>,
-        J: Method<MultiVector<A::Vector>>,
-    {
+        on: Operators<'_, V>,
+        b: &[&[V::Elem]],
+        joining: &Joining<K, J, V>,
+    ) -> Result<Vec<Solution<V::Elem>>> {
         let started = Instant::now();
-        let (domain, range) = (self.operator.domain().clone(), self.operator.range().clone());
+        let (domain, range) = (on.a.domain().clone(), on.a.range().clone());
         for b in b {
-            let (got, expected) = (b.as_ref().len(), range.local_len());
+            let (got, expected) = (b.len(), range.local_len());
             if got != expected {
                 return Err(Error::Size { what: "`b`", got, of: "`A`'s rows", expected });
             }
         }
         let mut solutions = Vec::with_capacity(b.len());
         for group in b.chunks(joining.together) {
-            let mut rhs = MultiVector::<A::Vector>::zeros(&range, group.len())?;
+            let mut rhs = MultiVector::<V>::zeros(&range, group.len())?;
             for (b, rhs) in group.iter().zip(rhs.columns_mut()) {
-                range.load(b.as_ref(), rhs)?;
+                range.load(b, rhs)?;
             }
-            let mut x = MultiVector::<A::Vector>::zeros(&domain, group.len())?;
-            let reports = self.solve_group(&rhs, &mut x, joining, Arithmetic::Zero, started)?;
+            let mut x = MultiVector::<V>::zeros(&domain, group.len())?;
+            let reports = self.solve_group(on, &rhs, &mut x, joining, Arithmetic::Zero, started)?;
             for (x, report) in x.columns().iter().zip(reports) {
-                let mut host = vec![ElemOf::<A::Vector>::zero(); domain.local_len()];
+                let mut host = vec![V::Elem::zero(); domain.local_len()];
                 domain.store(x, &mut host)?;
                 solutions.push(Solution { x: host, report });
             }
@@ -185,49 +183,53 @@ where
     }
 
     /// Solves from the initial guesses in `x`, in groups.
-    pub(crate) fn solve_columns_into<J: Method<MultiVector<A::Vector>>>(
+    pub(crate) fn solve_columns_into<J: Method<MultiVector<V>>>(
         &mut self,
-        b: &MultiVector<A::Vector>,
-        x: &mut MultiVector<A::Vector>,
-        joining: &Joining<K, J, A::Vector>,
+        on: Operators<'_, V>,
+        b: &MultiVector<V>,
+        x: &mut MultiVector<V>,
+        joining: &Joining<K, J, V>,
     ) -> Result<Vec<Report>> {
         let started = Instant::now();
-        b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(b, x))?;
+        b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(on, b, x))?;
         let together = joining.together;
         if b.columns().len() <= together {
-            return self.solve_group(b, x, joining, Arithmetic::Plain, started);
+            return self.solve_group(on, b, x, joining, Arithmetic::Plain, started);
         }
-        let (domain, range) = (self.operator.domain().clone(), self.operator.range().clone());
+        let (domain, range) = (on.a.domain().clone(), on.a.range().clone());
         let mut reports = Vec::with_capacity(b.columns().len());
         for (b, x) in b.columns().chunks(together).zip(x.columns_mut().chunks_mut(together)) {
-            let mut rhs = MultiVector::<A::Vector>::zeros(&range, b.len())?;
+            let mut rhs = MultiVector::<V>::zeros(&range, b.len())?;
             rhs.columns_mut().iter_mut().zip(b).for_each(|(rhs, b)| rhs.copy_from(b));
-            let mut own = MultiVector::<A::Vector>::zeros(&domain, b.len())?;
+            let mut own = MultiVector::<V>::zeros(&domain, b.len())?;
             own.columns_mut().iter_mut().zip(&*x).for_each(|(own, x)| own.copy_from(x));
-            reports.extend(self.solve_group(&rhs, &mut own, joining, Arithmetic::Plain, started)?);
+            reports.extend(self.solve_group(on, &rhs, &mut own, joining, Arithmetic::Plain, started)?);
             x.iter_mut().zip(own.columns()).for_each(|(x, own)| x.copy_from(own));
         }
         Ok(reports)
     }
 
     /// Solves a group of columns, with joint steps if [`Solver::joins`].
-    fn solve_group<J: Method<MultiVector<A::Vector>>>(
+    fn solve_group<J: Method<MultiVector<V>>>(
         &mut self,
-        b: &MultiVector<A::Vector>,
-        x: &mut MultiVector<A::Vector>,
-        joining: &Joining<K, J, A::Vector>,
+        on: Operators<'_, V>,
+        b: &MultiVector<V>,
+        x: &mut MultiVector<V>,
+        joining: &Joining<K, J, V>,
         guess: Arithmetic,
         started: Instant,
     ) -> Result<Vec<Report>> {
-        b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(b, x))?;
+        b.columns().iter().zip(x.columns()).try_for_each(|(b, x)| self.check_spaces(on, b, x))?;
         let mut reports = vec![None; b.columns().len()];
-        if self.joins(reports.len(), joining) {
-            self.run_together(b, x, joining.method, guess, started, &mut reports)?;
+        if self.joins(on, reports.len(), joining) {
+            let space = MultiSpace::new(on.a.range(), reports.len());
+            let run = Run { on, method: joining.method, b, guess, started, space };
+            self.run_together(&run, x, &mut reports)?;
         }
         let mut all = Vec::with_capacity(reports.len());
         for (report, (b, x)) in reports.into_iter().zip(b.columns().iter().zip(x.columns_mut())) {
             if report.is_none() {
-                self.solve_at(b, x, guess, started)?;
+                self.solve_at(on, b, x, guess, started)?;
             }
             all.push(report.unwrap_or_else(|| std::mem::take(&mut self.report)));
         }
@@ -236,49 +238,44 @@ where
 
     /// Whether `columns` systems are solved with joint steps: methods without cycles are, if no observer,
     /// stop rule or null space is set and joint steps are faster.
-    pub(crate) fn joins<J>(&self, columns: usize, joining: &Joining<K, J, A::Vector>) -> bool {
+    pub(crate) fn joins<J>(&self, on: Operators<'_, V>, columns: usize, joining: &Joining<K, J, V>) -> bool {
         let watched = self.observers.len()
             + self.iterate_observers.len()
             + self.stop_rules.len()
             + self.late_rules.len();
-        let has_cycles = self.method.cycle(self.operator.range().len()).is_some();
+        let has_cycles = self.method.cycle(on.a.range().len()).is_some();
         columns > 1
             && !has_cycles
             && watched == 0
             && self.null_space.is_none()
-            && (joining.pays)(&self.operator, &self.preconditioner, columns)
+            && (joining.pays)(on.a, on.m, columns)
     }
 
     /// Solves columns with joint steps and stores their reports. Columns left without a report must be solved
     /// separately, from their initial guesses.
-    fn run_together<J: Method<MultiVector<A::Vector>>>(
+    fn run_together<J: Method<MultiVector<V>>>(
         &mut self,
-        b: &MultiVector<A::Vector>,
-        x: &mut MultiVector<A::Vector>,
-        method: fn(&K) -> &J,
-        guess: Arithmetic,
-        started: Instant,
+        run: &Run<'_, K, J, V>,
+        x: &mut MultiVector<V>,
         reports: &mut [Option<Report>],
     ) -> Result<()> {
-        let guesses: Vec<Option<A::Vector>> = match guess {
+        let guesses: Vec<Option<V>> = match run.guess {
             Arithmetic::Zero => x.columns().iter().map(|_| None).collect(),
             _ => x.columns().iter().map(nonzero_copy).collect::<Result<_>>()?,
         };
-        let mut workspace = self.take_workspace()?;
-        let space = MultiSpace::new(self.operator.range(), reports.len());
+        let mut workspace = self.take_workspace(run.on)?;
         let own = x.space().clone();
-        x.join(&space);
-        let run = Run { method, b, guess, started, space };
+        x.join(&run.space);
         let ended = self
-            .begin_columns(&run, x, &mut workspace, reports)
-            .and_then(|columns| self.run_columns(&run, columns, x, &mut workspace, reports));
+            .begin_columns(run, x, &mut workspace, reports)
+            .and_then(|columns| self.run_columns(run, columns, x, &mut workspace, reports));
         x.join(&own);
         self.keep_workspace(workspace);
         // a product that fails for one column may succeed for the others: restart them from their initial
         // guesses
         if ended.is_err() {
-            let zero: ScalarOf<A::Vector> = ElemOf::<A::Vector>::zero().into();
-            let columns = x.columns_mut().iter_mut().zip(b.columns()).zip(guesses).zip(&*reports);
+            let zero: ScalarOf<V> = V::Elem::zero().into();
+            let columns = x.columns_mut().iter_mut().zip(run.b.columns()).zip(guesses).zip(&*reports);
             for (((x, b), guess), report) in columns {
                 match (report, guess) {
                     (Some(_), _) => {}
@@ -291,21 +288,21 @@ where
     }
 
     /// Computes the first residuals. Returns the columns that need iterations; closes the others.
-    fn begin_columns<J: Method<MultiVector<A::Vector>>>(
+    fn begin_columns<J: Method<MultiVector<V>>>(
         &mut self,
-        run: &Run<'_, K, J, A::Vector>,
-        x: &mut MultiVector<A::Vector>,
-        workspace: &mut Workspace<K, A::Vector>,
+        run: &Run<'_, K, J, V>,
+        x: &mut MultiVector<V>,
+        workspace: &mut Workspace<K, V>,
         reports: &mut [Option<Report>],
-    ) -> Result<Vec<Column<A::Vector>>> {
+    ) -> Result<Vec<Column<V>>> {
         let mut columns = Vec::with_capacity(reports.len());
         for (index, (b, x)) in run.b.columns().iter().zip(x.columns_mut()).enumerate() {
             self.begin_report();
             workspace.begin();
-            let threshold = match self.first_residual(b, x, workspace, run.guess)? {
+            let threshold = match self.first_residual(Problem { on: run.on, b }, x, workspace, run.guess)? {
                 ControlFlow::Continue(threshold) => threshold,
                 ControlFlow::Break(outcome) => {
-                    self.end_report(outcome, run.started, workspace);
+                    self.end_report(run.on, outcome, run.started, workspace);
                     reports[index] = Some(std::mem::take(&mut self.report));
                     run.space.close(index);
                     continue;
@@ -317,7 +314,7 @@ where
                 continue;
             }
             let stagnation_window = self.method.stagnation_window();
-            let course = self.judge().course(stagnation_window, &self.report, threshold);
+            let course = self.judge(run.on).course(stagnation_window, &self.report, threshold);
             let report = std::mem::take(&mut self.report);
             columns.push(Column { index, report, threshold, course, apart: Apart::default() });
         }
@@ -325,18 +322,18 @@ where
     }
 
     /// Runs steps until all columns have ended.
-    fn run_columns<J: Method<MultiVector<A::Vector>>>(
+    fn run_columns<J: Method<MultiVector<V>>>(
         &mut self,
-        run: &Run<'_, K, J, A::Vector>,
-        mut columns: Vec<Column<A::Vector>>,
-        x: &mut MultiVector<A::Vector>,
-        workspace: &mut Workspace<K, A::Vector>,
+        run: &Run<'_, K, J, V>,
+        mut columns: Vec<Column<V>>,
+        x: &mut MultiVector<V>,
+        workspace: &mut Workspace<K, V>,
         reports: &mut [Option<Report>],
     ) -> Result<()> {
         let Some(first) = columns.first() else { return Ok(()) };
         // as in solves one after the other, the norm is estimated with the first column
         let b = &run.b.columns()[first.index];
-        workspace.operator_norm(&mut self.operator_norm, &self.operator, b)?;
+        workspace.operator_norm(&mut self.operator_norm, run.on.a, b)?;
         let mut joint = self.start_columns(run, x)?;
         for column in &columns {
             joint.steps.set_threshold(column.index, column.course.threshold);
@@ -345,7 +342,7 @@ where
         let deadline = self.stopping.time_limit.map(|limit| (run.started, limit));
         let mut queued = 0;
         while !columns.is_empty() {
-            let mut all = interrupted(self.operator.range(), self.cancel.as_ref(), deadline)?;
+            let mut all = interrupted(run.on.a.range(), self.cancel.as_ref(), deadline)?;
             if queued >= self.stopping.max_iterations {
                 all = Some(Outcome::IterationLimit);
             }
@@ -369,8 +366,15 @@ where
                     continue;
                 }
                 run.space.close(column.index);
-                let outcome = self.pursue(b, x, workspace, column.threshold, run.started, outcome)?;
-                self.end_report(outcome, run.started, workspace);
+                let outcome = self.pursue(
+                    Problem { on: run.on, b },
+                    x,
+                    workspace,
+                    column.threshold,
+                    run.started,
+                    outcome,
+                )?;
+                self.end_report(run.on, outcome, run.started, workspace);
                 reports[column.index] = Some(std::mem::take(&mut self.report));
                 workspace.begin();
             }
@@ -382,24 +386,24 @@ where
     /// Calls `work` with the method and the system of all columns.
     fn on_columns<R, J>(
         &self,
-        run: &Run<'_, K, J, A::Vector>,
+        run: &Run<'_, K, J, V>,
         arithmetic: Arithmetic,
-        work: impl FnOnce(&J, &System<'_, MultiVector<A::Vector>>) -> Result<R>,
+        work: impl FnOnce(&J, &System<'_, MultiVector<V>>) -> Result<R>,
     ) -> Result<R> {
         let count = run.b.columns().len();
-        let (a, m) = (OnColumns::new(&self.operator, count), OnColumns::new(&self.preconditioner, count));
+        let (a, m) = (OnColumns::new(run.on.a, count), OnColumns::new(run.on.m, count));
         work((run.method)(&self.method), &System { a: &a, m: &m, b: run.b, arithmetic, attempt: 0 })
     }
 
     /// Starts the method on all columns that are open.
-    fn start_columns<J: Method<MultiVector<A::Vector>>>(
+    fn start_columns<J: Method<MultiVector<V>>>(
         &self,
-        run: &Run<'_, K, J, A::Vector>,
-        x: &MultiVector<A::Vector>,
-    ) -> Result<Joint<J, A::Vector>> {
+        run: &Run<'_, K, J, V>,
+        x: &MultiVector<V>,
+    ) -> Result<Joint<J, V>> {
         let len = run.space.len();
         let numbers = (run.method)(&self.method).numbers(len);
-        let steps = Lockstep::<A::Vector>::new(&run.space, numbers)?;
+        let steps = Lockstep::<V>::new(&run.space, numbers)?;
         let mut state = (run.method)(&self.method).workspace(&run.space)?;
         self.on_columns(run, run.guess, |method, system| {
             method.start(system, x, &mut state)?;
@@ -409,11 +413,11 @@ where
     }
 
     /// Runs one step on all columns that are open.
-    fn step_columns<J: Method<MultiVector<A::Vector>>>(
+    fn step_columns<J: Method<MultiVector<V>>>(
         &self,
-        run: &Run<'_, K, J, A::Vector>,
-        x: &mut MultiVector<A::Vector>,
-        joint: &mut Joint<J, A::Vector>,
+        run: &Run<'_, K, J, V>,
+        x: &mut MultiVector<V>,
+        joint: &mut Joint<J, V>,
         place: usize,
     ) -> Result<()> {
         let Joint { steps, state } = joint;
@@ -424,13 +428,13 @@ where
 
     /// Outcome of a column if its run ends with its `made`-th step. The report of the column must be in the
     /// solver.
-    fn judge_column<J: Method<MultiVector<A::Vector>>>(
+    fn judge_column<J: Method<MultiVector<V>>>(
         &mut self,
-        run: &Run<'_, K, J, A::Vector>,
-        column: &mut Column<A::Vector>,
-        joint: &mut Joint<J, A::Vector>,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        run: &Run<'_, K, J, V>,
+        column: &mut Column<V>,
+        joint: &mut Joint<J, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
         made: usize,
     ) -> Result<Option<Outcome>> {
         let (Joint { steps, state }, b) = (joint, &run.b.columns()[column.index]);
@@ -455,7 +459,7 @@ where
         if last {
             return Ok(Some(Outcome::Converged));
         }
-        let judge = self.judge();
+        let judge = self.judge(run.on);
         let course = &mut column.course;
         if let Some(outcome) = judge.progress(&self.report, workspace, b, x, course)? {
             return Ok(Some(outcome));
@@ -471,14 +475,8 @@ where
         Ok(outcome)
     }
 
-    fn judge(&self) -> Judge<'_, A, M> {
-        Judge {
-            stopping: &self.stopping,
-            operator: &self.operator,
-            preconditioner: &self.preconditioner,
-            symmetry: self.method.needs_symmetry(),
-            has_cycles: false,
-        }
+    fn judge<'s>(&'s self, on: Operators<'s, V>) -> Judge<'s, V> {
+        Judge { stopping: &self.stopping, on, symmetry: self.method.needs_symmetry(), has_cycles: false }
     }
 }
 

@@ -7,18 +7,19 @@
 //! vector is rounded once per fold. A restart folds too.
 
 use crate::deflation::Deflated;
+use crate::driver::{Driver, Operators, Problem};
 use crate::stagnation::StagnationDetector;
 use crate::workspace::Workspace;
 use crate::{
-    Arithmetic, CancelToken, ElemOf, Element, Ending, Error, Evidence, LinearOperator, Method, Outcome,
-    Progress, Report, Result, Solver, Space, StagnationWindow, Steps, Stopping, Symmetry, System, Vector,
+    Arithmetic, CancelToken, Element, Ending, Error, Evidence, Method, Outcome, Progress, Report, Result,
+    Space, StagnationWindow, Steps, Stopping, Symmetry, Vector,
 };
 use std::time::{Duration, Instant};
 
 /// Maximum number of steps in one batch (one launch). The time limit and the cancel token are checked between
 /// batches.
 const BATCH: usize = 256;
-/// Maximum number of steps in a batch while rules of [`Solver::stop_soon_when`] exist; it may grow to
+/// Maximum number of steps in a batch while rules of [`Solver::stop_soon_when`](crate::Solver::stop_soon_when) exist; it may grow to
 /// `1 / LATE_SHARE` of all iterations so far.
 const LATE_BATCH: usize = 64;
 const LATE_SHARE: usize = 4;
@@ -34,36 +35,30 @@ const BELOW_LIMIT: f64 = 1.0 / 16.0;
 /// `x` counts as too large if rounding `x` leaves more than this fraction of the first residual or of `b`.
 pub(crate) const OUT_OF_BOUNDS: f64 = 0.01;
 
-impl<K, A, M> Solver<K, A, M>
-where
-    A: LinearOperator,
-    K: Method<A::Vector>,
-    M: LinearOperator<Vector = A::Vector>,
-{
+impl<K: Method<V>, V: Vector> Driver<K, V> {
     /// Runs steps from the point where the method has started, until a stopping criterion holds.
     ///
     /// When the host decides to stop, steps may still be queued. The host waits for these steps and reports
     /// them, so that `x` is the last reported iterate.
     pub(crate) fn run(
         &mut self,
-        b: &A::Vector,
-        x: &mut A::Vector,
-        workspace: &mut Workspace<K, A::Vector>,
+        of: Problem<'_, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
         started: Instant,
         threshold: f64,
         allowed: usize,
     ) -> Result<Outcome> {
-        let m = Deflated { m: &self.preconditioner, null_space: self.null_space.as_ref() };
-        let system = System { a: &self.operator, m: &m, b, arithmetic: Arithmetic::Plain, attempt: 0 };
+        let m = Deflated { m: of.on.m, null_space: self.null_space.as_ref() };
+        let system = of.system(&m, Arithmetic::Plain, 0);
         let deadline = self.stopping.time_limit.map(|limit| (started, limit));
         let method = &self.method;
-        let replays = self.operator.replays() && self.preconditioner.replays();
-        let lag = workspace.steps.lag(self.bytes_per_iteration());
+        let replays = of.on.a.replays() && of.on.m.replays();
+        let lag = workspace.steps.lag(self.bytes_per_iteration(of.on));
         let cycle = method.cycle(workspace.space.len());
         let judge = Judge {
             stopping: &self.stopping,
-            operator: &self.operator,
-            preconditioner: &self.preconditioner,
+            on: of.on,
             symmetry: method.needs_symmetry(),
             has_cycles: cycle.is_some(),
         };
@@ -79,7 +74,7 @@ where
         let mut held = false;
         // An observer of iterates must see `x` before a later step changes it.
         let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };
-        let long = lag < <A::Vector as Vector>::Steps::LAG;
+        let long = lag < V::Steps::LAG;
         // An operator that cannot be replayed may run on the host, where speculative steps after the last one
         // are expensive.
         if !replays {
@@ -144,7 +139,7 @@ where
                 if queued >= course.check_at {
                     course.check_at = first + 2 * (queued - first);
                     let norm = &mut self.operator_norm;
-                    if let Some(outcome) = judge.limit(norm, report, workspace, b, x, &mut course)? {
+                    if let Some(outcome) = judge.limit(norm, report, workspace, of.b, x, &mut course)? {
                         return Ok(outcome);
                     }
                 }
@@ -199,7 +194,7 @@ where
             } else if stop {
                 ending = Some(Outcome::Stopped);
             } else {
-                ending = judge.progress(report, workspace, b, x, &mut course)?;
+                ending = judge.progress(report, workspace, of.b, x, &mut course)?;
             }
         }
     }
@@ -228,19 +223,14 @@ pub(crate) struct Course {
 
 /// Decides after each step whether a run ends: by its residuals, and occasionally by tests of `x` and the
 /// operators.
-pub(crate) struct Judge<'s, A, M> {
+pub(crate) struct Judge<'s, V: Vector> {
     pub(crate) stopping: &'s Stopping,
-    pub(crate) operator: &'s A,
-    pub(crate) preconditioner: &'s M,
+    pub(crate) on: Operators<'s, V>,
     pub(crate) symmetry: Symmetry,
     pub(crate) has_cycles: bool,
 }
 
-impl<A, M> Judge<'_, A, M>
-where
-    A: LinearOperator,
-    M: LinearOperator<Vector = A::Vector>,
-{
+impl<V: Vector> Judge<'_, V> {
     /// Begins a run from the latest residual of a report.
     pub(crate) fn course(
         &self,
@@ -262,16 +252,16 @@ where
 
     /// Raises the threshold to the rounding limit. Returns the outcome if `x` has become too large for any
     /// threshold. The whole solution must be either in `x` or folded.
-    pub(crate) fn limit<K: Method<A::Vector>>(
+    pub(crate) fn limit<K: Method<V>>(
         &self,
         norm: &mut Option<f64>,
         report: &Report,
-        workspace: &mut Workspace<K, A::Vector>,
-        b: &A::Vector,
-        x: &A::Vector,
+        workspace: &mut Workspace<K, V>,
+        b: &V,
+        x: &V,
         course: &mut Course,
     ) -> Result<Option<Outcome>> {
-        let near = workspace.limit_near(norm, self.operator, b, x, course.threshold)?;
+        let near = workspace.limit_near(norm, self.on.a, b, x, course.threshold)?;
         if let Some([limit, scale]) = near {
             let most = report.rhs_norm.max(report.history[0]);
             let never_stagnates = self.stopping.stagnation_window == Some(usize::MAX);
@@ -288,12 +278,12 @@ where
     }
 
     /// Outcome if the latest residuals of a report show divergence or stagnation.
-    pub(crate) fn progress<K: Method<A::Vector>>(
+    pub(crate) fn progress<K: Method<V>>(
         &self,
         report: &Report,
-        workspace: &mut Workspace<K, A::Vector>,
-        b: &A::Vector,
-        x: &A::Vector,
+        workspace: &mut Workspace<K, V>,
+        b: &V,
+        x: &V,
         course: &mut Course,
     ) -> Result<Option<Outcome>> {
         let Progress { iteration, residual, threshold } = latest(report, course.threshold);
@@ -303,13 +293,13 @@ where
             return Ok(Some(Outcome::Diverged));
         }
         let evidence = if check_due {
-            let epsilon = <ElemOf<A::Vector>>::EPSILON;
+            let epsilon = V::Elem::EPSILON;
             let lanczos = &workspace.lanczos;
             let energy = (!lanczos.is_empty()).then(|| detector.energy_evidence(iteration, lanczos, epsilon));
             // `M` is tested, not `P M⁻¹`: if `M` is symmetric, so is `P M⁻¹` on the complement of the null space.
             let unsymmetric = match self.symmetry {
                 Symmetry::Nothing => None,
-                needed => workspace.unsymmetric(needed, self.operator, self.preconditioner, b, x)?,
+                needed => workspace.unsymmetric(needed, self.on, b, x)?,
             };
             match (unsymmetric, energy) {
                 (Some(what), _) => Some(Evidence::Unsymmetric { what }),

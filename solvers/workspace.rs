@@ -2,6 +2,7 @@
 //! symmetry test.
 
 use crate::accuracy::{is_symmetric, operator_norm, rounding_limit};
+use crate::driver::Operators;
 use crate::verdict::norm;
 use crate::{
     Element, LinearOperator, Method, Result, Space, SpaceOf, Steps, Symmetry, Vector, plain_residual,
@@ -127,10 +128,10 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     }
 
     /// `‖A‖`, estimated from below unless it is known.
-    pub(crate) fn operator_norm<A: LinearOperator<Vector = V>>(
+    pub(crate) fn operator_norm(
         &mut self,
         known: &mut Option<f64>,
-        a: &A,
+        a: &dyn LinearOperator<Vector = V>,
         b: &V,
     ) -> Result<f64> {
         if let Some(norm) = *known {
@@ -146,8 +147,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     pub(crate) fn unsymmetric(
         &mut self,
         needed: Symmetry,
-        a: &dyn LinearOperator<Vector = V>,
-        m: &dyn LinearOperator<Vector = V>,
+        Operators { a, m }: Operators<'_, V>,
         b: &V,
         x: &V,
     ) -> Result<Option<&'static str>> {
@@ -181,17 +181,17 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
     }
 
     /// Residual norm that is left by rounding an exact `x` to its element type.
-    pub(crate) fn rounding_limit<A: LinearOperator<Vector = V>>(&mut self, a: &A, x: &V) -> Result<f64> {
+    pub(crate) fn rounding_limit(&mut self, a: &dyn LinearOperator<Vector = V>, x: &V) -> Result<f64> {
         rounding_limit(a, x, Self::scratch(&mut self.scratch, &self.space)?)
     }
 
     /// Between two steps, when the whole solution is either in `x` or folded: the residual norm that rounding
     /// the solution leaves, and `‖A‖ ‖x‖`. `None` if the threshold is far above the rounding limit; deciding
     /// that costs one inner product.
-    pub(crate) fn limit_near<A: LinearOperator<Vector = V>>(
+    pub(crate) fn limit_near(
         &mut self,
         known: &mut Option<f64>,
-        a: &A,
+        a: &dyn LinearOperator<Vector = V>,
         b: &V,
         x: &V,
         threshold: f64,
