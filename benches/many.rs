@@ -13,6 +13,9 @@
 //! and joint products take turns. "Bytes allow" is the memory traffic per vector, relative to that of a
 //! product with one vector: the matrix is read once for all vectors.
 //!
+//! With the feature `peers`, the product of MKL with eight vectors is measured too, if MKL is found: stored
+//! row by row and column by column, with CSR and BSR, in turns with the product of the chosen format.
+//!
 //! For positive definite matrices, preconditioners are measured likewise, and eight load cases by CG with
 //! AMG: with rigid body modes for `elasticity_60`, and for shared matrices whose coordinates are known, such
 //! as `elast_bracket_p1_59k`.
@@ -20,11 +23,16 @@
 //! On a GPU, products are timed in batches, back to back. A matrix is measured in the format that is chosen
 //! for its given ordering, and in the faster of two formats in clustered ordering.
 
+#[cfg(feature = "peers")]
+mod common;
 #[cfg(feature = "cuda")]
 #[path = "many/gpu.rs"]
 mod gpu;
 #[path = "many/load_cases.rs"]
 mod load_cases;
+#[cfg(feature = "peers")]
+#[path = "many/mkl.rs"]
+mod mkl;
 #[cfg(feature = "cuda")]
 #[path = "many/solves.rs"]
 mod solves;
@@ -68,6 +76,8 @@ fn main() -> Result<()> {
         let auto = Operator::auto(&a, &Host)?;
         let chosen = auto.choice().stored().to_string();
         products(&format!("chosen: {chosen}"), &auto)?;
+        #[cfg(feature = "peers")]
+        mkl::eight(&a, &auto)?;
         for format in ["CSR", "SELL-P", "BSR"] {
             if let Ok(operator) = Operator::in_format(&a, &Host, format) {
                 products(format, &operator)?;

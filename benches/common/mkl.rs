@@ -34,6 +34,7 @@ const FROM_ZERO: c_int = 0;
 const NOT_TRANSPOSED: c_int = 10;
 const MAY_COPY: c_int = 81;
 const ROW_MAJOR: c_int = 101;
+const COLUMN_MAJOR: c_int = 102;
 const LAYER_OF_INTEL: c_int = 0;
 const LAYER_OF_GNU: c_int = 3;
 
@@ -55,9 +56,26 @@ type Create<T> = unsafe extern "C" fn(
 ) -> Status;
 type Multiply<T> = unsafe extern "C" fn(c_int, T, Handle, Description, *const T, T, *mut T) -> Status;
 
+/// A product with several vectors, with the order in which they are stored, their number, and the distances of
+/// their rows or columns.
+type MultiplyMany<T> = unsafe extern "C" fn(
+    c_int,
+    T,
+    Handle,
+    Description,
+    c_int,
+    *const T,
+    c_int,
+    c_int,
+    T,
+    *mut T,
+    c_int,
+) -> Status;
+
 struct Mkl {
     library: Library,
     hint_products: unsafe extern "C" fn(Handle, c_int, Description, c_int) -> Status,
+    hint_products_of_many: unsafe extern "C" fn(Handle, c_int, Description, c_int, c_int, c_int) -> Status,
     hint_memory: unsafe extern "C" fn(Handle, c_int) -> Status,
     optimize: unsafe extern "C" fn(Handle) -> Status,
     convert_bsr: unsafe extern "C" fn(Handle, c_int, c_int, c_int, *mut Handle) -> Status,
@@ -100,6 +118,7 @@ impl Mkl {
         unsafe {
             Ok(Mkl {
                 hint_products: function(&library, "mkl_sparse_set_mv_hint")?,
+                hint_products_of_many: function(&library, "mkl_sparse_set_mm_hint")?,
                 hint_memory: function(&library, "mkl_sparse_set_memory_hint")?,
                 optimize: function(&library, "mkl_sparse_optimize")?,
                 convert_bsr: function(&library, "mkl_sparse_convert_bsr")?,
@@ -166,11 +185,18 @@ impl<T: Element> Matrix<T> {
         Ok(blocked)
     }
 
-    fn optimized(self) -> Result<Self> {
+    /// Lets MKL optimize the matrix for products with one vector, or with several that are stored in an order.
+    fn optimized(self, many: Option<(c_int, usize)>) -> Result<Self> {
         // SAFETY: a living handle
         unsafe {
-            let hint = (self.mkl.hint_products)(self.handle, NOT_TRANSPOSED, GENERAL, EXPECTED);
-            check("mkl_sparse_set_mv_hint", hint)?;
+            let hint = match many {
+                None => (self.mkl.hint_products)(self.handle, NOT_TRANSPOSED, GENERAL, EXPECTED),
+                Some((order, count)) => {
+                    let (hint, count) = (self.mkl.hint_products_of_many, count.try_into()?);
+                    hint(self.handle, NOT_TRANSPOSED, GENERAL, order, count, EXPECTED)
+                }
+            };
+            check("mkl_sparse_set_mv_hint or mkl_sparse_set_mm_hint", hint)?;
             check("mkl_sparse_set_memory_hint", (self.mkl.hint_memory)(self.handle, MAY_COPY))?;
             check("mkl_sparse_optimize", (self.mkl.optimize)(self.handle))?;
         }
@@ -213,6 +239,81 @@ impl<T: Element> Product<T> for Multiplication<T> {
     }
 }
 
+/// A product with several vectors.
+struct MultiplicationOfMany<T: Element> {
+    function: MultiplyMany<T>,
+    matrix: Matrix<T>,
+    order: c_int,
+    count: usize,
+    x: HostVector<T>,
+    y: HostVector<T>,
+}
+
+impl<T: Element> Product<T> for MultiplicationOfMany<T> {
+    fn multiply(&mut self) {
+        let Arrays { csr, .. } = &*self.matrix.arrays;
+        let distance = |len| if self.order == ROW_MAJOR { self.count } else { len } as c_int;
+        let (of_x, of_y) = (distance(csr.cols()), distance(csr.rows()));
+        let (x, y) = (self.x.as_slice().as_ptr(), self.y.as_mut_slice().as_mut_ptr());
+        let (handle, one, zero) = (self.matrix.handle, T::narrow(1.0), T::narrow(0.0));
+        let (order, count) = (self.order, self.count as c_int);
+        // SAFETY: a living handle of this `T`, `count` vectors as long as its columns and its rows
+        let status = unsafe {
+            (self.function)(NOT_TRANSPOSED, one, handle, GENERAL, order, x, count, of_x, zero, y, of_y)
+        };
+        assert!(status == 0, "mkl_sparse_{}_mm: status {status}", letter::<T>());
+    }
+
+    fn y(&self) -> &[T] {
+        self.y.as_slice()
+    }
+}
+
+/// MKL with a matrix and several vectors, the entry `i` of the `j`-th being `x(i, j)`: stored row by row and
+/// column by column, as CSR and, if that is suitable, as BSR, all optimized. Empty like [`mkl`].
+pub fn mkl_many<T: Element>(
+    csr: &Csr<T>,
+    count: usize,
+    x: impl Fn(usize, usize) -> T,
+) -> Result<Vec<Contestant<T>>> {
+    let Some(mkl) = Mkl::get() else { return Ok(vec![]) };
+    if c_int::try_from(csr.nnz().max(csr.rows().max(csr.cols()) * count)).is_err() {
+        return Ok(vec![]);
+    }
+    let offsets = csr.offsets().into_iter().map(u32::try_from).collect::<std::result::Result<_, _>>()?;
+    let arrays = Rc::new(Arrays { csr: csr.clone(), offsets });
+    // SAFETY: the signature of mkl_spblas.h for this `T`
+    let function: MultiplyMany<T> =
+        unsafe { function(&mkl.library, &format!("mkl_sparse_{}_mm", letter::<T>()))? };
+    let block = Bsr::new(csr).map(|bsr| bsr.block_size()).ok();
+    let mut all = vec![];
+    for (order, names) in [
+        (ROW_MAJOR, ["MKL CSR, stored by rows", "MKL BSR, stored by rows"]),
+        (COLUMN_MAJOR, ["MKL CSR, stored by columns", "MKL BSR, stored by columns"]),
+    ] {
+        let (rows, cols) = (csr.rows(), csr.cols());
+        let entries: Vec<T> = match order {
+            ROW_MAJOR => (0..cols * count).map(|at| x(at / count, at % count)).collect(),
+            _ => (0..cols * count).map(|at| x(at % cols, at / cols)).collect(),
+        };
+        for (name, block) in names.into_iter().zip([None, block]).take(1 + usize::from(block.is_some())) {
+            let started = Instant::now();
+            let matrix = Matrix::new(mkl, &arrays)?;
+            let matrix = match block {
+                Some(size) => matrix.blocked(size)?,
+                None => matrix,
+            };
+            let matrix = matrix.optimized(Some((order, count)))?;
+            let setup_ms = started.elapsed().as_secs_f64() * 1e3;
+            let x = HostSpace::new(cols * count).vector(&entries)?;
+            let y = HostSpace::new(rows * count).vector(&vec![T::narrow(f64::NAN); rows * count])?;
+            let product = Box::new(MultiplicationOfMany { function, matrix, order, count, x, y });
+            all.push(Contestant { name, whose: Whose::Library, setup_ms, bytes: 0, product });
+        }
+    }
+    Ok(all)
+}
+
 /// MKL with a matrix and `x`: with a plain handle, with an optimized one, and as BSR if that is suitable. Empty without the
 /// library, or if the number of entries exceeds the range of 32-bit integers.
 pub fn mkl<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
@@ -237,9 +338,9 @@ pub fn mkl<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
         Ok(())
     };
     add("MKL", &|| Matrix::new(mkl, &arrays))?;
-    add("MKL optimised", &|| Matrix::new(mkl, &arrays)?.optimized())?;
+    add("MKL optimised", &|| Matrix::new(mkl, &arrays)?.optimized(None))?;
     if let Ok(size) = Bsr::new(csr).map(|bsr| bsr.block_size()) {
-        add("MKL BSR", &|| Matrix::new(mkl, &arrays)?.blocked(size)?.optimized())?;
+        add("MKL BSR", &|| Matrix::new(mkl, &arrays)?.blocked(size)?.optimized(None))?;
     }
     Ok(all)
 }
