@@ -7,9 +7,9 @@
 //! element type, `f32` or bfloat16. Each slice reserves enough memory for values of the element type, so that
 //! its place does not change when a refresh changes its type.
 //!
-//! Rounding an inverse `M` to `p` bits gives `M + E` with `|E| ≤ 2⁻ᵖ |M|`, hence `(M + E) A = I + E A` with
-//! `‖E A‖ ≤ 2⁻ᵖ ‖M‖ ‖A‖` in the infinity norm (largest row sum): the relative error is `2⁻ᵖ` times the
-//! block's condition number.
+//! Rounding each entry of the inverse `M` of a block `A` to `p` bits gives `M + E` with `|E| ≤ 2⁻ᵖ |M|`,
+//! hence `(M + E) A = I + E A` with `‖E A‖ ≤ 2⁻ᵖ ‖M‖ ‖A‖` in the infinity norm (largest row sum): the
+//! relative error is `2⁻ᵖ` times the block's condition number.
 
 use crate::buffer::Plain;
 use std::ops::Range;

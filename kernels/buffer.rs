@@ -12,7 +12,7 @@ const LINE: usize = 64;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Plain numbers: every bit pattern is a valid value, and zero bits are the value zero.
+/// Plain numbers: every bit pattern is a valid value, and the pattern of zero bits is the number zero.
 ///
 /// # Safety
 /// Implementors must be valid for any bit pattern, have no padding bytes and no drop glue.

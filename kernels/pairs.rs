@@ -6,7 +6,8 @@
 //! same time without atomics.
 //!
 //! 1. Owners: pairs are traversed along trails (as in an Euler tour); each pair is owned by the node from
-//!    which the trail traverses it. A node then owns half of its pairs, give or take one.
+//!    which the trail traverses it. A node then owns half of its pairs; half of an odd number is rounded up
+//!    or down.
 //! 2. Steps: owners and other nodes are the two sides of a bipartite graph, whose edges need as many colours
 //!    as its largest degree (Kőnig 1916). If no colour is free at both ends of a pair, two colours are
 //!    exchanged along an alternating path.
@@ -49,7 +50,9 @@ pub fn steps(nodes: usize, pairs: &[(u16, u16)]) -> (Vec<Pair>, usize) {
     (directed, colours)
 }
 
-/// Index of the pair of each colour at each node, separately as owner and as other node.
+/// Pair of each colour at each node: entry `node * colours + colour` of `pairs[0]` is the index of the pair
+/// that has the node as owner, of `pairs[1]` that of the pair that has it as other node; [`NONE`] if the
+/// colour is free there.
 struct Taken {
     colours: usize,
     pairs: [Vec<u32>; 2],
@@ -60,8 +63,8 @@ impl Taken {
         self.pairs[side][node as usize * self.colours + colour]
     }
 
-    /// First colour that is free at a node on one side. It exists as long as some pair of the node has no
-    /// colour.
+    /// First colour that is free at a node as owner (`side` 0) or as other node (`side` 1). There is one as
+    /// long as some pair of the node on that side has no colour.
     fn free(&self, side: usize, node: u16) -> usize {
         (0..self.colours).find(|&colour| self.at(side, node, colour) == NONE).unwrap_or(0)
     }
@@ -73,7 +76,8 @@ impl Taken {
     }
 
     /// Exchanges `colour` and `instead` along the alternating path that starts at the other node `end`.
-    /// Before, `colour` is free at the owner and `instead` is free at `end`; then `colour` is free at both.
+    /// Before the exchange, `colour` is free at the owner and `instead` is free at `end`; after it, `colour`
+    /// is free at both.
     fn exchange(&mut self, pairs: &mut [Pair], end: u16, colour: usize, instead: usize) {
         let (mut path, mut node, mut side, mut next, mut then) = (vec![], end, 1, colour, instead);
         loop {

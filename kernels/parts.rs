@@ -12,8 +12,9 @@ pub struct Parts {
     height: usize,
 }
 
-/// Rows per part, a multiple of `grain`, by equations 1 and 2 of the paper: `rows / (K P)` with `P`
-/// processors and the smallest integer `K` for which a part fits a cache of `most` rows.
+/// Rows per part, a multiple of `grain`, by equations 1 and 2 of Chen (2022): `rows / (K P)`, where `P` is
+/// `processors` and `K` is the smallest integer for which a part has at most `most` rows, those whose `x`
+/// fits the cache.
 pub fn rows_per_part(rows: usize, processors: usize, most: usize, grain: usize) -> usize {
     let most = (most.min(LARGEST - 1) / grain).max(1) * grain;
     let k = rows.div_ceil(processors * most).max(1);

@@ -11,7 +11,7 @@ use std::ops::Range;
 pub const LARGEST: usize = u16::MAX as usize;
 
 /// Largest number of columns of a window whose indices fit 12 bits; one more index is reserved for padding.
-/// On a GPU the indices of matrices with one row per node are packed in 12 bits.
+/// On a GPU, the indices of matrices without dense blocks (one row per node) are stored in 12 bits.
 pub const PACKED: usize = (1 << 12) - 1;
 
 /// Partition of the rows into blocks, with the window of each.

@@ -1,8 +1,9 @@
-//! Operations over several vectors at once, for the basis of a Krylov method: all inner products with one
-//! vector (projection), or all subtractions from it.
+//! Operations of one vector with all vectors of a Krylov basis: the inner products with each of them
+//! (projection), or the subtraction of a linear combination of them.
 //!
-//! A chunk of the one vector stays in the L1 cache while the chunks of the basis vectors stream past: `k`
-//! basis vectors cost `k + 1` or `k + 2` vectors read or written instead of `2 k` or `3 k`.
+//! A chunk of the one vector stays in the L1 cache while the chunks of all basis vectors are read. With `k`
+//! basis vectors, a projection thus moves `k + 1` vectors instead of `2 k`, and a subtraction `k + 2` instead
+//! of `3 k`.
 
 use crate::cpu::run::threads::{Split, block_rows, chunks, over_rows, sum_over_rows};
 use crate::cpu::simd::{Simd, Task, Value};

@@ -1,9 +1,9 @@
 //! Operations on blocks of vectors: inner products of all pairs, and linear combinations.
 //!
-//! Both keep a tile of results in registers, 4 × 2 inner products or 4 vectors by two registers, so that each
-//! loaded value is used several times. All tiles process a chunk of rows while its vectors are in the cache,
-//! so memory is read once. Cost per row for blocks of `k` vectors: `k²/2` multiply-adds on `2 k` values
-//! (inner products), `k²` on `3 k` values (combinations).
+//! Both operations keep a tile of results in registers, either 4 × 2 inner products or 2 registers of each of
+//! 4 vectors, so that each loaded value is used several times. All tiles process a chunk of rows while its
+//! vectors are in the cache, so memory is read once. For blocks of `k` vectors, inner products cost `k²/2`
+//! multiply-adds on `2 k` values per row, and combinations `k²` on `3 k` values.
 
 use crate::cpu::basis::{block_sums, with_block_sums};
 use crate::cpu::run::threads::{Split, chunks, over_rows};
@@ -11,8 +11,8 @@ use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
 use crate::cpu::vector::{run_task, task};
 use std::ops::Range;
 
-/// Number of rows that all tiles of a combination process before the next rows. With 32 vectors of `f64` they
-/// take 32 KiB, the size of an L1 cache. Guess: not measured against other numbers.
+/// Number of rows that all tiles of a combination process before the next rows. These rows of 32 vectors of
+/// `f64` take 32 KiB, the size of an L1 cache. Guess: not measured against other numbers.
 const ROWS: usize = 128;
 
 // --- inner products -------------------------------------------------------------------------------------------------

@@ -23,9 +23,10 @@ pub(crate) const LEAST_OF_LEVEL: usize = 4096;
 /// threads spin-wait between levels.
 pub(crate) const LEAST_OF_PART: usize = 1024;
 
-/// Maximum number of groups into which the rows of a level are divided. Time of a triangular solve relative
-/// to rows sorted by length alone: with groups 0.75 for `heat_sink_p1_340k` (430 rows per level) and 1.25 for
-/// a stencil of 128³ nodes; with rows sorted by position alone (no groups), 1.33 for the stencil.
+/// Maximum number of groups into which the rows of a level are divided. Measured: time of a triangular solve,
+/// divided by its time with rows sorted by length alone. With groups it is 0.75 for `heat_sink_p1_340k` (430
+/// rows per level) and 1.25 for a stencil on 128³ nodes; with rows sorted by position alone (no groups) it is
+/// 1.33 for the stencil.
 pub(crate) const GROUPS: usize = 8;
 /// Minimum number of rows per group, see [`GROUPS`].
 pub(crate) const LEAST_OF_GROUP: usize = 128;
@@ -43,7 +44,7 @@ pub(crate) const STREAMED_FROM: usize = 8 << 20;
 
 /// CSR rows with at most this many entries are summed with scalar instructions if a register has at least as
 /// many lanes: gathers and the horizontal sum would take longer. On two threads of a Zen 4, `p7_64`, `p7_128`
-/// and `G3_circuit` take 0.4 to 0.6 of the time in f32, and 0.7 to 1.0 in f64.
+/// and `G3_circuit` take 0.4 to 0.6 of the time with gathers in f32, and 0.7 to 1.0 in f64.
 pub(crate) const SHORT: usize = 8;
 
 /// Prefetch distance of streams, in bytes: the hardware prefetcher stops at the end of each 4 KiB page.

@@ -1,8 +1,8 @@
 //! BSR (block compressed sparse rows): dense blocks of `B × B` entries with one column index each.
 //!
 //! Blocks are stored column by column. The sums of a block row stay in registers: each column of a block is
-//! multiplied by one entry of `x`. Moves `8 + 4/B²` bytes per entry (f64), 8.44 for nodes with three
-//! unknowns, and the vectors.
+//! multiplied by one entry of `x`. A product moves `8 + 4/B²` bytes per entry (f64), 8.44 for nodes with
+//! three unknowns, and the vectors.
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::tiles::{self, TILE};
@@ -12,8 +12,8 @@ use crate::cpu::tuning::PREFETCH_BYTES;
 use crate::index::{Columns, Offset, Offsets};
 use std::ops::Range;
 
-/// Number of values that must follow the last block, because block columns are loaded with a power of two of
-/// values.
+/// Number of values that must follow the last block, because a block column is loaded as a power of two of
+/// values: 4 for `B = 3`, 8 for `B = 6`.
 pub const SLACK: usize = 2;
 
 /// Arrays of a matrix with `B × B` blocks.

@@ -4,7 +4,7 @@
 //! rows with many entries are [divided](crate::cpu::run::balanced) among threads. Rows are sorted, so if the
 //! last entry of a register has the same row as the first, all have. The remaining entries of a row are added
 //! one by one, which is faster here than masks, and faster than storing products in a buffer and adding them
-//! up by rows. Moves 16 B (f64) or 12 B (f32) per entry, and the vectors.
+//! up by rows. A product moves 16 B (f64) or 12 B (f32) per entry, and the vectors.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::balanced::{Divide, balanced};
@@ -45,8 +45,7 @@ impl EntryRows {
         self.rows
     }
 
-    /// Number of entries before the first row of a chunk; for `row` = the number of rows, number of all
-    /// entries.
+    /// Number of entries before `row`, which must be the first row of a chunk or the number of rows.
     pub fn before(&self, row: usize) -> usize {
         self.chunks.at(row.div_ceil(CHUNK))
     }

@@ -1,10 +1,10 @@
 //! CSR (compressed sparse rows): `y_i ← Σ_k v_k x_{c_k}` over the entries of row `i`.
 //!
-//! Moves 12 B (f64) or 8 B (f32) per entry, 4 B of offsets per row, `x` and `y`. A row is processed in SIMD
-//! registers with two alternating sums; its last entries are masked. The masked gather also reads the column
-//! indices of the next rows, which saves a mask on the loads; at the end of the array, where no further
-//! indices exist, the last ones are copied to a buffer. A row that is shorter than a wide register is summed
-//! with scalar instructions.
+//! A product moves 12 B (f64) or 8 B (f32) per entry, 4 B of offsets per row, `x` and `y`. A row is processed
+//! in SIMD registers with two alternating sums; its last entries are masked. The masked gather may also read
+//! column indices of the next rows (with AVX2 it does, which saves a mask); at the end of the array, where no
+//! further indices exist, the last ones are copied to a buffer. If a register has at least 8 lanes, rows of
+//! at most 8 entries are summed with scalar instructions.
 
 use crate::cpu::run::balanced::Divide;
 use crate::cpu::run::rows::RowProduct;
@@ -108,8 +108,9 @@ impl<T: Value, V: Storage<T>> Divide<T> for Csr<'_, V> {
                     }
                     sum.add(other)
                 } else {
-                    // a product with one vector has two running sums of `lanes` lanes each: here each lane of
-                    // them is a register of `TILE` columns, so that sums have the same order
+                    // a product with one vector has two running sums, each a register of `lanes` lanes. Here
+                    // each of these lanes is itself a register, with a number for each vector, so that sums
+                    // have the same order
                     let (mut sums, mut others) = ([zero; MOST_LANES], [zero; MOST_LANES]);
                     let mut k = start;
                     loop {

@@ -1,7 +1,7 @@
 //! DIA (diagonals): `y_i ← Σ_d v_{i,d} x_{i + o_d}`, without column indices.
 //!
 //! Rows form slices of [`HEIGHT`] rows that store their diagonals one after the other, so that both the
-//! values and `x` are read contiguously. Moves 8 B (f64) or 4 B (f32) per slot, and the vectors.
+//! values and `x` are read contiguously. A product moves 8 B (f64) or 4 B (f32) per slot, and the vectors.
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::tiles::{self, TILE};
@@ -15,7 +15,7 @@ pub const HEIGHT: usize = 32;
 /// Minimum number of diagonals for products with packed vectors ([`tiles`](crate::cpu::run::tiles)). DIA
 /// loads `x` contiguously, so that packing saves only loads of the matrix. Measured with 8 vectors, time per
 /// vector divided by the time of a product with one vector: with packing 0.84 for 7 diagonals and 0.31 for
-/// 99, without packing 0.48 for 7 (16 threads of a Xeon, f64). The value between 7 and 99 is a guess.
+/// 99, without packing 0.48 for 7 (16 threads of a Xeon, f64). The constant, between 7 and 99, is a guess.
 const DIAGONALS: usize = 32;
 
 /// Arrays of a matrix.

@@ -6,7 +6,8 @@
 //! processes in order, so that the part's `x` stays in the L2 cache. A chunk is computed in two steps, inner
 //! slots and extra lines; its `y` stays in the L1 cache between them.
 //!
-//! Moves 10 B (f64) or 6 B (f32) per inner slot, 12 B or 8 B per slot of an extra line, and the vectors.
+//! A product moves 10 B (f64) or 6 B (f32) per inner slot, 12 B or 8 B per slot of an extra line, and the
+//! vectors.
 
 use crate::cpu::formats::sliced::Sliced;
 use crate::cpu::run::rows::RowProduct;
@@ -52,8 +53,8 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Ehyb<'_, V> {
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
             let lines = self.lines.range(chunk.start / CHUNK);
-            // each matrix counts only its own values: skip the other's values that are stored before this
-            // chunk's
+            // both matrices address the shared value array by counting only their own slots: skip the values
+            // of the other matrix that are stored before those of this chunk
             let inside =
                 Sliced { values: &self.inside.values[self.extra.before(lines.start)..], ..self.inside };
             let extra = Sliced { values: &self.extra.values[self.inside.before(chunk.end)..], ..self.extra };

@@ -1,7 +1,8 @@
 //! HYB: the first entries of every row in slices (ELL), the overflow of long rows in coordinates (COO).
 //!
-//! A chunk stores the values of its slots first, then its overflow, so that both are close together. Moves as
-//! much as [`Sliced`] and [`Coo`] together; `y` of a chunk stays in the L1 cache between the two steps.
+//! A chunk stores the values of its slots first, then its overflow, so that both are close together. A
+//! product moves as many bytes as one of [`Sliced`] and one of [`Coo`] together; `y` of a chunk stays in the
+//! L1 cache between the two steps.
 
 use crate::cpu::formats::coo::{Coo, EntryRows};
 use crate::cpu::formats::sliced::Sliced;
@@ -47,8 +48,8 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Hyb<'_, V> {
         let first = rows.start;
         for chunk in chunks(rows) {
             let y = &mut y[chunk.start - first..chunk.end - first];
-            // each part counts only its own values: skip the other's values that are stored before this
-            // chunk's
+            // slots and overflow address the shared value array by counting only their own values: skip the
+            // values of the other part that are stored before those of this chunk
             let values = self.slices.values;
             let slices = Sliced { values: &values[self.rows.before(chunk.start)..], ..self.slices };
             let overflow = Coo { values: &values[self.slices.before(chunk.end)..], ..self.overflow() };

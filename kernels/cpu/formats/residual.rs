@@ -2,8 +2,9 @@
 //! solution.
 //!
 //! Error-free transformations split each product and each sum into its rounded value and the rounding error;
-//! the errors are accumulated separately (Dot2 of Ogita, Rump and Oishi 2005). Moves what a CSR product
-//! moves, and `b`. Takes up to ten times as long as the product: a dozen dependent operations per entry.
+//! the errors are accumulated separately (Dot2 of Ogita, Rump and Oishi 2005). The loop moves the bytes of a
+//! CSR product, and `b`. It takes up to ten times as long as the product, because each entry needs a dozen
+//! dependent operations.
 
 use crate::cpu::run::threads::over_rows;
 use crate::cpu::simd::{Simd, Task, Value, run};

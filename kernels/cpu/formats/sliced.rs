@@ -1,9 +1,9 @@
 //! Slices of rows stored side by side: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
 //!
 //! A slice of `height` rows stores its entries column by column, so that neighbouring SIMD lanes hold
-//! neighbouring rows: no horizontal sums, no masks. Shorter rows are padded with zeros. Slices follow one
-//! another; the formats differ in the width of a slice ([`Widths`]) and in the storage of columns
-//! ([`SlicedColumns`]).
+//! neighbouring rows, and neither horizontal sums nor masks are needed. Shorter rows are padded with zeros.
+//! Slices follow one another; the formats differ in the width of a slice ([`Widths`]) and in the storage of
+//! columns ([`SlicedColumns`]).
 //!
 //! ```text
 //! for each slice s, in registers over its rows:
@@ -12,9 +12,9 @@
 //!     y[rows of s] ← sum
 //! ```
 //!
-//! Moves 12 B (f64) or 8 B (f32) per slot, 10 B or 6 B with short columns, and the vectors. A padding slot
-//! multiplies zero by an entry of `x` that the row of the slot uses anyway: an infinite entry of `x` gives
-//! NaN where exact arithmetic would give infinity.
+//! A product moves 12 B (f64) or 8 B (f32) per slot, 10 B or 6 B with short columns, and the vectors. A
+//! padding slot multiplies zero by an entry of `x` that its row uses anyway or, if the row is empty, that
+//! another row of the slice uses: if that entry of `x` is infinite, the sum is NaN.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::rows::RowProduct;
@@ -29,7 +29,7 @@ use std::ops::Range;
 /// Start and width of each slice, counted in columns of slots.
 #[derive(Clone, Copy, Debug)]
 pub enum Widths<'a> {
-    /// Layout in which all slices have the same width.
+    /// All slices have the same width.
     Uniform(usize),
     /// All slices are stored in the same width, but each is processed only up to its longest row.
     Longest {
@@ -327,7 +327,7 @@ impl<T: Value> Lookup<T> for ShortLookup<T> {
 }
 
 impl<V> Sliced<'_, V> {
-    /// Number of slots before the first row of a slice; for `row` = the number of rows, number of all slots.
+    /// Number of slots before `row`, which must be the first row of a slice or the number of rows.
     pub(crate) fn before(&self, row: usize) -> usize {
         let slice = row.div_ceil(self.height);
         self.height

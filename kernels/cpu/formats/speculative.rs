@@ -2,7 +2,7 @@
 //! divided by entries.
 //!
 //! ```text
-//! each bunch, tile by tile of its entries:
+//! for each tile of each bunch:
 //!     start ← last row that starts at or before the tile's first entry; stop ← the same for the next tile
 //!     flag the first entry of every row, and the tile's first entry
 //!     sum products from flag to flag, adding the carry of `start` to the first sum
@@ -246,8 +246,8 @@ impl<T: Value, V: Storage<T>> Task for Bunches<'_, '_, T, V> {
     }
 }
 
-/// Distance from `start` to the last row that starts at or before an entry. Gallops, because most tiles have
-/// few rows.
+/// Distance from `start` to the last row that starts at or before an entry. Uses a galloping (exponential)
+/// search, because most tiles have few rows.
 #[inline(always)]
 fn row_at_from(offsets: OffsetsRef<'_>, start: usize, entry: usize) -> usize {
     let mut step = 1;

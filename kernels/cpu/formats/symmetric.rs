@@ -1,11 +1,13 @@
-//! Symmetric storage in CSR, each entry read once: `y_i ← … + a_ij x_j` and `y_j ← … + a_ij x_i` together.
+//! Symmetric storage in CSR: an entry `a_ij = a_ji` is read once, to update both `y_i ← y_i + a_ij x_j` and
+//! `y_j ← y_j + a_ij x_i`.
 //!
 //! Rows are divided into parts, whose number depends on the matrix only. An entry whose row and column belong
 //! to one part is stored below the diagonal only, and its mirror image is applied in the same pass; other
-//! entries are stored in both triangles. Each part is processed by one thread: no atomics, no private copies
-//! of `y`, and the same bits for any number of threads.
+//! entries are stored in both triangles. Each part is processed by one thread, so that neither atomics nor
+//! private copies of `y` are needed, and results are bitwise the same for every number of threads.
 //!
-//! Moves 12 B (f64) per two entries, half of what CSR moves, 8 B of offsets per row, and the vectors.
+//! A product moves 12 B (f64) per two entries within a part, half of what CSR moves, 12 B per entry that
+//! crosses parts, 8 B per row (an offset and the number of mirrored entries), and the vectors.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::threads::{block_rows, find_row, over_parts, sum_over_parts};
@@ -28,10 +30,10 @@ pub struct Halves {
 impl Halves {
     /// Checks and wraps the pattern. `size` is the number of rows of a dense block of the matrix (1: scalar
     /// entries); the other arguments count block rows and blocks. `parts` holds the first block row of each
-    /// part, then the number of block rows. Each of these numbers times `size`, except where it equals the
-    /// number of block rows, must be a multiple of the rows per reduction block ([`block_rows`]). `inner`
-    /// holds for each block row the number of leading blocks that are below the diagonal and in the row's
-    /// part: these are mirrored, the others are not.
+    /// part, then the number of block rows. The first row of every part, `size` times its first block row,
+    /// must be a multiple of the rows per reduction block ([`block_rows`]). `inner` holds for each block row
+    /// the number of leading blocks that are below the diagonal and in the row's part: these are mirrored,
+    /// the others are not.
     pub fn new(
         size: usize,
         parts: Vec<usize>,

@@ -1,8 +1,8 @@
-//! Symmetric storage in BSR, each block read once: like [`symmetric`](crate::cpu::formats::symmetric), with
-//! `B × B` entries per column index.
+//! Symmetric storage in BSR: as in [`symmetric`](crate::cpu::formats::symmetric), with blocks of `B × B`
+//! entries in place of entries.
 //!
-//! Moves 8 B (f64) per two entries, 4 B (a column index) per `2 B²` entries, and the vectors: half of what
-//! [`bsr`](crate::cpu::formats::bsr) moves.
+//! Within a part, a product moves 8 bytes (f64) per two entries and 4 bytes (a column index) per `2 B²`
+//! entries, half of what [`bsr`](crate::cpu::formats::bsr) moves.
 
 use crate::cpu::formats::bsr::SLACK;
 use crate::cpu::formats::symmetric::Halves;

@@ -89,7 +89,7 @@ impl<T: Value> BlockDiagonal<T> {
 
     /// Inverts blocks: `gather` writes the block of the given range of rows, row by row. Each inverse is
     /// stored in the narrowest type that the limits allow. Returns the rows of the first singular block as an
-    /// error; the matrix is then invalid until the next call.
+    /// error; the matrix is then invalid until a later call succeeds.
     pub fn invert(
         &mut self,
         limits: Limits,
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn what_stores_a_block_follows_from_its_condition() {
         let blocks = [1.0, 1e-4, 1e-9].map(|small| [1.0 / 3.0, 0.0, 0.0, small / 3.0]);
-        // one block per slice: one of two rows does not fit after one of 31
+        // one block per slice: a block of two rows does not fit in the slice of one of 31 rows
         let bounds = [0, 31, 33, 64, 66, 97, 99];
         let gather = |rows: Range<usize>, block: &mut [f64]| match rows.len() {
             2 => block.copy_from_slice(&blocks[rows.start / 33]),

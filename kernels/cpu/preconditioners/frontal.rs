@@ -87,8 +87,8 @@ pub fn cholesky<T: Value>(
 }
 
 /// Updates `C ← C − A Bᵀ` over `depth` columns of `A` and `B`. `C` has a row for each row of `A` and a column
-/// for each row of `B`; in each column of the array `c`, it begins at row `skip`. With `lower`, only entries
-/// on and below the diagonal of `C` are needed. Reports multiply-adds as work of `phase`.
+/// for each row of `B`; its first row is row `skip` of the columns in the array `c`. With `lower`, only
+/// entries on and below the diagonal of `C` are needed. Reports multiply-adds as work of `phase`.
 ///
 /// # Panics
 /// If sizes do not fit each other.
@@ -106,7 +106,7 @@ pub fn subtract<T: Value>(
         return Ok(());
     }
     let work = |columns: Range<usize>, depth: usize| {
-        // mean number of rows from the diagonal on, of these columns of the lower triangle
+        // mean number of rows of these columns, which begin at the diagonal in the lower triangle
         let rows = if lower { rows - ((columns.start + columns.end) / 2).min(rows) } else { rows };
         (columns.len() * depth * rows) as u64
     };
@@ -278,7 +278,8 @@ impl<T: Value> Task for Tiles<'_, T> {
                 }
                 let right = &right[tile * COLUMNS * deep..][..COLUMNS * deep];
                 let mut sums = [T::zero(); 2 * MOST_LANES * COLUMNS];
-                // SAFETY: the caller has the features of `S`; both operands have `deep` times their width
+                // SAFETY: the caller has the features of `S`; `left` has `deep * height` numbers, `right`
+                // `deep * COLUMNS`
                 unsafe { tile_product::<T, S>(left, right, &mut sums) };
                 for (j, (c, sums)) in
                     columns.chunks_exact_mut(stride).zip(sums.chunks_exact(height)).enumerate()

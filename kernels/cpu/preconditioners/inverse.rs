@@ -1,7 +1,7 @@
 //! Inverse of a dense symmetric positive definite matrix, on all threads.
 //!
-//! Blocked Gauss-Jordan elimination in panels of `PANEL` rows `k`, without pivoting, which positive definite
-//! matrices do not need:
+//! Blocked Gauss-Jordan elimination in panels of `PANEL` rows, without pivoting, which positive definite
+//! matrices do not need. For each panel, with `k` its rows:
 //!
 //! ```text
 //! D = A_kk⁻¹    R = D A_k,:    R_:k = D
@@ -23,7 +23,7 @@ const PANEL: usize = 32;
 /// Number of rows that are updated together; each entry of the panel is loaded once for all of them.
 const TOGETHER: usize = 4;
 
-/// Number of registers of each of these rows that are updated together.
+/// Number of registers of a row that are updated together.
 const REGISTERS: usize = 2;
 
 /// Distance between rows in memory: rows of `n` numbers are padded with zeros to whole registers.
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
     use crate::cpu::simd::{Level, force};
 
-    /// `B Bᵀ + n` with pseudo-random numbers in `B`.
+    /// `B Bᵀ + n I` with pseudo-random numbers in `B`.
     fn positive(n: usize) -> Vec<f64> {
         let entry = |i: usize, j: usize| ((i * 7919 + j * 104_729 + 13) % 101) as f64 / 50.0 - 1.0;
         let stride = row_stride(n);

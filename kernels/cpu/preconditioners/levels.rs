@@ -156,8 +156,8 @@ impl Slices {
     }
 }
 
-/// A counter that one thread writes while others wait for another counter: alone in its cache line, to avoid
-/// false sharing.
+/// A counter alone in its cache line, so that writes to another counter do not slow down threads that poll
+/// this one (false sharing).
 #[repr(align(128))]
 struct Line(AtomicUsize);
 

@@ -318,8 +318,8 @@ mod tests {
             let (offsets, columns) = arrow(n);
             let (bounds, places) = levels(n, |row| &columns[offsets.range(row)]);
             assert!(n < 40 || bounds.len() == 4);
-            // the matrix and its transpose with rows in level order, and entries whose sums depend on their
-            // order
+            // the matrix and its transpose with rows in level order; rounding makes their sums depend on the
+            // order of the entries
             let mut entries: Vec<(u32, u32, f64)> = vec![];
             for row in 0..n {
                 for &column in &columns[offsets.range(row)] {

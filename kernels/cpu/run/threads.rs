@@ -239,7 +239,7 @@ where
     sum_over_parts(count, &bound, data, work)
 }
 
-/// Parts with equally many blocks.
+/// Number of parts with equally many blocks, and the first row of each part.
 fn even(rows: usize, streams: usize) -> (usize, impl Fn(usize) -> usize + Sync) {
     let block = block_rows(rows);
     let blocks = rows.div_ceil(block);

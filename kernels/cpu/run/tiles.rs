@@ -39,7 +39,8 @@ pub fn packed_len<T: Value, A: RowProduct<T>>(a: &A, x: usize, columns: usize) -
     if a.has_tiles() && columns >= LEAST { x * TILE } else { 0 }
 }
 
-/// A register of one row of a tile.
+/// Loads a register with numbers of one row of a tile; it holds the whole row if it has at least [`TILE`]
+/// lanes.
 ///
 /// # Safety
 /// As [`Lanes::load`], for the first [`TILE`] numbers.
@@ -50,7 +51,7 @@ pub(crate) unsafe fn load<S: Simd, T: Value>(from: *const T) -> T::In<S> {
     unsafe { if lanes <= TILE { T::In::<S>::load(from) } else { T::In::<S>::load_first(from, TILE) } }
 }
 
-/// Writes a register of one row of a tile.
+/// Writes a register to one row of a tile, as [`load`] reads it.
 ///
 /// # Safety
 /// As [`Lanes::store`], for the first [`TILE`] numbers.

@@ -33,7 +33,7 @@ impl Avx2 {
     }
 
     /// # Safety
-    /// The CPU must have AVX2 and FMA.
+    /// The CPU must have AVX2, FMA and BMI2.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx2,fma,bmi2"))]
     pub(crate) unsafe fn run<K: Task>(task: K) -> K::Output {
         // SAFETY: this function has the target features that the task needs

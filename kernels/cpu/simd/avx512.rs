@@ -33,7 +33,7 @@ impl Avx512 {
     }
 
     /// # Safety
-    /// The CPU must have AVX-512 F and VL.
+    /// The CPU must have AVX-512 F and VL, FMA and BMI2.
     #[cfg_attr(target_arch = "x86_64", target_feature(enable = "avx512f,avx512vl,avx2,fma,bmi2"))]
     pub(crate) unsafe fn run<K: Task>(task: K) -> K::Output {
         // SAFETY: this function has the target features that the task needs

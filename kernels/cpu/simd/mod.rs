@@ -1,9 +1,10 @@
 //! SIMD lanes: one implementation for three register widths, dispatched at run time.
 //!
 //! A kernel is a [`Task`] written against [`Lanes`]; [`run`] instantiates it for the SIMD level in use,
-//! inside a function that has the level's target features. Everything between the two must be
-//! `#[inline(always)]`. Closures cannot be, and a closure that uses lanes may cost a function call for each
-//! of their instructions: write loops instead.
+//! inside a function that has the level's target features. Every function between [`run`] and the methods of
+//! [`Lanes`] must be `#[inline(always)]`, or it is compiled without these features. A closure cannot have
+//! this attribute, and one that uses lanes may call a function for each of their instructions: write loops
+//! instead.
 
 mod avx2;
 mod avx512;
@@ -78,7 +79,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     }
     /// Prefetches the cache line at an address; the address need not be valid.
     fn prefetch<T>(at: *const T);
-    /// Whether multiply-add is one instruction.
+    /// Whether multiply-add is one instruction, with a single rounding.
     const FUSED: bool;
     /// Whether [`Lanes::sum`] adds the upper half of the lanes to the lower half until one lane is left. If
     /// not, lanes are added one after the other.

@@ -1,10 +1,11 @@
 //! Storage types of matrix values: the type that kernels compute in, or a narrower one that is converted on
 //! load (mixed precision).
 //!
-//! A kernel loads stored values and multiplies, adds and rounds in the type of the vectors. The only additional
-//! error is one rounding of each entry to the storage type (`2⁻²⁴ |a|` for `f32`). Hence
-//! `|(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|`, except for entries smaller than `2⁻¹²⁶` (the smallest normal
-//! `f32`) and entries beyond the largest `f32`, which become infinite.
+//! A kernel loads stored values and multiplies, adds and rounds in the type of the vectors. The only
+//! additional error is one rounding of each entry to the storage type (`2⁻²⁴ |a|` for `f32`). Hence
+//! `|(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|` with the matrix `Â` of the values stored in `f32`, except for
+//! entries smaller than `2⁻¹²⁶` (the smallest normal `f32`) and entries beyond the largest `f32`, which
+//! become infinite.
 
 use crate::buffer::Plain;
 use crate::cpu::run::threads::over_rows;

@@ -215,7 +215,8 @@ impl<T: Value> Task for Panel<'_, T> {
     #[inline(always)]
     unsafe fn run<S: Simd>(mut self) -> usize {
         let (order, last) = (self.order, self.values.len() / self.order);
-        // copies the panel's square to its upper triangle, so that columns are complete
+        // copy the lower triangle of the panel's diagonal block to the upper one, so that columns are
+        // complete
         for j in self.first..last {
             for i in j + 1..last {
                 self.values[i * order + j] = self.values[j * order + i];
