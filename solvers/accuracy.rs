@@ -4,8 +4,9 @@ use crate::verdict::norm;
 use crate::{Element, LinearOperator, Result, Scalar, Vector};
 use num_traits::Zero;
 
-/// Root mean square of the relative rounding error of a number, in units of epsilon: between 1 and 2 the
-/// absolute error is distributed evenly up to ½ (root mean square 0.29), and numbers are 1.4 on average.
+/// Root mean square of the relative rounding error of a number, in units of epsilon: for numbers between 1
+/// and 2 the absolute error is distributed uniformly between −½ and ½ (root mean square 0.29), and the
+/// numbers are about 1.4 on average.
 const ROUNDING: f64 = 0.2;
 
 /// Estimates `‖A‖₂` from below by two steps of the power method, at the cost of two products. The starting

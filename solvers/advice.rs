@@ -3,7 +3,7 @@
 use crate::{Evidence, Outcome, Report, cg, gmres, minres, verdict};
 use std::fmt;
 
-/// Names that an interface uses for the options and methods in an advice, as they are printed:
+/// Names that an interface uses for the options and methods that advice mentions, as they are printed:
 /// "`max_iterations`" in Rust, "`maxiter`" in Python. `None` marks what the interface does not offer; the
 /// advice then omits it.
 #[derive(Clone, Copy, Debug)]

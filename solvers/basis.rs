@@ -6,7 +6,7 @@ use num_traits::{One, Zero};
 /// Vectors of an Arnoldi process, and the current column of the Hessenberg matrix. Vectors are never borrowed
 /// from the basis, so an implementation may store them compressed.
 pub trait Basis<V: Vector>: Send {
-    /// `v_j ← w / √norm²`
+    /// `v_j ← w / √norm_squared`
     fn push(&mut self, j: usize, w: &V, norm_squared: &V::Scalar) -> Result<()>;
 
     /// `w ← v_j`

@@ -1,6 +1,6 @@
 //! Stabilized bi-conjugate gradients (van der Vorst 1992), right-preconditioned, for general `A`.
 //!
-//! An iteration costs two products, two preconditionings and four waits for reductions. With a diagonal `M`
+//! An iteration costs two products, two preconditionings and three waits for reductions. With a diagonal `M`
 //! it reads the matrix twice and moves 25 vectors. Memory: seven vectors.
 //!
 //! The method breaks down when the shadow vector `r̃` becomes orthogonal to the residual: cancellation in

@@ -1,5 +1,6 @@
-//! Preconditioned block conjugate gradients (O'Leary 1980) for symmetric positive definite `A` and `M`: several right-hand
-//! sides share one search space. In the form BCGrQ of Dubrulle (2001, "Retooling the method of block conjugate gradients").
+//! Preconditioned block conjugate gradients (O'Leary 1980) for symmetric positive definite `A` and `M`:
+//! several right-hand sides share one search space. The form is BCGrQ of Dubrulle (2001, "Retooling the
+//! method of block conjugate gradients").
 //!
 //! ```text
 //! R = B − A X = Q S,  with Qᵀ M⁻¹ Q = I
@@ -16,12 +17,13 @@
 //! all columns. With `k` columns the error decreases as if the `k − 1` smallest eigenvalues of `M⁻¹ A` were
 //! absent. For `k = 1` this is conjugate gradients.
 //!
-//! Differs from the paper: 1. `Q` is orthonormal in the inner product of `M⁻¹`, so `M` needs no factors; it
-//! is orthonormalized by the Cholesky factorization of a Gram matrix. 2. The factorization reveals the rank
-//! (Ji and Li 2017, "A breakdown-free block conjugate gradient method"): a vector that depends nearly
-//! linearly on the preceding ones is orthogonalized explicitly and measured again; if it has vanished, it is
-//! dropped, and `ζ` and `P` become narrower. So no singular matrix is inverted. 3. When a column has ended,
-//! the block is reduced to the span of the residuals of the other columns.
+//! Differs from the paper: 1. `Q` is orthonormal in the inner product of `M⁻¹`, so no factorization of `M` is
+//! needed. `Q` is orthonormalized by the Cholesky factorization of a Gram matrix. 2. The factorization
+//! reveals the rank (Ji and Li 2017, "A breakdown-free block conjugate gradient method"): a vector that
+//! depends nearly linearly on the preceding ones is orthogonalized explicitly, and its norm is computed
+//! again; if the vector has vanished, it is dropped, and `ζ` and `P` become narrower. So no singular matrix
+//! is inverted. 3. When a column has ended, the block is reduced to the span of the residuals of the other
+//! columns.
 //!
 //! An iteration costs a product with `k` vectors, `k` preconditionings, about `13 k²` multiply-adds per row,
 //! and `21 k` vectors moved (without a preconditioner `10 k²` and `16 k`). Memory: four vectors per column.
@@ -37,22 +39,22 @@ use crate::{
 
 /// Maximum number of columns that share a search space. Time of blocks of 8, 16 and 32 columns relative to
 /// lockstep, for 32 columns of `heat_sink_p1_27k` (`benches/block.rs`, two busy cores): 0.37, 0.25 and 0.29
-/// with `Jacobi`; 1.0, 0.99 and 0.70 with `Amg`. Between 8 and 32 it hardly matters, and wide blocks take
-/// memory.
+/// with `Jacobi`; 1.0, 0.99 and 0.70 with `Amg`. Between 8 and 32 it hardly matters, and wider blocks take
+/// more memory.
 const TOGETHER: usize = 16;
 
 /// Exponent `c`: a vector is accepted into the orthonormal basis if its component orthogonal to the preceding
-/// ones has a squared norm above `εᶜ` times its own. Cancellation loses the digits of that factor; the basis
-/// is orthonormal up to the remaining ones. Guess: with a larger exponent the basis is less orthonormal, with
-/// a smaller one more vectors are orthogonalized explicitly.
+/// ones has a squared norm above `εᶜ` times that of the vector. Cancellation may lose the digits that this
+/// factor stands for; the basis is orthonormal to the remaining digits. Guess: with a larger exponent the
+/// basis is less orthonormal, with a smaller one more vectors are orthogonalized explicitly.
 const CLEAR: f64 = 1.0 / 3.0;
 
 /// Exponent `c`: a vector is dropped if orthogonalization leaves less than `εᶜ` of its norm, because it then
 /// consists mostly of rounding errors. The residual changes by that much.
 const VANISHED: f64 = 0.75;
 
-/// Maximum number of explicit orthogonalizations. Each one can measure a reduction of a vector's norm down to
-/// the root of epsilon, so two reach `VANISHED`.
+/// Maximum number of explicit orthogonalizations. Each one can detect that a vector's norm is reduced by a
+/// factor of down to `√ε`, so two reach `VANISHED`.
 const SUBTRACTIONS: usize = 3;
 
 impl<A, M> Solver<ConjugateGradients, A, M>
@@ -120,8 +122,8 @@ where
         self.or_give_up(reports)
     }
 
-    /// Block method: all columns share one search space. On a GPU, where steps are queued ahead of the host,
-    /// this would be slower without kernels for operations on blocks.
+    /// Block method: all columns share one search space. It is not used on a GPU, where steps are queued
+    /// ahead of the host: without kernels for operations on blocks it would be slower.
     const BLOCK: Joining<ConjugateGradients, BlockConjugateGradients, A::Vector> = Joining {
         method: |_| &BlockConjugateGradients,
         together: TOGETHER,
@@ -136,7 +138,7 @@ pub(crate) struct BlockConjugateGradients;
 pub(crate) struct BlockCgState<V: Vector> {
     /// `Q`; the residuals are `Q S`.
     q: MultiVector<V>,
-    /// `M⁻¹ Q`, except without a preconditioner.
+    /// `M⁻¹ Q`; not used without a preconditioner.
     w: MultiVector<V>,
     /// `P`, the search directions.
     p: MultiVector<V>,
@@ -147,7 +149,7 @@ pub(crate) struct BlockCgState<V: Vector> {
     /// Number of vectors of `Q` and `P`.
     width: usize,
     s: Matrix,
-    /// For each column of `S`, the column of the solution.
+    /// Index of the solution that each column of `S` belongs to.
     columns: Vec<usize>,
 }
 

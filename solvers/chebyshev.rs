@@ -1,10 +1,10 @@
 //! A polynomial preconditioner: a fixed number of steps of Chebyshev's iteration (Golub and Varga 1961; Saad 2003,
 //! algorithm 12.1), for symmetric positive definite `A` and `M`.
 //!
-//! Computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `d` and minimizes the maximum of `|1 − λ p(λ)|` over an
-//! interval `[l, h]` that contains the eigenvalues of `M⁻¹A`. That residual polynomial is
-//! `T_{d+1}((θ − λ)/δ) / T_{d+1}(θ/δ)` with the Chebyshev polynomial `T`, `θ = (h + l)/2` and
-//! `δ = (h − l)/2`.
+//! The preconditioner computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `d` and minimizes the maximum of
+//! `|1 − λ p(λ)|` over an interval `[l, h]` that contains the eigenvalues of `M⁻¹A`. The residual polynomial
+//! `1 − λ p(λ)` is then `T_{d+1}((θ − λ)/δ) / T_{d+1}(θ/δ)` with the Chebyshev polynomial `T_{d+1}`,
+//! `θ = (h + l)/2` and `δ = (h − l)/2`.
 //!
 //! ```text
 //! d₀ = M⁻¹ r    g₀ = 1/θ    ρ₀ = δ/θ    s₀ = r    z₀ = 0

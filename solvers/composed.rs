@@ -6,8 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// `y = A (B x)`: for example a preconditioner in two factors, each in any format.
 ///
-/// The intermediate vector `B x` is kept, so that an application allocates nothing, except where several are
-/// applied at the same time.
+/// The intermediate vector `B x` is kept, so that an application allocates nothing, unless another one runs
+/// at the same time.
 pub struct Composed<A: LinearOperator, B> {
     outer: A,
     inner: B,

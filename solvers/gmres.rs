@@ -1,11 +1,11 @@
 //! Restarted GMRES (Saad and Schultz 1986), right-preconditioned, for general `A`.
 //!
 //! Each step extends an orthonormal basis `V` of the Krylov space of `A M⁻¹` and minimizes `‖b − A x‖` over
-//! `x₀ + M⁻¹ span V`. New vectors are orthogonalized by classical Gram-Schmidt, done twice (CGS2): as
-//! orthogonal as modified Gram-Schmidt, in three passes over the basis instead of `j` dependent ones. Givens
-//! rotations keep the Hessenberg matrix triangular, so the residual norm is known after every step; `x` is
-//! assembled at the end of a cycle. If `A` is singular and the basis cannot grow further, the method breaks
-//! down with the smallest residual that the basis allows.
+//! `x₀ + M⁻¹ span V`. New vectors are orthogonalized by classical Gram-Schmidt, done twice (CGS2): at least
+//! as orthogonal as by modified Gram-Schmidt, in three passes over the basis instead of `j` inner products
+//! that depend on each other. Givens rotations keep the Hessenberg matrix triangular, so the residual norm is
+//! known after every step; `x` is assembled at the end of a cycle. If `A` is singular and the basis cannot
+//! grow further, the method breaks down with the smallest residual that the basis allows.
 //!
 //! Step `j` costs one product, one preconditioning, three passes over `j + 1` basis vectors, and about 11
 //! vectors moved. Over a cycle of `m` steps that is `3(m + 1)/2 + 11` vectors per step. Memory: `m + 4`
@@ -147,7 +147,7 @@ impl LeastSquares {
         if pivot <= 10.0 * epsilon * image {
             return Err(Error::Breakdown { what: PIVOT, value: pivot });
         }
-        // −s a + c b = 0 and c² + s² = 1
+        // a = column[j] and b = column[k]: −s a + c b = 0 and c² + s² = 1
         let [c, s] = [column[j] / pivot, column[k] / pivot];
         rotations[j] = [c, s];
         column[j] = pivot;

@@ -170,7 +170,7 @@ impl<V: Vector> LinearOperator for OnColumns<'_, V> {
         self.operator.apply_dot_many(x, y)
     }
 
-    /// A diagonal is applied with the update: that moves fewer bytes than two passes.
+    /// A diagonal operator is applied in the pass that updates `r`, which moves fewer bytes than two passes.
     fn axpy_apply_dot(
         &self,
         a: &ScalarOf<MultiVector<V>>,

@@ -236,8 +236,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         Ok(all)
     }
 
-    /// Whether `columns` systems are solved with joint steps: methods without cycles are, if no observer,
-    /// stop rule or null space is set and joint steps are faster.
+    /// Whether `columns` systems are solved with joint steps: if the method has no cycles, no observer, stop
+    /// rule or null space is set, and joint steps are faster.
     pub(crate) fn joins<J>(&self, on: Operators<'_, V>, columns: usize, joining: &Joining<K, J, V>) -> bool {
         let watched = self.observers.len()
             + self.iterate_observers.len()
@@ -426,8 +426,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         })
     }
 
-    /// Outcome of a column if its run ends with its `made`-th step. The report of the column must be in the
-    /// solver.
+    /// Outcome of a column if its run ends with its `made`-th step. The report of the column must be in
+    /// `self.report`.
     fn judge_column<J: Method<MultiVector<V>>>(
         &mut self,
         run: &Run<'_, K, J, V>,

@@ -94,7 +94,7 @@ pub trait LinearOperator: Send + Sync {
     }
 
     /// Whether every application queues the same work on the GPU, so that the work can be recorded and
-    /// replayed. Without meaning in host memory.
+    /// replayed. In host memory the result has no meaning.
     fn replays(&self) -> bool {
         false
     }

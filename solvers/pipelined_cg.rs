@@ -2,11 +2,12 @@
 //! `A` and `M`, on many processes, where global reductions have a high latency.
 //!
 //! Conjugate gradients wait for two dependent reductions per iteration. Here all reductions of an iteration
-//! start together, and overlap with the next preconditioning and product:
+//! start together, and overlap with the next preconditioning and product. The equations on the right hold in
+//! exact arithmetic:
 //!
 //! ```text
 //! γ = ⟨r, u⟩,  δ = ⟨w, u⟩,  ‖r‖²                            u = M⁻¹ r,  w = A u
-//! m = M⁻¹ w,  n = A m                                       meanwhile
+//! m = M⁻¹ w,  n = A m      (while the sums are reduced)
 //! β = γ / γ',  α = γ / (δ − β γ / α')
 //! z = n + β z,  q = m + β q,  s = w + β s,  p = u + β p     z = A q,  q = M⁻¹ s,  s = A p
 //! x = x + α p,  r = r − α s,  u = u − α q,  w = w − α z
@@ -18,8 +19,8 @@
 //! conjugate gradients: the driver compares it with `b − A x` before it reports convergence.
 //!
 //! An iteration costs one product, one preconditioning, one reduction and about 31 vectors moved, against 11
-//! for conjugate gradients: it pays if one reduction takes longer than moving 20 vectors. Memory: nine
-//! vectors.
+//! for conjugate gradients: the method is faster if one reduction takes longer than moving 20 vectors.
+//! Memory: nine vectors.
 
 use crate::Condition::Positive;
 use crate::cg::{RHO, SIGMA};

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// Maximum number of steps in one batch (one launch). The time limit and the cancel token are checked between
 /// batches.
 const BATCH: usize = 256;
-/// Maximum number of steps in a batch while rules of [`Solver::stop_soon_when`](crate::Solver::stop_soon_when) exist; it may grow to
-/// `1 / LATE_SHARE` of all iterations so far.
+/// Maximum number of steps in a batch while rules of [`Solver::stop_soon_when`] exist, or `1 / LATE_SHARE` of
+/// all iterations so far if that is more.
 const LATE_BATCH: usize = 64;
 const LATE_SHARE: usize = 4;
 /// Iterations between two folds. A fold moves five vectors, a few thousandths of the vectors that the
@@ -32,7 +32,8 @@ const FIRST_CHECK: usize = 256;
 /// The tolerance is raised to this fraction of the residual left by rounding `x`. That residual is an
 /// estimate of the mean, so the residual of a particular `x` can be smaller.
 const BELOW_LIMIT: f64 = 1.0 / 16.0;
-/// `x` counts as too large if rounding `x` leaves more than this fraction of the first residual or of `b`.
+/// `x` counts as too large if the residual that rounding `x` leaves exceeds this fraction of the larger of
+/// the first residual and `‖b‖`.
 pub(crate) const OUT_OF_BOUNDS: f64 = 0.01;
 
 impl<K: Method<V>, V: Vector> Driver<K, V> {
@@ -69,8 +70,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         let mut folded_at = first;
         method.begin(&system, &mut workspace.state)?;
         workspace.steps.begin(course.threshold * course.threshold)?;
-        // Whether a late stop rule has returned true: nothing more is queued until the steps in flight have
-        // been reported to it.
+        // Whether a rule of `stop_soon_when` has returned true: nothing more is queued until the steps in
+        // flight have been reported to it.
         let mut held = false;
         // An observer of iterates must see `x` before a later step changes it.
         let mut lag = if self.iterate_observers.is_empty() { lag } else { 1 };

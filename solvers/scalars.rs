@@ -13,7 +13,7 @@ pub struct Scalars<T, S> {
 
 #[derive(Clone, Debug)]
 enum Values<S> {
-    /// The scalar of every column.
+    /// One scalar for all columns.
     Same(S),
     /// The scalar of each column.
     Each(Vec<S>),

@@ -7,9 +7,10 @@
 //! 1. Methods for symmetric matrices stagnate if the matrix or the preconditioner is not symmetric. Symmetry
 //!    is tested with two vectors: the residual, and the residual with some signs flipped.
 //! 2. The residual of conjugate gradients may not decrease for thousands of iterations, but the energy of the
-//!    error decreases in each: `‖x* − x_j‖²_A − ‖x* − x_{j+1}‖²_A = α_j ρ_j` (Hestenes and Stiefel 1952;
-//!    Strakoš and Tichý 2002). The solve continues until the decrease over the second half of the iterations
-//!    is below the rounding error of the decrease over the first half.
+//!    error decreases in each: `‖x* − x_j‖²_A − ‖x* − x_{j+1}‖²_A = α_j ρ_j` with the step length `α_j` and
+//!    `ρ_j = ⟨r_j, M⁻¹ r_j⟩` (Hestenes and Stiefel 1952; Strakoš and Tichý 2002). The solve continues until
+//!    the decrease over the second half of the iterations is below the rounding error of the decrease over
+//!    the first half.
 //! 3. For other methods the plateau itself is the evidence.
 //!
 //! Restarted GMRES converges linearly. Its solve also ends if at the present rate the tolerance would take
@@ -22,7 +23,7 @@ use std::fmt;
 /// fraction `fall` within `iterations`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StagnationWindow {
-    /// Length of the window. If half of all iterations so far is more, that is the window.
+    /// Minimum length of the window, which grows to half of the iterations since the last start.
     pub iterations: usize,
     /// Fraction by which the residual must decrease.
     pub fall: f64,

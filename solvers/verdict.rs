@@ -32,8 +32,8 @@ pub(crate) fn not_finite<V: Vector>(b: &V) -> Result<Outcome> {
 }
 
 /// Outcome for a true residual that meets the threshold. Reports a breakdown if underflowed squares could
-/// hide a residual above the threshold, and `NotFinite` if `x`, whose norm is `length`, is not finite, which
-/// zeros of `A` can hide.
+/// hide a residual above the threshold, and `NotFinite` if `x`, whose norm is `length`, is not finite. The
+/// residual does not show that where `A` has no entries in a column.
 pub(crate) fn converged<V: Vector>(
     truth: f64,
     threshold: f64,

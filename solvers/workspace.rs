@@ -127,7 +127,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         Ok([v, w])
     }
 
-    /// `‖A‖`, estimated from below unless it is known.
+    /// Returns `‖A‖`: the value in `known`, or an estimate from below, which it stores there.
     pub(crate) fn operator_norm(
         &mut self,
         known: &mut Option<f64>,
@@ -185,9 +185,9 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
         rounding_limit(a, x, Self::scratch(&mut self.scratch, &self.space)?)
     }
 
-    /// Between two steps, when the whole solution is either in `x` or folded: the residual norm that rounding
-    /// the solution leaves, and `‖A‖ ‖x‖`. `None` if the threshold is far above the rounding limit; deciding
-    /// that costs one inner product.
+    /// Returns the residual norm that rounding the solution leaves, and `‖A‖ ‖x‖`; `None` if the threshold is
+    /// far above the rounding limit, which one inner product decides. The whole solution must be either in
+    /// `x` or folded, as it is between two steps.
     pub(crate) fn limit_near(
         &mut self,
         known: &mut Option<f64>,
