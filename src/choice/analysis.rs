@@ -59,7 +59,7 @@ impl<T: Real> Analysis<'_, T> {
         if self.on_gpu() { 32 } else { default_height::<T>() }
     }
 
-    /// `Σ max(n_i − t, 0)`
+    /// Number of entries beyond the first `t` of each row: `Σ max(n_i − t, 0)` for rows of `n_i` entries.
     pub(crate) fn overflow(&self, t: usize) -> usize {
         overflow(&self.lengths, t)
     }
@@ -89,7 +89,7 @@ impl RowStatistics {
     }
 }
 
-/// `Σ max(n_i − t, 0)`, from the number of rows of each length.
+/// `Σ max(n_i − t, 0)` for rows of `n_i` entries, computed from the number of rows of each length.
 fn overflow(lengths: &[usize], t: usize) -> usize {
     let longer = lengths.iter().enumerate().skip(t);
     longer.map(|(length, rows)| (length - t) * rows).sum()

@@ -127,7 +127,7 @@ fn fitted(samples: &[Sample], before: &CostModels) -> CostModels {
 
 /// Fits the coefficients of a byte, a gather and a row of one format by coordinate descent.
 fn fit(samples: &[&Sample], rate: f64, before: CostModel) -> CostModel {
-    // each sample is an equation, weight (p · a − 1) = 0
+    // each sample is an equation, `w (p · a / t − 1) = 0` with `t = seconds * rate`
     let terms: Vec<([f64; 3], f64)> = samples
         .iter()
         .map(|Sample { work, seconds, weight, .. }| {

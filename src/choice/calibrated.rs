@@ -74,7 +74,8 @@ fn machine() -> String {
     }
 }
 
-/// Contents of the file: a line for each format with its cost models and its name, which may have spaces.
+/// Contents of the file: a line for each format with the coefficients of its cost model and its name, which
+/// may have spaces.
 fn written(cost_models: &CostModels) -> String {
     let mut text = format!("{HEAD}\n");
     for (name, CostModel { start, byte, gather, row, wait }) in cost_models {

@@ -62,7 +62,8 @@ pub struct RowStatistics {
     pub shortest: usize,
     /// Length of the longest row.
     pub longest: usize,
-    /// The `x` of the quantile `Q_R(x)` at which HYB needs the fewest bytes.
+    /// The `x` of the quantile `Q_R(x)` of the row lengths
+    /// ([`row_length_quantile`](crate::formats::row_length_quantile)) at which HYB needs the fewest bytes.
     pub quantile_at: f64,
     /// The quantile `t = Q_R(x)` of the row lengths for this `x`.
     pub quantile: usize,

@@ -20,7 +20,7 @@ pub enum Values {
 /// values.
 const SYMMETRIC: &str = "values must remain symmetric: use `Operator::symmetric` if they do";
 
-/// Estimates with functions that convert a matrix, and the formats without an estimate.
+/// Estimates, each with a function that converts the matrix, and the formats without an estimate.
 pub(super) struct Ranking<R> {
     rows: RowStatistics,
     values: Values,
