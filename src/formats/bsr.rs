@@ -1,6 +1,6 @@
 //! BSR (block compressed sparse rows): small dense blocks, for nodes with several unknowns.
 //!
-//! One column index per block of 2, 3, 4 or 6 rows and columns.
+//! One column index is stored for each block of 2, 3, 4 or 6 rows and columns.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;

@@ -6,9 +6,8 @@
 //! scattered, entries are sorted by slabs of columns, see slabs.cu.
 //!
 //! Differs from Anzt et al.:
-//! 1. Work is divided between rows; long rows are also divided between entries, and their partial sums are
-//!    added in a tree. Each thread owns a part of `y`, so no atomics are needed and every product is bitwise
-//!    the same.
+//! 1. Work is divided by rows; long rows are also divided by entries, and their partial sums are added in a
+//!    tree. Each thread owns a part of `y`, so no atomics are needed and every product is bitwise the same.
 //! 2. A register holds entries of one row only, so no segmented scan is needed.
 
 #[cfg(feature = "cuda")]

@@ -1,7 +1,7 @@
 //! DIA (diagonals): every diagonal that has entries is stored completely, without column indices.
 //!
-//! Best for stencils on structured grids. Diagonals are stored in slices of 32 rows, so that values are read
-//! contiguously.
+//! The format is best for stencils on structured grids. Diagonals are stored in slices of 32 rows, so that
+//! values are read contiguously.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;

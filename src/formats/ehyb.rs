@@ -1,5 +1,5 @@
-//! EHYB (Chen 2022): rows are divided into parts. Each part first copies the entries of `x` that have the indices
-//! of its rows to a cache (explicit caching), because most of its matrix entries multiply these.
+//! EHYB (Chen 2022): rows are divided into parts. Each part first copies the entries of `x` that have the
+//! indices of its rows to a cache (explicit caching), because most matrix entries of the part multiply these.
 //!
 //! ```text
 //! K ← the smallest integer with rows τ / (K P) < cache            τ bytes per value, P processors   (1)
@@ -9,11 +9,12 @@
 //!     for each slice of the part, rows sorted by length:
 //!         y[row] ← Σ value · cached[column]                       16-bit columns
 //! for each slice of extra lines:                                  rows with entries in columns of other parts
-//!     y[yIdxER[line]] ← y[yIdxER[line]] + Σ value · x[column]     32-bit columns
+//!     row ← yIdxER[line]                                          the row of an extra line
+//!     y[row] ← y[row] + Σ value · x[column]                       32-bit columns
 //! ```
 //!
-//! An entry whose column has the index of a row of the same part moves 10 bytes instead of 12 (f64), or 6
-//! instead of 8 (f32). The number of such entries depends on the order of the unknowns: use
+//! For an entry whose column has the index of a row of the same part, a product moves 10 bytes instead of 12
+//! (f64), or 6 instead of 8 (f32). The number of such entries depends on the order of the unknowns: use
 //! [`Permutation::clustered`](crate::Permutation::clustered) with [`Ehyb::rows_per_part`].
 //! [`Halo`](super::Halo) develops the idea further: it has no extra lines, and moves fewer bytes.
 //!

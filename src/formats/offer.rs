@@ -24,8 +24,8 @@ pub(crate) trait Offered<T: Real>: Format<T> {
 ///
 /// On a CPU, `byte` is the time per byte relative to that of SELL-P (1.0), from the benchmark records
 /// zen3-1t, zen3-2t and avx512-2t in `benches/record`; `cargo bench --features cuda --bench judge -- zen3-2t`
-/// evaluates the coefficients. On a GPU they are the result of `judge -- h200 --fit`, which prints the
-/// matrices of that record that it used.
+/// evaluates the coefficients. On a GPU, the coefficients are the result of `judge -- h200 --fit`, which
+/// prints the matrices of that record that it used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
     /// Name in records and in the reasons of a choice.

@@ -74,7 +74,7 @@ pub trait OnDevice<T: Real>: Format<T> + ToCuda<OnCuda = CudaMatrix<T, Self>> + 
     }
 
     /// Options with which [`OnDevice::lay_out_from`] needs only the row lengths of a matrix from host memory,
-    /// in any order; `None` if it needs more.
+    /// whatever the ordering of the matrix; `None` if it needs more.
     #[doc(hidden)]
     fn by_lengths(_: &Csr<T>, _: &Self::Options) -> Option<Self::Options> {
         None

@@ -173,8 +173,8 @@ impl Pattern {
         Ok(Pattern::new(offsets, columns, AssemblyOrder::Summed { len: given, starts, from }))
     }
 
-    /// Pattern of a square matrix with an additional transposed copy of every off-diagonal entry, and for
-    /// each new entry the entry of this pattern that it copies.
+    /// Returns the pattern of a square matrix with an additional transposed copy of every off-diagonal entry,
+    /// and, for each new entry, the index of the entry of this pattern that it copies.
     pub(crate) fn mirrored(&self) -> Result<(Pattern, Buffer<u32>)> {
         let (row, entries) = (self.rows_of_entries(), self.entries());
         interrupt::check("mirroring of a triangle")?;
@@ -213,7 +213,7 @@ impl Pattern {
         Pattern { offsets, cols: self.cols(), columns: LazyLock::new(Box::new(columns)), given }
     }
 
-    /// This pattern, for values given in the order of its entries.
+    /// This pattern for values that are given in the order of its entries ([`AssemblyOrder::InOrder`]).
     pub(crate) fn in_order(self: &Arc<Pattern>) -> Arc<Pattern> {
         if matches!(*self.given, AssemblyOrder::InOrder { .. }) {
             return self.clone();
@@ -221,8 +221,8 @@ impl Pattern {
         Arc::new(self.part(self.offsets.clone(), |whole, _| whole.start))
     }
 
-    /// Pattern of the transpose of a square matrix, and for each new entry the entry of this pattern that it
-    /// copies.
+    /// Returns the pattern of the transpose of a square matrix, and, for each new entry, the index of the
+    /// entry of this pattern that it copies.
     pub(crate) fn transposed(&self) -> Result<(Pattern, Buffer<u32>)> {
         let (row, columns) = (self.rows_of_entries(), &**self.columns);
         self.rearranged(self.entries(), &|k| k, &|k| (columns[k], row[k]))
@@ -239,8 +239,9 @@ impl Pattern {
         row
     }
 
-    /// Pattern of `entries` entries at new positions `place(k)`, each a copy of the entry `origin(k)` of this
-    /// pattern.
+    /// Returns the pattern of `entries` entries at new positions: entry `k` is at `place(k)` and copies the
+    /// entry `origin(k)` of this pattern. Also returns the index of the copied entry for each entry of the
+    /// result, which is sorted.
     fn rearranged(
         &self,
         entries: usize,

@@ -88,8 +88,8 @@ impl Pattern {
         Ok(Pattern { offsets, cols: self.cols(), columns, given })
     }
 
-    /// Returns `part` of the sort key of each entry, in the order of a reordered matrix with row offsets
-    /// `offsets`.
+    /// Returns `part(key)` for the sort key of each entry, in the order of a reordered matrix with row
+    /// offsets `offsets`.
     pub(super) fn entries_in(
         &self,
         offsets: &Offsets,

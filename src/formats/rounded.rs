@@ -1,10 +1,10 @@
 //! Mixed precision: formats whose values have fewer bits than the vectors they are multiplied with.
 //!
 //! A product reads 4 bytes per entry for its value instead of 8 and computes in `f64`. The only additional
-//! error is one rounding of each entry. For every row
+//! error is one rounding of each entry. For every row `i`, with the matrix `Â` of the rounded entries,
 //!
 //! ```text
-//! |(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|          entries between 1e-38 and 3e38 in magnitude
+//! |(A x)_i − (Â x)_i| ≤ 2⁻²⁴ Σ_j |a_ij x_j|          if entries are between 1e-38 and 3e38 in magnitude
 //! ```
 //!
 //! in addition to the rounding of an `f64` product; with [`Bf16`](crate::Bf16) the factor is `2⁻⁸`. In a

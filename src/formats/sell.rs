@@ -5,8 +5,8 @@
 //! instead of 12 (f64).
 //!
 //! Differs from the papers:
-//! 1. By default a slice has the rows of two of the widest registers instead of 64: this needs less padding,
-//!    and a CPU gains nothing from more rows.
+//! 1. By default a slice has as many rows as two of the widest registers have lanes, instead of 64: this
+//!    needs less padding, and a CPU gains nothing from more rows.
 //! 2. Rows are sorted within windows of at most 768 rows, so that each chunk of rows (the unit of fused
 //!    operations and of the distribution over threads) keeps its rows.
 
@@ -30,13 +30,13 @@ use krysp_kernels::index::Offsets;
 /// Options of the conversion to SELL-P or SELL-C-σ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SellOptions {
-    /// Rows per slice in host memory: a multiple of 8 (f64) or 16 (f32) that divides 768. `None` selects the
-    /// rows of two of the widest registers. On a GPU slices have 32 rows or fewer, and setting a height is an
-    /// error.
+    /// Rows per slice in host memory: a multiple of 8 (f64) or 16 (f32) that divides 768. `None` selects as
+    /// many rows as two of the widest registers have lanes. On a GPU slices have 32 rows or fewer, and
+    /// setting a height is an error.
     pub height: Option<usize>,
     /// Rows are sorted by length within windows of this many rows: a multiple of the height that divides 768,
-    /// or 1 to keep their order. `None` sorts within 768 rows if that saves padding. On a GPU, any window but
-    /// 1 is an error.
+    /// or 1 to keep their order. `None` sorts within 768 rows if that saves padding. On a GPU, a window other
+    /// than `None` and 1 is an error.
     pub window: Option<usize>,
 }
 

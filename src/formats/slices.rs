@@ -227,7 +227,8 @@ impl Slices {
         self.first_slot(self.rows)
     }
 
-    /// First slot of the first row of a slice. If `row` is the number of rows, the number of slots.
+    /// First slot of `row`, which must be the first row of a slice. If `row` is the number of rows, the
+    /// number of slots.
     pub(super) fn first_slot(&self, row: usize) -> usize {
         let slice = row.div_ceil(self.height);
         match &self.widths {
@@ -236,8 +237,7 @@ impl Slices {
         }
     }
 
-    /// Slot of a row's first entry; each further entry of the row is one slice height of slots after the one
-    /// before.
+    /// Slot of a row's first entry; each further entry of the row is `height` slots after the one before.
     fn slot(&self, row: usize) -> usize {
         let place = match &self.sorted {
             None => row,
@@ -358,8 +358,8 @@ pub(super) fn waits<T: Real>(matrix: &Analysis<'_, T>) -> usize {
     }
 }
 
-/// Default number of rows per slice, those of two of the widest registers: enough independent sums to hide
-/// the latency of an addition at every SIMD level.
+/// Default number of rows per slice, as many as two of the widest registers have lanes: enough independent
+/// sums to hide the latency of an addition at every SIMD level.
 pub(crate) fn default_height<T: Real>() -> usize {
     2 * height_step::<T>()
 }

@@ -1,8 +1,9 @@
 //! Symmetric CSR: each pair `a_ij = a_ji` is read once.
 //!
-//! Reads half the bytes of CSR if entries are close to the diagonal. Rows are divided into parts that threads
-//! compute independently; pairs whose row and column belong to different parts (pairs that cross parts) are
-//! stored in both triangles, so an ordering that keeps neighbours together (RCM) is important here.
+//! A product reads half the bytes of CSR if entries are close to the diagonal. Rows are divided into parts
+//! that threads compute independently; pairs whose row and column belong to different parts (pairs that cross
+//! parts) are stored in both triangles, so an ordering that keeps neighbours together (RCM) is important
+//! here.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
@@ -139,8 +140,9 @@ pub(super) fn halves_bytes<T: Real>(csr: &Csr<T>, size: usize, offsets: &Offsets
         + kept * (size * size * size_of::<T>() + size_of::<u32>())
 }
 
-/// Boundaries of as many parts as possible such that at most 1/8 of the entries cross parts. Many parts
-/// distribute evenly over threads, but every pair that crosses parts is stored twice.
+/// Boundaries of up to 64, 32, 16 or 8 parts: the largest of these numbers for which at most 1/8 of the
+/// entries cross parts, or else 8. Many parts distribute evenly over threads, but every pair that crosses
+/// parts is stored twice.
 pub(super) fn parts(pattern: &Pattern) -> Vec<usize> {
     let block = block_rows(pattern.rows());
     let crossing = |bounds: &[usize]| -> usize {

@@ -1,8 +1,8 @@
 //! Symmetric BSR: each pair of blocks `A_ij = A_jiᵀ` is read once.
 //!
-//! For symmetric matrices with several unknowns per node: reads half the bytes of BSR if blocks are close to
-//! the diagonal. Rows are divided into parts as in [`SymCsr`](super::SymCsr), and pairs of blocks whose row
-//! and column belong to different parts are stored in both triangles.
+//! The format is for symmetric matrices with several unknowns per node. A product reads half the bytes of BSR
+//! if blocks are close to the diagonal. Rows are divided into parts as in [`SymCsr`](super::SymCsr), and
+//! pairs of blocks whose row and column belong to different parts are stored in both triangles.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
