@@ -4,9 +4,9 @@
 //! Each row belongs to one aggregate or to none. `Z` has `modes` columns per aggregate: the near-null-space
 //! vectors, set to zero outside the aggregate.
 //!
-//! Memory traffic: [`Aggregates::restrict`] reads `r` and the aggregates' rows, [`Aggregates::prolong`] reads
-//! `z` and the aggregate of each row; both read `modes` weights per row if there are any. A dense product
-//! reads its matrix. Sums have the same order on any number of threads.
+//! Memory traffic: [`Aggregates::restrict`] reads `r` and the indices of the rows, [`Aggregates::prolong`]
+//! reads `z` and the aggregate of each row; both read `modes` weights per row if there are any. A dense
+//! product reads its matrix. Sums have the same order on any number of threads.
 
 use crate::buffer::Buffer;
 use crate::cpu::preconditioners::inverse::row_stride;

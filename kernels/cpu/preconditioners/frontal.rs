@@ -55,10 +55,10 @@ impl<'a, T> Strip<'a, T> {
     }
 }
 
-/// Partial Cholesky factorization in place: `A₁ = L Lᵀ` for the first `columns` rows, and `A₂ L⁻ᵀ` for the
-/// rows below. `A` has `columns` columns of `stride` rows; entries above the diagonal are not read. Fails at
-/// the first pivot that is not larger than its column's entry of `least`. Reports multiply-adds as work of
-/// `phase`.
+/// Partial Cholesky factorization in place: `L` with `A₁ = L Lᵀ` replaces the first `columns` rows `A₁`, and
+/// `A₂ L⁻ᵀ` the rows `A₂` below. `A` has `columns` columns of `stride` rows; entries above the diagonal are
+/// not read. Fails at the first pivot that is not larger than its column's entry of `least`. Reports
+/// multiply-adds as work of `phase`.
 ///
 /// # Panics
 /// If sizes do not fit each other.

@@ -12,9 +12,9 @@
 //! z ← x, permuted back to the order of r
 //! ```
 //!
-//! Both permutations traverse `r` and `z` in the order of their memory. Neighbouring entries belong to
-//! neighbouring levels, and the cache lines of each level of `x` are filled in sequence. In level order, one
-//! level would touch as many pages of `r` as it has rows.
+//! Both permutations loop over `r` and `z` in memory order: neighbouring entries belong to neighbouring
+//! levels, so that the cache lines of each level of `x` are filled in sequence. A loop in level order would
+//! touch, for each level, as many pages of `r` as the level has rows.
 //!
 //! Threads spin-wait between stages, because a stage takes only a few microseconds. A thread has the same
 //! share of every stage, so that the rows it reads are in its caches. Other threads steal the parts of a late

@@ -1,8 +1,9 @@
 //! Factorizations without fill (ILU(0), IC(0)) with level scheduling, and sequential triangular solves.
 //!
-//! In both, row `i` depends on every earlier row `j` for which there is an entry `(i, j)`. Rows are ordered
-//! so that the rows of a level are contiguous and depend on earlier levels only. All rows of a level can then
-//! be processed in parallel, and the memory that is written is separate from the memory that is read.
+//! In a factorization as in a solve, row `i` depends on every earlier row `j` for which there is an entry
+//! `(i, j)`. Rows are ordered so that the rows of a level are contiguous and depend on earlier levels only.
+//! All rows of a level can then be processed in parallel, and the memory that is written is separate from the
+//! memory that is read.
 //!
 //! ```text
 //! for each level:
