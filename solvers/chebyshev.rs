@@ -1,9 +1,9 @@
 //! A polynomial preconditioner: a fixed number of steps of Chebyshev's iteration (Golub and Varga 1961; Saad 2003,
 //! algorithm 12.1), for symmetric positive definite `A` and `M`.
 //!
-//! The preconditioner computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `d` and minimizes the maximum of
+//! The preconditioner computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `n` and minimizes the maximum of
 //! `|1 − λ p(λ)|` over an interval `[l, h]` that contains the eigenvalues of `M⁻¹A`. The residual polynomial
-//! `1 − λ p(λ)` is then `T_{d+1}((θ − λ)/δ) / T_{d+1}(θ/δ)` with the Chebyshev polynomial `T_{d+1}`,
+//! `1 − λ p(λ)` is then `T_{n+1}((θ − λ)/δ) / T_{n+1}(θ/δ)` with the Chebyshev polynomial `T_{n+1}`,
 //! `θ = (h + l)/2` and `δ = (h − l)/2`.
 //!
 //! ```text
@@ -18,8 +18,8 @@
 //! conjugate gradients (Lanczos) with a pseudo-random solution estimate both bounds. These estimates are
 //! inside the spectrum, so `h` is increased by 10 % and `l` is halved.
 //!
-//! An application of degree `d` costs `d` products and `d + 1` applications of `M⁻¹`; with a diagonal `M` it moves
-//! about `13 d + 6` vectors. Memory: three vectors.
+//! An application of degree `n` costs `n` products and `n + 1` applications of `M⁻¹`; with a diagonal `M` it
+//! moves about `13 n + 6` vectors. Memory: three vectors.
 
 use crate::lockstep::OnColumns;
 use crate::{
