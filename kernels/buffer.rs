@@ -42,7 +42,8 @@ pub fn bytes_of_mut<T: Plain>(numbers: &mut [T]) -> &mut [u8] {
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), size_of_val(numbers)) }
 }
 
-/// Reinterprets the memory of `numbers` as the same count of numbers of another type, which must not be larger.
+/// Reinterprets the memory of `numbers` as the same count of numbers of another type, which must not be
+/// larger.
 pub(crate) fn stored<T: Plain, V: Plain>(numbers: &[T]) -> &[V] {
     const { assert!(size_of::<V>() <= size_of::<T>() && align_of::<V>() <= align_of::<T>()) };
     // SAFETY: the same count of numbers, which are not larger or more strictly aligned, and for which every

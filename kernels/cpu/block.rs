@@ -75,7 +75,8 @@ fn tile<S: Simd, T: Value>(x: [&[T]; 4], y: [&[T]; 2]) -> [[T; 2]; 4] {
     let lanes = <T::In<S> as Lanes<T>>::COUNT;
     let len = y[1].len();
     let mut products = [[T::zero(); 2]; 4];
-    // SAFETY: tasks run on a CPU with the features of `S`; all slices have `len` entries, and every index stays below it
+    // SAFETY: tasks run on a CPU with the features of `S`; all slices have `len` entries, and every index
+    // stays below it
     unsafe {
         let mut sums = [[T::In::<S>::splat(T::zero()); 2]; 4];
         let mut at = 0;

@@ -6,8 +6,8 @@
 /// Number of values that a loop must move for a second thread to be worth its start-up cost.
 pub(crate) const SERIAL: usize = 32 * 1024;
 
-/// Tasks per thread, so that idle threads can steal the work of a late one. With 4 tasks per thread, products
-/// of 6 ms on the two threads of a virtual machine took about 4 % longer.
+/// Tasks per thread, so that idle threads can steal the work of a late thread. With 4 tasks per thread,
+/// products of 6 ms on the two threads of a virtual machine took about 4 % longer.
 pub(crate) const TASKS_PER_THREAD: usize = 16;
 
 /// Entries per task of a product that is divided by entries. The constant is large enough that starting a

@@ -61,8 +61,8 @@ impl<T: Value, V: Storage<T>, const B: usize> RowProduct<T> for Bsr<'_, V, B> {
         for (row, y) in (rows.start / B..rows.end / B).zip(y.chunks_exact_mut(B * TILE)) {
             for at in (0..TILE).step_by(lanes) {
                 let x = x.as_ptr().wrapping_add(at);
-                // SAFETY: offsets ascend to at most the number of blocks and block columns lie within `x`, checked on
-                // construction and by `fits`
+                // SAFETY: offsets ascend to at most the number of blocks and block columns lie within `x`,
+                // checked on construction and by `fits`
                 unsafe {
                     let zero = T::In::<S>::splat(T::zero());
                     let mut sums = [[zero; B]; B];
@@ -93,7 +93,7 @@ impl<T: Value, V: Storage<T>, const B: usize> RowProduct<T> for Bsr<'_, V, B> {
 
 impl<V, const B: usize> Bsr<'_, V, B> {
     /// # Safety
-    /// As [`RowProduct::product`].
+    /// The requirements are those of [`RowProduct::product`].
     #[inline(always)]
     unsafe fn pieces<S: Simd, T: Value, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T])
     where
@@ -112,7 +112,7 @@ impl<V, const B: usize> Bsr<'_, V, B> {
     /// Computes block rows; loads each block column as `P ≥ B` values, of which the first `B` are used.
     ///
     /// # Safety
-    /// As [`RowProduct::product`].
+    /// The requirements are those of [`RowProduct::product`].
     #[inline(always)]
     unsafe fn walk<S: Simd, T: Value, O: Offset, const P: usize>(&self, offsets: &[O], x: &[T], y: &mut [T])
     where

@@ -139,7 +139,7 @@ impl<V> Coo<'_, V> {
     /// Adds the product `v_k x_{c_k}` of each entry to its row of `y`, which begins with row `first`.
     ///
     /// # Safety
-    /// As [`Divide::walk`].
+    /// The requirements are those of [`Divide::walk`].
     #[inline(always)]
     unsafe fn add<S: Simd, T: Value>(&self, entries: Range<usize>, first: usize, x: &[T], y: &mut [T])
     where

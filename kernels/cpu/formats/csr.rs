@@ -164,7 +164,7 @@ unsafe fn term<S: Simd, T: Value, V: Storage<T>>(
 
 impl<V> Csr<'_, V> {
     /// # Safety
-    /// As [`RowProduct::product`].
+    /// The requirements are those of [`RowProduct::product`].
     #[inline(always)]
     unsafe fn each_row<S: Simd, T: Value, O: Offset>(&self, offsets: &[O], x: &[T], y: &mut [T])
     where

@@ -76,7 +76,8 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Dia<'_, V> {
             let values = self.values.as_ptr().wrapping_add(row / HEIGHT * slice_len + row % HEIGHT);
             for at in (0..TILE).step_by(lanes) {
                 let x = x.as_ptr().wrapping_add(at);
-                // SAFETY: slices have a value for each row and diagonal; columns are compared with the length of `x`
+                // SAFETY: slices have a value for each row and diagonal; columns are compared with the length
+                // of `x`
                 unsafe {
                     let mut sum = T::In::<S>::splat(T::zero());
                     for (d, &offset) in self.diagonals.iter().enumerate() {

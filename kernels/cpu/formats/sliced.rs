@@ -212,7 +212,8 @@ impl<T: Value, V: Storage<T>> RowProduct<T> for Sliced<'_, V> {
             && self.order.is_none_or(|order| order.len() == self.rows)
     }
 
-    // `S` is not used: `sums` dispatches once more for each chunk, so that its code is shared by all formats made of slices.
+    // `S` is not used: `sums` dispatches once more for each chunk, so that its code is shared by all formats
+    // made of slices.
     #[inline(always)]
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]) {
         let first = rows.start;
@@ -358,7 +359,7 @@ impl<V> Sliced<'_, V> {
     /// fewer rows of it that start at a slice boundary. Compiled once for all formats made of slices.
     ///
     /// # Safety
-    /// As [`RowProduct::product`], except for the range of `rows`.
+    /// The requirements are those of [`RowProduct::product`], except for the range of `rows`.
     pub(crate) unsafe fn sums<T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
     where
         V: Storage<T>,
@@ -367,7 +368,7 @@ impl<V> Sliced<'_, V> {
     }
 
     /// # Safety
-    /// As [`RowProduct::product`].
+    /// The requirements are those of [`RowProduct::product`].
     #[inline(always)]
     unsafe fn chunk<S: Simd, T: Value, L: Lookup<T>>(&self, rows: Range<usize>, y: &mut [T], x: L)
     where
@@ -403,7 +404,7 @@ impl<V> Sliced<'_, V> {
     /// Computes the sums of `M` registers of rows of one slice, from position `at` of a chunk on.
     ///
     /// # Safety
-    /// As [`Sliced::chunk`].
+    /// The requirements are those of [`Sliced::chunk`].
     #[inline(always)]
     unsafe fn group<S: Simd, T: Value, L: Lookup<T>, const M: usize>(
         &self,
@@ -456,7 +457,7 @@ impl<V> Sliced<'_, V> {
     /// Adds the products of one column of slots, from `slot` on, to the sums.
     ///
     /// # Safety
-    /// As [`Sliced::chunk`].
+    /// The requirements are those of [`Sliced::chunk`].
     #[inline(always)]
     unsafe fn column<S: Simd, T: Value, L: Lookup<T>, const M: usize>(
         values: *const V,

@@ -42,7 +42,7 @@ impl Find for Short {
 
 impl<V> Sliced<'_, V> {
     /// # Safety
-    /// As [`RowProduct::tile`](crate::cpu::run::rows::RowProduct::tile).
+    /// The requirements are those of [`RowProduct::tile`](crate::cpu::run::rows::RowProduct::tile).
     #[inline(always)]
     pub(super) unsafe fn tile_rows<S: Simd, T: Value>(&self, rows: Range<usize>, x: &[T], y: &mut [T])
     where
@@ -67,7 +67,8 @@ impl<V> Sliced<'_, V> {
     }
 
     /// # Safety
-    /// As [`RowProduct::tile`](crate::cpu::run::rows::RowProduct::tile), for rows of one chunk.
+    /// The requirements are those of [`RowProduct::tile`](crate::cpu::run::rows::RowProduct::tile), for rows
+    /// of one chunk.
     #[inline(always)]
     unsafe fn tile_chunk<S: Simd, T: Value, C: Find>(
         &self,

@@ -107,7 +107,7 @@ pub fn synchronize<T: Value>(
 ) {
     for (bunch, &row) in rows.iter().enumerate().filter(|(_, row)| **row != NONE) {
         let row = row as usize;
-        // a row is written once, when the loop is at the second of its bunches
+        // a row is written once, when the loop is at the second of the bunches that the row spans
         if offsets.at(row) / of_bunch != bunch - 1 {
             continue;
         }

@@ -234,7 +234,7 @@ impl<T: Value> RowProduct<T> for BlockDiagonal<T> {
 /// Multiplies the rows `here` of a slice.
 ///
 /// # Safety
-/// As [`RowProduct::product`], for the rows `here` of the slice.
+/// The requirements are those of [`RowProduct::product`], for the rows `here` of the slice.
 #[inline(always)]
 unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
     slice: &Slice,
@@ -258,7 +258,7 @@ unsafe fn multiply<S: Simd, T: Value, V: Storage<T>>(
 /// Multiplies the rows `here` of a slice whose blocks have `B` rows each.
 ///
 /// # Safety
-/// As [`RowProduct::product`], for the rows `here` of the slice.
+/// The requirements are those of [`RowProduct::product`], for the rows `here` of the slice.
 #[inline(always)]
 unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
     slice: &Slice,
@@ -291,7 +291,7 @@ unsafe fn multiply_even<S: Simd, T: Value, V: Storage<T>, const B: usize>(
 /// Multiplies the rows `here` of a slice with blocks of any sizes, one register of rows at a time.
 ///
 /// # Safety
-/// As [`RowProduct::product`], for the rows `here` of the slice.
+/// The requirements are those of [`RowProduct::product`], for the rows `here` of the slice.
 #[inline(always)]
 unsafe fn multiply_any<S: Simd, T: Value, V: Storage<T>>(
     slice: &Slice,

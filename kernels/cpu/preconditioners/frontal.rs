@@ -61,7 +61,7 @@ impl<'a, T> Strip<'a, T> {
 /// multiply-adds as work of `phase`.
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if sizes do not fit each other.
 pub fn cholesky<T: Value>(
     a: &mut [T],
     stride: usize,
@@ -91,7 +91,7 @@ pub fn cholesky<T: Value>(
 /// entries on and below the diagonal of `C` are needed. Reports multiply-adds as work of `phase`.
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if sizes do not fit each other.
 pub fn subtract<T: Value>(
     c: &mut [T],
     stride: usize,
@@ -323,7 +323,7 @@ unsafe fn tile_product<T: Value, S: Simd>(left: &[T], right: &[T], sums: &mut [T
 /// all of them.
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if sizes do not fit each other.
 pub fn forward<T: Value>(a: &[T], stride: usize, vectors: usize, x: &mut [T], taken: &mut [T]) {
     let sizes = check_front(a, stride, vectors, x, taken);
     run(Forward { a, stride, sizes, x, taken });
@@ -368,7 +368,7 @@ impl<T: Value> Task for Forward<'_, T> {
 /// [`forward`].
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if sizes do not fit each other.
 pub fn backward<T: Value>(a: &[T], stride: usize, vectors: usize, x: &mut [T], below: &[T]) {
     let sizes = check_front(a, stride, vectors, x, below);
     run(Backward { a, stride, sizes, x, below });

@@ -59,7 +59,7 @@ impl Slices {
     /// each entry of `r` and `z`.
     ///
     /// # Panics
-    /// If `places` is not a permutation of the rows, or there are 2³¹ rows or more.
+    /// Panics if `places` is not a permutation of the rows, or there are 2³¹ rows or more.
     pub fn new(levels: &[usize], entries: impl Fn(usize) -> usize, places: &[u32]) -> Slices {
         let count = levels.last().copied().unwrap_or(0);
         assert!(levels.is_sorted() && levels.first().is_none_or(|&first| first == 0), "levels ascend from 0");
@@ -207,8 +207,8 @@ impl<T: Value> Sliced<T> {
     /// documents. The values are zero until [`Sliced::fill`].
     ///
     /// # Panics
-    /// If sizes do not fit each other, or a row depends on a row of its own level or of one that is solved
-    /// later.
+    /// Panics if sizes do not fit each other, or a row depends on a row of its own level or of one that is
+    /// solved later.
     pub fn new(slices: &Slices, triangle: Triangle, a: Csr<'_, T>) -> Sliced<T> {
         assert_eq!(a.offsets.ranges(), slices.len(), "the matrix has as many rows as the levels");
         for level in slices.levels.windows(2) {
@@ -244,7 +244,7 @@ impl<T: Value> Sliced<T> {
     /// Sets the values to those of `a`, which has the same pattern as the stored matrix.
     ///
     /// # Panics
-    /// If the matrix was not stored with these slices.
+    /// Panics if the matrix was not stored with these slices.
     pub fn fill(&mut self, slices: &Slices, a: Csr<'_, T>) {
         assert!(Arc::ptr_eq(&self.key, &slices.key), "the triangle is stored in these slices");
         for place in 0..slices.count() {
@@ -358,7 +358,7 @@ impl<T: Value> Task for Walk<'_, T> {
 /// `z = U⁻¹ (L⁻¹ r)` for pairs of `r` and `z`: both triangles are read once for all of them.
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if sizes do not fit each other.
 pub fn solve_both<T: Value>(
     slices: &Slices,
     [lower, upper]: &[Sliced<T>; 2],

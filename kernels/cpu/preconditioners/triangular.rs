@@ -112,7 +112,7 @@ pub enum Triangle {
 /// `x ← T⁻¹ x`, on one thread.
 ///
 /// # Panics
-/// If sizes do not fit each other, or an entry is outside the triangle.
+/// Panics if sizes do not fit each other, or an entry is outside the triangle.
 pub fn solve<T: Value>(triangle: Triangle, a: Csr<'_, T>, x: &mut [T]) {
     assert!(a.offsets.ranges() == x.len(), "the matrix has a row for each unknown");
     match a.offsets {
@@ -207,7 +207,7 @@ fn eliminate_all<T: Value>(
 /// `l_ij = (a_ij − Σ_k l_ik l_jk) / l_jj`, summed over the columns `k` in both rows.
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if sizes do not fit each other.
 pub fn incomplete_cholesky<T: Value>(
     levels: &[usize],
     offsets: OffsetsRef<'_>,
@@ -255,7 +255,7 @@ fn common<T: Value>(columns: &[u32], x: &[T], others: &[u32], y: &[T]) -> T {
 /// rows.
 ///
 /// # Panics
-/// If sizes do not fit each other.
+/// Panics if sizes do not fit each other.
 pub fn incomplete_lu<T: Value>(
     levels: &[usize],
     offsets: OffsetsRef<'_>,

@@ -76,8 +76,8 @@ impl<T: Value, A: Divide<T> + RowProduct<T>> RowProduct<T> for Balanced<A> {
 /// if they have many entries.
 ///
 /// # Safety
-/// As [`RowProduct::tile`], except that no CPU features are required and `rows` may begin and end anywhere:
-/// formats that implement [`Divide`] compute each row independently.
+/// The requirements are those of [`RowProduct::tile`], except that no CPU features are required and `rows`
+/// may begin and end anywhere: formats that implement [`Divide`] compute each row independently.
 unsafe fn balanced_tile<T: Value, A: Divide<T> + RowProduct<T>>(
     a: A,
     rows: Range<usize>,
@@ -191,7 +191,7 @@ impl<T: Value, A: Divide<T>> Task for Piece<'_, A, T> {
 /// Computes rows as [`Divide::walk`] does, on several threads if they have many entries.
 ///
 /// # Safety
-/// As [`Divide`].
+/// The requirements are those of [`Divide`].
 pub(crate) unsafe fn balanced<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, x: &[T], y: &mut [T]) {
     let entries = a.first_entry(rows.start)..a.first_entry(rows.end);
     if entries.len() <= ENTRIES_OF_TASK {

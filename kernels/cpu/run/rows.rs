@@ -21,8 +21,8 @@ pub trait RowProduct<T: Value>: Sync {
     /// begins and ends at chunk boundaries or at the last row; `y` has as many entries.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 
-    /// Returns true if [`RowProduct::tile`] is implemented and faster than multiplying by one vector after the
-    /// other. `tile` is called only then.
+    /// Returns true if [`RowProduct::tile`] is implemented and faster than multiplying by one vector after
+    /// the other. `tile` is called only then.
     fn has_tiles(&self) -> bool {
         false
     }
@@ -32,7 +32,8 @@ pub trait RowProduct<T: Value>: Sync {
     /// `#[inline(always)]`.
     ///
     /// # Safety
-    /// As [`RowProduct::product`], with `TILE` numbers for each entry of `x` and of `y`; `x` is not empty.
+    /// The requirements are those of [`RowProduct::product`], with `TILE` numbers for each entry of `x` and
+    /// of `y`; `x` is not empty.
     unsafe fn tile<S: Simd>(&self, _rows: Range<usize>, _x: &[T], _y: &mut [T]) {
         unreachable!("formats that have tiles implement `tile`");
     }
@@ -84,7 +85,7 @@ impl<T: Value, A: RowProduct<T>> Task for Rows<'_, A, T> {
 /// `y ← (A x)[rows]` at the SIMD level in use. Compiled once per level, for all callers.
 ///
 /// # Safety
-/// As [`RowProduct::product`].
+/// The requirements are those of [`RowProduct::product`].
 pub(crate) unsafe fn multiply<T: Value, A: RowProduct<T>>(a: &A, rows: Range<usize>, x: &[T], y: &mut [T]) {
     run(Rows { a, rows, x, y });
 }
@@ -93,7 +94,7 @@ pub(crate) unsafe fn multiply<T: Value, A: RowProduct<T>>(a: &A, rows: Range<usi
 /// cache. If `stream` is true, `y` is written with non-temporal stores.
 ///
 /// # Safety
-/// As [`RowProduct::product`].
+/// The requirements are those of [`RowProduct::product`].
 unsafe fn by_chunk<T: Value, A: RowProduct<T>>(
     a: &A,
     rows: Range<usize>,
@@ -137,7 +138,8 @@ pub fn product<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: 
     });
 }
 
-/// `y ← A x; ⟨x, y⟩`, with parts that begin at block boundaries ([`threads::block_rows`](crate::cpu::run::threads::block_rows)).
+/// `y ← A x; ⟨x, y⟩`, with parts that begin at block boundaries
+/// ([`threads::block_rows`](crate::cpu::run::threads::block_rows)).
 pub fn product_dot<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &mut [T]) -> T {
     check(a, x, y);
     check_parts(parts, y);

@@ -137,7 +137,8 @@ pub fn over_parts<D: Split>(
     data: D,
     work: &(impl Fn(Range<usize>, D) + Sync),
 ) {
-    // trait objects: compiled once per type of data rather than once per caller
+    // `bound` and `work` are trait objects, so that this function is compiled once per type of data instead
+    // of once per caller
     fn divide<D: Split>(
         parts: Range<usize>,
         bound: &(dyn Fn(usize) -> usize + Sync),

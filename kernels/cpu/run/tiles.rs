@@ -43,7 +43,7 @@ pub fn packed_len<T: Value, A: RowProduct<T>>(a: &A, x: usize, columns: usize) -
 /// lanes.
 ///
 /// # Safety
-/// As [`Lanes::load`], for the first [`TILE`] numbers.
+/// The requirements are those of [`Lanes::load`], for the first [`TILE`] numbers.
 #[inline(always)]
 pub(crate) unsafe fn load<S: Simd, T: Value>(from: *const T) -> T::In<S> {
     let lanes = <T::In<S> as Lanes<T>>::COUNT;
@@ -54,7 +54,7 @@ pub(crate) unsafe fn load<S: Simd, T: Value>(from: *const T) -> T::In<S> {
 /// Writes a register to one row of a tile, as [`load`] reads it.
 ///
 /// # Safety
-/// As [`Lanes::store`], for the first [`TILE`] numbers.
+/// The requirements are those of [`Lanes::store`], for the first [`TILE`] numbers.
 #[inline(always)]
 pub(crate) unsafe fn store<S: Simd, T: Value>(register: T::In<S>, to: *mut T) {
     let lanes = <T::In<S> as Lanes<T>>::COUNT;
@@ -120,7 +120,7 @@ pub fn product_many<T: Value, A: RowProduct<T>>(
 /// `Y ← A X` for [`TILE`] vectors that are stored row by row.
 ///
 /// # Panics
-/// If the vectors do not fit the matrix, or `x` is empty and `y` is not.
+/// Panics if the vectors do not fit the matrix, or `x` is empty and `y` is not.
 pub fn product_tile<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T], y: &mut [T]) {
     let (y, rest) = y.as_chunks_mut::<TILE>();
     assert!(rest.is_empty() && x.len().is_multiple_of(TILE), "vectors are stored row by row");
@@ -205,7 +205,7 @@ impl<'a, T: Value, A: RowProduct<T>> Group<'a, A, T> {
     /// row `first`.
     ///
     /// # Safety
-    /// As [`RowProduct::product`].
+    /// The requirements are those of [`RowProduct::product`].
     unsafe fn multiply(
         &self,
         rows: Range<usize>,

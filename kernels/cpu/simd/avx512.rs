@@ -81,7 +81,7 @@ mod lanes {
     /// Gathers `base[index[lane]]` with scalar loads.
     ///
     /// # Safety
-    /// As [`Lanes::gather`].
+    /// The requirements are those of [`Lanes::gather`].
     #[inline(always)]
     unsafe fn loaded_pd<I: Copy + Into<u32>>(base: *const f64, index: *const I) -> __m512d {
         // SAFETY: the caller's contract is the same
@@ -98,7 +98,7 @@ mod lanes {
     /// Single-precision version of [`loaded_pd`].
     ///
     /// # Safety
-    /// As [`Lanes::gather`].
+    /// The requirements are those of [`Lanes::gather`].
     #[inline(always)]
     unsafe fn loaded_ps<I: Copy + Into<u32>>(base: *const f32, index: *const I) -> __m512 {
         // SAFETY: the caller's contract is the same

@@ -62,7 +62,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Loads a register of `f32` values and converts them to `f64`.
     ///
     /// # Safety
-    /// As [`Lanes::load`].
+    /// The requirements are those of [`Lanes::load`].
     #[inline(always)]
     unsafe fn widen(from: *const f32) -> Self::F64 {
         // SAFETY: the caller's contract is the same
@@ -71,7 +71,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Loads and converts the first `count ≤ COUNT` values; the other lanes are zero.
     ///
     /// # Safety
-    /// As [`Lanes::load_first`].
+    /// The requirements are those of [`Lanes::load_first`].
     #[inline(always)]
     unsafe fn widen_first(from: *const f32, count: usize) -> Self::F64 {
         // SAFETY: the caller's contract is the same; no register has more lanes than `one_by_one` returns

@@ -33,7 +33,7 @@ pub trait Storage<T: Value>: Plain + Debug {
     /// Loads and converts like [`Lanes::load`].
     ///
     /// # Safety
-    /// As [`Lanes`].
+    /// The requirements are those of [`Lanes`].
     #[inline(always)]
     unsafe fn load<S: Simd>(from: *const Self) -> T::In<S> {
         // SAFETY: the caller's contract is the same
@@ -43,7 +43,7 @@ pub trait Storage<T: Value>: Plain + Debug {
     /// Loads and converts like [`Lanes::load_first`].
     ///
     /// # Safety
-    /// As [`Lanes`].
+    /// The requirements are those of [`Lanes`].
     #[inline(always)]
     unsafe fn load_first<S: Simd>(from: *const Self, count: usize) -> T::In<S> {
         // SAFETY: the caller's contract is the same

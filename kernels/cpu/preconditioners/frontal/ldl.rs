@@ -1,4 +1,5 @@
-//! Partial `L D Lᵀ` factorization of a dense symmetric front, with pivots of one or two rows by a threshold test.
+//! Partial `L D Lᵀ` factorization of a dense symmetric front, with pivots of one or two rows by a threshold
+//! test.
 //!
 //! ```text
 //! for each panel of BLOCK fully summed columns:
