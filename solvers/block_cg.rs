@@ -62,9 +62,9 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Solves `A x_j = b_j` for several right-hand sides from zero, as [`Solver::solve_many`] does, by block conjugate gradients:
-    /// up to 16 columns share one search space ([`block_cg`](crate::block_cg) has the formulas). That takes fewer iterations, each
-    /// with more work on vectors.
+    /// Solves `A x_j = b_j` for several right-hand sides from zero, as [`Solver::solve_many`] does, by block
+    /// conjugate gradients: up to 16 columns share one search space ([`block_cg`](crate::block_cg) has the
+    /// formulas). That takes fewer iterations, each with more work on vectors.
     ///
     /// Each column ends by its own residual, recomputed from the solution, and has its own report, whose
     /// `bytes` are those of a separate solve. If the matrix is not positive definite, all columns that have
@@ -103,8 +103,8 @@ where
         self.or_give_up(solutions)
     }
 
-    /// Like [`Solver::solve_block`], on vectors of the operator's space. The columns of `x` hold the guesses and receive the
-    /// solutions.
+    /// Like [`Solver::solve_block`], on vectors of the operator's space. The columns of `x` hold the guesses
+    /// and receive the solutions.
     ///
     /// # Errors
     /// The errors of [`Solver::solve_many_into`].

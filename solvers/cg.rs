@@ -1,4 +1,5 @@
-//! Conjugate gradients (Hestenes and Stiefel 1952), preconditioned, for symmetric positive definite `A` and `M`.
+//! Conjugate gradients (Hestenes and Stiefel 1952), preconditioned, for symmetric positive definite `A` and
+//! `M`.
 //!
 //! The iterate minimizes `‖x − x*‖_A` over the Krylov space of `M⁻¹A`. In exact arithmetic the method ends
 //! after as many steps as `M⁻¹A` has distinct eigenvalues; in general it needs about `½ √κ ln(2/ε)` steps.

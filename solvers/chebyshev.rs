@@ -1,5 +1,5 @@
-//! A polynomial preconditioner: a fixed number of steps of Chebyshev's iteration (Golub and Varga 1961; Saad 2003,
-//! algorithm 12.1), for symmetric positive definite `A` and `M`.
+//! A polynomial preconditioner: a fixed number of steps of Chebyshev's iteration (Golub and Varga 1961; Saad
+//! 2003, algorithm 12.1), for symmetric positive definite `A` and `M`.
 //!
 //! The preconditioner computes `z = p(M⁻¹A) M⁻¹ r`, where `p` has degree `n` and minimizes the maximum of
 //! `|1 − λ p(λ)|` over an interval `[l, h]` that contains the eigenvalues of `M⁻¹A`. The residual polynomial

@@ -7,8 +7,8 @@ use std::ops::Neg;
 /// Number type of matrices and vectors: `f32` or `f64`.
 ///
 /// Complex types are not supported: `Vector::dot` does not conjugate, `Steps` records and watches `f64`, and
-/// plane rotations and square roots are real. In the crate `krysp`, `Real` requires `Element<Real = Self>`, and
-/// kernels, readers and bindings have `f32` and `f64` alone.
+/// plane rotations and square roots are real. In the crate `krysp`, `Real` requires `Element<Real = Self>`,
+/// and kernels, readers and bindings have `f32` and `f64` alone.
 pub trait Element:
     NumAssign + Neg<Output = Self> + Copy + Default + Debug + Display + LowerExp + Send + Sync + 'static
 {

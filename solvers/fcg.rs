@@ -1,5 +1,6 @@
-//! Flexible conjugate gradients (Notay 2000), for symmetric positive definite `A` and preconditioners that change from
-//! one iteration to the next, such as inner solves to a loose tolerance or adaptive multigrid cycles.
+//! Flexible conjugate gradients (Notay 2000), for symmetric positive definite `A` and preconditioners that
+//! change from one iteration to the next, such as inner solves to a loose tolerance or adaptive multigrid
+//! cycles.
 //!
 //! Each direction is explicitly made conjugate to the previous one, `⟨p', A p⟩ = 0`; conjugate gradients rely
 //! on a fixed symmetric `M` for that. Because `r' − r = −α A p`, the coefficient is the `β` of Polak and
@@ -20,8 +21,8 @@ use crate::Condition::Positive;
 use crate::cg::{CgState, ConjugateGradients, RHO, SIGMA};
 use crate::{Cost, Identity, LinearOperator, Method, Result, Solver, Steps, Symmetry, System, Vector};
 
-/// Flexible conjugate gradients, for symmetric positive definite `A` and a preconditioner that changes from one iteration
-/// to the next: `Fcg::new(op).preconditioner(inner).solve(&b)`.
+/// Flexible conjugate gradients, for symmetric positive definite `A` and a preconditioner that changes from
+/// one iteration to the next: `Fcg::new(op).preconditioner(inner).solve(&b)`.
 ///
 /// | option | what it sets |
 /// | --- | --- |

@@ -1,5 +1,5 @@
-//! Flexible GMRES (Saad 1993), right-preconditioned, for general `A` and preconditioners that change from one step to
-//! the next, such as inner solves to a loose tolerance or adaptive multigrid cycles.
+//! Flexible GMRES (Saad 1993), right-preconditioned, for general `A` and preconditioners that change from one
+//! step to the next, such as inner solves to a loose tolerance or adaptive multigrid cycles.
 //!
 //! The steps are those of [GMRES](crate::gmres). GMRES computes `M⁻¹ V y` at the end of a cycle. With a
 //! changing `M` that is impossible, so every `z_j = M_j⁻¹ v_j` is stored, and the solution is assembled from
@@ -14,8 +14,8 @@ use crate::{
 };
 use num_traits::One;
 
-/// Flexible restarted GMRES, for general `A` and a preconditioner that changes from one iteration to the next:
-/// `Fgmres::new(op).preconditioner(inner).restart(50).solve(&b)`.
+/// Flexible restarted GMRES, for general `A` and a preconditioner that changes from one iteration to the
+/// next: `Fgmres::new(op).preconditioner(inner).restart(50).solve(&b)`.
 ///
 /// | option | what it sets |
 /// | --- | --- |

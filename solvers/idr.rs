@@ -15,8 +15,8 @@
 //!
 //! Differs from the paper:
 //! 1. Coefficients are computed one after the other from the updated vector, instead of by a triangular solve
-//!    with stored inner products. This takes the same number of passes and no sums of scalars, and rounding errors do
-//!    not accumulate.
+//!    with stored inner products. This takes the same number of passes and no sums of scalars, and rounding
+//!    errors do not accumulate.
 //! 2. The paper increases `ω = ⟨t, r⟩ / ⟨t, t⟩` when `t` and `r` are nearly orthogonal: by `κ / ρ` if the
 //!    cosine `ρ` of their angle is below `κ = 0.7`. Here the factor is `(1 + (κ/ρ)⁴)^(1/4)`, which is close
 //!    to the larger of 1 and `κ / ρ`, because a step must not branch on a computed number.

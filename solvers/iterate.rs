@@ -171,7 +171,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         Ok(ControlFlow::Continue(threshold))
     }
 
-    /// Computes the true residual after a run, and prepares to restart from it. Returns the outcome if the solve ends.
+    /// Computes the true residual after a run, and prepares to restart from it. Returns the outcome if the
+    /// solve ends.
     fn start_again(
         &mut self,
         of: Problem<'_, V>,
@@ -277,8 +278,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Starts the method at `x`. Stores the true residual and the backward error `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)` in the report
-    /// and returns the residual.
+    /// Starts the method at `x`. Stores the true residual and the backward error `‖r‖ / (‖A‖ ‖x‖ + ‖b‖)` in
+    /// the report and returns the residual.
     fn start(
         &mut self,
         of: Problem<'_, V>,

@@ -5,8 +5,8 @@ use std::sync::{Mutex, TryLockError};
 
 /// Calls `work` with the kept workspace, or with one from `new` if another application is using it.
 ///
-/// Waiting for the workspace could deadlock: a Rayon worker that holds it may begin another application of the
-/// same operator while it waits for other threads. `work` must accept a workspace with any content.
+/// Waiting for the workspace could deadlock: a Rayon worker that holds it may begin another application of
+/// the same operator while it waits for other threads. `work` must accept a workspace with any content.
 ///
 /// ```
 /// use krysp_solvers::with_workspace;

@@ -1,4 +1,5 @@
-//! Solves with several right-hand sides: as many independent recurrences in lockstep, with one product for all of them.
+//! Solves with several right-hand sides: as many independent recurrences in lockstep, with one product for
+//! all of them.
 //!
 //! ```text
 //! for each column j:  first residual; columns that need no iteration have ended

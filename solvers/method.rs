@@ -25,7 +25,8 @@ pub struct System<'s, V: Vector> {
 pub enum Symmetry {
     /// No operator need be symmetric.
     Nothing,
-    /// The operator must be symmetric. The preconditioner need not be, and may change from one iteration to the next.
+    /// The operator must be symmetric. The preconditioner need not be, and may change from one iteration to
+    /// the next.
     Operator,
     /// Operator and preconditioner must both be symmetric.
     Both,
@@ -83,9 +84,9 @@ pub trait Method<V: Vector> {
     }
 
     /// Runs one iteration. `place` is the index of the step within the method's [cycle](Method::cycle), or
-    /// modulo its [places](Method::places), from 0. All state between steps is in `x` and `state`. A step makes
-    /// no decision on the host, because a GPU may queue and replay it. The host receives results of the step
-    /// only through the numbers that the step records.
+    /// modulo its [places](Method::places), from 0. All state between steps is in `x` and `state`. A step
+    /// makes no decision on the host, because a GPU may queue and replay it. The host receives results of the
+    /// step only through the numbers that the step records.
     fn step(
         &self,
         system: &System<'_, V>,

@@ -1,5 +1,5 @@
-//! MINRES (Paige and Saunders 1975), preconditioned, for symmetric `A`, definite or not, and symmetric positive definite
-//! `M`.
+//! MINRES (Paige and Saunders 1975), preconditioned, for symmetric `A`, definite or not, and symmetric
+//! positive definite `M`.
 //!
 //! The iterate minimizes `‖b − A x‖`, in the norm of `M⁻¹`, over the Krylov space of `M⁻¹A`. In exact
 //! arithmetic the method ends after as many steps as `M⁻¹A` has distinct eigenvalues. The Lanczos process

@@ -71,8 +71,9 @@ impl<V: Vector> MultiVector<V> {
         self.space = space.clone();
     }
 
-    /// The columns that an operator multiplies: pairs of `x` and `y`, where `y` is open. For implementations of
-    /// [`LinearOperator::apply_many`](crate::LinearOperator::apply_many). Refuses different numbers of columns.
+    /// The columns that an operator multiplies: pairs of `x` and `y`, where `y` is open. For implementations
+    /// of [`LinearOperator::apply_many`](crate::LinearOperator::apply_many). Refuses different numbers of
+    /// columns.
     pub fn open_pairs<'m>(x: &'m Self, y: &'m mut Self) -> Result<impl Iterator<Item = (&'m V, &'m mut V)>> {
         let (got, expected) = (y.columns.len(), x.columns.len());
         if got != expected {
@@ -159,8 +160,8 @@ fn collected<T, S, const N: usize>(columns: impl Iterator<Item = [S; N]>) -> [Sc
 
 /// The space of [`MultiVector`]s: a space and the number of columns.
 ///
-/// Columns can be closed: from then on operations leave the entries of these columns unchanged, in all multivectors made from
-/// this space. So the solve of a column can end while others continue.
+/// Columns can be closed: from then on operations leave the entries of these columns unchanged, in all
+/// multivectors made from this space. So the solve of a column can end while others continue.
 #[derive(Clone, Debug)]
 pub struct MultiSpace<S> {
     of_column: S,

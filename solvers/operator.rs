@@ -66,7 +66,8 @@ pub trait LinearOperator: Send + Sync {
         Ok([rr, self.apply_dot(r, z)?])
     }
 
-    /// `Y ← A X`, for several vectors that are multiplied together: the entries of a matrix may be read once for all of them.
+    /// `Y ← A X`, for several vectors that are multiplied together: the entries of a matrix may be read once
+    /// for all of them.
     #[doc(alias = "spmm")]
     fn apply_many(&self, x: &MultiVector<Self::Vector>, y: &mut MultiVector<Self::Vector>) -> Result<()> {
         MultiVector::open_pairs(x, y)?.try_for_each(|(x, y)| self.apply(x, y))

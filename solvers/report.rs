@@ -42,7 +42,7 @@ pub enum Outcome {
         limit: f64,
     },
     /// The matrix is singular and the system inconsistent: the residual of the returned `x` is orthogonal to
-    /// the range of the matrix, so no `x` has a much smaller one. Reported by plans, not by solvers.
+    /// the range of the matrix, so no `x` has a much smaller residual. Reported by plans, not by solvers.
     Inconsistent {
         /// Norm of the least-squares residual.
         residual: f64,
@@ -106,11 +106,11 @@ pub struct Report {
     pub history: Vec<f64>,
     /// `‖b − A x‖`, computed with a product with the returned `x`.
     pub true_residual: f64,
-    /// The normwise backward error, `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)`: `x` solves exactly a system whose matrix and
-    /// right-hand side differ from the given ones by at most this relative amount. No solution has a backward error
-    /// much below the element type's epsilon. `‖A‖` is estimated from below, by two steps of the power method, in the
-    /// first solve and after `operator_mut` or `operators_mut`. On finite-element matrices it is off by a factor of two
-    /// or three.
+    /// The normwise backward error, `‖b − A x‖ / (‖A‖ ‖x‖ + ‖b‖)`: `x` solves exactly a system whose matrix
+    /// and right-hand side differ from the given ones by at most this relative amount. No solution has a
+    /// backward error much below the element type's epsilon. `‖A‖` is estimated from below, by two steps of
+    /// the power method, in the first solve and after `operator_mut` or `operators_mut`. On finite-element
+    /// matrices it is off by a factor of two or three.
     pub backward_error: f64,
     /// `‖b‖`
     pub rhs_norm: f64,

@@ -201,8 +201,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     }
 }
 
-/// Outcome of a step that broke down: a quantity that must satisfy a condition (for example `⟨p, A p⟩ > 0`) has the
-/// value `value`. [`Outcome::NotFinite`] if the value is infinite or NaN.
+/// Outcome of a step that broke down: a quantity that must satisfy a condition (for example `⟨p, A p⟩ > 0`)
+/// has the value `value`. [`Outcome::NotFinite`] if the value is infinite or NaN.
 pub(crate) fn broken(what: &'static str, value: f64, iteration: usize) -> Outcome {
     match value.is_finite() {
         true => Outcome::Breakdown { what, value, iteration },
@@ -217,8 +217,8 @@ pub(crate) struct Course {
     pub(crate) threshold: f64,
     /// The iteration of the next check whether rounding makes the threshold unreachable.
     pub(crate) check_at: usize,
-    /// Whether `x` was too large at the previous check. One such check is not conclusive: a method may pass through
-    /// large iterates.
+    /// Whether `x` was too large at the previous check. One such check is not conclusive: a method may pass
+    /// through large iterates.
     was_out: bool,
 }
 
@@ -297,7 +297,8 @@ impl<V: Vector> Judge<'_, V> {
             let epsilon = V::Elem::EPSILON;
             let lanczos = &workspace.lanczos;
             let energy = (!lanczos.is_empty()).then(|| detector.energy_evidence(iteration, lanczos, epsilon));
-            // `M` is tested, not `P M⁻¹`: if `M` is symmetric, so is `P M⁻¹` on the complement of the null space.
+            // `M` is tested, not `P M⁻¹`: if `M` is symmetric, so is `P M⁻¹` on the complement of the null
+            // space.
             let unsymmetric = match self.symmetry {
                 Symmetry::Nothing => None,
                 needed => workspace.unsymmetric(needed, self.on, b, x)?,

@@ -4,7 +4,8 @@ use crate::{Element, Result, Scalar};
 use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul, Neg};
 
-/// One scalar for each column of a [`MultiVector`](crate::MultiVector), or one for all of them. Arithmetic is column by column.
+/// One scalar for each column of a [`MultiVector`](crate::MultiVector), or one for all of them. Arithmetic is
+/// column by column.
 #[derive(Clone, Debug)]
 pub struct Scalars<T, S> {
     values: Values<S>,

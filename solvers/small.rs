@@ -110,7 +110,8 @@ impl Matrix {
         inverse
     }
 
-    /// The inverse of a symmetric positive definite matrix by its Cholesky factorization, or the first pivot that is not positive.
+    /// The inverse of a symmetric positive definite matrix by its Cholesky factorization, or the first pivot
+    /// that is not positive.
     pub(crate) fn inverse_of_definite(&self) -> Result<Matrix, f64> {
         let n = self.rows;
         let mut factor = Matrix::zeros(n, n);

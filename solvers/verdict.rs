@@ -22,8 +22,8 @@ pub(crate) fn trivial<V: Vector>(b: &V, x: &mut V, report: &mut Report) -> Resul
     Ok(Outcome::Breakdown { what: RHS, value: 0.0, iteration: 0 })
 }
 
-/// The outcome for an infinite or NaN `‖b‖²`: a breakdown if all entries of `b` are finite and only their squares
-/// overflow, else `NotFinite`.
+/// The outcome for an infinite or NaN `‖b‖²`: a breakdown if all entries of `b` are finite and only their
+/// squares overflow, else `NotFinite`.
 pub(crate) fn not_finite<V: Vector>(b: &V) -> Result<Outcome> {
     Ok(match finite_or(Outcome::Converged, b, f64::INFINITY)? {
         Outcome::Converged => Outcome::Breakdown { what: RHS, value: f64::INFINITY, iteration: 0 },
