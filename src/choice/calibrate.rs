@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `a` is the work of a product, `t` the number of bytes that could be streamed in its time, `mⱼ` the mean of
-//! `aⱼ / t`, `w` the weight of a product, and `q` the built-in coefficient. The second term is a regularization: it
-//! determines coefficients that the measurements do not determine.
+//! `aⱼ / t`, `w` the weight of a product, and `q` the built-in coefficient. The second term is a
+//! regularization: it determines coefficients that the measurements do not determine.
 
 use super::calibrated::{CostModels, keep};
 use super::ranking::Values;
@@ -63,9 +63,9 @@ struct Sample {
 /// program. [`Operator::auto`](crate::Operator::auto) and plans then use these costs. Takes a few seconds and
 /// about 200 MB.
 ///
-/// The coefficients are stored in `$KRYSP_CACHE`, or in `krysp` in the user's cache folder, in a file with the name of the machine.
-/// They apply immediately, and to later programs. Without calibration, built-in coefficients apply, which were measured on a few
-/// machines.
+/// The coefficients are stored in `$KRYSP_CACHE`, or in `krysp` in the user's cache folder, in a file with
+/// the name of the machine. They apply immediately, and to later programs. Without calibration, built-in
+/// coefficients apply, which were measured on a few machines.
 ///
 /// Coefficients of a debug build apply to debug builds only, because their times differ.
 pub fn calibrate() -> Result<Calibration> {

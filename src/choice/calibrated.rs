@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// First line of a file of cost models. Increase the number when the cost model changes: files with another number
-/// are ignored.
+/// First line of a file of cost models. Increase the number when the cost model changes: files with another
+/// number are ignored.
 const HEAD: &str = "krysp format costs 1";
 
 /// Names of formats with their cost models.
@@ -44,8 +44,8 @@ fn here() -> Option<Arc<CostModels>> {
     cost_models
 }
 
-/// Stores cost models for this program and, if there is a cache folder, in a file for later programs. Returns the
-/// path of the file.
+/// Stores cost models for this program and, if there is a cache folder, in a file for later programs. Returns
+/// the path of the file.
 pub(super) fn keep(cost_models: &CostModels) -> std::io::Result<Option<PathBuf>> {
     let key = key();
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);

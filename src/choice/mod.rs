@@ -64,15 +64,16 @@ pub struct Operator<V: Vector> {
 }
 
 impl<V: Vector> Operator<V> {
-    /// Converts a matrix to the format that is expected to be fastest on a machine: `&Host`, the CPU with the threads of this
-    /// program, or a `&Cuda`, a GPU.
+    /// Converts a matrix to the format that is expected to be fastest on a machine: `&Host`, the CPU with the
+    /// threads of this program, or a `&Cuda`, a GPU.
     pub fn auto<T: Real, M: Machine<T, Vector = V>>(csr: &Csr<T>, machine: &M) -> Result<Operator<V>> {
         machine.store(csr, Values::Any, None)
     }
 
-    /// Converts a matrix to the named format. The name is that of the type, such as `"Sell"` or `"SymBsr"`, or the one that
-    /// [`Choice`] prints, such as `"SELL-P"` or `"symmetric BSR"`; case, blanks and punctuation are ignored. A symmetric
-    /// format needs a matrix that is symmetric and remains so, as for [`Operator::symmetric`].
+    /// Converts a matrix to the named format. The name is that of the type, such as `"Sell"` or `"SymBsr"`,
+    /// or the one that [`Choice`] prints, such as `"SELL-P"` or `"symmetric BSR"`; case, blanks and
+    /// punctuation are ignored. A symmetric format needs a matrix that is symmetric and remains so, as for
+    /// [`Operator::symmetric`].
     pub fn in_format<T: Real, M: Machine<T, Vector = V>>(
         csr: &Csr<T>,
         machine: &M,
@@ -81,11 +82,11 @@ impl<V: Vector> Operator<V> {
         Operator::known(csr, machine, check_symmetric(csr).is_ok(), Some(name))
     }
 
-    /// [`Operator::auto`] for a matrix that is symmetric and remains so: symmetric formats, which store and read one triangle
-    /// only, may be chosen as well. Returns an error if the matrix is not symmetric.
+    /// [`Operator::auto`] for a matrix that is symmetric and remains so: symmetric formats, which store and
+    /// read one triangle only, may be chosen as well. Returns an error if the matrix is not symmetric.
     ///
-    /// New values must be symmetric, too. This is not checked: for unsymmetric values, a product may use one triangle and its
-    /// mirror image.
+    /// New values must be symmetric, too. This is not checked: for unsymmetric values, a product may use one
+    /// triangle and its mirror image.
     ///
     /// ```
     /// use krysp::{Csr, Host, Operator};

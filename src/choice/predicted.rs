@@ -8,7 +8,8 @@ use crate::formats::check_symmetric;
 use crate::{Csr, Real, Result};
 
 impl Choice {
-    /// The format that is expected to be the fastest one for a matrix on a machine, which need not be available.
+    /// The format that is expected to be the fastest one for a matrix on a machine, which need not be
+    /// available.
     ///
     /// ```
     /// use krysp::choice::{Choice, Model};

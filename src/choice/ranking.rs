@@ -122,7 +122,8 @@ impl<R> Ranking<R> {
         self.offered.iter().map(|(estimate, _)| estimate.bytes).max().unwrap_or(0)
     }
 
-    /// Keeps only the named format, if there is a name. Returns an error if the format is unsuitable or unknown.
+    /// Keeps only the named format, if there is a name. Returns an error if the format is unsuitable or
+    /// unknown.
     pub(super) fn only(mut self, name: Option<&str>) -> Result<Ranking<R>> {
         let Some(name) = name else { return Ok(self) };
         let wanted = |format: &str| same_name(format, name);
@@ -206,7 +207,8 @@ mod tests {
         );
     }
 
-    /// Names are unique, the first is that of the format, and each variant has a cost model or a reason why it has none.
+    /// Names are unique, the first is that of the format, and each variant has a cost model or a reason why
+    /// it has none.
     #[test]
     fn every_format_has_a_name_and_a_price_or_a_reason() {
         let mut formats: Vec<(&str, Vec<Variant>)> = vec![];
@@ -285,7 +287,8 @@ mod tests {
         assert_eq!(ranked().fitting(None).unwrap().offered.len(), bytes.len());
     }
 
-    /// If a conversion fails because a format is unsuitable, the next format is chosen, and the report has the reason.
+    /// If a conversion fails because a format is unsuitable, the next format is chosen, and the report has
+    /// the reason.
     #[test]
     fn the_next_format_is_tried_after_a_failed_conversion() {
         // cost models depend on the SIMD level, which other tests may change at the same time

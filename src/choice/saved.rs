@@ -1,4 +1,5 @@
-//! Operators in files: the choice and the matrix in its format. For a GPU, the matrix is stored as CSR and converted on loading.
+//! Operators in files: the choice and the matrix in its format. For a GPU, the matrix is stored as CSR and
+//! converted on loading.
 
 use super::{Host, Machine, Operator, Stores};
 use crate::saved::{Keys, Saved, read, write};
@@ -7,8 +8,8 @@ use krysp_solvers::Vector;
 use std::path::Path;
 
 impl<V: Vector<Elem: Real>> Operator<V> {
-    /// Saves the matrix in its format, so that a later run can [`load`](Operator::load) it without choosing a format, reordering
-    /// or converting again.
+    /// Saves the matrix in its format, so that a later run can [`load`](Operator::load) it without choosing a
+    /// format, reordering or converting again.
     ///
     /// ```
     /// use krysp::{Csr, Host, LinearOperator, Operator};
