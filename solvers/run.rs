@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Maximum number of steps in one batch (one launch). The time limit and the cancel token are checked between
 /// batches.
 const BATCH: usize = 256;
-/// Maximum number of steps in a batch while rules of [`Solver::stop_soon_when`] exist, or `1 / LATE_SHARE` of
+/// Maximum number of steps in a batch while rules of `stop_soon_when` exist, or `1 / LATE_SHARE` of
 /// all iterations so far if that is more.
 const LATE_BATCH: usize = 64;
 const LATE_SHARE: usize = 4;
