@@ -43,7 +43,8 @@ impl<T: Real> ForFactors<'_, T> {
 
 /// A machine that plans are made for: [`Host`], or a GPU.
 pub trait Backend<T: Real>: Machine<T> + Clone {
-    /// Whether the host runs the iterations. Then converting and reordering, which only the host can do, take the time of few iterations.
+    /// Whether the host runs the iterations. Then converting and reordering, which only the host can do, take no longer than a few
+    /// iterations.
     #[doc(hidden)]
     const ON_HOST: bool;
 
@@ -199,7 +200,7 @@ impl<T: Real> Backend<T> for Host {
         known.deflated(operator, m)
     }
 
-    /// Uses the CSR matrix: other formats would first gather its entries.
+    /// Uses the CSR matrix, because other formats would first gather the entries from their slots.
     fn residual(
         csr: &Csr<T>,
         _: &Operator<Self::Vector>,

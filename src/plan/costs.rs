@@ -3,7 +3,7 @@
 //! Work is counted in [`WorkUnits`], not in seconds, so that decisions are the same from run to run, whatever else the machine does. The
 //! figures of [`TABLE`] were fitted on two threads of a CPU (`cargo bench --bench plan -- --explain`, matrices of finite elements,
 //! stencils and circuits with 1,000 to 2 million unknowns). For GPUs and other numbers of threads the figures are scaled: work on one
-//! thread costs more units where the iteration that defines the unit becomes faster.
+//! thread costs more units on machines where the iteration that defines the unit is faster.
 
 use super::{Method, Preconditioner, Profile, WorkUnits};
 use crate::Result;
@@ -66,8 +66,8 @@ impl Factorization {
         )
     }
 
-    /// An estimate without an ordering: for a network if rows are short or few entries are mirrored, for a 3D mesh if nodes have many
-    /// neighbours, and otherwise for a 2D mesh.
+    /// An estimate without an ordering. It takes the matrix for a network if rows are short or few entries are mirrored, for a 3D mesh if
+    /// nodes have many neighbours, and otherwise for a 2D mesh.
     pub(super) fn estimate(profile: &Profile) -> Factorization {
         let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
         let fronts = FRONTS_PER_ROW * rows;
@@ -95,7 +95,7 @@ struct Shape {
     rows_cubed: f64,
     /// Whether nodes have several unknowns.
     blocks: bool,
-    /// Whether constants are far from the near-null space: edge elements, beams and shells.
+    /// Whether constants are far from the near-null space, as for edge elements, beams and shells.
     rough: bool,
     /// Whether near-null space vectors or coordinates were given.
     modes: bool,
@@ -153,7 +153,8 @@ impl Threads {
     }
 }
 
-/// Multiply-adds of an iteration from which on many threads make it faster. A guess: `crack` and `memplus`, below 3e5, gain nothing.
+/// Multiply-adds of an iteration at which many threads gain half as much as for large matrices. A guess: `crack` and `memplus`, with less
+/// than 3e5, gain nothing.
 const PARALLEL: f64 = 2e6;
 
 /// Speedup of an iteration of CG with Jacobi on 1, 2, 4, 8 and 16 threads, for matrices larger than the caches.
@@ -270,14 +271,14 @@ const fn line(
     Line { preconditioner, setup, refresh, application, iterations, threads }
 }
 
-/// Multiply-adds of the setup of the coarse levels of `Amg`; about the same for matrices with few rows.
+/// Multiply-adds that take as long as the setup of the coarse levels of `Amg`, which hardly depends on the number of rows.
 const COARSE: f64 = 5e6;
 
 /// Multiply-adds per front to apply `Cholesky`, and mean number of fronts per row.
 const FRONT: f64 = 250.0;
 const FRONTS_PER_ROW: f64 = 0.25;
 
-/// Mean entries per row and unknown of a node from which on a mesh is taken for 3D: triangles have 7, tetrahedra 14.
+/// Mean entries per row, divided by the unknowns per node, from which on a mesh is taken for 3D: triangles have 7, tetrahedra 14.
 const IN_SPACE: f64 = 12.0;
 
 /// Mean entries per row below which a matrix is taken for a network, whose factors have little fill-in; 2D meshes have at least 5.
@@ -286,7 +287,7 @@ const NETWORK: f64 = 4.8;
 /// Multiply-adds per entry of the matrix to compute an elimination ordering.
 const ORDERING: f64 = 200.0;
 
-/// Upper bound of the multiply-adds of an iteration that take as long as one multiplication of `Lu`, whose memory accesses are scattered.
+/// Upper bound of the time of a multiplication of `Lu`, with its scattered reads, divided by that of a multiply-add of an iteration.
 const SCATTERED: f64 = 5.0;
 
 /// Multiply-adds that take as long as kernel launches on a GPU: those of a setup of `Amg`, of its cycle, and of an iteration with Jacobi.
@@ -295,8 +296,8 @@ const SCATTERED: f64 = 5.0;
 const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
 const LAUNCH: f64 = 1.2e6;
 
-/// Time of a multiply-add on the host divided by that on its GPU, for factorizations, which the host builds and applies; and
-/// multiply-adds of the GPU that take as long as copying two vectors. Guesses from 0.2 ns and 3.4 ps, and from 30 µs.
+/// For factorizations, which the host builds and applies. `HOST`: time of a multiply-add divided by that on the GPU (a guess: 0.2 ns /
+/// 3.4 ps). `COPIES`: multiply-adds of the GPU that take as long as copying two vectors (a guess: 30 µs).
 const HOST: f64 = 60.0;
 const COPIES: f64 = 1e7;
 
@@ -308,7 +309,7 @@ const VARIED: f64 = 2.0;
 const FEWER: f64 = 0.5;
 const FEWEST: f64 = 0.15;
 
-/// Iterations with Jacobi for which the table states those of `Amg`; below, those of `Amg` are proportional to `√Jacobi`. Measured
+/// Iterations with Jacobi at which those with `Amg` are as in the table. With fewer, they are proportional to `√Jacobi`. Measured
 /// `Amg / √Jacobi`: 0.8 to 1.6 on 20 scalar systems with 16 to 560 iterations of Jacobi; 0.6 to 1.1 with smoothing.
 const TYPICAL: f64 = 190.0;
 
@@ -459,8 +460,8 @@ impl Costs {
         share_of_jacobi: 0.0,
     };
 
-    /// Work expected of one solve, without the setup, if all iterations of CG with Jacobi would cost `jacobi`. It is zero if only a trial
-    /// can measure it.
+    /// Work expected of one solve, without the setup, if all iterations of CG with Jacobi would cost `jacobi`. The result is zero if
+    /// neither `iterations` nor `jacobi` is known yet (both are zero).
     pub(super) fn solve(
         &self,
         method: Method,

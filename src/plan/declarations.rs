@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// A matrix with a pair `a_ij`, `a_ji` that differs by more than this fraction of `max(|a_ij|, |a_ji|, sqrt(a_ii a_jj))` cannot be
-/// declared symmetric. A guess: matrices from files with seven digits can, those with upwind differences cannot.
+/// declared symmetric. A guess, which accepts matrices from files with seven digits and refuses those with upwind differences.
 const ASYMMETRIC: f64 = 1e-6;
 
 /// Properties that the user has declared of a matrix. They decide which methods are candidates.

@@ -277,7 +277,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         task.bytes += report.bytes;
         let (estimate, verdict) = {
             let mut watcher = lock(&self.watch);
-            // drop the closure: it shares the matrix, which a refresh would have to copy
+            // drop the closure, which shares the matrix: while it exists, a refresh would copy the matrix
             watcher.analyse = None;
             (watcher.monitor.estimate, watcher.verdict)
         };
@@ -368,7 +368,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         residual
     }
 
-    /// Stores `x` if it is the best solution so far; otherwise restores that, or zero if there is none.
+    /// Stores `x` if it is the best solution so far; otherwise sets `x` to the best solution, or to zero if there is none.
     fn keep_best(&mut self, task: &mut Task<'_, M::Vector>, residual: f64) -> Result<()> {
         // the relative residual of x = 0 is 1
         if residual < task.best.as_ref().map_or(1.0, |(_, least)| *least) {

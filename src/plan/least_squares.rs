@@ -42,9 +42,9 @@ struct Normal<'a, T: Real> {
     most: usize,
 }
 
-/// Minimizes the residual: with factors, if `factorised` and they are rank-deficient; and, unless that gives a certain result, by
-/// conjugate gradients from `guess`. Each makes at most `most` iterations. For `slope` see [`Normal`]. Returns `None` if the transpose
-/// cannot be formed, or if no result is finite.
+/// Minimizes the residual. If `factorised`, the matrix is factorized, and the factors are used if they are rank-deficient. Unless that
+/// gives a certain result, conjugate gradients from `guess` follow. Each makes at most `most` iterations. For `slope` see [`Normal`].
+/// Returns `None` if the transpose cannot be formed, or if no result is finite.
 pub(super) fn least_squares<T: Real>(
     a: &Csr<T>,
     b: &[T],

@@ -69,7 +69,7 @@ where
         let mut lead: Option<Lead> = None;
         while all.len() < b.len() {
             let rest = &b[all.len()..];
-            // A solve since then may have replaced the preconditioner of the lead.
+            // Columns that were solved by themselves in the meantime may have replaced the preconditioner of the lead.
             lead = lead.filter(|lead| self.mount(lead.index, None).is_ok());
             let together = rest.len().min(TOGETHER);
             let (group, parts) = match lead {

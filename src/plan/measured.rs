@@ -18,8 +18,8 @@ const WORTH: f64 = 2.5;
 const ENDLESS: usize = 1000;
 const ORDERING: f64 = 500.0;
 
-/// Maximum time of a product in another ordering, as a fraction of that in the given one, for which the matrix is reordered: all of `b`
-/// and `x` is then permuted in every solve.
+/// Maximum time of a product in another ordering, as a fraction of that in the given one, for which the matrix is reordered. Below 1,
+/// because every solve then permutes `b` and `x`.
 const GAINS: f64 = 0.98;
 
 /// At most `SHARE * solves * rows^(1/3)` products are spent on measuring. A solve takes 1 to 10 `rows^(1/3)` iterations

@@ -31,7 +31,8 @@ const HORIZON_CG: f64 = 3.0;
 /// stagnating attempts take several times that cost.
 const HORIZON_CG_JACOBI: f64 = 30.0;
 
-/// After `n` iterations, the next estimate follows after `n / LOOK` more, because the cost of an estimate grows with `n`.
+/// An estimate after `n` iterations is followed by the next one after `n / LOOK + 1` more, because the cost of an estimate grows with
+/// `n`.
 const LOOK: usize = 16;
 
 /// Minimum number of residuals for an estimate.
@@ -40,7 +41,7 @@ const SEEN: usize = 8;
 /// A candidate that may run instead of the running one.
 #[derive(Clone, Debug)]
 pub(super) struct Alternative {
-    /// Its index in the list of candidates; `None` for the upper limit of the cost of an attempt.
+    /// Its index in the list of candidates; `None` for the entry whose cost is the upper limit of the cost of an attempt.
     pub(super) index: Option<usize>,
     /// The part of the cost that does not depend on Jacobi's iterations: the share of the setup and, if known, the cost of the solve.
     pub(super) fixed: WorkUnits,
@@ -101,8 +102,8 @@ pub(super) struct Start {
 /// Collects the residuals of an attempt, and decides when it stops.
 pub(super) struct Monitor {
     start: Start,
-    /// Upper bounds of the remaining iterations, as multiples of those made: if the cost of the best alternative is known, and if it is
-    /// yet to be analysed.
+    /// Upper bounds of the remaining iterations, as multiples of those made. The first holds if the cost of the best alternative is
+    /// known, the second if an elimination ordering must be computed to know it.
     horizon: [f64; 2],
     residuals: Vec<f64>,
     /// Iteration at which the next estimate is made.
@@ -269,7 +270,7 @@ mod tests {
         let at =
             |iteration| Progress { iteration, residual: history[iteration], threshold: 1e-8 * history[0] };
         let stopped = (1..history.len() - 1).find(|&k| monitor.observe(&at(k)) != Verdict::Continue);
-        // otherwise the attempt would be resumed at once, because it seems to be cheaper than the alternative
+        // what is left of a stopped attempt is expected to cost more than the alternative, or the attempt would be resumed at once
         assert!(stopped.is_none() || analysable || monitor.estimate.iterations >= MARGIN * next);
         (stopped, history.len() - 1)
     }
@@ -281,7 +282,7 @@ mod tests {
             (1..=500).map(|k| 2.0 - 2.0 * (std::f64::consts::PI * f64::from(k) / 501.0).cos()).collect();
         let (stopped, all) = conjugate(200.0, false, &chain);
         assert!(stopped.is_some_and(|at| at < 40) && all >= 500, "{stopped:?} of {all}");
-        // the cost of the alternative is yet to be analysed: no stop before half of it
+        // as long as the cost of the alternative is a rough estimate, the attempt does not stop before it has cost half of that
         let (stopped, _) = conjugate(200.0, true, &chain);
         assert_eq!(stopped, Some(100));
     }
@@ -299,7 +300,7 @@ mod tests {
         let rate = |rate: f64| move |k: usize| rate.powi(k as i32);
         // 184 iterations in all
         assert_eq!(stopped(150.0, None, rate(0.905)), None);
-        // 18,400
+        // 18,400 iterations in all
         assert_eq!(stopped(400.0, None, rate(0.999)), Some(100));
         assert_eq!(stopped(f64::INFINITY, None, rate(0.999)), None);
         // stagnation

@@ -91,7 +91,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         self
     }
 
-    /// Sets the maximum number of iterations of a solve, summed over all attempts. By default only each attempt has a limit, 100,000.
+    /// Sets the maximum number of iterations of a solve, summed over all attempts. By default a solve has no limit, and each attempt a
+    /// limit of 100,000.
     pub fn max_iterations(mut self, iterations: usize) -> Self {
         self.options.max_iterations = Some(iterations);
         self
@@ -185,7 +186,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
 
     /// Declares the null space of a singular symmetric matrix: vectors, in the user's order of unknowns, that the matrix maps to zero;
     /// for a pure Neumann problem, the vector of ones. `solve` and `solve_from` remove the component of `b` in the null space, and return
-    /// a solution without one; callers of `solve_into` remove it from `b` themselves. Complete factorizations are then no candidates.
+    /// a solution without such a component; callers of `solve_into` remove it from `b` themselves. Complete factorizations are then no
+    /// candidates.
     ///
     /// ```
     /// use krysp::{Plan, gallery};
@@ -247,7 +249,7 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
         Scheduler::new(self.context(), self.list(), solves, values_change)
     }
 
-    /// The candidates in the order in which they run if each of them fails.
+    /// The candidates in the order in which they would run if all of them failed.
     pub fn candidates(&self) -> Vec<Candidate> {
         let list = self.list();
         self.scheduler().order().iter().filter_map(|(index, _)| list.get(*index).cloned()).collect()
@@ -340,8 +342,8 @@ fn with_method(context: Context<'_>, method: Method, list: &[Candidate]) -> Vec<
     chosen
 }
 
-/// Prints the profile, the declarations, and the candidates with their expected costs, in the order in which they run if each of them
-/// fails.
+/// Prints the profile, the declarations, and the candidates with their expected costs, in the order in which they would run if all of
+/// them failed.
 impl<T: Real, M: Backend<T>> fmt::Display for Plan<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.profile, self.options.declarations)?;

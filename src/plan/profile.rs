@@ -70,9 +70,9 @@ pub struct Profile {
     pub row_scale: [f64; 2],
     /// The expected costs of [`SaddlePoint`](crate::SaddlePoint), if the matrix is large and has the structure of a saddle point system.
     pub saddle: Option<SaddleEstimate>,
-    /// Connected components of the graph; only from [`Profile::of`].
+    /// Connected components of the graph; computed by [`Profile::of`] alone.
     pub connected_components: Option<ConnectedComponents>,
-    /// Estimate of the spectrum; only from [`Profile::of`], and only for symmetric matrices.
+    /// Estimate of the spectrum; computed by [`Profile::of`] alone, and for symmetric matrices alone.
     pub spectrum: Option<Spectrum>,
     /// Properties that were declared by methods of [`Plan`](crate::Plan).
     pub declared: Declared,
@@ -84,7 +84,8 @@ saved!(impl[] Profile {
     spectrum = None
 });
 
-/// Minimum number of rows for detecting the structure of a saddle point system: smaller systems are factorized as fast.
+/// Minimum number of rows for detecting the structure of a saddle point system: smaller ones are solved as fast by a complete
+/// factorization.
 const SADDLE: usize = 3000;
 
 /// Counts over a part of the rows.
@@ -100,7 +101,8 @@ struct Count {
     negative_sums: usize,
     off_diagonal: usize,
     mirrored: usize,
-    /// May be negative in a part of the rows.
+    /// Can be negative for a part of the rows: an entry whose mirror image is a stored zero subtracts what the zero has added in another
+    /// row.
     symmetric: isize,
     skew: usize,
     least: f64,

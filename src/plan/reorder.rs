@@ -46,7 +46,7 @@ mod tests {
         let b: Vec<f64> = (0..a.rows()).map(|i| (i as f64 * 0.37).sin()).collect();
         let mut solver = Plan::new(&a).unwrap().build().unwrap();
         let first = solver.solve(&b).unwrap();
-        // otherwise a refresh would copy the matrix
+        // the matrix is not shared: a refresh of a shared one would copy it
         assert_eq!(std::sync::Arc::strong_count(&solver.matrix), 1);
         assert!(first.converged() && solver.matrix.domain().permutation().is_none(), "{first}");
         // no elimination ordering was computed either

@@ -3,8 +3,8 @@
 //! The CSR matrix is in the file only if it was reordered; otherwise it is that of the caller of `load`, which must have the same
 //! pattern. If its values differ, they are taken as by [`PlannedSolver::refresh`], and the next solve renews the preconditioner.
 //!
-//! A checksum does not detect a forged file. So `load` compares a product of the loaded matrix with one of the caller's: a solve has
-//! converged if the residual of the caller's matrix meets the tolerance.
+//! A checksum does not detect a forged file. So `load` compares a product of the loaded matrix with one of the caller's matrix, for which
+//! solutions must meet the tolerance.
 
 use super::schedule::Findings;
 use super::solver::{Settings, user_order};

@@ -37,7 +37,8 @@ pub(super) const LAST: WorkUnits = WorkUnits(20_000.0);
 /// An attempt that has cost this fraction of [`LAST`] when it is stopped has failed, and is not resumed. A guess.
 const EXHAUSTED: f64 = 0.5;
 
-/// Cost of the consistency test, whether a solution exists. The test runs before an attempt is resumed that is expected to cost more.
+/// Cost of the consistency test, which shows whether a solution exists. If resuming an attempt is expected to cost more, the test runs
+/// first.
 const TEST: WorkUnits = WorkUnits(2_000.0);
 
 /// A preconditioner of earlier values is renewed before the solve if that costs at most this fraction of a solve. A guess.
@@ -56,7 +57,7 @@ pub(super) struct Scheduler {
     profile: Profile,
     class: MachineClass,
     factors: fn(Preconditioner) -> [f64; 2],
-    /// Number of solves that was announced, and whether changes of the values were.
+    /// Number of solves that was announced, and whether changes of the values were announced.
     announced: Option<usize>,
     values_change: bool,
     records: Vec<Record>,
@@ -146,7 +147,8 @@ impl Scheduler {
         };
     }
 
-    /// Records a converged solve from zero that ran a candidate outside of the schedule. The candidate is built.
+    /// Records a solve from `x = 0` that converged with a candidate which this scheduler has not chosen, and whose preconditioner is
+    /// built.
     pub(super) fn solved(&mut self, index: usize, iterations: usize) {
         self.begin_solve();
         let ended = Ended { iterations, residual: 0.0, improved: true, end: End::Converged };
@@ -349,8 +351,8 @@ impl Scheduler {
     }
 
     /// Whether a preconditioner of earlier values is renewed before a solve: if it has not solved yet, if renewing is cheap, or if
-    /// `all + last >= refresh`. Here `all` is the work of iterations in excess of `fresh` since it became outdated, and `last` that of
-    /// the last solve.
+    /// `all + last >= refresh`. Here `all` is the work of iterations in excess of [`Built::fresh`] in all solves since the preconditioner
+    /// became outdated, and `last` that in the last solve.
     fn renews(&self, built: &Built) -> bool {
         let costs = self.candidates[built.index].costs;
         let solve = self.records[built.index].cost.unwrap_or(WorkUnits::ZERO);

@@ -55,14 +55,14 @@ pub(super) fn spectrum<T: Real>(a: &Csr<T>, positive_diagonal: bool) -> Option<S
     lanczos(a, steps).ok().flatten()
 }
 
-/// Runs conjugate gradients without `x`, whose coefficients are those of Lanczos.
+/// Runs the recurrences of conjugate gradients without `x`. The coefficients of the Lanczos process follow from theirs.
 fn lanczos<T: Real>(a: &Csr<T>, steps: usize) -> Result<Option<Spectrum>> {
     let space = a.domain();
     let diagonal = a.diagonal_entries();
     let d_inverse: Vec<T> = diagonal.iter().map(|&d| T::one() / d).collect();
     let d_inverse = space.vector(&d_inverse)?;
-    // D (1 + noise) has components of all eigenvectors, and larger ones of smooth eigenvectors, among which negative energies are found
-    // first
+    // the initial residual D (1 + noise) has components of all eigenvectors; those of smooth eigenvectors are larger, because negative
+    // energies are found among these first
     let rough = |i: u64| T::from_f64(1.0 + 0.5 * noise(i));
     let b: Vec<T> = diagonal.iter().zip(0..).map(|(&d, i)| d * rough(i)).collect();
     let mut r = space.vector(&b)?;

@@ -12,7 +12,7 @@ impl WorkUnits {
     /// No work.
     pub const ZERO: WorkUnits = WorkUnits(0.0);
 
-    /// The cost of what is impossible.
+    /// The cost of an action that is impossible.
     pub const INFINITE: WorkUnits = WorkUnits(f64::INFINITY);
 
     /// The larger of two; NaN is ignored.

@@ -17,8 +17,8 @@ const CLEARLY: f64 = 1.3;
 const AFFORDABLE: f64 = 15.0;
 const PERHAPS: f64 = 0.3;
 
-/// `Lu` is suspended after this multiple of its estimated setup or of the cost of a solve with the best other candidate, whichever is
-/// more, but not before it has cost as much as all solves ahead with that candidate. A guess.
+/// Building `Lu` is suspended after the work `max(OVERRUN * setup, OVERRUN * other, ahead * other)`, where `setup` is its estimated
+/// setup, `other` the cost of a solve with the best other candidate, and `ahead` the number of solves ahead. A guess.
 const OVERRUN: f64 = 3.0;
 
 /// Expected number of renewals of a preconditioner per refresh of the matrix, until three solves with it have been counted. A guess; 1/4
@@ -207,7 +207,7 @@ impl Scheduler {
                 if let (true, Some(candidate)) = (one.analysable, &mut one.estimated) {
                     candidate.costs =
                         context.costs(candidate.method, candidate.preconditioner, Some(factorization));
-                    // `false`: a factorization that is built has been analysed, and does not get here
+                    // `false`: this preconditioner is not built, because building a factorization includes its analysis
                     one.fixed = fixed(&candidate.costs, false, ahead, rate);
                 }
                 one

@@ -29,7 +29,7 @@ pub(in crate::plan) enum Action {
 #[derive(Clone, Debug)]
 pub(in crate::plan) enum Event {
     Analysed(Factorization),
-    /// Whether the matrix was reordered. If so, no preconditioner is built for it.
+    /// Whether the matrix was reordered. If so, all preconditioners were dropped.
     Reordered(bool),
     Built,
     /// Building was suspended at its limit.
@@ -118,7 +118,7 @@ pub(super) struct Solve {
     pub(super) renewed: Option<usize>,
     /// Whether Jacobi is tried again, to find out whether it has become the fastest.
     pub(super) trial: bool,
-    /// The decision to continue after `Analyse` or `Reorder`; `None` is the choice of the next candidate.
+    /// The decision that `Analyse` or `Reorder` has interrupted; `None` for the choice of the next candidate.
     pub(super) pending: Option<Pending>,
 }
 
