@@ -151,8 +151,8 @@ where
         let reports = running.solve_many_into(&rhs, &mut x)?;
         let mut all = Vec::with_capacity(reports.len());
         for ((mut report, x), removed) in reports.into_iter().zip(x.columns()).zip(removed) {
-            // A column that was solved after others has their time in its report, so that it may reach the time limit without an
-            // iteration: it is solved again.
+            // If columns were solved one after the other, the report of a later one includes the time of the earlier ones, so that it may
+            // have reached the time limit without an iteration. Such a column is solved again.
             let unsolved = matches!(report.outcome, Outcome::TimeLimit) && report.iterations == 0;
             let Some(removed) = removed.filter(|_| !unsolved) else {
                 all.push(None);

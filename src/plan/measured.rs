@@ -30,14 +30,14 @@ const SHARE: f64 = 0.1;
 /// takes 0.3 to 0.9 s.
 const COMPILATION: f64 = 0.1;
 
-/// Number of products per measurement; maximum number of measurements of each of two operators, which alternate; and ratio of their times
-/// above which measuring stops early.
+/// Two operators are compared by at most `TURNS` alternating measurements of each, `PRODUCTS` products per measurement. The comparison
+/// stops early if the ratio of their times exceeds `HOPELESS`.
 const PRODUCTS: usize = 4;
 const TURNS: usize = 24;
 const HOPELESS: f64 = 1.3;
 
-/// Minimum `scattering` (32-byte sectors of `x` read per entry) and minimum bytes of `x` for which another ordering may improve the use
-/// of the cache; and maximum `scattering` in that ordering, as a fraction of that in the given one, for which it is used.
+/// Another ordering may improve the use of the cache if `scattering` (32-byte sectors of `x` read per entry) is at least `SCATTERED` and
+/// `x` takes at least `CACHE` bytes. It is used if its `scattering` is at most the fraction `NEARER` of that in the given ordering.
 const SCATTERED: f64 = 0.1;
 const CACHE: usize = 1 << 18;
 const NEARER: f64 = 0.75;

@@ -24,7 +24,7 @@ impl<T: Real, V: Vector<Elem = T>> Refresh<T> for Identity<V> {
     }
 }
 
-/// Observers and the monitor of the running attempt; all attempts of a planned solver share it.
+/// Access to the [`Watcher`] of a planned solver, which all of its attempts share.
 pub(super) type Watch = Arc<Mutex<Watcher>>;
 
 /// Callback of the user, called after each iteration.

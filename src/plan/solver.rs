@@ -39,7 +39,7 @@ pub(super) type SharedSymbolic = Arc<Mutex<Option<Result<Symbolic>>>>;
 /// A solver that runs one candidate after the other, until the recomputed residual meets the tolerance. Made by [`Plan::build`].
 ///
 /// The next solve begins with the candidate that solved the last one, or with one that has become worth its setup. After
-/// [`refresh`](PlannedSolver::refresh) a preconditioner is kept until the iterations that it adds cost as much as a new one.
+/// [`refresh`](PlannedSolver::refresh) a preconditioner is kept until the additional iterations have cost as much as a new one.
 pub struct PlannedSolver<T: Real, M: Backend<T>> {
     pub(super) machine: M,
     pub(super) matrix: Arc<Csr<T>>,
