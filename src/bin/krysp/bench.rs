@@ -101,7 +101,7 @@ impl Bench {
         }
         let matrices = self.matrices.len();
         contestants.iter_mut().for_each(|one| one.ratios.resize(matrices, f64::INFINITY));
-        // the format with the largest area under its performance profile first
+        // sort by the area under the performance profile, the largest first
         contestants.sort_by(|one, other| other.area().total_cmp(&one.area()));
         print_profile(&contestants, matrices);
         if let Some(path) = &self.csv {

@@ -116,7 +116,8 @@ impl Inspect {
             for candidate in choice.rejected() {
                 match candidate {
                     Candidate::HigherCost(estimate) => found.estimates.push(estimate.clone()),
-                    // a format that was measured is not unsuitable, even if the cost model excludes it
+                    // do not list a format as unsuitable if it was measured, even if the cost model excludes
+                    // it
                     Candidate::Unsuitable { format, .. } if !found.has_measured(format) => {
                         found.unsuitable.push(format);
                     }
