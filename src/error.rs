@@ -219,7 +219,7 @@ pub enum Error {
     /// A format or a preconditioner is not suitable for the matrix.
     #[error("{format} is not suitable for this matrix: {why}")]
     Unsuitable {
-        /// The format.
+        /// The format, the preconditioner or the factorization.
         format: &'static str,
         /// The reason, with numbers, and what to use instead.
         why: String,

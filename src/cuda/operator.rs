@@ -97,9 +97,8 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         Ok(())
     }
 
-    /// Marks the copy for the persistent kernel as outdated after values have changed on the GPU. If the
-    /// matrix does not suit that kernel (`None`), this is kept, because it depends on the pattern and not on
-    /// the values.
+    /// Marks the copy for the persistent kernel as outdated after values have changed on the GPU. `None` (the matrix
+    /// does not suit that kernel) is kept, because it depends on the pattern and not on the values.
     fn outdate(&mut self) {
         match self.resident.take() {
             Some(Some(resident)) => self.outdated = Mutex::new(Some(resident)),
@@ -130,8 +129,8 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
         self.user().assemble(values)
     }
 
-    /// Replaces the values for the same pattern, in the order of [`Csr::entries`] of the matrix that was
-    /// copied, as [`Format::refresh`] does. Returns an error for infinite values and NaN, and then keeps the
+    /// Replaces the values, as [`Format::refresh`] does. The pattern stays the same, and `values` are in the order of
+    /// [`Csr::entries`] of the matrix that was copied. Returns an error for infinite values and NaN, and then keeps the
     /// old values.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         let entries = match &self.user_order {

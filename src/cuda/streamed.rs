@@ -162,8 +162,8 @@ impl<T: Real> Streamed<T> {
         &self.traffic
     }
 
-    /// Replaces the values for the same pattern, in the order of [`Csr::entries`] of the matrix that was
-    /// converted, as [`Format::refresh`] does. Each piece stays where it is stored.
+    /// Replaces the values, as [`Format::refresh`] does. The pattern stays the same, and `values` are in the
+    /// order of [`Csr::entries`] of the matrix that was converted. Each piece stays where it is stored.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         self.source.check_entries(values)?;
         let mut first = 0;

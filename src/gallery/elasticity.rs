@@ -3,9 +3,9 @@
 use crate::memory::check_free_memory;
 use crate::{Csr, Error, Real, Result};
 
-/// Linear elasticity of a beam of `elements[d]` cubes of size 1 in direction d, clamped at the side x = 0: trilinear elements,
-/// Young's modulus 1. Comes with the coordinates of the nodes, from which [`rigid_body_modes`](crate::rigid_body_modes) makes the rigid
-/// body modes.
+/// Linear elasticity of a beam of `elements[d]` cubes of size 1 in direction d, clamped at the side x = 0: trilinear elements, Young's
+/// modulus 1. Also returns the coordinates of the nodes, from which [`rigid_body_modes`](crate::rigid_body_modes) computes the rigid body
+/// modes.
 ///
 /// `−div σ = f`, `σ = λ tr(ε) I + 2 μ ε`, `ε = (∇u + ∇uᵀ) / 2`, `λ = ν / ((1 + ν) (1 − 2 ν))`, `μ = 1 / (2 (1 + ν))`, with `u =
 /// 0` on the clamped side and `σ n = 0` on all others. Poisson's ratio ν lies between -1 and 1/2; close to 1/2 the material is

@@ -52,7 +52,7 @@ pub enum Content<T> {
         rows: usize,
         /// Number of columns.
         cols: usize,
-        /// All `rows * cols` values, column by column. A symmetric matrix is filled up.
+        /// All `rows * cols` values, column by column. Of a symmetric or skew-symmetric matrix, both triangles.
         values: Vec<T>,
     },
 }

@@ -63,7 +63,7 @@ impl<'f> Writer<'f> {
     }
 }
 
-/// A value that is saved and loaded again.
+/// Saves a value in memory, and loads it again.
 #[cfg(test)]
 pub(crate) fn copied<X: Saved>(value: &X) -> Loaded<X> {
     let mut bytes = vec![];

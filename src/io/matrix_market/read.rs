@@ -46,8 +46,9 @@ pub fn read<T: Number>(path: impl AsRef<Path>) -> Result<Content<T>, ReadError> 
     parse_text(&load(path)?).map_err(|error| error.in_file(path))
 }
 
-/// Reads one of `parts` parts of a coordinate file, which are divided at line ends. Returns the number of
-/// entries of the whole file as well, which the caller must compare, because no rank reads all entries.
+/// Reads one of `parts` parts of a coordinate file, which are divided at line ends. Also returns the number
+/// of entries of the whole file according to its header. The caller must compare it with the sum over all
+/// parts, because no rank reads all entries.
 #[cfg(feature = "mpi")]
 pub(crate) fn read_part<T: Number>(
     path: impl AsRef<Path>,

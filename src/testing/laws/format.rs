@@ -225,7 +225,7 @@ fn adds_up<T: Real>(format: &dyn Stored<T>) -> Law {
     if let Some((_, value)) = used.iter().zip(&values).find(empty) {
         return broken(format!("a slot of padding holds {value:e}"));
     }
-    // further slots after those of the last row are not padding: with them, kernels can load whole registers
+    // slots after those of the last row let kernels load whole registers, and do not count as padding
     let counted = format.first_slot(csr.rows());
     let stored = used.iter().filter(|used| **used).count();
     let padding = if stored == 0 { 0.0 } else { counted as f64 / stored as f64 - 1.0 };

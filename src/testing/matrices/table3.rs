@@ -68,8 +68,8 @@ impl Irregular {
             let falling = high / (row as f64 + 1.0).powf(1.5);
             ((a + u * (b - a)).powf(1.0 / s).max(falling).round() as usize).clamp(shortest, longest)
         };
-        // the number of entries increases with s; it is estimated from a sample of the rows and all of the
-        // longest
+        // the number of entries increases with s; it is estimated from the 4,000 longest rows and a sample of the
+        // others
         let total = |s: f64| {
             let step = rows.div_ceil(4000);
             let head = 4000.min(rows);
