@@ -89,7 +89,7 @@ def assemble(side, comm):
 
 
 def solve():
-    """What one rank does."""
+    """Solves on one rank together with the others; the first rank prints a line for each solver."""
     comm = PETSc.COMM_WORLD
     a = assemble(int(sys.argv[1]) if len(sys.argv) > 1 else 64, comm)
     x, b = a.createVecs()

@@ -222,7 +222,9 @@ class Plan:
         return Result(*self._core.solve(_input.vector(b, n, self.dtype, "b"), guess, planning_seconds))
 
     def refresh(self, values: ArrayLike | Matrix) -> None:
-        """Replaces the values of the matrix, for the same pattern. Preconditioners are updated where they can be, and rebuilt otherwise.
+        """Replaces the values of the matrix; the sparsity pattern must be the same.
+
+        Preconditioners are updated where that is possible, and rebuilt otherwise.
 
         Parameters
         ----------
@@ -323,8 +325,9 @@ ORDERINGS = (None, "NATURAL", "MMD_ATA", "MMD_AT_PLUS_A", "COLAMD")
 def spsolve(A: Matrix, b: ArrayLike | SparseMatrix, permc_spec: str | None = None, use_umfpack: bool = True) -> FloatArray:
     """Solves ``A @ x = b`` directly, with the signature of ``scipy.sparse.linalg.spsolve``.
 
-    A symmetric matrix with a positive diagonal is factorized by Cholesky's method. Any other symmetric
-    matrix, or one that turns out not to be positive definite, is factorized by LDLᵀ, an unsymmetric one by LU, both with pivoting. Iterative refinement follows.
+    A symmetric matrix with a positive diagonal is factorized by Cholesky's method. Any other symmetric matrix, and one that turns
+    out not to be positive definite, is factorized by LDLᵀ, and an unsymmetric matrix by LU, both with pivoting. Each solution is
+    refined iteratively.
 
     Parameters
     ----------

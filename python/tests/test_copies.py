@@ -1,4 +1,4 @@
-"""Objects that pickle and copy, as pools of workers need it, and the advice of those that do not."""
+"""Objects that can be pickled and copied, as pools of processes require, and the advice in the errors of all others."""
 
 import copy
 import multiprocessing
