@@ -18,7 +18,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// Allocations of this size and more, such as those of vectors.
+/// Minimum number of bytes of an allocation that counts as large, such as that of a vector.
 const LARGE: usize = 64 << 10;
 static LARGE_ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
 
@@ -30,18 +30,18 @@ unsafe impl GlobalAlloc for Counting {
         if layout.size() >= LARGE {
             LARGE_ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the caller's promise
+        // SAFETY: the caller fulfils the requirements of `GlobalAlloc`, which are those of `System`
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise
+        // SAFETY: the caller fulfils the requirements of `GlobalAlloc`, which are those of `System`
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise
+        // SAFETY: the caller fulfils the requirements of `GlobalAlloc`, which are those of `System`
         unsafe { System.realloc(memory, layout, size) }
     }
 }

@@ -5,7 +5,7 @@
 
 #[path = "cli/picture.rs"]
 mod picture;
-/// The Rust program that `krysp inspect` prints: it compiles.
+/// The Rust program that `krysp inspect` prints, compiled as a part of this test.
 #[allow(dead_code, missing_docs, clippy::print_stdout)]
 mod recipe {
     include!("cli/recipe.rs");
@@ -36,7 +36,7 @@ fn blessing() -> bool {
     std::env::var_os("KRYSP_BLESS").is_some()
 }
 
-/// Whether there is a `python3` to run a test's script; reports that it is missing.
+/// Whether there is a `python3` to run a test's script. Reports it if not.
 fn python_is_there(folder: &Folder) -> bool {
     let there = folder.run("python3 --version").code == 0;
     if !there {
@@ -153,7 +153,7 @@ fn bench_measures_what_python_has() {
         assert_eq!((ran.code, ran.err.as_str()), (0, ""));
         (ran.out, std::fs::read_to_string(folder.at(&format!("{name}.csv"))).unwrap())
     };
-    // a measurement that is faster than all formats
+    // this `python3` reports a product that is faster than those of all formats
     let lines = r"measured\tMKL\tcpu\t2.5e-3\t1e-12\nabsent\tCuPy\n";
     let (out, csv) = python("quick", &format!("test -s \"$3\" && printf '{lines}'"));
     assert!(csv.contains("A.mtx,216,216,1296,cpu,MKL in python3,16420,2.5e-3,1e-12\n"), "{csv}");

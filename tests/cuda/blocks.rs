@@ -166,7 +166,7 @@ fn diagonals_are_those_of_the_host<F: OnDevice<f64>>(gpu: &Cuda, [a, b]: [&Csr<f
     let mut host = Jacobi::new(a).unwrap();
     host.refresh(&other).unwrap();
     assert!(inverse(&host) == second, "{}", F::NAME);
-    // blocks as well
+    // the same for blocks of three rows
     let mut device = Jacobi::blocks_on(gpu, &op, 3).unwrap();
     same_application(gpu, &Jacobi::blocks(a, 3).unwrap(), &device, 1e-10);
     device.refresh(&other).unwrap();
@@ -245,14 +245,14 @@ fn zeros_on_the_diagonal_are_refused_with_their_row() {
         assert_eq!(device.refresh(&wrong).unwrap_err().to_string(), expected);
         assert_eq!(Jacobi::new(&a).unwrap().refresh(&op).unwrap_err().to_string(), expected);
     }
-    // an entry that is missing, in a pattern without it
+    // a pattern without one of the diagonal entries
     let open: Vec<_> = a.triplets().filter(|&(i, j, _)| (i, j) != (5, 5)).collect();
     let open = Csr::from_triplets(a.rows(), a.rows(), &open).unwrap();
     let refused = device.refresh(&Sell::on(&gpu, &open).unwrap()).unwrap_err();
     assert!(matches!(refused, Error::ZeroDiagonal { row: 5, value: 0.0 }), "{refused}");
     // a failed refresh leaves the old values
     same_application(&gpu, &Jacobi::new(&a).unwrap(), &device, 0.0);
-    // matrices of another space, or on another stream
+    // a matrix on another stream, and one of another size, are refused
     let elsewhere = Cuda::new(0).unwrap();
     assert!(device.refresh(&a.to(&elsewhere).unwrap()).is_err() && Jacobi::on(&elsewhere, &a).is_ok());
     assert!(device.refresh(&matrices::stencil7(19).csr::<f64>().unwrap()).is_err());

@@ -86,7 +86,7 @@ fn copies_are_those_of_the_host() {
         let copy = single.to(&gpu).unwrap();
         assert!(copy.lower().to_csr().unwrap().entries() == single.lower().entries());
     }
-    // an operator whose format was chosen at run time is an origin, too
+    // preconditioners are also built from an operator whose format was chosen at run time
     let a = Operator::auto(&elastic, &gpu).unwrap();
     let mut fsai = Fsai::on(&gpu, &a).unwrap();
     same_factors(&Fsai::new(&elastic).unwrap(), &fsai, 1e-10);

@@ -45,8 +45,8 @@ use libtest_mimic::{Arguments, Trial};
 use solves::{agree, poisson, residual};
 use std::sync::{PoisonError, RwLock};
 
-/// Write-locked by tests that must run alone, read-locked by all others. Tests of several GPUs run alone,
-/// because loading a CUDA module for another test may wait for a GPU that waits for another one, until that
+/// Write-locked by tests that must run alone, read-locked by all others. Tests of several GPUs run alone:
+/// while one of their GPUs waits for another, loading a CUDA module for another test may block both until the
 /// wait reaches its time limit. Tests that count objects of the process run alone too.
 static RUNNING: RwLock<()> = RwLock::new(());
 

@@ -342,7 +342,7 @@ fn operate<V: Vector>(
 /// Operations on several vectors, each in one launch for up to eight, against those on each.
 fn operations_equal_those_on_each<T: Real>() {
     let gpu = gpu();
-    // nothing, less than one pack, and more than the blocks that are resident
+    // no entries, fewer than one vectorized load reads, and more than all resident thread blocks process at once
     for n in [0, 1, 1000, 1_300_001] {
         let space = gpu.space::<T>(n);
         for (count, which) in COUNTS.into_iter().flat_map(|count| (0..12).map(move |which| (count, which))) {
@@ -383,7 +383,8 @@ fn load_cases_with_multigrid_end_as_their_own_solves() {
     let large = Large { inner: a.to(&gpu).unwrap(), joint: AtomicUsize::new(0) };
     let (own, m) = (a.to(&gpu).unwrap(), Amg::on(&gpu, &a).unwrap());
     let jacobi = Jacobi::new(&a).unwrap().to(&gpu).unwrap();
-    // few columns of a small matrix do not make up for the waits, and a solve on the chip needs few launches
+    // lockstep does not pay for few columns of a small matrix, because the host waits in each step, nor instead of resident solves, which
+    // need few launches
     let runs = |columns| Cg::new(&own).preconditioner(&m).runs_in_lockstep(columns);
     let runs_on_chip = |columns| Cg::new(&own).preconditioner(&jacobi).runs_in_lockstep(columns);
     assert_eq!([2, 4, 16].map(runs), [false, true, true]);

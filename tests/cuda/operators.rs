@@ -81,7 +81,7 @@ fn values_on_the_device_refresh_what_was_reordered() {
         };
     }
     krysp::each_format!(every_format);
-    // the matrix is multiplied, so the solution is divided
+    // the matrix is multiplied by a factor, so the solution is divided by it
     let b = laws::numbers(a.rows(), 3);
     let mut solver = Cg::new(Csr::on(&gpu, &a).unwrap()).rtol(1e-10);
     let before = solver.solve(&b).unwrap();

@@ -281,7 +281,7 @@ fn spai_refuses_what_the_host_refuses() {
     close(host.matrix(), &device.matrix().to_csr().unwrap(), 1e-10);
     device.refresh(&a).unwrap();
     same_inverse(&host, &device, 1e-10);
-    // columns whose pattern cannot reduce the residual: zeros, and reported
+    // columns whose pattern cannot reduce the residual are zero, and the report lists them
     let shift = Csr::from_triplets(2, 2, &[(0, 1, 1.0), (1, 0, 1.0)]).unwrap();
     let device = Spai::with_pattern_on::<Sell<f64>>(&gpu, &shift, Side::Right, Sparsity::Power(0)).unwrap();
     assert_eq!(device.report().unwrap().missed, [0, 1]);
@@ -326,7 +326,7 @@ fn spai_takes_unsymmetric_patterns() {
 /// in host memory.
 fn same_from_operators<T: Real, F: OnDevice<T>>(gpu: &Cuda, [a, b]: [&Csr<T>; 2]) {
     let (op, other) = (F::on(gpu, a).unwrap(), F::on(gpu, b).unwrap());
-    // entries of both triangles that differ by rounding become equal
+    // make both triangles equal (they differ by rounding)
     let [a, b] = [(a, &op), (b, &other)].map(|(given, op)| {
         let has = op.to_csr().unwrap();
         close(given, &has, 1e-14);
@@ -380,7 +380,7 @@ fn operators_on_the_gpu_are_as_good_as_their_matrices() {
     let sell = Sell::on(&gpu, &wide).unwrap();
     let [ours, theirs] = [Spai::on(&gpu, &wide), Spai::on(&gpu, &sell)].map(|spai| spai.unwrap());
     assert!(ours.matrix().to_csr().unwrap().triplets().eq(theirs.matrix().to_csr().unwrap().triplets()));
-    // Renumbered on the GPU: of the pattern, only row lengths are computed in host memory.
+    // A matrix that is reordered on the GPU: host memory has only the row lengths of its pattern.
     let op = Halo::on_reordered(&gpu, &tetrahedra, &permutation).unwrap();
     let device = Fsai::on(&gpu, &op).unwrap();
     same_factors(&Fsai::new(&clustered).unwrap(), &device, 1e-10);

@@ -79,7 +79,7 @@ pub(super) fn sums_of_an_iteration(ranks: &Ranks) {
     assert_eq!(sent(10, counted!(Cg)), [20, 30]);
     // ‖r‖² and ⟨r, u⟩, ‖w‖² and ⟨w, u⟩, all while the next product is computed
     assert_eq!(sent(10, counted!(PipelinedCg)), [10, 40]);
-    // ‖r‖² waits for ⟨z, r⟩ and ⟨z, A p⟩
+    // ⟨p, A p⟩; then ‖r‖², ⟨z, r⟩ and ⟨z, A p⟩ together
     assert_eq!(sent(10, counted!(Fcg)), [20, 40]);
     // ⟨r̃, v⟩; ⟨t, s⟩ and ⟨t, t⟩; ‖r‖² and ⟨r̃, r⟩
     assert_eq!(sent(20, counted!(BiCgStab)), [30, 50]);
@@ -98,7 +98,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     let jacobi = || BlockJacobi::new(&rows, Jacobi::new).unwrap();
     let fsai = RankFsai::new(&rows).unwrap();
     let factors = fsai.lower().report().messages + fsai.upper().report().messages;
-    // one direction each: to the next rank, and back
+    // each factor sends in one direction only: to the next rank, or back
     assert_eq!(factors, rows.report().messages);
     let options = AmgOptions { max_coarse_size: 60, ..AmgOptions::default() };
     let amg = RankAmg::with::<[f64; 0]>(&rows, &[], options).unwrap();

@@ -106,7 +106,7 @@ pub(super) fn precise_residuals(ranks: &Ranks) {
     let [mut b, mut expected] = [(); 2].map(|()| space.zeros().unwrap());
     a.apply(&x_whole, &mut b).unwrap();
     a.residual(&b, &x_whole, &mut expected).unwrap();
-    // the rounding error of the product
+    // the residual consists of the rounding errors of a plain product
     assert!(expected.as_slice().iter().any(|&r| r != 0.0 && r.abs() < 1e-12));
     for cut in cuts(a.rows(), ranks.size()) {
         let rows = share(ranks, &a, &cut);

@@ -164,7 +164,7 @@ pub(super) fn inverses(ranks: &Ranks) {
             assert!(solution.report.converged(), "{cut:?}: {}", solution.report);
             let apart = solution.report.iterations.abs_diff(alone.report.iterations);
             assert!(apart <= 1, "{cut:?}: {}, {}", solution.report, alone.report);
-            // for four times the matrix it is a quarter, bitwise
+            // the approximate inverse of four times the matrix is a quarter of the first one, bitwise
             let own = a.offsets()[first]..a.offsets()[end];
             let scaled: Vec<f64> = a.entries()[own.clone()].iter().map(|v| 4.0 * v).collect();
             rows.refresh(&scaled).unwrap();
@@ -181,7 +181,7 @@ pub(super) fn inverses(ranks: &Ranks) {
     }
 }
 
-/// A coarse space whose aggregates do not cross ranks is about as effective.
+/// A coarse space whose aggregates do not cross ranks is about as effective as one on a single rank.
 pub(super) fn two_levels(ranks: &Ranks) {
     let a = matrices::stencil7(16).csr::<f64>().unwrap();
     let b = matrices::vector(a.rows());
@@ -375,7 +375,8 @@ pub(super) fn same_bits_again(ranks: &Ranks) {
     let [first, second] = [solve(), solve()];
     assert_eq!(first.x, second.x);
     assert_eq!(first.report.history, second.report.history);
-    // a hash of the history is the same on all ranks, or the sum over them is not a multiple
+    // if a hash of the history is not the same on all ranks, its sum over the ranks is not a multiple of this
+    // rank's hash
     let hash = first.report.history.iter().fold(0u64, |hash, r| hash.rotate_left(5) ^ r.to_bits()) >> 12;
     let space = krysp::mpi::RankSpace::<f64>::new(ranks, 1).unwrap();
     let own = space.vector(&[(hash % 1_000_003) as f64]).unwrap();

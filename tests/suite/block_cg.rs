@@ -90,9 +90,9 @@ fn as_many_columns_as_unknowns_take_one_step() {
 }
 
 /// With `k` columns, the error decreases as if the `k − 1` smallest eigenvalues were absent. The others are
-/// between 1 and 10: after 30 iterations `2 ((√10 − 1) / (√10 + 1))^m` is less than 1e-8, and 15 more reduce
-/// it by 2e4, for the angle between the columns and the eigenvectors. A single solve takes 10 or more
-/// additional iterations for each small eigenvalue.
+/// between 1 and 10: the bound `2 ((√10 − 1) / (√10 + 1))^m` is less than 1e-8 after m = 30 iterations, and
+/// 15 more reduce it by a factor of 2e4, which allows for the angle between the columns and the eigenvectors.
+/// A single solve takes 10 or more additional iterations for each small eigenvalue.
 #[test]
 fn small_eigenvalues_do_not_count() {
     let eigenvalues: Vec<f64> = (0..400)

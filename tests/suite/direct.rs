@@ -357,7 +357,8 @@ fn threads_change_no_bit_of_ldl() {
     assert_eq!(on_threads(3, || applied(&Ldl::new(&a).unwrap())), one);
 }
 
-/// `Cholesky` factorizes in place: where that fails, it says so rather than apply what is left.
+/// `Cholesky` is refreshed in place: after a refresh that failed, it returns errors instead of applying an
+/// incomplete factor.
 #[test]
 fn a_failed_refresh_of_cholesky_leaves_no_factors() {
     let a = matrices::stencil7(6).csr::<f64>().unwrap();

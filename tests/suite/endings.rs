@@ -130,7 +130,8 @@ fn an_underflowing_residual_does_not_count_as_converged() {
 
 #[test]
 fn an_overflowing_solution_is_reported_where_the_residual_cannot_show_it() {
-    // The first column is empty: its unknown does not affect the residual, and grows with the directions.
+    // The first column is empty: its unknown does not affect the residual, but grows with the search
+    // directions.
     for seed in 0..40 {
         let n = 10 + seed as usize;
         let mut triplets = matrices::random(n, n, 0.2, seed);
@@ -167,12 +168,13 @@ fn a_better_guess_saves_iterations() {
     let report = cg.solve_into(&rhs, &mut x).unwrap();
     assert_eq!((report.iterations, &report.history), (warm.report.iterations, &warm.report.history));
     assert_eq!(x.as_slice(), warm.x);
-    // from zero, whatever `x` contains
+    // the solve starts from zero, whatever `x` contains
     x.as_mut_slice().fill(f64::NAN);
     let report = cg.solve_from_zero(&rhs, &mut x).unwrap();
     assert_eq!((report.iterations, &report.history), (cold.report.iterations, &cold.report.history));
     assert_eq!(x.as_slice(), cold.x);
-    // the norm of the matrix that a solver has estimated saves the products for it in another solver
+    // a solver that is given the norm of the matrix, estimated by another one, saves the products for the
+    // estimate
     let norm = cg.operator_norm();
     assert!(norm.is_some_and(|norm| 3.0 < norm && norm <= 12.0));
     let known = Cg::new(&a).rtol(1e-8).with_operator_norm(norm).solve(&b).unwrap();

@@ -131,7 +131,7 @@ fn bicgstab_restarts_with_a_new_shadow_vector() {
     println!("{}", solution.report);
     check(&a, &[1.0; 40], 1e-10, &solution);
     assert!(solution.report.converged() && solution.report.restarts >= 2, "{}", solution.report);
-    // a real system where ⟨r̃, r⟩ cancels to exactly zero, which once ended the solve
+    // a real system where ⟨r̃, r⟩ cancels to exactly zero, which must not end the solve
     let Some(path) = krysp::testing::needed_matrix("ccx_multistage") else { return };
     let a: Csr<f64> = krysp::io::read_matrix(path).unwrap();
     let b = vec![1.0; a.rows()];

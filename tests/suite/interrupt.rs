@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The result of work in a scope that is interrupted at the poll of this number, the number of polls, and the longest time
-/// between two of them.
+/// Runs `work` in a scope that is interrupted at poll number `at`. Returns the result, the number of polls, and the longest time between
+/// two of them.
 fn interrupted<R>(at: usize, work: impl FnOnce() -> R) -> (R, usize, Duration) {
     let count = Arc::new(AtomicUsize::new(0));
     let gaps = Arc::new(Mutex::new((Instant::now(), Duration::ZERO)));

@@ -417,7 +417,7 @@ fn a_plan_solves_by_itself_what_does_not_converge_together() {
     }
 }
 
-/// A mode of the second difference: conjugate gradients find the solution in one iteration.
+/// An eigenvector of the second difference: conjugate gradients find the solution in one iteration.
 fn mode(n: usize) -> Vec<f64> {
     (0..n).map(|i| ((n / 2 * (i + 1)) as f64 * std::f64::consts::PI / (n + 1) as f64).sin()).collect()
 }

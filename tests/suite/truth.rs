@@ -25,7 +25,7 @@ pub(super) fn norm(x: &[f64]) -> f64 {
 pub(super) fn check(a: &Csr<f64>, b: &[f64], rtol: f64, Solution { x, report }: &Solution<f64>) {
     let (exact, rounding) = residual_and_rounding(a, x, b);
     if matches!(report.outcome, Outcome::NotFinite { .. }) {
-        // the outcome must say so if the residual or `x` is not finite
+        // only with this outcome may the residual or `x` be infinite or NaN
         return;
     }
     assert!(x.iter().all(|x| x.is_finite()), "{report}");
