@@ -39,7 +39,7 @@ use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The relative residual of a solution, recomputed by this program.
+/// Maximum relative residual of a solution, recomputed by this program.
 const RTOL: f64 = 1e-8;
 
 /// Maximum number of solves that are run. The time of later solves is extrapolated from the last ones.
@@ -48,7 +48,7 @@ const COMPUTED: usize = 24;
 /// Time in seconds after which solves are extrapolated from the fourth one on.
 const LONG: f64 = 2.5;
 
-/// A run of at most `AGAIN` seconds is repeated once, and a shorter one for the time `OFTEN`.
+/// A run of at most `AGAIN` seconds is repeated once, and a short one until the runs together have taken the time `OFTEN`.
 const AGAIN: f64 = 0.5;
 const OFTEN: Duration = Duration::from_millis(100);
 

@@ -6,7 +6,7 @@
 //!     --amg                                   total time from CSR to `x`, for all preconditioners; on a GPU only multigrid, from
 //!                                             the given CSR; b = 1 without a file
 //!     --transient                             100 steps with new values in each, Jacobi and multigrid
-//!     --with WORDS                            with --amg: only lines with these words in their name; on a GPU for `two-level`
+//!     --with WORDS                            with --amg: only lines whose name contains WORDS; on a GPU, `two-level` adds that line
 //!     --beside PROGRAM                        with --amg: also runs this external program on the same system
 //! cargo bench --features cuda --bench preconditioners -- --gpu
 //!     --steps 100                             after `--amg`: number of time steps, each with other values

@@ -109,7 +109,7 @@ impl Graph {
         let of_side = (0..self.len()).filter(|&node| second[node] == from && surplus > 0);
         let mut heap: BinaryHeap<(i32, usize)> = of_side.map(|node| (gain(node, second), node)).collect();
         while let Some((found, node)) = heap.pop().filter(|_| surplus > 0) {
-            // outdated: gains grow as neighbours move, and the node is pushed again then
+            // skip outdated entries: the gain of a node grows when a neighbour moves, and the node is then pushed again
             if second[node] != from || found != gain(node, second) {
                 continue;
             }

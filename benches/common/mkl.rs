@@ -1,9 +1,8 @@
 //! Intel's MKL, if its library is found at run time: products by the inspector-executor interface, on arrays of this library.
 //!
-//! `libmkl_rt` is loaded by name, so `LD_LIBRARY_PATH` must have its folder. Indices are 32-bit integers (LP64). MKL
-//! gets as many threads as Rayon has. Its threads spin for a millisecond after each product: long enough for the next
-//! product of its turn, and short enough to sleep before another contestant is timed. The first product of a turn, which is
-//! not timed, wakes them.
+//! `libmkl_rt` is loaded by name, so `LD_LIBRARY_PATH` must have its folder. Indices are 32-bit integers (LP64). MKL gets as many threads
+//! as Rayon has. Its threads spin for a millisecond after each product: long enough for the next product of its turn, and short enough
+//! that they sleep before another contestant is timed. The first product of a turn, which is not timed, wakes them.
 
 #![allow(unsafe_code, reason = "MKL is C")]
 

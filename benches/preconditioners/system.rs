@@ -42,7 +42,7 @@ impl System {
     pub(super) fn new(name: &str, ones: bool) -> Result<System> {
         let csr = match (shared_matrix(name), matrices::named(name)) {
             (Some(path), _) => read_matrix(path)?,
-            // its values are random
+            // the generated values are random, and the matrix is indefinite without a larger diagonal
             (None, Some(matrix)) if name.starts_with("p1_") => matrix.diagonally_dominant().csr()?,
             (None, Some(matrix)) => matrix.csr()?,
             (None, None) => {

@@ -289,10 +289,10 @@ enum Pair {
 /// Which vector to update.
 #[derive(Clone, Copy)]
 enum Update {
-    /// `x ← x + · p`
+    /// `x ← x + α p`, where `α` is the factor.
     X,
-    /// `r ← r + · q`
+    /// `r ← r + α q`
     R,
-    /// `p ← p + · z`
+    /// `p ← p + α z`
     P,
 }
