@@ -4,14 +4,14 @@
 //! ```text
 //! cargo bench --bench many [-- p7_128 tets_128 elasticity_60 ...]
 //! cargo bench --bench many -- --gpu [p7_128 el3_100M_perm p1_100M_perm ...]
-//!     --solves            instead of products, solves by conjugate gradients with several preconditioners
+//!     --solves            on a GPU: instead of products, solves by conjugate gradients with several preconditioners
 //!     --write FOLDER      writes the measured matrices, in their order, for `benches/cusparse_many.py`
 //! ```
 //!
-//! `tets_128` are tetrahedra on 128³ nodes in clustered ordering; `elasticity_60` is linear elasticity on 60³
-//! hexahedra. Other names are those of generated matrices. Times are the minimum over rounds, in which single
-//! and joint products take turns. "Bytes allow" is the memory traffic per vector, relative to that of a
-//! product with one vector: the matrix is read once for all vectors.
+//! `tets_128` are tetrahedra on 128³ nodes in clustered ordering; `elasticity_60` is linear elasticity of
+//! hexahedra with 60³ free nodes. Other names are those of shared or generated matrices. Times are the
+//! minimum over rounds, in which single and joint products take turns. "Bytes allow" is the memory traffic
+//! per vector, relative to that of a product with one vector: the matrix is read once for all vectors.
 //!
 //! With the feature `peers`, the product of MKL with eight vectors is measured too, if MKL is found: stored
 //! row by row and column by column, with CSR and BSR, in turns with the product of the chosen format.
@@ -20,8 +20,9 @@
 //! AMG: with rigid body modes for `elasticity_60`, and for shared matrices whose coordinates are known, such
 //! as `elast_bracket_p1_59k`.
 //!
-//! On a GPU, products are timed in batches, back to back. A matrix is measured in the format that is chosen
-//! for its given ordering, and in the faster of two formats in clustered ordering.
+//! On a GPU, products are timed in batches, back to back. A matrix is measured in its given ordering with the
+//! chosen format, BSR, SELL-P and CSR, and in clustered ordering (except for stencils `p7`) with Halo, SELL-P
+//! and BSR.
 
 #[cfg(feature = "peers")]
 mod common;
@@ -106,7 +107,7 @@ fn matrix(name: &str) -> Result<Csr<f64>> {
     Ok(matrix.csr()?)
 }
 
-/// The best time of two kinds of work, in milliseconds, which take turns.
+/// The best time of each kind of work, in milliseconds. The kinds take turns.
 fn best<const N: usize>(work: [&mut dyn FnMut(); N]) -> [f64; N] {
     let mut best = [f64::INFINITY; N];
     let mut work = work;

@@ -349,7 +349,7 @@ fn repeated<M: Backend<f64>>(
     Ok(others)
 }
 
-/// The fixed configurations that solve this system about as fast as the plan or faster, for one or for many solves.
+/// The runs of the fixed configurations that solve this system within the limit of [`RIVAL`].
 fn fixed<M: Backend<f64>>(
     machine: &M,
     a: &Csr<f64>,

@@ -6,7 +6,8 @@
 //!     --amg                                   total time from CSR to `x`, for all preconditioners; on a GPU only multigrid, from
 //!                                             the given CSR; b = 1 without a file
 //!     --transient                             100 steps with new values in each, Jacobi and multigrid
-//!     --with WORDS                            with --amg: only lines whose name contains WORDS; on a GPU, `two-level` adds that line
+//!     --with WORDS                            with --amg: only lines whose name contains WORDS; on a GPU, `two-level` is measured
+//!                                             instead of multigrid, other WORDS have no effect
 //!     --beside PROGRAM                        with --amg: also runs this external program on the same system
 //! cargo bench --features cuda --bench preconditioners -- --gpu
 //!     --steps 100                             after `--amg`: number of time steps, each with other values

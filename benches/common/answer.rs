@@ -9,7 +9,8 @@ pub struct Answer {
     sums: Vec<f64>,
     /// `Σ|a x|`
     magnitudes: Vec<f64>,
-    /// `c ε` with the length `c` of the row. In any order of summation, the error is at most this fraction of `Σ|a x|`.
+    /// `(c + 2) ε` with the number `c` of stored entries of the row. In any order of summation, the error is at most
+    /// this fraction of `Σ|a x|`.
     allowed: Vec<f64>,
 }
 

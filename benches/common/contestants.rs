@@ -25,7 +25,7 @@ impl<T: Real> Product<T> for Ours<T> {
     }
 }
 
-/// The name of a format, the operator if the format is suitable for the matrix, and the seconds of the conversion.
+/// The name of a format, the operator if the format is suitable for the matrix, and the milliseconds of the conversion.
 pub type Converted<T> = (&'static str, Option<Box<dyn LinearOperator<Vector = HostVector<T>>>>, f64);
 
 fn converted<T: Real, F: Format<T> + 'static>(csr: &Csr<T>) -> Converted<T> {

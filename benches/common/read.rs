@@ -14,7 +14,7 @@ pub fn export(system: &System) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Times reading a file that is in the page cache, into triplets, and their conversion to CSR. Returns a row for the record.
+/// Times reading a file that is in the page cache, into triplets and into a CSR matrix. Returns a row for the record.
 pub fn read(system: &System, rounds: usize, stamp: &str) -> Result<String> {
     let path = export(system)?;
     let bytes = fs::metadata(&path)?.len();

@@ -69,9 +69,9 @@ impl System {
     }
 }
 
-/// The matrices above whose names begin like a name given on the command line (`p7_128/f64` too), and any
-/// other matrix that is given by its whole name; without names, all matrices above. They are loaded one at a
-/// time.
+/// The matrices above whose names contain a name from the command line or are contained in one
+/// (`p7_128/f64`), and any other matrix that is given by its whole name; without names, all matrices above.
+/// They are loaded one at a time.
 pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
     let wanted = expanded(wanted);
     let goes_with = |name: &str, wish: &str| name.contains(wish) || wish.contains(name);
@@ -139,9 +139,9 @@ fn by_nodes(
     Ok(Permutation::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
 
-/// A matrix by its name or file, in several orderings: the given one; if that is shuffled, also reverse
-/// Cuthill-McKee and clustered, with runs of a given length; for a graph with hubs also with its longest rows
-/// first. `prepare` changes a generated matrix first.
+/// A matrix by its name or file, in several orderings: the given one; if that is shuffled (or unknown, as in
+/// a file), also reverse Cuthill-McKee and, where `rows_per_block` returns the length of runs, clustered; for
+/// a graph with hubs also with its longest rows first. `prepare` changes a generated matrix first.
 pub fn reordered(
     wanted: &str,
     prepare: impl FnOnce(Matrix) -> Matrix,

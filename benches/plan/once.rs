@@ -84,7 +84,7 @@ pub(crate) fn products<M: Backend<f64>>(machine: &M, name: &str, a: &Csr<f64>) -
         own = own.min(product(chosen)?);
         time = time.min(product(operator)?);
     }
-    // the best format is the chosen one
+    // The ratio is 1 if the best format is the chosen one.
     let ratio = if stored == *best { 1.0 } else { own / time };
     let [stored, best] = [&stored, best].map(|name| name.replace(',', ";"));
     println!("{name},{},{},{stored},{own:.3e},{best},{time:.3e},{ratio:.3}", a.rows(), a.nnz());

@@ -29,8 +29,8 @@ pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     /// order of the user's entries, `refill[1]` for values in the order of assembly. Computed when first
     /// needed.
     refill: [Option<Refill<T>>; 2],
-    /// A copy of the matrix in the layout of the persistent kernel, which keeps small systems in on-chip
-    /// memory; made when first needed. `None` if the matrix is too large.
+    /// A copy of the matrix in the layout of the persistent kernel, which keeps small systems in on-chip memory; made
+    /// when first needed. `None` if the matrix does not suit that kernel, for example because it is too large.
     resident: OnceLock<Option<Resident<T>>>,
     /// The copy for the persistent kernel with outdated values, which is refilled when it is needed again.
     outdated: Mutex<Option<Resident<T>>>,
