@@ -126,7 +126,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Reads a number that must be an integer. `None` if it is not an integer of 1, 2, 4 or 8 bytes.
+    /// Reads an integer. `None` if the type is floating-point or wider than 8 bytes, bytes are missing, or
+    /// the integer does not fit `i64`.
     pub(super) fn whole(self, bytes: &[u8]) -> Option<i64> {
         let mut raw = [0; 8];
         raw.get_mut(..self.width)?.copy_from_slice(bytes.get(..self.width)?);

@@ -263,7 +263,7 @@ pub fn write_matrix_to<T: Real + Number>(
     matrix_market::write_to(out, &Content::Coordinate(matrix))
 }
 
-/// The entries that are written to Matrix Market text, and their number.
+/// The symmetry that is written to Matrix Market text, and the number of entries written with it.
 fn stored<T: Real>(csr: &Csr<T>) -> (Symmetry, usize) {
     let symmetry = if csr.check_symmetric(0.0).is_ok() { Symmetry::Symmetric } else { Symmetry::General };
     (symmetry, entries(csr, symmetry).count())

@@ -60,8 +60,8 @@ impl<'a> Array<'a> {
     }
 }
 
-/// The number type for a NumPy type string such as `<f8`. Strings are read as numbers, one for each
-/// character, so that format names can be read.
+/// The number type for a NumPy type string such as `<f8`. A string of `n` characters, such as the name of a
+/// sparse format, counts as one unsigned number of `n` bytes.
 fn numbers(descr: &str) -> Parsed<Numbers> {
     let refused = || format!("an array has the type `{descr}`: expected real numbers or integers");
     let (order, rest) = match descr.split_at_checked(1) {

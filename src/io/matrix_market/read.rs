@@ -1,10 +1,10 @@
 //! Reads the body of a file in parallel. The text is cut into pieces at line ends, and each piece is parsed
 //! into its own range of the result.
 //!
-//! A first pass counts lines. The counts bound the entries of each piece from above, which fixes where each
-//! piece may write, and give exact line numbers. Only blank lines and comments leave gaps, which are closed
-//! afterwards. So every value is written once, and the arrays are never larger than the text allows, whatever
-//! the size line claims.
+//! A first pass counts lines. The counts give exact line numbers and bound the number of entries of each
+//! piece from above, which fixes where each piece may write. Unused places, for example of blank lines and
+//! comments, are removed afterwards. So the arrays are never larger than the text allows, whatever the size
+//! line claims.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -317,7 +317,7 @@ fn arrays<T: Number>(
     Ok(arrays)
 }
 
-/// Cuts the text into pieces that end with a line.
+/// Cuts the text at line ends into pieces of about [`PIECE`] bytes.
 fn pieces(mut text: &[u8]) -> Vec<&[u8]> {
     let mut pieces = Vec::with_capacity(text.len() / PIECE + 1);
     while !text.is_empty() {
