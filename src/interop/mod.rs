@@ -5,8 +5,7 @@
 //!   matrix.
 //! - `CsrRef::try_from(view)` borrows foreign arrays for products without a copy, if they are CSR with 32-bit
 //!   indices.
-//! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)`, `CsrMatrix::from(&csr)` copy a matrix, in the order of the
-//!   `Csr`.
+//! - `CsMat::from(&csr)`, `SparseRowMat::from(&csr)` and `CsrMatrix::try_from(&csr)` copy a matrix, in the order of the `Csr`.
 //! - `AsFaer` wraps any operator for faer's solvers.
 //!
 //! For other versions of these crates, and for other crates, convert from slices:

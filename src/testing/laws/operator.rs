@@ -34,8 +34,8 @@ fn product_of<V: Vector>(law: &'static str, a: &Operator<'_, V>, x: &[ElemOf<V>]
     store(law, &y)
 }
 
-/// `A x` differs from the plain product of the triplets by rounding only, at most `c ε Σ|aᵢⱼ xⱼ|`; empty rows give
-/// zero.
+/// `A x` differs from the plain product of the triplets by rounding only: in a row of `k` entries by at most
+/// `(4 + √k) ε Σ|aᵢⱼ xⱼ|`. Empty rows give zero.
 pub fn product<V: Vector>(a: &Operator<'_, V>, triplets: &Triplets) -> Law {
     const LAW: &str = "the product is that of the triplets";
     let (rows, cols) = (a.range().len(), a.domain().len());

@@ -144,7 +144,7 @@ pub fn every_row_length() -> Triplets {
     })
 }
 
-/// All matrices of this module at many sizes, with names.
+/// The matrices of this module and random ones, with names, at many sizes; without [`whole_rows`] and [`extreme_rows`].
 pub fn edge_cases() -> Vec<(String, Triplets)> {
     let mut cases = Vec::new();
     let mut case = |name: String, triplets: Triplets| cases.push((name, triplets));

@@ -15,8 +15,8 @@ pub enum Neighbours {
     Faces,
     /// All 27 nodes: `st27`, and `el3` with three unknowns per node and 81 entries per row.
     Box,
-    /// All nodes across a face, every second across an edge, every fourth across a corner: `p1`, about 15 entries a row
-    /// and unequal rows, as linear tetrahedra have.
+    /// All nodes across a face, each across an edge with probability ½, each across a corner with probability ¼: `p1`,
+    /// about 15 entries a row and unequal rows, as linear tetrahedra have.
     Tetrahedra,
 }
 
@@ -102,8 +102,8 @@ pub(super) fn rmat_quadrant(draw: f64) -> u64 {
 
 const HUBS: usize = 4;
 
-/// A circuit: two to six couplings a row, most of them within a thousand rows. Every 37th row is connected to a supply,
-/// and four supply rows have up to 300,000 entries.
+/// A circuit: two to six couplings a row, most of them within a thousand rows. About one row in 37 is coupled to a
+/// supply, and the four supply rows have up to 300,000 entries.
 pub fn hashed_circuit(rows: usize) -> Matrix {
     let n = rows as u64;
     let hub_spacing = rows / (HUBS + 1);

@@ -4,10 +4,10 @@ use super::Matrix;
 
 /// A symmetric matrix with exactly these eigenvalues, coupled into one chain with up to 12 entries a row:
 ///
-/// `A = H₂ H₁ diag(λ) H₁ H₂`, where `H₁` and `H₂` are block diagonal with the reflector `I - ½ v vᵀ`, `v = (1, 1, 1,
-/// 1)`; the blocks of `H₂` start two rows later. Every entry of `A` is a sum of eigenvalues over 16. Nothing is rounded
-/// for integer (or dyadic) eigenvalues of moderate size, so the spectrum is exact. Rows outside of full blocks are not
-/// reflected.
+/// `A = H₂ H₁ diag(λ) H₁ H₂`, where `H₁` and `H₂` are block diagonal with the reflector `I - ½ v vᵀ`,
+/// `v = (1, 1, 1, 1)`; the blocks of `H₂` start two rows later. Every entry of `A` is a sum of integer multiples of
+/// eigenvalues, divided by 16. Nothing is rounded for integer (or dyadic) eigenvalues of moderate size, so the spectrum
+/// is exact. Rows outside of full blocks are not reflected.
 pub fn with_eigenvalues(eigenvalues: &[f64]) -> Matrix {
     let rows = eigenvalues.len();
     // Two reflectors connect rows at most 9 apart. The window starts where a block of H₁ begins.
