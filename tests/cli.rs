@@ -340,7 +340,7 @@ fn a_method_chooses_among_iterative_preconditioners() {
 #[test]
 fn inspect_claims_only_what_it_knows() {
     let folder = Folder::new("claims");
-    // the Laplacian of a ring of 60 points minus 0.05: two negative eigenvalues, a positive diagonal
+    // the Laplacian of a ring of 60 points minus 0.05: five negative eigenvalues, a positive diagonal
     let ring = |shift: f64| {
         let entries = (1..=60)
             .map(|i| format!("{i} {i} {}\n{} {} -1\n", 2.0 - shift, i.max(i % 60 + 1), i.min(i % 60 + 1)));
@@ -422,7 +422,7 @@ fn completions_and_manual_are_made() {
     }
 }
 
-/// On a terminal, progress is shown, and Ctrl-C ends the solve with the best x so far.
+/// On a terminal, the progress of a factorization is shown, and Ctrl-C ends it. The result is written as after a solve.
 #[test]
 fn ctrl_c_ends_a_factorization_that_shows_its_progress() {
     let folder = Folder::new("factorization");

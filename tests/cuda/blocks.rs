@@ -147,7 +147,6 @@ fn diagonals_are_those_of_the_host<F: OnDevice<f64>>(gpu: &Cuda, [a, b]: [&Csr<f
     let (op, other) = (F::on(gpu, a).unwrap(), F::on(gpu, b).unwrap());
     let inverse = |jacobi: &Jacobi<f64>| jacobi.diagonal().unwrap().as_slice().to_vec();
     let on_gpu = |jacobi: &<Jacobi<f64> as ToCuda>::OnCuda| jacobi.to_csr().unwrap().entries().to_vec();
-    // make both triangles equal (they differ by rounding); this does not affect the diagonal
     let [first, second] = [a, b].map(|a| inverse(&Jacobi::new(a).unwrap()));
     assert_ne!(first, second);
     let mut device = Jacobi::on(gpu, &op).unwrap();

@@ -52,7 +52,7 @@ gpu_test!(limits_and_errors_end_with_their_device);
 fn limits_and_errors_end_with_their_device() {
     let (a, b) = poisson(10);
     let first = solve(&a, &b);
-    // more streams than the process keeps: from here on, a stream is either reused or created
+    // more devices than the idle streams that the process keeps: the next device has a new stream
     let others = [0; 8].map(|ordinal| Cuda::new(ordinal).unwrap());
     let gpu = Cuda::new(0).unwrap();
     let whole = gpu.memory().unwrap().1;

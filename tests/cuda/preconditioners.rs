@@ -211,7 +211,7 @@ fn spai_equals_that_of_the_host<T: Real>(gpu: &Cuda, tolerance: f64) {
             same_inverse(&Spai::with_pattern(&b, side, sparsity).unwrap(), &device, tolerance);
         }
     }
-    // dense problems of many sizes; some of those of elasticity have more rows than fit in registers
+    // local dense problems of many sizes, some with more rows than fit in registers
     let square = Spai::with_pattern(&tetrahedra, Side::Left, Sparsity::Power(2)).unwrap();
     let longest = square.matrix().row_lengths().max().unwrap();
     assert!((60..=127).contains(&longest), "{longest}");

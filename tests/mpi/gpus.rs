@@ -158,7 +158,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
         for (name, make) in makes {
             let m = BlockJacobi::new(&rows, |block| make(block, &gpu)).unwrap();
             check(name, &cut, Gmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap());
-            // preconditioners that change from one application to the next
+            // the flexible method, which stores the preconditioned vectors
             check(name, &cut, Fgmres::new(&rows).preconditioner(&m).rtol(1e-10).solve(own).unwrap());
         }
         let jacobi = || BlockJacobi::new(&rows, |block| Jacobi::new(block)?.to(&gpu)).unwrap();

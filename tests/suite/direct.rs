@@ -187,7 +187,7 @@ fn factors_in_single_precision_take_half_of_the_memory() {
     }
 }
 
-/// Systems that `Cholesky` must solve in one or two iterations.
+/// Systems that `Cholesky` must solve in at most three iterations.
 fn definite() -> Vec<(&'static str, Csr<f64>)> {
     vec![
         ("stencil", matrices::stencil7(12).csr().unwrap()),

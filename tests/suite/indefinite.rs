@@ -61,7 +61,7 @@ where
 #[test]
 fn minres_reports_the_true_residual_which_never_rises() {
     let n = 150;
-    // −u″ − 0.3 u on an interval: some fifty eigenvalues are negative
+    // second differences minus 0.3: 26 of the 150 eigenvalues are negative
     let mut triplets = edge::tridiagonal(n);
     triplets.entries.iter_mut().filter(|e| e.0 == e.1).for_each(|e| e.2 -= 0.3);
     let (a, b) = (triplets.csr::<f64>().unwrap(), matrices::vector(n));

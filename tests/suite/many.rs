@@ -241,7 +241,7 @@ fn observers_see_every_iteration() {
     assert_eq!(*seen.lock().unwrap(), histories);
 }
 
-/// All formats that multiply several vectors at once solve several systems.
+/// Formats that multiply several vectors at once solve several systems.
 #[test]
 fn every_format_of_the_chooser_solves_many() {
     let a = matrices::elasticity(4).csr::<f64>().unwrap();

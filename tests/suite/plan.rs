@@ -262,7 +262,7 @@ fn incomplete_factors_of_any_size_solve() {
 
 #[test]
 fn many_solves_take_the_fastest_format_and_ordering() {
-    // a grid in an ordering without locality, with an `x` that is larger than the cache
+    // a grid in an ordering without locality, with an `x` of more than 256 KiB, so that plans consider another ordering
     let side = 184;
     let n = side * side;
     let place = |i: usize| i * 12_347 % n;

@@ -299,7 +299,7 @@ fn on_ranks<R: Send>(cuts: &[usize], run: impl Fn(Ranked) -> R + Sync) -> Vec<R>
     })
 }
 
-/// Partitions of `n` rows: into two equal parts, into unequal parts, and with a rank without rows.
+/// Partitions of `n` rows: one part, two equal parts, two unequal parts, and three parts of which one is empty.
 fn cuts(n: usize) -> Vec<Vec<usize>> {
     vec![vec![0, n], vec![0, n / 2, n], vec![0, 3, n], vec![0, n / 3, n / 3, n]]
 }
