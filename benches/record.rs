@@ -24,7 +24,7 @@ use common::{machine, median, record};
 use krysp::testing::matrices;
 use std::time::Instant;
 
-/// The approximate length of a turn.
+/// The approximate length of a turn in seconds.
 const TURN: f64 = 0.03;
 
 /// Matrices whose solves are recorded. Others are solved if they are named.

@@ -8,8 +8,8 @@
 //! Both print CSV; `benches/record/<machine>/scaling_check.csv` and `scaling.csv` are such files. The program starts itself under
 //! `mpirun`, with one thread for each rank.
 //!
-//! **Measured** for each number of ranks: the memory bandwidth while all ranks use it; the time of a product with a halo of one
-//! number, and of a sum over all ranks; the bandwidth of long messages in a product; and solves on a cube.
+//! **Measured** for each number of ranks: the memory bandwidth while all ranks use it; the time that a halo of one number adds to a
+//! product; the time of a sum over all ranks; the bandwidth of long messages in a product; and solves on a cube.
 //!
 //! **Model** of an iteration: the time on one rank, divided by the number of ranks and multiplied by the ratio of the memory
 //! bandwidths of one rank alone and in use by all; the latency of a halo exchange for each message, one after the other, and its
@@ -111,7 +111,7 @@ fn halo(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, partner| vec![row, partner])
 }
 
-/// Seconds of a product with as many entries but without messages: each row reads an entry of the same rank.
+/// Seconds of the same product without the entries of the other rank, hence without messages.
 fn alone(ranks: &Ranks, rows: usize, calls: usize) -> Result<f64> {
     product(ranks, rows, calls, |row, _| vec![row])
 }
@@ -331,7 +331,8 @@ fn many() -> Result<()> {
             for ranks in [1, 8, 64, 512, 4096].map(f64::from) {
                 let rows = all.map_or(1e6, |all| all / ranks);
                 let found = [0, 1, 2].map(|method| machine.iteration(method, ranks, rows));
-                // efficiency: the time of an iteration on one rank divided by the total time on all ranks
+                // efficiency: the time of an iteration on one rank divided by that on all ranks; for strong scaling, the latter is
+                // multiplied by the number of ranks
                 let work = found.map(|[seconds, _]| seconds * if all.is_some() { ranks } else { 1.0 });
                 let first = first.get_or_insert(work);
                 let efficiency = [0, 1, 2].map(|method| first[method] / work[method]);
