@@ -161,8 +161,8 @@ def splu(A: Matrix, permc_spec: str | None = None, **ignored: Any) -> Factors:
 def factorized(A: Matrix) -> Callable[[ArrayLike], FloatArray]:
     """Returns a function that solves ``A @ x = b`` for a given `b`, called as ``scipy.sparse.linalg.factorized``.
 
-    A symmetric matrix with a positive diagonal is factorized by Cholesky's method, any other symmetric matrix by LDLᵀ, and all
-    others by LU.
+    A symmetric matrix with a positive diagonal is factorized by Cholesky's method. Any other symmetric matrix, and one that turns
+    out not to be positive definite, is factorized by LDLᵀ, and an unsymmetric matrix by LU.
 
     Examples
     --------
