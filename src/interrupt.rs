@@ -43,7 +43,7 @@ impl Interrupt {
         Interrupt { token: token.clone(), scope: Scope::new(move || cancelled.is_cancelled()) }
     }
 
-    /// Adds a time limit, which counts from this call.
+    /// Sets the time limit, which counts from this call.
     pub fn time_limit(self, limit: Duration) -> Interrupt {
         let token = self.token.clone();
         // no limit if the clock cannot represent the deadline
