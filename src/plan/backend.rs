@@ -276,8 +276,8 @@ impl<T: Real> Backend<T> for Cuda {
         MachineClass::Gpu
     }
 
-    /// All but `Ic0` and `Ilu0`: the host would apply them in each of many iterations, for which approximate inverses are faster. They
-    /// are built if requested.
+    /// All but `Ic0` and `Ilu0`, which the host would apply in each of many iterations: approximate inverses are faster. Both are built
+    /// if requested.
     fn has(&self, preconditioner: Preconditioner) -> bool {
         !matches!(preconditioner, Preconditioner::Ic0 | Preconditioner::Ilu0)
     }

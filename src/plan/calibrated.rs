@@ -54,7 +54,7 @@ pub(super) fn factors(preconditioner: Preconditioner) -> [f64; 2] {
     if let Some((_, factors)) = read().iter().find(|(of, _)| *of == key) {
         return find(factors);
     }
-    // read without the lock: a process that is forked in the meantime would inherit it locked for ever
+    // read the file without holding the lock: a process that is forked while the lock is held would wait for it for ever
     let text = calibration_file("costs", key).and_then(|path| std::fs::read_to_string(path).ok());
     let factors = text.and_then(|text| parsed(&text)).unwrap_or_default();
     let found = find(&factors);

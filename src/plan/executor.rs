@@ -227,8 +227,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let started = Instant::now();
         self.mount(index, None)?;
         let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
-        // what the host computes is renewed from the matrix in host memory: reading it back from a GPU takes as long as hundreds of
-        // iterations
+        // a preconditioner that the host computes is renewed from the matrix in host memory: reading the values back from a GPU takes as
+        // long as hundreds of iterations
         let preconditioner = self.scheduler.candidates[index].preconditioner;
         let by_host = preconditioner == Preconditioner::Jacobi || preconditioner.needs_host();
         if running.renew(by_host.then_some(&*self.matrix)).is_ok() {
