@@ -131,30 +131,34 @@ mod tests {
     use crate::cpu::simd::bf16::Bf16;
     use std::io::Write;
 
-    /// Kernels that may spill registers to local memory. Bytes that they spill, in the order of the list: up
-    /// to 16 (a whole solve with as many threads as fit on the chip); two kernels 8 on sm_100; 16 on sm_75,
-    /// where the kernel does not fit in shared memory; 4 on sm_80; two kernels up to 64, around calls of
-    /// square roots, on sm_100; two kernels 4 on sm_100 and sm_80.
+    /// Kernels that may spill registers to local memory; beside each, the bytes that it spills.
     const MAY_SPILL: [&str; 9] = [
+        // up to 16: a whole solve, with as many threads as fit on a multiprocessor
         "resident_cg_corrected",
+        // 8 on sm_100
         "restrict_rows",
         "prolong_dot",
+        // 16 on sm_75, whose shared memory the kernel exceeds, so that it is never launched there
         "slabs_wide",
+        // 4 on sm_80
         "add_ghosts",
+        // up to 64 on sm_100, around calls of square roots
         "count_strong",
         "orthonormal",
+        // 4 on sm_80 and sm_100
         "widen_dot",
         "blocks_axpy_product_dot",
     ];
 
-    /// Every architecture that the kernels are compiled for, by the test that is ignored unless asked for.
+    /// All architectures, for which only the ignored test `every_kernel_compiles_for_every_architecture`
+    /// compiles.
     const ALL: &[u32] = &[75, 80, 90, 100];
-    /// The oldest architecture, and the one of the measurements.
+    /// The oldest architecture, and that of the GPU of the benchmark record (H200).
     const TWO: &[u32] = &[75, 90];
     /// The newest architecture.
     const NEWEST: &[u32] = &[100];
-    /// The architecture of the measurements. Kernels with other storage types are compiled for this one only,
-    /// because they differ in the conversion of values alone.
+    /// The architecture of the benchmark record. Kernels with other storage types are compiled for this one
+    /// only, because storage types differ only in the conversion of values.
     const ONE: &[u32] = &[90];
 
     /// Compiles all kernels of these files for some architectures; only those in [`MAY_SPILL`] may spill

@@ -7,10 +7,11 @@ use crate::cost::CostModel;
 use crate::strategy::Strategy;
 use std::ops::RangeInclusive;
 
-/// Cost models of the CSR strategies, in bytes streamed: from
-/// `cargo bench --features cuda --bench judge -- h200 --fit`, then adjusted manually towards the values at
-/// which the worst choice on the fitted matrices is best (el3_10M_perm, p1_100M_perm, rmat_8M, memplus among
-/// them). The same command without `--fit` evaluates them on the other half of the matrices, too.
+/// Cost models of the CSR strategies, in bytes streamed (see [`crate::cost`]). `cargo bench --features cuda
+/// --bench judge -- h200 --fit` fitted them to one half of the matrices; they were then adjusted manually, so
+/// that the worst choice of a strategy on these matrices (el3_10M_perm, p1_100M_perm, rmat_8M and memplus
+/// among them) costs as little time as possible. Without `--fit`, the command evaluates them on the other
+/// half of the matrices, too.
 pub const CSR_COST_MODELS: [(Strategy, CostModel); 3] = [
     (Strategy::Classical, CostModel { start: 11.1e6, byte: 1.02, gather: 19.2, row: 10.0, wait: 1.23e6 }),
     (Strategy::LoadBalance, CostModel { start: 15.5e6, byte: 0.997, gather: 20.0, row: 11.5, wait: 0.0 }),
@@ -20,8 +21,8 @@ pub const CSR_COST_MODELS: [(Strategy, CostModel); 3] = [
 /// Maximum shared memory of a thread block on an H100 or H200; used for cost estimates without a device.
 pub const SHARED_MEMORY: usize = 227 << 10;
 
-/// Number of threads per multiprocessor that hides memory latency. If a matrix has fewer, rows get more lanes
-/// (st7_20k, el3_20k).
+/// Number of threads per multiprocessor that hides memory latency. While a product has fewer threads, it uses
+/// more lanes per row (st7_20k, el3_20k).
 pub const BUSY: usize = 1024;
 
 /// Minimum number of entries of a row per lane of [`Csr`](crate::cuda::csr::classical::Csr) (st7_15M,
@@ -40,8 +41,9 @@ pub const SORTED_ROWS: usize = 768;
 /// block row (el3_20k, el3_2M).
 pub const BLOCKS_IN_FLIGHT: usize = 3;
 
-/// Rows per multiprocessor from which a lane of [`Dia`](crate::cuda::formats::dia::Dia) processes four rows.
-/// With one, two, four rows per lane st27_10M takes 0.0247, 0.0234, 0.0230 ms (f64) and 0.0145, 0.0135,
+/// Number of rows per multiprocessor from which a lane of [`Dia`](crate::cuda::formats::dia::Dia) processes
+/// four rows. With one, two, four rows per lane st27_10M takes 0.0247, 0.0234, 0.0230 ms (f64) and 0.0145,
+/// 0.0135,
 /// 0.0124 (f32), st7_15M 0.0431, 0.0391, 0.0376 and 0.0196, 0.0181, 0.0174.
 pub const ROWS_FOR_FOUR: usize = 2048;
 
@@ -55,9 +57,9 @@ pub const TILES_OF_CHUNK: usize = 16;
 pub const WARPS_OF_CHUNKS: usize = 40;
 
 /// Maximum number of rows that a warp of [`LoadBalance`](crate::cuda::csr::load_balance::LoadBalance)
-/// traverses to find the rows of a tile of 128 entries. With many empty rows there may be thousands, and a
-/// warp with such tiles would finish long after all others (rmat20 in f32: 0.097 ms instead of 0.065,
-/// NotreDame_www with RCM 0.018 instead of 0.0077).
+/// traverses to find the rows of a tile of 128 entries. With many empty rows a tile may span thousands of
+/// rows, and a warp with such tiles would finish long after all others (rmat20 in f32: 0.097 ms instead of
+/// 0.065, NotreDame_www with RCM 0.018 instead of 0.0077).
 pub const ROWS_GONE_THROUGH: u32 = 256;
 
 /// Bytes of `x` per slab of [`Coo`](crate::cuda::formats::coo::Coo), small enough for two thread blocks per
@@ -129,8 +131,8 @@ pub const HALO_THREADS: [usize; 7] = [256, 256, 256, 384, 256, 256, 384];
 pub const MANY_THREADS: [usize; 7] = [512, 512, 512, 480, 512, 512, 576];
 
 /// Threads per block of [`Symmetric`](crate::cuda::formats::symmetric::Symmetric), indexed by the number of
-/// rows per node. The larger a block, the fewer pairs of nodes belong to two blocks. With three rows per
-/// node, the registers just suffice for two blocks.
+/// rows per node. The larger a block, the fewer pairs of nodes have their nodes in different blocks. With
+/// three rows per node, the registers just suffice for two resident blocks.
 pub const SYMMETRIC_THREADS: [usize; 7] = [256, 256, 256, 384, 256, 256, 256];
 /// Blocks of [`SYMMETRIC_THREADS`] that share the memory of a multiprocessor.
 pub const SYMMETRIC_BLOCKS: [usize; 7] = [2, 3, 2, 2, 2, 2, 2];
@@ -159,8 +161,8 @@ pub const WINDOWS_OF_MULTIPROCESSOR: usize = 4;
 /// memory is divided: as many as registers allow with 512 threads each.
 pub const RESIDENT_PARTS: usize = 2;
 
-/// Entries from which conjugate gradients run as separate launches instead of one persistent kernel: products
-/// are then bound by memory bandwidth (`solve.csv`: st7_20k to el3_2M).
+/// Maximum number of entries for which conjugate gradients run in one persistent kernel. With more, products
+/// are bound by memory bandwidth, and separate launches are faster (`solve.csv`: st7_20k to el3_2M).
 pub const MOST_RESIDENT: usize = 5_000_000;
 
 /// Minimum number of rows per block of the persistent kernel, see [`MOST_RESIDENT`] (st7_20k).
@@ -174,9 +176,9 @@ pub const VECTOR_BLOCKS: usize = 4;
 /// cost of a launch is small, and few enough that the host does not wait long for results.
 pub const MOST_RESIDENT_STEPS: usize = 512;
 
-/// Maximum number of partial sums that every block of the persistent kernel reads per restriction, if that is
-/// more than twice the number of coarse unknowns. There are many if the rows of an aggregate are scattered
-/// over blocks. A guess.
+/// Maximum number of partial sums that every block of the persistent kernel reads per restriction; twice the
+/// number of coarse unknowns is always allowed. There are many partial sums if the rows of an aggregate are
+/// scattered over many blocks. A guess.
 pub const MOST_RESIDENT_SUMS: usize = 8192;
 
 /// Threads per block of [`advance`](crate::cuda::advance), which has one block per multiprocessor and four
@@ -224,15 +226,16 @@ pub const LONG_STEP: u64 = 64 << 20;
 /// 1.04, 0.93, 0.87 (p7_128); `Jacobi` 1.14, 0.72, 0.59 (elast30) and 1.12, 0.93, 0.82 (p7_128), relative to
 /// on-chip solves 2.9, 1.7, 1.4 (elast_bracket_p1_59k). For three right-hand sides, times are about equal.
 pub const LOCKSTEP_COLUMNS: usize = 4;
-/// Minimum number of bytes of a matrix that a joint step saves, compared with separate steps, for lockstep
-/// with fewer right-hand sides. Two take 0.86 (`Fsai`), 0.80 (`Jacobi`) and 0.62 (`Amg`) of the time of
-/// separate solves for 326 MB (elast55), but 1.04, 1.12 and 0.84 for 117 MB (p7_128).
+/// Fewer right-hand sides than [`LOCKSTEP_COLUMNS`] are solved in lockstep if a joint step saves at least
+/// this many bytes of matrix reads, compared with separate steps. Two take 0.86 (`Fsai`), 0.80 (`Jacobi`) and
+/// 0.62 (`Amg`) of the time of separate solves for 326 MB (elast55), but 1.04, 1.12 and 0.84 for 117 MB
+/// (p7_128).
 pub const LOCKSTEP_FROM: u64 = 256 << 20;
 
-/// Memory bandwidth of an iteration in bytes per second. [`LINK_SPEED`] is the bandwidth between GPUs in
-/// bytes per second; [`STEP_ALONE`] and [`STEP_TOGETHER`] are the seconds that launches and synchronization
-/// of an iteration take on one GPU and on several (`docs/how_to/several_gpus.md`: st7_20k, p1_10M_perm,
-/// p1_100M_perm, el3_100M_perm).
+/// Memory bandwidth that an iteration attains, in bytes per second. [`LINK_SPEED`] is the bandwidth between
+/// GPUs in bytes per second; [`STEP_ALONE`] and [`STEP_TOGETHER`] are the seconds that launches and
+/// synchronization of an iteration take on one GPU and on several (`docs/how_to/several_gpus.md`: st7_20k,
+/// p1_10M_perm, p1_100M_perm, el3_100M_perm).
 pub const MEMORY_SPEED: f64 = 4.2e12;
 /// See [`MEMORY_SPEED`].
 pub const LINK_SPEED: f64 = 0.2e12;

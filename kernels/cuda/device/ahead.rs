@@ -62,7 +62,7 @@ impl For {
 pub(super) struct Ahead {
     codes: Mutex<HashMap<Key, Arc<Code>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// Types whose likely files have been started.
+    /// Arithmetic types for which compilation of the likely files has been started.
     begun: Mutex<Vec<&'static str>>,
 }
 

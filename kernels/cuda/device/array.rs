@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 /// Size in bytes above which an allocation first queries the free memory.
 const HUGE: usize = 1 << 30;
 
-/// Accounting of an array's memory.
+/// Share of an array in the total size of all arrays of its device; subtracted when the array is dropped.
 struct Held {
     device: Device,
     bytes: usize,

@@ -109,8 +109,9 @@ impl Source {
 }
 
 impl Mirror {
-    /// Assertions that fail to compile if the struct has another size, or, in tests only, other offsets: the
-    /// expression for an offset is not portable between compilers, but the layout of structs is.
+    /// Assertions that fail to compile if the struct has another size or other offsets. Offsets are compared
+    /// in tests only: not every compiler accepts the expression for an offset, but all of them lay out
+    /// structs alike.
     fn assertions<T>(&self) -> String {
         let Mirror { name, size, fields } = self;
         let element = usize::from(size_of::<T>() == 8);
@@ -222,7 +223,7 @@ fn cache_name<T: Real, V: Storage<T>>(source: &Source) -> Option<[String; 2]> {
     Some([format!("{stem}-{}-{}-sm", T::C_NAME, V::STORED_AS), format!("-{key:016x}.cubin")])
 }
 
-/// Whether the cache has machine code of a file, for any architecture.
+/// Whether the cache has machine code of a file for at least one architecture.
 pub(crate) fn is_compiled<T: Real, V: Storage<T>>(source: &Source) -> bool {
     let (Some([start, end]), Some(folder)) = (cache_name::<T, V>(source), cache::folder()) else {
         return false;

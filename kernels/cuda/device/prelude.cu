@@ -27,8 +27,8 @@ __device__ __forceinline__ bfloat __ldcs(const bfloat* p) {
 }
 
 // The storage type of matrix values: the arithmetic type, or one with fewer bits, as float for double. Values are
-// widened when they are multiplied, so that loads do not wait for the conversion. Bytes moved are stated for equal
-// types in all files; a storage type with fewer bits moves less per value.
+// widened when they are multiplied, so that loads do not wait for the conversion. In all files, comments on the bytes
+// moved assume that both types are equal.
 typedef STORED stored;
 
 constexpr u32 ALL = 0xffffffffu;
@@ -203,8 +203,8 @@ struct Entry {
 
 // ---- sums over a grid, in an order that depends only on the launch
 
-// A number passed from one block to another. Each word has 32 bits of the number and the index of the call, and is
-// written atomically: the sender does not wait, and the receiver needs no fence.
+// A number passed from one block to another. Each word has 32 bits of the number and the index of the call (reduction),
+// and is written atomically: the sender does not wait, and the receiver needs no fence.
 constexpr int WORDS = sizeof(real) / 4;
 struct alignas(8 * WORDS) Parcel { u64 word[WORDS]; };
 
@@ -260,9 +260,9 @@ template <int K> __device__ __forceinline__ void collect(real (&sums)[K], const 
 // The devices that share the vectors of a solve. Each has a mailbox that all of them write to.
 struct Team {
     u32 members, own;         // number of members, and index of this device
-    u32* calls;               // number of sums of the team before this one
+    u32* calls;               // number of reductions over the team before this one
     volatile u32* notice;     // in host memory: see `Wait`
-    Parcel* mail[TEAM_MEMBERS];  // of each member: [2][members][TEAM_MAIL] parcels
+    Parcel* mail[TEAM_MEMBERS];  // mailbox of each member: [2][members][TEAM_MAIL] parcels
 };
 
 __device__ __forceinline__ void send_to_member(Parcel* to, real v, u32 call) {
@@ -343,8 +343,8 @@ template <int K> __device__ __forceinline__ void sum_in_team(const Team& team, r
 }
 
 struct Sum {
-    Parcel* parcels;          // K per block, sum by sum
-    u32* calls;               // number of calls before this one
+    Parcel* parcels;          // [K][gridDim.x]: for each of K sums, one per block
+    u32* calls;               // number of reductions before this one
     real* results[RESULTS];
     const Team* team;         // null if the sums are over this device only
 };
@@ -423,7 +423,8 @@ struct Windows {
     u32 cols;                 // number of nodes of x
 };
 
-// The nodes of a block, and the contents of its window of x: its own nodes, its halo, and a zero.
+// The nodes of a block, and the contents of its window of x: `own` nodes from `first` on (those of its `rows` nodes
+// that exist in x), its halo (`outside` nodes, from index `from` on in `Windows::halo`), and a zero.
 struct Block {
     u32 first, rows, own, from, outside;
 

@@ -47,7 +47,7 @@ pub(crate) const PRELUDE: Source = Source {
 
 /// Threads per block of most kernels.
 pub(crate) const THREADS: u32 = 256;
-/// Maximum bytes of a thread's load.
+/// Maximum number of bytes that a thread loads with one instruction.
 pub(crate) const PACK_BYTES: usize = 16;
 /// Maximum number of stored values per load of a thread.
 pub(crate) const MOST_VALUES: usize = 4;
@@ -65,7 +65,7 @@ pub(crate) struct RawRowStarts {
 // SAFETY: as `RowStarts` of prelude.cu
 unsafe impl DeviceRepr for RawRowStarts {}
 
-/// Maximum number of scalars (cells in device memory) in the numerator of a number, and in its denominator.
+/// Maximum number of scalars (cells in device memory) in the numerator of a `Number`, and in its denominator.
 pub(crate) const TERMS: usize = 4;
 
 /// A number as passed to kernels.
@@ -110,7 +110,7 @@ pub(crate) struct RawGate<T> {
 // SAFETY: as `Gate` of prelude.cu
 unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
 
-/// Words of a gate's state.
+/// Number of 64-bit words of a gate's state (`Control` of prelude.cu).
 pub(crate) const CONTROL: usize = 4;
 
 /// Words before the numbers of a ring entry: its kind, and the number of numbers or the watch that failed.
@@ -123,7 +123,7 @@ pub(crate) const LAST: u32 = 1;
 /// See [`GOES_ON`].
 pub(crate) const FAILED: u32 = 2;
 
-/// Elements of a `Parcel`.
+/// Size of a `Parcel` in elements of the arithmetic type.
 pub(crate) const PARCEL: usize = 2;
 /// Maximum number of sums of one launch: one for each of several vectors.
 pub(crate) const RESULTS: usize = COLUMNS;
@@ -145,8 +145,8 @@ pub(crate) const TEAM_MEMBERS: usize = 8;
 /// Maximum number of values that a member sends to another for one sum.
 pub(crate) const TEAM_MAIL: usize = 1024;
 
-/// Timeout in milliseconds for a member to queue its part of a sum or a product; then all members stop
-/// waiting for it.
+/// Time in milliseconds that members of a team wait for another member to send its part of a sum or of a
+/// product.
 pub(crate) const TEAM_TIMEOUT_MS: u32 = 10_000;
 
 /// A team as passed to kernels.
