@@ -1,5 +1,5 @@
-//! Additional data for matrices in chunks of entries: buffers for parts of rows that continue in the next
-//! chunk, and the list of empty rows. coo.cu describes their use.
+//! Additional data for matrices in chunks of entries: buffers for the partial sums of rows that continue in
+//! the next chunk, and the list of empty rows. coo.cu describes their use.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::prelude::PARCEL;
@@ -15,7 +15,7 @@ pub(crate) enum Onto {
     Y,
 }
 
-/// Empty rows, and buffers through which chunks pass parts of rows.
+/// Empty rows, and buffers through which chunks pass partial sums of rows.
 #[derive(Debug)]
 pub(crate) struct Borders<T: Real> {
     pub(crate) empty: Array<u32>,

@@ -107,7 +107,7 @@ pub(crate) const OF_LANE: usize = 4;
 /// Number of entries of a tile, which a warp processes together.
 pub(crate) const TILE: usize = OF_LANE * WARP;
 
-/// All entries except the first `skip` of each row, partitioned into tiles, and these into chunks.
+/// Partition of all entries except the first `skip` of each row into tiles, and of the tiles into chunks.
 #[derive(Debug)]
 pub(crate) struct Chunks {
     /// Offset of each row's entries, and the number of entries.
@@ -116,7 +116,7 @@ pub(crate) struct Chunks {
     pub(crate) tiles_of_chunk: usize,
 }
 
-/// Number of tiles per chunk, such that all chunks are resident at the same time, or run in full waves.
+/// Number of tiles per chunk, chosen so that the chunks run in full waves (one wave if there are few).
 pub(crate) fn tiles_of_chunk(tiles: usize, multiprocessors: usize) -> usize {
     let concurrent = (WARPS_OF_CHUNKS * multiprocessors).max(1);
     let waves = tiles.div_ceil(concurrent * TILES_OF_CHUNK).max(1);
@@ -214,8 +214,9 @@ fn row_of(starts: &Offsets, entry: usize) -> usize {
     low
 }
 
-/// Nonempty rows and their starts. In the arrays for kernels, a lane's word has a bit for each of its entries
-/// that starts a row, plus 16 times the number of row starts in the preceding lanes of the tile.
+/// Nonempty rows and their starts, from which the kernel `coo_starts` computes a word for each lane of each
+/// tile: one bit for each of the lane's [`OF_LANE`] entries that starts a row, plus 16 times the number of
+/// rows that start in the preceding lanes of the tile.
 #[derive(Debug)]
 pub(crate) struct Started {
     /// Offsets of the nonempty rows.

@@ -1,5 +1,5 @@
-// Several vectors that a matrix is multiplied with together: the columns of X and Y in Y = A X, each in an array of its
-// own.
+// Several vectors that a matrix is multiplied with together: the columns of X and Y in Y = A X, each in a separate
+// array.
 
 struct Columns {
     const real* x[COLUMNS];
@@ -8,7 +8,7 @@ struct Columns {
     u32 width;                // number of places of a packed row: a power of two, at least `count`
 };
 
-// For each warp, the sums over its threads of each column; in shared memory.
+// In shared memory, for each warp of a block and each column: the sum over the warp's threads.
 typedef real WarpParts[32][COLUMNS];
 
 // Adds the parts of all warps and blocks for each column, as `grid_sum` does. Columns are collected one after the

@@ -51,8 +51,8 @@ impl RawColumns {
 /// How kernels read the columns of `X`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reads {
-    /// Packed row by row: `name(matrix, columns, packed)`. There is a thread for each column and each lane of
-    /// the product with one vector.
+    /// Packed row by row: `name(matrix, columns, packed)`. Each lane of the product with one vector becomes
+    /// one thread per column.
     Packed {
         /// Number of lanes that share a row. It limits the number of columns, because all of them must be in
         /// one warp.

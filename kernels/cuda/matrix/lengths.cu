@@ -1,4 +1,4 @@
-// Histogram of row lengths, in which a quantile is found without sorting.
+// Histogram of row lengths, from which the host finds a quantile without sorting the rows.
 //
 // Bin k counts the lengths from low + k 2^shift to low + (k + 1) 2^shift − 1; lengths below `low` are not counted,
 // longer ones are counted in an overflow bin. Blocks count in shared memory and add to global memory once. Moves 4 or 8

@@ -20,8 +20,8 @@ pub(crate) const SOURCE: Source = Source {
 /// Number of bins of a histogram without the overflow bin.
 const BINS: usize = 2048;
 
-/// The smallest length such that more than `rows` rows are not longer. If there is none, the length of the
-/// longest row.
+/// The smallest length that more than `rows` rows do not exceed; the length of the longest row if there is no
+/// such length.
 pub(crate) fn quantile(device: &Device, offsets: &RowStarts, rows: f64) -> Result<usize> {
     let count = device.function::<f32>(&SOURCE, "count_lengths")?;
     let raw = offsets.raw();
@@ -46,7 +46,7 @@ pub(crate) fn quantile(device: &Device, offsets: &RowStarts, rows: f64) -> Resul
 /// Searches in histograms: `histogram(low, shift)` has bins of `2^shift` lengths from `low` on, and an
 /// overflow bin.
 fn search(count: usize, rows: f64, histogram: impl Fn(usize, u32) -> Result<Vec<u32>>) -> Result<usize> {
-    // at most all rows less a half, so that the strict comparison holds for the longest row
+    // limit `rows` to less than the number of rows, so that the length of the longest row always qualifies
     let rows = rows.min(count as f64 - 0.5);
     let (mut low, mut shift, mut passed) = (0, 0, 0u64);
     if count == 0 {

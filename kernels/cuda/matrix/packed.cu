@@ -24,8 +24,8 @@ struct Packed {
     // Number of lanes of a warp.
     __device__ __forceinline__ u32 lanes() const { return 32 >> log_width; }
 
-    // Adds the parts of a row that consecutive lanes have, in the same order as in the product with one vector; the
-    // result is valid in the row's first lane.
+    // Adds the partial sums of a row that consecutive lanes hold, in the same order as in the product with one vector;
+    // the result is valid in the row's first lane.
     __device__ __forceinline__ real sum_of_lanes(real part, u32 lanes_of_row) const {
         for (u32 step = lanes_of_row / 2; step; step /= 2) {
             part += __shfl_down_sync(ALL, part, step << log_width, lanes_of_row << log_width);

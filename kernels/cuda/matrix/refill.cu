@@ -1,18 +1,21 @@
-// New values for a matrix, from values on the device in the order in which the matrix was given.
+// Replaces the values of a matrix by values on the device, given in the order of the entries from which the matrix was
+// made.
 //
-// A map has for each slot 1 + the index of its value, or 0 for padding. To compute the map, indices are copied into the
-// slots instead of values and read back, with as many bits at a time as the storage type represents exactly.
+// A map holds for each slot 1 + the index of its value among the given ones, or 0 for padding. To compute the map,
+// indices are copied into the slots instead of values and read back, with as many bits at a time as the storage type
+// represents exactly.
 //
 // The values of neighbouring slots are mostly close together. A tile of slots loads each sector of 32 B that has values
 // for it once, into shared memory; a slot then has a 16-bit index into the loaded sectors.
 //
-// A refill moves a value and 2 B a slot, 32 B and 4 B a sector of a tile. If instead each slot loaded its value
-// directly, with an index of 4 B, every sector would be loaded several times, and a warp would load 32 sectors that are
-// far apart. 100M slots of a permuted matrix on an H200 (f64), with tiles and without: rows of 15 entries in slices
-// 0.63 ms and 0.77, dense blocks of three rows 0.60 and 1.08, those of a symmetric matrix, where half of the values
-// have no slot, 0.72 and 1.09; not permuted 0.50 to 0.62, and 0.51 to 0.67. With half as many slots per tile and half
-// as many threads: 0.63, 0.63 and 0.73. For p1_100M_perm and el3_100M_perm, reordered, a refill takes 0.45 to 0.58 ms
-// in all formats, as long as 1.2 to 3.3 products.
+// A refill moves, for each slot, its value and a 2-byte index; for each sector of a tile, 32 B and a 4-byte index. If
+// instead each slot loaded its value directly, with an index of 4 B, every sector would be loaded several times, and a
+// warp would load 32 sectors that are far apart. Times for 100M slots of a permuted matrix on an H200 (f64), with tiles
+// and without: rows of 15 entries in slices 0.63 ms and 0.77, dense blocks of three rows 0.60 and 1.08, dense blocks of
+// a symmetric matrix, where half of the values have no slot, 0.72 and 1.09; for matrices that are not permuted 0.50 to
+// 0.62 and 0.51 to 0.67. With half as many slots per tile and half as many threads, the permuted matrices take 0.63,
+// 0.63 and 0.73. For p1_100M_perm and el3_100M_perm, reordered, a refill takes 0.45 to 0.58 ms in all formats, as long
+// as 1.2 to 3.3 products.
 
 extern "C" __global__ __launch_bounds__(THREADS) void refill_number(const u32* from, i64 count, u32 shift, u32 mask, real* entries) {
     begin();
@@ -35,7 +38,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_places(
     }
 }
 
-// Adds the bits of indices that were copied into the slots to the map.
+// Reads bits of indices back from the slots, and adds them to the map, shifted to their position.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_map(const stored* slots, i64 count, u32 shift, u32* map) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -71,7 +74,7 @@ struct Tiles {
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 
-// Finds the sectors of tiles from the map of their slots; only counts them while `sectors` is null.
+// Finds the sectors of each tile from the map of its slots. If `sectors` is null, only counts them.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* map, Tiles tiles) {
     begin();
     u32* const keys = (u32*)shared_memory;

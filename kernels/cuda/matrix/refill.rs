@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Cost of a refill: one launch per array of slots, which moves 2 bytes and a value per slot, and 36 bytes
-//! per sector of each tile. If values of neighbouring slots are close together, the sectors are little more
-//! than all given values, once. The plan takes 2 bytes of device memory per slot, and for each tile 4 bytes
-//! per sector of the largest tile: 3 to 6 bytes per slot in total.
+//! per sector of each tile. If the values of neighbouring slots are close together, all sectors together hold
+//! little more than each given value once. The plan takes 2 bytes of device memory per slot, and for each
+//! tile 4 bytes per sector of the largest tile: 3 to 6 bytes per slot in total.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config_concurrent;
@@ -53,7 +53,7 @@ pub struct Refill<T: Real> {
     tiles: Vec<Tiles>,
 }
 
-/// Tiles of an array of slots, and the source of each slot's value.
+/// Tiles of an array of slots, and for each slot the position of its value in the sectors of its tile.
 #[derive(Debug)]
 struct Tiles {
     counts: Array<u32>,

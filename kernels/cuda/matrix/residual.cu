@@ -2,7 +2,7 @@
 // Ogita, Rump and Oishi 2005). One warp per row. Moves 12 B (f64) or 8 B (f32) an entry, offsets, x, b and r. Used at
 // the end of a solve close to the attainable accuracy, and for restarts.
 
-// Operations that round once and that the compiler must not contract to a fused multiply-add.
+// Operations with one rounding each, which the compiler does not contract to fused multiply-adds.
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }
 __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double plus(double a, double b) { return __dadd_rn(a, b); }

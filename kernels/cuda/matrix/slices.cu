@@ -1,13 +1,13 @@
 // Cuts rows into slices, fills the slices from entries in CSR order, and copies values back. sliced_rows.cu describes
 // the order of slots.
 //
-// One warp per slice, as in the products. Moves all arrays that a kernel reads or writes once.
+// One warp per slice, as in the products. Each kernel moves all arrays that it reads or writes once.
 
 struct Slices {
     const u32* starts;        // first group of each slice; null if all have `width` groups
     const u32* order;         // row at each place; null if rows are not sorted
     u32 rows, count, width;
-    u32 lanes;                // per row
+    u32 lanes;                // lanes per row
     u32 pack;                 // number of consecutive slots of a lane
     u32 longest;              // maximum number of entries per row in slices; the others are stored elsewhere
 };
@@ -16,8 +16,8 @@ constexpr u32 PADDING = ~0u;
 constexpr u16 SHORT_PADDING = u16(~u16(0));
 constexpr i64 NO_ENTRY = -1;
 
-// Calls visit(slot, index of the set of 32 slots that a warp visits together, entry) for every slot, on all lanes of a
-// warp together.
+// Calls visit(slot, set, entry) for every slot, where `set` is the index of the 32 slots that a warp visits together,
+// and `entry` is NO_ENTRY for padding. All lanes of a warp call it together.
 template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a, const RowStarts& rows, Visit visit) {
     const u32 lane = threadIdx.x % 32, rows_of_slice = 32 / a.lanes, warps = gridDim.x * (blockDim.x / 32);
     for (i64 slice = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; slice < a.count; slice += warps) {
@@ -46,7 +46,8 @@ template <class Visit> __device__ __forceinline__ void each_slot(const Slices& a
 
 // ---- partition of rows
 
-// Sort keys do not distinguish longer lengths than this; their low bits have the row's index in the window.
+// Lengths from LENGTHS − 1 on have equal sort keys, apart from the low bits of a key, which hold the row's index in the
+// window.
 constexpr u32 LENGTHS = 1 << 22;
 constexpr u32 KEYS = 1024;
 static_assert(SORTED_ROWS <= KEYS, "10 bits below 22");
@@ -89,8 +90,8 @@ __device__ __forceinline__ void put_in_order(u32* keys) {
 }
 
 // Computes the number of groups of each slice for rows in their order and, if `sort`, for rows sorted by descending
-// length (stable), in which case `order` receives the row at each place. One block per window. Moves offsets, and
-// writes 4 B a row.
+// length (stable), in which case `order` receives the row at each place. One block per window of SORTED_ROWS rows.
+// Reads the offsets, and writes 4 B a row.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
     RowStarts rows, u32 lanes, u32 pack, u32 sort, u32* order, u32* one, u32* all, u32* one_sorted, u32* all_sorted, u64* totals) {
     begin();

@@ -49,7 +49,8 @@ pub enum Widths {
 pub(crate) struct Lane {
     /// Maximum number of consecutive slots per load.
     pub(crate) pack: usize,
-    /// Number of slots in flight; lanes share a row only if each of them has at least this many slots.
+    /// Number of slots in flight. Several lanes share a row only if each of them has at least this many
+    /// slots.
     pub(crate) in_flight: usize,
 }
 

@@ -1,8 +1,8 @@
 // Tiles of equal numbers of consecutive entries, independent of rows, for kernels that cut a matrix by entries. Each
-// lane of a warp has consecutive entries.
+// lane of a warp has OF_LANE consecutive entries of a tile.
 
 constexpr int WARPS = THREADS / 32;
-// Column index that marks padding after the last entry.
+// Column index of positions after the last entry.
 constexpr u32 BEYOND = NONE - 1;
 
 // A lane's entries of a tile that is entirely within the array.

@@ -42,7 +42,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void find_diagonal(RowStarts ro
     }
 }
 
-// to[k] ← values[from[k]]. Moves 4 B an entry, and the values read, mostly from caches, and written.
+// to[k] ← values[from[k]]. Moves 4 B an entry for its index, and each value twice: it is read, mostly from caches, and
+// written.
 extern "C" __global__ __launch_bounds__(THREADS) void take_from(const u32* from, const real* values, real* to, u64 count) {
     begin();
     const u64 stride = (u64)gridDim.x * blockDim.x;

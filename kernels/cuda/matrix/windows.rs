@@ -50,7 +50,7 @@ impl WindowArrays {
     }
 
     /// Cuts a square matrix into blocks of `height` rows; also returns their bounds. `None` if a window would
-    /// have more than `most` nodes, so that blocks must be halved, which is done on the host.
+    /// have more than `most` nodes: blocks must then be halved, which only the host's algorithm does.
     pub(crate) fn of_blocks<V: Element>(
         ordered: &DeviceCsr<V>,
         height: usize,

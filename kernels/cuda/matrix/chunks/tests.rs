@@ -233,7 +233,7 @@ fn short_rows_do_not_cross_borders() {
 fn waves_of_chunks_are_full() {
     let of = |tiles| tiles_of_chunk(tiles, 132);
     assert_eq!([0, 1, 5280, 5281, 16 * 5280].map(of), [1, 1, 1, 2, 16]);
-    // one tile more per chunk would have left most of a second wave idle
+    // with chunks of 16 tiles, a second wave would consist of a single chunk
     assert_eq!(of(16 * 5280 + 1), 9);
     assert_eq!(tiles_of_chunk(100, 0), TILES_OF_CHUNK - 1);
     for tiles in (0..3_000_000).step_by(997) {
