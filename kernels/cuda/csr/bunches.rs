@@ -154,7 +154,7 @@ mod tests {
     /// Output of the first stage.
     struct Left {
         y: Vec<f64>,
-        /// Parts that bunches send on the device.
+        /// Partial sums that bunches send to later bunches; read by the second stage on the device.
         parts: Vec<Option<f64>>,
         carries: Vec<f64>,
         rows: Vec<u32>,
@@ -335,7 +335,7 @@ mod tests {
         assert!(parts.iter().all(Option::is_none), "all that is sent is received");
     }
 
-    /// Checks the row sums of both variants.
+    /// Checks the row sums with the second stage on the host and on the device.
     fn adds_up(matrix: &Matrix, multiprocessors: usize) -> Left {
         let (pattern, name) = (matrix.pattern(), &matrix.name);
         let offsets = pattern.offsets();
@@ -363,8 +363,8 @@ mod tests {
     #[test]
     fn both_stages_add_up() {
         let mut all = matrices();
-        // 30 % of the rows or more are empty, in short and in long successions; rows that cross several
-        // bunches
+        // matrices in which at least 30 % of the rows are empty, in short and in long successions, and
+        // matrices with rows that cross several bunches
         for gap in [1, 2, 5, 37, 600, 5000] {
             all.push(with_lengths(20_000, 900, |row| if row % (gap + 1) == gap { 3 } else { 0 }));
             all.push(with_lengths(9_000, 900, |row| [0, 1, 0, 40, 2, 0, 0][row % 7]));

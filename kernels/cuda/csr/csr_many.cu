@@ -1,8 +1,8 @@
 // CSR products with several vectors, whose columns are packed (packed.cu). Each row is summed in the same order as in a
 // product with one vector, so results are bitwise the same.
 //
-// Moves the matrix once, 12 B (f64) or 8 B (f32) an entry and 4 or 8 B a row; x and y of each column, and x once more to
-// pack it.
+// Moves the matrix once, 12 B (f64) or 8 B (f32) an entry and 4 or 8 B a row; y of each column once; x of each column
+// three times, because packing reads it and writes the packed copy.
 
 // Adds the partial sums part(lane) of a row's lanes in the same order as the product with one vector; the result is
 // valid in the row's first lane. With `width` packed columns a warp has only 32 / width lanes for rows (packed.cu). If

@@ -8,7 +8,7 @@ template <class Offset> struct Csr {
     const u32* columns;
     const stored* values;
     u32 rows;
-    u32 lanes;                // per row
+    u32 lanes;                // lanes per row
 };
 
 // This lane's part of a row's sum: entries lane, lane + lanes, …, of which AHEAD are loaded at the same time.

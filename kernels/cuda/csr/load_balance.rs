@@ -29,7 +29,7 @@ pub struct LoadBalance<T: Real, V: Storage<T> = T> {
     multiply: CudaFunction,
 }
 
-/// The row of each tile's first entry, then the row of the last entry.
+/// The row of each tile's first entry, followed by the row of the last entry of the matrix.
 fn first_rows(chunks: &Chunks) -> Vec<u32> {
     (0..=chunks.tiles).into_par_iter().map(|tile| chunks.row_of(tile * TILE) as u32).collect()
 }

@@ -7,8 +7,8 @@
 // sums each row that ends in the tile; rows with a long part are summed by the whole warp.
 //
 // Parts of a row in earlier warps of the block are passed on through shared memory. A row that crosses blocks is not
-// written: each block stores its part as a carry, and `merge_finish` adds them in order. There are no atomic additions,
-// so every product is bitwise the same.
+// written by `merge`: each block stores its part of the sum as a carry, and `merge_finish` adds these parts in order.
+// There are no atomic additions, so every product is bitwise the same.
 //
 // Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, 4 B a tile, x and y; 16 B or 8 B a block and 12 B
 // a crossing row.
@@ -20,7 +20,8 @@ struct Merge {
     // number of rows that end before each tile; tiles are padded to whole thread blocks, and one more number belongs
     // to the end of the merged list
     const u32* first;
-    // of each block: its part of the row that began in an earlier block, and of the row that continues in the next
+    // two for each block: its part of the row that began in an earlier block, and its part of the row that continues in
+    // the next block
     real* carries;
     u64 entries;
 };
@@ -46,9 +47,9 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
     begin();
     __shared__ real shared[WARPS][spread(TILE)];
     __shared__ real heads[WARPS], tails[WARPS];
-    // heads: sum of the entries of the row that began before the warp's tile and ends in it; tails: of the row that
-    // continues. head_rows: row of the head, or NONE. ends: whether any row ends in the tile; begins_here: whether the
-    // head's row began in this block
+    // for each warp. heads: the part of the sum of the row that began before the warp's tile and ends in it; tails:
+    // that of the row that continues in the next tile; head_rows: the row of the head, or NONE; ends: whether any row
+    // ends in the tile; begins_here: whether the head's row began in this block
     __shared__ u32 head_rows[WARPS];
     __shared__ bool ends[WARPS], begins_here[WARPS];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -67,7 +68,7 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
         column[k] = at < count ? __ldcs(a.columns + entry + at) : NONE;
         v[k] = at < count ? __ldcs(a.values + entry + at) : stored(0);
     }
-    // each lane processes a row that ends in the tile
+    // each lane processes one row: one that ends in the tile, or the last one, which continues
     i64 began = 0, ended = 0;
     if (row + lane <= row_end && row + lane < a.rows.count) {
         began = a.rows.start(row + lane);
@@ -84,7 +85,7 @@ extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, con
         heads[warp] = 0;
         ends[warp] = row < row_end;
         head_rows[warp] = row < row_end && began < entry ? u32(row) : NONE;
-        // the block's first entry
+        // the row began in this block if its first entry is not before the block's first entry
         const i64 first_tile = (i64)blockIdx.x * WARPS;
         const i64 first_item = first_tile * TILE < items ? first_tile * TILE : items;
         begins_here[warp] = began >= first_item - __ldg(a.first + first_tile);

@@ -39,8 +39,8 @@ const TILES: usize = THREADS as usize / WARP;
 /// The merged list of row ends and entries, cut into tiles.
 #[derive(Debug)]
 struct Tiles {
-    /// Number of rows that end before each tile, then before the end of the list. Tiles are padded to whole
-    /// thread blocks.
+    /// Number of rows that end before each tile, followed by the number of all rows. Tiles are padded to
+    /// whole thread blocks.
     first: Vec<u32>,
     /// `[row, first block, last block]` of every row that crosses blocks.
     crossing: Vec<u32>,

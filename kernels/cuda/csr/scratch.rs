@@ -38,11 +38,11 @@ pub(crate) struct Addresses {
     pub(crate) report: u64,
 }
 
-/// Words of counts, padded so that the ranges that follow are aligned.
+/// Number of words for the counts, padded so that the ranges that follow are aligned.
 const COUNTS: usize = 4;
 
 impl Scratch {
-    /// Words for the parts of `bunches` bunches.
+    /// Number of words for the parts of `bunches` bunches.
     fn of_parts<T: Real>(bunches: usize) -> usize {
         bunches * PARCEL * size_of::<T>() / size_of::<u32>()
     }

@@ -18,15 +18,16 @@
 //
 // Differs from the paper:
 // 1. a dirty tile, too, passes on the sum of its last row; the paper's listing drops it;
-// 2. rows that began before the tile set no flag; the listing writes to a negative index;
-// 3. a bunch that starts with a new row overwrites y, and so does synchronization; the listing adds to the old y;
+// 2. rows that began before the tile set no flag; the paper's listing would write to a negative index;
+// 3. a bunch that starts with a new row, and synchronization, overwrite y; the listing adds to the previous content of
+//    y;
 // 4. empty rows before the first entry belong to the first tile; the listing does not write them;
 // 5. all lanes search for the first row of the bunch together; other tile boundaries are found while reading row
 //    starts;
 // 6. a tile with more rows than entries (a *far* tile) is certainly dirty: its sums are written to their rows
 //    immediately, and the second stage only sets empty rows to zero, in ranges of ROWS_OF_RANGE rows;
-// 7. a lane has 4 entries of a tile, a bunch up to 16 tiles, for both precisions, as for coordinates (paper: 8 or 4,
-//    and 7).
+// 7. for both precisions, a lane has 4 entries of a tile, and a bunch up to 16 tiles, as in coo.cu (paper: 8 or 4
+//    entries, and 7 tiles).
 //
 // Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y; 16 B or 8 B a bunch; 8 B a dirty tile,
 // and the offsets and y of its rows once more.
@@ -38,7 +39,7 @@ struct Unfinished {
     real* carries;            // of each bunch: its part of the row that began in an earlier bunch, and of the row that continues
     u32* rows;                // row of each bunch's first entry if the row began in an earlier bunch; NONE otherwise
     u32* counts;              // number of ranges; number of blocks of the second stage that are done
-    uint2* ranges;            // ranges of rows [x, y); FILL is set in x if only empty rows must be set to zero
+    uint2* ranges;            // row ranges, .x to .y (exclusive); FILL is set in .x if only empty rows must be set to zero
     u64* report;              // report in host memory: twice the matrix's id, plus one if there are ranges
     u64 number;
 };
@@ -129,7 +130,7 @@ __device__ __forceinline__ u32 ranges_for(const Unfinished& left, u32 ranges) {
 
 // The first stage. Parts of a row that crosses bunches are added here or, with CARRIES, on the host.
 template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculative& a, const real* x, real* y) {
-    // far tiles: row of each segment; before that, workspace of the transposition of x
+    // row of each segment of a far tile; before that, workspace for the transposition of x
     __shared__ alignas(16) u32 tables[WARPS][TILE];
     // of each bunch: its part of the first row, that row, and the bunch in which the row begins
     __shared__ real heads[WARPS];
