@@ -8,7 +8,7 @@ use std::ops::Range;
 
 const WARPS: usize = RESIDENT_THREADS / 32;
 
-/// The parts of all blocks, with local indices: a block's own rows first, then its halo.
+/// The parts of all blocks. Columns are local indices: first a block's own rows, then its halo.
 #[derive(Debug, Default)]
 pub(super) struct BlockArrays {
     pub(super) rows: Vec<u32>,

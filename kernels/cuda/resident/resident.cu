@@ -11,10 +11,11 @@
 //
 // Moves through the L2 cache 10 B (f64) or 6 B (f32) for each slot that does not fit in shared memory, and the halo.
 //
-// With a coarse correction, z ← D⁻¹ r + Z E c, c = Zᵀ r. Before the first sum, each block computes its part of Zᵀ q,
-// segment by segment. After the sum, every block reads all parts and updates c ← c − α Zᵀ q, which deviates from Zᵀ r
-// only by accumulated rounding errors, as r does from b − A x. Before the second sum, each block computes its rows of e
-// ← E c and their contribution ⟨c, e⟩ to ρ'. This moves E once, and a few kilobytes a block.
+// With a coarse correction, z ← D⁻¹ r + Z E c, c = Zᵀ r, where the columns of Z span the coarse space and E is the
+// dense inverse of Zᵀ A Z. Before the first sum, each block computes its part of Zᵀ q, segment by segment. After the
+// sum, every block reads all parts and updates c ← c − α Zᵀ q, which deviates from Zᵀ r only by accumulated rounding
+// errors, as r does from b − A x. Before the second sum, each block computes its rows of e ← E c and their contribution
+// ⟨c, e⟩ to ρ'. This moves E once, and a few kilobytes a block.
 
 constexpr int WARPS = RESIDENT_THREADS / 32;
 
@@ -26,8 +27,8 @@ struct System {
     const u32* slices;        // first group of each slice, and the end
     const real* values;       // groups of 32 slots
     const u16* columns;       // indices into the block's window
-    u32 lanes;                // per row
-    u32 window, own;          // maxima over the blocks
+    u32 lanes;                // lanes per row
+    u32 window, own;          // elements of the largest window, and rows of the largest block
     u32 staged;               // number of groups of a block that are kept in shared memory
 };
 
@@ -39,7 +40,7 @@ struct Solve {
     real* p;
     real* z;
     real* rho;
-    real* partials;           // 2 calls × 2 numbers × blocks
+    real* partials;           // [2][2][blocks]: for two calls of `meet`, two numbers of each block
     u32* barrier;             // number of blocks that have arrived, and that have finished
     double* log;              // 3 numbers per iteration
     double* ring;
@@ -56,9 +57,9 @@ struct Correction {
     const u32* slots;         // position of each segment among all, sorted by aggregate
     const u32* aggregates;    // first position of each aggregate, and the end
     const u32* of_row;        // aggregate of each row; ALL if it has none
-    const real* weights;      // entries of Z: for each mode one per row; null if all are one
+    const real* weights;      // entries of Z, [modes][n]: for each mode one per row; null if all are one
     const real* dense;        // E, rows `stride` elements apart
-    real* sums;               // partial sums: at each position one per mode
+    real* sums;               // partial sums of Zᵀ v: at each position (see `slots`) one per mode
     real* e;
     u32 n, modes, unknowns, stride;
     u32 numbers;              // elements of shared memory that the correction needs

@@ -1,5 +1,5 @@
-//! Layout of a coarse correction for the blocks of a persistent kernel: the partial sums that each block
-//! contributes to each aggregate.
+//! Layout of a coarse correction for the blocks of a persistent kernel: which rows of each block belong to
+//! which aggregate, and where the block stores its partial sum for that aggregate.
 
 use crate::cpu::preconditioners::coarse::NONE;
 use crate::cuda::device::error::Result;
