@@ -39,7 +39,7 @@ struct Unfinished {
     real* carries;            // of each bunch: its part of the row that began in an earlier bunch, and of the row that continues
     u32* rows;                // row of each bunch's first entry if the row began in an earlier bunch; NONE otherwise
     u32* counts;              // number of ranges; number of blocks of the second stage that are done
-    uint2* ranges;            // row ranges, .x to .y (exclusive); FILL is set in .x if only empty rows must be set to zero
+    uint2* ranges;            // row ranges, .x to .y (exclusive); FILL in .x: only empty rows must be set to zero
     u64* report;              // report in host memory: twice the matrix's id, plus one if there are ranges
     u64 number;
 };

@@ -1,4 +1,5 @@
-// The part of a conjugate gradient iteration between two products, in one launch with one grid-wide synchronization:
+// The part of a conjugate gradient iteration between two products, in one launch with one grid-wide synchronization,
+// where d is the diagonal of M⁻¹ and ρ is ⟨r, z⟩ before the step:
 //
 //     r ← r − α q;  z = d r;  ‖r‖², ρ' = ⟨r, z⟩        all blocks wait for the sums
 //     x ← x + α p;  p ← z + ρ'/ρ p
@@ -14,10 +15,11 @@
 // (Halo). In all these measurements launches of this kernel were prepared early, too, which saves about 0.001 ms for a
 // kernel that follows another (launch.rs).
 //
-// Not implemented: ending the step in this launch would save 0.0023 ms, recording four steps at a time 0.0014 ms a
-// step. Without gain (ms for st7_128 and p1_100M): more threads with fewer loads in flight (768 with three 0.0799; 1024
-// with two 0.083), fewer threads with more loads (256 with eight 0.0787 and 0.345); traversing r backwards, because the
-// end of q was written last (no change); loading x and d with a streaming hint (0.0802 and 0.344).
+// Not implemented: ending the step in this launch would save 0.0023 ms a step; recording four steps in one graph would
+// save 0.0014 ms a step. Tried without gain (ms for st7_128, and for p1_100M if two numbers are given): more threads
+// with fewer loads in flight (768 with three 0.0799; 1024 with two 0.083); fewer threads with more loads (256 with
+// eight 0.0787 and 0.345); traversing r backwards, because the end of q was written last (no change); loading x and d
+// with a streaming hint (0.0802 and 0.344).
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 

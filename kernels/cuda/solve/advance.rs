@@ -2,8 +2,8 @@
 //! advance.cu.
 //!
 //! Blocks synchronize once, for the sums that determine the new direction. Therefore the launch is
-//! cooperative, with one block per multiprocessor. Between the two phases, blocks keep the preconditioned
-//! residual in shared memory.
+//! cooperative, with one block per multiprocessor. Across the synchronization, blocks keep as much of the
+//! preconditioned residual as fits in shared memory.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::module::{Source, constants};

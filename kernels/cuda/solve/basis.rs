@@ -34,9 +34,9 @@ pub struct Basis<T: Real> {
     n: usize,
     ld: usize,
     columns: Array<T>,
-    /// Coefficients of `project`, and those of the `subtract_project` that follows it.
+    /// Coefficients of the last `project`, and those of the `subtract_project` after it.
     coefficients: [Array<T>; 2],
-    /// Index in `coefficients` of those computed last.
+    /// Index in `coefficients` of the array that was computed last.
     last: usize,
     /// Partial sums: one per block and column.
     partials: Array<T>,

@@ -20,8 +20,8 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Whether the kernels that every solve needs are in the disk cache, compiled for any GPU. If so, the other
-/// kernels of a solve most likely are, too.
+/// Whether the kernels that every solve needs are in the disk cache, for at least one architecture of GPUs.
+/// If they are, the other kernels of a solve most likely are, too.
 pub fn has_compiled<T: Real>() -> bool {
     is_compiled::<T, T>(&SOURCE)
 }
@@ -71,7 +71,8 @@ pub(crate) struct Step<T> {
     pub(crate) control: u64,
     pub(crate) watches: Vec<(Number<T>, Condition, u32)>,
     assignments: Vec<(Arc<Cell>, Number<T>)>,
-    /// Number of times that assignments were settled, that is, written to their homes (the cells of scalars).
+    /// One plus the number of times that pending assignments were settled, that is, queued to be written to
+    /// their homes (the cells of assigned scalars).
     epoch: u64,
 }
 
@@ -87,7 +88,8 @@ impl<T> Default for Step<T> {
 }
 
 impl<T> Step<T> {
-    /// Whether the value assigned in epoch `assigned` has been written to its home.
+    /// Whether the value assigned in epoch `assigned` has been settled: kernels queued from now on find it in
+    /// its home.
     pub(crate) fn settled(&self, assigned: u64) -> bool {
         assigned < self.epoch
     }

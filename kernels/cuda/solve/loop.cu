@@ -2,10 +2,11 @@
 // B. Within a step, all kernels except plain reductions check a gate first.
 //
 // A launch processes at most VECTORS columns. Each has a row of thread blocks (blockIdx.y), as many as in a separate
-// launch, so its sums are bitwise the same. These files are compiled twice, with VECTORS = 1 and with COLUMNS,
-// because arguments with the operands of many columns would delay launches for one column.
+// launch, so its sums are bitwise the same. vector.cu and fused.cu, which include this file, are compiled twice, with
+// VECTORS = 1 and with VECTORS = COLUMNS, because the large arguments for many columns would delay launches for one
+// column.
 
-// Operands of an operation for one column; each kernel names those that it uses.
+// Operands of an operation for one column. Each kernel gives names to those that it uses.
 struct Operands {
     real* vector[4];
     Number number[3];
@@ -20,8 +21,8 @@ struct Several {
 __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
-// Sums v over the thread blocks of this column. Without the team if there are several columns: its counters serve
-// one.
+// Sums v over the thread blocks of this column. If there are several columns, sums are not over the team, whose
+// counters serve one column only.
 template <int K> __device__ __forceinline__ void column_sum(real (&v)[K], const Operands& o) {
     Sum sum = o.sum;
     if (VECTORS > 1) sum.team = nullptr;

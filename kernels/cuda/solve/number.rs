@@ -26,8 +26,8 @@ pub(crate) struct Cells<T: Real> {
 #[derive(Debug)]
 struct Free {
     cells: Vec<u32>,
-    /// Cells freed while a step is being recorded; `None` outside of recordings. They must not be reused,
-    /// because every replay writes to them.
+    /// Cells freed while a step is being recorded; `None` outside of recordings. They must not be reused
+    /// while the recording exists, because every replay writes to them.
     kept: Option<Vec<u32>>,
 }
 
@@ -93,7 +93,7 @@ impl<T: Real> Cells<T> {
         }))
     }
 
-    /// Starts to hold back freed cells, for a recording.
+    /// Starts a recording: from now on, freed cells are held back.
     pub(crate) fn keep(&self) {
         lock(&self.free).kept = Some(Vec::new());
     }
@@ -337,7 +337,7 @@ impl<T: Real> Scalar<T> {
         });
         match assigned {
             Ok((home, epoch)) => *self = Scalar { number, home: Some(home), assigned: epoch },
-            // the device was dropped, so no kernel can read the number there
+            // the device was dropped, so no kernel can read a home; keep the expression
             Err(_) => self.number = number,
         }
     }

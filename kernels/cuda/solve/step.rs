@@ -60,7 +60,7 @@ pub struct Steps<T: Real> {
     places: Vec<Place>,
     /// Place of the step that is being queued.
     making: usize,
-    /// Whether the step that is being queued is being recorded.
+    /// Whether the step that is being queued is also recorded as a graph.
     recording: bool,
 }
 
@@ -131,12 +131,13 @@ impl<T: Real> Steps<T> {
     }
 
     /// Maximum number of steps in one launch: half of the ring's entries, less those of steps in flight. The
-    /// other half is for abandoned steps.
+    /// other half is reserved for abandoned steps, whose entries may still be written.
     pub(crate) fn free_entries(&self) -> usize {
         self.ring.entries / 2 - self.in_flight().min(self.ring.entries / 2)
     }
 
-    /// Counts steps that were queued by other means, by a persistent kernel.
+    /// Counts steps that a persistent kernel runs, which are not queued one by one through
+    /// [`Steps::begin_step`].
     pub(crate) fn queued(&mut self, count: usize) {
         self.queued += count as u64;
     }
@@ -158,7 +159,7 @@ impl<T: Real> Steps<T> {
     /// Watches a number: if it fails the condition, the solve ends before another vector changes.
     pub fn watch(&mut self, what: &'static str, value: &Scalar<T>, must_be: Condition) {
         let name = self.name(what);
-        // before the lock below, which `number` takes as well
+        // evaluate before locking the step, because `number` takes the same lock
         let number = value.number();
         gate::step::<T>(&self.device).watches.push((number, must_be, name));
     }

@@ -13,8 +13,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void copy(Gate gate, i64 n, con
     loop.run(n);
 }
 
-// Negates about half of the entries, pseudo-randomly: by the parity of the bits of the index times 2⁶⁴ over the golden
-// ratio.
+// Negates about half of the entries, pseudo-randomly: entry i if (i + 1) ⌊2⁶⁴ / φ⌋ modulo 2⁶⁴, where φ is the golden
+// ratio, has an odd number of set bits.
 extern "C" __global__ __launch_bounds__(THREADS) void flip_signs(i64 n, const __grid_constant__ Several all) {
     begin();
     const Operands& o = all.own();

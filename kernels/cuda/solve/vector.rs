@@ -41,7 +41,7 @@ pub(crate) const MANY: Source = source!("vector_many.cu", "vector.cu", COLUMNS);
 /// See [`MANY`].
 pub(crate) const FUSED_MANY: Source = source!("fused_many.cu", "fused.cu", COLUMNS);
 
-/// The kernels; those before `Copy` do not check a gate.
+/// The kernels, in the order of [`Kernel::NAMES`]; those before `Copy` do not check a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
     FlipSigns,
@@ -165,7 +165,7 @@ pub fn together<T: Real, R>(device: &Device, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Launches the collected operation when it is dropped.
+/// Guard of [`together`]: when dropped, stops collecting and launches the collected operation.
 struct End<'d, T: Real> {
     device: &'d Device,
     element: PhantomData<T>,
