@@ -19,7 +19,8 @@ pub const NAME: usize = 64;
 /// Bytes of a page of host memory.
 const PAGE: u64 = 4096;
 
-/// Granularity of allocations in bytes, so that they share no page with other allocations.
+/// Granularity of allocations in bytes: that of the driver's pages, so that an allocation that others open
+/// shares no page with another one.
 const PIECE: usize = 2 << 20;
 
 /// A word of host memory that processes share; initially zero.

@@ -68,7 +68,7 @@ impl<T: Real> OffDiagonal<T> {
     }
 
     /// `y ← y + A_ghost ghosts`, after the senders of `halo` have sent the ghosts. With `sums`, also computes
-    /// `⟨x, y⟩` as `own`, the value before, plus the contribution of the added terms.
+    /// `⟨x, y⟩`: `own`, its value before ghosts are added, plus the contribution of the added terms.
     pub(super) fn add(
         &self,
         halo: &RawHaloExchange,

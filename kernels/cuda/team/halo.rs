@@ -107,9 +107,10 @@ pub struct HaloExchange<T: Real> {
     _inboxes: Kept,
 }
 
-/// Offset in bytes of the second part of a member's inbox. An inbox has three parts: for each other member,
-/// the number of the last product for which it has sent ghosts; for each other member, the number of the last
-/// product for which it has used the ghosts of this member; and, from [`GHOSTS_AT`] on, the ghosts.
+/// Offset in bytes of the second part of a member's inbox. The three parts of an inbox are: for each other
+/// member, the number of the last product for which it has sent ghosts; from here on, for each other member,
+/// the number of the last product for which it has used the ghosts that this member sent; and, from
+/// [`GHOSTS_AT`] on, the ghosts.
 const USED_AT: usize = TEAM_MEMBERS * size_of::<u64>();
 const GHOSTS_AT: usize = 256;
 

@@ -290,8 +290,8 @@ impl Member {
             self.rendezvous.changed.notify_all();
             return Ok(agreement.agreed);
         }
-        // the next round does not end before all threads have left this one, because each of them must call
-        // again
+        // the next round cannot end, and overwrite `agreed`, before all threads have left this one, because
+        // it needs another call by each of them
         while agreement.round == round {
             if self.failed_member().is_some() || agreement.ended > 0 {
                 return Err(Error::Driver(
@@ -316,7 +316,7 @@ impl Drop for Member {
 #[derive(Debug, Default)]
 struct Membership {
     member: Mutex<Option<Arc<Member>>>,
-    /// Whether sums are over this device only, temporarily.
+    /// Whether sums are over this device only (see [`Device::apart`]).
     apart: Mutex<bool>,
 }
 

@@ -13,15 +13,16 @@
 // A device's description of the entries that it sends and receives.
 struct HaloExchange {
     u32 members, own;
-    u64* product;             // number of products so far
-    u32* tickets;             // [2]: number of blocks that have sent entries, and that have used ghosts
+    u64* product;             // number of products before this one
+    u32* tickets;             // [2]: numbers of blocks that are done sending entries, and done using ghosts
     volatile u32* notice;     // see `Team`
     const u32* places;        // indices of entries of x to send, grouped by member
     u32 firsts[TEAM_MEMBERS + 1];        // start of each member's entries, and the end
     u32 senders;              // bit mask of the members that send to this one
-    real* ghosts[TEAM_MEMBERS];  // addresses at each member: the ghosts that this device sends,
-    u64* sent_at[TEAM_MEMBERS];  // its flag for the number of the last product sent,
-    u64* used_at[TEAM_MEMBERS];  // its flag for the number of its last product whose ghosts this device has used
+    // addresses in the memory of each member:
+    real* ghosts[TEAM_MEMBERS];  // of the ghosts that this device sends to it
+    u64* sent_at[TEAM_MEMBERS];  // of the flag in which this device writes the number of the last product sent
+    u64* used_at[TEAM_MEMBERS];  // of the flag in which this device writes the last product whose ghosts it has used
     const u64* sent;          // [members] flags of this device, which other members write as `sent_at`
     const u64* used;          // [members] flags of this device, which other members write as `used_at`
 };
