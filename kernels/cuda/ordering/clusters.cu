@@ -9,8 +9,8 @@ __device__ __forceinline__ u64 all_warps() { return (u64)gridDim.x * WARPS; }
 
 // ---- clusters
 
-// Draws a pseudo-random number for each vertex, nonzero if the vertex has neighbours. Moves per vertex 4 or 8 B of
-// offsets, 4 B, and its first neighbour.
+// Draws a pseudo-random number for each vertex, nonzero if the vertex has neighbours. Moves, per vertex, 4 or 8 B of
+// offsets, 4 B for the draw, and the first neighbour.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_draws(Graph graph, u32* draws) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -23,8 +23,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_draws(Graph graph,
     }
 }
 
-// Marks seeds: vertices with a larger draw than all neighbours that they are compared with, which are a pseudo-random
-// `share` of the neighbours. Moves a part of the pattern, and gathers draws.
+// Marks seeds. A vertex is a seed if its draw is larger than those of all neighbours that it is compared with, a
+// pseudo-random fraction `share` (in units of 2⁻¹⁶) of its neighbours. Moves a part of the pattern, and gathers draws.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_seeds(Graph graph, const u32* draws, u32 share, u32* marks) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -54,7 +54,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_labels(const u32* 
     }
 }
 
-// Finds for each vertex without a label the label that most of its neighbours have; in a tie, the one with the smallest
+// Finds for each vertex without a label the label that most of its neighbours have; in a tie, the one with the largest
 // hash. A warp processes 32 vertices, one after the other. Moves the adjacency lists of these vertices, and gathers the
 // labels of their neighbours.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_join(

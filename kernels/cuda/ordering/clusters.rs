@@ -185,8 +185,9 @@ fn joined(graph: &Graph, draws: &Array<u32>, ranks: &Array<u32>) -> Result<Array
         launch.arg(&count).arg(&drawn).arg(&joins).arg(&labelled).arg(&mark);
         // SAFETY: as above
         unsafe { launch.launch(config(vertices)) }?;
-        // the loop terminates, because in each round some vertex joins: a vertex all of whose neighbours
-        // wait, with the largest draw among them, would be a seed
+        // the loop terminates: if no vertex joined in a round, all neighbours of the vertices without a label
+        // would have none either; the one with the largest draw among these vertices would then have been a
+        // seed
         if !waiting.is_set()? {
             return Ok(labels);
         }

@@ -30,11 +30,12 @@ __device__ __forceinline__ u64 warp_max(u64 v) {
     return v;
 }
 
-// Sums for up to 32 keys, one per lane of a warp; further keys are ignored.
+// Counters for up to 32 keys, one per lane of a warp; further keys are ignored.
 struct Tally {
     u32 key = NONE, sum = 0, len = 0;
 
-    // Adds one to the sum of each lane's key, except NONE. New keys are stored in the order of lanes.
+    // Counts the keys of all lanes, except NONE: adds one to the counter of each lane's key. New keys are stored in the
+    // order of lanes.
     __device__ __forceinline__ void add(u32 of_lane) {
         const u32 lane = threadIdx.x % 32;
         u32 rest = __ballot_sync(ALL, of_lane != NONE);

@@ -1,8 +1,9 @@
-// Exchanges vertices between runs (parts of equal length, except perhaps the last) to reduce the number of cut edges,
-// as defined in src/ordering/trades.rs. One thread block processes a run. Kernels read only what earlier launches
-// wrote.
+// Exchanges vertices between runs (parts of equal length, except perhaps the last) to reduce the number of cut edges
+// (edges between different runs), as defined in src/ordering/trades.rs. One thread block processes a run. Kernels read
+// only what earlier launches wrote.
 
-// Maximum number of additional cut edges of one vertex in an exchange, if the other vertex saves more.
+// Maximum number of edges by which the move of one vertex may increase the cut, if the other vertex of the exchange
+// reduces it by more.
 constexpr int SACRIFICE = 1;
 // Value of `saves` for a vertex that proposes no move.
 constexpr int CONTENT = 1 << 31;
@@ -23,8 +24,8 @@ struct Proposal {
     int saves;
 };
 
-// Proposed moves of the members of each run, sorted by target, cost and vertex; stored from the run's first position
-// on.
+// Proposed moves of the members of each run, sorted by target run, cost (−`saves` of the proposal) and vertex; stored
+// from the run's first position on.
 struct Moves {
     u32* counts;
     u32* to;
@@ -140,8 +141,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_mark_promising(Runs r
     }
 }
 
-// Keeps those promising moves that save more than the promising moves of all neighbours of the vertex; ties are broken
-// by a hash that changes in each round.
+// Keeps a promising move if it saves more than the promising moves of all neighbours of its vertex; ties are broken by
+// a hash that changes in each round.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_apart(
     Graph graph, Runs runs, const Proposal* proposals, const u16* promising, u32 round, Moves moves) {
     begin();

@@ -101,7 +101,7 @@ impl Runs {
         LaunchConfig {
             grid_dim: (blocks, 1, 1),
             block_dim: (THREADS, 1, 1),
-            // elements are read in pairs, so the size is rounded up
+            // rounded up, because the kernels declare the memory as an array of `u64`
             shared_mem_bytes: (self.length * shared).next_multiple_of(16) as u32,
         }
     }
