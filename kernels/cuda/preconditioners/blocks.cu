@@ -1,13 +1,13 @@
 // Diagonal blocks of up to 32 rows: inverted by Gauss-Jordan elimination with row pivoting in double precision, rounded
 // to the precision that their condition numbers allow, and multiplied.
 //
-// Inversion: T lanes invert a block in shared memory; lane i has row i:
+// Inversion: T lanes invert a block in shared memory; lane i has row i, a_i:
 //
 //     for each k:  swap row k with the row i ≥ k of the largest |a_ik|;  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
 //
-// Column k is overwritten by column k of the inverse; columns are swapped back at the end, in reverse order. Moves the
-// blocks once and their inverses once, and about log₂(length) other column indices per row, to find the block's
-// entries. Rounding moves the inverses twice.
+// Column k is overwritten by column k of the inverse. At the end, columns are swapped in reverse order, which undoes
+// the row swaps. Moves the blocks once and their inverses once, and about log₂(length) other column indices per row, to
+// find the block's entries. Rounding reads and writes the inverses.
 //
 // Product: a warp processes a slice of whole blocks, with one row per lane; x is loaded once and exchanged between
 // lanes by shuffles. block_diagonal.rs describes the order of values. Moves the values in their storage type, 16 B a
@@ -48,7 +48,8 @@ struct Blocks {
     u32* singular;            // the first block without an inverse
 };
 
-// Range of norms of blocks that may be stored with an exponent of 8 bits (as IN_RANGE of cpu/preconditioners).
+// Range of the norms of blocks that may be stored in types with an exponent of 8 bits, float and bfloat (as IN_RANGE in
+// kernels/cpu/preconditioners/block_diagonal.rs).
 constexpr double LEAST = 1.0 / (1ll << 50) / (1ll << 50), MOST = double(1ll << 60) * double(1ll << 60);
 #define INFINITE __uint_as_float(0x7f800000u)
 
@@ -89,7 +90,8 @@ template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 blo
     norm = most<T>(lanes, norm);
     __syncwarp(lanes);
     for (int k = 0; k < n; k++) {
-        // NaN compares as smaller than any value; a pivot that is NaN is detected below
+        // every comparison with a NaN is false: a lane that has a NaN keeps it, and no other lane takes it over. A
+        // pivot that is NaN is detected below
         double largest = i >= k && i < n ? fabs(mine[k]) : -1.0;
         u32 row = i;
 #pragma unroll
@@ -189,7 +191,8 @@ extern "C" __global__ __launch_bounds__(BLOCK, 8) void blocks_32(Blocks b) {
     invert_all<32>(b);
 }
 
-// Stores inverted blocks in the precision that the limits of their condition numbers allow.
+// Stores the inverted blocks of each slice: in 16 bits if their condition numbers are at most `half`, otherwise as
+// float if they are at most `single`, otherwise unchanged.
 extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from, const u32* conditions, float single, float half, Diagonal to) {
     begin();
     const int lane = threadIdx.x & 31;
@@ -209,7 +212,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from
     }
 }
 
-// Product of row `lane` of a slice with x; `x` is the entry of the lane's row. Loads CONCURRENT values together.
+// Returns the product of row `lane` of a slice with the vector; `x` is the vector's entry for this row. Loads
+// CONCURRENT values together.
 template <class V> __device__ __forceinline__ real times(const V* numbers, const Slice& slice, int start, int size, real x) {
     constexpr int CONCURRENT = 4;
     const int lane = threadIdx.x & 31, rows = slice.rows(), width = slice.width();

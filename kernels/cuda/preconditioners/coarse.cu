@@ -1,18 +1,18 @@
-// Coarse-space correction: c = Zᵀ r, e = E c with a dense E, z = M⁻¹ r + Z e, in one launch each; and the computation
-// of E as an inverse.
+// Coarse-space correction: restriction c = Zᵀ r, dense product e = E c, and prolongation z = M⁻¹ r + Z e, in one launch
+// each; and the computation of E as an inverse. The columns of Z span the coarse space.
 //
-// The restriction moves r, an index and `modes` weights a row (and r once more and q for the fused update); the dense
-// product moves E; the prolongation moves r, z, an index and the weights a row, and the diagonal of M⁻¹.
+// The restriction moves r, an index and `modes` weights a row; fused with the update of r, also q, and r a second time.
+// The dense product moves E. The prolongation moves r, z, the diagonal of M⁻¹, and an index and the weights a row.
 
 // Rows sorted by aggregate, and the columns of Z: `modes` per aggregate.
 struct Aggregates {
     const u32* starts;         // start of each aggregate's rows, and the end
     const u32* rows;           // rows, aggregate by aggregate, followed by those without an aggregate
     const u32* of_row;         // aggregate of each row; NONE for rows without one
-    const real* weights;       // entries of Z: for each mode one per row; null if all are one
+    const real* weights;       // entries of Z, [modes][n]: for each mode one per row; null if all are one
     i64 n;                     // number of rows
     u32 count, modes;
-    u32 rows_alone;            // number of rows without an aggregate that a block updates
+    u32 rows_alone;            // number of rows per block of those blocks that update rows without an aggregate
 };
 
 constexpr int TOGETHER = 3;    // modes summed in one pass over the rows
@@ -152,7 +152,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand(double* a, u32 stri
 //
 //     D = A_kk⁻¹    R = D A_k,:    R_:k = D    W = A_:k    A_i,: ← A_i,: − W_i R    A_k,: ← R
 //
-// Two launches a panel. Thread t processes column t % 32 and rows t / 32 + CONCURRENT s.
+// Two launches a panel. Thread t of a block processes column t % 32 of a panel, and rows t / 32 + CONCURRENT s for s =
+// 0, 1, …
 
 // Number of rows of a panel that a block processes at the same time.
 constexpr u32 CONCURRENT = THREADS / PANEL;

@@ -52,7 +52,8 @@ struct RawAggregates {
 // SAFETY: as `Aggregates` of coarse.cu
 unsafe impl DeviceRepr for RawAggregates {}
 
-/// Aggregates of rows, near-null-space vectors on them, and a dense matrix of the coarse unknowns.
+/// Aggregates of rows, the near-null-space vectors on them (`Z`), and the dense matrix `E` of the coarse
+/// unknowns.
 #[derive(Debug)]
 pub struct Coarse<T: Real> {
     device: Device,

@@ -1,6 +1,6 @@
 // The diagonal of a CSR matrix, and its inverse. None of these kernels is used within a step of a solve.
 
-// Finds the position of the diagonal entry within each row; all bits are set if there is none. 32 bits suffice for a
+// Finds the position of the diagonal entry within each row; all bits are set if a row has none. 32 bits suffice for a
 // position within a row. Moves offsets, 4 B a row, and about log₂(length) columns per row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows, const u32* columns, u32* places) {
     begin();
@@ -20,8 +20,8 @@ extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows
     }
 }
 
-// Copies the entries at these positions; zero if there is none. Moves offsets, and per row 4 B, an element, and a
-// sector of values.
+// Copies the entries at these positions; writes zero for a row without one. Moves, per row, the offset, 4 B for the
+// position, a sector of values, and the result.
 extern "C" __global__ __launch_bounds__(256) void diagonal_take(RowStarts rows, const u32* places, const real* values, real* diagonal) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

@@ -1,13 +1,15 @@
-// Rows of FSAI's factor G. Each row g solves a small system, A[S, S] y = e_last, g = y / √y_last, where S is the set of
-// the row's columns, with the diagonal last.
+// Rows of FSAI's factor G. For each row g of G, a small system is solved: A[S, S] y = e_last, g = y / √y_last, where S
+// is the set of the row's columns, the diagonal last, and e_last is the last unit vector.
 //
 // T lanes process a row. Lane i holds row i of A[S, S] = L D Lᵀ, and rows i + T and so on if S is larger. The packed
-// lower triangle is in shared memory in double precision, row after row; 16 lanes access it without bank conflicts:
+// lower triangle is in shared memory in double precision, row after row, so that 16 lanes access it without bank
+// conflicts. The algorithm, in which a_ik ends as l_ik d_k:
 //
-//     for each k:  d_k = a_kk;  a_ij -= a_ik a_jk / d_k  for i ≥ j > k      a_ik is then l_ik d_k
+//     for each k:  d_k = a_kk;  a_ij -= a_ik a_jk / d_k  for i ≥ j > k
 //     z_last = 1;  z_i = −Σ_k>i a_ki z_k / d_i;  g = z / √d_last
 //
-// Moves G once, its rows and columns, and for each entry of G a row of A up to its diagonal, mostly from caches.
+// Moves the offsets, columns and values of G once, and for each entry of G a row of A up to its diagonal, mostly from
+// caches.
 
 struct Systems {
     RowStarts a;
@@ -95,7 +97,7 @@ template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32
         for (i64 entry = s.a.start(own); entry < end; entry++) {
             const u32 column = __ldg(s.a_columns + entry);
             if (column > own) break;
-            // the loop ends at `own` at the latest, which is the last member
+            // the loop ends at `members[i]` at the latest, which is `own`, because only columns up to `own` are read
             while (members[place] < column) place++;
             if (members[place] == column) mine[place] = __ldg(s.a_values + entry);
         }

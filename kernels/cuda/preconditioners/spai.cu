@@ -1,7 +1,9 @@
-// Rows of a sparse approximate inverse. Row k solves a least-squares problem, min ‖Σ_j m_j a_j − e_k‖ over the columns
-// j of row k of the inverse, where a_j is row j of the matrix. (For a right inverse by columns, both are transposed.)
+// Rows of a sparse approximate inverse. Row k of the inverse solves a least-squares problem, min ‖Σ_j m_j a_j − e_k‖,
+// where j runs over the columns of the row, m_j are its values, a_j is row j of the matrix, and e_k is the k-th unit
+// vector. (For a right inverse by columns, both matrices are transposed.)
 //
-// Modified Gram-Schmidt without square roots, with e_k as last column, in double precision:
+// The problem, with the a_j as columns and e_k as last column, is solved by modified Gram-Schmidt without square roots,
+// in double precision. Below, a_k and a_j are columns by number:
 //
 //     for each column k:  s_kj = ⟨a_k, a_j⟩ for j ≥ k;  a_j ← a_j − a_k s_kj / s_kk for j > k
 //     then solve  S m = s_last,  where S = (s_kj) is upper triangular
@@ -10,14 +12,15 @@
 // step, for all columns together.
 //
 // A small problem is solved by a warp, in registers: a lane has R rows of each of K columns. For each entry, its row
-// within the problem is computed once and stored in one byte. Larger problems are solved by a block, in shared memory
-// or, if they do not fit, in device memory; these rows are recomputed in each solve. Rows of the inverse with the same
-// pattern, such as the unknowns of a node, have problems that differ in e_k only: a block solves up to 4 of them
-// together.
+// within the problem is computed once, in the setup, and stored in one byte. Larger problems are solved by a block, in
+// shared memory or, if they do not fit, in device memory; there, the row of each entry is recomputed in each solve.
+// Rows of the inverse with the same pattern, such as the unknowns of a node, have problems that differ in e_k only: a
+// block solves up to 4 of them together.
 //
-// Moves the inverse once, its rows and columns, and for each entry of it the values of a row of the matrix, mostly from
-// caches; in addition the stored bytes for problems of a warp, or twice the columns for others. A step of a warp's
-// problem with C columns left takes 4 R C flops a lane, about C + 2 shuffles, and C products through shared memory.
+// Moves the offsets, columns and values of the inverse once, and for each of its entries the values of a row of the
+// matrix, mostly from caches; in addition, for problems of a warp the stored bytes, for other problems twice the
+// columns of these rows. A step of a warp's problem with C columns left takes 4 R C flops a lane, about C + 2 shuffles,
+// and C products through shared memory.
 
 // ---- sums
 
@@ -100,7 +103,7 @@ template <int L> __device__ __forceinline__ bool substitute(const double* produc
 #pragma unroll
     for (int l = 0; l < L; l++) {
         const double norm = sqrt(diagonal[l]);
-        // bound for the norm of what rounding errors leave of a linearly dependent column
+        // rounding errors leave at most this norm of a column that is linearly dependent on the previous ones
         const double rounding = EPSILON * (norm + sqrt(above[l])) * (1 + rows);
         independent &= norm > rounding && finite(norm);
     }
@@ -124,7 +127,8 @@ template <int L> __device__ __forceinline__ bool substitute(const double* produc
     return true;
 }
 
-// Records the result of a warp for a row; `rest` is a lane's part of the squared residual.
+// Records for row k the norm of the residual, whose square is the sum of `rest` over the lanes of a warp; or, if the
+// columns are not independent, that the row is refused.
 __device__ __forceinline__ void report(const Systems& s, u32 k, bool independent, double rest) {
     rest = sum_of_lanes(rest);
     if (threadIdx.x % 32) return;
@@ -154,8 +158,8 @@ template <int C, int K, int R> __device__ __forceinline__ void sum_columns(const
     if (which < C) products[from + which] = sum;
 }
 
-// Eliminates columns while more than C − 4, and at most C, are left; continues with smaller C. The eliminated column is
-// always the first; the others move up by one.
+// Eliminates columns from at most C down to C − 4, then calls itself with C − 4. The eliminated column is always the
+// first; the others move up by one.
 template <int C, int K, int R> __device__ __forceinline__ void eliminate(double (&x)[K][R], double* products, int left) {
     for (; left > (C > 4 ? C - 4 : 1); left--) {
         double w[R];
@@ -188,8 +192,8 @@ template <int C, int K, int R> __device__ __forceinline__ void eliminate(double 
 // Number of entries in flight per lane.
 constexpr int FLIGHT = 8;
 
-// Fills a zeroed dense problem, whose columns are `apart` elements apart; returns false, without filling it completely,
-// if one of the a_j is empty.
+// Fills a zeroed dense problem, whose columns begin `apart` elements apart. If one of the a_j is empty, returns false,
+// and the problem is incomplete.
 __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 first, int n, double* dense, int apart) {
     const u32 lane = threadIdx.x;
     i64 shift = 0;
@@ -199,7 +203,7 @@ __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 fir
         shift = s.a.start(row);
         length = u32(s.a.start(row + 1) - shift);
     }
-    // columns are distinguished by the mark of their first entry, which an empty a_j does not have
+    // the entries of a column are recognized by the flag of its first entry, which an empty a_j lacks
     if (!__all_sync(ALL, lane >= n || length > 0)) return false;
     const u32 end = sum_up_to(length), entries = __shfl_sync(ALL, end, 31);
     // offset from an entry's position in the problem to its position in the matrix
@@ -352,7 +356,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
         collect<WARPS>(s, k, walk, table);
         __syncthreads();
         const int rows = table.count<WARPS>(counts);
-        // if T is 0, an even distance, so that rows of S use different banks
+        // distance of columns, equal to `BlockKernel::apart` of spai.rs
         const int apart = T ? 32 * T : ((rows > columns ? rows : columns) + 1) / 2 * 2;
         double* dense = workspace + apart;
         for (i64 i = threadIdx.x; i < (i64)columns * apart; i += 32 * WARPS) dense[i] = 0;

@@ -26,8 +26,8 @@ const OF_A_BLOCK: [usize; 5] = [128, 192, 256, 320, COUNTED];
 /// Threads per block of the kernels that use a block per problem.
 const BLOCK: usize = WARP * MEMBERS;
 
-/// Numbers of resident blocks per multiprocessor, in the order of preference; a problem uses the first for
-/// which its shared memory suffices.
+/// Numbers of resident blocks per multiprocessor, in the order of preference. A problem is solved with the
+/// first number for which the shared memory suffices.
 const CONCURRENT: [usize; 5] = [8, 4, 3, 2, 1];
 
 /// Upper bound in bytes of the static shared memory of a kernel and the shared memory that the driver
@@ -48,7 +48,7 @@ pub struct Spai<T: Real> {
     residuals: Array<f64>,
     /// The first row that was refused; all bits set if there is none.
     refused: Array<u32>,
-    /// Row of each entry within its problem, for problems solved by a warp, problem by problem.
+    /// For problems solved by a warp, problem by problem: the row of each entry within its problem.
     places: Array<u8>,
     starts: Array<u64>,
     launches: Vec<Launch>,
@@ -314,7 +314,8 @@ impl BlockKernel {
 /// Problems of rows, grouped by kernel and by the number of resident blocks.
 fn sorted(shared: usize, rows: &[u32], found: &[Found], a: Pattern<'_>, m: Pattern<'_>) -> Vec<Class> {
     let mut classes: Vec<Class> = BlockKernel::all().map(Class::new).collect();
-    // for each leader (see `Found`), the next unused element of its last problem in `rows` of its class
+    // for each leader (see `Found`): where the next row that shares its problem is inserted into `rows` of
+    // its class
     let mut open = vec![0usize; rows.len()];
     // a leader has as many unknowns as the rows with the same problem, so it is in `rows`, too
     let places = LazyCell::new(|| {

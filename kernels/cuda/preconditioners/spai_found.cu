@@ -1,6 +1,7 @@
 // Determines for each row's dense problem, once, the kernel that solves it, and the positions of its entries.
 
-// Returns the first row of the inverse with the pattern of row k whose problem differs from that of row k in e_k only.
+// Returns the first row of the inverse that has the same pattern as row k, and whose problem differs from that of row k
+// in the unit vector only.
 __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n) {
     const int lane = threadIdx.x;
     const auto holds = [&](RowStarts rows, const u32* columns) {
@@ -9,7 +10,8 @@ __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n)
         for (i64 i = rows.start(k) + lane; i < end; i += 32) found |= __ldg(columns + i) == k;
         return __any_sync(ALL, found);
     };
-    // if neither the row of the inverse nor that of the matrix contains k, row k of the problem may come from e_k only
+    // unless both row k of the inverse and row k of the matrix contain column k, row k of the problem may exist because
+    // of e_k only
     if (!holds(s.m, s.m_columns) || !holds(s.a, s.a_columns)) return k;
     const u32 head = __ldg(s.m_columns + first);
     for (int base = 0; base < n; base += 32) {
@@ -35,7 +37,7 @@ __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n)
 // Properties of a problem solved by a block.
 struct Found {
     u32 rows;                 // number of rows; NONE if there are too many to count here
-    u32 entries;              // number of entries of its a_j; NONE likewise
+    u32 entries;              // number of entries of its a_j; NONE if there are too many to count here
     u32 leader;               // first row of the inverse with the same problem up to e_k; these are solved together
 };
 
