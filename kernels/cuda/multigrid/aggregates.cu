@@ -1,8 +1,8 @@
-// Aggregation with the algorithm of aggregates.rs on the host: in each round, every node decides by the state before
-// the round, so both find the same aggregates.
+// Aggregation with the algorithm of aggregates.rs on the host: in each round, what a node becomes depends only on the
+// state before the round, so both find the same aggregates.
 //
-// A round moves the rows of undecided nodes, and one number per node; if there are lists of undecided nodes, nothing
-// for decided ones.
+// A round moves the rows of undecided nodes, and one number per node; with lists of undecided nodes, it moves nothing
+// for decided nodes.
 
 // Marks a root, in place of its priority.
 constexpr u32 ROOT = ALL;
@@ -19,7 +19,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void draw(const u8* left_out, u
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node >= nodes) return;
     drawn[node] = left_out[node] ? 0 : scrambled(node + 1);
-    // 1: not known yet, but undecided; no node has this priority
+    // 1 marks an undecided node; the first round replaces it
     largest[node] = left_out[node] ? 0 : 1;
 }
 
@@ -56,7 +56,8 @@ __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u3
 }
 __device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
 
-// The largest number among a node and its neighbours. Entries of `largest` that are a root or zero are final.
+// `largest` ← the largest number among each node and its neighbours, for nodes that are not final. Entries of `largest`
+// that are a root or zero are final.
 extern "C" __global__ __launch_bounds__(THREADS) void find_largest(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
     begin();
     each_node(nodes, [&](u32 node) {
@@ -131,8 +132,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_roots(Graph a, const 
     }
     near[node] = of;
 }
-// Other nodes join the aggregate with the most neighbours, the first one in a tie. `joined` is 1 for nodes that have an
-// aggregate.
+// Other nodes join the aggregate to which most of their neighbours belong; in a tie, the one of the first such
+// neighbour. `joined` is 1 for nodes that have an aggregate.
 extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u32* near, const u8* left_out, u32* of_node, u32* joined) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -141,7 +142,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u
     if (of == NONE && !left_out[node]) {
         const u32 first = a.offsets[node], end = a.offsets[node + 1];
         u32 most = 0;
-        // votes of short rows are loaded once
+        // for short rows, the aggregates of the neighbours (the votes) are loaded once, into registers
         constexpr u32 TOGETHER = 16;
         if (end - first <= TOGETHER) {
             u32 vote[TOGETHER];
@@ -176,7 +177,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u
     joined[node] = of != NONE;
 }
 
-// The pattern of T: a row of one entry for each node that has an aggregate.
+// Fills in the columns of T: the row of a node that has an aggregate has one entry, in the column of the aggregate.
 extern "C" __global__ __launch_bounds__(THREADS) void fill_joined(const u32* of_node, u32 nodes, const u32* offsets, u32* columns) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;

@@ -20,12 +20,12 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Rounds that are queued between two checks by the host, first and later. Most graphs need about ten rounds,
-/// and a round without undecided nodes is short.
+/// Number of rounds that are queued before the host first checks for undecided nodes, and between later
+/// checks. Most graphs need about ten rounds, and a round without undecided nodes is short.
 const ROUNDS: [usize; 2] = [10, 4];
 
 /// Number of nodes from which rounds work on lists of undecided nodes, rebuilt every [`ROUNDS_OF_LIST`]
-/// rounds. Building the lists costs as much as one round over a smaller graph.
+/// rounds. For smaller graphs, building the lists takes as long as a round.
 const LISTED: usize = 1 << 16;
 /// See [`LISTED`].
 const ROUNDS_OF_LIST: usize = 2;

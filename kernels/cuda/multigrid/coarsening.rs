@@ -16,8 +16,8 @@ use crate::cuda::device::error::Result;
 pub struct CoarseningParameters {
     /// A connection is strong if it is at least this fraction of the strongest connection of either node.
     pub strength: f64,
-    /// A node is left out if the norms of its off-diagonal blocks sum to at most this fraction of its
-    /// diagonal's.
+    /// A node is left out of aggregation if the norms of its off-diagonal blocks sum to at most this fraction
+    /// of the norm of its diagonal block.
     pub dominant: f64,
     /// A near-null-space vector is dropped on an aggregate if, after orthogonalization against the previous
     /// ones, at most this fraction of its norm remains.
@@ -60,13 +60,13 @@ pub struct Coarsening {
 /// How `A P` is computed.
 #[derive(Debug)]
 enum Product {
-    /// Computes `A P` on its known pattern, as `Pᵀ (A P)` is computed.
+    /// Computes `A P` on its known pattern with the kernels of products.rs, and `Pᵀ (A P)` likewise.
     Known(Graph),
     /// Computes `A P` on its known pattern, one thread per row; the pattern of `Pᵀ (A P)` comes from the
     /// single-pass kernels.
     Short(Graph),
-    /// Recomputes `A P` in a single pass each time. The field is an index into `CAPACITY` of
-    /// `single_pass.rs`.
+    /// Computes `A P`, pattern and values, in a single pass each time. The field is an index into `CAPACITY`
+    /// of `single_pass.rs`.
     SinglePass(usize),
 }
 
@@ -182,7 +182,8 @@ impl CoarseLevel {
     }
 }
 
-/// `Pᵀ A P` of scalar matrices, and how `A P` was computed; `None` if rows are too long.
+/// `Pᵀ A P` of scalar matrices, and how `A P` was computed; `None` if blocks are not 1×1 or rows are too
+/// long.
 fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(Product, Blocks)>> {
     if [a.shape, p.shape] != [[1, 1]; 2] {
         return Ok(None);
@@ -244,7 +245,7 @@ impl Coarsening {
         })
     }
 
-    /// Whether it was made by [`Coarsening::unsmoothed`].
+    /// Whether the coarsening was made by [`Coarsening::unsmoothed`].
     pub fn is_unsmoothed(&self) -> bool {
         self.unsmoothed
     }

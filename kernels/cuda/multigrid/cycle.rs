@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cycle(b):                               on the last level, where it is dense: x = A⁻¹ b
-//!     x ← w₁ D⁻¹ b                        with the kernel that makes b
+//!     x ← w₁ D⁻¹ b                        in the kernel that computes b
 //!     x ← x + w_i D⁻¹ (b − A x)           i = 2 … k
 //!     t ← b − A x
 //!     x ← x + P cycle(Pᵀ t)
@@ -15,7 +15,7 @@
 //! A cycle on several columns takes as many launches as one on a single column, and reads each matrix once:
 //! cycles on small systems are bound by launches, on large ones by the bytes of the matrices. Columns are
 //! packed row by row in 1, 2, 4 or 8 places, so that a gather reads contiguous memory for all of them. Each
-//! thread computes one column, with the lane of a cycle on one vector.
+//! lane of a cycle on one vector becomes one thread per column.
 
 use super::permutation::{Permutation, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
@@ -60,7 +60,7 @@ pub(crate) const ENDS: Source = ends!("ends.cu", ONE);
 /// [`ENDS`] for several columns.
 pub(crate) const ENDS_MANY: Source = ends!("ends_many.cu", COLUMNS);
 
-/// Whether a cycle can be skipped, as passed to kernels.
+/// Data that decide whether a cycle can be skipped, as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawEnds<T> {
@@ -108,7 +108,8 @@ struct Vectors {
     levels: Vec<Workspace>,
     /// `b` and `x` of the dense level, zero beyond its rows.
     dense: [Array<f32>; 2],
-    /// For each column, the output of the kernel `largest`, and the scale that `narrow` derives from it.
+    /// For each column: `most` is the output of the kernel `largest`, and `size` the scale that `narrow`
+    /// derives from it.
     most: Array<u64>,
     size: Array<f64>,
 }
@@ -129,7 +130,8 @@ impl Vectors {
         })
     }
 
-    /// The result of a level: of the `2 k − 1` sweeps that read a matrix, the last writes the second `x`.
+    /// The result of a level: of the `2 k − 1` sweeps that read a matrix, the first reads the first `x`, and
+    /// the last writes the second.
     fn result(&self, at: usize) -> &Array<f32> {
         self.levels.get(at).map_or(&self.dense[1], |level| &level.x[1])
     }
@@ -233,8 +235,8 @@ impl<T: Real> Cycle<T> {
         Ok(dots.into_iter().next().unwrap_or(Scalar::constant(T::zero())))
     }
 
-    /// `z_j ← scale M⁻¹ r_j` for several vectors, with the bits of separate applications; returns all `⟨r_j,
-    /// z_j⟩` if `dots` is set. Not within a recorded step.
+    /// `z_j ← scale M⁻¹ r_j` for several vectors, bitwise equal to separate applications; returns all `⟨r_j,
+    /// z_j⟩` if `dots` is set. Must not be called within a recorded step.
     pub fn apply_many(
         &self,
         scale: f64,
@@ -363,7 +365,7 @@ impl<T: Real> Cycle<T> {
         Ok(())
     }
 
-    /// Writes `b` of the first level.
+    /// Writes `b` and the first sweep of the first level.
     fn narrow<const N: usize>(&self, run: &Run<'_, N>, squared: Option<&Scalar<T>>) -> Result<()> {
         let (device, n, outside) = (run.device, self.rows as i64, run.outside);
         let (most, size) = (run.vectors.most.address(0), run.vectors.size.address(0));

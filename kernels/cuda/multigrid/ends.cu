@@ -5,8 +5,8 @@
 // cycle are packed row by row, in `width` places. Compiled once with VECTORS = 1 and once with VECTORS =
 // COLUMNS.
 
-// Entries that a thread loads before it uses the first; unrolled explicitly, since the compiler does not move loads
-// above stores.
+// Number of entries that a thread loads before it uses the first. The loops are unrolled explicitly, because the
+// compiler does not move loads above stores.
 constexpr int TOGETHER = 4;
 
 // Whether the solve has ended, so that queued kernels have nothing to do. `active` is null outside of steps.
@@ -25,7 +25,7 @@ struct Sums {
     Sum of[VECTORS];
 };
 
-// The bits of the largest |r_i|; as integers they have the order of the numbers, and those of a NaN exceed those of
+// Computes the bits of the largest |r_i|: compared as integers, they have the order of the numbers, and a NaN exceeds
 // infinity. Moves an element a row.
 extern "C" __global__ __launch_bounds__(THREADS) void largest(const __grid_constant__ Outside v, i64 n, u64* most, const u32* active) {
     begin();

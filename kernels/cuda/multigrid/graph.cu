@@ -1,4 +1,4 @@
-// Shared by the kernels of the setup: CSR patterns with ascending columns.
+// CSR patterns with ascending columns, for all kernels of the setup.
 
 typedef unsigned char u8;
 

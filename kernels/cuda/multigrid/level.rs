@@ -68,7 +68,7 @@ pub(super) struct RawUpdate {
     pub(super) weight: f32,
     pub(super) next_weight: f32,
 }
-// SAFETY: as `Update` of cycle.cu
+// SAFETY: as `Update` of update.cu
 unsafe impl DeviceRepr for RawUpdate {}
 
 /// A matrix of a level.
@@ -218,9 +218,10 @@ pub struct Level {
     pub inverse: Array<f32>,
     /// Weights of the sweeps, one or more.
     pub weights: Vec<f32>,
-    /// Ratio of a full to a short estimate of the largest eigenvalue; `None` before the first.
+    /// Ratio of the full to the short estimate of the largest eigenvalue of `D⁻¹ A`; `None` before the first
+    /// full estimate.
     pub gain: Option<f64>,
-    /// `P` and `Pᵀ`; `None` on the last level if that is only smoothed.
+    /// `P` and `Pᵀ`; `None` on the last level if it is smoothed instead of inverted.
     pub transfer: Option<[Matrix; 2]>,
 }
 

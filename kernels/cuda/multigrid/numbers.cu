@@ -1,4 +1,5 @@
-// Values of a level: its inverse diagonal, the smoother of its prolongation, and their rounding to single precision.
+// Values of a level: the inverse diagonal, the prolongation smoother I − ω D⁻¹ A, conversion between scalar and block
+// matrices, and rounding to single precision.
 
 // The inverse of the diagonal, permuted; zero for empty rows. `refused` becomes the first nonempty row whose diagonal
 // is not positive, `least` the smallest nonzero inverse.
@@ -87,7 +88,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void strong_smoothing(
     }
 }
 
-// Near-null-space vectors for constants, one for each unknown of a node.
+// Constant near-null-space vectors, one for each unknown of a node: one in this unknown, zero in the others.
 extern "C" __global__ __launch_bounds__(THREADS) void constant_modes(u64 numbers, u32 size, double* to) {
     begin();
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -143,8 +144,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
         if (to_columns && within == 0) to_columns[first + block] = columns[from] / size;
     }
 }
-// Gathers entries into blocks that the rows do not fill; `to` must be zero before. Each entry finds its block by
-// binary search. One warp per node.
+// Gathers the entries of scalar rows into blocks of which some elements have no entry; `to` must be zero before. Each
+// entry finds its block by binary search. One warp per node.
 extern "C" __global__ __launch_bounds__(THREADS) void fill_blocks(
     const u32* offsets, u32 nodes, u32 size, const u32* starts, const u32* columns, const real* values,
     const u32* of_nodes, double* to) {
@@ -165,8 +166,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void fill_blocks(
         }
     }
 }
-// Expands a block matrix, times `scale`, to a dense one: rows `stride` elements apart, the diagonal times `lift`; a
-// zero diagonal becomes one. One warp per row of blocks; `to` must be zero before.
+// Expands a block matrix, times `scale`, to a dense matrix with rows `stride` elements apart. The diagonal is also
+// multiplied by `lift`; a zero on the diagonal becomes one. One warp per row of blocks; `to` must be zero before.
 extern "C" __global__ __launch_bounds__(THREADS) void expand_dense(
     Graph a, const double* values, u32 size, double scale, double lift, u32 stride, double* to, double* diagonal) {
     begin();

@@ -1,4 +1,5 @@
-//! Values of a level on a device: conversion from the given matrix, and to what a cycle reads.
+//! Values of a level on a device: conversion of the given matrix to blocks, and of blocks to the matrices
+//! that a cycle reads.
 
 use super::cycle::Dense;
 use super::graph::{Blocks, Graph, RawGraph, RawShape, too_many};
@@ -44,8 +45,9 @@ pub fn nodes<T: Real>(a: &DeviceCsr<T>, size: usize) -> Result<Graph> {
     Ok(Graph::new(offsets, device.uninitialized(entries / (size * size))?, count))
 }
 
-/// Calls `made` with the matrix in blocks, in double precision. `graph` is from [`nodes`], whose columns are
-/// written here, or has blocks that the rows do not fill. Values that are in double precision are not copied.
+/// Calls `made` with the matrix in blocks of `size` rows, in double precision. `graph` is the result of
+/// [`nodes`], whose columns are written here, or a pattern of blocks of which the matrix does not store all
+/// elements. If blocks are 1×1 and the values are in double precision, they are not copied.
 pub fn with_blocks<T: Real, R>(
     a: &DeviceCsr<T>,
     graph: &Graph,
@@ -119,8 +121,8 @@ impl Inverse {
         Ok(Inverse { values, found, size })
     }
 
-    /// Waits for the smallest nonzero value, infinity if all are zero; or for the first nonempty row without
-    /// a positive diagonal, and its diagonal.
+    /// Waits for the kernel. Returns the smallest nonzero value (infinity if all are zero) or, as an error,
+    /// the first nonempty row without a positive diagonal, and its diagonal.
     pub fn least(&self, permutation: Option<&Permutation>) -> Result<std::result::Result<f64, (usize, f64)>> {
         let mut words = [0; 2];
         self.found.read(&mut words)?;
@@ -139,7 +141,7 @@ impl Inverse {
     }
 }
 
-/// The inverse diagonal of a matrix times `scale`, rounded; one for empty rows.
+/// `inverse / scale`, the inverse diagonal of `scale · A`, rounded to single precision; one for empty rows.
 pub fn rounded_diagonal(inverse: &Array<f64>, scale: f64) -> Result<Array<f32>> {
     let (device, rows) = (inverse.device(), inverse.len());
     let rounded = device.uninitialized(rows)?;
@@ -157,7 +159,7 @@ pub fn noise(to: &mut Array<f32>, permutation: Option<&Permutation>) -> Result<(
     Ok(())
 }
 
-/// Near-null-space vectors for constants, one for each unknown of a node.
+/// Constant near-null-space vectors, one for each unknown of a node.
 pub fn constants_of(device: &Device, rows: usize, size: usize) -> Result<Array<f64>> {
     let modes = device.uninitialized(rows * size)?;
     let (count, block, to) = ((rows * size) as u64, size as u32, modes.address(0));
@@ -165,7 +167,8 @@ pub fn constants_of(device: &Device, rows: usize, size: usize) -> Result<Array<f
     Ok(modes)
 }
 
-/// `I − ω D⁻¹ A`; given `strong`, of the strong connections, with weak entries lumped into the diagonal.
+/// `I − ω D⁻¹ A`. If `strong` is given, `A` is restricted to the strong connections, and weak entries are
+/// lumped into its diagonal.
 pub(super) fn smoothing(
     a: &Blocks,
     strong: Option<&Graph>,
@@ -188,7 +191,7 @@ pub(super) fn smoothing(
     Ok(Blocks { graph: graph.clone(), shape: a.shape, values })
 }
 
-/// The values of blocks times `scale`, rounded, as a CSR matrix of scalars.
+/// The values of blocks times `scale`, rounded to single precision, as a CSR matrix of scalars.
 pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<DeviceCsr<f32>> {
     let Blocks { graph, shape, values } = blocks;
     let (device, entries, rows) = (graph.device(), values.len(), blocks.rows());
@@ -204,8 +207,8 @@ pub(super) fn expanded(blocks: &Blocks, scale: f64) -> Result<DeviceCsr<f32>> {
     Ok(DeviceCsr { rows, columns: Arc::new(columns), values: rounded })
 }
 
-/// The inverse of a matrix times `scale`, with its diagonal times `lift`. Fails at the first pivot that is
-/// not positive beyond rounding, and returns its row, its value and the diagonal there.
+/// The inverse of `scale · A` with its diagonal multiplied by `lift`. If a pivot is not positive beyond
+/// rounding errors, returns the row of the first such pivot, its value, and the diagonal there.
 pub fn inverted(a: &Blocks, scale: f64, lift: f64) -> Result<std::result::Result<Dense, (usize, f64, f64)>> {
     let (device, rows) = (a.values.device(), a.rows());
     let stride = row_stride(rows);

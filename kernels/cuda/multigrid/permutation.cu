@@ -1,4 +1,5 @@
-// Permutes matrices so that nodes are numbered aggregate by aggregate. One thread per row length, a few lanes per row.
+// Permutes matrices so that nodes are numbered aggregate by aggregate. Row lengths are computed with one thread per
+// row, rows are copied with a few lanes each.
 
 // Row lengths in the new order.
 extern "C" __global__ __launch_bounds__(THREADS) void numbered_lengths(Graph a, const u32* order, u32* lengths) {
@@ -20,8 +21,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
     }
     for (u64 k = lane; to && k < (u64)length * size; k += lanes) to[(u64)start * size + k] = __ldg(values + (u64)first * size + k);
 }
-// The permutation and its inverse: the `members` of one aggregate after the other, then the nodes that have no
-// aggregate.
+// The permutation and its inverse: first the `members`, aggregate by aggregate, then the nodes that have no aggregate.
 extern "C" __global__ __launch_bounds__(THREADS) void number_nodes(Graph t, const u32* members, u32* order, u32* places) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;

@@ -2,9 +2,9 @@
 //
 //     row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
 //
-// A few lanes share a row. The symbolic pass collects columns in a hash table in shared memory, then sorts them by
-// counting the smaller ones of a row. The numeric pass adds entry by entry of A, in a fixed order, at positions found
-// by binary search or in a table.
+// A few lanes share a row. The symbolic pass collects the columns of a row in a hash table in shared memory, then sorts
+// them: the position of a column is the number of smaller ones. The numeric pass adds entry by entry of A, in a fixed
+// order, at positions found by binary search or in a table.
 
 constexpr u32 EMPTY = ALL;
 
@@ -17,7 +17,7 @@ template <int LANES> __device__ __forceinline__ void wait() {
     }
 }
 
-// What a kernel does with the columns of rows. KEEP: counts them, and stores them unsorted in TABLE slots per row.
+// Tasks of a symbolic kernel. KEEP: counts the columns of each row, and stores them unsorted in TABLE slots per row.
 // COUNT: counts them. FILL: writes them sorted.
 enum Does { KEEP, COUNT, FILL };
 
@@ -241,9 +241,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void sums_4096(
     }
 }
 
-// The values of A B, one warp per block of C. Each lane searches one row of B, named by an entry of the row of A, for
-// the block's column; then each lane sums NUMBERS values of the block over the rows that have it. Blocks of A have
-// `inner` columns, those of B `inner` rows.
+// The values of A B, one warp per block of C. For each entry of the row of A, a lane searches the corresponding row of
+// B for the block's column; then each lane sums NUMBERS values of the block over the rows of B that have this column.
+// Blocks of A have `inner` columns, those of B `inner` rows.
 extern "C" __global__ __launch_bounds__(THREADS, 5) void sums_of_blocks(
     Graph a, const double* a_values, Graph b, const double* b_values, Shape shape, u32 inner, Graph c, double* c_values) {
     begin();
@@ -301,7 +301,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void count_columns(const u32* c
     if (threadIdx.x % 32 == __ffs(alike) - 1) atomicAdd(counts + column, u32(__popc(alike)));
 }
 // Scatters entries into the rows of the transpose, unsorted, LANES lanes a row: position in the low word, row in the
-// high word. `next` has the start of each row before, the end of each row afterwards.
+// high word. `next` has the start of each row of the transpose before the launch, and its end afterwards.
 extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u32* next, u64* entries) {
     begin();
     constexpr u32 LANES = 4;
@@ -315,8 +315,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u
         entries[place] = (u64)row << 32 | entry;
     }
 }
-// Sorts a row of the transpose, one warp each: each lane counts, for TOGETHER of its entries at a time, how many
-// precede them.
+// Sorts the rows of the transpose, one warp per row: each lane counts, for TOGETHER of its entries at a time, how many
+// entries precede each of them.
 extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* offsets, u32 count, const u64* entries, u32* columns, u32* from) {
     begin();
     constexpr u32 TOGETHER = 4;

@@ -1,7 +1,8 @@
 //! Sparse matrix-matrix products (SpGEMM) of block matrices on a device, and transposes.
 //!
-//! Cost of a product: one row of `B` is read for each entry of `A` in the symbolic pass, and once more in
-//! the numeric pass. The symbolic pass for short rows keeps up to 128 columns per row.
+//! Cost of a product: one row of `B` is read for each entry of `A` in the symbolic pass, and once more in the
+//! numeric pass. For rows with up to 128 columns, the symbolic pass keeps the columns, so it need not run a
+//! second time to write them.
 
 use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, SHORT, SHORT_THREADS, short_rows, too_many};
 use super::single_pass::{self, Right};
@@ -40,7 +41,8 @@ struct Capacity {
     columns: usize,
     /// Average number of terms per row up to which these kernels are tried.
     terms: f64,
-    /// Kernel that counts, and, unless counting keeps the columns, kernel that fills.
+    /// Names of the kernel that counts and, unless that kernel keeps the columns, of the kernel that writes
+    /// them.
     finds: [&'static str; 2],
     /// Whether the counting kernel keeps the columns.
     keeps: bool,

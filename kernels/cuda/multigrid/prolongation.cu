@@ -1,5 +1,5 @@
-// P = (I − ω D⁻¹ A) T in a single pass, for 1×1 blocks and rows of T with at most one entry: P_ij is a sum over the
-// entries of row i of A whose columns belong to aggregate j.
+// P = (I − ω D⁻¹ A) T in a single pass, for 1×1 blocks and rows of T with at most one entry: P_ij = T_ij − ω d_i Σ_k
+// a_ik T_kj, where d_i is entry i of D⁻¹, and k runs over those columns of row i of A that belong to aggregate j.
 //
 // A few lanes share a row. Each entry's term and aggregate are put into shared memory. The lane of the first entry of
 // an aggregate sums the terms of that aggregate, in the order of entries, and finds its position by counting the
@@ -24,14 +24,16 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_values(Graph t, const
 }
 
 struct Smoothing {
-    Graph a, strong;          // no columns (null) if all connections are strong; otherwise the row itself in place of weak ones
+    // `strong` has the pattern of `a`, with the row itself in place of the column of each weak connection; its columns
+    // are null if all connections are strong
+    Graph a, strong;
     const Joined* joined;     // of each node
     const double* values;     // of A
     const double* inverse;    // D⁻¹
     double omega, positive;
 };
 
-// What a kernel does with rows of P: counts their columns; fills in columns and values; fills in values for known
+// Task of a kernel, for each row of P: COUNT its columns; FILL_IN columns and values; REFILL the values for known
 // columns.
 enum Does { COUNT, FILL_IN, REFILL };
 
@@ -40,7 +42,7 @@ template <int LANES, int CAPACITY, Does DOES> __device__ __forceinline__ void sm
     const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
     constexpr int GROUPS = THREADS / LANES, OWN = CAPACITY / LANES;
     constexpr bool FILL = DOES != COUNT;
-    // one more element, so that groups use different banks
+    // one more element, so that the groups of lanes use different banks of shared memory
     __shared__ u32 keys_of[GROUPS][CAPACITY + 1];
     __shared__ double terms_of[GROUPS][FILL ? CAPACITY + 1 : 1];
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / LANES, lane = threadIdx.x % LANES;

@@ -105,7 +105,8 @@ impl Smoothing<'_> {
         let raw = self.raw(&joined);
         let mean = graph.entries() / graph.rows().max(1);
         for (at, (capacity, [count, fill], lanes, _)) in CAPACITY.iter().enumerate() {
-            // the longest row of A is seldom shorter than twice the mean; the longest of P often is
+            // the longest row of A is seldom shorter than twice the mean length, but rows of P, which alone
+            // limit the kernels of short.cu, often are
             let longest = if *lanes == 1 { mean } else { 2 * mean };
             if longest > *capacity {
                 continue;

@@ -1,7 +1,7 @@
 // Rows with few columns, one thread each. A block has SHORT_THREADS threads; a row has at most SHORT columns.
 
-// Accumulator of a thread's row: columns and, if SUMS, their sums. Slots are interleaved so that threads use different
-// banks.
+// Accumulator of a thread's row: columns and, if SUMS, their sums. The slots of different threads are interleaved, so
+// that threads use different banks of shared memory.
 template <bool SUMS> struct ShortRow {
     u32* columns;             // stride SHORT_THREADS between slots
     double* sums;
@@ -40,8 +40,9 @@ template <bool SUMS> struct ShortRow {
     }
 };
 
-// Processes one row per thread, accumulated by `find(row, list)`: counts it, or writes it at `offsets`. The entries of
-// a block are contiguous, so neighbouring threads write neighbouring entries.
+// Processes one row per thread, which `find(row, list)` accumulates: writes its number of columns to `counts` or, if
+// FILL, its columns and values from `offsets` on. The rows of a thread block are contiguous in the result, so
+// neighbouring threads write neighbouring entries.
 template <bool FILL, class Find> __device__ __forceinline__ void short_rows(
     u32 rows, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow, Find find) {
     __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[FILL ? SHORT_THREADS : 1];

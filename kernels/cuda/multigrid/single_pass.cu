@@ -17,7 +17,7 @@ struct Rows {
     __device__ __forceinline__ u32 end(u32 row) const { return offsets ? __ldg(offsets + row + 1) : row * capacity + __ldg(lengths + row); }
 };
 
-// Result rows.
+// Rows of the product, in slots of equal capacity.
 struct Kept {
     u32* lengths;
     u32* columns;
@@ -29,10 +29,10 @@ constexpr u32 EMPTY = ALL;
 
 __device__ __forceinline__ u32 hashed(u32 column) { return column * 0x9e3779b1u >> 16; }
 
-// Calls add(column, term) for the terms of a row of A B, LANES lanes a row, in the order of entries of A. Each lane has
-// its own column; between two calls of `__syncwarp` no column occurs twice. All lanes of a warp iterate together: each
-// lane loads what one entry of A needs, and the first LANES entries of the next row of B are prefetched one step ahead.
-// LANES is at most 32.
+// Calls add(column, term) for the terms of a row of A B, LANES lanes a row, in the order of entries of A. Between two
+// calls of `__syncwarp`, the lanes of a row add terms of one row of B, in which no column occurs twice, so that sums
+// need no atomic additions. All lanes of a warp iterate together: each lane loads what one entry of A needs, and the
+// first LANES entries of the next row of B are prefetched one step ahead. LANES is at most 32.
 template <int LANES, class Add> __device__ __forceinline__ void each_term(
     const Graph& a, const double* a_values, const Rows& b, u32 entry, u32 last, Add add) {
     const u32 lane = threadIdx.x % LANES;
@@ -134,7 +134,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_rows(const u32* offs
     }
 }
 
-// The values of A B, whose pattern is known, in a hash table of TABLE columns.
+// Computes the values of A B, whose pattern is known, in a hash table of TABLE columns.
 template <int LANES, int TABLE> __device__ __forceinline__ void known_rows(
     const Graph& a, const double* a_values, const Rows& b, const Graph& c, double* c_values) {
     constexpr int GROUPS = THREADS / LANES;

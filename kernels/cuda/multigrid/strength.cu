@@ -1,5 +1,5 @@
-// Strength of connection, with the definition of strength.rs on the host. Every operation that decides rounds as there,
-// so both decide alike.
+// Strength of connection, with the definition of strength.rs on the host. Operations on which a decision depends are
+// rounded as on the host, so that both find the same strong connections.
 //
 // A few lanes share a node. Moves the matrix once for each of `coupling_rows` and `strong`.
 
@@ -31,8 +31,8 @@ template <int LANES, class Visit> __device__ __forceinline__ void each_entry(con
     for (; __any_sync(ALL, entry - threadIdx.x % LANES < end); entry += LANES) visit(entry, entry < end);
 }
 
-// The strongest connection of each node, and the nodes that are left out. Sets `weak` if there are weak connections,
-// with at most one write per thread block.
+// Computes the strongest connection of each node, and which nodes are left out of aggregation. Sets `weak` if there are
+// weak connections, with at most one write per thread block.
 template <int LANES> __device__ __forceinline__ void coupling_of_rows(
     const Graph& a, const double* values, u32 size, const double* roots, double theta, double dominant, double* strongest, u8* left_out, u32* weak) {
     const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;

@@ -1,7 +1,7 @@
 // Updates of the vectors of a V-cycle by the results of a product.
 
-// y_i ← from_i + weight d_i (b_i − Σ), just Σ if b is null; next_i ← next_weight next_d_i y_i. Vectors that are null
-// are left out.
+// y_i ← from_i + weight d_i (b_i − s_i); next_i ← next_weight next_d_i y_i, where s = A x is the product. If b is null,
+// s_i replaces b_i − s_i. If `from`, d or `next` is null, its term, factor or assignment is left out.
 struct Update {
     const real* from;
     const real* b;
@@ -13,13 +13,13 @@ struct Update {
     float weight, next_weight;
 
     __device__ __forceinline__ bool ended() const { return active && !*(volatile const u32*)active; }
-    // Updates a row by its sum. Vectors hold the element of the row at index `at`, but `d` and `next_d` at index
-    // `row`.
+    // Updates a row, given its entry s_i = `sum` of the product. Vectors hold the element of the row at index `at`, but
+    // `d` and `next_d` at index `row`.
     template <class Place> __device__ __forceinline__ void update(u32 row, Place at, real sum) const {
         real v = b ? __ldg(b + at) - sum : sum;
         v *= weight;
         if (d) v *= __ldg(d + row);
-        // may alias y: each place is read only by the thread that writes it
+        // `from` may be y: each element is read only by the thread that writes it
         if (from) v += from[at];
         y[at] = v;
         if (next) next[at] = next_weight * __ldg(next_d + row) * v;

@@ -356,7 +356,7 @@ template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& 
         collect<WARPS>(s, k, walk, table);
         __syncthreads();
         const int rows = table.count<WARPS>(counts);
-        // distance of columns, equal to `BlockKernel::apart` of spai.rs
+        // distance of columns, at most `BlockKernel::apart` of spai.rs
         const int apart = T ? 32 * T : ((rows > columns ? rows : columns) + 1) / 2 * 2;
         double* dense = workspace + apart;
         for (i64 i = threadIdx.x; i < (i64)columns * apart; i += 32 * WARPS) dense[i] = 0;

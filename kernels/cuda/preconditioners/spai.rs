@@ -289,7 +289,8 @@ impl BlockKernel {
         OF_BLOCKS[place.unwrap_or(OF_BLOCKS.len() - 1)]
     }
 
-    /// Distance of the columns of a problem, equal to `apart` of spai.cu.
+    /// Distance of the columns of a problem: `apart` of spai.cu, or an upper bound of it if the kernel is
+    /// compiled for any number of rows.
     fn apart(self, problem: Problem) -> usize {
         match self {
             BlockKernel::Small(rows) if rows < COUNTED => rows,
