@@ -8,18 +8,19 @@
 // Consecutive lanes load consecutive entries of x and exchange them through shared memory. If each lane loaded the B
 // entries of x for its own block, a block would need B loads of its cache line instead of one.
 //
-// Moves 8 B (f64) or 4 B (f32) an entry of a block, 4 B a block, with 16-bit columns 2 B and 4 B a base of 32 blocks; 4
-// B a slice; x and y. For B = 3 that is 8.44 or 4.44 B an entry, 8.24 or 4.24 B with 16-bit columns.
+// Moves 8 B (f64) or 4 B (f32) an entry of a block; 4 B a block for its column or, with 16-bit columns, 2 B a block and
+// 4 B for the base of 32 blocks; 4 B a slice; x and y. For B = 3 that is 8.44 or 4.44 B an entry, 8.24 or 4.24 B with
+// 16-bit columns.
 
 template <class Column> struct Bsr {
     const u32* starts;        // first group of each slice
     const u32* order;         // block row at each place; null if block rows are not sorted
-    const u32* bases;         // base of 16-bit columns: one per group
+    const u32* bases;         // with 16-bit columns: one per group, which is added to its columns
     const Column* columns;
     const stored* values;
     u32 rows;                 // block rows
     u32 slices;
-    u32 lanes;                // per block row: T
+    u32 lanes;                // T: lanes per block row
 };
 
 template <class Column> constexpr Column PADDING = Column(~Column(0));

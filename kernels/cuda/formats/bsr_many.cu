@@ -1,9 +1,9 @@
 // Products of small dense blocks with several vectors, whose columns are packed (packed.cu). bsr_blocks.cu describes the
 // layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, as many bytes as a product with one vector; x and y of each column, and x once more to pack
-// it. For each dense block, B · width elements of x are gathered: for B = 3 and 8 columns of f64, 6 whole sectors,
-// instead of about 12 in 8 products with one vector.
+// Moves the matrix once, as many bytes as a product with one vector; y of each column once; x of each column three
+// times, because packing reads it and writes the packed copy. For each dense block, B · width elements of x are
+// gathered: for B = 3 and 8 columns of f64, 6 whole sectors, instead of about 12 in 8 products with one vector.
 
 // Returns this thread's part of ⟨x, y⟩ for its column if DOT is true. A block row has at most as many lanes as a warp.
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply_many(const Bsr<Column>& a, const Columns& c, const Packed& x) {
@@ -21,7 +21,7 @@ template <class Column, int B, bool DOT> __device__ __forceinline__ real multipl
         real sum[B];
 #pragma unroll
         for (int i = 0; i < B; i++) sum[i] = 0;
-        // columns are loaded one round ahead, so that values and gathers are in flight together
+        // columns are loaded one round ahead, so that values and gathers of x are in flight at the same time
         u32 column[U];
         const auto load_columns = [&](u32 g) {
 #pragma unroll

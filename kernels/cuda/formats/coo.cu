@@ -20,11 +20,12 @@
 //
 // Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 8 B a chunk; if there
 // are empty rows, 4 B for each nonempty row and 4 B for each empty one, which is set to zero. (With a row index for
-// each entry, 16 B or 12 B an entry, on an H200: asic_680k_like 0.0202 ms, rmat_2M 0.0161 ms.)
+// each entry, that is, 16 B or 12 B an entry, an H200 took 0.0202 ms for asic_680k_like and 0.0161 ms for rmat_2M;
+// benches/record/h200/auto.csv has the times of this layout.)
 //
 // `CsrByEntries` (load balance, CSRI of Anzt et al.) has no such bits: a warp finds the rows of a tile among the row
-// starts. Its entries are not padded, so a row crosses nearly every border of chunks. It moves 0.5 B less an entry, and
-// 4 or 8 B a row and 4 B a tile more.
+// starts. Its entries are not padded, so a row crosses nearly every border of chunks. Compared with `Coo`, it moves 0.5
+// B less per entry, but 4 or 8 B more per row and 4 B more per tile.
 
 // Data that a lane loads for a tile; `word` is used by `Coo` only.
 struct Loaded {
@@ -36,7 +37,7 @@ struct Loaded {
 // Rows of a lane's entries.
 struct Own {
     Few<u32, OF_LANE> rows;
-    u32 starts;               // bit k: entry k has another row than the one before it
+    u32 starts;               // bit k: entry k belongs to another row than the entry before it
 };
 
 struct Coo {
@@ -47,7 +48,7 @@ struct Coo {
     const u32* rows;          // nonempty rows; null if all are nonempty
     const u32* empty;         // empty rows
     const u32* columns;       // padding has the last column of its row
-    const stored* values;     // zero in padding: an infinite x gives NaN there
+    const stored* values;     // zero in padding, which yields NaN if the x that the row reads there is infinite or NaN
     Parcel* parts;            // of each chunk: its part of a row that continues
     u32 empties;
     u32 tiles;                // of all chunks
@@ -142,7 +143,7 @@ struct Target {
     __device__ __forceinline__ real& entry(u32 row) const { return y[rows ? __ldg(rows + row) : row]; }
 };
 
-// Says whether sums overwrite y or are added to it.
+// Whether sums overwrite y or are added to it.
 enum Onto { WRITE, ADD };
 
 template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u32 row, real sum) {
@@ -191,10 +192,10 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         // load the next tile while this one is summed: ins2_like 0.0123 ms instead of 0.0132, f64
         if (AHEAD && tile + 1 < end) loaded = a.load(tile + 1, lane);
         const Few<u32, OF_LANE>& rows = own.rows;
-        // the first lane of a chunk does not close a row of the previous chunk
+        // if the first entry of a chunk starts a row, the previous chunk writes the row before it
         const u32 starts = opens ? own.starts & ~1u : own.starts;
 
-        // `head`: this lane's part of its first row; `tail`: of its last row
+        // `head`: the sum of this lane's entries of its first row; `tail`: that of its last row
         real head = 0, tail = product[0];
         const bool one_row = starts < 2, continues = !(starts & 1);
 #pragma unroll
@@ -294,7 +295,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void coo_starts(RowStarts rows,
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = rows.start(rows.count);
     for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < (i64)tiles * 32; i += threads) {
-        // number of rows that start before an entry: the index of the row that starts there, or of the next one
+        // number of rows that start before an entry: the index of the first row that starts at the entry or later
         const auto started_before = [&](i64 entry) {
             if (entry >= count) return (i64)rows.count;
             const i64 row = rows.row_of(entry, 0, rows.count);

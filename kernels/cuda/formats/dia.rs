@@ -63,7 +63,7 @@ pub(crate) struct RawDia {
     slices: u32,
     diagonals: u32,
 }
-// SAFETY: as `Dia` of dia.cu
+// SAFETY: as `Dia` of dia_rows.cu
 unsafe impl DeviceRepr for RawDia {}
 
 impl<T: Real, V: Storage<T>> Dia<T, V> {
@@ -207,8 +207,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
         self.slices() * WARP
     }
 
-    /// Number of threads; a lane processes two rows or one for all columns, because registers hold no more
-    /// sums.
+    /// Number of threads. A lane processes one or two rows for all columns, because registers hold the sums
+    /// of no more rows.
     fn threads_of_many(&self, _: usize) -> usize {
         self.threads() * self.of_lane.div_ceil(2)
     }

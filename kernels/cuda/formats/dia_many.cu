@@ -1,4 +1,4 @@
-// Products of matrices stored by diagonals with several vectors, which are stored one after the other. dia_rows.cu
+// Products of matrices stored by diagonals with several vectors, each of which is stored separately. dia_rows.cu
 // describes the layout. Each row is summed in the same order as in a product with one vector.
 //
 // Moves the matrix once, 8 B (f64) or 4 B (f32) a slot; x and y of each column. For neighbouring diagonals, x is in the
@@ -92,8 +92,8 @@ template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_many(cons
     }
 }
 
-// As `multiply_many`, for at most BATCH diagonals: registers hold all values of the rows, and x of the next column is
-// loaded while a column is multiplied.
+// Like `multiply_many`, but for at most BATCH diagonals: all values of the rows stay in registers, and x of the next
+// column is loaded while a column is multiplied.
 template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_few(const Dia& a, const Columns& c, real (&xy)[COLUMNS]) {
     using Rows = Part<ROWS, 2>;
     constexpr int OWN = Rows::OWN;

@@ -1,10 +1,11 @@
-// EHYB: rows are divided into parts. The x of a part's own columns is cached in shared memory for the entries in these
-// columns (inside); the other entries (outside) are stored in separate slices, as extra lines.
+// EHYB: rows are divided into parts. The entries of x with the indices of a part's rows are cached in shared memory,
+// for the matrix entries in these columns (inside). The other entries of a row (outside) are stored in separate slices,
+// as an extra line.
 //
 // A thread block processes a part, in slices of 32 rows. Rows are sorted by descending length, and warps take the next
-// slice from a counter in shared memory; the sum of a row does not depend on which warp computes it. An inner product
-// does, so its kernel assigns slices round-robin. Entry k of the row at lane l is slot k 32 + l of its slice. The
-// cached x is followed by a zero, which padding reads.
+// slice from a counter in shared memory, because the sum of a row does not depend on which warp computes it. An inner
+// product does depend on it, so its kernel assigns slices round-robin. Entry k of the row at lane l is slot k 32 + l of
+// its slice. The cached x is followed by a zero, which padding reads.
 //
 // A second kernel adds the lines of entries outside, one line per lane, after all of y is written. Every row has at
 // most one line, so y is reproducible.
@@ -55,7 +56,7 @@ template <bool DOT> __device__ __forceinline__ real multiply(const Inside& a, co
     real xy = 0;
     for (u32 part = blockIdx.x; part < parts; part += gridDim.x) {
         const Part at(a, part);
-        // all threads must have finished with the x and the counter of the previous part
+        // wait until all threads have finished with the cached x and the counter of the previous part
         if (part != blockIdx.x) __syncthreads();
         for (u32 i = threadIdx.x; i < at.own; i += PART_THREADS) gather(cached + i, x + (at.first + i));
         if (threadIdx.x == 0) {

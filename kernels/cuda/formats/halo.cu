@@ -11,7 +11,7 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Halo& 
     real xy = 0;
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
         const Block at(a.windows, block);
-        // the previous block's window must have been read
+        // wait until all threads have read the window of the previous block
         if (block != blockIdx.x) __syncthreads();
         at.gather_window<B, HALO_THREADS<B>>(a.windows, x, window);
 
@@ -132,8 +132,9 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_entries(Halo a, Ro
     }
 }
 
-// Copies values from CSR entries to slots, or back. One thread per matrix row. If nodes have one row, entries and slots
-// have the same order; otherwise the columns of both ascend. Sets `misfit` if an entry has no slot.
+// Copies values from CSR entries to slots, or back. One thread per matrix row. If nodes have one row, slot k of a row
+// is its entry k; otherwise the columns of entries and slots both ascend, and are merged. Sets `misfit` if an entry has
+// no slot.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_copy_values(
     Halo a, RowStarts rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     begin();

@@ -74,7 +74,7 @@ pub(crate) struct RawHalo {
     columns: u64,
     values: u64,
 }
-// SAFETY: as `Halo` of halo.cu
+// SAFETY: as `Halo` of halo_windows.cu
 unsafe impl DeviceRepr for RawHalo {}
 
 impl<T: Real, V: Storage<T>> Halo<T, V> {
@@ -107,8 +107,8 @@ impl<T: Real, V: Storage<T>> Halo<T, V> {
     }
 
     /// Lays out a square matrix on a device, with one row per node and row offsets `offsets`; windows are
-    /// computed on the device. `None` if a window is too large, so that blocks of rows would have to be
-    /// halved.
+    /// computed on the device. `None` if a window is too large: blocks of rows must then be halved, as
+    /// [`Halo::new`] does.
     pub fn of(ordered: &DeviceCsr<T>, offsets: &Offsets) -> Result<Option<Self>> {
         let (device, rows, entries) = (ordered.device(), offsets.ranges(), offsets.end());
         assert_eq!((ordered.rows.count(), ordered.columns.len()), (rows, entries), "the offsets of its rows");
@@ -352,8 +352,8 @@ impl NodeSlices {
             by_length.iter_mut().zip(&*order).for_each(|(length, &node)| *length = lengths[node as usize]);
         });
         let sorted = longest_of(&by_length, WARP);
-        // sorting costs two bytes per node, a slot of padding about ten: sort if it saves a slot for four
-        // nodes
+        // sorting costs two bytes per node, a slot of padding about ten bytes: sort if it saves more than one
+        // slot per four nodes
         let pays = total(&natural).saturating_sub(total(&sorted)) * WARP * 4 > nodes;
         let (longest, order) = if pays { (sorted, Some(order)) } else { (natural, None) };
         let slices = NodeSlices { starts: group_starts(&longest)?, order };

@@ -1,4 +1,4 @@
-// Products of blocks of rows with the windows of several vectors, which are stored one after the other. halo_windows.cu
+// Products of blocks of rows with the windows of several vectors, each of which is stored separately. halo_windows.cu
 // describes the layout. Each row is summed in the same order as in a product with one vector.
 //
 // Moves the matrix once, as many bytes as a product with one vector; x and y of each column, and the halos of each
@@ -13,7 +13,7 @@ __device__ __forceinline__ void multiply_many(const Halo& a, const Columns& c, u
     const u32 q = threadIdx.x % WIDE, lane = q / B;
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
         const Block at(a.windows, block);
-        // the previous block's windows must have been read
+        // wait until all threads have read the windows of the previous block
         if (block != blockIdx.x) __syncthreads();
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {

@@ -1,9 +1,9 @@
 // Blocks of rows with their window of x in shared memory: column indices are short positions in the window.
 //
 // A thread block processes a block of nodes, B rows each, in slices of 32 nodes: a slice has B warps, with one thread
-// per row. The window holds the block's own x, its halo, and a zero at the end, which padding reads. Slots of a slice
-// form groups, with a dense block for each of its 32 nodes; entry (i, j) of the node at lane l is element (j 32 + l) B
-// + i of its group: a thread multiplies a row of a dense block.
+// per row. The window holds the entries of x of the block's own nodes, those of its halo, and a zero at the end, which
+// padding reads. Slots of a slice form groups, with a dense block for each of its 32 nodes; entry (i, j) of the node at
+// lane l is element (j 32 + l) B + i of its group: a thread multiplies a row of a dense block.
 //
 // If nodes have one row, positions take 12 bits: those of four groups are packed into three 16-bit words per lane, the
 // fourth in the upper bits of the other three; for fewer than four groups, only the words needed are stored. Otherwise
@@ -15,7 +15,7 @@
 struct Halo {
     Windows windows;
     const u32* slices;        // first group of each slice of 32 nodes, and the end
-    const u32* words;         // for packed positions: first word of each slice, in units of 32 (one per lane), and the end
+    const u32* words;         // first packed word of each slice, in units of 32, and the end; null if B > 1
     const u16* order;         // node (within its block) at each place; null if nodes are not sorted
     const u16* columns;       // positions of nodes in the window
     const stored* values;
@@ -63,7 +63,7 @@ template <int B> struct Batch {
     stored v[U][B];
     Places<B> place;
 
-    // Loads `left` groups, but at most U, from the addresses on.
+    // Loads `left` groups, but at most U, beginning at the given addresses; the others become padding.
     __device__ __forceinline__ void load(const stored* values, const u16* columns, int left, u32 zero) {
 #pragma unroll
         for (int u = 0; u < U; u++) {

@@ -14,11 +14,12 @@ use crate::cuda::matrix::product::{Layout, Product, Slots, check_square};
 use crate::cuda::solve::number::Scalar;
 use crate::cuda::solve::vector;
 
-/// Rule for the number of entries per row that are stored in slices: the smallest length such that more than
-/// `rows` rows are not longer, but at most `most`.
+/// Rule for the number of entries per row that are stored in slices: the smallest length that more than
+/// `rows` rows do not exceed, but at most `most`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Width {
-    /// Number of rows that defines the quantile; if it is the number of all rows or more, no row overflows.
+    /// Number of rows that defines the quantile. If it is at least the number of all rows, the length of the
+    /// longest row is used.
     pub rows: f64,
     /// Maximum number of entries per row.
     pub most: usize,

@@ -11,14 +11,14 @@ use std::collections::BinaryHeap;
 
 /// Entries per lane of a chunk.
 pub(crate) const OWN: usize = 8;
-/// Entries per warp: a chunk.
+/// Entries of a chunk, which a warp processes together.
 pub(crate) const CHUNK: usize = OWN * WARP;
 
 /// Maximum number of partial sums per row, so that those of one row fit in the shared memory of every
 /// supported device.
 const MOST_SUMS: usize = 4096;
 
-/// Maximum number of slabs, because every sorting thread has a list per slab.
+/// Maximum number of slabs, limited because each thread that sorts entries has a list for every slab.
 const MOST_SLABS: usize = 1 << 13;
 
 /// Sizes of slabs, and targets for the numbers of blocks and bins.
@@ -39,8 +39,8 @@ pub(crate) struct Slabbed {
     pub(crate) columns: Vec<u16>,
     /// Entry of each slot; [`NONE`] for padding at the end of a slab.
     pub(crate) entries: Vec<u32>,
-    /// For each lane: in the low 16 bits, which slots begin a partial sum; in the high 16 bits, the number of
-    /// sums that begin in earlier lanes of the chunk.
+    /// For each lane: in the low 16 bits, a bit for each slot that begins a partial sum; in the high 16 bits,
+    /// the number of sums that begin in earlier lanes of the chunk.
     pub(crate) starts: Vec<u32>,
     /// Index of the first sum of each chunk.
     pub(crate) first: Vec<u32>,
@@ -136,9 +136,10 @@ impl Slabbed {
     }
 
     /// Partitions the chunks of slabs into shares, one for each block of the first kernel, largest first. A
-    /// share has chunks of one slab. The maximum size of a share is chosen to minimize the estimated end of
-    /// the last block: with a maximum of 1.1 times the mean share, a few blocks often ran in a second wave
-    /// (on an H200 boyd2_like took 0.0184 ms instead of 0.0162, f64, lp_like 0.0310 instead of 0.0279, f32).
+    /// share has chunks of one slab. The maximum size of a share is chosen so that the last block ends as
+    /// early as possible, by the estimate of [`rounds`]. With a fixed maximum of 1.1 times the mean share, a
+    /// few blocks often ran in a second wave (on an H200 boyd2_like took 0.0184 ms instead of 0.0162, f64,
+    /// lp_like 0.0310 instead of 0.0279, f32).
     fn cut_slabs(&mut self, cols: usize, slabs: &[Slab], sizes: SlabSizes) {
         let chunks: usize = slabs.iter().map(|slab| slab.first.len()).sum();
         let part = |sixteenths: usize| (chunks * sixteenths).div_ceil(16 * sizes.blocks).max(1);
@@ -190,7 +191,7 @@ impl Slabbed {
         self.rows.push(rows as u32);
         self.most_sums = enough.max(longest);
 
-        // choose as many lanes as most runs have sums
+        // choose the number of lanes close to the number of sums of most runs
         let bins = self.rows.len() - 1;
         self.lanes = if sums / (bins * slabs.len()) >= SUMS_FOR_SIXTEEN { 16 } else { 8 };
         let runs_of_bin = |bin: &[u32]| {
@@ -223,8 +224,8 @@ impl Slabbed {
     }
 }
 
-/// Estimated end of the last block, in units of the time for a chunk, if shares have at most `most` chunks
-/// and `blocks` blocks are resident.
+/// Estimated time at which the last block ends, in units of the time for a chunk, if shares have at most
+/// `most` chunks and `blocks` blocks are resident.
 fn rounds(slabs: &[Slab], most: usize, blocks: usize) -> usize {
     let mut shares: Vec<usize> = vec![];
     for slab in slabs.iter().filter(|slab| !slab.first.is_empty()) {

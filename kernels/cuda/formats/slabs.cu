@@ -6,7 +6,7 @@
 // by slab, then by row:
 //
 //     a block copies its slab's part of x, and its warps multiply chunks of the slab's entries, 8 consecutive ones per lane;
-//     lanes sum their products of each row, then the warp adds the sums of the same row;
+//     each lane sums its products row by row, then the warp adds the sums that belong to one row;
 //     the partial sums of a chunk's rows are written to memory contiguously;
 //     a second kernel loads the partial sums of a bin (consecutive rows) from all slabs into shared memory, each to its
 //     position in its row, and sums the rows.
@@ -63,7 +63,8 @@ struct Owned {
     }
 };
 
-// Position of a sum in shared memory, padded to prevent bank conflicts: the sums of lanes begin at similar distances.
+// Position of a sum in shared memory, padded to prevent bank conflicts, because the first sums of the lanes are at
+// about equal distances.
 __device__ __forceinline__ constexpr int spread(int sum) { return sum + sum / 16; }
 static_assert(PLACES == spread(CHUNK) + 1, "the sums of a chunk, and what stands before the first");
 
@@ -123,7 +124,7 @@ template <int BLOCK> __device__ __forceinline__ void multiply(const Slabs& a, co
     }
 }
 
-// Resident blocks, if the multiprocessor has enough shared memory for them.
+// Resident blocks per multiprocessor; before sm_80, shared memory suffices for one only.
 #if __CUDA_ARCH__ >= 800
 constexpr int RESIDENT = SLAB_BLOCKS;
 #else

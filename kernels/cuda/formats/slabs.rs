@@ -69,7 +69,7 @@ impl FirstKernel {
 }
 
 /// Columns per slab of a matrix with `cols` columns, if a block can have `shared` bytes of shared memory; 0
-/// if these are not enough for a slab.
+/// if that is too little for a slab.
 pub(crate) fn width<T>(cols: usize, shared: usize) -> usize {
     FirstKernel::of::<T>(cols, shared).width::<T>(shared)
 }

@@ -80,7 +80,7 @@ pub(crate) struct RawSliced {
     width: u32,
     lanes: u32,
 }
-// SAFETY: as `Sliced` of sliced.cu
+// SAFETY: as `Sliced` of sliced_rows.cu
 unsafe impl DeviceRepr for RawSliced {}
 
 impl<T: Real, V: Storage<T>> Sliced<T, V> {
@@ -154,7 +154,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             (true, 1) => "sliced_short",
             (true, _) => "sliced_short_packed",
         };
-        // a row may have lanes in several warps
+        // the lanes of a row may be in several warps, so they do not limit the number of columns
         let reads = Reads::Packed { lanes: 1 };
         let many = Many::new::<V>(&MANY, format!("{name}_many"), reads, THREADS);
         Ok(Sliced {

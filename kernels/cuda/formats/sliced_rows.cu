@@ -1,22 +1,23 @@
 // Rows in slices: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
 //
-// A slice is processed by a warp: 32 / T rows with T lanes each. Its slots form groups of 32 · G, G consecutive ones
-// for each lane, so that loads are coalesced and G slots wide: entry j of a row is slot j % G of its lane (j / G) % T
-// in group j / (G T).
+// A slice is processed by a warp: 32 / T rows with T lanes each. Its slots form groups of 32 · G, with G consecutive
+// slots for each lane, so that loads are coalesced and G slots wide. Entry j of a row is in group j / (G T), in the
+// row's lane (j / G) % T, as slot j % G of that lane.
 //
 // Moves 12 B (f64) or 8 B (f32) a slot; with 16-bit columns 10 or 6 B, and 4 B for the base of 32 slots; 4 B a slice; 4
-// B a row for its length and 4 B for its place, if these arrays exist; x and y. A lane loads eight entries before it
-// uses the first of them. A lane stops after eight slots of which the last is padding; the rest of its row is not read.
+// B a row for its length and 4 B for its place, if these arrays exist; x and y. A lane loads eight slots before it uses
+// the first of them. It stops after eight slots if the last of these is padding; the rest of its part of the row, all
+// padding, is not read.
 
 template <class Column> struct Sliced {
     const u32* starts;        // first group of each slice; null if all have `width` groups
     const u32* order;         // row at each place; null if rows are not sorted
-    const u32* bases;         // base of 16-bit columns: one for each of the G slots of a group
+    const u32* bases;         // with 16-bit columns: G per group, the k-th for the k-th slots of all lanes
     const Column* columns;
     const u32* lengths;       // length of each row; null if padding marks the end of a row
     const stored* values;
     u32 rows, slices, width;
-    u32 lanes;                // per row: T
+    u32 lanes;                // T: lanes per row
 };
 
 // Column of a slot without an entry: all bits are set.
@@ -49,8 +50,8 @@ template <class Column, int G> __device__ __forceinline__ real part_of_row(const
                 if (SHORT) base[u] = bases[u];
             }
         }
-        // this branch comes after all loads: otherwise the compiler would load values only after the columns have
-        // arrived
+        // this branch comes after all loads, because otherwise the compiler would load values only after the columns
+        // have arrived
         if (__all_sync(ALL, column[0].at[0] == PADDING<Column>)) break;
         real at_column[SLOTS_IN_FLIGHT];
 #pragma unroll

@@ -2,10 +2,10 @@
 //
 // A thread block processes a block of nodes with B rows each, with the window of halo_windows.cu, and accumulates sums
 // in shared memory. A pair (i, j) of nodes in the block is stored at one of its ends and contributes to both sums: y_i
-// += A_ij x_j in registers of the thread that has i, y_j += A_ijᵀ x_i in shared memory. Pairs are grouped into steps
-// with a barrier after each; the pairs of a step have different i and different j (a matching), so there are no atomic
-// additions and the order of additions is fixed. Pairs of nodes in different blocks are stored at both ends; they fill
-// slots that steps leave empty.
+// += A_ij x_j in registers of the thread that has i, y_j += A_ijᵀ x_i in shared memory. Pairs are grouped into steps,
+// each followed by a barrier. The pairs of a step have different i and different j (a matching), so no atomic additions
+// are needed, and the order of additions is fixed. Pairs of nodes in different blocks are stored at both ends; they
+// fill slots that steps leave empty.
 //
 // Nodes are sorted by the number of pairs stored at them, in slices of 32, one node per lane; a thread has R nodes.
 // Group s of a slice belongs to step s: element (i, j) of the dense block at lane l is element (i B + j) 32 + l of the
@@ -19,21 +19,21 @@
 // the cache, bytes are not the bottleneck (el3_10M_perm 0.030, Halo 0.023).
 //
 // With one row per node it is slower than Halo: a pair saves a quarter of the bytes, but takes three accesses to shared
-// memory with random bank conflicts instead of one per entry. None of the following trials was kept. p1_100M_perm, f64
-// / f32: Halo 0.264-0.278 / 0.166-0.173 ms; this kernel 0.326 / 0.218; with two or three steps in flight in registers,
-// blocks of 512 rows, 0.280 / 0.188; steps copied into a ring buffer in shared memory 0.300 / 0.185; pairs within the
-// 128 rows of a warp only, without barriers, 0.314 / 0.248. Without barriers (and with wrong sums) the time is the
-// same.
+// memory with random bank conflicts instead of one per entry. Times for p1_100M_perm in ms, f64 / f32: Halo 0.264-0.278
+// / 0.166-0.173; this kernel 0.326 / 0.218. Variants that were tried and not kept: two or three steps in flight in
+// registers, with blocks of 512 rows, 0.280 / 0.188; steps copied into a ring buffer in shared memory 0.300 / 0.185;
+// pairs only within the 128 rows of a warp, without barriers, 0.314 / 0.248. Barriers are not the cause: without them
+// (and with wrong sums) this kernel takes the same time.
 
 struct Symmetric {
     Windows windows;
     const u32* slices;        // first group of each slice of 32 nodes, and the end
-    const u32* steps;         // number of steps with a barrier, of each block
+    const u32* steps;         // for each block, number of steps that end with a barrier
     const u16* order;         // node (within its block) at each place
     const u16* columns;       // positions in the window
     const stored* values;
     const stored* diagonals;
-    u32 window;               // number of nodes of the largest window, with its zero: sums are stored after the window
+    u32 window;               // number of nodes of the largest window, including the zero; sums are stored after it
 };
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
@@ -190,8 +190,8 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
     return low < end && columns[low] == column ? low : NO_ENTRY;
 }
 
-// Copies values from CSR entries to slots, or back; one thread block per block of nodes. For a pair that is stored
-// once, the entry below the diagonal is used.
+// Copies values from CSR entries to slots, or back; one thread block per block of nodes. For a pair of mirrored entries
+// that is stored once, the value of the entry below the diagonal is copied.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void symmetric_copy_values(
     Symmetric a, RowStarts rows, const u32* columns, real* entries, stored* values, stored* diagonals, u32 size, u32 back) {
     begin();

@@ -202,8 +202,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
         let mut launch = self.values.device().launch(&self.copy_values);
         launch.arg(&matrix).arg(&rows).arg(&columns).arg(&entries).arg(&slots).arg(&diagonals);
         launch.arg(&size).arg(&back);
-        // SAFETY: arguments as in symmetric.cu; rows are those of the matrix, and slots without an entry are
-        // not copied
+        // SAFETY: arguments as in symmetric.cu; rows are those of the matrix, and slots without an entry
+        // become zero
         unsafe { launch.launch(config) }?;
         Ok(())
     }
@@ -219,8 +219,8 @@ pub struct Footprint {
 }
 
 /// Estimated footprint of a matrix with values of type `T` and this pattern of dense blocks of `size` rows,
-/// without laying out the matrix: assumes that half of a node's pairs are stored at the node, and that the
-/// length of a slice is that of its longest node.
+/// without laying out the matrix: assumes that half of the pairs of a node within its block are stored at the
+/// node, and that a slice has as many groups as its longest node has pairs.
 pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Footprint, TooLarge> {
     let (height, most) = (nodes_per_block::<T>(size), largest_window::<T>(size, SHARED_MEMORY));
     let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)?;
