@@ -49,9 +49,9 @@ pub const ROWS_FOR_FOUR: usize = 2048;
 
 /// Approximate number of tiles per chunk (the tiles of one warp) of [`Coo`](crate::cuda::formats::coo::Coo),
 /// [`LoadBalance`](crate::cuda::csr::load_balance::LoadBalance) and
-/// [`Speculative`](crate::cuda::csr::speculative::Speculative). Chunks are cut for full waves of
-/// [`WARPS_OF_CHUNKS`] warps per multiprocessor, the kernels' number of resident warps (rmat_2M, circuit_1M,
-/// el3_10M_perm).
+/// [`Speculative`](crate::cuda::csr::speculative::Speculative). The exact number is chosen so that the chunks
+/// fill whole waves of [`WARPS_OF_CHUNKS`] warps per multiprocessor, the number of resident warps of the
+/// kernels (rmat_2M, circuit_1M, el3_10M_perm).
 pub const TILES_OF_CHUNK: usize = 16;
 /// See [`TILES_OF_CHUNK`].
 pub const WARPS_OF_CHUNKS: usize = 40;

@@ -38,7 +38,7 @@ struct Unfinished {
     // if the host synchronizes, instead of parts:
     real* carries;            // of each bunch: its part of the row that began in an earlier bunch, and of the row that continues
     u32* rows;                // row of each bunch's first entry if the row began in an earlier bunch; NONE otherwise
-    u32* counts;              // number of ranges; number of blocks of the second stage that are done
+    u32* counts;              // [2]: number of ranges, and number of finished blocks of the second stage
     uint2* ranges;            // row ranges, .x to .y (exclusive); FILL in .x: only empty rows must be set to zero
     u64* report;              // report in host memory: twice the matrix's id, plus one if there are ranges
     u64 number;

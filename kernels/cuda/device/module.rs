@@ -65,14 +65,14 @@ macro_rules! constants {
 }
 pub(crate) use constants;
 
-/// The Rust definition of a struct in a file of kernels: its size, and the offset of each field, with
-/// elements of 4 and of 8 bytes.
+/// The Rust definition of a struct in a file of kernels: its size, and the offset of each field, for
+/// arithmetic types of 4 and of 8 bytes.
 #[derive(Debug)]
 pub(crate) struct Mirror {
     /// Name of the struct in the file.
     pub(crate) name: &'static str,
     pub(crate) size: [usize; 2],
-    /// Paths in Rust, whose last component is the name in the file.
+    /// Path of each field in Rust, whose last component is the field's name in the file, and its offsets.
     pub(crate) fields: &'static [(&'static str, [usize; 2])],
 }
 

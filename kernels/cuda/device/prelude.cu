@@ -133,7 +133,7 @@ struct Control {
     u32 failed;               // id of the watch that ended it, counted from 1; 0 for none
     double failed_value;
     double threshold;         // the solve ends at this ‖r‖²
-    u64 sequence;             // number of recorded steps
+    u64 sequence;             // number of steps reported to the host so far
 };
 
 struct Watch {

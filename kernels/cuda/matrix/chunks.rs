@@ -129,8 +129,8 @@ impl Chunks {
         Chunks::of(Offsets::from_lengths(lengths), multiprocessors)
     }
 
-    /// Chunks such that rows much shorter than a chunk do not cross chunks: such a row begins in the next
-    /// chunk, and the remainder of the chunk is padding at the end of the previous row.
+    /// Chunks such that rows much shorter than a chunk do not cross chunks: a row that would do so begins in
+    /// the next chunk, and the remainder of the chunk is padding at the end of the previous row.
     pub(crate) fn of_whole_rows(pattern: Pattern<'_>, skip: usize, multiprocessors: usize) -> Result<Chunks> {
         let chunks = Chunks::new(pattern, skip, multiprocessors)?;
         let padded = |tiles_of_chunk: usize| {

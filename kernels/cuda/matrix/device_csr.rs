@@ -148,7 +148,7 @@ impl<V: Element> DeviceCsr<V> {
         self.values.device()
     }
 
-    /// A zero matrix without columns, to which values of a matrix with this pattern can be copied.
+    /// A zero matrix without column indices, to which values of a matrix with this pattern can be copied.
     pub(crate) fn zeros(device: &Device, made_from: Shape, pattern: Pattern<'_>) -> Result<Self> {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         Ok(DeviceCsr {
@@ -158,7 +158,7 @@ impl<V: Element> DeviceCsr<V> {
         })
     }
 
-    /// A zero matrix without columns; row offsets are uploaded unless `rows` provides them.
+    /// A zero matrix without column indices; row offsets are uploaded unless `rows` provides them.
     pub(crate) fn on(
         device: &Device,
         rows: Option<&Arc<RowStarts>>,
@@ -171,7 +171,8 @@ impl<V: Element> DeviceCsr<V> {
         Ok(DeviceCsr { rows: rows.clone(), columns, values })
     }
 
-    /// A matrix with these values and without columns; `made_from` is the expected shape of the pattern.
+    /// A matrix with these values and without column indices; `made_from` is the expected shape of the
+    /// pattern.
     pub(crate) fn with_values(
         device: &Device,
         made_from: Shape,
@@ -183,7 +184,7 @@ impl<V: Element> DeviceCsr<V> {
         Ok(ordered)
     }
 
-    /// Uploads the columns of the pattern, unless the matrix has columns already.
+    /// Uploads the column indices of the pattern, unless the matrix has them already.
     pub fn with_columns(mut self, pattern: Pattern<'_>) -> Result<Self> {
         if self.columns.len() == pattern.entries() {
             return Ok(self);

@@ -89,7 +89,7 @@ __device__ __forceinline__ void put_in_order(u32* keys) {
     }
 }
 
-// Computes the number of groups of each slice for rows in their order and, if `sort`, for rows sorted by descending
+// Computes the number of groups of each slice for rows in the given order and, if `sort`, for rows sorted by descending
 // length (stable), in which case `order` receives the row at each place. One block per window of SORTED_ROWS rows.
 // Reads the offsets, and writes 4 B a row.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(

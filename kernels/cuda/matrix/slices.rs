@@ -121,8 +121,8 @@ impl Slices {
         Ok(Slices { rows, longest, lanes, pack, groups, width, starts: None, order: None })
     }
 
-    /// Slices that are as wide as their longest row. The number of groups is computed for rows in their order
-    /// and sorted by length, for narrow and for wide loads; the best of these layouts is chosen.
+    /// Slices that are as wide as their longest row. The number of groups is computed for rows in the given
+    /// order and sorted by length, for narrow and for wide loads; the best of these layouts is chosen.
     pub(crate) fn each<T: Real, V: Storage<T>>(
         device: &Device,
         rows: &RowStarts,

@@ -300,7 +300,7 @@ impl<T: Real> Cycle<T> {
         self.permutation.as_ref().map_or_else(RawOrder::default, which)
     }
 
-    /// Address of the flag `goes_on`, if a step is being recorded; 0 otherwise.
+    /// Address of the flag `goes_on` within a step; 0 outside.
     fn active(&self, device: &Device) -> u64 {
         if step::<T>(device).control == 0 { 0 } else { self.goes_on.address(0) }
     }

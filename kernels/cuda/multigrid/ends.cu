@@ -151,7 +151,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void widen_dot(
     begin();
     real sum[1] = {widened<true>(v, x, places, n, size, scale, most, active)};
     Sum out = sums.of[v.own()];
-    // several columns never work in a team
+    // cycles on several columns are never run in a team
     if (VECTORS > 1) out.team = nullptr;
     grid_sum(sum, out);
 }

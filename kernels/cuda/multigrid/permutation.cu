@@ -1,5 +1,5 @@
 // Permutes matrices so that nodes are numbered aggregate by aggregate. Row lengths are computed with one thread per
-// row, rows are copied with a few lanes each.
+// row; rows are copied with a few lanes each.
 
 // Row lengths in the new order.
 extern "C" __global__ __launch_bounds__(THREADS) void numbered_lengths(Graph a, const u32* order, u32* lengths) {

@@ -147,9 +147,10 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_sort(
 // Maximum number of edges per cluster.
 constexpr u32 MOST_ENDS = 256;
 
-// Accumulates the edges of each cluster by the cluster at their other end, in the order of first occurrence. If `ends`
-// is null, writes their number to `places`; otherwise writes ends and strengths from `places` on. One warp per cluster;
-// sets `misfit` if a cluster has too many edges. Moves the pattern and gathers labels.
+// Counts the edges between each cluster and each neighbouring cluster; neighbouring clusters are in the order of their
+// first occurrence. If `ends` is null, writes their number to `places`; otherwise writes them and their edge counts
+// (`strengths`) from `places` on. One warp per cluster; sets `misfit` if a cluster has too many edges. Moves the
+// pattern and gathers labels.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_edges(
     Graph graph, u32 clusters, const u32* labels, const u32* starts, const u32* members, u32* places, u32* ends,
     u32* strengths, u32* misfit) {

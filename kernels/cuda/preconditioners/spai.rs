@@ -1,8 +1,8 @@
 //! Sparse approximate inverse on a device, row by row. spai.cu describes the algorithm and the data moved.
 //!
 //! The rows of each dense problem are counted on the device, once. For problems solved by a warp, the row of
-//! each entry within the problem is stored. Of the kernels that a problem fits, it is assigned to the one
-//! with most resident blocks per multiprocessor.
+//! each entry within the problem is stored. A problem is assigned to the smallest kernel that it fits, with
+//! as many resident blocks per multiprocessor as shared memory allows.
 
 use super::spai_kernels::{
     COUNTED, FOUND, Found, KERNELS, MEMBERS, MOST_UNKNOWNS, OF_BLOCKS, OF_WARPS, RawLaunch, RawSpai,

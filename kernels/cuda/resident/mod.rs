@@ -153,7 +153,7 @@ unsafe impl DeviceRepr for RawSolve {}
 /// The vectors of a solve between two steps.
 #[derive(Debug)]
 pub struct Iterate<'s, T: Real> {
-    /// Inverse of the diagonal preconditioner; `None` for the identity.
+    /// `D⁻¹` of the diagonal preconditioner `D`; `None` for the identity.
     pub inverse: Option<&'s Array<T>>,
     /// Coarse space that is added to the preconditioner.
     pub correction: Option<&'s Coarse<T>>,

@@ -1,4 +1,4 @@
-// Vector operations with one result: copies, sums and inner products.
+// Simple vector operations: copies, linear combinations and inner products.
 
 struct Copy {
     __device__ __forceinline__ void at(const real (&v)[1], real (&w)[1]) { w[0] = v[0]; }

@@ -32,9 +32,9 @@ macro_rules! source {
     };
 }
 
-/// Kernels with one result.
+/// Kernels of simple operations.
 pub(crate) const SOURCE: Source = source!("vector.cu", "vector.cu", ONE);
-/// Kernels with several results.
+/// Kernels of fused operations, and of products with a diagonal.
 pub(crate) const FUSED: Source = source!("fused.cu", "fused.cu", ONE);
 /// [`SOURCE`] and [`FUSED`] for several columns.
 pub(crate) const MANY: Source = source!("vector_many.cu", "vector.cu", COLUMNS);
@@ -131,7 +131,7 @@ struct Operation<T> {
     numbers: Vec<Number<T>>,
 }
 
-/// Operation for which a thread collects columns.
+/// Collects the columns of an operation from the calls of one thread.
 #[derive(Debug)]
 struct Collector<T> {
     thread: ThreadId,
@@ -306,12 +306,12 @@ pub fn flip_signs<T: Real>(x: &mut Array<T>) -> Result<()> {
     queue::<T, ()>((device, n), Kernel::FlipSigns, &vectors, &[], |_, _| Ok((Sums::<T, 1>::nowhere(), ())))
 }
 
-/// `y ← a x + b y`; `b = 0` overwrites.
+/// `y ← a x + b y`; if `b` is zero, `y` is overwritten without being read.
 pub fn axpby<T: Real>(a: &Scalar<T>, x: &Array<T>, b: &Scalar<T>, y: &mut Array<T>) {
     change(Kernel::Axpby, &[x, y], &[a, b]);
 }
 
-/// `z ← a x + b y + c z`; `c = 0` overwrites.
+/// `z ← a x + b y + c z`; if `c` is zero, `z` is overwritten without being read.
 pub fn axpbypcz<T: Real>(
     a: &Scalar<T>,
     x: &Array<T>,
