@@ -27,7 +27,9 @@ impl Simd for Avx2 {
 impl Avx2 {
     pub(crate) fn available() -> bool {
         #[cfg(target_arch = "x86_64")]
-        return is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        return is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("bmi2");
         #[cfg(not(target_arch = "x86_64"))]
         false
     }
