@@ -1,7 +1,9 @@
 //! Stabilized bi-conjugate gradients (van der Vorst 1992), right-preconditioned, for general `A`.
 //!
 //! An iteration costs two products, two preconditionings and three waits for reductions. With a diagonal `M`
-//! it reads the matrix twice and moves 25 vectors. Memory: seven vectors.
+//! it reads the matrix twice and moves 29 vectors (`p` twice, `r`, `v`; `p`, `d`, `p̂`; `p̂`, `v`; `r̃`, `v`; `r`
+//! twice, `v`; `r`, `d`, `ŝ`; `ŝ`, `t`; `t`, `r`; `r` twice, `t`, `r̃`; `x` twice, `p̂`, `ŝ`). Memory: seven
+//! vectors.
 //!
 //! The method breaks down when the shadow vector `r̃` becomes orthogonal to the residual: cancellation in
 //! `ρ = ⟨r̃, r⟩` leaves only rounding errors, or exactly zero. The driver then restarts from the true
@@ -133,7 +135,7 @@ impl<V: Vector> Method<V> for StabilizedBiConjugateGradients {
     }
 
     fn cost(&self) -> Cost {
-        Cost { products: 2.0, preconditionings: 2.0, vectors: 25.0 }
+        Cost { products: 2.0, preconditionings: 2.0, vectors: 29.0 }
     }
 
     fn restarts_after_breakdown(&self) -> bool {

@@ -22,7 +22,7 @@
 //!    to the larger of 1 and `κ / ρ`, because a step must not branch on a computed number.
 //!
 //! A step costs one product and one preconditioning. Over a cycle of `s + 1` steps it moves
-//! `(s (7 s + 15) + 13) / (s + 1)` vectors per step, 37 with `s = 4`. Each of the first `s` steps waits for
+//! `(s (7 s + 16) + 14) / (s + 1)` vectors per step, 38 with `s = 4`. Each of the first `s` steps waits for
 //! `s + 1` reductions, the last one for two. Memory: `3 s + 3` vectors.
 
 use crate::Condition::{Finite, NonZero};
@@ -236,7 +236,7 @@ impl<V: Vector> Method<V> for InducedDimensionReduction {
 
     fn cost(&self) -> Cost {
         let s = self.shadow_vectors as f64;
-        let vectors = (s * (7.0 * s + 15.0) + 13.0) / (s + 1.0);
+        let vectors = (s * (7.0 * s + 16.0) + 14.0) / (s + 1.0);
         Cost { products: 1.0, preconditionings: 1.0, vectors }
     }
 
