@@ -167,7 +167,7 @@ mod tests {
         let mut spilling = vec![];
         for source in sources {
             for &arch in archs {
-                match device::module::compile_and_tell::<T, V>(source, arch) {
+                match device::module::compile_with_log::<T, V>(source, arch) {
                     Ok((code, log)) => {
                         assert!(code.starts_with(b"\x7fELF"), "{}, sm_{arch}", source.file);
                         let kernels = source.text.matches("__global__").count();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn spills_are_told_apart() {
+    fn spills_are_found_in_the_log() {
         let log = "ptxas info : Compiling entry function 'a' for 'sm_90'\n\
                    8 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n\
                    ptxas info : Compiling entry function 'b' for 'sm_90'\n\

@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prices_that_made_the_times_are_found() {
+    fn fit_recovers_the_cost_model_behind_the_times() {
         let cost_model = CostModel { start: 0.0, byte: 0.7, gather: 4.0, row: 12.0, wait: 0.0 };
         let built_in = CostModel { byte: 1.0, gather: 0.0, row: 0.0, ..cost_model };
         let works = [(1e7, 0.0, 0.0), (2e7, 1e6, 1e5), (1e7, 2e6, 0.0), (3e7, 0.0, 2e6), (1e7, 1e5, 9e5)];

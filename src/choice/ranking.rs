@@ -210,7 +210,7 @@ mod tests {
     /// Names are unique, the first is that of the format, and each variant has a cost model or a reason why
     /// it has none.
     #[test]
-    fn every_format_has_a_name_and_a_price_or_a_reason() {
+    fn every_format_has_a_name_and_a_cost_model_or_a_reason() {
         let mut formats: Vec<(&str, Vec<Variant>)> = vec![];
         macro_rules! list {
             ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {

@@ -216,6 +216,6 @@ mod tests {
                 );
             }
         }
-        assert!(far > 0, "a tile whose rows stand in the table");
+        assert!(far > 0, "no tile has its rows in the table");
     }
 }

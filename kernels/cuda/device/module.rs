@@ -146,11 +146,11 @@ impl Constant {
 /// Compiles a file for an arithmetic type, a storage type and an architecture (90 for `sm_90`) to machine
 /// code.
 pub fn compile<T: Real, V: Storage<T>>(source: &Source, arch: u32) -> Result<Vec<u8>> {
-    Ok(compile_and_tell::<T, V>(source, arch)?.0)
+    Ok(compile_with_log::<T, V>(source, arch)?.0)
 }
 
 /// Like [`compile`], and also returns the compiler's log: registers and spilled bytes of each kernel.
-pub(crate) fn compile_and_tell<T: Real, V: Storage<T>>(
+pub(crate) fn compile_with_log<T: Real, V: Storage<T>>(
     source: &Source,
     arch: u32,
 ) -> Result<(Vec<u8>, String)> {
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sealed_is_told_from_what_was_not() {
+    fn only_intact_sealed_code_is_unsealed() {
         let code = b"machine code".to_vec();
         assert_eq!(unsealed(sealed(&code)), Some(code.clone()));
         let mut corrupt = sealed(&code);

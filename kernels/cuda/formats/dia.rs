@@ -235,7 +235,7 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
     }
 
     fn copy_values(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<()> {
-        assert!(self.copies(ordered, direction)?, "every entry stands on a diagonal");
+        assert!(self.copies(ordered, direction)?, "every entry is on a diagonal");
         Ok(())
     }
 }

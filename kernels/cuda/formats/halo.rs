@@ -376,7 +376,7 @@ mod tests {
     use crate::cuda::matrix::cases::matrices;
 
     #[test]
-    fn slices_have_room_for_their_rows() {
+    fn slices_are_long_enough_for_their_rows() {
         for matrix in &matrices() {
             let pattern = matrix.pattern();
             for height in [32, 64, 512] {

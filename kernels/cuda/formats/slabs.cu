@@ -66,7 +66,7 @@ struct Owned {
 // Position of a sum in shared memory, padded to prevent bank conflicts, because the first sums of the lanes are at
 // about equal distances.
 __device__ __forceinline__ constexpr int spread(int sum) { return sum + sum / 16; }
-static_assert(PLACES == spread(CHUNK) + 1, "the sums of a chunk, and what stands before the first");
+static_assert(PLACES == spread(CHUNK) + 1, "the sums of a chunk, and one place before the first");
 
 // Starts an asynchronous copy of 16 bytes into shared memory; `gathered` waits for it.
 __device__ __forceinline__ void gather_pack(real* to, const real* from) {

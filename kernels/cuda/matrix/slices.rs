@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_have_room_for_their_rows() {
+    fn slices_are_wide_enough_for_their_rows() {
         for matrix in &matrices() {
             for (widths, pack, multiprocessors) in [Widths::Uniform, Widths::Lengths, Widths::First(3)]
                 .iter()

@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_as_long_as_there_is_room() {
+    fn the_longest_row_fills_the_workspace() {
         for bytes in [0, 11, 12, 20, 48 << 10, 64 << 10, 227 << 10] {
             let most = most_entries(bytes);
             assert!(bytes_of(most) <= bytes && bytes_of(most + 1) > bytes, "{bytes}: {most}");

@@ -125,14 +125,14 @@ extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
         r[rest] = w;
     }
     // load x and p before waiting for the sums
-    const auto ask_two = [&](Two& v, u32 turn) {
+    const auto load_two = [&](Two& v, u32 turn) {
         if (turn >= turns) return;
         const i64 at = (first + turn * step) * PACK;
         v.x = load(x + at), v.p = load(p + at);
     };
     Two two[DEPTH];
 #pragma unroll
-    for (int k = 0; k < DEPTH; k++) ask_two(two[k], turns - 1 - k);
+    for (int k = 0; k < DEPTH; k++) load_two(two[k], turns - 1 - k);
     sum_everywhere(sum, out);
     const real b = sum[1] / before;
     const auto finish = [&](const Two& v, u32 turn) {
@@ -158,7 +158,7 @@ extern "C" __global__ __launch_bounds__(ADVANCE_THREADS, 1) void advance(
         for (int k = 0; k < DEPTH; k++) {
             if (turn >= turns) break;
             finish(two[k], turn);
-            ask_two(two[k], turn - DEPTH);
+            load_two(two[k], turn - DEPTH);
             turn--;
         }
     }
