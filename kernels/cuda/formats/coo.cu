@@ -19,9 +19,8 @@
 // begin in earlier lanes of its tile. Empty rows are not counted in row indices.
 //
 // Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 8 B a chunk; if there
-// are empty rows, 4 B for each nonempty row and 4 B for each empty one, which is set to zero. (With a row index for
-// each entry, that is, 16 B or 12 B an entry, an H200 took 0.0202 ms for asic_680k_like and 0.0161 ms for rmat_2M;
-// benches/record/h200/auto.csv has the times of this layout.)
+// are empty rows, 4 B for each nonempty row and 4 B for each empty one, which is set to zero. (A row index for each
+// entry would make that 16 B or 12 B an entry. benches/record/h200/spmv.csv has the times of this layout on an H200.)
 //
 // `CsrByEntries` (load balance, CSRI of Anzt et al.) has no such bits: a warp finds the rows of a tile among the row
 // starts. Its entries are not padded, so a row crosses nearly every border of chunks. Compared with `Coo`, it moves 0.5
