@@ -45,15 +45,19 @@ pub trait RankMemory<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + '
     ) -> Result<Self::OffDiagonal>;
 
     /// Begins a step of GPUs with peer access; returns `true` if the caller must enqueue the step and then
-    /// call [`RankMemory::end_step`]. The arguments are the steps, the place of this step in the period of
-    /// the method, and whether it can be replayed.
-    fn begin_step(_: &mut StepsOf<Self::Vector>, _: usize, _: bool) -> krysp_solvers::Result<bool> {
+    /// call [`RankMemory::end_step`]. `_place` is the place of this step in the period of the method, and
+    /// `_replays` says whether the step can be replayed.
+    fn begin_step(
+        _steps: &mut StepsOf<Self::Vector>,
+        _place: usize,
+        _replays: bool,
+    ) -> krysp_solvers::Result<bool> {
         Ok(true)
     }
 
-    /// Ends a step. The last argument says whether it was enqueued without an error. Returns `true` if it
-    /// must be enqueued again.
-    fn end_step(_: &mut StepsOf<Self::Vector>, _: bool) -> krysp_solvers::Result<bool> {
+    /// Ends a step. `_ok` says whether it was enqueued without an error. Returns `true` if it must be enqueued
+    /// again.
+    fn end_step(_steps: &mut StepsOf<Self::Vector>, _ok: bool) -> krysp_solvers::Result<bool> {
         Ok(false)
     }
 

@@ -136,8 +136,8 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
         None
     }
 
-    /// The columns of entries in CSR order with offsets `rows`, if they can be recovered from the slots.
-    fn columns(&self, _: &RowStarts) -> Result<Option<Array<u32>>> {
+    /// The columns of entries in CSR order with offsets `_rows`, if they can be recovered from the slots.
+    fn columns(&self, _rows: &RowStarts) -> Result<Option<Array<u32>>> {
         Ok(None)
     }
 
