@@ -94,10 +94,10 @@ def solve():
     a = assemble(int(sys.argv[1]) if len(sys.argv) > 1 else 64, comm)
     x, b = a.createVecs()
     b.set(1.0)
-    options = PETSc.Options()
+    database = PETSc.Options()
     for label, method, preconditioner, options in SOLVERS:
         for name, value in options.items():
-            options[name] = value
+            database[name] = value
         ksp = PETSc.KSP().create(comm)
         ksp.setOperators(a)
         ksp.setType(method)
@@ -126,7 +126,7 @@ def solve():
             f" setup {setup:.3f} s, residual {residual.norm() / b.norm():.1e}"
         )
         for name in options:
-            options.delValue(name)
+            database.delValue(name)
 
 
 if sys.argv[1:2] == ["rounds"]:
