@@ -198,7 +198,7 @@ impl<T: Real> MultiGpu<T> {
     pub fn balance(&self) -> Result<Balance> {
         let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = self.parts.iter().map(GpuPart::seconds).collect::<Result<_>>()?;
-        Ok(Balance { seconds, entries: self.parts().map(|part| part.entries).collect() })
+        Ok(Balance::new(seconds, self.parts()))
     }
 
     /// Distributes another matrix of the same unknowns in the same way, for example an approximate inverse as
