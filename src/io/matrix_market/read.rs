@@ -244,9 +244,8 @@ fn arrays<T: Number>(
     let pieces = pieces(body);
     let lines: Vec<usize> = pieces.par_iter().map(|piece| newlines(piece)).collect();
     // the last line of the file may lack its newline
-    let capacity = |piece: &[u8], lines: usize| (lines + 1).min((piece.len() + 1) / layout.shortest);
     let capacities: Vec<usize> =
-        pieces.iter().zip(&lines).map(|(piece, &lines)| capacity(piece, lines)).collect();
+        pieces.iter().zip(&lines).map(|(piece, &lines)| capacity(piece, lines, layout.shortest)).collect();
     let total = capacities.iter().sum();
     let indices = if layout.indexed { total } else { 0 };
     // The operating system provides zeroed pages on first use, so memory that is never written costs nothing.
@@ -328,6 +327,13 @@ fn pieces(mut text: &[u8]) -> Vec<&[u8]> {
         text = rest;
     }
     pieces
+}
+
+/// Maximum number of values in a piece with `lines` newlines and lines of at least `shortest` bytes. It is exact
+/// for a piece of values without blank lines and comments, so that no value has to be moved afterwards.
+fn capacity(piece: &[u8], lines: usize, shortest: usize) -> usize {
+    let unfinished = usize::from(piece.last().is_some_and(|&byte| byte != b'\n'));
+    (lines + unfinished).min((piece.len() + 1) / shortest)
 }
 
 fn newlines(text: &[u8]) -> usize {
@@ -429,4 +435,20 @@ fn below_diagonal<T: Number>(
     };
     let entry = shown(split_line(text).0.trim_ascii_end());
     Err(Fault(Box::new((text.len(), expected.to_owned(), entry))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_without_blank_lines_leave_no_gaps() {
+        let lines = 3 * PIECE / 8;
+        for text in ["1 1 1.5\n".repeat(lines), "1 1 1.5\n".repeat(lines - 1) + "1 1 1.5"] {
+            let pieces = pieces(text.as_bytes());
+            assert!(pieces.len() > 2);
+            let total: usize = pieces.iter().map(|piece| capacity(piece, newlines(piece), 4)).sum();
+            assert_eq!(total, lines);
+        }
+    }
 }
