@@ -60,8 +60,8 @@ impl<'a> Array<'a> {
     }
 }
 
-/// The number type for a NumPy type string such as `<f8`. A string of `n` characters, such as the name of a
-/// sparse format, counts as one unsigned number of `n` bytes.
+/// The number type for a NumPy type string such as `<f8`. A string, such as the name of a sparse format,
+/// counts as one unsigned number; its characters have one byte (`S`) or four (`U`).
 fn numbers(descr: &str) -> Parsed<Numbers> {
     let refused = || format!("an array has the type `{descr}`: expected real numbers or integers");
     let (order, rest) = match descr.split_at_checked(1) {
@@ -71,11 +71,12 @@ fn numbers(descr: &str) -> Parsed<Numbers> {
     };
     let (kind, width) = rest.split_at_checked(1).ok_or_else(refused)?;
     let width: usize = width.parse().map_err(|_| refused())?;
-    let kind = match (kind, width) {
-        ("f", 4 | 8) => Kind::Float,
-        ("i", 1 | 2 | 4 | 8) => Kind::Signed,
-        ("b" | "u", 1 | 2 | 4 | 8) => Kind::Unsigned,
-        ("S" | "U", 1..=64) => Kind::Unsigned,
+    let (kind, width) = match (kind, width) {
+        ("f", 4 | 8) => (Kind::Float, width),
+        ("i", 1 | 2 | 4 | 8) => (Kind::Signed, width),
+        ("b" | "u", 1 | 2 | 4 | 8) => (Kind::Unsigned, width),
+        ("S", 1..=64) => (Kind::Unsigned, width),
+        ("U", 1..=64) => (Kind::Unsigned, 4 * width),
         _ => return Err(refused()),
     };
     Ok(Numbers { order, kind, width })
@@ -176,4 +177,24 @@ pub(super) fn matrix_bytes<T: Real>(csr: &Csr<T>) -> Parsed<Vec<u8>> {
         whole("shape.npy", 2, &mut [csr.rows(), csr.cols()].into_iter()),
         Member { name: "data.npy".into(), bytes: vector_bytes(csr.entries()) },
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// NumPy writes a `str` with four bytes for each character, a `bytes` with one.
+    #[test]
+    fn the_name_of_the_format_may_be_a_str() {
+        let csr = Csr::from_triplets(2, 3, &[(0, 0, 1.5), (1, 2, -2.0)]).unwrap();
+        let mut members = zip::read(&matrix_bytes::<f64>(&csr).unwrap()).unwrap();
+        let format = members.iter().position(|member| member.name == "format.npy").unwrap();
+        let little = [b'c', 0, 0, 0, b's', 0, 0, 0, b'r', 0, 0, 0];
+        let big = [0, 0, 0, b'c', 0, 0, 0, b's', 0, 0, 0, b'r'];
+        for (descr, bytes) in [("<U3", little), (">U3", big)] {
+            members[format].bytes = array_of(descr, "()", bytes.into_iter());
+            let read = matrix::<f64>(&zip::write(&members).unwrap()).unwrap();
+            assert!(read.triplets().eq(csr.triplets()), "{descr}");
+        }
+    }
 }
