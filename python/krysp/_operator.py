@@ -79,7 +79,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
 
     def __init__(self, A: GivenMatrix, device: str = "auto", *, symmetric: bool = False, reorder: bool = False) -> None:
         layout, shape, first, second, data = _input.arrays(A)
-        self._given, self._reordered = _input.format_of(A), reorder
+        self._given = _input.format_of(A)
         dtype = _input.real(data.dtype, "the matrix")
         self.device = place(device)
         if reorder and self.device != "cpu":
@@ -152,7 +152,7 @@ class Operator(LinearOperator):  # type: ignore[misc]
         operator = cls.__new__(cls)
         operator.device = place(device)
         operator._core = Matrix.load(os.fspath(path), operator.device)
-        operator._given, operator._reordered = "csr", False
+        operator._given = "csr"
         dtype = _input.SINGLE if operator._core.single else _input.DOUBLE
         LinearOperator.__init__(operator, dtype, operator._core.shape)
         return operator

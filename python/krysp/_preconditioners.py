@@ -29,7 +29,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     shape: tuple[int, int]
 
     def __init__(self, name: str, A: Operator | GivenMatrix, **options: Any) -> None:
-        self._reordered = isinstance(A, Operator) and A._reordered
+        self._reordered = isinstance(A, Operator) and A._core.reordered
         self._diagonal = name == "jacobi" and options["block"] is None
         matrix, dtype, shape, self.device = _matrix(A, self._diagonal)
         if "near_null_space" in options:

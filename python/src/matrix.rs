@@ -175,6 +175,11 @@ impl<T: Number> Placed<T> {
         }
     }
 
+    /// Only operators in host memory can be reordered.
+    fn is_reordered(&self) -> bool {
+        matches!(self, Placed::Host(operator) if operator.domain().permutation().is_some())
+    }
+
     fn choice(&self) -> String {
         match self {
             Placed::Given(_) => "CSR, as given".into(),
@@ -411,6 +416,12 @@ impl Matrix {
     #[getter]
     fn single(&self) -> bool {
         matches!(self.inner, Either::Single(_))
+    }
+
+    /// Whether rows and columns are stored in another order than the user's.
+    #[getter]
+    fn reordered(&self) -> bool {
+        with_either!(&self.inner, placed => placed.is_reordered())
     }
 
     /// The chosen format, and why it was chosen.
