@@ -54,7 +54,7 @@ crate::saved::saved!(impl[] SaddleEstimate { setup, application, iterations });
 
 impl SaddleEstimate {
     /// Estimates the costs for a matrix with these fields from the number of entries of each block, in one
-    /// pass over the pattern.
+    /// pass over the pattern; if it is not symmetric, also in up to two searches for each entry outside `A`.
     pub fn new<T: Real>(csr: &Csr<T>, fields: &Fields, symmetric: bool) -> SaddleEstimate {
         let of = |row: usize| usize::from(fields.of_row[row]);
         let mut entries = [[0.0; 2]; 2];
@@ -78,7 +78,7 @@ impl SaddleEstimate {
         // about a third of the products of two entries create a new entry of N = C + B D⁻¹ Bᵀ (measured on
         // tetrahedra: 0.2 to 0.5)
         let n = k + fill / 3.0;
-        let (product, twice) = solver(second, n, true);
+        let (product, twice) = solver(second, n, g == h && complement_is_symmetric(csr, fields));
         let application = solve + 2.0 * twice + a + 2.0 * g + h;
         SaddleEstimate { setup: setup + fill + product, application, iterations: UNSYMMETRIC }
     }
@@ -96,6 +96,21 @@ fn solver(rows: f64, entries: f64, symmetric: bool) -> (f64, f64) {
         return (SETUP_OF_ENTRY * entries + SETUP_OF_ROW * rows, CYCLE * entries);
     }
     ((ELIMINATION * entries / rows).max(LEAST_ELIMINATION) * entries, TRIANGLES * entries)
+}
+
+/// Whether `N = C + B D⁻¹ Bᵀ` of an unsymmetric matrix `[A G; H K]` is symmetric, as [`Blocks::symmetry`] finds
+/// for its blocks. `G` and `H` must have equal numbers of entries.
+fn complement_is_symmetric<T: Real>(csr: &Csr<T>, fields: &Fields) -> bool {
+    let is_second = |row: usize| fields.of_row[row] == 1;
+    // entries in rows of one field, and in columns of the second
+    let mirrors = |second: bool, sign: f64| {
+        (0..csr.rows()).filter(|&row| is_second(row) == second).all(|row| {
+            let entries = csr.row_columns(row).iter().zip(csr.row_values(row));
+            let entries = entries.map(|(&column, &value)| (column as usize, value));
+            row_mirrors(entries.filter(|&(column, _)| is_second(column)), |column| csr.get(column, row), sign)
+        })
+    };
+    mirrors(true, 1.0) && (mirrors(false, 1.0) || mirrors(false, -1.0))
 }
 
 /// Symmetry of the blocks.
@@ -146,17 +161,56 @@ impl<T: Real> Blocks<T> {
     }
 }
 
-/// Whether entry (i, j) of `one` is `sign` times entry (j, i) of `other`, up to rounding relative to the
-/// largest entry of the row.
+/// Whether entry (i, j) of `one` is `sign` times entry (j, i) of `other`, up to rounding.
 fn mirrors<T: Real>(one: &Csr<T>, other: &Csr<T>, sign: f64) -> bool {
     one.nnz() == other.nnz()
         && (0..one.rows()).all(|row| {
-            let values = one.row_values(row);
-            let largest = values.iter().fold(0.0_f64, |most, &v| most.max(Element::to_f64(v).abs()));
-            one.row_columns(row).iter().zip(values).all(|(&column, value)| {
-                let mirrored =
-                    other.get(column as usize, row).map_or(f64::NAN, |value| sign * Element::to_f64(value));
-                (Element::to_f64(*value) - mirrored).abs() <= 16.0 * T::EPSILON * largest
-            })
+            let entries = one.row_columns(row).iter().zip(one.row_values(row));
+            let entries = entries.map(|(&column, &value)| (column as usize, value));
+            row_mirrors(entries, |column| other.get(column, row), sign)
         })
+}
+
+/// Whether each entry of a row, given by its column and value, is `sign` times its mirror image, up to rounding
+/// relative to the largest entry of the row.
+fn row_mirrors<T: Real>(
+    mut row: impl Iterator<Item = (usize, T)> + Clone,
+    mirror_image: impl Fn(usize) -> Option<T>,
+    sign: f64,
+) -> bool {
+    let largest = row.clone().fold(0.0_f64, |most, (_, value)| most.max(Element::to_f64(value).abs()));
+    row.all(|(column, value)| {
+        let mirrored = mirror_image(column).map_or(f64::NAN, |value| sign * Element::to_f64(value));
+        (Element::to_f64(value) - mirrored).abs() <= 16.0 * T::EPSILON * largest
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With `A` and `G` given, the estimate for `H = h Gᵀ`, with more rows than a complete factorization takes.
+    fn estimate(h: f64) -> SaddleEstimate {
+        let (first, second) = (COMPLETE + 1000, COMPLETE + 1);
+        let diagonal = (0..first).map(|row| (row, row, 2.0));
+        let coupling = (0..second).flat_map(|row| [(row, first + row, 1.0), (first + row, row, h)]);
+        let triplets: Vec<_> = diagonal.chain(coupling).collect();
+        let csr = Csr::from_triplets(first + second, first + second, &triplets).unwrap();
+        let fields = Fields::of((0..first + second).map(|row| u8::from(row >= first)).collect());
+        SaddleEstimate::new(&csr, &fields, false)
+    }
+
+    /// `N` has a third of `fill` as entries, one for each row of `G` here. Its solver is multigrid if it is
+    /// symmetric and an incomplete factorization otherwise, as in `Complement::new`.
+    #[test]
+    fn the_solver_of_an_unsymmetric_complement_is_an_incomplete_factorization() {
+        let [mirrored, opposite, other] = [1.0, -1.0, 2.0].map(estimate);
+        assert_eq!(mirrored, opposite);
+        let rows = (COMPLETE + 1) as f64;
+        let [multigrid, incomplete] = [true, false].map(|symmetric| solver(rows, rows / 3.0, symmetric));
+        let setup = incomplete.0 - multigrid.0;
+        let application = 2.0 * (incomplete.1 - multigrid.1);
+        assert!((other.setup - mirrored.setup - setup).abs() < 1e-6 * setup.abs());
+        assert!((other.application - mirrored.application - application).abs() < 1e-6 * application.abs());
+    }
 }
