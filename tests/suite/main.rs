@@ -36,4 +36,5 @@ mod strict;
 mod theory;
 mod truth;
 mod two_level;
+mod vectors_moved;
 mod vocabulary;
