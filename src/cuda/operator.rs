@@ -220,7 +220,7 @@ impl<T: Real, F: OnDevice<T>> OnChip<T> for CudaMatrix<T, F> {
                 Some(resident)
             }
             None if self.domain == self.range && Resident::<T>::suits(pattern) => {
-                Resident::new(device, pattern, || self.arrays.entries(pattern)).map_err(failed)?
+                Resident::new(device, pattern, &|| self.arrays.entries(pattern)).map_err(failed)?
             }
             None => None,
         };

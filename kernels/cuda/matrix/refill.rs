@@ -144,8 +144,8 @@ struct Sums<T: Real> {
 impl<T: Real> Refill<T> {
     /// Computes the plan for a matrix made from `pattern`, with `given` values. Overwrites the values of the
     /// matrix, which must be refilled afterwards.
-    pub fn new<P: Product<T>>(
-        matrix: &mut P,
+    pub fn new(
+        matrix: &mut dyn Product<T>,
         pattern: Pattern<'_>,
         order: Order<'_>,
         given: usize,
@@ -210,7 +210,7 @@ impl<T: Real> Refill<T> {
     }
 
     /// Queues the refill of the matrix for which this plan was made.
-    pub fn run<P: Product<T>>(&self, matrix: &mut P, values: &Array<T>) -> Result<()> {
+    pub fn run(&self, matrix: &mut dyn Product<T>, values: &Array<T>) -> Result<()> {
         assert_eq!(values.len(), self.given, "as many values as the matrix was given with");
         let device = values.device();
         let mut from = values.address(0);

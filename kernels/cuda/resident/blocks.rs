@@ -30,7 +30,7 @@ impl BlockArrays {
     pub(super) fn new(
         pattern: Pattern<'_>,
         blocks: usize,
-        fits: &(impl Fn(usize, usize) -> bool + Sync),
+        fits: &(dyn Fn(usize, usize) -> bool + Sync),
     ) -> Option<BlockArrays> {
         let (offsets, n) = (pattern.offsets(), pattern.rows());
         let work = pattern.entries() + n;

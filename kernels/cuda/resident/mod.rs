@@ -184,7 +184,7 @@ impl<T: Real> Resident<T> {
     pub fn new(
         device: &Device,
         pattern: Pattern<'_>,
-        values: impl FnOnce() -> Result<DeviceCsr<T>>,
+        values: &dyn Fn() -> Result<DeviceCsr<T>>,
     ) -> Result<Option<Self>> {
         let n = pattern.rows();
         if !Self::suits(pattern) {
