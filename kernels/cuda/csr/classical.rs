@@ -76,7 +76,8 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
             RowStarts::Short(_) => "csr_short",
             RowStarts::Long(_) => "csr_long",
         };
-        // with several columns, a warp has fewer lanes per row (at least one) than with one column
+        // `lanes: 1` does not limit the number of vectors: with `width` of them a warp has 32 / width lanes, and
+        // if a row has more, each thread computes the partial sums of several (csr_many.cu)
         let many = Many::new::<V>(&MANY, format!("{name}_many"), Reads::Packed { lanes: 1 }, THREADS);
         Ok(Csr {
             shape: pattern.shape(),
@@ -136,8 +137,8 @@ impl<T: Real, V: Storage<T>> Product<T> for Csr<T, V> {
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         check(self.shape, self.ordered.device(), x, y);
-        // SAFETY: offsets ascend to the number of columns and values; column indices are below the length of
-        // `x`
+        // SAFETY: offsets ascend to the length of `columns` and `values`; column indices are below the length
+        // of `x`
         unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }
     }
 

@@ -11,9 +11,10 @@
 // Rows much shorter than a chunk end in the chunk in which they begin; the rest of a chunk is padded with zeros that
 // belong to its last row. If a row crosses chunks, each chunk sends its part of the sum, and the chunk in which the row
 // ends waits for the parts and adds them in order: there are no atomic additions, and every product is bitwise the
-// same. Chunks start in order, so a chunk only waits for chunks that are running or done. (With a second launch for
-// these sums, an H200 takes 0.0072 ms instead of 0.0063, dc2_like, and 0.0142 instead of 0.0132, ins2_like, f64; in one
-// launch, but with a counter of finished chunks that is read before the parts, 0.0097 ms instead of 0.0082, dc2_like.)
+// same. Chunks start in order, so a chunk only waits for chunks that are running or done. (Measured
+// on an H200 in f64, each relative to the kernel of its time: a second launch for these sums takes 1.14 times as long on
+// dc2_like and 1.08 times on ins2_like; a counter of finished chunks that is read before the parts takes 1.18 times as
+// long on dc2_like.)
 //
 // Row indices are compressed: one bit per entry for whether it begins a row, and for each lane the number of rows that
 // begin in earlier lanes of its tile. Empty rows are not counted in row indices.
@@ -188,7 +189,7 @@ template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(cons
         const Own own = a.own(loaded, tile, lane, open_row);
 #pragma unroll
         for (int k = 0; k < OF_LANE; k++) product[k] *= loaded.values.at[k];
-        // load the next tile while this one is summed: ins2_like 0.0123 ms instead of 0.0132, f64
+        // load the next tile while this one is summed (without that 1.07 times as long: H200, ins2_like, f64)
         if (AHEAD && tile + 1 < end) loaded = a.load(tile + 1, lane);
         const Few<u32, OF_LANE>& rows = own.rows;
         // if the first entry of a chunk starts a row, the previous chunk writes the row before it
@@ -263,14 +264,15 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void csr_by_entries(CsrByEnt
 // offsets of the whole matrix.
 struct Taken {
     RowStarts all, here;
-    const u32* columns;       // of all
+    const u32* columns;       // column of each entry of `all`
     u32 skip;
     u32 last_column;
     u64 slots;                // including padding after the last row
 };
 
 // Calls visit(slot, its entry in `all`, the end of its row in `all`) for every slot. A slot whose entry is not before
-// the end is padding. Bounds are checked because `all` may belong to another pattern than that of the matrix.
+// the end is padding. Callers compare both for every slot, not only to find padding: when values are copied, `all` may be
+// of another pattern with as many rows and entries.
 template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a, Visit visit) {
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
     for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {

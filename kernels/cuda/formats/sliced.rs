@@ -154,7 +154,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             (true, 1) => "sliced_short",
             (true, _) => "sliced_short_packed",
         };
-        // the lanes of a row may be in several warps, so they do not limit the number of columns
+        // with several vectors, the lanes of a row may be spread over warps: `lanes: 1`, no limit on the vectors
         let reads = Reads::Packed { lanes: 1 };
         let many = Many::new::<V>(&MANY, format!("{name}_many"), reads, THREADS);
         Ok(Sliced {
@@ -193,8 +193,8 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
     }
 }
 
-// SAFETY: slices cover the rows of `y`, their columns are below the length of `x`, and `values` has as many
-// slots; `lengths` has an element for each row
+// SAFETY: slices cover the rows of `y`, their columns are below the length of `x`, and `values` has a value for
+// each slot of the slices; `lengths` has an element for each row
 unsafe impl<T: Real, V: Storage<T>> Layout for Sliced<T, V> {
     type Element = T;
     type Raw = RawSliced;

@@ -54,8 +54,8 @@ pub(crate) enum Reads {
     /// Packed row by row: `name(matrix, columns, packed)`. Each lane of the product with one vector becomes
     /// one thread per column.
     Packed {
-        /// Number of lanes that share a row. It limits the number of columns, because all of them must be in
-        /// one warp.
+        /// Number of lanes that share a row, where the columns of a launch times these lanes must fit one
+        /// warp. 1 if the kernel splits a row otherwise, so that there is no such limit.
         lanes: usize,
     },
     /// From the array of each column: `name(matrix, columns)`.

@@ -314,7 +314,8 @@ impl<T: Real> Coarse<T> {
         unsafe { launch.launch(config) }
     }
 
-    /// `z ← d r + Z E c`, or `z ← z + Z E c` without `d`, where `c` is in the workspace.
+    /// `z ← d ∘ r + Z E c` with an inverse diagonal `d`, multiplied entry by entry; `z ← z + Z E c` without
+    /// `d`. `c` is the result of the last restriction.
     pub fn prolong(&self, d: Option<&Array<T>>, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
         self.check(&[d.unwrap_or(r), r, z]);
         self.multiply()?;

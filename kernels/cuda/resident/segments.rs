@@ -27,8 +27,8 @@ struct SegmentArrays {
 }
 
 impl SegmentArrays {
-    /// Sorts the rows of each block. `rows` has the first row of each block, and the end; a block has at most
-    /// 2¹⁶ rows.
+    /// Sorts the rows of each block. `rows` has the first row of each block, and the end; a block has fewer
+    /// than 2¹⁶ rows, because `BlockArrays` limits its window, which contains them.
     fn new(rows: &[u32], of_row: &[u32], aggregates: usize) -> SegmentArrays {
         let sorted: Vec<Vec<(u32, u16)>> = rows
             .par_windows(2)
@@ -151,8 +151,9 @@ impl<T: Real> Segments<T> {
         Arc::ptr_eq(&self.identity, &coarse.identity)
     }
 
-    /// Elements of shared memory for blocks with `own` rows and windows of `window` elements: `c` and `e`,
-    /// the weights of the window, the segments, first positions of aggregates, the order, and the aggregates
+    /// Shared memory of a block, in elements of `T`, for `own` rows and `window` entries of `x` that the block
+    /// reads (own rows and halo). Holds `c = Zᵀ r` and `e = E c`, the weights of the window, start and slot of
+    /// each segment, the first slot of each aggregate, the order of the rows, and the aggregate of each entry
     /// of the window.
     fn shared_numbers(&self, coarse: &Coarse<T>, [own, window]: [usize; 2]) -> usize {
         let words = 2 * self.most_segments + coarse.count() + 2 + (own + window).div_ceil(2);
