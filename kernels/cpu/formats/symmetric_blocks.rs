@@ -25,7 +25,8 @@ struct Part<'a, T, V, const B: usize, const P: usize> {
 impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, T, V, B, P> {
     type Output = ();
 
-    /// Loads block columns as `P ≥ B` values, of which the first `B` are used.
+    /// Loads each column of a block as `P ≥ B` values and uses the first `B`; [`SLACK`] makes the last load
+    /// valid.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Part { halves, values, rows, x, y } = self;
