@@ -83,7 +83,7 @@ impl<'p> Context<'p> {
         Context { profile, class, factors }
     }
 
-    /// A context without calibration: costs are those of the table.
+    /// A context without calibration: costs are those of the built-in table (`costs::TABLE`).
     pub(super) fn of_table(profile: &'p Profile, class: MachineClass) -> Context<'p> {
         Context { profile, class, factors: |_| [1.0; 2] }
     }

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! where `bytes` is the memory traffic of an iteration of `Cg` with `Jacobi` and `matrix` the size of the matrix as CSR, both in bytes.
+//! `start` is the time to create the context and to compile kernels, zero if this process has used the GPU.
 //! Work that both share, such as the scan of the matrix, is left out. The number of iterations is a guess, the same for both, so that its
 //! error matters only where both take nearly equally long.
 
