@@ -110,7 +110,8 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> LinearOperator
     ) -> krysp_solvers::Result<RankScalar<T, L>> {
         check_spaces(self, x, y)?;
         if self.space.link().is_some() {
-            // sums inside the preconditioner are over this rank only
+            // `dot` adds over all ranks on the GPUs; a sum of the fused operation would have to be added over
+            // ranks by the hosts
             self.own.apply(&x.own, &mut y.own)?;
             return Ok(x.dot(y));
         }

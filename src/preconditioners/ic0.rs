@@ -69,7 +69,8 @@ pub struct Ic0<T: Real> {
 saved!(impl[T: Real] Ic0<T> { solves, from_a, transposition, shift, largest_shift });
 
 impl<T: Real> Ic0<T> {
-    /// Factorizes a symmetric positive definite matrix in its own space. Only its lower triangle is read.
+    /// Factorizes a symmetric positive definite matrix, of which only the lower triangle is read. Applies to
+    /// vectors of `csr.domain()`.
     pub fn new(csr: &Csr<T>) -> Result<Ic0<T>> {
         Ic0::build(csr, Scheduled::new(NAME, csr)?, 0.0)
     }

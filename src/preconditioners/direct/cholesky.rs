@@ -103,7 +103,7 @@ impl Symbolic {
 type Left<T> = Vec<T>;
 
 impl<T: Real> Cholesky<T> {
-    /// Factorizes a matrix in its own space. Only one of two mirrored entries is read.
+    /// Factorizes a symmetric matrix; one of `aᵢⱼ` and `aⱼᵢ` is read. Applies to vectors of `csr.domain()`.
     pub fn new(csr: &Csr<T>) -> Result<Cholesky<T>> {
         Cholesky::with(csr, DirectOptions::default())
     }
@@ -234,7 +234,7 @@ impl<T: Real> Cholesky<T> {
     }
 }
 
-/// Input of the factorization of fronts. `first` and `next` are lists of children.
+/// Input of the factorization of fronts. `first[front]` is a front's first child, `next[child]` its sibling.
 struct Work<'a, T: Real> {
     csr: &'a Csr<T>,
     tree: &'a Tree,
