@@ -1,4 +1,5 @@
-//! Solves: milliseconds of an iteration compared with the byte budget, and the time to a residual of 1e-8.
+//! Solves: the time of an iteration, compared with the time to move its bytes (`bytes_per_iteration`) at the measured
+//! read bandwidth, and the time to a relative residual of 1e-8.
 
 use super::contestants::formats;
 use super::machine::Bandwidth;

@@ -5,8 +5,9 @@
 //! min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²,   p ≥ 0
 //! ```
 //!
-//! over the products of the fitted half. `a` is the work of a product, `t` its time, `mⱼ` the mean of `aⱼ / t`, and `q`
-//! the solution with λ = 0 for all kernels together. The regularization helps kernels with few or similar products. The
+//! over the products on one half of the matrices of the record; the other half judges the result. `p` are the
+//! coefficients of the kernel, `a` is the work of a product, `t` its time, `w` its weight (1, or less for
+//! [`SLOW_OPTIONS`]), `mⱼ` the mean of `aⱼ / t`, and `q` the solution with λ = 0 for all kernels together. The regularization helps kernels with few or similar products. The
 //! solver is coordinate descent, which is enough for a convex problem with five coefficients.
 
 use super::cases::{Case, is_symmetric};
@@ -19,9 +20,9 @@ pub type CostModels = BTreeMap<String, CostModel>;
 /// Quality requirements for choices, as ratios of times to the best.
 #[derive(Clone, Copy)]
 pub struct Bounds {
-    /// The ratio that most choices should reach.
+    /// The ratio that most choices should not exceed.
     pub near: f64,
-    /// The share of the products that should reach this ratio.
+    /// Fraction of the products whose ratio should be at most `near`.
     pub share: f64,
     /// The ratio that no choice may exceed.
     pub far: f64,
