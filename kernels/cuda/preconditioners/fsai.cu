@@ -18,7 +18,7 @@ struct Systems {
     RowStarts g;
     const u32* g_columns;
     real* g_values;
-    // the first row that does not end on the diagonal, or whose system has a pivot that is not positive
+    // the first row that is too long, does not end on the diagonal, or whose system has a pivot that is not positive
     u32* failed;
 };
 

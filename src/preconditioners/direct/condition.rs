@@ -71,7 +71,7 @@ pub(super) fn estimate<T: Real>(
     let alternating = |j: usize| sign(j) * (1.0 + j as f64 / (n - 1).max(1) as f64);
     x.as_mut_slice().iter_mut().enumerate().for_each(|(j, x)| *x = T::from_f64(alternating(j)));
     solve(&x, &mut y)?;
-    // ‖x‖₁ = 1.5 n
+    // ‖x‖₁ = 1.5 n for n > 1
     Ok(norm * larger(most, sum(&y) / (1.5 * n as f64)))
 }
 
