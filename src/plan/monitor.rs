@@ -78,7 +78,7 @@ pub(super) struct Estimate {
     pub(super) iterations: f64,
     /// Cost of the remaining iterations.
     pub(super) remaining: WorkUnits,
-    /// Index of the best alternative, and its cost.
+    /// Index of the best alternative, which the report names, and its cost. The scheduler itself chooses the next candidate.
     pub(super) next: Option<usize>,
     pub(super) next_cost: WorkUnits,
 }

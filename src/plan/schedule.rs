@@ -156,7 +156,7 @@ impl Scheduler {
         self.finish();
     }
 
-    /// Returns the action after an event.
+    /// Returns the action after an event; `proceed` chooses the next candidate.
     pub(super) fn next(&mut self, event: Event, index: usize) -> Action {
         match event {
             Event::Analysed(factorization) => {
