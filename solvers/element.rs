@@ -6,9 +6,11 @@ use std::ops::Neg;
 
 /// Number type of matrices and vectors: `f32` or `f64`.
 ///
-/// Complex types are not supported: `Vector::dot` does not conjugate, `Steps` records and watches `f64`, and
-/// plane rotations and square roots are real. In the crate `krysp`, `Real` requires `Element<Real = Self>`,
-/// and kernels, readers and bindings have `f32` and `f64` alone.
+/// Complex types are not supported: `Vector::dot` (`vector.rs`) does not conjugate; `Steps` (`steps.rs`)
+/// records and watches `f64`, also signs; the rotations of `gmres.rs` and `minres.rs` and all square roots
+/// are real; symmetric means `A = Aᵀ`, not Hermitian. In the crate `krysp`, `Real` (`src/numbers.rs`)
+/// requires `Element<Real = Self>`; kernels (`Value` in `kernels/cpu/simd/mod.rs`, `Real` in
+/// `kernels/cuda/device/element.rs`), readers and bindings have `f32` and `f64` alone.
 pub trait Element:
     NumAssign + Neg<Output = Self> + Copy + Default + Debug + Display + LowerExp + Send + Sync + 'static
 {

@@ -45,10 +45,11 @@ pub trait Refresh<T: Real> {
 }
 
 /// A matrix whose entries a preconditioner can read: every [`Format`], every operator on a GPU, and
-/// [`Operator`] of both. A preconditioner on a GPU reads the values of an operator there without involving
-/// the host. Not for implementation outside of this crate: its methods may change.
+/// [`Operator`] of both. A [`LinearOperator`](crate::LinearOperator) has products only; a preconditioner
+/// needs entries, wherever they are stored. One on a GPU reads the values of an operator there without
+/// involving the host. Not for implementation outside of this crate: its methods may change.
 pub trait MatrixSource<T: Real> {
-    /// Pattern and spaces of the matrix.
+    /// Pattern and spaces of the matrix, without its values.
     #[doc(hidden)]
     fn structure(&self) -> &Source<T>;
 

@@ -56,9 +56,9 @@ mod lanes {
 
     /// Whether scalar loads are faster than the gather instruction for data in cache. True on AMD processors:
     /// on a Zen 4, products with scalar loads take 0.7 to 0.9 of the time with gathers (CSR of
-    /// `elast_bracket_p1_59k` and `convdiff_channel_p1_186k`), and 0.7 for SELL-P of `p7_64` in f32. Other
-    /// processors were not measured and use gathers. `gather_near` (CSR) and, in f32, `gather_short` (16-bit
-    /// columns) depend on this; other gathers always use the instruction.
+    /// `elast_bracket_p1_59k` and `convdiff_channel_p1_186k`), and 0.7 for SELL-P with 16-bit columns (`p7_64`
+    /// in f32). Other processors were not measured and use gathers. `gather_near` (CSR) and, in f32,
+    /// `gather_short` (16-bit columns) depend on this; other gathers always use the instruction.
     #[inline(always)]
     fn loads_are_faster() -> bool {
         match LOADS.load(Ordering::Relaxed) {
