@@ -38,9 +38,10 @@ where
     ///
     /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others run
     /// that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself from its
-    /// iterate, with what is left of its limits; its lockstep run is the first of its attempts. Every column is solved by itself on GPUs,
-    /// by methods with cycles such as GMRES, and if the matrix and the preconditioner take less memory than eight vectors. Observers are
-    /// called only for columns that are solved by themselves.
+    /// iterate, with what is left of its limits; its lockstep run is the first of its attempts. Every column is solved by itself by
+    /// methods with cycles such as GMRES, and where lockstep is slower: on a CPU if the matrix and the preconditioner take less memory than
+    /// eight vectors, on a GPU if fewer than four columns are left or a solve fits on-chip memory. Observers are called only for columns
+    /// that are solved by themselves.
     ///
     /// The limits of time and iterations hold for each column. The whole time of a lockstep run counts for each of its columns.
     ///
@@ -118,7 +119,7 @@ where
         let has_cycles = matches!(last.method, Method::Gmres | Method::Fgmres | Method::LeastSquares);
         let has_solved = matches!(last.ending, AttemptEnd::Ended(Outcome::Converged)) && last.iterations > 0;
         let lead = Lead { index: *index, iterations: last.iterations };
-        (M::ON_HOST && !has_cycles && solved.converged() && by_it && has_solved).then_some(lead)
+        (!has_cycles && solved.converged() && by_it && has_solved).then_some(lead)
     }
 
     /// Runs the lead, which is the running candidate, on several right-hand sides. Returns `None` for those that need a separate solve,

@@ -94,6 +94,25 @@ fn each_preconditioner_is_taken_and_takes_new_values() {
     }
 }
 
+gpu_test!(several_right_hand_sides_are_solved_with_the_candidate_of_the_first);
+fn several_right_hand_sides_are_solved_with_the_candidate_of_the_first() {
+    let gpu = gpu();
+    let a = matrices::elasticity(12).csr::<f64>().unwrap();
+    let mut b: Vec<Vec<f64>> = (0..6).map(|seed| laws::numbers(a.rows(), seed)).collect();
+    b[3].fill(0.0);
+    let plan = || Plan::new(&a).unwrap().on(&gpu).method(Method::Cg).preconditioner(Preconditioner::Amg);
+    let mut alone = plan().build().unwrap();
+    let together = plan().build().unwrap().solve_many(&b).unwrap();
+    assert_eq!(together.len(), b.len());
+    for (b, together) in b.iter().zip(&together) {
+        println!("{together}");
+        let own = alone.solve(b).unwrap();
+        assert!(together.converged() && together.attempts.len() == own.attempts.len(), "{together}");
+        assert!(own.report.iterations.abs_diff(together.report.iterations) <= 2, "{own}, {together}");
+        assert!(residual(&a, b, &together.x) <= 1.001e-8 * norm(&a, b), "{together}");
+    }
+}
+
 gpu_test!(factorizations_of_the_host_are_applied_to_vectors_of_the_gpu);
 fn factorizations_of_the_host_are_applied_to_vectors_of_the_gpu() {
     use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Lu};
