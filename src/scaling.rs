@@ -147,7 +147,8 @@ impl<T: Real> Scaling<T> {
         })
     }
 
-    /// Computes `R A C`, with permuted rows, for a matrix in the space of the scaling.
+    /// Computes `R A C`, with permuted rows, for the matrix from which the scaling was computed, or another
+    /// with the same `domain()` and `range()`.
     pub fn matrix(&self, csr: &Csr<T>) -> Result<Csr<T>> {
         if csr.domain() != &self.space || csr.range() != &self.space {
             return Err(krysp_solvers::Error::Space { what: "the matrix", than: "the scaling" }.into());

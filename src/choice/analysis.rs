@@ -42,8 +42,9 @@ impl<T: Real> Analysis<'_, T> {
         Analysis { csr, machine, rows, lengths }
     }
 
-    /// An offer with `entries * scattering` uncoalesced reads of `x`, and zero `rows` (summed one at a time)
-    /// and `waits` (dependent memory latencies); formats overwrite those that they need.
+    /// An offer in which `gathers`, the number of memory sectors of `x` that are read, is `entries *
+    /// scattering`, and in which `rows` (summed one at a time) and `waits` (dependent memory latencies) are
+    /// zero; formats overwrite those that they need.
     pub(crate) fn offer<O>(&self, variant: Variant, options: O, bytes: usize, slots: usize) -> Offer<O> {
         let gathers = self.rows.entries as f64 * self.rows.scattering;
         Offer { variant, detail: String::new(), options, bytes, slots, gathers, rows: 0, waits: 0 }

@@ -5,8 +5,8 @@
 //! for each format:  the coefficients p ≥ 0 with  min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²
 //! ```
 //!
-//! `a` is the work of a product, `t` the number of bytes that could be streamed in its time, `mⱼ` the mean of
-//! `aⱼ / t`, `w` the weight of a product, and `q` the built-in coefficient. The second term is a
+//! `a` is the work of a product, `t` the number of bytes that could be streamed in its time, `w` the weight
+//! of a product, `mⱼ` the mean of `w aⱼ / t`, and `q` the built-in coefficients. The second term is a
 //! regularization: it determines coefficients that the measurements do not determine.
 
 use super::calibrated::{CostModels, keep};

@@ -67,7 +67,7 @@ pub struct RowStatistics {
     pub quantile_at: f64,
     /// The quantile `t = Q_R(x)` of the row lengths for this `x`.
     pub quantile: usize,
-    /// `S(t)`: the bytes of HYB with `t` slots per row, by the formula of Anzt et al.
+    /// `S(t)`: the bytes of HYB with `t` slots per row, by the formula of Anzt et al. (2020).
     pub hyb_bytes: usize,
     /// Bytes of a value.
     pub value: usize,

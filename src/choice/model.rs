@@ -18,8 +18,8 @@ pub enum Model {
 }
 
 impl Model {
-    /// Names in records and cost models of the formats that may be chosen on this machine. Cost models are
-    /// calibrated if there is a calibration, otherwise built in.
+    /// The formats that may be chosen on this machine: their names, as in benchmark records, and their cost
+    /// models, which are calibrated if there is a calibration, otherwise built in.
     pub fn cost_models(self) -> Vec<(&'static str, CostModel)> {
         let offered = variants().into_iter();
         offered.filter_map(|variant| Some((variant.name, variant.cost_model(self).ok()?))).collect()

@@ -9,7 +9,7 @@ use std::path::Path;
 
 impl<V: Vector<Elem: Real>> Operator<V> {
     /// Saves the matrix in its format, so that a later run can [`load`](Operator::load) it without choosing a
-    /// format, reordering or converting again.
+    /// format or reordering again, and in host memory without converting again.
     ///
     /// ```
     /// use krysp::{Csr, Host, LinearOperator, Operator};

@@ -39,7 +39,8 @@ pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
 /// The columns of `X` and of `Y`.
 type Columns<'v, T> = (Vec<&'v Array<T>>, Vec<&'v mut Array<T>>);
 
-/// The columns of `X` and of `Y` that an operator is applied to.
+/// The open columns of `X` and of `Y`: those whose solve has not ended. Returns an error if they are not in
+/// the spaces of the operator.
 pub(crate) fn open_columns<'v, T: Real>(
     operator: &dyn LinearOperator<Vector = CudaVector<T>>,
     x: &'v MultiVector<CudaVector<T>>,

@@ -68,8 +68,8 @@ impl<T: Real> Bsr<T> {
         Ok(bsr)
     }
 
-    /// Wraps blocks that are already known: their pattern, and their values, each block column by column,
-    /// with [`SLACK`] values after the last.
+    /// Wraps blocks that are already known: their pattern, and their values, column by column within a block,
+    /// followed by [`SLACK`] unused values.
     pub(crate) fn of_blocks(source: Source<T>, nodes: &Pattern, values: Buffer<T>) -> Bsr<T> {
         let size = source.pattern.rows() / nodes.rows().max(1);
         Bsr { source, size, offsets: (*nodes.offsets).clone(), columns: nodes.columns.clone(), values }
@@ -406,12 +406,12 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Counts blocks by their definition.
+    /// The block row and block column of every block that contains an entry, by definition.
     fn blocks(csr: &Csr<f64>, size: usize) -> BTreeSet<(usize, usize)> {
         csr.triplets().map(|(row, col, _)| (row / size, col / size)).collect()
     }
 
-    /// A chain of nodes with `size` unknowns each.
+    /// A matrix of `count` nodes with `unknowns` unknowns each; a node is coupled to itself and eight others.
     fn nodes(count: usize, unknowns: usize) -> Csr<f64> {
         let mut entries = vec![];
         for node in 0..count {

@@ -5,7 +5,7 @@
 //! entry on average. On a GPU it moves 12.5 (f64) or 8.5 (f32) bytes per entry, see coo.cu; if columns are
 //! scattered, entries are sorted by slabs of columns, see slabs.cu.
 //!
-//! Differs from Anzt et al.:
+//! Differs from Anzt et al. (2020):
 //! 1. Work is divided by rows; long rows are also divided by entries, and their partial sums are added in a
 //!    tree. Each thread owns a part of `y`, so no atomics are needed and every product is bitwise the same.
 //! 2. A register holds entries of one row only, so no segmented scan is needed.

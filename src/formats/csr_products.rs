@@ -6,8 +6,8 @@ use krysp_kernels::cpu::formats::speculative;
 use krysp_kernels::cpu::run::balanced::Balanced;
 use krysp_solvers::{MultiVector, Scalars, Vector};
 
-/// In host memory, [`Strategy::Automatic`] is [`Strategy::LoadBalance`], which costs nothing if there are no
-/// long rows to divide.
+/// In host memory, [`Strategy::Automatic`] and [`Strategy::MergePath`] are [`Strategy::LoadBalance`], which
+/// costs nothing if there are no long rows to divide.
 impl<T: Real> Multiply<T> for Csr<T> {
     fn multiply<V: Storage<T>>(
         &self,

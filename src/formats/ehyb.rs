@@ -19,9 +19,9 @@
 //! [`Halo`](super::Halo) develops the idea further: it has no extra lines, and moves fewer bytes.
 //!
 //! Differs from the paper:
-//! 1. Parts are consecutive rows, of equal height except for the last. The listing assumes equal heights too,
-//!    which the parts of METIS do not have. Reordering is a separate step, and rows sorted by length keep
-//!    their indices.
+//! 1. Parts are consecutive rows, of equal height except for the last. The paper's listing assumes equal
+//!    heights too, which the parts of METIS do not have. Reordering is a separate step, and rows sorted by
+//!    length keep their indices.
 //! 2. Extra lines are added after all parts are written. In the listing, thread blocks store the sums of
 //!    parts while others may already have added extra lines, which is a race.
 //! 3. The values of extra lines are filled by their own index; line 14 of algorithm 2 uses the index of the
@@ -34,8 +34,8 @@
 //!    share chunks and `y` is in cache when extra lines are added. Columns of extra lines take 16 bits if
 //!    they fit.
 //! 6. On a GPU `P` is twice the number of multiprocessors, and the cache is half of the shared memory: of two
-//!    thread blocks on one multiprocessor, one multiplies while the other loads its `x`. Parts are multiples
-//!    of 96 rows, except for the last.
+//!    thread blocks on one multiprocessor, one multiplies while the other loads its `x`. Unless a number of
+//!    rows is given, parts have a multiple of 96 rows, except for the last.
 //! 7. In a product without inner product, slices are assigned to warps dynamically. In a product fused with
 //!    `⟨x, y⟩` they are assigned round-robin, because the inner product would otherwise depend on timing.
 
@@ -316,8 +316,8 @@ impl<T: Real> Offered<T> for Ehyb<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Ehyb<T> {
-    /// Rows per part on a GPU. Pass it to an ordering with clusters, so that clusters have the size of a
-    /// part.
+    /// Rows per part on a GPU. Pass the number to [`Permutation::clustered`](crate::Permutation::clustered),
+    /// so that the runs of that ordering are the parts.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {

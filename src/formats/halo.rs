@@ -217,8 +217,8 @@ impl<T: Real> Offered<T> for Halo<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> Halo<T> {
-    /// Rows per block on a GPU. Pass it to an ordering with clusters, so that clusters have the size of a
-    /// block.
+    /// Rows per block on a GPU. Pass the number to [`Permutation::clustered`](crate::Permutation::clustered),
+    /// so that the runs of that ordering are the blocks.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {

@@ -1,4 +1,4 @@
-//! HYB (Bell and Garland): the first `t` entries of every row in ELLPACK, the overflow of longer rows in
+//! HYB (Bell and Garland 2009): the first `t` entries of every row in ELLPACK, the overflow of longer rows in
 //! coordinates.
 //!
 //! A matrix with `n` rows of lengths `n_i` takes

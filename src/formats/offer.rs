@@ -11,7 +11,7 @@ pub(crate) trait Offered<T: Real>: Format<T> {
     /// Whether the format stores only one of `a_ij` and `a_ji`, so that both must be equal and remain so.
     const SYMMETRIC: bool = false;
 
-    /// Names in records, with cost coefficients. The first name is [`Format::NAME`].
+    /// Names in benchmark records, with cost coefficients. The first name is [`Format::NAME`].
     fn variants() -> Vec<Variant>;
 
     /// Predicts layout and work for a matrix without converting it: one offer for each applicable variant. An
@@ -91,7 +91,8 @@ pub(crate) struct Offer<O> {
     pub(crate) bytes: usize,
     /// Number of slots for values, including padding.
     pub(crate) slots: usize,
-    /// Number of uncoalesced reads of `x`.
+    /// Number of reads that the coefficient `gather` counts: memory sectors of `x` ([`Analysis::offer`]),
+    /// unless the format counts other reads.
     pub(crate) gathers: f64,
     /// Rows that are summed one at a time; zero if rows run side by side in lanes.
     pub(crate) rows: usize,

@@ -131,7 +131,7 @@ impl Pattern {
         )| {
             let mut counter = phase.counter();
             for (row, length) in range.zip(lengths) {
-                // if interrupted, stop early; the caller checks for interruption
+                // if interrupted, stop early; the check after the loop returns the error
                 if counter.add(starts.range(row).len()).is_err() {
                     return;
                 }
@@ -265,7 +265,7 @@ fn of_one_column(entries: &[Entry]) -> impl Iterator<Item = &[Entry]> {
 
 /// Maximum number of buckets of a sort by rows.
 const BUCKETS: usize = 512;
-/// Minimum number of entries per bucket.
+/// Minimum number of entries per bucket, on average.
 const BUCKET: usize = 4096;
 
 /// Sorts entries by row, keeping their order within each row; returns the row offsets too.

@@ -1,4 +1,5 @@
-//! SELL-P (Anzt et al.) and SELL-C-σ (Kreutzer et al.): slices of rows, each padded to its own longest row.
+//! SELL-P (Anzt et al. 2014) and SELL-C-σ (Kreutzer et al. 2014): slices of rows, each padded to its own
+//! longest row.
 //!
 //! Sorting rows by length within windows of σ rows groups similar lengths and reduces padding. Columns take
 //! 16 bits, as offsets from the smallest column of their slice, if all of them fit: 10 bytes per entry

@@ -19,7 +19,7 @@ pub(crate) struct SharedRows<T> {
     /// Boundaries of parts, which are chunk boundaries.
     parts: Arc<[usize]>,
     /// Boundaries of parts that are boundaries of reduction blocks, for fused inner products; `None` if such
-    /// parts would be too unbalanced.
+    /// parts would be too unbalanced, or if domain and range differ.
     block_parts: Option<Arc<[usize]>>,
     packed: Packed<T>,
 }

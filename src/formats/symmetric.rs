@@ -23,8 +23,8 @@ use krysp_solvers::LinearOperator;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
-/// Number of uncoalesced reads of `x` per entry (scattering) up to which these reads cost nothing measurable
-/// (guess). Typical of matrices in which neighbouring unknowns are close in memory.
+/// Number of memory sectors of `x` read per entry (scattering) up to which these reads cost nothing
+/// measurable (guess). Typical of matrices in which neighbouring unknowns are close in memory.
 const NEAR: f64 = 0.2;
 
 /// A symmetric matrix in CSR, of which one triangle is stored.

@@ -252,8 +252,9 @@ impl<T: Real> Offered<T> for SymBsr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> SymBsr<T> {
-    /// Rows per block on a GPU. Pass it to an ordering with clusters, so that clusters have the size of a
-    /// block and few pairs cross blocks; a pair that crosses blocks is stored twice.
+    /// Rows per block on a GPU. Pass the number to [`Permutation::clustered`](crate::Permutation::clustered),
+    /// so that the runs of that ordering are the blocks and few pairs cross blocks; a pair that crosses
+    /// blocks is stored twice.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {

@@ -1,8 +1,8 @@
 //! Model problems for examples and first experiments: Poisson, convection-diffusion, Helmholtz, linear elasticity
 //! and Stokes flow.
 //!
-//! Each function returns a [`Csr`] in `f64` or `f32`. As a right-hand side, a vector of ones will do,
-//! except for [`neumann`].
+//! Each function returns a [`Csr`] in `f64` or `f32`, [`elasticity`] also the coordinates of the nodes. As a
+//! right-hand side, a vector of ones will do, except for [`neumann`].
 //!
 //! | problem | function | symmetric | positive definite | a method for it |
 //! | --- | --- | --- | --- | --- |
@@ -113,7 +113,8 @@ pub fn convection_diffusion<T: Real>(points: &[usize], peclet: &[f64]) -> Result
 /// `−Δu − k² u = f` with `u = 0` on the boundary, by central differences: [`poisson`] with `(k h)²` subtracted from the
 /// diagonal. `kh` is the wave number times the mesh width; ten points for each wavelength are `kh = 0.63`.
 ///
-/// Symmetric. Indefinite if `kh²` exceeds the smallest eigenvalue of [`poisson`], and singular if it equals an eigenvalue.
+/// Symmetric. Indefinite if `kh²` is between the smallest and the largest eigenvalue of [`poisson`], and
+/// singular if it equals an eigenvalue.
 ///
 /// ```
 /// use krysp::{Minres, gallery};

@@ -2,7 +2,8 @@
 //! order:
 //!
 //! ```text
-//! matrix: 1211216, rows, columns, entries; entries of each row; columns from 0; values in 64 bits
+//! matrix: 1211216, numbers of rows, columns and entries; length of each row;
+//!         columns, counted from 0; values in 64 bits
 //! vector: 1211214, length; values in 64 bits
 //! ```
 //!
@@ -34,7 +35,7 @@ pub(super) fn is_vector(bytes: &[u8]) -> bool {
     beginning(bytes, VECTOR).is_some()
 }
 
-/// Reads the numbers of the header after the class; returns the type of indices as well.
+/// Reads the numbers of the header that follow the first one, `class`; returns the type of indices as well.
 fn header<const N: usize>(bytes: &mut &[u8], class: i64) -> Parsed<(Numbers, [i64; N])> {
     let numbers = beginning(bytes, class).ok_or("it is not one of PETSc's binary files")?;
     let header = numbers.all_whole(take(bytes, numbers.width * (N + 1), "the header")?)?;

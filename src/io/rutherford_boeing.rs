@@ -6,7 +6,7 @@
 //! numbers of lines: total, pointers, rows, values [right-hand sides: Harwell-Boeing]
 //! type, rows, columns, entries, 0               type: real, integer or pattern; symmetric, ...; assembled
 //! formats, such as (13I6) (16I5) (3E26.18)
-//! pointers, rows and values, counted from 1     one triangle of a symmetric matrix
+//! pointers and rows, counted from 1; values     one triangle of a symmetric matrix
 //! ```
 //!
 //! Fields have a fixed width and need no blanks between them. Right-hand sides are skipped.
@@ -42,7 +42,7 @@ fn fields(format: &str) -> Parsed<(usize, usize)> {
     if count == 0 || width == 0 { Err(refused()) } else { Ok((count, width)) }
 }
 
-/// Lines and their numbers.
+/// The lines that are not yet read, and the number of the line that was read last.
 struct Lines<'a> {
     text: std::str::Lines<'a>,
     number: usize,
@@ -58,7 +58,7 @@ impl<'a> Lines<'a> {
         format!("line {}: {why}", self.number)
     }
 
-    /// Reads this many fields, from as many lines as they take.
+    /// Reads `count` fields of the Fortran format `format`, from as many lines as they take.
     fn read<V>(&mut self, count: usize, format: &str, parse: impl Fn(&str) -> Option<V>) -> Parsed<Vec<V>> {
         let (per_line, width) = fields(format).map_err(|why| self.wrong(why))?;
         let mut found = vec![];

@@ -110,8 +110,8 @@ impl<T: Real, L: Local<T>, M: LinearOperator<Vector = L::Vector>> LinearOperator
     ) -> krysp_solvers::Result<RankScalar<T, L>> {
         check_spaces(self, x, y)?;
         if self.space.link().is_some() {
-            // `dot` adds over all ranks on the GPUs; a sum of the fused operation would have to be added over
-            // ranks by the hosts
+            // with peer-to-peer access, `dot` adds over all ranks on the GPUs; `apply_dot` of this rank's
+            // preconditioner would need a separate sum over the ranks on the hosts
             self.own.apply(&x.own, &mut y.own)?;
             return Ok(x.dot(y));
         }

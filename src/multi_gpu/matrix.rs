@@ -25,7 +25,7 @@ impl<T: Real> MultiGpuMatrix<T> {
         MultiGpuMatrix { parts }
     }
 
-    /// The rows of the GPU of `part`: an operator in the space of that part.
+    /// The rows of the GPU of `part`: an operator on vectors of `part.domain()`.
     pub fn of(&self, part: &GpuPart<T>) -> &GpuPartMatrix<T> {
         &self.parts[part.place()]
     }

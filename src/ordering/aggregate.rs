@@ -117,9 +117,9 @@ pub(super) fn share<G: Graph>(graph: &G, size: usize) -> u32 {
     (others * 65536.0) as u32
 }
 
-/// Clusters the graph, then the graph of the clusters, and so on, until there are at most `most` clusters or
-/// their number does not decrease. Returns the number of clusters and the cluster of each vertex, [`NONE`]
-/// for a vertex without one.
+/// Clusters the graph, then the graph of the clusters, and so on, until there are at most `most` clusters,
+/// their number does not decrease, or no two of them are connected. Returns the number of clusters and the
+/// cluster of each vertex, [`NONE`] for a vertex without one.
 pub(super) fn aggregates<G: Graph>(graph: &G, most: usize) -> (usize, Vec<u32>) {
     let share = |count: usize| count.div_ceil(most.max(1));
     let first = clusters(graph, share(graph.vertices()));

@@ -155,7 +155,7 @@ struct Group<'a> {
 
 /// Partitions a large graph into groups of about [`GROUP`] vertices, whose weights are multiples of `run`.
 /// Returns the vertices group by group, and the position of the first vertex of each group. `None` for a
-/// graph that is small, or that has hardly fewer clusters than vertices.
+/// graph that is small, or that has more than half as many clusters as vertices.
 fn groups(graph: &Coarse, run: f64) -> Result<Option<(Vec<u32>, Vec<usize>)>> {
     let vertices = graph.vertices();
     if vertices <= WHOLE {

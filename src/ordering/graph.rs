@@ -105,7 +105,7 @@ impl Graph for Pattern<'_> {
 pub(super) struct Coarse {
     pub(super) offsets: Offsets,
     pub(super) neighbours: Vec<u32>,
-    /// For each neighbour, the number of edges of the finer graph between both clusters.
+    /// For each neighbour, the number of matrix entries that connect both clusters.
     pub(super) strengths: Vec<u32>,
     pub(super) weights: Vec<u32>,
 }

@@ -164,7 +164,8 @@ struct Elimination {
     next: Vec<u32>,
     previous: Vec<u32>,
     least: usize,
-    /// Linked list of the variables merged into each supervariable, and the last one of each.
+    /// `members[v]` is the next variable after `v` in the linked list of its supervariable ([`NONE`]: the
+    /// end); `last_member` is the last one of each list.
     members: Vec<u32>,
     last_member: Vec<u32>,
     left: usize,
@@ -341,7 +342,7 @@ impl Elimination {
     }
 
     /// Removes what the new element covers from a variable's list, and adds the pivot as an element. Returns
-    /// the weight of the remaining neighbours, and a hash of the list.
+    /// an upper bound on the weight of the neighbours outside of the new element, and a hash of the list.
     fn clean(&mut self, i: usize, p: u32, in_pivot: &[u32], outside: &[u64], base: u64) -> (u32, u32) {
         let Lists { items, starts, lengths, elements } = &mut self.lists;
         let (sizes, weights) = (&mut *self.sizes, &*self.weights);

@@ -102,8 +102,8 @@ impl<T: Real> Fsai<T> {
     /// Default limits of [`Fsai::adaptive`]. A row's residual is `ψ / aᵢᵢ`, 1 for the diagonal alone.
     pub const GROWTH: Growth = Growth { epsilon: 1e-3, max_steps: 4, step_entries: 4, max_fill: 128 };
 
-    /// Computes `G` on the lower triangle of the matrix's own pattern, in the matrix's space. Only that
-    /// triangle is read.
+    /// Computes `G` on the lower triangle of the matrix's own pattern. Only that triangle is read. The
+    /// preconditioner applies to vectors of `csr.domain()`.
     pub fn new(csr: &Csr<T>) -> Result<Fsai<T>> {
         Fsai::with_pattern(csr, Sparsity::Power(1))
     }

@@ -69,8 +69,8 @@ pub struct Ic0<T: Real> {
 saved!(impl[T: Real] Ic0<T> { solves, from_a, transposition, shift, largest_shift });
 
 impl<T: Real> Ic0<T> {
-    /// Factorizes a symmetric positive definite matrix, of which only the lower triangle is read. Applies to
-    /// vectors of `csr.domain()`.
+    /// Factorizes a symmetric positive definite matrix, of which only the lower triangle is read. The
+    /// factorization applies to vectors of `csr.domain()`.
     pub fn new(csr: &Csr<T>) -> Result<Ic0<T>> {
         Ic0::build(csr, Scheduled::new(NAME, csr)?, 0.0)
     }
@@ -121,7 +121,7 @@ impl<T: Real> Ic0<T> {
         self.solves.levels.len() - 1
     }
 
-    /// `L`, in the matrix's space.
+    /// `L`, with rows and columns in the order of the matrix.
     pub fn lower(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.lower)
     }

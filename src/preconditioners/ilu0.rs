@@ -44,7 +44,7 @@ pub struct Ilu0<T: Real> {
 saved!(impl[T: Real] Ilu0<T> { solves, factors, from_a, parts });
 
 impl<T: Real> Ilu0<T> {
-    /// Factorizes a matrix in its own space.
+    /// Factorizes a square matrix. The factorization applies to vectors of `csr.domain()`.
     pub fn new(csr: &Csr<T>) -> Result<Ilu0<T>> {
         Ilu0::build(csr, Scheduled::new(NAME, csr)?)
     }
@@ -64,12 +64,12 @@ impl<T: Real> Ilu0<T> {
         self.solves.levels.len() - 1
     }
 
-    /// `L` with its unit diagonal, in the matrix's space.
+    /// `L` with its unit diagonal, with rows and columns in the order of the matrix.
     pub fn lower(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.lower)
     }
 
-    /// `U`, in the matrix's space.
+    /// `U`, with rows and columns in the order of the matrix.
     pub fn upper(&self) -> Result<Csr<T>> {
         self.solves.in_space(&self.solves.upper)
     }
@@ -165,7 +165,7 @@ mod tests {
         check(&a, &Ilu0::new(&a).unwrap());
     }
 
-    /// For a full pattern it is Gaussian elimination.
+    /// For a full pattern, ILU(0) is Gaussian elimination.
     #[test]
     fn a_full_pattern_is_solved() {
         let n = 30;

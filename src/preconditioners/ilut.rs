@@ -7,7 +7,7 @@
 //!
 //! A pivot below the drop tolerance, where no column exchange helps, is replaced by a number of that size,
 //! and counted: the factors are an approximation anyway, and the convergence of the solver shows whether it
-//! is a useful one. A row without entries is an error.
+//! is a useful one. A row that is empty or has only zeros is an error.
 //!
 //! Setup is sequential, and so are the two triangular solves of an application; several vectors are solved for
 //! on different threads. A solve reads `L` and `U` once and moves 6 vectors. `f32` takes two thirds of the bytes:
@@ -251,7 +251,7 @@ mod tests {
         (az.norm_squared() / r.norm_squared()).sqrt()
     }
 
-    /// Without dropping it is Gaussian elimination with pivoting, for any diagonal.
+    /// Without dropping, ILUT is Gaussian elimination with pivoting, whatever the diagonal.
     #[test]
     fn without_dropping_it_is_exact() {
         let all = IlutOptions { drop_tolerance: 0.0, fill: 1e9, ..IlutOptions::default() };

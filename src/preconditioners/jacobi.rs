@@ -52,7 +52,7 @@ struct Blocks<T: Real> {
 }
 
 impl<T: Real> Jacobi<T> {
-    /// Inverts the diagonal of a matrix, in the matrix's space.
+    /// Inverts the diagonal of a matrix. The preconditioner applies to vectors of `csr.domain()`.
     pub fn new(csr: &Csr<T>) -> Result<Jacobi<T>> {
         check_square("Jacobi", csr)?;
         let zeros = csr.source().domain().zeros()?;
@@ -338,7 +338,8 @@ mod tests {
         assert_eq!(Jacobi::detected(&stencil).unwrap().block_size(), 1);
     }
 
-    /// Blocks of several sizes, and blocks of different sizes, are inverted.
+    /// Blocks are inverted, whether all have one size (several are tried) or their sizes differ within a
+    /// matrix.
     #[test]
     fn blocks_of_any_size_are_inverted() {
         let csr = matrices::elasticity(5).csr::<f64>().unwrap();

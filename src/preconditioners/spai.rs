@@ -110,7 +110,7 @@ impl<T: Real> Spai<T> {
     /// Default limits of [`Spai::adaptive`]. A column's residual is `‖A m − e_k‖`.
     pub const GROWTH: Growth = Growth { epsilon: 0.4, max_steps: 10, step_entries: 5, max_fill: 50 };
 
-    /// Computes a right inverse on the matrix's own pattern, in the matrix's space.
+    /// Computes a right inverse on the matrix's own pattern. It applies to vectors of `csr.domain()`.
     pub fn new(csr: &Csr<T>) -> Result<Spai<T>> {
         Spai::with_pattern(csr, Side::Right, Sparsity::Power(1))
     }

@@ -9,10 +9,10 @@ use std::sync::{Arc, LazyLock};
 /// A pattern that is given in advance.
 #[derive(Clone, Copy, Debug)]
 pub enum Sparsity<'a, T: Real> {
-    /// The pattern of a power of `A` (assuming that no entries cancel) plus the diagonal: 0 is the diagonal
-    /// only, 1 is the pattern of `A`.
+    /// The pattern of a power of `A + I` (assuming that no entries cancel): 0 is the diagonal only, 1 is the
+    /// pattern of `A` plus the diagonal.
     Power(usize),
-    /// The pattern of another matrix, in the space of `A`.
+    /// The pattern of another matrix, whose `domain()` must be that of `A`.
     Of(&'a Csr<T>),
 }
 

@@ -11,10 +11,10 @@
 //! variants of Tang, Nabben, Vuik and Erlangga (2009) need fewer iterations, but one more product with `A` in
 //! each.
 //!
-//! In addition to `M`, an application costs two passes over `r` and `z`, two indices and `modes` weights per
-//! row, and the `n²` values of the dense inverse for `n` coarse unknowns; setup one pass over `A` and `n³`
-//! multiply-adds. Nothing is sequential: everything runs on all threads, and on GPUs in two kernel launches
-//! in addition to those of `M`.
+//! In addition to `M`, an application reads `r`, adds to `z`, and reads two indices per row, two weights per
+//! row and mode unless all weights are one, and the `n²` values of the dense inverse for `n` coarse unknowns.
+//! Setup takes one pass over `A` and `n³` multiply-adds. Nothing is sequential: everything runs on all
+//! threads, and on GPUs in two kernel launches in addition to those of `M`.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;
@@ -56,7 +56,7 @@ impl<T: Real> TwoLevel<T> {
 }
 
 impl<T: Real, M: LinearOperator<Vector = HostVector<T>>> TwoLevel<T, M> {
-    /// Combines a preconditioner `M⁻¹` in the matrix's space with a coarse space.
+    /// Combines a preconditioner `M⁻¹`, which must apply to vectors of `csr.domain()`, with a coarse space.
     pub fn with_inner(inner: M, coarse: CoarseSpace<T>, csr: &Csr<T>) -> Result<TwoLevel<T, M>> {
         if inner.domain() != coarse.domain() || inner.range() != coarse.domain() {
             return Err(Error::Space { what: "the preconditioner", than: "the coarse space" }.into());

@@ -41,7 +41,8 @@ pub(crate) struct Check {
 /// eight.
 const COLUMNS: [usize; 2] = [3, 8];
 
-/// Whether the checks hold in `f32`, too: sums of squares do not overflow, and no value loses digits because it is tiny.
+/// Whether the checks hold in `f32`, too: sums of squares neither overflow nor underflow, and no value loses
+/// digits because it is tiny.
 fn fits_single(matrix: &Csr<f64>) -> bool {
     let largest = matrix.entries().iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
     let tiny = |value: &f64| *value != 0.0 && value.abs() < 1e-30;
@@ -186,7 +187,8 @@ fn on_gpu<T: Real, F: krysp::formats::OnDevice<T>>(triplets: &Triplets, gpu: &kr
         ("products of several vectors", laws::several_products(&format, &COLUMNS, Agreement::Rounding)),
         ("conversion and back", laws::same_matrix("conversion and back", &format.to_csr()?, &a)),
     ];
-    // refreshes from GPU memory twice: the first call computes the place of each value, and later calls reuse these places
+    // refreshes from GPU memory twice: the first call computes the index of the value of each slot, and later calls
+    // reuse these indices
     let refreshes = [
         ("new values", 2.0, false),
         ("new values on the GPU", -1.0, true),

@@ -85,7 +85,7 @@ impl Device {
         }
     }
 
-    /// The cost model of the device.
+    /// The kind of machine that the device is, for estimates.
     pub(crate) fn model(&self) -> Model {
         match self {
             Device::Host => Model::Host,

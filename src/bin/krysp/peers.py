@@ -58,7 +58,10 @@ def cupy():
 
 
 def measure(device, convert, wait):
-    """Seconds of the conversion and of a product. A product's time is the minimum over rounds of four products, as for krysp."""
+    """Returns the device, and the seconds of the conversion and of a product.
+
+    The time of a product is a quarter of the fastest round of four products.
+    """
     convert()
     wait()
     started = time.perf_counter()

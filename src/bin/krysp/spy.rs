@@ -61,7 +61,7 @@ impl Spy {
         Spy { rows, cols, height, width, counts }
     }
 
-    /// The darkness of each cell: 0 if it is empty, otherwise the logarithm of its number of entries, scaled to at most 1.
+    /// The darkness of each cell: `ln(1 + entries)` divided by its maximum over all cells.
     fn shades(&self) -> Vec<f64> {
         let most = f64::from(self.counts.iter().copied().max().unwrap_or(0));
         let scale = most.ln_1p();

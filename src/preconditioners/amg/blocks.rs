@@ -27,7 +27,8 @@ impl<'a> Blocks<'a> {
         Blocks { pattern, shape, values, by_rows: false }
     }
 
-    /// Position of the first value of a block of row `node`, and the distance between its rows.
+    /// Position of the first value of block `entry`, which is in block row `node`, and the distance between
+    /// the first values of its rows.
     #[inline(always)]
     fn place(self, node: usize, entry: usize) -> (usize, usize) {
         let [rows, columns] = self.shape;
@@ -38,14 +39,14 @@ impl<'a> Blocks<'a> {
         (range.start * rows * columns + (entry - range.start) * columns, range.len() * columns)
     }
 
-    /// Row `row` of a block of row `node`.
+    /// Row `row` of block `entry`, which is in block row `node`.
     #[inline(always)]
     pub(super) fn line(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
         let (first, apart) = self.place(node, entry);
         &self.values[first + row * apart..][..self.shape[1]]
     }
 
-    /// The rows of a block of row `node`.
+    /// The rows of block `entry`, which is in block row `node`.
     #[inline(always)]
     pub(super) fn lines(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
         (0..self.shape[0]).map(move |row| self.line(node, entry, row))
@@ -80,7 +81,7 @@ pub(super) trait LeftFactor: Copy + Sync {
     /// Number of rows and columns of a block.
     fn shape(&self) -> [usize; 2];
 
-    /// The values of a block of row `node`, for a shape known at compile time.
+    /// The values of block `entry`, which is in block row `node`, for a shape known at compile time.
     fn load<const ROWS: usize, const COLUMNS: usize>(
         &self,
         node: usize,
@@ -170,7 +171,7 @@ impl LeftFactor for Transposed<'_> {
 pub(super) trait RowAccess: Sync {
     fn columns(&self) -> usize;
 
-    /// Columns of a block.
+    /// Number of columns of a block.
     fn width(&self) -> usize;
 
     /// The columns and the values of a row.

@@ -25,13 +25,15 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::interrupt;
 use std::sync::Arc;
 
-/// `D⁻¹` has the lumped diagonal entry if that is more than this fraction of the original one (guess).
+/// `D` takes a diagonal entry from `A_F` if it is more than this fraction of that of `A`, otherwise from `A`
+/// (guess).
 pub(super) const POSITIVE: f64 = 0.1;
 
 /// The symbolic part of a coarsening, which a refresh reuses.
 #[derive(Debug)]
 pub(super) struct Coarsening {
-    /// Strong connections; `None` where all connections are strong.
+    /// Strong connections, which the filtered matrix keeps. `None` if the matrix is not filtered: all
+    /// connections are strong, or there are several modes.
     pub(super) strong: Option<Pattern>,
     pub(super) aggregates: Aggregates,
     /// Values of `T`, a dense block for each node.
@@ -143,7 +145,7 @@ impl Coarsening {
         self.shape[1]
     }
 
-    /// Computes the values of `P`, `Pᵀ` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
+    /// Computes the values of `P` and `Pᵀ A P` for a matrix, its inverse diagonal, and `ω`.
     pub(super) fn numbers(&mut self, a: Blocks<'_>, inverse_diagonal: &[f64], omega: f64) -> Result<Numbers> {
         let modes = self.modes();
         let smoother = Smoother {

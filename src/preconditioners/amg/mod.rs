@@ -5,7 +5,7 @@
 //! setup, level by level, until few rows are left:
 //!     strong connections            strength.rs
 //!     aggregates                    aggregates.rs
-//!     P = T, A ← Tᵀ A T             unsmoothed.rs: unsmoothed, on the finest level in host memory, where it pays
+//!     P = T, A ← Tᵀ A T             unsmoothed.rs: unsmoothed, only on the finest level in host memory
 //!     T: tentative prolongator      modes.rs: on all other levels
 //!     P = (I − ω D⁻¹ A) T           coarsening.rs: ω = 4/3 / (largest eigenvalue of D⁻¹ A)
 //!     A ← Pᵀ A P                    product.rs
@@ -91,7 +91,7 @@ use unsmoothed::Unsmoothed;
 /// Name in error messages.
 const NAME: &str = "AMG";
 
-/// Maximum number of levels. Each has at most nine tenths of the rows of the one before.
+/// Maximum number of coarsening steps. Each level has at most nine tenths of the rows of the one before.
 const LEVELS: usize = 40;
 
 /// Largest ratio of a negative pivot of the coarsest level to its diagonal entry, in magnitude, that is
@@ -391,7 +391,8 @@ fn sampled(rows: usize, most: usize) -> impl Iterator<Item = usize> {
     (0..count).map(move |k| (k * rows / count + 37 * k) % rows)
 }
 
-/// The largest power of two that does not exceed a positive number; one where there is none.
+/// The largest power of two that does not exceed a positive number; 1 if the number is zero, subnormal,
+/// infinite or NaN.
 fn power_below(number: f64) -> f64 {
     let power = f64::powi(2.0, number.log2().floor() as i32);
     if power.is_normal() { power } else { 1.0 }

@@ -29,7 +29,7 @@ pub enum UnknownOrder {
 /// let modes = rigid_body_modes(&[[0.0, 0.0], [2.0, 0.0]], UnknownOrder::ByNode);
 /// assert_eq!(modes.len(), 3);
 /// assert_eq!(modes[1], [0.0, 1.0, 0.0, 1.0]);
-/// // about the centre
+/// // the rotation, about the centre of the points
 /// assert_eq!(modes[2], [0.0, -1.0, 0.0, 1.0]);
 /// ```
 #[doc(alias = "rigid body modes")]

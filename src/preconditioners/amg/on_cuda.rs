@@ -52,7 +52,7 @@ pub struct OnGpu<T: Real> {
     /// The pattern of the nodes.
     pub(super) nodes: Graph,
     pub(super) options: AmgOptions,
-    /// A power of two, as in [`Amg`].
+    /// A power of two that scales the largest diagonal entry to about one.
     pub(super) scale: f64,
     pub(super) setup: Vec<coarsening::Coarsening>,
     pub(super) cycle: Cycle<T>,
@@ -136,7 +136,7 @@ impl Coarsening {
     }
 }
 
-/// `T`; its values are ones if `numbers` is `None`.
+/// The tentative prolongator `T`. `numbers` are its values, block by block; `None` means ones.
 fn tentative(
     gpu: &Cuda,
     Aggregates { count, of_node }: &Aggregates,
@@ -160,7 +160,7 @@ fn tentative(
 }
 
 impl Unsmoothed {
-    /// `OVER T` and `Tᵀ`, in the formats of the GPU's cycle.
+    /// `OVER T` and `Tᵀ`, in the formats of the GPU's cycle. [`OVER`] is the overcorrection factor.
     fn to(&self, gpu: &Cuda) -> Result<[Matrix; 2]> {
         let t = tentative(gpu, &self.aggregates, None, [1, 1])?;
         let values = gpu.device().upload(&vec![1.0; self.members.entries()])?;

@@ -45,8 +45,8 @@ fn require(holds: bool) -> Option<()> {
 }
 
 impl<T: Real> Amg<T> {
-    /// Whether each entry of the matrix is in a block of its node pattern. Not checked, but assumed, if the
-    /// matrix has as many entries as full blocks have: then values are read by their place in the node
+    /// Whether each entry of the matrix is in a block of the node pattern. Assumed, not checked, if the
+    /// matrix has as many entries as full blocks would have: values are then read by their place in the node
     /// pattern, which stays in bounds.
     fn covers(&self) -> bool {
         let (whole, nodes, size) = (&self.whole, &self.pattern, self.size);

@@ -43,7 +43,8 @@ pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
 ///
 /// `gain` is set to the ratio of the estimates after all steps and after [`STEPS_OF_REFRESH`] steps. If
 /// `gain` is given, only [`STEPS_OF_REFRESH`] steps run, and their estimate is multiplied by it; for an
-/// unchanged matrix both estimates are equal.
+/// unchanged matrix both estimates are equal. Returns 2 if already the first step is impossible, for example
+/// because the matrix is zero.
 pub(super) fn largest<A>(
     a: &A,
     inverse: &Diagonal<A::Vector>,

@@ -13,7 +13,8 @@
 //! couplings, all of which are small, and none would be strong. Here the threshold is relative to the
 //! strongest coupling of a node, and a coupling that is strong for one of its two nodes is strong.
 //!
-//! Cost: two passes over `A`, and a third where some connection is weak.
+//! Cost: one pass over `A` after one over its diagonal blocks; where some connection is weak, a second pass
+//! over `A` and one over its pattern.
 
 use super::blocks::Blocks;
 use super::power_below;

@@ -43,7 +43,8 @@ pub struct OnGpu<T: Real> {
 enum Inverse<T: Real> {
     Diagonal {
         inverse: Box<Diagonal<CudaVector<T>>>,
-        /// Positions of the diagonal entries of operators on the GPU, found at the first refresh from one.
+        /// Positions of the diagonal entries in the values of an operator on the GPU; found when the inverse
+        /// is first computed from such an operator.
         places: Option<DiagonalPlaces>,
     },
     Blocks(Box<Blocks<T>>),

@@ -3,8 +3,8 @@
 use crate::{Csr, Error, HostSpace, Real};
 use krysp_solvers::{Element, Space};
 
-/// A diagonal entry counts as zero if it is smaller than this fraction of its row's largest entry: far above
-/// the rounding of assembled sums, far below small pivots and penalty terms (guess; in the tested systems the
+/// A diagonal entry counts as zero if it is at most this fraction of its row's largest entry: far above the
+/// rounding of assembled sums, far below small pivots and penalty terms (guess; in the tested systems the
 /// ratio is 0 or above 1e-3).
 const ZERO: f64 = 1e-13;
 

@@ -49,7 +49,8 @@ impl<T: Real> TwoLevel<T> {
         TwoLevel::with_inner_on(Jacobi::on(gpu, a)?, coarse, csr)
     }
 
-    /// Like [`TwoLevel::with_inner`], with a preconditioner on a GPU in the space of the matrix there.
+    /// Like [`TwoLevel::with_inner`], with a preconditioner on a GPU, which must apply to vectors in the
+    /// order of `a`.
     pub fn with_inner_on<M: LinearOperator<Vector = CudaVector<T>>>(
         inner: M,
         coarse: CoarseSpace<T>,

@@ -27,7 +27,7 @@ use setup::Rows;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A level with at most this many rows per rank is replicated on all ranks.
+/// A level with at most this many rows per rank, on average, is replicated on all ranks.
 const FEW: u64 = 8;
 
 /// The right-hand side may grow or shrink by this factor before its scale is changed: the range of single
@@ -105,7 +105,7 @@ struct Last {
     ranks: Ranks,
     /// `None` where the last distributed level is only smoothed.
     amg: Option<Arc<Amg<f64>>>,
-    /// The first row of each rank, and the number of rows.
+    /// The first row of each rank, and the number of rows; all zero if `amg` is `None`.
     bounds: Vec<usize>,
     b: Vec<f32>,
     x: Vec<f32>,
