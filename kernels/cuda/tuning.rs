@@ -37,14 +37,13 @@ pub const SLOTS_IN_FLIGHT: usize = 8;
 /// Number of consecutive rows that are sorted by length (σ of SELL-C-σ), the same as on the host.
 pub const SORTED_ROWS: usize = 768;
 
-/// Minimum number of blocks per lane of [`Bsr`](crate::cuda::formats::bsr::Bsr) if several lanes share a
-/// block row (el3_20k, el3_2M).
+/// The number of lanes of a block row of [`Bsr`](crate::cuda::formats::bsr::Bsr) is doubled only while each
+/// lane has more than this number of blocks (el3_20k, el3_2M).
 pub const BLOCKS_IN_FLIGHT: usize = 3;
 
 /// Number of rows per multiprocessor from which a lane of [`Dia`](crate::cuda::formats::dia::Dia) processes
-/// four rows. With one, two, four rows per lane st27_10M takes 0.0247, 0.0234, 0.0230 ms (f64) and 0.0145,
-/// 0.0135,
-/// 0.0124 (f32), st7_15M 0.0431, 0.0391, 0.0376 and 0.0196, 0.0181, 0.0174.
+/// four rows. With one, two and four rows per lane st27_10M takes 0.0247, 0.0234, 0.0230 ms (f64) and 0.0145,
+/// 0.0135, 0.0124 (f32), st7_15M 0.0431, 0.0391, 0.0376 and 0.0196, 0.0181, 0.0174.
 pub const ROWS_FOR_FOUR: usize = 2048;
 
 /// Approximate number of tiles per chunk (the tiles of one warp) of [`Coo`](crate::cuda::formats::coo::Coo),
@@ -66,8 +65,8 @@ pub const ROWS_GONE_THROUGH: u32 = 256;
 /// multiprocessor.
 pub const BYTES_OF_SLAB: usize = 64 << 10;
 
-/// Bytes of `x` per wide slab, with one block per multiprocessor (rmat20, rmat_33M, lp_like; slower for
-/// webbase_like, asic_680k_like, rmat_8M).
+/// Bytes of `x` per wide slab, with one block per multiprocessor (faster for rmat20, rmat_33M, lp_like;
+/// slower for webbase_like, asic_680k_like, rmat_8M).
 pub const BYTES_OF_WIDE_SLAB: usize = 112 << 10;
 /// Bytes of `x` from which wide slabs are faster: there are then about as many slabs as resident blocks.
 pub const WIDE_SLABS_FROM: usize = 8 << 20;
@@ -219,12 +218,13 @@ pub const LAG_OF_LONG: usize = 2;
 pub const LONG_STEP: u64 = 64 << 20;
 
 /// Minimum number of right-hand sides that are solved in lockstep, except where a system fits on-chip memory.
-/// In lockstep, the host waits three times in each step, which is not recorded as a graph, but columns share
-/// launches and the reads of the matrix. Time of conjugate gradients for two, four and eight right-hand sides
-/// on an H100, relative to separate solves (`cargo bench --bench many -- --solves`): `Amg` 0.71, 0.50, 0.41
-/// (elast_bracket_p1_59k) and 0.84, 0.70, 0.63 (p7_128); `Fsai` 1.18, 0.86, 0.78 (elast_bracket_p1_59k) and
-/// 1.04, 0.93, 0.87 (p7_128); `Jacobi` 1.14, 0.72, 0.59 (elast30) and 1.12, 0.93, 0.82 (p7_128), relative to
-/// on-chip solves 2.9, 1.7, 1.4 (elast_bracket_p1_59k). For three right-hand sides, times are about equal.
+/// In lockstep, the host waits three times in each step, which is not recorded as a graph, but the right-hand
+/// sides share launches and the reads of the matrix. Time of conjugate gradients for two, four and eight
+/// right-hand sides on an H100, relative to separate solves (`cargo bench --bench many -- --solves`): `Amg`
+/// 0.71, 0.50, 0.41 (elast_bracket_p1_59k) and 0.84, 0.70, 0.63 (p7_128); `Fsai` 1.18, 0.86, 0.78
+/// (elast_bracket_p1_59k) and 1.04, 0.93, 0.87 (p7_128); `Jacobi` 1.14, 0.72, 0.59 (elast30) and 1.12, 0.93,
+/// 0.82 (p7_128), relative to on-chip solves 2.9, 1.7, 1.4 (elast_bracket_p1_59k). For three right-hand
+/// sides, times are about equal.
 pub const LOCKSTEP_COLUMNS: usize = 4;
 /// Fewer right-hand sides than [`LOCKSTEP_COLUMNS`] are solved in lockstep if a joint step saves at least
 /// this many bytes of matrix reads, compared with separate steps. Two take 0.86 (`Fsai`), 0.80 (`Jacobi`) and

@@ -154,7 +154,7 @@ mod tests {
     /// Output of the first stage.
     struct Left {
         y: Vec<f64>,
-        /// Partial sums that bunches send to later bunches; read by the second stage on the device.
+        /// Partial sums that bunches send to the bunch in which their row ends.
         parts: Vec<Option<f64>>,
         carries: Vec<f64>,
         rows: Vec<u32>,
@@ -301,7 +301,7 @@ mod tests {
         all
     }
 
-    /// Emulates the second stage on the device.
+    /// Emulates the second stage on the device, and adds the partial sums, which the first stage adds there.
     fn finish(bunches: Bunches, offsets: &Offsets, left: &mut Left) {
         let Left { y, parts, carries, rows, ranges } = left;
         for (range, only_zeros) in ranges.iter() {

@@ -1,13 +1,13 @@
-// CSR products with several vectors, whose columns are packed (packed.cu). Each row is summed in the same order as in a
-// product with one vector, so results are bitwise the same.
+// CSR products with several vectors: the columns of X, packed row by row (packed.cu). Each row is summed in the same
+// order as in a product with one vector, so results are bitwise the same.
 //
-// Moves the matrix once, 12 B (f64) or 8 B (f32) an entry and 4 or 8 B a row; y of each column once; x of each column
-// three times, because packing reads it and writes the packed copy.
+// Moves the matrix once, 12 B (f64) or 8 B (f32) an entry and 4 or 8 B a row; each column of Y once; each column of X
+// three times, because packing reads it and writes the packed copy, which the product reads.
 
 // Adds the partial sums part(lane) of a row's lanes in the same order as the product with one vector; the result is
-// valid in the row's first lane. With `width` packed columns a warp has only 32 / width lanes for rows (packed.cu). If
-// the one-vector product uses more lanes per row, each thread computes the partial sums of several of them, one after
-// the other, and adds them in the order of that product's summation tree.
+// valid in the row's first lane. With `width` places per packed row, a warp has only 32 / width lanes for rows
+// (packed.cu). If the one-vector product uses more lanes per row, each thread computes the partial sums of several of
+// them, one after the other, and adds them in the order of that product's summation tree.
 template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x, u32 lanes_of_row, Part part) {
     const u32 lanes = x.lanes(), rounds = lanes_of_row > lanes ? lanes_of_row / lanes : 1;
     real sum = 0, waiting[3] = {};
@@ -28,7 +28,7 @@ template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x
     return x.sum_of_lanes(sum, rounds > 1 ? lanes : lanes_of_row);
 }
 
-// Returns this thread's part of ⟨x, y⟩ for its column if DOT is true.
+// Returns this thread's part of ⟨x, y⟩ for its column of X and Y if DOT is true.
 template <class Offset, bool DOT> __device__ __forceinline__ real multiply_many(const Csr<Offset>& a, const Columns& c, const Packed& x) {
     const u32 log_lanes = 31 - __clz(a.lanes), rows_of_warp = max(x.lanes() >> log_lanes, 1u);
     const u32 warps = gridDim.x * (blockDim.x / 32), warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;

@@ -45,6 +45,7 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 4 : 5;
 
 extern "C" __global__ __launch_bounds__(THREADS, BLOCKS) void merge(Merge a, const real* x, real* y) {
     begin();
+    // for each warp: the products v_k x_{c_k} of its tile's entries
     __shared__ real shared[WARPS][spread(TILE)];
     __shared__ real heads[WARPS], tails[WARPS];
     // for each warp. heads: the part of the sum of the row that began before the warp's tile and ends in it; tails:

@@ -1,4 +1,5 @@
 //! Workspace of speculative products: values passed between warps and stages, and reports to the host.
+//! speculative.cu describes bunches (the tiles of one warp), counts and ranges of rows.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::pinned::PinnedArray;

@@ -35,8 +35,9 @@
 // Data passed between bunches, and from the first stage to the second.
 struct Unfinished {
     Parcel* parts;            // of each bunch: its part of the row that continues in the next bunch
-    // if the host synchronizes, instead of parts:
-    real* carries;            // of each bunch: its part of the row that began in an earlier bunch, and of the row that continues
+    // if the host synchronizes, instead of parts: of each bunch, its part of the row that began in an earlier bunch, and
+    // of the row that continues in the next one
+    real* carries;
     u32* rows;                // row of each bunch's first entry if the row began in an earlier bunch; NONE otherwise
     u32* counts;              // [2]: number of ranges, and number of finished blocks of the second stage
     uint2* ranges;            // row ranges, .x to .y (exclusive); FILL in .x: only empty rows must be set to zero
@@ -49,7 +50,7 @@ struct Speculative {
     const u32* columns;
     const stored* values;
     Unfinished left;
-    u64 count;                // entries
+    u64 count;                // number of entries
     u32 tiles, tiles_of_bunch;
 };
 
@@ -135,6 +136,7 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
     // of each bunch: its part of the first row, that row, and the bunch in which the row begins
     __shared__ real heads[WARPS];
     __shared__ uint2 shared_rows[WARPS];
+    // of each bunch: a byte for each entry of its tile, 1 if a row begins there
     __shared__ u32 descriptors[WARPS][32];
     // of each bunch: ranges to be recorded, and their number
     __shared__ uint2 dirty[WARPS][MOST_TILES];

@@ -26,8 +26,9 @@ pub struct Speculative<T: Real, V: Storage<T> = T> {
     scratch: Arc<Scratch>,
     /// Id of this matrix, unique in the process.
     number: u64,
-    /// Set once a product has reported that no tile is dirty. Dirty tiles depend on the pattern only, so the
-    /// second stage is then never launched.
+    /// Set once a product has reported that no tile is dirty. A tile is dirty if it has empty rows, so that
+    /// the second stage must move its sums; dirty tiles depend on the pattern only, so the second stage is
+    /// then never launched.
     is_clean: AtomicBool,
     finish: CudaFunction,
     vectors: PhantomData<T>,

@@ -49,7 +49,7 @@ pub(crate) struct Gpu {
     pub(crate) ahead: Ahead,
     /// Queues without a user; the last one returned is the next one taken.
     idle: Mutex<Vec<Arc<Queue>>>,
-    /// Number of devices in use.
+    /// Number of [`Device`](super::Device)s in use.
     devices: AtomicUsize,
     queues_created: AtomicUsize,
     pub(crate) modules_created: AtomicUsize,

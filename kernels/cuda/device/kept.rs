@@ -20,8 +20,8 @@ struct Node {
 }
 
 impl KeptByType {
-    /// The object of a type. `X::default()` must not call this function, because other threads wait until it
-    /// returns.
+    /// The object of a type. `X::default()` must not call this function, because the inner call may wait for
+    /// the outer one.
     pub(crate) fn get<X: Any + Send + Sync + Default>(&self) -> &X {
         let mut link = &self.first;
         loop {

@@ -44,7 +44,7 @@ pub(crate) fn index(what: &'static str, got: usize) -> Result<i32> {
 /// The first architecture with programmatic dependent launch.
 const WAITS: u32 = 90;
 
-/// Number of arguments of most kernels.
+/// Number of arguments for which a launch reserves memory; few kernels have more.
 const ARGUMENTS: usize = 10;
 
 /// A kernel and its arguments, to be launched on a device's stream.

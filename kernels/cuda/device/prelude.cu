@@ -103,8 +103,8 @@ __device__ __forceinline__ void copy_value(real& entry, stored& slot, u32 back) 
 struct Number {
     real factor;
     u32 zero_over_zero;       // whether 0/0 is 0
-    const real* above[TERMS];
-    const real* below[TERMS];
+    const real* above[TERMS]; // cells (scalars in device memory) of the numerator; null if unused
+    const real* below[TERMS]; // cells of the denominator; null if unused
 };
 
 __device__ __forceinline__ real value(const Number& n) {
@@ -132,14 +132,14 @@ struct Control {
     u32 active;               // 0 once the solve has ended: its vectors do not change any more
     u32 failed;               // id of the watch that ended it, counted from 1; 0 for none
     double failed_value;
-    double threshold;         // the solve ends at this ‖r‖²
+    double threshold;         // the solve ends once ‖r‖² is at most this
     u64 sequence;             // number of steps reported to the host so far
 };
 
 struct Watch {
     Number number;
     u32 condition;            // FINITE, NONZERO or POSITIVE
-    u32 id;
+    u32 id;                   // reported as `failed` if the number fails the condition
 };
 
 // Condition that is checked before every change of a vector within a step. `control` is null outside of steps.
@@ -413,7 +413,7 @@ __device__ __forceinline__ void gathered() {
     __syncthreads();
 }
 
-// ---- blocks of rows, and the window of x that each reads
+// ---- blocks of nodes (groups of equally many rows), and the window of x that each block reads
 
 struct Windows {
     const u32* bounds;        // first node of each block, a multiple of 32, and the end

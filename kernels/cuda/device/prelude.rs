@@ -113,7 +113,8 @@ unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
 /// Number of 64-bit words of a gate's state (`Control` of prelude.cu).
 pub(crate) const CONTROL: usize = 4;
 
-/// Words before the numbers of a ring entry: its kind, and the number of numbers or the watch that failed.
+/// Words before the numbers of a ring entry: its kind, and the count of its numbers or the id of the failed
+/// watch.
 pub(crate) const HEAD: usize = 2;
 /// Kind of an entry: a step after which the solve continues. [`LAST`]: the last step. [`FAILED`]: a step in
 /// which a watch failed.

@@ -5,6 +5,7 @@ template <class Column, int B, bool DOT> __device__ __forceinline__ real multipl
     constexpr int U = Fit<B>::IN_FLIGHT;
     constexpr int WIDE = B * B % VALUES == 0 ? VALUES : 1, LOADS = B * B / WIDE;
     constexpr bool SHORT = sizeof(Column) == 2;
+    // for each warp: the elements of x for U groups of 32 blocks, which the lanes exchange
     __shared__ real shared[WARPS][U][32 * B];
     real (&passed)[U][32 * B] = shared[threadIdx.x / 32];
     const u32 lane = threadIdx.x % 32, rows_of_slice = 32 / a.lanes, warps = gridDim.x * WARPS;
@@ -106,8 +107,9 @@ KERNELS(bsr_3_short, u16, 3)
 KERNELS(bsr_4_short, u16, 4)
 KERNELS(bsr_6_short, u16, 6)
 
-// Copies values from CSR entries to blocks, or back. A thread merges the columns of a matrix row with the blocks of its
-// block row, which both ascend. Sets `misfit` if an entry is in no block.
+// Copies values from CSR entries (`rows`, `columns`, `entries`) to `values`, the slots of blocks with `size` rows, or
+// back. A thread merges the columns of a matrix row with the blocks of its block row, which both ascend. Sets `misfit`
+// if an entry is in no block.
 template <class Column> __device__ __forceinline__ void copy_all_values(
     const Bsr<Column>& a, const RowStarts& rows, const u32* columns, real* entries, stored* values, u32 size, u32 back, u32* misfit) {
     const u32 of_block = size * size, wide = of_block % VALUES == 0 ? VALUES : 1, rows_of_slice = 32 / a.lanes;

@@ -124,7 +124,7 @@ impl<T: Real, V: Storage<T>> Bsr<T, V> {
     }
 }
 
-// SAFETY: slices cover the block rows of `y`, their columns are below the number of block columns of `x`, and
+// SAFETY: slices cover the block rows of the matrix, their columns are below its number of block columns, and
 // `values` has a block for each slot
 unsafe impl<T: Real, V: Storage<T>> Layout for Bsr<T, V> {
     type Element = T;

@@ -13,16 +13,17 @@
 // 16-bit columns.
 
 template <class Column> struct Bsr {
-    const u32* starts;        // first group of each slice
-    const u32* order;         // block row at each place; null if block rows are not sorted
+    const u32* starts;        // first group of each slice, and the end
+    const u32* order;         // block row at each place (in the sorted order); null if block rows are not sorted
     const u32* bases;         // with 16-bit columns: one per group, which is added to its columns
     const Column* columns;
     const stored* values;
-    u32 rows;                 // block rows
+    u32 rows;                 // number of block rows
     u32 slices;
     u32 lanes;                // T: lanes per block row
 };
 
+// Block column of a slot without a block: all bits are set.
 template <class Column> constexpr Column PADDING = Column(~Column(0));
 constexpr int WARPS = THREADS / 32;
 

@@ -1,11 +1,13 @@
-// Products of small dense blocks with several vectors, whose columns are packed (packed.cu). bsr_blocks.cu describes the
-// layout. Each row is summed in the same order as in a product with one vector.
+// Products of small dense blocks with several vectors: the columns of X, packed row by row (packed.cu). bsr_blocks.cu
+// describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, as many bytes as a product with one vector; y of each column once; x of each column three
-// times, because packing reads it and writes the packed copy. For each dense block, B · width elements of x are
-// gathered: for B = 3 and 8 columns of f64, 6 whole sectors, instead of about 12 in 8 products with one vector.
+// Moves the matrix once, as many bytes as a product with one vector; each column of Y once; each column of X three
+// times, because packing reads it and writes the packed copy, which the product reads. For each dense block, B packed
+// rows of X are gathered: for B = 3 and 8 columns of f64, 6 whole sectors, instead of about 12 in 8 products with one
+// vector.
 
-// Returns this thread's part of ⟨x, y⟩ for its column if DOT is true. A block row has at most as many lanes as a warp.
+// Returns this thread's part of ⟨x, y⟩ for its column of X and Y if DOT is true. All lanes of a block row must be in
+// one warp, which has 32 / `width` lanes (packed.cu).
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply_many(const Bsr<Column>& a, const Columns& c, const Packed& x) {
     constexpr int U = Fit<B>::IN_FLIGHT;
     constexpr int WIDE = B * B % VALUES == 0 ? VALUES : 1, LOADS = B * B / WIDE;
@@ -21,7 +23,7 @@ template <class Column, int B, bool DOT> __device__ __forceinline__ real multipl
         real sum[B];
 #pragma unroll
         for (int i = 0; i < B; i++) sum[i] = 0;
-        // columns are loaded one round ahead, so that values and gathers of x are in flight at the same time
+        // block columns are loaded one iteration ahead, so that values and gathers of x are in flight at the same time
         u32 column[U];
         const auto load_columns = [&](u32 g) {
 #pragma unroll

@@ -11,10 +11,9 @@
 // Rows much shorter than a chunk end in the chunk in which they begin; the rest of a chunk is padded with zeros that
 // belong to its last row. If a row crosses chunks, each chunk sends its part of the sum, and the chunk in which the row
 // ends waits for the parts and adds them in order: there are no atomic additions, and every product is bitwise the
-// same. Chunks start in order, so a chunk only waits for chunks that are running or done. (Measured
-// on an H200 in f64, each relative to the kernel of its time: a second launch for these sums takes 1.14 times as long on
-// dc2_like and 1.08 times on ins2_like; a counter of finished chunks that is read before the parts takes 1.18 times as
-// long on dc2_like.)
+// same. Chunks start in order, so a chunk only waits for chunks that are running or done. (Measured on an H200 in f64,
+// each relative to the kernel of its time: a second launch for these sums takes 1.14 times as long on dc2_like and 1.08
+// times on ins2_like; a counter of finished chunks that is read before the parts takes 1.18 times as long on dc2_like.)
 //
 // Row indices are compressed: one bit per entry for whether it begins a row, and for each lane the number of rows that
 // begin in earlier lanes of its tile. Empty rows are not counted in row indices.
@@ -42,16 +41,16 @@ struct Own {
 
 struct Coo {
     static constexpr bool IS_PADDED = true, IS_AHEAD = true;
-    const u16* starts;        // of each lane of each tile: bits as above, plus 16 times the starts in earlier lanes
+    const u16* starts;        // of each lane of each tile: `Own::starts`, plus 16 times the starts in earlier lanes
     // of each chunk: row of the preceding entry (NONE for the first chunk), and the chunk in which that row begins
     const uint2* before;
     const u32* rows;          // nonempty rows; null if all are nonempty
     const u32* empty;         // empty rows
     const u32* columns;       // padding has the last column of its row
     const stored* values;     // zero in padding, which yields NaN if the x that the row reads there is infinite or NaN
-    Parcel* parts;            // of each chunk: its part of a row that continues
-    u32 empties;
-    u32 tiles;                // of all chunks
+    Parcel* parts;            // of each chunk: its part of a row that continues in the next chunk
+    u32 empties;              // number of empty rows
+    u32 tiles;                // number of tiles of all chunks
     u32 tiles_of_chunk;
 
     // The row of the entry before a chunk, and the chunk in which that row begins.
@@ -80,14 +79,14 @@ struct CsrByEntries {
     static constexpr const u32* rows = nullptr;
     RowStarts row_starts;
     const u32* first;         // row of each tile's first entry, then row of the last entry
-    const u32* far_at;        // index in `far` of each far tile's table; a far tile has more than `ROWS_GONE_THROUGH` rows
+    const u32* far_at;        // index in `far` of the table of each far tile (of more than ROWS_GONE_THROUGH rows)
     const u32* far;           // tables with the row of each entry of a far tile
-    const u32* empty;         // see `Coo`
+    const u32* empty;         // empty rows
     const u32* columns;
     const stored* values;
-    Parcel* parts;
-    u64 count;                // entries
-    u32 empties, tiles, tiles_of_chunk;
+    Parcel* parts;            // see `Coo`
+    u64 count;                // number of entries
+    u32 empties, tiles, tiles_of_chunk;   // see `Coo`
 
     __device__ __forceinline__ u32 first_row(i64 tile) const { return __ldg(first + tile); }
     __device__ __forceinline__ u32 open(i64, i64 tile) const { return first_row(tile); }
@@ -107,8 +106,9 @@ struct CsrByEntries {
         }
         return own;
     }
-    // Marks the first entry of each row that begins in the tile; an entry's row is that of the last mark at or before
-    // the entry.
+    // Returns the rows of a lane's entries. `marks` has for each entry of the tile the number (relative to the tile's
+    // first row) of the row that begins with it, otherwise 0; the row of an entry is that of the last mark at or before
+    // the entry. A far tile has a table instead.
     __device__ __forceinline__ Few<u32, OF_LANE> rows_of_lane(i64 tile, u32 lane) const {
         __shared__ Few<u32, OF_LANE> marks[WARPS][32];
         const u32 row = first_row(tile), last = first_row(tile + 1);
@@ -157,6 +157,7 @@ template <Onto ONTO> __device__ __forceinline__ void put(const Target& target, u
 
 // y ← A x, or y ← y + A x.
 template <Onto ONTO, class Matrix> __device__ __forceinline__ void multiply(const Matrix& a, const real* x, real* y) {
+    // for each warp: its chunk's part of the row that began in an earlier chunk
     __shared__ real heads[WARPS];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const i64 thread = (i64)blockIdx.x * blockDim.x + threadIdx.x, chunk = thread / 32;
@@ -266,13 +267,13 @@ struct Taken {
     RowStarts all, here;
     const u32* columns;       // column of each entry of `all`
     u32 skip;
-    u32 last_column;
-    u64 slots;                // including padding after the last row
+    u32 last_column;          // column of the matrix's last entry, which padding after the last row repeats
+    u64 slots;                // number of slots, including that padding
 };
 
 // Calls visit(slot, its entry in `all`, the end of its row in `all`) for every slot. A slot whose entry is not before
-// the end is padding. Callers compare both for every slot, not only to find padding: when values are copied, `all` may be
-// of another pattern with as many rows and entries.
+// the end is padding. Callers compare both for every slot, not only to find padding: when values are copied, `all` may
+// be of another pattern with as many rows and entries.
 template <class Visit> __device__ __forceinline__ void each_slot(const Taken& a, Visit visit) {
     const i64 threads = (i64)gridDim.x * blockDim.x, count = a.here.start(a.here.count);
     for (i64 slot = (i64)blockIdx.x * blockDim.x + threadIdx.x; slot < count; slot += threads) {

@@ -31,8 +31,9 @@ pub enum Crossing {
     /// them in a fixed order.
     CarriedOut,
     /// Entries are sorted by slabs of columns whose part of `x` is kept in shared memory; a second kernel
-    /// adds the partial sums of a row over all slabs, in a fixed order. Falls back to `CarriedOut` if a row
-    /// has more than 4,096 partial sums, or there are more than 8,192 slabs.
+    /// adds the partial sums of a row over all slabs, in a fixed order. Falls back to `CarriedOut` if there
+    /// are no entries, more than 8,192 slabs, more slots than 32-bit indices allow, or a row with more than
+    /// 4,096 partial sums.
     Slabs,
 }
 
@@ -259,8 +260,8 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
 }
 
 /// Estimated number of partial sums of a matrix in slabs, on a device with `shared` bytes of shared memory
-/// per block. `None` if slabs are slower than rows, that is, if the loads of `x` that they save do not
-/// outweigh the partial sums that they write and read.
+/// per block. `None` if a product with entries sorted by slabs is slower than with entries sorted by rows,
+/// that is, if the loads of `x` that slabs save do not outweigh the partial sums that they write and read.
 ///
 /// Only this function decides between rows and slabs, both for [`Crossing::Automatic`] and in the choice of a
 /// format, where only one of the two orders of a matrix is a candidate. The cost models of the two orders are
@@ -269,7 +270,8 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
 pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
     let entries = pattern.entries() as f64;
     let width = slabs::width::<T>(pattern.cols(), shared);
-    // an upper bound of the savings does not need the columns
+    // an upper bound of the savings (one read of `x` saved per entry) does not need the columns, which may
+    // not be computed yet
     if width == 0 || !SLABS.contains(&pattern.cols().div_ceil(width)) || entries * SLABS_SAVE < SLABS_START {
         return None;
     }
@@ -279,7 +281,8 @@ pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
 }
 
 /// Time that slabs save in a product with coordinates, in picoseconds; negative if they are slower. `gathers`
-/// is the number of uncoalesced reads of `x` of entries sorted by rows, `value` the bytes of a value.
+/// is the number of memory sectors of `x` read with entries sorted by rows, `sums` the number of partial
+/// sums, `value` the bytes of a value.
 fn saved_by_slabs(entries: f64, gathers: f64, sums: f64, value: usize) -> f64 {
     let value = value as f64;
     SLABS_SAVE * gathers

@@ -26,8 +26,9 @@ constexpr int BLOCKS = sizeof(real) == 8 ? 3 : 4;
 KERNELS(dia_1, 1)
 KERNELS(dia_4, 4)
 
-// Calls visit(entry, slot) for CSR entries. A thread merges the columns of a row with the diagonals, which both ascend.
-// Sets `misfit` if an entry is on none of the diagonals.
+// Calls visit(entry, slot) for CSR entries with row starts `rows` and columns `columns`; `values` are the slots, and a
+// lane has `of_lane` rows. A thread merges the columns of a row with the diagonals, which both ascend. Sets `misfit` if
+// an entry is on none of the diagonals.
 template <class Visit> __device__ __forceinline__ void each_entry(
     const Dia& a, const RowStarts& rows, const u32* columns, stored* values, u32 of_lane, u32* misfit, Visit visit) {
     const u32 wide = of_lane < VALUES ? of_lane : VALUES, loads = of_lane / wide, height = 32 * of_lane;

@@ -109,7 +109,8 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
         self.of_lane
     }
 
-    /// Copies values between CSR order and slots; returns whether every entry is on a diagonal.
+    /// Copies values between CSR order and slots; returns whether every entry is on one of the stored
+    /// diagonals.
     fn copies(&self, ordered: &DeviceCsr<T>, direction: Direction) -> Result<bool> {
         let misfit = Misfit::none(self.values.device())?;
         let (matrix, rows, columns) = (self.raw(), ordered.rows.raw(), ordered.columns.address(0));
@@ -125,14 +126,14 @@ impl<T: Real, V: Storage<T>> Dia<T, V> {
             .arg(&of_lane)
             .arg(&back)
             .arg(&mark);
-        // SAFETY: arguments as in dia.cu; rows are those of the matrix, and entries on no diagonal are not
-        // copied
+        // SAFETY: arguments as in dia.cu; rows are those of the matrix, and entries on none of the stored
+        // diagonals are not copied
         unsafe { launch.launch(config(self.shape.rows)) }?;
         Ok(!misfit.is_set()?)
     }
 
-    /// Copies values in CSR order, times a factor, where `rows` and `columns` are the CSR arrays. The
-    /// returned flag is set if an entry is on no diagonal.
+    /// Copies `numbers`, one for each entry in CSR order, into the slots, times a factor; `rows` and
+    /// `columns` are the CSR arrays. The returned flag is set if an entry is on none of the stored diagonals.
     pub(crate) fn take_scaled<U: Real>(
         &self,
         (rows, columns): (&RowStarts, &Array<u32>),
@@ -179,7 +180,7 @@ fn offsets(diagonals: &[i64]) -> Vec<u32> {
 }
 
 // SAFETY: `offsets` is padded to whole batches, and `values` has a slot for every row of every slice on every
-// diagonal; the kernel compares columns with the length of `x`, and rows with that of `y`
+// diagonal; the kernel checks that columns are below the length of `x`, and rows below that of `y`
 unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
     type Element = T;
     type Raw = RawDia;
@@ -207,8 +208,8 @@ unsafe impl<T: Real, V: Storage<T>> Layout for Dia<T, V> {
         self.slices() * WARP
     }
 
-    /// Number of threads. A lane processes one or two rows for all columns, because registers hold the sums
-    /// of no more rows.
+    /// Number of threads. A lane processes at most two rows at a time for all vectors (four in `f32` with
+    /// more than [`BATCH`] diagonals), because registers hold the sums of no more.
     fn threads_of_many(&self, _: usize) -> usize {
         self.threads() * self.of_lane.div_ceil(2)
     }

@@ -1,7 +1,7 @@
 // Products of matrices stored by diagonals with several vectors, each of which is stored separately. dia_rows.cu
 // describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, 8 B (f64) or 4 B (f32) a slot; x and y of each column. For neighbouring diagonals, x is in the
+// Moves the matrix once, 8 B (f64) or 4 B (f32) a slot; x and y of each vector. For neighbouring diagonals, x is in the
 // L1 cache.
 
 // The rows that a warp processes together: OWN per lane, which is the number of values per load, but at most MOST
@@ -62,7 +62,7 @@ template <int ROWS, int MOST> struct Part {
     }
 };
 
-// If DOT, adds this thread's part of ⟨x, y⟩ for each column to `xy`.
+// If DOT, adds this thread's part of ⟨x, y⟩ for each vector x to `xy`.
 template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_many(const Dia& a, const Columns& c, real (&xy)[COLUMNS]) {
     using Rows = Part<ROWS, PACK>;
     constexpr int OWN = Rows::OWN, U = BATCH / 2;
@@ -93,7 +93,7 @@ template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_many(cons
 }
 
 // Like `multiply_many`, but for at most BATCH diagonals: all values of the rows stay in registers, and x of the next
-// column is loaded while a column is multiplied.
+// vector is loaded while one is multiplied.
 template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_few(const Dia& a, const Columns& c, real (&xy)[COLUMNS]) {
     using Rows = Part<ROWS, 2>;
     constexpr int OWN = Rows::OWN;
@@ -106,7 +106,7 @@ template <int ROWS, bool DOT> __device__ __forceinline__ void multiply_few(const
         part.load(a, 0, v, column);
         real even[BATCH][OWN], odd[BATCH][OWN];
         part.gather_x(a, c.x[0], column, even);
-        // `c.x` repeats the last column after its end
+        // elements of `c.x` after the last vector repeat it
 #pragma unroll
         for (int j = 0; j < COLUMNS; j += 2) {
             if (j >= c.count) break;

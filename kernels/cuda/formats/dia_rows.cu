@@ -1,8 +1,8 @@
 // Storage by diagonals: y_i ← Σ_d v_{i,d} x_{i + o_d}, without column indices.
 //
-// A slice is processed by a warp and has 32 · ROWS rows; a lane has every 32nd of them, so that a warp loads 32
-// consecutive entries of x together. Within a slice, the values of a diagonal are contiguous. Row l + 32 (q W + k) of a
-// slice is value k of lane l in load q, where W is the number of values per load.
+// A slice is processed by a warp and has 32 · ROWS rows (the template parameter ROWS is 1 or 4); a lane has every 32nd
+// of them, so that a warp loads 32 consecutive entries of x together. Within a slice, the values of a diagonal are
+// contiguous. Row l + 32 (q W + k) of a slice is value k of lane l in load q, where W is the number of values per load.
 //
 // Moves 8 B (f64) or 4 B (f32) a slot, x and y. For neighbouring diagonals, x is in the L1 cache, because a thread
 // block has consecutive rows.

@@ -3,9 +3,9 @@
 // as an extra line.
 //
 // A thread block processes a part, in slices of 32 rows. Rows are sorted by descending length, and warps take the next
-// slice from a counter in shared memory, because the sum of a row does not depend on which warp computes it. An inner
-// product does depend on it, so its kernel assigns slices round-robin. Entry k of the row at lane l is slot k 32 + l of
-// its slice. The cached x is followed by a zero, which padding reads.
+// slice from a counter in shared memory: the sum of a row does not depend on which warp computes it. An inner product
+// does, so the kernel with an inner product assigns slices round-robin. Entry k of the row at lane l is slot k 32 + l
+// of its slice. The cached x is followed by a zero, which padding reads.
 //
 // A second kernel adds the lines of entries outside, one line per lane, after all of y is written. Every row has at
 // most one line, so y is reproducible.
@@ -28,9 +28,10 @@ struct Extra {
     const u32* columns;
     const stored* values;
     Number inside;            // ⟨x, y⟩ without the lines, for an inner product
-    u32 count;
+    u32 count;                // number of lines
 };
 
+// A part: its first row, its number of rows, and the number of these whose index is also a column.
 struct Part {
     u32 first, rows, own;
 
@@ -50,7 +51,9 @@ constexpr int BATCH = 8;
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <bool DOT> __device__ __forceinline__ real multiply(const Inside& a, const real* __restrict__ x, real* __restrict__ y) {
+    // the next slice to be taken by a warp
     __shared__ u32 next;
+    // the part's entries of x, and a zero
     real* const cached = (real*)shared_memory;
     const u32 lane = threadIdx.x % 32, parts = (a.rows + a.height - 1) / a.height;
     real xy = 0;
@@ -177,7 +180,8 @@ struct Entries {
 
 constexpr i64 NO_ENTRY = -1;
 
-// Calls visit(slot, entry, part) for every slot inside. Columns ascend, so the entries inside are consecutive.
+// Calls visit(slot, entry, part) for every slot inside, with NO_ENTRY for padding. Columns ascend, so the entries
+// inside are consecutive.
 template <class Visit> __device__ __forceinline__ void each_inside(const Inside& a, const Entries& from, Visit visit) {
     const i64 places = ((i64)a.rows + 31) / 32 * 32;
     for (i64 place = blockIdx.x * blockDim.x + threadIdx.x; place < places; place += gridDim.x * blockDim.x) {
@@ -197,7 +201,7 @@ template <class Visit> __device__ __forceinline__ void each_inside(const Inside&
     }
 }
 
-// Calls visit(slot, entry) for every slot of a line.
+// Calls visit(slot, entry) for every slot of a line, with NO_ENTRY for padding.
 template <class Visit> __device__ __forceinline__ void each_outside(const Inside& a, const Extra& b, const Entries& from, Visit visit) {
     const i64 lines = ((i64)b.count + 31) / 32 * 32;
     for (i64 line = blockIdx.x * blockDim.x + threadIdx.x; line < lines; line += gridDim.x * blockDim.x) {
@@ -216,6 +220,7 @@ template <class Visit> __device__ __forceinline__ void each_outside(const Inside
     }
 }
 
+// Writes the columns of all slots. Padding inside has the position of the zero in the cached x, padding outside NONE.
 extern "C" __global__ __launch_bounds__(THREADS) void ehyb_columns(Inside a, Extra b, Entries from, u16* inside, u32* outside) {
     begin();
     each_inside(a, from, [&](i64 slot, i64 entry, const Part& at) {

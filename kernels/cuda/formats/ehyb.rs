@@ -1,5 +1,6 @@
-//! EHYB: rows are divided into parts, whose entries of `x` are in shared memory; matrix entries in columns of
-//! other parts are stored in extra lines. ehyb.cu describes the layout and the data moved.
+//! EHYB: rows are divided into parts. A thread block keeps the entries of `x` with the indices of a part's
+//! rows in shared memory; the matrix entries of a row in other columns are stored separately, in an extra
+//! line. ehyb.cu describes the layout and the data moved.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;
@@ -56,8 +57,9 @@ pub struct Ehyb<T: Real, V: Storage<T> = T> {
 /// Slices on a device.
 #[derive(Debug)]
 struct SlicesOnDevice<R, C, V> {
+    /// First group (a slot for each of 32 rows) of each slice, and the end.
     slices: Array<u32>,
-    /// Row at each place.
+    /// Row at each place (position in the order sorted by length).
     rows: Array<R>,
     columns: Array<C>,
     values: Array<V>,
@@ -218,7 +220,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
     }
 }
 
-/// A constant zero, if no inner product is accumulated.
+/// The constant zero, passed as `inside` to kernels that compute no inner product.
 fn nothing<T: Real>() -> RawNumber<T> {
     RawNumber::constant(T::zero())
 }
@@ -235,8 +237,8 @@ impl<T: Real, V: Storage<T>> Product<T> for Ehyb<T, V> {
 
     fn product(&self, x: &Array<T>, y: &mut Array<T>) -> Result<()> {
         check(self.shape, self.device(), x, y);
-        // SAFETY: parts cover the rows of `y`, and their `x` and a zero fit the shared memory; columns are
-        // within it, and there are as many slots as the slices need
+        // SAFETY: parts cover the rows of `y`, and their entries of `x` and a zero fit the shared memory;
+        // columns of `inside` are positions in it, and there are as many slots as the slices need
         unsafe { self.kernel.product(&self.raw(), self.threads(), x, y) }?;
         match self.extra_rows() {
             0 => Ok(()),
@@ -309,7 +311,7 @@ impl<R: Element, C: Element, V: Element> SlicesOnDevice<R, C, V> {
 /// Rows in slices.
 #[derive(Debug)]
 struct Slices<R> {
-    /// Row at each place.
+    /// Row at each place (position in the order sorted by length).
     rows: Vec<R>,
     /// First group of each slice, and the end.
     starts: Vec<u32>,

@@ -67,7 +67,8 @@ KERNELS(halo_3, 3)
 KERNELS(halo_4, 4)
 KERNELS(halo_6, 6)
 
-// Calls visit(part, node or NONE, lane, slice) for every place of a block and every part from 0 to `parts` − 1.
+// Calls visit(part, node or NONE, lane, slice) for every place of a block of nodes and every part in [0, parts).
+// With parts = B, a part is a row of the node.
 template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, const Block& at, u32 parts, Visit visit) {
     for (u32 i = threadIdx.x; i < at.slices() * 32 * parts; i += blockDim.x) {
         const u32 place = i / parts;
@@ -76,8 +77,8 @@ template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, 
     }
 }
 
-// Computes positions in the window from the CSR columns of the nodes; one thread block per block of nodes. Every column
-// must be in the window.
+// Computes `columns`, positions in the window, from the pattern of the nodes in CSR (`rows`, `from`); one thread block
+// per block of nodes. Every column must be in the window.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_columns(Halo a, RowStarts rows, const u32* from, u16* columns) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {
@@ -110,7 +111,8 @@ extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_columns(Halo a, Ro
     }
 }
 
-// Computes the CSR columns of the entries from the positions in the window, for nodes with one row; 0 for padding.
+// Computes the CSR columns of the entries from the positions in the window, for nodes with one row; 0 for an entry
+// whose slot is padding.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void halo_entries(Halo a, RowStarts rows, u32* columns) {
     begin();
     for (u32 block = blockIdx.x; block < a.windows.blocks; block += gridDim.x) {

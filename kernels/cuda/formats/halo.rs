@@ -307,7 +307,8 @@ fn height(nodes: usize, size: usize, concurrent: usize) -> usize {
     rows.div_ceil(size).next_multiple_of(WARP)
 }
 
-/// Start of each slice's packed positions in words, and the end; four groups take three words.
+/// Start of each slice's packed positions, in words per lane, and the end; the positions of four groups take
+/// three words.
 fn words(starts: &[u32]) -> Vec<u32> {
     let mut end = 0;
     let mut words = Vec::with_capacity(starts.len());
@@ -323,7 +324,7 @@ fn words(starts: &[u32]) -> Vec<u32> {
 /// Layout of the nodes of blocks in slices.
 #[derive(Debug)]
 struct NodeSlices {
-    /// First group of each slice, and the end.
+    /// First group (a slot for each of 32 nodes) of each slice, and the end.
     starts: Vec<u32>,
     /// Node (within its block) at each place, if nodes were sorted by length.
     order: Option<Vec<u16>>,

@@ -1,11 +1,12 @@
 // Products of blocks of rows with the windows of several vectors, each of which is stored separately. halo_windows.cu
 // describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, as many bytes as a product with one vector; x and y of each column, and the halos of each
-// column. Shared memory holds one window per column: as many columns as fit are multiplied together.
+// Moves the matrix once, as many bytes as a product with one vector; x, its halos and y for each vector. Shared memory
+// holds one window per vector: as many vectors as fit are multiplied together.
 
 
-// If DOT, adds this thread's part of ⟨x, y⟩ for each column to `xy`. The windows of columns are `stride` entries apart.
+// If DOT, adds this thread's part of ⟨x, y⟩ for each vector x to `xy`. The windows of the vectors are `stride` elements
+// apart.
 template <int B, bool DOT>
 __device__ __forceinline__ void multiply_many(const Halo& a, const Columns& c, u32 stride, real (&xy)[COLUMNS]) {
     constexpr int T = MANY_THREADS<B>, WIDE = 32 * B, SLICES = T / WIDE, U = GROUPS<B>;

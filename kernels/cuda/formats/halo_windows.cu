@@ -15,8 +15,8 @@
 struct Halo {
     Windows windows;
     const u32* slices;        // first group of each slice of 32 nodes, and the end
-    const u32* words;         // first packed word of each slice, in units of 32, and the end; null if B > 1
-    const u16* order;         // node (within its block) at each place; null if nodes are not sorted
+    const u32* words;         // first packed word of each slice, in units of 32 words, and the end; null if B > 1
+    const u16* order;         // node (within its block) at each sorted place; null if nodes are not sorted
     const u16* columns;       // positions of nodes in the window
     const stored* values;
 };

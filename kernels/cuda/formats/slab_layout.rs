@@ -1,5 +1,5 @@
-//! Layout of entries in slabs of columns, for slabs.cu: partition of the entries, partial sums of rows, and
-//! the bins in which they are added.
+//! Layout of entries in slabs (ranges of columns), for the two kernels of slabs.cu: the first computes
+//! partial sums of rows for each slab, the second adds them in bins (ranges of rows).
 
 use crate::cuda::device::launch::WARP;
 use crate::cuda::device::prelude::NONE;
@@ -61,7 +61,7 @@ pub(crate) struct Slabbed {
     pub(crate) rows: Vec<u32>,
     /// Start of each row's sums in the shared memory of its bin, and for each bin the end.
     pub(crate) offsets: Vec<u16>,
-    /// Number of sums of the largest bin.
+    /// Upper bound on the number of sums, and of rows, of a bin.
     pub(crate) most_sums: usize,
 }
 

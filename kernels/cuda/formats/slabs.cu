@@ -5,7 +5,7 @@
 // a product. So columns are cut into slabs whose part of x fits in the shared memory of a block, and entries are sorted
 // by slab, then by row:
 //
-//     a block copies its slab's part of x, and its warps multiply chunks of the slab's entries, 8 consecutive ones per lane;
+//     a block copies its slab's part of x, and its warps multiply chunks of its entries, 8 consecutive ones per lane;
 //     each lane sums its products row by row, then the warp adds the sums that belong to one row;
 //     the partial sums of a chunk's rows are written to memory contiguously;
 //     a second kernel loads the partial sums of a bin (consecutive rows) from all slabs into shared memory, each to its

@@ -91,7 +91,7 @@ pub(crate) struct Slabs<T: Real, V: Storage<T>> {
     offsets: Array<u16>,
     /// Maximum number of sums per bin.
     most_sums: u32,
-    /// Bytes of shared memory of both kernels.
+    /// Bytes of shared memory per block of the first and of the second kernel.
     shared: [u32; 2],
     /// Threads per block of the first kernel.
     threads: u32,
@@ -146,7 +146,8 @@ impl<T: Real, V: Storage<T>> Slabs<T, V> {
             bins: BINS_OF_MULTIPROCESSOR * concurrent,
         };
         let Some(slabbed) = Slabbed::new(pattern, sizes) else { return Ok(None) };
-        // second kernel: the sums of a bin, and the offsets of its rows
+        // bytes of shared memory of both kernels; the second stores the sums of a bin and the offsets of its
+        // rows
         let of_slab = width * size_of::<T>() + first.beside::<T>();
         let shared = [of_slab, slabbed.most_sums * size_of::<T>() + 2 * (slabbed.most_sums + 1)]
             .map(|bytes| bytes as u32);

@@ -1,7 +1,8 @@
 //! Rows in slices on a device: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
 //!
-//! Columns are stored in 16 bits, as offsets from the smallest of the 32 that a warp reads together, if all
-//! of them fit. sliced_rows.cu describes the layout and the data moved.
+//! Column indices are stored in 16 bits, as offsets from the smallest of the 32 that a warp reads together,
+//! if all offsets of the matrix fit; otherwise in 32 bits. sliced_rows.cu describes the layout and the data
+//! moved.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;
@@ -51,7 +52,7 @@ pub fn lanes(rows: usize, mean_length: f64, multiprocessors: usize) -> usize {
     shared_by(rows, mean_length, SLOTS_IN_FLIGHT, multiprocessors)
 }
 
-/// Width and number of the loads of a lane for values of type `V`.
+/// Slots per load and slots in flight of a lane, for values of type `V`.
 fn lane<V>() -> Lane {
     Lane { pack: (PACK_BYTES / size_of::<V>()).min(MOST_VALUES), in_flight: SLOTS_IN_FLIGHT }
 }
@@ -127,7 +128,7 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
         Sliced::cut(rows, columns, Shape { rows: rows.count(), cols, entries }, slices, None)
     }
 
-    /// Copies values in CSR order, times a factor.
+    /// Copies `numbers`, one for each entry in CSR order, into the slots, times a factor.
     pub(crate) fn take_scaled<U: Real>(&self, rows: &RowStarts, numbers: &Array<U>, factor: U) -> Result<()>
     where
         V: Storage<U>,
@@ -154,7 +155,8 @@ impl<T: Real, V: Storage<T>> Sliced<T, V> {
             (true, 1) => "sliced_short",
             (true, _) => "sliced_short_packed",
         };
-        // with several vectors, the lanes of a row may be spread over warps: `lanes: 1`, no limit on the vectors
+        // `lanes: 1` sets no limit on the number of vectors, because the lanes of a row may be spread over
+        // warps
         let reads = Reads::Packed { lanes: 1 };
         let many = Many::new::<V>(&MANY, format!("{name}_many"), reads, THREADS);
         Ok(Sliced {

@@ -1,7 +1,7 @@
-// Rows in slices with several vectors, whose columns are packed (packed.cu). sliced_rows.cu describes the layout.
-// Each row is summed in the same order as in a product with one vector.
+// Rows in slices, multiplied by several vectors: the columns of X, packed row by row (packed.cu). sliced_rows.cu
+// describes the layout. Each row is summed in the same order as in a product with one vector.
 
-// The sum over a lane's slots in `groups` groups, beginning with `first`, for this thread's column.
+// The sum over a lane's slots in `groups` groups, beginning with `first`, for this thread's column of X.
 template <class Column, int G> __device__ __forceinline__ real part_of_column(const Sliced<Column>& a, i64 first, u32 groups, u32 lane, const Packed& x) {
     constexpr int U = SLOTS_IN_FLIGHT / G;
     constexpr bool SHORT = sizeof(Column) == 2;
@@ -44,9 +44,9 @@ template <class Column, int G> __device__ __forceinline__ real part_of_column(co
     return sum;
 }
 
-// Calls `row_is` with each row and its sum, for each column on the first lane of the row. All threads of a block make
-// the same number of passes, because the lanes of a row may be in several of its warps: the 32 lanes of a slice are
-// in `width` warps, and the number of warps of a block is a multiple of `width`.
+// Calls row_is(row, sum) for each row and each column of X, on the first lane of the row. The 32 lanes of a slice are
+// in `width` warps of a block (`width`: places of a packed row), whose number of warps is a multiple of `width`. As
+// `sum_of_warps` has barriers, all threads of a block make the same number of passes through the loop.
 template <class Column, int G, class Row> __device__ __forceinline__ void each_row(const Sliced<Column>& a, const Packed& x, Row row_is) {
     const u32 log_lanes = 31 - __clz(a.lanes), own = threadIdx.x / 32, warps = blockDim.x / 32, parts = a.slices << x.log_width;
     for (u32 begin = blockIdx.x * warps; begin < parts; begin += gridDim.x * warps) {

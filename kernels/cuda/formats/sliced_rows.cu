@@ -10,8 +10,8 @@
 // padding, is not read.
 
 template <class Column> struct Sliced {
-    const u32* starts;        // first group of each slice; null if all have `width` groups
-    const u32* order;         // row at each place; null if rows are not sorted
+    const u32* starts;        // first group of each slice, and the end; null if all have `width` groups
+    const u32* order;         // row at each place (position in the sorted order); null if rows are not sorted
     const u32* bases;         // with 16-bit columns: G per group, the k-th for the k-th slots of all lanes
     const Column* columns;
     const u32* lengths;       // length of each row; null if padding marks the end of a row

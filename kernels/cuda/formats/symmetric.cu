@@ -15,8 +15,8 @@
 // of a diagonal block or of a pair that crosses blocks; windows as in halo_windows.cu; x and y.
 //
 // Faster than Halo for several rows per node and matrices larger than the L2 cache: el3_100M_perm on an H200 0.129 ms
-// (f64), Halo 0.190, each in clusters as large as its blocks (`cuda_spmv -- --pairs`, and without). If a matrix fits in
-// the cache, bytes are not the bottleneck (el3_10M_perm 0.030, Halo 0.023).
+// (f64), Halo 0.190, each for a matrix reordered into clusters as large as its blocks (bench `cuda_spmv`, with and
+// without `--pairs`). If a matrix fits in the cache, bytes are not the bottleneck (el3_10M_perm 0.030, Halo 0.023).
 //
 // With one row per node it is slower than Halo: a pair saves a quarter of the bytes, but takes three accesses to shared
 // memory with random bank conflicts instead of one per entry. Times for p1_100M_perm in ms, f64 / f32: Halo 0.264-0.278
@@ -29,10 +29,10 @@ struct Symmetric {
     Windows windows;
     const u32* slices;        // first group of each slice of 32 nodes, and the end
     const u32* steps;         // for each block, number of steps that end with a barrier
-    const u16* order;         // node (within its block) at each place
-    const u16* columns;       // positions in the window
+    const u16* order;         // node (within its block) at each place, that is, in the sorted order
+    const u16* columns;       // position in the window of each pair's other node
     const stored* values;
-    const stored* diagonals;
+    const stored* diagonals;  // upper triangles of the diagonal blocks
     u32 window;               // number of nodes of the largest window, including the zero; sums are stored after it
 };
 
@@ -79,7 +79,8 @@ template <int B, bool DOT> __device__ __forceinline__ real multiply(const Symmet
         }
         most = max(most, groups[r]);
     }
-    // number of dense blocks loaded ahead: one up to B = 3; for B = 1, those of all the thread's nodes
+    // number of dense blocks loaded ahead: for B = 1, one for each of the thread's nodes; for B = 2 and 3, one;
+    // otherwise none
     constexpr int AHEAD = B == 1 ? R : B <= 3 ? 1 : 0;
     Slot<B> next[AHEAD ? AHEAD : 1];
 #pragma unroll
@@ -190,8 +191,9 @@ __device__ __forceinline__ i64 find(const RowStarts& rows, const u32* columns, i
     return low < end && columns[low] == column ? low : NO_ENTRY;
 }
 
-// Copies values from CSR entries to slots, or back; one thread block per block of nodes. For a pair of mirrored entries
-// that is stored once, the value of the entry below the diagonal is copied.
+// Copies values from CSR entries (`rows`, `columns`, `entries`) to `values` and `diagonals`, or back, for nodes with
+// `size` rows; one thread block per block of nodes. For a pair of mirrored entries that is stored once, the value of
+// the entry below the diagonal is copied.
 extern "C" __global__ __launch_bounds__(THREADS, 4) void symmetric_copy_values(
     Symmetric a, RowStarts rows, const u32* columns, real* entries, stored* values, stored* diagonals, u32 size, u32 back) {
     begin();

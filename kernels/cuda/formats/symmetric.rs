@@ -138,8 +138,8 @@ pub fn nodes_of_thread(size: usize, value: usize) -> usize {
 
 // SAFETY: blocks cover the nodes of `y`, and have no more nodes than threads process; the nodes of halos are
 // below the number of nodes of `x`; columns are within the window or the zero after it, for which there is
-// shared memory, as for the sums; pairs of one step have different ends; there are as many slots as the
-// slices need
+// shared memory, as for the sums; pairs of one step are stored at different nodes and have different other
+// nodes; there are as many slots as the slices need
 unsafe impl<T: Real, V: Storage<T>> Layout for Symmetric<T, V> {
     type Element = T;
     type Raw = RawSymmetric;
@@ -219,8 +219,8 @@ pub struct Footprint {
 }
 
 /// Estimated footprint of a matrix with values of type `T` and this pattern of dense blocks of `size` rows,
-/// without laying out the matrix: assumes that half of the pairs of a node within its block are stored at the
-/// node, and that a slice has as many groups as its longest node has pairs.
+/// without laying out the matrix: assumes that half of the pairs of a node with nodes of its block of rows
+/// are stored at the node, and that a slice has as many groups as its longest node has pairs.
 pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Footprint, TooLarge> {
     let (height, most) = (nodes_per_block::<T>(size), largest_window::<T>(size, SHARED_MEMORY));
     let windows = Windows::new(nodes.offsets(), nodes.columns(), height, WARP, most)?;
@@ -247,16 +247,19 @@ pub fn footprint<T>(size: usize, nodes: Pattern<'_>) -> std::result::Result<Foot
     Ok(Footprint { bytes, halo: halo.len() })
 }
 
-/// Layout of the pairs that are stored at the nodes of blocks.
+/// Layout of pairs of coupled nodes in slices of 32 nodes. A pair is stored at one of its nodes, or at both
+/// if they are in different blocks. A group has one pair, or padding, for each node of a slice.
 #[derive(Debug)]
 struct PairSlices {
     /// First group of each slice, and the end.
     starts: Vec<u32>,
-    /// Number of steps of each block.
+    /// Number of steps of each block; the pairs of a step are stored at different nodes and have different
+    /// other nodes.
     steps: Vec<u32>,
-    /// Node (within its block) at each place, sorted by descending number of pairs stored at it.
+    /// Nodes (indices within their block), sorted within each block by descending number of pairs stored at
+    /// them.
     order: Vec<u16>,
-    /// Positions in windows, 32 per group.
+    /// Position in the window of each pair's other node, 32 per group.
     columns: Vec<u16>,
 }
 
@@ -388,7 +391,7 @@ mod tests {
         }
     }
 
-    /// Checks that slots represent every entry once, and that the pairs of a step have no node in common.
+    /// Checks that slots represent every entry once, and that the pairs of a step have different other nodes.
     #[test]
     fn slots_stand_for_all_entries() {
         for (nodes, far) in [(0, 1), (1, 1), (31, 7), (64, 20), (500, 3), (1000, 170)] {

@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 /// and need twice the registers or shared memory.
 pub(crate) const COLUMNS: usize = 8;
 
-/// The kernel that packs columns row by row.
+/// The kernel that packs the columns of `X` row by row.
 pub(crate) const PACK: Source = Source {
     file: "pack.cu",
     text: concat!(include_str!("columns.cu"), "#line 1 \"pack.cu\"\n", include_str!("pack.cu")),
@@ -163,7 +163,7 @@ impl<T: Real> Many<T> {
         Ok(())
     }
 
-    /// Like [`Many::products`], and the inner product of each column of `X` with that of `Y`.
+    /// Like [`Many::products`]; also returns the inner product of each column of `X` with that of `Y`.
     ///
     /// # Safety
     /// See [`Many::products`].

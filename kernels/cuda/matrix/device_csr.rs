@@ -125,7 +125,8 @@ impl<V: Element> DeviceCsr<V> {
         self.values.write(values)
     }
 
-    /// Panics unless the pattern has the shape `made_from`, and the rows and entries of this matrix.
+    /// Panics unless the pattern has the shape `made_from`, and this matrix has as many rows, values and
+    /// columns.
     pub(crate) fn check(&self, made_from: Shape, pattern: Pattern<'_>) {
         assert_eq!(pattern.shape(), made_from, "the pattern it was made from");
         let (rows, entries) = (self.rows.count(), self.values.len());

@@ -1,7 +1,7 @@
-// Packs columns row by row, in `width` places a row; places beyond the last column are set to zero.
+// Packs the columns of X row by row, in `width` places a row; places beyond the last column are set to zero.
 //
-// Reads and writes one element for each place. A warp reads 32 / width consecutive entries of each column, which are
-// whole sectors of f64 for every width.
+// Reads an element for each column and writes one for each place, in every row. A warp reads 32 / width consecutive
+// entries of each column, which are whole sectors of f64 for every width.
 extern "C" __global__ __launch_bounds__(THREADS) void pack(Columns c, u64 rows, real* packed) {
     begin();
     constexpr int U = 4;

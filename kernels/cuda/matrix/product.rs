@@ -37,13 +37,15 @@ pub trait Product<T: Real>: Send + Sync + Debug {
         x.iter().zip(y).map(|(x, y)| self.product_dot(x, y)).collect()
     }
 
-    /// Replaces the values of the entries of the pattern that the matrix was made from.
+    /// Replaces the values by `values`, one for each entry of the pattern, which must be the one that the
+    /// matrix was made from.
     fn fill(&mut self, pattern: Pattern<'_>, values: &[T]) -> Result<()>;
 
-    /// Replaces the values by those of a matrix on the device with this pattern, including its columns.
+    /// Replaces the values by those of `ordered`, a matrix on the device that has this pattern and stores its
+    /// columns.
     fn fill_from(&mut self, pattern: Pattern<'_>, ordered: &DeviceCsr<T>) -> Result<()>;
 
-    /// Copies the values to a matrix on the device with this pattern, including its columns.
+    /// Copies the values to `ordered`, a matrix on the device that has this pattern and stores its columns.
     fn copy_values_to(&self, pattern: Pattern<'_>, ordered: &mut DeviceCsr<T>) -> Result<()>;
 
     /// The matrix in CSR, in the order of the pattern that it was made from, with values and, if the format
@@ -261,7 +263,8 @@ impl<T: Real> Kernel<T> {
             product_dot,
             threads,
             shared: 0,
-            // the last block waits for a number of each block: use no more blocks than are resident
+            // the last block waits for a sum of each block; because blocks loop over the rows, no more of
+            // them are launched than are resident
             most_summing: (per_multiprocessor.max(1) as usize * device.multiprocessors()).min(MAX_BLOCKS),
             many: None,
             element: PhantomData,

@@ -17,6 +17,8 @@
 // 0.63 and 0.73. For p1_100M_perm and el3_100M_perm, reordered, a refill takes 0.45 to 0.58 ms in all formats, as long
 // as 1.2 to 3.3 products.
 
+// Writes to each entry some bits of 1 + the index of its value: from[entry] or, if `from` is null, the entry's own
+// index.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_number(const u32* from, i64 count, u32 shift, u32 mask, real* entries) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -77,8 +79,11 @@ extern __shared__ __align__(16) unsigned char shared_memory[];
 // Finds the sectors of each tile from the map of its slots. If `sectors` is null, only counts them.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_tiles(const u32* map, Tiles tiles) {
     begin();
+    // for each slot of the tile: the sector of its value, or ALL; then sorted
     u32* const keys = (u32*)shared_memory;
+    // the distinct sectors
     u32* const unique = keys + tiles.tile;
+    // for each thread: number of distinct sectors in its share of the keys
     __shared__ u32 before[THREADS];
     for (i64 tile = blockIdx.x; tile * tiles.tile < tiles.slots; tile += gridDim.x) {
         const i64 first = tile * tiles.tile;
@@ -143,6 +148,7 @@ constexpr u32 PAIRS = REFILL_SLOTS<0> / (2 * REFILL_THREADS);
 extern "C" __global__ __launch_bounds__(REFILL_THREADS) void refill(Tiles tiles, const real* given, i64 count, stored* slots) {
     begin();
     constexpr u32 PACKS = SECTOR / PACK_BYTES;
+    // the values in the tile's sectors
     real* const window = (real*)shared_memory;
     const i64 first = (i64)blockIdx.x * tiles.tile, end = min(first + tiles.tile, tiles.slots);
     const u32* sectors = tiles.sectors + (i64)blockIdx.x * tiles.most;

@@ -12,6 +12,7 @@ __device__ __forceinline__ float plus(float a, float b) { return __fadd_rn(a, b)
 struct Sum2 {
     real high, low;
 
+    // Adds `b` to the sum, and `below`, the rounding error of `b`, to the errors.
     __device__ __forceinline__ void add(real b, real below) {
         const real sum = plus(high, b), back = plus(sum, -high);
         const real taken = plus(plus(high, -plus(sum, -back)), plus(b, -back));

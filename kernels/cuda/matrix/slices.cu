@@ -4,8 +4,8 @@
 // One warp per slice, as in the products. Each kernel moves all arrays that it reads or writes once.
 
 struct Slices {
-    const u32* starts;        // first group of each slice; null if all have `width` groups
-    const u32* order;         // row at each place; null if rows are not sorted
+    const u32* starts;        // first group of each slice, and the end; null if all have `width` groups
+    const u32* order;         // row at each place (position in the sorted order); null if rows are not sorted
     u32 rows, count, width;
     u32 lanes;                // lanes per row
     u32 pack;                 // number of consecutive slots of a lane
@@ -52,8 +52,8 @@ constexpr u32 LENGTHS = 1 << 22;
 constexpr u32 KEYS = 1024;
 static_assert(SORTED_ROWS <= KEYS, "10 bits below 22");
 
-// Computes the number of groups of each slice of a window, with narrow loads and with wide ones (`pack` slots), and the
-// sums of both.
+// Computes the number of groups of each slice, with narrow loads (`one`) and with wide ones of `pack` slots (`all`), in
+// a window of `count` rows with these lengths, from row `first` on; adds the totals to `sums[0]` and `sums[1]`.
 __device__ __forceinline__ void groups_of(
     const u32* lengths, u64 first, u32 count, u32 lanes, u32 pack, u32* one, u32* all, u64* sums) {
     const u32 height = 32 / lanes;
@@ -90,8 +90,9 @@ __device__ __forceinline__ void put_in_order(u32* keys) {
 }
 
 // Computes the number of groups of each slice for rows in the given order and, if `sort`, for rows sorted by descending
-// length (stable), in which case `order` receives the row at each place. One block per window of SORTED_ROWS rows.
-// Reads the offsets, and writes 4 B a row.
+// length (stable), in which case `order` receives the row at each place: with narrow loads (`one`, `one_sorted`) and
+// with wide ones (`all`, `all_sorted`). Adds the four sums to `totals`. One block per window of SORTED_ROWS rows, whose
+// lengths and sort keys are in shared memory. Reads the offsets, and writes 4 B a row and 16 B a slice.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
     RowStarts rows, u32 lanes, u32 pack, u32 sort, u32* order, u32* one, u32* all, u32* one_sorted, u32* all_sorted, u64* totals) {
     begin();
@@ -128,13 +129,14 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_cut(
 
 // ---- columns and values
 
+// Writes the columns of all slots in 32 bits.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_wide(Slices a, RowStarts rows, const u32* columns, u32* slots) {
     begin();
     each_slot(a, rows, [&](i64 slot, i64, i64 entry) { slots[slot] = entry != NO_ENTRY ? columns[entry] : PADDING; });
 }
 
-// Writes columns as offsets from the smallest of the 32 columns that a warp reads together; sets `misfit` if an offset
-// needs more than 16 bits.
+// Writes columns as offsets from the smallest of the 32 columns that a warp reads together, and these smallest columns
+// to `bases`; sets `misfit` if an offset needs more than 16 bits.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
     Slices a, RowStarts rows, const u32* columns, u32* bases, u16* slots, u32* misfit) {
     begin();
@@ -155,7 +157,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void slices_short(
     });
 }
 
-// Writes the column of each entry in CSR order.
+// Writes the column of each entry in CSR order, from 16-bit `offsets` and `bases` or, if `bases` is null, from `wide`.
 extern "C" __global__ __launch_bounds__(THREADS) void slices_columns(
     Slices a, RowStarts rows, const u32* bases, const u32* wide, const u16* offsets, u32* columns) {
     begin();

@@ -44,13 +44,13 @@ pub enum Widths {
     },
 }
 
-/// Width and number of the loads of a lane.
+/// Slots per load and slots in flight of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
     /// Maximum number of consecutive slots per load.
     pub(crate) pack: usize,
-    /// Number of slots in flight. Several lanes share a row only if each of them has at least this many
-    /// slots.
+    /// Number of slots in flight. The number of lanes per row is doubled only while each lane has more slots
+    /// than this.
     pub(crate) in_flight: usize,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Slices {
     lanes: usize,
     /// Number of consecutive slots per load of a lane.
     pack: usize,
-    /// Total number of groups of all slices.
+    /// Total number of groups (`pack` slots for each of 32 lanes) of all slices.
     groups: usize,
     /// Number of groups per slice, if all slices have the same number; 0 otherwise.
     width: usize,
@@ -83,7 +83,8 @@ pub(crate) struct Slices {
 }
 
 impl Slices {
-    /// Cuts a pattern, whose row offsets are on a device, for vectors of `T` and values of type `V`.
+    /// Cuts the rows of a pattern, whose row offsets are on a device, into slices, for vectors of `T` and
+    /// values of type `V`.
     pub(crate) fn new<T: Real, V: Storage<T>>(
         device: &Device,
         pattern: Pattern<'_>,
@@ -151,8 +152,8 @@ impl Slices {
         totals.read(&mut all)?;
         let [natural, natural_packed, sorted, sorted_packed] = all.map(|groups| groups as usize);
         let [a, b, c, d] = groups;
-        // sort only if it saves more than a tenth, because sorted rows cost an order array and uncoalesced
-        // writes
+        // sort only if rows in the given order need a tenth more groups than sorted rows and than the entries
+        // alone, because sorted rows cost an order array and uncoalesced writes
         let saves = sort && 10 * natural > 11 * entries.div_ceil(WARP) && 10 * natural > 11 * sorted;
         let (one, packed) = match saves {
             true => ((sorted, c), (sorted_packed, d)),

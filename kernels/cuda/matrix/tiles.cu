@@ -63,8 +63,9 @@ __device__ __forceinline__ real receive(Parcel* parts, i64 first, i64 end) {
     return warp_sum(sum);
 }
 
-// Calls mark(place, row) for the nonempty rows from `first` to `last` that begin within a tile. Called by all lanes of
-// a warp; each lane loads several row starts together.
+// Calls mark(place, row) for the nonempty rows from `first` to `last` (inclusive) that begin in the tile whose first
+// entry is `from`; `place` is the position of their first entry in the tile. Called by all lanes of a warp; each lane
+// loads several row starts together.
 template <class Mark> __device__ __forceinline__ void mark_rows(const RowStarts& rows, u32 first, u32 last, i64 from, Mark mark) {
     constexpr int AHEAD = 4;
     for (u32 at = first + threadIdx.x % 32; at <= last; at += 32 * AHEAD) {

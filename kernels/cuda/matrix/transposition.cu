@@ -14,9 +14,10 @@ __device__ __forceinline__ i64 place_of(const RowStarts& rows, const u32* column
     return low;
 }
 
-// Finds in `rows` the entry (j, i) for each entry (i, j) of `transposed`, with LANES lanes per row; sets `misfit` if an
-// entry is missing. Both matrices are square. Moves the pattern of `transposed` once, and for each entry about
-// log₂(length) columns of a row of the matrix, mostly from caches.
+// Finds in the matrix (`rows`, `columns`) the entry (j, i) for each entry (i, j) of `transposed`, and writes its index
+// to `from`, with LANES lanes per row; sets `misfit` if an entry is missing. Both matrices are square. Moves the
+// pattern of `transposed` once, and for each entry about log₂(length) columns of a row of the matrix, mostly from
+// caches.
 extern "C" __global__ __launch_bounds__(THREADS) void find_mirrored(
     RowStarts rows, const u32* columns, RowStarts transposed, const u32* transposed_columns, u32* from, u32* misfit) {
     begin();

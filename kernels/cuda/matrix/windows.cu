@@ -10,6 +10,8 @@ static_assert(TABLE == 1 << 32 - HASHED, "a place for each hash");
 extern "C" __global__ __launch_bounds__(THREADS) void window_halos(
     RowStarts rows, const u32* columns, u32 height, u32 most, u32* starts, u32* halo, u32* misfit) {
     begin();
+    // `table`: hash table of the distinct columns outside, later a list of them; `found`: number of columns; `taken`:
+    // length of the list
     __shared__ u32 table[TABLE];
     __shared__ u32 found, taken;
     const i64 first = (i64)blockIdx.x * height, last = min((i64)rows.count, first + height);

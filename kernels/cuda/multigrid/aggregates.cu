@@ -1,5 +1,6 @@
-// Aggregation with the algorithm of aggregates.rs on the host: in each round, what a node becomes depends only on the
-// state before the round, so both find the same aggregates.
+// Aggregation with the algorithm of aggregates.rs on the host: rounds choose roots at mutual distances above two, then
+// the other nodes join the aggregate of a root nearby. In each round, what a node becomes depends only on the state
+// before the round, so both find the same aggregates.
 //
 // A round moves the rows of undecided nodes, and one number per node; with lists of undecided nodes, it moves nothing
 // for decided nodes.
@@ -7,13 +8,15 @@
 // Marks a root, in place of its priority.
 constexpr u32 ROOT = ALL;
 
+// A hash of 32 bits, one-to-one.
 __device__ __forceinline__ u32 scrambled(u32 bits) {
     bits = (bits ^ bits >> 16) * 0x85ebca6bu;
     bits = (bits ^ bits >> 13) * 0xc2b2ae35u;
     return bits ^ bits >> 16;
 }
 
-// `drawn` ← the pseudo-random priority of each node; zero for nodes that are left out.
+// `drawn` ← the pseudo-random priority of each node; zero for nodes that are left out. In later rounds, a decided node
+// has ROOT or zero instead.
 extern "C" __global__ __launch_bounds__(THREADS) void draw(const u8* left_out, u32 nodes, u32* drawn, u32* largest) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -57,7 +60,7 @@ __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u3
 __device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
 
 // `largest` ← the largest number among each node and its neighbours, for nodes that are not final. Entries of `largest`
-// that are a root or zero are final.
+// that are ROOT or zero are final.
 extern "C" __global__ __launch_bounds__(THREADS) void find_largest(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
     begin();
     each_node(nodes, [&](u32 node) {
@@ -81,10 +84,11 @@ extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, Nodes node
     });
     if (__syncthreads_or(some) && open && threadIdx.x == 0) *open = 1;
 }
-// Compacts the list to the undecided nodes, in any order, which does not affect the result. `count` must be zero
-// before.
+// Writes the undecided nodes of `nodes` to `kept`, in any order, which does not affect the result, and their number to
+// `count`, which must be zero before.
 extern "C" __global__ __launch_bounds__(THREADS) void keep_open(Nodes nodes, const u32* numbers, u32* kept, u32* count) {
     begin();
+    // for each warp: number of nodes that earlier warps keep; place of the block's first node in `kept`
     __shared__ u32 before[THREADS / 32], first;
     const u32 size = nodes.size(), warp = threadIdx.x / 32;
     for (u32 base = blockIdx.x * THREADS; base < size; base += gridDim.x * THREADS) {
@@ -108,13 +112,15 @@ extern "C" __global__ __launch_bounds__(THREADS) void keep_open(Nodes nodes, con
     }
 }
 
+// `marks` ← 1 for roots, 0 for other nodes.
 extern "C" __global__ __launch_bounds__(THREADS) void mark_roots(const u32* drawn, u32 nodes, u32* marks) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node < nodes) marks[node] = drawn[node] == ROOT;
 }
 
-// Roots and their neighbours join the root's aggregate; `numbers` has the number of each root's aggregate.
+// Roots and their neighbours join the root's aggregate; `numbers` has the number of each root's aggregate. `near`
+// receives the aggregate of each node, NONE if it has none yet.
 extern "C" __global__ __launch_bounds__(THREADS) void join_roots(Graph a, const u32* drawn, const u32* numbers, const u8* left_out, u32* near) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -132,8 +138,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_roots(Graph a, const 
     }
     near[node] = of;
 }
-// Other nodes join the aggregate to which most of their neighbours belong; in a tie, the one of the first such
-// neighbour. `joined` is 1 for nodes that have an aggregate.
+// Other nodes join the aggregate to which most of their neighbours belong, by `near`; in a tie, the one of the first
+// such neighbour. `of_node` receives the aggregate of each node, NONE if it has none. `joined` is 1 for nodes that have
+// an aggregate.
 extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u32* near, const u8* left_out, u32* of_node, u32* joined) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -186,7 +193,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void fill_joined(const u32* of_
 
 // Orthonormalizes the near-null-space vectors on each aggregate, one warp each, by Gram-Schmidt applied twice.
 // `members` are the rows of Tᵀ and `entries` the positions of their blocks in T. Blocks of T have `size` rows and
-// `modes` columns; blocks of the coarse vectors have `modes` rows and columns.
+// `modes` columns; blocks of the coarse vectors have `modes` rows and columns. Reads the vectors `values` of the fine
+// level, and writes the values of T to `t` and the vectors of the coarse level to `coarse`. A vector is dropped on an
+// aggregate if at most the fraction `dependent` of its norm remains.
 extern "C" __global__ __launch_bounds__(THREADS) void orthonormal(
     Graph members, const u32* entries, u32 size, u32 modes, const double* values, double dependent, double* t, double* coarse) {
     begin();

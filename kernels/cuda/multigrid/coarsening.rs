@@ -41,17 +41,20 @@ pub struct NearNullSpace {
 #[derive(Debug)]
 pub struct Coarsening {
     parameters: CoarseningParameters,
-    /// Strong connections; only for 1×1 blocks, and if not all are strong.
+    /// Strong connections, for 1×1 blocks; `None` for larger blocks, and if all are strong.
     strong: Option<Graph>,
     /// Tentative prolongator `T`, a row for each node.
     t: Blocks,
+    /// Pattern of `P`.
     prolongation: Graph,
     /// Index of the single-pass kernels that compute the values of `P`; `None` if none fit.
     single_pass: Option<usize>,
+    /// Pattern of `Pᵀ`.
     restriction: Graph,
     /// Position in `P` of each block of `Pᵀ`.
     from: Array<u32>,
     product: Product,
+    /// Pattern of `Pᵀ A P`.
     coarse: Graph,
     /// Whether `P = T` (unsmoothed aggregation).
     unsmoothed: bool,
@@ -87,6 +90,7 @@ pub struct Aggregates {
     /// See [`Coarsening`].
     strong: Option<Graph>,
     t: Blocks,
+    /// Pattern of `Tᵀ`.
     members: Graph,
     /// Near-null-space vectors of the next level.
     modes: NearNullSpace,

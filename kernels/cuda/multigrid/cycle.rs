@@ -12,10 +12,10 @@
 //! Cost of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over
 //! `Pᵀ`. The dense level takes one launch; conversion at both ends takes three in all.
 //!
-//! A cycle on several columns takes as many launches as one on a single column, and reads each matrix once:
-//! cycles on small systems are bound by launches, on large ones by the bytes of the matrices. Columns are
-//! packed row by row in 1, 2, 4 or 8 places, so that a gather reads contiguous memory for all of them. Each
-//! lane of a cycle on one vector becomes one thread per column.
+//! A cycle on several columns (right-hand sides) takes as many launches as one on a single column, and reads
+//! each matrix once: cycles on small systems are bound by launches, on large ones by the bytes of the
+//! matrices. Columns are packed row by row in 1, 2, 4 or 8 places, so that a gather reads contiguous memory
+//! for all of them. Each lane of a cycle on one vector becomes one thread per column.
 
 use super::permutation::{Permutation, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
@@ -215,14 +215,14 @@ impl<T: Real> Cycle<T> {
         })
     }
 
-    /// `z ← scale M⁻¹ r`
+    /// `z ← scale M⁻¹ r`, where `M⁻¹` is a cycle.
     pub fn apply(&self, scale: f64, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
         let (vectors, kernels) = (&self.single, &self.kernels);
         self.run::<1>((vectors, kernels), scale, (&[r], &mut [z]), None, false).map(drop)
     }
 
-    /// As [`Cycle::apply`], and returns `⟨r, z⟩`. `squared` is `‖r‖²` if known; within a step, the cycle is
-    /// skipped if `r` is the residual and meets the threshold.
+    /// Like [`Cycle::apply`]; also returns `⟨r, z⟩`. `squared` is `‖r‖²` if `r` is the residual of the solve;
+    /// within a step, the cycle is skipped if this is at most the threshold at which the solve ends.
     pub fn apply_dot(
         &self,
         scale: f64,

@@ -1,5 +1,5 @@
-// The products of cycle.cu for several columns. All vectors except the diagonals are packed (packed.cu). Results are
-// bitwise equal to those of separate cycles.
+// The products of cycle.cu for several columns (right-hand sides). All vectors except the diagonals are packed
+// (packed.cu). Results are bitwise equal to those of separate cycles.
 //
 // Moves the matrix once for all columns, as in sliced_rows.cu or dia_rows.cu; x; and 4 B per row and column for each
 // vector of Update. With eight columns, a gather uses all 32 B of a sector; with one column, it uses 4 B.

@@ -12,6 +12,7 @@ constexpr int TOGETHER = 4;
 // Whether the solve has ended, so that queued kernels have nothing to do. `active` is null outside of steps.
 __device__ __forceinline__ bool ended(const u32* active) { return active && !*(volatile const u32*)active; }
 
+// The solve's vectors: `count` columns of r and of z. A packed row has 2^log_width places.
 struct Outside {
     const real* r[VECTORS];
     real* z[VECTORS];
@@ -21,6 +22,7 @@ struct Outside {
     __device__ __forceinline__ u32 own() const { return VECTORS == 1 ? 0 : blockIdx.y; }
     __device__ __forceinline__ u32 shift() const { return VECTORS == 1 ? 0 : log_width; }
 };
+// A sum for each column.
 struct Sums {
     Sum of[VECTORS];
 };

@@ -24,7 +24,8 @@ pub struct Graph {
     pub(super) rows: Arc<RowStarts>,
     pub(super) columns: Arc<Array<u32>>,
     pub(super) cols: usize,
-    /// Capacity (columns per row) of the kernels that computed a product; 0 for other patterns.
+    /// If the pattern is that of a product: maximum number of columns per row of the kernels that computed
+    /// it. 0 for other patterns.
     pub(super) capacity: usize,
 }
 

@@ -31,7 +31,7 @@ pub(crate) const SOURCE: Source = Source {
     mirrors: &[mirror!("Update" = RawUpdate { from, b, d, y, next_d, next, active, weight, next_weight })],
 };
 
-/// Kernels of the levels for several columns, whose vectors are packed.
+/// Kernels of the levels for cycles on several right-hand sides, whose vectors are packed row by row.
 pub(crate) const MANY: Source = Source {
     file: "cycle_many.cu",
     text: concat!(
@@ -78,7 +78,7 @@ pub struct Matrix {
     update: CudaFunction,
     /// Name of the kernel.
     name: &'static str,
-    /// The kernel for several columns, loaded at first use.
+    /// The kernel for several right-hand sides, loaded at first use.
     update_many: OnceLock<Result<CudaFunction>>,
 }
 
@@ -218,8 +218,8 @@ pub struct Level {
     pub inverse: Array<f32>,
     /// Weights of the sweeps, one or more.
     pub weights: Vec<f32>,
-    /// Ratio of the full to the short estimate of the largest eigenvalue of `D⁻¹ A`; `None` before the first
-    /// full estimate.
+    /// Ratio of two estimates of the largest eigenvalue of `D⁻¹ A`: after all steps of the iteration, and
+    /// after the few steps that a refresh takes. `None` before the first estimate.
     pub gain: Option<f64>,
     /// `P` and `Pᵀ`; `None` on the last level if it is smoothed instead of inverted.
     pub transfer: Option<[Matrix; 2]>,

@@ -1,8 +1,8 @@
 // Values of a level: the inverse diagonal, the prolongation smoother I − ω D⁻¹ A, conversion between scalar and block
 // matrices, and rounding to single precision.
 
-// The inverse of the diagonal, permuted; zero for empty rows. `refused` becomes the first nonempty row whose diagonal
-// is not positive, `least` the smallest nonzero inverse.
+// The inverse of the diagonal, permuted by `places`; zero where the diagonal is zero. `refused` becomes the first
+// nonempty row whose diagonal is not positive, `least` the smallest nonzero inverse.
 extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
     Graph a, const double* values, u32 size, Order places, double* inverse, u32* refused, u64* least) {
     begin();
@@ -34,6 +34,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_diagonal(
         if (smallest < *(volatile u64*)least) atomicMin(least, smallest);
     }
 }
+// to ← inverse / scale in single precision; one where `inverse` is zero.
 extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const double* inverse, u32 rows, double scale, float* to) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
@@ -66,8 +67,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void smoothing(
         }
     }
 }
-// I − ω D⁻¹ A on strong connections, for 1×1 blocks, with weak entries lumped into the diagonal. D is the lumped diagonal
-// if that exceeds the fraction `positive` of the original one, otherwise the original.
+// I − ω D⁻¹ A on strong connections, for 1×1 blocks, with weak entries lumped into the diagonal. D is the lumped
+// diagonal if that exceeds the fraction `positive` of the original one, otherwise the original.
 extern "C" __global__ __launch_bounds__(THREADS) void strong_smoothing(
     Graph a, const double* values, Graph strong, const double* inverse, double omega, double positive, double* to) {
     begin();
@@ -129,8 +130,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void node_offsets(const u32* of
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node <= nodes) to[node] = offsets[(u64)node * size] / (size * size);
 }
-// Gathers the entries of scalar rows into blocks of `size` rows and columns, and writes the columns of nodes (unless
-// null); one warp per node.
+// Gathers the entries of scalar rows (`columns`, `values`) into blocks of `size` rows and columns, whose row offsets
+// are `offsets`, and writes the columns of nodes (unless `to_columns` is null); one warp per node.
 extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
     const u32* offsets, u32 nodes, u32 size, const u32* columns, const real* values, u32* to_columns, double* to) {
     begin();
@@ -144,8 +145,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void gather_blocks(
         if (to_columns && within == 0) to_columns[first + block] = columns[from] / size;
     }
 }
-// Gathers the entries of scalar rows into blocks of which some elements have no entry; `to` must be zero before. Each
-// entry finds its block by binary search. One warp per node.
+// Gathers the entries of scalar rows (`starts`, `columns`, `values`) into blocks of which some elements have no entry;
+// `offsets` and `of_nodes` are the pattern of blocks, and `to` must be zero before. Each entry finds its block by
+// binary search. One warp per node.
 extern "C" __global__ __launch_bounds__(THREADS) void fill_blocks(
     const u32* offsets, u32 nodes, u32 size, const u32* starts, const u32* columns, const real* values,
     const u32* of_nodes, double* to) {

@@ -102,7 +102,8 @@ pub fn with_blocks<T: Real, R>(
 pub struct Inverse {
     /// Values, permuted if there is a permutation.
     pub values: Array<f64>,
-    /// The first nonempty row without a positive diagonal; the smallest nonzero value.
+    /// Two words: the first nonempty row without a positive diagonal (`u32::MAX` if there is none), and the
+    /// bits of the smallest nonzero value.
     found: Array<u64>,
     /// Scalar rows of a node.
     size: usize,

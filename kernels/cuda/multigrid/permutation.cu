@@ -7,8 +7,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void numbered_lengths(Graph a, 
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < a.rows) lengths[row] = a.offsets[order[row] + 1] - a.offsets[order[row]];
 }
-// Rows in the new order, with `size` values per column. If `names` is null, columns keep their numbers; if `to` is
-// null, there are no values.
+// Rows in the new order, with `size` values per column. `names` has the new number of each column; if it is null,
+// columns keep their numbers; if `to` is null, there are no values.
 extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
     Graph a, const double* values, u32 size, const u32* order, const u32* names, const u32* offsets, u32* columns, double* to, u32 lanes) {
     begin();

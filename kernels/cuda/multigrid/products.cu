@@ -21,11 +21,13 @@ template <int LANES> __device__ __forceinline__ void wait() {
 // COUNT: counts them. FILL: writes them sorted.
 enum Does { KEEP, COUNT, FILL };
 
-// Rows that are empty in `skip` stay empty. Sets `overflow` if a row has more than TABLE columns; blocks that see it
-// return early.
+// Finds the columns of the rows of A B; rows that are empty in `skip` stay empty. `to` receives the row lengths (KEEP,
+// COUNT) or the columns, at `offsets` (FILL). Sets `overflow` if a row has more than TABLE columns; thread blocks that
+// see it set return early.
 template <int LANES, int TABLE, Does DOES> __device__ __forceinline__ void rows_of_product(
     const Graph& a, const Graph& b, const u32* skip, const u32* offsets, u32* to, u32* kept, u32* overflow) {
     constexpr int GROUPS = THREADS / LANES;
+    // for each row: hash table of its columns, list of them in the order in which they were found, and their number
     __shared__ u32 tables[GROUPS][TABLE], lists[GROUPS][DOES == FILL ? TABLE : 1], counts[GROUPS];
     const u32 group = threadIdx.x / LANES, lane = threadIdx.x % LANES;
     u32 *table = tables[group], *list = lists[group];
@@ -116,10 +118,12 @@ extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a,
     });
 }
 
-// Numeric pass, in the order of entries, at positions found by binary search among SHORT columns. If not KNOWN, the
-// columns come unsorted from `kept` and are written too.
+// Numeric pass: adds terms in the order of the entries of A, at positions found by binary search among SHORT columns.
+// If KNOWN, the columns are those of C; otherwise they come unsorted from `kept`, and are written to `columns`, too.
 template <bool KNOWN> __device__ __forceinline__ void short_sums(
     const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, const u32* kept, u32* columns, double* values) {
+    // for each thread: the columns and sums of its row, and where the row starts among the entries of the block; for
+    // each of these entries, its thread
     __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[SHORT_THREADS];
     __shared__ double sums_of[SHORT][SHORT_THREADS];
     __shared__ u8 thread_of[SHORT * SHORT_THREADS];
@@ -292,6 +296,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void sums_of_blocks(
 
 // ---- transposes: integer atomics count and scatter; each row is sorted afterwards, so the result is deterministic
 
+// Counts the entries of each column.
 extern "C" __global__ __launch_bounds__(THREADS) void count_columns(const u32* columns, u32 entries, u32* counts) {
     begin();
     const u32 entry = blockIdx.x * blockDim.x + threadIdx.x;
@@ -315,8 +320,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u
         entries[place] = (u64)row << 32 | entry;
     }
 }
-// Sorts the rows of the transpose, one warp per row: each lane counts, for TOGETHER of its entries at a time, how many
-// entries precede each of them.
+// Sorts the rows of the transpose, one warp per row, and writes the row of A of each entry to `columns` and its
+// position in A to `from`: each lane counts, for TOGETHER of its entries at a time, how many entries precede each of
+// them.
 extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* offsets, u32 count, const u64* entries, u32* columns, u32* from) {
     begin();
     constexpr u32 TOGETHER = 4;

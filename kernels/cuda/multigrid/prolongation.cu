@@ -1,5 +1,6 @@
-// P = (I − ω D⁻¹ A) T in a single pass, for 1×1 blocks and rows of T with at most one entry: P_ij = T_ij − ω d_i Σ_k
-// a_ik T_kj, where d_i is entry i of D⁻¹, and k runs over those columns of row i of A that belong to aggregate j.
+// Smoothed prolongation P = (I − ω D⁻¹ A) T in a single pass, for 1×1 blocks and rows of the tentative prolongator T
+// with at most one entry: P_ij = T_ij − ω d_i Σ_k a_ik T_kj, where d_i is entry i of D⁻¹, and k runs over those columns
+// of row i of A that belong to aggregate j.
 //
 // A few lanes share a row. Each entry's term and aggregate are put into shared memory. The lane of the first entry of
 // an aggregate sums the terms of that aggregate, in the order of entries, and finds its position by counting the
@@ -14,6 +15,7 @@ __device__ __forceinline__ Joined joined_to(const Joined* joined, u32 node) {
     const uint4 bits = __ldg((const uint4*)joined + node);
     return {__hiloint2double(bits.y, bits.x), bits.z, 0};
 }
+// Writes the row of T of each node.
 extern "C" __global__ __launch_bounds__(THREADS) void join_values(Graph t, const double* values, Joined* joined) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -37,7 +39,7 @@ struct Smoothing {
 // columns.
 enum Does { COUNT, FILL_IN, REFILL };
 
-// Sets `overflow` if a row of A has more than CAPACITY entries.
+// Computes the rows of P with LANES lanes each. Sets `overflow` if a row of A has more than CAPACITY entries.
 template <int LANES, int CAPACITY, Does DOES> __device__ __forceinline__ void smoothed_rows(
     const Smoothing& of, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow) {
     constexpr int GROUPS = THREADS / LANES, OWN = CAPACITY / LANES;

@@ -48,6 +48,7 @@ pub(super) struct Smoothing<'a> {
     pub(super) a: &'a Blocks,
     /// Strong connections; `None` if all are strong.
     pub(super) strong: Option<&'a Graph>,
+    /// Tentative prolongator `T`.
     pub(super) t: &'a Blocks,
     /// `D⁻¹`
     pub(super) inverse: &'a Array<f64>,

@@ -45,6 +45,8 @@ template <bool SUMS> struct ShortRow {
 // neighbouring threads write neighbouring entries.
 template <bool FILL, class Find> __device__ __forceinline__ void short_rows(
     u32 rows, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow, Find find) {
+    // for each thread: the columns and sums of its row, and where the row starts among the entries of the block; for
+    // each of these entries, its thread
     __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[FILL ? SHORT_THREADS : 1];
     __shared__ double sums_of[FILL ? SHORT : 1][SHORT_THREADS];
     __shared__ u8 thread_of[FILL ? SHORT * SHORT_THREADS : 1];

@@ -29,10 +29,11 @@ constexpr u32 EMPTY = ALL;
 
 __device__ __forceinline__ u32 hashed(u32 column) { return column * 0x9e3779b1u >> 16; }
 
-// Calls add(column, term) for the terms of a row of A B, LANES lanes a row, in the order of entries of A. Between two
-// calls of `__syncwarp`, the lanes of a row add terms of one row of B, in which no column occurs twice, so that sums
-// need no atomic additions. All lanes of a warp iterate together: each lane loads what one entry of A needs, and the
-// first LANES entries of the next row of B are prefetched one step ahead. LANES is at most 32.
+// Calls add(column, term) for the terms of a row of A B, LANES lanes a row, in the order of the entries of that row of
+// A, [entry, last). Between two calls of `__syncwarp`, the lanes of a row add terms of one row of B, in which no column
+// occurs twice, so that sums need no atomic additions. All lanes of a warp iterate together: each lane loads what one
+// entry of A needs, and the first LANES entries of the next row of B are prefetched one step ahead. LANES is at most
+// 32.
 template <int LANES, class Add> __device__ __forceinline__ void each_term(
     const Graph& a, const double* a_values, const Rows& b, u32 entry, u32 last, Add add) {
     const u32 lane = threadIdx.x % LANES;

@@ -1,9 +1,10 @@
 // Strength of connection, with the definition of strength.rs on the host. Operations on which a decision depends are
 // rounded as on the host, so that both find the same strong connections.
 //
-// A few lanes share a node. Moves the matrix once for each of `coupling_rows` and `strong`.
+// A few lanes share a node. `size` is the number of elements of a block A_ij of the matrix. Moves the matrix once for
+// each of `coupling_rows` and `strong`.
 
-// ‖A_ij‖
+// ‖A_ij‖, the Frobenius norm
 __device__ __forceinline__ double norm(const double* block, u32 size) {
     if (size == 1) return fabs(*block);
     double sum = 0;
@@ -11,7 +12,7 @@ __device__ __forceinline__ double norm(const double* block, u32 size) {
     return sqrt(sum);
 }
 
-// ‖A_ii‖^−½
+// roots_i ← ‖A_ii‖^−½; zero if there is no diagonal block or it is zero
 extern "C" __global__ __launch_bounds__(THREADS) void inverse_roots(Graph a, const double* values, u32 size, double* roots) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -21,6 +22,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void inverse_roots(Graph a, con
     roots[node] = v > 0 ? 1.0 / sqrt(v) : 0.0;
 }
 
+// The strength of a connection, ‖A_ij‖ (‖A_ii‖ ‖A_jj‖)^−½, from the inverse roots of both nodes.
 __device__ __forceinline__ double coupling(double root, double other, double norm) { return __dmul_rn(__dmul_rn(root, other), norm); }
 
 // Calls visit(entry, whether it exists) for the entries of a lane's node, LANES at a time; all lanes of a warp call
@@ -31,8 +33,9 @@ template <int LANES, class Visit> __device__ __forceinline__ void each_entry(con
     for (; __any_sync(ALL, entry - threadIdx.x % LANES < end); entry += LANES) visit(entry, entry < end);
 }
 
-// Computes the strongest connection of each node, and which nodes are left out of aggregation. Sets `weak` if there are
-// weak connections, with at most one write per thread block.
+// Computes for each node the strength of its strongest connection, and whether it is left out of aggregation, because
+// ‖A_ii‖ is large (`dominant`: CoarseningParameters in coarsening.rs). Sets `weak` if some connection is below `theta`
+// times its node's strongest one, with at most one write per thread block.
 template <int LANES> __device__ __forceinline__ void coupling_of_rows(
     const Graph& a, const double* values, u32 size, const double* roots, double theta, double dominant, double* strongest, u8* left_out, u32* weak) {
     const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;
@@ -71,7 +74,8 @@ template <int LANES> __device__ __forceinline__ void coupling_of_rows(
     if (__syncthreads_or(node < a.rows && !(least >= __dmul_rn(theta, most))) && threadIdx.x == 0) *weak = 1;
 }
 
-// Writes the columns of strong connections, and the node itself in place of weak ones.
+// Writes the columns of strong connections, and the node itself in place of weak ones. A connection is strong if it is
+// at least `theta` times the strongest one of either node.
 template <int LANES> __device__ __forceinline__ void strong_columns(
     const Graph& a, const double* values, u32 size, const double* roots, double theta, const double* strongest, u32* to) {
     const u32 node = (blockIdx.x * blockDim.x + threadIdx.x) / LANES;

@@ -105,8 +105,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_sizes(
     }
 }
 
-// Writes the members cluster by cluster, unsorted within each; vertices without a cluster come last, in ascending
-// order.
+// Writes the members cluster by cluster to `unsorted`, in any order within each, and the vertices without a cluster to
+// the end of `members`, in ascending order. `alone` has the exclusive prefix sums of the marks of these vertices.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_members(
     u32 vertices, u32 clusters, const u32* labels, const u32* starts, const u32* slots, const u32* alone, u32* unsorted,
     u32* members) {
@@ -144,17 +144,18 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_sort(
     }
 }
 
-// Maximum number of edges per cluster.
+// Maximum number of neighbouring clusters of a cluster.
 constexpr u32 MOST_ENDS = 256;
 
 // Counts the edges between each cluster and each neighbouring cluster; neighbouring clusters are in the order of their
 // first occurrence. If `ends` is null, writes their number to `places`; otherwise writes them and their edge counts
-// (`strengths`) from `places` on. One warp per cluster; sets `misfit` if a cluster has too many edges. Moves the
-// pattern and gathers labels.
+// (`strengths`) from `places` on. One warp per cluster; sets `misfit` if a cluster has more than MOST_ENDS neighbouring
+// clusters. Moves the pattern and gathers labels.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_edges(
     Graph graph, u32 clusters, const u32* labels, const u32* starts, const u32* members, u32* places, u32* ends,
     u32* strengths, u32* misfit) {
     begin();
+    // for each warp: the neighbouring clusters found so far, and the number of edges to each
     __shared__ u32 all_ends[WARPS][MOST_ENDS], all_sums[WARPS][MOST_ENDS];
     const u32 lane = threadIdx.x % 32;
     u32* known = all_ends[threadIdx.x / 32];
@@ -210,6 +211,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_edges(
 
 // ---- ordering of the vertices from that of the clusters
 
+// Computes the number of members of each cluster, in the order `line` of the clusters.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_lengths(
     u32 clusters, const u32* line, const u32* starts, u32* lengths) {
     begin();
@@ -219,7 +221,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_lengths(
     }
 }
 
-// Writes the vertices in the order of their clusters, one warp per cluster; those without a cluster come last.
+// Writes the vertices to `order` in the order `line` of their clusters, one warp per cluster; those without a cluster
+// come last. `places` has the start of each cluster of the line in `order`.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_expand(
     u32 vertices, u32 clusters, const u32* line, const u32* places, const u32* starts, const u32* members, u32* order) {
     begin();

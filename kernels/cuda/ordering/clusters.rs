@@ -91,8 +91,8 @@ impl Clusters {
         Ok(fits.then_some(Clusters { count, labels, starts, members }))
     }
 
-    /// Computes the graph of the clusters. `None` if a cluster has more than 256 edges or there are 2³²
-    /// entries or more, which the kernels do not support.
+    /// Computes the graph of the clusters. `None` if a cluster has more than 256 neighbouring clusters or the
+    /// pattern has 2³² entries or more, which the kernels do not support.
     pub fn edges(&self, graph: &Graph) -> Result<Option<Edges>> {
         let device = graph.device();
         assert_eq!(graph.vertices(), self.labels.len(), "the graph that clusters were made of");

@@ -11,8 +11,8 @@ constexpr int CONTENT = 1 << 31;
 struct Runs {
     u32* members;             // of all runs, one after the other, unsorted within each
     u32* place;               // position of each vertex in members
-    u32* run_of;
-    u32 vertices, length;
+    u32* run_of;              // run of each vertex
+    u32 vertices, length;     // number of all vertices, and of the vertices of a run
 
     __device__ __forceinline__ u32 first(u32 run) const { return run * length; }
     __device__ __forceinline__ u32 size(u32 run) const { return min(length, vertices - first(run)); }
@@ -27,10 +27,10 @@ struct Proposal {
 // Proposed moves of the members of each run, sorted by target run, cost (−`saves` of the proposal) and vertex; stored
 // from the run's first position on.
 struct Moves {
-    u32* counts;
-    u32* to;
+    u32* counts;              // number of moves of each run
+    u32* to;                  // target run of each move
     int* costs;
-    u32* who;
+    u32* who;                 // vertex of each move
 
     // Position of the first move of a run whose target is `other` or a later run.
     __device__ __forceinline__ u32 first(const Runs& runs, u32 run, u32 other) const {
@@ -53,6 +53,7 @@ struct Moves {
 
 extern __shared__ u64 shared[];
 
+// Cuts `order` into runs; `home` receives the first run of each vertex. Marks all vertices as changed.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_start(Runs runs, const u32* order, u32* home, u16* changed) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -216,6 +217,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_finish(
     Graph graph, Runs runs, const u32* order, const u32* home, u32* result) {
     begin();
     __shared__ u32 arrivals;
+    // vertex at each position of the run (NONE: free), the free positions, and the vertices that moved in
     u32 *now = (u32*)shared, *free = now + runs.length, *came = free + runs.length;
     const u32 run = blockIdx.x, first = runs.first(run), size = runs.size(run);
     if (threadIdx.x == 0) arrivals = 0;

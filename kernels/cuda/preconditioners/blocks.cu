@@ -1,9 +1,11 @@
 // Diagonal blocks of up to 32 rows: inverted by Gauss-Jordan elimination with row pivoting in double precision, rounded
 // to the precision that their condition numbers allow, and multiplied.
 //
-// Inversion: T lanes invert a block in shared memory; lane i has row i, a_i:
+// Inversion: T lanes (4, 8, 16 or 32, at least the rows of the largest block) invert a block in shared memory; lane i
+// has row i, a_i:
 //
-//     for each k:  swap row k with the row i ≥ k of the largest |a_ik|;  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
+//     for each k:  swap row k with the row i ≥ k of the largest |a_ik|
+//                  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
 //
 // Column k is overwritten by column k of the inverse. At the end, columns are swapped in reverse order, which undoes
 // the row swaps. Moves the blocks once and their inverses once, and about log₂(length) other column indices per row, to
@@ -17,7 +19,7 @@ struct Slice {
     u32 first;                // first row
     u32 starts;               // bit mask of the rows at which a block begins
     u32 place;                // position of the slice's values, in units of UNIT values
-    u32 info;                 // number of rows, rows of the largest block, storage type (ELEMENT, SINGLE or HALF): 8 bits each
+    u32 info;                 // 8 bits each: number of rows, rows of the largest block, storage type (ELEMENT, SINGLE, HALF)
 
     __device__ __forceinline__ int rows() const { return info & 255; }
     __device__ __forceinline__ int width() const { return info >> 8 & 255; }
@@ -28,8 +30,8 @@ struct Slice {
 // A matrix of diagonal blocks.
 struct Diagonal {
     Slice* slices;
-    real* numbers;
-    u32 count;
+    real* numbers;            // values of all slices
+    u32 count;                // number of slices
 
     __device__ __forceinline__ Slice slice(i64 at) const {
         const uint4 words = __ldg((const uint4*)slices + at);
@@ -44,12 +46,12 @@ struct Blocks {
     Diagonal inverse;         // values have the element type
     u32* conditions;          // largest condition number of the blocks of each slice, as bits of a float
     const u32* bounds;        // first row of each block, and the end
-    u32 count;
+    u32 count;                // number of blocks
     u32* singular;            // the first block without an inverse
 };
 
-// Range of the norms of blocks that may be stored in types with an exponent of 8 bits, float and bfloat (as IN_RANGE in
-// kernels/cpu/preconditioners/block_diagonal.rs).
+// Range of the norms of inverted blocks that may be stored in types with an exponent of 8 bits, float and bfloat (as
+// IN_RANGE in kernels/cpu/preconditioners/block_diagonal.rs).
 constexpr double LEAST = 1.0 / (1ll << 50) / (1ll << 50), MOST = double(1ll << 60) * double(1ll << 60);
 #define INFINITE __uint_as_float(0x7f800000u)
 
@@ -60,8 +62,8 @@ template <int T> __device__ __forceinline__ double most(u32 lanes, double v) {
     return v;
 }
 
-// Inverts one block with T lanes, given by the mask `lanes`. Rows of `dense` are T + 1 elements apart to avoid bank
-// conflicts.
+// Inverts one block with T lanes, given by the mask `lanes`. `dense` (the block) and `swaps` (its pivot rows) are in
+// shared memory; rows of `dense` are T + 1 elements apart to avoid bank conflicts.
 template <int T> __device__ __forceinline__ void invert(const Blocks& b, u32 block, u32 lanes, double (*dense)[T + 1], u32* swaps) {
     const int i = threadIdx.x % T;
     const u32 begin_row = b.bounds[block], end_row = b.bounds[block + 1];
@@ -212,7 +214,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void blocks_round(Diagonal from
     }
 }
 
-// Returns the product of row `lane` of a slice with the vector; `x` is the vector's entry for this row. Loads
+// Returns the product of row `lane` of a slice with the vector; `x` is the vector's entry for this row, `start` the
+// first row of the lane's block in the slice, and `size` its number of rows (0 if the lane has no row). Loads
 // CONCURRENT values together.
 template <class V> __device__ __forceinline__ real times(const V* numbers, const Slice& slice, int start, int size, real x) {
     constexpr int CONCURRENT = 4;

@@ -176,6 +176,7 @@ pub struct Blocks<T: Real> {
     inverse: BlockDiagonal<T>,
     /// Largest condition number of the blocks of each slice, as bits of an `f32`.
     conditions: Array<u32>,
+    /// First row of each block, and the end.
     bounds: Array<u32>,
     /// The first block without an inverse; all bits set if there is none.
     singular: Array<u32>,

@@ -11,14 +11,16 @@ struct Aggregates {
     const u32* of_row;         // aggregate of each row; NONE for rows without one
     const real* weights;       // entries of Z, [modes][n]: for each mode one per row; null if all are one
     i64 n;                     // number of rows
-    u32 count, modes;
+    u32 count;                 // number of aggregates
+    u32 modes;                 // columns of Z per aggregate
     u32 rows_alone;            // number of rows per block of those blocks that update rows without an aggregate
 };
 
 constexpr int TOGETHER = 3;    // modes summed in one pass over the rows
 
-// Sums over the rows of this block's aggregate, in a fixed order. Calls update(row) once for each row, which returns
-// the entry of r.
+// Computes the entries of c = Zᵀ r for this block's aggregate: sums over its rows, in a fixed order. Calls update(row)
+// once for each row, which returns the entry of r. Blocks with an index of `count` or more update rows without an
+// aggregate.
 template <class Update> __device__ __forceinline__ void restrict_block(const Aggregates& z, const real* r, real* c, Update& update) {
     const u32 own = blockIdx.x;
     const bool sums = own < z.count;
@@ -104,7 +106,7 @@ extern "C" __global__ __launch_bounds__(32 * DENSE_ROWS) void dense_product(cons
     if (lane == 0) y[row] = total;
 }
 
-// z ← d r + Z e, or z ← z + Z e if d is null; returns this thread's part of ⟨r, z⟩
+// to ← d ∘ r + Z e (∘: entry by entry), or to ← to + Z e if d is null; returns this thread's part of ⟨r, to⟩
 __device__ __forceinline__ real prolong_rows(const Aggregates& z, const real* d, const real* r, const real* e, real* to) {
     real sum = 0;
     const i64 stride = (i64)gridDim.x * blockDim.x;
@@ -137,7 +139,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void prolong_dot(Gate gate, Agg
     grid_sum(sum, out);
 }
 
-// Copies blocks of `modes` rows and columns to their positions in a dense matrix.
+// Copies blocks of `modes` rows and columns, `entries` values in total, to their positions in the dense matrix `a`;
+// `places` has the block row and the block column of each block.
 extern "C" __global__ __launch_bounds__(THREADS) void expand(double* a, u32 stride, const u32* places, const double* blocks, u32 modes, u64 entries) {
     begin();
     const u64 k = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -158,16 +161,17 @@ extern "C" __global__ __launch_bounds__(THREADS) void expand(double* a, u32 stri
 // Number of rows of a panel that a block processes at the same time.
 constexpr u32 CONCURRENT = THREADS / PANEL;
 
-// Computes R and W; one block for 32 columns of R and 32 rows of W. Every block inverts A_kk redundantly. `failed`
-// receives [row + 1, pivot] of the first pivot that is not above `least`.
+// Computes R and W for the panel that begins at row `first`; one block for 32 columns of R and 32 rows of W. Every
+// block inverts A_kk redundantly. `failed` receives [row + 1, pivot] of the first pivot that is not above `least`.
 extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double* a, u32 n, u32 stride, u32 first, const double* least, double* r, double* w, double* failed) {
     begin();
+    // d: A_kk, later D; t: the rows of the panel in this block's 32 columns
     __shared__ double d[PANEL][PANEL + 1], t[PANEL][PANEL + 1];
     const u32 rows = min(PANEL, n - first), j = threadIdx.x % PANEL, top = threadIdx.x / PANEL;
     const u32 column = blockIdx.x * PANEL + j;
     for (u32 i = top; i < PANEL; i += CONCURRENT) {
         const i64 row = (i64)(first + i) * stride;
-        // a smaller last block is padded with the identity
+        // a smaller last panel is padded with the identity
         d[i][j] = i < rows && j < rows ? a[row + first + j] : i == j ? 1.0 : 0.0;
         t[i][j] = i < rows && column < stride ? a[row + column] : 0.0;
     }
@@ -208,6 +212,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void invert_panel(const double*
 // Updates A with R and W; one block for 32 rows and 32 columns of A.
 extern "C" __global__ __launch_bounds__(THREADS) void update_panel(double* a, u32 n, u32 stride, u32 first, const double* r, const double* w) {
     begin();
+    // this block's 32 rows of W, and its 32 columns of R
     __shared__ double left[PANEL][PANEL + 1], above[PANEL][PANEL + 1];
     const u32 rows = min(PANEL, n - first), j = threadIdx.x % PANEL, top = threadIdx.x / PANEL;
     const u32 column = blockIdx.x * PANEL + j, corner = blockIdx.y * PANEL;

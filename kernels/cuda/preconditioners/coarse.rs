@@ -1,5 +1,5 @@
-//! Coarse-space correction on a device: `z = M⁻¹ r + Z E Zᵀ r` with a dense `E`, in three launches; and the
-//! computation of `E` as an inverse.
+//! Coarse-space correction on a device: `z = M⁻¹ r + Z E Zᵀ r` in three launches, with a diagonal `M`, a
+//! dense `E`, and the columns of `Z` spanning the coarse space; and the computation of `E` as an inverse.
 //!
 //! coarse.cu states the data moved. The inverse for `n` unknowns takes `n / 16` launches, one after the
 //! other.
@@ -181,7 +181,7 @@ impl<T: Real> Coarse<T> {
         row_stride(self.unknowns())
     }
 
-    /// Bytes that an application reads in addition to vectors.
+    /// Bytes that an application of the correction reads in addition to vectors.
     pub fn bytes(&self) -> usize {
         let weights = 2 * self.weights.as_ref().map_or(0, Array::bytes);
         self.rows.bytes() + self.of_row.bytes() + weights + self.dense.bytes()
@@ -332,7 +332,7 @@ impl<T: Real> Coarse<T> {
         unsafe { launch.launch(config) }
     }
 
-    /// Like [`Coarse::prolong`], and returns `⟨r, z⟩`.
+    /// Like [`Coarse::prolong`]; also returns `⟨r, z⟩`.
     pub fn prolong_dot(&self, d: Option<&Array<T>>, r: &Array<T>, z: &mut Array<T>) -> Result<Scalar<T>> {
         self.check(&[d.unwrap_or(r), r, z]);
         self.multiply()?;

@@ -1,9 +1,9 @@
 // Rows of FSAI's factor G. For each row g of G, a small system is solved: A[S, S] y = e_last, g = y / √y_last, where S
 // is the set of the row's columns, the diagonal last, and e_last is the last unit vector.
 //
-// T lanes process a row. Lane i holds row i of A[S, S] = L D Lᵀ, and rows i + T and so on if S is larger. The packed
-// lower triangle is in shared memory in double precision, row after row, so that 16 lanes access it without bank
-// conflicts. The algorithm, in which a_ik ends as l_ik d_k:
+// T lanes (8, 16 or 32) process a row. Lane i holds row i of A[S, S] = L D Lᵀ, and rows i + T and so on if S is larger.
+// The packed lower triangle is in shared memory in double precision, row after row, so that 16 lanes access it without
+// bank conflicts. The algorithm, in which a_ik ends as l_ik d_k:
 //
 //     for each k:  d_k = a_kk;  a_ij -= a_ik a_jk / d_k  for i ≥ j > k
 //     z_last = 1;  z_i = −Σ_k>i a_ki z_k / d_i;  g = z / √d_last
@@ -11,6 +11,7 @@
 // Moves the offsets, columns and values of G once, and for each entry of G a row of A up to its diagonal, mostly from
 // caches.
 
+// The matrix A and the factor G, in CSR.
 struct Systems {
     RowStarts a;
     const u32* a_columns;
@@ -18,7 +19,8 @@ struct Systems {
     RowStarts g;
     const u32* g_columns;
     real* g_values;
-    // the first row that is too long, does not end on the diagonal, or whose system has a pivot that is not positive
+    // the first row that is too long, does not end on the diagonal, or whose system has a pivot that is not positive or
+    // not finite
     u32* failed;
 };
 
@@ -33,6 +35,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_classes(RowStarts g, 
     }
 }
 
+// Start of a row in a packed lower triangle.
 __device__ __forceinline__ int packed(int row) { return row * (row + 1) / 2; }
 
 // Counts the entries of each row up to the diagonal; sets `misfit` if a diagonal entry is missing.
@@ -73,8 +76,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_triangle(RowStarts ro
     }
 }
 
-// Computes one row with T lanes, given by the mask `lanes`; `triangle`, `z` and `members` are workspace for its n
-// entries.
+// Computes one row with T lanes, given by the mask `lanes`; `triangle`, `z` and `members` (the columns in S) are
+// workspace for its n entries.
 template <int T> __device__ __forceinline__ void solve_row(const Systems& s, u32 row, u32 lanes, double* triangle, double* z, u32* members) {
     const int lane = threadIdx.x % T;
     const i64 first = s.g.start(row);

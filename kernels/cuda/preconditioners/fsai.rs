@@ -1,4 +1,5 @@
-//! The factor of FSAI on a device, row by row. fsai.cu describes the algorithm and the data moved.
+//! The factor `G` of FSAI (factorized sparse approximate inverse) on a device, row by row. fsai.cu describes
+//! the algorithm and the data moved.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config;

@@ -144,7 +144,8 @@ __device__ __forceinline__ void report(const Systems& s, u32 k, bool independent
 // Number of columns whose products are reduced together; limited by registers.
 constexpr int GROUP = 8;
 
-// Computes the products of the first column with C columns from `from` on.
+// Computes the inner products of the first column with C columns from `from` on; x[c][r] is the lane's r-th entry of
+// column c.
 template <int C, int K, int R> __device__ __forceinline__ void sum_columns(const double (&x)[K][R], int from, double* products) {
     double p[C];
 #pragma unroll
@@ -158,8 +159,8 @@ template <int C, int K, int R> __device__ __forceinline__ void sum_columns(const
     if (which < C) products[from + which] = sum;
 }
 
-// Eliminates columns from at most C down to C − 4, then calls itself with C − 4. The eliminated column is always the
-// first; the others move up by one.
+// Of the `left` remaining columns (at most C), eliminates all but C − 4, or all but one if C ≤ 4, then calls itself for
+// C − 4. The eliminated column is always the first; the others move up by one.
 template <int C, int K, int R> __device__ __forceinline__ void eliminate(double (&x)[K][R], double* products, int left) {
     for (; left > (C > 4 ? C - 4 : 1); left--) {
         double w[R];
@@ -192,8 +193,8 @@ template <int C, int K, int R> __device__ __forceinline__ void eliminate(double 
 // Number of entries in flight per lane.
 constexpr int FLIGHT = 8;
 
-// Fills a zeroed dense problem, whose columns begin `apart` elements apart. If one of the a_j is empty, returns false,
-// and the problem is incomplete.
+// Fills a zeroed dense problem with n unknowns, whose columns begin `apart` elements apart, at the stored `places` of
+// its entries. If one of the a_j is empty, returns false, and the problem is incomplete.
 __device__ __forceinline__ bool fill(const Systems& s, const u8* places, i64 first, int n, double* dense, int apart) {
     const u32 lane = threadIdx.x;
     i64 shift = 0;
@@ -336,6 +337,7 @@ template <int T> __device__ __forceinline__ void eliminate_column(double* dense,
 // Solves problems of at most 32 T rows, or of any number of rows if T is 0; one block each.
 template <int T> __device__ __forceinline__ void solve_in_memory(const Systems& s, const Launch& launch) {
     extern __shared__ double2 memory[];
+    // starts and ends of `Walk`, and workspace of `Table::count`
     __shared__ i64 starts[MOST_UNKNOWNS];
     __shared__ u32 ends[MOST_UNKNOWNS], counts[WARPS];
     Walk walk{starts, ends};

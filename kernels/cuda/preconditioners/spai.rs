@@ -63,7 +63,7 @@ struct Launch {
     slots: usize,
     /// Workspace for problems in device memory.
     scratch: Option<Array<f64>>,
-    /// Elements of workspace per problem, including its table.
+    /// Elements of workspace per problem, including its hash table.
     numbers: usize,
     config: LaunchConfig,
 }
@@ -138,7 +138,7 @@ impl<T: Real> Spai<T> {
         classes::sorted(&kernels)
     }
 
-    /// Sizes and leaders of the problems of rows of the inverse.
+    /// Sizes of the problems of rows of the inverse, and the first row with the same problem (see [`Found`]).
     fn count(&self, rows: &List) -> Result<Vec<Found>> {
         let mut found = vec![[0; 3]; rows.len()];
         if found.is_empty() {
@@ -233,13 +233,13 @@ impl Problem {
         Problem { unknowns: unknowns.len(), rows, entries }
     }
 
-    /// Elements of workspace that a block needs after the table, with columns `apart` elements apart,
-    /// including one unused column.
+    /// Elements of workspace that a block needs in addition to its hash table, with columns `apart` elements
+    /// apart, including one unused column.
     fn numbers(self, apart: usize) -> usize {
         (self.unknowns + MEMBERS + 1) * apart
     }
 
-    /// Minimum distance of columns: a column must also hold a row of `S`.
+    /// Minimum distance of columns: a column must also hold a row of `S`, the triangular factor of spai.cu.
     fn height(self) -> usize {
         self.rows.max(self.unknowns + MEMBERS)
     }
@@ -251,7 +251,7 @@ fn slots(rows: usize) -> usize {
     (2 * rows).next_power_of_two().max(BLOCK)
 }
 
-/// Bytes of a table.
+/// Bytes of a hash table: a key and a number for each slot.
 fn table(slots: usize) -> usize {
     2 * slots * size_of::<u32>()
 }

@@ -36,11 +36,13 @@ __device__ __forceinline__ u32 leader(const Systems& s, u32 k, i64 first, int n)
 
 // Properties of a problem solved by a block.
 struct Found {
-    u32 rows;                 // number of rows; NONE if there are too many to count here
+    u32 rows;                 // number of rows; NONE if there are more than the table holds
     u32 entries;              // number of entries of its a_j; NONE if there are too many to count here
     u32 leader;               // first row of the inverse with the same problem up to e_k; these are solved together
 };
 
+// Writes the properties of the problems of `count` rows of the inverse. A problem is processed by one warp, with the
+// hash table `keys`, and the starts and ends of `Walk`, in shared memory.
 extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32* rows, u32 count, Found* problems) {
     begin();
     __shared__ i64 starts[MOST_UNKNOWNS];

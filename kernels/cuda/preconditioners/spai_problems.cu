@@ -6,6 +6,7 @@
 
 typedef unsigned char u8;
 
+// The matrix (a) and its approximate inverse (m), in CSR.
 struct Systems {
     RowStarts a;
     const u32* a_columns;
@@ -16,7 +17,7 @@ struct Systems {
     double* residuals;        // residual of each row's problem
     u32* refused;             // the first row whose a_j are linearly dependent
     u64* starts;              // start in `places` of each row's problem, for problems that a warp may solve
-    u8* places;
+    u8* places;               // row of each entry within its dense problem, and a flag: see FIRST
 };
 
 // The rows that a launch computes.
@@ -28,6 +29,7 @@ struct Launch {
     u64 numbers;              // elements of workspace per block
 };
 
+// `starts` of a problem that no warp can solve.
 constexpr u64 NOWHERE = ~0ull;
 constexpr double EPSILON = 2.220446049250313e-16;
 // Number of warps of a block that solves a problem; each warp computes one of the rows of the inverse that share it.
@@ -56,6 +58,8 @@ __device__ __forceinline__ u32 sum_up_to(u32 v) {
 
 // ---- tables
 
+// Hash table of the rows of a problem: `keys` are columns of the matrix, NONE in free slots; `numbers` are their
+// numbers.
 struct Table {
     u32* keys;
     u32* numbers;

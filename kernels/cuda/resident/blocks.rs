@@ -8,7 +8,8 @@ use std::ops::Range;
 
 const WARPS: usize = RESIDENT_THREADS / 32;
 
-/// The parts of all blocks. Columns are local indices: first a block's own rows, then its halo.
+/// The parts of all blocks, in the arrays of `System` of resident.cu. Columns are indices into a block's
+/// window: its own rows, then its halo (the other entries of `x` that its rows read).
 #[derive(Debug, Default)]
 pub(super) struct BlockArrays {
     pub(super) rows: Vec<u32>,
@@ -144,8 +145,8 @@ impl Block {
     }
 }
 
-/// Number of lanes per row that minimizes the number of rounds in which the warps of a block process all
-/// groups.
+/// Number of lanes per row that minimizes the number of rounds in which the warps of a block process all its
+/// groups of 32 slots; `own` is the number of rows of the largest block.
 fn lanes(mean_length: f64, own: usize) -> usize {
     let rounds = |lanes: usize| {
         let slices = (own * lanes).div_ceil(32);

@@ -86,10 +86,13 @@ pub struct Resident<T: Real> {
     most: usize,
     /// Bytes of shared memory per block that vectors need.
     vectors: usize,
-    /// Maximum number of groups of a block.
+    /// Maximum number of groups of 32 slots of a block.
     groups: usize,
+    /// Lanes per row.
     lanes: usize,
+    /// Number of entries of `x` that a block reads, at most.
     window: usize,
+    /// Number of rows of a block, at most.
     own: usize,
     n: usize,
     /// Entry of the pattern for each slot of `values`; padding has none.
@@ -247,7 +250,7 @@ impl<T: Real> Resident<T> {
     }
 
     /// Queues up to `count` iterations in one launch and returns their number; 0 if the correction does not
-    /// fit this kernel.
+    /// fit this kernel, `rho` was never assigned (see [`Scalar::assign`]), or too many steps are in flight.
     pub fn steps(&self, at: Iterate<'_, T>, steps: &mut Steps<T>, count: usize) -> Result<usize> {
         let Iterate { inverse, correction, x, r, p, z, rho, watched } = at;
         for vector in [inverse.unwrap_or(x), x, r, p, z] {

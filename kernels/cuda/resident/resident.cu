@@ -34,18 +34,18 @@ struct System {
 
 struct Solve {
     Control* control;
-    const real* inverse;      // null for the identity
+    const real* inverse;      // D⁻¹; null for the identity
     real* x;
     real* r;
     real* p;
     real* z;
-    real* rho;
+    real* rho;                // ρ = ⟨r, z⟩
     real* partials;           // [2][2][blocks]: for two calls of `meet`, two numbers of each block
     u32* barrier;             // number of blocks that have arrived, and that have finished
     double* log;              // 3 numbers per iteration
-    double* ring;
-    u32 width, entries;
-    u32 rho_watch, sigma_watch;
+    double* ring;             // in host memory, see `Entry`
+    u32 width, entries;       // words of an entry of the ring, and number of entries
+    u32 rho_watch, sigma_watch;   // ids with which failures of ρ and σ are reported
     u32 count;                // maximum number of iterations
 };
 
@@ -60,8 +60,9 @@ struct Correction {
     const real* weights;      // entries of Z, [modes][n]: for each mode one per row; null if all are one
     const real* dense;        // E, rows `stride` elements apart
     real* sums;               // partial sums of Zᵀ v: at each position (see `slots`) one per mode
-    real* e;
-    u32 n, modes, unknowns, stride;
+    real* e;                  // E c
+    u32 n, modes;             // number of rows, and of columns of Z per aggregate
+    u32 unknowns, stride;     // number of coarse unknowns, and elements between rows of E
     u32 numbers;              // elements of shared memory that the correction needs
 };
 
@@ -148,19 +149,21 @@ template <class Part, class Take> __device__ __forceinline__ void sums_of_warps(
 // A block's shared memory for a correction: its segments, and the aggregates of its window.
 struct Kept {
     u32* starts;              // start of each segment in `order`, and the end
-    u32* slots;
+    u32* slots;               // as in `Correction`
     u32* aggregates;          // first position of each aggregate, and the end
-    u16* order;
+    u16* order;               // local rows, segment by segment
     u16* of_window;           // aggregate of each element of the window; NOWHERE if it has none
-    u32 segments;
-    real* c;
-    real* e;
+    u32 segments;             // number of segments
+    real* c;                  // Zᵀ r
+    real* e;                  // E c
     real* weights;            // entries of Z in the window's rows: for each mode one per row; null if all are one
-    u32 window;
+    u32 window;               // number of elements of the window
 };
 
 constexpr u16 NOWHERE = 0xffff;
 
+// Loads the data of a correction into `memory`, in shared memory, for a block with `own` rows from `first` on and
+// `around` halo entries.
 __device__ __forceinline__ Kept keep(const Correction& z, real* memory, u32 first, u32 own, const u32* halo, u32 around) {
     const u32 thread = threadIdx.x, segment = z.segment_first[blockIdx.x];
     Kept kept;
@@ -254,6 +257,7 @@ template <bool CORRECTED> __device__ __forceinline__ void solve(const System& a,
     if (!*(volatile u32*)&s.control->active) return;
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ Shared shared;
+    // the window of p, the block's part of the other vectors, the data of the correction, and the staged groups
     real* const window = (real*)memory;
     real* const r = window + a.window;
     real* const q = r + a.own;

@@ -66,7 +66,9 @@ impl SegmentArrays {
 /// The layout on the device, for one coarse space.
 #[derive(Debug)]
 pub(crate) struct Segments<T: Real> {
+    /// Token of the coarse space.
     identity: Arc<()>,
+    /// Maximum number of segments of a block.
     most_segments: usize,
     /// Whether the numbers of partial sums and of aggregates are small enough for the kernel.
     suits: bool,
@@ -75,7 +77,9 @@ pub(crate) struct Segments<T: Real> {
     starts: Array<u32>,
     slots: Array<u32>,
     aggregates: Array<u32>,
+    /// Partial sums of `Zᵀ v`, one per segment and mode.
     sums: Array<T>,
+    /// `E c`
     e: Array<T>,
 }
 

@@ -32,6 +32,7 @@ fn rows_of_block<T>() -> usize {
 pub struct Basis<T: Real> {
     device: Device,
     n: usize,
+    /// Number of entries between the starts of consecutive columns.
     ld: usize,
     columns: Array<T>,
     /// Coefficients of the last `project`, and those of the `subtract_project` after it.
@@ -162,7 +163,8 @@ impl<T: Real> Basis<T> {
     pub fn subtract_project(&mut self, k: usize, w: &mut Array<T>) {
         self.check(k, w);
         let before = std::mem::replace(&mut self.last, 1);
-        // a third pass replaces the coefficients of the first
+        // in a third pass, the coefficients of the second take the place of those of the first, which are
+        // overwritten
         if before == 1 {
             self.coefficients.swap(0, 1);
         }

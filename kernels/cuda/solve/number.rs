@@ -173,7 +173,7 @@ impl<T: Real> Number<T> {
         })
     }
 
-    /// The value, given the contents of the first cells.
+    /// The value, given the contents of the pool's first cells, at least up to those of this number.
     fn value(&self, all: &[T]) -> T {
         let mut value = self.factor;
         for i in 0..self.above.len().max(self.below.len()) {

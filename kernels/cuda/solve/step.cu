@@ -10,16 +10,16 @@ extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {
 
 struct Ending {
     Gate gate;
-    u32 assignments;
+    u32 assignments;          // number of scalars assigned
     u32 numbers;              // number of scalars reported
-    u32 has_residual;         // whether the first scalar is ‖r‖², which ends the solve if it meets the threshold
+    u32 has_residual;         // whether the first scalar is ‖r‖², which ends the solve if it is at most the threshold
     u32 coefficients;         // length of the array that is reported after the scalars: the sum of two arrays
     const real* first;
     const real* second;
     double* ring;             // host memory: entries of `width` words
     u32 width, entries;
     Number number[NUMBERS + ASSIGNMENTS];   // reported numbers, followed by assigned ones
-    real* home[ASSIGNMENTS];
+    real* home[ASSIGNMENTS];  // addresses to which assigned numbers are written
 };
 
 extern "C" __global__ void end_step(Ending e) {

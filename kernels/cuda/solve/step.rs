@@ -100,7 +100,7 @@ impl<T: Real> Steps<T> {
         })
     }
 
-    /// Starts a solve that ends when `‖r‖²` meets this threshold.
+    /// Starts a solve that ends when `‖r‖²` is at most this threshold, or not finite.
     pub fn begin(&mut self, threshold: f64) -> Result<()> {
         settle_assigned::<T>(&self.device)?;
         if self.known < self.queued {
@@ -164,8 +164,8 @@ impl<T: Real> Steps<T> {
         gate::step::<T>(&self.device).watches.push((number, must_be, name));
     }
 
-    /// Reports `‖r‖²` to the host, and ends the solve if it meets the threshold. Must precede other reported
-    /// numbers.
+    /// Reports `‖r‖²` to the host, and ends the solve if it is at most the threshold, or not finite. Must
+    /// precede other reported numbers.
     pub fn residual(&mut self, squared: &Scalar<T>) {
         self.has_residual = self.numbers.is_empty();
         self.record(squared);

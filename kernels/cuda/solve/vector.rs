@@ -105,7 +105,8 @@ impl<T: Real> Kernels<T> {
     }
 }
 
-/// Operands of an operation for one column, as passed to kernels. Unused ones are zero.
+/// Operands of an operation on one column (one vector of a multivector), as passed to kernels. Unused ones
+/// are zero.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct RawOperands<T> {
@@ -121,7 +122,7 @@ struct RawSeveral<T, const N: usize>([RawOperands<T>; N]);
 // SAFETY: as `Several` of loop.cu
 unsafe impl<T: Real, const N: usize> DeviceRepr for RawSeveral<T, N> {}
 
-/// An operation on columns, to be launched once for all of them.
+/// An operation on several columns (vectors of a multivector), to be launched once for all of them.
 #[derive(Debug)]
 struct Operation<T> {
     kernel: Kernel,
@@ -355,13 +356,13 @@ pub fn multiply<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) {
     change(Kernel::Multiply, &[d, x, y], &[]);
 }
 
-/// `y ← d x; ⟨x, y⟩`
+/// `y ← d x; ⟨x, y⟩`, where `d x` is elementwise.
 pub fn multiply_dot<T: Real>(d: &Array<T>, x: &Array<T>, y: &mut Array<T>) -> Scalar<T> {
     let [xy] = reduce(Kernel::MultiplyDot, &[d, x, y], &[]);
     xy
 }
 
-/// `r ← r + a q; z ← d r; [‖r‖², ⟨r, z⟩]`
+/// `r ← r + a q; z ← d r; [‖r‖², ⟨r, z⟩]`, where `d r` is elementwise.
 pub fn axpy_multiply_dot<T: Real>(
     a: &Scalar<T>,
     q: &Array<T>,

@@ -99,6 +99,7 @@ pub struct HaloExchange<T: Real> {
     border: OffDiagonal<T>,
     /// Number of entries of this member's vectors.
     length: usize,
+    /// Number of entries that this member sends.
     sends: usize,
     /// Device address of this member's ghosts.
     ghosts: u64,
@@ -281,8 +282,8 @@ impl<T: Real> HaloExchange<T> {
         self.receive(x, y, RawNumber::constant(T::zero()), None)
     }
 
-    /// Like [`HaloExchange::add`]; returns `⟨x, y⟩` over all members, where `own` is this member's value without
-    /// ghosts.
+    /// Like [`HaloExchange::add`]; also returns `⟨x, y⟩` over all members, where `own` is this member's value
+    /// without ghosts.
     pub fn add_dot(&self, x: &Array<T>, y: &mut Array<T>, own: &Scalar<T>) -> Result<Scalar<T>> {
         let sums = Sums::<T, 1>::new(self.device())?;
         self.receive(x, y, own.number().raw(), Some(&sums))?;

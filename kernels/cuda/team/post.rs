@@ -160,8 +160,8 @@ impl<T: Real> Ghosts<T> {
         self.receive(ghosts, [y, y], RawNumber::constant(T::zero()), None)
     }
 
-    /// Like [`Ghosts::add`]; returns `⟨x, y⟩` over all rows of this device, where `own` is the value before
-    /// ghosts are added.
+    /// Like [`Ghosts::add`]; also returns `⟨x, y⟩` over all rows of this device, where `own` is the value
+    /// before ghosts are added.
     pub fn add_dot(
         &mut self,
         ghosts: &PinnedArray<T>,

@@ -21,8 +21,8 @@ struct HaloExchange {
     u32 senders;              // bit mask of the members that send to this one
     // addresses in the memory of each member:
     real* ghosts[TEAM_MEMBERS];  // of the ghosts that this device sends to it
-    u64* sent_at[TEAM_MEMBERS];  // of the flag in which this device writes the number of the last product sent
-    u64* used_at[TEAM_MEMBERS];  // of the flag in which this device writes the last product whose ghosts it has used
+    u64* sent_at[TEAM_MEMBERS];  // of the flag that holds the number of the last product that this device sent
+    u64* used_at[TEAM_MEMBERS];  // of the flag that holds the number of the last product whose ghosts this device used
     const u64* sent;          // [members] flags of this device, which other members write as `sent_at`
     const u64* used;          // [members] flags of this device, which other members write as `used_at`
 };
