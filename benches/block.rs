@@ -110,7 +110,7 @@ fn right_hand_sides(
     Ok(MultiVector::from_columns(operator.domain(), vectors.collect::<krysp::solvers::Result<_>>()?)?)
 }
 
-/// Solves one after the other, in lockstep, and in blocks.
+/// Solves for the columns of `b` one after the other, in lockstep, and in blocks.
 fn ways<M: LinearOperator<Vector = HostVector<f64>>>(
     name: &str,
     operator: &Operator<HostVector<f64>>,

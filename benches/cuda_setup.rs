@@ -6,10 +6,10 @@
 //! cargo bench --features peers --bench cuda_setup -- p1_10M_perm    one of them
 //! ```
 //!
-//! Times are the minimum of three runs, because the first run allocates memory. The ordering is computed on the GPU and,
-//! for comparison, on the host. `copy` is the time of a conversion on the bus: the size of the CSR arrays divided by the
-//! bandwidth, measured with a vector of that size. `on` converts a matrix that the host reordered. `reordered on` takes
-//! the given matrix and reorders it on the GPU; `all` adds the time of the ordering. Values are refreshed from device memory.
+//! Setup times are the minimum of three runs, because the first run allocates memory. The ordering is computed on the GPU
+//! and, for comparison, on the host. `copy` is the time to copy the CSR arrays to the GPU: that of the values, multiplied
+//! by the ratio of the sizes. `on` converts a matrix that the host reordered. `reordered on` takes the given matrix and
+//! reorders it on the GPU; `all` adds the time of the ordering. Values are refreshed from device memory.
 
 mod common;
 

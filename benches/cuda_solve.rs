@@ -1,5 +1,5 @@
-//! Solves on a GPU: milliseconds of an iteration, compared with the byte budget, and with textbook conjugate gradients
-//! on cuSPARSE and cuBLAS in the same process.
+//! Solves on a GPU: the time of an iteration, compared with the time to move its bytes at the bandwidth of a copy (`budget`),
+//! and with textbook conjugate gradients on cuSPARSE and cuBLAS in the same process.
 //!
 //! ```text
 //! cargo bench --features peers --bench cuda_solve                 the usual matrices, appended to benches/record/<machine>/
@@ -189,7 +189,7 @@ const CG: &str = "CG";
 /// Conjugate gradients with a stopping rule that is evaluated after every step, so that steps are queued one by one.
 const STEPWISE: &str = "CG, stepwise";
 
-/// Conjugate gradients without preconditioner on the system scaled by its diagonal: the same iterations.
+/// Conjugate gradients without preconditioner on the system scaled by its diagonal: the same iterations as with Jacobi.
 const SCALED: &str = "CG, scaled";
 
 /// A variant of the textbook implementation.
@@ -245,8 +245,8 @@ impl Bench<'_> {
         Ok((lines, Some(residual)))
     }
 
-    /// The textbook implementations: CSR with inner products on the host, with scalars on the device, and in
-    /// a CUDA graph; and slices in a graph.
+    /// Measures the textbook implementation: with CSR and scalars on the host, on the device, and in a CUDA
+    /// graph, and with sliced ELL in a graph.
     fn textbooks(&self, gpu: &mut Gpu, library: &Rc<Cusparse>) -> common::Result<Vec<Peer>> {
         let mut algorithms = vec![];
         for kind in [Kind::Csr1, Kind::Csr2] {
@@ -311,7 +311,7 @@ struct On<'a> {
 }
 
 impl On<'_> {
-    /// The milliseconds of a method's iteration. A longer solve that is not timed comes first.
+    /// The milliseconds of a method's iteration. A solve of the longer length, which is not timed, comes first.
     fn timed<K: Method<CudaVector<f64>>, M: LinearOperator<Vector = CudaVector<f64>>>(
         &self,
         method: &'static str,

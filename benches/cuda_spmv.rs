@@ -79,7 +79,7 @@ struct Line {
     bytes: usize,
     warm_ms: f64,
     cold_ms: Option<f64>,
-    /// The first product with compressed rows on the device, including preparation.
+    /// Milliseconds of the first product with a CSR matrix on the device, including preparation.
     first_ms: Option<f64>,
 }
 
@@ -246,7 +246,7 @@ impl<T: CudaElement> Bench<T> {
         operator.apply(&x, &mut y)?;
         let mut host = vec![T::narrow(0.0); self.csr.rows()];
         operator.range().store(&y, &mut host)?;
-        // half a unit in the last place of the stored type
+        // relative error of rounding to f32: half a unit in the last place
         self.answer.check_rounded(&host, if rounds { 2f64.powi(-24) } else { 0.0 })?;
         let mut product = || Ok(operator.apply(&x, &mut y)?);
         let warm_ms = gpu.warm(&mut product)?;
@@ -255,7 +255,7 @@ impl<T: CudaElement> Bench<T> {
         Ok(Line { name, is_peer: false, rounds, setup_ms, bytes, warm_ms, cold_ms, first_ms: None })
     }
 
-    /// The first product by each strategy for compressed rows on the device, including preparation.
+    /// Times the first product by each strategy of CSR, with arrays on the device, including preparation.
     fn first_of_ours(&self, lines: &mut [Line]) -> common::Result<()> {
         let (device, csr) = (Device::new(0)?, &self.csr);
         let (offsets, columns) = arrays(csr)?;
@@ -326,7 +326,7 @@ impl<T: CudaElement> Bench<T> {
         let setup_ms = started.elapsed().as_secs_f64() * 1e3;
         product.queue()?;
         self.answer.check(&product.answer()?)?;
-        // the first call of the library loads kernels, so only later calls count
+        // the product above made cuSPARSE load its kernels, so these times do not include that
         let mut firsts = vec![];
         for _ in 0..FIRSTS {
             firsts.extend(product.first()?);

@@ -17,7 +17,7 @@ import scipy.sparse
 
 
 def milliseconds(work):
-    """The median of 21 times, after two runs."""
+    """The median of 21 times, each the mean of three runs, after two runs that are not timed."""
     for _ in range(2):
         work()
     times = []

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Without names all matrices are solved, which takes about ten minutes. `record` appends the rows to
-//! `benches/record/<machine>/methods.csv`. The column `ratio` is the ratio of iterations.
+//! `benches/record/<machine>/methods.csv`. The column `ratio` is the number of iterations of the method in the
+//! column `against`, divided by that of the specialized method.
 
 #[allow(dead_code, unreachable_pub, reason = "a part of it is used")]
 #[path = "common/machine.rs"]

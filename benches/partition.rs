@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! cargo bench --bench partition                 # imbalance and density of algorithms 1, 2, 3 and the library's own
-//! cargo bench --bench partition -- times        # products on the threads of this machine, with parts of equally many rows
-//!                                               # and of equally many nonzeros; RAYON_NUM_THREADS=8 for eight threads
+//! cargo bench --bench partition -- times        # products on the threads of this machine, with parts of equally many rows, of
+//!                                               # equally many nonzeros, and of equal work; RAYON_NUM_THREADS=8 for eight threads
 //! cargo bench --bench partition -- report rmat_2M   # a table of the parts of one matrix
 //! ```
 //!

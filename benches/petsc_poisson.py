@@ -42,7 +42,7 @@ SOLVERS = [
 
 
 def rounds(side, count, ranks):
-    """Runs both programs in turns; prints the median of each figure."""
+    """Runs both programs in turns; prints the median of each time."""
     programs = {
         "PETSc": [sys.executable, __file__, side],
         "krysp": ["target/release/examples/mpi_poisson", side],

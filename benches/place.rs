@@ -24,7 +24,8 @@ use std::time::Instant;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const SIDES: [usize; 8] = [10, 16, 27, 40, 58, 80, 100, 128];
-/// Number of processes for first calls, and of later calls in a process. The medians count.
+/// Number of processes in which a first call is measured, and number of later calls that are measured in one process. The medians
+/// count.
 const PROCESSES: usize = 3;
 const CALLS: usize = 5;
 

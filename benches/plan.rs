@@ -45,10 +45,10 @@ const RTOL: f64 = 1e-8;
 /// Maximum number of solves that are run. The time of later solves is extrapolated from the last ones.
 const COMPUTED: usize = 24;
 
-/// Time in seconds after which solves are extrapolated from the fourth one on.
+/// Once the solves after the first have taken this many seconds, and at least three have been run, the rest is extrapolated.
 const LONG: f64 = 2.5;
 
-/// A run of at most `AGAIN` seconds is repeated once, and a short one until the runs together have taken the time `OFTEN`.
+/// A run of at most `AGAIN` seconds is repeated once, and further as long as the runs have taken less than `OFTEN` together.
 const AGAIN: f64 = 0.5;
 const OFTEN: Duration = Duration::from_millis(100);
 
@@ -296,7 +296,7 @@ impl Run {
     fn seconds(&self, solves: usize) -> f64 {
         let made = self.others.len().min(solves - 1);
         let known: f64 = self.others[..made].iter().map(Duration::as_secs_f64).sum();
-        // the minimum of the last three, because others may have been disturbed
+        // the minimum of the last three solves, because some may have been slowed down by other programs
         let last = self.others.iter().rev().take(3).min().map_or(0.0, Duration::as_secs_f64);
         self.first.as_secs_f64() + known + (solves - 1 - made) as f64 * last
     }

@@ -14,7 +14,7 @@
 //!     --machine NAME, --out DIR, --commit X    as those of the bench `cuda_spmv`
 //! ```
 //!
-//! Matrices are those of ../shared/matrices with their right-hand sides, or generated ones if that folder is missing.
+//! Matrices are three of ../shared/matrices with their right-hand sides, or generated ones if one of the three is missing.
 //! The total is the setup of the preconditioner and the solve, each the median over the rounds. All lines of a matrix
 //! have the same ordering and format, whose setup is reported separately.
 
@@ -226,7 +226,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Measures the total time from CSR to `x`: `build` creates a matrix and a preconditioner, and passes them on.
+    /// Measures the total time from CSR to `x`: `build` creates a matrix and a preconditioner, and calls its argument with
+    /// them, which solves.
     fn whole(
         &mut self,
         called: [&str; 2],

@@ -11,19 +11,19 @@
 //! **Measured** for each number of ranks: the memory bandwidth while all ranks use it; the time that a halo of one number adds to a
 //! product; the time of a sum over all ranks; the bandwidth of long messages in a product; and solves on a cube.
 //!
-//! **Model** of an iteration: the time on one rank, divided by the number of ranks and multiplied by the ratio of the memory
-//! bandwidths of one rank alone and in use by all; the latency of a halo exchange for each message, one after the other, and its
-//! bytes divided by the message bandwidth; the latency of a sum for each sum. Messages, bytes and sums are counted
-//! (`Ranks::traffic`). The check assumes no overlap, and memory-bound coarse levels, although these are in cache: the model
-//! overestimates the time. If there are more ranks than cores, the ranks share the bandwidth of all cores, and messages and sums
-//! are measured in that state, including time slices.
+//! **Model:** the time of an iteration is the sum of three terms: the time on one rank, divided by the number of ranks and
+//! multiplied by the ratio of a rank's memory bandwidth alone to that while all ranks use the memory; for each message the
+//! measured latency of a halo, and the message's bytes divided by the bandwidth of messages; the latency of each sum.
+//! Messages, bytes and sums are counted (`Ranks::traffic`). The check assumes no overlap, and memory-bound coarse levels, although
+//! these are in cache: the model overestimates the time. If there are more ranks than cores, the ranks share the bandwidth of all
+//! cores, and messages and sums are measured in that state, including time slices.
 //!
 //! **Many ranks:** each rank is as fast as one of two ranks here, and has a cube of rows, with six neighbours on the finest level
 //! and 26 on coarser ones. Products overlap messages, and pipelined CG overlaps sums, as far as the products last. A sum takes
 //! ⌈log₂ P⌉ steps and moves 8 P bytes for each of its numbers, because all ranks gather all parts. The iterations of CG grow with
 //! the side of the cube, those of multigrid by one with each doubling of the side. Levels shrink like the measured ones; a level
-//! of 600 rows, or of 8 rows per rank, is gathered and then computed by all ranks. The other network adds latency to each message
-//! and step, and has its own bandwidth.
+//! of 600 rows, or of 8 rows per rank, is gathered and then computed by all ranks. Results are printed for the measured network
+//! and for a modelled one, which adds its latency to each message and step, and limits the bandwidth.
 
 use krysp::mpi::{BlockJacobi, RankAmg, RankMatrix, RankSpace, Ranks};
 use krysp::solvers::{Method, Scalar, Solver};
@@ -268,7 +268,8 @@ impl Machine {
         ranks.log2().ceil() * self.sum + 8.0 * numbers * ranks / self.message
     }
 
-    /// Seconds of a halo exchange with `neighbours` neighbours, which send the faces of a cube of `rows` rows.
+    /// Seconds of a halo exchange with `neighbours` neighbours, which send the faces of a cube of `rows` rows, `bytes` bytes
+    /// per row.
     fn halo(&self, rows: f64, neighbours: f64, bytes: f64) -> f64 {
         neighbours * self.halo + 6.0 * rows.powf(2.0 / 3.0) * bytes / self.message
     }

@@ -11,8 +11,8 @@
 pub struct ProductWork {
     /// Bytes read of the matrix.
     pub bytes: f64,
-    /// Memory sectors of `x` that are read: for most formats the number of entries times [`scattering`].
-    /// Formats that copy parts of `x` first, or read it in order, count otherwise.
+    /// Uncoalesced reads of `x`: in most formats the memory sectors that are read, the number of entries
+    /// times [`scattering`]; in formats with windows, the entries of the halos.
     pub gathers: f64,
     /// Rows that are summed one at a time. Rows of padded formats run side by side in SIMD lanes and do not
     /// count.

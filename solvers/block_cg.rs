@@ -53,8 +53,9 @@ const CLEAR: f64 = 1.0 / 3.0;
 /// consists mostly of rounding errors. The residual changes by that much.
 const VANISHED: f64 = 0.75;
 
-/// Maximum number of explicit orthogonalizations. Each one can detect that a vector's norm is reduced by a
-/// factor of down to `√ε`, so two reach `VANISHED`.
+/// Maximum number of explicit orthogonalizations; vectors that are still dependent afterwards count as
+/// vanished. Each one can detect that a vector's norm is reduced by a factor of down to `√ε`, so two reach
+/// `VANISHED`.
 const SUBTRACTIONS: usize = 3;
 
 impl<A, M> Solver<ConjugateGradients, A, M>

@@ -15,7 +15,8 @@
 //!
 //! Restarted GMRES converges linearly. Its solve also ends if at the present rate the tolerance would take
 //! several times the allowed iterations. Any solve ends once `x` has become and remained so large that
-//! rounding `x` leaves a hundredth of the right-hand side: the matrix is then singular to working precision.
+//! rounding `x` leaves a residual above a hundredth of the right-hand side: the matrix is then singular to
+//! working precision.
 
 use std::fmt;
 
@@ -59,7 +60,8 @@ pub enum Evidence {
         /// Lower bound of the matrix's condition number.
         condition: f64,
     },
-    /// The recomputed residual missed the tolerance, and a restart from it did not halve it.
+    /// The recomputed residual missed the tolerance, and the last run did not halve its distance to the
+    /// tolerance.
     Restart,
 }
 

@@ -91,7 +91,7 @@ fn every_method(a: &Csr<f64>, each: impl Fn(&str, usize, usize)) {
     each("CG with a polynomial", count, iterations * 4);
 }
 
-/// Number of large allocations of a block of four columns in this many iterations.
+/// Number of large allocations of block conjugate gradients with four columns and this many iterations.
 fn of_block(a: &Csr<f64>, iterations: usize) -> usize {
     let b: Vec<Vec<f64>> =
         (1..5).map(|j| (0..a.rows()).map(|i| ((i * j) % 17) as f64 - 8.0).collect()).collect();

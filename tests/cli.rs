@@ -45,7 +45,7 @@ fn python_is_there(folder: &Folder) -> bool {
     there
 }
 
-/// Compares with a file of `tests/cli`, except for numbers that differ from run to run.
+/// Compares with a file of `tests/cli`, except for the parts that [`masked`] replaces.
 fn compare(name: &str, found: &str) {
     let path = repository().join("tests/cli").join(name);
     let found = masked(found);

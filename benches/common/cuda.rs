@@ -14,7 +14,7 @@ const COPIED: usize = 1 << 30;
 /// Bytes of the array that is copied to flush the caches, and to let the host run ahead of the device.
 const BALLAST: usize = 128 << 20;
 
-/// The number of times measured. The median counts.
+/// The number of measured times, of which the median counts.
 const SAMPLES: usize = 41;
 
 /// The approximate milliseconds of a batch.
@@ -53,7 +53,7 @@ impl Gpu {
         self.cuda.name().replace(',', " ")
     }
 
-    /// The name of the GPU as a machine: `h200` for `NVIDIA H200`.
+    /// The name of the GPU in the path of a record: `h200` for `NVIDIA H200`.
     pub fn machine(&self) -> String {
         let words = self.cuda.name().split_whitespace().filter(|&word| word != "NVIDIA");
         words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
@@ -93,7 +93,7 @@ impl Gpu {
 
     /// The milliseconds of one run of `work` among many, back to back: the median over batches. Two runs before each
     /// batch bring the caches into their steady state. A batch is queued behind copies that last until the host has
-    /// queued everything.
+    /// queued everything. Work longer than [`LONG`] is timed one run at a time, without these.
     pub fn warm(&mut self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         work()?;
         let once = self.time(work)?.min(self.time(work)?);

@@ -70,7 +70,7 @@ pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
         };
     }
     krysp::each_format!(list);
-    // records of CSR name a strategy: omit the one that would be chosen automatically
+    // in records, the name of CSR says which strategy was used: omit CSR with the automatically chosen one
     all.retain(|converter| converter.name != Csr::<T>::NAME);
     all.extend([
         Converter::new("CSR", |csr, gpu| shared(csr, gpu, Strategy::Classical)),
@@ -91,7 +91,7 @@ fn shared<T: Real>(csr: &Csr<T>, gpu: &Cuda, strategy: Strategy) -> Converted<T>
     suited(Csr::on_with(gpu, csr, CsrOptions { strategy }))
 }
 
-/// Converts to COO with an algorithm for rows that cross blocks.
+/// Converts to COO with an algorithm for rows that are divided among several warps.
 fn crossing<T: Real>(csr: &Csr<T>, gpu: &Cuda, crossing: Crossing) -> Converted<T> {
     suited(Coo::on_with(gpu, csr, CooOptions { crossing }))
 }

@@ -2,8 +2,8 @@
 //! `metis`).
 //!
 //! ```text
-//! bisect   all nodes by METIS into whole runs (ranges of `run` consecutive nodes)
-//! move     the nodes that cut the fewest edges until both sides are whole runs; recurse on both sides
+//! bisect   the nodes by METIS, so that the first half has about a whole number of runs (`run` consecutive nodes each)
+//! move     nodes, first those whose move leaves the fewest cut edges, until that number is exact; recurse on both halves
 //! sort     each run by row length, longest first
 //! ```
 //!
@@ -91,14 +91,14 @@ impl Graph {
         let share = target as f32 / self.len() as f32;
         let mut sides = vec![0; self.len()];
         let shares = [share, 1.0 - share];
-        // the first half may be too large by 0.1 %, and the seed is fixed
+        // a half may exceed its share by 0.1 %, and the seed is fixed
         let graph = metis::Graph::new(1, 2, &self.starts, &self.others)?;
         let graph = graph.set_tpwgts(&shares).set_option(UFactor(1)).set_option(Seed(1));
         graph.part_recursive(&mut sides)?;
         Ok(sides.into_iter().map(|side| side == 1).collect())
     }
 
-    /// Moves nodes from the side that has too many, first those that cut the fewest edges.
+    /// Moves nodes from the side that has too many, first those whose move leaves the fewest cut edges.
     fn balance(&self, second: &mut [bool], target: usize) {
         let first = second.iter().filter(|&&second| !second).count();
         let (from, mut surplus) = (first < target, first.abs_diff(target));

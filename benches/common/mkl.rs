@@ -55,8 +55,8 @@ type Create<T> = unsafe extern "C" fn(
 ) -> Status;
 type Multiply<T> = unsafe extern "C" fn(c_int, T, Handle, Description, *const T, T, *mut T) -> Status;
 
-/// A product with several vectors, with the order in which they are stored, their number, and the distances of
-/// their rows or columns.
+/// A product with several vectors: its arguments include the order in which the vectors are stored (row or
+/// column major), their number, and the leading dimensions of both arrays.
 type MultiplyMany<T> = unsafe extern "C" fn(
     c_int,
     T,
@@ -140,7 +140,7 @@ fn check(name: &str, status: Status) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(format!("{name}: status {status}").into()) }
 }
 
-/// The arrays that handles refer to, in the same kind of memory as those of our formats.
+/// The arrays that MKL's handles refer to. Those of `csr` are allocated like those of our formats.
 struct Arrays<T: Element> {
     csr: Csr<T>,
     offsets: Vec<u32>,
@@ -184,7 +184,8 @@ impl<T: Element> Matrix<T> {
         Ok(blocked)
     }
 
-    /// Lets MKL optimize the matrix for products with one vector, or with several that are stored in an order.
+    /// Lets MKL optimize the matrix for products with one vector or, if `many` has their order (row or column
+    /// major) and number, with several.
     fn optimized(self, many: Option<(c_int, usize)>) -> Result<Self> {
         // SAFETY: a living handle
         unsafe {
@@ -268,8 +269,9 @@ impl<T: Element> Product<T> for MultiplicationOfMany<T> {
     }
 }
 
-/// MKL with a matrix and several vectors, the entry `i` of the `j`-th being `x(i, j)`: stored row by row and
-/// column by column, as CSR and, if that is suitable, as BSR, all optimized. Empty like [`mkl`].
+/// MKL with a matrix and `count` vectors, where `x(i, j)` is entry `i` of the `j`-th: vectors stored row by row
+/// and column by column, the matrix in CSR and, if that is suitable, in BSR, always optimized. Empty without the
+/// library, or if numbers of entries exceed the range of 32-bit integers.
 pub fn mkl_many<T: Element>(
     csr: &Csr<T>,
     count: usize,

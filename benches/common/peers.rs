@@ -1,4 +1,4 @@
-//! Products of other crates, each on its own arrays in its preferred layout.
+//! Products of other crates, each on its own arrays in its preferred layout, and a plain loop.
 
 use super::Result;
 use super::contestant::{Contestant, Element, Product, Whose};

@@ -1,5 +1,5 @@
-//! Solves: the time of an iteration, compared with the time to move its bytes (`bytes_per_iteration`) at the measured
-//! read bandwidth, and the time to a relative residual of 1e-8.
+//! Solves: the time of an iteration, compared with the time to move its bytes (`bytes_per_iteration`) at the
+//! measured bandwidth, and the time to a relative residual of 1e-8.
 
 use super::contestants::formats;
 use super::machine::Bandwidth;
@@ -21,7 +21,7 @@ const FORMATS: [&str; 6] = ["CSR", "symmetric CSR", "symmetric BSR", "SELL-P", "
 /// The iterations of a turn: two cycles of GMRES.
 const ITERATIONS: usize = 60;
 
-/// The residual to reach, and the iterations and the time allowed.
+/// The relative residual to reach, and the number of iterations and the time allowed.
 const TOLERANCE: f64 = 1e-8;
 const LIMIT: usize = 2000;
 const TIME_LIMIT: Duration = Duration::from_secs(25);
@@ -124,7 +124,7 @@ impl FaerCg {
     }
 }
 
-/// Measures CG with every format, and BiCGStab and GMRES(30) with the format of the fewest bytes, in turns.
+/// Measures CG with the formats of [`FORMATS`], and BiCGStab and GMRES(30) with the one that has the fewest bytes, in turns.
 /// Returns rows for the record.
 pub fn solve(system: &System, rounds: usize, bandwidth: &Bandwidth, stamp: &str) -> Result<Vec<String>> {
     let csr = &system.csr;

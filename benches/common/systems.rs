@@ -36,10 +36,10 @@ pub const IRREGULAR: [&str; 16] = [
     "memplus",
 ];
 
-/// Irregular matrices of sizes that take minutes; the name `irregular_large` stands for all of them.
+/// Irregular matrices so large that their generation takes minutes; the name `irregular_large` stands for both.
 pub const IRREGULAR_LARGE: [&str; 2] = ["rmat_33M", "rmat_100M"];
 
-/// Names that stand for several matrices.
+/// Replaces names that stand for several matrices by the names of those.
 pub fn expanded(wanted: &[String]) -> Vec<String> {
     let of_wish = |wish: &String| match &**wish {
         "irregular" => IRREGULAR.map(String::from).to_vec(),
@@ -69,9 +69,9 @@ impl System {
     }
 }
 
-/// The matrices above whose names contain a name from the command line or are contained in one
-/// (`p7_128/f64`), and any other matrix that is given by its whole name; without names, all matrices above.
-/// They are loaded one at a time.
+/// The matrices of [`GENERATED`] and [`SHARED`] whose names contain a wanted name or are contained in one
+/// (`p7_128/f64`), and other matrices that `wanted` names exactly; all of [`GENERATED`] and [`SHARED`] if
+/// `wanted` is empty. They are loaded one at a time, each in several orderings.
 pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
     let wanted = expanded(wanted);
     let goes_with = |name: &str, wish: &str| name.contains(wish) || wish.contains(name);
@@ -140,8 +140,9 @@ fn by_nodes(
 }
 
 /// A matrix by its name or file, in several orderings: the given one; if that is shuffled (or unknown, as in
-/// a file), also reverse Cuthill-McKee and, where `rows_per_block` returns the length of runs, clustered; for
-/// a graph with hubs also with its longest rows first. `prepare` changes a generated matrix first.
+/// a file), also reverse Cuthill-McKee and, where `rows_per_block` returns the length of runs, clustered (and
+/// by METIS, with that feature); for a graph with hubs also with its longest rows first. `prepare` changes a
+/// generated matrix first.
 pub fn reordered(
     wanted: &str,
     prepare: impl FnOnce(Matrix) -> Matrix,

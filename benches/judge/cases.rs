@@ -38,7 +38,7 @@ pub struct Choosable {
 }
 
 impl Case {
-    /// The half that the case belongs to.
+    /// `fitted` if cost models are fitted to this case, else `judged`.
     pub fn half(&self) -> &'static str {
         if self.fitted { "fitted" } else { "judged" }
     }
@@ -92,7 +92,7 @@ fn fastest(times: &[(String, f64)]) -> Option<(String, f64)> {
     times.iter().min_by(|a, b| a.1.total_cmp(&b.1)).cloned()
 }
 
-/// All products of a record whose layouts are known. Reports the others.
+/// All cases of a record with formats whose work is in layouts.csv. Prints the others.
 pub fn cases(folder: &Path) -> Result<Vec<Case>> {
     let recorded = newest(folder, "spmv.csv", &["matrix", "ordering", "element", "format"])?;
     let layouts = newest(folder, "layouts.csv", &["matrix", "ordering", "element", "format"])?;

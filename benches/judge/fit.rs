@@ -5,10 +5,11 @@
 //! min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²,   p ≥ 0
 //! ```
 //!
-//! over the products on one half of the matrices of the record; the other half judges the result. `p` are the
-//! coefficients of the kernel, `a` is the work of a product, `t` its time, `w` its weight (1, or less for
-//! [`SLOW_OPTIONS`]), `mⱼ` the mean of `aⱼ / t`, and `q` the solution with λ = 0 for all kernels together. The regularization helps kernels with few or similar products. The
-//! solver is coordinate descent, which is enough for a convex problem with five coefficients.
+//! over the products of those cases of the record that are used for fitting (the others judge the result). `p` are the
+//! coefficients of a kernel, `a` is the work of a product and `t` its time. The weight `w` is 1, or less for slow options
+//! ([`SLOW_OPTIONS`]). `mⱼ` is the mean of `aⱼ / t`, and `q` the solution with λ = 0 for all kernels together. The
+//! regularization helps kernels with few or similar products. The solver is coordinate descent, which is enough for a
+//! convex problem with five coefficients.
 
 use super::cases::{Case, is_symmetric};
 use krysp::choice::{CostModel, ProductWork};
@@ -50,8 +51,8 @@ struct Sample {
     target: f64,
 }
 
-/// Fits the coefficients of all formats that are options. Their unit is chosen so that a cost of `per_ms` bytes is a
-/// millisecond.
+/// Fits the coefficients of all formats among the options of the fitted cases. The unit of costs is chosen so that `per_ms`
+/// of them are a millisecond.
 pub fn fitted(cases: &[Case], cost_models: &CostModels) -> CostModels {
     let cases: Vec<&Case> = cases.iter().filter(|case| case.half() == "fitted").collect();
     let per_ms = bytes_per_ms(&cases, cost_models);

@@ -12,7 +12,7 @@ use std::path::Path;
 const FILE: &str = "layouts.csv";
 const HEADER: &str = "matrix,ordering,element,format,stored,bytes,gathers,rows,waits";
 
-/// Adds the matrices of a record that are missing in the file, up to a number of entries.
+/// Adds the matrices of a record that have at most `most` entries and are missing in the file.
 pub fn add(folder: &Path, model: Model, most: usize) -> Result<()> {
     let key = |row: &Row| ["matrix", "ordering", "element"].map(|column| text(row, column).to_string());
     let known: BTreeSet<_> =

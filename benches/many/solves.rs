@@ -13,7 +13,7 @@ const COUNTS: [usize; 4] = [2, 4, 8, 16];
 
 type Vectors = MultiVector<CudaVector<f64>>;
 
-/// An operator that is so large that columns are always solved in lockstep.
+/// An operator that reports so many bytes that columns are always solved in lockstep.
 struct Large<'a>(&'a Operator<CudaVector<f64>>);
 
 impl LinearOperator for Large<'_> {

@@ -11,7 +11,7 @@ pub(crate) struct Options {
     pub(crate) solves: Vec<usize>,
     pub(crate) limit: Duration,
     pub(crate) against: bool,
-    /// Which part of the matrices is run, from 1, and the number of parts.
+    /// The number of the part of the matrices that is run, from 1, and the number of parts.
     pub(crate) part: [usize; 2],
     pub(crate) explain: bool,
     pub(crate) once: Option<Once>,

@@ -48,7 +48,7 @@ struct Steps<'a> {
 }
 
 impl Steps<'_> {
-    /// Time of all steps but the first one, which includes the setup.
+    /// Times all steps but the first one, in which the solver allocates memory.
     fn time<M>(&self, name: &str, build: &dyn Fn(&Matrix) -> Result<M>) -> Result<()>
     where
         M: LinearOperator<Vector = CudaVector<f64>> + Refresh<f64>,

@@ -88,7 +88,8 @@ impl System {
     }
 }
 
-/// Three translations and three rotations, from an array of positions: all `x`, all `y`, all `z`.
+/// Three translations and three rotations, from the text of a Matrix Market array of the nodes' positions: all `x`, all
+/// `y`, all `z`.
 fn rigid_body_modes(text: &str, rows: usize) -> Result<Vec<Vec<f64>>> {
     let mut lines = text.lines().filter(|line| !line.starts_with('%'));
     let nodes: usize = lines.next().and_then(|line| line.split(' ').next()).ok_or("no size")?.parse()?;

@@ -163,12 +163,12 @@ impl HeatSink {
         self.shared(self.bottom.iter().map(|nodes| (&nodes[..], self.area(nodes))))
     }
 
-    /// The heat that each point loses to the air, W/K.
+    /// The heat that each point loses to the air for each kelvin of difference, W/K.
     pub(crate) fn losses(&self) -> Vec<f64> {
         self.shared(self.cooled.iter().map(|nodes| (&nodes[..], CONVECTION * self.area(nodes))))
     }
 
-    /// The heat that each point stores, J/K.
+    /// The heat capacity of each point, J/K.
     pub(crate) fn capacities(&self) -> Vec<f64> {
         self.shared(self.tetrahedra().map(|(material, nodes)| {
             let (volume, _) = shape(nodes.map(|node| self.points[node as usize]));

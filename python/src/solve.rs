@@ -88,7 +88,7 @@ pub(crate) struct Options {
     stop_for_copy: bool,
 }
 
-/// A matrix or a preconditioner in host memory, in each form that Python may pass.
+/// A matrix or a preconditioner, in each form that Python may pass.
 pub(crate) enum Given<'py, T: Number> {
     Nothing,
     Matrix(PyRef<'py, Matrix>),

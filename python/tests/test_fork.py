@@ -8,7 +8,7 @@ import sys
 import krysp
 import pytest
 
-# the beginning of each program; `everything` calls every function of the compiled module and returns norms of the results
+# the beginning of each program; `everything` solves systems in many ways and returns the norms of the results
 SETTING = """
 import concurrent.futures, multiprocessing, os, sys, tempfile, threading, time, warnings
 import krysp, numpy as np, scipy.sparse as sp

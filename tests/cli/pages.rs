@@ -18,7 +18,8 @@ pub(crate) fn pages(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(of).collect()
 }
 
-/// The commands of a page: lines of blocks that are marked `sh` or `console`. Blocks marked `sh gpu` and `sh mpi` need hardware.
+/// The commands of a page: lines of blocks that are marked `sh` or `console`. Blocks marked `sh gpu` and `sh mpi` are left out,
+/// because they need GPUs or MPI.
 pub(crate) fn commands(page: &str) -> Vec<String> {
     let blocks = page.split("\n```").skip(1).step_by(2);
     let run =

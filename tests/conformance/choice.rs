@@ -1,4 +1,4 @@
-//! `auto` chooses the format that the committed records show to be fastest, and its products are right.
+//! `auto` chooses a format that is the fastest in the committed records, or nearly, and its products are right.
 
 use krysp::choice::{Candidate, Choice, Model};
 use krysp::simd::{Level, force};
@@ -46,7 +46,7 @@ fn chosen<T: Real>(matrix: &Matrix) -> String {
     choose(&matrix.csr::<T>().unwrap()).choice().stored().to_string()
 }
 
-/// The text before the details.
+/// The name of a format, without its details.
 fn name(stored: &str) -> &str {
     stored.split(',').next().unwrap()
 }

@@ -31,8 +31,8 @@ fn at_every_level(test: &dyn Fn(Level)) {
     }
 }
 
-/// Checks every law on every case, with formats made by `build`. A format may refuse only matrices that `may_refuse`
-/// names.
+/// Checks every law on every case, with formats made by `build`. A format may refuse only matrices for which `may_refuse`
+/// returns true.
 fn conforms<T: Real, F: Format<T>>(
     build: impl Fn(&Csr<T>) -> Result<F> + Sync,
     may_refuse: impl Fn(&Csr<T>) -> bool + Sync,
@@ -141,7 +141,7 @@ macro_rules! conformance_rounded {
     };
 }
 
-/// Every format, with default options.
+/// Every format with default options, and BSR with blocks of three rows.
 macro_rules! conformance_rounded_of_all {
     ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
         conformance_rounded! {
@@ -224,7 +224,7 @@ fn divides<T: Real>(size: usize, a: &Csr<T>) -> bool {
     a.rows().is_multiple_of(size) && a.cols().is_multiple_of(size)
 }
 
-/// The laws of vectors, in the user's order and in another, at sizes around those of lanes, chunks and blocks.
+/// The laws of vectors at sizes around those of lanes, chunks and blocks, and in a space with a permutation.
 fn vectors<T: Real>() {
     let sizes = edge::EDGE_SIZES.into_iter().chain([0, 1535, 1536, 1537, 50_000, 196_609]);
     let sizes: Vec<usize> = sizes.collect();
@@ -249,7 +249,7 @@ fn vectors_f32() {
     vectors::<f32>();
 }
 
-/// Preconditioners are operators too.
+/// Jacobi obeys the laws of operators.
 fn jacobi<T: Real>() {
     at_every_level(&|_| {
         for n in edge::EDGE_SIZES.into_iter().chain([1537, 50_000]) {

@@ -47,7 +47,7 @@ fn same_application<T: Real>(
     assert!(error <= tolerance * largest, "{error:e} of {largest:e}");
 }
 
-/// Coefficient jumps of 1e3, Dirichlet rows, an isolated node, and an empty row.
+/// Coefficient jumps of 1e3, Dirichlet rows, an isolated node, and a row of zeros.
 fn irregular(side: usize) -> Csr<f64> {
     let stencil = matrices::stencil7(side).csr::<f64>().unwrap();
     let n = stencil.rows();

@@ -95,7 +95,8 @@ fn copies_are_those_of_the_host() {
 }
 
 gpu_test!(two_levels_on_the_gpu_follow_operators);
-/// Two-level over Jacobi, and over a preconditioner that is not refreshed.
+/// Two-level preconditioners around Jacobi, and around FSAI. For the latter, the whole is refreshed first, then FSAI and the
+/// coarse matrix separately.
 fn two_levels_on_the_gpu_follow_operators() {
     let gpu = gpu();
     let a = matrices::stencil7(20).csr::<f64>().unwrap();

@@ -58,7 +58,7 @@ fn equal_those_of_each<T: Real, F: OnDevice<T>>(gpu: &Cuda, what: &str, a: &Csr<
     }
 }
 
-/// All formats with kernels for several vectors, and one without.
+/// All formats with kernels for several vectors, and CSR by merge path, which has none.
 fn all_formats<T: Real>() {
     let gpu = gpu();
     let stencil = matrices::stencil7(21).csr::<T>().unwrap();

@@ -14,9 +14,9 @@ use std::time::Instant;
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// Teams to test: the first GPU, and all GPUs of the machine. On a machine with one GPU, two streams of it form a team if the
-/// environment has `CUDA_MODULE_LOADING=EAGER`. Use that for manual runs only: if CUDA loads a module while one stream waits for
-/// the other, it may wait for both, and the solve ends with an error after ten seconds.
+/// Teams to test: the first GPU, and up to eight GPUs of the machine. On a machine with one GPU, two streams of it form a team
+/// if the environment has `CUDA_MODULE_LOADING=EAGER`. Use that for manual runs only: if CUDA loads a module while one stream
+/// waits for the other, it may wait for both, and the solve ends with an error after ten seconds.
 fn teams() -> Vec<Vec<Cuda>> {
     let mut teams = vec![vec![0]];
     match Cuda::devices().len() {
@@ -175,7 +175,7 @@ fn parts_end_together() {
     for team in teams() {
         let multi_gpu = shared(&team, &a);
         let stopped = multi_gpu.solve(&b, |part, b| {
-            let first = part.rows().start == 0; // only this part fails
+            let first = part.rows().start == 0; // only this part stops
             Cg::new(part).rtol(0.0).stop_when(move |p| first && p.iteration == 9).solve(b)
         });
         let report = stopped.unwrap().report;
@@ -211,7 +211,7 @@ fn any_number_of_rows_and_gpus() {
         for rows in 1..=5 {
             let a = matrices::edge::tridiagonal(rows).csr::<f64>().unwrap();
             let multi_gpu = shared(&team, &a);
-            // pairs of rows may be detected as nodes
+            // pairs of rows may be detected as nodes, which leaves fewer parts
             assert!((1..=rows.min(team.len())).contains(&multi_gpu.parts().count()));
             let solution = multi_gpu.solve(&vec![1.0; rows], methods![Cg][0].1).unwrap();
             assert!(solution.report.converged(), "{rows} rows: {}", solution.report);

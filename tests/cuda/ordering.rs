@@ -38,7 +38,7 @@ fn every_square_graph_is_numbered_as_on_the_host() {
         ("hubs".into(), hashed_circuit(6_000).csr().unwrap()),
     ]);
     for (name, a) in cases {
-        // the last run lengths do not fit in shared memory, and are longer than most of these matrices
+        // runs of the last lengths do not fit in shared memory, and exceed the number of rows of most of these matrices
         for rows in [0, 1, 96, 1000, 5_000, 30_000] {
             alike(&gpu, &name, &a, rows);
         }

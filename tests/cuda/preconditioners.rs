@@ -403,7 +403,7 @@ fn operators_give_the_errors_of_their_matrices() {
     same_factors(&Fsai::new(&a).unwrap(), &fsai, 1e-10);
     let other = matrices::stencil7(6).csr::<f64>().unwrap().to(&gpu).unwrap();
     assert!(fsai.refresh(&other).is_err());
-    // an operator of another queue
+    // an operator on another stream
     let elsewhere = Cuda::new(0).unwrap();
     assert!(Fsai::on(&elsewhere, &op).is_err() && Spai::on(&elsewhere, &op).is_err());
     assert!(fsai.refresh(&a.to(&elsewhere).unwrap()).is_err());

@@ -4,7 +4,7 @@ use krysp_kernels::cuda::formats::sliced::{Sliced, Widths};
 use krysp_kernels::cuda::{Device, Pattern, Product};
 use krysp_kernels::index::{Columns, Offsets};
 
-/// The rows of a window, within which rows may be sorted.
+/// Number of consecutive rows among which rows may be sorted.
 const WINDOW: usize = 768;
 
 /// The number of groups in all slices, for rows of these lengths. A group is `pack` neighbouring slots for each of 32

@@ -37,7 +37,7 @@ pub(super) fn residual(a: &Csr<f64>, b: &[f64], x: &[f64]) -> f64 {
     r.iter().map(|r| r * r).sum::<f64>().sqrt()
 }
 
-/// Solves on host and GPU with one method and Jacobi, to a tolerance.
+/// Solves on host and GPU with one method and Jacobi; the functions `host` and `device` set the other options.
 fn both<K, L>(
     gpu: &Cuda,
     a: &Csr<f64>,

@@ -101,7 +101,7 @@ fn two_levels_solve_as_on_the_host() {
 }
 
 gpu_test!(a_resident_solve_with_a_coarse_space_equals_single_steps);
-/// A resident solve agrees with single steps. An observer is called for every step.
+/// A resident solve agrees with single steps, which run if a rule of `stop_when` must be evaluated after each of them.
 fn a_resident_solve_with_a_coarse_space_equals_single_steps() {
     let gpu = gpu();
     let stencil = matrices::stencil7(40).csr::<f64>().unwrap();

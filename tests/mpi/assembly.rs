@@ -41,7 +41,7 @@ pub(super) fn entries_go_to_their_rows(ranks: &Ranks) {
     is_that_of(&RankMatrix::from_entries(ranks, 60, RowDistribution::Even, &part).unwrap(), &whole);
     given[0] = 1;
     assert!(RankMatrix::from_entries(ranks, 60, RowDistribution::Given(&given), &own).is_err());
-    // one rank passes a row out of range; the sizes of the ranks differ
+    // ranks pass different numbers of rows; then one rank passes a row out of range
     let n = 60 + u64::from(ranks.rank() == 0);
     assert!(ranks.size() == 1 || RankMatrix::from_entries(ranks, n, RowDistribution::Even, &own).is_err());
     let wrong = [(if ranks.rank() == 0 { 60 } else { 0 }, 0, 1.0)];
@@ -49,7 +49,7 @@ pub(super) fn entries_go_to_their_rows(ranks: &Ranks) {
     assert!(message.contains("row 60"), "{message}");
 }
 
-/// No rank has many more entries than its share.
+/// No rank has much more work (its entries plus twice its rows) than its share.
 pub(super) fn rows_by_entries(ranks: &Ranks) {
     let whole = edge::dense_row(600, 11).csr::<f64>().unwrap();
     let own: Vec<_> = if ranks.rank() == 0 {

@@ -42,7 +42,7 @@ pub(super) fn halo_is_that_of_the_partition(ranks: &Ranks) {
     }
 }
 
-/// Products and sums of ten iterations, as the difference of two solves, which excludes start and end.
+/// The communication of ten iterations, as the difference of two solves, which excludes start and end.
 fn ten(ranks: &Ranks, mut solve: impl FnMut(usize)) -> CommunicationCounts {
     let mut count = |iterations: usize| {
         let before = ranks.traffic();

@@ -246,7 +246,7 @@ pub(super) fn again(ranks: &Ranks) {
     }
 }
 
-/// NaN on one rank is an outcome on all ranks; a preconditioner in another memory is an error on all ranks.
+/// NaN on one rank is an outcome on all ranks; a preconditioner on another stream is an error on all ranks.
 pub(super) fn failures(ranks: &Ranks) {
     let gpu = ranks.gpu().unwrap();
     let a = matrices::stencil7(5).csr::<f64>().unwrap();

@@ -75,7 +75,7 @@ pub(super) fn products(ranks: &Ranks) {
     });
 }
 
-/// New values, for the matrix and for its preconditioner.
+/// Products use new values. If one rank passes a wrong number of values, all ranks return an error.
 pub(super) fn refreshed(ranks: &Ranks) {
     let a = edge::dense_row(60, 11).csr::<f64>().unwrap();
     let doubled: Vec<f64> = a.entries().iter().map(|value| 2.0 * value).collect();

@@ -12,7 +12,7 @@ use krysp::{
 type Block = Box<dyn LinearOperator<Vector = HostVector<f64>>>;
 type Make = fn(&Csr<f64>) -> krysp::Result<Block>;
 
-/// The norm of `b − A x`, computed in one process from the parts of all ranks.
+/// The norm of `b − A x` over all ranks. `b` is the whole right-hand side, `x` this rank's part of the solution.
 pub(super) fn residual<T: Real>(ranks: &Ranks, a: &Csr<T>, x: &[T], b: &[T], cut: &[usize]) -> f64 {
     let rows = share(ranks, a, cut);
     let [b, x] = [part(ranks, b, cut), x].map(|v| rows.domain().vector(v).unwrap());
@@ -39,7 +39,7 @@ pub(super) fn methods(ranks: &Ranks) {
     });
 }
 
-/// Matrices with Jacobi, in host memory or on GPUs.
+/// Solves by every method with Jacobi. `put` leaves a matrix in host memory or copies it to a GPU.
 pub(super) fn methods_on<L, M>(
     ranks: &Ranks,
     put: impl Fn(RankMatrix<f64>) -> (RankMatrix<f64, L>, BlockJacobi<f64, M, L>),
@@ -105,7 +105,7 @@ pub(super) fn preconditioners(ranks: &Ranks) {
     }
 }
 
-/// The factors equal those of one rank, and so do the iterations.
+/// Solves take as many iterations as with the factors of one rank, plus or minus one.
 pub(super) fn inverse_factors(ranks: &Ranks) {
     for a in [matrices::stencil7(9).csr::<f64>().unwrap(), edge::tridiagonal(40).csr().unwrap()] {
         let b = matrices::vector(a.rows());
@@ -132,7 +132,8 @@ pub(super) fn inverse_factors(ranks: &Ranks) {
     }
 }
 
-/// The approximate inverse of an unsymmetric matrix equals that of one rank, and so do the iterations.
+/// The approximate inverse of an unsymmetric matrix equals that of one rank, and solves take as many iterations, plus or minus
+/// one.
 pub(super) fn inverses(ranks: &Ranks) {
     let cube = matrices::stencil7(8).csr::<f64>().unwrap();
     let wind = cube.triplets().map(|(i, j, v)| (i, j, if j == i + 1 { 1.4 * v } else { v }));
@@ -173,7 +174,7 @@ pub(super) fn inverses(ranks: &Ranks) {
             m.apply(&x, &mut quarter).unwrap();
             let expected: Vec<f64> = y.own().as_slice().iter().map(|y| y / 4.0).collect();
             assert_eq!(quarter.own().as_slice(), expected);
-            // a column of zeros is an error on all ranks, which names the column
+            // a column of zeros is an error on all ranks
             rows.refresh(&vec![0.0; own.len()]).unwrap();
             let refused = RankSpai::new(&rows).err().map(|error| error.to_string()).unwrap_or_default();
             assert!(refused.contains("SPAI"), "{refused}");
@@ -235,7 +236,7 @@ pub(super) fn two_levels(ranks: &Ranks) {
     }
 }
 
-/// Multigrid on ranks takes as many iterations as on one rank, for all partitions.
+/// Multigrid on ranks takes at most two iterations more than on one rank, for all partitions.
 pub(super) fn multigrid(ranks: &Ranks) {
     let layers = {
         let a = matrices::stencil7(14).csr::<f64>().unwrap();

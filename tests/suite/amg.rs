@@ -309,7 +309,8 @@ fn the_hierarchy_is_told() {
         text.contains("4096") && text.contains("dense") && text.contains("operator complexity 1."),
         "{text}"
     );
-    // four products with the finest level, and vectors of the smoother; the dense level below is applied once
+    // `bytes` counts four products with the finest level, the vectors of the smoother, and one product with the
+    // dense level below
     let m = Amg::with(&a, CONSTANTS, AmgOptions { max_coarse_size: 600, ..SMALL }).unwrap();
     assert!(is_unsmoothed(&m) && m.aggregates().len() == 1, "{m}");
     let last = m.aggregates()[0].iter().flatten().max().map_or(0, |&last| last as usize + 1);

@@ -148,7 +148,7 @@ fn dependent_columns_are_solved() {
     all_converged(&a, &b, &Cg::new(&a).preconditioner(&jacobi).solve_block(&b).unwrap());
 }
 
-/// A column that is NaN ends, and the others are unchanged.
+/// A column with NaN ends, and the others are unchanged.
 #[test]
 fn a_column_that_is_not_finite_ends_alone() {
     let a = matrices::stencil7(6).csr::<f64>().unwrap();
@@ -233,7 +233,7 @@ fn limits_and_tokens_end_all_columns() {
     assert_eq!(late[4].report.outcome, Outcome::Converged);
 }
 
-/// More columns than share a search space, guesses, and solutions that are already exact.
+/// More columns than one block holds, guesses, and guesses that are already the solution.
 #[test]
 fn many_columns_come_in_groups_and_begin_from_guesses() {
     let a = matrices::stencil7(6).csr::<f64>().unwrap();

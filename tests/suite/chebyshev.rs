@@ -92,7 +92,7 @@ fn the_polynomial_saves_iterations() {
             println!("{name}, degree {degree}: {} instead of {}", solution.report, plain.report.iterations);
             check(a, &b, 1e-8, &solution);
             assert!(solution.report.converged());
-            // about d + 1 times fewer iterations
+            // about `degree + 1` times fewer iterations
             let ratio = plain.report.iterations as f64 / solution.report.iterations as f64;
             assert!(ratio >= 0.75 * (degree + 1) as f64, "{name}, degree {degree}: {ratio}");
         }

@@ -3,7 +3,7 @@
 use krysp::plan::{Method, PlannedSolver, Preconditioner};
 use krysp::{Amg, Cg, Csr, Error, Host, Permutation, Plan, Space, UnknownOrder, gallery, rigid_body_modes};
 
-/// Elasticity from which boundary conditions have removed single unknowns: y where y = 0, z where z = 0, and one in a hundred.
+/// Elasticity from which boundary conditions have removed single unknowns: y where y = 0, z where z = 0, and one in 101.
 struct Reduced {
     a: Csr<f64>,
     /// The same problem with all unknowns: the removed ones have only a diagonal entry.

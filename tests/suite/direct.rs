@@ -201,7 +201,7 @@ fn definite() -> Vec<(&'static str, Csr<f64>)> {
     ]
 }
 
-/// Two disconnected copies of a matrix.
+/// Two disconnected copies of a matrix, the second multiplied by two.
 fn twice(a: &Csr<f64>) -> Csr<f64> {
     let n = a.rows();
     let entries: Vec<_> = a.triplets().flat_map(|(i, j, v)| [(i, j, v), (i + n, j + n, 2.0 * v)]).collect();
@@ -324,7 +324,7 @@ fn several_right_hand_sides_have_the_bits_of_single_solves() {
         obeys(Ldl::new(&indefinite(9)), threads);
         systems().iter().for_each(|(_, a)| obeys(Lu::new(a), threads));
     }
-    // NaN in one right-hand side changes no bit of the other solutions
+    // NaN and infinity in some right-hand sides change no bit of the other solution
     let a = matrices::elasticity(5).csr::<f64>().unwrap();
     let cholesky = Cholesky::new(&a).unwrap();
     let mut r = MultiVector::<HostVector<f64>>::zeros(a.domain(), 3).unwrap();

@@ -35,7 +35,7 @@ fn assembled_values_become_entries() {
     let half = [(1, 1, 2.0), (0, 1, -1.0), (0, 0, 1.5), (0, 0, 0.5)];
     let a = Csr::from_triplets(2, 2, &half).unwrap().mirrored().unwrap();
     assert_eq!(*a.assemble(&half.map(|place| place.2)).unwrap(), [2.0, -1.0, -1.0, 2.0]);
-    // columns
+    // values in the order of CSC arrays
     let a = Csr::from_csc(2, 2, &[0, 2, 3], &[1, 0, 1], &[3.0, 1.0, 2.0]).unwrap();
     assert_eq!(*a.assemble(&[3.0, 1.0, 2.0]).unwrap(), *a.entries());
     // values that are in order already are not copied

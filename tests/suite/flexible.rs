@@ -79,7 +79,7 @@ fn a_changing_preconditioner_costs_few_iterations() {
     println!("gmres:  {}\nfgmres: {}", gmres.report, fgmres.report);
     check(&a, &b, 1e-8, &fgmres);
     assert!(fgmres.report.converged() && fgmres.report.restarts == 0);
-    // plain GMRES minimizes a wrong residual if the preconditioner changes: it fails, or restarts often
+    // plain GMRES minimizes a wrong residual if the preconditioner changes, so that it fails or needs many restarts
     assert!(!gmres.report.converged() || gmres.report.iterations > 2 * fgmres.report.iterations);
 }
 

@@ -1,4 +1,4 @@
-//! Worked examples and figures printed in the papers.
+//! Worked examples and numbers printed in papers.
 
 use krysp::formats::{hyb_bytes, row_length_quantile};
 use krysp::testing::matrices::SplitMix;
@@ -62,8 +62,8 @@ fn liu_and_vinter_segmented_sums() {
     assert_ne!(report.outcome, Outcome::Converged);
 }
 
-/// Vázquez et al. (2011), table of matrices: the share of entries that HYB stores in its ELLPACK part at the 2/3
-/// quantile.
+/// Vázquez et al. (2011), table of matrices: the share of entries that HYB stores in its ELLPACK part if the width of that part
+/// is the 2/3 quantile of the row lengths.
 #[test]
 fn vazquez_shares_of_ellpack() {
     for (name, printed) in [("qh1484", 86.8), ("gemat12", 90.7)] {
@@ -101,7 +101,8 @@ fn distributions() -> Vec<(&'static str, Vec<usize>)> {
     ]
 }
 
-/// Anzt et al. (2020): `Q_R(x) = min{t : x < F_R(t)}`, by its definition.
+/// Anzt et al. (2020): quantiles of row lengths equal `Q_R(x) = min{t : x < F_R(t)}`, where `F_R(t)` is the fraction of rows
+/// with at most `t` entries.
 #[test]
 fn anzt_quantiles() {
     for (name, lengths) in distributions() {
@@ -111,7 +112,7 @@ fn anzt_quantiles() {
         for (numerator, denominator) in
             [(0, 1), (1, 4), (1, 3), (1, 2), (2, 3), (3, 4), (9, 10), (rows.saturating_sub(1), rows.max(1))]
         {
-            // x < F as integers: numerator rows < denominator #{r ≤ t}
+            // x < F_R(t) in integers, with x = numerator / denominator
             let expected =
                 (0..=longest).find(|&t| numerator * rows < denominator * up_to(t)).unwrap_or(longest);
             let x = numerator as f64 / denominator as f64;
@@ -122,8 +123,8 @@ fn anzt_quantiles() {
     }
 }
 
-/// The storage `S(t) = n t (v + p) + (v + 2p) Σ max(n_i − t, 0)` has its minimum at `t = Q_R(p / (v + 2p))`, compared
-/// with every other `t`.
+/// The storage of HYB with `t` entries per row in its ELLPACK part is `S(t) = n t (v + p) + (v + 2p) Σ max(n_i − t, 0)`, for `n`
+/// rows of `n_i` entries with `v` bytes per value and `p` bytes per index. It has its minimum at `t = Q_R(p / (v + 2p))`.
 #[test]
 fn anzt_storage_is_least_at_the_quantile() {
     for (name, lengths) in distributions() {

@@ -243,7 +243,7 @@ fn stagnating_solves_end_early_and_say_why() {
     guess[0] = b[0] / 2.0;
     let report = Cg::new(&held).stagnation_window(20).rtol(1e-8).solve_from(&b, &guess).unwrap().report;
     assert!(report.converged(), "{report}");
-    // flexible conjugate gradients allow unsymmetric preconditioners
+    // flexible conjugate gradients allow nonlinear preconditioners, which are not reported as unsymmetric
     let line = edge::tridiagonal(1000).csr::<f64>().unwrap();
     let inner = krysp::operator_fn(1000, |x: &[f64], y: &mut [f64]| {
         y.iter_mut().enumerate().for_each(|(i, y)| *y = x[i] * (1.0 + 0.3 * f64::from(x[i] > 0.0)));

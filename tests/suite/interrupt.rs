@@ -114,7 +114,7 @@ fn every_long_phase_can_be_interrupted_at_every_poll() {
     }
 }
 
-/// The longest stretch of work without a poll. It takes minutes: `cargo test --release --test suite -- --ignored no_phase`.
+/// Measures the longest time between two polls. Takes minutes: `cargo test --release --test suite -- --ignored no_phase`.
 #[test]
 #[ignore = "takes minutes"]
 fn no_phase_works_longer_than_a_fifth_of_a_second_between_two_polls() {
@@ -156,7 +156,7 @@ fn an_iteration_inside_an_interrupted_scope_ends_the_solve() {
 
 #[test]
 fn a_time_limit_of_a_plan_ends_a_factorization() {
-    // a factorization that takes seconds: a grid in space with additional entries far from the diagonal
+    // a factorization that takes seconds: a grid in space, with convection
     let (_, g) = model_matrices(if cfg!(debug_assertions) { 26 } else { 40 });
     let plan = Plan::new(&g).unwrap().method(Method::Gmres).preconditioner(Preconditioner::Lu);
     let started = Instant::now();

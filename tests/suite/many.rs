@@ -349,7 +349,7 @@ fn a_time_limit_is_that_of_all_columns() {
     assert_eq!([1, 2].map(|j: usize| solved[j].report.iterations), [0, 0]);
 }
 
-/// After a product that fails, the other columns restart from their guesses.
+/// After an application of the preconditioner that fails, the other columns restart from their guesses.
 #[test]
 fn a_failing_product_leaves_the_guesses_of_others() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();

@@ -32,7 +32,7 @@ fn solves<T: Real>(a: &Csr<T>, tolerance: f64) -> krysp::plan::Solved<T> {
     solved
 }
 
-/// A saddle point `[K Bᵀ; B 0]`, with `K` a stencil and `B` differences of neighbours.
+/// A saddle point `[K Bᵀ; B 0]`, with a tridiagonal `K` and differences `x_j − x_{j+2}` as `B x`.
 fn saddle_point(n: usize) -> Csr<f64> {
     let mut entries: Vec<(usize, usize, f64)> = vec![];
     for i in 0..n {
@@ -183,7 +183,7 @@ fn a_singular_system_is_solved_or_called_so() {
     let Outcome::Inconsistent { residual: least } = solved.report.outcome else { panic!("{solved}") };
     assert!((least - 0.5 * 80f64.sqrt()).abs() < 1e-6, "{least}: {solved}");
     assert!((residual(&floating_chain(80), &b, &solved.x) * 40f64.sqrt() - least).abs() < 1e-9);
-    // an empty row with a nonzero right-hand side, in an unsymmetric matrix
+    // a row of zeros with a nonzero right-hand side, in an unsymmetric matrix
     let entries: Vec<_> =
         (0..40).flat_map(|i| [(i, i, 2.0), (i, (i + 1) % 41, 1.0)]).chain([(40, 40, 0.0)]).collect();
     let solved = solve(&Csr::from_triplets(41, 41, &entries).unwrap(), &[1.0; 41]).unwrap();

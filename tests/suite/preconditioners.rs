@@ -101,8 +101,8 @@ fn a_small_heat_sink() {
     assert!(jacobi >= 2.4 * exact && jacobi >= 2.0 * isai);
 }
 
-/// Factors in single precision, with vectors in double precision, need half of the bytes for values and no more
-/// iterations. In 16 bits they need a quarter of the bytes, and a few more iterations.
+/// Factors in single precision, with vectors in double precision, need half of the bytes for values and about as many iterations.
+/// In 16 bits they need a quarter of the bytes, and at most 10 % more iterations.
 #[test]
 fn fsai_stored_in_fewer_bits() {
     let elastic = matrices::elasticity(10).csr::<f64>().unwrap();

@@ -12,7 +12,7 @@ fn rhs(n: usize) -> Vec<f64> {
     laws::numbers(n, 3)
 }
 
-/// Iterations of FGMRES.
+/// Iterations of FGMRES with the block triangular preconditioner.
 fn triangular(a: &Csr<f64>, options: SaddlePointOptions<f64>, b: &[f64]) -> usize {
     let m = SaddlePoint::with(a, options).unwrap();
     let report = Fgmres::new(a).preconditioner(m).restart(100).rtol(1e-8).solve(b).unwrap().report;
@@ -20,7 +20,7 @@ fn triangular(a: &Csr<f64>, options: SaddlePointOptions<f64>, b: &[f64]) -> usiz
     report.iterations
 }
 
-/// Iterations of MINRES.
+/// Iterations of MINRES with the block diagonal preconditioner.
 fn diagonal(a: &Csr<f64>, options: SaddlePointOptions<f64>, b: &[f64]) -> usize {
     let m = SaddlePoint::with(a, SaddlePointOptions { block_diagonal: true, ..options }).unwrap();
     let report = Minres::new(a).preconditioner(m).rtol(1e-8).solve(b).unwrap().report;

@@ -47,7 +47,7 @@ fn saved_and_loaded<T: Real>(name: &str, a: &Csr<T>, mut planned: PlannedSolver<
         assert_eq!(one.attempts.len(), other.attempts.len(), "{name}");
         let built = other.attempts.iter().map(|attempt| attempt.setup).max().unwrap();
         assert!(round > 0 || built < Duration::from_millis(50), "{name} was built again in {built:?}");
-        // in the order in which the matrix was given: here the entries are in order
+        // new values, in the order of the entries
         let doubled: Vec<T> = a.entries().iter().map(|&value| value + value).collect();
         planned.refresh(&doubled).unwrap();
         loaded.refresh(&doubled).unwrap();

@@ -5,7 +5,8 @@ use krysp::solvers::Report;
 use krysp::testing::matrices;
 use krysp::{BiCgStab, Cg, Csr, Fcg, Gmres, Idr, Jacobi, Minres, Outcome, PipelinedCg, Stopping};
 
-/// A stencil whose rows and columns are scaled by up to 10³, in single precision: the drift is as large as the tolerances below.
+/// A stencil whose rows and columns are scaled by up to 10³, in single precision: the deviation of the residual of the recurrence
+/// is as large as the tolerances below.
 fn scaled() -> Csr<f32> {
     let stencil = matrices::stencil7(12).csr::<f64>().unwrap();
     let scale = |i: usize| 10f64.powf(3.0 * (i as f64 * 0.61).fract());
@@ -21,7 +22,7 @@ fn residual(a: &Csr<f32>, x: &[f32], b: &[f32]) -> f64 {
     norm(&r)
 }
 
-/// Tolerances from 1e-4 to 1e-5.5.
+/// Tolerances from `10^-4` to `10^-5.5`.
 fn tolerances() -> impl Iterator<Item = f64> {
     (0..60).map(|k| 10f64.powf(-4.0 - 0.025 * f64::from(k)))
 }

@@ -49,7 +49,7 @@ impl Arnoldi {
         (self.numbers.device_ptr(&self.stream).0 as *mut f64).wrapping_add(at)
     }
 
-    /// `c ← V_kᵀ w` or `w ← w − V_k c`
+    /// `c ← V_kᵀ w` if `transposed`, else `w ← w − V_k c`, with the first `k` columns `V_k` of the basis.
     fn multiply(&self, transposed: bool, k: usize) -> Result<()> {
         let [zero, one, minus] = [0, 1, 2].map(|at| self.number(self.most + at));
         let (columns, w) = (self.columns.device_ptr(&self.stream).0, self.w.device_ptr(&self.stream).0);

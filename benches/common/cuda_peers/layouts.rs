@@ -7,7 +7,7 @@ use rayon::prelude::*;
 /// The number of rows in a slice.
 pub const SLICE: usize = 32;
 
-/// Maximum number of slots per entry for a sliced format.
+/// A sliced format is refused if it has more slots than `PADDING` times the number of entries plus 100,000.
 const PADDING: usize = 4;
 
 /// Offsets, indices and values, with 32-bit indices.
@@ -30,7 +30,7 @@ pub fn csr<T: CudaElement>(csr: &Csr<T>) -> Option<Arrays<T>> {
     })
 }
 
-/// Coordinates: a row for each entry instead of offsets.
+/// Coordinates: the array `offsets` holds the row of each entry.
 pub fn coo<T: CudaElement>(matrix: &Csr<T>) -> Option<Arrays<T>> {
     let mut arrays = csr(matrix)?;
     let row = |row: usize| std::iter::repeat_n(row as i32, matrix.row_columns(row).len());

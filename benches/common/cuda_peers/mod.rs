@@ -15,7 +15,7 @@ use cudarc::driver::{CudaContext, CudaStream};
 use krysp::Cuda;
 use std::sync::Arc;
 
-/// An element type that both libraries support.
+/// An element type that this library and NVIDIA's libraries support.
 pub trait CudaElement: Element {
     const TYPE: cudaDataType;
 

@@ -45,7 +45,7 @@ const BETA: usize = 5;
 const NORM: usize = 6;
 const ONE: usize = 7;
 
-/// The number of iterations in a graph.
+/// The number of iterations in a CUDA graph.
 const RECORDED: usize = 10;
 
 /// Bytes of workspace for cuBLAS, allocated in advance so that cuBLAS allocates nothing while a graph is recorded.
@@ -54,7 +54,7 @@ const WORKSPACE: usize = 32 << 20;
 const THREADS: u32 = 256;
 const MOST_BLOCKS: u32 = 1056;
 
-/// Where the quotients are computed.
+/// Where the quotients `α` and `β` are computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalars {
     /// Quotients on the host, which waits for every inner product.

@@ -12,8 +12,8 @@ use crate::cpu::tuning::PREFETCH_BYTES;
 use crate::index::{Columns, Offset, Offsets};
 use std::ops::Range;
 
-/// Number of values that must follow the last block, because a block column is loaded as a power of two of
-/// values: 4 for `B = 3`, 8 for `B = 6`.
+/// Number of values that must follow the last block, because the number of values loaded for each column of a
+/// block is a power of two: 4 for `B = 3`, 8 for `B = 6`.
 pub const SLACK: usize = 2;
 
 /// Arrays of a matrix with `B × B` blocks.
@@ -109,7 +109,7 @@ impl<V, const B: usize> Bsr<'_, V, B> {
         }
     }
 
-    /// Computes block rows; loads each block column as `P ≥ B` values, of which the first `B` are used.
+    /// Computes block rows; loads each column of a block as `P ≥ B` values and uses the first `B`.
     ///
     /// # Safety
     /// The requirements are those of [`RowProduct::product`].

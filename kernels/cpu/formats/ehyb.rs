@@ -1,5 +1,6 @@
-//! EHYB (Chen 2022): entries within the columns of a part are stored in slices with 16-bit columns, the other
-//! entries in separate slices that contain only rows with such entries.
+//! EHYB (Chen 2022): rows are divided into parts. Entries whose column is the index of a row of the same part
+//! are stored in slices with 16-bit columns, the other entries in separate slices that contain only rows with
+//! such entries.
 //!
 //! A chunk stores the values of its inner slots (entries within the part) first, then those of its extra
 //! lines. A *line* holds the other entries of one row. A part consists of many chunks, which a thread

@@ -25,8 +25,8 @@ struct Part<'a, T, V, const B: usize, const P: usize> {
 impl<T: Value, V: Storage<T>, const B: usize, const P: usize> Task for Part<'_, T, V, B, P> {
     type Output = ();
 
-    /// Loads each column of a block as `P ≥ B` values and uses the first `B`; [`SLACK`] makes the last load
-    /// valid.
+    /// Loads each column of a block as `P ≥ B` values and uses the first `B`; [`SLACK`] values after the last
+    /// block make the last load valid.
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         let Part { halves, values, rows, x, y } = self;

@@ -20,7 +20,7 @@ pub enum Refused<T> {
         /// Value of the pivot.
         value: T,
     },
-    /// The scope was interrupted.
+    /// The [`Scope`](crate::interrupt::Scope) in which the factorization runs was interrupted.
     Interrupted(Interrupted),
 }
 

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Memory traffic per vector: `1/TILE` of the matrix and about four vectors, instead of the matrix and two
-//! vectors. Each column is summed in the same order as in a product with one vector, so results are bitwise
-//! the same.
+//! vectors. The sums of each vector have the same order as in a product with one vector, so results are
+//! bitwise the same.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::rows::{Parts, RowProduct, check, check_parts, multiply};
@@ -31,7 +31,7 @@ pub const TILE: usize = 8;
 
 /// Minimum number of vectors that are packed. Fewer vectors are multiplied one after the other for each chunk
 /// of rows, which takes 0.5 to 0.75 of the time of separate products. A tile takes as long as 2 to 3.5
-/// products with one vector, however many of its columns are used.
+/// products with one vector, however many vectors it contains.
 const LEAST: usize = TILE / 2;
 
 /// Length of the workspace of a product with `columns` vectors of `x` entries.
@@ -62,8 +62,8 @@ pub(crate) unsafe fn store<S: Simd, T: Value>(register: T::In<S>, to: *mut T) {
     unsafe { if lanes <= TILE { register.store(to) } else { register.store_first(to, TILE) } }
 }
 
-/// Sums the registers `lanes[l]`, which hold lane `l` for every column, in the order in which [`Lanes::sum`]
-/// adds the lanes of one register.
+/// Sums the registers `lanes[l]` in the order in which [`Lanes::sum`] adds the lanes of one register.
+/// `lanes[l]` holds, for every vector of the tile, what lane `l` holds in a product with one vector.
 ///
 /// # Safety
 /// The CPU has the features of `S`.

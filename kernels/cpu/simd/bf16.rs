@@ -3,7 +3,7 @@
 use crate::buffer::Plain;
 use crate::cpu::simd::storage::Storage;
 
-/// A bfloat16 number, used to store factors of preconditioners in a quarter of the bytes of an `f64`.
+/// A bfloat16 number, used to store values of preconditioners in a quarter of the bytes of an `f64`.
 ///
 /// The relative rounding error is at most `2⁻⁸` (half a unit in the last of eight bits) for numbers of at
 /// least `2⁻¹²⁶`; numbers beyond `3.39e38` become infinite.
