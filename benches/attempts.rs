@@ -5,9 +5,9 @@
 //! cargo bench --bench attempts [-- [--rows FROM..TO] [--seconds 2] [--drop 1e-3] [--fill 5] [west0479 ...]]
 //! ```
 //!
-//! Prints one line of CSV for each solve, with the times of its phases. A solve may take 2,000 products and `--seconds`. A scaled
-//! system is solved again with the residual `b − A x` as right-hand side, until its norm is below 1e-8 `‖b‖` or is not
-//! halved any more. `b` comes with the matrix, or is all ones.
+//! Prints one line of CSV for each solve, with the times of its phases. A solve may take 2,000 products with the matrix, and
+//! `--seconds` in all. A scaled system is solved again with the residual `b − A x` as right-hand side, until its norm is below
+//! 1e-8 `‖b‖` or is not halved any more. `b` comes with the matrix, or is all ones.
 
 use krysp::io::{read_matrix, read_vector};
 use krysp::solvers::{Method, Solver};

@@ -1,5 +1,5 @@
-//! Block conjugate gradients compared with solves in lockstep and one after the other, for 32 right-hand
-//! sides.
+//! Block conjugate gradients for 32 right-hand sides, compared with solves in lockstep (one iteration for all
+//! right-hand sides at a time) and with a single solve.
 //!
 //! ```text
 //! cargo bench --bench block [-- [--iterations 30] [--columns 32] [--cases Jacobi-rough,Amg-smooth] [--ways single,lockstep,8,16,32]
@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Names are files of shared matrices or generated ones. `rough` right-hand sides are pseudo-random; `smooth`
-//! ones are waves along the matrix in its reverse Cuthill-McKee ordering, similar to load cases. Prints for
-//! each way of solving the number of products with one vector (the sum of the iterations of all columns), the
-//! maximum number of iterations of a column, and the time. The time of a single solve is that of the first
-//! column. With `--iterations`, all solves stop after this many, to compare only times.
+//! ones are cosine waves in the row number of the reverse Cuthill-McKee ordering, similar to load cases.
+//! Prints, for each way of solving (`--ways`), the number of products with one vector (the sum of the
+//! iterations of all columns), the maximum number of iterations of a column, and the time. The way `single`
+//! solves for the first column only. With `--iterations`, all solves stop after this many, to compare only
+//! times.
 
 use krysp::io::read_matrix;
 use krysp::solvers::MultiVector;
@@ -26,7 +27,8 @@ struct Options {
     iterations: Option<usize>,
     columns: usize,
     cases: String,
-    /// `single`, `lockstep`, or the width of blocks.
+    /// Comma-separated: `single`, `lockstep` (iterations of all columns made together), or the number of
+    /// columns of a block.
     ways: String,
     names: Vec<String>,
 }
@@ -110,7 +112,8 @@ fn right_hand_sides(
     Ok(MultiVector::from_columns(operator.domain(), vectors.collect::<krysp::solvers::Result<_>>()?)?)
 }
 
-/// Solves for the columns of `b` one after the other, in lockstep, and in blocks.
+/// Solves in the requested ways: for the first column of `b` alone, for all columns in lockstep, and in
+/// blocks.
 fn ways<M: LinearOperator<Vector = HostVector<f64>>>(
     name: &str,
     operator: &Operator<HostVector<f64>>,

@@ -4,9 +4,9 @@
 //! cargo bench --features peers --bench cuda_basis
 //! ```
 //!
-//! A step orthogonalizes a vector twice against `k` others and computes the norm of the result. That is four passes over `k`
-//! vectors; cuBLAS needs five calls. The printed share is the time to copy `4 k + 6` vectors divided by the measured time. It
-//! exceeds one if a pass finds its vectors in the L2 cache.
+//! A step orthogonalizes a vector twice against `k` others and computes the norm of the result. That reads `k` vectors four
+//! times; cuBLAS needs five calls. The printed share is the memory traffic of `4 k + 6` vectors at the bandwidth of a copy,
+//! divided by the measured time. It exceeds one if a pass finds its vectors in the L2 cache.
 
 mod common;
 

@@ -6,10 +6,11 @@
 //! cargo bench --features peers --bench cuda_setup -- p1_10M_perm    one of them
 //! ```
 //!
-//! Setup times are the minimum of three runs, because the first run allocates memory. The ordering is computed on the GPU
-//! and, for comparison, on the host. `copy` is the time to copy the CSR arrays to the GPU: that of the values, multiplied
-//! by the ratio of the sizes. `on` converts a matrix that the host reordered. `reordered on` takes the given matrix and
-//! reorders it on the GPU; `all` adds the time of the ordering. Values are refreshed from device memory.
+//! Setup times are the minimum of three calls, because the first one allocates memory. The ordering is computed on the
+//! GPU and, for comparison, on the host. `copy` is the time to copy the CSR arrays to the GPU: that of the values,
+//! multiplied by the ratio of the sizes. `on` is the conversion of a matrix that the host has reordered. `reordered on`
+//! converts the given matrix and reorders it on the GPU; `all` adds the time to compute the ordering. Values are
+//! refreshed from device memory.
 
 mod common;
 
@@ -66,7 +67,7 @@ struct Given {
     values: CudaVector<f64>,
 }
 
-/// The result of `work`, and the milliseconds of its fastest run.
+/// The result of `work`, and the milliseconds of its fastest call.
 fn least<R>(mut work: impl FnMut() -> common::Result<R>) -> common::Result<(R, f64)> {
     let mut times = vec![];
     loop {

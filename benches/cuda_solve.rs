@@ -1,4 +1,4 @@
-//! Solves on a GPU: the time of an iteration, compared with the time to move its bytes at the bandwidth of a copy (`budget`),
+//! Solves on a GPU: the time of an iteration, compared with its memory traffic divided by the bandwidth of a copy (`budget`),
 //! and with textbook conjugate gradients on cuSPARSE and cuBLAS in the same process.
 //!
 //! ```text
@@ -41,7 +41,7 @@ const INDEFINITE: [&str; 5] = ["st7_", "st27_", "el3_", "p1_", "tiny_el3"];
 
 const RESTART: usize = 30;
 
-/// The number of solves of each length. The median counts.
+/// Number of solves of each length; the median of their times is the result.
 const ROUNDS: usize = 7;
 
 /// Iterations after which our residual and that of the textbook implementation must agree up to the relative
@@ -49,7 +49,7 @@ const ROUNDS: usize = 7;
 const CHECKED: usize = 30;
 const AGREEMENT: f64 = 0.02;
 
-/// Bytes of device memory per entry that are enough for every contestant.
+/// Bytes of device memory per entry that are enough for every compared implementation.
 const BYTES_PER_ENTRY: usize = 100;
 
 /// The iterations of the shorter and the longer solve: whole cycles of GMRES, and whole graphs of the textbook's loop.
@@ -109,7 +109,8 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// Measures every method on every format, and the textbook implementations. Returns rows for the record.
+/// Measures every method on every format, and the textbook implementations. Returns rows for the CSV file
+/// `solve.csv`.
 fn solve(
     system: &System,
     gpu: &mut Gpu,
@@ -186,7 +187,8 @@ fn solve(
 
 const CG: &str = "CG";
 
-/// Conjugate gradients with a stopping rule that is evaluated after every step, so that steps are queued one by one.
+/// Conjugate gradients with a stopping rule that is evaluated after every iteration, so that iterations are queued
+/// one by one.
 const STEPWISE: &str = "CG, stepwise";
 
 /// Conjugate gradients without preconditioner on the system scaled by its diagonal: the same iterations as with Jacobi.

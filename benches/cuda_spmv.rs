@@ -1,4 +1,4 @@
-//! Products on a GPU: every format and every layout of cuSPARSE, in one process, on the same data.
+//! SpMV on a GPU: every format and every layout of cuSPARSE, in one process, on the same data.
 //!
 //! ```text
 //! cargo bench --features peers --bench cuda_spmv                  the usual matrices, appended to benches/record/<machine>/
@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Results are checked before anything is timed. Times are device times of back-to-back products. `(cold)` after the name of
-//! a matrix in the record marks single products with a cold L2 cache. `(first)` marks the first product with a CSR matrix
+//! a matrix in the CSV file marks single products with a cold L2 cache. `(first)` marks the first product with a CSR matrix
 //! that is already on the device, including all preparation, by the host's clock; kernels are compiled before.
 
 mod common;
@@ -63,13 +63,13 @@ const QUICK: [&str; 7] =
 /// A matrix of at most this many bytes stays in the L2 cache, and is also measured with a cold cache.
 const CACHED: usize = 60 << 20;
 
-/// Bytes of device memory per entry that are enough for every contestant.
+/// Bytes of device memory per entry that are enough for every compared implementation.
 const BYTES_PER_ENTRY: usize = 64;
 
-/// The number of first products timed. The median counts.
+/// Number of times that a first product is timed; the median is the result.
 const FIRSTS: usize = 11;
 
-/// The result of one contestant with one matrix.
+/// The result of one implementation with one matrix.
 struct Line {
     name: &'static str,
     is_peer: bool,
@@ -83,7 +83,7 @@ struct Line {
     first_ms: Option<f64>,
 }
 
-/// The milliseconds of each contestant with one matrix.
+/// The milliseconds of each implementation with one matrix.
 type Case = BTreeMap<&'static str, f64>;
 
 fn main() -> common::Result<()> {
@@ -112,7 +112,7 @@ fn main() -> common::Result<()> {
     Ok(())
 }
 
-/// Measures all contestants with one matrix. Returns rows for the record.
+/// Measures all implementations with one matrix. Returns rows for the CSV file `spmv.csv`.
 fn spmv<T: CudaElement>(
     system: &System,
     gpu: &mut Gpu,
@@ -361,7 +361,8 @@ fn arrays<T: CudaElement>(csr: &Csr<T>) -> common::Result<(Offsets, Columns)> {
     Ok((Offsets::new(&offsets).map_err(refused)?, columns))
 }
 
-/// Prints, for each contestant, the fraction of matrices for which its time is within a factor of the best.
+/// Prints, for each implementation, the fraction of matrices for which its time is within a factor of the
+/// best.
 fn profile(cases: &[Case]) {
     const FACTORS: [f64; 4] = [1.0, 1.05, 1.25, 2.0];
     let names: Vec<&str> = cases

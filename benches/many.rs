@@ -10,15 +10,16 @@
 //!
 //! `tets_128` are tetrahedra on 128³ nodes in clustered ordering; `elasticity_60` is linear elasticity of
 //! hexahedra with 60³ free nodes. Other names are those of shared or generated matrices. Times are the
-//! minimum over rounds, in which single and joint products take turns. "Bytes allow" is the memory traffic
-//! per vector, relative to that of a product with one vector: the matrix is read once for all vectors.
+//! minimum over rounds, in which products with one vector and with several take turns. "Bytes allow" is the
+//! memory traffic per vector, relative to that of a product with one vector: the matrix is read once for all
+//! vectors.
 //!
 //! With the feature `peers`, the product of MKL with eight vectors is measured too, if MKL is found: stored
 //! row by row and column by column, with CSR and BSR, in turns with the product of the chosen format.
 //!
-//! For positive definite matrices, preconditioners are measured likewise, and eight load cases by CG with
-//! AMG: with rigid body modes for `elasticity_60`, and for shared matrices whose coordinates are known, such
-//! as `elast_bracket_p1_59k`.
+//! For positive definite matrices, applications of preconditioners to several vectors are measured likewise,
+//! and solves for eight load cases by CG with AMG: with rigid body modes for `elasticity_60`, and for shared
+//! matrices whose coordinates are known, such as `elast_bracket_p1_59k`.
 //!
 //! On a GPU, products are timed in batches, back to back. A matrix is measured in its given ordering with the
 //! chosen format, BSR, SELL-P and CSR, and in clustered ordering (except for stencils `p7`) with Halo, SELL-P
@@ -107,7 +108,7 @@ fn matrix(name: &str) -> Result<Csr<f64>> {
     Ok(matrix.csr()?)
 }
 
-/// The best time of each kind of work, in milliseconds. The kinds take turns.
+/// The minimum time of each function, in milliseconds. The functions are called in turns.
 fn best<const N: usize>(work: [&mut dyn FnMut(); N]) -> [f64; N] {
     let mut best = [f64::INFINITY; N];
     let mut work = work;
@@ -127,7 +128,8 @@ fn vector(a: &impl LinearOperator<Vector = HostVector<f64>>, seed: usize) -> Res
     Ok(a.domain().vector(&entries)?)
 }
 
-/// The share of a single product's bytes that each of several vectors needs.
+/// Memory traffic per vector of a product with `count` vectors, relative to that of a product with one
+/// vector.
 fn allowed(matrix: usize, rows: usize, count: usize) -> f64 {
     let (matrix, vectors) = (matrix as f64, (2 * rows * size_of::<f64>()) as f64);
     (matrix / count as f64 + vectors) / (matrix + vectors)

@@ -1,5 +1,5 @@
-//! The benefit of each specialized method in iterations and time, compared with the method that it improves,
-//! on a matrix that shows the difference. Matrices are those of ../shared/matrices. All solves run to a
+//! The benefit of each specialized method in iterations and time, compared with the method that it improves
+//! on, on a matrix that shows the difference. Matrices are those of ../shared/matrices. All solves run to a
 //! relative residual of 10⁻⁸.
 //!
 //! ```text

@@ -85,7 +85,8 @@ fn load(name: &str) -> Result<Option<Csr<f64>>> {
     }
 }
 
-/// The rows of each part by algorithms 1, 2, 3, and by the order with the least padding.
+/// The rows of each part (the rows of one processor) by algorithms 1, 2, 3 and by the one with the least
+/// padding.
 fn cuts(lengths: &[usize], powers: &[f64]) -> Result<[Vec<Vec<usize>>; 4]> {
     let rows = |bounds: Vec<usize>| ranges(&bounds).map(Iterator::collect).collect();
     Ok([

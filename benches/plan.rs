@@ -349,7 +349,7 @@ fn repeated<M: Backend<f64>>(
     Ok(others)
 }
 
-/// The runs of the fixed configurations that solve this system within the limit of [`RIVAL`].
+/// The repeated solves by each fixed configuration that is not excluded by [`RIVAL`].
 fn fixed<M: Backend<f64>>(
     machine: &M,
     a: &Csr<f64>,

@@ -187,7 +187,7 @@ impl<'a> Table<'a> {
         let Some(made) = made else { return Ok(()) };
         let mut solver = Solver::<K, _, _>::new(a).preconditioner(&made).rtol(1e-8).max_iterations(20_000);
         let (zeros, mut x) = (a.domain().zeros()?, a.domain().zeros()?);
-        // not timed: records the steps and allocates memory
+        // not timed: records the iterations as a CUDA graph (on a GPU) and allocates memory
         let mut report = solver.solve_into(b, &mut x)?;
         for _ in 0..self.options.rounds {
             x.copy_from(&zeros);
@@ -205,7 +205,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Prints a line; keeps it for the record if the solve converged.
+    /// Prints a line; if the solve converged, also keeps it as a row for the CSV file.
     fn row(
         &mut self,
         [method, preconditioner]: [&str; 2],
@@ -291,7 +291,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The names of conjugate gradients and of a preconditioner, for the record.
+/// The names of conjugate gradients and of a preconditioner, for the CSV file.
 fn cg(preconditioner: &str) -> [&str; 2] {
     ["CG", preconditioner]
 }

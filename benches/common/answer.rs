@@ -1,10 +1,10 @@
-//! The reference product, with which every contestant is compared.
+//! The reference SpMV `A x`, with which the result of every compared implementation is checked.
 
 use super::contestant::Element;
 use krysp::Csr;
 use rayon::prelude::*;
 
-/// `A x`, and the allowed error.
+/// `A x` (`sums`, one for each row), and the allowed error.
 pub struct Answer {
     sums: Vec<f64>,
     /// `Σ|a x|`

@@ -1,4 +1,5 @@
-//! Contestants: products with their matrix and vectors, in element types that every crate supports.
+//! Implementations of SpMV that a bench compares ("contestants"), each with its matrix and vectors. Element
+//! types are those that every compared crate supports.
 
 use faer::traits::{ComplexField, Conjugate};
 use krysp::Real;
@@ -8,7 +9,8 @@ use nalgebra_sparse::na::{ClosedAddAssign, ClosedMulAssign};
 pub trait Element:
     Real + sprs::MulAcc + ComplexField + Conjugate<Canonical = Self> + ClosedAddAssign + ClosedMulAssign
 {
-    /// Conversion from `f64`, needed because traits of other crates have functions of the same name.
+    /// Converts from `f64`. Its name differs from that of all conversions in the traits above, such as
+    /// `from_f64`, so that a call is not ambiguous.
     fn narrow(value: f64) -> Self;
     fn wide(self) -> f64;
 }
@@ -33,13 +35,13 @@ impl Element for f64 {
     }
 }
 
-/// A product with its matrix and vectors.
+/// An SpMV `y ← A x` together with its stored matrix and its vectors.
 pub trait Product<T> {
     fn multiply(&mut self);
     fn y(&self) -> &[T];
 }
 
-/// The origin of a product.
+/// The origin of an implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// A format of this crate.
@@ -56,7 +58,8 @@ pub struct Contestant<T> {
     pub name: &'static str,
     pub whose: Whose,
     pub setup_ms: f64,
-    /// Bytes that the operator reports; unknown for peers.
+    /// Bytes of the matrix that an SpMV reads, as reported by
+    /// [`LinearOperator::bytes`](krysp::LinearOperator::bytes); 0 for other libraries.
     pub bytes: usize,
     pub product: Box<dyn Product<T>>,
 }

@@ -1,4 +1,5 @@
-//! Every format and every peer with the same matrix and `x`. Their results are checked.
+//! SpMV by every format and by every other library ("peer"), with the same matrix and `x`. Results are
+//! checked.
 
 use super::Result;
 use super::answer::Answer;
@@ -53,7 +54,7 @@ pub fn formats<T: Real>(csr: &Csr<T>) -> Vec<Converted<T>> {
     krysp::each_format!(convert)
 }
 
-/// All contestants, after a first product whose result is checked.
+/// All implementations of SpMV to compare, after a first product whose result is checked.
 pub fn contestants<T: Element>(csr: &Csr<T>, x: &[f64]) -> Result<Vec<Contestant<T>>> {
     let x: Vec<T> = x.iter().map(|&x| T::narrow(x)).collect();
     let mut all = vec![];

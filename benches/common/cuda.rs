@@ -1,4 +1,5 @@
-//! The GPU of a bench: a stream that this library and peers share, and times by the clock of the GPU.
+//! The GPU of a bench: a stream that this library and the compared ones share, and times by the clock of the
+//! GPU.
 
 use super::cuda_peers;
 use super::{Result, median};
@@ -14,10 +15,10 @@ const COPIED: usize = 1 << 30;
 /// Bytes of the array that is copied to flush the caches, and to let the host run ahead of the device.
 const BALLAST: usize = 128 << 20;
 
-/// The number of measured times, of which the median counts.
+/// Number of times that are measured; their median is the result.
 const SAMPLES: usize = 41;
 
-/// The approximate milliseconds of a batch.
+/// Approximate milliseconds of a batch: several products that are timed together.
 const BATCH: f64 = 0.3;
 
 /// The number of products in a batch.
@@ -53,13 +54,13 @@ impl Gpu {
         self.cuda.name().replace(',', " ")
     }
 
-    /// The name of the GPU in the path of a record: `h200` for `NVIDIA H200`.
+    /// The name of the GPU as a folder of `benches/record`: `h200` for `NVIDIA H200`.
     pub fn machine(&self) -> String {
         let words = self.cuda.name().split_whitespace().filter(|&word| word != "NVIDIA");
         words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
     }
 
-    /// The milliseconds that the device takes for the work that `work` queues.
+    /// Milliseconds that the device takes for what `work` queues.
     fn time(&self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         let begin = self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))?;
         work()?;
@@ -91,9 +92,9 @@ impl Gpu {
         Ok(2.0 * COPIED as f64 / self.copy_time(COPIED)?)
     }
 
-    /// The milliseconds of one run of `work` among many, back to back: the median over batches. Two runs before each
+    /// Milliseconds of one call of `work` among many, back to back: the median over batches. Two calls before each
     /// batch bring the caches into their steady state. A batch is queued behind copies that last until the host has
-    /// queued everything. Work longer than [`LONG`] is timed one run at a time, without these.
+    /// queued everything. Work longer than [`LONG`] is timed one call at a time, without copies and calls before it.
     pub fn warm(&mut self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         work()?;
         let once = self.time(work)?.min(self.time(work)?);
@@ -122,7 +123,7 @@ impl Gpu {
         Ok(median(&mut times))
     }
 
-    /// The milliseconds of one run of `work` with cold caches.
+    /// Milliseconds of one call of `work` with cold caches.
     pub fn cold(&mut self, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
         let mut times = vec![];
         for _ in 0..SAMPLES {

@@ -8,10 +8,10 @@ use krysp::{Bsr, Coo, Csr, Cuda, CudaVector, Dia, Format, Halo, LinearOperator, 
 
 pub type Operator<T> = dyn LinearOperator<Vector = CudaVector<T>>;
 
-/// A conversion; `None` if the format refuses the matrix.
+/// A function that converts a matrix to a format on the GPU; it returns `None` if the format is unsuitable.
 pub type Convert<T> = fn(&Csr<T>, &Cuda) -> Converted<T>;
 
-/// The name of a format, and the conversion.
+/// A format: its name, and the function that converts to it.
 pub struct Converter<T: Real> {
     pub name: &'static str,
     pub convert: Convert<T>,
@@ -70,7 +70,8 @@ pub fn converters<T: CudaElement>() -> Vec<Converter<T>> {
         };
     }
     krysp::each_format!(list);
-    // in records, the name of CSR says which strategy was used: omit CSR with the automatically chosen one
+    // in the CSV files of measurements, the name of CSR says which strategy was used: omit CSR with the
+    // automatically chosen one
     all.retain(|converter| converter.name != Csr::<T>::NAME);
     all.extend([
         Converter::new("CSR", |csr, gpu| shared(csr, gpu, Strategy::Classical)),

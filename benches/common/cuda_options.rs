@@ -13,7 +13,7 @@ pub struct Options {
     pub quick: bool,
     /// Whether to write nothing.
     dry: bool,
-    /// The format whose number of rows per block determines the clustered ordering.
+    /// The format whose number of rows per block is the size of the clusters of the clustered ordering.
     clusters: Clusters,
     machine: Option<String>,
     out: Option<PathBuf>,
@@ -74,8 +74,8 @@ impl Options {
         wanted.iter().map(parse).collect()
     }
 
-    /// Number of rows in a run of the clustered ordering: consecutive rows with many connections among each
-    /// other.
+    /// Number of rows in each cluster of the clustered ordering: consecutive rows with many connections among
+    /// each other.
     pub fn rows_per_block(&self, gpu: &Cuda, csr: &Csr<f64>) -> Option<usize> {
         match self.clusters {
             Clusters::Halo => Some(Halo::rows_per_block(gpu, csr)),
@@ -90,7 +90,7 @@ impl Options {
         format!("{},{commit},{}", machine::date(), gpu.name())
     }
 
-    /// Appends rows to a file of the machine's record.
+    /// Appends rows to a CSV file in the machine's folder of `benches/record`.
     pub fn append(&self, gpu: &Gpu, file: &str, header: &str, rows: &[String]) -> Result<()> {
         if self.dry || rows.is_empty() {
             return Ok(());

@@ -1,8 +1,9 @@
-//! Intel's MKL, if its library is found at run time: products by the inspector-executor interface, on arrays of this library.
+//! Intel's MKL, if its library is found at run time: SpMV by the inspector-executor interface, on arrays of this library.
 //!
 //! `libmkl_rt` is loaded by name, so `LD_LIBRARY_PATH` must have its folder. Indices are 32-bit integers (LP64). MKL gets as many threads
-//! as Rayon has. Its threads spin for a millisecond after each product: long enough for the next product of its turn, and short enough
-//! that they sleep before another contestant is timed. The first product of a turn, which is not timed, wakes them.
+//! as Rayon has. Implementations are timed in turns of several products each. MKL's threads spin for a millisecond after each product:
+//! long enough for the next product of its turn, and short enough that they sleep before another implementation is timed. The first
+//! product of a turn, which is not timed, wakes them.
 
 #![allow(unsafe_code, reason = "MKL is C")]
 
@@ -184,8 +185,8 @@ impl<T: Element> Matrix<T> {
         Ok(blocked)
     }
 
-    /// Lets MKL optimize the matrix for products with one vector or, if `many` has their order (row or column
-    /// major) and number, with several.
+    /// Lets MKL optimize the matrix for products with one vector or, if `many` is set, with several; `many`
+    /// is their storage order (row or column major) and their number.
     fn optimized(self, many: Option<(c_int, usize)>) -> Result<Self> {
         // SAFETY: a living handle
         unsafe {
@@ -269,8 +270,8 @@ impl<T: Element> Product<T> for MultiplicationOfMany<T> {
     }
 }
 
-/// MKL with a matrix and `count` vectors, where `x(i, j)` is entry `i` of the `j`-th: vectors stored row by row
-/// and column by column, the matrix in CSR and, if that is suitable, in BSR, always optimized. Empty without the
+/// MKL with a matrix and `count` vectors; `x(i, j)` is entry `i` of vector `j`. Covers vectors stored row by row
+/// and column by column, and the matrix in CSR and, if suitable, in BSR, always optimized. Empty without the
 /// library, or if numbers of entries exceed the range of 32-bit integers.
 pub fn mkl_many<T: Element>(
     csr: &Csr<T>,

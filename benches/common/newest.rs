@@ -1,11 +1,11 @@
-//! Reads the rows of a record.
+//! Reads CSV files of recorded measurements.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-/// A row: its cells by the names of the columns.
+/// A row of the file: its cells by the names of the columns.
 pub type Row = BTreeMap<String, String>;
 
 /// The rows of a file in order; of rows that agree in the columns `key`, only the newest one. Empty if there is no file.

@@ -1,4 +1,5 @@
-//! Products of other crates, each on its own arrays in its preferred layout, and a plain loop.
+//! SpMV of other crates ("peers"), each on separate arrays in the layout that the crate prefers, and a plain
+//! loop.
 
 use super::Result;
 use super::contestant::{Contestant, Element, Product, Whose};
@@ -12,7 +13,7 @@ use nalgebra_sparse::ops::{Op, serial};
 use rayon::prelude::*;
 use sprs::CsMatI;
 
-/// All peers, with a matrix and `x`.
+/// SpMV with this matrix and `x` by all peers.
 pub fn peers<T: Element>(csr: &Csr<T>, x: &[T]) -> Result<Vec<Contestant<T>>> {
     let y = vec![T::narrow(0.0); csr.rows()];
     let contestant = |name, whose, product| Contestant { name, whose, setup_ms: 0.0, bytes: 0, product };

@@ -14,7 +14,8 @@ pub fn export(system: &System) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Times reading a file that is in the page cache, into triplets and into a CSR matrix. Returns a row for the record.
+/// Times reading a file that is in the page cache, into triplets and into a CSR matrix. Returns a row for the CSV
+/// file `read.csv`.
 pub fn read(system: &System, rounds: usize, stamp: &str) -> Result<String> {
     let path = export(system)?;
     let bytes = fs::metadata(&path)?.len();

@@ -1,4 +1,4 @@
-//! Appends rows of results to a file.
+//! Appends measurements to the CSV files in `benches/record/<machine>/` ("records").
 
 use super::Result;
 use std::fs::{OpenOptions, create_dir_all};
@@ -12,7 +12,7 @@ pub const SOLVE: &str = "date,commit,device,matrix,rows,nnz,element,method,preco
 pub const READ: &str = "date,commit,device,matrix,rows,nnz,file_bytes,triplets_ms,\
                         megabytes_per_second,csr_ms";
 
-/// The folder of a machine's records.
+/// The folder with the CSV files of a machine.
 pub fn folder(machine: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/record").join(machine)
 }

@@ -1,5 +1,5 @@
-//! Solves: the time of an iteration, compared with the time to move its bytes (`bytes_per_iteration`) at the
-//! measured bandwidth, and the time to a relative residual of 1e-8.
+//! Times solves: the time of an iteration, compared with its memory traffic (`bytes_per_iteration`) divided
+//! by the measured bandwidth, and the time to a relative residual of 1e-8.
 
 use super::contestants::formats;
 use super::machine::Bandwidth;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// The formats to solve with. Formats that are fastest only for unusual matrices are left out.
 const FORMATS: [&str; 6] = ["CSR", "symmetric CSR", "symmetric BSR", "SELL-P", "BSR", "DIA"];
 
-/// The iterations of a turn: two cycles of GMRES.
+/// Iterations of a timed solve: two cycles of GMRES(30).
 const ITERATIONS: usize = 60;
 
 /// The relative residual to reach, and the number of iterations and the time allowed.
@@ -44,7 +44,7 @@ fn per_iteration(times: &Times) -> f64 {
     ms
 }
 
-/// A method with a format.
+/// A method with a format, and its measurements.
 struct Entry<'a> {
     method: &'static str,
     format: &'static str,
@@ -125,7 +125,7 @@ impl FaerCg {
 }
 
 /// Measures CG with the formats of [`FORMATS`], and BiCGStab and GMRES(30) with the one that has the fewest bytes, in turns.
-/// Returns rows for the record.
+/// Returns rows for the CSV file `solve.csv`.
 pub fn solve(system: &System, rounds: usize, bandwidth: &Bandwidth, stamp: &str) -> Result<Vec<String>> {
     let csr = &system.csr;
     println!("\n{}: {} rows, {} entries, to {TOLERANCE:e}", system.id(), csr.rows(), csr.nnz());

@@ -53,7 +53,7 @@ pub fn expanded(wanted: &[String]) -> Vec<String> {
 pub struct System {
     pub name: String,
     pub ordering: &'static str,
-    /// The matrix in the measured ordering, for this library and for peers.
+    /// The matrix in the measured ordering, for this library and for those that it is compared with.
     pub csr: Csr<f64>,
     /// The milliseconds of computing the ordering.
     pub ordering_ms: f64,
@@ -96,7 +96,7 @@ fn has_hubs(name: &str) -> bool {
     name == "rmat20"
 }
 
-/// The number of consecutive unknowns that belong to a node of the mesh.
+/// Number of consecutive unknowns of each node of the mesh.
 pub fn unknowns(name: &str) -> usize {
     if ["el3_", "elast", "tiny_el3"].iter().any(|family| name.starts_with(family)) { 3 } else { 1 }
 }
@@ -106,7 +106,7 @@ fn rcm(csr: &Csr<f64>, unknowns: usize) -> Result<Permutation> {
     by_nodes(csr, unknowns, |graph, _| Ok(Permutation::rcm(graph)?))
 }
 
-/// The ordering by METIS, with runs of a given number of rows.
+/// METIS ordering in which every `rows` consecutive rows form a compact part of the mesh.
 #[cfg(feature = "metis")]
 fn metis(csr: &Csr<f64>, unknowns: usize, rows: usize) -> Result<Permutation> {
     let line = |graph: &Csr<f64>, unknowns: usize| super::metis::line(graph, rows / unknowns);
@@ -139,10 +139,15 @@ fn by_nodes(
     Ok(Permutation::from_old_of_new(first.flat_map(|first| first..first + unknowns as u32).collect())?)
 }
 
-/// A matrix by its name or file, in several orderings: the given one; if that is shuffled (or unknown, as in
-/// a file), also reverse Cuthill-McKee and, where `rows_per_block` returns the length of runs, clustered (and
-/// by METIS, with that feature); for a graph with hubs also with its longest rows first. `prepare` changes a
-/// generated matrix first.
+/// Loads a matrix from a file, or generates it by its name, and returns it in several orderings:
+///
+/// 1. the given one;
+/// 2. reverse Cuthill-McKee, if the given one is shuffled or the matrix comes from a file;
+/// 3. in the same case, if `rows_per_block` returns a number of rows: `Permutation::clustered` with clusters of
+///    so many rows and, with the feature `metis`, METIS with parts of so many rows;
+/// 4. longest rows first, for graphs with hubs.
+///
+/// `prepare` is applied to a generated matrix before it is reordered.
 pub fn reordered(
     wanted: &str,
     prepare: impl FnOnce(Matrix) -> Matrix,
@@ -164,7 +169,8 @@ pub fn reordered(
         let started = Instant::now();
         let new = csr.reordered(&number()?)?;
         let ordering_ms = started.elapsed().as_secs_f64() * 1e3;
-        // copy the arrays to a space without a permutation, for peers
+        // copy the arrays to a CSR without a permutation: other libraries have to see the reordered matrix as
+        // the original
         let csr = Csr::from_csr(new.rows(), new.cols(), &new.offsets(), new.columns(), new.entries())?;
         systems.push(System { name: name.into(), ordering, csr, ordering_ms });
         Ok(())

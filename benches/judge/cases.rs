@@ -1,4 +1,5 @@
-//! The products of a record: for each format, the work of the product and its measured time.
+//! The SpMVs of a record (the CSV files measured on one machine): for each matrix and format, the work of the
+//! product and its measured time.
 
 use super::Result;
 use super::fit::CostModels;
@@ -7,7 +8,8 @@ use krysp::choice::ProductWork;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Formats in the records that cannot be chosen: one no longer exists, the other is kept for comparison.
+/// Formats in the CSV files that cannot be chosen: one no longer exists, the other is measured only for
+/// comparison.
 const OTHERS: [&str; 2] = ["COO atomic", "CSR speculative on host"];
 
 /// A matrix in one ordering, with one element type.
@@ -18,9 +20,9 @@ pub struct Case {
     /// True if cost models are fitted to this case.
     fitted: bool,
     pub options: Vec<Choosable>,
-    /// The milliseconds of all recorded formats.
+    /// Milliseconds of an SpMV in each measured format.
     times: Vec<(String, f64)>,
-    /// The fastest recorded format.
+    /// The fastest measured format, and its milliseconds.
     pub best: (String, f64),
 }
 
@@ -53,12 +55,12 @@ impl Case {
         self.options.iter().fold(first, cheaper)
     }
 
-    /// The time of an option over the time of the best.
+    /// The time of an option over that of the fastest format.
     pub fn ratio(&self, option: &Choosable) -> f64 {
         option.ms / self.best.1
     }
 
-    /// Whether a format that needs a symmetric matrix was recorded.
+    /// Whether a format that needs a symmetric matrix was measured.
     pub fn is_symmetric(&self) -> bool {
         self.times.iter().any(|(format, _)| is_symmetric(format))
     }
@@ -71,7 +73,8 @@ impl Case {
         self.with(options, times)
     }
 
-    /// The case with the strategies of CSR only. `None` if there are not at least two.
+    /// The case with CSR only, where the options are its strategies. `None` if fewer than two of them were
+    /// measured.
     pub fn of_strategies(&self) -> Option<Case> {
         let strategies = self.options.iter().filter(|option| option.format.starts_with("CSR"));
         let options: Vec<Choosable> = strategies.cloned().collect();
@@ -92,7 +95,7 @@ fn fastest(times: &[(String, f64)]) -> Option<(String, f64)> {
     times.iter().min_by(|a, b| a.1.total_cmp(&b.1)).cloned()
 }
 
-/// All cases of a record with formats whose work is in layouts.csv. Prints the others.
+/// All cases of `spmv.csv` in `folder` for whose formats `layouts.csv` has the work. Prints the others.
 pub fn cases(folder: &Path) -> Result<Vec<Case>> {
     let recorded = newest(folder, "spmv.csv", &["matrix", "ordering", "element", "format"])?;
     let layouts = newest(folder, "layouts.csv", &["matrix", "ordering", "element", "format"])?;

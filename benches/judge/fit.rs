@@ -1,15 +1,15 @@
-//! Fits the coefficients of the formats' cost models to a record: for each kernel by non-negative least squares of
-//! relative errors, regularized towards the coefficients of all kernels together,
+//! Fits the coefficients of the formats' cost models to measured SpMV times (`spmv.csv` of a machine). Solves, for each
+//! kernel, a non-negative least-squares problem of relative errors:
 //!
 //! ```text
 //! min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²,   p ≥ 0
 //! ```
 //!
-//! over the products of those cases of the record that are used for fitting (the others judge the result). `p` are the
-//! coefficients of a kernel, `a` is the work of a product and `t` its time. The weight `w` is 1, or less for slow options
-//! ([`SLOW_OPTIONS`]). `mⱼ` is the mean of `aⱼ / t`, and `q` the solution with λ = 0 for all kernels together. The
-//! regularization helps kernels with few or similar products. The solver is coordinate descent, which is enough for a
-//! convex problem with five coefficients.
+//! The first sum is over the SpMVs measured with one half of the matrices; the other half tests the fit. `p` are the
+//! coefficients of the kernel; `a` is the work of an SpMV (1, bytes, gathers, rows, waits) and `t` its time. The weight
+//! `w` is 1, or less for slow options ([`SLOW_OPTIONS`]). `mⱼ` is the mean of `aⱼ / t`, and `q` the solution with λ = 0
+//! for all kernels together. The regularization towards `q` helps kernels with few or similar measurements. The solver is
+//! coordinate descent, which is enough for a convex problem with five coefficients.
 
 use super::cases::{Case, is_symmetric};
 use krysp::choice::{CostModel, ProductWork};
@@ -23,7 +23,7 @@ pub type CostModels = BTreeMap<String, CostModel>;
 pub struct Bounds {
     /// The ratio that most choices should not exceed.
     pub near: f64,
-    /// Fraction of the products whose ratio should be at most `near`.
+    /// Fraction of the choices whose ratio should be at most `near`.
     pub share: f64,
     /// The ratio that no choice may exceed.
     pub far: f64,
@@ -32,18 +32,19 @@ pub struct Bounds {
 /// Formats with the same kernel share a cost model.
 const ONE_KERNEL: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 
-/// Options that take more than 1.5 times the best time have the weight 0.15: they are not chosen, so their time need
-/// not be predicted well. Symmetric formats keep their full weight: they are faster on large matrices only, and their
-/// times on small ones show from which size on.
+/// Options (a matrix in one format) that take more than 1.5 times the best time for the matrix have the weight 0.15:
+/// they are not chosen, so their time need not be predicted well. Symmetric formats keep their full weight: they are
+/// faster on large matrices only, and their times on small ones show from which size on.
 const SLOW_OPTIONS: (f64, f64) = (1.5, 0.15);
 
-/// `λ`: weight of the regularization, equal to that of one product.
+/// `λ`: weight of the regularization, equal to that of one measured SpMV.
 const REGULARIZATION: f64 = 1.0;
 
-/// Rounds of coordinate descent, more than enough.
+/// Number of sweeps of coordinate descent over the five coefficients, more than enough to converge.
 const ROUNDS: usize = 20_000;
 
-/// The equation of a product, `weight (p · work_per_ms − target) = 0`, with its work per millisecond of its time.
+/// One row of the least-squares problem, `weight (p · work_per_ms − target) = 0`. For a measured SpMV,
+/// `work_per_ms` is its work divided by its time.
 #[derive(Clone, Copy)]
 struct Sample {
     work_per_ms: [f64; 5],
@@ -51,8 +52,8 @@ struct Sample {
     target: f64,
 }
 
-/// Fits the coefficients of all formats among the options of the fitted cases. The unit of costs is chosen so that `per_ms`
-/// of them are a millisecond.
+/// Fits the cost models of all formats that were measured in the cases (matrices) used for fitting; other formats keep
+/// theirs. Costs are scaled so that a millisecond costs on average as much as with the present `cost_models`.
 pub fn fitted(cases: &[Case], cost_models: &CostModels) -> CostModels {
     let cases: Vec<&Case> = cases.iter().filter(|case| case.half() == "fitted").collect();
     let per_ms = bytes_per_ms(&cases, cost_models);
@@ -102,7 +103,8 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.2e}").parse().unwrap_or(value)
 }
 
-/// Cost of a millisecond according to the present coefficients, so that the unit of coefficients does not change.
+/// Cost of a millisecond according to the present coefficients: the geometric mean of cost over time. Scaling by
+/// it keeps the unit of the coefficients.
 fn bytes_per_ms(cases: &[&Case], cost_models: &CostModels) -> f64 {
     let known = cases.iter().flat_map(|case| &case.options);
     let logs: Vec<f64> = known
@@ -111,8 +113,9 @@ fn bytes_per_ms(cases: &[&Case], cost_models: &CostModels) -> f64 {
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// Solves `min Σ w² (p · a − b)²` with `p ≥ 0` coefficient by coefficient: `pⱼ = max(0, pⱼ − (G p − c)ⱼ / Gⱼⱼ)` with `G = Σ w² a
-/// aᵀ`, `c = Σ w² a b`. Each kind of work is scaled by its maximum.
+/// Solves `min Σ w² (p · a − b)²` over the samples (`w = weight`, `a = work_per_ms`, `b = target`) with `p ≥ 0` coefficient by
+/// coefficient: `pⱼ = max(0, pⱼ − (G p − c)ⱼ / Gⱼⱼ)` with `G = Σ w² a aᵀ`, `c = Σ w² a b`. Each kind of work is scaled by its
+/// maximum.
 fn least_squares(samples: &[Sample]) -> [f64; 5] {
     let most: [f64; 5] = std::array::from_fn(|j| {
         let most = samples.iter().map(|sample| sample.work_per_ms[j]).fold(0.0, f64::max);

@@ -1,4 +1,5 @@
-//! Stores the library's analysis of matrices in a file, because large matrices take minutes to generate.
+//! Stores the predicted work of matrices in each format (`layouts.csv`), because large matrices take minutes
+//! to generate.
 
 use super::Result;
 use super::newest::{Row, newest, number, text};
@@ -12,7 +13,7 @@ use std::path::Path;
 const FILE: &str = "layouts.csv";
 const HEADER: &str = "matrix,ordering,element,format,stored,bytes,gathers,rows,waits";
 
-/// Adds the matrices of a record that have at most `most` entries and are missing in the file.
+/// Adds to `layouts.csv` those matrices of `spmv.csv` that have at most `most` entries and are missing there.
 pub fn add(folder: &Path, model: Model, most: usize) -> Result<()> {
     let key = |row: &Row| ["matrix", "ordering", "element"].map(|column| text(row, column).to_string());
     let known: BTreeSet<_> =
@@ -44,7 +45,8 @@ fn choice<T: Real>(csr: &Csr<T>, model: Model) -> Choice {
     Choice::of_symmetric(csr, model).unwrap_or_else(|_| Choice::of(csr, model))
 }
 
-/// Number of rows in a run of the clustered ordering that `cuda_spmv` uses.
+/// Number of rows of a cluster in the clustered ordering that `cuda_spmv` uses; `None` without that ordering,
+/// on a CPU.
 fn rows_per_block(model: Model, csr: &Csr<f64>) -> Option<usize> {
     match model {
         Model::Host => None,

@@ -1,5 +1,5 @@
-//! Compares the formats that the library chooses with the records, and fits the coefficients of its cost models.
-//! Needs no GPU.
+//! Compares the formats that the library chooses with the fastest measured ones, and fits the coefficients of
+//! its cost models. Measurements are the CSV files in `benches/record/<machine>/`. Needs no GPU.
 //!
 //! ```text
 //! cargo bench --features cuda --bench judge -- h200            for every recorded product, the format and the CSR
@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Every second matrix, in the order of names, is used to fit cost models; the others are used to judge. All
-//! orderings and element types of a matrix belong to the same half. `layouts.csv` holds the library's
-//! analysis of matrices, not measurements. Delete it when formats change.
+//! orderings and element types of a matrix belong to the same half. `layouts.csv` holds the work that the
+//! library predicts for each matrix and format, not measurements. Delete it when formats change.
 
 #![allow(unreachable_pub, reason = "a bench has no users")]
 
@@ -43,13 +43,15 @@ use std::path::Path;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The bounds for all formats: within 10 % of the fastest for 80 % of the products, and never beyond 1.3.
+/// The bounds for all formats: within 10 % of the fastest time for 80 % of the choices, and never beyond 1.3
+/// times the fastest.
 const FORMATS: Bounds = Bounds { near: 1.10, share: 0.80, far: 1.30 };
 
-/// The bounds for the strategies of CSR: within 5 % of the fastest for 90 %, and never beyond 1.15.
+/// The bounds for the strategies of CSR: within 5 % of the fastest time for 90 % of the choices, and never
+/// beyond 1.15 times the fastest.
 const STRATEGIES: Bounds = Bounds { near: 1.05, share: 0.90, far: 1.15 };
 
-/// The number of multiprocessors of a recorded GPU: of an H100 (SXM) and of an H200.
+/// The number of multiprocessors of the GPUs in the records: of an H100 (SXM) and of an H200.
 const MULTIPROCESSORS: usize = 132;
 
 struct Options {
@@ -84,7 +86,7 @@ fn main() -> Result<()> {
     let device = device(&folder)?;
     let is_gpu = device.starts_with("NVIDIA");
     let model = if is_gpu { Model::Gpu { multiprocessors: MULTIPROCESSORS } } else { Model::Host };
-    // use the slice height of the recorded machine
+    // use the SIMD level of the machine that was measured, because the slice height depends on it
     let _level = if is_gpu { None } else { Some(force(level(&device)?)) };
     if options.layouts {
         layouts::add(&folder, model, options.most)?;
@@ -116,7 +118,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The column `device` of the first recorded product, such as "AMD EPYC 2t avx2" or "NVIDIA H200".
+/// The column `device` of the first measured SpMV, such as "AMD EPYC 2t avx2" or "NVIDIA H200".
 fn device(folder: &Path) -> Result<String> {
     let path = folder.join("spmv.csv");
     let missing = || format!("{}: expected a record of products", path.display());
@@ -125,7 +127,7 @@ fn device(folder: &Path) -> Result<String> {
     Ok(row.split(',').nth(2).ok_or_else(missing)?.to_owned())
 }
 
-/// The SIMD level of a recorded CPU, the last word of its name.
+/// The SIMD level of a CPU in the records, the last word of its name.
 fn level(device: &str) -> Result<Level> {
     match device.rsplit(' ').next() {
         Some("avx512") => Ok(Level::Avx512),
@@ -135,7 +137,7 @@ fn level(device: &str) -> Result<Level> {
     }
 }
 
-/// The cost models of the library for the recorded formats.
+/// The cost models of the library for the measured formats.
 fn of_library(cases: &[Case], model: Model) -> CostModels {
     let recorded: BTreeSet<&str> =
         cases.iter().flat_map(|case| &case.options).map(|option| &*option.format).collect();

@@ -7,7 +7,7 @@ use krysp::{Csr, Cuda, CudaVector, LinearOperator, Operator, Permutation, Space}
 use std::path::Path;
 use std::time::Instant;
 
-/// Approximate milliseconds of a batch, and the number of batches.
+/// Approximate milliseconds of a batch (products that are timed together), and the number of batches.
 const BATCH: f64 = 10.0;
 const SAMPLES: usize = 11;
 
@@ -62,7 +62,7 @@ fn reordered<F: OnDevice<f64>>(gpu: &Cuda, a: &Csr<f64>) -> Result<()> {
     }
 }
 
-/// Milliseconds of one run of `work` among many: the median over batches.
+/// Milliseconds of one call of `work` among many: the median over batches.
 fn time(gpu: &Cuda, work: &mut dyn FnMut() -> Result<()>) -> Result<f64> {
     let mut batch = |count: usize| -> Result<f64> {
         let started = Instant::now();

@@ -1,4 +1,5 @@
-//! Solves for several right-hand sides on a GPU: one after the other, in lockstep, and as the library decides.
+//! Solves for several right-hand sides on a GPU: one after the other, in lockstep (one iteration for all at a
+//! time), and as the library decides.
 
 use super::Result;
 use super::system::System;

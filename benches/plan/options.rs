@@ -11,7 +11,7 @@ pub(crate) struct Options {
     pub(crate) solves: Vec<usize>,
     pub(crate) limit: Duration,
     pub(crate) against: bool,
-    /// The number of the part of the matrices that is run, from 1, and the number of parts.
+    /// `--part K/N`: which of N equal parts of the list of matrices to solve, counted from 1, and N.
     pub(crate) part: [usize; 2],
     pub(crate) explain: bool,
     pub(crate) once: Option<Once>,

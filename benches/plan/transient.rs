@@ -19,7 +19,7 @@ const RTOL: f64 = 1e-8;
 /// A configuration is stopped after this multiple of the time of the fastest one.
 const TOO_SLOW: f64 = 1.5;
 
-/// The step lengths of one loop.
+/// A loop of time steps: its name and the length of each step.
 struct Loop {
     name: &'static str,
     lengths: Vec<f64>,
@@ -58,7 +58,7 @@ impl Times {
     }
 }
 
-/// Fixed configurations of a machine.
+/// A backend (CPU or GPU) with the list of preconditioners for CG that the plan is compared with there.
 pub(crate) trait Rivals: Backend<f64> {
     fn fixed(&self, problem: &Problem<'_>, every: usize, rows: &mut Rows) -> Result<()>;
 }
@@ -157,7 +157,7 @@ impl Problem<'_> {
         Ok(a.with_values(&self.values(&a, self.lengths[0])?)?)
     }
 
-    /// The entries for a step length.
+    /// The entries of the matrix `M + Δt K` for a step length `Δt`.
     fn values(&self, a: &Csr<f64>, dt: f64) -> Result<Vec<f64>> {
         let stiffness = self.k.entries().iter().map(|k| dt * k);
         let values: Vec<f64> = stiffness.chain(self.m.entries().iter().copied()).collect();
@@ -170,7 +170,7 @@ impl Problem<'_> {
         b
     }
 
-    /// The times of a fixed configuration; `None` if it was too slow.
+    /// The times of a loop with a fixed configuration; `None` if it was too slow.
     fn fixed<M, P>(
         &self,
         machine: &M,

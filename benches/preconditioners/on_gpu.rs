@@ -86,7 +86,7 @@ fn multigrid(options: &Options, gpu: &Cuda, system: &System) -> Result<()> {
     table.keep(&machine_of(gpu))
 }
 
-/// The name of the folder for the records of a GPU.
+/// The name of a GPU's folder in `benches/record`.
 fn machine_of(gpu: &Cuda) -> String {
     let words = gpu.name().split_whitespace().filter(|&word| word != "NVIDIA");
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")

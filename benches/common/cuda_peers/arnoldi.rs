@@ -1,4 +1,5 @@
-//! Orthogonalizes a vector against others by cuBLAS, twice, as GMRES does.
+//! Orthogonalizes a vector against others with cuBLAS, by classical Gram-Schmidt applied twice, as GMRES
+//! does.
 
 use super::Result;
 use cudarc::cublas::CudaBlas;
@@ -16,7 +17,7 @@ pub struct Arnoldi {
     n: usize,
     columns: CudaSlice<f64>,
     w: CudaSlice<f64>,
-    /// The coefficients `c`, then the numbers 0, 1, −1 and the norm.
+    /// In GPU memory: the coefficients `c`, then the numbers 0, 1, −1 and the norm.
     numbers: CudaSlice<f64>,
     most: usize,
 }

@@ -1,4 +1,4 @@
-//! Products by cuSPARSE's generic interface, preprocessed once.
+//! SpMV by cuSPARSE's generic interface; matrices are preprocessed once.
 
 use super::layouts::{self, Arrays, SLICE};
 use super::{CudaElement, Result};
@@ -269,7 +269,7 @@ impl<T> Drop for Sparse<T> {
     }
 }
 
-/// The product `y ← A x` of a matrix and two vectors, ready to be queued.
+/// The SpMV `y ← A x` with its matrix and vectors, ready to be queued.
 pub struct Product<T> {
     library: Rc<Cusparse>,
     kind: Kind,
@@ -281,7 +281,8 @@ pub struct Product<T> {
 }
 
 impl<T: CudaElement> Product<T> {
-    /// Prepares a product with NaN in `y`, preprocessed if possible. `None` if the layout is not suitable for the matrix.
+    /// Prepares an SpMV, preprocessed if possible, and fills `y` with NaN. `None` if the layout is not suitable for the
+    /// matrix.
     pub fn new(library: &Rc<Cusparse>, kind: Kind, csr: &Csr<T>, x: &[T]) -> Result<Option<Self>> {
         let stream = &library.stream;
         stream.context().bind_to_thread()?;

@@ -7,7 +7,8 @@ use rayon::prelude::*;
 /// The number of rows in a slice.
 pub const SLICE: usize = 32;
 
-/// A sliced format is refused if it has more slots than `PADDING` times the number of entries plus 100,000.
+/// A sliced format is refused if it has more slots (stored positions, including padding) than `PADDING` times
+/// the number of entries plus 100,000.
 const PADDING: usize = 4;
 
 /// Offsets, indices and values, with 32-bit indices.
@@ -50,7 +51,7 @@ pub fn sliced<T: CudaElement>(csr: &Csr<T>) -> Option<Arrays<T>> {
     if end > PADDING * csr.nnz() + 100_000 {
         return None;
     }
-    // slot by slot: the k-th entries of the rows of a slice are adjacent
+    // column-major in each slice: the k-th entries of its rows are adjacent
     let place = |slice: usize| {
         let width = (offsets[slice + 1] - offsets[slice]) / SLICE;
         let lengths = &lengths;
