@@ -1,7 +1,8 @@
 //! Vector operations: elementwise updates, inner products and fused combinations of them.
 //!
-//! A fused operation runs the same chunk loops as the operations it combines, one after the other while the
-//! chunk is in the L1 cache. Its results are bitwise the same, and memory is read once.
+//! A fused operation runs the same loops over chunks (`CHUNK` consecutive entries) as the operations it
+//! combines, one after the other while the chunk is in the L1 cache. Its results are bitwise the same, and
+//! memory is read once.
 
 use crate::cpu::run::threads::{CHUNK, chunks, over_rows, sum_over_rows};
 use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
@@ -172,7 +173,7 @@ pub(crate) fn end_streams() {
     simd::run(Fence);
 }
 
-/// `⟨x, y⟩` of one block.
+/// `⟨x, y⟩` of one reduction block (several chunks): one term of the sum over the vector.
 pub(crate) fn block_dot<T: Value>(x: &[T], y: &[T]) -> T {
     run_task!(Dot { x, y })
 }

@@ -2,8 +2,8 @@
 // the other nodes join the aggregate of a root nearby. In each round, what a node becomes depends only on the state
 // before the round, so both find the same aggregates.
 //
-// A round moves the rows of undecided nodes, and one number per node; with lists of undecided nodes, it moves nothing
-// for decided nodes.
+// Memory traffic of a round: the rows of undecided nodes, and one number per node; with lists of undecided nodes,
+// nothing for decided nodes.
 
 // Marks a root, in place of its priority.
 constexpr u32 ROOT = ALL;
@@ -40,8 +40,8 @@ template <class Visit> __device__ __forceinline__ void each_node(const Nodes& no
     const u32 size = nodes.size(), threads = gridDim.x * blockDim.x;
     for (u32 place = blockIdx.x * blockDim.x + threadIdx.x; place < size; place += threads) visit(nodes.at(place));
 }
-// The largest number among a node and its neighbours. Loads TOGETHER neighbours at once, because this loop is bound by
-// latency.
+// The largest of `numbers` (priorities) among a node and its neighbours. Loads TOGETHER neighbours at once, because
+// this loop is bound by latency.
 __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u32 node) {
     constexpr u32 TOGETHER = 8;
     const u32 first = a.offsets[node], end = a.offsets[node + 1];
@@ -59,8 +59,8 @@ __device__ __forceinline__ u32 most_among(const Graph& a, const u32* numbers, u3
 }
 __device__ __forceinline__ bool is_open(u32 number) { return number != 0 && number != ROOT; }
 
-// `largest` ← the largest number among each node and its neighbours, for nodes that are not final. Entries of `largest`
-// that are ROOT or zero are final.
+// `largest` ← the largest priority among each node and its neighbours. Entries of `largest` that are ROOT or zero are
+// final and are not recomputed.
 extern "C" __global__ __launch_bounds__(THREADS) void find_largest(Graph a, Nodes nodes, const u32* drawn, u32* largest) {
     begin();
     each_node(nodes, [&](u32 node) {
@@ -84,11 +84,12 @@ extern "C" __global__ __launch_bounds__(THREADS) void decide(Graph a, Nodes node
     });
     if (__syncthreads_or(some) && open && threadIdx.x == 0) *open = 1;
 }
-// Writes the undecided nodes of `nodes` to `kept`, in any order, which does not affect the result, and their number to
-// `count`, which must be zero before.
+// Writes the undecided nodes of `nodes` (whose entry of `numbers` is neither ROOT nor zero) to `kept`, and their number
+// to `count`, which must be zero before. Their order is arbitrary and does not affect the aggregates.
 extern "C" __global__ __launch_bounds__(THREADS) void keep_open(Nodes nodes, const u32* numbers, u32* kept, u32* count) {
     begin();
-    // for each warp: number of nodes that earlier warps keep; place of the block's first node in `kept`
+    // `before`: for each warp, the number of nodes that earlier warps write; `first`: index in `kept` of the block's
+    // first node
     __shared__ u32 before[THREADS / 32], first;
     const u32 size = nodes.size(), warp = threadIdx.x / 32;
     for (u32 base = blockIdx.x * THREADS; base < size; base += gridDim.x * THREADS) {
@@ -119,8 +120,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void mark_roots(const u32* draw
     if (node < nodes) marks[node] = drawn[node] == ROOT;
 }
 
-// Roots and their neighbours join the root's aggregate; `numbers` has the number of each root's aggregate. `near`
-// receives the aggregate of each node, NONE if it has none yet.
+// Roots and their neighbours join the root's aggregate, whose number is the root's entry of `numbers`. `near` receives
+// the aggregate of each node, NONE if it has none yet.
 extern "C" __global__ __launch_bounds__(THREADS) void join_roots(Graph a, const u32* drawn, const u32* numbers, const u8* left_out, u32* near) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;
@@ -194,8 +195,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void fill_joined(const u32* of_
 // Orthonormalizes the near-null-space vectors on each aggregate, one warp each, by Gram-Schmidt applied twice.
 // `members` are the rows of Tᵀ and `entries` the positions of their blocks in T. Blocks of T have `size` rows and
 // `modes` columns; blocks of the coarse vectors have `modes` rows and columns. Reads the vectors `values` of the fine
-// level, and writes the values of T to `t` and the vectors of the coarse level to `coarse`. A vector is dropped on an
-// aggregate if at most the fraction `dependent` of its norm remains.
+// level, and writes the values of T to `t` and the vectors of the coarse level to `coarse`. A vector is set to zero on
+// an aggregate if at most the fraction `dependent` of its norm remains.
 extern "C" __global__ __launch_bounds__(THREADS) void orthonormal(
     Graph members, const u32* entries, u32 size, u32 modes, const double* values, double dependent, double* t, double* coarse) {
     begin();

@@ -54,7 +54,7 @@ impl Open {
         RawNodes { list, count, all: self.all }
     }
 
-    /// Removes the nodes that are decided according to `numbers` (see aggregates.cu).
+    /// Removes decided nodes from the list: those whose entry of `numbers` is ROOT or zero (aggregates.cu).
     fn shorten(&mut self, numbers: &Array<u32>) -> Result<()> {
         let (device, nodes) = (numbers.device(), self.all as usize);
         let kept = [device.uninitialized(nodes)?, device.zeros(1)?];
@@ -111,8 +111,8 @@ pub(super) fn aggregates(graph: &Graph, left_out: &Array<u8>) -> Result<Graph> {
     Ok(t)
 }
 
-/// Orthonormalizes the near-null-space vectors on each aggregate; drops a vector there if at most the
-/// fraction `dependent` of its norm remains. Returns the pattern of `Tᵀ`, the values of `T`, and the
+/// Orthonormalizes the near-null-space vectors on each aggregate; a vector is set to zero there if at most
+/// the fraction `dependent` of its norm remains. Returns the pattern of `Tᵀ`, the values of `T`, and the
 /// near-null-space vectors of the coarse level.
 pub(super) fn orthonormal(
     t: &Graph,

@@ -36,8 +36,8 @@ pub struct NearNullSpace {
     pub values: Array<f64>,
 }
 
-/// Patterns and aggregates of a coarsening. They are kept when the matrix changes its values; [`Numbers`] are
-/// recomputed.
+/// Patterns and aggregates of a coarsening. They remain valid when the values of the matrix change;
+/// [`Numbers`] are then recomputed.
 #[derive(Debug)]
 pub struct Coarsening {
     parameters: CoarseningParameters,
@@ -47,7 +47,8 @@ pub struct Coarsening {
     t: Blocks,
     /// Pattern of `P`.
     prolongation: Graph,
-    /// Index of the single-pass kernels that compute the values of `P`; `None` if none fit.
+    /// Index of the single-pass kernels (prolongation.rs) that compute the values of `P`; `None` if `P` is
+    /// computed by general products instead.
     single_pass: Option<usize>,
     /// Pattern of `Pᵀ`.
     restriction: Graph,
@@ -119,7 +120,7 @@ impl Aggregates {
         Ok(Some(Aggregates { strong, t, members, modes }))
     }
 
-    /// Returns the permutation that numbers nodes aggregate by aggregate, and the aggregates in the new order.
+    /// Returns the permutation that orders nodes aggregate by aggregate, and the aggregates in the new order.
     pub fn permuted(self) -> Result<(Permutation, Aggregates)> {
         let Aggregates { strong, t, members, modes } = self;
         let permutation = Permutation::new(t.shape[0], &t.graph, &members)?;
@@ -204,8 +205,8 @@ fn galerkin(a: &Blocks, p: &Blocks, restriction: &Blocks) -> Result<Option<(Prod
 }
 
 impl Coarsening {
-    /// Coarsening with known aggregates: `t` has a row of at most one block for each node; `strong` is given
-    /// only for 1×1 blocks, if not all connections are strong.
+    /// Coarsening with known aggregates: `t` has a row of at most one block for each node; `strong` must be
+    /// `None` for larger blocks than 1×1, and if all connections are strong.
     pub fn on(
         a: &Graph,
         parameters: CoarseningParameters,
@@ -217,7 +218,7 @@ impl Coarsening {
         Coarsening::with(a, parameters, strong, t, prolongation)
     }
 
-    /// Coarsening by unsmoothed aggregation: `P = T`, whose values are kept.
+    /// Coarsening by unsmoothed aggregation: `P = T`, whose values remain those of `t`.
     pub fn unsmoothed(a: &Graph, parameters: CoarseningParameters, t: Blocks) -> Result<Coarsening> {
         assert!(t.graph.rows() == a.rows(), "a row for each node");
         let prolongation = t.graph.clone();

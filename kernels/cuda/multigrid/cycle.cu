@@ -1,8 +1,8 @@
 // Matrix-vector products of a V-cycle, each fused with the update of vectors by its sums: a sweep reads its matrix
 // once.
 //
-// Moves the matrix and x as described in sliced_rows.cu and dia_rows.cu, and 4 B a row for each vector of `Update`
-// (update.cu).
+// Memory traffic: the matrix and x as described in sliced_rows.cu and dia_rows.cu, and 4 B per row for each vector of
+// `Update` (update.cu).
 
 #define SLICED(NAME, COLUMN, G)                                                                                         \
     extern "C" __global__ __launch_bounds__(THREADS, sizeof(real) == 8 ? 4 : 5) void NAME(Sliced<COLUMN> a, const real* x, Update update) {         \

@@ -9,13 +9,14 @@
 //!     x ← x + w_i D⁻¹ (b − A x)           i = k … 1
 //! ```
 //!
-//! Cost of a level with `k` sweeps: `2 k + 2` launches, `2 k` of them over `A`, one over `P` and one over
-//! `Pᵀ`. The dense level takes one launch; conversion at both ends takes three in all.
+//! Cost of a level with `k` sweeps: `2 k + 2` kernel launches, of which `2 k` read `A`, one reads `P` and one
+//! `Pᵀ`. The dense level takes one launch; conversion of `r` and `z` takes three in all.
 //!
 //! A cycle on several columns (right-hand sides) takes as many launches as one on a single column, and reads
 //! each matrix once: cycles on small systems are bound by launches, on large ones by the bytes of the
-//! matrices. Columns are packed row by row in 1, 2, 4 or 8 places, so that a gather reads contiguous memory
-//! for all of them. Each lane of a cycle on one vector becomes one thread per column.
+//! matrices. Columns are packed row by row: each row stores 1, 2, 4 or 8 numbers (`width`), one for each
+//! column, so that a gather reads contiguous memory for all of them. Each lane of a cycle on one vector
+//! becomes one thread per column.
 
 use super::permutation::{Permutation, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
@@ -93,7 +94,7 @@ struct RawSums<const N: usize> {
 // SAFETY: as `Sums` of ends.cu
 unsafe impl<const N: usize> DeviceRepr for RawSums<N> {}
 
-/// The vectors of a level. Sweeps read one `x` and write the other.
+/// The vectors of a level, as in the algorithm above. Sweeps read one `x` and write the other.
 #[derive(Debug)]
 struct Workspace {
     b: Array<f32>,
@@ -101,7 +102,7 @@ struct Workspace {
     t: Array<f32>,
 }
 
-/// The vectors of a cycle, packed row by row: each row has `width` places, one per column.
+/// The vectors of a cycle, packed row by row: each row stores `width` numbers, one per column.
 #[derive(Debug)]
 struct Vectors {
     width: usize,
@@ -130,8 +131,8 @@ impl Vectors {
         })
     }
 
-    /// The result of a level: of the `2 k − 1` sweeps that read a matrix, the first reads the first `x`, and
-    /// the last writes the second.
+    /// The result of a level, which is always in the second `x`: of the `2 k − 1` sweeps that read a matrix,
+    /// an odd number, the first reads the first `x`.
     fn result(&self, at: usize) -> &Array<f32> {
         self.levels.get(at).map_or(&self.dense[1], |level| &level.x[1])
     }
@@ -152,7 +153,8 @@ pub struct Cycle<T: Real> {
     single: Vectors,
     /// Vectors of the latest cycle on several columns, kept for the next one.
     several: Mutex<Option<Vectors>>,
-    /// Output of `narrow` within a step: whether the solve still needs this cycle.
+    /// Output of the kernel `narrow` within a queued solver iteration: whether the solve still needs this
+    /// cycle.
     goes_on: Array<u32>,
     kernels: Kernels,
     kernels_many: OnceLock<Result<Kernels>>,
@@ -215,14 +217,16 @@ impl<T: Real> Cycle<T> {
         })
     }
 
-    /// `z ← scale M⁻¹ r`, where `M⁻¹` is a cycle.
+    /// `z ← scale M⁻¹ r`, where `M⁻¹` is a cycle; `scale` is the factor by which the levels' matrix is
+    /// scaled.
     pub fn apply(&self, scale: f64, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
         let (vectors, kernels) = (&self.single, &self.kernels);
         self.run::<1>((vectors, kernels), scale, (&[r], &mut [z]), None, false).map(drop)
     }
 
-    /// Like [`Cycle::apply`]; also returns `⟨r, z⟩`. `squared` is `‖r‖²` if `r` is the residual of the solve;
-    /// within a step, the cycle is skipped if this is at most the threshold at which the solve ends.
+    /// Like [`Cycle::apply`]; also returns `⟨r, z⟩`. `squared` is `‖r‖²` if `r` is the residual of the solve.
+    /// Within a queued solver iteration, the cycle is skipped if this is at most the threshold at which the
+    /// solve ends.
     pub fn apply_dot(
         &self,
         scale: f64,
@@ -236,7 +240,7 @@ impl<T: Real> Cycle<T> {
     }
 
     /// `z_j ← scale M⁻¹ r_j` for several vectors, bitwise equal to separate applications; returns all `⟨r_j,
-    /// z_j⟩` if `dots` is set. Must not be called within a recorded step.
+    /// z_j⟩` if `dots` is set. Must not be called while an iteration is recorded as a CUDA graph.
     pub fn apply_many(
         &self,
         scale: f64,
@@ -250,7 +254,8 @@ impl<T: Real> Cycle<T> {
         for (r, z) in r.chunks(size).zip(z.chunks_mut(size)) {
             let device = z[0].device().clone();
             let mut several = lock(&self.several);
-            // the counters of a team support one column only
+            // if the queue belongs to a team (several GPUs that share vectors), its counters support one
+            // column only
             let width = if device.team_address() == 0 { size.next_power_of_two() } else { 1 };
             if several.as_ref().is_none_or(|vectors| vectors.width != width) && width > 1 {
                 *several = None;
@@ -281,7 +286,7 @@ impl<T: Real> Cycle<T> {
         Ok(scalars)
     }
 
-    /// Bytes that a cycle reads, vectors not counted.
+    /// Bytes that a cycle reads, without vectors.
     pub fn bytes(&self) -> usize {
         let sweep = |level: &Level| level.a.product().bytes() + level.inverse.bytes();
         let level = |level: &Level| {
@@ -290,7 +295,7 @@ impl<T: Real> Cycle<T> {
         };
         let dense = self.dense.as_ref().map_or(0, |dense| dense.inverse.bytes());
         let Some((finest, below)) = self.levels.split_first() else { return dense };
-        // each pass but the first begins with one more sweep
+        // each pass over the lower levels but the first begins with one more sweep
         let (passes, more) = below.first().map_or((1, 0), |next| (self.passes, sweep(next)));
         level(finest) + passes * (below.iter().map(level).sum::<usize>() + dense) + (passes - 1) * more
     }
@@ -300,7 +305,7 @@ impl<T: Real> Cycle<T> {
         self.permutation.as_ref().map_or_else(RawOrder::default, which)
     }
 
-    /// Address of the flag `goes_on` within a step; 0 outside.
+    /// Address of the flag `goes_on` within a queued solver iteration; otherwise 0.
     fn active(&self, device: &Device) -> u64 {
         if step::<T>(device).control == 0 { 0 } else { self.goes_on.address(0) }
     }
@@ -326,7 +331,7 @@ impl<T: Real> Cycle<T> {
         if self.rows == 0 {
             return Ok(vec![Scalar::constant(T::zero()); if dots { r.len() } else { 0 }]);
         }
-        // places beyond the last column read that column again, and write nothing
+        // array elements beyond the last column repeat its address; kernels write nothing for them
         let column = |place: usize| place.min(r.len() - 1);
         let outside = RawOutside {
             r: std::array::from_fn(|place| r[column(place)].address(0)),
@@ -351,7 +356,8 @@ impl<T: Real> Cycle<T> {
         self.widen(&run, scale, dots)
     }
 
-    /// Runs a cycle from level `first` down to the last and back up, after the first sweep of that level.
+    /// Runs a cycle from level `first` down to the last and back up. The first sweep of level `first` is done
+    /// before.
     fn down_and_up<const N: usize>(&self, run: &Run<'_, N>, first: usize) -> Result<()> {
         for at in first..self.levels.len() {
             self.down(run, at)?;
@@ -365,7 +371,7 @@ impl<T: Real> Cycle<T> {
         Ok(())
     }
 
-    /// Writes `b` and the first sweep of the first level.
+    /// Writes `b` of the finest level, and `x` after its first sweep.
     fn narrow<const N: usize>(&self, run: &Run<'_, N>, squared: Option<&Scalar<T>>) -> Result<()> {
         let (device, n, outside) = (run.device, self.rows as i64, run.outside);
         let (most, size) = (run.vectors.most.address(0), run.vectors.size.address(0));
@@ -387,11 +393,11 @@ impl<T: Real> Cycle<T> {
             goes_on: self.goes_on.address(0),
         };
         launch.arg(&y).arg(&next_d).arg(&next_weight).arg(&next).arg(&ends);
-        // SAFETY: as above; the outputs have `width` places for each row of the first level
+        // SAFETY: as above; the outputs have `width` numbers for each row of the first level
         unsafe { launch.launch(config_concurrent(device, self.rows * run.vectors.width, 4)) }
     }
 
-    /// Writes `z` from the result of the first level, and returns `⟨r, z⟩` of each column if `dots` is set.
+    /// Writes `z` from the result of the finest level, and returns `⟨r, z⟩` of each column if `dots` is set.
     fn widen<const N: usize>(&self, run: &Run<'_, N>, scale: f64, dots: bool) -> Result<Vec<Scalar<T>>> {
         let (x, n, outside) = (run.vectors.result(0).address(0), self.rows as i64, run.outside);
         let (size, most) = (run.vectors.size.address(0), run.vectors.most.address(0));
@@ -477,7 +483,8 @@ impl<T: Real> Cycle<T> {
             block_dim: (32 * DENSE_ROWS, 1, 1),
             shared_mem_bytes: 0,
         };
-        // SAFETY: arguments as in coarse.cu and cycle_many.cu; vectors have `width` places for each element of a row
+        // SAFETY: arguments as in coarse.cu and cycle_many.cu; vectors have `width` numbers for each element of a
+        // row
         unsafe { launch.launch(config) }
     }
 

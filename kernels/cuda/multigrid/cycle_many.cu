@@ -1,12 +1,13 @@
 // The products of cycle.cu for several columns (right-hand sides). All vectors except the diagonals are packed
 // (packed.cu). Results are bitwise equal to those of separate cycles.
 //
-// Moves the matrix once for all columns, as in sliced_rows.cu or dia_rows.cu; x; and 4 B per row and column for each
-// vector of Update. With eight columns, a gather uses all 32 B of a sector; with one column, it uses 4 B.
+// Memory traffic: the matrix once for all columns, as in sliced_rows.cu or dia_rows.cu; x; and 4 B per row and column
+// for each vector of Update. With eight columns, a gather uses all 32 B of a sector; with one column, it uses 4 B.
 //
-// Kernels do not check `update.ended()`, unlike those of cycle.cu. Solves in lockstep read the residuals after each
-// step and queue no further steps, so `active` is null. A cycle within a step of another solve that has ended would
-// only write vectors of the cycle: `widen` (ends.cu), which writes z, checks the flag.
+// Kernels do not check `update.ended()`, unlike those of cycle.cu. Solves in lockstep (iterations of all columns made
+// together) read the residuals after each iteration and queue no further ones, so `active` is null. A cycle that
+// another solve has queued beyond its end would only write vectors of the cycle: `widen` (ends.cu), which writes z,
+// checks the flag.
 
 // Applies an Update to one column of a packed row.
 struct OfColumn {

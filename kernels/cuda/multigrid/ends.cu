@@ -1,18 +1,19 @@
 // Input and output of a V-cycle: conversion to single precision, scaled so that the largest entry is near one, and
 // back.
 //
-// A cycle works on at most VECTORS columns. The columns of r and z are stored separately; the vectors of the
-// cycle are packed row by row, in `width` places. Compiled once with VECTORS = 1 and once with VECTORS =
-// COLUMNS.
+// A cycle works on at most VECTORS columns (right-hand sides). The columns of r and z are stored separately; the
+// vectors of the cycle are packed: each row stores 2^log_width numbers, one for each column and zeros for the rest.
+// Compiled once with VECTORS = 1 and once with VECTORS = COLUMNS.
 
 // Number of entries that a thread loads before it uses the first. The loops are unrolled explicitly, because the
 // compiler does not move loads above stores.
 constexpr int TOGETHER = 4;
 
-// Whether the solve has ended, so that queued kernels have nothing to do. `active` is null outside of steps.
+// Whether the solve has ended, so that queued kernels have nothing to do. `active` is null if the cycle is applied on
+// its own, not within a queued iteration of a solver.
 __device__ __forceinline__ bool ended(const u32* active) { return active && !*(volatile const u32*)active; }
 
-// The solve's vectors: `count` columns of r and of z. A packed row has 2^log_width places.
+// The solve's vectors: `count` columns of r and of z. A row of the cycle's vectors stores 2^log_width numbers.
 struct Outside {
     const real* r[VECTORS];
     real* z[VECTORS];
@@ -28,7 +29,7 @@ struct Sums {
 };
 
 // Computes the bits of the largest |r_i|: compared as integers, they have the order of the numbers, and a NaN exceeds
-// infinity. Moves an element a row.
+// infinity. Memory traffic: one element of r per row.
 extern "C" __global__ __launch_bounds__(THREADS) void largest(const __grid_constant__ Outside v, i64 n, u64* most, const u32* active) {
     begin();
     if (ended(active)) return;
@@ -60,16 +61,18 @@ __device__ __forceinline__ double power_below(u64 bits) {
     return exponent == 0 || exponent >= 0x7ff ? 1.0 : __longlong_as_double(exponent << 52);
 }
 
-// Whether a cycle can be skipped: its solve has ended, or ends with this step, whose ‖r‖² meets the threshold.
+// Whether a cycle can be skipped: its solve has ended, or ends with this iteration, whose ‖r‖² meets the threshold.
 struct Ends {
-    const Control* control;   // null outside of steps
+    const Control* control;   // null if not within a queued iteration of a solver
     u32 known;                // whether `squared` is ‖r‖²
     Number squared;
     u32* goes_on;             // read as `active` by the kernels that follow
 };
 
-// b ← r / size, and x ← weight d b if d is not null; stores `size` for `widen`. Reads `r` permuted. Places beyond the
-// last column are set to zero. Moves, per row and column, one element of r and 4 or 12 B.
+// b ← r / size for each column, where `size` = 2^⌊log₂ max|r_i|⌋ is stored for `widen`. If d (the inverse diagonal) is
+// not null, also computes the first smoothing step x ← weight d b. r is read through the permutation `order`. Numbers
+// of a packed row beyond the last column become zero. Memory traffic per row and column: one element of r, and 4 B or,
+// with d, 12 B.
 extern "C" __global__ __launch_bounds__(THREADS) void narrow(
     const __grid_constant__ Outside v, Order order, i64 n, const u64* most, double* size, float* b, const float* d, float weight, float* x, Ends ends) {
     begin();
@@ -84,7 +87,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
         if (!goes_on) return;
     }
     const i64 threads = (i64)gridDim.x * blockDim.x, first = (i64)blockIdx.x * blockDim.x + threadIdx.x, places = n << v.shift();
-    // the column of all places of this thread, since `width` divides the number of threads
+    // the column of all numbers that this thread writes, since 2^log_width divides the number of threads
     const u32 column = u32(first) & ((1u << v.shift()) - 1);
     const bool is_column = VECTORS == 1 || column < v.count;
     const real* r = v.r[VECTORS == 1 ? 0 : column];
@@ -110,8 +113,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void narrow(
     }
 }
 
-// z ← scale size x, with x permuted; resets `most` for the next cycle. Returns this thread's part of ⟨r, z⟩ if DOT.
-// Moves 4 B and an element a row, two elements if DOT.
+// z ← scale · size · x: `size` undoes the scaling of `narrow`, and `scale` that of the matrix, because the levels store
+// scale · A. x is read through the permutation `places`. Resets `most` for the next cycle. Returns this thread's part
+// of ⟨r, z⟩ if DOT. Memory traffic per row: 4 B of x and one element of z, also one of r if DOT.
 template <bool DOT> __device__ __forceinline__ real widened(
     const Outside& v, const float* x, Order places, i64 n, const double* size, double scale, u64* most, const u32* active) {
     const u32 column = v.own();
@@ -153,7 +157,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void widen_dot(
     begin();
     real sum[1] = {widened<true>(v, x, places, n, size, scale, most, active)};
     Sum out = sums.of[v.own()];
-    // cycles on several columns are never run in a team
+    // a cycle on several columns never runs on several GPUs: sum on this one only
     if (VECTORS > 1) out.team = nullptr;
     grid_sum(sum, out);
 }

@@ -24,8 +24,8 @@ pub struct Graph {
     pub(super) rows: Arc<RowStarts>,
     pub(super) columns: Arc<Array<u32>>,
     pub(super) cols: usize,
-    /// If the pattern is that of a product: maximum number of columns per row of the kernels that computed
-    /// it. 0 for other patterns.
+    /// If the pattern is that of a matrix-matrix product: maximum number of columns per row of the kernels
+    /// that computed it. 0 for other patterns.
     pub(super) capacity: usize,
 }
 
@@ -124,8 +124,8 @@ pub(super) fn ends(lengths: &Array<u32>) -> Result<usize> {
     Ok(last as usize)
 }
 
-/// Row lengths that a kernel counts, and a flag that a row is too long. The host reads both with one
-/// transfer, so it waits once.
+/// Row lengths that a kernel counts, and a flag that it sets if a row is too long. The host reads both with
+/// one transfer, so it waits once.
 pub(super) struct Counts {
     lengths: Array<u32>,
     /// Position of the flag: after the lengths and their sum.

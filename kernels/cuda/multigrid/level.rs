@@ -1,4 +1,4 @@
-//! Levels of a hierarchy on a device: their matrices, in the formats of the cycle.
+//! Levels of a multigrid hierarchy on a device: their matrices, in the formats of the cycle.
 
 use super::graph::Blocks;
 use super::numbers;
@@ -76,7 +76,7 @@ unsafe impl DeviceRepr for RawUpdate {}
 pub struct Matrix {
     stored: Stored,
     update: CudaFunction,
-    /// Name of the kernel.
+    /// Name of the kernel `update`.
     name: &'static str,
     /// The kernel for several right-hand sides, loaded at first use.
     update_many: OnceLock<Result<CudaFunction>>,
@@ -121,7 +121,8 @@ impl Matrix {
         Ok(Matrix { stored, update, name, update_many: OnceLock::new() })
     }
 
-    /// Stores blocks times a factor: by diagonals if they cover all entries, otherwise in slices.
+    /// Stores a block matrix times a factor: by `diagonals` if they contain all its entries, otherwise in
+    /// slices.
     pub fn of_blocks(blocks: &Blocks, factor: f64, diagonals: &[i64]) -> Result<Matrix> {
         let (graph, cols) = (&blocks.graph, blocks.graph.cols() * blocks.shape[1]);
         if blocks.shape != [1, 1] {
@@ -146,7 +147,7 @@ impl Matrix {
         match &self.stored {
             _ if blocks.shape != [1, 1] => self.fill(&numbers::expanded(blocks, factor)?),
             Stored::Sliced(matrix) => matrix.take_scaled(&graph.rows, &blocks.values, factor),
-            // the pattern is known to fit
+            // the pattern was checked in `of_blocks`
             Stored::Dia(matrix) => {
                 matrix.take_scaled((&graph.rows, &graph.columns), &blocks.values, factor).map(drop)
             }
@@ -199,7 +200,8 @@ impl Matrix {
         if width > 1 {
             launch.arg(&places);
         }
-        // SAFETY: arguments as in cycle.cu and cycle_many.cu; vectors have `width` places for each column and row of the matrix
+        // SAFETY: arguments as in cycle.cu and cycle_many.cu; vectors have `width` numbers for each column and row of the
+        // matrix
         unsafe { launch.launch(config(matrix.threads() * width)) }
     }
 
@@ -218,8 +220,8 @@ pub struct Level {
     pub inverse: Array<f32>,
     /// Weights of the sweeps, one or more.
     pub weights: Vec<f32>,
-    /// Ratio of two estimates of the largest eigenvalue of `D⁻¹ A`: after all steps of the iteration, and
-    /// after the few steps that a refresh takes. `None` before the first estimate.
+    /// Ratio of two estimates of the largest eigenvalue of `D⁻¹ A`: after all steps of the eigenvalue
+    /// iteration, and after the few steps that a refresh takes. `None` before the first estimate.
     pub gain: Option<f64>,
     /// `P` and `Pᵀ`; `None` on the last level if it is smoothed instead of inverted.
     pub transfer: Option<[Matrix; 2]>,

@@ -42,7 +42,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void round_diagonal(const doubl
     const double v = inverse[row];
     to[row] = v == 0 ? 1.0f : float(v / scale);
 }
-// Pseudo-random values between −1 and 1, permuted.
+// Pseudo-random values between −1 and 1. The value of a row depends on its number before the permutation,
+// `order.at(row)`.
 extern "C" __global__ __launch_bounds__(THREADS) void noise(Order order, u32 rows, float* to) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;

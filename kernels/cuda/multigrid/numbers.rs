@@ -1,4 +1,4 @@
-//! Values of a level on a device: conversion of the given matrix to blocks, and of blocks to the matrices
+//! Values of a level on a device: conversion of the user's matrix to blocks, and of blocks to the matrices
 //! that a cycle reads.
 
 use super::cycle::Dense;
@@ -31,7 +31,8 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// The pattern of nodes of a square matrix; the `size` rows of a node must have the same pattern.
+/// The pattern of a square matrix in blocks of `size` rows and columns, one row of blocks for each node; the
+/// rows of a node must have the same pattern.
 pub fn nodes<T: Real>(a: &DeviceCsr<T>, size: usize) -> Result<Graph> {
     let (device, entries) = (a.device(), a.nnz());
     let RowStarts::Short(starts) = &*a.rows else { return Err(too_many(entries)) };

@@ -1,14 +1,15 @@
 // Permutes matrices so that nodes are numbered aggregate by aggregate. Row lengths are computed with one thread per
 // row; rows are copied with a few lanes each.
 
-// Row lengths in the new order.
+// Row lengths in the new order; `order` has the old row of each new one.
 extern "C" __global__ __launch_bounds__(THREADS) void numbered_lengths(Graph a, const u32* order, u32* lengths) {
     begin();
     const u32 row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row < a.rows) lengths[row] = a.offsets[order[row] + 1] - a.offsets[order[row]];
 }
-// Rows in the new order, with `size` values per column. `names` has the new number of each column; if it is null,
-// columns keep their numbers; if `to` is null, there are no values.
+// Rows in the new order, with `size` values per entry. `order` has the old row of each new one, `offsets` the new row
+// offsets, and `names` the new number of each column; if `names` is null, columns keep their numbers. If `to` is null,
+// there are no values.
 extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
     Graph a, const double* values, u32 size, const u32* order, const u32* names, const u32* offsets, u32* columns, double* to, u32 lanes) {
     begin();
@@ -21,7 +22,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
     }
     for (u64 k = lane; to && k < (u64)length * size; k += lanes) to[(u64)start * size + k] = __ldg(values + (u64)first * size + k);
 }
-// The permutation and its inverse: first the `members`, aggregate by aggregate, then the nodes that have no aggregate.
+// The permutation (`order`: old number of each new node) and its inverse (`places`): first the nodes that have an
+// aggregate, listed aggregate by aggregate in `members`, then the others. T has one entry in the row of each of the
+// former.
 extern "C" __global__ __launch_bounds__(THREADS) void number_nodes(Graph t, const u32* members, u32* order, u32* places) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,5 +1,5 @@
-//! Permutation of the finest level that numbers nodes aggregate by aggregate. Neighbours then have nearby
-//! numbers, so products find more of the vector in the cache.
+//! Permutation of the finest level that orders nodes aggregate by aggregate. Neighbours are then close to
+//! each other in memory, so products find more of the vector in the cache.
 
 use super::graph::{Blocks, Graph, RawGraph};
 use crate::cuda::device::error::Result;
@@ -65,8 +65,8 @@ impl Permutation {
         Ok(places)
     }
 
-    /// The rows of `graph` in the new order, with the values of `blocks` if given. If `of_nodes`, columns are
-    /// nodes and are reordered too.
+    /// The rows of `graph` in the new order, with the values of `blocks`, if it is not `None`. If `of_nodes`,
+    /// columns are nodes and are permuted, too.
     pub(super) fn rows(
         &self,
         graph: &Graph,

@@ -2,9 +2,9 @@
 //
 //     row i of C:  for each entry k of row i of A, for each entry j of row k of B:  C_ij ← C_ij + A_ik B_kj
 //
-// A few lanes share a row. The symbolic pass collects the columns of a row in a hash table in shared memory, then sorts
-// them: the position of a column is the number of smaller ones. The numeric pass adds entry by entry of A, in a fixed
-// order, at positions found by binary search or in a table.
+// A few lanes share a row. The symbolic pass collects the columns of a row of C in a hash table in shared memory, then
+// sorts them: the position of a column is the number of smaller ones. The numeric pass adds terms in the order of the
+// entries of A, at positions found by binary search or in a hash table.
 
 constexpr u32 EMPTY = ALL;
 
@@ -17,13 +17,13 @@ template <int LANES> __device__ __forceinline__ void wait() {
     }
 }
 
-// Tasks of a symbolic kernel. KEEP: counts the columns of each row, and stores them unsorted in TABLE slots per row.
-// COUNT: counts them. FILL: writes them sorted.
+// Tasks of a symbolic kernel. KEEP: counts the columns of each row, and stores them unsorted in `kept`, which has TABLE
+// elements per row. COUNT: counts them. FILL: writes them sorted.
 enum Does { KEEP, COUNT, FILL };
 
-// Finds the columns of the rows of A B; rows that are empty in `skip` stay empty. `to` receives the row lengths (KEEP,
-// COUNT) or the columns, at `offsets` (FILL). Sets `overflow` if a row has more than TABLE columns; thread blocks that
-// see it set return early.
+// Finds the columns of the rows of A B; rows that are empty in `skip` (row offsets of another pattern, or null) stay
+// empty. `to` receives the row lengths (KEEP, COUNT) or the columns, at the row offsets `offsets` (FILL). Sets
+// `overflow` if a row has more than TABLE columns; thread blocks that see it set return early.
 template <int LANES, int TABLE, Does DOES> __device__ __forceinline__ void rows_of_product(
     const Graph& a, const Graph& b, const u32* skip, const u32* offsets, u32* to, u32* kept, u32* overflow) {
     constexpr int GROUPS = THREADS / LANES;
@@ -122,8 +122,8 @@ extern "C" __global__ __launch_bounds__(SHORT_THREADS) void count_short(Graph a,
 // If KNOWN, the columns are those of C; otherwise they come unsorted from `kept`, and are written to `columns`, too.
 template <bool KNOWN> __device__ __forceinline__ void short_sums(
     const Graph& a, const double* a_values, const Graph& b, const double* b_values, const Graph& c, const u32* kept, u32* columns, double* values) {
-    // for each thread: the columns and sums of its row, and where the row starts among the entries of the block; for
-    // each of these entries, its thread
+    // for each thread: the columns and sums of its row, and where the row starts among the entries of the thread block;
+    // for each of these entries, its thread
     __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[SHORT_THREADS];
     __shared__ double sums_of[SHORT][SHORT_THREADS];
     __shared__ u8 thread_of[SHORT * SHORT_THREADS];
@@ -192,7 +192,8 @@ extern "C" __global__ __launch_bounds__(SHORT_THREADS) void sums_short(
     short_sums<true>(a, a_values, b, b_values, c, 0, 0, c_values);
 }
 
-// Sorts the rows of kept columns, `capacity` slots a row, 8 lanes a row.
+// Sorts the columns of each row of `kept`, which has `capacity` elements per row, and writes them to `columns` from
+// `offsets` on; 8 lanes per row.
 extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offsets, u32 rows, const u32* kept, u32 capacity, u32* columns) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
@@ -207,7 +208,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_kept(const u32* offs
     }
 }
 
-// The values of A B for 1×1 blocks and long rows: a block sums a row in shared memory, in a hash table of its columns.
+// The values of A B for 1×1 blocks and long rows: a thread block sums a row in shared memory, in a hash table of its
+// columns.
 extern "C" __global__ __launch_bounds__(THREADS) void sums_4096(
     Graph a, const double* a_values, Graph b, const double* b_values, Graph c, double* c_values) {
     begin();
@@ -245,9 +247,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void sums_4096(
     }
 }
 
-// The values of A B, one warp per block of C. For each entry of the row of A, a lane searches the corresponding row of
-// B for the block's column; then each lane sums NUMBERS values of the block over the rows of B that have this column.
-// Blocks of A have `inner` columns, those of B `inner` rows.
+// The values of C = A B, one warp per block of C. For each entry of the row of A, a lane searches the corresponding row
+// of B for the block's column; then each lane sums NUMBERS values of the block over the rows of B that have this
+// column. Blocks of A have `inner` columns, those of B `inner` rows.
 extern "C" __global__ __launch_bounds__(THREADS, 5) void sums_of_blocks(
     Graph a, const double* a_values, Graph b, const double* b_values, Shape shape, u32 inner, Graph c, double* c_values) {
     begin();
@@ -305,8 +307,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void count_columns(const u32* c
     // neighbouring rows share columns, and atomics on one address serialize: aggregate within the warp
     if (threadIdx.x % 32 == __ffs(alike) - 1) atomicAdd(counts + column, u32(__popc(alike)));
 }
-// Scatters entries into the rows of the transpose, unsorted, LANES lanes a row: position in the low word, row in the
-// high word. `next` has the start of each row of the transpose before the launch, and its end afterwards.
+// Scatters the entries of A into the rows of the transpose, unsorted, with LANES lanes per row of A. Each element of
+// `entries` is the entry's position in A (low 32 bits) and its row (high 32 bits). `next` has the start of each row of
+// the transpose before the launch, and its end afterwards.
 extern "C" __global__ __launch_bounds__(THREADS) void scatter_entries(Graph a, u32* next, u64* entries) {
     begin();
     constexpr u32 LANES = 4;
@@ -352,7 +355,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_entries(const u32* o
         }
     }
 }
-// The values of a transpose; `shape` is that of the blocks of A.
+// The values of the transpose of A. `from` has the position in A of each block of the transpose, `shape` is that of the
+// blocks of A, and `numbers` is the number of values.
 extern "C" __global__ __launch_bounds__(THREADS) void transpose(const u32* from, u64 numbers, Shape shape, const double* a, double* to) {
     begin();
     const u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x;

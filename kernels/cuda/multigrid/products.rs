@@ -1,8 +1,8 @@
 //! Sparse matrix-matrix products (SpGEMM) of block matrices on a device, and transposes.
 //!
-//! Cost of a product: one row of `B` is read for each entry of `A` in the symbolic pass, and once more in the
-//! numeric pass. For rows with up to 128 columns, the symbolic pass keeps the columns, so it need not run a
-//! second time to write them.
+//! Cost of `A B`: one row of `B` is read for each entry of `A` in the symbolic pass, and once more in the
+//! numeric pass. For rows of the result with up to 128 columns, the symbolic pass stores the columns while it
+//! counts them, so it need not run a second time to write them.
 
 use super::graph::{Blocks, Counts, Graph, RawGraph, RawShape, SHORT, SHORT_THREADS, short_rows, too_many};
 use super::single_pass::{self, Right};
@@ -31,20 +31,20 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Average number of terms per row of a product up to which one thread computes a row.
+/// Average number of terms `a_ik b_kj` per row of `A B` up to which one thread computes a row.
 const SHORT_TERMS: f64 = 32.0;
 /// Value of [`Graph::capacity`] for products with one thread per row.
 const BY_THREADS: usize = usize::MAX;
 
-/// Kernels that find the columns of rows, for one capacity.
+/// Kernels that find the columns of each row of a product with at most `columns` columns per row.
 struct Capacity {
     columns: usize,
-    /// Average number of terms per row up to which these kernels are tried.
+    /// Average number of terms `a_ik b_kj` per row up to which these kernels are tried.
     terms: f64,
-    /// Names of the kernel that counts and, unless that kernel keeps the columns, of the kernel that writes
-    /// them.
+    /// Names of the kernel that counts the columns and, unless that kernel stores them, of the kernel that
+    /// writes them.
     finds: [&'static str; 2],
-    /// Whether the counting kernel keeps the columns.
+    /// Whether the counting kernel stores the columns.
     keeps: bool,
     /// Lanes per row.
     lanes: usize,
@@ -178,7 +178,7 @@ pub(super) fn transposed_pattern(a: &Graph) -> Result<(Graph, Array<u32>)> {
     let (columns, count) = (a.columns.address(0), counts.address(0));
     queue!(device, f64, "count_columns", config(entries), columns, number, count);
     scan(&counts)?;
-    // the kernel advances each start while it scatters entries, so it works on a copy
+    // the kernel advances each row's start while it scatters entries, so it works on a copy
     let mut next = device.uninitialized::<u32>(a.cols() + 1)?;
     device.inner.stream.memcpy_dtod(&*counts.slice, &mut *next.slice)?;
     let array = || device.uninitialized::<u32>(entries);

@@ -4,7 +4,7 @@
 //
 // A few lanes share a row. Each entry's term and aggregate are put into shared memory. The lane of the first entry of
 // an aggregate sums the terms of that aggregate, in the order of entries, and finds its position by counting the
-// smaller aggregates. Moves a row of A, and a row of T for each of its entries.
+// smaller aggregates. Memory traffic per row: a row of A, and a row of T for each of its entries.
 
 // The row of T of a node: its aggregate (NONE if it has none) and its value, in one 16-byte load.
 struct alignas(16) Joined {
@@ -29,7 +29,7 @@ struct Smoothing {
     // `strong` has the pattern of `a`, with the row itself in place of the column of each weak connection; its columns
     // are null if all connections are strong
     Graph a, strong;
-    const Joined* joined;     // of each node
+    const Joined* joined;     // row of T of each node
     const double* values;     // of A
     const double* inverse;    // D⁻¹
     double omega, positive;

@@ -28,8 +28,8 @@ pub(crate) const SOURCE: Source = Source {
 /// fills rows of known columns, and its lanes per row.
 type Capacity = (usize, [&'static str; 2], usize, (&'static str, usize));
 
-/// Kernels by maximum length of a row. Those of short.cu limit only the rows of `P`, and are meant for short
-/// rows.
+/// Kernels by maximum length of a row of `A`. The first ones use short.cu: they limit the rows of `P`
+/// instead, and are meant for short rows.
 const CAPACITY: [Capacity; 4] = [
     (16, ["count_smoothed_short", "fill_smoothed_short"], 1, ("fill_smoothed_short", 1)),
     (32, ["count_smoothed_32", "fill_smoothed_32"], 8, ("refill_smoothed_32", 4)),

@@ -1,9 +1,9 @@
-// Rows with few columns, one thread each. A block has SHORT_THREADS threads; a row has at most SHORT columns.
+// Rows with few columns, one thread each. A thread block has SHORT_THREADS threads; a row has at most SHORT columns.
 
-// Accumulator of a thread's row: columns and, if SUMS, their sums. The slots of different threads are interleaved, so
+// Accumulator of a thread's row: columns and, if SUMS, their sums. Elements of different threads are interleaved, so
 // that threads use different banks of shared memory.
 template <bool SUMS> struct ShortRow {
-    u32* columns;             // stride SHORT_THREADS between slots
+    u32* columns;             // stride SHORT_THREADS between elements
     double* sums;
     u32 count;
     bool overflow;
@@ -45,8 +45,8 @@ template <bool SUMS> struct ShortRow {
 // neighbouring threads write neighbouring entries.
 template <bool FILL, class Find> __device__ __forceinline__ void short_rows(
     u32 rows, const u32* offsets, u32* counts, u32* columns, double* values, u32* overflow, Find find) {
-    // for each thread: the columns and sums of its row, and where the row starts among the entries of the block; for
-    // each of these entries, its thread
+    // for each thread: the columns and sums of its row, and where the row starts among the entries of the thread block;
+    // for each of these entries, its thread
     __shared__ u32 columns_of[SHORT][SHORT_THREADS], starts[FILL ? SHORT_THREADS : 1];
     __shared__ double sums_of[FILL ? SHORT : 1][SHORT_THREADS];
     __shared__ u8 thread_of[FILL ? SHORT * SHORT_THREADS : 1];

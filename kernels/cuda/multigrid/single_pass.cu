@@ -2,12 +2,11 @@
 // values.
 //
 // A row holds up to CAPACITY columns, unsorted: kernels that read the product as right operand do not need an order.
-// Values are added entry by entry of A, in a fixed order. Moves A, a row of B for each of its entries, and the
-// result.
+// Terms are added in the order of the entries of A. Memory traffic: A, a row of B for each entry of A, and the result.
 
-// Rows of columns and values: CSR, or slots of equal capacity.
+// Rows of columns and values: in CSR, or with the same `capacity` for each row.
 struct Rows {
-    const u32* offsets;       // null for slots of equal capacity
+    const u32* offsets;       // null if all rows have the same capacity
     const u32* lengths;
     const u32* columns;
     const double* values;
@@ -17,7 +16,7 @@ struct Rows {
     __device__ __forceinline__ u32 end(u32 row) const { return offsets ? __ldg(offsets + row + 1) : row * capacity + __ldg(lengths + row); }
 };
 
-// Rows of the product, in slots of equal capacity.
+// Rows of the product, each with the same capacity.
 struct Kept {
     u32* lengths;
     u32* columns;
@@ -64,7 +63,7 @@ template <int LANES, class Add> __device__ __forceinline__ void each_term(
     }
 }
 
-// Rows of A B with up to CAPACITY columns each, accumulated in a hash table of TABLE slots.
+// Computes the rows of A B with up to CAPACITY columns each, accumulated in a hash table of TABLE elements.
 template <int LANES, int TABLE, int CAPACITY> __device__ __forceinline__ void rows_in_single_pass(
     const Graph& a, const double* a_values, const Rows& b, const Kept& to) {
     constexpr int GROUPS = THREADS / LANES;
@@ -120,7 +119,7 @@ SINGLE_PASS(32, 64, 8)
 SINGLE_PASS(64, 64, 8)
 SINGLE_PASS(128, 128, 16)
 
-// Sorts rows and makes them contiguous, 8 lanes a row.
+// Sorts the rows `kept` by column and makes them contiguous (`columns`, `values`, from `offsets` on); 8 lanes per row.
 extern "C" __global__ __launch_bounds__(THREADS) void order_rows(const u32* offsets, u32 rows, Rows kept, u32* columns, double* values) {
     begin();
     const u32 row = (blockIdx.x * blockDim.x + threadIdx.x) / 8;
@@ -135,7 +134,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void order_rows(const u32* offs
     }
 }
 
-// Computes the values of A B, whose pattern is known, in a hash table of TABLE columns.
+// Computes the values of C = A B, whose pattern `c` is known, in a hash table of TABLE columns.
 template <int LANES, int TABLE> __device__ __forceinline__ void known_rows(
     const Graph& a, const double* a_values, const Rows& b, const Graph& c, double* c_values) {
     constexpr int GROUPS = THREADS / LANES;

@@ -1,8 +1,8 @@
 //! Single-pass products of scalar sparse matrices: symbolic and numeric phase at once.
 //!
-//! Cost of `Pᵀ (A P)`: `A`, and a row of `P` for each of its entries, are read once; `Pᵀ`, and a row of
-//! `A P` for each of its entries, are read once. Rows of `A P` stay where they were computed, in slots with more
-//! capacity than most rows need.
+//! Cost of `Pᵀ (A P)`: `A`, and a row of `P` for each of its entries, are read once; `Pᵀ`, and a row of `A P`
+//! for each of its entries, are read once. Rows of `A P` stay where they were computed: each row has the same
+//! capacity, more than most rows need.
 
 use super::graph::{Blocks, Counts, Graph, RawGraph};
 use crate::cuda::device::Array;
@@ -62,7 +62,7 @@ struct RawKept {
 // SAFETY: as `Kept` of single_pass.cu
 unsafe impl DeviceRepr for RawKept {}
 
-/// A product whose rows have equal capacity and unsorted columns.
+/// A matrix-matrix product as the single-pass kernels store it: rows of equal capacity with unsorted columns.
 pub(super) struct Kept {
     rows: usize,
     cols: usize,
@@ -114,7 +114,7 @@ fn first_capacity(a: &Blocks, b: &Right<'_>) -> usize {
     CAPACITY.iter().position(|capacity| terms <= capacity.1).unwrap_or(CAPACITY.len() - 1)
 }
 
-/// `A B` with the smallest capacity that its rows fit; `None` if none is large enough.
+/// `A B` with the smallest capacity of [`CAPACITY`] that its rows fit; `None` if none is large enough.
 pub(super) fn found(a: &Blocks, b: &Right<'_>) -> Result<Option<Kept>> {
     for (capacity, &(columns, ..)) in CAPACITY.iter().enumerate().skip(first_capacity(a, b)) {
         if u32::try_from(a.graph.rows() * columns).is_err() {

@@ -1,8 +1,8 @@
 // Strength of connection, with the definition of strength.rs on the host. Operations on which a decision depends are
 // rounded as on the host, so that both find the same strong connections.
 //
-// A few lanes share a node. `size` is the number of elements of a block A_ij of the matrix. Moves the matrix once for
-// each of `coupling_rows` and `strong`.
+// A few lanes share a node. `size` is the number of elements of a block A_ij of the matrix. Memory traffic:
+// `coupling_rows` and `strong` read the matrix once each.
 
 // ‖A_ij‖, the Frobenius norm
 __device__ __forceinline__ double norm(const double* block, u32 size) {
@@ -22,7 +22,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void inverse_roots(Graph a, con
     roots[node] = v > 0 ? 1.0 / sqrt(v) : 0.0;
 }
 
-// The strength of a connection, ‖A_ij‖ (‖A_ii‖ ‖A_jj‖)^−½, from the inverse roots of both nodes.
+// The strength of a connection, ‖A_ij‖ (‖A_ii‖ ‖A_jj‖)^−½, from the inverse roots (`inverse_roots`) of both nodes.
 __device__ __forceinline__ double coupling(double root, double other, double norm) { return __dmul_rn(__dmul_rn(root, other), norm); }
 
 // Calls visit(entry, whether it exists) for the entries of a lane's node, LANES at a time; all lanes of a warp call

@@ -3,7 +3,8 @@
 use super::*;
 use crate::cuda::matrix::cases::{Matrix, matrices};
 
-/// Destination of the kernel's `put`: `y`, or the chunk's part of a row that began in an earlier chunk.
+/// Where the kernel's function `put` writes the sum of a row: to `y`, or to `head` for the row `first`, which
+/// began in an earlier chunk.
 struct Target<'t> {
     y: &'t mut [f64],
     head: f64,
@@ -18,7 +19,8 @@ impl Target<'_> {
     }
 }
 
-/// The element of `starts` for a lane, as computed by the kernel `coo_starts`.
+/// Word that the kernel `coo_starts` stores for a lane of a tile. Bit `k` is set if a row starts at entry `k`
+/// of the lane; the bits from the fifth on hold the number of rows that start in preceding lanes of the tile.
 fn word(started: &Started, tile: usize, lane: usize) -> u32 {
     let before = |entry: usize| (0..started.at.ranges()).filter(|&row| started.at.at(row) < entry).count();
     let entry = tile * TILE + lane * (TILE / WARP);
@@ -26,8 +28,8 @@ fn word(started: &Started, tile: usize, lane: usize) -> u32 {
     bits.sum::<u32>() + 16 * (before(entry) - before(tile * TILE)) as u32
 }
 
-/// The rows of a tile's entries, decoded from the words as in the kernel; the preceding entry belongs to row
-/// `open`.
+/// The rows of a tile's entries, decoded from the words of its lanes as in the kernel; the entry before the
+/// tile belongs to row `open`.
 fn rows_of_tile(started: &Started, tile: usize, open: u32) -> Vec<u32> {
     let of_lane = |lane: usize| {
         let word = word(started, tile, lane);
@@ -68,7 +70,7 @@ fn words_lead_to_rows() {
     }
 }
 
-/// Emulates the kernels for given products of entries, tile by tile.
+/// Emulates the kernels, tile by tile: adds up each row's `products` (of its entries with those of `x`).
 fn add_up(chunks: &Chunks, rows: &[u32], products: &[f64]) -> Vec<f64> {
     let mut y = vec![f64::NAN; chunks.rows()];
     let mut parts: Vec<Option<f64>> = vec![None; chunks.chunks()];
