@@ -79,7 +79,7 @@ __all__ = [
     "two_level",
 ]
 
-# modules with the names that are not imported above
+# modules whose public names `__getattr__` imports at their first use
 _MODULES = ("_factors", "_operator", "_plan", "_plot", "_preconditioners", "_solvers")
 
 
@@ -98,7 +98,8 @@ def __dir__() -> list[str]:
 
 
 def _look_for_nvrtc() -> None:
-    """Names the folders of NVIDIA's wheels, which no linker searches: `pip install krysp[cuda]` puts NVRTC there."""
+    """Adds the library folders of NVIDIA's wheels, which the dynamic linker does not search, to the search path for NVRTC (CUDA's
+    run-time compiler): `pip install krysp[cuda]` installs it there."""
     try:
         nvidia = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):

@@ -42,9 +42,9 @@ impl<T: Real> Analysis<'_, T> {
         Analysis { csr, machine, rows, lengths }
     }
 
-    /// An offer in which `gathers`, the number of memory sectors of `x` that are read, is `entries *
-    /// scattering`, and in which `rows` (summed one at a time) and `waits` (dependent memory latencies) are
-    /// zero; formats overwrite those that they need.
+    /// The predicted work of a product in a format (an [`Offer`]), with defaults: `gathers = entries *
+    /// scattering`, where `scattering` is the average number of memory sectors of `x` read per entry, and
+    /// `rows = waits = 0`. Formats whose cost depends on `rows` or `waits` set them.
     pub(crate) fn offer<O>(&self, variant: Variant, options: O, bytes: usize, slots: usize) -> Offer<O> {
         let gathers = self.rows.entries as f64 * self.rows.scattering;
         Offer { variant, detail: String::new(), options, bytes, slots, gathers, rows: 0, waits: 0 }
@@ -65,8 +65,8 @@ impl<T: Real> Analysis<'_, T> {
         overflow(&self.lengths, t)
     }
 
-    /// Number of slots, and bytes, of rows that are padded or cut to `width` entries. Returns an error if
-    /// most slots would be padding.
+    /// Number of slots (stored positions, including padding), and bytes, of rows that are padded or cut to
+    /// `width` entries. Returns an error if most slots would be padding.
     pub(crate) fn uniform(&self, format: &'static str, width: usize) -> Result<(usize, usize)> {
         let height = self.slice_height();
         let slots = self.csr.rows().next_multiple_of(height) * width;

@@ -158,7 +158,8 @@ impl<T: Real> SharedRows<T> {
         Ok(y.scalars_of_open(sums))
     }
 
-    /// The entries of those columns that a product computes (open columns).
+    /// The arrays of `x` and `y` for the open columns, whose solves have not ended; a product skips the
+    /// others.
     #[expect(clippy::type_complexity, reason = "a pair of lists has no shorter name")]
     fn open_columns<'m>(
         &self,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The space of distributed vectors: each rank has the entries of a range, in the order of the ranks.
 pub struct RankSpace<T: Real, L: Local<T> = Host> {
     ranks: Ranks,
-    /// The first row of each rank, and the number of rows.
+    /// First row of each rank, then the total number of rows: `ranks + 1` numbers.
     bounds: Arc<[u64]>,
     own: SpaceOf<L::Vector>,
     /// Link between the GPUs of all ranks, if they can access each other's memory.
@@ -73,7 +73,7 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
         self.rows_of(self.ranks.rank())
     }
 
-    /// The first row of each rank, and the number of rows.
+    /// First row of each rank, then the total number of rows: `ranks + 1` numbers.
     pub(crate) fn bounds(&self) -> &[u64] {
         &self.bounds
     }

@@ -395,8 +395,8 @@ impl Saved for ChunkOrder {
     }
 }
 
-/// Writes the column indices of slices. The reader must know the range of slots of each slice, and checks the
-/// indices slice by slice.
+/// Writes the column indices of a format made of slices. To check 16-bit indices, the reader needs the range
+/// of slots (stored positions, including padding) of each slice.
 pub(crate) fn save_sliced(columns: &SlicedColumns, to: &mut Writer<'_>) {
     match columns {
         SlicedColumns::Wide(columns) => (false, columns.bound()).save(to),

@@ -1,4 +1,5 @@
-//! Solves with multifrontal factors.
+//! Solves with multifrontal factors. Rows and columns are indexed by their position: that in the elimination
+//! order, whose variables `Tree::order` lists.
 
 use super::super::super::several::{gather, scatter};
 use super::super::tree::Tree;
@@ -134,7 +135,7 @@ impl<T: Real> FrontFactors<T> {
         y.extend(tree.order.iter().map(|&row| b[row as usize] * self.row_scale[row as usize]));
     }
 
-    /// `y ← L⁻¹ y` for several vectors, one after the other, indexed by row positions.
+    /// `y ← L⁻¹ y` for several vectors, one after the other, with rows in elimination order.
     pub(in super::super) fn forward(&self, y: &mut [T], vectors: usize) {
         let (mut x, mut taken) = (vec![], vec![]);
         for (factors, pivots, rows, _) in self.fronts() {
@@ -146,8 +147,8 @@ impl<T: Real> FrontFactors<T> {
         }
     }
 
-    /// `solution ← U⁻¹ y` for several vectors, one after the other; `solution` is indexed by column
-    /// positions.
+    /// `solution ← U⁻¹ y` for several vectors, one after the other; `solution` has columns in elimination
+    /// order.
     pub(in super::super) fn backward(&self, y: &[T], vectors: usize, solution: &mut Vec<T>) {
         solution.clear();
         solution.resize(y.len(), T::zero());
@@ -160,7 +161,7 @@ impl<T: Real> FrontFactors<T> {
         }
     }
 
-    /// Copies a solution, indexed by column positions, to the original order, and applies the column scaling.
+    /// Copies a solution in elimination order to the original order, and applies the column scaling.
     pub(in super::super) fn store(&self, tree: &Tree, solution: &[T], to: &mut [T]) {
         for (&column, &x) in tree.order.iter().zip(solution) {
             to[column as usize] = x * self.column_scale[column as usize];
@@ -190,7 +191,7 @@ impl<T: Real> FrontFactors<T> {
         self.backward_transposed(tree, solution, x);
     }
 
-    /// `x ← L⁻ᵀ y`, scaled and in the original order of rows, for `y` indexed by row positions.
+    /// `x ← L⁻ᵀ y`, scaled and in the original order of rows, for `y` in elimination order.
     pub(in super::super) fn backward_transposed(&self, tree: &Tree, y: &mut [T], x: &mut [T]) {
         let (mut own, mut others) = (vec![], vec![]);
         for (factors, pivots, rows, _) in self.fronts().rev() {

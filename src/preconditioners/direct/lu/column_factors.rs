@@ -122,7 +122,8 @@ impl<T: Real> ColumnFactors<T> {
         self.blocks.windows(2).map(|bounds| bounds[0] as usize..bounds[1] as usize)
     }
 
-    /// `x ← U⁻¹ L⁻¹ b`, indexed by steps.
+    /// Solves `A x = b` by block back substitution, with `L` and `U` of each diagonal block; `x` is indexed
+    /// by steps.
     pub(super) fn solve(&self, b: &[T], x: &mut [T]) {
         let ColumnFactors { upper, pivots, .. } = self;
         self.gather(b, x);

@@ -1,5 +1,5 @@
-//! Tests of both methods against a dense factorization with full pivoting, of suspended factorizations, and
-//! of different numbers of threads.
+//! Tests of the multifrontal and of the column-by-column factorization: against a dense one with full
+//! pivoting, suspended and resumed, and bitwise equal on any number of threads.
 
 use super::super::testing::{Random, backward_error, neumann, pivots, random};
 use super::*;
