@@ -1,4 +1,5 @@
-//! Makes benches/RESULTS.md from the records of the benches: the newest row of each figure, in Markdown, and `notes.md`.
+//! Makes benches/RESULTS.md from the measurements in benches/record ("records": CSV files): the newest row of each
+//! figure, in Markdown, and `notes.md`.
 //!
 //! ```text
 //! cargo run --release --example tables > benches/RESULTS.md        all machines

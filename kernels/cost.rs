@@ -4,7 +4,7 @@
 //!
 //! A cost is given as the number of bytes that the machine streams in the same time, so that a machine with
 //! another memory bandwidth has the same coefficients. `cargo bench --features cuda --bench judge` fits them
-//! to a record of measured times.
+//! to measured times (`benches/record`).
 
 /// Machine-independent amounts of work of one product.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -44,7 +44,7 @@ pub enum Error {
         /// Number of columns of the operator.
         columns: usize,
     },
-    /// Two vectors or operators are in different spaces.
+    /// Two vectors or operators are in different spaces: they differ in memory, length or order of unknowns.
     #[error(
         "{what} is in another space than {than} (another length, memory or ordering): build it in the operator's \
          space, `csr.in_space(op.domain())`, or create it from `op.domain().zeros()`"

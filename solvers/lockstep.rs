@@ -1,4 +1,5 @@
-//! Runs the steps of several right-hand sides in lockstep, and applies operators to multivectors.
+//! Runs the iterations (steps) of several right-hand sides in lockstep, one of each at a time, and applies
+//! operators to multivectors. A column is open until its solve has ended, then closed: operations skip it.
 
 use crate::{
     Condition, Element, Ending, Form, LinearOperator, MultiSpace, MultiVector, Result, Scalar, ScalarOf,
@@ -16,7 +17,7 @@ pub struct Lockstep<V: Vector> {
     in_flight: bool,
 }
 
-/// Numbers and ending of the latest step of one column.
+/// State of one column: the numbers that its latest step recorded, and how that step ended.
 struct Column {
     threshold_squared: f64,
     numbers: Vec<f64>,
@@ -35,7 +36,7 @@ impl<V: Vector> Lockstep<V> {
         (*ending, numbers)
     }
 
-    /// The values of some scalars in the columns that are open: all of one column, then all of the next.
+    /// The values of some scalars in the open columns: all scalars of one column, then those of the next.
     fn read_open(&self, scalars: &[ScalarOf<MultiVector<V>>]) -> Result<Vec<f64>> {
         let open = (0..self.columns.len()).filter(|&column| self.space.is_open(column));
         let all: Vec<_> = open.flat_map(|j| scalars.iter().map(move |scalar| scalar.column(j))).collect();

@@ -1,4 +1,4 @@
-//! Several vectors of one space, which operators multiply together.
+//! Several vectors of one space (memory, length and order of unknowns), which operators multiply together.
 //!
 //! Methods are written over [`Vector`], so one step of a method on multivectors is one step of as many
 //! independent recurrences, with one product for all of them. Each column undergoes the operations of a
@@ -37,7 +37,7 @@ impl<V: Vector> MultiVector<V> {
         MultiSpace::new(space, columns).zeros()
     }
 
-    /// Groups existing vectors. Returns an error for vectors of another space.
+    /// Groups existing vectors. Returns an error if one belongs to another space.
     pub fn from_columns(space: &SpaceOf<V>, columns: Vec<V>) -> Result<Self> {
         for column in &columns {
             let (what, got, expected) = ("a column", column.space().len(), space.len());
@@ -84,7 +84,8 @@ impl<V: Vector> MultiVector<V> {
         Ok(pairs.filter(move |(column, _)| space.is_open(*column)).map(|(_, pair)| pair))
     }
 
-    /// Inner products `⟨x_j, y_j⟩` of the open columns of `x` and `self` (`y`), with operands in this order.
+    /// Inner products `⟨x_j, y_j⟩` of the open columns (not closed, see [`MultiSpace`]) of `x` and `self`
+    /// (`y`), with operands in this order.
     pub(crate) fn dot_with(&self, x: &Self) -> ScalarOf<MultiVector<V>> {
         let [dots] = self.measure(|j, y| [x.columns[j].dot(y)]);
         dots
@@ -158,7 +159,8 @@ fn collected<T, S, const N: usize>(columns: impl Iterator<Item = [S; N]>) -> [Sc
     all.map(Scalars::new)
 }
 
-/// The space of [`MultiVector`]s: a space and the number of columns.
+/// The space of [`MultiVector`]s: the space of each column, the number of columns, and which of them are
+/// closed.
 ///
 /// Columns can be closed: from then on operations leave the entries of these columns unchanged, in all
 /// multivectors made from this space. So the solve of a column can end while others continue.
@@ -169,7 +171,7 @@ pub struct MultiSpace<S> {
 }
 
 impl<S: Space> MultiSpace<S> {
-    /// The space of multivectors of `columns` vectors, all of them open.
+    /// The space of multivectors of `columns` vectors, none of them closed.
     pub fn new(of_column: &S, columns: usize) -> Self {
         let open = (0..columns).map(|_| AtomicBool::new(true)).collect();
         MultiSpace { of_column: of_column.clone(), open }

@@ -1,4 +1,4 @@
-//! Linear operators between spaces.
+//! Linear operators between vector spaces ([`Space`]: memory, length and order of unknowns).
 
 use crate::{ElemOf, Element, Error, MultiVector, Result, ScalarOf, Space, SpaceOf, Vector};
 use std::sync::Arc;
@@ -26,10 +26,10 @@ pub trait LinearOperator: Send + Sync {
     /// The type of the vectors.
     type Vector: Vector;
 
-    /// Space of `x`.
+    /// Space of `x`: its memory, length and order of unknowns.
     fn domain(&self) -> &SpaceOf<Self::Vector>;
 
-    /// Space of `y`.
+    /// Space of `y`: its memory, length and order of unknowns.
     fn range(&self) -> &SpaceOf<Self::Vector> {
         self.domain()
     }

@@ -14,7 +14,7 @@ pub type StepsOf<V> = <V as Vector>::Steps;
 /// The space type of a vector type.
 pub type SpaceOf<V> = <V as Vector>::Space;
 
-/// Result of a reduction: a number in host memory, a slot in device memory, or an all-reduced number of
+/// Result of a reduction: a number in host memory, an address in device memory, or an all-reduced number of
 /// several ranks.
 ///
 /// Arithmetic on scalars may be lazy. Products and quotients are free; a sum or a square root costs a launch

@@ -56,7 +56,7 @@ pub struct MultiGpu<T: Real> {
     space: HostSpace<T>,
     parts: Vec<GpuPart<T>>,
     forecast: Forecast,
-    /// Held while the GPUs work as a team, so that there is only one solve at a time.
+    /// Locked while the GPUs solve together (as a team), so that there is only one solve at a time.
     working: Mutex<()>,
 }
 

@@ -152,12 +152,12 @@ mod tests {
     /// All architectures, for which only the ignored test `every_kernel_compiles_for_every_architecture`
     /// compiles.
     const ALL: &[u32] = &[75, 80, 90, 100];
-    /// The oldest architecture, and that of the GPU of the benchmark record (H200).
+    /// The oldest architecture, and that of the H200, the GPU of most benchmarks.
     const TWO: &[u32] = &[75, 90];
     /// The newest architecture.
     const NEWEST: &[u32] = &[100];
-    /// The architecture of the benchmark record. Kernels with other storage types are compiled for this one
-    /// only, because storage types differ only in the conversion of values.
+    /// The architecture of the H200. Kernels with other storage types are compiled for this one only, because
+    /// storage types differ only in the conversion of values.
     const ONE: &[u32] = &[90];
 
     /// Compiles all kernels of these files for some architectures; only those in [`MAY_SPILL`] may spill

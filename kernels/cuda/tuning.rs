@@ -29,9 +29,9 @@ pub const BUSY: usize = 1024;
 /// el3_10M, p1_10M).
 pub const ENTRIES_PER_LANE: f64 = 3.0;
 
-/// Number of slots that a lane of [`Sliced`](crate::cuda::formats::sliced::Sliced) has in flight: with more,
-/// the registers do not suffice for full occupancy; with fewer, the bandwidth is not saturated (el3_100M,
-/// p1_100M).
+/// Number of slots (stored positions, including padding) that a lane of
+/// [`Sliced`](crate::cuda::formats::sliced::Sliced) has in flight: with more, the registers do not suffice
+/// for full occupancy; with fewer, the bandwidth is not saturated (el3_100M, p1_100M).
 pub const SLOTS_IN_FLIGHT: usize = 8;
 
 /// Number of consecutive rows that are sorted by length (σ of SELL-C-σ), the same as on the host.

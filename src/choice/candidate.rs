@@ -31,7 +31,7 @@ fn known_name(from: &mut Reader<'_>) -> Loaded<&'static str> {
 }
 
 impl StoredFormat {
-    /// Name in benchmark records: that of the format and, if it has several algorithms, of the algorithm.
+    /// Name in `benches/record`: that of the format and, if it has several algorithms, of the algorithm.
     pub fn format(&self) -> &'static str {
         self.format
     }
@@ -67,7 +67,8 @@ pub struct RowStatistics {
     pub quantile_at: f64,
     /// The quantile `t = Q_R(x)` of the row lengths for this `x`.
     pub quantile: usize,
-    /// `S(t)`: the bytes of HYB with `t` slots per row, by the formula of Anzt et al. (2020).
+    /// `S(t)`: the bytes of HYB with `t` slots (stored positions, including padding) per row, by the formula
+    /// of Anzt et al. (2020).
     pub hyb_bytes: usize,
     /// Bytes of a value.
     pub value: usize,

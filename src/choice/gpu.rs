@@ -9,7 +9,7 @@ use crate::saved::{Loaded, Reader, Writer};
 use crate::{Csr, Cuda, CudaVector, MatrixSource, Real, Result};
 use krysp_solvers::ElemOf;
 
-/// Function that converts a matrix to the format of an offer, on a GPU.
+/// Function that converts a matrix, on a GPU, to a format with the options of its predicted work (`Offer`).
 type Recipe<T> = Box<dyn Fn(&Cuda, &Csr<T>) -> Result<Box<dyn Refresh<CudaVector<T>>>>>;
 
 /// The ranking of all formats that are available on a GPU, or of the named one, for a matrix.

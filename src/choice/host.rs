@@ -8,7 +8,7 @@ use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Format, HostVector, MatrixSource, Real, Result};
 use krysp_solvers::ElemOf;
 
-/// Function that converts a matrix to the format of an offer.
+/// Function that converts a matrix to a format with the options of its predicted work (`Offer`).
 pub(super) type Recipe<T> = Box<dyn Fn(&Csr<T>) -> Result<Box<dyn Refresh<HostVector<T>>>>>;
 
 /// The ranking of all formats, or of the named one, for a matrix.

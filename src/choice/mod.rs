@@ -18,10 +18,10 @@
 //! The format with the lowest estimated cost of a matrix-vector product is chosen. The cost is the scalar
 //! product of the [`ProductWork`] of a product (bytes, gathers, rows, waits) and the [`CostModel`] of the
 //! format on this kind of machine, plus a constant. Cost models are fitted to half of the matrices of the
-//! committed benchmark records and validated on the other half (`benches/judge/main.rs`). Each format defines
-//! its cost model and estimates its work in its own file in `src/formats`. The estimates need only row
-//! lengths, diagonals, blocks and column spans, so that the matrix is converted to the chosen format only,
-//! and [`Choice::of`] works for machines that are not available.
+//! committed measurements (`benches/record`) and validated on the other half (`benches/judge/main.rs`). Each
+//! format defines its cost model and estimates its work in its own file in `src/formats`. The estimates need
+//! only row lengths, diagonals, blocks and column spans, so that the matrix is converted to the chosen format
+//! only, and [`Choice::of`] works for machines that are not available.
 
 mod analysis;
 mod calibrate;

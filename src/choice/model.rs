@@ -18,7 +18,7 @@ pub enum Model {
 }
 
 impl Model {
-    /// The formats that may be chosen on this machine: their names, as in benchmark records, and their cost
+    /// The formats that may be chosen on this machine: their names, as in `benches/record`, and their cost
     /// models, which are calibrated if there is a calibration, otherwise built in.
     pub fn cost_models(self) -> Vec<(&'static str, CostModel)> {
         let offered = variants().into_iter();

@@ -39,7 +39,8 @@ impl<R> Ranking<R> {
         Ranking { rows, values, offered: vec![], unsuitable: vec![], wanted, others: vec![] }
     }
 
-    /// Adds the offers of a format, or the reason why it is unsuitable.
+    /// Adds the estimates of a format, one for each of its offers (predicted work with some options), or the
+    /// reason why it is unsuitable.
     pub(super) fn query<T: Real, F: Offered<T>>(
         &mut self,
         matrix: &Analysis<'_, T>,
@@ -92,7 +93,7 @@ impl<R> Ranking<R> {
         }
     }
 
-    /// All offers.
+    /// All estimates, each with the function that converts the matrix.
     pub(super) fn offered(self) -> Vec<(Estimate, R)> {
         self.offered
     }
@@ -117,7 +118,7 @@ impl<R> Ranking<R> {
         Ok(Ranking { offered: fitting, ..self })
     }
 
-    /// The bytes of the largest offer.
+    /// Bytes of the largest of the estimated formats.
     pub(super) fn max_bytes(&self) -> usize {
         self.offered.iter().map(|(estimate, _)| estimate.bytes).max().unwrap_or(0)
     }
@@ -141,8 +142,8 @@ impl<R> Ranking<R> {
         Err(Error::Unknown { what: "format", got: name.into(), known: self.others.join(", ") })
     }
 
-    /// The choice of the format with the lowest cost. There is at least one offer, because CSR is available
-    /// for every matrix and machine.
+    /// The choice of the format with the lowest cost. There is at least one estimate, because CSR is
+    /// available for every matrix and machine.
     pub(super) fn choice(mut self) -> Choice {
         self.sort();
         let mut offered: Vec<Estimate> = self.offered.into_iter().map(|(estimate, _)| estimate).collect();

@@ -25,9 +25,9 @@ pub struct CudaMatrix<T: Real, F: OnDevice<T>> {
     range: CudaSpace<T>,
     /// The order of the user's entries, if the matrix was reordered on the GPU.
     user_order: Option<UserOrder<T>>,
-    /// Index of the value of each slot, for values that are already on the GPU: `refill[0]` for values in the
-    /// order of the user's entries, `refill[1]` for values in the order of assembly. Computed when first
-    /// needed.
+    /// Index of the value of each slot (position in the format's value array), for values that are already on
+    /// the GPU: `refill[0]` for values in the order of the user's entries, `refill[1]` for values in the
+    /// order of assembly. Computed when first needed.
     refill: [Option<Refill<T>>; 2],
     /// A copy of the matrix in the layout of the persistent kernel, which keeps small systems in on-chip memory; made
     /// when first needed. `None` if the matrix does not suit that kernel, for example because it is too large.

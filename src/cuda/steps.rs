@@ -44,8 +44,9 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
         if self.alone && bytes >= LONG_STEP { LAG_OF_LONG } else { LAG }
     }
 
-    /// Whether lockstep is faster. Not in a team, whose members run ahead of their hosts, and not for systems
-    /// in on-chip memory, whose separate solves take fewer launches.
+    /// Whether lockstep (the iterations of several columns made together) is faster. Not in a team, whose
+    /// members run ahead of their hosts, and not for systems in on-chip memory, whose separate solves take
+    /// fewer launches.
     fn lockstep_pays(
         a: &dyn LinearOperator<Vector = CudaVector<T>>,
         m: &dyn LinearOperator<Vector = CudaVector<T>>,

@@ -373,8 +373,8 @@ impl<T: Real> Offered<T> for Csr<T> {
         STRATEGIES.map(variant).into()
     }
 
-    /// On a GPU there is one offer for each strategy of `CSR_COST_MODELS`; on a CPU a single one, with the
-    /// strategy of the matrix.
+    /// On a GPU there is one offer (predicted work) for each strategy of `CSR_COST_MODELS`; on a CPU a single
+    /// one, for the strategy of the matrix.
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<CsrOptions>>> {
         let (rows, entries) = (matrix.csr.rows(), matrix.csr.nnz());
         let bytes = offset_bytes(rows, entries) + entries * Analysis::<T>::ENTRY;
@@ -399,11 +399,11 @@ impl<T: Real> Offered<T> for Csr<T> {
     }
 }
 
-/// Strategies that have separate names in benchmark records.
+/// Strategies that have separate names in `benches/record`.
 const STRATEGIES: [Strategy; 4] =
     [Strategy::Classical, Strategy::LoadBalance, Strategy::MergePath, Strategy::Speculative];
 
-/// Name of a strategy in benchmark records, and its cost coefficients. The coefficients for GPUs are defined
+/// Name of a strategy in `benches/record`, and its cost coefficients. The coefficients for GPUs are defined
 /// in the kernels crate, which uses them to choose a strategy.
 fn variant(strategy: Strategy) -> Variant {
     let name = match strategy {

@@ -1,8 +1,8 @@
 //! ELLPACK (ELL): every row is padded to the length of the longest.
 //!
 //! No row offsets and no row lengths are stored. The format is best if all rows have nearly the same length.
-//! Slots are stored slice by slice (the rows of a slice fill a few registers), and column by column within a
-//! slice. This has better locality than columns of the whole matrix.
+//! Slots (entries and padding) are stored slice by slice (the rows of a slice fill a few registers), and
+//! column by column within a slice. This has better locality than columns of the whole matrix.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;

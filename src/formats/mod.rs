@@ -1,9 +1,9 @@
 //! Sparse matrix formats: one file per format, with its conversion and its operator.
 //!
 //! [`Csr`] is the central format and the only one a user must know. Every other format is converted from it,
-//! stores its values in slots of its own order, and can be [refreshed](Format::refresh) with values in the
-//! order of [`Csr::entries`]. `list.rs` lists all formats, `format.rs` defines what each can do, and
-//! `offer.rs` what each reports to the automatic choice.
+//! stores its values, and padding, in slots of its own order, and can be [refreshed](Format::refresh) with
+//! values in the order of [`Csr::entries`]. `list.rs` lists all formats, `format.rs` defines what each can
+//! do, and `offer.rs` what each reports to the automatic choice.
 
 pub(crate) mod assembly_order;
 mod bsr;

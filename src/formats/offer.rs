@@ -11,16 +11,18 @@ pub(crate) trait Offered<T: Real>: Format<T> {
     /// Whether the format stores only one of `a_ij` and `a_ji`, so that both must be equal and remain so.
     const SYMMETRIC: bool = false;
 
-    /// Names in benchmark records, with cost coefficients. The first name is [`Format::NAME`].
+    /// Names in the measurements of `benches/record`, with cost coefficients. The first name is
+    /// [`Format::NAME`].
     fn variants() -> Vec<Variant>;
 
-    /// Predicts layout and work for a matrix without converting it: one offer for each applicable variant. An
-    /// error says why the matrix is unsuitable. Called only if the first variant has coefficients on this
-    /// kind of machine.
+    /// Predicts layout and work for a matrix without converting it: one [`Offer`] for each applicable
+    /// variant. An error says why the matrix is unsuitable. Called only if the first variant has coefficients
+    /// on this kind of machine.
     fn offers(matrix: &Analysis<'_, T>) -> Result<Vec<Offer<Self::Options>>>;
 }
 
-/// A name under which a format is recorded, and its cost coefficients on each kind of machine.
+/// A name under which a format is measured (in `benches/record`), and its cost coefficients on each kind of
+/// machine.
 ///
 /// On a CPU, `byte` is the time per byte relative to that of SELL-P (1.0), from the benchmark records
 /// zen3-1t, zen3-2t and avx512-2t in `benches/record`; `cargo bench --features cuda --bench judge -- zen3-2t`
@@ -28,7 +30,7 @@ pub(crate) trait Offered<T: Real>: Format<T> {
 /// prints the matrices of that record that it used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Variant {
-    /// Name in records and in the reasons of a choice.
+    /// Name in `benches/record` and in the reasons of a choice.
     pub(crate) name: &'static str,
     /// Coefficients on a CPU.
     pub(crate) host: Coefficients,
@@ -89,12 +91,12 @@ pub(crate) struct Offer<O> {
     pub(crate) options: O,
     /// Bytes of the matrix that a product reads, without the vectors.
     pub(crate) bytes: usize,
-    /// Number of slots for values, including padding.
+    /// Number of stored values, including padding (slots).
     pub(crate) slots: usize,
     /// Number of reads that the coefficient `gather` counts: memory sectors of `x` ([`Analysis::offer`]),
     /// unless the format counts other reads.
     pub(crate) gathers: f64,
-    /// Rows that are summed one at a time; zero if rows run side by side in lanes.
+    /// Number of rows, if a row is summed at a time; zero if lanes sum several rows side by side.
     pub(crate) rows: usize,
     /// Memory latencies that the busiest lane waits for one after the other. Zero on CPUs.
     pub(crate) waits: usize,

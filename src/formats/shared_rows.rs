@@ -11,15 +11,16 @@ use krysp_solvers::{Error, MultiVector, Scalars, Space, Vector};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Spaces of a matrix, and the distribution of its rows over threads.
+/// Spaces of `x` and `y` of a matrix (length and order of unknowns), and the distribution of its rows over
+/// threads.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRows<T> {
     domain: HostSpace<T>,
     range: HostSpace<T>,
-    /// Boundaries of parts, which are chunk boundaries.
+    /// First row of each thread's part, and the end; all are boundaries of chunks (`CHUNK` rows).
     parts: Arc<[usize]>,
-    /// Boundaries of parts that are boundaries of reduction blocks, for fused inner products; `None` if such
-    /// parts would be too unbalanced, or if domain and range differ.
+    /// Like `parts`, with boundaries of reduction blocks (several chunks, summed in a fixed order), for fused
+    /// inner products; `None` if such parts would be too unbalanced, or if domain and range differ.
     block_parts: Option<Arc<[usize]>>,
     packed: Packed<T>,
 }

@@ -1,4 +1,4 @@
-//! Common part of the formats with sliced rows: positions of slots, and columns.
+//! Common part of the formats with sliced rows: positions of slots (stored entries and padding), and columns.
 
 use super::Coefficients;
 use super::pattern::{Pattern, fill_by_rows};

@@ -9,8 +9,8 @@ use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_solvers::{MultiVector, Scalars};
 use std::sync::Arc;
 
-/// Data that every format shares with the matrix it was converted from: the pattern, the spaces, and the
-/// distribution of rows over threads.
+/// Data that every format shares with the matrix it was converted from: the pattern, the spaces of `x` and
+/// `y` (length and order of unknowns), and the distribution of rows over threads.
 #[derive(Clone, Debug)]
 pub struct Source<T> {
     pub(crate) pattern: Arc<Pattern>,

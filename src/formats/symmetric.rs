@@ -331,7 +331,7 @@ impl<T: Real> Offered<T> for SymCsr<T> {
 
     /// The cost per row is high on a CPU, because sums are written to memory and read back, which takes
     /// nearly as long in f32 as in f64. On a GPU, another format is faster for every matrix with one row per
-    /// node in the record of an H200.
+    /// node in `benches/record/h200`.
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,

@@ -11,7 +11,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The space of distributed vectors: each rank has the entries of a range, in the order of the ranks.
+/// The space of distributed vectors ([`Space`]: memory, length and order of unknowns): each rank has the
+/// entries of a range, in the order of the ranks.
 pub struct RankSpace<T: Real, L: Local<T> = Host> {
     ranks: Ranks,
     /// First row of each rank, then the total number of rows: `ranks + 1` numbers.
@@ -68,7 +69,7 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
         &self.ranks
     }
 
-    /// The rows of this rank.
+    /// The range of rows of this rank.
     pub fn rows(&self) -> Range<u64> {
         self.rows_of(self.ranks.rank())
     }

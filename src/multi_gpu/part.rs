@@ -47,7 +47,8 @@ impl<T: Real> GpuPart<T> {
         self.matrix.refresh(csr, &self.rows)
     }
 
-    /// Runs `solve` as a member of the team. A GPU that has all rows needs no team.
+    /// Runs `solve` while this GPU shares vectors with the others (as a member of their team). A GPU that has
+    /// all rows needs no team.
     pub(super) fn run<R>(
         &self,
         solve: impl FnOnce(&Self) -> krysp_solvers::Result<R>,

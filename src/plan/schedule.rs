@@ -87,7 +87,8 @@ impl Scheduler {
         Scheduler::with(context, known, announced, values_change)
     }
 
-    /// A scheduler with the costs and records of an earlier run. As many further solves are expected as were announced to that run.
+    /// A scheduler with the expected costs and the measurements of an earlier run of the program. As many further solves are
+    /// expected as were announced to that run.
     pub(super) fn with(
         context: Context<'_>,
         known: Findings,
@@ -223,13 +224,13 @@ impl Scheduler {
         self.built.iter_mut().for_each(|one| one.stale = true);
     }
 
-    /// Discards all measurements, and the record of what is built.
+    /// Discards all measurements, and forgets which preconditioners are built.
     pub(super) fn forget(&mut self) {
         self.records.fill(Record::default());
         self.built.clear();
     }
 
-    /// Records that these preconditioners are built, and no others.
+    /// Notes that these preconditioners are built, and no others.
     pub(super) fn keep_built(&mut self, indices: &[usize]) {
         self.built.retain(|one| indices.contains(&one.index));
         for &index in indices {

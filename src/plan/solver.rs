@@ -145,7 +145,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// A solver with the costs and records of an earlier run.
+    /// A solver with the expected costs and the measurements of an earlier run of the program.
     pub(super) fn restored(
         machine: M,
         matrix: Csr<T>,

@@ -38,9 +38,9 @@ use std::sync::LazyLock;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Refresh<T: Real> {
-    /// Recomputes the preconditioner for new values, from a matrix of the same space and, where the
-    /// preconditioner was made for a pattern, of the same pattern. Everything that depends on the pattern
-    /// only is kept: levels, patterns, aggregates.
+    /// Recomputes the preconditioner for new values, from a matrix of the same space (length and order of
+    /// unknowns) and, where the preconditioner was made for a pattern, of the same pattern. Everything that
+    /// depends only on the pattern remains: levels, patterns, aggregates.
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()>;
 }
 
@@ -129,7 +129,8 @@ impl<T: Real, F: Format<T> + Clone + 'static> MatrixSource<T> for F {
         Ok(as_csr(self).map_or_else(|| Cow::Owned(self.to_csr()), Cow::Borrowed))
     }
 
-    /// Reads the slots of the diagonal.
+    /// Reads the diagonal entries from the positions in the format's value array (slots) where they are
+    /// stored.
     fn diagonal(&self) -> Result<Vec<T>> {
         let pattern = &self.source().pattern;
         // compute the lazy columns before a parallel loop reads them

@@ -12,7 +12,8 @@ const TOGETHER: usize = 8;
 /// A right-hand side, and the vector that receives its solution.
 pub(super) type Pair<'p, T> = (&'p HostVector<T>, &'p mut HostVector<T>);
 
-/// Returns the open columns of `r` and `z`, or an error if they are not in the space of `m`.
+/// Returns the open columns of `r` and `z`, those whose solve has not ended, or an error if they are not in
+/// the space of `m`.
 pub(super) fn checked_pairs<'p, T: Real>(
     m: &impl LinearOperator<Vector = HostVector<T>>,
     r: &'p MultiVector<HostVector<T>>,

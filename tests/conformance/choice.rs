@@ -1,4 +1,5 @@
-//! `auto` chooses a format that is the fastest in the committed records, or nearly, and its products are right.
+//! `auto` chooses a format that is the fastest, or nearly, in the committed measurements (`benches/record`),
+//! and its products are right.
 
 use krysp::choice::{Candidate, Choice, Model};
 use krysp::simd::{Level, force};

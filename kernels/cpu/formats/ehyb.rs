@@ -2,10 +2,10 @@
 //! are stored in slices with 16-bit columns, the other entries in separate slices that contain only rows with
 //! such entries.
 //!
-//! A chunk stores the values of its inner slots (entries within the part) first, then those of its extra
-//! lines. A *line* holds the other entries of one row. A part consists of many chunks, which a thread
-//! processes in order, so that the part's `x` stays in the L2 cache. A chunk is computed in two steps, inner
-//! slots and extra lines; its `y` stays in the L1 cache between them.
+//! A chunk stores the values of its inner slots (stored positions for entries within the part, with padding)
+//! first, then those of its extra lines. A *line* holds the other entries of one row. A part consists of many
+//! chunks, which a thread processes in order, so that the part's `x` stays in the L2 cache. A chunk is
+//! computed in two steps, inner slots and extra lines; its `y` stays in the L1 cache between them.
 //!
 //! A product moves 10 B (f64) or 6 B (f32) per inner slot, 12 B or 8 B per slot of an extra line, and the
 //! vectors.

@@ -107,8 +107,8 @@ impl<T: Real, V: Storage<T>> Csr<T, V> {
         self.shape.rows * self.lanes as usize
     }
 
-    /// Number of threads for several vectors, packed in rows of `width` places. A warp processes at least one
-    /// row.
+    /// Number of threads for several vectors, packed row by row with `width` numbers per row. A warp
+    /// processes at least one row.
     fn threads_of_many(&self, width: usize) -> usize {
         self.shape.rows * (self.lanes as usize * width).min(WARP)
     }

@@ -1,11 +1,11 @@
 // CSR products with several vectors: the columns of X, packed row by row (packed.cu). Each row is summed in the same
 // order as in a product with one vector, so results are bitwise the same.
 //
-// Moves the matrix once, 12 B (f64) or 8 B (f32) an entry and 4 or 8 B a row; each column of Y once; each column of X
-// three times, because packing reads it and writes the packed copy, which the product reads.
+// Memory traffic: the matrix once, 12 B (f64) or 8 B (f32) an entry and 4 or 8 B a row; each column of Y once; each
+// column of X three times, because packing reads it and writes the packed copy, which the product reads.
 
 // Adds the partial sums part(lane) of a row's lanes in the same order as the product with one vector; the result is
-// valid in the row's first lane. With `width` places per packed row, a warp has only 32 / width lanes for rows
+// valid in the row's first lane. With `width` numbers per packed row, a warp has only 32 / width lanes for rows
 // (packed.cu). If the one-vector product uses more lanes per row, each thread computes the partial sums of several of
 // them, one after the other, and adds them in the order of that product's summation tree.
 template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x, u32 lanes_of_row, Part part) {

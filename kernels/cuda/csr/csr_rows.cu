@@ -1,7 +1,7 @@
 // Rows of CSR: y_i ← Σ_k v_k x_{c_k} over the entries of row i.
 //
-// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y. A row has 1, 2, 4, 8, 16 or 32 lanes,
-// each with four entries in flight; their sums are added in a fixed order.
+// Memory traffic: 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y. A row has 1, 2, 4, 8, 16 or 32
+// lanes, each with four entries in flight; their sums are added in a fixed order.
 
 template <class Offset> struct Csr {
     const Offset* offsets;

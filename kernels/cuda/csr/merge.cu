@@ -10,8 +10,8 @@
 // written by `merge`: each block stores its part of the sum as a carry, and `merge_finish` adds these parts in order.
 // There are no atomic additions, so every product is bitwise the same.
 //
-// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, 4 B a tile, x and y; 16 B or 8 B a block and 12 B
-// a crossing row.
+// Memory traffic: 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, 4 B a tile, x and y; 16 B or 8 B a block
+// and 12 B a crossing row.
 
 struct Merge {
     RowStarts rows;

@@ -73,8 +73,8 @@ impl Rows {
         }
     }
 
-    /// The strategy that [`Strategy::Automatic`] selects: the cheapest of those in [`CSR_COST_MODELS`]. On
-    /// every matrix of the benchmark record, the fastest strategy is among these.
+    /// The strategy that [`Strategy::Automatic`] selects: the cheapest of those in [`CSR_COST_MODELS`]. For
+    /// every matrix measured in `benches/record/h200`, the fastest strategy is among these.
     pub fn strategy(self, multiprocessors: usize) -> Strategy {
         let cost = |&(strategy, cost_model): &(Strategy, CostModel)| {
             cost_model.cost(&self.work(strategy, multiprocessors))

@@ -29,8 +29,8 @@
 // 7. for both precisions, a lane has 4 entries of a tile, and a bunch up to 16 tiles, as in coo.cu (paper: 8 or 4
 //    entries, and 7 tiles).
 //
-// Moves 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y; 16 B or 8 B a bunch; 8 B a dirty tile,
-// and the offsets and y of its rows once more.
+// Memory traffic: 12 B (f64) or 8 B (f32) an entry, 4 or 8 B of offsets a row, x and y; 16 B or 8 B a bunch; 8 B a
+// dirty tile, and the offsets and y of its rows once more.
 
 // Data passed between bunches, and from the first stage to the second.
 struct Unfinished {

@@ -79,7 +79,7 @@ pub enum Error {
     /// A layout that would consist mostly of padding.
     #[error("{slots} slots for {entries} entries are mostly padding")]
     Padding {
-        /// Slots that would be stored.
+        /// Number of values that would be stored, including padding.
         slots: usize,
         /// Entries of the matrix.
         entries: usize,

@@ -88,7 +88,8 @@ struct RowStarts {
     }
 };
 
-// Copies a value into its slot, rounded to the storage type; in the opposite direction if `back`.
+// Copies the value of an entry to its slot (position in a format's value array), rounded to the storage type; in the
+// opposite direction if `back`.
 __device__ __forceinline__ void copy_value(real& entry, stored& slot, u32 back) {
     if (back) {
         entry = slot;
@@ -142,7 +143,8 @@ struct Watch {
     u32 id;                   // reported as `failed` if the number fails the condition
 };
 
-// Condition that is checked before every change of a vector within a step. `control` is null outside of steps.
+// Condition that is checked before every change of a vector within a step. `control` is null if no step is being
+// queued.
 struct Gate {
     Control* control;
     u32 watches;

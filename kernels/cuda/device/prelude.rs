@@ -141,7 +141,7 @@ pub(crate) struct RawSum {
 // SAFETY: as `Sum` of prelude.cu
 unsafe impl DeviceRepr for RawSum {}
 
-/// Maximum number of members of a team.
+/// Maximum number of devices of a team (devices that share the vectors of a solve); each is a member.
 pub(crate) const TEAM_MEMBERS: usize = 8;
 /// Maximum number of values that a member sends to another for one sum.
 pub(crate) const TEAM_MAIL: usize = 1024;

@@ -2,7 +2,8 @@
 //!
 //! A queue belongs to one device at a time. When that device is dropped, the queue is kept for the next one,
 //! with everything that is slow to create: the stream, its memory pool, and pinned memory. All other state,
-//! such as memory limits, the first error or a team, belongs to the device.
+//! such as memory limits, the first error or the membership in a team (GPUs that share vectors), belongs to
+//! the device.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::lock;

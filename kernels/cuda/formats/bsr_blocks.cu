@@ -1,16 +1,16 @@
 // Small dense blocks (BSR): one column index for B × B entries.
 //
-// Block rows form slices like the rows of sliced_rows.cu, with a block in each slot: a lane multiplies whole blocks,
-// and a slice has 32 / T block rows with T lanes each. Entry (i, j) of a block is element e = j B + i of its lane. In
-// groups of 32 blocks, W consecutive elements of each lane are stored together, so that loads are coalesced and W
-// elements wide.
+// Block rows form slices like the rows of sliced_rows.cu, with a block in each slot (stored position, perhaps padding):
+// a lane multiplies whole blocks, and a slice has 32 / T block rows with T lanes each. Entry (i, j) of a block is
+// element e = j B + i of its lane. In groups of 32 blocks, W consecutive elements of each lane are stored together, so
+// that loads are coalesced and W elements wide.
 //
 // Consecutive lanes load consecutive entries of x and exchange them through shared memory. If each lane loaded the B
 // entries of x for its own block, a block would need B loads of its cache line instead of one.
 //
-// Moves 8 B (f64) or 4 B (f32) an entry of a block; 4 B a block for its column or, with 16-bit columns, 2 B a block and
-// 4 B for the base of 32 blocks; 4 B a slice; x and y. For B = 3 that is 8.44 or 4.44 B an entry, 8.24 or 4.24 B with
-// 16-bit columns.
+// Memory traffic: 8 B (f64) or 4 B (f32) an entry of a block; 4 B a block for its column or, with 16-bit columns, 2 B a
+// block and 4 B for the base of 32 blocks; 4 B a slice; x and y. For B = 3 that is 8.44 or 4.44 B an entry, 8.24 or
+// 4.24 B with 16-bit columns.
 
 template <class Column> struct Bsr {
     const u32* starts;        // first group of each slice, and the end

@@ -1,10 +1,10 @@
 // Products of small dense blocks with several vectors: the columns of X, packed row by row (packed.cu). bsr_blocks.cu
 // describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, as many bytes as a product with one vector; each column of Y once; each column of X three
-// times, because packing reads it and writes the packed copy, which the product reads. For each dense block, B packed
-// rows of X are gathered: for B = 3 and 8 columns of f64, 6 whole sectors, instead of about 12 in 8 products with one
-// vector.
+// Memory traffic: the matrix once, as many bytes as a product with one vector; each column of Y once; each column of X
+// three times, because packing reads it and writes the packed copy, which the product reads. For each dense block, B
+// packed rows of X are gathered: for B = 3 and 8 columns of f64, 6 whole sectors, instead of about 12 in 8 products
+// with one vector.
 
 // Returns this thread's part of ⟨x, y⟩ for its column of X and Y if DOT is true. All lanes of a block row must be in
 // one warp, which has 32 / `width` lanes (packed.cu).

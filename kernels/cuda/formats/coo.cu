@@ -18,9 +18,10 @@
 // Row indices are compressed: one bit per entry for whether it begins a row, and for each lane the number of rows that
 // begin in earlier lanes of its tile. Empty rows are not counted in row indices.
 //
-// Moves 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 8 B a chunk; if there
-// are empty rows, 4 B for each nonempty row and 4 B for each empty one, which is set to zero. (A row index for each
-// entry would make that 16 B or 12 B an entry. benches/record/h200/spmv.csv has the times of this layout on an H200.)
+// Memory traffic: 12.5 B (f64) or 8.5 B (f32) an entry, x and y; 16 B or 8 B a part of a crossing row and 8 B a chunk;
+// if there are empty rows, 4 B for each nonempty row and 4 B for each empty one, which is set to zero. (A row index for
+// each entry would make that 16 B or 12 B an entry. benches/record/h200/spmv.csv has the times of this layout on an
+// H200.)
 //
 // `CsrByEntries` (load balance, CSRI of Anzt et al.) has no such bits: a warp finds the rows of a tile among the row
 // starts. Its entries are not padded, so a row crosses nearly every border of chunks. Compared with `Coo`, it moves 0.5
@@ -261,7 +262,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void csr_by_entries(CsrByEnt
 }
 
 // The entries of a matrix that are stored as coordinates: all entries of each row except the first `skip`. `here` has
-// the offsets of each row's slots: its entries, then perhaps padding up to the end of a chunk. `all` has the row
+// the offsets of each row's slots (stored positions): its entries, then perhaps padding up to the end of a chunk. `all` has the row
 // offsets of the whole matrix.
 struct Taken {
     RowStarts all, here;

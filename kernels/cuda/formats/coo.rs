@@ -265,8 +265,8 @@ impl<T: Real, V: Storage<T>> Coo<T, V> {
 ///
 /// Only this function decides between rows and slabs, both for [`Crossing::Automatic`] and in the choice of a
 /// format, where only one of the two orders of a matrix is a candidate. The cost models of the two orders are
-/// compared with those of other formats, not with each other. (In the record of an H200, they would agree
-/// with this function for all matrices with slabs.)
+/// compared with those of other formats, not with each other. (For all matrices with slabs in
+/// `benches/record/h200`, they would agree with this function.)
 pub fn sums_in_slabs<T>(pattern: Pattern<'_>, shared: usize) -> Option<f64> {
     let entries = pattern.entries() as f64;
     let width = slabs::width::<T>(pattern.cols(), shared);
@@ -355,7 +355,8 @@ impl<T: Real, V: Storage<T>> Product<T> for Coo<T, V> {
 mod tests {
     use super::*;
 
-    /// For every matrix of the record with slabs, the model predicts that slabs are faster than rows.
+    /// For every matrix with slabs in `benches/record/h200`, the model predicts that slabs are faster than
+    /// rows.
     #[test]
     fn slabs_of_the_record_are_chosen() {
         let record = include_str!("../../../benches/record/h200/layouts.csv");

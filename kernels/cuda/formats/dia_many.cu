@@ -1,8 +1,8 @@
 // Products of matrices stored by diagonals with several vectors, each of which is stored separately. dia_rows.cu
 // describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, 8 B (f64) or 4 B (f32) a slot; x and y of each vector. For neighbouring diagonals, x is in the
-// L1 cache.
+// Memory traffic: the matrix once, 8 B (f64) or 4 B (f32) a slot (stored value, including padding); x and y of each
+// vector. For neighbouring diagonals, x is in the L1 cache.
 
 // The rows that a warp processes together: OWN per lane, which is the number of values per load, but at most MOST
 // because of registers.

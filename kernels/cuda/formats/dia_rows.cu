@@ -4,8 +4,8 @@
 // of them, so that a warp loads 32 consecutive entries of x together. Within a slice, the values of a diagonal are
 // contiguous. Row l + 32 (q W + k) of a slice is value k of lane l in load q, where W is the number of values per load.
 //
-// Moves 8 B (f64) or 4 B (f32) a slot, x and y. For neighbouring diagonals, x is in the L1 cache, because a thread
-// block has consecutive rows.
+// Memory traffic: 8 B (f64) or 4 B (f32) a slot (stored value, including padding), x and y. For neighbouring diagonals,
+// x is in the L1 cache, because a thread block has consecutive rows.
 
 struct Dia {
     const int* offsets;       // of diagonals, padded with NOWHERE to a multiple of BATCH

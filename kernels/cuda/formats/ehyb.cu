@@ -10,8 +10,8 @@
 // A second kernel adds the lines of entries outside, one line per lane, after all of y is written. Every row has at
 // most one line, so y is reproducible.
 //
-// Moves 10 B (f64) or 6 B (f32) a slot inside; 12 or 8 B and an entry of x a slot outside; 4 B a slice; 2 B a row; 4 B
-// a line, and the y of its row twice more; x and y.
+// Memory traffic: 10 B (f64) or 6 B (f32) a slot inside; 12 or 8 B and an entry of x a slot outside; 4 B a slice; 2 B a
+// row; 4 B a line, and the y of its row twice more; x and y.
 
 
 struct Inside {

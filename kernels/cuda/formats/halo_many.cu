@@ -1,8 +1,8 @@
 // Products of blocks of rows with the windows of several vectors, each of which is stored separately. halo_windows.cu
 // describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Moves the matrix once, as many bytes as a product with one vector; x, its halos and y for each vector. Shared memory
-// holds one window per vector: as many vectors as fit are multiplied together.
+// Memory traffic: the matrix once, as many bytes as a product with one vector; x, its halos and y for each vector.
+// Shared memory holds one window per vector: as many vectors as fit are multiplied together.
 
 
 // If DOT, adds this thread's part of ⟨x, y⟩ for each vector x to `xy`. The windows of the vectors are `stride` elements

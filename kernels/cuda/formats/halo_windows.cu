@@ -2,15 +2,16 @@
 //
 // A thread block processes a block of nodes, B rows each, in slices of 32 nodes: a slice has B warps, with one thread
 // per row. The window holds the entries of x of the block's own nodes, those of its halo, and a zero at the end, which
-// padding reads. Slots of a slice form groups, with a dense block for each of its 32 nodes; entry (i, j) of the node at
-// lane l is element (j 32 + l) B + i of its group: a thread multiplies a row of a dense block.
+// padding reads. The slots (stored positions, including padding) of a slice form groups, with a dense block for each of
+// its 32 nodes; entry (i, j) of the node at lane l is element (j 32 + l) B + i of its group: a thread multiplies a row
+// of a dense block.
 //
 // If nodes have one row, positions take 12 bits: those of four groups are packed into three 16-bit words per lane, the
 // fourth in the upper bits of the other three; for fewer than four groups, only the words needed are stored. Otherwise
 // a position takes 16 bits for B² entries.
 //
-// Moves 9.5 B (f64) or 5.5 B (f32) a slot for B = 1, 8 + 2/B² or 4 + 2/B² B for B > 1; 4 B and B elements of x for each
-// node of a halo; 4 or 8 B a slice, 8 B a block, 2 B a node if nodes are sorted; x and y.
+// Memory traffic: 9.5 B (f64) or 5.5 B (f32) a slot for B = 1, 8 + 2/B² or 4 + 2/B² B for B > 1; 4 B and B elements of
+// x for each node of a halo; 4 or 8 B a slice, 8 B a block, 2 B a node if nodes are sorted; x and y.
 
 struct Halo {
     Windows windows;

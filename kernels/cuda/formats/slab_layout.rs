@@ -35,7 +35,7 @@ pub(crate) struct SlabSizes {
 /// A matrix in slabs.
 #[derive(Debug, Default)]
 pub(crate) struct Slabbed {
-    /// Column of each slot within its slab.
+    /// Column, within its slab, of each slot (stored position, perhaps padding).
     pub(crate) columns: Vec<u16>,
     /// Entry of each slot; [`NONE`] for padding at the end of a slab.
     pub(crate) entries: Vec<u32>,

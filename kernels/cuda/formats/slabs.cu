@@ -17,8 +17,8 @@
 // A row that continues in another chunk begins a new partial sum there: no carries, no atomic additions, and every
 // product is bitwise the same.
 //
-// Moves 10.5 B (f64) or 6.5 B (f32) an entry, 18 B or 10 B a sum, 8 B for each slab in each bin, 2 B a row, a slab's
-// part of x for each block of the slab, and y.
+// Memory traffic: 10.5 B (f64) or 6.5 B (f32) an entry, 18 B or 10 B a sum, 8 B for each slab in each bin, 2 B a row, a
+// slab's part of x for each block of the slab, and y.
 
 // Number of values per load.
 constexpr int WIDE = 16 / sizeof(stored) < OWN ? 16 / sizeof(stored) : OWN;

@@ -1,8 +1,8 @@
 // Products of matrices in slices with several vectors (sliced_packed.cu).
 //
-// Moves the matrix once, as many bytes as a product with one vector; each column of Y once; each column of X three
-// times, because packing reads it and writes the packed copy, which the product reads. A gather reads a packed row of
-// X: 2 sectors for 8 columns of f64, instead of 8 sectors in 8 products with one vector.
+// Memory traffic: the matrix once, as many bytes as a product with one vector; each column of Y once; each column of X
+// three times, because packing reads it and writes the packed copy, which the product reads. A gather reads a packed
+// row of X: 2 sectors for 8 columns of f64, instead of 8 sectors in 8 products with one vector.
 
 // Returns this thread's part of ⟨x, y⟩ for its column of X and Y if DOT is true.
 template <class Column, int G, bool DOT> __device__ __forceinline__ real multiply_many(const Sliced<Column>& a, const Columns& c, const Packed& x) {

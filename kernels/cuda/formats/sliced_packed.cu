@@ -45,7 +45,7 @@ template <class Column, int G> __device__ __forceinline__ real part_of_column(co
 }
 
 // Calls row_is(row, sum) for each row and each column of X, on the first lane of the row. The 32 lanes of a slice are
-// in `width` warps of a block (`width`: places of a packed row), whose number of warps is a multiple of `width`. As
+// in `width` warps of a block (`width`: numbers of a packed row), whose number of warps is a multiple of `width`. As
 // `sum_of_warps` has barriers, all threads of a block make the same number of passes through the loop.
 template <class Column, int G, class Row> __device__ __forceinline__ void each_row(const Sliced<Column>& a, const Packed& x, Row row_is) {
     const u32 log_lanes = 31 - __clz(a.lanes), own = threadIdx.x / 32, warps = blockDim.x / 32, parts = a.slices << x.log_width;

@@ -1,13 +1,13 @@
 // Rows in slices: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
 //
-// A slice is processed by a warp: 32 / T rows with T lanes each. Its slots form groups of 32 · G, with G consecutive
-// slots for each lane, so that loads are coalesced and G slots wide. Entry j of a row is in group j / (G T), in the
-// row's lane (j / G) % T, as slot j % G of that lane.
+// A slice is processed by a warp: 32 / T rows with T lanes each. Its slots (stored positions, including padding) form
+// groups of 32 · G, with G consecutive slots for each lane, so that loads are coalesced and G slots wide. Entry j of a
+// row is in group j / (G T), in the row's lane (j / G) % T, as slot j % G of that lane.
 //
-// Moves 12 B (f64) or 8 B (f32) a slot; with 16-bit columns 10 or 6 B, and 4 B for the base of 32 slots; 4 B a slice; 4
-// B a row for its length and 4 B for its place, if these arrays exist; x and y. A lane loads eight slots before it uses
-// the first of them. It stops after eight slots if the last of these is padding; the rest of its part of the row, all
-// padding, is not read.
+// Memory traffic: 12 B (f64) or 8 B (f32) a slot; with 16-bit columns 10 or 6 B, and 4 B for the base of 32 slots; 4 B
+// a slice; 4 B a row for its length and 4 B for its place, if these arrays exist; x and y. A lane loads eight slots
+// before it uses the first of them. It stops after eight slots if the last of these is padding; the rest of its part of
+// the row, all padding, is not read.
 
 template <class Column> struct Sliced {
     const u32* starts;        // first group of each slice, and the end; null if all have `width` groups

@@ -11,8 +11,8 @@
 // Group s of a slice belongs to step s: element (i, j) of the dense block at lane l is element (i B + j) 32 + l of the
 // group. Of diagonal blocks, the upper triangle is stored, row by row.
 //
-// Moves 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for the two mirrored entries of a pair within a block, and for each entry
-// of a diagonal block or of a pair that crosses blocks; windows as in halo_windows.cu; x and y.
+// Memory traffic: 8 + 2/B² B (f64) or 4 + 2/B² B (f32) for the two mirrored entries of a pair within a block, and for
+// each entry of a diagonal block or of a pair that crosses blocks; windows as in halo_windows.cu; x and y.
 //
 // Faster than Halo for several rows per node and matrices larger than the L2 cache: el3_100M_perm on an H200 0.129 ms
 // (f64), Halo 0.190, each for a matrix reordered into clusters as large as its blocks (bench `cuda_spmv`, with and

@@ -1,8 +1,8 @@
 // Sorts rows by class (a stable counting sort), for kernels that each process the rows of one class.
 //
 // Each block has a contiguous share of the rows. It counts its rows of each class; in a second kernel it places its
-// rows after all rows of earlier classes and after the rows of the same class in earlier blocks. Moves the class of
-// each row (1 B) twice, its index (4 B) once, and the counts of each block.
+// rows after all rows of earlier classes and after the rows of the same class in earlier blocks. Memory traffic: the
+// class of each row (1 B) twice, its index (4 B) once, and the counts of each block.
 
 typedef unsigned char u8;
 

@@ -5,7 +5,7 @@ struct Columns {
     const real* x[COLUMNS];
     real* y[COLUMNS];
     u32 count;                // number of columns, at least one
-    u32 width;                // number of places of a packed row: a power of two, at least `count`
+    u32 width;                // numbers per packed row: a power of two, at least `count`
 };
 
 // In shared memory, for each warp of a block and each column: the sum over the warp's threads.

@@ -37,7 +37,7 @@ unsafe impl DeviceRepr for RawColumns {}
 
 impl RawColumns {
     fn new<T: Real>(x: &[&Array<T>], y: &[&mut Array<T>]) -> RawColumns {
-        // places beyond the last column repeat the last column; kernels do not write to them
+        // array elements beyond the last column repeat its address; kernels do not write to them
         let column = |place: usize| place.min(x.len() - 1);
         RawColumns {
             x: std::array::from_fn(|place| x[column(place)].address(0)),
@@ -138,7 +138,7 @@ impl<T: Real> Many<T> {
     }
 
     /// `Y ← A X`, in several launches if there are more columns than a launch multiplies; each has
-    /// `threads(width)` threads for packed rows of `width` places. Calls `single` for a remaining single
+    /// `threads(width)` threads for packed rows of `width` numbers. Calls `single` for a remaining single
     /// column.
     ///
     /// # Safety

@@ -1,8 +1,8 @@
 // Histogram of row lengths, from which the host finds a quantile without sorting the rows.
 //
 // Bin k counts the lengths from low + k 2^shift to low + (k + 1) 2^shift − 1; lengths below `low` are not counted,
-// longer ones are counted in an overflow bin. Blocks count in shared memory and add to global memory once. Moves 4 or 8
-// B of offsets a row.
+// longer ones are counted in an overflow bin. Blocks count in shared memory and add to global memory once. Memory
+// traffic: 4 or 8 B of offsets a row.
 
 extern "C" __global__ __launch_bounds__(THREADS) void count_lengths(RowStarts rows, i64 low, u32 shift, u32* bins) {
     begin();

@@ -1,5 +1,5 @@
-//! Code that formats share: patterns and products, copies of values into and out of slots, and row layouts
-//! that are computed on the device.
+//! Code that formats share: patterns and products, copies of values into and out of slots (positions in a
+//! format's value array), and row layouts that are computed on the device.
 
 pub(crate) mod borders;
 #[cfg(test)]

@@ -1,7 +1,7 @@
-// Packs the columns of X row by row, in `width` places a row; places beyond the last column are set to zero.
+// Packs the columns of X row by row: each packed row has `width` numbers, one for each column and zeros for the rest.
 //
-// Reads an element for each column and writes one for each place, in every row. A warp reads 32 / width consecutive
-// entries of each column, which are whole sectors of f64 for every width.
+// Per row, reads an element of each column and writes `width` elements. A warp reads 32 / width consecutive entries of
+// each column, which are whole sectors of f64 for every width.
 extern "C" __global__ __launch_bounds__(THREADS) void pack(Columns c, u64 rows, real* packed) {
     begin();
     constexpr int U = 4;

@@ -2,11 +2,11 @@
 // one vector becomes `width` consecutive threads, one for each column; a warp then has 32 / width lanes.
 
 struct Packed {
-    const real* x;            // this thread's column, whose entries are `width` places apart
+    const real* x;            // this thread's column, whose entries are `width` elements apart
     u32 row_bytes;            // bytes of a packed row
     u32 log_width, column;
     u32 lane;                 // this thread's lane among those of the warp
-    bool is_column;           // false in places beyond the last column
+    bool is_column;           // false for threads beyond the last column
 
     __device__ __forceinline__ Packed(u32 width, u32 count, const real* packed) {
         log_width = 31 - __clz(width);

@@ -114,7 +114,7 @@ pub(crate) unsafe trait Layout: Send + Sync + Debug {
     /// Number of threads of a product.
     fn threads(&self) -> usize;
 
-    /// Number of threads of a product with several vectors, packed in rows of `width` places.
+    /// Number of threads of a product with several vectors, packed row by row with `width` numbers per row.
     fn threads_of_many(&self, width: usize) -> usize {
         self.threads() * width
     }

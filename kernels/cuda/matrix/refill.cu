@@ -1,9 +1,9 @@
 // Replaces the values of a matrix by values on the device, given in the order of the entries from which the matrix was
 // made.
 //
-// A map holds for each slot 1 + the index of its value among the given ones, or 0 for padding. To compute the map,
-// indices are copied into the slots instead of values and read back, with as many bits at a time as the storage type
-// represents exactly.
+// A map holds for each slot (position in a format's value array, perhaps padding) 1 + the index of its value among the
+// caller's values, or 0 for padding. To compute the map, indices are copied into the slots instead of values and read
+// back, with as many bits at a time as the storage type represents exactly.
 //
 // The values of neighbouring slots are mostly close together. A tile of slots loads each sector of 32 B that has values
 // for it once, into shared memory; a slot then has a 16-bit index into the loaded sectors.
@@ -28,7 +28,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void refill_number(const u32* f
     }
 }
 
-// slots[k] ← values[places[k]], or zero if the place is not below `given`.
+// slots[k] ← values[places[k]], or zero if `places[k]` is not below `given`, the number of values.
 extern "C" __global__ __launch_bounds__(THREADS) void refill_places(
     const u32* places, i64 count, const real* values, u32 given, real* slots
 ) {

@@ -2,8 +2,8 @@
 
 
 // One warp per row. The columns of a row are distinct; the position of an entry in the new row is the number of entries
-// with a smaller new column. Moves each entry, 12 B (f64) or 8 B (f32), twice, and 12 or 16 B a row; gathers the new
-// index of each column, from caches if neighbouring rows have similar columns.
+// with a smaller new column. Memory traffic: each entry, 12 B (f64) or 8 B (f32), twice, 12 or 16 B a row, and the
+// gathered new index of each column, which comes from caches if neighbouring rows have similar columns.
 extern "C" __global__ __launch_bounds__(THREADS) void reorder_rows(
     RowStarts old, const u32* columns, const real* values, const u32* old_of_new, const u32* new_of_old, RowStarts rows,
     u32* new_columns, real* new_values) {

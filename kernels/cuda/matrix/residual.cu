@@ -1,6 +1,6 @@
 // r ← b − A x in twice the precision: the rounding errors of products and sums are accumulated separately (Dot2 of
-// Ogita, Rump and Oishi 2005). One warp per row. Moves 12 B (f64) or 8 B (f32) an entry, offsets, x, b and r. Used at
-// the end of a solve close to the attainable accuracy, and for restarts.
+// Ogita, Rump and Oishi 2005). One warp per row. Memory traffic: 12 B (f64) or 8 B (f32) an entry, offsets, x, b and r.
+// Used at the end of a solve close to the attainable accuracy, and for restarts.
 
 // Operations with one rounding each, which the compiler does not contract to fused multiply-adds.
 __device__ __forceinline__ double times(double a, double b) { return __dmul_rn(a, b); }

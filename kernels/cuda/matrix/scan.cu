@@ -1,7 +1,7 @@
 // Exclusive prefix sums in place, in three launches: each block sums its numbers, the sums of blocks are scanned, and
 // each block scans its numbers.
 
-// Computes the sum of each block's numbers. Moves 4 B a number.
+// Computes the sum of each block's numbers. Memory traffic: 4 B a number.
 extern "C" __global__ __launch_bounds__(THREADS) void sum_blocks(const u32* numbers, u32 count, u32* sums) {
     begin();
     const u64 first = (u64)blockIdx.x * NUMBERS_OF_BLOCK;
@@ -26,7 +26,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void scan_sums(u32* sums, u32 c
 }
 
 // Replaces numbers by their exclusive prefix sums: those within each block, plus the sum of earlier blocks. `numbers`
-// has one more element, for the total. Moves 8 B a number.
+// has one more element, for the total. Memory traffic: 8 B a number.
 extern "C" __global__ __launch_bounds__(THREADS) void scan_blocks(u32* numbers, u32 count, const u32* sums) {
     begin();
     const u64 first = (u64)blockIdx.x * NUMBERS_OF_BLOCK;

@@ -1,5 +1,5 @@
 // Cuts rows into slices, fills the slices from entries in CSR order, and copies values back. sliced_rows.cu describes
-// the order of slots.
+// the order of slots (stored positions, including padding).
 //
 // One warp per slice, as in the products. Each kernel moves all arrays that it reads or writes once.
 

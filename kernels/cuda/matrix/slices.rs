@@ -1,8 +1,8 @@
 //! Layout and columns of matrices stored in slices (ELLPACK variants).
 //!
 //! A slice is processed by a warp and has at most 32 rows; if rows are long or few, several lanes share a
-//! row. sliced_rows.cu describes the order of slots. The width of each slice is computed from the lengths of
-//! its rows on the device, unless all slices have the same width.
+//! row. sliced_rows.cu describes the order of slots (stored positions, including padding). The width of each
+//! slice is computed from the lengths of its rows on the device, unless all slices have the same width.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;

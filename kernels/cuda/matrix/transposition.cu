@@ -15,8 +15,8 @@ __device__ __forceinline__ i64 place_of(const RowStarts& rows, const u32* column
 }
 
 // Finds in the matrix (`rows`, `columns`) the entry (j, i) for each entry (i, j) of `transposed`, and writes its index
-// to `from`, with LANES lanes per row; sets `misfit` if an entry is missing. Both matrices are square. Moves the
-// pattern of `transposed` once, and for each entry about log₂(length) columns of a row of the matrix, mostly from
+// to `from`, with LANES lanes per row; sets `misfit` if an entry is missing. Both matrices are square. Memory traffic:
+// the pattern of `transposed` once, and for each entry about log₂(length) columns of a row of the matrix, mostly from
 // caches.
 extern "C" __global__ __launch_bounds__(THREADS) void find_mirrored(
     RowStarts rows, const u32* columns, RowStarts transposed, const u32* transposed_columns, u32* from, u32* misfit) {
@@ -33,7 +33,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void find_mirrored(
     }
 }
 
-// Sets `misfit` if a square matrix lacks a diagonal entry. Moves the offsets, and about log₂(length) columns per row.
+// Sets `misfit` if a square matrix lacks a diagonal entry. Memory traffic: the offsets, and about log₂(length) columns
+// per row.
 extern "C" __global__ __launch_bounds__(THREADS) void find_diagonal(RowStarts rows, const u32* columns, u32* misfit) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -43,8 +44,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void find_diagonal(RowStarts ro
     }
 }
 
-// to[k] ← values[from[k]]. Moves 4 B an entry for its index, and each value twice: it is read, mostly from caches, and
-// written.
+// to[k] ← values[from[k]]. Memory traffic: 4 B an entry for its index, and each value twice: it is read, mostly from
+// caches, and written.
 extern "C" __global__ __launch_bounds__(THREADS) void take_from(const u32* from, const real* values, real* to, u64 count) {
     begin();
     const u64 stride = (u64)gridDim.x * blockDim.x;

@@ -6,7 +6,7 @@ static_assert(TABLE == 1 << 32 - HASHED, "a place for each hash");
 
 // Finds the halo of each block of `height` rows. If `halo` is null, writes its length to `starts`; otherwise writes its
 // columns, ascending, to `halo` from `starts` on. One thread block per block of rows. Sets `misfit` if a halo has more
-// than `most` columns; `most` is at most half of the table. Moves 4 B an entry, and 4 B a column of a halo.
+// than `most` columns; `most` is at most half of the table. Memory traffic: 4 B an entry, and 4 B a column of a halo.
 extern "C" __global__ __launch_bounds__(THREADS) void window_halos(
     RowStarts rows, const u32* columns, u32 height, u32 most, u32* starts, u32* halo, u32* misfit) {
     begin();

@@ -9,8 +9,8 @@ __device__ __forceinline__ u64 all_warps() { return (u64)gridDim.x * WARPS; }
 
 // ---- clusters
 
-// Draws a pseudo-random number for each vertex, nonzero if the vertex has neighbours. Moves, per vertex, 4 or 8 B of
-// offsets, 4 B for the draw, and the first neighbour.
+// Computes a pseudo-random number for each vertex, nonzero if the vertex has neighbours. Memory traffic per vertex: 4
+// or 8 B of offsets, 4 B for the number, and the first neighbour.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_draws(Graph graph, u32* draws) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -23,8 +23,9 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_draws(Graph graph,
     }
 }
 
-// Marks seeds. A vertex is a seed if its draw is larger than those of all neighbours that it is compared with, a
-// pseudo-random fraction `share` (in units of 2⁻¹⁶) of its neighbours. Moves a part of the pattern, and gathers draws.
+// Marks seeds. A vertex is a seed if its pseudo-random number is larger than those of all neighbours that it is
+// compared with, a pseudo-random fraction `share` (in units of 2⁻¹⁶) of its neighbours. Memory traffic: a part of the
+// pattern, and gathered pseudo-random numbers.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_seeds(Graph graph, const u32* draws, u32 share, u32* marks) {
     begin();
     const u64 threads = (u64)gridDim.x * blockDim.x;
@@ -55,8 +56,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_labels(const u32* 
 }
 
 // Finds for each vertex without a label the label that most of its neighbours have; in a tie, the one with the largest
-// hash. A warp processes 32 vertices, one after the other. Moves the adjacency lists of these vertices, and gathers the
-// labels of their neighbours.
+// hash. A warp processes 32 vertices, one after the other. Memory traffic: the adjacency lists of these vertices, and
+// the gathered labels of their neighbours.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_join(
     Graph graph, const u32* draws, const u32* labels, u32* found) {
     begin();
@@ -93,7 +94,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void cluster_take(
     }
 }
 
-// Counts the members of each cluster and assigns each member a slot, in any order; marks vertices without a cluster.
+// Counts the members of each cluster and assigns each member a position within it, in any order; marks vertices without
+// a cluster.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_sizes(
     u32 vertices, const u32* labels, u32* sizes, u32* slots, u32* alone) {
     begin();
@@ -150,7 +152,7 @@ constexpr u32 MOST_ENDS = 256;
 // Counts the edges between each cluster and each neighbouring cluster; neighbouring clusters are in the order of their
 // first occurrence. If `ends` is null, writes their number to `places`; otherwise writes them and their edge counts
 // (`strengths`) from `places` on. One warp per cluster; sets `misfit` if a cluster has more than MOST_ENDS neighbouring
-// clusters. Moves the pattern and gathers labels.
+// clusters. Memory traffic: the pattern, and gathered labels.
 extern "C" __global__ __launch_bounds__(THREADS) void cluster_edges(
     Graph graph, u32 clusters, const u32* labels, const u32* starts, const u32* members, u32* places, u32* ends,
     u32* strengths, u32* misfit) {

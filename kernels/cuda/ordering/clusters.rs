@@ -75,7 +75,7 @@ impl Clusters {
         let (draw, seed) = (draw?, seed?);
         let mut launch = device.launch(&draw);
         launch.arg(&raw).arg(&drawn);
-        // SAFETY: arguments as in clusters.cu; there is a draw for each vertex
+        // SAFETY: arguments as in clusters.cu; there is a pseudo-random number for each vertex
         unsafe { launch.launch(config(vertices)) }?;
         let mut launch = device.launch(&seed);
         launch.arg(&raw).arg(&drawn).arg(&share).arg(&ranked);

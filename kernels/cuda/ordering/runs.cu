@@ -67,8 +67,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_start(Runs runs, cons
 }
 
 // Proposes for each vertex with changed neighbours a move to the other run that has most of its neighbours; in a tie,
-// to the last of these runs. A warp processes 32 vertices, one after the other. Moves their adjacency lists, and
-// gathers runs.
+// to the last of these runs. A warp processes 32 vertices, one after the other. Memory traffic: their adjacency lists,
+// and the gathered runs of their neighbours.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_propose(Graph graph, Runs runs, u16* changed, Proposal* proposals) {
     begin();
     const u32 lane = threadIdx.x % 32;
@@ -98,8 +98,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void runs_propose(Graph graph, 
     }
 }
 
-// Sorts the proposed moves of each run by comparing all pairs. Uses 12 B of shared memory a vertex. Moves 12 B a
-// vertex, and 12 B a proposed move.
+// Sorts the proposed moves of each run by comparing all pairs. Uses 12 B of shared memory a vertex. Memory traffic: 12
+// B a vertex, and 12 B a proposed move.
 extern "C" __global__ __launch_bounds__(THREADS) void runs_moves(Runs runs, const Proposal* proposals, Moves moves) {
     begin();
     __shared__ u32 count;

@@ -8,12 +8,12 @@
 //                  a_k ← a_k / a_kk;  a_i ← a_i − a_ik a_k  for i ≠ k
 //
 // Column k is overwritten by column k of the inverse. At the end, columns are swapped in reverse order, which undoes
-// the row swaps. Moves the blocks once and their inverses once, and about log₂(length) other column indices per row, to
-// find the block's entries. Rounding reads and writes the inverses.
+// the row swaps. Memory traffic: the blocks once and their inverses once, and about log₂(length) other column indices
+// per row, to find the block's entries. Rounding reads and writes the inverses.
 //
 // Product: a warp processes a slice of whole blocks, with one row per lane; x is loaded once and exchanged between
-// lanes by shuffles. block_diagonal.rs describes the order of values. Moves the values in their storage type, 16 B a
-// slice, and the vectors.
+// lanes by shuffles. block_diagonal.rs describes the order of values. Memory traffic: the values in their storage type,
+// 16 B a slice, and the vectors.
 
 struct Slice {
     u32 first;                // first row

@@ -1,7 +1,7 @@
 // The diagonal of a CSR matrix, and its inverse. None of these kernels is used within a step of a solve.
 
 // Finds the position of the diagonal entry within each row; all bits are set if a row has none. 32 bits suffice for a
-// position within a row. Moves offsets, 4 B a row, and about log₂(length) columns per row.
+// position within a row. Memory traffic: offsets, 4 B a row, and about log₂(length) columns per row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows, const u32* columns, u32* places) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -20,8 +20,8 @@ extern "C" __global__ __launch_bounds__(256) void diagonal_places(RowStarts rows
     }
 }
 
-// Copies the entries at these positions; writes zero for a row without one. Moves, per row, the offset, 4 B for the
-// position, a sector of values, and the result.
+// Copies the entries at these positions; writes zero for a row without one. Memory traffic per row: the offset, 4 B for
+// the position, a sector of values, and the result.
 extern "C" __global__ __launch_bounds__(256) void diagonal_take(RowStarts rows, const u32* places, const real* values, real* diagonal) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -32,7 +32,7 @@ extern "C" __global__ __launch_bounds__(256) void diagonal_take(RowStarts rows, 
 }
 
 // Finds the first row whose diagonal entry has no finite nonzero inverse; `refused` is unchanged if there is no such
-// row. Moves an element a row.
+// row. Memory traffic: an element a row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_check(i64 n, const real* diagonal, u32* refused) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;
@@ -42,7 +42,7 @@ extern "C" __global__ __launch_bounds__(256) void diagonal_check(i64 n, const re
     }
 }
 
-// d_i ← 1 / a_ii. Moves two elements a row.
+// d_i ← 1 / a_ii. Memory traffic: two elements a row.
 extern "C" __global__ __launch_bounds__(256) void diagonal_invert(i64 n, const real* diagonal, real* inverse) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x;

@@ -8,8 +8,8 @@
 //     for each k:  d_k = a_kk;  a_ij -= a_ik a_jk / d_k  for i ≥ j > k
 //     z_last = 1;  z_i = −Σ_k>i a_ki z_k / d_i;  g = z / √d_last
 //
-// Moves the offsets, columns and values of G once, and for each entry of G a row of A up to its diagonal, mostly from
-// caches.
+// Memory traffic: the offsets, columns and values of G once, and for each entry of G a row of A up to its diagonal,
+// mostly from caches.
 
 // The matrix A and the factor G, in CSR.
 struct Systems {
@@ -64,7 +64,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void fsai_upper(RowStarts rows,
 }
 
 // Copies the columns of the lower or the upper triangle of a pattern with a full diagonal, that is, the first or the
-// last columns of each row, with TRIANGLE_LANES lanes per row. Moves 4 B an entry twice, and offsets.
+// last columns of each row, with TRIANGLE_LANES lanes per row. Memory traffic: 4 B an entry twice, and offsets.
 extern "C" __global__ __launch_bounds__(THREADS) void fsai_triangle(RowStarts rows, const u32* columns, RowStarts triangle, u32* to, u32 upper) {
     begin();
     const i64 stride = (i64)gridDim.x * (blockDim.x / TRIANGLE_LANES);

@@ -17,8 +17,8 @@
 // Rows of the inverse with the same pattern, such as the unknowns of a node, have problems that differ in e_k only: a
 // block solves up to 4 of them together.
 //
-// Moves the offsets, columns and values of the inverse once, and for each of its entries the values of a row of the
-// matrix, mostly from caches; in addition, for problems of a warp the stored bytes, for other problems twice the
+// Memory traffic: the offsets, columns and values of the inverse once, and for each of its entries the values of a row
+// of the matrix, mostly from caches; in addition, for problems of a warp the stored bytes, for other problems twice the
 // columns of these rows. A step of a warp's problem with C columns left takes 4 R C flops a lane, about C + 2 shuffles,
 // and C products through shared memory.
 

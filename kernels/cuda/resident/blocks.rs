@@ -18,7 +18,7 @@ pub(super) struct BlockArrays {
     pub(super) slice_first: Vec<u32>,
     pub(super) slices: Vec<u32>,
     pub(super) columns: Vec<u16>,
-    /// Entry of the matrix in each slot; `u32::MAX` for padding.
+    /// Entry of the matrix in each slot (stored position); `u32::MAX` for padding.
     pub(super) entries: Vec<u32>,
     pub(super) lanes: usize,
     pub(super) window: usize,

@@ -86,7 +86,7 @@ pub struct Resident<T: Real> {
     most: usize,
     /// Bytes of shared memory per block that vectors need.
     vectors: usize,
-    /// Maximum number of groups of 32 slots of a block.
+    /// Maximum number of groups of 32 slots (stored positions, including padding) of a block.
     groups: usize,
     /// Lanes per row.
     lanes: usize,

@@ -9,7 +9,7 @@
 //     α ← ρ/σ, x ← x + α p, r ← r − α q, z ← D⁻¹ r, ‖r‖², ρ' ← ⟨r, z⟩             second sum
 //     β ← ρ'/ρ, p ← z + β p                                                       also in the halo
 //
-// Moves through the L2 cache 10 B (f64) or 6 B (f32) for each slot that does not fit in shared memory, and the halo.
+// Traffic through the L2 cache: 10 B (f64) or 6 B (f32) for each slot that does not fit in shared memory, and the halo.
 //
 // With a coarse correction, z ← D⁻¹ r + Z E c, c = Zᵀ r, where the columns of Z span the coarse space and E is the
 // dense inverse of Zᵀ A Z. Before the first sum, each block computes its part of Zᵀ q, segment by segment. After the
@@ -25,7 +25,7 @@ struct System {
     const u32* halo;          // unknown of each halo entry
     const u32* slice_first;   // first slice of each block, and the end
     const u32* slices;        // first group of each slice, and the end
-    const real* values;       // groups of 32 slots
+    const real* values;       // groups of 32 slots (stored positions)
     const u16* columns;       // indices into the block's window
     u32 lanes;                // lanes per row
     u32 window, own;          // elements of the largest window, and rows of the largest block

@@ -1,5 +1,5 @@
-// Converts a vector to or from single precision, and multiplies it by a factor. Moves one element and 4 B for each
-// entry.
+// Converts a vector to or from single precision, and multiplies it by a factor. Memory traffic: one element and 4 B for
+// each entry.
 
 extern "C" __global__ __launch_bounds__(THREADS) void to_single(i64 n, const real* x, double factor, float* y) {
     begin();

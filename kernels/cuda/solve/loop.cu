@@ -21,8 +21,8 @@ struct Several {
 __device__ __forceinline__ Pack load(const real* p) { return *(const Pack*)p; }
 __device__ __forceinline__ void store(real* p, const Pack& v) { *(Pack*)p = v; }
 
-// Sums v over the thread blocks of this column. If there are several columns, sums are not over the team, whose
-// counters serve one column only.
+// Sums v over the thread blocks of this column. If there are several columns, sums are over this device only, even if
+// it is in a team (GPUs that share vectors), because the team's counters serve one column only.
 template <int K> __device__ __forceinline__ void column_sum(real (&v)[K], const Operands& o) {
     Sum sum = o.sum;
     if (VECTORS > 1) sum.team = nullptr;

@@ -85,7 +85,7 @@ impl<T: Real, const K: usize> Sums<T, K> {
         self.raw.results[0]
     }
 
-    /// The sums; if the device is in a team, over all its members.
+    /// The sums; if the device is in a team (GPUs that share vectors), over all its members.
     pub(crate) fn scalars(self) -> [Scalar<T>; K] {
         self.cells.map(Scalar::in_cell)
     }

@@ -148,8 +148,8 @@ type Collecting<T> = Mutex<Option<Collector<T>>>;
 /// another one writes. Each column is processed by the same thread blocks as in a separate launch, so results
 /// are bitwise the same.
 ///
-/// In a step and in a team, every operation is launched separately, because a gate and the counters of a team
-/// serve one column.
+/// Within a queued iteration, and in a team (GPUs that share vectors), every operation is launched
+/// separately, because a gate and the counters of a team serve one column only.
 pub fn together<T: Real, R>(device: &Device, work: impl FnOnce() -> R) -> R {
     let collecting = device.kept::<Collecting<T>>();
     let alone = device.team_address() != 0 || gate::step::<T>(device).control != 0;

@@ -1,4 +1,5 @@
-//! Matrix-vector products whose rows read entries of `x` that other members of a team own (ghosts).
+//! Matrix-vector products whose rows read entries of `x` (ghosts) that other members of a team, the devices
+//! that share the vectors, own.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config_concurrent;
@@ -261,7 +262,7 @@ impl<T: Real> HaloExchange<T> {
         let x = x.address(0);
         let mut launch = self.device().launch(&self.push);
         launch.arg(&self.raw).arg(&x);
-        // SAFETY: arguments as in team.cu; places are indices of `x`, and inboxes have space for them
+        // SAFETY: arguments as in team.cu; `places` are indices of `x`, and inboxes have space for them
         unsafe { launch.launch(config_concurrent(self.device(), self.sends, 1)) }
     }
 

@@ -1,4 +1,4 @@
-//! Membership of a device in a team.
+//! Membership of a device in a team: devices that share the vectors of a solve.
 //!
 //! Each member has a part of every vector. While a device is a member, reductions in its kernels are over the
 //! whole team: each member sends its part of a sum to the mailboxes of the others, and adds the parts in the

@@ -1,6 +1,7 @@
 //! Halo exchange between a device and other processes through host memory.
 //!
-//! A product uses the kernels of a team; entries are sent to host memory instead of to other members:
+//! A product uses the kernels that several devices of one process use (a team); entries are sent to host
+//! memory instead of to other devices:
 //!
 //! ```text
 //! push          copies entries of x to host memory and sets a flag     the host sends them, and waits for others
@@ -97,8 +98,8 @@ impl<T: Real> Collect<T> {
         let x = x.address(0);
         let mut launch = self.device.launch(&self.push);
         launch.arg(&self.alone.raw).arg(&x);
-        // SAFETY: arguments as in team.cu; places are indices of `x`, and `into`, which waits for the device
-        // before its memory is freed, has an element for each
+        // SAFETY: arguments as in team.cu; `places` are indices of `x`, and `into`, which waits for the
+        // device before its memory is freed, has an element for each
         unsafe { launch.launch(config_concurrent(&self.device, self.places.len(), 1)) }
     }
 

@@ -1,4 +1,4 @@
-//! Expected costs of the candidates, from the records of a scheduler.
+//! Expected costs of the candidates, from what a scheduler has measured of each in earlier solves (`Record`).
 
 use super::state::State;
 use super::{LAST, REORDERING, Scheduler};

@@ -80,7 +80,7 @@ pub(super) enum State {
 pub(super) struct Record {
     /// Measured or estimated work of a solve, without the setup.
     pub(super) cost: Option<WorkUnits>,
-    /// Number of refreshes of the matrix when this was recorded.
+    /// Number of refreshes of the matrix when `cost` was measured.
     pub(super) values: usize,
     /// Number of failures since the last success, and the number of solves from which on it may be tried again with new values.
     pub(super) failures: u32,
@@ -114,7 +114,8 @@ pub(super) struct Solve {
     pub(super) tested: bool,
     /// Whether any candidate has run.
     pub(super) ran: bool,
-    /// The candidate whose next run continues after a renewal in the middle of the solve: the work of that run alone is recorded.
+    /// The candidate whose next run continues after a renewal in the middle of the solve: only the work of that run is taken as
+    /// its cost.
     pub(super) renewed: Option<usize>,
     /// Whether Jacobi is tried again, to find out whether it has become the fastest.
     pub(super) trial: bool,
@@ -128,7 +129,7 @@ pub(super) enum Pending {
     Prepare(usize),
 }
 
-/// Costs and records of a scheduler, which are saved.
+/// Expected costs and measurements of a scheduler, which are saved with a plan.
 pub(in crate::plan) struct Findings {
     pub(super) candidates: Vec<Candidate>,
     pub(super) factorization: Option<Factorization>,

@@ -31,7 +31,8 @@ use std::time::Instant;
 
 /// Maximum number of diagonals for storing the finest level by diagonals.
 const DIAGONALS: usize = 64;
-/// Maximum number of slots per hundred entries for storing the finest level by diagonals.
+/// Maximum number of slots (stored values, including padding) per hundred entries for storing the finest
+/// level by diagonals.
 const SLOTS: usize = 120;
 
 /// Number of rows that are searched for diagonals.

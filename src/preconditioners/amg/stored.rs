@@ -53,8 +53,8 @@ impl Saved for Stored {
 
 impl Stored {
     /// Stores a level's matrix, times `scale`: as BSR if there is a kernel for its block size, as DIA if at
-    /// most a third of the slots is padding, else as SELL. Comparing the sizes of all formats took longer
-    /// than the conversion. `whole` is the scalar pattern.
+    /// most a third of the stored values is padding, else as SELL. Comparing the sizes of all formats took
+    /// longer than the conversion. `whole` is the scalar pattern.
     pub(super) fn new(a: Blocks<'_>, whole: &Arc<Pattern>, scale: f64) -> Result<Stored> {
         let space = HostSpace::new(whole.rows());
         let source = Source::new(whole.clone(), space.clone(), space);

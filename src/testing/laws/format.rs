@@ -32,7 +32,7 @@ trait Stored<T: Real>: LinearOperator<Vector = HostVector<T>> {
     fn to_csr(&self) -> Csr<T>;
     fn refresh(&mut self, values: &[T]) -> crate::Result<()>;
     fn refresh_from(&mut self, a: &Csr<T>) -> crate::Result<()>;
-    /// The stored values of all slots, converted to the element type.
+    /// The stored values of all slots (entries and padding), converted to the element type.
     fn wide(&self) -> Vec<T>;
     /// The bytes of a stored value.
     fn width(&self) -> usize;

@@ -14,7 +14,7 @@
 //! | edge cases of shape and row length | [`edge`] | [`edge::arrow`], [`edge::tridiagonal`], [`edge::diagonal`] |
 //! | random rectangles | [`random`], [`random_rows`] | no |
 //!
-//! [`named`] makes the matrices of the bench records.
+//! [`named`] makes the matrices that the benches measure.
 
 pub mod edge;
 mod graph;

@@ -1,4 +1,4 @@
-//! The matrices of the bench records, by name.
+//! The matrices that the benches measure, by name.
 
 use super::{
     Irregular, Matrix, Neighbours, NodeOrder, TABLE_3, circuit, elasticity, graph, hashed_circuit,
