@@ -1,4 +1,4 @@
-//! Steps of a solve in device memory.
+//! Execution of the steps (iterations) of a solve in device memory.
 
 use super::{CudaScalar, CudaSpace, CudaVector, failed};
 use crate::Real;

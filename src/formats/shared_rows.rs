@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct SharedRows<T> {
     domain: HostSpace<T>,
     range: HostSpace<T>,
-    /// First row of each thread's part, and the end; all are boundaries of chunks (`CHUNK` rows).
+    /// First row of each part (the rows of one task), and the end; all are boundaries of chunks (`CHUNK`
+    /// rows).
     parts: Arc<[usize]>,
     /// Like `parts`, with boundaries of reduction blocks (several chunks, summed in a fixed order), for fused
     /// inner products; `None` if such parts would be too unbalanced, or if domain and range differ.

@@ -1,4 +1,4 @@
-//! Steps of a solve on several ranks.
+//! Execution of the steps (iterations) of a solve on several ranks.
 
 use super::local::{Link, Local, RankMemory};
 use super::scalar::RankScalar;
@@ -21,7 +21,7 @@ pub struct RankSteps<T: Real, L: Local<T> = Host> {
     joined: Option<Joined<T, L>>,
 }
 
-/// Steps of GPUs with peer access.
+/// The steps of this rank's GPU, for GPUs with peer access.
 struct Joined<T: Real, L: Local<T>> {
     steps: StepsOf<L::Vector>,
     link: <L as RankMemory<T>>::Link,

@@ -1,5 +1,5 @@
-//! Objects that a device caches for the code that works on it, keyed by type: loaded kernels, cells of
-//! scalars, the current step.
+//! Objects that a device caches for the code that works on it, keyed by type: loaded kernels, cells (memory
+//! of scalars), the state of the queued solver iteration.
 //!
 //! The module of the device does not depend on these types. Each object is created at first use, and lives as
 //! long as the device.

@@ -113,11 +113,11 @@ unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
 /// Number of 64-bit words of a gate's state (`Control` of prelude.cu).
 pub(crate) const CONTROL: usize = 4;
 
-/// Words before the numbers of a ring entry: its kind, and the count of its numbers or the id of the failed
-/// watch.
+/// Words before the numbers of an entry of the ring buffer in host memory: its kind, and the count of its
+/// numbers or the id of the failed watch.
 pub(crate) const HEAD: usize = 2;
-/// Kind of an entry: a step after which the solve continues. [`LAST`]: the last step. [`FAILED`]: a step in
-/// which a watch failed.
+/// Kind of a ring entry, the report of a step (iteration): the solve continues after the step. [`LAST`]: it
+/// was the last step. [`FAILED`]: a watched number failed its condition in the step.
 pub(crate) const GOES_ON: u32 = 0;
 /// See [`GOES_ON`].
 pub(crate) const LAST: u32 = 1;

@@ -15,8 +15,8 @@
 
 
 struct Inside {
-    const u32* slices;        // first group of each slice of 32 places, part by part, and the end
-    const u16* order;         // row (within its part) at each place
+    const u32* slices;        // first group of each slice of 32 rows, part by part, and the end
+    const u16* order;         // row (within its part) at each position of the order by length
     const u16* columns;       // within the part
     const stored* values;
     u32 rows, cols, height;   // rows per part, a multiple of 32

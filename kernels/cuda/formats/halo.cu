@@ -67,8 +67,8 @@ KERNELS(halo_3, 3)
 KERNELS(halo_4, 4)
 KERNELS(halo_6, 6)
 
-// Calls visit(part, node or NONE, lane, slice) for every place of a block of nodes and every part in [0, parts).
-// With parts = B, a part is a row of the node.
+// Calls visit(part, node or NONE, lane, slice) for every position in the slices of a block of nodes (NONE beyond its
+// last node) and every part in [0, parts). With parts = B, a part is a row of the node.
 template <class Visit> __device__ __forceinline__ void each_node(const Halo& a, const Block& at, u32 parts, Visit visit) {
     for (u32 i = threadIdx.x; i < at.slices() * 32 * parts; i += blockDim.x) {
         const u32 place = i / parts;

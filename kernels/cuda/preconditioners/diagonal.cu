@@ -1,4 +1,4 @@
-// The diagonal of a CSR matrix, and its inverse. None of these kernels is used within a step of a solve.
+// The diagonal of a CSR matrix, and its inverse. None of these kernels is used within an iteration of a solve.
 
 // Finds the position of the diagonal entry within each row; all bits are set if a row has none. 32 bits suffice for a
 // position within a row. Memory traffic: offsets, 4 B a row, and about log₂(length) columns per row.

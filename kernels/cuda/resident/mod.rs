@@ -77,7 +77,8 @@ const RESIDENT_THREADS: usize = 1024;
 /// Upper bound of the kernel's static shared memory, in bytes.
 const STATIC_SHARED: usize = 2048;
 
-/// A matrix partitioned among blocks that keep their parts on the chip.
+/// A matrix whose rows are divided among thread blocks; each stores its rows in shared memory as far as they
+/// fit.
 #[derive(Debug)]
 pub struct Resident<T: Real> {
     device: Device,
@@ -153,7 +154,7 @@ struct RawSolve {
 // SAFETY: as `Solve` of resident.cu
 unsafe impl DeviceRepr for RawSolve {}
 
-/// The vectors of a solve between two steps.
+/// The vectors of a solve between two iterations.
 #[derive(Debug)]
 pub struct Iterate<'s, T: Real> {
     /// `D⁻¹` of the diagonal preconditioner `D`; `None` for the identity.
@@ -234,8 +235,8 @@ impl<T: Real> Resident<T> {
         Ok(Some(resident))
     }
 
-    /// Replaces the values, given in the order of the pattern's entries. Moves 4 bytes and two values for
-    /// each slot.
+    /// Replaces the values by `ordered`, in the order of the pattern's entries. Memory traffic: 4 bytes and
+    /// two values for each slot.
     pub fn refill(&mut self, ordered: &DeviceCsr<T>) -> Result<()> {
         let (count, given) = (self.places.len(), ordered.values.len());
         assert!(ordered.device() == &self.device, "values on the device of the matrix");
@@ -245,7 +246,8 @@ impl<T: Real> Resident<T> {
         let (number, most) = (count as i64, given as u32);
         let mut launch = self.device.launch(&take);
         launch.arg(&places).arg(&number).arg(&values).arg(&most).arg(&slots);
-        // SAFETY: arguments as in refill.cu; there are `count` places and slots, and `given` values
+        // SAFETY: arguments as in refill.cu; `places` and `slots` have `count` elements, and there are
+        // `given` values
         unsafe { launch.launch(config(count)) }
     }
 

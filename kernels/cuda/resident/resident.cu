@@ -1,9 +1,9 @@
 // Persistent kernel for conjugate gradients: the system stays on the chip, and one launch runs many iterations.
 //
-// Every block owns some rows. In shared memory it keeps its part of r, q, x and the inverse diagonal, a window of p
-// (its own rows and the halo, the other entries that its rows read), and as much of its part of the matrix as fits. An
-// iteration has two grid-wide synchronizations, one per set of inner products; entries of z in halos of other blocks
-// are passed through the L2 cache.
+// Every thread block owns some rows. In shared memory it keeps the entries of r, q, x and the inverse diagonal in its
+// rows, a window of p (entries in its rows and its halo, the other entries that its rows read), and as much of its rows
+// of the matrix as fits. An iteration has two grid-wide synchronizations, one for each set of inner products; entries
+// of z that other blocks have in their halos are passed through the L2 cache.
 //
 //     q ← A p, σ ← ⟨p, q⟩                                                         first sum
 //     α ← ρ/σ, x ← x + α p, r ← r − α q, z ← D⁻¹ r, ‖r‖², ρ' ← ⟨r, z⟩             second sum
@@ -12,10 +12,10 @@
 // Traffic through the L2 cache: 10 B (f64) or 6 B (f32) for each slot that does not fit in shared memory, and the halo.
 //
 // With a coarse correction, z ← D⁻¹ r + Z E c, c = Zᵀ r, where the columns of Z span the coarse space and E is the
-// dense inverse of Zᵀ A Z. Before the first sum, each block computes its part of Zᵀ q, segment by segment. After the
-// sum, every block reads all parts and updates c ← c − α Zᵀ q, which deviates from Zᵀ r only by accumulated rounding
-// errors, as r does from b − A x. Before the second sum, each block computes its rows of e ← E c and their contribution
-// ⟨c, e⟩ to ρ'. This moves E once, and a few kilobytes a block.
+// dense inverse of Zᵀ A Z. Before the first sum, each block computes the contribution of its rows to Zᵀ q, segment by
+// segment. After the sum, every block reads all parts and updates c ← c − α Zᵀ q, which deviates from Zᵀ r only by
+// accumulated rounding errors, as r does from b − A x. Before the second sum, each block computes its rows of e ← E c
+// and their contribution ⟨c, e⟩ to ρ'. Additional traffic: E once, and a few kilobytes a block.
 
 constexpr int WARPS = RESIDENT_THREADS / 32;
 
@@ -125,8 +125,8 @@ template <int K> __device__ __forceinline__ void meet(real (&v)[K], const Solve&
 }
 
 // Computes `count` sums with all warps; if there are fewer sums than warps, `parts` warps share a sum. part(sum, which,
-// parts) returns a lane's contribution for the warp with index `which` of these. take(index, sum) is called once for
-// each sum, by some thread.
+// parts) returns the contribution of a lane of warp `which` of these to the sum with index `sum`. take(index, sum) is
+// called once for each sum, by some thread.
 template <class Part, class Take> __device__ __forceinline__ void sums_of_warps(u32 count, Shared& shared, Part part, Take take) {
     const u32 thread = threadIdx.x, warp = thread >> 5;
     u32 parts = 1;

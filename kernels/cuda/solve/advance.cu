@@ -1,5 +1,5 @@
 // The part of a conjugate gradient iteration between two products, in one launch with one grid-wide synchronization,
-// where d is the diagonal of M⁻¹ and ρ is ⟨r, z⟩ before the step:
+// where d is the diagonal of M⁻¹ and ρ is ⟨r, z⟩ of the iteration before:
 //
 //     r ← r − α q;  z = d r;  ‖r‖², ρ' = ⟨r, z⟩        all blocks wait for the sums
 //     x ← x + α p;  p ← z + ρ'/ρ p
@@ -8,18 +8,18 @@
 // writes r, x and p: eight vectors, plus r and d for the part of z that is not kept. Two separate launches move ten
 // vectors.
 //
-// Time of a step on an H200 (f64), with this launch and with two launches instead: st7_128 by diagonals 0.0779 and
-// 0.0910 ms; a matrix with the bytes of el3_100M 0.1476 and 0.1581; one with those of p1_100M, where half of z is kept,
-// 0.335 and 0.357. Time of whole solves, relative to the time for moving the bytes of the format and 11 vectors:
+// Time of an iteration on an H200 (f64), with this launch and with two launches instead: st7_128 by diagonals 0.0779
+// and 0.0910 ms; a matrix with the bytes of el3_100M 0.1476 and 0.1581; one with those of p1_100M, where half of z is
+// kept, 0.335 and 0.357. Time of whole solves, relative to the time for moving the bytes of the format and 11 vectors:
 // st7_128 1.12 (DIA), el3_100M_perm in clusters 1.18 (symmetric blocks) and 1.09 (Halo), p1_100M_perm in clusters 1.07
 // (Halo). In all these measurements launches of this kernel were prepared early, too, which saves about 0.001 ms for a
 // kernel that follows another (launch.rs).
 //
-// Not implemented: ending the step in this launch would save 0.0023 ms a step; recording four steps in one graph would
-// save 0.0014 ms a step. Tried without gain (ms for st7_128, and for p1_100M if two numbers are given): more threads
-// with fewer loads in flight (768 with three 0.0799; 1024 with two 0.083); fewer threads with more loads (256 with
-// eight 0.0787 and 0.345); traversing r backwards, because the end of q was written last (no change); loading x and d
-// with a streaming hint (0.0802 and 0.344).
+// Not implemented: ending the iteration in this launch would save 0.0023 ms an iteration; recording four iterations in
+// one graph would save 0.0014 ms an iteration. Tried without gain (ms for st7_128, and for p1_100M if two numbers are
+// given): more threads with fewer loads in flight (768 with three 0.0799; 1024 with two 0.083); fewer threads with more
+// loads (256 with eight 0.0787 and 0.345); traversing r backwards, because the end of q was written last (no change);
+// loading x and d with a streaming hint (0.0802 and 0.344).
 
 extern __shared__ __align__(16) unsigned char shared_memory[];
 

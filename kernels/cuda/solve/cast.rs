@@ -1,4 +1,5 @@
-//! Conversion of vectors to and from single precision, outside of recorded steps.
+//! Conversion of vectors to and from single precision, outside of iterations that are recorded as CUDA
+//! graphs.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::config_concurrent;

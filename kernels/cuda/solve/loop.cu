@@ -1,5 +1,6 @@
-// Loops of vector operations. Each operand moves once: 8 B (f64) or 4 B (f32) per entry read or written, in packs of 16
-// B. Within a step, all kernels except plain reductions check a gate first.
+// Loops of vector operations. Memory traffic: each operand once, 8 B (f64) or 4 B (f32) per entry read or written, in
+// packs of 16 B. Within a queued step (iteration), all kernels except plain reductions first check a gate: whether the
+// solve has ended.
 //
 // A launch processes at most VECTORS columns. Each has a row of thread blocks (blockIdx.y), as many as in a separate
 // launch, so its sums are bitwise the same. vector.cu and fused.cu, which include this file, are compiled twice, with

@@ -26,8 +26,8 @@ pub(crate) struct Cells<T: Real> {
 #[derive(Debug)]
 struct Free {
     cells: Vec<u32>,
-    /// Cells freed while a step is being recorded; `None` outside of recordings. They must not be reused
-    /// while the recording exists, because every replay writes to them.
+    /// Cells freed while a step (iteration) is being recorded as a CUDA graph; `None` outside of recordings.
+    /// They must not be reused while the recording exists, because every replay writes to them.
     kept: Option<Vec<u32>>,
 }
 

@@ -1,4 +1,4 @@
-//! Ring buffer in pinned host memory, through which the device reports the numbers of steps.
+//! Ring buffer in pinned host memory, through which the device reports the numbers of each step (iteration).
 //!
 //! Words may arrive in any order, and the device does not wait for them: an entry is complete once none of
 //! its words is empty.

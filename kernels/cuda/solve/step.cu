@@ -1,5 +1,5 @@
-// Scalar arithmetic between vector operations, and the end of a step, which one warp processes: it checks watches,
-// reports numbers to the host, and assigns values for the next step.
+// Scalar arithmetic between vector operations, and the end of a step (iteration), which one warp processes: it checks
+// watches, reports numbers to the host, and assigns values for the next step.
 
 // a + b, or its square root. Needs no gate: no kernel reads the sum once the solve has ended.
 extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {

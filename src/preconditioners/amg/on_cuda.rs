@@ -271,8 +271,8 @@ impl<T: Real> LinearOperator for OnGpu<T> {
         Ok(z.scalars_of_open(dots.into_iter().map(CudaScalar)))
     }
 
-    /// Within a step, the cycle is skipped if `‖r‖²` ends the solve, and `z` stays unchanged. This saves
-    /// time, because a cycle takes as long as the rest of a step.
+    /// Within a queued iteration, the cycle is skipped if `‖r‖²` ends the solve, and `z` stays unchanged.
+    /// This saves time, because a cycle takes as long as the rest of an iteration.
     fn axpy_apply_dot(
         &self,
         a: &CudaScalar<T>,

@@ -44,7 +44,8 @@ pub(super) enum Kind {
     Symmetric,
 }
 
-/// Factors of the fronts of one step, children first.
+/// Factors of the fronts of one step of the factorization (a range of fronts, `Progress::steps`), children
+/// first.
 #[derive(Debug)]
 struct Piece<T> {
     /// For each front, `L` and `U₁₁`, then `U₁₂ᵀ`; or `L` and `D`.
