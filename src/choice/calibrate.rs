@@ -5,9 +5,10 @@
 //! for each format:  the coefficients p ≥ 0 with  min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²
 //! ```
 //!
-//! `a` is the work of a product, `t` the number of bytes that could be streamed in its time, `w` the weight
-//! of a product, `mⱼ` the mean of `w aⱼ / t`, and `q` the built-in coefficients. The second term is a
-//! regularization: it determines coefficients that the measurements do not determine.
+//! `a` is the work of a matrix-vector product (bytes, gathers, rows), `t` the number of bytes that could be
+//! streamed in its time, `w` the weight of this measurement, `mⱼ` the mean of `w aⱼ / t`, and `q` the
+//! built-in coefficients. The second term is a regularization: it determines coefficients that the
+//! measurements do not determine.
 
 use super::calibrated::{CostModels, keep};
 use super::ranking::Values;

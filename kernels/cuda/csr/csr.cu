@@ -1,4 +1,4 @@
-// CSR products. csr_rows.cu describes the data moved.
+// CSR products. csr_rows.cu describes the memory traffic.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT.
 template <class Offset, bool DOT> __device__ __forceinline__ real multiply(const Csr<Offset>& a, const real* x, real* y) {

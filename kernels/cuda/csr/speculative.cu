@@ -122,7 +122,7 @@ __device__ __forceinline__ Few<u32, OF_LANE> search_rows(const RowStarts& rows, 
     return found;
 }
 
-// Reserves places for `ranges` ranges, and returns the first.
+// Reserves `ranges` elements of `left.ranges`, and returns the index of the first.
 __device__ __forceinline__ u32 ranges_for(const Unfinished& left, u32 ranges) {
     u32 place = 0;
     if (threadIdx.x % 32 == 0) place = atomicAdd(left.counts, ranges);
@@ -207,7 +207,8 @@ template <bool CARRIES> __device__ __forceinline__ void speculate(const Speculat
             open = a.rows.start(stop) < to;
             flags = 0;
             if (stop - start <= NEAR) {
-                // each nonempty row writes its number, relative to `start`, to the place of its first entry
+                // each nonempty row writes its number, relative to `start`, at the position of its first entry in the
+                // tile
 #pragma unroll
                 for (int k = 0; k < OF_LANE; k++) table[k * 32 + lane] = 0;
                 __syncwarp();

@@ -1,4 +1,4 @@
-// Products of small dense blocks. bsr_blocks.cu describes the layout and the data moved.
+// Products of small dense blocks. bsr_blocks.cu describes the layout and the memory traffic.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT is true.
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply(const Bsr<Column>& a, const real* x, real* y) {

@@ -1,4 +1,4 @@
-// Products of matrices stored by diagonals. dia_rows.cu describes the layout and the data moved.
+// Products of matrices stored by diagonals. dia_rows.cu describes the layout and the memory traffic.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT is true.
 template <int ROWS, bool DOT> __device__ __forceinline__ real multiply(const Dia& a, const real* x, real* y) {

@@ -1,4 +1,4 @@
-// Products of blocks of rows with windows. halo_windows.cu describes the layout and the data moved.
+// Products of blocks of rows with windows. halo_windows.cu describes the layout and the memory traffic.
 
 // Resident blocks per multiprocessor that registers allow.
 template <int B, bool DOT> constexpr int BLOCKS = sizeof(real) == 8 ? (B % 3 == 0 ? 2 : 4) : B % 3 == 0 ? 3 : B > 1 && DOT ? 4 : B == 1 && !DOT ? 6 : 5;

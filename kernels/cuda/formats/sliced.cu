@@ -1,4 +1,4 @@
-// Products of matrices in slices. sliced_rows.cu describes the layout and the data moved.
+// Products of matrices in slices. sliced_rows.cu describes the layout and the memory traffic.
 
 // Returns this thread's part of ⟨x, y⟩ if DOT is true.
 template <class Column, int G, bool DOT> __device__ __forceinline__ real multiply(const Sliced<Column>& a, const real* x, real* y) {

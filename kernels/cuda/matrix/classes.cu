@@ -25,8 +25,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void class_count(const u8* clas
 extern "C" __global__ __launch_bounds__(THREADS) void class_place(
     const u8* classes, u32 rows, u32 share, const u32* counts, u32* starts, u32* list) {
     begin();
-    // for each class. next: place of the block's next row of the class; all: number of its rows in all blocks;
-    // of_warps: number of its rows in each warp, then the place of the first of them
+    // for each class. next: position in `list` of the block's next row of the class; all: number of its rows in all
+    // blocks; of_warps: number of its rows in each warp, then the position of the first of them
     __shared__ u32 next[CLASSES], all[CLASSES], of_warps[WARPS][CLASSES];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (u32 c = warp; c < CLASSES; c += WARPS) {

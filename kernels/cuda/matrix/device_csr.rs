@@ -13,7 +13,7 @@ use cudarc::driver::DeviceRepr;
 use std::any::Any;
 use std::sync::Arc;
 
-/// Kernels that copy values into and out of slots.
+/// Kernels that copy values into and out of slots (positions in a format's value array).
 pub(crate) const SOURCE: Source = Source {
     file: "refill.cu",
     text: include_str!("refill.cu"),

@@ -1,7 +1,7 @@
 // Cuts rows into slices, fills the slices from entries in CSR order, and copies values back. sliced_rows.cu describes
 // the order of slots (stored positions, including padding).
 //
-// One warp per slice, as in the products. Each kernel moves all arrays that it reads or writes once.
+// One warp per slice, as in the products. Memory traffic: each array that a kernel reads or writes, once.
 
 struct Slices {
     const u32* starts;        // first group of each slice, and the end; null if all have `width` groups

@@ -1,6 +1,6 @@
 // Correspondence of the entries of a matrix and its transpose.
 
-// The first entry of a row whose column is at least `column` (lower bound).
+// Position of the first entry of a row whose column is at least `column`; the end of the row if there is none.
 __device__ __forceinline__ i64 place_of(const RowStarts& rows, const u32* columns, i64 row, i64 column) {
     i64 low = rows.start(row), high = rows.start(row + 1);
     while (low < high) {

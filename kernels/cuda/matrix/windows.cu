@@ -1,6 +1,6 @@
 // Halos of blocks of rows: the columns that a block reads outside the range of its own rows.
 
-// Number of bits by which a 32-bit hash is shifted right to give an index of the table.
+// Number of bits by which a 32-bit hash is shifted right to give an index of a block's hash table of columns.
 constexpr int HASHED = 19;
 static_assert(TABLE == 1 << 32 - HASHED, "a place for each hash");
 

@@ -1,8 +1,9 @@
 // Coarse-space correction: restriction c = Zᵀ r, dense product e = E c, and prolongation z = M⁻¹ r + Z e, in one launch
 // each; and the computation of E as an inverse. The columns of Z span the coarse space.
 //
-// The restriction moves r, an index and `modes` weights a row; fused with the update of r, also q, and r a second time.
-// The dense product moves E. The prolongation moves r, z, the diagonal of M⁻¹, and an index and the weights a row.
+// Memory traffic: for the restriction, r, and an index and `modes` weights a row; fused with the update of r, also q,
+// and r a second time. For the dense product, E. For the prolongation, r, z, the diagonal of M⁻¹, and an index and the
+// weights a row.
 
 // Rows sorted by aggregate, and the columns of Z: `modes` per aggregate.
 struct Aggregates {

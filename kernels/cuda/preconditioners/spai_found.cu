@@ -71,9 +71,10 @@ extern "C" __global__ __launch_bounds__(32) void spai_count(Systems s, const u32
     }
 }
 
-// Reserves elements of `places` for each problem that a warp may solve: one for each entry of its a_j and one more.
-// `total[0]` receives the number of elements, and `total[1]` the length of the longest row of the inverse if it exceeds
-// MOST_UNKNOWNS. The order of the problems in memory is nondeterministic, but their contents are not.
+// Reserves elements of `places` for each problem that a warp may solve: one for each entry of its a_j (the rows of the
+// matrix that are columns of the problem, see spai.cu) and one more. `total[0]` receives the number of elements, and
+// `total[1]` the length of the longest row of the inverse if it exceeds MOST_UNKNOWNS. The order of the problems in
+// memory is nondeterministic, but their contents are not.
 extern "C" __global__ __launch_bounds__(THREADS) void spai_reserve(Systems s, u64* total) {
     begin();
     const i64 threads = (i64)gridDim.x * blockDim.x, count = s.m.count;
@@ -106,7 +107,8 @@ __device__ __forceinline__ u8 kernel_of(u32 rows, int unknowns) {
     return unknowns <= WARP_UNKNOWNS<2> ? 2 : 3;
 }
 
-// Writes the index of the kernel that solves each row's problem and, for problems of a warp, the places of the entries.
+// Writes the index of the kernel that solves each row's problem and, for problems of a warp, `places`: the row of each
+// entry within the dense problem.
 extern "C" __global__ __launch_bounds__(32) void spai_places(Systems s, u8* kernels) {
     begin();
     __shared__ i64 starts[32];

@@ -1,8 +1,9 @@
 // Setup of the dense problems of spai.cu: which columns of the matrix are rows of a problem, and their numbers in it.
 //
-// The columns of all a_j, and k, are inserted into a hash table whose final state depends on its contents alone, not on
-// the order of insertion (on a collision, the larger key moves on to the next slot; Shun and Blelloch 2014). The number
-// of a row is the number of occupied slots before its slot.
+// The column indices of all a_j (the rows of the matrix that are columns of problem k), and k, are inserted into a hash
+// table whose final state depends on its contents alone, not on the order of insertion (on a collision, the larger key
+// moves on to the next slot; Shun and Blelloch 2014). The number of a row is the number of occupied slots before its
+// slot.
 
 typedef unsigned char u8;
 

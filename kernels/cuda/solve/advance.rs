@@ -63,7 +63,7 @@ impl<T: Real> Kernel<T> {
 pub struct Advance<'a, T: Real> {
     /// Step length.
     pub alpha: &'a Scalar<T>,
-    /// `⟨r, d r⟩` before the step.
+    /// `⟨r, d r⟩` of the iteration before.
     pub rho: &'a Scalar<T>,
     /// Product of the matrix and the direction.
     pub q: &'a Array<T>,

@@ -1,8 +1,8 @@
 // Operations of an Arnoldi process on several vectors, the columns of V. Columns begin `ld` entries apart and are
 // aligned to 16 bytes.
 //
-// A block processes ROWS rows of all k columns. Projection reads V and w once; subtraction followed by projection reads
-// the block's rows of V a second time, from the caches.
+// A thread block processes ROWS rows of all k columns. Projection reads V and w once; subtraction followed by
+// projection reads the block's rows of V a second time, from the caches.
 
 constexpr int ROWS = THREADS * PACKS * PACK;
 constexpr int GROUP = 8;      // number of columns processed together

@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock};
 /// Maximum number of scalars that are read back together.
 const TOGETHER: usize = 2;
 
-/// Pinned host memory that the device writes to, with one slot for each readback in flight.
+/// Pinned host memory that the device writes to, with a piece (slot) for each readback in flight.
 #[derive(Debug)]
 struct Slots {
     words: PinnedArray<u64>,

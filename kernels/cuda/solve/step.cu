@@ -1,7 +1,7 @@
 // Scalar arithmetic between vector operations, and the end of a step (iteration), which one warp processes: it checks
 // watches, reports numbers to the host, and assigns values for the next step.
 
-// a + b, or its square root. Needs no gate: no kernel reads the sum once the solve has ended.
+// a + b, or its square root. Need not check whether the solve has ended (a gate): no kernel reads the sum then.
 extern "C" __global__ void add(Number a, Number b, u32 root, real* sum) {
     begin();
     const real v = value(a) + value(b);

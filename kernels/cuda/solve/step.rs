@@ -58,7 +58,7 @@ pub struct Steps<T: Real> {
     /// Addresses of two arrays whose sum is reported, and their length; the second address may be null.
     coefficients: Option<(u64, u64, usize)>,
     places: Vec<Place>,
-    /// Place of the step that is being queued.
+    /// Index, in the cycle that the method repeats, of the step that is being queued.
     making: usize,
     /// Whether the step that is being queued is also recorded as a graph.
     recording: bool,

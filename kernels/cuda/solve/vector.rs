@@ -41,7 +41,8 @@ pub(crate) const MANY: Source = source!("vector_many.cu", "vector.cu", COLUMNS);
 /// See [`MANY`].
 pub(crate) const FUSED_MANY: Source = source!("fused_many.cu", "fused.cu", COLUMNS);
 
-/// The kernels, in the order of [`Kernel::NAMES`]; those before `Copy` do not check a gate.
+/// The kernels, in the order of [`Kernel::NAMES`]; those before `Copy` do not check whether the solve has
+/// ended (a gate).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
     FlipSigns,

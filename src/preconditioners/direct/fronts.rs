@@ -50,7 +50,8 @@ pub(super) enum Kind {
 struct Piece<T> {
     /// For each front, `L` and `U₁₁`, then `U₁₂ᵀ`; or `L` and `D`.
     numbers: Vec<T>,
-    /// For each front, the positions of its rows, then (of `L U`) those of its columns.
+    /// For each front, the positions (in the elimination order) of its rows, then (of `L U`) those of its
+    /// columns.
     places: Vec<u32>,
     /// For each pivot of `L D Lᵀ`, whether it and the next one form a 2×2 block.
     pairs: Vec<bool>,
@@ -74,7 +75,7 @@ struct Eliminated {
 /// Schur complement that a front passes to its parent, with its delayed pivots.
 #[derive(Debug)]
 struct Rest<T> {
-    /// Positions; those of delayed pivots come first.
+    /// Positions in the elimination order; those of delayed pivots come first.
     rows: Vec<u32>,
     columns: Vec<u32>,
     /// Number of delayed pivots.
