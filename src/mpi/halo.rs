@@ -21,8 +21,8 @@ pub struct Routes {
 
 impl Routes {
     /// Computes the pattern: each rank sends the indices of its ghosts to their owners. `bounds` has the
-    /// first entry of each rank, and the number of entries; `ghosts` are ascending. Collective: all ranks
-    /// call this.
+    /// first entry of each rank, then the total number of entries; `ghosts` are ascending. Collective: all
+    /// ranks call this.
     pub(crate) fn new(ranks: &Ranks, bounds: &[u64], ghosts: &[u64]) -> Result<Routes> {
         let place = |row: u64| ghosts.partition_point(|&ghost| ghost < row);
         let of_rank = |rank: usize| place(bounds[rank])..place(bounds[rank + 1]);
@@ -60,7 +60,7 @@ impl Routes {
         parts
     }
 
-    /// The first ghost of each rank, and the number of ghosts.
+    /// The first ghost of each rank, then the total number of ghosts.
     #[cfg(feature = "cuda")]
     pub(super) fn ghosts_from(&self) -> Vec<usize> {
         let mut starts = vec![0; self.ranks.size() + 1];

@@ -110,8 +110,8 @@ pub(super) fn clusters<G: Graph>(graph: &G, size: usize) -> Clusters {
 
 /// Fraction of its neighbours with which a vertex is compared, in units of 2⁻¹⁶. With a fraction below one,
 /// clusters are smaller than neighbourhoods; it is chosen so that about one in `size` vertices becomes a
-/// seed. Whether two vertices are compared is decided from both of their draws, and is therefore the same for
-/// both ends of an edge.
+/// seed. Whether two vertices are compared is decided from both of their pseudo-random numbers, and is
+/// therefore the same for both ends of an edge.
 pub(super) fn share<G: Graph>(graph: &G, size: usize) -> u32 {
     let others = size.saturating_sub(1).saturating_mul(graph.vertices()) as f64 / graph.ends().max(1) as f64;
     (others * 65536.0) as u32

@@ -44,7 +44,7 @@ struct Blocks<T: Real> {
     space: HostSpace<T>,
     matrix: BlockDiagonal<T>,
     limits: Limits,
-    /// The first row of each block, and the number of rows.
+    /// The first row of each block, then the total number of rows.
     #[cfg(feature = "cuda")]
     bounds: Vec<usize>,
     /// Boundaries of the parts into which rows are divided among threads.

@@ -19,7 +19,7 @@ const TOGETHER: usize = 16;
 
 /// A matrix whose rows are reordered by level.
 pub(super) struct Scheduled<T: Real> {
-    /// First row of each level, and the number of rows.
+    /// First row of each level, then the total number of rows.
     pub(super) levels: Vec<usize>,
     pub(super) permutation: Permutation,
     pub(super) csr: Csr<T>,

@@ -1,5 +1,6 @@
 //! First stage of speculative segmented sums on a device. The entries of a CSR matrix are cut into tiles of
-//! equal size, and consecutive tiles form a bunch. speculative.cu describes the algorithm and the data moved.
+//! equal size, and consecutive tiles form a bunch. speculative.cu describes the algorithm and the memory
+//! traffic.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;

@@ -1,5 +1,5 @@
 //! CSR products on a device balanced by entries: each warp takes an equal number of entries and finds their
-//! rows among the row starts (CSRI of Anzt et al.). coo.cu describes the algorithm and the data moved.
+//! rows among the row starts (CSRI of Anzt et al.). coo.cu describes the algorithm and the memory traffic.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;

@@ -1,5 +1,5 @@
 //! CSR products on a device balanced by work (merge path): thread blocks take equal numbers of entries plus
-//! row ends. merge.cu describes the algorithm and the data moved.
+//! row ends. merge.cu describes the algorithm and the memory traffic.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;

@@ -1,5 +1,5 @@
 //! CSR products on a device by speculative segmented sums. The pattern needs no preprocessing. speculative.cu
-//! describes the algorithm and the data moved.
+//! describes the algorithm and the memory traffic.
 
 use crate::cuda::csr::bunches::{RawUnfinished, SOURCE, Speculation};
 use crate::cuda::csr::scratch::{Addresses, Scratch, next_number};

@@ -1,5 +1,5 @@
 //! Coordinates (COO) on a device: each warp takes an equal number of entries. coo.cu and slabs.cu describe
-//! the algorithms and the data moved.
+//! the algorithms and the memory traffic.
 
 use crate::cost::scattering;
 use crate::cuda::device::error::Result;

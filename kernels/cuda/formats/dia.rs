@@ -1,4 +1,4 @@
-//! Matrices stored by diagonals, on a device. dia_rows.cu describes the layout and the data moved.
+//! Matrices stored by diagonals, on a device. dia_rows.cu describes the layout and the memory traffic.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;

@@ -1,6 +1,6 @@
 //! EHYB: rows are divided into parts. A thread block keeps the entries of `x` with the indices of a part's
 //! rows in shared memory; the matrix entries of a row in other columns are stored separately, in an extra
-//! line. ehyb.cu describes the layout and the data moved.
+//! line. ehyb.cu describes the layout and the memory traffic.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;

@@ -1,5 +1,5 @@
 //! HALO on a device: blocks of rows, each with its window of `x` in shared memory. halo_windows.cu describes
-//! the layout and the data moved.
+//! the layout and the memory traffic.
 
 use crate::cpu::run::threads::Split;
 use crate::cuda::device::error::{Error, Result};

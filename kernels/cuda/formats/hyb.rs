@@ -1,6 +1,6 @@
 //! HYB on a device: the first entries of every row in slices, and the rest of long rows as coordinates, added
-//! to `y` by a second launch. Moves the data of [`Sliced`] and [`Coo`](crate::cuda::formats::coo::Coo); rows
-//! with overflow read and write `y` once more.
+//! to `y` by a second launch. Memory traffic: that of [`Sliced`] and [`Coo`](crate::cuda::formats::coo::Coo),
+//! and `y` once more in rows with overflow, read and written.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::{Array, Device, Real, Storage};

@@ -1,5 +1,5 @@
 //! Coordinates in slabs of columns whose part of `x` is kept in shared memory. slabs.cu describes the
-//! algorithm and the data moved.
+//! algorithm and the memory traffic.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{WARP, config};

@@ -1,8 +1,8 @@
 //! Rows in slices on a device: ELLPACK, ELLPACK-R, SELL-P and SELL-C-σ.
 //!
 //! Column indices are stored in 16 bits, as offsets from the smallest of the 32 that a warp reads together,
-//! if all offsets of the matrix fit; otherwise in 32 bits. sliced_rows.cu describes the layout and the data
-//! moved.
+//! if all offsets of the matrix fit; otherwise in 32 bits. sliced_rows.cu describes the layout and the memory
+//! traffic.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;

@@ -1,5 +1,5 @@
 //! Symmetric matrices on a device, in which each pair of mirrored entries within a block of rows is stored
-//! once. symmetric.cu describes the layout and the data moved.
+//! once. symmetric.cu describes the layout and the memory traffic.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::WARP;

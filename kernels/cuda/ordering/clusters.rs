@@ -63,10 +63,10 @@ fn last(numbers: &Array<u32>) -> Result<usize> {
 }
 
 impl Clusters {
-    /// Computes clusters of all vertices that have neighbours. A seed is a vertex with a larger draw than the
-    /// neighbours that it is compared with, a pseudo-random `share` (in units of 2⁻¹⁶) of all its neighbours.
-    /// `None` if there are no edges, or a cluster has more than 16,384 vertices, which the kernels do not
-    /// support.
+    /// Computes clusters of all vertices that have neighbours. A seed is a vertex with a larger pseudo-random
+    /// number (`draws`) than the neighbours that it is compared with, a pseudo-random `share` (in units of
+    /// 2⁻¹⁶) of all its neighbours. `None` if there are no edges, or a cluster has more than 16,384 vertices,
+    /// which the kernels do not support.
     pub fn new(graph: &Graph, share: u32) -> Result<Option<Clusters>> {
         let (device, vertices) = (graph.device(), graph.vertices());
         let (draws, ranks) = (device.zeros::<u32>(vertices)?, device.zeros::<u32>(vertices + 1)?);
@@ -186,8 +186,8 @@ fn joined(graph: &Graph, draws: &Array<u32>, ranks: &Array<u32>) -> Result<Array
         // SAFETY: as above
         unsafe { launch.launch(config(vertices)) }?;
         // the loop terminates: if no vertex joined in a round, all neighbours of the vertices without a label
-        // would have none either; the one with the largest draw among these vertices would then have been a
-        // seed
+        // would have none either; the one with the largest pseudo-random number among these vertices would
+        // then have been a seed
         if !waiting.is_set()? {
             return Ok(labels);
         }

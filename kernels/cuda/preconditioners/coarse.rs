@@ -1,7 +1,7 @@
 //! Coarse-space correction on a device: `z = M⁻¹ r + Z E Zᵀ r` in three launches, with a diagonal `M`, a
 //! dense `E`, and the columns of `Z` spanning the coarse space; and the computation of `E` as an inverse.
 //!
-//! coarse.cu states the data moved. The inverse for `n` unknowns takes `n / 16` launches, one after the
+//! coarse.cu states the memory traffic. The inverse for `n` unknowns takes `n / 16` launches, one after the
 //! other.
 
 use crate::cpu::preconditioners::coarse::{Aggregates, Blocks};

@@ -1,4 +1,4 @@
-//! Diagonals of matrices on a device, and their inverses. diagonal.cu has the data moved.
+//! Diagonals of matrices on a device, and their inverses. diagonal.cu has the memory traffic.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::{config_concurrent, index};

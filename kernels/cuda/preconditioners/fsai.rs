@@ -1,5 +1,5 @@
 //! The factor `G` of FSAI (factorized sparse approximate inverse) on a device, row by row. fsai.cu describes
-//! the algorithm and the data moved.
+//! the algorithm and the memory traffic.
 
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::launch::config;

@@ -1,4 +1,5 @@
-//! Sparse approximate inverse on a device, row by row. spai.cu describes the algorithm and the data moved.
+//! Sparse approximate inverse on a device, row by row. spai.cu describes the algorithm and the memory
+//! traffic.
 //!
 //! The rows of each dense problem are counted on the device, once. For problems solved by a warp, the row of
 //! each entry within the problem is stored. A problem is assigned to the smallest kernel that it fits, with

@@ -105,7 +105,7 @@ struct Last {
     ranks: Ranks,
     /// `None` where the last distributed level is only smoothed.
     amg: Option<Arc<Amg<f64>>>,
-    /// The first row of each rank, and the number of rows; all zero if `amg` is `None`.
+    /// The first row of each rank, then the total number of rows; all zero if `amg` is `None`.
     bounds: Vec<usize>,
     b: Vec<f32>,
     x: Vec<f32>,

@@ -34,7 +34,7 @@ const NOWHERE: u64 = u64::MAX;
 /// A level's matrix in double precision: the rows of own nodes.
 pub(super) struct Rows {
     pub(super) ranks: Ranks,
-    /// The first node of each rank, and the number of nodes.
+    /// The first node of each rank, then the total number of nodes.
     pub(super) bounds: Vec<u64>,
     /// The nodes of other ranks that own rows read, in ascending order.
     ghosts: Vec<u64>,
