@@ -1,4 +1,5 @@
-//! Measures the figures of the records: all contestants in one process, in turns, with medians.
+//! Measures what the CSV files in `benches/record` hold: all implementations of SpMV (the contestants) in one
+//! process, in turns, with medians.
 //!
 //! ```text
 //! cargo bench --features peers --bench record                      everything, appended to benches/record/<machine>/
@@ -10,7 +11,7 @@
 //!     --rounds N       turns of each contestant, 9 by default
 //! ```
 //!
-//! `cargo run --release --example tables` makes tables of the records. README.md in this folder explains the columns.
+//! `cargo run --release --example tables` makes tables of these files. README.md in this folder explains the columns.
 
 mod common;
 
@@ -24,7 +25,7 @@ use common::{machine, median, record};
 use krysp::testing::matrices;
 use std::time::Instant;
 
-/// The approximate length of a turn in seconds.
+/// The approximate length of a turn in seconds: products of one implementation before the next one follows.
 const TURN: f64 = 0.03;
 
 /// Matrices whose solves are recorded. Others are solved if they are named.

@@ -4,8 +4,8 @@
 //! cargo bench --features peers --bench spmv -- p7_128
 //! ```
 //!
-//! Results are checked before anything is timed. Figures for the record come from `record.rs`, which times contestants in
-//! turns.
+//! Results are checked before anything is timed. The CSV files in `benches/record` come from `record.rs`, which times the
+//! implementations in turns.
 
 mod common;
 

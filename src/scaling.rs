@@ -37,10 +37,10 @@ const SWEEPS: usize = 10;
 #[derive(Clone, Debug)]
 pub struct Scaling<T: Real> {
     space: HostSpace<T>,
-    /// For each row of the scaled matrix, the row of the original matrix; both in the order of the space.
-    /// `None`: rows are not permuted.
+    /// For each row of the scaled matrix, the row of the original matrix; both in the order in which the
+    /// matrix is stored. `None`: rows are not permuted.
     rows: Option<Vec<u32>>,
-    /// A factor for each row of the matrix, in the order of the space.
+    /// A factor for each row of the matrix, in the order in which it is stored.
     row_factors: Vec<T>,
     /// A factor for each column.
     column_factors: Vec<T>,

@@ -64,7 +64,8 @@ pub(crate) fn all(mut names: Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Solves for loads that differ in each row, at most a thousand iterations each.
+/// Solves for right-hand sides that have the entries of `b`, each multiplied by a factor of its own, at most
+/// a thousand iterations each.
 fn solves<M>(gpu: &Cuda, name: &str, a: &Operator<CudaVector<f64>>, m: &M, b: &[f64]) -> Result<()>
 where
     M: LinearOperator<Vector = CudaVector<f64>>,

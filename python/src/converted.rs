@@ -37,7 +37,7 @@ impl CopyDecision {
         CopyDecision { copy_cost: COPY_COST / cost.products, residuals: vec![], look_at: FIRST_ESTIMATE }
     }
 
-    /// Records a residual. Returns whether a copy pays: `SAVED * remaining >= copy_cost + LOST * made`, in iterations.
+    /// Stores a residual. Returns whether a copy pays: `SAVED * remaining >= copy_cost + LOST * made`, in iterations.
     pub(crate) fn copy_pays(&mut self, progress: &Progress) -> bool {
         self.residuals.push(progress.residual);
         let made = self.residuals.len();

@@ -5,7 +5,7 @@ use crate::solve::OnHost;
 use krysp::solvers::{Result, check_spaces};
 use krysp::{HostSpace, HostVector, LinearOperator, MultiVector, Space};
 
-/// Applies an operator to vectors of a space with a different ordering: permutes the input to the operator's ordering, and the
+/// Applies an operator to vectors in another ordering than its own: permutes the input to the operator's ordering, and the
 /// result back. An `M` from Python uses the ordering of the user's vectors, while an `Operator` may have reordered its matrix.
 pub(crate) struct Ordered<'a, T: Number> {
     operator: OnHost<'a, T>,

@@ -123,7 +123,8 @@ impl<T: Number> Given<'_, T> {
         matches!(self, Given::Function(_))
     }
 
-    /// The space of the vectors, whose ordering may differ from the user's: an `Operator` may have reordered its matrix.
+    /// The vector space on which the operator acts. Its ordering may differ from the user's: an `Operator` may have
+    /// reordered its matrix.
     fn space(&self, n: usize) -> HostSpace<T> {
         let Given::Matrix(matrix) = self else { return HostSpace::new(n) };
         match T::of_matrix(matrix) {
@@ -395,7 +396,7 @@ impl Options {
 pub(crate) enum System<'d, V: Vector> {
     /// In host memory and the user's order; `x` holds the initial guess if `guess` is set.
     Host { b: &'d [V::Elem], x: Vec<V::Elem>, guess: bool },
-    /// In the space of the operator; `x` holds the initial guess if `guess` is set.
+    /// Vectors of the operator's vector space; `x` holds the initial guess if `guess` is set.
     #[cfg(feature = "cuda")]
     There { b: &'d V, x: &'d mut V, guess: bool },
 }
@@ -430,7 +431,8 @@ impl<'d, V: Vector> System<'d, V> {
     }
 }
 
-/// Solves by the method that the options name, with a kept workspace if there is one, and keeps the workspace afterwards.
+/// Solves by the method that the options name, with the workspace of an earlier solve if there is one, and keeps the
+/// workspace for later ones.
 pub(crate) fn by_name<V: Vector<Elem: Number> + 'static>(
     options: &Options,
     a: &dyn LinearOperator<Vector = V>,

@@ -5,7 +5,7 @@ use krysp::{LinearOperator, Vector};
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
-/// Maximum number of kept objects: two solvers, each with its pair of vectors.
+/// Maximum number of objects that are kept for later solves: two solvers, each with its pair of vectors.
 const CAPACITY: usize = 4;
 
 /// Solvers and vectors that are not in use, and the estimated norm of the matrix from the last solve.

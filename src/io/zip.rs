@@ -12,7 +12,7 @@ const END: &[u8] = b"PK\x05\x06";
 const END_64: &[u8] = b"PK\x06\x06";
 const LOCATOR_64: &[u8] = b"PK\x06\x07";
 
-/// Size of the end record, which may be followed by a comment.
+/// Size of the end of central directory record, which may be followed by a comment.
 const END_SIZE: usize = 22;
 /// Placeholder for a number that does not fit in 32 bits.
 const ELSEWHERE: u64 = 0xffff_ffff;

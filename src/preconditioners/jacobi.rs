@@ -73,8 +73,8 @@ impl<T: Real> Jacobi<T> {
         Jacobi::partitioned(csr, &even_bounds(csr.rows(), size))
     }
 
-    /// Inverts the given diagonal blocks: `bounds` has the first row of each, and the number of rows. Each
-    /// block has 1 to 32 rows.
+    /// Inverts the given diagonal blocks: `bounds` has the first row of each, then the total number of rows.
+    /// Each block has 1 to 32 rows.
     pub fn partitioned(csr: &Csr<T>, bounds: &[usize]) -> Result<Jacobi<T>> {
         check_bounds(csr, bounds)?;
         let lengths = bounds.windows(2).flat_map(|block| (block[0]..block[1]).map(|_| block[1] - block[0]));
@@ -214,7 +214,7 @@ fn limits<T: Real>(accuracy: f64) -> Result<Limits> {
     Err(Error::Option { what: "the accuracy of rounded blocks", got, expected })
 }
 
-/// The first row of each block of `size` rows, and the number of rows. Size 0 gives no blocks, which
+/// The first row of each block of `size` rows, then the total number of rows. Size 0 gives no blocks, which
 /// [`check_bounds`] refuses.
 fn even_bounds(rows: usize, size: usize) -> Vec<usize> {
     let starts = (0..rows).filter(|row| row.checked_rem(size) == Some(0));

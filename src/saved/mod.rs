@@ -1,14 +1,14 @@
 //! Saves what is expensive to build to a file, so that the next run of a program can load it instead.
 //!
-//! A type that can be saved implements [`Saved`]: it writes its parts one after the other, and reads them
+//! A type that can be saved implements [`Saved`]: it writes its fields one after the other, and reads them
 //! back in the same order. For a struct, the macro [`saved!`] implements this trait from the names of the
 //! fields. Parts that several values share (patterns and permutations) are behind an [`Arc`] and are written
 //! once.
 //!
 //! A file is mapped into memory, verified as a whole ([`file`]), and copied from the mapping by all threads.
-//! The mapping is not kept: separate arrays have huge pages, which make products faster, and other processes
-//! cannot change them. Index arrays are checked by their constructors, so that even a forged file with a
-//! valid checksum is either refused or harmless.
+//! The mapping is not kept: separate arrays have huge pages, which make products with a matrix faster, and
+//! other processes cannot change them. Index arrays are checked by their constructors, so that even a forged
+//! file with a valid checksum is either refused or harmless.
 
 pub(crate) mod checksum;
 mod file;

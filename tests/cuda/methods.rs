@@ -164,8 +164,8 @@ fn several_solvers_alternate_on_one_device() {
     let bicgstab = first.solve(&b).unwrap();
     let minres = third.solve(&b).unwrap();
     assert!(bicgstab.report.converged() && minres.report.converged());
-    // The first solve starts from constants that the host knows, later ones from slots in GPU memory. Products of
-    // scalars are then grouped and rounded differently.
+    // The first solve starts from constants that the host knows, later ones from scalars in GPU memory. Products
+    // of scalars are then grouped and rounded differently.
     assert_eq!(fourth.solve(&b).unwrap().x, minres.x);
     let again = third.solve(&b).unwrap();
     assert_eq!(again.report.iterations, minres.report.iterations);

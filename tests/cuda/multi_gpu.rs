@@ -14,9 +14,10 @@ use std::time::Instant;
 
 type Result<T> = krysp::solvers::Result<T>;
 
-/// Teams to test: the first GPU, and up to eight GPUs of the machine. On a machine with one GPU, two streams of it form a team
-/// if the environment has `CUDA_MODULE_LOADING=EAGER`. Use that for manual runs only: if CUDA loads a module while one stream
-/// waits for the other, it may wait for both, and the solve ends with an error after ten seconds.
+/// Teams to test, groups of GPUs that solve together: the first GPU, and up to eight GPUs of the machine. On a machine with
+/// one GPU, two streams of it form a team if the environment has `CUDA_MODULE_LOADING=EAGER`. Use that for manual runs only:
+/// if CUDA loads a module while one stream waits for the other, it may wait for both, and the solve ends with an error after
+/// ten seconds.
 fn teams() -> Vec<Vec<Cuda>> {
     let mut teams = vec![vec![0]];
     match Cuda::devices().len() {

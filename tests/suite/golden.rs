@@ -146,7 +146,7 @@ fn anzt_storage_is_least_at_the_quantile() {
 }
 
 /// Algorithm 3 of Yang et al. (2015) does not always need the least padding: for lengths 1, 2, 3, 3 and powers 2 : 1 it
-/// takes 12 slots where 10 are enough.
+/// stores 12 entries, padding included, where 10 are enough.
 #[test]
 fn yang_theorem_1_has_a_counterexample() {
     use krysp::partition::{by_length_classes, quality};

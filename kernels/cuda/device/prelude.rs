@@ -99,7 +99,7 @@ pub(crate) struct RawWatch<T> {
     pub(crate) id: u32,
 }
 
-/// A gate as passed to kernels.
+/// A gate, checked before a vector changes in an iteration, as passed to kernels.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct RawGate<T> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#666666"];
 
-/// The residual history of one configuration.
+/// The residual history of one configuration (method and preconditioner).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Curve {
     pub(crate) name: String,
@@ -115,8 +115,8 @@ pub(crate) fn lengths(path: &Path, title: &str, bars: &[(String, usize)]) -> Res
 /// Maximum number of curves of a performance profile, the number of colours.
 pub(crate) const CURVES: usize = COLOURS.len();
 
-/// Draws a performance profile: for each contestant the fraction of matrices on which it takes at most a given multiple of the
-/// shortest time. `of` is the number of contestants, of which the best are drawn.
+/// Draws a performance profile: for each contestant (a format or library) the fraction of matrices on which it takes at most a
+/// given multiple of the shortest time. `of` is the number of contestants, of which the best are drawn.
 pub(crate) fn profile(
     path: &Path,
     contestants: &[(String, Vec<(f64, f64)>)],

@@ -187,8 +187,8 @@ fn on_gpu<T: Real, F: krysp::formats::OnDevice<T>>(triplets: &Triplets, gpu: &kr
         ("products of several vectors", laws::several_products(&format, &COLUMNS, Agreement::Rounding)),
         ("conversion and back", laws::same_matrix("conversion and back", &format.to_csr()?, &a)),
     ];
-    // refreshes from GPU memory twice: the first call computes the index of the value of each slot, and later calls
-    // reuse these indices
+    // refreshes from GPU memory twice: the first call computes the index of the value of each slot (stored
+    // position), and later calls reuse these indices
     let refreshes = [
         ("new values", 2.0, false),
         ("new values on the GPU", -1.0, true),

@@ -144,7 +144,7 @@ pub(crate) fn title(path: &Path) -> String {
     path.file_name().map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
 }
 
-/// The bandwidth (largest distance of an entry from the diagonal), as given and after RCM reordering.
+/// The bandwidth (largest distance of an entry from the diagonal), before and after RCM reordering.
 fn bandwidths(a: &Csr<f64>) -> Option<[usize; 2]> {
     let permutation = Permutation::rcm(a).ok()?;
     let new = permutation.new_of_old();

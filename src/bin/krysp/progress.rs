@@ -20,7 +20,7 @@ pub(crate) struct Seen(Arc<Mutex<State>>);
 
 struct State {
     rtol: f64,
-    /// A curve for each configuration with at least one iteration.
+    /// A curve for each configuration (method and preconditioner) with at least one iteration.
     curves: Vec<Curve>,
     /// Total number of iterations of earlier configurations.
     before: usize,

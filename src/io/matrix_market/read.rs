@@ -2,9 +2,9 @@
 //! into its own range of the result.
 //!
 //! A first pass counts lines. The counts give exact line numbers and bound the number of entries of each
-//! piece from above, which fixes where each piece may write. Unused places, for example of blank lines and
-//! comments, are removed afterwards. So the arrays are never larger than the text allows, whatever the size
-//! line claims.
+//! piece from above, which fixes where each piece may write. Array elements left unused, for example by blank
+//! lines and comments, are removed afterwards. So the arrays are never larger than the text allows, whatever
+//! the size line claims.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

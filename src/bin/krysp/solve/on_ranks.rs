@@ -1,4 +1,4 @@
-//! `krysp solve` under `mpirun`: all ranks solve one system; the first one prints and writes.
+//! `krysp solve` under `mpirun`: all ranks (MPI processes) solve one system; the first one prints and writes.
 
 use super::{Solve, distance};
 use crate::Failure;
