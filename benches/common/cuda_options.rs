@@ -13,7 +13,8 @@ pub struct Options {
     pub quick: bool,
     /// Whether to write nothing.
     dry: bool,
-    /// The format whose number of rows per block is the size of the clusters of the clustered ordering.
+    /// The format whose number of rows per block is the number of rows in each run (range of consecutive
+    /// rows) of the clustered ordering.
     clusters: Clusters,
     machine: Option<String>,
     out: Option<PathBuf>,
@@ -74,8 +75,8 @@ impl Options {
         wanted.iter().map(parse).collect()
     }
 
-    /// Number of rows in each cluster of the clustered ordering: consecutive rows with many connections among
-    /// each other.
+    /// Number of rows in each run of the clustered ordering. A run is a range of consecutive rows with few
+    /// entries in columns outside it.
     pub fn rows_per_block(&self, gpu: &Cuda, csr: &Csr<f64>) -> Option<usize> {
         match self.clusters {
             Clusters::Halo => Some(Halo::rows_per_block(gpu, csr)),

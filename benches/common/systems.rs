@@ -143,8 +143,9 @@ fn by_nodes(
 ///
 /// 1. the given one;
 /// 2. reverse Cuthill-McKee, if the given one is shuffled or the matrix comes from a file;
-/// 3. in the same case, if `rows_per_block` returns a number of rows: `Permutation::clustered` with clusters of
-///    so many rows and, with the feature `metis`, METIS with parts of so many rows;
+/// 3. in the same case, if `rows_per_block` returns a number of rows: `Permutation::clustered` with runs
+///    (ranges of consecutive rows) of so many rows and, with the feature `metis`, METIS with parts of so many
+///    rows;
 /// 4. longest rows first, for graphs with hubs.
 ///
 /// `prepare` is applied to a generated matrix before it is reordered.

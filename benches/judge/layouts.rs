@@ -45,8 +45,8 @@ fn choice<T: Real>(csr: &Csr<T>, model: Model) -> Choice {
     Choice::of_symmetric(csr, model).unwrap_or_else(|_| Choice::of(csr, model))
 }
 
-/// Number of rows of a cluster in the clustered ordering that `cuda_spmv` uses; `None` without that ordering,
-/// on a CPU.
+/// Number of rows in each run (range of consecutive rows) of the clustered ordering that `cuda_spmv` uses;
+/// `None` without that ordering, on a CPU.
 fn rows_per_block(model: Model, csr: &Csr<f64>) -> Option<usize> {
     match model {
         Model::Host => None,

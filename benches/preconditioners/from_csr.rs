@@ -12,8 +12,8 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-/// Number of rows in each cluster of the clustered ordering: consecutive rows with many connections among
-/// each other.
+/// Number of rows in each run of the clustered ordering. A run is a range of consecutive rows with few
+/// entries in columns outside it.
 const RUN: usize = 2592;
 
 type Matrix = Csr<f64>;

@@ -10,8 +10,8 @@ use krysp::{
 };
 use std::time::Instant;
 
-/// Number of rows in each cluster of the clustered ordering: consecutive rows with many connections among
-/// each other.
+/// Number of rows in each run of the clustered ordering. A run is a range of consecutive rows with few
+/// entries in columns outside it.
 const RUN: usize = 2592;
 
 fn narrow(fsai: &Fsai<f64>) -> krysp::Result<impl LinearOperator<Vector = HostVector<f64>> + use<>> {

@@ -1,9 +1,9 @@
 //! COO (coordinate format): the row, the column and the value of every entry, sorted by row.
 //!
 //! The cost of a product depends on the number of entries, not on their distribution over the rows. On a CPU
-//! it moves 16 bytes per entry (f64) or 12 (f32), and the vectors; CSR reads less if rows have more than one
-//! entry on average. On a GPU it moves 12.5 (f64) or 8.5 (f32) bytes per entry, see coo.cu; if columns are
-//! scattered, entries are sorted by slabs of columns, see slabs.cu.
+//! it reads 16 bytes per entry (f64) or 12 (f32), and `x`, and writes `y`; CSR reads less if rows have more
+//! than one entry on average. On a GPU it reads 12.5 (f64) or 8.5 (f32) bytes per entry, see coo.cu; if
+//! columns are scattered, entries are sorted by slabs of columns, see slabs.cu.
 //!
 //! Differs from Anzt et al. (2020):
 //! 1. Work is divided by rows; long rows are also divided by entries, and their partial sums are added in a

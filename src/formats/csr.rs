@@ -1,7 +1,8 @@
 //! CSR (compressed sparse rows): the central format, from which all others are converted.
 //!
-//! The entries of a row are stored together, sorted by column. A product moves 12 bytes per entry (f64) or 8
-//! (f32), 4 bytes of offsets per row, and the vectors. The [`Strategy`] defines how threads share the work.
+//! The entries of a row are stored together, sorted by column. A product reads 12 bytes per entry (f64) or 8
+//! (f32), 4 bytes of offsets per row, and `x`, and writes `y`. The [`Strategy`] defines how threads share the
+//! work.
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;

@@ -13,10 +13,10 @@
 //!     y[row] ← y[row] + Σ value · x[column]                       32-bit columns
 //! ```
 //!
-//! For an entry whose column has the index of a row of the same part, a product moves 10 bytes instead of 12
+//! For an entry whose column has the index of a row of the same part, a product reads 10 bytes instead of 12
 //! (f64), or 6 instead of 8 (f32). The number of such entries depends on the order of the unknowns: use
 //! [`Permutation::clustered`](crate::Permutation::clustered) with [`Ehyb::rows_per_part`].
-//! [`Halo`](super::Halo) develops the idea further: it has no extra lines, and moves fewer bytes.
+//! [`Halo`](super::Halo) develops the idea further: it has no extra lines, and reads fewer bytes.
 //!
 //! Differs from the paper:
 //! 1. Parts are consecutive rows, of equal height except for the last. The paper's listing assumes equal

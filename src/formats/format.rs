@@ -70,8 +70,8 @@ pub trait Format<T: Real>: LinearOperator<Vector = HostVector<T>> + Multiply<T> 
     /// [`Format::refresh_from`].
     ///
     /// Returns an error for a wrong number of values, and for infinite or NaN values; the old values are kept
-    /// then. This check reads the values once, on all threads: 8 of the 20 bytes or more that a refresh moves
-    /// per entry (f64).
+    /// then. This check reads the values once, on all threads: 8 of the 20 bytes or more that a refresh reads
+    /// and writes per entry (f64).
     ///
     /// ```
     /// use krysp::{Cg, Csr, Format};

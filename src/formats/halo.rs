@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The format extends the explicit caching of EHYB (Chen 2022) to all columns: EHYB stores entries in columns
-//! outside the block separately, with 32-bit indices; here every column is in the window. A product moves 10
+//! outside the block separately, with 32-bit indices; here every column is in the window. A product reads 10
 //! bytes per entry instead of 12 (f64), or 6 instead of 8 (f32), and half a byte less with 12-bit indices; in
-//! dense blocks of 3 x 3 it moves 8.2 or 4.2 bytes. On a GPU the window is stored in shared memory.
+//! dense blocks of 3 x 3 it reads 8.2 or 4.2 bytes. On a GPU the window is stored in shared memory.
 //!
 //! The halo is small if consecutive rows are neighbours in the mesh: reorder first ([`Csr::reordered`]).
 //! Conversion fails if some rows read more entries of `x` than a window can hold.

@@ -10,8 +10,8 @@
 //! bytes, with `v` bytes per value and `p` bytes per index ([`hyb_bytes`]). Anzt et al. (2020) find the
 //! minimum at a quantile of the row lengths ([`row_length_quantile`]): one more slot (stored position) in
 //! every row costs `n (v + p)` and saves `v + 2p` for each row longer than `t`, so that `t = Q_R(p / (v +
-//! 2p))`, the quantile at 1/4 for f64 and 1/3 for f32. A product moves `S(t)` bytes of the matrix, plus `x`
-//! and `y`.
+//! 2p))`, the quantile at 1/4 for f64 and 1/3 for f32. A product reads `S(t)` bytes of the matrix, and `x`,
+//! and writes `y`.
 //!
 //! Differs from the papers:
 //! 1. Slots are stored in slices, and the overflow of a chunk follows its slots; both are added while the

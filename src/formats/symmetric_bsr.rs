@@ -275,7 +275,7 @@ impl<T: Real> SymBsr<T> {
 
     /// Memory traffic on a GPU of a symmetric matrix with blocks of a size, computed without converting it:
     /// bytes, and entries of `x` in halos. Returns an error if some rows read more entries of `x` than a
-    /// window can hold.
+    /// window (the part of `x` in shared memory) can hold.
     pub(crate) fn footprint_on_gpu(csr: &Csr<T>, size: usize) -> Result<(usize, usize)> {
         let (offsets, columns) = block_pattern(csr, size)?;
         let footprint =

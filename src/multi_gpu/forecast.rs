@@ -1,9 +1,9 @@
 //! Estimates the number of GPUs with which an iteration is fastest.
 //!
-//! An iteration of conjugate gradients reads the matrix and moves eleven vectors. The overhead `step(k)` of
-//! kernel launches and, with several GPUs, synchronization is added. The exchanged entries of `x` (ghosts)
-//! are known once the matrix is distributed. With sizes in bytes, and `memory` and `link` in bytes per
-//! second:
+//! An iteration of conjugate gradients reads the matrix, and reads or writes eleven vectors. The overhead
+//! `step(k)` of kernel launches and, with several GPUs, synchronization is added. The exchanged entries of
+//! `x` (ghosts) are known once the matrix is distributed. With sizes in bytes, and `memory` and `link` in
+//! bytes per second:
 //!
 //! ```text
 //! seconds(k) = (matrix + 11 vectors) / k / memory + ghosts / link + step(k)

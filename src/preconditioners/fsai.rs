@@ -24,7 +24,7 @@
 //!    the same result.
 //!
 //! Cost: computing a row of `s` entries takes `s³/6` multiplications and reads `s` rows of `A`; an
-//! application reads `G` and `Gᵀ` once, and moves 4 vectors.
+//! application reads `G` and `Gᵀ` once, and reads or writes 4 vectors.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;

@@ -21,8 +21,8 @@
 //! instead (Manteuffel 1980), with the first `α` of 0, 0.001, 0.002, 0.004, … for which all pivots are
 //! positive; [`Ic0::shift`] returns it.
 //!
-//! Cost: an application reads `L` and `Lᵀ` once, padded to slices, moves 8 vectors, and synchronizes all
-//! threads at most twice per level.
+//! Cost: an application reads `L` and `Lᵀ` once, padded to slices, reads or writes 8 vectors, and
+//! synchronizes all threads at most twice per level.
 
 use super::several::checked_pairs;
 use super::solves::{Scheduled, Solves};

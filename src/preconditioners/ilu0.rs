@@ -5,8 +5,8 @@
 //!
 //! The factorization does not run on a GPU; its approximate inverse [`Isai`](super::Isai) does.
 //!
-//! Cost: as that of [`Ic0`](super::Ic0): an application reads `L` and `U` once, padded to slices, moves 8
-//! vectors, and synchronizes all threads at most twice per level.
+//! Cost: as that of [`Ic0`](super::Ic0): an application reads `L` and `U` once, padded to slices, reads or
+//! writes 8 vectors, and synchronizes all threads at most twice per level.
 
 use super::several::checked_pairs;
 use super::solves::{Scheduled, Solves};

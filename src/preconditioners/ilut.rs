@@ -9,9 +9,9 @@
 //! and counted: the factors are an approximation anyway, and the convergence of the solver shows whether it
 //! is a useful one. A row that is empty or has only zeros is an error.
 //!
-//! Setup is sequential, and so are the two triangular solves of an application; several vectors are solved for
-//! on different threads. A solve reads `L` and `U` once and moves 6 vectors. `f32` takes two thirds of the bytes:
-//! `SinglePrecision::new(Ilut::new(&a.cast::<f32>())?)`.
+//! Setup is sequential, and so are the two triangular solves of an application; several vectors are solved for on
+//! different threads. A solve reads `L` and `U` once, and reads or writes 6 vectors. `f32` takes two thirds of
+//! the bytes: `SinglePrecision::new(Ilut::new(&a.cast::<f32>())?)`.
 
 mod elimination;
 

@@ -11,7 +11,7 @@
 //! factor `M_U = M_Lᵀ`, so that the preconditioner stays symmetric.
 //!
 //! Cost: computing a row of `s` entries reads `s` rows of the triangle; an application reads both inverses
-//! once, and moves 4 vectors.
+//! once, and reads or writes 4 vectors.
 
 #[cfg(feature = "cuda")]
 mod on_cuda;

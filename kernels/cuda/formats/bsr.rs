@@ -1,5 +1,5 @@
 //! BSR (small dense blocks) on a device, in slices of block rows. bsr_blocks.cu describes the layout and the
-//! data moved.
+//! memory traffic.
 
 use crate::cuda::device::error::Result;
 use crate::cuda::device::launch::WARP;

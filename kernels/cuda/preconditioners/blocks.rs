@@ -1,5 +1,5 @@
 //! Diagonal blocks on a device, and their inverses (block Jacobi). blocks.cu describes the algorithm and the
-//! data moved.
+//! memory traffic.
 
 use crate::block_diagonal::{
     Limits, Slice, StoredAs, StoredRows, UNIT, capacity, count, cut, largest_block, same_blocks,

@@ -46,7 +46,7 @@ pub(crate) struct Found {
     file: PathBuf,
     is_pattern: bool,
     profile: Profile,
-    /// Bandwidths of a square matrix (largest distance of an entry from the diagonal), as given and after RCM
+    /// Bandwidths of a square matrix (largest distance of an entry from the diagonal), before and after RCM
     /// reordering.
     bandwidths: Option<[usize; 2]>,
     devices: Vec<OnDevice>,
