@@ -1,9 +1,9 @@
 //! Stabilized bi-conjugate gradients (van der Vorst 1992), right-preconditioned, for general `A`.
 //!
-//! An iteration costs two products, two preconditionings and three waits for reductions. With a diagonal `M`
-//! it reads the matrix twice and moves 29 vectors (`p` twice, `r`, `v`; `p`, `d`, `p̂`; `p̂`, `v`; `r̃`, `v`; `r`
-//! twice, `v`; `r`, `d`, `ŝ`; `ŝ`, `t`; `t`, `r`; `r` twice, `t`, `r̃`; `x` twice, `p̂`, `ŝ`). Memory: seven
-//! vectors.
+//! An iteration costs two products, two preconditionings and three waits for reductions. With a diagonal `M` it
+//! reads the matrix twice, and reads or writes 29 vectors (`p` twice, `r`, `v`; `p`, `d`, `p̂`; `p̂`, `v`; `r̃`,
+//! `v`; `r` twice, `v`; `r`, `d`, `ŝ`; `ŝ`, `t`; `t`, `r`; `r` twice, `t`, `r̃`; `x` twice, `p̂`, `ŝ`). Memory:
+//! seven vectors.
 //!
 //! The method breaks down when the shadow vector `r̃` becomes orthogonal to the residual: cancellation in
 //! `ρ = ⟨r̃, r⟩` leaves only rounding errors, or exactly zero. The driver then restarts from the true

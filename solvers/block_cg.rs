@@ -26,7 +26,8 @@
 //! columns.
 //!
 //! An iteration costs a product with `k` vectors, `k` preconditionings, about `13 k²` multiply-adds per row,
-//! and `21 k` vectors moved (without a preconditioner `10 k²` and `16 k`). Memory: four vectors per column.
+//! and `21 k` vectors read or written (without a preconditioner `10 k²` and `16 k`). Memory: four vectors per
+//! column.
 
 use crate::Condition::Positive;
 use crate::cg::{ConjugateGradients, RHO, SIGMA};

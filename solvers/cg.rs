@@ -5,9 +5,9 @@
 //! after as many steps as `M⁻¹A` has distinct eigenvalues; in general it needs about `½ √κ ln(2/ε)` steps.
 //!
 //! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` the cost model
-//! counts the matrix and 11 vectors moved: separate operations move 12 (`p`, `q`; `r` twice, `q`, `d`, `z`;
-//! `x` twice, `p` twice, `z`), and [`Vector::cg_update`] moves 10 if it keeps `z` in registers or cache.
-//! Without a preconditioner `z` is `r`, and 10 are moved. Memory: four vectors.
+//! counts the memory traffic of the matrix and 11 vectors: separate operations read or write 12 (`p`, `q`;
+//! `r` twice, `q`, `d`, `z`; `x` twice, `p` twice, `z`), and [`Vector::cg_update`] makes that 10 if it keeps
+//! `z` in registers or cache. Without a preconditioner `z` is `r`, and 10 are counted. Memory: four vectors.
 
 use crate::Condition::Positive;
 use crate::{

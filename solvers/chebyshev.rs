@@ -19,7 +19,7 @@
 //! inside the spectrum, so `h` is increased by 10 % and `l` is halved.
 //!
 //! An application of degree `n` costs `n` products and `n + 1` applications of `M⁻¹`; with a diagonal `M` it
-//! moves about `13 n + 6` vectors. Memory: three vectors.
+//! reads or writes about `13 n + 6` vectors. Memory: three vectors.
 
 use crate::lockstep::OnColumns;
 use crate::{

@@ -13,8 +13,8 @@
 //!
 //! `A` and its transpose must have the same null space, as symmetric matrices do.
 //!
-//! With `k` vectors, each preconditioning makes two more passes over these vectors: `2 k + 3` vectors moved,
-//! and one reduction.
+//! With `k` vectors, each preconditioning makes two more passes over these vectors: `2 k + 3` vectors read or
+//! written, and one reduction.
 
 use crate::operator::check_square;
 use crate::{

@@ -208,7 +208,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         Ok(())
     }
 
-    /// Bytes that one iteration should move: the arrays of the operators once per product, and the vectors.
+    /// Memory traffic of one iteration in bytes, by a model: the arrays of the operators once per product,
+    /// and the vectors.
     pub(crate) fn bytes_per_iteration(&self, on: Operators<'_, V>) -> u64 {
         let cost = self.method.cost();
         let vector = on.a.range().local_len() * size_of::<V::Elem>();

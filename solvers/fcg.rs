@@ -13,9 +13,9 @@
 //! which costs one more inner product and no more memory. With a fixed `M` the iterates are those of
 //! conjugate gradients.
 //!
-//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` it moves the
-//! matrix and 16 vectors (`p`, `q`; `r` twice, `q`; `r`, `d`, `z`; `z`, `r`, `q`; `x` twice, `p` twice, `z`).
-//! Memory: four vectors.
+//! An iteration costs one product, one preconditioning and two reductions; with a diagonal `M` its memory
+//! traffic is that of the matrix and 16 vectors (`p`, `q`; `r` twice, `q`; `r`, `d`, `z`; `z`, `r`, `q`; `x`
+//! twice, `p` twice, `z`). Memory: four vectors.
 
 use crate::Condition::Positive;
 use crate::cg::{CgState, ConjugateGradients, RHO, SIGMA};

@@ -5,8 +5,8 @@
 //! changing `M` that is impossible, so every `z_j = M_j⁻¹ v_j` is stored, and the solution is assembled from
 //! these vectors: `A Z_m = V_{m+1} H_m`, `x = x₀ + Z_m y`. With a fixed `M` the iterates are those of GMRES.
 //!
-//! A step costs as much as a step of GMRES, and moves two more vectors. No preconditioning is needed at the
-//! end of a cycle. Memory: `2 m + 4` vectors.
+//! A step costs as much as a step of GMRES, and reads or writes two more vectors. No preconditioning is
+//! needed at the end of a cycle. Memory: `2 m + 4` vectors.
 
 use crate::gmres::{self, GeneralizedMinimalResidual};
 use crate::{

@@ -21,9 +21,9 @@
 //!    cosine `ρ` of their angle is below `κ = 0.7`. Here the factor is `(1 + (κ/ρ)⁴)^(1/4)`, which is close
 //!    to the larger of 1 and `κ / ρ`, because a step must not branch on a computed number.
 //!
-//! A step costs one product and one preconditioning. Over a cycle of `s + 1` steps it moves
-//! `(s (7 s + 16) + 14) / (s + 1)` vectors per step, 38 with `s = 4`. Each of the first `s` steps waits for
-//! `s + 1` reductions, the last one for two. Memory: `3 s + 3` vectors.
+//! A step costs one product and one preconditioning. Over a cycle of `s + 1` steps it reads or writes `(s (7
+//! s + 16) + 14) / (s + 1)` vectors per step, 38 with `s = 4`. Each of the first `s` steps waits for `s + 1`
+//! reductions, the last one for two. Memory: `3 s + 3` vectors.
 
 use crate::Condition::{Finite, NonZero};
 use crate::{

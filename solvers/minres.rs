@@ -20,9 +20,10 @@
 //! 3. Vectors swap roles after every step instead of being copied: even and odd steps alternate
 //!    ([`Method::places`]).
 //!
-//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` it moves the
-//! matrix and 20 vectors. Without a preconditioner `r` and `M⁻¹ v` are not needed, and 14 are moved. Memory:
-//! seven vectors. On a GPU the sums and square roots of scalars take seven launches of one thread.
+//! An iteration costs one product, one preconditioning and two reductions. With a diagonal `M` its memory
+//! traffic is that of the matrix and 20 vectors. Without a preconditioner `r` and `M⁻¹ v` are not needed, and
+//! it is that of 14. Memory: seven vectors. On a GPU the sums and square roots of scalars take seven launches
+//! of one thread.
 //!
 //! If `A` is singular and `b` is not in its range, the residual decreases to its minimum, where the method
 //! stagnates or breaks down.

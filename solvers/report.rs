@@ -121,8 +121,8 @@ pub struct Report {
     pub restarts: usize,
     /// Wall-clock time of the solve.
     pub time: Duration,
-    /// Bytes that the iterations had to move: arrays of the operators and vectors, according to the method's
-    /// cost model.
+    /// Memory traffic of the iterations in bytes, according to the method's cost model: arrays of the
+    /// operators, and vectors.
     pub bytes: u64,
     /// Estimate of the condition number of `M⁻¹A`, from methods that compute one.
     pub condition: Option<ConditionEstimate>,

@@ -23,8 +23,8 @@ const BATCH: usize = 256;
 /// all iterations so far if that is more.
 const LATE_BATCH: usize = 64;
 const LATE_SHARE: usize = 4;
-/// Iterations between two folds. A fold moves five vectors, a few thousandths of the vectors that the
-/// iterations move.
+/// Iterations between two folds. A fold reads or writes five vectors, a few thousandths of those that the
+/// iterations read or write.
 pub(crate) const FOLD: usize = 256;
 /// Iterations before the first check whether rounding makes the tolerance unreachable. The interval doubles
 /// after each check.

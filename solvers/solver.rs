@@ -294,7 +294,8 @@ where
         (&mut self.driver, Operators { a: &self.operator, m: &self.preconditioner })
     }
 
-    /// Bytes that one iteration should move: the arrays of the operators once per product, and the vectors.
+    /// Memory traffic of one iteration in bytes, by a model: the arrays of the operators once per product,
+    /// and the vectors.
     pub fn bytes_per_iteration(&self) -> u64 {
         self.driver.bytes_per_iteration(Operators { a: &self.operator, m: &self.preconditioner })
     }

@@ -2,8 +2,8 @@
 //! (projection), or the subtraction of a linear combination of them.
 //!
 //! A chunk of the one vector stays in the L1 cache while the chunks of all basis vectors are read. With `k`
-//! basis vectors, a projection thus moves `k + 1` vectors instead of `2 k`, and a subtraction `k + 2` instead
-//! of `3 k`.
+//! basis vectors, a projection thus reads `k + 1` vectors instead of `2 k`, and a subtraction reads or writes
+//! `k + 2` instead of `3 k`.
 
 use crate::cpu::run::threads::{Split, block_rows, chunks, over_rows, sum_over_rows};
 use crate::cpu::simd::{Simd, Task, Value};

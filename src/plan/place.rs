@@ -181,7 +181,7 @@ mod tests {
     use crate::gallery;
     use GpuState::{Absent, Cold, Compiled, Open};
 
-    /// The place of `solves` solves on 16 threads, for a cube of points.
+    /// The device chosen for `solves` solves on 16 threads, for a cube of points.
     fn of(side: usize, solves: usize, gpu: GpuState) -> Place {
         place(&cube(side), 8, solves, 16, gpu)
     }

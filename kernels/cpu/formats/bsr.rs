@@ -1,8 +1,8 @@
 //! BSR (block compressed sparse rows): dense blocks of `B × B` entries with one column index each.
 //!
 //! Blocks are stored column by column. The sums of a block row stay in registers: each column of a block is
-//! multiplied by one entry of `x`. A product moves `8 + 4/B²` bytes per entry (f64), 8.44 for nodes with
-//! three unknowns, and the vectors.
+//! multiplied by one entry of `x`. Memory traffic of a product: `8 + 4/B²` bytes per entry (f64), 8.44 for
+//! nodes with three unknowns, and the vectors.
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::tiles::{self, TILE};

@@ -4,7 +4,7 @@
 //! rows with many entries are [divided](crate::cpu::run::balanced) among threads. Rows are sorted, so if the
 //! last entry of a register has the same row as the first, all have. The remaining entries of a row are added
 //! one by one, which is faster here than masks, and faster than storing products in a buffer and adding them
-//! up by rows. A product moves 16 B (f64) or 12 B (f32) per entry, and the vectors.
+//! up by rows. Memory traffic of a product: 16 B (f64) or 12 B (f32) per entry, and the vectors.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::balanced::{Divide, balanced};

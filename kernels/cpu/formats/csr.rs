@@ -1,10 +1,10 @@
 //! CSR (compressed sparse rows): `y_i ← Σ_k v_k x_{c_k}` over the entries of row `i`.
 //!
-//! A product moves 12 B (f64) or 8 B (f32) per entry, 4 B of offsets per row, `x` and `y`. A row is processed
-//! in SIMD registers with two alternating sums; its last entries are masked. The masked gather may also read
-//! column indices of the next rows (with AVX2 it does, which saves a mask); at the end of the array, where no
-//! further indices exist, the last ones are copied to a buffer. If a register has at least 8 lanes, rows of
-//! at most 8 entries are summed with scalar instructions.
+//! Memory traffic of a product: 12 B (f64) or 8 B (f32) per entry, 4 B of offsets per row, `x` and `y`. A row
+//! is processed in SIMD registers with two alternating sums; its last entries are masked. The masked gather
+//! may also read column indices of the next rows (with AVX2 it does, which saves a mask); at the end of the
+//! array, where no further indices exist, the last ones are copied to a buffer. If a register has at least 8
+//! lanes, rows of at most 8 entries are summed with scalar instructions.
 
 use crate::cpu::run::balanced::Divide;
 use crate::cpu::run::rows::RowProduct;

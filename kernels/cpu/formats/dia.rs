@@ -1,8 +1,8 @@
 //! DIA (diagonals): `y_i ← Σ_d v_{i,d} x_{i + o_d}`, without column indices.
 //!
 //! Rows form slices of [`HEIGHT`] rows that store their diagonals one after the other, so that both the
-//! values and `x` are read contiguously. A product reads 8 B (f64) or 4 B (f32) per stored value (slot,
-//! including padding), and moves the vectors.
+//! values and `x` are read contiguously. Memory traffic of a product: 8 B (f64) or 4 B (f32) per slot (stored
+//! value, including padding), and the vectors.
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::tiles::{self, TILE};

@@ -7,8 +7,8 @@
 //! chunks, which a thread processes in order, so that the part's `x` stays in the L2 cache. A chunk is
 //! computed in two steps, inner slots and extra lines; its `y` stays in the L1 cache between them.
 //!
-//! A product moves 10 B (f64) or 6 B (f32) per inner slot, 12 B or 8 B per slot of an extra line, and the
-//! vectors.
+//! Memory traffic of a product: 10 B (f64) or 6 B (f32) per inner slot, 12 B or 8 B per slot of an extra
+//! line, and the vectors.
 
 use crate::cpu::formats::sliced::Sliced;
 use crate::cpu::run::rows::RowProduct;

@@ -1,8 +1,8 @@
 //! HALO: each chunk of rows copies the entries of `x` that it reads (its window) to contiguous memory, so
 //! that columns are stored as 16-bit indices into the window.
 //!
-//! A product moves 10 bytes per entry (f64), or `8 + 2/B²` in dense blocks of `B × B`, and the window of each
-//! chunk twice (read from `x`, written to the copy).
+//! Memory traffic of a product: 10 bytes per entry (f64), or `8 + 2/B²` in dense blocks of `B × B`, and the
+//! window of each chunk twice (read from `x`, written to the copy).
 
 use crate::cpu::run::rows::RowProduct;
 use crate::cpu::run::threads::{CHUNK, chunks};

@@ -1,8 +1,8 @@
 //! HYB: the first entries of every row in slices (ELL), the overflow of long rows in coordinates (COO).
 //!
 //! A chunk stores the values of its slots (the ELL part, including padding) first, then its overflow, so that
-//! both are close together. A product moves as many bytes as one of [`Sliced`] and one of [`Coo`] together;
-//! `y` of a chunk stays in the L1 cache between the two steps.
+//! both are close together. The memory traffic of a product is that of one of [`Sliced`] and one of [`Coo`]
+//! together; `y` of a chunk stays in the L1 cache between the two steps.
 
 use crate::cpu::formats::coo::{Coo, EntryRows};
 use crate::cpu::formats::sliced::Sliced;

@@ -2,8 +2,8 @@
 //! solution.
 //!
 //! Error-free transformations split each product and each sum into its rounded value and the rounding error;
-//! the errors are accumulated separately (Dot2 of Ogita, Rump and Oishi 2005). The loop moves the bytes of a
-//! CSR product, and `b`. It takes up to ten times as long as the product, because each entry needs a dozen
+//! the errors are accumulated separately (Dot2 of Ogita, Rump and Oishi 2005). The memory traffic is that of
+//! a CSR product, and `b`. It takes up to ten times as long as the product, because each entry needs a dozen
 //! dependent operations.
 
 use crate::cpu::run::threads::over_rows;

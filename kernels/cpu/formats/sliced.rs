@@ -12,10 +12,10 @@
 //!     y[rows of s] ← sum
 //! ```
 //!
-//! A product moves 12 B (f64) or 8 B (f32) per slot (stored position, including padding), 10 B or 6 B with
-//! short columns, and the vectors. A padding slot multiplies zero by an entry of `x` that its row uses anyway
-//! or, if the row is empty, that another row of the slice uses: if that entry of `x` is infinite, the sum is
-//! NaN.
+//! Memory traffic of a product: 12 B (f64) or 8 B (f32) per slot (stored position, including padding), 10 B
+//! or 6 B with short columns, and the vectors. A padding slot multiplies zero by an entry of `x` that its row
+//! uses anyway or, if the row is empty, that another row of the slice uses: if that entry of `x` is infinite,
+//! the sum is NaN.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::rows::RowProduct;

@@ -6,8 +6,8 @@
 //! entries are stored in both triangles. Each part is processed by one thread, so that neither atomics nor
 //! private copies of `y` are needed, and results are bitwise the same for every number of threads.
 //!
-//! A product moves 12 B (f64) per two entries within a part, half of what CSR moves, 12 B per entry that
-//! crosses parts, 8 B per row (an offset and the number of mirrored entries), and the vectors.
+//! Memory traffic of a product: 12 B (f64) per two entries within a part, half of what CSR reads, 12 B per
+//! entry that crosses parts, 8 B per row (an offset and the number of mirrored entries), and the vectors.
 
 use crate::buffer::Buffer;
 use crate::cpu::run::threads::{block_rows, find_row, over_parts, sum_over_parts};

@@ -1,8 +1,8 @@
 //! Symmetric storage in BSR: as in [`symmetric`](crate::cpu::formats::symmetric), with blocks of `B × B`
 //! entries in place of entries.
 //!
-//! Within a part, a product moves 8 bytes (f64) per two entries and 4 bytes (a column index) per `2 B²`
-//! entries, half of what [`bsr`](crate::cpu::formats::bsr) moves.
+//! Within a part, a product reads 8 bytes (f64) per two entries and 4 bytes (a column index) per `2 B²`
+//! entries, half of what [`bsr`](crate::cpu::formats::bsr) reads.
 
 use crate::cpu::formats::bsr::SLACK;
 use crate::cpu::formats::symmetric::Halves;

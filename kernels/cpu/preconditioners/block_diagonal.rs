@@ -1,7 +1,7 @@
 //! Block-diagonal matrices in host memory: inversion, rounding and products.
 //! [`block_diagonal`](crate::block_diagonal) describes the layout.
 //!
-//! A product moves the values in their storage type, 16 bytes per slice, and two vectors.
+//! Memory traffic of a product: the values in their storage type, 16 bytes per slice, and two vectors.
 
 use crate::block_diagonal::{Limits, Slice, StoredAs, StoredRows, capacity, count, cut, largest_block};
 use crate::buffer::{Buffer, stored, stored_mut};

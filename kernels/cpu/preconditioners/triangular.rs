@@ -10,8 +10,8 @@
 //!     for each row of it, in parallel:    eliminate the row's entries in columns of earlier levels
 //! ```
 //!
-//! A sequential solve, [`solve`], moves the triangular matrix once, and 2 vectors. [`levels`](super::levels)
-//! has solves on all threads.
+//! A sequential solve, [`solve`], reads the triangular matrix once, and reads or writes 2 vectors.
+//! [`levels`](super::levels) has solves on all threads.
 
 use crate::cpu::formats::csr::Csr;
 use crate::cpu::preconditioners::Refused;

@@ -262,8 +262,8 @@ extern "C" __global__ __launch_bounds__(THREADS, 5) void csr_by_entries(CsrByEnt
 }
 
 // The entries of a matrix that are stored as coordinates: all entries of each row except the first `skip`. `here` has
-// the offsets of each row's slots (stored positions): its entries, then perhaps padding up to the end of a chunk. `all` has the row
-// offsets of the whole matrix.
+// the offsets of each row's slots (stored positions): its entries, then perhaps padding up to the end of a chunk. `all`
+// has the row offsets of the whole matrix.
 struct Taken {
     RowStarts all, here;
     const u32* columns;       // column of each entry of `all`

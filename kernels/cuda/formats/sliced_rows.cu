@@ -5,9 +5,9 @@
 // row is in group j / (G T), in the row's lane (j / G) % T, as slot j % G of that lane.
 //
 // Memory traffic: 12 B (f64) or 8 B (f32) a slot; with 16-bit columns 10 or 6 B, and 4 B for the base of 32 slots; 4 B
-// a slice; 4 B a row for its length and 4 B for its place, if these arrays exist; x and y. A lane loads eight slots
-// before it uses the first of them. It stops after eight slots if the last of these is padding; the rest of its part of
-// the row, all padding, is not read.
+// a slice; 4 B a row for its length and 4 B for its element of `order`, if these arrays exist; x and y. A lane loads
+// eight slots before it uses the first of them. It stops after eight slots if the last of these is padding; the rest of
+// its part of the row, all padding, is not read.
 
 template <class Column> struct Sliced {
     const u32* starts;        // first group of each slice, and the end; null if all have `width` groups

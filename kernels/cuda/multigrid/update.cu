@@ -10,7 +10,7 @@ struct Update {
     real* y;
     const real* next_d;
     real* next;
-    const u32* active;        // null if not within a queued solver iteration; 0 once the solve has ended, so that queued kernels do nothing
+    const u32* active;        // null if not within a queued solver iteration; 0 once the solve has ended
     float weight, next_weight;
 
     __device__ __forceinline__ bool ended() const { return active && !*(volatile const u32*)active; }

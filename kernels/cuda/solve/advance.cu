@@ -5,8 +5,8 @@
 //     x ← x + α p;  p ← z + ρ'/ρ p
 //
 // As much of z as fits is kept in shared memory; the rest is recomputed from r and d. Reads r, q, d, x and p, and
-// writes r, x and p: eight vectors, plus r and d for the part of z that is not kept. Two separate launches move ten
-// vectors.
+// writes r, x and p: eight vectors, plus r and d for the part of z that is not kept. Two separate launches read or
+// write ten vectors.
 //
 // Time of an iteration on an H200 (f64), with this launch and with two launches instead: st7_128 by diagonals 0.0779
 // and 0.0910 ms; a matrix with the bytes of el3_100M 0.1476 and 0.1581; one with those of p1_100M, where half of z is

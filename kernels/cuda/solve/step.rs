@@ -182,10 +182,10 @@ impl<T: Real> Steps<T> {
         self.coefficients = Some((first.address(0), second.map_or(0, |second| second.address(0)), count));
     }
 
-    /// Begins the step at a place of the solve's cycle. Returns `false` if a recording of the step was
-    /// replayed; if `true`, the caller queues the step's work and then calls [`Steps::end_step`]. `replays`
-    /// promises that the step queues the same work every time. At most [`LAG`](crate::cuda::tuning::LAG)
-    /// steps may be in flight.
+    /// Begins the step with index `place` in the cycle of steps that the method repeats. Returns `false` if a
+    /// recording of the step was replayed; if `true`, the caller queues the step's work and then calls
+    /// [`Steps::end_step`]. `replays` promises that the step queues the same work every time. At most
+    /// [`LAG`](crate::cuda::tuning::LAG) steps may be in flight.
     pub fn begin_step(&mut self, place: usize, replays: bool) -> Result<bool> {
         while self.places.len() <= place {
             self.places.push(Place::New);
