@@ -210,7 +210,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         Ok(reports)
     }
 
-    /// Solves a group of columns, with joint steps if [`Solver::joins`].
+    /// Solves a group of columns; one iteration of all at a time if [`Driver::joins`], otherwise one after
+    /// the other.
     fn solve_group<J: Method<MultiVector<V>>>(
         &mut self,
         on: Operators<'_, V>,

@@ -147,7 +147,8 @@ macro_rules! row_operator {
 }
 pub(crate) use row_operator;
 
-/// Implements the residual of a [`Format`] with elements `T`, from the entries stored in its slots.
+/// Implements the residual of a [`Format`](super::Format) with elements `T`, from the entries stored in its
+/// slots.
 macro_rules! precise_residual {
     () => {
         fn residual(

@@ -17,7 +17,7 @@ pub(in crate::plan) enum Action {
     Build { index: usize, limit: WorkUnits },
     /// Renew a preconditioner of earlier values: recompute it for the present values of the matrix.
     Renew { index: usize },
-    /// Iterate, with the monitor of [`Scheduler::monitor`].
+    /// Iterate, with the monitor of `Scheduler::monitor`.
     Run { index: usize },
     /// Test whether the system has a solution; `factorize` if a complete factorization has not solved it.
     TestConsistency { factorize: bool },
