@@ -7,8 +7,8 @@
 //! cargo bench --features peers --bench cuda_spmv -- irregular_large               such rows, up to 100 million entries
 //!     --quick          small matrices
 //!     --dry            nothing written
-//!     --parts          clusters as large as the parts of EHYB, instead of the blocks of Halo
-//!     --pairs          clusters as large as the blocks of symmetric BSR in f64
+//!     --parts          clustered ordering with as many rows per run as the parts of EHYB, not the blocks of Halo
+//!     --pairs          clustered ordering with as many rows per run as the blocks of symmetric BSR in f64
 //!     --machine NAME   instead of one derived from the name of the GPU
 //!     --out DIR        instead of benches/record
 //!     --commit X       instead of the one in `KRYSP_COMMIT` at build time, or of git

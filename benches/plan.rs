@@ -48,7 +48,8 @@ const COMPUTED: usize = 24;
 /// Once the solves after the first have taken this many seconds, and at least three have been run, the rest is extrapolated.
 const LONG: f64 = 2.5;
 
-/// A run of at most `AGAIN` seconds is repeated once, and further as long as the runs have taken less than `OFTEN` together.
+/// A run (the setup and the solves of one configuration) of at most `AGAIN` seconds is repeated once, and further as long as
+/// the runs have taken less than `OFTEN` together.
 const AGAIN: f64 = 0.5;
 const OFTEN: Duration = Duration::from_millis(100);
 

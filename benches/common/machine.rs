@@ -84,8 +84,8 @@ pub fn name() -> String {
     format!("{}-{}t", words.join("-"), rayon::current_num_threads())
 }
 
-/// The measured commit, marked if files other than records differ from it. Taken from `KRYSP_COMMIT` at compile time, for
-/// benches that run without their sources, or from git.
+/// The measured commit, marked if files outside `benches/record` differ from it. Taken from `KRYSP_COMMIT` at compile
+/// time, for benches that run without their sources, or from git.
 pub fn commit() -> String {
     if let Some(commit) = option_env!("KRYSP_COMMIT") {
         return commit.into();

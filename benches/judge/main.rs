@@ -2,10 +2,10 @@
 //! its cost models. Measurements are the CSV files in `benches/record/<machine>/`. Needs no GPU.
 //!
 //! ```text
-//! cargo bench --features cuda --bench judge -- h200            for every recorded product, the format and the CSR
+//! cargo bench --features cuda --bench judge -- h200            for every measured product, the format and the CSR
 //!                                                              strategy that the library chooses, compared with the
-//!                                                              fastest; writes auto.csv and automatic.csv next to the
-//!                                                              record, and symmetric.csv: the choices for values that
+//!                                                              fastest; writes auto.csv and automatic.csv to the same
+//!                                                              folder, and symmetric.csv: the choices for values that
 //!                                                              remain symmetric
 //! cargo bench --features cuda --bench judge -- h200 --fit      cost models fitted to one half of the matrices, as Rust code,
 //!                                                              and the choices with them

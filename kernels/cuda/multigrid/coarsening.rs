@@ -19,8 +19,8 @@ pub struct CoarseningParameters {
     /// A node is left out of aggregation if the norms of its off-diagonal blocks sum to at most this fraction
     /// of the norm of its diagonal block.
     pub dominant: f64,
-    /// A near-null-space vector is dropped on an aggregate if, after orthogonalization against the previous
-    /// ones, at most this fraction of its norm remains.
+    /// A near-null-space vector is set to zero on an aggregate if, after orthogonalization against the
+    /// previous ones, at most this fraction of its norm remains.
     pub dependent: f64,
     /// With weak entries lumped into the diagonal, rows are scaled by the lumped diagonal if it exceeds this
     /// fraction of the original one, otherwise by the original.

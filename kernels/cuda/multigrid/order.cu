@@ -1,4 +1,4 @@
-// Permutations of rows, given by node.
+// Permutations of rows, stored as permutations of nodes.
 
 // Maps a row through a permutation of nodes; the rows of a node stay consecutive.
 struct Order {
