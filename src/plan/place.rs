@@ -194,7 +194,7 @@ mod tests {
     }
 
     /// Compares with measured calls of `krysp.solve`, on an H100 and on 16 threads (`benches/RESULTS.md`): the first call with compiled
-    /// kernels, and later ones. Side 27 is left out: with 11.0 and 9.2 ms, either place is right.
+    /// kernels, and later ones. Side 27 is left out: with 11.0 and 9.2 ms, either device is right.
     #[test]
     fn the_faster_one_of_measured_calls_is_taken() {
         let measured =

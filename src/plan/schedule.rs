@@ -307,7 +307,7 @@ impl Scheduler {
         }
     }
 
-    /// Whether to try Jacobi again: its cost was recorded for earlier values of the matrix, and another candidate is expected to be
+    /// Whether to try Jacobi again: its cost was measured for earlier values of the matrix, and another candidate is expected to be
     /// faster.
     fn tries_jacobi(&self, best: usize) -> bool {
         let record = &self.records[0];

@@ -90,7 +90,7 @@ pub fn hashed_dense_row(rows: usize, cols: usize) -> Matrix {
     Matrix::by_rows(rows, pattern, fill_symmetric).with_columns(cols)
 }
 
-/// The quadrant that a draw in [0, 1) selects, as a number of two bits: row bit, column bit.
+/// The quadrant that a pseudo-random number in [0, 1) selects, as a number of two bits: row bit, column bit.
 pub(super) fn rmat_quadrant(draw: f64) -> u64 {
     match draw {
         u if u < 0.57 => 0,
