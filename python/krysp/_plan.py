@@ -224,7 +224,8 @@ class Plan:
     def refresh(self, values: ArrayLike | Matrix) -> None:
         """Replaces the values of the matrix; the sparsity pattern must be the same.
 
-        Preconditioners are updated where that is possible, and rebuilt otherwise.
+        Preconditioners are updated where that is possible, and rebuilt otherwise. Unless `symmetric` was declared, the symmetry of the
+        new values is examined, and where it has changed, the methods that are considered change with it.
 
         Parameters
         ----------

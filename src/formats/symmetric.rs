@@ -178,16 +178,11 @@ pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     }
     let diagonal = csr.diagonal_entries();
     let compared = |row: usize, col: usize, value: T, mirrored: Option<T>| {
-        let (a, b) = (value.to_f64(), mirrored.unwrap_or_default().to_f64());
-        let agree = || {
-            let scale = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt();
-            let scale = scale.max(a.abs()).max(b.abs());
-            (a - b).abs() <= 100.0 * T::EPSILON * scale && scale.is_finite()
-        };
-        if mirrored.is_some() && (a == b || agree()) {
+        let pair @ [value, mirrored_value] = [value, mirrored.unwrap_or_default()].map(|v| v.to_f64());
+        if mirrored.is_some() && agree(&diagonal, row, col, pair) {
             return Ok(());
         }
-        Err(Error::NotSymmetric { row, col, value: a, mirrored: b })
+        Err(Error::NotSymmetric { row, col, value, mirrored: mirrored_value })
     };
     if is_mirrored(csr, &|row, col, value, mirrored| compared(row, col, value, mirrored).is_ok()) {
         return Ok(());
@@ -198,6 +193,49 @@ pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
             if row == col { Ok(()) } else { compared(row, col, value, csr.get(col, row)) }
         },
     )
+}
+
+/// Whether `pair`, an entry in row `row` and column `col` and its mirror image, differs by rounding errors of
+/// assembly at most.
+fn agree<T: Real>(diagonal: &[T], row: usize, col: usize, [a, b]: [f64; 2]) -> bool {
+    let scale = (diagonal[row].to_f64() * diagonal[col].to_f64()).abs().sqrt().max(a.abs()).max(b.abs());
+    a == b || (a - b).abs() <= 100.0 * T::EPSILON * scale && scale.is_finite()
+}
+
+/// Whether a square matrix is equal to its transpose up to rounding errors of its assembly. Unlike for
+/// [`check_symmetric`], entries that are not stored count as zeros. Stops soon after the first pair that
+/// differs.
+pub(crate) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
+    let diagonal = csr.diagonal_entries();
+    // `unpaired`: nonzero entries above the diagonal, minus those that are mirror images of stored entries
+    let (different, unpaired) = (AtomicBool::new(false), AtomicIsize::new(0));
+    over_mirrored_rows(csr, &|rows, mut mirrored| {
+        let mut own = 0;
+        for row in rows {
+            if different.load(Ordering::Relaxed) {
+                return;
+            }
+            for (&col, &value) in csr.row_columns(row).iter().zip(csr.row_values(row)) {
+                let (col, value) = (col as usize, value.to_f64());
+                if col >= row {
+                    own += isize::from(col > row && value != 0.0);
+                    continue;
+                }
+                let same = match mirrored.across(row, col).map(|mirrored| mirrored.to_f64()) {
+                    Some(other) => {
+                        own -= isize::from(other != 0.0);
+                        agree(&diagonal, row, col, [value, other])
+                    }
+                    None => value == 0.0,
+                };
+                if !same {
+                    return different.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        unpaired.fetch_add(own, Ordering::Relaxed);
+    });
+    !different.into_inner() && unpaired.into_inner() == 0
 }
 
 /// Whether each entry below the diagonal has an equal mirrored entry, and there are no other entries above
@@ -368,5 +406,32 @@ impl<T: Real> OnDevice<T> for SymCsr<T> {
         check_symmetric(csr)?;
         let pattern = csr.source().on_device();
         Ok(Self::Arrays::<V>::new(device, 1, pattern, pattern, csr.entries())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Profile;
+
+    /// Whether `entries`, with a diagonal of ones, look symmetric to [`looks_symmetric`] and to a profile.
+    fn looks(entries: &[(usize, usize, f64)]) -> bool {
+        let all: Vec<_> = (0..4).map(|i| (i, i, 1.0)).chain(entries.iter().copied()).collect();
+        let a = Csr::from_triplets(4, 4, &all).unwrap();
+        assert_eq!(looks_symmetric(&a), Profile::of(&a).is_symmetric(), "{entries:?}");
+        looks_symmetric(&a)
+    }
+
+    #[test]
+    fn the_quick_test_of_symmetry_agrees_with_the_profile() {
+        let pair = |i, j, value, mirrored| [(i, j, value), (j, i, mirrored)];
+        assert!(looks(&[]) && looks(&pair(0, 3, 2.0, 2.0)));
+        assert!(looks(&pair(0, 3, 0.1, 0.1 + 1e-16)) && looks(&pair(2, 1, 1e-17, 0.0)));
+        assert!(!looks(&pair(0, 3, 2.0, -2.0)) && !looks(&pair(3, 2, 2.0, 2.0 + 1e-12)));
+        // without a mirror image
+        assert!(looks(&[(0, 3, 0.0)]) && looks(&[(3, 0, 0.0)]));
+        assert!(!looks(&[(0, 3, 1e-17)]) && !looks(&[(3, 0, 1e-17)]));
+        // as many entries above the diagonal as below, in different places
+        assert!(!looks(&[(0, 3, 1.0), (2, 1, 1.0)]));
     }
 }

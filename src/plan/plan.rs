@@ -6,6 +6,7 @@ use super::declarations::{Declarations, Declared, check_declared};
 use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
+use crate::formats::looks_symmetric;
 use crate::preconditioners::SaddleEstimate;
 use crate::saved::saved;
 use crate::{Csr, Error, Host, Real, Result, Stopping};
@@ -317,6 +318,37 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
             return PlannedSolver::new(&self.clone().values_change(true));
         }
         PlannedSolver::new(self)
+    }
+}
+
+impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
+    /// Returns whether the new values of a refresh are symmetric to rounding, or `false` if nothing depends on that: symmetry is declared,
+    /// and no format that stores one triangle may be used. Where this changes, and is not declared, the candidates become those of a plan
+    /// for the new values, and no preconditioner is kept.
+    pub(super) fn examine_symmetry(&mut self) -> bool {
+        let Profile { declared, block, .. } = self.settings.profile;
+        let before = self.settings.profile.looks_symmetric();
+        let is_declared = declared.symmetric.is_some();
+        if is_declared && !self.settings.symmetric {
+            return false;
+        }
+        let symmetric = looks_symmetric(&self.matrix);
+        if is_declared || symmetric == before {
+            return symmetric;
+        }
+        let mut profile = Profile { declared, block, ..Profile::scan(&self.matrix) };
+        let options = self.settings.options.clone();
+        if let Some(fields) = options.declarations.saddle_fields(&self.matrix) {
+            profile.saddle = Some(SaddleEstimate::new(&self.matrix, &fields, symmetric));
+        }
+        let plan = Plan { a: &self.matrix, machine: self.machine.clone(), profile, options };
+        self.scheduler.replace_candidates(&plan.profile, plan.list());
+        self.settings.profile = plan.profile;
+        if let Some((_, running)) = self.running.take() {
+            self.operator = Some(running.into_parts().0);
+        }
+        self.kept = None;
+        symmetric
     }
 }
 

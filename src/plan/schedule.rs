@@ -230,6 +230,18 @@ impl Scheduler {
         self.built.clear();
     }
 
+    /// Replaces the candidates by those for new values of another kind, for which there are no measurements and no preconditioners.
+    pub(super) fn replace_candidates(&mut self, profile: &Profile, candidates: Vec<Candidate>) {
+        self.records = vec![Record::default(); candidates.len()];
+        (self.profile, self.candidates) = (profile.clone(), candidates);
+        self.trial = [self.solves, 1];
+        self.built.clear();
+        // the elimination ordering depends on the pattern alone
+        if let Some(factorization) = self.factorization.take() {
+            self.analysed(factorization);
+        }
+    }
+
     /// Notes that these preconditioners are built, and no others.
     pub(super) fn keep_built(&mut self, indices: &[usize]) {
         self.built.retain(|one| indices.contains(&one.index));

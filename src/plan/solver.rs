@@ -11,8 +11,8 @@ use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, 
 use super::schedule::{Findings, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
+use crate::formats::Source;
 use crate::formats::assembly_order::UserOrder;
-use crate::formats::{Source, check_symmetric};
 use crate::preconditioners::Symbolic;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
@@ -249,7 +249,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 
     /// Replaces the values of the matrix, as [`Format::refresh`] does. The pattern stays the same, and `values` are in the order of
     /// [`Csr::entries`] of the matrix that was given to the plan. The next solve renews its preconditioner if that is expected to pay
-    /// off; [`Attempt::preparation`] reports it.
+    /// off; [`Attempt::preparation`] reports it. If the new values are symmetric and the earlier ones were not, or the reverse, the
+    /// candidates are those of a plan for the new values, unless [`Plan::symmetric`] declares the symmetry.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         let entries = match &self.user_order {
             Some(order) => Cow::Owned(order.entries(values)?),
@@ -257,11 +258,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         Arc::make_mut(&mut self.matrix).refresh(&entries)?;
         (self.settings.singular, self.begins) = (false, None);
-        let matrix = &*self.matrix;
-        let exactly = || matrix.check_symmetric(0.0).is_ok();
-        let symmetric = self.settings.symmetric && (check_symmetric(matrix).is_ok() || exactly());
-        let same_kind = symmetric == self.settings.symmetric;
-        self.settings.symmetric = symmetric;
+        let is_symmetric = self.examine_symmetry();
+        let same_kind = is_symmetric || !self.settings.symmetric;
+        self.settings.symmetric &= is_symmetric;
+        let symmetric = self.settings.symmetric;
         let operator = match (&mut self.running, &mut self.operator) {
             (Some((_, running)), _) => running.refresh(&entries),
             (None, Some(operator)) => operator.refresh(&entries),

@@ -147,6 +147,44 @@ fn new_values_are_taken() {
     assert!(from.converged() && from.report.iterations == 0, "{from}");
 }
 
+/// The method of the first attempt after new values, and whether any attempt used a method for symmetric matrices.
+fn methods_for(solver: &mut PlannedSolver<f64, Host>, values: &Csr<f64>) -> (Method, bool) {
+    let b = vec![1.0; values.rows()];
+    solver.refresh(values.entries()).unwrap();
+    let solved = solver.solve(&b).unwrap();
+    assert!(solved.converged() && residual(values, &b, &solved.x) <= 2e-8, "{solved}");
+    let methods: Vec<Method> = solved.attempts.iter().map(|attempt| attempt.method).collect();
+    let symmetric = |method: &Method| matches!(method, Method::Cg | Method::Fcg | Method::Minres);
+    (methods[0], methods.iter().any(symmetric))
+}
+
+#[test]
+fn candidates_follow_the_symmetry_of_new_values() {
+    let symmetric = matrices::stencil7(12).csr::<f64>().unwrap();
+    let entries: Vec<_> =
+        symmetric.triplets().map(|(i, j, value)| (i, j, if j > i { 0.6 * value } else { value })).collect();
+    let unsymmetric = Csr::from_triplets(symmetric.rows(), symmetric.rows(), &entries).unwrap();
+    for change in [true, false] {
+        let mut solver = Plan::new(&symmetric).unwrap().values_change(change).build().unwrap();
+        solver.solve(&vec![1.0; symmetric.rows()]).unwrap();
+        for _ in 0..2 {
+            assert_eq!(methods_for(&mut solver, &symmetric), (Method::Cg, true));
+            assert_eq!(methods_for(&mut solver, &unsymmetric), (Method::BiCgStab, false));
+            // the second values of a kind are solved with what the first ones have shown
+            assert!(!methods_for(&mut solver, &unsymmetric).1);
+        }
+    }
+    let mut solver = Plan::new(&unsymmetric).unwrap().values_change(true).build().unwrap();
+    assert_eq!(methods_for(&mut solver, &unsymmetric), (Method::BiCgStab, false));
+    assert_eq!(methods_for(&mut solver, &symmetric), (Method::Cg, true));
+    // what the user declares is not examined
+    let declared = Plan::new(&symmetric).unwrap().symmetric(true).max_iterations(5);
+    let mut solver = declared.build().unwrap();
+    solver.refresh(unsymmetric.entries()).unwrap();
+    let solved = solver.solve(&vec![1.0; symmetric.rows()]).unwrap();
+    assert_eq!(solved.attempts[0].method, Method::Cg, "{solved}");
+}
+
 #[test]
 fn a_profile_tells_what_there_is() {
     let a = matrices::stencil7(6).csr::<f64>().unwrap();
