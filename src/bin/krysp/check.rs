@@ -8,6 +8,7 @@ use clap::Args;
 use krysp::testing::laws::{self, Agreement, Conversion, Law, Violation};
 use krysp::testing::matrices::Triplets;
 use krysp::{Csr, Error, Format, Real};
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,6 +18,9 @@ use std::process::ExitCode;
 /// values are too large or too small for it, in f32: products and residuals are correct to rounding, fused operations and products
 /// of several vectors agree with the separate ones, results do not depend on the number of threads, new values are taken, and
 /// conversion loses nothing. The first difference is printed; its row is counted from 1.
+///
+/// SymCsr and SymBsr store one triangle. If your matrix is symmetric only to rounding, they are checked with the exactly symmetric
+/// matrix that has its lower triangle.
 #[derive(Args)]
 #[command(after_help = "Examples:
   krysp check A.mtx
@@ -149,7 +153,23 @@ impl Device {
     }
 }
 
-fn on_host<T: Real, F: Format<T>>(triplets: &Triplets) -> Checked {
+/// The matrix with which a format is checked. For a format that stores one triangle, entries above the diagonal are
+/// replaced by their mirror images, from which they differ by rounding at most: otherwise the format refuses the matrix.
+fn exact<T: Real, F: Format<T>>(given: &Triplets) -> krysp::Result<Cow<'_, Triplets>> {
+    if !F::NAME.starts_with("symmetric") {
+        return Ok(Cow::Borrowed(given));
+    }
+    F::new(&given.csr::<T>()?)?;
+    let a = given.csr::<f64>()?;
+    let mut exact = given.clone();
+    for (row, col, value) in exact.entries.iter_mut().filter(|(row, col, _)| col > row) {
+        *value = a.get(*col as usize, *row as usize).unwrap_or(*value);
+    }
+    Ok(Cow::Owned(exact))
+}
+
+fn on_host<T: Real, F: Format<T>>(given: &Triplets) -> Checked {
+    let triplets = &*exact::<T, F>(given)?;
     let a = triplets.csr::<T>()?;
     let format = F::new(&a)?;
     let conversion = Conversion { build: &F::new, may_refuse: &|_| true };
@@ -175,7 +195,8 @@ fn on_host<T: Real, F: Format<T>>(triplets: &Triplets) -> Checked {
 }
 
 #[cfg(feature = "cuda")]
-fn on_gpu<T: Real, F: krysp::formats::OnDevice<T>>(triplets: &Triplets, gpu: &krysp::Cuda) -> Checked {
+fn on_gpu<T: Real, F: krysp::formats::OnDevice<T>>(given: &Triplets, gpu: &krysp::Cuda) -> Checked {
+    let triplets = &*exact::<T, F>(given)?;
     let a = triplets.csr::<T>()?;
     let mut format = F::on(gpu, &a)?;
     let mut checks = vec![
