@@ -65,7 +65,7 @@ def rounds(side, count, ranks):
 
 
 # the line of mpi_poisson about a solve
-OURS = r"(.+): converged after (\d+) iterations, solve (\S+) s.*, setup (\S+) s"
+OURS = r"(.+): converged after (\d+) iterations?, solve (\S+) s.*, setup (\S+) s"
 
 
 def assemble(side, comm):

@@ -2,6 +2,7 @@
 
 use crate::{Evidence, Outcome, Report, cg, gmres, minres, verdict};
 use std::fmt;
+use std::time::Duration;
 
 /// Names that an interface uses for the options and methods that advice mentions, as they are printed:
 /// "`max_iterations`" in Rust, "`maxiter`" in Python. `None` marks what the interface does not offer; the
@@ -128,7 +129,17 @@ impl Outcome {
 impl Report {
     /// The report on one line, with the names of another interface in its advice.
     pub fn display_with<'a>(&'a self, words: &'a InterfaceNames) -> impl fmt::Display + 'a {
-        InWords { report: self, words }
+        self.display_with_setup(words, Duration::ZERO)
+    }
+
+    /// The report on one line, where `setup` is printed separately from the rest of [`Report::time`], of which
+    /// it is a part.
+    pub fn display_with_setup<'a>(
+        &'a self,
+        words: &'a InterfaceNames,
+        setup: Duration,
+    ) -> impl fmt::Display + 'a {
+        InWords { report: self, words, setup }
     }
 }
 
@@ -141,19 +152,19 @@ impl fmt::Display for Report {
 struct InWords<'a> {
     report: &'a Report,
     words: &'a InterfaceNames,
+    setup: Duration,
 }
 
 impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
-        write!(
-            f,
-            "{} after {} iterations, solve {:.3} s, relative residual {:.2e}",
-            report.outcome,
-            report.iterations,
-            report.time.as_secs_f64(),
-            report.relative_residual()
-        )?;
+        let iterations = if report.iterations == 1 { "iteration" } else { "iterations" };
+        write!(f, "{} after {} {iterations}, ", report.outcome, report.iterations)?;
+        if self.setup > Duration::ZERO {
+            write!(f, "setup {:.3} s, ", self.setup.as_secs_f64())?;
+        }
+        let solve = report.time.saturating_sub(self.setup).as_secs_f64();
+        write!(f, "solve {solve:.3} s, relative residual {:.2e}", report.relative_residual())?;
         if let Some(condition) = &report.condition {
             write!(f, ", condition of the preconditioned operator about {:.1e}", condition.ratio())?;
         }

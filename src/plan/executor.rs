@@ -322,6 +322,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         );
         AttemptEnd::Switched {
             remaining: estimate.iterations,
+            at_least: estimate.at_least,
             seconds: each * estimate.iterations,
             to,
             to_seconds: unit * estimate.next_cost.0,

@@ -74,8 +74,9 @@ pub(super) enum Verdict {
 /// Estimates that led to the verdict on an attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Estimate {
-    /// Estimated number of remaining iterations.
+    /// Estimated number of remaining iterations, and whether it is a lower bound: the estimate has reached its upper limit.
     pub(super) iterations: f64,
+    pub(super) at_least: bool,
     /// Cost of the remaining iterations.
     pub(super) remaining: WorkUnits,
     /// Index of the best alternative, which the report names, and its cost. The scheduler itself chooses the next candidate.
@@ -165,8 +166,8 @@ impl Monitor {
         }
         self.look_at = (made + 1 + made / LOOK).max(self.amortized(work) as usize);
         let iterations = bounded(self.horizon[usize::from(analysable)]);
-        self.estimate =
-            Estimate { iterations, remaining: self.start.iteration * iterations, next, next_cost };
+        let (remaining, at_least) = (self.start.iteration * iterations, rest > iterations);
+        self.estimate = Estimate { iterations, at_least, remaining, next, next_cost };
         self.verdict = if overtaken { Verdict::Switch } else { Verdict::Continue };
         self.verdict
     }
@@ -338,6 +339,20 @@ mod tests {
         let mut monitor = Monitor::new(start);
         let slow = |k: usize| Progress { iteration: k, residual: 0.99f64.powi(k as i32), threshold: 1e-8 };
         assert_eq!((1..100).find(|&k| monitor.observe(&slow(k)) == Verdict::Renew), Some(30));
+    }
+
+    #[test]
+    fn an_estimate_at_its_limit_is_a_lower_bound() {
+        let estimate = |rate: f64| {
+            let mut watched = monitor(false, fixed(40.0, false));
+            for k in 1..=12 {
+                watched.observe(&Progress { iteration: k, residual: rate.powi(k as i32), threshold: 1e-8 });
+            }
+            watched.estimate
+        };
+        let (stagnating, falling) = (estimate(1.0), estimate(0.3));
+        assert!(stagnating.at_least && stagnating.iterations >= HORIZON * 10.0, "{stagnating:?}");
+        assert!(!falling.at_least && falling.iterations < 12.0, "{falling:?}");
     }
 
     #[test]

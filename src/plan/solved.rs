@@ -2,6 +2,7 @@
 
 use super::{Candidate, Method, Preconditioner, Preparation};
 use crate::{Outcome, Report};
+use krysp_solvers::InterfaceNames;
 use std::fmt;
 use std::time::Duration;
 
@@ -50,8 +51,10 @@ pub enum AttemptEnd {
     Ended(Outcome),
     /// Another candidate was expected to be faster.
     Switched {
-        /// The estimated remaining iterations; infinite if the residual did not fall.
+        /// The estimated remaining iterations, at most a multiple of the iterations made.
         remaining: f64,
+        /// Whether the residual has fallen so little, or not at all, that more iterations than `remaining` are expected.
+        at_least: bool,
         /// The estimated time of the remaining iterations, in seconds.
         seconds: f64,
         /// The other candidate.
@@ -92,7 +95,8 @@ impl Attempt {
 /// Prints the report, and a line for each attempt.
 impl<T> fmt::Display for Solved<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.report)?;
+        let setup = self.attempts.iter().map(|attempt| attempt.setup).sum();
+        write!(f, "{}", self.report.display_with_setup(&InterfaceNames::RUST, setup))?;
         self.attempts
             .iter()
             .zip(1..)
@@ -123,13 +127,13 @@ impl fmt::Display for AttemptEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AttemptEnd::Ended(outcome) => write!(f, "{outcome}"),
-            AttemptEnd::Switched { remaining, seconds, to, to_seconds } if remaining.is_finite() => write!(
+            AttemptEnd::Switched { remaining, at_least, seconds, to, to_seconds } => write!(
                 f,
-                "switched to {to}: about {remaining:.0} more iterations would take {}, {to} about {}",
+                "switched to {to}: {} {remaining:.0} more iterations would take {}, {to} about {}",
+                if *at_least { "at least" } else { "about" },
                 Approximate(*seconds),
                 Approximate(*to_seconds)
             ),
-            AttemptEnd::Switched { to, .. } => write!(f, "switched to {to}: residual stagnated"),
             AttemptEnd::Outdated => {
                 write!(f, "stopped: a preconditioner of the new values is expected to be faster")
             }
@@ -158,5 +162,46 @@ pub(super) fn configuration(method: Method, preconditioner: Preconditioner) -> S
     match preconditioner {
         Preconditioner::None => method.to_string(),
         other => format!("{method} with {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limited_estimate_is_called_a_lower_bound() {
+        let switched = |at_least| {
+            let (seconds, to_seconds) = (0.21, 0.05);
+            let to = "Cg with Amg".to_owned();
+            AttemptEnd::Switched { remaining: 4200.0, at_least, seconds, to, to_seconds }.to_string()
+        };
+        let rest = "4200 more iterations would take 210 ms, Cg with Amg about 50 ms";
+        assert_eq!(switched(false), format!("switched to Cg with Amg: about {rest}"));
+        assert_eq!(switched(true), format!("switched to Cg with Amg: at least {rest}"));
+    }
+
+    #[test]
+    fn setup_and_solve_are_printed_separately() {
+        let attempt = |setup| Attempt {
+            method: Method::Cg,
+            preconditioner: Preconditioner::Jacobi,
+            reason: "a test".into(),
+            iterations: 1,
+            setup: Duration::from_millis(setup),
+            preparation: Preparation::Built,
+            time: Duration::from_millis(5),
+            residual: 0.0,
+            ending: AttemptEnd::Ended(Outcome::Converged),
+        };
+        let mut report = Report::default();
+        (report.iterations, report.time) = (2, Duration::from_millis(79));
+        let mut solved = Solved { x: vec![0.0], report, attempts: vec![attempt(14), attempt(48)] };
+        let text = solved.to_string();
+        assert!(text.contains(" after 2 iterations, setup 0.062 s, solve 0.017 s, "), "{text}");
+        // no setup, one iteration
+        (solved.report.iterations, solved.attempts) = (1, vec![attempt(0)]);
+        let text = solved.to_string();
+        assert!(text.contains(" after 1 iteration, solve 0.079 s, "), "{text}");
     }
 }

@@ -307,6 +307,10 @@ fn outcomes_are_listed_as_they_are_printed() {
         Outcome::Inconsistent { residual: 9.0 },
     ];
     let endings = [AttemptEnd::Outdated, AttemptEnd::NotBuilt("9".into())];
+    for bound in ["about", "at least"] {
+        let row = format!("switched to ...: {bound} ... more iterations would take");
+        assert!(page.contains(&row), "docs/reference/outcomes.md lacks \"{row}\"");
+    }
     let outcomes = outcomes.into_iter().chain(stagnated.into_iter().map(Outcome::Stagnated));
     let printed = outcomes.map(|it| it.to_string()).chain(endings.iter().map(ToString::to_string));
     for text in printed {
