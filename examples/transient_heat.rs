@@ -44,9 +44,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{plan}");
     let started = Instant::now();
     let saved = std::env::temp_dir().join("krysp_transient_heat.plan");
-    let (mut solver, how) = match PlannedSolver::load(&saved, &plain, &Host) {
-        Ok(solver) => (solver, "read again".into()),
-        Err(why) => (plan.build()?, format!("built, {why},")),
+    // There is no file before the first run.
+    let loaded = saved.exists().then(|| PlannedSolver::load(&saved, &plain, &Host));
+    let (mut solver, how) = match loaded {
+        Some(Ok(solver)) => (solver, "read again".to_owned()),
+        Some(Err(why)) => (plan.build()?, format!("built, because {why},")),
+        None => (plan.build()?, "built".to_owned()),
     };
     println!("ready      {}, {how} in {:.1?}", solver.operator()?.choice().stored(), started.elapsed());
 

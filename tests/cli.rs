@@ -382,6 +382,18 @@ fn a_histogram_shows_the_few_long_rows() {
 }
 
 #[test]
+fn inspect_aligns_ten_candidates_and_more() {
+    let ran = Folder::new("candidates").run("krysp inspect A.mtx");
+    let number_ends = ran.out.lines().filter_map(|line| {
+        let (number, _) = line.split_once(". ")?;
+        number.trim().parse::<usize>().ok().map(|_| number.len())
+    });
+    let number_ends: Vec<usize> = number_ends.collect();
+    assert!(number_ends.len() >= 10, "{}", ran.out);
+    assert!(number_ends.iter().all(|end| *end == number_ends[0]), "{}", ran.out);
+}
+
+#[test]
 fn check_compares_every_format_with_a_plain_loop() {
     let folder = Folder::new("check");
     let ran = folder.run("krysp check A.mtx --device cpu");

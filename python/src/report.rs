@@ -165,8 +165,9 @@ impl Report {
     fn __str__(&self) -> String {
         let Report { method, outcome, iterations, relative_residual, .. } = self;
         let times = self.times();
+        let noun = if *iterations == 1 { "iteration" } else { "iterations" };
         let mut text = format!(
-            "{method}: {outcome} after {iterations} iterations, {times}, relative residual {relative_residual:.2e}"
+            "{method}: {outcome} after {iterations} {noun}, {times}, relative residual {relative_residual:.2e}"
         );
         if let Some(condition) = self.condition {
             text += &format!(", condition of the preconditioned operator about {condition:.1e}");

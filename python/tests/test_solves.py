@@ -52,6 +52,8 @@ def test_info_is_honest():
     a, b = poisson(20), np.ones(400)
     few = krysp.cg(a, b, maxiter=3)
     assert few.info == 3 and not few.report.converged
+    assert "after 3 iterations, " in str(few.report)
+    assert "after 1 iteration, " in str(krysp.cg(a, b, maxiter=1).report)
     # the advice names the keyword of this interface, not the option of the Rust library
     assert "`maxiter`" in few.report.advice and "max_iterations" not in str(few.report)
     # the advice names SciPy's keywords, and no option that the Python function lacks

@@ -61,9 +61,11 @@ impl Found {
             Err(why) => return line("plan", why),
         };
         say(&bold("plan        candidates; the cheapest by estimate runs next"));
+        let digits = plan.len().to_string().len();
         for (at, candidate) in plan.iter().enumerate() {
             let name = format!("{} with {}", candidate.method, candidate.preconditioner);
-            say(&format!("  {}. {name:<22} {}", at + 1, text::wrapped(&candidate.reason, 28)));
+            let reason = text::wrapped(&candidate.reason, 27 + digits);
+            say(&format!("  {:>digits$}. {name:<22} {reason}", at + 1));
         }
         say(&format!("\n{}", bold("to solve")));
         let command = recipe::command(&self.file, self.solves);
