@@ -185,7 +185,7 @@ impl Ranks {
     /// Waits until `done` returns true, or until a rank fails.
     pub(super) fn wait(&self, mut done: impl FnMut() -> bool) -> Result<()> {
         self.check()?;
-        for round in 0.. {
+        for round in 1.. {
             for _ in 0..POLLS {
                 if done() {
                     return Ok(());
@@ -197,7 +197,7 @@ impl Ranks {
             }
             self.check()?;
             // sleep, because there may be more ranks than cores
-            if round > ROUNDS {
+            if round >= ROUNDS {
                 std::thread::sleep(Duration::from_micros(20));
             }
         }

@@ -8,6 +8,7 @@ use super::cycle::{Dense, Level, Transfer};
 use super::product::{PIECE, Piece, Pieces};
 use super::unsmoothed::Unsmoothed;
 use crate::Real;
+use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, save_slice};
 use krysp_kernels::cpu::run::threads::find_row;
@@ -45,19 +46,18 @@ fn require(holds: bool) -> Option<()> {
 }
 
 impl<T: Real> Amg<T> {
-    /// Whether each entry of the matrix is in a block of the node pattern. Assumed, not checked, if the
-    /// matrix has as many entries as full blocks would have: values are then read by their place in the node
-    /// pattern, which stays in bounds.
+    /// Whether each entry of the matrix is in a block of the node pattern. If each node has one row, the two
+    /// patterns must be equal: values are then read by their place in the node pattern.
     fn covers(&self) -> bool {
         let (whole, nodes, size) = (&self.whole, &self.pattern, self.size);
-        if nodes.entries().checked_mul(size * size) == Some(whole.entries()) {
-            return true;
+        if size == 1 {
+            return check_pattern(whole, nodes).is_ok();
         }
         let uncovered = |row: usize| {
             let blocks = nodes.row(row / size);
             whole.row(row).iter().any(|column| blocks.binary_search(&(column / size as u32)).is_err())
         };
-        size > 1 && find_row(whole.rows(), 16, &uncovered).is_none()
+        find_row(whole.rows(), 16, &uncovered).is_none()
     }
 
     /// Whether the sizes of everything that was read agree, level by level.
@@ -152,5 +152,26 @@ impl Pieces {
             && self.columns == columns
             && self.pieces.len() == rows.div_ceil(PIECE)
             && self.pieces.iter().enumerate().all(fits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Csr;
+    use crate::testing::matrices;
+
+    #[test]
+    fn a_pattern_of_as_many_entries_in_other_places_does_not_fit() {
+        for (a, size) in [(matrices::stencil7(6), 1), (matrices::elasticity(4), 3)] {
+            let a = a.csr::<f64>().unwrap();
+            let mut amg = Amg::new(&a).unwrap();
+            assert!(amg.size == size && amg.fits().is_some());
+            let n = a.rows();
+            let moved: Vec<_> =
+                a.triplets().map(|(row, col, value)| (row, (col + 2 * size) % n, value)).collect();
+            amg.whole = Csr::from_triplets(n, n, &moved).unwrap().source().pattern.clone();
+            assert!(amg.whole.entries() == a.nnz() && amg.fits().is_none(), "{size}");
+        }
     }
 }
