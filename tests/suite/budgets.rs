@@ -36,12 +36,11 @@ fn system(kind: usize) -> Csr<f64> {
                 a.triplets().map(|(i, j, v)| (i, j, if i == j { v - 2.0 } else { v })).collect();
             Csr::from_triplets(a.rows(), a.rows(), &shifted).unwrap()
         }
-        // a chain without supports, except for small additions to the diagonal: unsymmetric and nearly singular
+        // a chain without supports: unsymmetric and singular, without a solution for most right-hand sides
         _ => {
             let n = 300;
-            let entries = (0..n - 1).flat_map(|i| {
-                [(i, i, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0), (i + 1, i + 1, 1.0 + 1e-3 * (i % 2) as f64)]
-            });
+            let entries = (0..n - 1)
+                .flat_map(|i| [(i, i, 1.0), (i, i + 1, -1.0), (i + 1, i, -1.0), (i + 1, i + 1, 1.0)]);
             Csr::from_triplets(n, n, &entries.chain([(5, 80, 0.5), (5, 81, -0.5)]).collect::<Vec<_>>())
                 .unwrap()
         }
@@ -134,6 +133,7 @@ fn a_preconditioner_is_kept_for_new_values_until_that_costs_more_than_a_new_one(
     solver.refresh(&far).unwrap();
     let solved = solver.solve(&b).unwrap();
     assert!(solved.converged(), "{solved}");
+    assert!(solved.attempts.iter().any(|one| one.preparation == Preparation::Renewed), "{solved}");
 }
 
 /// Matrices `M + Δt K` with growing Δt are symmetric positive definite: Jacobi, multigrid and IC(0) are enough.

@@ -171,12 +171,16 @@ fn refreshed_factors_are_those_of_the_new_values() {
 }
 
 #[test]
-fn factors_in_single_precision_take_half_of_the_memory() {
+fn factors_in_single_precision_take_about_half_of_the_memory() {
     for (name, a) in systems() {
         let b = matrices::vector(a.rows());
         let (whole, half) =
             (Lu::new(&a).unwrap(), SinglePrecision::new(Lu::new(&a.cast::<f32>()).unwrap()).unwrap());
         assert!(half.bytes() <= whole.bytes(), "{name}");
+        // the factors of other systems have many indices beside their values, or other pivots in single precision
+        if name == "elasticity" {
+            assert!(100 * half.bytes() <= 60 * whole.bytes(), "{} of {}", half.bytes(), whole.bytes());
+        }
         let solution = Gmres::new(&a).preconditioner(half).rtol(1e-12).solve(&b).unwrap();
         check(&a, &b, 1e-12, &solution);
         assert!(

@@ -299,7 +299,7 @@ fn incomplete_factors_of_any_size_solve() {
 }
 
 #[test]
-fn many_solves_take_the_fastest_format_and_ordering() {
+fn solves_are_right_in_the_format_and_ordering_of_many_solves() {
     // a grid in an ordering without locality, with an `x` of more than 256 KiB, so that plans consider another ordering
     let side = 184;
     let n = side * side;

@@ -60,6 +60,13 @@ fn the_preconditioner_is_symmetric_and_removes_the_coarse_part() {
     let (one, other) = (dot(&mx, &y), dot(&x, &my));
     assert!((one - other).abs() <= 1e-12 * dot(&mx, &mx).sqrt() * dot(&y, &y).sqrt(), "{one:e} {other:e}");
     assert!(dot(&mx, &x) > 0.0);
+    // the vector of ones is in the coarse space: for the residual `A 1` the coarse correction, which is added to Jacobi's, is `1`
+    let [mut residual, mut both, mut local] = [0; 3].map(|_| space.zeros().unwrap());
+    a.apply(&space.vector(&vec![1.0; a.rows()]).unwrap(), &mut residual).unwrap();
+    m.apply(&residual, &mut both).unwrap();
+    m.inner().apply(&residual, &mut local).unwrap();
+    let coarse = both.as_slice().iter().zip(local.as_slice()).map(|(both, local)| both - local);
+    assert!(coarse.into_iter().all(|entry| (entry - 1.0).abs() <= 1e-10));
 }
 
 #[test]
