@@ -158,8 +158,8 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Csr;
     use crate::testing::matrices;
+    use crate::{Csr, Format};
 
     #[test]
     fn a_pattern_of_as_many_entries_in_other_places_does_not_fit() {
