@@ -15,15 +15,15 @@
 
 mod elimination;
 
-use super::several::{Pair, in_groups};
+use super::several::{Pair, alone, in_groups};
 use super::solves::has_diagonal;
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
 use crate::{Csr, Error, Format, HostSpace, HostVector, Permutation, Real, Result};
 use elimination::{Factors, eliminate};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, solve};
-use krysp_solvers::{LinearOperator, MultiVector, Space, check_spaces};
-use std::sync::{Mutex, PoisonError};
+use krysp_solvers::{LinearOperator, MultiVector, Space};
+use std::sync::Mutex;
 
 const NAME: &str = "ILUT";
 
@@ -203,10 +203,7 @@ impl<T: Real> LinearOperator for Ilut<T> {
     }
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, r, z)?;
-        let mut x = self.x.lock().unwrap_or_else(PoisonError::into_inner);
-        self.solve(&mut [(r, z)], &mut x);
-        Ok(())
+        alone(self, &self.x, (r, z), |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn apply_many(

@@ -2,8 +2,9 @@
 
 use crate::memory::check_free_memory;
 use crate::{HostVector, Real};
-use krysp_solvers::{LinearOperator, MultiVector, Result, Space, check_spaces};
+use krysp_solvers::{LinearOperator, MultiVector, Result, Space, check_spaces, with_workspace};
 use rayon::prelude::*;
+use std::sync::Mutex;
 
 /// Maximum number of vectors of a group: with this many, the entries of the vectors that a large frontal
 /// matrix reads stay in the L2 cache (guess).
@@ -24,6 +25,21 @@ pub(super) fn checked_pairs<'p, T: Real>(
     Ok(pairs)
 }
 
+/// Solves for one vector, with the workspace that `m` keeps. `solve` must accept a workspace with any content.
+pub(super) fn alone<T: Real, W: Default>(
+    m: &impl LinearOperator<Vector = HostVector<T>>,
+    kept: &Mutex<W>,
+    (r, z): Pair<'_, T>,
+    solve: impl FnOnce(&mut [Pair<'_, T>], &mut W),
+) -> Result<()> {
+    check_spaces(m, r, z)?;
+    let new = || Ok(W::default());
+    with_workspace(kept, new, |workspace| {
+        solve(&mut [(r, z)], workspace);
+        Ok(())
+    })
+}
+
 /// Solves for the open columns of `r` in groups, each on one thread. `solve` must accept a workspace with any
 /// content, which it may grow to three vectors per right-hand side.
 pub(super) fn in_groups<T: Real, W: Default>(
@@ -33,11 +49,13 @@ pub(super) fn in_groups<T: Real, W: Default>(
     solve: impl Fn(&mut [Pair<'_, T>], &mut W) + Sync,
 ) -> Result<()> {
     let mut pairs = checked_pairs(m, r, z)?;
+    let threads = rayon::current_num_threads();
+    let group = pairs.len().div_ceil(threads).clamp(1, TOGETHER);
+    let vectors = pairs.len().min(threads * group);
     check_free_memory(
         "the workspace of solves with several vectors",
-        (3 * pairs.len() * m.domain().len() * size_of::<T>()) as u128,
+        (3 * vectors * m.domain().len() * size_of::<T>()) as u128,
     )?;
-    let group = pairs.len().div_ceil(rayon::current_num_threads()).clamp(1, TOGETHER);
     pairs.par_chunks_mut(group).for_each(|group| solve(group, &mut W::default()));
     Ok(())
 }

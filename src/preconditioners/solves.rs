@@ -143,8 +143,6 @@ impl<T: Real> Solves<T> {
 
     /// Applies the preconditioner to several vectors, [`TOGETHER`] at a time.
     pub(super) fn apply_many(&self, pairs: Vec<Pair<'_, T>>) -> krysp_solvers::Result<()> {
-        let numbers = pairs.len().min(TOGETHER) * self.space.len();
-        check_free_memory("the workspace of triangular solves", (numbers * size_of::<T>()) as u128)?;
         let mut pairs: Vec<(&[T], &mut [T])> =
             pairs.into_iter().map(|(r, z)| (r.as_slice(), z.as_mut_slice())).collect();
         pairs.chunks_mut(TOGETHER).try_for_each(|pairs| self.solve(pairs))
@@ -155,6 +153,8 @@ impl<T: Real> Solves<T> {
             &self.scratch,
             || Ok(Scratch::new(&self.slices)),
             |scratch| {
+                let more = scratch.growth(&self.slices, pairs.len());
+                check_free_memory("the workspace of triangular solves", (more * size_of::<T>()) as u128)?;
                 solve_both(&self.slices, &self.sliced, scratch, pairs);
                 Ok(())
             },
@@ -174,5 +174,26 @@ impl<T: Real> Solves<T> {
     pub(super) fn bytes(&self) -> usize {
         let triangles = self.sliced.iter().map(Sliced::bytes).sum::<usize>();
         triangles + 2 * size_of_val(self.permutation.old_of_new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LinearOperator;
+
+    #[test]
+    fn a_workspace_that_is_large_enough_needs_no_further_memory() {
+        let a = Csr::from_triplets(4, 4, &[0, 1, 2, 3].map(|i| (i, i, 2.0))).unwrap();
+        let Scheduled { levels, permutation, .. } = Scheduled::new("a test", &a).unwrap();
+        let mut solves = Solves::new(a.domain(), (levels, permutation), (a.clone(), a.clone()));
+        solves.fill();
+        let growth = |vectors| solves.scratch.lock().unwrap().growth(&solves.slices, vectors);
+        assert!(growth(3) > 0);
+        let r = HostVector::from_slice(&[4.0; 4]);
+        let mut z = [(); 3].map(|()| r.clone());
+        solves.apply_many(z.iter_mut().map(|z| (&r, z)).collect()).unwrap();
+        assert!(z.iter().all(|z| z.as_slice() == [1.0; 4]));
+        assert!(growth(3) == 0 && growth(4) > 0);
     }
 }

@@ -184,6 +184,11 @@ impl<T: Value> Scratch<T> {
         let taken = (0..2 * slices.parts()).map(|_| AtomicBool::new(false)).collect();
         Scratch { x: vec![T::zero(); slices.len() + 1], taken }
     }
+
+    /// Number of further values that [`solve_both`] allocates for this number of vectors.
+    pub fn growth(&self, slices: &Slices, vectors: usize) -> usize {
+        (vectors * (slices.len() + 1)).saturating_sub(self.x.capacity())
+    }
 }
 
 /// A triangular matrix in slices, which are stored in the order in which they are solved (last rows first for

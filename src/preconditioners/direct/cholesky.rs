@@ -14,7 +14,7 @@
 //! large fronts. An application reads `L` twice, on one thread; several vectors are solved in groups, each on
 //! one thread.
 
-use super::super::several::{Pair, gather, in_groups, scatter};
+use super::super::several::{Pair, alone, gather, in_groups, scatter};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::transpose::transposed;
 use super::tree::{Both, Expected, NONE, Tree};
@@ -27,10 +27,10 @@ use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::frontal::{self, Strip};
 use krysp_kernels::interrupt::Phase;
-use krysp_solvers::{Element, LinearOperator, MultiVector, Space, check_spaces};
+use krysp_solvers::{Element, LinearOperator, MultiVector, Space};
 use rayon::prelude::*;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const NAME: &str = "Cholesky";
 
@@ -338,12 +338,8 @@ impl<T: Real> LinearOperator for Cholesky<T> {
     }
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, r, z)?;
-        // the lock may be poisoned: any content of the workspace is overwritten
         self.valid()?;
-        let mut workspace = self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        self.solve(&mut [(r, z)], &mut workspace);
-        Ok(())
+        alone(self, &self.work, (r, z), |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn apply_many(

@@ -9,7 +9,7 @@
 //! Cost, for the same ordering: half of the multiplications of `Lu`, and half of the stored entries. During
 //! its elimination, a front is stored as a full square, as in `Lu`.
 
-use super::super::several::{Pair, in_groups};
+use super::super::several::{Pair, alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fronts::{FrontFactors, Kind, Progress};
 use super::order::{Pivoting, Shape, paired};
@@ -22,8 +22,8 @@ use crate::formats::pattern::Pattern;
 use crate::ordering::minimum_degree;
 use crate::saved::saved;
 use crate::{Csr, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
-use krysp_solvers::{LinearOperator, MultiVector, Space, check_spaces};
-use std::sync::{Arc, Mutex, PoisonError};
+use krysp_solvers::{LinearOperator, MultiVector, Space};
+use std::sync::{Arc, Mutex};
 
 const NAME: &str = "LDL";
 
@@ -203,11 +203,7 @@ impl<T: Real> LinearOperator for Ldl<T> {
     }
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, r, z)?;
-        // the lock may be poisoned: any content of the workspace is overwritten
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        self.solve(&mut [(r, z)], &mut workspace);
-        Ok(())
+        alone(self, &self.workspace, (r, z), |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn apply_many(

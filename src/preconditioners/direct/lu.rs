@@ -24,7 +24,7 @@ mod tests;
 
 pub(crate) use partial::{PartialLu, by_fronts as lu_by_fronts};
 
-use super::super::several::{Pair, in_groups};
+use super::super::several::{Pair, alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, finite};
 use super::fronts::FrontFactors;
 use super::order::{Order, Pivoting};
@@ -34,9 +34,9 @@ use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, HostSpace, HostVector, Real, Result, Scaling};
 use column_factors::ColumnFactors;
-use krysp_solvers::{LinearOperator, MultiVector, check_spaces};
+use krysp_solvers::{LinearOperator, MultiVector};
 use partial::Prepared;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 const NAME: &str = "LU";
 
@@ -140,23 +140,27 @@ impl<T: Real> Lu<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn apply_transposed(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> Result<()> {
-        check_spaces(self, r, z)?;
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let Workspace { scaled, steps } = &mut *workspace;
+        alone(self, &self.workspace, (r, z), |pairs, workspace| {
+            pairs
+                .iter_mut()
+                .for_each(|(r, z)| self.solve_transposed(r.as_slice(), z.as_mut_slice(), workspace));
+        })?;
+        Ok(())
+    }
+
+    fn solve_transposed(&self, b: &[T], x: &mut [T], Workspace { scaled, steps }: &mut Workspace<T>) {
         scaled.clear();
-        scaled.extend_from_slice(r.as_slice());
+        scaled.extend_from_slice(b);
         if let Some(scaling) = &self.scaling {
             scaling.unscale_in_place_order(scaled);
         }
-        let to = z.as_mut_slice();
         match &self.factors {
-            Factors::Columns { order, factors } => factors.solve_transposed(&order.column_of, scaled, to),
-            Factors::Fronts { tree, factors } => factors.solve_transposed(tree, scaled, steps, to),
+            Factors::Columns { order, factors } => factors.solve_transposed(&order.column_of, scaled, x),
+            Factors::Fronts { tree, factors } => factors.solve_transposed(tree, scaled, steps, x),
         }
         if let Some(scaling) = &self.scaling {
-            to.copy_from_slice(&scaling.transposed_in_place_order(to));
+            x.copy_from_slice(&scaling.transposed_in_place_order(x));
         }
-        Ok(())
     }
 
     /// Solves for several right-hand sides, reading each front once for all of them.
@@ -238,11 +242,7 @@ impl<T: Real> LinearOperator for Lu<T> {
     }
 
     fn apply(&self, r: &HostVector<T>, z: &mut HostVector<T>) -> krysp_solvers::Result<()> {
-        check_spaces(self, r, z)?;
-        // the lock may be poisoned: any content of the workspace is overwritten
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        self.solve(&mut [(r, z)], &mut workspace);
-        Ok(())
+        alone(self, &self.workspace, (r, z), |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn apply_many(
