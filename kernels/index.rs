@@ -59,6 +59,7 @@ impl Columns {
 impl std::ops::Deref for Columns {
     type Target = [u32];
 
+    #[inline]
     fn deref(&self) -> &[u32] {
         &self.indices
     }
@@ -94,6 +95,7 @@ impl<'a> ColumnsRef<'a> {
 }
 
 impl<'a> From<&'a Columns> for ColumnsRef<'a> {
+    #[inline]
     fn from(columns: &'a Columns) -> Self {
         ColumnsRef { indices: &columns.indices, bound: columns.bound }
     }
@@ -102,6 +104,7 @@ impl<'a> From<&'a Columns> for ColumnsRef<'a> {
 impl std::ops::Deref for ColumnsRef<'_> {
     type Target = [u32];
 
+    #[inline]
     fn deref(&self) -> &[u32] {
         self.indices
     }
@@ -124,6 +127,7 @@ pub struct Ascending<O: Plain>(Buffer<O>);
 impl<O: Plain> std::ops::Deref for Ascending<O> {
     type Target = [O];
 
+    #[inline]
     fn deref(&self) -> &[O] {
         &self.0
     }
@@ -135,13 +139,21 @@ pub trait Offset: Copy + Send + Sync + 'static {
     fn get(self) -> usize;
 }
 
+/// The range between the two offsets of a pair.
+#[inline]
+fn both<O: Offset>(pair: &[O]) -> Range<usize> {
+    pair[0].get()..pair[1].get()
+}
+
 impl Offset for u32 {
+    #[inline]
     fn get(self) -> usize {
         self as usize
     }
 }
 
 impl Offset for u64 {
+    #[inline]
     fn get(self) -> usize {
         self as usize
     }
@@ -227,7 +239,7 @@ impl Offsets {
     /// Range at a position.
     #[inline]
     pub fn range(&self, position: usize) -> Range<usize> {
-        self.at(position)..self.at(position + 1)
+        OffsetsRef::from(self).range(position)
     }
 
     /// End of the last range.
@@ -284,12 +296,14 @@ pub struct AscendingRef<'a, O>(&'a [O]);
 impl<O> std::ops::Deref for AscendingRef<'_, O> {
     type Target = [O];
 
+    #[inline]
     fn deref(&self) -> &[O] {
         self.0
     }
 }
 
 impl<'a> From<&'a Offsets> for OffsetsRef<'a> {
+    #[inline]
     fn from(offsets: &'a Offsets) -> Self {
         match offsets {
             Offsets::Short(o) => OffsetsRef::Short(AscendingRef(o)),
@@ -331,7 +345,10 @@ impl<'a> OffsetsRef<'a> {
     /// Range at a position.
     #[inline]
     pub fn range(self, position: usize) -> Range<usize> {
-        self.at(position)..self.at(position + 1)
+        match self {
+            OffsetsRef::Short(o) => both(&o[position..position + 2]),
+            OffsetsRef::Long(o) => both(&o[position..position + 2]),
+        }
     }
 
     /// End of the last range.

@@ -98,11 +98,13 @@ impl<T: Real> Csr<T> {
     }
 
     /// Columns of a row's entries, ascending.
+    #[inline]
     pub fn row_columns(&self, row: usize) -> &[u32] {
         self.pattern().row(row)
     }
 
     /// Values of a row's entries.
+    #[inline]
     pub fn row_values(&self, row: usize) -> &[T] {
         &self.values[self.pattern().offsets.range(row)]
     }

@@ -63,7 +63,8 @@ impl Pattern {
         self.offsets.end()
     }
 
-    #[inline]
+    // without `always`, loops over rows call it as a function, which takes longer than reading a short row
+    #[inline(always)]
     pub(crate) fn row(&self, row: usize) -> &[u32] {
         &self.columns[self.offsets.range(row)]
     }
