@@ -93,13 +93,11 @@ struct Search<'a> {
     v: Vec<f64>,
     row_of: Vec<u32>,
     column_of: Vec<u32>,
-    /// Length of the shortest known path to each column.
+    /// Length of the shortest known path to each column; `−∞` for columns from which no free column can be
+    /// reached, so that later searches skip them.
     distance: Vec<f64>,
     /// The last row on the shortest known path to each column.
     parent: Vec<u32>,
-    /// Whether the shortest known path to a column is final. Stays set for columns from which no free column can be
-    /// reached.
-    settled: Vec<bool>,
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
@@ -129,7 +127,6 @@ impl<'a> Search<'a> {
             column_of: vec![NONE; n],
             distance: vec![f64::INFINITY; n],
             parent: vec![NONE; n],
-            settled: vec![false; n],
             heap: BinaryHeap::new(),
         }
     }
@@ -207,13 +204,14 @@ impl<'a> Search<'a> {
                 let at = column as usize;
                 // rounding may leave a length slightly negative
                 let distance = base + self.length(row, entry).max(0.0);
-                if self.settled[at] || distance >= shortest {
+                // no path to a settled column gets shorter
+                if distance >= shortest || distance >= self.distance[at] {
                     continue;
                 }
                 if self.row_of[at] == NONE {
                     (shortest, end) = (distance, column);
                     self.parent[at] = row as u32;
-                } else if distance < self.distance[at] {
+                } else {
                     if self.distance[at] == f64::INFINITY {
                         reached.push(column);
                     }
@@ -235,7 +233,6 @@ impl<'a> Search<'a> {
             if self.distance[column as usize] >= shortest {
                 break;
             }
-            self.settled[column as usize] = true;
             settled.push(column);
             base = self.distance[column as usize];
             row = self.row_of[column as usize] as usize;
@@ -247,7 +244,6 @@ impl<'a> Search<'a> {
                 let shift = shortest - self.distance[column as usize];
                 self.v[column as usize] -= shift;
                 self.u[self.row_of[column as usize] as usize] += shift;
-                self.settled[column as usize] = false;
             }
             let mut column = end;
             loop {
@@ -260,20 +256,20 @@ impl<'a> Search<'a> {
                 column = before;
             }
         }
-        reached.iter().for_each(|&column| self.distance[column as usize] = f64::INFINITY);
+        let reset = if end == NONE { f64::NEG_INFINITY } else { f64::INFINITY };
+        reached.iter().for_each(|&column| self.distance[column as usize] = reset);
         Ok(())
     }
 
-    /// Removes the unsettled column with the shortest path from `ready` and the heap, and returns it.
+    /// Removes the column with the shortest path from `ready` and the heap, and returns it. Each column is
+    /// returned once, with the length of its final path.
     fn nearest(&mut self, ready: &mut Vec<u32>) -> Option<u32> {
-        while let Some(column) = ready.pop() {
-            if !self.settled[column as usize] {
-                return Some(column);
-            }
+        if let Some(column) = ready.pop() {
+            return Some(column);
         }
         while let Some(Reverse((distance, column))) = self.heap.pop() {
-            let at = column as usize;
-            if !self.settled[at] && self.distance[at].to_bits() == distance {
+            // another path to the column may have become shorter
+            if self.distance[column as usize].to_bits() == distance {
                 return Some(column);
             }
         }
