@@ -51,7 +51,7 @@ impl<T: Real> ColumnFactors<T> {
         *scale = row_scale(columns);
         let mut step_of = vec![0u32; n];
         (0..).zip(&*row_of).for_each(|(step, &row)| step_of[row as usize] = step);
-        let sound = T::from_f64(SOUND);
+        let (sound, continued) = (T::from_f64(SOUND), lower.continued());
         let mut x = vec![T::zero(); n];
         let mut block = 0;
         for (step, &column) in order.column_of.iter().enumerate() {
@@ -66,17 +66,23 @@ impl<T: Real> ColumnFactors<T> {
                     largest = largest.max(value.abs());
                 }
             }
-            for at in upper.starts[step]..upper.starts[step + 1] {
-                let factor = std::mem::take(&mut x[upper.rows[at] as usize]);
+            let mut entries = upper.starts[step]..upper.starts[step + 1];
+            while let Some(at) = entries.next() {
+                let earlier = upper.rows[at];
+                let factor = std::mem::take(&mut x[earlier as usize]);
                 upper.values[at] = factor;
-                if upper.rows[at] < start {
+                if earlier < start {
                     continue;
                 }
                 largest = largest.max(factor.abs());
-                let (rows, values) = lower.column(upper.rows[at] as usize);
-                counter.add(rows.len())?;
-                for (&row, &value) in rows.iter().zip(values) {
-                    x[row as usize] -= value * factor;
+                counter.add(2 * lower.column(earlier as usize).0.len())?;
+                if continued[earlier as usize] && !entries.is_empty() && upper.rows[at + 1] == earlier + 1 {
+                    let second = lower.subtract_two(earlier as usize, factor, &mut x);
+                    upper.values[at + 1] = second;
+                    largest = largest.max(second.abs());
+                    entries.next();
+                } else {
+                    lower.subtract(earlier as usize, factor, &mut x);
                 }
             }
             let pivot = std::mem::take(&mut x[step]);

@@ -3,7 +3,7 @@
 //! ```text
 //! for each column j, in an order with little fill:
 //!     reach: the steps whose columns of L update column j, by a depth-first search in L
-//!     x ← column j;  for each step s of the reach, in ascending order:  x ← x − x_s L_s
+//!     x ← column j;  for each step s of the reach, in reverse order of discovery:  x ← x − x_s L_s
 //!     pivot: the preferred row if its entry is large enough, else another row with a large entry
 //! ```
 //!
@@ -22,8 +22,8 @@ use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 
 /// Minimum magnitude of a pivot, as a fraction of the largest entry of its column: for the preferred row, and
-/// for other rows. A pivot in another row spoils the ordering for all later columns, which costs more than
-/// iterative refinement.
+/// for other rows. A small preferred pivot costs a step of iterative refinement; a pivot in another row costs
+/// more, because the ordering no longer suits the later columns.
 const PREFERRED: f64 = 1e-3;
 const OTHERS: f64 = 0.1;
 
@@ -54,6 +54,9 @@ pub(super) struct Progress<T> {
     lower: Triangle<T>,
     /// End of the part of each column of `L` that searches must follow (symmetric pruning).
     pruned: Vec<usize>,
+    /// Whether the rows of each column of `L` are the pivot of the next step, then the rows of the next column
+    /// in the same order. Two such columns are subtracted together, which reads and writes each entry once.
+    continued: Vec<bool>,
     /// Column whose search visited each row last.
     found_by: Vec<u32>,
     /// Steps of the reach, and rows of the current column that are not yet pivots.
@@ -63,15 +66,22 @@ pub(super) struct Progress<T> {
 }
 
 impl<T: Real> Progress<T> {
-    pub(super) fn new(columns: &Csr<T>, blocks: Vec<u32>) -> Progress<T> {
+    /// Prepares the elimination. `expected` is the predicted number of entries of each triangle.
+    pub(super) fn new(columns: &Csr<T>, blocks: Vec<u32>, expected: usize, budget: Budget) -> Progress<T> {
         let n = columns.rows();
         let mut lengths = vec![0u32; n];
         columns.columns().iter().for_each(|&row| lengths[row as usize] += 1);
+        let triangle = || {
+            let mut triangle = Triangle::new(n);
+            // a prediction that exceeds the limit may still be wrong
+            let _ = make_room(&mut triangle, expected, expected.saturating_mul(entry_bytes::<T>()), budget);
+            triangle
+        };
         Progress {
             scale: row_scale(columns),
             blocks,
             lengths,
-            upper: Triangle::new(n),
+            upper: triangle(),
             pivots: Vec::with_capacity(n),
             missing: vec![],
             work: 0.0,
@@ -79,8 +89,9 @@ impl<T: Real> Progress<T> {
             x: vec![T::zero(); n],
             step_of: vec![NONE; n],
             row_of: Vec::with_capacity(n),
-            lower: Triangle::new(n),
+            lower: triangle(),
             pruned: Vec::with_capacity(n),
+            continued: Vec::with_capacity(n),
             found_by: vec![NONE; n],
             reach: vec![],
             fresh: vec![],
@@ -130,22 +141,10 @@ impl<T: Real> Progress<T> {
                 (polled_at, polled_work) = (step, self.work);
             }
             self.search(columns, column, start);
-            // ascending steps, as in a refresh: both compute bitwise the same sums
-            self.reach.sort_unstable();
             let mut largest = self.load(columns, column as usize, start, budget)?;
-            let Progress { lengths, upper, pivots, missing, work, x, reach, fresh, lower, row_of, .. } =
-                &mut *self;
-            for &earlier in reach.iter() {
-                *work += (lower.starts[earlier as usize + 1] - lower.starts[earlier as usize]) as f64;
-                let factor = std::mem::take(&mut x[row_of[earlier as usize] as usize]);
-                upper.push(earlier, factor);
-                largest = largest.max(factor.abs());
-                let (rows, values) = lower.column(earlier as usize);
-                for (&row, &value) in rows.iter().zip(values) {
-                    x[row as usize] -= value * factor;
-                }
-            }
-            let row = choose(fresh, x, order.preferred.get(column as usize).copied(), lengths);
+            largest = self.update().max(largest);
+            let row = self.pivot_row(column, order);
+            let Progress { upper, pivots, missing, x, fresh, lower, row_of, .. } = &mut *self;
             let pivot = row.map_or(T::zero(), |row| x[row as usize]);
             // magnitude that rounding may leave in a column that depends on others
             let rounding = largest * pivoting.rounding();
@@ -159,25 +158,91 @@ impl<T: Real> Progress<T> {
                     row_of.push(NONE);
                     missing.push(step);
                     self.pruned.push(self.lower.rows.len());
+                    self.continued.push(false);
                     continue;
                 }
                 return Err(Error::Singular { what: NAME, column: column as usize, pivot: pivot.to_f64() });
             };
-            for &other in fresh.iter() {
-                let value = std::mem::take(&mut x[other as usize]);
-                if other != row {
-                    lower.push(other, value / pivot);
-                }
-            }
-            upper.starts.push(upper.rows.len());
-            lower.starts.push(lower.rows.len());
             pivots.push(pivot);
-            row_of.push(row);
-            self.step_of[row as usize] = step;
-            self.pruned.push(self.lower.rows.len());
+            self.store(step, column, start, (row, pivot));
             (0..self.reach.len()).for_each(|at| self.prune(self.reach[at], row));
         }
         Ok(true)
+    }
+
+    /// Eliminates the steps of the reach from the current column. Returns the largest magnitude of its entries
+    /// in `U`. A refresh uses the order of these entries, so that it computes bitwise the same sums.
+    fn update(&mut self) -> T {
+        let Progress { upper, work, x, reach, lower, row_of, continued, .. } = self;
+        let mut largest = T::zero();
+        let mut steps = reach.iter().rev().copied().peekable();
+        while let Some(step) = steps.next() {
+            let factor = std::mem::take(&mut x[row_of[step as usize] as usize]);
+            upper.push(step, factor);
+            largest = largest.max(factor.abs());
+            *work += lower.column(step as usize).0.len() as f64;
+            let next = steps.next_if(|&next| continued[step as usize] && next == step + 1);
+            if next.is_some() {
+                let second = lower.subtract_two(step as usize, factor, x);
+                upper.push(step + 1, second);
+                largest = largest.max(second.abs());
+                *work += lower.column(step as usize + 1).0.len() as f64;
+            } else {
+                lower.subtract(step as usize, factor, x);
+            }
+        }
+        largest
+    }
+
+    /// Stores the current column of `L`, and its pivot.
+    fn store(&mut self, step: u32, column: u32, start: u32, (row, pivot): (u32, T)) {
+        self.step_of[row as usize] = step;
+        let previous = (step as usize).wrapping_sub(1);
+        let continues = step > start
+            && self.found_by.get(self.row_of[previous] as usize) == Some(&column)
+            && self.lower.column(previous).0.len() == self.fresh.len();
+        if continues {
+            // both columns have the same rows, apart from the pivot
+            let at = self.lower.column(previous).0.iter().position(|&other| other == row).unwrap_or(0);
+            self.exchange(previous, at, 0);
+            self.continued[previous] = true;
+        }
+        let Progress { x, fresh, lower, upper, .. } = self;
+        x[row as usize] = T::zero();
+        if continues {
+            for at in lower.starts[previous] + 1..lower.starts[previous + 1] {
+                let other = lower.rows[at];
+                lower.push(other, std::mem::take(&mut x[other as usize]) / pivot);
+            }
+        } else {
+            for &other in fresh.iter().filter(|&&other| other != row) {
+                lower.push(other, std::mem::take(&mut x[other as usize]) / pivot);
+            }
+        }
+        upper.starts.push(upper.rows.len());
+        lower.starts.push(lower.rows.len());
+        self.row_of.push(row);
+        self.pruned.push(self.lower.rows.len());
+        self.continued.push(false);
+    }
+
+    /// Exchanges two entries of a column of `L`, and the same rows in the columns that it continues.
+    fn exchange(&mut self, step: usize, mut one: usize, mut other: usize) {
+        let Triangle { starts, rows, values } = &mut self.lower;
+        for at in (0..=step).rev().take_while(|&at| at == step || self.continued[at]) {
+            rows.swap(starts[at] + one, starts[at] + other);
+            values.swap(starts[at] + one, starts[at] + other);
+            (one, other) = (one + 1, other + 1);
+        }
+    }
+
+    /// Chooses the pivot row of the current column.
+    fn pivot_row(&self, column: u32, order: &Order) -> Option<u32> {
+        let preferred = order.preferred.get(column as usize).copied();
+        let is_candidate =
+            |row: &u32| self.found_by[*row as usize] == column && self.step_of[*row as usize] == NONE;
+        let lengths = preferred.is_none().then_some(&*self.lengths);
+        choose(&self.fresh, &self.x, preferred.filter(is_candidate), lengths)
     }
 
     /// Loads a column of the matrix: entries in its diagonal block, which begins at step `start`, into the
@@ -185,8 +250,8 @@ impl<T: Real> Progress<T> {
     /// block.
     fn load(&mut self, columns: &Csr<T>, column: usize, start: u32, budget: Budget) -> Result<T> {
         let (rows, values) = (columns.row_columns(column), columns.row_values(column));
-        make_room(&mut self.upper, self.reach.len() + rows.len(), self.lower.bytes(), budget)?;
-        make_room(&mut self.lower, self.fresh.len(), self.upper.bytes(), budget)?;
+        make_room(&mut self.upper, self.reach.len() + rows.len(), self.lower.reserved(), budget)?;
+        make_room(&mut self.lower, self.fresh.len(), self.upper.reserved(), budget)?;
         let mut largest = T::zero();
         for (&row, &value) in rows.iter().zip(values) {
             let (step, value) = (self.step_of[row as usize], value * self.scale[row as usize]);
@@ -214,35 +279,39 @@ impl<T: Real> Progress<T> {
     }
 
     /// Finds the reach of a column in its diagonal block, which begins at step `start`, and its rows that are
-    /// not yet pivots.
+    /// not yet pivots. A step follows all steps that it updates.
     fn search(&mut self, columns: &Csr<T>, column: u32, start: u32) {
-        self.reach.clear();
-        self.fresh.clear();
+        let Progress { step_of, lower, pruned, found_by, reach, fresh, path, .. } = self;
+        let (starts, rows) = (&*lower.starts, &*lower.rows);
+        reach.clear();
+        fresh.clear();
+        let mut visit = |row: u32, path: &mut Vec<(u32, usize)>, reach: &mut Vec<u32>| {
+            if std::mem::replace(&mut found_by[row as usize], column) == column {
+                return;
+            }
+            let step = step_of[row as usize];
+            if step == NONE {
+                fresh.push(row);
+            } else if starts[step as usize] == pruned[step as usize] {
+                reach.push(step);
+            } else {
+                path.push((step, starts[step as usize]));
+            }
+        };
         for &row in columns.row_columns(column as usize) {
-            if self.step_of[row as usize] < start {
+            if step_of[row as usize] < start {
                 continue;
             }
-            self.visit(row, column);
-            while let Some((step, at)) = self.path.last_mut() {
-                if *at == self.pruned[*step as usize] {
-                    self.reach.push(*step);
-                    self.path.pop();
-                } else {
-                    let row = self.lower.rows[*at];
-                    *at += 1;
-                    self.visit(row, column);
-                }
+            visit(row, path, reach);
+            while let Some((step, at)) = path.last_mut() {
+                let Some(&row) = rows[..pruned[*step as usize]].get(*at) else {
+                    reach.push(*step);
+                    path.pop();
+                    continue;
+                };
+                *at += 1;
+                visit(row, path, reach);
             }
-        }
-    }
-
-    fn visit(&mut self, row: u32, column: u32) {
-        if std::mem::replace(&mut self.found_by[row as usize], column) == column {
-            return;
-        }
-        match self.step_of[row as usize] {
-            NONE => self.fresh.push(row),
-            step => self.path.push((step, self.lower.starts[step as usize])),
         }
     }
 
@@ -254,12 +323,12 @@ impl<T: Real> Progress<T> {
         if self.pruned[step] < range.end || !self.lower.rows[range.clone()].contains(&pivot) {
             return;
         }
-        let (rows, values) = (&mut self.lower.rows[range.clone()], &mut self.lower.values[range.clone()]);
         let mut kept = 0;
-        for at in 0..rows.len() {
-            if self.step_of[rows[at] as usize] != NONE {
-                rows.swap(at, kept);
-                values.swap(at, kept);
+        for at in 0..range.len() {
+            if self.step_of[self.lower.rows[range.start + at] as usize] != NONE {
+                if at > kept {
+                    self.exchange(step, at, kept);
+                }
                 kept += 1;
             }
         }
@@ -268,33 +337,39 @@ impl<T: Real> Progress<T> {
 }
 
 /// Chooses the pivot row: the preferred row if its entry is large enough; otherwise, among the rows with
-/// large enough entries, the one with the largest entry. If the ordering has no preferred rows, rows with
-/// fewer entries in `A` come first.
-fn choose<T: Real>(rows: &[u32], x: &[T], preferred: Option<u32>, lengths: &[u32]) -> Option<u32> {
+/// large enough entries, the one with the largest entry. If there are `lengths`, the numbers of entries of
+/// rows of `A`, rows with fewer entries come first.
+fn choose<T: Real>(rows: &[u32], x: &[T], preferred: Option<u32>, lengths: Option<&[u32]>) -> Option<u32> {
     let size = |row: u32| x[row as usize].abs();
     let largest = rows.iter().map(|&row| size(row)).fold(T::zero(), T::max);
-    let fits = |row: &u32| rows.contains(row) && size(*row) >= largest * T::from_f64(PREFERRED);
-    if let Some(row) = preferred.filter(fits) {
+    if let Some(row) = preferred.filter(|&row| size(row) >= largest * T::from_f64(PREFERRED)) {
         return Some(row);
     }
     let least = largest * T::from_f64(OTHERS);
     let enough = rows.iter().copied().filter(|&row| size(row) >= least && size(row) > T::zero());
+    let length = |row: u32| lengths.map_or(0, |lengths| lengths[row as usize]);
     let better = |a: u32, b: u32| {
         let by_size = || size(a) > size(b) || size(a) == size(b) && a < b;
-        let (a, b) = if preferred.is_some() { (0, 0) } else { (lengths[a as usize], lengths[b as usize]) };
-        a < b || a == b && by_size()
+        length(a) < length(b) || length(a) == length(b) && by_size()
     };
     enough.reduce(|best, row| if better(row, best) { row } else { best })
 }
 
-/// Reserves memory for `more` entries of one column, within the limit; `others` is the number of bytes of the
-/// other triangle.
+/// Bytes of an entry of a triangle.
+fn entry_bytes<T>() -> usize {
+    size_of::<u32>() + size_of::<T>()
+}
+
+/// Reserves memory for `more` entries of one column, within the limit; `others` is the number of bytes
+/// reserved for the other triangle.
 fn make_room<T: Real>(triangle: &mut Triangle<T>, more: usize, others: usize, budget: Budget) -> Result<()> {
-    let (len, entry) = (triangle.rows.len(), size_of::<u32>() + size_of::<T>());
-    budget.allows(others + (len + more) * entry)?;
-    if triangle.rows.capacity() < len + more {
-        budget.reserve(&mut triangle.rows, more + len / 2)?;
-        budget.reserve(&mut triangle.values, more + len / 2)?;
+    let (len, entry) = (triangle.rows.len(), entry_bytes::<T>());
+    if more <= triangle.rows.capacity().min(triangle.values.capacity()) - len {
+        return Ok(());
     }
-    Ok(())
+    budget.allows(len.saturating_add(more).saturating_mul(entry).saturating_add(others))?;
+    let most = (budget.limit() - others) / entry - len;
+    let more = most.min(more + len / 2);
+    budget.reserve(&mut triangle.rows, more)?;
+    budget.reserve(&mut triangle.values, more)
 }

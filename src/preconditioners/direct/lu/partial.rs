@@ -216,7 +216,8 @@ impl<T: Real> PartialLu<T> {
         let method = match chosen {
             Choice::Columns(order, blocks) => {
                 let starts = blocks.map_or_else(|| vec![0, csr.rows() as u32], |blocks| blocks.starts);
-                let progress = Box::new(columns::Progress::new(&prepared.columns, starts));
+                let progress = columns::Progress::new(&prepared.columns, starts, csr.nnz(), budget);
+                let progress = Box::new(progress);
                 Method::Columns { order, progress, may_change: symmetric }
             }
             Choice::Fronts(expected) => {
