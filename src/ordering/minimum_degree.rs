@@ -16,11 +16,17 @@
 //! Variables with very many neighbours (*dense* variables) are eliminated last: updating their degrees would
 //! take long and hardly reduce the fill-in.
 
+mod lists;
+mod neighbours;
+mod postorder;
 #[cfg(test)]
 mod tests;
 
 use crate::{Csr, Real, Result};
 use krysp_kernels::interrupt::Phase;
+use lists::Lists;
+pub(crate) use neighbours::{Both, Neighbours, is_symmetric};
+pub(crate) use postorder::postorder;
 use std::mem::replace;
 
 const NONE: u32 = u32::MAX;
@@ -34,42 +40,23 @@ const DENSE_BY_ROOT: f64 = 10.0;
 /// List items scanned between two polls for interruption: about 0.2 ms.
 const POLLED: usize = 1 << 16;
 
-/// Neighbours of each variable in a symmetric pattern. A variable may be listed among its own neighbours, and
-/// a neighbour twice.
-pub(crate) trait Neighbours {
-    fn of(&self, variable: u32) -> impl Iterator<Item = u32>;
-}
-
-/// Computes an elimination order for the pattern of `A + Aᵀ`: the variables, those eliminated first in front.
+/// Computes an elimination order for the pattern of `A + Aᵀ`: the variable eliminated first, then the next.
 pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
-    of_symmetric(a.rows(), a.nnz(), &Both::new([a, transposed]))
+    Ok(of_symmetric(a.rows(), a.nnz(), &Both::new([a, transposed]))?.order)
 }
 
-/// The pattern of a matrix and of its transpose.
-pub(crate) struct Both<'a, T: Real> {
-    matrix: &'a Csr<T>,
-    /// `None` if the pattern is symmetric.
-    transposed: Option<&'a Csr<T>>,
-}
-
-impl<'a, T: Real> Both<'a, T> {
-    pub(crate) fn new([matrix, transposed]: [&'a Csr<T>; 2]) -> Both<'a, T> {
-        let lengths = || matrix.row_lengths().eq(transposed.row_lengths());
-        let is_symmetric = matrix.columns() == transposed.columns() && lengths();
-        Both { matrix, transposed: Some(transposed).filter(|_| !is_symmetric) }
-    }
-}
-
-impl<T: Real> Neighbours for Both<'_, T> {
-    fn of(&self, variable: u32) -> impl Iterator<Item = u32> {
-        let above = self.transposed.map_or(&[][..], |transposed| transposed.row_columns(variable as usize));
-        self.matrix.row_columns(variable as usize).iter().chain(above).copied()
-    }
+/// An elimination order, and the size of the factor in this order.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    pub(crate) order: Vec<u32>,
+    /// Number of entries of one triangular factor, including the diagonal, and the sum of the squares of the
+    /// lengths of its columns. `None` if there are dense variables, whose entries are not counted.
+    pub(crate) work: Option<[f64; 2]>,
 }
 
 /// Computes an elimination order for `n` variables. `expected` is the approximate number of pairs of
 /// neighbours.
-pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbours) -> Result<Vec<u32>> {
+pub(crate) fn of_symmetric(n: usize, expected: usize, neighbours: &impl Neighbours) -> Result<Ordered> {
     let mut lists = Lists::default();
     lists.items.reserve(expected);
     let mut listed = vec![NONE; n];
@@ -110,41 +97,11 @@ pub(crate) fn of_columns<T: Real>(
         lists.close(0);
         sizes.push(lists.lengths.last().copied().unwrap_or(0));
     }
-    Elimination::new(n, lists, sizes).run()
+    Ok(Elimination::new(n, lists, sizes).run()?.order)
 }
 
 fn longest(n: usize) -> usize {
     DENSE.max((DENSE_BY_ROOT * (n as f64).sqrt()) as usize)
-}
-
-/// Adjacency lists, stored consecutively: for each variable its elements, then its neighbours; for each
-/// element its variables.
-struct Lists {
-    items: Vec<u32>,
-    starts: Vec<usize>,
-    lengths: Vec<u32>,
-    /// Number of items in each list that are elements.
-    elements: Vec<u32>,
-}
-
-impl Default for Lists {
-    fn default() -> Lists {
-        Lists { items: vec![], starts: vec![0], lengths: vec![], elements: vec![] }
-    }
-}
-
-impl Lists {
-    /// Ends the current list.
-    fn close(&mut self, elements: usize) {
-        let start = self.starts.last().copied().unwrap_or(0);
-        self.lengths.push((self.items.len() - start) as u32);
-        self.elements.push(elements as u32);
-        self.starts.push(self.items.len());
-    }
-
-    fn range(&self, of: usize) -> std::ops::Range<usize> {
-        self.starts[of]..self.starts[of] + self.lengths[of] as usize
-    }
 }
 
 /// State of the elimination. The variables have the numbers 0 to n − 1, and an eliminated variable becomes
@@ -152,11 +109,17 @@ impl Lists {
 struct Elimination {
     n: usize,
     lists: Lists,
-    /// Number of variables that a supervariable represents, zero once it is eliminated or merged into
-    /// another.
-    weights: Vec<u32>,
-    /// Total weight of an element's variables, zero if there is no such element.
+    /// Number of variables that a supervariable represents: negative while it belongs to the newest element,
+    /// zero once it is eliminated or merged into another.
+    weights: Vec<i32>,
+    /// Total weight of an element's variables.
     sizes: Vec<u32>,
+    /// Zero if there is no such element. From `base` on: `base` plus the weight of the element's variables
+    /// outside of the newest element. Other values: this weight is not known yet.
+    outside: Vec<u64>,
+    base: u64,
+    /// Element that absorbed the element of each eliminated variable.
+    parents: Vec<u32>,
     /// Upper bound on the degree of each variable.
     degrees: Vec<u32>,
     /// The first variable of each degree; `next` and `previous` link the variables of a degree.
@@ -175,6 +138,8 @@ struct Elimination {
 
 impl Elimination {
     fn new(n: usize, lists: Lists, from_start: Vec<u32>) -> Elimination {
+        let mut outside = vec![0; n];
+        outside.extend(from_start.iter().map(|&size| u64::from(size > 0)));
         let mut sizes = vec![0; n];
         sizes.extend(from_start);
         let capacity = 2 * lists.items.len() + n;
@@ -183,6 +148,9 @@ impl Elimination {
             lists,
             weights: vec![1; n],
             sizes,
+            outside,
+            base: 1,
+            parents: vec![NONE; n],
             degrees: vec![0; n],
             heads: vec![NONE; n + 1],
             next: vec![NONE; n],
@@ -217,7 +185,10 @@ impl Elimination {
             self.left -= 1;
             let elements =
                 &self.lists.items[self.lists.range(v as usize)][..self.lists.elements[v as usize] as usize];
-            elements.iter().for_each(|&e| self.sizes[e as usize] -= 1);
+            for &e in elements {
+                self.sizes[e as usize] -= 1;
+                self.outside[e as usize] = u64::from(self.sizes[e as usize] > 0);
+            }
         }
         (0..n)
             .rev()
@@ -228,88 +199,78 @@ impl Elimination {
         dense
     }
 
-    fn run(mut self) -> Result<Vec<u32>> {
+    fn run(mut self) -> Result<Ordered> {
         let (n, all) = (self.n, self.sizes.len());
         let dense = self.set_up();
-        let mut order = Vec::with_capacity(n);
-        let mut in_pivot = vec![NONE; n];
-        let mut outside = vec![0u64; all];
-        let (mut base, mut seen, mut compared) = (1u64, vec![0u32; all], 0u32);
-        let (mut hashes, mut joined): (Vec<(u32, u32)>, Vec<u32>) = (vec![], vec![]);
+        let (mut pivots, most) = (Vec::with_capacity(n), self.left);
+        let (mut seen, mut compared) = (vec![0u32; all], 0u32);
+        let (mut hashes, mut joined): (Vec<u64>, Vec<u32>) = (vec![], vec![]);
+        let [mut entries, mut squares] = [0.0; 2];
         let phase = Phase::new("minimum degree ordering", n as f64);
         let (mut polled_at, mut scanned) = (0, 0);
         while let Some(p) = self.pop() {
             if scanned >= POLLED {
-                phase.advance((order.len() - polled_at) as u64)?;
-                (polled_at, scanned) = (order.len(), 0);
+                phase.advance((most - self.left - polled_at) as u64)?;
+                (polled_at, scanned) = (most - self.left, 0);
             }
             let pivot = p as usize;
             self.compact();
-            let mut weight = replace(&mut self.weights[pivot], 0);
-            let mut size = self.collect(pivot, &mut in_pivot, &mut joined);
-            base += n as u64 + 1;
-            scanned += self.measure(&joined, &mut outside, base);
+            let mut weight = replace(&mut self.weights[pivot], 0) as u32;
+            let mut size = self.collect(pivot, &mut joined);
+            self.base += n as u64 + 1;
+            scanned += self.measure(&joined);
             hashes.clear();
             for &i in &joined {
-                let i = i as usize;
-                let (degree, hash) = self.clean(i, p, &in_pivot, &outside, base);
+                let (degree, hash) = self.clean(i as usize, p);
                 if degree == 0 {
                     // all neighbours of the variable are in L_p: eliminate it with the pivot (mass
                     // elimination)
-                    let own = replace(&mut self.weights[i], 0);
+                    let own = replace(&mut self.weights[i as usize], 0).unsigned_abs();
                     (weight, size) = (weight + own, size - own);
-                    self.join(pivot, i);
+                    self.join(pivot, i as usize);
                     continue;
                 }
-                self.degrees[i] = self.degrees[i].min(degree);
-                hashes.push((hash, i as u32));
+                let least = &mut self.degrees[i as usize];
+                *least = degree.min(*least);
+                hashes.push(u64::from(hash) << 32 | u64::from(i));
             }
             hashes.sort_unstable();
-            for group in hashes.chunk_by(|a, b| a.0 == b.0) {
+            for group in hashes.chunk_by(|a, b| a >> 32 == b >> 32).filter(|group| group.len() > 1) {
                 self.merge(group, &mut seen, &mut compared);
             }
             self.left -= weight as usize;
-            self.append(pivot, &mut order);
-            // the element keeps the variables that are not eliminated
-            let first = self.lists.items.len();
-            for &i in &joined {
-                let own = self.weights[i as usize];
-                if own == 0 {
-                    continue;
-                }
-                self.lists.items.push(i);
-                let most = self.left as u32 - own;
-                let degree = &mut self.degrees[i as usize];
-                *degree = degree.saturating_add(size - own).min(most);
-                self.insert(i as usize);
-            }
-            let kept = self.lists.items.len() - first;
-            (self.lists.starts[pivot], self.lists.lengths[pivot]) = (first, kept as u32);
-            self.sizes[pivot] = if kept > 0 { size } else { 0 };
+            pivots.push(p);
+            let (columns, rows) = (f64::from(weight), f64::from(size));
+            entries += columns * (rows + 0.5 * (columns + 1.0));
+            squares += columns * (rows * rows + (columns + 1.0) * (rows + (2.0 * columns + 1.0) / 6.0));
+            self.close(pivot, &joined, size);
         }
+        let work = dense.is_empty().then_some([entries, squares]);
+        let mut order = self.in_postorder(&pivots);
         order.extend(dense);
-        Ok(order)
+        Ok(Ordered { order, work })
     }
 
-    /// Lists the variables of the new element in `joined`, and absorbs the pivot's elements. Returns the sum
-    /// of the weights of these variables.
-    fn collect(&mut self, pivot: usize, in_pivot: &mut [u32], joined: &mut Vec<u32>) -> u32 {
+    /// Lists the variables of the new element, and absorbs the pivot's elements. Returns their weight.
+    fn collect(&mut self, pivot: usize, joined: &mut Vec<u32>) -> u32 {
         joined.clear();
-        let (items, weights) = (&*self.lists.items, &*self.weights);
         let own = self.lists.range(pivot);
         let elements = own.start + self.lists.elements[pivot] as usize;
+        let (items, weights) = (&*self.lists.items, &mut *self.weights);
         let mut size = 0;
         let mut take = |list: &[u32]| {
             for &i in list {
-                let weight = weights[i as usize];
-                if weight > 0 && replace(&mut in_pivot[i as usize], pivot as u32) != pivot as u32 {
-                    size += weight;
+                let weight = &mut weights[i as usize];
+                if *weight > 0 {
+                    size += *weight as u32;
+                    *weight = -*weight;
                     joined.push(i);
                 }
             }
         };
         for &e in &items[own.start..elements] {
-            if replace(&mut self.sizes[e as usize], 0) > 0 {
+            if replace(&mut self.outside[e as usize], 0) > 0 {
+                absorb(&mut self.parents, e, pivot as u32);
                 take(&items[self.lists.range(e as usize)]);
             }
         }
@@ -320,21 +281,22 @@ impl Elimination {
     /// Removes the variables of the new element from the degree lists. For each element `e` that has one of
     /// these variables, sets `outside[e]` to `base` plus the weight of its other variables. Returns the
     /// number of items scanned.
-    fn measure(&mut self, joined: &[u32], outside: &mut [u64], base: u64) -> usize {
+    fn measure(&mut self, joined: &[u32]) -> usize {
         joined.iter().for_each(|&i| self.remove(i as usize));
         let Lists { items, starts, lengths, elements } = &self.lists;
         let (items, starts, lengths, elements) = (&**items, &**starts, &**lengths, &**elements);
-        let (sizes, weights) = (&*self.sizes, &*self.weights);
+        let (sizes, weights, outside, base) = (&*self.sizes, &*self.weights, &mut *self.outside, self.base);
         let mut scanned = 0;
         for &i in joined {
             let i = i as usize;
             scanned += lengths[i] as usize + 1;
-            let weight = u64::from(weights[i]);
+            let weight = u64::from(weights[i].unsigned_abs());
             for &e in &items[starts[i]..][..elements[i] as usize] {
-                let (size, outside) = (sizes[e as usize], &mut outside[e as usize]);
-                if size != 0 {
-                    let so_far = if *outside < base { base + u64::from(size) } else { *outside };
-                    *outside = so_far - weight;
+                let outside = &mut outside[e as usize];
+                if *outside >= base {
+                    *outside -= weight;
+                } else if *outside > 0 {
+                    *outside = base + u64::from(sizes[e as usize]) - weight;
                 }
             }
         }
@@ -342,36 +304,33 @@ impl Elimination {
     }
 
     /// Removes what the new element covers from a variable's list, and adds the pivot as an element. Returns
-    /// an upper bound on the weight of the neighbours outside of the new element, and a hash of the list.
-    fn clean(&mut self, i: usize, p: u32, in_pivot: &[u32], outside: &[u64], base: u64) -> (u32, u32) {
+    /// the weight of the remaining neighbours, and a hash of the list.
+    fn clean(&mut self, i: usize, p: u32) -> (u32, u32) {
         let Lists { items, starts, lengths, elements } = &mut self.lists;
-        let (sizes, weights) = (&mut *self.sizes, &*self.weights);
+        let (outside, weights, base) = (&mut *self.outside, &*self.weights, self.base);
+        let parents = &mut *self.parents;
         let own = &mut items[starts[i]..][..lengths[i] as usize];
         let middle = elements[i] as usize;
         let (mut to, mut degree, mut hash) = (0, 0u64, p);
         for at in 0..middle {
             let e = own[at];
-            let rest = outside[e as usize].saturating_sub(base);
-            let size = &mut sizes[e as usize];
-            if *size == 0 {
-                continue;
+            let outside = &mut outside[e as usize];
+            if *outside > base {
+                degree += *outside - base;
+                hash = hash.wrapping_add(e);
+                own[to] = e;
+                to += 1;
+            } else if replace(outside, 0) > 0 {
+                // the element is a subset of the new one
+                absorb(parents, e, p);
             }
-            if rest == 0 {
-                // the element is a subset of the new one: absorb it
-                *size = 0;
-                continue;
-            }
-            degree += rest;
-            hash = hash.wrapping_add(e);
-            own[to] = e;
-            to += 1;
         }
         let first = to;
         for at in middle..own.len() {
             let j = own[at];
             let weight = weights[j as usize];
-            if weight > 0 && in_pivot[j as usize] != p {
-                degree += u64::from(weight);
+            if weight > 0 {
+                degree += weight as u64;
                 hash = hash.wrapping_add(j);
                 own[to] = j;
                 to += 1;
@@ -386,10 +345,32 @@ impl Elimination {
         (degree.min(u64::from(u32::MAX >> 1)) as u32, hash)
     }
 
-    /// Merges variables with equal lists into supervariables. `group` holds variables with equal hashes.
-    fn merge(&mut self, group: &[(u32, u32)], seen: &mut [u32], compared: &mut u32) {
-        for (at, &(_, i)) in group.iter().enumerate() {
-            let i = i as usize;
+    /// Lists the variables that are left in the new element, and updates their degrees.
+    fn close(&mut self, pivot: usize, joined: &[u32], size: u32) {
+        let first = self.lists.items.len();
+        for &i in joined {
+            let weight = &mut self.weights[i as usize];
+            if *weight == 0 {
+                continue;
+            }
+            *weight = -*weight;
+            let own = *weight as u32;
+            self.lists.items.push(i);
+            let most = self.left as u32 - own;
+            let degree = &mut self.degrees[i as usize];
+            *degree = degree.saturating_add(size - own).min(most);
+            self.insert(i as usize);
+        }
+        let kept = self.lists.items.len() - first;
+        (self.lists.starts[pivot], self.lists.lengths[pivot]) = (first, kept as u32);
+        (self.sizes[pivot], self.outside[pivot]) = (size, u64::from(kept > 0));
+    }
+
+    /// Merges variables with equal lists into supervariables. `group` holds variables with equal hashes, in
+    /// the lower 32 bits.
+    fn merge(&mut self, group: &[u64], seen: &mut [u32], compared: &mut u32) {
+        for (at, &i) in group.iter().enumerate() {
+            let i = i as u32 as usize;
             if self.weights[i] == 0 || at + 1 == group.len() {
                 continue;
             }
@@ -400,9 +381,9 @@ impl Elimination {
             }
             let mine = self.lists.range(i);
             self.lists.items[mine].iter().for_each(|&item| seen[item as usize] = *compared);
-            for &(_, j) in &group[at + 1..] {
-                let j = j as usize;
-                let alike = self.weights[j] > 0
+            for &j in &group[at + 1..] {
+                let j = j as u32 as usize;
+                let alike = self.weights[j] != 0
                     && self.lists.lengths[j] == self.lists.lengths[i]
                     && self.lists.elements[j] == self.lists.elements[i]
                     && self.lists.items[self.lists.range(j)]
@@ -422,12 +403,22 @@ impl Elimination {
         self.last_member[i] = self.last_member[j];
     }
 
-    fn append(&self, pivot: usize, order: &mut Vec<u32>) {
-        let mut at = pivot as u32;
-        while at != NONE {
-            order.push(at);
-            at = self.members[at as usize];
+    /// Lists all eliminated variables in a postorder of the tree of elements: the fill-in is that of the order
+    /// of the pivots, and variables that are eliminated one after the other are neighbours.
+    fn in_postorder(&self, pivots: &[u32]) -> Vec<u32> {
+        let mut steps = vec![NONE; self.n];
+        (0..).zip(pivots).for_each(|(step, &pivot)| steps[pivot as usize] = step);
+        let parent = |&pivot: &u32| steps.get(self.parents[pivot as usize] as usize).copied();
+        let parents: Vec<u32> = pivots.iter().map(|pivot| parent(pivot).unwrap_or(NONE)).collect();
+        let mut order = Vec::with_capacity(self.n);
+        for step in postorder(&parents) {
+            let mut at = pivots[step as usize];
+            while at != NONE {
+                order.push(at);
+                at = self.members[at as usize];
+            }
         }
+        order
     }
 
     fn insert(&mut self, v: usize) {
@@ -469,7 +460,7 @@ impl Elimination {
         }
         let mut items = Vec::with_capacity(self.capacity);
         for of in 0..self.sizes.len() {
-            let there = self.sizes[of] > 0 || self.weights.get(of).is_some_and(|&weight| weight > 0);
+            let there = self.outside[of] > 0 || self.weights.get(of).is_some_and(|&weight| weight > 0);
             let range = self.lists.range(of);
             self.lists.starts[of] = items.len();
             if there {
@@ -480,5 +471,12 @@ impl Elimination {
         }
         self.capacity = self.capacity.max(2 * items.len() + self.n);
         self.lists.items = items;
+    }
+}
+
+/// Records that element `by` absorbed `element`, unless that existed before the first elimination.
+fn absorb(parents: &mut [u32], element: u32, by: u32) {
+    if let Some(parent) = parents.get_mut(element as usize) {
+        *parent = by;
     }
 }

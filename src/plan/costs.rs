@@ -346,7 +346,8 @@ fn unit(profile: &Profile) -> f64 {
 
 /// Whether `Lu` is multifrontal, which requires a nearly symmetric pattern, instead of eliminating column by column.
 fn lu_takes_fronts(profile: &Profile, factor: Factorization) -> bool {
-    2 * profile.mirrored >= profile.off_diagonal && lu_by_fronts(factor.entries, 2.0 * factor.multiplications)
+    2 * profile.mirrored >= profile.off_diagonal
+        && lu_by_fronts(profile.rows, factor.entries, 2.0 * factor.multiplications)
 }
 
 /// Multiplications of `Lu` that cost this much work.

@@ -16,12 +16,12 @@
 
 use super::super::several::{Pair, alone, gather, in_groups, scatter};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
-use super::transpose::transposed;
+use super::transpose::{is_mirrored, transposed};
 use super::tree::{Both, Expected, NONE, Tree};
 use super::{Budget, DirectOptions, condition};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
-use crate::ordering::minimum_degree;
+use crate::ordering::minimum_degree::{self, Ordered};
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
@@ -74,10 +74,10 @@ impl Symbolic {
     /// Analyses the pattern of `A + Aᵀ`. Returns an error if the memory limit would be exceeded.
     pub(crate) fn new<T: Real>(csr: &Csr<T>, options: DirectOptions) -> Result<Symbolic> {
         check_square(NAME, csr)?;
-        let budget = Budget::new(NAME, options);
-        let transposed = transposed(csr)?;
-        let order = minimum_degree::of_sum(csr, &transposed)?;
-        let both = Both::new([csr, &transposed]);
+        let budget = Budget::new(NAME, options, csr.rows());
+        let transposed = if is_mirrored(csr) { None } else { Some(transposed(csr)?) };
+        let both = Both::new([csr, transposed.as_ref().unwrap_or(csr)]);
+        let Ordered { order, .. } = minimum_degree::of_symmetric(csr.rows(), csr.nnz(), &both)?;
         let tree = Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?;
         Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
     }

@@ -6,7 +6,8 @@
 //! for each front, children first:
 //!     assemble: its entries of A, and the Schur complements of its children, whose delayed pivots are fully summed here
 //!     eliminate the fully summed columns that have acceptable pivots, as a dense matrix
-//!     pass the Schur complement, with delayed pivots, to the parent; in a root front, it is singular to rounding
+//!     pass the Schur complement, with delayed pivots, to the parent
+//! columns of a root front without an acceptable pivot: the matrix is singular to rounding
 //! ```
 //!
 //! Subtrees run in parallel, then the fronts above them, each on all threads. The order of operations in a
@@ -48,10 +49,9 @@ pub(super) enum Kind {
 /// first.
 #[derive(Debug)]
 struct Piece<T> {
-    /// For each front, `L` and `U₁₁`, then `U₁₂ᵀ`; or `L` and `D`.
+    /// Values of each front. For `L U`: the columns of `L` and `U₁₁`, then `U₁₂ᵀ`. For `L D Lᵀ`: `L` and `D`.
     numbers: Vec<T>,
-    /// For each front, the positions (in the elimination order) of its rows, then (of `L U`) those of its
-    /// columns.
+    /// Positions of the rows of each front; for `L U`, followed by those of its columns.
     places: Vec<u32>,
     /// For each pivot of `L D Lᵀ`, whether it and the next one form a 2×2 block.
     pairs: Vec<bool>,
@@ -391,8 +391,8 @@ impl<T: Real> Work<'_, T> {
         Ok(Rest { rows, columns, delayed: summed - pivots, least, values: rest })
     }
 
-    /// Returns an error for a root front with columns without a pivot, unless singular matrices are allowed
-    /// and its remaining entries are finite.
+    /// Returns an error if columns of a root front have no pivot, unless singular matrices are allowed and the
+    /// remaining entries are finite.
     fn check_missing(&self, front: &Assembled<T>, pivots: usize, values: &[T]) -> Result<()> {
         let order = front.rows.len();
         for (at, (column, &place)) in values.chunks_exact(order).zip(&front.columns).enumerate().skip(pivots)

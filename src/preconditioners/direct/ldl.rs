@@ -13,7 +13,7 @@ use super::super::several::{Pair, alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fronts::{FrontFactors, Kind, Progress};
 use super::order::{Pivoting, Shape, paired};
-use super::transpose::transposed;
+use super::transpose::{is_mirrored, transposed};
 use super::tree::{Both, Expected, Tree};
 use super::{Budget, DirectOptions, condition};
 use crate::formats::check_symmetric;
@@ -91,7 +91,7 @@ impl<T: Real> Ldl<T> {
 
     /// As [`Ldl::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, options), None)
+        Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None)
     }
 
     /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
@@ -113,20 +113,21 @@ impl<T: Real> Ldl<T> {
         };
         let matrix = scaling.matrix(csr)?;
         // the pattern of the transpose may differ by stored zeros without a mirrored entry
-        let transposed = transposed(&matrix)?;
+        let transposed = if is_mirrored(&matrix) { None } else { Some(transposed(&matrix)?) };
+        let matrices = [&matrix, transposed.as_ref().unwrap_or(&matrix)];
         let tree = match known {
             Some((rows, tree)) if *rows == matched => tree.clone(),
             _ => {
                 let order = match &matched {
-                    Some(rows) => paired(&matrix, &transposed, rows)?,
-                    None => minimum_degree::of_sum(&matrix, &transposed)?,
+                    Some(rows) => paired(matrices, rows)?,
+                    None => minimum_degree::of_symmetric(csr.rows(), csr.nnz(), &Both::new(matrices))?.order,
                 };
-                let both = Both::new([&matrix, &transposed]);
+                let both = Both::new(matrices);
                 Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?
             }
         };
-        let mut progress = Progress::new(&tree, [&matrix, &transposed], Kind::Symmetric);
-        progress.run(&tree, [&matrix, &transposed], Pivoting::Regular, budget, f64::INFINITY)?;
+        let mut progress = Progress::new(&tree, matrices, Kind::Symmetric);
+        progress.run(&tree, matrices, Pivoting::Regular, budget, f64::INFINITY)?;
         Ok(Ldl {
             space: csr.source().domain().clone(),
             pattern: csr.source().pattern.clone(),
@@ -189,7 +190,7 @@ impl<T: Real> Refresh<T> for Ldl<T> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
-        let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) });
+        let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) }, csr.rows());
         *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)))?;
         Ok(())
     }

@@ -28,6 +28,7 @@ use super::super::several::{Pair, alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, finite};
 use super::fronts::FrontFactors;
 use super::order::{Order, Pivoting};
+use super::transpose::transposed;
 use super::tree::Tree;
 use super::{Budget, DirectOptions, condition};
 use crate::formats::derived::check_same_pattern;
@@ -95,7 +96,7 @@ impl<T: Real> Lu<T> {
     }
 
     fn pivoted(csr: &Csr<T>, options: DirectOptions, pivoting: Pivoting) -> Result<Lu<T>> {
-        let mut partial = PartialLu::with(csr, Budget::new(NAME, options), pivoting)?;
+        let mut partial = PartialLu::with(csr, Budget::new(NAME, options, csr.rows()), pivoting)?;
         partial.go_on(csr, f64::INFINITY)?;
         Ok(partial.whole())
     }
@@ -205,28 +206,30 @@ impl<T: Real> Lu<T> {
     }
 }
 
-/// A refresh with the same matching keeps the ordering of fronts, and the ordering and the pivots of columns
-/// if these pivots are still large enough. Otherwise the matrix is analysed again.
+/// A refresh keeps the scaling, the ordering and the pivots of columns if these pivots are still large enough.
+/// It keeps the ordering of fronts if the matching stays the same. Otherwise the matrix is analysed again.
 impl<T: Real> Refresh<T> for Lu<T> {
     fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
-        let prepared = Prepared::new(csr)?;
-        let same_order = prepared.matched == self.matched;
-        if let (true, Factors::Columns { order, factors }) = (same_order, &mut self.factors)
-            && factors.refresh(&prepared.columns, order, self.pivoting)?
-        {
-            (self.scaling, self.norm) = (prepared.scaling, prepared.norm);
-            return Ok(());
+        if let Factors::Columns { order, factors } = &mut self.factors {
+            let mut columns = transposed(csr)?;
+            if let Some(scaling) = &self.scaling {
+                scaling.scale_transposed(&mut columns);
+            }
+            if factors.refresh(&columns, order, self.pivoting)? {
+                self.norm = condition::norm(csr);
+                return Ok(());
+            }
         }
-        let tree = match &self.factors {
-            Factors::Fronts { tree, .. } if same_order => Some(tree.clone()),
-            _ => None,
-        };
-        let mut partial = match tree {
-            Some(tree) => PartialLu::on_tree(csr, prepared, tree, self.budget, self.pivoting)?,
-            None => PartialLu::with(csr, self.budget, self.pivoting)?,
+        let mut prepared = Prepared::new(csr)?;
+        prepared.match_rows(csr)?;
+        let mut partial = match &self.factors {
+            Factors::Fronts { tree, .. } if prepared.matched == self.matched => {
+                PartialLu::on_tree(csr, prepared, tree.clone(), self.budget, self.pivoting)?
+            }
+            _ => PartialLu::of(csr, prepared, self.budget, self.pivoting, None)?,
         };
         partial.go_on(csr, f64::INFINITY)?;
         *self = partial.whole();

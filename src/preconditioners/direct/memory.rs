@@ -1,6 +1,6 @@
 //! Memory limits of direct factorizations.
 
-use crate::memory::free;
+use crate::memory::free_for;
 use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Error, Result};
 
@@ -11,7 +11,7 @@ const SHARE: f64 = 0.75;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectOptions {
     /// Maximum number of bytes for the factors and the workspace of the factorization. `None`: three quarters
-    /// of the free memory, or no limit if that is unknown.
+    /// of the free memory; no limit if that is unknown, or if even a dense matrix of this size is small.
     pub memory: Option<usize>,
 }
 
@@ -23,8 +23,12 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(what: &'static str, options: DirectOptions) -> Budget {
-        Budget { what, limit: options.memory.unwrap_or_else(free_share) }
+    /// Limit for a matrix with this number of rows. Free memory is queried, which takes about 35 µs, only if
+    /// the factors may be large.
+    pub(super) fn new(what: &'static str, options: DirectOptions, rows: usize) -> Budget {
+        let dense = rows.saturating_mul(rows).saturating_mul(2 * size_of::<f64>());
+        let share = || free_for(dense).map_or(usize::MAX, |free| (SHARE * free as f64) as usize);
+        Budget { what, limit: options.memory.unwrap_or_else(share) }
     }
 
     /// Name of the factorization.
@@ -77,8 +81,4 @@ impl Budget {
         let bytes = (list.len() + more).saturating_mul(size_of::<T>());
         list.try_reserve_exact(more).map_err(|_| self.refused(bytes))
     }
-}
-
-fn free_share() -> usize {
-    free().map_or(usize::MAX, |free| (SHARE * free as f64) as usize)
 }

@@ -1,7 +1,7 @@
 //! Elimination order of the columns of an unsymmetric matrix, and treatment of linearly dependent columns.
 
 use super::tree::NONE;
-use crate::ordering::minimum_degree::{self, Neighbours};
+use crate::ordering::minimum_degree::{self, Neighbours, Ordered, is_symmetric};
 use crate::{Csr, Real, Result};
 use krysp_solvers::Element;
 
@@ -57,8 +57,8 @@ pub(super) enum Pivoting {
 }
 
 impl Pivoting {
-    /// Fraction of the largest magnitude that a column has had during the elimination, up to which a pivot is
-    /// rounding error and counts as zero.
+    /// A pivot counts as zero if its magnitude is at most this fraction of the largest magnitude that its
+    /// column has had during the elimination.
     pub(super) fn rounding<T: Real>(self) -> T {
         match self {
             Pivoting::Regular => T::from_f64(REGULAR * <T as Element>::EPSILON),
@@ -67,12 +67,12 @@ impl Pivoting {
     }
 }
 
-/// This fraction for `Pivoting::Regular`, in machine epsilons. Gaussian elimination of Neumann problems with
-/// 150 to 200 unknowns, in random orders, leaves last pivots of 4 to 27 epsilons; a guess above that.
+/// `Pivoting::rounding` of `Regular`, in machine epsilons. Singular Neumann problems with 150 to 200 unknowns,
+/// eliminated in random orders, end with pivots of 4 to 27 epsilons instead of zero. A guess above that.
 const REGULAR: f64 = 64.0;
 
-/// Exponent of this fraction for `Pivoting::Tolerant`: `EPSILON^0.8`, 3e-13 in `f64`. Smaller pivots would
-/// make a solution so large that its rounding errors exceed its other part.
+/// `Pivoting::rounding` of `Tolerant` is `EPSILON^TOLERANT`, 3e-13 in `f64`. Smaller pivots would make the
+/// solution so large that rounding errors dominate it.
 const TOLERANT: f64 = 0.8;
 
 /// Symmetry of a pattern, and strength of a diagonal.
@@ -85,24 +85,16 @@ pub(super) struct Shape {
 }
 
 impl Shape {
+    /// Analyses a square matrix, given its transpose.
     pub(super) fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Shape {
-        let n = a.rows();
-        let (mut partners, mut entries, mut weak) = (0, 0, 0);
-        for row in 0..n {
-            let (mut left, mut right) = (a.row_columns(row), columns.row_columns(row));
-            let stored = usize::from(left.binary_search(&(row as u32)).is_ok());
-            entries += left.len() - stored;
-            while let (Some(x), Some(y)) = (left.first(), right.first()) {
-                partners += usize::from(x == y && *x as usize != row);
-                let (skip, other) = (usize::from(x <= y), usize::from(y <= x));
-                (left, right) = (&left[skip..], &right[other..]);
-            }
+        let partners = if is_symmetric([a, columns]) { 1.0 } else { partners(a, columns) };
+        let is_small = |&row: &usize| {
             let largest = a.row_values(row).iter().fold(T::zero(), |most, value| most.max(value.abs()));
             let diagonal = a.get(row, row).unwrap_or_default().abs();
-            weak += usize::from(diagonal.is_zero() || diagonal < largest * T::from_f64(SMALL));
-        }
-        let share = |count: usize, all: usize| if all == 0 { 1.0 } else { count as f64 / all as f64 };
-        Shape { partners: share(partners, entries), weak: if n == 0 { 0.0 } else { share(weak, n) } }
+            diagonal.is_zero() || diagonal < largest * T::from_f64(SMALL)
+        };
+        let weak = (0..a.rows()).filter(is_small).count();
+        Shape { partners, weak: weak as f64 / a.rows().max(1) as f64 }
     }
 
     /// Whether every off-diagonal entry has a mirrored entry.
@@ -119,11 +111,26 @@ impl Shape {
     }
 }
 
+/// Fraction of off-diagonal entries that have a mirrored entry.
+fn partners<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> f64 {
+    let (mut partners, mut entries) = (0, 0);
+    for row in 0..a.rows() {
+        let (mut left, mut right) = (a.row_columns(row), columns.row_columns(row));
+        entries += left.iter().filter(|&&column| column as usize != row).count();
+        while let (Some(x), Some(y)) = (left.first(), right.first()) {
+            partners += usize::from(x == y && *x as usize != row);
+            let (skip, other) = (usize::from(x <= y), usize::from(y <= x));
+            (left, right) = (&left[skip..], &right[other..]);
+        }
+    }
+    if entries == 0 { 1.0 } else { partners as f64 / entries as f64 }
+}
+
 /// Computes a fill-reducing ordering for the pattern of `A + Aᵀ` that keeps matched rows adjacent. If row
 /// `rows[j]` is matched to column `j`, the pair `{j, rows[j]}` has a pivot block with large off-diagonal
 /// entries (Duff and Pralet 2005).
-pub(super) fn paired<T: Real>(a: &Csr<T>, columns: &Csr<T>, rows: &[u32]) -> Result<Vec<u32>> {
-    let n = a.rows();
+pub(super) fn paired<T: Real>(matrices: [&Csr<T>; 2], rows: &[u32]) -> Result<Vec<u32>> {
+    let n = rows.len();
     let mut group_of = vec![NONE; n];
     let mut groups: Vec<[u32; 2]> = vec![];
     for start in 0..n {
@@ -141,8 +148,8 @@ pub(super) fn paired<T: Real>(a: &Csr<T>, columns: &Csr<T>, rows: &[u32]) -> Res
             at = rows[partner] as usize;
         }
     }
-    let joined = Groups { matrices: [a, columns], groups: &groups, group_of: &group_of };
-    let order = minimum_degree::of_symmetric(groups.len(), a.nnz(), &joined)?;
+    let joined = Groups { matrices, groups: &groups, group_of: &group_of };
+    let Ordered { order, .. } = minimum_degree::of_symmetric(groups.len(), matrices[0].nnz(), &joined)?;
     let members = order.iter().flat_map(|&group| groups[group as usize]);
     Ok(members.filter(|&member| member != NONE).collect())
 }

@@ -13,9 +13,42 @@ pub(super) fn row_scale<T: Real>(columns: &Csr<T>) -> Vec<T> {
     largest.into_iter().map(power).collect()
 }
 
-/// Returns the power of two that scales a magnitude to near one; 1 for zero and for values that are not
-/// finite.
+/// Returns the power of two that scales a magnitude to near one: to between `√½` and `√2`, unless the power or
+/// its reciprocal would underflow. Returns 1 for zero and for values that are not finite.
 pub(super) fn power<T: Real>(largest: f64) -> T {
-    let exponent = if largest > 0.0 && largest.is_finite() { -largest.log2().round() } else { 0.0 };
-    T::from_f64(exponent.exp2())
+    if largest <= 0.0 || !largest.is_finite() {
+        return T::one();
+    }
+    // adding `2 − √2` to a mantissa carries into the exponent if the mantissa is at least √2
+    let exponent = (largest.to_bits() + ROUND_UP) >> MANTISSA;
+    // the biased exponents of a power of two and of its reciprocal add up to twice the bias: 2046
+    let reciprocal = f64::from_bits(2046_u64.saturating_sub(exponent).max(1) << MANTISSA);
+    let least = T::min_positive_value();
+    T::from_f64(reciprocal.max(least.to_f64())).min(least.recip())
+}
+
+/// Number of bits of the mantissa of an `f64`, and the last of them in `2 − √2`.
+const MANTISSA: u32 = 52;
+const ROUND_UP: u64 = 0x0009_5f61_9980_c433;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_scale_to_near_one() {
+        for largest in [1.0, 0.7, 0.75, 1.4, 1.5, 3e-7, 6.02e23, 1e300, 3e-308] {
+            let factor: f64 = power(largest);
+            assert!(factor.log2().fract() == 0.0, "{largest:e}: {factor:e}");
+            assert!((0.7..1.4143).contains(&(largest * factor)), "{largest:e}: {factor:e}");
+        }
+        for largest in [0.0, f64::INFINITY, f64::NAN] {
+            assert_eq!(power::<f64>(largest), 1.0);
+        }
+        // no overflow where the reciprocal of a magnitude is not representable
+        assert_eq!(power::<f64>(5e-324), 2f64.powi(1022));
+        assert_eq!(power::<f64>(f64::MAX), 2f64.powi(-1022));
+        assert_eq!(power::<f32>(1e-44), 2f32.powi(126));
+        assert_eq!(power::<f32>(f64::from(f32::MAX)), 2f32.powi(-126));
+    }
 }

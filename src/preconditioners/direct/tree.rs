@@ -8,6 +8,7 @@ mod fits;
 
 use super::Budget;
 use crate::Result;
+use crate::ordering::minimum_degree::postorder;
 pub(super) use crate::ordering::minimum_degree::{Both, Neighbours};
 use crate::saved::saved;
 use krysp_kernels::interrupt::Phase;
@@ -25,9 +26,9 @@ const TASK: f64 = 1.0 / 64.0;
 /// start threads. A guess; it is too large if small systems become faster when it is divided by ten.
 const ALONE: f64 = 2e5;
 
-/// Number of tasks that are assumed to run concurrently when memory is estimated: independent of the number
-/// of threads, so that a limit refuses the same matrices. A guess; factorizations with delayed pivots check
-/// the memory in use.
+/// Number of tasks that are assumed to run concurrently when memory is estimated. It does not depend on the
+/// number of threads, so that a memory limit refuses the same matrices on every machine. A guess;
+/// factorizations with delayed pivots also check the memory in use.
 const AT_A_TIME: usize = 4;
 
 /// Assembly tree: fronts, children before their parents, and the elimination order.
@@ -326,35 +327,6 @@ fn parents(order: &[u32], place: &[u32], neighbours: &impl Neighbours) -> Result
         }
     }
     Ok(parents)
-}
-
-fn postorder(parents: &[u32]) -> Vec<u32> {
-    let n = parents.len();
-    let (mut first, mut next) = (vec![NONE; n], vec![NONE; n]);
-    let mut roots = vec![];
-    for at in (0..n as u32).rev() {
-        match parents[at as usize] {
-            NONE => roots.push(at),
-            parent => next[at as usize] = std::mem::replace(&mut first[parent as usize], at),
-        }
-    }
-    let (mut order, mut path) = (Vec::with_capacity(n), vec![]);
-    while let Some(root) = roots.pop() {
-        path.push(root);
-        while let Some(&at) = path.last() {
-            match std::mem::replace(&mut first[at as usize], NONE) {
-                NONE => {
-                    order.push(at);
-                    path.pop();
-                }
-                child => {
-                    first[at as usize] = next[child as usize];
-                    path.push(child);
-                }
-            }
-        }
-    }
-    order
 }
 
 /// Column counts for a postordered tree (Gilbert, Ng and Peyton 1994).

@@ -43,7 +43,8 @@ impl<T: Real> Triangle<T> {
         second
     }
 
-    /// Whether the rows of each column are the next step, then the rows of the next column in the same order.
+    /// Whether each column has first the row of the next step, then the rows of the next column in the same
+    /// order.
     pub(super) fn continued(&self) -> Vec<bool> {
         let last = self.starts.len().saturating_sub(2);
         let continues = |step: usize| match self.column(step).0 {

@@ -24,7 +24,7 @@ impl<T: Real> Work<'_, T> {
         };
         let mut own = vec![];
         for child in children() {
-            // missing if an earlier elimination of this front failed after taking it
+            // missing if an earlier call took it and then failed
             own.push(rests[child as usize - from].take().ok_or(Error::NoOperator)?);
         }
         for rest in &own {

@@ -15,7 +15,7 @@ fn tree(a: &Csr<f64>, budget: Budget) -> Tree {
 #[test]
 fn runs_of_more_than_one_step_keep_their_budget() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
-    let budget = Budget::new("test", DirectOptions::default());
+    let budget = Budget::new("test", DirectOptions::default(), 0);
     let tree = tree(&a, budget);
     let most = 0.1 * tree.work();
     let mut progress = Progress::new(&tree, [&a; 2], Kind::Symmetric);
@@ -37,7 +37,7 @@ fn runs_of_more_than_one_step_keep_their_budget() {
 #[test]
 fn no_front_is_assembled_without_what_its_children_leave() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
-    let budget = Budget::new("test", DirectOptions::default());
+    let budget = Budget::new("test", DirectOptions::default(), 0);
     let tree = tree(&a, budget);
     let mut progress = Progress::new(&tree, [&a; 2], Kind::Symmetric);
     while progress.pieces.len() + 1 < progress.steps.len() {

@@ -97,7 +97,7 @@ pub(super) fn transversal<T: Real>(columns: &Csr<T>) -> Result<Option<Vec<u32>>>
             (row_of[column], column_of[column]) = (column as u32, column as u32);
         }
     }
-    // first entry of each column whose row may be unmatched; matched rows stay matched
+    // first entry of each column whose row may be unmatched; those before it stay matched
     let mut cheap = vec![0; n];
     let (mut visited, mut path): (Vec<u32>, Vec<(u32, usize)>) = (vec![NONE; n], vec![]);
     for root in (0..n as u32).filter(|&column| row_of[column as usize] == NONE).collect::<Vec<_>>() {

@@ -54,8 +54,8 @@ pub(super) struct Progress<T> {
     lower: Triangle<T>,
     /// End of the part of each column of `L` that searches must follow (symmetric pruning).
     pruned: Vec<usize>,
-    /// Whether the rows of each column of `L` are the pivot of the next step, then the rows of the next column
-    /// in the same order. Two such columns are subtracted together, which reads and writes each entry once.
+    /// Whether each column of `L` has first the pivot row of the next step, then the rows of the next column in
+    /// the same order. Two such columns are subtracted together, which reads and writes each entry once.
     continued: Vec<bool>,
     /// Column whose search visited each row last.
     found_by: Vec<u32>,
@@ -73,7 +73,7 @@ impl<T: Real> Progress<T> {
         columns.columns().iter().for_each(|&row| lengths[row as usize] += 1);
         let triangle = || {
             let mut triangle = Triangle::new(n);
-            // a prediction that exceeds the limit may still be wrong
+            // if the prediction exceeds the limit, actual factors may still fit: they grow as needed
             let _ = make_room(&mut triangle, expected, expected.saturating_mul(entry_bytes::<T>()), budget);
             triangle
         };

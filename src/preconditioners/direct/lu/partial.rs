@@ -8,13 +8,16 @@ use super::super::tree::{Both, Expected, Tree, inverse};
 use super::blocks::{Blocks, transversal};
 use super::{Budget, DirectOptions, Factors, Lu, NAME, columns, condition};
 use crate::formats::pattern::Pattern;
-use crate::ordering::minimum_degree;
+use crate::ordering::minimum_degree::{self, Ordered};
 use crate::{Csr, Error, Format, HostSpace, Matching, Real, Result, Scaling};
 use std::sync::{Arc, Mutex};
 
-/// Minimum number of multiplications per entry of one factor for which fronts are used: the threshold of
-/// CHOLMOD (Chen, Davis, Hager and Rajamanickam 2008), which counts both in the same way.
+/// Minimum number of multiplications for which fronts are used, per entry of one factor: the threshold of
+/// CHOLMOD (Chen, Davis, Hager and Rajamanickam 2008), which counts both in the same way. And per column, for
+/// the overhead of small fronts: a guess between 25, above which `tucker21935`, a tree with one dense block, is
+/// eliminated by columns, and 75, from which on `crack`, a mesh, is.
 const FRONTS: f64 = 40.0;
+const FRONTS_BY_COLUMN: f64 = 50.0;
 
 /// The elimination by columns stops, and fronts are used, if the factors have more than this many times the
 /// entries predicted for pivots on the diagonal (guess).
@@ -24,9 +27,9 @@ const MOST_FILL: f64 = 3.0;
 /// (guess).
 const DENSE: f64 = 8.0;
 
-/// Whether fronts are faster than columns for factors with so many entries and multiplications.
-pub(crate) fn by_fronts(entries: f64, multiplications: f64) -> bool {
-    multiplications >= FRONTS * entries
+/// Whether fronts are faster than columns for factors with so many columns, entries and multiplications.
+pub(crate) fn by_fronts(columns: usize, entries: f64, multiplications: f64) -> bool {
+    multiplications >= FRONTS * entries + FRONTS_BY_COLUMN * columns as f64
 }
 
 impl Expected {
@@ -48,11 +51,11 @@ pub(crate) struct PartialLu<T: Real> {
     method: Method<T>,
 }
 
-/// Matrix to be factorized, after scaling.
+/// Matrix to be factorized, with its transpose.
 #[derive(Debug)]
 pub(super) struct Prepared<T: Real> {
-    /// Scaling to matched entries of magnitude one; `None` unless the diagonal is weak.
-    pub(super) scaling: Option<Scaling<T>>,
+    /// Scaling to matched entries of magnitude one; `None` if no matching was computed.
+    scaling: Option<Scaling<T>>,
     /// Row matched to each column; `None` if no matching was computed.
     pub(super) matched: Option<Vec<u32>>,
     /// The scaled matrix; `None` if there is no scaling, or fronts are not used.
@@ -60,14 +63,14 @@ pub(super) struct Prepared<T: Real> {
     /// The transpose of the scaled matrix.
     pub(super) columns: Csr<T>,
     /// `‖A‖₁`
-    pub(super) norm: f64,
+    norm: f64,
     shape: Shape,
 }
 
 /// Choice of a method, with the ordering that was computed for it.
 enum Choice {
-    /// Columns, with diagonal blocks if there are several.
-    Columns(Order, Option<Blocks>),
+    /// Columns, with diagonal blocks if there are several, and the predicted number of entries of a triangle.
+    Columns(Order, Option<Blocks>, usize),
     /// Fronts. `None` if the ordering computed for columns does not suit fronts.
     Fronts(Option<Expected>),
 }
@@ -76,18 +79,27 @@ impl<T: Real> Prepared<T> {
     pub(super) fn new(csr: &Csr<T>) -> Result<Prepared<T>> {
         check_square(NAME, csr)?;
         csr.check_finite()?;
-        let mut columns = transposed(csr)?;
+        Prepared::of(csr, transposed(csr)?)
+    }
+
+    /// Analyses a square matrix with finite entries, given its transpose.
+    pub(super) fn of(csr: &Csr<T>, columns: Csr<T>) -> Result<Prepared<T>> {
         let (norm, shape) = (condition::norm(csr), Shape::of(csr, &columns));
-        // if the pattern is unsymmetric, any row may become a pivot: no matching is needed
-        if !shape.is_weak() || !shape.is_symmetric() {
-            return Ok(Prepared { scaling: None, matched: None, scaled: None, columns, norm, shape });
+        Ok(Prepared { scaling: None, matched: None, scaled: None, columns, norm, shape })
+    }
+
+    /// Computes a matching, and scales the transpose by it, if the diagonal is weak and the pattern nearly
+    /// symmetric. If the pattern is unsymmetric, any row may become a pivot: no matching is needed.
+    pub(super) fn match_rows(&mut self, csr: &Csr<T>) -> Result<()> {
+        if self.matched.is_some() || !self.shape.is_weak() || !self.shape.is_symmetric() {
+            return Ok(());
         }
         let matching = Matching::of(csr)?;
         let mut scaling = Scaling::matched(csr, &matching)?;
         scaling.keep_rows();
-        scaling.scale_transposed(&mut columns);
-        let matched = Some(matching.rows().to_vec());
-        Ok(Prepared { scaling: Some(scaling), matched, scaled: None, columns, norm, shape })
+        scaling.scale_transposed(&mut self.columns);
+        (self.scaling, self.matched) = (Some(scaling), Some(matching.rows().to_vec()));
+        Ok(())
     }
 
     /// Scales the matrix, from which fronts are assembled.
@@ -101,7 +113,7 @@ impl<T: Real> Prepared<T> {
     /// Computes an ordering for pivots in symmetric positions that keeps matched rows adjacent.
     fn symmetric_order(&self, matrix: &Csr<T>) -> Result<Expected> {
         let order = match &self.matched {
-            Some(rows) => paired(matrix, &self.columns, rows)?,
+            Some(rows) => paired([matrix, &self.columns], rows)?,
             None => minimum_degree::of_sum(matrix, &self.columns)?,
         };
         Expected::new(order, &Both::new([matrix, &self.columns]))
@@ -135,37 +147,54 @@ impl<T: Real> Prepared<T> {
         };
         let order = minimum_degree::of_columns(matrix, &self.columns, kept)?;
         let column_of = sorted(order, &blocks);
-        Ok(Choice::Columns(Order { column_of, preferred: vec![], most_entries: usize::MAX }, blocks))
+        let order = Order { column_of, preferred: vec![], most_entries: usize::MAX };
+        Ok(Choice::Columns(order, blocks, matrix.nnz()))
     }
 
     /// Orders columns with preferred pivot rows, or chooses fronts if they are faster and columns are not
     /// `forced`.
     fn preferred_rows(&self, matrix: &Csr<T>, pivoting: Pivoting, forced: bool) -> Result<Choice> {
         let n = matrix.rows();
-        let row_of = self.matched.clone().unwrap_or_else(|| (0..n as u32).collect());
+        let row_of = match &self.matched {
+            Some(rows) => rows.clone(),
+            // the diagonal, apart from entries that are not stored
+            None => transversal(&self.columns)?.unwrap_or_else(|| (0..n as u32).collect()),
+        };
         let column_of = inverse(&row_of);
+        let on_diagonal = row_of.is_sorted();
         // a symmetric pattern has no entries outside of its diagonal blocks: separating them saves nothing
-        let blocks = match self.matched.is_none() && self.shape.is_mirrored() {
+        let blocks = match on_diagonal && self.shape.is_mirrored() {
             true => None,
             false => self.blocks(&row_of, &column_of, pivoting)?,
         };
-        let same = self.matched.is_none() && blocks.is_none();
-        let expected = if same {
-            self.symmetric_order(matrix)?
-        } else {
-            let matrices = [matrix, &self.columns];
-            let of = blocks.as_ref().map(|blocks| &*blocks.of);
-            let neighbours = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
-            Expected::new(minimum_degree::of_symmetric(n, matrix.nnz(), &neighbours)?, &neighbours)?
+        let matrices = [matrix, &self.columns];
+        let of = blocks.as_ref().map(|blocks| &*blocks.of);
+        let matched = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
+        let (both, same) = (Both::new(matrices), self.matched.is_none() && on_diagonal && blocks.is_none());
+        let Ordered { order, work } = match same {
+            true => minimum_degree::of_symmetric(n, matrix.nnz(), &both)?,
+            false => minimum_degree::of_symmetric(n, matrix.nnz(), &matched)?,
         };
-        let [entries, work] = expected.work();
-        if !forced && by_fronts(entries, work) {
-            return Ok(Choice::Fronts(Some(expected).filter(|_| same)));
+        let analysed = |order| match same {
+            true => Expected::new(order, &both),
+            false => Expected::new(order, &matched),
+        };
+        let (order, [entries, work]) = match work {
+            Some(work) => (order, work),
+            None => {
+                let expected = analysed(order)?;
+                let work = expected.work();
+                (expected.order, work)
+            }
+        };
+        if !forced && by_fronts(n, entries, work) {
+            return Ok(Choice::Fronts(if same { Some(analysed(order)?) } else { None }));
         }
         let outside = blocks.as_ref().map_or(0, |_| matrix.nnz());
         let most_entries = outside + (2.0 * MOST_FILL * entries) as usize;
-        let column_of = sorted(expected.order, &blocks);
-        Ok(Choice::Columns(Order { column_of, preferred: row_of, most_entries }, blocks))
+        let column_of = sorted(order, &blocks);
+        let order = Order { column_of, preferred: row_of, most_entries };
+        Ok(Choice::Columns(order, blocks, entries as usize))
     }
 
     /// Matrix from which fronts are assembled: the scaled one, or `csr` if there is no scaling.
@@ -192,21 +221,22 @@ enum Method<T> {
 impl<T: Real> PartialLu<T> {
     /// As [`Lu::tolerant`], but resumable.
     pub(crate) fn tolerant(csr: &Csr<T>) -> Result<PartialLu<T>> {
-        PartialLu::with(csr, Budget::new(NAME, DirectOptions::default()), Pivoting::Tolerant)
+        PartialLu::with(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), Pivoting::Tolerant)
     }
 
     pub(super) fn with(csr: &Csr<T>, budget: Budget, pivoting: Pivoting) -> Result<PartialLu<T>> {
-        PartialLu::of(csr, budget, pivoting, None)
+        PartialLu::of(csr, Prepared::new(csr)?, budget, pivoting, None)
     }
 
     /// Chooses the method by the numbers of entries and multiplications, unless `fronts` prescribes it.
     pub(super) fn of(
         csr: &Csr<T>,
+        mut prepared: Prepared<T>,
         budget: Budget,
         pivoting: Pivoting,
         fronts: Option<bool>,
     ) -> Result<PartialLu<T>> {
-        let mut prepared = Prepared::new(csr)?;
+        prepared.match_rows(csr)?;
         let symmetric = prepared.shape.is_symmetric();
         let chosen = match fronts {
             Some(true) => Choice::Fronts(None),
@@ -214,9 +244,9 @@ impl<T: Real> PartialLu<T> {
             _ => prepared.any_rows(csr, pivoting)?,
         };
         let method = match chosen {
-            Choice::Columns(order, blocks) => {
+            Choice::Columns(order, blocks, expected) => {
                 let starts = blocks.map_or_else(|| vec![0, csr.rows() as u32], |blocks| blocks.starts);
-                let progress = columns::Progress::new(&prepared.columns, starts, csr.nnz(), budget);
+                let progress = columns::Progress::new(&prepared.columns, starts, expected, budget);
                 let progress = Box::new(progress);
                 Method::Columns { order, progress, may_change: symmetric }
             }

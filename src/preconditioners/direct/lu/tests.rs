@@ -7,6 +7,9 @@ use crate::saved::copied;
 use crate::testing::matrices;
 use crate::{Error, Space};
 use krysp_kernels::cpu::simd::{Level, force};
+use krysp_kernels::interrupt::Scope;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Whether a row or a column has no entries.
 fn has_empty(a: &Csr<f64>) -> bool {
@@ -16,7 +19,13 @@ fn has_empty(a: &Csr<f64>) -> bool {
 }
 
 fn factorized(a: &Csr<f64>, by_fronts: Option<bool>, pivoting: Pivoting) -> Result<Lu<f64>> {
-    let mut partial = PartialLu::of(a, Budget::new(NAME, DirectOptions::default()), pivoting, by_fronts)?;
+    let mut partial = PartialLu::of(
+        a,
+        Prepared::new(a)?,
+        Budget::new(NAME, DirectOptions::default(), a.rows()),
+        pivoting,
+        by_fronts,
+    )?;
     partial.go_on(a, f64::INFINITY)?;
     Ok(partial.whole())
 }
@@ -128,8 +137,9 @@ fn suspended_factorizations_end_with_the_same_factors() {
         (mesh(8, false), Some(true)),
         (mesh(7, true), None),
     ] {
-        let budget = Budget::new(NAME, DirectOptions::default());
-        let mut partial = PartialLu::of(&a, budget, Pivoting::Tolerant, by_fronts).unwrap();
+        let budget = Budget::new(NAME, DirectOptions::default(), a.rows());
+        let mut partial =
+            PartialLu::of(&a, Prepared::new(&a).unwrap(), budget, Pivoting::Tolerant, by_fronts).unwrap();
         let mut suspended = 0;
         while !partial.go_on(&a, 1000.0).unwrap() {
             suspended += 1;
@@ -267,7 +277,8 @@ fn only_diagonal_blocks_are_factorized() {
     assert_eq!(applied(&lu).0, expected.0);
     check(&lu, &a);
     let mut partial =
-        PartialLu::of(&a, Budget::new(NAME, DirectOptions::default()), Pivoting::Regular, None).unwrap();
+        PartialLu::with(&a, Budget::new(NAME, DirectOptions::default(), a.rows()), Pivoting::Regular)
+            .unwrap();
     let mut suspended = 0;
     while !partial.go_on(&a, 200.0).unwrap() {
         suspended += 1;
@@ -275,6 +286,35 @@ fn only_diagonal_blocks_are_factorized() {
     assert!(suspended > 5 && applied(&partial.whole()) == expected, "{suspended}");
     // the null space is computed from factors of the whole matrix
     assert_eq!(blocks(&factorized(&a, None, Pivoting::Tolerant).unwrap()), 1);
+}
+
+#[test]
+fn blocks_are_found_where_diagonal_entries_are_missing() {
+    // full blocks with three columns, coupled above the diagonal; the first block has one diagonal entry
+    let block =
+        |k: usize| (0..9).map(move |at| (3 * k + at / 3, 3 * k + at % 3, 1.0 + ((at * at + k) % 7) as f64));
+    let above = (1..80).map(|k| (3 * k - 3, 3 * k, 0.5));
+    let entries = (0..80).flat_map(block).chain(above).filter(|&(i, j, _)| i != j || i > 1);
+    let a = Csr::from_triplets(240, 240, &entries.collect::<Vec<_>>()).unwrap();
+    let lu = factorized(&a, None, Pivoting::Regular).unwrap();
+    assert!(lu.matched.is_none());
+    assert_eq!(blocks(&lu), 80);
+    let b: Vec<f64> = (0..240).map(|i| (i as f64).cos()).collect();
+    assert!(backward_error(&a, &lu, &b) <= 1e-14);
+}
+
+#[test]
+fn a_tree_with_one_dense_block_is_eliminated_by_columns() {
+    // a full block, and chains of 90 variables that end in its variables
+    let (full, all) = (200, 200 * 91);
+    let block = (0..full).flat_map(|i| (0..full).map(move |j| (i, j, if i == j { 300.0 } else { 1.0 })));
+    let chain = (full..all).flat_map(|i| [(i, i, 3.0), (i, i - full, 1.0), (i - full, i, 1.0)]);
+    let a = Csr::from_triplets(all, all, &block.chain(chain).collect::<Vec<_>>()).unwrap();
+    // the block alone has enough multiplications for fronts
+    let of_block: usize = (1..=full).map(|length| length * length).sum();
+    assert!(of_block > 40 * (full * (full + 1) / 2 + 2 * (all - full)));
+    let lu = factorized(&a, None, Pivoting::Regular).unwrap();
+    assert!(matches!(lu.factors, Factors::Columns { .. }));
 }
 
 #[test]
@@ -294,6 +334,37 @@ fn a_singular_block_is_reported_with_one_of_its_columns() {
     let a = block_triangular(&[1, 39, 3, 50], value);
     let Err(Error::Singular { column, .. }) = factorized(&a, None, Pivoting::Regular) else { panic!() };
     assert!((40..43).any(|j| (j * 13 + 11) % 93 == column), "{column}");
+}
+
+#[test]
+fn a_refresh_computes_at_most_one_matching() {
+    // a ring with a zero diagonal, in which each row is matched to its larger neighbour
+    let ring = |next: f64, last: f64| {
+        let entries = (0..12).flat_map(|i| [(i, i, 0.0), (i, (i + 1) % 12, next), (i, (i + 11) % 12, last)]);
+        Csr::from_triplets(12, 12, &entries.collect::<Vec<_>>()).unwrap()
+    };
+    let (scope, count) = (Arc::new(OnceLock::<Scope>::new()), Arc::new(AtomicUsize::new(0)));
+    let polled = (scope.clone(), count.clone());
+    let counting = Scope::new(move || {
+        let progress = polled.0.get().and_then(Scope::progress);
+        let matching = progress.is_some_and(|progress| progress.phase == "maximum-product matching");
+        polled.1.fetch_add(usize::from(matching), Ordering::Relaxed);
+        false
+    });
+    scope.set(counting.clone()).unwrap();
+    counting.run(|| {
+        let mut lu = factorized(&ring(3.0, 1.0), Some(true), Pivoting::Regular).unwrap();
+        let (first, matched) = (count.swap(0, Ordering::Relaxed), lu.matched.clone());
+        assert!(matched.is_some());
+        lu.refresh(&ring(1.0, 3.0)).unwrap();
+        assert!(lu.matched != matched);
+        assert_eq!(count.swap(0, Ordering::Relaxed), first);
+        // columns whose pivots are still large enough need none
+        let mut lu = factorized(&ring(3.0, 1.0), Some(false), Pivoting::Regular).unwrap();
+        assert_eq!(count.swap(0, Ordering::Relaxed), first);
+        lu.refresh(&ring(6.0, 2.0)).unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    });
 }
 
 #[test]

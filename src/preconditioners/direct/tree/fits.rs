@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn forged_trees_do_not_fit() {
         let a = matrices::stencil7(8).csr::<f64>().unwrap();
-        let (both, budget) = (Both::new([&a; 2]), Budget::new("test", DirectOptions::default()));
+        let (both, budget) = (Both::new([&a; 2]), Budget::new("test", DirectOptions::default(), a.rows()));
         let order = minimum_degree::of_sum(&a, &a).unwrap();
         let tree = Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap();
         assert!(tree.fits(a.pattern(), tree.numbers()) && !tree.fits(a.pattern(), tree.numbers() - 1));
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn tasks_that_need_other_tasks_do_not_fit() {
         let a = matrices::stencil7(8).csr::<f64>().unwrap();
-        let (both, budget) = (Both::new([&a; 2]), Budget::new("test", DirectOptions::default()));
+        let (both, budget) = (Both::new([&a; 2]), Budget::new("test", DirectOptions::default(), a.rows()));
         let order = minimum_degree::of_sum(&a, &a).unwrap();
         let mut tree = Tree::new(Expected::new(order, &both).unwrap(), &both, [8; 2], budget).unwrap();
         let count = tree.fronts.len();
