@@ -40,7 +40,7 @@ const DENSE_BY_ROOT: f64 = 10.0;
 /// List items scanned between two polls for interruption: about 0.2 ms.
 const POLLED: usize = 1 << 16;
 
-/// Computes an elimination order for the pattern of `A + Aᵀ`: the variable eliminated first, then the next.
+/// Computes an elimination order for the pattern of `A + Aᵀ`: the variables, those eliminated first in front.
 pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     Ok(of_symmetric(a.rows(), a.nnz(), &Both::new([a, transposed]))?.order)
 }
@@ -251,7 +251,8 @@ impl Elimination {
         Ok(Ordered { order, work })
     }
 
-    /// Lists the variables of the new element, and absorbs the pivot's elements. Returns their weight.
+    /// Lists the variables of the new element in `joined`, and absorbs the pivot's elements. Returns the sum
+    /// of the weights of these variables.
     fn collect(&mut self, pivot: usize, joined: &mut Vec<u32>) -> u32 {
         joined.clear();
         let own = self.lists.range(pivot);

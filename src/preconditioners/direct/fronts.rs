@@ -51,7 +51,8 @@ pub(super) enum Kind {
 struct Piece<T> {
     /// Values of each front. For `L U`: the columns of `L` and `U₁₁`, then `U₁₂ᵀ`. For `L D Lᵀ`: `L` and `D`.
     numbers: Vec<T>,
-    /// Positions of the rows of each front; for `L U`, followed by those of its columns.
+    /// For each front, the positions (in the elimination order) of its rows, then (of `L U`) those of its
+    /// columns.
     places: Vec<u32>,
     /// For each pivot of `L D Lᵀ`, whether it and the next one form a 2×2 block.
     pairs: Vec<bool>,
