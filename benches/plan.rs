@@ -1,7 +1,7 @@
 //! Solves every system of ../shared/matrices by one call, without options: attempts, times and residuals.
 //!
 //! ```text
-//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products | --loading | --transient]
+//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products | --loading | --transient | --elastic]
 //!     [heat_sink_p1_27k p7_64 ...]]
 //! ```
 //!
@@ -16,11 +16,17 @@
 //! - `--products` compares products instead: the format and ordering that a plan for many solves chooses by measurement, and all
 //!   formats in the ordering for the machine and in the given one.
 //! - `--loading` compares the time to load a saved plan with the time to build it.
-//! - `--transient` compares loops of time steps, in which the matrix takes new values, with fixed configurations.
+//! - `--transient` compares loops of time steps with fixed configurations: all of them, or those named, `growing`, `constant`,
+//!   `jumps` and `example`.
+//! - `--elastic` compares plans of `elast_bracket_p1_59k`, with the coordinates of its nodes, with `Amg` configured explicitly.
 //! - `--explain` prints the plan, the attempts, and the cost of each fixed configuration in iterations of `Cg` with `Jacobi`.
 //!
 //! The last lines are totals.
 
+#[path = "../examples/common/mod.rs"]
+mod common;
+#[path = "plan/elastic.rs"]
+mod elastic;
 #[path = "plan/once.rs"]
 mod once;
 #[path = "plan/options.rs"]
@@ -58,12 +64,12 @@ const OFTEN: Duration = Duration::from_millis(100);
 const RIVAL: f64 = 3.0;
 const SHORT: f64 = 0.02;
 
-/// Maximum numbers of rows for `Cholesky` and `Lu` if the plan does not run them: larger meshes take minutes.
-const MOST: [(Preconditioner, usize); 2] =
-    [(Preconditioner::Cholesky, 100_000), (Preconditioner::Lu, 20_000)];
+/// Maximum numbers of rows for complete factorizations if the plan does not run them: larger meshes take minutes.
+const MOST: [(Preconditioner, usize); 3] =
+    [(Preconditioner::Cholesky, 100_000), (Preconditioner::Ldl, 50_000), (Preconditioner::Lu, 20_000)];
 
 /// Fixed configurations, which one might use for every matrix.
-const FIXED: [(Method, Preconditioner); 13] = [
+const FIXED: [(Method, Preconditioner); 14] = [
     (Method::Cg, Preconditioner::Jacobi),
     (Method::Cg, Preconditioner::TwoLevel),
     (Method::Cg, Preconditioner::Amg),
@@ -76,6 +82,7 @@ const FIXED: [(Method, Preconditioner); 13] = [
     (Method::Gmres, Preconditioner::Jacobi),
     (Method::Gmres, Preconditioner::Ilu0),
     (Method::Idr, Preconditioner::Ilut),
+    (Method::Gmres, Preconditioner::Ldl),
     (Method::Gmres, Preconditioner::Lu),
 ];
 
@@ -96,11 +103,14 @@ fn main() -> Result<()> {
     if options.transient {
         return match options.gpu {
             #[cfg(feature = "cuda")]
-            true => transient::all(&Cuda::new(0)?),
+            true => transient::all(&Cuda::new(0)?, &options.wanted),
             #[cfg(not(feature = "cuda"))]
             true => Err("--gpu needs the feature cuda".into()),
-            false => transient::all(&Host),
+            false => transient::all(&Host, &options.wanted),
         };
+    }
+    if options.elastic {
+        return elastic::all();
     }
     println!(
         "{}",

@@ -16,6 +16,7 @@ pub(crate) struct Options {
     pub(crate) explain: bool,
     pub(crate) once: Option<Once>,
     pub(crate) transient: bool,
+    pub(crate) elastic: bool,
     pub(crate) wanted: Vec<String>,
 }
 
@@ -38,6 +39,7 @@ pub(crate) fn options() -> Result<Options> {
         explain: false,
         once: None,
         transient: false,
+        elastic: false,
         wanted: vec![],
     };
     let mut args = std::env::args().skip(1);
@@ -48,6 +50,7 @@ pub(crate) fn options() -> Result<Options> {
             "--gpu" => options.gpu = true,
             "--explain" => options.explain = true,
             "--transient" => options.transient = true,
+            "--elastic" => options.elastic = true,
             "--products" => options.once = Some(Once::Products),
             "--loading" => options.once = Some(Once::Loading),
             "--against" => options.against = true,

@@ -5,33 +5,83 @@
 //! ```
 
 use crate::Result;
+use crate::common::HeatSink;
 use krysp::io::{read_matrix, read_vector};
-use krysp::plan::{Backend, Preparation};
+use krysp::plan::{Attempt, Backend, Preparation};
 use krysp::prelude::*;
 use krysp::solvers::Solver;
 use krysp::testing::{shared_matrix, skipped};
 use krysp::{Amg, AmgOptions, Cholesky, Ic0, MatrixSource, Plan, PositiveJacobi, Refresh};
+use std::f64::consts::TAU;
 use std::time::Instant;
 
 const NAME: &str = "heat_sink_transient_80k";
-const RTOL: f64 = 1e-8;
 
 /// A configuration is stopped after this multiple of the time of the fastest one.
 const TOO_SLOW: f64 = 1.5;
 
-/// A loop of time steps: its name and the length of each step.
+/// Plans, and the configurations within `NEAR` of the best, run in so many rounds. The shortest total time counts.
+const ROUNDS: usize = 3;
+const NEAR: f64 = 1.2;
+
+/// Matrices, load and first temperature.
+struct System {
+    k: Csr<f64>,
+    m: Csr<f64>,
+    f: Vec<f64>,
+    start: f64,
+    rtol: f64,
+}
+
+impl System {
+    /// The heat sink of the shared matrices.
+    fn shared() -> Result<Option<System>> {
+        let path = |suffix: &str| shared_matrix(&format!("{NAME}_{suffix}"));
+        let (Some(k), Some(m), Some(f)) = (path("K"), path("M"), path("f")) else {
+            skipped(&format!("no shared matrix {NAME}"));
+            return Ok(None);
+        };
+        let (k, m, f) = (read_matrix(k)?, read_matrix(m)?, read_vector(f)?);
+        Ok(Some(System { k, m, f, start: 22.0, rtol: 1e-8 }))
+    }
+
+    /// The heat sink of the example `transient_heat`, in random order.
+    fn of_example() -> Result<System> {
+        let sink = HeatSink::new(5).shuffled();
+        let n = sink.unknowns();
+        let (mut k, mut m) = (vec![], vec![]);
+        sink.for_each_entry(|row, column, stiffness, mass| {
+            k.push((row, column, stiffness));
+            m.push((row, column, mass));
+        });
+        let area = sink.heated_area();
+        let all: f64 = area.iter().sum();
+        let f = area.iter().map(|part| part / all).collect();
+        let (k, m) = (Csr::from_triplets(n, n, &k)?, Csr::from_triplets(n, n, &m)?);
+        Ok(System { k, m, f, start: 0.0, rtol: 1e-7 })
+    }
+}
+
+/// The step lengths of one loop.
 struct Loop {
     name: &'static str,
     lengths: Vec<f64>,
+    /// Factor on the load at a time.
+    load: fn(f64) -> f64,
 }
 
-fn loops() -> [Loop; 3] {
+/// Loops with the shared matrix, and that of the example.
+fn loops() -> ([Loop; 3], Loop) {
     let jumps = |step: usize| if (200..350).contains(&step) { 5.0 } else { 0.05 };
-    [
-        Loop { name: "growing", lengths: (0..20).map(|step| 0.05 * 1.1f64.powi(step)).collect() },
-        Loop { name: "constant", lengths: vec![0.05; 100] },
-        Loop { name: "jumps", lengths: (0..500).map(jumps).collect() },
-    ]
+    let steady = |name, lengths| Loop { name, lengths, load: |_| 1.0 };
+    let shared = [
+        steady("growing", (0..20).map(|step| 0.05 * 1.1f64.powi(step)).collect()),
+        steady("constant", vec![0.05; 100]),
+        steady("jumps", (0..500).map(jumps).collect()),
+    ];
+    let bursts = |time: f64| if (TAU * time / 10.0).sin() > 0.0 { 150.0 } else { 30.0 };
+    let lengths = [vec![0.25; 60], vec![0.5; 40]].concat();
+    (shared, Loop { name: "example", lengths, load: bursts })
 }
 
 /// Times and counts of one loop of time steps.
@@ -58,138 +108,178 @@ impl Times {
     }
 }
 
-/// A backend (CPU or GPU) with the list of preconditioners for CG that the plan is compared with there.
+/// Runs a loop, and stops it where it takes much longer than the best total time, the argument.
+type Run<'p> = Box<dyn Fn(f64) -> Result<Option<Times>> + 'p>;
+
+/// A way to solve the systems of a loop.
+struct Contestant<'p> {
+    name: String,
+    is_plan: bool,
+    run: Run<'p>,
+    /// Of its fastest run; `None` if it was stopped.
+    times: Option<Times>,
+}
+
+/// Fixed configurations of a machine, by name.
 pub(crate) trait Rivals: Backend<f64> {
-    fn fixed(&self, problem: &Problem<'_>, every: usize, rows: &mut Rows) -> Result<()>;
-}
-
-/// The times of each configuration that was not stopped.
-#[derive(Default)]
-pub(crate) struct Rows {
-    rows: Vec<(String, Times)>,
-}
-
-impl Rows {
-    fn best(&self) -> f64 {
-        self.rows.iter().map(|(_, times)| times.total).fold(f64::INFINITY, f64::min)
-    }
-
-    fn add(&mut self, name: &str, every: usize, times: Option<Times>) {
-        let Some(times) = times else { return };
-        let name = match every {
-            usize::MAX => format!("{name} built once"),
-            every => format!("{name} renewed every {every}"),
-        };
-        self.rows.push((name, times));
-    }
+    fn fixed<'p>(&'p self, problem: &'p Problem<'p>, every: usize) -> Vec<(&'static str, Run<'p>)>;
 }
 
 impl Rivals for Host {
-    fn fixed(&self, problem: &Problem<'_>, every: usize, rows: &mut Rows) -> Result<()> {
+    fn fixed<'p>(&'p self, problem: &'p Problem<'p>, every: usize) -> Vec<(&'static str, Run<'p>)> {
         let smoothed = AmgOptions { smooth_finest: true, ..AmgOptions::default() };
-        let jacobi = |a: &Csr<f64>, operator: &Operator<_>| PositiveJacobi::new(a, operator.domain());
-        rows.add("Jacobi", every, problem.fixed(self, every, rows.best(), jacobi)?);
-        rows.add("Amg", every, problem.fixed(self, every, rows.best(), |a, _| Amg::new(a))?);
-        let made = |a: &Csr<f64>, _: &Operator<_>| Amg::with::<Vec<f64>>(a, &[], smoothed);
-        rows.add("Amg smoothed", every, problem.fixed(self, every, rows.best(), made)?);
-        rows.add("Ic0", every, problem.fixed(self, every, rows.best(), |a, _| Ic0::shifted(a))?);
-        rows.add("Cholesky", every, problem.fixed(self, every, rows.best(), |a, _| Cholesky::new(a))?);
-        Ok(())
+        let smooth = move |a: &Csr<f64>, _: &Operator<_>| Amg::with::<Vec<f64>>(a, &[], smoothed);
+        vec![
+            ("Jacobi", problem.fixed(self, every, |a, o| PositiveJacobi::new(a, o.domain()))),
+            ("Amg", problem.fixed(self, every, |a, _| Amg::new(a))),
+            ("Amg smoothed", problem.fixed(self, every, smooth)),
+            ("Ic0", problem.fixed(self, every, |a, _| Ic0::shifted(a))),
+            ("Cholesky", problem.fixed(self, every, |a, _| Cholesky::new(a))),
+        ]
     }
 }
 
 #[cfg(feature = "cuda")]
 impl Rivals for Cuda {
-    fn fixed(&self, problem: &Problem<'_>, every: usize, rows: &mut Rows) -> Result<()> {
-        let jacobi = |a: &Csr<f64>, operator: &Operator<_>| PositiveJacobi::new(a, operator.domain());
-        rows.add("Jacobi", every, problem.fixed(self, every, rows.best(), jacobi)?);
-        rows.add("Amg", every, problem.fixed(self, every, rows.best(), |a, _| Amg::on(self, a))?);
-        Ok(())
+    fn fixed<'p>(&'p self, problem: &'p Problem<'p>, every: usize) -> Vec<(&'static str, Run<'p>)> {
+        vec![
+            ("Jacobi", problem.fixed(self, every, |a, o| PositiveJacobi::new(a, o.domain()))),
+            ("Amg", problem.fixed(self, every, |a, _| Amg::on(self, a))),
+        ]
     }
 }
 
-/// Prints one line for each loop and solver.
-pub(crate) fn all<M: Rivals>(machine: &M) -> Result<()> {
-    let path = |suffix: &str| shared_matrix(&format!("{NAME}_{suffix}"));
-    let (Some(k), Some(m), Some(f)) = (path("K"), path("M"), path("f")) else {
-        skipped(&format!("no shared matrix {NAME}"));
-        return Ok(());
-    };
-    let (k, m, f): (Csr<f64>, Csr<f64>, _) = (read_matrix(k)?, read_matrix(m)?, read_vector(f)?);
+/// Prints one line for each loop, of those wanted, and solver.
+pub(crate) fn all<M: Rivals>(machine: &M, wanted: &[String]) -> Result<()> {
     println!("loop,solver,total_s,ratio,median_ms,slowest_ms,iterations,renewals");
-    for Loop { name, lengths } in loops() {
-        let problem = Problem { k: &k, m: &m, f: &f, lengths: &lengths };
-        let mut rows = Rows::default();
-        for every in [usize::MAX, 5, 1] {
-            machine.fixed(&problem, every, &mut rows)?;
+    let is_wanted = |one: &Loop| wanted.is_empty() || wanted.iter().any(|name| name == one.name);
+    let (shared, example) = loops();
+    if let Some(system) = if shared.iter().any(is_wanted) { System::shared()? } else { None } {
+        shared.iter().filter(|one| is_wanted(one)).try_for_each(|one| compare(machine, &system, one))?;
+    }
+    if is_wanted(&example) {
+        compare(machine, &System::of_example()?, &example)?;
+    }
+    Ok(())
+}
+
+fn compare<M: Rivals>(machine: &M, system: &System, steps: &Loop) -> Result<()> {
+    let Loop { name, lengths, load } = steps;
+    let problem = &Problem { system, lengths, load: *load };
+    let mut all: Vec<Contestant<'_>> = vec![];
+    for every in if problem.changes() { vec![usize::MAX, 5, 1] } else { vec![usize::MAX] } {
+        all.extend(machine.fixed(problem, every).into_iter().map(|(of, run)| {
+            let name = match every {
+                usize::MAX => format!("{of} built once"),
+                every => format!("{of} renewed every {every}"),
+            };
+            Contestant { name, is_plan: false, run, times: None }
+        }));
+    }
+    let mut plan = |name: &str, solves: Option<usize>, values_change: bool| {
+        let run = Box::new(move |_| Ok(Some(problem.planned(machine, solves, values_change)?)));
+        all.push(Contestant { name: name.into(), is_plan: true, run, times: None });
+    };
+    plan("Plan", None, false);
+    if problem.changes() {
+        plan("Plan values_change", None, true);
+    }
+    plan("Plan solves values_change", Some(lengths.len()), problem.changes());
+    let mut best = f64::INFINITY;
+    for round in 0..ROUNDS {
+        for one in &mut all {
+            let known = one.times.as_ref().map_or(f64::INFINITY, |times| times.total);
+            if round > 0 && !one.is_plan && known > NEAR * best {
+                continue;
+            }
+            let Some(times) = (one.run)(best)? else { continue };
+            if !one.is_plan {
+                best = best.min(times.total);
+            }
+            if times.total < known {
+                one.times = Some(times);
+            }
         }
-        let best = rows.best();
-        for (solver, times) in &rows.rows {
-            times.print(name, solver, best);
+    }
+    for one in &all {
+        if let Some(times) = &one.times {
+            times.print(name, &one.name, best);
         }
-        let changes = lengths.windows(2).any(|pair| pair[0] != pair[1]);
-        problem.planned(machine, None, false)?.print(name, "Plan", best);
-        if changes {
-            problem.planned(machine, None, true)?.print(name, "Plan values_change", best);
-        }
-        problem.planned(machine, Some(lengths.len()), changes)?.print(
-            name,
-            "Plan solves values_change",
-            best,
-        );
     }
     Ok(())
 }
 
 pub(crate) struct Problem<'p> {
-    k: &'p Csr<f64>,
-    m: &'p Csr<f64>,
-    f: &'p [f64],
+    system: &'p System,
     lengths: &'p [f64],
+    load: fn(f64) -> f64,
 }
 
 impl Problem<'_> {
+    fn changes(&self) -> bool {
+        self.lengths.windows(2).any(|pair| pair[0] != pair[1])
+    }
+
     /// The matrix of the first step.
     fn matrix(&self) -> Result<Csr<f64>> {
-        let n = self.f.len();
-        let entries: Vec<(usize, usize, f64)> = self.k.triplets().chain(self.m.triplets()).collect();
+        let System { k, m, f, .. } = self.system;
+        let n = f.len();
+        let entries: Vec<(usize, usize, f64)> = k.triplets().chain(m.triplets()).collect();
         let a = Csr::from_triplets(n, n, &entries)?;
         Ok(a.with_values(&self.values(&a, self.lengths[0])?)?)
     }
 
     /// The entries of the matrix `M + Δt K` for a step length `Δt`.
     fn values(&self, a: &Csr<f64>, dt: f64) -> Result<Vec<f64>> {
-        let stiffness = self.k.entries().iter().map(|k| dt * k);
-        let values: Vec<f64> = stiffness.chain(self.m.entries().iter().copied()).collect();
+        let System { k, m, .. } = self.system;
+        let stiffness = k.entries().iter().map(|k| dt * k);
+        let values: Vec<f64> = stiffness.chain(m.entries().iter().copied()).collect();
         Ok(a.assemble(&values)?.into_owned())
     }
 
-    fn rhs(&self, t: &[f64], dt: f64) -> Vec<f64> {
-        let mut b: Vec<f64> = self.f.iter().map(|f| dt * f).collect();
-        self.m.triplets().for_each(|(i, j, value)| b[i] += value * t[j]);
+    /// The right-hand side of a step, which ends at `time`.
+    fn rhs(&self, t: &[f64], dt: f64, time: f64) -> Vec<f64> {
+        let load = dt * (self.load)(time);
+        let mut b: Vec<f64> = self.system.f.iter().map(|f| load * f).collect();
+        self.system.m.triplets().for_each(|(i, j, value)| b[i] += value * t[j]);
         b
     }
 
-    /// The times of a loop with a fixed configuration; `None` if it was too slow.
-    fn fixed<M, P>(
+    /// Runs the loop by a fixed configuration.
+    fn fixed<'p, M, P>(
+        &'p self,
+        machine: &'p M,
+        every: usize,
+        make: impl Fn(&Csr<f64>, &Operator<M::Vector>) -> krysp::Result<P> + 'p,
+    ) -> Run<'p>
+    where
+        M: Backend<f64>,
+        P: LinearOperator<Vector = M::Vector> + Refresh<f64> + 'p,
+    {
+        Box::new(move |best| self.stepped(machine, every, best, &make))
+    }
+
+    /// The times of a fixed configuration; `None` if it was too slow.
+    fn stepped<M, P>(
         &self,
         machine: &M,
         every: usize,
         best: f64,
-        make: impl Fn(&Csr<f64>, &Operator<M::Vector>) -> krysp::Result<P>,
+        make: &impl Fn(&Csr<f64>, &Operator<M::Vector>) -> krysp::Result<P>,
     ) -> Result<Option<Times>>
     where
         M: Backend<f64>,
         P: LinearOperator<Vector = M::Vector> + Refresh<f64>,
     {
         let a = self.matrix()?;
-        let changes = self.lengths.windows(2).any(|pair| pair[0] != pair[1]);
-        let mut t = vec![22.0; self.f.len()];
+        let changes = self.changes();
+        let mut t = vec![self.system.start; a.rows()];
         let mut times = Times { total: 0.0, steps: vec![], iterations: 0, renewals: 0 };
         let mut solver: Option<Solver<_, Operator<M::Vector>, P>> = None;
-        let mut new = self.values(&a, self.lengths[0])?;
+        let (mut new, mut time) = (self.values(&a, self.lengths[0])?, 0.0);
         for (step, &dt) in self.lengths.iter().enumerate() {
-            let b = self.rhs(&t, dt);
+            time += dt;
+            let b = self.rhs(&t, dt, time);
             if step > 0 && dt != self.lengths[step - 1] {
                 new = self.values(&a, dt)?;
             }
@@ -209,7 +299,7 @@ impl Problem<'_> {
                 empty => {
                     let operator = Operator::auto(&a, machine)?;
                     let p = make(&a, &operator)?;
-                    empty.insert(Cg::new(operator).preconditioner(p).rtol(RTOL))
+                    empty.insert(Cg::new(operator).preconditioner(p).rtol(self.system.rtol))
                 }
             };
             let solved = solver.solve_from(&b, &t)?;
@@ -225,6 +315,7 @@ impl Problem<'_> {
         Ok(Some(times))
     }
 
+    /// The times of a plan.
     fn planned<M: Backend<f64>>(
         &self,
         machine: &M,
@@ -232,14 +323,15 @@ impl Problem<'_> {
         values_change: bool,
     ) -> Result<Times> {
         let a = self.matrix()?;
-        let mut t = vec![22.0; self.f.len()];
-        let changes = self.lengths.windows(2).any(|pair| pair[0] != pair[1]);
+        let mut t = vec![self.system.start; a.rows()];
+        let changes = self.changes();
         let mut times = Times { total: 0.0, steps: vec![], iterations: 0, renewals: 0 };
         let mut solver = None;
         let explain = std::env::args().any(|one| one == "--explain");
-        let mut new = self.values(&a, self.lengths[0])?;
+        let (mut new, mut time) = (self.values(&a, self.lengths[0])?, 0.0);
         for (step, &dt) in self.lengths.iter().enumerate() {
-            let b = self.rhs(&t, dt);
+            time += dt;
+            let b = self.rhs(&t, dt, time);
             if step > 0 && dt != self.lengths[step - 1] {
                 new = self.values(&a, dt)?;
             }
@@ -247,7 +339,8 @@ impl Problem<'_> {
             let solver = match &mut solver {
                 Some(solver) => solver,
                 empty => {
-                    let mut plan = Plan::new(&a)?.on(machine).rtol(RTOL).values_change(values_change);
+                    let mut plan =
+                        Plan::new(&a)?.on(machine).rtol(self.system.rtol).values_change(values_change);
                     if let Some(solves) = solves {
                         plan = plan.solves(solves);
                     }
@@ -265,7 +358,7 @@ impl Problem<'_> {
             times.total += seconds;
             times.steps.push(seconds);
             times.iterations += solved.report.iterations;
-            let renewed = |one: &&krysp::plan::Attempt| one.preparation == Preparation::Renewed;
+            let renewed = |one: &&Attempt| one.preparation == Preparation::Renewed;
             times.renewals += solved.attempts.iter().filter(renewed).count();
             if !solved.converged() {
                 return Err(format!("step {step}: {solved}").into());
