@@ -85,7 +85,7 @@ fn loops() -> ([Loop; 3], Loop) {
 }
 
 /// Times and counts of one loop of time steps.
-struct Times {
+pub(crate) struct Times {
     total: f64,
     steps: Vec<f64>,
     iterations: usize,

@@ -31,7 +31,12 @@ fn known_name(from: &mut Reader<'_>) -> Loaded<&'static str> {
 }
 
 impl StoredFormat {
-    /// Name in `benches/record`: that of the format and, if it has several algorithms, of the algorithm.
+    /// Whether the format stores one triangle of a symmetric matrix.
+    pub(crate) fn is_symmetric(&self) -> bool {
+        self.format.starts_with("symmetric ")
+    }
+
+    /// Name in benchmark records: that of the format and, if it has several algorithms, of the algorithm.
     pub fn format(&self) -> &'static str {
         self.format
     }

@@ -27,6 +27,8 @@ pub struct ForFactors<'b, T: Real> {
     pub(super) ordered: Option<Result<Symbolic>>,
     /// Multiplications after which `Lu` is suspended.
     pub(super) most: f64,
+    /// Whether there is no other candidate to switch to.
+    pub(super) is_alone: bool,
     /// A matching and a suspended factorization, which later attempts use.
     pub(super) begins: &'b mut Option<Begins<T>>,
     /// Whether so many solves are expected that a more expensive setup pays off if it saves iterations.
@@ -147,7 +149,8 @@ fn factorized<T: Real>(
             Some(symbolic) => Cholesky::from_symbolic(csr, symbolic?)?,
             None => Cholesky::new(csr)?,
         }),
-        Preconditioner::Ldl => Box::new(Ldl::new(csr)?),
+        Preconditioner::Ldl if factors.is_alone => Box::new(Ldl::new(csr)?),
+        Preconditioner::Ldl => Box::new(Ldl::as_expected(csr)?),
         Preconditioner::Lu => {
             let most = factors.most;
             Box::new(factors.begins().go_on(csr, most)?.ok_or_else(|| {

@@ -25,6 +25,10 @@ saved!(impl[] Candidate { method, preconditioner, reason, costs });
 /// makes a factorization run first.
 const ITERATIONS_WITH_ZERO_DIAGONAL: f64 = 5000.0;
 
+/// Expected iterations of the first candidate per node along the side of a cube, if near-null space vectors were given: multigrid then runs
+/// first, unless the system is small. A guess on the low side: `elast_bracket_p1_59k` takes 80.
+const ELASTIC: f64 = 10.0;
+
 impl Candidate {
     pub(super) fn new(
         method: Method,
@@ -41,13 +45,14 @@ impl Candidate {
         self.costs.solve(self.method, self.preconditioner, jacobi)
     }
 
-    /// Whether an elimination ordering determines its cost: for `Cholesky`, and for `Lu` if at least half of the off-diagonal entries are
-    /// mirrored and at most a tenth of the diagonal is zero.
+    /// Whether an elimination ordering determines its cost: for `Cholesky` and `Ldl`, and for `Lu` if at least half of the off-diagonal
+    /// entries are mirrored and at most a tenth of the diagonal is zero. `Ldl` computes another ordering, after a matching, whose fill-in
+    /// is similar.
     pub(super) fn is_analysable(&self, profile: &Profile) -> bool {
         let alike =
             2 * profile.mirrored >= profile.off_diagonal && 10 * profile.zero_diagonal <= profile.rows;
         match self.preconditioner {
-            Preconditioner::Cholesky => true,
+            Preconditioner::Cholesky | Preconditioner::Ldl => true,
             Preconditioner::Lu => alike,
             _ => false,
         }
@@ -113,8 +118,13 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
         }
         let mut one = Candidate::new(method, preconditioner, reason, context);
         if list.is_empty() {
-            one.costs.iterations =
-                if profile.has_zero_diagonal() { ITERATIONS_WITH_ZERO_DIAGONAL } else { 0.0 };
+            one.costs.iterations = match profile.has_zero_diagonal() {
+                true => ITERATIONS_WITH_ZERO_DIAGONAL,
+                false if profile.declared.near_null_space => {
+                    ELASTIC * (profile.rows as f64 / profile.block as f64).cbrt()
+                }
+                false => 0.0,
+            };
         }
         list.push(one);
     };
@@ -148,6 +158,9 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
         add(Idr, Spai, "approximate inverse, if BiCgStab breaks down");
     }
     add(Idr, Ilut, "threshold ILU after a matching: for weak or zero diagonals");
+    if profile.is_symmetric() && profile.looks_symmetric() {
+        add(Gmres, Ldl, "complete factorization of a symmetric matrix: a direct solve");
+    }
     add(Gmres, Lu, "complete factorization: a direct solve");
     add(Gmres, None, "last resort: cannot break down");
     list

@@ -5,10 +5,13 @@
 //! stencils and circuits with 1,000 to 2 million unknowns). For GPUs and other numbers of threads the figures are scaled: work on one
 //! thread costs more units on machines where the iteration that defines the unit is faster.
 
+mod threads;
+
 use super::{Method, Preconditioner, Profile, WorkUnits};
 use crate::Result;
 use crate::preconditioners::{SaddleEstimate, Symbolic, lu_by_fronts};
 use crate::saved::saved;
+use threads::Threads::{self, Alike, One, Partly};
 
 /// Kind of machine on which iterations run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +105,8 @@ struct Shape {
     /// Whether the finest prolongator of `Amg` is smoothed, and the factor by which that increases the setup on the host.
     smoothed: bool,
     smoothing: f64,
+    /// Whether the matrix is symmetric, as an index: 0 or 1.
+    symmetric: usize,
     /// Expected iterations with `Ilut`, and with `Spai`.
     ilut: f64,
     spai: f64,
@@ -125,45 +130,10 @@ struct Line {
     threads: [Threads; 2],
 }
 
-/// Scaling of work with the number of threads, relative to an iteration of CG with Jacobi.
-#[derive(Clone, Copy)]
-enum Threads {
-    /// All of the work scales like the iteration.
-    Alike,
-    /// Half of the work scales like the iteration, and half runs on one thread.
-    Partly,
-    /// The work runs on one thread.
-    One,
-}
-
-impl Threads {
-    /// Time of this work divided by that of the iteration, relative to two threads. The speedup of the iteration is that of `SPEEDUP`,
-    /// interpolated linearly in the logarithm of the number of threads.
-    fn factor(self, threads: usize, unit: f64) -> f64 {
-        let at = (threads.max(1) as f64).log2().min(4.0);
-        let low = (at as usize).min(3);
-        let speedup = SPEEDUP[low] + (SPEEDUP[low + 1] - SPEEDUP[low]) * (at - low as f64);
-        // an iteration of a small matrix is hardly faster on many threads
-        let ratio = 1.0 + (speedup / SPEEDUP[1] - 1.0) * unit / (unit + PARALLEL);
-        match self {
-            Alike => 1.0,
-            Partly => 0.5 + 0.5 * ratio,
-            One => ratio,
-        }
-    }
-}
-
-/// Multiply-adds of an iteration at which many threads gain half as much as for large matrices. A guess: `crack` and `memplus`, with less
-/// than 3e5, gain nothing.
-const PARALLEL: f64 = 2e6;
-
-/// Speedup of an iteration of CG with Jacobi on 1, 2, 4, 8 and 16 threads, for matrices larger than the caches.
-const SPEEDUP: [f64; 5] = [1.0, 1.9, 3.5, 6.0, 9.0];
-
-use Threads::{Alike, One, Partly};
-
-/// The table. Measured: `Amg` took 100 to 280 units to build and 3 to 6 to apply (more for a few thousand rows), `TwoLevel` 30 to 90 and
-/// 0.5. A refresh of `Amg` took half of its setup, one of `Cholesky` all of it but the ordering.
+/// The table, fitted on 30 matrices of `../shared/matrices` on two threads of an AMD EPYC. Measured: `Amg` took 40 to 100 units to build and
+/// 1.5 to 4.5 to apply (more for a few thousand rows; `heat_sink_p1_27k`, `wathenSmall`, `bcsstk16`, `elast_bracket_p1_59k`, `p7_64`),
+/// `TwoLevel` 30 to 90 and 0.5, `Ilu0` 28 to 118 and 0.3 to 3, complete factorizations mostly 0.6 to 1.5 times their lines. A refresh of
+/// `Amg` took half of its setup, one of `Cholesky` all of it but the ordering.
 const TABLE: [Line; 13] = [
     line(Preconditioner::None, |_| 0.0, 1.0, |_| 0.0, |_| 5000.0, [Alike, Alike]),
     line(Preconditioner::Jacobi, |_| 2.0, 1.0, |_| 0.0, |_| 150.0, [Alike, Alike]),
@@ -171,9 +141,9 @@ const TABLE: [Line; 13] = [
     // with short rows the iteration is cheap relative to the setup; coarse levels take COARSE multiply-adds
     line(
         Preconditioner::Amg,
-        |s| s.smoothing * (80.0 + 700.0 / s.length + COARSE / s.unit),
+        |s| s.smoothing * (40.0 + 400.0 / s.length + COARSE / s.unit),
         0.6,
-        |_| 4.5,
+        |s| 1.2 + 20.0 / s.length,
         |s| match (s.modes, s.rough, s.blocks) {
             (true, ..) => 25.0,
             (_, true, _) => 500.0,
@@ -188,26 +158,26 @@ const TABLE: [Line; 13] = [
     line(Preconditioner::Ic0, |_| 100.0, 0.7, |_| 2.0, |_| 150.0, [One, Partly]),
     line(
         Preconditioner::Ilu0,
-        |s| 80.0 + 3.5 * s.length,
+        |s| 30.0 + 4.0 * s.length,
         0.7,
-        |s| 1.2 + 0.06 * s.length,
-        |_| 120.0,
+        |s| 0.4 + 0.1 * s.length,
+        |s| ILU0[s.symmetric],
         [One, Partly],
     ),
     // each entry of the matrix costs one pass over a row of kept entries
     line(
         Preconditioner::Ilut,
-        |s| (70.0 * s.length).max(600.0) * s.entries / s.unit,
+        |s| KEPT[s.symmetric] * s.length.max(7.5) * s.entries / s.unit,
         1.0,
-        |_| 4.0,
+        |s| [2.0, 4.0][s.symmetric],
         |s| s.ilut,
         [One, Partly],
     ),
     line(
         Preconditioner::Cholesky,
-        |s| s.ordering + 10.0 * s.factor.entries + 0.3 * s.factor.multiplications,
+        |s| s.ordering + 7.0 * s.factor.entries + 0.22 * s.factor.multiplications,
         1.0,
-        |s| 3.0 + 6.0 * s.factor.entries + FRONT * s.factor.fronts,
+        |s| 1.5 + 3.5 * s.factor.entries + FRONT * s.factor.fronts,
         |_| 1.0,
         [Alike, Partly],
     ),
@@ -216,16 +186,16 @@ const TABLE: [Line; 13] = [
         Preconditioner::Ldl,
         |s| s.ordering + 15.0 * s.factor.entries + 0.4 * s.factor.multiplications,
         1.0,
-        |s| 3.0 + 6.0 * s.factor.entries + FRONT * s.factor.fronts,
+        |s| 1.5 + 3.5 * s.factor.entries + FRONT * s.factor.fronts,
         |_| 1.0,
         [Alike, One],
     ),
     // a matching and a column ordering, then scalar updates of both triangles
     line(
         Preconditioner::Lu,
-        |s| s.ordering + 150.0 * s.factor.entries + 4.0 * s.factor.multiplications,
+        |s| s.ordering + 45.0 * s.factor.entries + 1.2 * s.factor.multiplications,
         1.0,
-        |s| 3.0 + 12.0 * s.factor.entries,
+        |s| 1.0 + 3.0 * s.factor.entries,
         |_| 1.0,
         [One, One],
     ),
@@ -271,8 +241,8 @@ const fn line(
     Line { preconditioner, setup, refresh, application, iterations, threads }
 }
 
-/// Multiply-adds that take as long as the setup of the coarse levels of `Amg`, which hardly depends on the number of rows.
-const COARSE: f64 = 5e6;
+/// Multiply-adds of the setup of the coarse levels of `Amg`; about the same for matrices with few rows.
+const COARSE: f64 = 3e6;
 
 /// Multiply-adds per front to apply `Cholesky`, and mean number of fronts per row.
 const FRONT: f64 = 250.0;
@@ -285,7 +255,10 @@ const IN_SPACE: f64 = 12.0;
 const NETWORK: f64 = 4.8;
 
 /// Multiply-adds per entry of the matrix to compute an elimination ordering.
-const ORDERING: f64 = 200.0;
+const ORDERING: f64 = 80.0;
+
+/// Multiple of that work for `Ldl` and `Lu`, which also compute a matching and scale the matrix.
+const MATCHING: f64 = 2.5;
 
 /// Upper bound of the time of a multiplication of `Lu`, with its scattered reads, divided by that of a multiply-add of an iteration.
 const SCATTERED: f64 = 5.0;
@@ -323,6 +296,15 @@ pub(super) const MANY_SOLVES: usize = 10;
 /// Iterations of `Ilut`: as a rule; for an unsymmetric matrix with a mostly zero diagonal; and for a mostly symmetric pattern with at
 /// least 30 % zeros on the diagonal, whose symmetry a matching destroys: fill-in grows, and much of it is dropped.
 const ILUT: [f64; 3] = [20.0, 50.0, 500.0];
+
+/// Iterations of `Ilu0` with one product each: for unsymmetric matrices; and for symmetric ones, which run it only if they are not positive
+/// definite. There it is refused, fails or takes hundreds of iterations, unless `Minres` takes few (all of 15 matrices of
+/// `../shared/matrices`).
+const ILU0: [f64; 2] = [80.0, 1000.0];
+
+/// Multiply-adds to build `Ilut`, per entry of the matrix and entry kept in a row: for unsymmetric and for symmetric matrices. Measured: 15
+/// to 60 and 100 to 200, the latter on graphs, meshes and the Helmholtz matrix `ngs_screw_helmholtz`.
+const KEPT: [f64; 2] = [40.0, 100.0];
 
 /// Iterations of BiCGStab with `Spai`: on a GPU; and on a host, high because incomplete factorizations, nearly always faster, come first.
 const SPAI: [f64; 2] = [250.0, 1000.0];
@@ -407,7 +389,8 @@ impl Costs {
         let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
         let find = ORDERING * profile.entries as f64 / unit;
         let ordering = match (preconditioner, factorization) {
-            (Preconditioner::Lu, _) => 2.0 * find,
+            // they compute one of their own
+            (Preconditioner::Lu | Preconditioner::Ldl, _) => MATCHING * find,
             (_, Some(_)) => 0.0,
             (_, None) => find,
         };
@@ -421,6 +404,7 @@ impl Costs {
             modes,
             smoothed: class == MachineClass::Gpu || smoothed_by_host,
             smoothing: if smoothed_by_host { SMOOTHING } else { 1.0 },
+            symmetric: usize::from(profile.is_symmetric()),
             ilut: profile.ilut_iterations(),
             saddle: profile.saddle.map_or(NO_SADDLE, |SaddleEstimate { setup, application, iterations }| {
                 SaddleEstimate { setup: setup / unit, application: application / unit, iterations }

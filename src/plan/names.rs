@@ -83,7 +83,7 @@ named! {
         Ilut = "Ilut",
         /// [`Cholesky`](crate::Cholesky)
         Cholesky = "Cholesky",
-        /// [`Ldl`](crate::Ldl), only if requested.
+        /// [`Ldl`](crate::Ldl)
         Ldl = "Ldl",
         /// [`Lu`](crate::Lu)
         Lu = "Lu",

@@ -7,6 +7,7 @@ use super::costs::MANY_SOLVES;
 use super::matched::Begins;
 use super::measured::{fastest, is_scattered};
 use super::plan::Options;
+use super::reorder::reordered;
 use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, solver};
 use super::schedule::{Findings, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
@@ -24,11 +25,10 @@ use std::time::{Duration, Instant};
 /// Restart length of GMRES: longer than its default, because hard systems need it.
 const RESTART: usize = 60;
 
-/// Number of announced solves from which on formats and orderings are compared by measured times: `MANY`, or on a host `SOME` if the
-/// matrix takes at least `CACHED` bytes. Smaller matrices fit into the cache, where most formats are equally fast.
+/// Number of announced solves from which on formats and orderings are compared by measured times, which takes as long as some hundred
+/// products; and from which on a host reorders a matrix before the first solve if its rows read `x` from far apart.
 const MANY: usize = 100;
 const SOME: usize = 10;
-const CACHED: usize = 1 << 22;
 
 /// Setup cost from which on a preconditioner is kept while another one runs.
 const KEPT: WorkUnits = WorkUnits(20.0);
@@ -93,16 +93,18 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub(super) fn new(plan: &Plan<'_, T, M>) -> Result<Self> {
         let symmetric = plan.profile.is_symmetric() && !plan.options.values_change;
         let Options { solves, format, .. } = &plan.options;
-        let bytes = plan.a.nnz() * (size_of::<T>() + size_of::<u32>());
-        let pays = |solves: usize| solves >= MANY || M::ON_HOST && solves >= SOME && bytes >= CACHED;
-        let (matrix, operator) = match (format.as_deref(), *solves) {
-            (None, Some(solves)) if pays(solves) => {
-                fastest(&plan.machine, plan.a.clone(), symmetric, solves)?
+        let given = plan.a.clone();
+        let least = |least: usize| format.is_none() && solves.is_some_and(|solves| solves >= least);
+        let (matrix, operator) = match *solves {
+            Some(solves) if least(MANY) => fastest(&plan.machine, given, symmetric, solves)?,
+            _ => {
+                let operator = operator(&plan.machine, plan.a, symmetric, format.as_deref())?;
+                let reorders = M::ON_HOST && least(SOME) && is_scattered(plan.a, operator.choice());
+                let nearer = if reorders { reordered(&plan.machine, plan.a, symmetric)? } else { None };
+                nearer.unwrap_or((given, operator))
             }
-            (Some(format), _) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, Some(format))?),
-            (None, _) => (plan.a.clone(), operator(&plan.machine, plan.a, symmetric, None)?),
         };
-        let compared = format.is_some() || solves.is_some_and(pays);
+        let compared = format.is_some() || least(SOME);
         let settings = Settings {
             symmetric,
             options: plan.options.clone(),
@@ -258,9 +260,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         Arc::make_mut(&mut self.matrix).refresh(&entries)?;
         (self.settings.singular, self.begins) = (false, None);
-        let is_symmetric = self.examine_symmetry();
-        let same_kind = is_symmetric || !self.settings.symmetric;
-        self.settings.symmetric &= is_symmetric;
+        let matrix = &*self.matrix;
+        // other formats store all values; the check takes as long as some twenty products
+        let one_triangle = self.operator().is_ok_and(|operator| operator.choice().stored().is_symmetric());
+        let needed = self.settings.symmetric && one_triangle;
+        let is_symmetric = || check_symmetric(matrix).is_ok() || matrix.check_symmetric(0.0).is_ok();
+        let same_kind = !needed || is_symmetric();
+        self.settings.symmetric &= same_kind;
         let symmetric = self.settings.symmetric;
         let operator = match (&mut self.running, &mut self.operator) {
             (Some((_, running)), _) => running.refresh(&entries),
@@ -343,7 +349,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let known = &self.settings.options.declarations;
         let many_solves =
             self.settings.profile.declared.many_solves || self.scheduler.solves() >= MANY_SOLVES;
-        let factors = ForFactors { ordered, most, begins: &mut begins, many_solves, known };
+        let is_alone = self.scheduler.is_alone();
+        let factors = ForFactors { ordered, most, is_alone, begins: &mut begins, many_solves, known };
         let built = self.operator().and_then(|operator| {
             self.machine.preconditioner(candidate.preconditioner, &self.matrix, operator, factors)
         });

@@ -185,11 +185,21 @@ fn systems_with_a_null_space() {
         assert!(solver.solve(&b).unwrap().converged());
         std::fs::remove_file(path).unwrap();
     }
-    let direct = |one: &Preconditioner| matches!(one, Preconditioner::Cholesky | Preconditioner::Lu);
+    use Preconditioner::{Cholesky, Ldl, Lu};
+    let direct = |one: &Preconditioner| matches!(one, Cholesky | Ldl | Lu);
     let candidates = Plan::new(&a).unwrap().null_space(&ones).candidates();
     assert!(!candidates.iter().any(|one| direct(&one.preconditioner)));
     let wrong: Vec<f64> = (0..a.rows()).map(|i| i as f64).collect();
     assert!(Plan::new(&a).unwrap().null_space(&[wrong]).build().is_err());
+}
+
+#[test]
+fn coordinates_lead_to_multigrid_at_once() {
+    let (a, points) = gallery::elasticity::<f64>([12, 12, 12], 0.3).unwrap();
+    let solved = Plan::new(&a).unwrap().coordinates(&points).build().unwrap().solve(&vec![1.0; a.rows()]);
+    let solved = solved.unwrap();
+    let ran: Vec<_> = solved.attempts.iter().map(|one| one.preconditioner).collect();
+    assert!(solved.converged() && ran == [Preconditioner::Amg], "{solved}");
 }
 
 #[test]

@@ -396,8 +396,9 @@ fn a_plan_solves_many() {
         assert!(solved.converged(), "column {j}: {solved}");
         let residual = crate::truth::residual(&a, &solved.x, b);
         assert!(residual <= 2e-8 * crate::truth::norm(b), "column {j}: {residual}");
-        assert_eq!(solved.attempts.len(), 1);
-        assert_eq!(solved.attempts[0].method, krysp::plan::Method::Cg);
+        // the first one may try another candidate before
+        assert!(solved.attempts.len() == 1 || j == 0, "column {j}: {solved}");
+        assert_eq!(solved.attempts.last().unwrap().method, krysp::plan::Method::Cg);
     }
     assert!(krysp::solve_many::<f64, Vec<f64>>(&a, &[]).unwrap().is_empty());
     assert!(krysp::solve_many(&a, &[vec![1.0; 3]]).is_err());

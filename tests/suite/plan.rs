@@ -276,6 +276,26 @@ fn suspended_attempts_are_resumed() {
     );
 }
 
+/// The setup of `Ldl` is half the work of that of `Lu`. `Lu` is left for many solves with small factors, and for singular matrices.
+#[test]
+fn symmetric_indefinite_systems_are_factorized_by_ldl() {
+    let laplace = krysp::gallery::poisson::<f64>(&[50, 50]).unwrap();
+    let shifted: Vec<f64> = laplace.triplets().map(|(i, j, v)| if i == j { v - 0.7 } else { v }).collect();
+    let helmholtz = laplace.with_values(&shifted).unwrap();
+    let b = vec![1.0; helmholtz.rows()];
+    let solved = Plan::new(&helmholtz).unwrap().solves(1).build().unwrap().solve(&b).unwrap();
+    assert!(solved.converged() && residual(&helmholtz, &b, &solved.x) <= 1e-8, "{solved}");
+    let ran: Vec<_> = solved.attempts.iter().map(|one| one.preconditioner).collect();
+    assert_eq!(ran.last(), Some(&Preconditioner::Ldl), "{solved}");
+    assert!(!ran.contains(&Preconditioner::Ilu0) && !ran.contains(&Preconditioner::Lu), "{solved}");
+    // an adjacency matrix of deficient rank
+    let ring = ring(400);
+    let mut image = vec![0.0; ring.rows()];
+    ring.triplets().for_each(|(i, j, v)| image[i] += v * (j as f64).sin());
+    let solved = Plan::new(&ring).unwrap().solves(50).build().unwrap().solve(&image).unwrap();
+    assert!(solved.converged() && residual(&ring, &image, &solved.x) <= 1e-8, "{solved}");
+}
+
 /// Factors are stored in single precision if its range suffices, otherwise in double precision. A saved solver solves as before.
 #[test]
 fn incomplete_factors_of_any_size_solve() {
@@ -318,6 +338,12 @@ fn solves_are_right_in_the_format_and_ordering_of_many_solves() {
     let single = Plan::new(&a).unwrap();
     assert!(single.build().unwrap().operator().unwrap().domain().permutation().is_none());
     assert!(single.format("CSR").build().unwrap().operator().unwrap().domain().permutation().is_none());
+    // from ten solves on it is done before the first one
+    let is_reordered = |solves: usize| {
+        let solver = Plan::new(&a).unwrap().solves(solves).build().unwrap();
+        solver.operator().unwrap().domain().permutation().is_some()
+    };
+    assert!(is_reordered(10) && !is_reordered(9));
     // iterations that are made only for timing do not reach observers
     let seen = Arc::new(AtomicUsize::new(0));
     let count = seen.clone();

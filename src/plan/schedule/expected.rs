@@ -135,12 +135,17 @@ impl Scheduler {
     pub(super) fn earns_reordering(&self, index: usize) -> bool {
         let candidate = &self.candidates[index];
         // complete factorizations use their own ordering
-        if !self.may_reorder || candidate.preconditioner.is_complete() || self.spent < REORDERING {
+        if !self.may_reorder || candidate.preconditioner.is_complete() {
             return false;
         }
         let again = if self.built(index).is_some() { candidate.costs.setup } else { WorkUnits::ZERO };
-        // if the number of solves is unknown, as much work is expected as has been done
-        let ahead = self.cost(index) + if self.announced.is_none() { self.spent } else { WorkUnits::ZERO };
+        let cost = self.cost(index);
+        let ahead = match self.announced {
+            Some(_) => cost * self.ahead(),
+            // if the number of solves is unknown, as much work is expected as has been done
+            None if self.spent < REORDERING => return false,
+            None => cost + self.spent,
+        };
         ahead * SAVED >= REORDERING + again
     }
 
@@ -228,6 +233,8 @@ impl Scheduler {
             (_, Some(cost)) if !(self.solve.trial && index == 0) => {
                 costs.iterations.max(cost.0 / costs.iteration.0)
             }
+            // no setup is lost if it stops
+            _ if candidate.preconditioner == Preconditioner::Jacobi => 0.0,
             _ => costs.iterations,
         };
         let renew_after = self.built(index).filter(|one| one.stale).and_then(|one| {

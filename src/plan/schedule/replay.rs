@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! cargo test --release --lib record_histories -- --ignored          (needs ../shared/matrices; takes an hour)
+//! cargo test --release --lib record_new_candidates -- --ignored     (adds those that are not recorded yet)
 //! KRYSP_BLESS=1 cargo test --lib decisions_are_those_recorded
 //! ```
 
@@ -161,7 +162,11 @@ fn replay(system: &System, scheduler: &mut Scheduler) -> Replayed {
                 replayed.attempts += " > test";
                 (Event::Tested(system.inconsistent), 0)
             }
-            Action::Build { index, .. } | Action::Renew { index } => {
+            Action::Renew { index } => {
+                replayed.work += scheduler.candidates[index].costs.refresh;
+                (Event::Renewed, index)
+            }
+            Action::Build { index, .. } => {
                 let history = system.history(scheduler, index);
                 let built = history.is_some_and(|history| history.ending != "unbuilt");
                 let indefinite = history.is_some_and(|history| history.ending == "indefinite");
@@ -299,7 +304,7 @@ fn decisions_cost_little_more_than_the_best_in_hindsight() {
     let mean = (logs.iter().sum::<f64>() / logs.len() as f64).exp();
     println!("{mean:.3} over {}", logs.len());
     // half of the systems are so small that their best candidate takes less than 50 units
-    assert!(logs.len() > 150 && mean < 1.4, "{mean} over {}", logs.len());
+    assert!(logs.len() > 150 && mean < 1.2, "{mean} over {}", logs.len());
 }
 
 #[test]

@@ -21,14 +21,18 @@ use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
 use crate::ordering::minimum_degree;
 use crate::saved::saved;
-use crate::{Csr, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
-use krysp_solvers::{LinearOperator, MultiVector, Space};
-use std::sync::{Arc, Mutex};
+use crate::{Csr, Error, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
+use krysp_solvers::{LinearOperator, MultiVector, Space, check_spaces};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "LDL";
 
 /// Tolerance of the symmetry test, in machine epsilons: rounding during assembly makes `aᵢⱼ` and `aⱼᵢ` differ. Guess.
 const ROUNDED: f64 = 100.0;
+
+/// Memory of a factorization in a plan over that of its factors without delayed pivots, at most. Guess: beyond it are singular matrices,
+/// as `PGPgiantcompo`, whose delayed pivots make a factorization of some milliseconds take more than 5 s.
+const GROWTH: f64 = 4.0;
 
 /// Complete factorization of a symmetric matrix, definite or not, applied as `A⁻¹`.
 ///
@@ -91,12 +95,22 @@ impl<T: Real> Ldl<T> {
 
     /// As [`Ldl::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None)
+        Ldl::on_tree(csr, Budget::new(NAME, options), None, None)
+    }
+
+    /// As [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected memory.
+    pub(crate) fn as_expected(csr: &Csr<T>) -> Result<Ldl<T>> {
+        Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default()), None, Some(GROWTH))
     }
 
     /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
-    /// factorization is reused.
-    fn on_tree(csr: &Csr<T>, budget: Budget, known: Option<(&Option<Vec<u32>>, &Tree)>) -> Result<Ldl<T>> {
+    /// factorization is reused. `growth` limits the memory, relative to factors without delayed pivots.
+    fn on_tree(
+        csr: &Csr<T>,
+        budget: Budget,
+        known: Option<(&Option<Vec<u32>>, &Tree)>,
+        growth: Option<f64>,
+    ) -> Result<Ldl<T>> {
         check_square(NAME, csr)?;
         csr.check_finite()?;
         // the first test accepts differences up to rounding relative to √(aᵢᵢ aⱼⱼ), but needs a stored entry
@@ -126,12 +140,22 @@ impl<T: Real> Ldl<T> {
                 Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?
             }
         };
-        let mut progress = Progress::new(&tree, matrices, Kind::Symmetric);
-        progress.run(&tree, matrices, Pivoting::Regular, budget, f64::INFINITY)?;
+        let mut progress = Progress::new(&tree, [&matrix, &transposed], Kind::Symmetric);
+        let most = growth.map(|growth| (growth * (tree.numbers() * size_of::<T>()) as f64) as usize);
+        let most = most.filter(|&most| most < budget.limit());
+        let bounded = most.map_or(budget, |most| Budget::new(NAME, DirectOptions { memory: Some(most) }));
+        let run = progress.run(&tree, [&matrix, &transposed], Pivoting::Regular, bounded, f64::INFINITY);
+        run.map_err(|error| match error {
+            Error::Memory { .. } if most.is_some() => {
+                Error::Unsuitable { format: NAME, why: "too many pivots are delayed".into() }
+            }
+            error => error,
+        })?;
         Ok(Ldl {
             space: csr.source().domain().clone(),
             pattern: csr.source().pattern.clone(),
-            limit: budget.limit(),
+            // of a limit to `growth`, too, so that it holds for refreshes
+            limit: bounded.limit(),
             scaling,
             matched,
             tree,
@@ -190,8 +214,8 @@ impl<T: Real> Refresh<T> for Ldl<T> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
-        let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) }, csr.rows());
-        *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)))?;
+        let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) });
+        *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)), None)?;
         Ok(())
     }
 }
@@ -224,8 +248,8 @@ impl<T: Real> LinearOperator for Ldl<T> {
 mod tests {
     use super::super::testing::{Random, backward_error, neumann, pivots, random};
     use super::*;
+    use crate::Gmres;
     use crate::testing::matrices;
-    use crate::{Error, Gmres};
     use krysp_kernels::cpu::simd::{Level, force};
 
     /// A symmetric matrix from random entries.
@@ -357,6 +381,17 @@ mod tests {
         assert!(matches!(shifted(1.0), Err(Error::Singular { .. })));
         assert_eq!(shifted(1.0 - 1e-9).unwrap(), Inertia { negative: 3, positive: 8 });
         assert_eq!(shifted(1.0 + 1e-9).unwrap(), Inertia { negative: 4, positive: 7 });
+    }
+
+    #[test]
+    fn a_plan_refuses_what_takes_more_memory_than_expected() {
+        let budget = Budget::new(NAME, DirectOptions::default());
+        for a in [indefinite(12, false), indefinite(12, true)] {
+            let whole = Ldl::new(&a).unwrap();
+            assert_eq!(Ldl::as_expected(&a).unwrap().inertia(), whole.inertia());
+            let refused = Ldl::on_tree(&a, budget, None, Some(0.1)).map(|ldl| ldl.inertia());
+            assert!(matches!(refused, Err(Error::Unsuitable { .. })), "{refused:?}");
+        }
     }
 
     /// A shifted Laplacian, or one with a zero diagonal.
