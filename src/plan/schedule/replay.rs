@@ -168,10 +168,12 @@ fn replay(system: &System, scheduler: &mut Scheduler) -> Replayed {
             }
             Action::Build { index, .. } => {
                 let history = system.history(scheduler, index);
-                let built = history.is_some_and(|history| history.ending != "unbuilt");
-                let indefinite = history.is_some_and(|history| history.ending == "indefinite");
                 replayed.work += scheduler.candidates[index].costs.setup;
-                let event = if built { Event::Built } else { Event::NotBuilt { indefinite } };
+                let event = match history.map_or("unbuilt", |history| &*history.ending) {
+                    "unbuilt" => Event::NotBuilt { indefinite: false },
+                    "not positive" => Event::NotBuilt { indefinite: true },
+                    _ => Event::Built,
+                };
                 (event, index)
             }
             Action::Run { index } => {

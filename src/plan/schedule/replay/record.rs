@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::plan::candidates::Candidate;
-use crate::{Csr, Plan};
+use crate::{Csr, Error, Plan};
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,6 +36,7 @@ fn line(plan: &Plan<'_, f64>, one: &Candidate, b: &[f64], limit: Duration) -> St
     use crate::plan::AttemptEnd;
     let alone = plan.clone().method(one.method).preconditioner(one.preconditioner).time_limit(limit);
     let (ending, iterations, history) = match alone.build().and_then(|mut solver| solver.solve(b)) {
+        Err(Error::NotPositive { .. }) => ("not positive", 0, vec![]),
         Err(_) => ("unbuilt", 0, vec![]),
         Ok(solved) => {
             let report = solved.report;
