@@ -305,7 +305,7 @@ impl Elimination {
     }
 
     /// Removes what the new element covers from a variable's list, and adds the pivot as an element. Returns
-    /// the weight of the remaining neighbours, and a hash of the list.
+    /// an upper bound on the weight of the neighbours outside of the new element, and a hash of the list.
     fn clean(&mut self, i: usize, p: u32) -> (u32, u32) {
         let Lists { items, starts, lengths, elements } = &mut self.lists;
         let (outside, weights, base) = (&mut *self.outside, &*self.weights, self.base);

@@ -6,7 +6,7 @@ use super::declarations::{Declarations, Declared, check_declared};
 use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
-use crate::formats::looks_symmetric;
+use crate::formats::{looks_symmetric, sample_looks_symmetric};
 use crate::preconditioners::SaddleEstimate;
 use crate::saved::saved;
 use crate::{Csr, Error, Host, Real, Result, Stopping};
@@ -322,15 +322,20 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
 }
 
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
-    /// Returns whether the new values of a refresh are symmetric to rounding, or `false` if nothing depends on that: symmetry is declared,
-    /// and no format that stores one triangle may be used. Where this changes, and is not declared, the candidates become those of a plan
-    /// for the new values, and no preconditioner is kept.
+    /// Returns whether the new values of a refresh are symmetric to rounding. All are compared if the format stores one triangle; otherwise
+    /// a sample, and the others if it differs from the earlier values: a mistake then costs iterations only, and comparing all values takes
+    /// longer than an iteration. If symmetry is declared and the format stores all values, nothing is compared. Where symmetry changes, and
+    /// is not declared, the candidates become those of a plan for the new values, and no preconditioner is kept.
     pub(super) fn examine_symmetry(&mut self) -> bool {
         let Profile { declared, block, .. } = self.settings.profile;
         let before = self.settings.profile.looks_symmetric();
         let is_declared = declared.symmetric.is_some();
-        if is_declared && !self.settings.symmetric {
-            return false;
+        let one_triangle = self.operator().is_ok_and(|operator| operator.choice().stored().is_symmetric());
+        if is_declared && !one_triangle {
+            return self.settings.symmetric;
+        }
+        if !one_triangle && sample_looks_symmetric(&self.matrix) == before {
+            return before;
         }
         let symmetric = looks_symmetric(&self.matrix);
         if is_declared || symmetric == before {

@@ -260,13 +260,9 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         Arc::make_mut(&mut self.matrix).refresh(&entries)?;
         (self.settings.singular, self.begins) = (false, None);
-        let matrix = &*self.matrix;
-        // other formats store all values; the check takes as long as some twenty products
-        let one_triangle = self.operator().is_ok_and(|operator| operator.choice().stored().is_symmetric());
-        let needed = self.settings.symmetric && one_triangle;
-        let is_symmetric = || check_symmetric(matrix).is_ok() || matrix.check_symmetric(0.0).is_ok();
-        let same_kind = !needed || is_symmetric();
-        self.settings.symmetric &= same_kind;
+        let is_symmetric = self.examine_symmetry();
+        let same_kind = is_symmetric || !self.settings.symmetric;
+        self.settings.symmetric &= is_symmetric;
         let symmetric = self.settings.symmetric;
         let operator = match (&mut self.running, &mut self.operator) {
             (Some((_, running)), _) => running.refresh(&entries),

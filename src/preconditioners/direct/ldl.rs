@@ -22,8 +22,8 @@ use crate::formats::pattern::Pattern;
 use crate::ordering::minimum_degree;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
-use krysp_solvers::{LinearOperator, MultiVector, Space, check_spaces};
-use std::sync::{Arc, Mutex, PoisonError};
+use krysp_solvers::{LinearOperator, MultiVector, Space};
+use std::sync::{Arc, Mutex};
 
 const NAME: &str = "LDL";
 
@@ -95,12 +95,12 @@ impl<T: Real> Ldl<T> {
 
     /// As [`Ldl::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, options), None, None)
+        Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None)
     }
 
     /// As [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected memory.
     pub(crate) fn as_expected(csr: &Csr<T>) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default()), None, Some(GROWTH))
+        Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), None, Some(GROWTH))
     }
 
     /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
@@ -140,11 +140,12 @@ impl<T: Real> Ldl<T> {
                 Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?
             }
         };
-        let mut progress = Progress::new(&tree, [&matrix, &transposed], Kind::Symmetric);
+        let mut progress = Progress::new(&tree, matrices, Kind::Symmetric);
         let most = growth.map(|growth| (growth * (tree.numbers() * size_of::<T>()) as f64) as usize);
         let most = most.filter(|&most| most < budget.limit());
-        let bounded = most.map_or(budget, |most| Budget::new(NAME, DirectOptions { memory: Some(most) }));
-        let run = progress.run(&tree, [&matrix, &transposed], Pivoting::Regular, bounded, f64::INFINITY);
+        let bounded =
+            most.map_or(budget, |most| Budget::new(NAME, DirectOptions { memory: Some(most) }, csr.rows()));
+        let run = progress.run(&tree, matrices, Pivoting::Regular, bounded, f64::INFINITY);
         run.map_err(|error| match error {
             Error::Memory { .. } if most.is_some() => {
                 Error::Unsuitable { format: NAME, why: "too many pivots are delayed".into() }
@@ -214,7 +215,7 @@ impl<T: Real> Refresh<T> for Ldl<T> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
-        let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) });
+        let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) }, csr.rows());
         *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)), None)?;
         Ok(())
     }
@@ -385,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_plan_refuses_what_takes_more_memory_than_expected() {
-        let budget = Budget::new(NAME, DirectOptions::default());
+        let budget = Budget::new(NAME, DirectOptions::default(), csr.rows());
         for a in [indefinite(12, false), indefinite(12, true)] {
             let whole = Ldl::new(&a).unwrap();
             assert_eq!(Ldl::as_expected(&a).unwrap().inertia(), whole.inertia());
