@@ -386,10 +386,10 @@ mod tests {
 
     #[test]
     fn a_plan_refuses_what_takes_more_memory_than_expected() {
-        let budget = Budget::new(NAME, DirectOptions::default(), csr.rows());
         for a in [indefinite(12, false), indefinite(12, true)] {
             let whole = Ldl::new(&a).unwrap();
             assert_eq!(Ldl::as_expected(&a).unwrap().inertia(), whole.inertia());
+            let budget = Budget::new(NAME, DirectOptions::default(), a.rows());
             let refused = Ldl::on_tree(&a, budget, None, Some(0.1)).map(|ldl| ldl.inertia());
             assert!(matches!(refused, Err(Error::Unsuitable { .. })), "{refused:?}");
         }
