@@ -17,8 +17,10 @@ use krysp_kernels::cpu::run::tiles::TILE;
 use krysp_solvers::{Element, LinearOperator, MultiVector, Result, check_spaces, with_workspace};
 use std::sync::Mutex;
 
-/// Minimum number of vectors that go through a cycle together.
-const LEAST: usize = 3;
+/// Number of entries per row from which on a cycle with a tile takes less time than three single cycles, or less
+/// than five. Measured: 2.7 with 40 entries (`elast_bracket_p1_59k`, 2 and 16 threads), 4.5 with 7 (`p7_200`, 16
+/// threads). The limits between these are guesses.
+const LONG_ROWS: usize = 20;
 
 /// Number of rows that are copied to or from a tile at a time, so that they stay in the L1 cache.
 const ROWS: usize = 64;
@@ -35,6 +37,11 @@ impl<T: Real> Amg<T> {
     /// Applies one cycle to up to `W` vectors.
     fn apply_to<const W: usize>(&self, kept: &Mutex<Workspace<W>>, pairs: &mut [Pair<'_, T>]) -> Result<()> {
         with_workspace(kept, || Ok(Workspace::default()), |workspace| self.apply_with(workspace, pairs))
+    }
+
+    /// Minimum number of vectors that go through a cycle together.
+    fn least_tile(&self) -> usize {
+        if self.whole.entries() >= LONG_ROWS * self.whole.rows() { 3 } else { 5 }
     }
 
     fn apply_with<const W: usize>(
@@ -91,9 +98,10 @@ impl<T: Real> LinearOperator for Amg<T> {
     fn apply_many(&self, r: &MultiVector<HostVector<T>>, z: &mut MultiVector<HostVector<T>>) -> Result<()> {
         let mut pairs = checked_pairs(self, r, z)?;
         for group in pairs.chunks_mut(TILE) {
-            match group.len() {
-                LEAST.. => self.apply_to(&self.workspaces.tile, group)?,
-                _ => group.chunks_mut(1).try_for_each(|one| self.apply_to(&self.workspaces.single, one))?,
+            if group.len() >= self.least_tile() {
+                self.apply_to(&self.workspaces.tile, group)?;
+            } else {
+                group.chunks_mut(1).try_for_each(|one| self.apply_to(&self.workspaces.single, one))?;
             }
         }
         Ok(())
