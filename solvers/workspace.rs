@@ -187,7 +187,7 @@ impl<K: Method<V>, V: Vector> Workspace<K, V> {
 
     /// Returns the residual norm that rounding the solution leaves, and `‖A‖ ‖x‖`; `None` if the threshold is
     /// far above the rounding limit, which one inner product decides. The whole solution must be either in
-    /// `x` or folded, as it is between two steps.
+    /// `x` or folded, as is the case between two steps.
     pub(crate) fn limit_near(
         &mut self,
         known: &mut Option<f64>,
