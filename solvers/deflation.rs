@@ -69,8 +69,8 @@ impl<V: Vector> NullSpace<V> {
                 let (got, expected) = (entries.len(), space.local_len());
                 return Err(Error::Size { what: "a vector of the null space", got, of: "`A`", expected });
             }
-            // For comparison: entries of the same magnitudes with other signs, which are not in the null
-            // space.
+            // `usual`: norm of `A v` for the vector with some signs flipped, which is not in the null space.
+            // It shows how large `A v` is for entries of this size.
             space.load(entries, &mut v)?;
             v.flip_signs()?;
             a.apply(&v, &mut image)?;

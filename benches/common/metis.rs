@@ -7,8 +7,9 @@
 //! sort     each run by row length, longest first
 //! ```
 //!
-//! The parts of METIS's k-way partitioning differ slightly in size, so that runs of equally many rows would cross them. Therefore
-//! each bisection is balanced before the next one. Runs on one thread, many times slower than `Permutation::clustered`.
+//! The parts of METIS's k-way partitioning differ slightly in size, so that runs of equally many rows would
+//! cross them. Therefore each bisection is balanced before the next one. This ordering is computed on one
+//! thread, many times slower than `Permutation::clustered`.
 
 use super::Result;
 use krysp::Csr;

@@ -69,9 +69,9 @@ impl System {
     }
 }
 
-/// The matrices of [`GENERATED`] and [`SHARED`] whose names contain a wanted name or are contained in one
-/// (`p7_128/f64`), and other matrices that `wanted` names exactly; all of [`GENERATED`] and [`SHARED`] if
-/// `wanted` is empty. They are loaded one at a time, each in several orderings.
+/// Loads all matrices of [`GENERATED`] and [`SHARED`] if `wanted` is empty; otherwise those whose name
+/// contains a wanted name, or is part of one (`p7_128` for the wanted `p7_128/f64`), and other matrices that
+/// `wanted` names exactly. They are loaded one at a time, each in several orderings.
 pub fn systems(wanted: &[String]) -> impl Iterator<Item = Result<Vec<System>>> {
     let wanted = expanded(wanted);
     let goes_with = |name: &str, wish: &str| name.contains(wish) || wish.contains(name);

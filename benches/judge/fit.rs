@@ -5,11 +5,13 @@
 //! min Σ w² (p · a / t − 1)² + λ² Σⱼ mⱼ² (pⱼ − qⱼ)²,   p ≥ 0
 //! ```
 //!
-//! The first sum is over the SpMVs measured with one half of the matrices; the other half tests the fit. `p` are the
-//! coefficients of the kernel; `a` is the work of an SpMV (1, bytes, gathers, rows, waits) and `t` its time. The weight
-//! `w` is 1, or less for slow options ([`SLOW_OPTIONS`]). `mⱼ` is the mean of `aⱼ / t`, and `q` the solution with λ = 0
-//! for all kernels together. The regularization towards `q` helps kernels with few or similar measurements. The solver is
-//! coordinate descent, which is enough for a convex problem with five coefficients.
+//! The first sum is over the SpMVs measured with one half of the matrices; the other half tests the fit. `p`
+//! are the coefficients of the kernel; `a` is the work of an SpMV (1, bytes, gathers, rows, waits; see
+//! [`ProductWork`]) and `t` its time. Waits are memory latencies that a thread waits for one after the other.
+//! The weight `w` is 1, or less for slow options ([`SLOW_OPTIONS`]). `mⱼ` is the mean of `aⱼ / t`, and `q`
+//! the solution with λ = 0 for all kernels together. The regularization towards `q` helps kernels with few or
+//! similar measurements. The solver is coordinate descent, which is enough for a convex problem with five
+//! coefficients.
 
 use super::cases::{Case, is_symmetric};
 use krysp::choice::{CostModel, ProductWork};

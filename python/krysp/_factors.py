@@ -43,7 +43,7 @@ class Factors:
         self._largest = LARGEST_SINGLE if single else LARGEST_DOUBLE
         self._matrix = matrix.tocsr().astype(self._dtype, copy=False)
         self._core = Preconditioner(name, self._matrix)._core if matrix.shape[0] else None
-        # the maximum norms of the matrix and of its transpose
+        # the norms ‖A‖∞ and ‖Aᵀ‖∞ (largest row sums of magnitudes)
         self._norms = [float(abs(self._matrix).sum(axis=axis).max()) if matrix.shape[0] else 0.0 for axis in (1, 0)]
 
     def solve(self, rhs: ArrayLike, trans: str = "N") -> FloatArray:

@@ -21,7 +21,8 @@ const LOST: f64 = 0.5;
 /// Number of residuals before the first estimate of the remaining iterations. Guess.
 const FIRST_ESTIMATE: usize = 16;
 
-/// Peak memory of the conversion, as a multiple of the user's arrays: the sorted, the reordered and the converted matrix.
+/// Peak memory of the conversion, as a multiple of the user's arrays: three for copies of the matrix
+/// (sorted, reordered and converted), and two for workspace. Guess.
 const PEAK_MEMORY: usize = 5;
 
 /// Decides from the residuals of a solve when a converted copy is expected to save time.

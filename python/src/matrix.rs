@@ -175,7 +175,7 @@ impl<T: Number> Placed<T> {
         }
     }
 
-    /// Only operators in host memory can be reordered.
+    /// Whether the matrix was reordered, which the Python package allows in host memory only.
     fn is_reordered(&self) -> bool {
         matches!(self, Placed::Host(operator) if operator.domain().permutation().is_some())
     }

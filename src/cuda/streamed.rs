@@ -37,7 +37,8 @@ use std::ops::Range;
 /// large ones. A guess.
 const PIECES: usize = 24;
 
-/// Maximum number of entries of a piece, because positions in its arrays have 32 bits.
+/// Maximum number of entries of a piece. Positions in its arrays, including padding, have 32 bits; a
+/// sixteenth of their range leaves a margin for padding and for uneven pieces. Guess.
 const LARGEST: usize = 1 << 28;
 
 /// Boundaries of pieces are multiples of this number of rows, a multiple of all block sizes and of cache

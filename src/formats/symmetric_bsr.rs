@@ -252,9 +252,9 @@ impl<T: Real> Offered<T> for SymBsr<T> {
 
 #[cfg(feature = "cuda")]
 impl<T: Real> SymBsr<T> {
-    /// Rows per block on a GPU. Pass the number to [`Permutation::clustered`](crate::Permutation::clustered),
-    /// so that the runs of that ordering are the blocks and few pairs cross blocks; a pair that crosses
-    /// blocks is stored twice.
+    /// Number of rows that one thread block of a GPU processes (not the size of the dense blocks). Pass it to
+    /// [`Permutation::clustered`](crate::Permutation::clustered), so that each run of that ordering is the
+    /// rows of a thread block and few pairs cross thread blocks; a pair that crosses them is stored twice.
     ///
     /// ```no_run
     /// # fn main() -> krysp::Result<()> {

@@ -7,8 +7,8 @@ use krysp_kernels::index::{Columns, Offsets};
 /// Number of consecutive rows among which rows may be sorted.
 const WINDOW: usize = 768;
 
-/// The number of groups in all slices, for rows of these lengths. A group is `pack` neighbouring slots for each of 32
-/// lanes.
+/// Number of groups in all slices, for rows of these lengths. `lanes` lanes share a row, so a slice, which
+/// has 32 lanes, has `32 / lanes` rows. A group has `pack` neighbouring slots for each lane.
 fn groups(lengths: &[usize], lanes: usize, pack: usize) -> usize {
     let longest = |slice: &[usize]| slice.iter().copied().max().unwrap_or(0);
     lengths.chunks(32 / lanes).map(|slice| longest(slice).div_ceil(lanes * pack)).sum()

@@ -71,7 +71,7 @@ fn each_column_ends_as_its_own_solve() {
     each_as_its_own!(Cg, Fcg, PipelinedCg, Minres, BiCgStab, Idr, Gmres.restart(20));
 }
 
-/// At tolerances below the rounding limit, restarts and precise residuals are decided column by column.
+/// Below the rounding limit, restarts and residuals in twice the precision are chosen for each column.
 #[test]
 fn each_column_ends_as_its_own_solve_at_the_limit_of_rounding() {
     let [_, (_, a), _] = systems();
@@ -197,7 +197,7 @@ fn a_failing_product_is_that_of_its_column() {
         jacobi.apply(x, y)
     });
     let mut b = loads(125);
-    // the first residual of this column is positive, the next one is not
+    // this column's first residual has only positive entries; the next has entries below −1e3: `m` fails
     b[1] = vec![1e4; 125];
     let together = Cg::new(&a).preconditioner(&m).solve_many(&b).unwrap();
     assert!(matches!(together[1].report.outcome, Outcome::Breakdown { what: "a pivot", .. }));
@@ -299,7 +299,7 @@ impl LinearOperator for Calls {
     }
 }
 
-/// Vectors of the operator's space are solved in groups too, starting from their guesses.
+/// Right-hand sides in a `MultiVector` are also solved in groups, each from its own initial guess.
 #[test]
 fn many_vectors_come_in_groups() {
     let a = Calls::new(matrices::stencil7(5).csr().unwrap(), usize::MAX);
@@ -362,7 +362,7 @@ fn a_failing_product_leaves_the_guesses_of_others() {
         Ok(())
     });
     let mut b = loads(125);
-    // the first residual of this column is positive, the next one is not
+    // this column's first residual has only positive entries; the next has entries below −1e3: `m` fails
     b[1] = vec![1e4; 125];
     let guesses = [0.5, 0.0, 0.5, 0.25, 0.0, 0.25].map(|x| vec![x; 125]);
     let columns = |of: &[Vec<f64>]| of.iter().map(|v| HostVector::from_slice(v)).collect::<Vec<_>>();

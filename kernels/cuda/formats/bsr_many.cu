@@ -1,13 +1,15 @@
 // Products of small dense blocks with several vectors: the columns of X, packed row by row (packed.cu). bsr_blocks.cu
 // describes the layout. Each row is summed in the same order as in a product with one vector.
 //
-// Memory traffic: the matrix once, as many bytes as a product with one vector; each column of Y once; each column of X
-// three times, because packing reads it and writes the packed copy, which the product reads. For each dense block, B
-// packed rows of X are gathered: for B = 3 and 8 columns of f64, 6 whole sectors, instead of about 12 in 8 products
-// with one vector.
+// Memory traffic: the matrix once, as many bytes as a product with one vector; each column of Y once; each
+// column of X three times, because packing reads it and writes the packed copy, which the product reads. For
+// each dense block of B x B values, B packed rows of X are gathered: for B = 3 and 8 columns of f64,
+// 3 x 64 B = 6 sectors of 32 B. In 8 products with one vector, each gather of 24 B is in 1 or 2 sectors, so
+// they read about 12.
 
-// Returns this thread's part of ⟨x, y⟩ for its column of X and Y if DOT is true. All lanes of a block row must be in
-// one warp, which has 32 / `width` lanes (packed.cu).
+// Returns this thread's part of ⟨x, y⟩ for its column of X and Y if DOT is true, else 0. Here a lane is a
+// group of `width` threads, one for each column (packed.cu), so a warp has 32 / `width` lanes. All lanes of a
+// block row must be in one warp.
 template <class Column, int B, bool DOT> __device__ __forceinline__ real multiply_many(const Bsr<Column>& a, const Columns& c, const Packed& x) {
     constexpr int U = Fit<B>::IN_FLIGHT;
     constexpr int WIDE = B * B % VALUES == 0 ? VALUES : 1, LOADS = B * B / WIDE;

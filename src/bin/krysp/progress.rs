@@ -59,8 +59,8 @@ impl Seen {
         });
     }
 
-    /// Shows the current phase of the work of an [`Interrupt`], such as a factorization, until the result is dropped. `kept`
-    /// describes the effect of Ctrl-C.
+    /// Shows the phase (such as a factorization) of work that `interrupt` can stop, until the returned
+    /// [`Phases`] is dropped. `kept` describes the effect of Ctrl-C.
     pub(crate) fn phases(&self, interrupt: &Interrupt, kept: &'static str) -> Phases {
         let (seen, interrupt, (stop, stopped)) = (self.clone(), interrupt.clone(), channel());
         let thread = spawn(move || {

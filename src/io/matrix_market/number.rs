@@ -153,8 +153,8 @@ fn eight_digits(ones: u64) -> u64 {
     (fours * 10_000 + (fours >> 32)) & 0xFFFF_FFFF
 }
 
-/// Parses an integer without a minus. Returns the number (`u64::MAX` if it has more than 19 digits) and the
-/// text after it, or `None` if the word is not such an integer.
+/// Parses an integer without a minus. Returns the number (`u64::MAX` if it has more than 19 digits after
+/// leading zeros) and the text after it, or `None` if the word is not such an integer.
 #[inline(always)]
 pub(super) fn count(text: &[u8]) -> Option<(u64, &[u8])> {
     let text = text.strip_prefix(b"+").unwrap_or(text);

@@ -120,7 +120,8 @@ impl Stored {
         each!(self, matrix => name(matrix))
     }
 
-    /// `Y ← A X`, followed by a fused operation, for `W` vectors stored row by row: one, or those of a tile.
+    /// `Y ← A X` for `W` vectors stored row by row, then the fused operation `then`, if any. `W` is 1 or
+    /// `TILE` (the number of vectors that go through a cycle together).
     pub(super) fn product<const W: usize>(&self, then: Option<Then<'_, f32>>, x: &[f32], y: &mut [f32]) {
         each!(self, matrix => {
             let a = matrix.kernel(matrix.values());

@@ -30,8 +30,9 @@ const NAME: &str = "LDL";
 /// Tolerance of the symmetry test, in machine epsilons: rounding during assembly makes `aᵢⱼ` and `aⱼᵢ` differ. Guess.
 const ROUNDED: f64 = 100.0;
 
-/// Memory of a factorization in a plan over that of its factors without delayed pivots, at most. Guess: beyond it are singular matrices,
-/// as `PGPgiantcompo`, whose delayed pivots make a factorization of some milliseconds take more than 5 s.
+/// In a plan, the maximum memory of a factorization, as a multiple of the memory of its factors without
+/// delayed pivots. Guess: above it are singular matrices such as `PGPgiantcompo`, whose delayed pivots make a
+/// factorization of some milliseconds take more than 5 s.
 const GROWTH: f64 = 4.0;
 
 /// Complete factorization of a symmetric matrix, definite or not, applied as `A⁻¹`.
@@ -85,10 +86,10 @@ pub struct Inertia {
 }
 
 impl<T: Real> Ldl<T> {
-    /// Factorizes a matrix in its own space. Returns an error if it is not symmetric up to rounding
-    /// ([`Error::NotSymmetric`](crate::Error::NotSymmetric)), or singular to rounding
-    /// ([`Error::Singular`](crate::Error::Singular)). An entry without a mirrored entry must be a stored
-    /// zero.
+    /// Factorizes a matrix; the factors have its space, including its permutation. Returns an error if the
+    /// matrix is not symmetric up to rounding ([`Error::NotSymmetric`](crate::Error::NotSymmetric)), or
+    /// singular to rounding ([`Error::Singular`](crate::Error::Singular)). An entry without a mirrored entry
+    /// must be a stored zero.
     pub fn new(csr: &Csr<T>) -> Result<Ldl<T>> {
         Ldl::with(csr, DirectOptions::default())
     }
@@ -155,7 +156,7 @@ impl<T: Real> Ldl<T> {
         Ok(Ldl {
             space: csr.source().domain().clone(),
             pattern: csr.source().pattern.clone(),
-            // of a limit to `growth`, too, so that it holds for refreshes
+            // includes the limit from `growth`, so that refreshes respect it as well
             limit: bounded.limit(),
             scaling,
             matched,

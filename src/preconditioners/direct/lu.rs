@@ -85,7 +85,7 @@ struct Workspace<T> {
 }
 
 impl<T: Real> Lu<T> {
-    /// Factorizes a matrix in its own space.
+    /// Factorizes a matrix; the factors have its space, including its permutation.
     pub fn new(csr: &Csr<T>) -> Result<Lu<T>> {
         Lu::with(csr, DirectOptions::default())
     }

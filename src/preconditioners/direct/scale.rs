@@ -27,8 +27,10 @@ pub(super) fn power<T: Real>(largest: f64) -> T {
     T::from_f64(reciprocal.max(least.to_f64())).min(least.recip())
 }
 
-/// Number of bits of the mantissa of an `f64`, and the last of them in `2 − √2`.
+/// Number of stored mantissa bits of an `f64`.
 const MANTISSA: u32 = 52;
+
+/// `2 − √2` in units of the last mantissa bit: `(2 − √2) · 2⁵²`.
 const ROUND_UP: u64 = 0x0009_5f61_9980_c433;
 
 #[cfg(test)]

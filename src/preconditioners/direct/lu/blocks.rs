@@ -20,7 +20,7 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Blocks {
     /// Block of each column, and of the row that is matched to it.
     pub(super) of: Vec<u32>,
-    /// First step of each block, then the number of columns.
+    /// Index of the first column of each block in the permuted matrix; at the end, the number of columns.
     pub(super) starts: Vec<u32>,
 }
 
@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn augmenting_paths_find_the_only_transversal() {
-        // column j has rows j + 1 and j + 2; the last column needs a row that the first has taken, and so on
+        // column j has rows j + 1 and j + 2 (modulo 300), but columns 298 and 299 only j + 2; so column 299
+        // needs row 1, column 0 must change to row 2, column 1 to row 3, ...
         let first = |j: usize| if j < 298 { j + 1 } else { j + 2 };
         let entries: Vec<_> =
             (0..300).flat_map(|j| (first(j)..j + 3).map(move |row| (row % 300, j, 1.0))).collect();
