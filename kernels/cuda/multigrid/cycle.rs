@@ -15,8 +15,7 @@
 //! A cycle on several columns (right-hand sides) takes as many launches as one on a single column, and reads
 //! each matrix once: cycles on small systems are bound by launches, on large ones by the bytes of the
 //! matrices. Columns are packed row by row: each row stores 1, 2, 4 or 8 numbers (`width`), one for each
-//! column, so that a gather reads contiguous memory for all of them. Each lane of a cycle on one vector
-//! becomes one thread per column.
+//! column, so that a gather reads contiguous memory. Each lane of a cycle becomes one thread per column.
 
 use super::permutation::{Permutation, RawOrder};
 use crate::cpu::preconditioners::inverse::row_stride;
@@ -153,8 +152,7 @@ pub struct Cycle<T: Real> {
     single: Vectors,
     /// Vectors of the latest cycle on several columns, kept for the next one.
     several: Mutex<Option<Vectors>>,
-    /// Output of the kernel `narrow` within a queued solver iteration: whether the solve still needs this
-    /// cycle.
+    /// Output of the kernel `narrow` in a queued solver iteration: whether the solve still needs this cycle.
     goes_on: Array<u32>,
     kernels: Kernels,
     kernels_many: OnceLock<Result<Kernels>>,
@@ -217,8 +215,7 @@ impl<T: Real> Cycle<T> {
         })
     }
 
-    /// `z ← scale M⁻¹ r`, where `M⁻¹` is a cycle; `scale` is the factor by which the levels' matrix is
-    /// scaled.
+    /// `z ← scale M⁻¹ r`, where `M⁻¹` is a cycle, and `scale` the factor on the matrix of the levels.
     pub fn apply(&self, scale: f64, r: &Array<T>, z: &mut Array<T>) -> Result<()> {
         let (vectors, kernels) = (&self.single, &self.kernels);
         self.run::<1>((vectors, kernels), scale, (&[r], &mut [z]), None, false).map(drop)
@@ -254,8 +251,7 @@ impl<T: Real> Cycle<T> {
         for (r, z) in r.chunks(size).zip(z.chunks_mut(size)) {
             let device = z[0].device().clone();
             let mut several = lock(&self.several);
-            // if the queue belongs to a team (several GPUs that share vectors), its counters support one
-            // column only
+            // if the queue belongs to a team (GPUs that share vectors), its counters support one column
             let width = if device.team_address() == 0 { size.next_power_of_two() } else { 1 };
             if several.as_ref().is_none_or(|vectors| vectors.width != width) && width > 1 {
                 *several = None;
@@ -356,8 +352,7 @@ impl<T: Real> Cycle<T> {
         self.widen(&run, scale, dots)
     }
 
-    /// Runs a cycle from level `first` down to the last and back up. The first sweep of level `first` is done
-    /// before.
+    /// Runs a cycle from level `first`, after its first sweep, down to the last and back up.
     fn down_and_up<const N: usize>(&self, run: &Run<'_, N>, first: usize) -> Result<()> {
         for at in first..self.levels.len() {
             self.down(run, at)?;
