@@ -4,7 +4,7 @@ use crate::{Evidence, Outcome, Report, cg, gmres, minres, verdict};
 use std::fmt;
 use std::time::Duration;
 
-/// Names that an interface uses for the options and methods that advice mentions, as they are printed:
+/// Names that an interface uses for the options and methods that advice mentions, in the form that it prints:
 /// "`max_iterations`" in Rust, "`maxiter`" in Python. `None` marks what the interface does not offer; the
 /// advice then omits it.
 #[derive(Clone, Copy, Debug)]

@@ -238,8 +238,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         Ok(all)
     }
 
-    /// Whether `columns` systems are solved with joint steps: if the method has no cycles, no observer, stop
-    /// rule or null space is set, and joint steps are faster.
+    /// Returns whether `columns` systems are solved with joint steps: if the method has no cycles, no
+    /// observer, stop rule or null space is set, and joint steps are faster.
     pub(crate) fn joins<J>(&self, on: Operators<'_, V>, columns: usize, joining: &Joining<K, J, V>) -> bool {
         let watched = self.observers.len()
             + self.iterate_observers.len()

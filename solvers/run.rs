@@ -217,8 +217,8 @@ pub(crate) struct Course {
     pub(crate) threshold: f64,
     /// The iteration of the next check whether rounding makes the threshold unreachable.
     pub(crate) check_at: usize,
-    /// Whether `x` was too large at the previous check. One such check is not conclusive: a method may pass
-    /// through large iterates.
+    /// States whether `x` was too large at the previous check. One such check is not conclusive: a method may
+    /// pass through large iterates.
     was_out: bool,
 }
 

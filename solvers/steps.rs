@@ -40,8 +40,8 @@ impl Condition {
 pub enum Ending {
     /// The step is complete, and its numbers are recorded.
     Completed {
-        /// Whether this is the last step: its residual meets the threshold or is not finite. Later steps
-        /// change nothing.
+        /// States whether this is the last step: its residual meets the threshold or is not finite. Later
+        /// steps change nothing.
         last: bool,
     },
     /// A watched number failed its condition. The step ended before it changed the solution, and later steps

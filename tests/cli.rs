@@ -38,7 +38,7 @@ fn blessing() -> bool {
     std::env::var_os("KRYSP_BLESS").is_some()
 }
 
-/// Whether there is a `python3` to run a test's script. Reports it if not.
+/// Returns whether there is a `python3` to run a test's script. Reports it if not.
 fn python_is_there(folder: &Folder) -> bool {
     let there = folder.run("python3 --version").code == 0;
     if !there {

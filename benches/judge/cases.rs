@@ -60,7 +60,7 @@ impl Case {
         option.ms / self.best.1
     }
 
-    /// Whether a format that needs a symmetric matrix was measured.
+    /// Returns whether a format that needs a symmetric matrix was measured.
     pub fn is_symmetric(&self) -> bool {
         self.times.iter().any(|(format, _)| is_symmetric(format))
     }

@@ -64,7 +64,7 @@ pub(crate) fn all(mut names: Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// Solves for right-hand sides that have the entries of `b`, each multiplied by a factor of its own, at most
+/// Solves for right-hand sides that have the entries of `b`, each multiplied by another factor, at most
 /// a thousand iterations each.
 fn solves<M>(gpu: &Cuda, name: &str, a: &Operator<CudaVector<f64>>, m: &M, b: &[f64]) -> Result<()>
 where

@@ -116,7 +116,7 @@ struct Contestant<'p> {
     name: String,
     is_plan: bool,
     run: Run<'p>,
-    /// Of its fastest run; `None` if it was stopped.
+    /// The times of its fastest run; `None` if it was stopped.
     times: Option<Times>,
 }
 

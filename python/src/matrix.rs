@@ -175,7 +175,7 @@ impl<T: Number> Placed<T> {
         }
     }
 
-    /// Whether the matrix was reordered, which the Python package allows in host memory only.
+    /// Returns whether the matrix was reordered, which the Python package allows in host memory only.
     fn is_reordered(&self) -> bool {
         matches!(self, Placed::Host(operator) if operator.domain().permutation().is_some())
     }
@@ -418,7 +418,7 @@ impl Matrix {
         matches!(self.inner, Either::Single(_))
     }
 
-    /// Whether rows and columns are stored in another order than the user's.
+    /// Returns whether rows and columns are stored in another order than the user's.
     #[getter]
     fn reordered(&self) -> bool {
         with_either!(&self.inner, placed => placed.is_reordered())

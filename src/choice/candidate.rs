@@ -31,7 +31,7 @@ fn known_name(from: &mut Reader<'_>) -> Loaded<&'static str> {
 }
 
 impl StoredFormat {
-    /// Whether the format stores one triangle of a symmetric matrix.
+    /// Returns whether the format stores one triangle of a symmetric matrix.
     pub(crate) fn is_symmetric(&self) -> bool {
         self.format.starts_with("symmetric ")
     }

@@ -32,8 +32,8 @@ impl<T: Real> OnChip<T> for Coarse<T> {
 #[derive(Debug)]
 pub struct CudaSteps<T: Real> {
     pub(crate) steps: cuda::Steps<T>,
-    /// Whether this GPU has the whole system, not a part of one that a team of GPUs shares. The members of a
-    /// team must enqueue the same number of steps.
+    /// States whether this GPU has the whole system, not a part of one that a team of GPUs shares. The
+    /// members of a team must enqueue the same number of steps.
     alone: bool,
 }
 
@@ -44,9 +44,9 @@ impl<T: Real> Steps<CudaVector<T>> for CudaSteps<T> {
         if self.alone && bytes >= LONG_STEP { LAG_OF_LONG } else { LAG }
     }
 
-    /// Whether lockstep (the iterations of several columns made together) is faster. Not in a team, whose
-    /// members run ahead of their hosts, and not for systems in on-chip memory, whose separate solves take
-    /// fewer launches.
+    /// Returns whether lockstep (the iterations of several columns made together) is faster. Not in a team,
+    /// whose members run ahead of their hosts, and not for systems in on-chip memory, whose separate solves
+    /// take fewer launches.
     fn lockstep_pays(
         a: &dyn LinearOperator<Vector = CudaVector<T>>,
         m: &dyn LinearOperator<Vector = CudaVector<T>>,

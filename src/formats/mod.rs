@@ -1,7 +1,7 @@
 //! Sparse matrix formats: one file per format, with its conversion and its operator.
 //!
 //! [`Csr`] is the central format and the only one a user must know. Every other format is converted from it,
-//! stores its values, and padding, in slots of its own order, and can be [refreshed](Format::refresh) with
+//! stores its values, and padding, in its order of slots, and can be [refreshed](Format::refresh) with
 //! values in the order of [`Csr::entries`]. `list.rs` lists all formats, `format.rs` defines what each can
 //! do, and `offer.rs` what each reports to the automatic choice.
 

@@ -261,7 +261,8 @@ impl Slices {
         matches!(self.columns, SlicedColumns::Short(_))
     }
 
-    /// Whether rows of this length fit slices of uniform width; false if slices have different widths.
+    /// Returns whether rows of this length fit slices of uniform width; false if slices have different
+    /// widths.
     pub(super) fn hold(&self, length: usize) -> bool {
         match &self.widths {
             SliceWidths::Uniform(width) => length <= *width,

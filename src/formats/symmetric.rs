@@ -195,15 +195,15 @@ pub(crate) fn check_symmetric<T: Real>(csr: &Csr<T>) -> Result<()> {
     )
 }
 
-/// Whether two entries, one the mirror image of the other, differ by rounding errors of assembly at most.
-/// `diagonal` are the diagonal entries of their row and of their column.
+/// Returns whether two entries, one the mirror image of the other, differ by rounding errors of assembly at
+/// most. `diagonal` are the diagonal entries of their row and of their column.
 fn agree<T: Real>(diagonal: [T; 2], [a, b]: [f64; 2]) -> bool {
     let scale = (diagonal[0].to_f64() * diagonal[1].to_f64()).abs().sqrt().max(a.abs()).max(b.abs());
     a == b || (a - b).abs() <= 100.0 * T::EPSILON * scale && scale.is_finite()
 }
 
-/// Whether a square matrix is equal to its transpose up to rounding errors of its assembly. Unlike for
-/// [`check_symmetric`], entries that are not stored count as zeros. Stops soon after the first pair that
+/// Returns whether a square matrix is equal to its transpose up to rounding errors of its assembly. Unlike
+/// for [`check_symmetric`], entries that are not stored count as zeros. Stops soon after the first pair that
 /// differs.
 pub(crate) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
     let diagonal = csr.diagonal_entries();
@@ -433,7 +433,8 @@ mod tests {
     use super::*;
     use crate::plan::Profile;
 
-    /// Whether `entries`, with a diagonal of ones, look symmetric to [`looks_symmetric`] and to a profile.
+    /// Returns whether `entries`, with a diagonal of ones, look symmetric to [`looks_symmetric`] and to a
+    /// profile.
     fn looks(entries: &[(usize, usize, f64)]) -> bool {
         let all: Vec<_> = (0..4).map(|i| (i, i, 1.0)).chain(entries.iter().copied()).collect();
         let a = Csr::from_triplets(4, 4, &all).unwrap();

@@ -27,7 +27,7 @@ pub struct ForFactors<'b, T: Real> {
     pub(super) ordered: Option<Result<Symbolic>>,
     /// Multiplications after which `Lu` is suspended.
     pub(super) most: f64,
-    /// Whether there is no other candidate to switch to.
+    /// States whether there is no other candidate to switch to.
     pub(super) is_alone: bool,
     /// A matching and a suspended factorization, which later attempts use.
     pub(super) begins: &'b mut Option<Begins<T>>,
@@ -45,8 +45,8 @@ impl<T: Real> ForFactors<'_, T> {
 
 /// A machine that plans are made for: [`Host`], or a GPU.
 pub trait Backend<T: Real>: Machine<T> + Clone {
-    /// Whether the host runs the iterations. Then converting and reordering, which only the host can do, take no longer than a few
-    /// iterations.
+    /// States whether the host runs the iterations. Then converting and reordering, which only the host can do, take no longer
+    /// than a few iterations.
     #[doc(hidden)]
     const ON_HOST: bool;
 

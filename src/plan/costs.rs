@@ -98,14 +98,14 @@ struct Shape {
     rows_cubed: f64,
     /// Whether nodes have several unknowns.
     blocks: bool,
-    /// Whether constants are far from the near-null space, as for edge elements, beams and shells.
+    /// States whether constants are far from the near-null space, as for edge elements, beams and shells.
     rough: bool,
     /// Whether near-null space vectors or coordinates were given.
     modes: bool,
     /// Whether the finest prolongator of `Amg` is smoothed, and the factor by which that increases the setup on the host.
     smoothed: bool,
     smoothing: f64,
-    /// Whether the matrix is symmetric, as an index: 0 or 1.
+    /// States whether the matrix is symmetric, as an index: 0 or 1.
     symmetric: usize,
     /// Expected iterations with `Ilut`, and with `Spai`.
     ilut: f64,

@@ -94,7 +94,8 @@ named! {
 }
 
 impl Method {
-    /// Whether it needs a symmetric matrix. The match has no wildcard, so that a new method does not compile without an entry here.
+    /// Returns whether it needs a symmetric matrix. The match has no wildcard, so that a new method does not compile without an
+    /// entry here.
     pub(super) fn needs_symmetry(self) -> bool {
         use Method::{BiCgStab, Cg, Fcg, Fgmres, Gmres, Idr, LeastSquares, Minres};
         match self {

@@ -319,8 +319,8 @@ impl Scheduler {
         }
     }
 
-    /// Whether to try Jacobi again: its cost was measured for earlier values of the matrix, and another candidate is expected to be
-    /// faster.
+    /// Returns whether to try Jacobi again: its cost was measured for earlier values of the matrix, and another candidate is
+    /// expected to be faster.
     fn tries_jacobi(&self, best: usize) -> bool {
         let record = &self.records[0];
         best != 0

@@ -53,7 +53,8 @@ pub enum AttemptEnd {
     Switched {
         /// The estimated remaining iterations, at most a multiple of the iterations made.
         remaining: f64,
-        /// Whether the residual has fallen so little, or not at all, that more iterations than `remaining` are expected.
+        /// States whether the residual has fallen so little, or not at all, that more iterations than `remaining` are
+        /// expected.
         at_least: bool,
         /// The estimated time of the remaining iterations, in seconds.
         seconds: f64,

@@ -93,7 +93,7 @@ proptest! {
         }
     }
 
-    /// Of one preconditioner after the other, whose setup takes longer than most of these limits.
+    /// The preconditioners are built one after the other; the setup of each takes longer than most limits.
     #[test]
     fn time_limits_hold_while_a_preconditioner_is_built(at in 0usize..7, millis in 0u64..60) {
         use Preconditioner::{Amg, Cholesky, Fsai, Ilut, Ldl, Lu, Spai};

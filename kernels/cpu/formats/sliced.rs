@@ -30,7 +30,7 @@ use std::ops::Range;
 /// Start and width of each slice, counted in columns of slots.
 #[derive(Clone, Copy, Debug)]
 pub enum Widths<'a> {
-    /// All slices have the same width.
+    /// The slices all have the same width.
     Uniform(usize),
     /// All slices are stored in the same width, but each is processed only up to its longest row.
     Longest {

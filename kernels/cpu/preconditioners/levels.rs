@@ -212,7 +212,7 @@ impl<T: Value> Sliced<T> {
     /// documents. The values are zero until [`Sliced::fill`].
     ///
     /// # Panics
-    /// Panics if sizes do not fit each other, or a row depends on a row of its own level or of one that is
+    /// Panics if sizes do not fit each other, or a row depends on a row of the same level or of one that is
     /// solved later.
     pub fn new(slices: &Slices, triangle: Triangle, a: Csr<'_, T>) -> Sliced<T> {
         assert_eq!(a.offsets.ranges(), slices.len(), "the matrix has as many rows as the levels");

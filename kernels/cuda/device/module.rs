@@ -223,7 +223,7 @@ fn cache_name<T: Real, V: Storage<T>>(source: &Source) -> Option<[String; 2]> {
     Some([format!("{stem}-{}-{}-sm", T::C_NAME, V::STORED_AS), format!("-{key:016x}.cubin")])
 }
 
-/// Whether the cache has machine code of a file for at least one architecture.
+/// Returns whether the cache has machine code of a file for at least one architecture.
 pub(crate) fn is_compiled<T: Real, V: Storage<T>>(source: &Source) -> bool {
     let (Some([start, end]), Some(folder)) = (cache_name::<T, V>(source), cache::folder()) else {
         return false;

@@ -250,7 +250,7 @@ impl Coarsening {
         })
     }
 
-    /// Whether the coarsening was made by [`Coarsening::unsmoothed`].
+    /// Returns whether the coarsening was made by [`Coarsening::unsmoothed`].
     pub fn is_unsmoothed(&self) -> bool {
         self.unsmoothed
     }

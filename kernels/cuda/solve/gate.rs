@@ -20,8 +20,8 @@ pub(crate) const SOURCE: Source = Source {
     ],
 };
 
-/// Whether the kernels that every solve needs are in the disk cache, for at least one architecture of GPUs.
-/// If they are, the other kernels of a solve most likely are, too.
+/// Returns whether the kernels that every solve needs are in the disk cache, for at least one architecture of
+/// GPUs. If they are, the other kernels of a solve most likely are, too.
 pub fn has_compiled<T: Real>() -> bool {
     is_compiled::<T, T>(&SOURCE)
 }
@@ -88,8 +88,8 @@ impl<T> Default for Step<T> {
 }
 
 impl<T> Step<T> {
-    /// Whether the value assigned in epoch `assigned` has been settled: kernels queued from now on find it in
-    /// its home.
+    /// Returns whether the value assigned in epoch `assigned` has been settled: kernels queued from now on
+    /// find it in its home.
     pub(crate) fn settled(&self, assigned: u64) -> bool {
         assigned < self.epoch
     }

@@ -60,7 +60,7 @@ pub struct Steps<T: Real> {
     places: Vec<Place>,
     /// Index, in the cycle that the method repeats, of the step that is being queued.
     making: usize,
-    /// Whether the step that is being queued is also recorded as a graph.
+    /// States whether the step that is being queued is also recorded as a graph.
     recording: bool,
 }
 

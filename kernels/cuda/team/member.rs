@@ -316,7 +316,7 @@ impl Drop for Member {
 #[derive(Debug, Default)]
 struct Membership {
     member: Mutex<Option<Arc<Member>>>,
-    /// Whether sums are over this device only (see [`Device::apart`]).
+    /// States whether sums are over this device only (see [`Device::apart`]).
     apart: Mutex<bool>,
 }
 

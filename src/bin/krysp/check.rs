@@ -45,8 +45,8 @@ pub(crate) struct Check {
 /// eight.
 const COLUMNS: [usize; 2] = [3, 8];
 
-/// Whether the checks hold in `f32`, too: sums of squares neither overflow nor underflow, and no value loses
-/// digits because it is tiny.
+/// Returns whether the checks hold in `f32`, too: sums of squares neither overflow nor underflow, and no
+/// value loses digits because it is tiny.
 fn fits_single(matrix: &Csr<f64>) -> bool {
     let largest = matrix.entries().iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
     let tiny = |value: &f64| *value != 0.0 && value.abs() < 1e-30;

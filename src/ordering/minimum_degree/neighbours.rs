@@ -21,7 +21,7 @@ impl<'a, T: Real> Both<'a, T> {
     }
 }
 
-/// Whether a matrix has the pattern of its transpose.
+/// Returns whether a matrix has the pattern of its transpose.
 pub(crate) fn is_symmetric<T: Real>([matrix, transposed]: [&Csr<T>; 2]) -> bool {
     let lengths = || matrix.row_lengths().eq(transposed.row_lengths());
     std::ptr::eq(matrix, transposed) || matrix.columns() == transposed.columns() && lengths()

@@ -29,7 +29,7 @@ pub(in crate::plan) enum Action {
 #[derive(Clone, Debug)]
 pub(in crate::plan) enum Event {
     Analysed(Factorization),
-    /// Whether the matrix was reordered. If so, all preconditioners were dropped.
+    /// States whether the matrix was reordered. If so, all preconditioners were dropped.
     Reordered(bool),
     Built,
     /// Building was suspended at its limit.

@@ -11,7 +11,7 @@
 //!
 //! This computes a maximal independent set of the squared graph (MIS-2; Bell, Dalton and Olson 2012).
 //! Priorities depend on the node's index only, and every node decides from the state before the round, so the
-//! result does not depend on the number of threads. Each rank of MPI counts the indices of its own nodes from
+//! result does not depend on the number of threads. Each rank of MPI counts the indices of its nodes from
 //! 0, so the result depends on the number of ranks.
 //!
 //! Cost: about six rounds, each with two passes over the graph of the undecided nodes, and two passes to

@@ -46,8 +46,8 @@ fn require(holds: bool) -> Option<()> {
 }
 
 impl<T: Real> Amg<T> {
-    /// Whether each entry of the matrix is in a block of the node pattern. If each node has one row, the two
-    /// patterns must be equal: values are then read by their place in the node pattern.
+    /// Returns whether each entry of the matrix is in a block of the node pattern. If each node has one row,
+    /// the two patterns must be equal: values are then read by their place in the node pattern.
     fn covers(&self) -> bool {
         let (whole, nodes, size) = (&self.whole, &self.pattern, self.size);
         if size == 1 {

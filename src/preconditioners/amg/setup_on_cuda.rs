@@ -226,8 +226,8 @@ fn diagonals<T: Real>(pattern: &Pattern, space: &CudaSpace<T>) -> Vec<i64> {
     if few { found } else { vec![] }
 }
 
-/// Whether products read entries of `x` that are far apart: in one of the sampled groups of consecutive rows,
-/// the `k`-th entries of the rows, for some `k`, are in columns at least 65,535 apart.
+/// Returns whether products read entries of `x` that are far apart: in one of the sampled groups of
+/// consecutive rows, the `k`-th entries of the rows, for some `k`, are in columns at least 65,535 apart.
 fn is_wide(pattern: &Pattern) -> bool {
     const ROWS: usize = 32;
     let groups = pattern.rows() / ROWS;

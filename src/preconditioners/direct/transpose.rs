@@ -19,8 +19,8 @@ pub(super) fn transposed<T: Real>(csr: &Csr<T>) -> Result<Csr<T>> {
     Csr::from_sorted(csr.rows(), starts, rows, values)
 }
 
-/// Whether each entry of a square matrix has a mirrored entry. One pass over the entries: row `i` of the upper
-/// triangle must find its mirrored entries next in their rows.
+/// Returns whether each entry of a square matrix has a mirrored entry. One pass over the entries: row `i` of
+/// the upper triangle must find its mirrored entries next in their rows.
 pub(super) fn is_mirrored<T: Real>(csr: &Csr<T>) -> bool {
     let (offsets, columns) = (&csr.pattern().offsets, csr.columns());
     let mut next: Vec<usize> = (0..csr.rows()).map(|row| offsets.at(row)).collect();

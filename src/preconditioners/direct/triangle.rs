@@ -43,8 +43,8 @@ impl<T: Real> Triangle<T> {
         second
     }
 
-    /// Whether each column has first the row of the next step, then the rows of the next column in the same
-    /// order.
+    /// Returns whether each column has first the row of the next step, then the rows of the next column in
+    /// the same order.
     pub(super) fn continued(&self) -> Vec<bool> {
         let last = self.starts.len().saturating_sub(2);
         let continues = |step: usize| match self.column(step).0 {

@@ -24,7 +24,7 @@ pub(super) struct Blocks<T: Real> {
 #[derive(Debug)]
 struct Solver<T: Real> {
     blocks: blocks::Blocks<T>,
-    /// Whether the inverses in full precision are valid, which they are not after a failed refresh.
+    /// States whether the inverses in full precision are valid, which they are not after a failed refresh.
     is_whole: bool,
     /// The pattern of `A`.
     origin: Arc<Pattern>,

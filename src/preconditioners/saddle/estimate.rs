@@ -98,8 +98,8 @@ fn solver(rows: f64, entries: f64, symmetric: bool) -> (f64, f64) {
     ((ELIMINATION * entries / rows).max(LEAST_ELIMINATION) * entries, TRIANGLES * entries)
 }
 
-/// Whether `N = C + B D⁻¹ Bᵀ` of an unsymmetric matrix `[A G; H K]` is symmetric, as [`Blocks::symmetry`] finds
-/// for its blocks. `G` and `H` must have equal numbers of entries.
+/// Returns whether `N = C + B D⁻¹ Bᵀ` of an unsymmetric matrix `[A G; H K]` is symmetric, as
+/// [`Blocks::symmetry`] finds for its blocks. `G` and `H` must have equal numbers of entries.
 fn complement_is_symmetric<T: Real>(csr: &Csr<T>, fields: &Fields) -> bool {
     let is_second = |row: usize| fields.of_row[row] == 1;
     // entries in rows of one field, and in columns of the second
@@ -161,7 +161,7 @@ impl<T: Real> Blocks<T> {
     }
 }
 
-/// Whether entry (i, j) of `one` is `sign` times entry (j, i) of `other`, up to rounding.
+/// Returns whether entry (i, j) of `one` is `sign` times entry (j, i) of `other`, up to rounding.
 fn mirrors<T: Real>(one: &Csr<T>, other: &Csr<T>, sign: f64) -> bool {
     one.nnz() == other.nnz()
         && (0..one.rows()).all(|row| {
@@ -171,8 +171,8 @@ fn mirrors<T: Real>(one: &Csr<T>, other: &Csr<T>, sign: f64) -> bool {
         })
 }
 
-/// Whether each entry of a row, given by its column and value, is `sign` times its mirror image, up to rounding
-/// relative to the largest entry of the row.
+/// Returns whether each entry of a row, given by its column and value, is `sign` times its mirror image, up to
+/// rounding relative to the largest entry of the row.
 fn row_mirrors<T: Real>(
     mut row: impl Iterator<Item = (usize, T)> + Clone,
     mirror_image: impl Fn(usize) -> Option<T>,

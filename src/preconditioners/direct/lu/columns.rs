@@ -54,8 +54,9 @@ pub(super) struct Progress<T> {
     lower: Triangle<T>,
     /// End of the part of each column of `L` that searches must follow (symmetric pruning).
     pruned: Vec<usize>,
-    /// Whether each column of `L` has first the pivot row of the next step, then the rows of the next column in
-    /// the same order. Two such columns are subtracted together, which reads and writes each entry once.
+    /// States whether each column of `L` has first the pivot row of the next step, then the rows of the next
+    /// column in the same order. Two such columns are subtracted together, which reads and writes each entry
+    /// once.
     continued: Vec<bool>,
     /// Column whose search visited each row last.
     found_by: Vec<u32>,

@@ -27,7 +27,8 @@ const MOST_FILL: f64 = 3.0;
 /// (guess).
 const DENSE: f64 = 8.0;
 
-/// Whether fronts are faster than columns for factors with so many columns, entries and multiplications.
+/// Returns whether fronts are faster than columns for factors with so many columns, entries and
+/// multiplications.
 pub(crate) fn by_fronts(columns: usize, entries: f64, multiplications: f64) -> bool {
     multiplications >= FRONTS * entries + FRONTS_BY_COLUMN * columns as f64
 }
