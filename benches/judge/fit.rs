@@ -36,7 +36,7 @@ const ONE_KERNEL: [&str; 3] = ["SELL-P", "ELL", "ELLPACK-R"];
 
 /// Options (a matrix in one format) that take more than 1.5 times the best time for the matrix have the weight 0.15:
 /// they are not chosen, so their time need not be predicted well. Symmetric formats keep their full weight: they are
-/// faster on large matrices only, and their times on small ones show from which size on.
+/// faster on large matrices only, and their times on small ones are needed to find where they become faster.
 const SLOW_OPTIONS: (f64, f64) = (1.5, 0.15);
 
 /// `λ`: weight of the regularization, equal to that of one measured SpMV.

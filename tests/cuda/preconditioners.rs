@@ -326,7 +326,8 @@ fn spai_takes_unsymmetric_patterns() {
 /// in host memory.
 fn same_from_operators<T: Real, F: OnDevice<T>>(gpu: &Cuda, [a, b]: [&Csr<T>; 2]) {
     let (op, other) = (F::on(gpu, a).unwrap(), F::on(gpu, b).unwrap());
-    // make both triangles equal (they differ by rounding)
+    // read the matrices back: symmetric formats store one triangle, so their matrices differ from the given
+    // ones by rounding
     let [a, b] = [(a, &op), (b, &other)].map(|(given, op)| {
         let has = op.to_csr().unwrap();
         close(given, &has, 1e-14);

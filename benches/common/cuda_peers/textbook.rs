@@ -236,7 +236,7 @@ impl Textbook {
     }
 
     fn norm(&self, to: *mut f64) -> Result<()> {
-        // SAFETY: as `dot`
+        // SAFETY: as in `dot`
         Ok(unsafe { cublasDnrm2_v2(*self.blas.handle(), self.n, self.address(&self.r), 1, to) }.result()?)
     }
 
@@ -254,7 +254,7 @@ impl Textbook {
     /// `p ← β p`
     fn scale(&self, factor: *mut f64) -> Result<()> {
         let p = self.address(self.product.x());
-        // SAFETY: as `axpy`
+        // SAFETY: as in `axpy`
         Ok(unsafe { cublasDscal_v2(*self.blas.handle(), self.n, factor, p, 1) }.result()?)
     }
 

@@ -100,7 +100,7 @@ pub(crate) struct RawSpeculative {
     tiles: u32,
     tiles_of_bunch: u32,
 }
-// SAFETY: as `Speculative` of speculative.cu
+// SAFETY: has the layout of `Speculative` in speculative.cu
 unsafe impl DeviceRepr for RawSpeculative {}
 
 /// A matrix and the kernel of the first stage.

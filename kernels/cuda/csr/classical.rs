@@ -59,7 +59,7 @@ struct RawCsr {
     rows: u32,
     lanes: u32,
 }
-// SAFETY: as `Csr` of csr_rows.cu, with fields of the same types in the same order
+// SAFETY: has the layout of `Csr` in csr_rows.cu: fields of the same types in the same order
 unsafe impl DeviceRepr for RawCsr {}
 
 impl<T: Real, V: Storage<T>> Csr<T, V> {

@@ -5,9 +5,9 @@
 // column of X three times, because packing reads it and writes the packed copy, which the product reads.
 
 // Adds the partial sums part(lane) of a row's lanes in the same order as the product with one vector; the result is
-// valid in the row's first lane. With `width` numbers per packed row, a warp has only 32 / width lanes for rows
-// (packed.cu). If the one-vector product uses more lanes per row, each thread computes the partial sums of several of
-// them, one after the other, and adds them in the order of that product's summation tree.
+// valid in the row's first lane. Here a lane is `width` threads, so a warp has 32 / `width` lanes (packed.cu). If the
+// one-vector product uses more lanes per row than that, each lane here does the work of several of that product's
+// lanes, one after the other, and adds their partial sums in the order of that product's summation tree.
 template <class Part> __device__ __forceinline__ real sum_of_row(const Packed& x, u32 lanes_of_row, Part part) {
     const u32 lanes = x.lanes(), rounds = lanes_of_row > lanes ? lanes_of_row / lanes : 1;
     real sum = 0, waiting[3] = {};
@@ -33,7 +33,8 @@ template <class Offset, bool DOT> __device__ __forceinline__ real multiply_many(
     const u32 log_lanes = 31 - __clz(a.lanes), rows_of_warp = max(x.lanes() >> log_lanes, 1u);
     const u32 warps = gridDim.x * (blockDim.x / 32), warp = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     real xy = 0;
-    // no overflow: there are fewer than 2³¹ rows, and no more warps than rows
+    // no overflow: there are fewer than 2³¹ rows, and `warps * rows_of_warp` exceeds their number by at most
+    // one block's rows
     for (u32 first = warp * rows_of_warp; first < a.rows; first += warps * rows_of_warp) {
         const u32 row = first + (x.lane >> log_lanes);
         const Offset start = row < a.rows ? __ldg(a.offsets + row) : 0, end = row < a.rows ? __ldg(a.offsets + row + 1) : 0;

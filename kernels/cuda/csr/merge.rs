@@ -113,7 +113,7 @@ struct RawMerge {
     carries: u64,
     entries: u64,
 }
-// SAFETY: as `Merge` of merge.cu
+// SAFETY: has the layout of `Merge` in merge.cu
 unsafe impl DeviceRepr for RawMerge {}
 
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +123,7 @@ struct RawCrossing {
     carries: u64,
     count: u32,
 }
-// SAFETY: as `Crossing` of merge.cu
+// SAFETY: has the layout of `Crossing` in merge.cu
 unsafe impl DeviceRepr for RawCrossing {}
 
 impl<T: Real, V: Storage<T>> Merge<T, V> {

@@ -34,7 +34,7 @@ impl Storage<f64> for f32 {
     const STORED_AS: &'static str = f32::C_NAME;
 }
 
-// SAFETY: as `bfloat` of prelude.cu
+// SAFETY: has the layout of `bfloat` in prelude.cu
 unsafe impl DeviceRepr for Bf16 {}
 // SAFETY: zero bits are zero
 unsafe impl ValidAsZeroBits for Bf16 {}

@@ -326,7 +326,7 @@ mod tests {
             let implemented =
                 |line: &&[&str]| line[1].starts_with("unsafe impl") && line[1].contains("DeviceRepr for");
             for pair in lines.windows(2).filter(implemented) {
-                let (_, named) = pair[0].split_once("// SAFETY: as `").unwrap();
+                let (_, named) = pair[0].split_once("// SAFETY: has the layout of `").unwrap();
                 let (name, _) = named.split_once('`').unwrap();
                 let is_it = |mirror: &Mirror| mirror.name.split('<').next() == Some(name);
                 let mut sources = crate::cuda::SOURCES.iter().copied().chain([&PRELUDE]);

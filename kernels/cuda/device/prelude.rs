@@ -62,7 +62,7 @@ pub(crate) struct RawRowStarts {
     pub(crate) count: u32,
     pub(crate) wide: u32,
 }
-// SAFETY: as `RowStarts` of prelude.cu
+// SAFETY: has the layout of `RowStarts` in prelude.cu
 unsafe impl DeviceRepr for RawRowStarts {}
 
 /// Maximum number of scalars (cells in device memory) in the numerator of a `Number`, and in its denominator.
@@ -77,7 +77,7 @@ pub(crate) struct RawNumber<T> {
     pub(crate) above: [u64; TERMS],
     pub(crate) below: [u64; TERMS],
 }
-// SAFETY: as `Number` of prelude.cu
+// SAFETY: has the layout of `Number` in prelude.cu
 unsafe impl<T: Real> DeviceRepr for RawNumber<T> {}
 
 /// Condition on a watched number: neither infinite nor NaN.
@@ -107,7 +107,7 @@ pub(crate) struct RawGate<T> {
     pub(crate) watches: u32,
     pub(crate) watch: [RawWatch<T>; WATCHES],
 }
-// SAFETY: as `Gate` of prelude.cu
+// SAFETY: has the layout of `Gate` in prelude.cu
 unsafe impl<T: Real> DeviceRepr for RawGate<T> {}
 
 /// Number of 64-bit words of a gate's state (`Control` of prelude.cu).
@@ -138,7 +138,7 @@ pub(crate) struct RawSum {
     pub(crate) results: [u64; RESULTS],
     pub(crate) team: u64,
 }
-// SAFETY: as `Sum` of prelude.cu
+// SAFETY: has the layout of `Sum` in prelude.cu
 unsafe impl DeviceRepr for RawSum {}
 
 /// Maximum number of devices of a team (devices that share the vectors of a solve); each is a member.
@@ -160,7 +160,7 @@ pub(crate) struct RawTeam {
     pub(crate) notice: u64,
     pub(crate) mail: [u64; TEAM_MEMBERS],
 }
-// SAFETY: as `Team` of prelude.cu
+// SAFETY: has the layout of `Team` in prelude.cu
 unsafe impl DeviceRepr for RawTeam {}
 // SAFETY: zero bits are zero
 unsafe impl ValidAsZeroBits for RawTeam {}
@@ -177,5 +177,5 @@ pub(crate) struct RawWindows {
     pub(crate) blocks: u32,
     pub(crate) cols: u32,
 }
-// SAFETY: as `Windows` of prelude.cu
+// SAFETY: has the layout of `Windows` in prelude.cu
 unsafe impl DeviceRepr for RawWindows {}

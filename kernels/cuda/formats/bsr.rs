@@ -68,7 +68,7 @@ pub(crate) struct RawBsr {
     slices: u32,
     lanes: u32,
 }
-// SAFETY: as `Bsr` of bsr_blocks.cu
+// SAFETY: has the layout of `Bsr` in bsr_blocks.cu
 unsafe impl DeviceRepr for RawBsr {}
 
 impl<T: Real, V: Storage<T>> Bsr<T, V> {

@@ -63,7 +63,7 @@ pub(crate) struct RawDia {
     slices: u32,
     diagonals: u32,
 }
-// SAFETY: as `Dia` of dia_rows.cu
+// SAFETY: has the layout of `Dia` in dia_rows.cu
 unsafe impl DeviceRepr for RawDia {}
 
 impl<T: Real, V: Storage<T>> Dia<T, V> {

@@ -76,7 +76,7 @@ struct RawInside {
     cols: u32,
     height: u32,
 }
-// SAFETY: as `Inside` of ehyb.cu
+// SAFETY: has the layout of `Inside` in ehyb.cu
 unsafe impl DeviceRepr for RawInside {}
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +89,7 @@ struct RawExtra<T> {
     inside: RawNumber<T>,
     count: u32,
 }
-// SAFETY: as `Extra` of ehyb.cu
+// SAFETY: has the layout of `Extra` in ehyb.cu
 unsafe impl<T: Real> DeviceRepr for RawExtra<T> {}
 
 #[derive(Clone, Copy, Debug)]
@@ -98,7 +98,7 @@ struct RawEntries {
     rows: RawRowStarts,
     columns: u64,
 }
-// SAFETY: as `Entries` of ehyb.cu
+// SAFETY: has the layout of `Entries` in ehyb.cu
 unsafe impl DeviceRepr for RawEntries {}
 
 /// Rows per part on a device, by equations 1 and 2 of the paper (Chen 2022). Each resident thread block
@@ -210,7 +210,7 @@ impl<T: Real, V: Storage<T>> Ehyb<T, V> {
         let mut launch = ordered.device().launch(&self.copy_values);
         launch.arg(&inside).arg(&extra).arg(&from).arg(&values);
         launch.arg(&inside.values).arg(&extra.values).arg(&back);
-        // SAFETY: as in `fill_columns`; entries without a slot are not copied
+        // SAFETY: as in `fill_columns`; the kernel visits the slots, and skips padding
         unsafe { launch.launch(config(self.filling())) }?;
         Ok(())
     }

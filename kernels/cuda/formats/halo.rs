@@ -74,7 +74,7 @@ pub(crate) struct RawHalo {
     columns: u64,
     values: u64,
 }
-// SAFETY: as `Halo` of halo_windows.cu
+// SAFETY: has the layout of `Halo` in halo_windows.cu
 unsafe impl DeviceRepr for RawHalo {}
 
 impl<T: Real, V: Storage<T>> Halo<T, V> {

@@ -112,7 +112,7 @@ struct RawSlabs {
     shares: u64,
     sums: u64,
 }
-// SAFETY: as `Slabs` of slabs.cu
+// SAFETY: has the layout of `Slabs` in slabs.cu
 unsafe impl DeviceRepr for RawSlabs {}
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ struct RawBins {
     sums: u64,
     most_sums: u32,
 }
-// SAFETY: as `Bins` of slabs.cu
+// SAFETY: has the layout of `Bins` in slabs.cu
 unsafe impl DeviceRepr for RawBins {}
 
 impl<T: Real, V: Storage<T>> Slabs<T, V> {

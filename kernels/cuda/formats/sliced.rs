@@ -81,7 +81,7 @@ pub(crate) struct RawSliced {
     width: u32,
     lanes: u32,
 }
-// SAFETY: as `Sliced` of sliced_rows.cu
+// SAFETY: has the layout of `Sliced` in sliced_rows.cu
 unsafe impl DeviceRepr for RawSliced {}
 
 impl<T: Real, V: Storage<T>> Sliced<T, V> {

@@ -58,7 +58,7 @@ pub(crate) struct RawSymmetric {
     diagonals: u64,
     window: u32,
 }
-// SAFETY: as `Symmetric` of symmetric.cu
+// SAFETY: has the layout of `Symmetric` in symmetric.cu
 unsafe impl DeviceRepr for RawSymmetric {}
 
 impl<T: Real, V: Storage<T>> Symmetric<T, V> {

@@ -65,7 +65,7 @@ pub(crate) struct RawCoo {
     pub(crate) tiles: u32,
     pub(crate) tiles_of_chunk: u32,
 }
-// SAFETY: as `Coo` of coo.cu
+// SAFETY: has the layout of `Coo` in coo.cu
 unsafe impl DeviceRepr for RawCoo {}
 
 /// Coordinates of all entries except the first `skip` of each row, as passed to the kernels that fill them.
@@ -79,7 +79,7 @@ pub(crate) struct RawTaken {
     pub(crate) last_column: u32,
     pub(crate) slots: u64,
 }
-// SAFETY: as `Taken` of coo.cu
+// SAFETY: has the layout of `Taken` in coo.cu
 unsafe impl DeviceRepr for RawTaken {}
 
 /// CSR cut by entries, as passed to kernels.
@@ -99,7 +99,7 @@ pub(crate) struct RawCsrByEntries {
     pub(crate) tiles: u32,
     pub(crate) tiles_of_chunk: u32,
 }
-// SAFETY: as `CsrByEntries` of coo.cu
+// SAFETY: has the layout of `CsrByEntries` in coo.cu
 unsafe impl DeviceRepr for RawCsrByEntries {}
 
 /// Number of entries of a lane in a tile.

@@ -32,7 +32,7 @@ pub(crate) struct RawColumns {
     pub(crate) count: u32,
     pub(crate) width: u32,
 }
-// SAFETY: as `Columns` of columns.cu
+// SAFETY: has the layout of `Columns` in columns.cu
 unsafe impl DeviceRepr for RawColumns {}
 
 impl RawColumns {

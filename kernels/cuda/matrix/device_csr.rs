@@ -35,7 +35,7 @@ pub(crate) struct RawTiles {
     pub(crate) most: u32,
     pub(crate) slots: i64,
 }
-// SAFETY: as `Tiles` of refill.cu
+// SAFETY: has the layout of `Tiles` in refill.cu
 unsafe impl DeviceRepr for RawTiles {}
 
 /// Row offsets of 32 or 64 bits.

@@ -211,7 +211,7 @@ struct RawSlices {
     pack: u32,
     longest: u32,
 }
-// SAFETY: as `Slices` of slices.cu
+// SAFETY: has the layout of `Slices` in slices.cu
 unsafe impl DeviceRepr for RawSlices {}
 
 impl SliceArrays {

@@ -185,7 +185,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void join_most(Graph a, const u
     joined[node] = of != NONE;
 }
 
-// Fills in the columns of T: the row of a node that has an aggregate has one entry, in the column of the aggregate.
+// Fills in the columns of the tentative prolongator T: the row of a node that has an aggregate has one entry, in the
+// column of the aggregate.
 extern "C" __global__ __launch_bounds__(THREADS) void fill_joined(const u32* of_node, u32 nodes, const u32* offsets, u32* columns) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;

@@ -38,7 +38,7 @@ struct RawNodes {
     count: u64,
     all: u32,
 }
-// SAFETY: as `Nodes` of aggregates.cu
+// SAFETY: has the layout of `Nodes` in aggregates.cu
 unsafe impl DeviceRepr for RawNodes {}
 
 /// The nodes that a round visits.

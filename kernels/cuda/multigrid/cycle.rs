@@ -69,7 +69,7 @@ struct RawEnds<T> {
     squared: RawNumber<T>,
     goes_on: u64,
 }
-// SAFETY: as `Ends` of ends.cu
+// SAFETY: has the layout of `Ends` in ends.cu
 unsafe impl<T: Real> DeviceRepr for RawEnds<T> {}
 
 /// The solve's vectors, as passed to kernels.
@@ -81,7 +81,7 @@ struct RawOutside<const N: usize> {
     count: u32,
     log_width: u32,
 }
-// SAFETY: as `Outside` of ends.cu
+// SAFETY: has the layout of `Outside` in ends.cu
 unsafe impl<const N: usize> DeviceRepr for RawOutside<N> {}
 
 /// A sum for each column, as passed to kernels.
@@ -90,7 +90,7 @@ unsafe impl<const N: usize> DeviceRepr for RawOutside<N> {}
 struct RawSums<const N: usize> {
     of: [RawSum; N],
 }
-// SAFETY: as `Sums` of ends.cu
+// SAFETY: has the layout of `Sums` in ends.cu
 unsafe impl<const N: usize> DeviceRepr for RawSums<N> {}
 
 /// The vectors of a level, as in the algorithm above. Sweeps read one `x` and write the other.

@@ -37,7 +37,7 @@ pub(super) struct RawGraph {
     pub(super) columns: u64,
     pub(super) rows: u32,
 }
-// SAFETY: as `Graph` of graph.cu
+// SAFETY: has the layout of `Graph` in graph.cu
 unsafe impl DeviceRepr for RawGraph {}
 
 /// Rows and columns of a block, as passed to kernels.
@@ -47,7 +47,7 @@ pub(super) struct RawShape {
     pub(super) rows: u32,
     pub(super) columns: u32,
 }
-// SAFETY: as `Shape` of graph.cu
+// SAFETY: has the layout of `Shape` in graph.cu
 unsafe impl DeviceRepr for RawShape {}
 
 impl From<[usize; 2]> for RawShape {

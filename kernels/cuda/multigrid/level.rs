@@ -68,7 +68,7 @@ pub(super) struct RawUpdate {
     pub(super) weight: f32,
     pub(super) next_weight: f32,
 }
-// SAFETY: as `Update` of update.cu
+// SAFETY: has the layout of `Update` in update.cu
 unsafe impl DeviceRepr for RawUpdate {}
 
 /// A matrix of a level.

@@ -23,8 +23,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void numbered_rows(
     for (u64 k = lane; to && k < (u64)length * size; k += lanes) to[(u64)start * size + k] = __ldg(values + (u64)first * size + k);
 }
 // The permutation (`order`: old number of each new node) and its inverse (`places`): first the nodes that have an
-// aggregate, listed aggregate by aggregate in `members`, then the others. T has one entry in the row of each of the
-// former.
+// aggregate, listed aggregate by aggregate in `members`, then the others. The tentative prolongator `t` has one entry
+// in the row of each of the former.
 extern "C" __global__ __launch_bounds__(THREADS) void number_nodes(Graph t, const u32* members, u32* order, u32* places) {
     begin();
     const u32 node = blockIdx.x * blockDim.x + threadIdx.x;

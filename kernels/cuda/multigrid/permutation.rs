@@ -27,7 +27,7 @@ pub(super) struct RawOrder {
     pub(super) nodes: u64,
     pub(super) size: u32,
 }
-// SAFETY: as `Order` of order.cu
+// SAFETY: has the layout of `Order` in order.cu
 unsafe impl DeviceRepr for RawOrder {}
 
 /// A permutation of nodes and its inverse.

@@ -70,7 +70,7 @@ struct RawSmoothing {
     omega: f64,
     positive: f64,
 }
-// SAFETY: as `Smoothing` of prolongation.cu
+// SAFETY: has the layout of `Smoothing` in prolongation.cu
 unsafe impl DeviceRepr for RawSmoothing {}
 
 impl Smoothing<'_> {

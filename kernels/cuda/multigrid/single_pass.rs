@@ -47,7 +47,7 @@ struct RawRows {
     values: u64,
     capacity: u32,
 }
-// SAFETY: as `Rows` of single_pass.cu
+// SAFETY: has the layout of `Rows` in single_pass.cu
 unsafe impl DeviceRepr for RawRows {}
 
 /// `Kept` as passed to kernels.
@@ -59,7 +59,7 @@ struct RawKept {
     values: u64,
     overflow: u64,
 }
-// SAFETY: as `Kept` of single_pass.cu
+// SAFETY: has the layout of `Kept` in single_pass.cu
 unsafe impl DeviceRepr for RawKept {}
 
 /// A matrix-matrix product as the single-pass kernels store it: rows of equal capacity with unsorted columns.

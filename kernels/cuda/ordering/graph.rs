@@ -25,7 +25,7 @@ pub(crate) struct RawGraph {
     columns: u64,
     longest: u32,
 }
-// SAFETY: as `Graph` of graph.cu
+// SAFETY: has the layout of `Graph` in graph.cu
 unsafe impl DeviceRepr for RawGraph {}
 
 /// Layout check of [`RawGraph`] against the kernels.

@@ -69,7 +69,7 @@ struct RawRuns {
     vertices: u32,
     length: u32,
 }
-// SAFETY: as `Runs` of runs.cu
+// SAFETY: has the layout of `Runs` in runs.cu
 unsafe impl DeviceRepr for RawRuns {}
 
 /// [`Moves`] as passed to kernels.
@@ -81,7 +81,7 @@ struct RawMoves {
     costs: u64,
     who: u64,
 }
-// SAFETY: as `Moves` of runs.cu
+// SAFETY: has the layout of `Moves` in runs.cu
 unsafe impl DeviceRepr for RawMoves {}
 
 impl Runs {

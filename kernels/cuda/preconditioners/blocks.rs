@@ -44,7 +44,7 @@ const SINGLE: u32 = StoredAs::Single as u32;
 /// See [`ELEMENT`].
 const HALF: u32 = StoredAs::Half as u32;
 
-// SAFETY: as `Slice` of blocks.cu, on little-endian machines, as are all that run CUDA
+// SAFETY: has the layout of `Slice` in blocks.cu on little-endian machines (all that run CUDA are)
 unsafe impl DeviceRepr for Slice {}
 // SAFETY: consists of integers
 unsafe impl ValidAsZeroBits for Slice {}
@@ -68,7 +68,7 @@ struct RawDiagonal {
     numbers: u64,
     count: u32,
 }
-// SAFETY: as `Diagonal` of blocks.cu
+// SAFETY: has the layout of `Diagonal` in blocks.cu
 unsafe impl DeviceRepr for RawDiagonal {}
 
 impl<T: Real> BlockDiagonal<T> {
@@ -197,7 +197,7 @@ struct RawBlocks {
     count: u32,
     singular: u64,
 }
-// SAFETY: as `Blocks` of blocks.cu
+// SAFETY: has the layout of `Blocks` in blocks.cu
 unsafe impl DeviceRepr for RawBlocks {}
 
 impl<T: Real> Blocks<T> {

@@ -14,7 +14,7 @@ struct Aggregates {
     i64 n;                     // number of rows
     u32 count;                 // number of aggregates
     u32 modes;                 // columns of Z per aggregate
-    u32 rows_alone;            // number of rows per block of those blocks that update rows without an aggregate
+    u32 rows_alone;            // rows per block, for the blocks that update rows without an aggregate
 };
 
 constexpr int TOGETHER = 3;    // modes summed in one pass over the rows

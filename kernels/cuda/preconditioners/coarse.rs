@@ -49,7 +49,7 @@ struct RawAggregates {
     modes: u32,
     rows_alone: u32,
 }
-// SAFETY: as `Aggregates` of coarse.cu
+// SAFETY: has the layout of `Aggregates` in coarse.cu
 unsafe impl DeviceRepr for RawAggregates {}
 
 /// Aggregates of rows, the near-null-space vectors on them (`Z`), and the dense matrix `E` of the coarse

@@ -65,7 +65,7 @@ struct RawFsai {
     g_values: u64,
     failed: u64,
 }
-// SAFETY: as `Systems` of fsai.cu
+// SAFETY: has the layout of `Systems` in fsai.cu
 unsafe impl DeviceRepr for RawFsai {}
 
 impl<T: Real> Fsai<T> {

@@ -88,7 +88,7 @@ pub(super) struct RawSpai {
     pub(super) starts: u64,
     pub(super) places: u64,
 }
-// SAFETY: as `Systems` of spai_problems.cu
+// SAFETY: has the layout of `Systems` in spai_problems.cu
 unsafe impl DeviceRepr for RawSpai {}
 
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ pub(super) struct RawLaunch {
     pub(super) scratch: u64,
     pub(super) numbers: u64,
 }
-// SAFETY: as `Launch` of spai_problems.cu
+// SAFETY: has the layout of `Launch` in spai_problems.cu
 unsafe impl DeviceRepr for RawLaunch {}
 
 /// Rows of a problem and entries of its columns (all bits set if there are too many to count), and the first

@@ -128,7 +128,7 @@ struct RawSystem {
     own: u32,
     staged: u32,
 }
-// SAFETY: as `System` of resident.cu
+// SAFETY: has the layout of `System` in resident.cu
 unsafe impl DeviceRepr for RawSystem {}
 
 #[derive(Clone, Copy)]
@@ -151,7 +151,7 @@ struct RawSolve {
     sigma_watch: u32,
     count: u32,
 }
-// SAFETY: as `Solve` of resident.cu
+// SAFETY: has the layout of `Solve` in resident.cu
 unsafe impl DeviceRepr for RawSolve {}
 
 /// The vectors of a solve between two iterations.

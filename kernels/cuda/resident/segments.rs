@@ -103,7 +103,7 @@ pub(crate) struct RawCorrection {
     stride: u32,
     numbers: u32,
 }
-// SAFETY: as `Correction` of resident.cu
+// SAFETY: has the layout of `Correction` in resident.cu
 unsafe impl DeviceRepr for RawCorrection {}
 
 /// Layout check of [`RawCorrection`] against the kernel.

@@ -130,7 +130,7 @@ pub(crate) struct RawEnding<T> {
     pub(crate) number: [RawNumber<T>; NUMBERS + ASSIGNMENTS],
     pub(crate) home: [u64; ASSIGNMENTS],
 }
-// SAFETY: as `Ending` of step.cu
+// SAFETY: has the layout of `Ending` in step.cu
 unsafe impl<T: Real> DeviceRepr for RawEnding<T> {}
 
 /// The gate for the next launch that changes a vector; takes over the pending watches.

@@ -120,7 +120,7 @@ struct RawOperands<T> {
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 struct RawSeveral<T, const N: usize>([RawOperands<T>; N]);
-// SAFETY: as `Several` of loop.cu
+// SAFETY: has the layout of `Several` in loop.cu
 unsafe impl<T: Real, const N: usize> DeviceRepr for RawSeveral<T, N> {}
 
 /// An operation on several columns (vectors of a multivector), to be launched once for all of them.

@@ -19,7 +19,7 @@ struct RawOffDiagonal {
     values: u64,
     count: u32,
 }
-// SAFETY: as `OffDiagonal` of team.cu
+// SAFETY: has the layout of `OffDiagonal` in team.cu
 unsafe impl DeviceRepr for RawOffDiagonal {}
 
 /// Layout check of [`RawOffDiagonal`] against the kernels.

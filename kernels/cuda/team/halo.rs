@@ -32,7 +32,7 @@ pub(super) struct RawHaloExchange {
     pub(super) sent: u64,
     pub(super) used: u64,
 }
-// SAFETY: as `HaloExchange` of team.cu
+// SAFETY: has the layout of `HaloExchange` in team.cu
 unsafe impl DeviceRepr for RawHaloExchange {}
 
 /// Layout check of [`RawHaloExchange`] against the kernels.

@@ -75,8 +75,8 @@ saved!(impl[T: Real] Ldl<T> {
     read.pattern.rows() == rows && read.scaling.rows() == rows && fits
 });
 
-/// Numbers of negative and of positive eigenvalues of a symmetric matrix (Sylvester's law of inertia). None
-/// is zero, because [`Ldl`] returns an error for a matrix that is singular to rounding.
+/// Numbers of negative and of positive eigenvalues of a symmetric matrix (Sylvester's law of inertia). No
+/// eigenvalue is zero, because [`Ldl`] returns an error for a matrix that is singular to rounding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inertia {
     /// Number of negative eigenvalues.

@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A level with at most this many rows per rank, on average, is replicated on all ranks.
 const FEW: u64 = 8;
 
-/// The right-hand side may grow or shrink by this factor before its scale is changed: the range of single
-/// precision is 1e-38 to 1e38.
+/// The right-hand side may grow or shrink by this factor before `size`, by which it is divided, is changed:
+/// the range of single precision is 1e-38 to 1e38.
 const REACH: f64 = 1e12;
 
 /// [`Amg`] over MPI ranks: one hierarchy for the whole system. `Display` prints the sizes of its levels.
@@ -270,8 +270,8 @@ impl Last {
 }
 
 impl Hierarchy {
-    /// Applies one V-cycle to a vector whose largest magnitude on this rank is `own`; returns the maximum of
-    /// `own` over all ranks.
+    /// Applies one V-cycle to the right-hand side. `own` is the largest magnitude of its part on this rank,
+    /// before the division by `size`; returns the maximum of `own` over all ranks.
     fn cycle(&mut self, own: f64) -> krysp_solvers::Result<f64> {
         let Hierarchy { scale, levels, last, .. } = self;
         for at in 0..levels.len() {
@@ -346,8 +346,8 @@ impl<T: Real> LinearOperator for RankAmg<T> {
             over_rows(wide.len(), 2, b, &|rows, b: &mut [f32]| {
                 b.iter_mut().zip(&wide[rows]).for_each(|(b, &r)| *b = (Element::to_f64(r) * down) as f32);
             });
-            // the cycle reports the largest entry over all ranks; if the scale was wrong, the cycle is
-            // repeated with a new one
+            // the cycle reports the largest magnitude of `r` over all ranks; if `size` is too far from it, the
+            // cycle is repeated with a new `size`
             let largest = hierarchy.cycle(own)?;
             let apart = largest / hierarchy.size;
             if !(largest.is_normal()) || (apart < REACH && apart > 1.0 / REACH) {

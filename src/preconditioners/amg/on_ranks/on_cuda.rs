@@ -165,8 +165,8 @@ impl Transfer {
 }
 
 impl Hierarchy {
-    /// Applies one V-cycle to a vector whose norm on this rank is `own`; returns the maximum of `own` over
-    /// all ranks.
+    /// Applies one V-cycle to the right-hand side. `own` is the norm of its part on this rank, before the
+    /// division by `size`; returns the maximum of `own` over all ranks.
     fn cycle(&mut self, own: f64) -> krysp_solvers::Result<f64> {
         let Hierarchy { scale, levels, last, ends: [into_last, out_of_last], .. } = self;
         for at in 0..levels.len() {

@@ -359,7 +359,7 @@ fn a_refresh_computes_at_most_one_matching() {
         lu.refresh(&ring(1.0, 3.0)).unwrap();
         assert!(lu.matched != matched);
         assert_eq!(count.swap(0, Ordering::Relaxed), first);
-        // columns whose pivots are still large enough need none
+        // a refresh column by column computes no matching if the old pivots are still large enough
         let mut lu = factorized(&ring(3.0, 1.0), Some(false), Pivoting::Regular).unwrap();
         assert_eq!(count.swap(0, Ordering::Relaxed), first);
         lu.refresh(&ring(6.0, 2.0)).unwrap();
@@ -374,7 +374,7 @@ fn a_refresh_with_the_same_values_changes_no_bit_of_columns() {
     for a in [mesh(6, false), mesh(6, true), Csr::from_triplets(216, 216, &shifted).unwrap()] {
         let mut lu = factorized(&a, Some(false), Pivoting::Regular).unwrap();
         let Factors::Columns { factors, .. } = &lu.factors else { panic!("fronts") };
-        // the last columns of a mesh have the same rows
+        // the last columns of `L` share their pattern (a supernode), so `continued` is true for them
         let continued = factors.lower.continued();
         assert!(continued.iter().filter(|&&continued| continued).count() > 20, "{continued:?}");
         let expected = applied(&lu);

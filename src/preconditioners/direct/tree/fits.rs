@@ -54,8 +54,8 @@ impl Tree {
         })
     }
 
-    /// Whether tasks and the fronts above them are all fronts, in ascending order, and no task needs the
-    /// result of another task or of a front above.
+    /// Whether the tasks and the fronts above them (`top`) together contain every front once, in ascending
+    /// order, and no task needs the result of another task or of a front above.
     fn steps_are_independent(&self) -> bool {
         let count = self.fronts.len();
         let (mut tasks, mut top) = (self.tasks.iter().peekable(), self.top.iter().peekable());
