@@ -181,10 +181,11 @@ impl<R> Ranking<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::choice::{Model, host};
-    use crate::formats::{Format, Variant};
+    use crate::choice::{CostModel, Model, host};
+    use crate::formats::{Coefficients, Format, Variant};
     use crate::simd::{Level, force};
     use crate::testing::matrices;
+    use crate::{Bsr, Dia};
     use std::collections::HashSet;
 
     fn models() -> Vec<Model> {
@@ -310,5 +311,27 @@ mod tests {
         assert_eq!(choice.rejected().len(), first.rejected().len());
         assert!(choice.to_string().ends_with("\nnot refused: 1"), "{choice}");
         assert!(matches!(refuse(100), Err(Error::Unsuitable { format: "refused", .. })));
+    }
+
+    /// Elasticity on a large grid: 81 entries in each row in full blocks, on 99 diagonals. BSR reads fewer bytes
+    /// and is chosen at every SIMD level.
+    #[test]
+    fn full_blocks_cost_less_in_bsr_than_in_dia() {
+        fn by_level(coefficients: Coefficients) -> [CostModel; 2] {
+            match coefficients {
+                Coefficients::Fixed(cost_model) => [cost_model; 2],
+                Coefficients::BySimdLevel { avx512, other } => [avx512, other],
+                Coefficients::NotOffered(why) => panic!("{why}"),
+            }
+        }
+        let of_bsr = by_level(<Bsr<f64> as Offered<f64>>::variants()[0].host);
+        let of_dia = by_level(<Dia<f64> as Offered<f64>>::variants()[0].host);
+        for (bsr, dia) in of_bsr.iter().zip(of_dia) {
+            for value in [4.0, 8.0] {
+                let work = |bytes| ProductWork { bytes, ..ProductWork::default() };
+                let [blocks, diagonals] = [81.0 * (value + 4.0 / 9.0), 99.0 * value].map(work);
+                assert!(bsr.cost(&blocks) < dia.cost(&diagonals), "values of {value} bytes");
+            }
+        }
     }
 }

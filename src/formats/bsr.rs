@@ -333,13 +333,14 @@ impl<T: Real> Format<T> for Bsr<T> {
 }
 
 impl<T: Real> Offered<T> for Bsr<T> {
-    /// With AVX-512, BSR is slower per byte than other formats, whose gathers are fast there (`elast55` in
-    /// `benches/record/avx512-2t`).
+    /// With AVX-512, BSR is slower per byte than at other levels relative to formats with gathers, which are
+    /// fast there: geometric mean 1.08 of `elast55` and `elast_bracket_p1_59k` in f64 and f32, 0.92 to 1.18
+    /// (last rows of `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {
             name: Self::NAME,
             host: Coefficients::BySimdLevel {
-                avx512: CostModel { start: 0.0, byte: 1.15, gather: 0.0, row: 0.0, wait: 0.0 },
+                avx512: CostModel { start: 0.0, byte: 1.08, gather: 0.0, row: 0.0, wait: 0.0 },
                 other: CostModel { start: 0.0, byte: 0.9, gather: 0.0, row: 0.0, wait: 0.0 },
             },
             gpu: Coefficients::Fixed(CostModel {
