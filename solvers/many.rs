@@ -122,6 +122,10 @@ where
     /// Like [`Solver::solve_many`], on vectors of the operator's space. The columns of `x` hold the initial
     /// guesses and receive the solutions. More than 16 columns are copied in groups.
     ///
+    /// Each call allocates the vectors of the method for every column (four for conjugate gradients) and the
+    /// reports, and each iteration lists of a number for every column. [`Solver::solve_into`] allocates
+    /// nothing in a second solve.
+    ///
     /// # Errors
     /// The errors of [`Solver::solve_many`]. The columns of `x` then hold guesses, iterates or solutions.
     pub fn solve_many_into(

@@ -1,15 +1,15 @@
-//! A second solve allocates nothing.
+//! A second solve allocates nothing, nor does a second product with several vectors.
 //!
 //! Within a pool of threads no allocation is allowed. From outside, rayon's queue hands each parallel operation to the
 //! pool and sometimes allocates a block, so the test allows a bounded number.
 //!
 //! This file has one test only, so that nothing else allocates at the same time.
 
-use krysp::solvers::Method;
+use krysp::solvers::{Method, MultiVector};
 use krysp::testing::matrices;
 use krysp::{
-    BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, HostVector, Idr, Jacobi, LinearOperator, Minres,
-    Outcome, PipelinedCg, solvers::Solver,
+    BiCgStab, Cg, Chebyshev, Csr, Fcg, Fgmres, Gmres, Host, HostVector, Idr, Jacobi, LinearOperator, Minres,
+    Operator, Outcome, PipelinedCg, solvers::Solver,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -101,6 +101,37 @@ fn of_block(a: &Csr<f64>, iterations: usize) -> usize {
     LARGE_ALLOCATIONS.load(Ordering::Relaxed) - before
 }
 
+/// Allocations of the second product of a matrix with this many vectors, in a format.
+fn of_products(a: &Csr<f64>, format: &str, count: usize) -> usize {
+    let operator = Operator::in_format(a, &Host, format).unwrap();
+    let x = vec![HostVector::from_slice(&matrices::vector(a.rows())); count];
+    let x = MultiVector::from_columns(a.domain(), x).unwrap();
+    let mut y = MultiVector::<HostVector<f64>>::zeros(a.range(), count).unwrap();
+    operator.apply_many(&x, &mut y).unwrap();
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    operator.apply_many(&x, &mut y).unwrap();
+    ALLOCATIONS.load(Ordering::Relaxed) - before
+}
+
+/// Number of large allocations of the second solve by conjugate gradients in lockstep, with four columns and
+/// this many iterations.
+fn of_lockstep(a: &Csr<f64>, iterations: usize) -> usize {
+    let jacobi = Jacobi::new(a).unwrap();
+    let mut solver = Cg::new(a).preconditioner(&jacobi).rtol(0.0).max_iterations(iterations);
+    let columns = |of: &dyn Fn(usize, usize) -> f64| {
+        let column = |j| HostVector::from_slice(&(0..a.rows()).map(|i| of(i, j)).collect::<Vec<_>>());
+        MultiVector::from_columns(a.domain(), (1..5).map(column).collect()).unwrap()
+    };
+    let b = columns(&|i, j| ((i * j) % 17) as f64 - 8.0);
+    let [mut x, mut y] = [0; 2].map(|_| columns(&|_, _| 0.0));
+    solver.solve_many_into(&b, &mut x).unwrap();
+    let before = LARGE_ALLOCATIONS.load(Ordering::Relaxed);
+    let reports = solver.solve_many_into(&b, &mut y).unwrap();
+    let large = LARGE_ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert!(reports.iter().all(|report| report.iterations == iterations));
+    large
+}
+
 #[test]
 fn a_second_solve_allocates_nothing() {
     // iterations of a block allocate small matrices, but no vectors
@@ -110,6 +141,12 @@ fn a_second_solve_allocates_nothing() {
     let few = of_block(&a, 3);
     assert!(few > 0);
     assert_eq!(of_block(&a, 12), few);
+    // lockstep allocates its vectors in every solve, and lists of a number for each column in every iteration
+    let few = of_lockstep(&a, 3);
+    println!("large allocations of a second solve in lockstep: {few}");
+    assert!(few > 0);
+    assert_eq!(of_lockstep(&a, 12), few);
+    let elasticity = matrices::elasticity(8).csr::<f64>().unwrap();
     for (side, threads) in [(8, 1), (8, 3), (28, 1), (28, 2), (28, 3)] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         // threads allocate when they start and when they first look for work
@@ -120,6 +157,14 @@ fn a_second_solve_allocates_nothing() {
             every_method(&a, |method, count, _| {
                 assert_eq!(count, 0, "{method} on {} rows, {threads} threads", a.rows());
             });
+            for (a, formats) in
+                [(&a, &["CSR", "DIA", "SELL-P", "COO"][..]), (&elasticity, &["BSR", "DIA"][..])]
+            {
+                for (format, count) in formats.iter().flat_map(|format| [3, 8, 11].map(|k| (format, k))) {
+                    let made = of_products(a, format, count);
+                    assert_eq!(made, 0, "{format}, {count} vectors, {threads} threads");
+                }
+            }
             let floating = matrices::stencil7(side).zero_row_sums().csr::<f64>().unwrap();
             let constants = [vec![1.0; floating.rows()]];
             let solver = Cg::new(&floating).null_space(&constants).unwrap().rtol(1e-2);

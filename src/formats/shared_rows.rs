@@ -129,9 +129,9 @@ impl<T: Real> SharedRows<T> {
         x: &MultiVector<HostVector<T>>,
         y: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
-        let (x, y) = self.open_columns(x, y)?;
-        let len = tiles::packed_len(kernel, self.domain.len(), x.len());
-        self.packed.with(len, |packed| tiles::product_many(kernel, Parts::new(&self.parts), &x, y, packed))
+        let len = tiles::packed_len(kernel, self.domain.len(), self.open_columns(x, y)?);
+        let pairs = MultiVector::open_pairs(x, y)?.map(|(x, y)| (x.as_slice(), y.as_mut_slice()));
+        self.packed.with(len, |packed| tiles::product_many(kernel, Parts::new(&self.parts), pairs, packed))
     }
 
     /// `Y ← A X` for `W` vectors stored row by row: one vector, or a group of [packed vectors](tiles).
@@ -152,29 +152,24 @@ impl<T: Real> SharedRows<T> {
             self.product_many(kernel, x, y)?;
             return Ok(x.dot(y));
         };
-        let (all_x, columns) = self.open_columns(x, y)?;
-        let len = tiles::packed_len(kernel, self.domain.len(), all_x.len());
-        let sums = self.packed.with(len, |packed| {
-            tiles::product_dot_many(kernel, Parts::new(parts), &all_x, columns, packed)
+        let count = self.open_columns(x, y)?;
+        let len = tiles::packed_len(kernel, self.domain.len(), count);
+        let mut sums = Vec::with_capacity(count);
+        let pairs = MultiVector::open_pairs(x, y)?.map(|(x, y)| (x.as_slice(), y.as_mut_slice()));
+        self.packed.with(len, |packed| {
+            tiles::product_dot_many(kernel, Parts::new(parts), pairs, packed, &mut sums);
         })?;
         Ok(y.scalars_of_open(sums))
     }
 
-    /// The arrays of `x` and `y` for the open columns, whose solves have not ended; a product skips the
-    /// others.
-    #[expect(clippy::type_complexity, reason = "a pair of lists has no shorter name")]
-    fn open_columns<'m>(
+    /// Number of the open columns, whose solves have not ended; a product skips the others. Checks that they
+    /// are in the operator's spaces.
+    fn open_columns(
         &self,
-        x: &'m MultiVector<HostVector<T>>,
-        y: &'m mut MultiVector<HostVector<T>>,
-    ) -> krysp_solvers::Result<(Vec<&'m [T]>, Vec<&'m mut [T]>)> {
-        let (mut all_x, mut all_y) = (Vec::new(), Vec::new());
-        for (x, y) in MultiVector::open_pairs(x, y)? {
-            self.check(x, y)?;
-            all_x.push(x.as_slice());
-            all_y.push(y.as_mut_slice());
-        }
-        Ok((all_x, all_y))
+        x: &MultiVector<HostVector<T>>,
+        y: &mut MultiVector<HostVector<T>>,
+    ) -> krysp_solvers::Result<usize> {
+        MultiVector::open_pairs(x, y)?.try_fold(0, |count, (x, y)| self.check(x, y).map(|()| count + 1))
     }
 
     /// Checks that domain and range are equal, as an inner product of `x` and `A x` requires.

@@ -262,12 +262,11 @@ impl<T: Real> LinearOperator for Jacobi<T> {
         match &self.inverse {
             Inverse::Diagonal(inverse) => inverse.apply_many(x, y)?,
             Inverse::Blocks(blocks) => {
-                let slices =
+                let pairs =
                     checked_pairs(self, x, y)?.into_iter().map(|(x, y)| (x.as_slice(), y.as_mut_slice()));
-                let (x, y): (Vec<&[T]>, Vec<&mut [T]>) = slices.unzip();
                 // multiply one vector after the other for each chunk of rows, without packing
                 let (parts, packed) = (Parts::new(&blocks.parts), &mut Buffer::zeros(0));
-                tiles::product_many(&blocks.matrix, parts, &x, y, packed);
+                tiles::product_many(&blocks.matrix, parts, pairs, packed);
             }
         }
         Ok(())

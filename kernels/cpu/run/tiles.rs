@@ -18,7 +18,7 @@
 
 use crate::buffer::Buffer;
 use crate::cpu::run::rows::{Parts, RowProduct, check, check_parts, multiply};
-use crate::cpu::run::threads::{CHUNK, Split, chunks, over_parts, over_rows, sum_over_parts};
+use crate::cpu::run::threads::{CHUNK, chunks, over_parts, over_rows, sum_over_parts};
 use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
 use crate::cpu::vector::{block_dot, end_streams, stream_to, streams};
 use std::ops::Range;
@@ -90,30 +90,41 @@ pub(crate) unsafe fn sum_lanes<S: Simd, T: Value>(mut lanes: [T::In<S>; MOST_LAN
     }
 }
 
-impl<D: Split> Split for Vec<D> {
-    fn split(self, rows: usize) -> (Self, Self) {
-        self.into_iter().map(|data| data.split(rows)).unzip()
+/// Pairs of up to [`TILE`] vectors `x` and `y`.
+struct Pairs<'m, T> {
+    count: usize,
+    x: [&'m [T]; TILE],
+    y: [&'m mut [T]; TILE],
+}
+
+impl<'m, T> Pairs<'m, T> {
+    /// Takes the next pairs; `None` if there are no more.
+    fn next(pairs: &mut impl Iterator<Item = (&'m [T], &'m mut [T])>) -> Option<Self> {
+        let mut group = Pairs { count: 0, x: [&[]; TILE], y: std::array::from_fn(|_| &mut [][..]) };
+        for ((x, y), pair) in group.x.iter_mut().zip(&mut group.y).zip(pairs) {
+            (*x, *y) = pair;
+            group.count += 1;
+        }
+        (group.count > 0).then_some(group)
     }
 }
 
-/// `y_j ← A x_j` for several vectors. `packed` is workspace of at least [`packed_len`] numbers.
-pub fn product_many<T: Value, A: RowProduct<T>>(
+/// `y_j ← A x_j` for several pairs of vectors. `packed` is workspace of at least [`packed_len`] numbers.
+pub fn product_many<'m, T: Value, A: RowProduct<T>>(
     a: &A,
     parts: Parts<'_>,
-    x: &[&[T]],
-    mut y: Vec<&mut [T]>,
+    pairs: impl IntoIterator<Item = (&'m [T], &'m mut [T])>,
     packed: &mut Buffer<T>,
 ) {
-    for x in x.chunks(TILE) {
-        let rest = y.split_off(x.len());
-        y.iter().for_each(|y| check_parts(parts, y));
-        let group = Group::new(a, x, &y, packed);
+    let mut pairs = pairs.into_iter();
+    while let Some(Pairs { count, x, y }) = Pairs::next(&mut pairs) {
+        y[..count].iter().for_each(|y| check_parts(parts, y));
+        let group = Group::new(a, &x[..count], &y[..count], packed);
         let bound = |part: usize| parts.bound(part);
-        over_parts(parts.count(), &bound, y, &|rows, mut y: Vec<&mut [T]>| {
+        over_parts(parts.count(), &bound, y, &|rows, mut y: [&mut [T]; TILE]| {
             // SAFETY: `new` compared the lengths; parts begin at chunks
-            unsafe { group.multiply(rows.clone(), rows.start, &mut y, None) };
+            unsafe { group.multiply(rows.clone(), rows.start, &mut y[..count], None) };
         });
-        y = rest;
     }
 }
 
@@ -145,35 +156,36 @@ pub fn product_tile<T: Value, A: RowProduct<T>>(a: &A, parts: Parts<'_>, x: &[T]
 }
 
 /// `y_j ← A x_j; ⟨x_j, y_j⟩`, with parts that begin at block boundaries
-/// ([`threads::block_rows`](crate::cpu::run::threads::block_rows)).
-pub fn product_dot_many<T: Value, A: RowProduct<T>>(
+/// ([`threads::block_rows`](crate::cpu::run::threads::block_rows)). Appends the inner products to `dots`.
+pub fn product_dot_many<'m, T: Value, A: RowProduct<T>>(
     a: &A,
     parts: Parts<'_>,
-    x: &[&[T]],
-    mut y: Vec<&mut [T]>,
+    pairs: impl IntoIterator<Item = (&'m [T], &'m mut [T])>,
     packed: &mut Buffer<T>,
-) -> Vec<T> {
-    let mut dots = Vec::with_capacity(x.len());
-    for x in x.chunks(TILE) {
-        let rest = y.split_off(x.len());
-        y.iter().for_each(|y| check_parts(parts, y));
-        let group = Group::new(a, x, &y, packed);
-        assert!(x.iter().zip(&y).all(|(x, y)| x.len() == y.len()), "an inner product needs equal lengths");
+    dots: &mut Vec<T>,
+) {
+    let mut pairs = pairs.into_iter();
+    while let Some(Pairs { count, x, y }) = Pairs::next(&mut pairs) {
+        let (x, of_group) = (&x[..count], &y[..count]);
+        of_group.iter().for_each(|y| check_parts(parts, y));
+        assert!(
+            x.iter().zip(of_group).all(|(x, y)| x.len() == y.len()),
+            "an inner product needs equal lengths"
+        );
+        let group = Group::new(a, x, of_group, packed);
         let bound = |part: usize| parts.bound(part);
         let sums: [T; TILE] =
-            sum_over_parts(parts.count(), &bound, y, &|rows, mut y: Vec<&mut [T]>, sums| {
+            sum_over_parts(parts.count(), &bound, y, &|rows, mut y: [&mut [T]; TILE], sums| {
                 let first = rows.start;
                 sums.fill(rows, |block| {
                     let mut dots = [T::zero(); TILE];
                     // SAFETY: `new` compared the lengths; blocks begin at chunks
-                    unsafe { group.multiply(block, first, &mut y, Some(&mut dots)) };
+                    unsafe { group.multiply(block, first, &mut y[..count], Some(&mut dots)) };
                     dots
                 });
             });
-        dots.extend_from_slice(&sums[..x.len()]);
-        y = rest;
+        dots.extend_from_slice(&sums[..count]);
     }
-    dots
 }
 
 /// Up to [`TILE`] vectors that are multiplied together.
@@ -316,6 +328,10 @@ mod tests {
         ((i * 7919) % 1009) as f64 / 500.0 - 1.0
     }
 
+    fn pairs<'m>(x: &'m [&[f64]], y: &'m mut [Vec<f64>]) -> impl Iterator<Item = (&'m [f64], &'m mut [f64])> {
+        x.iter().copied().zip(y.iter_mut().map(|y| &mut y[..]))
+    }
+
     /// Checks that every column and every inner product is bitwise equal to that of a product with one
     /// vector.
     fn same_as_single<A: RowProduct<f64>>(a: &A, rows: usize, cols: usize) {
@@ -331,15 +347,16 @@ mod tests {
                 packed = Buffer::zeros(len);
                 packed.fill(f64::NAN);
             }
-            product_many(a, parts, &x, y.iter_mut().map(|y| &mut y[..]).collect(), &mut packed);
+            product_many(a, parts, pairs(&x, &mut y), &mut packed);
             let mut own = vec![f64::NAN; rows];
             for (x, y) in x.iter().zip(&y) {
                 product(a, parts, x, &mut own);
                 assert!(y.iter().zip(&own).all(|(a, b)| a.to_bits() == b.to_bits()), "{count} columns");
             }
             if rows == cols {
-                let columns = y.iter_mut().map(|y| &mut y[..]).collect();
-                let dots = product_dot_many(a, parts, &x, columns, &mut packed);
+                let mut dots = vec![];
+                product_dot_many(a, parts, pairs(&x, &mut y), &mut packed, &mut dots);
+                assert_eq!(dots.len(), count);
                 for ((x, y), dot) in x.iter().zip(&y).zip(dots) {
                     assert_eq!(
                         product_dot(a, parts, x, &mut own).to_bits(),
@@ -397,7 +414,7 @@ mod tests {
         let bounds = [0, 768 * 700, rows];
         let mut packed = Buffer::zeros(packed_len(&csr, cols, 5));
         let mut y = vec![vec![f64::NAN; rows]; 5];
-        product_many(&csr, Parts::new(&bounds), &x, y.iter_mut().map(|y| &mut y[..]).collect(), &mut packed);
+        product_many(&csr, Parts::new(&bounds), pairs(&x, &mut y), &mut packed);
         let mut own = vec![f64::NAN; rows];
         for (x, y) in x.iter().zip(&y) {
             product(&csr, Parts::new(&bounds), x, &mut own);
