@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
 /// Alignment in bytes: a cache line, which is also the widest SIMD register.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 

@@ -21,6 +21,20 @@ pub trait RowProduct<T: Value>: Sync {
     /// begins and ends at chunk boundaries or at the last row; `y` has as many entries.
     unsafe fn product<S: Simd>(&self, rows: Range<usize>, x: &[T], y: &mut [T]);
 
+    /// Whether [`RowProduct::product_in_turn`] is implemented. It is called only then.
+    const IN_TURN: bool = false;
+
+    /// [`RowProduct::product`] for one of several vectors, of which each is multiplied by these rows before
+    /// the next rows follow: the hardware prefetcher does not recognize the reads of `x`, because they
+    /// continue in another vector after every chunk. With `stream`, `y` is written with non-temporal stores
+    /// between reads, because a burst of them delays reads. Implementations are `#[inline(always)]`.
+    ///
+    /// # Safety
+    /// The requirements are those of [`RowProduct::product`]. With `stream`, `y` is aligned to cache lines.
+    unsafe fn product_in_turn<S: Simd>(&self, _rows: Range<usize>, _x: &[T], _y: &mut [T], _stream: bool) {
+        unreachable!("formats with `IN_TURN` implement `product_in_turn`");
+    }
+
     /// Returns true if [`RowProduct::tile`] is implemented and faster than multiplying by one vector after
     /// the other. `tile` is called only then.
     fn has_tiles(&self) -> bool {
@@ -88,6 +102,37 @@ impl<T: Value, A: RowProduct<T>> Task for Rows<'_, A, T> {
 /// The requirements are those of [`RowProduct::product`].
 pub(crate) unsafe fn multiply<T: Value, A: RowProduct<T>>(a: &A, rows: Range<usize>, x: &[T], y: &mut [T]) {
     run(Rows { a, rows, x, y });
+}
+
+/// Arguments of [`multiply_in_turn`].
+struct RowsInTurn<'a, A, T> {
+    rows: Rows<'a, A, T>,
+    stream: bool,
+}
+
+impl<T: Value, A: RowProduct<T>> Task for RowsInTurn<'_, A, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Rows { a, rows, x, y } = self.rows;
+        // SAFETY: `simd::run` ensures the features; the caller of `multiply_in_turn` ensures the rest
+        unsafe { a.product_in_turn::<S>(rows, x, y, self.stream) }
+    }
+}
+
+/// [`RowProduct::product_in_turn`] at the SIMD level in use.
+///
+/// # Safety
+/// The requirements are those of [`RowProduct::product_in_turn`], and `A::IN_TURN` is true.
+pub(crate) unsafe fn multiply_in_turn<T: Value, A: RowProduct<T>>(
+    a: &A,
+    rows: Range<usize>,
+    x: &[T],
+    y: &mut [T],
+    stream: bool,
+) {
+    run(RowsInTurn { rows: Rows { a, rows, x, y }, stream });
 }
 
 /// Computes `y ← (A x)[rows]` chunk by chunk and passes each chunk of `y` to `each` while it is in the L1

@@ -16,8 +16,8 @@
 //! vectors. The sums of each vector have the same order as in a product with one vector, so results are
 //! bitwise the same.
 
-use crate::buffer::Buffer;
-use crate::cpu::run::rows::{Parts, RowProduct, check, check_parts, multiply};
+use crate::buffer::{Buffer, LINE};
+use crate::cpu::run::rows::{Parts, RowProduct, check, check_parts, multiply, multiply_in_turn};
 use crate::cpu::run::threads::{CHUNK, chunks, over_parts, over_rows, sum_over_parts};
 use crate::cpu::simd::{Lanes, MOST_LANES, Simd, Task, Value, run};
 use crate::cpu::vector::{block_dot, end_streams, stream_to, streams};
@@ -243,6 +243,15 @@ impl<'a, T: Value, A: RowProduct<T>> Group<'a, A, T> {
                         unpack(&packed[chunk.start * TILE..], j, &mut of_x[..len]);
                         x = &of_x[..len];
                     }
+                } else if A::IN_TURN {
+                    let streams = self.stream && dots.is_none() && y.as_ptr().addr().is_multiple_of(LINE);
+                    let to = if streams { &mut *y } else { &mut *of_y };
+                    // SAFETY: the caller's contract is the same; the alignment was compared
+                    unsafe { multiply_in_turn(self.a, chunk.clone(), x, to, streams) };
+                    if streams {
+                        continue;
+                    }
+                    x = x.get(chunk.clone()).unwrap_or_default();
                 } else {
                     // SAFETY: the caller's contract is the same
                     unsafe { multiply(self.a, chunk.clone(), x, of_y) };
@@ -419,6 +428,30 @@ mod tests {
         for (x, y) in x.iter().zip(&y) {
             product(&csr, Parts::new(&bounds), x, &mut own);
             assert!(y == &own);
+        }
+    }
+
+    /// Aligned vectors are written with non-temporal stores by the product itself, others are not.
+    #[test]
+    fn long_products_of_diagonals() {
+        let n: usize = 1_050_000;
+        let diagonals = [-1000, -1, 0, 1, 40, 1000];
+        let values: Vec<f64> = (0..n.next_multiple_of(HEIGHT) * diagonals.len()).map(number).collect();
+        let a = Dia { rows: n, cols: n, diagonals: &diagonals, values: &values };
+        let x: Vec<Vec<f64>> = (0..3).map(|j| (0..n).map(|i| number(i + j)).collect()).collect();
+        let bounds = [0, CHUNK * 500, n];
+        for level in Level::ALL {
+            let Some(_forced) = force(level) else { continue };
+            let mut y: Vec<Buffer<f64>> = (0..3).map(|_| Buffer::zeros(n + 1)).collect();
+            let [one, two, three] = &mut y[..] else { unreachable!("three vectors") };
+            let targets = [&mut one[..n], &mut two[1..], &mut three[..n]];
+            let pairs = x.iter().map(|x| &x[..]).zip(targets);
+            product_many(&a, Parts::new(&bounds), pairs, &mut Buffer::zeros(0));
+            let mut own = vec![f64::NAN; n];
+            for (x, y) in x.iter().zip([&y[0][..n], &y[1][1..], &y[2][..n]]) {
+                product(&a, Parts::new(&bounds), x, &mut own);
+                assert!(y == own);
+            }
         }
     }
 }
