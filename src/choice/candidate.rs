@@ -140,6 +140,24 @@ pub struct Estimate {
 
 saved!(impl[] Estimate { stored, bytes, padding, work, cost });
 
+/// Part of the time of a product with one vector that each vector of a joint product takes besides its share
+/// of reading the matrix. Formats took 0.20 to 0.48 of a single product for each of eight vectors on a CPU,
+/// and 0.25 to 0.74 on a GPU (`benches/record/notes.md`), from which 0.09 to 0.70 follow. Between 0.1 and 0.5
+/// a symmetric format hardly ever wins with four or more vectors.
+const PER_VECTOR: f64 = 0.25;
+
+/// Maximum number of vectors for which a format reads the matrix once.
+const JOINT: usize = 8;
+
+impl Estimate {
+    /// Estimated cost per vector of a product with several vectors. Symmetric formats multiply one vector
+    /// after the other.
+    pub(crate) fn cost_of_joint(&self, columns: usize) -> f64 {
+        let reads = if self.stored.is_symmetric() { 1 } else { columns.clamp(1, JOINT) };
+        self.cost * (PER_VECTOR + (1.0 - PER_VECTOR) / reads as f64)
+    }
+}
+
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Estimate { stored, bytes, padding, cost, .. } = self;

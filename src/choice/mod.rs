@@ -86,7 +86,8 @@ impl<V: Vector> Operator<V> {
     /// read one triangle only, may be chosen as well. Returns an error if the matrix is not symmetric.
     ///
     /// New values must be symmetric, too. This is not checked: for unsymmetric values, a product may use one
-    /// triangle and its mirror image.
+    /// triangle and its mirror image. For products with several vectors prefer [`Operator::auto`]: symmetric
+    /// formats multiply one vector after the other, most others read the matrix once for all of them.
     ///
     /// ```
     /// use krysp::{Csr, Host, Operator};

@@ -4,7 +4,7 @@ use super::executor::{ITERATIONS, norm};
 use super::scaled::needs_no_scaling;
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Method, PlannedSolver, Preparation};
-use crate::{Error, Outcome, Real, Report, Result};
+use crate::{Error, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{MultiVector, Space, Stopping, Vector};
 use std::time::Duration;
 
@@ -15,6 +15,10 @@ const TOGETHER: usize = 16;
 /// continues by itself. Guesses: right-hand sides of one matrix rarely differ by more than a factor of two.
 const LEAST: usize = 1000;
 const LONGER: usize = 4;
+
+/// Minimum number of products, counted for one vector, for which the matrix is converted to a format with faster joint products. A guess:
+/// a conversion takes as long as 10 to 30 products.
+const CONVERSION: usize = 100;
 
 /// A candidate that has solved a system, and the iterations that it took.
 #[derive(Clone, Copy)]
@@ -42,6 +46,9 @@ where
     /// methods with cycles such as GMRES, and where lockstep is slower: on a CPU if the matrix and the preconditioner take less memory than
     /// eight vectors, on a GPU if fewer than four columns are left or a solve fits on-chip memory. Observers are called only for columns
     /// that are solved by themselves.
+    ///
+    /// A symmetric format multiplies one vector after the other. If lockstep runs expect many products, the matrix is therefore converted to
+    /// a format that reads it once for several vectors, and remains in that format, unless [`Plan::format`](super::Plan::format) names one.
     ///
     /// The limits of time and iterations hold for each column. The whole time of a lockstep run counts for each of its columns.
     ///
@@ -76,6 +83,7 @@ where
             let (group, parts) = match lead {
                 Some(lead) if self.runs_in_lockstep(together) => {
                     let group = &rest[..together];
+                    self.store_for(rest.len(), lead);
                     // An error is ignored here: the single solves of these columns report it.
                     (group, self.run_together(group, lead).unwrap_or_default())
                 }
@@ -103,6 +111,27 @@ where
             (self.report, self.attempts) = (last.report.clone(), last.attempts.clone());
         }
         Ok(all)
+    }
+
+    /// Converts the matrix to the format with the fastest products for several vectors, if it is stored in a symmetric format and the
+    /// lockstep run is expected to gain more than the conversion takes. Keeps the format if the matrix cannot be converted, for example
+    /// for lack of memory.
+    fn store_for(&mut self, columns: usize, lead: Lead) {
+        let is_symmetric = self.operator().is_ok_and(|operator| operator.choice().stored().is_symmetric());
+        let products = lead.iterations.saturating_mul(columns);
+        if !is_symmetric || self.settings.options.format.is_some() || products < CONVERSION {
+            return;
+        }
+        let Ok(joint) = Operator::auto(&*self.matrix, &self.machine) else { return };
+        let cost =
+            |operator: &Operator<M::Vector>| operator.choice().chosen().cost_of_joint(columns.min(TOGETHER));
+        let is_faster = self.operator().is_ok_and(|operator| cost(&joint) < cost(operator));
+        if let Some((index, running)) = self.running.take_if(|_| is_faster) {
+            let (_, m) = running.into_parts();
+            self.operator = Some(joint);
+            // cannot fail, because the operator and the preconditioner are there
+            let _ = self.mount(index, Some(m));
+        }
     }
 
     fn runs_in_lockstep(&mut self, columns: usize) -> bool {
@@ -213,5 +242,38 @@ where
         solved.report.bytes += report.bytes;
         solved.report.time += report.time;
         Ok(solved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+    use crate::{Host, Plan};
+
+    /// A symmetric format is replaced before a lockstep run that is long enough, unless the user has chosen it.
+    #[test]
+    fn symmetric_formats_are_not_used_for_several_vectors() {
+        let a = matrices::elasticity(10).csr::<f64>().unwrap();
+        let b = vec![1.0; a.rows()];
+        for (format, iterations, replaced) in
+            [(None, 1000, true), (None, 10, false), (Some("symmetric BSR"), 1000, false)]
+        {
+            let mut plan = Plan::new(&a).unwrap();
+            if let Some(format) = format {
+                plan = plan.format(format);
+            }
+            let mut planned = plan.build().unwrap();
+            let is_symmetric = |planned: &PlannedSolver<f64, Host>| {
+                planned.operator().unwrap().choice().stored().is_symmetric()
+            };
+            assert!(is_symmetric(&planned));
+            let before = planned.solve(&b).unwrap();
+            let index = planned.running.as_ref().unwrap().0;
+            planned.store_for(8, Lead { index, iterations });
+            assert_eq!(is_symmetric(&planned), !replaced, "{format:?}, {iterations} iterations");
+            let after = planned.solve(&b).unwrap();
+            assert!(before.converged() && after.converged());
+        }
     }
 }
