@@ -235,7 +235,10 @@ mod tests {
 
     #[test]
     fn every_kernel_of_matrices_compiles_f64_storing_16_bits() {
-        compiles::<f64, Bf16>(SOURCES.iter().copied().filter(|source| source.text.contains("stored")), &[100]);
+        compiles::<f64, Bf16>(
+            SOURCES.iter().copied().filter(|source| source.text.contains("stored")),
+            &[100],
+        );
     }
 
     #[test]

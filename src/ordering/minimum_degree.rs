@@ -41,6 +41,7 @@ const DENSE_BY_ROOT: f64 = 10.0;
 const POLLED: usize = 1 << 16;
 
 /// Computes an elimination order for the pattern of `A + Aᵀ`: the variables, those eliminated first in front.
+#[cfg(test)]
 pub(crate) fn of_sum<T: Real>(a: &Csr<T>, transposed: &Csr<T>) -> Result<Vec<u32>> {
     Ok(of_symmetric(a.rows(), a.nnz(), &Both::new([a, transposed]))?.order)
 }

@@ -7,6 +7,7 @@
 mod aggregate;
 mod bisect;
 mod clustered;
+pub(crate) mod dissection;
 mod graph;
 pub(crate) mod minimum_degree;
 #[cfg(feature = "cuda")]

@@ -1,7 +1,7 @@
 //! Multifrontal `A = L Lᵀ` of a symmetric positive definite matrix (Duff and Reid 1983).
 //!
 //! ```text
-//! order by minimum degree; build the tree of fronts, which determines memory and work
+//! order by minimum degree or nested dissection; build the tree of fronts, which determines memory and work
 //! for each front, children first:
 //!     assemble: its entries of A, and the Schur complements of its children
 //!     eliminate its columns, as a dense matrix;  pass the Schur complement of the rows below to the parent
@@ -16,12 +16,13 @@
 
 use super::super::several::{Pair, alone, gather, in_groups, scatter};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
+use super::fill;
 use super::transpose::{is_mirrored, transposed};
 use super::tree::{Both, Expected, NONE, Tree};
 use super::{Budget, DirectOptions, condition};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
-use crate::ordering::minimum_degree::{self, Ordered};
+use crate::ordering::minimum_degree::Ordered;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
@@ -77,7 +78,7 @@ impl Symbolic {
         let budget = Budget::new(NAME, options, csr.rows());
         let transposed = if is_mirrored(csr) { None } else { Some(transposed(csr)?) };
         let both = Both::new([csr, transposed.as_ref().unwrap_or(csr)]);
-        let Ordered { order, .. } = minimum_degree::of_symmetric(csr.rows(), csr.nnz(), &both)?;
+        let Ordered { order, .. } = fill::reducing(csr.rows(), csr.nnz(), &both)?;
         let tree = Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?;
         Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
     }

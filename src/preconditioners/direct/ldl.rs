@@ -11,6 +11,7 @@
 
 use super::super::several::{Pair, alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
+use super::fill;
 use super::fronts::{FrontFactors, Kind, Progress};
 use super::order::{Pivoting, Shape, paired};
 use super::transpose::{is_mirrored, transposed};
@@ -19,7 +20,6 @@ use super::{Budget, DirectOptions, condition};
 use crate::formats::check_symmetric;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
-use crate::ordering::minimum_degree;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
 use krysp_solvers::{LinearOperator, MultiVector, Space};
@@ -135,7 +135,7 @@ impl<T: Real> Ldl<T> {
             _ => {
                 let order = match &matched {
                     Some(rows) => paired(matrices, rows)?,
-                    None => minimum_degree::of_symmetric(csr.rows(), csr.nnz(), &Both::new(matrices))?.order,
+                    None => fill::reducing(csr.rows(), csr.nnz(), &Both::new(matrices))?.order,
                 };
                 let both = Both::new(matrices);
                 Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?

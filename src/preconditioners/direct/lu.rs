@@ -3,7 +3,7 @@
 //! ```text
 //! if the pattern is nearly symmetric, and many diagonal entries are small or zero:
 //!     scale by a maximum-product matching; fronts keep matched rows adjacent, columns prefer them as pivots
-//! order by minimum degree, of A + Aᵀ or of AᵀA; count entries and multiplications
+//! order by minimum degree of A + Aᵀ or of AᵀA, or by nested dissection; count entries and multiplications
 //! many multiplications for each entry:  fronts, on all threads, with delayed pivots
 //! few of them:                          column by column, on one thread
 //! ```

@@ -16,6 +16,7 @@
 
 mod cholesky;
 mod condition;
+mod fill;
 mod fronts;
 mod ldl;
 mod lu;

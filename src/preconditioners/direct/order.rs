@@ -1,7 +1,8 @@
 //! Elimination order of the columns of an unsymmetric matrix, and treatment of linearly dependent columns.
 
+use super::fill;
 use super::tree::NONE;
-use crate::ordering::minimum_degree::{self, Neighbours, Ordered, is_symmetric};
+use crate::ordering::minimum_degree::{Neighbours, Ordered, is_symmetric};
 use crate::{Csr, Real, Result};
 use krysp_solvers::Element;
 
@@ -149,7 +150,7 @@ pub(super) fn paired<T: Real>(matrices: [&Csr<T>; 2], rows: &[u32]) -> Result<Ve
         }
     }
     let joined = Groups { matrices, groups: &groups, group_of: &group_of };
-    let Ordered { order, .. } = minimum_degree::of_symmetric(groups.len(), matrices[0].nnz(), &joined)?;
+    let Ordered { order, .. } = fill::reducing(groups.len(), matrices[0].nnz(), &joined)?;
     let members = order.iter().flat_map(|&group| groups[group as usize]);
     Ok(members.filter(|&member| member != NONE).collect())
 }

@@ -299,6 +299,13 @@ impl Expected {
         let lengths = lengths(&order, &place, &parents, neighbours)?;
         Ok(Expected { order, place, parents, lengths })
     }
+
+    /// Number of entries of one factor, and the sum of the squares of the lengths of its columns, as in
+    /// [`minimum_degree::Ordered`](crate::ordering::minimum_degree::Ordered).
+    pub(super) fn work(&self) -> [f64; 2] {
+        let lengths = self.lengths.iter().map(|&length| f64::from(length));
+        lengths.fold([0.0; 2], |[entries, work], length| [entries + length, work + length * length])
+    }
 }
 
 /// Position of each variable in an ordering.

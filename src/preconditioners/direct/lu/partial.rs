@@ -1,6 +1,7 @@
 //! Choice between fronts and columns, and an LU factorization that can be suspended and resumed.
 
 use super::super::super::check_square;
+use super::super::fill;
 use super::super::fronts::{self, Kind};
 use super::super::order::{Matched, Order, Pivoting, Shape, paired};
 use super::super::transpose::transposed;
@@ -31,14 +32,6 @@ const DENSE: f64 = 8.0;
 /// multiplications.
 pub(crate) fn by_fronts(columns: usize, entries: f64, multiplications: f64) -> bool {
     multiplications >= FRONTS * entries + FRONTS_BY_COLUMN * columns as f64
-}
-
-impl Expected {
-    /// Number of entries of one factor, and of multiplications.
-    fn work(&self) -> [f64; 2] {
-        let lengths = self.lengths.iter().map(|&length| f64::from(length));
-        lengths.fold([0.0; 2], |[entries, work], length| [entries + length, work + length * length])
-    }
 }
 
 /// An LU factorization that may be partial (resumable).
@@ -113,11 +106,12 @@ impl<T: Real> Prepared<T> {
 
     /// Computes an ordering for pivots in symmetric positions that keeps matched rows adjacent.
     fn symmetric_order(&self, matrix: &Csr<T>) -> Result<Expected> {
+        let both = Both::new([matrix, &self.columns]);
         let order = match &self.matched {
             Some(rows) => paired([matrix, &self.columns], rows)?,
-            None => minimum_degree::of_sum(matrix, &self.columns)?,
+            None => fill::reducing(matrix.rows(), matrix.nnz(), &both)?.order,
         };
-        Expected::new(order, &Both::new([matrix, &self.columns]))
+        Expected::new(order, &both)
     }
 
     /// Finds the diagonal blocks for the row matched to each column. `None` if there is a single block, or if
@@ -173,8 +167,8 @@ impl<T: Real> Prepared<T> {
         let matched = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
         let (both, same) = (Both::new(matrices), self.matched.is_none() && on_diagonal && blocks.is_none());
         let Ordered { order, work } = match same {
-            true => minimum_degree::of_symmetric(n, matrix.nnz(), &both)?,
-            false => minimum_degree::of_symmetric(n, matrix.nnz(), &matched)?,
+            true => fill::reducing(n, matrix.nnz(), &both)?,
+            false => fill::reducing(n, matrix.nnz(), &matched)?,
         };
         let analysed = |order| match same {
             true => Expected::new(order, &both),

@@ -1,0 +1,201 @@
+//! Refinement of a vertex separator, by the method of Fiduccia and Mattheyses (1982).
+
+use super::Net;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::mem::replace;
+
+/// The part of vertices in the separator.
+pub(super) const BOTH: u8 = 2;
+
+/// Maximum weight of a part, as a fraction of the weight of the graph. METIS, too, allows 1.2 times one half.
+const HEAVIEST: f64 = 0.6;
+
+/// Maximum number of passes. Twelve change the work of the factorizations of six 3-D meshes by less than 3 %.
+const PASSES: usize = 6;
+
+/// Weight that an empty separator counts as, less than the weight of a vertex.
+const EMPTY: f64 = 0.5;
+
+/// Moves vertices of a separator into a part to make the separator lighter. A vertex that moves into one part
+/// pulls its neighbours in the other part into the separator. In a pass a vertex leaves the separator at most once, the best
+/// move first, even if a move makes the separator heavier. Then all moves after the best state of the pass are
+/// undone.
+pub(super) struct Refinement<'a> {
+    net: &'a Net,
+    parts: &'a mut [u8],
+    /// Weight of each part, and of the separator.
+    weights: [i64; 3],
+    heaviest: i64,
+    /// For each vertex of the separator, the weight of its neighbours in each part.
+    beside: Vec<[i64; 2]>,
+    /// Whether the vertex has left the separator in this pass.
+    left: Vec<bool>,
+    /// For each part, the gains of the moves into it, largest first. Outdated entries are skipped.
+    queues: [BinaryHeap<(i64, Reverse<u32>)>; 2],
+    /// Vertices that have changed their part in this pass, with the part before.
+    changes: Vec<(u32, u8)>,
+}
+
+impl<'a> Refinement<'a> {
+    pub(super) fn new(net: &'a Net, parts: &'a mut [u8]) -> Self {
+        let mut weights = [0; 3];
+        for (&part, &weight) in parts.iter().zip(&net.weights) {
+            weights[usize::from(part)] += i64::from(weight);
+        }
+        let all = net.weight();
+        let largest = net.weights.iter().copied().max().map_or(0, i64::from);
+        Refinement {
+            net,
+            parts,
+            weights,
+            heaviest: ((HEAVIEST * all as f64) as i64).max(all / 2 + largest),
+            beside: vec![[0; 2]; net.len()],
+            left: vec![false; net.len()],
+            queues: [BinaryHeap::new(), BinaryHeap::new()],
+            changes: vec![],
+        }
+    }
+
+    /// Refines the separator. Returns its cost.
+    pub(super) fn run(mut self) -> f64 {
+        for _ in 0..PASSES {
+            if !self.pass() {
+                break;
+            }
+        }
+        self.cost()
+    }
+
+    /// What a pass minimizes: the weight of the separator divided by the product of the weights of both parts. An
+    /// empty separator counts as [`EMPTY`], so that of several the one with equal parts is taken.
+    fn cost(&self) -> f64 {
+        let [a, b, separator] = self.weights.map(|weight| weight as f64);
+        separator.max(EMPTY) / (a * b).max(f64::MIN_POSITIVE)
+    }
+
+    /// Makes one pass. Returns whether it has reduced the cost.
+    fn pass(&mut self) -> bool {
+        self.left.fill(false);
+        self.queues.iter_mut().for_each(BinaryHeap::clear);
+        self.changes.clear();
+        for v in (0..self.parts.len()).filter(|&v| self.parts[v] == BOTH).collect::<Vec<_>>() {
+            self.enter(v);
+        }
+        let lookahead = 30 + self.net.len() / 100;
+        let (start, mut best, mut kept, mut since) = (self.cost(), self.cost(), 0, 0);
+        while since < lookahead {
+            let Some((v, to)) = self.next() else { break };
+            self.shift(v, to);
+            since += 1;
+            if self.cost() < best {
+                (best, kept, since) = (self.cost(), self.changes.len(), 0);
+            }
+        }
+        while self.changes.len() > kept {
+            if let Some((v, part)) = self.changes.pop() {
+                self.set(v as usize, part);
+            }
+        }
+        best < start
+    }
+
+    /// Gain of moving a vertex of the separator into a part: by how much the separator becomes lighter.
+    fn gain(&self, v: usize, to: usize) -> i64 {
+        i64::from(self.net.weights[v]) - self.beside[v][1 - to]
+    }
+
+    /// Computes the gains of a vertex of the separator, and queues it.
+    fn enter(&mut self, v: usize) {
+        let mut beside = [0; 2];
+        for &(other, _) in self.net.edges(v) {
+            if let Some(sum) = beside.get_mut(usize::from(self.parts[other as usize])) {
+                *sum += i64::from(self.net.weights[other as usize]);
+            }
+        }
+        self.beside[v] = beside;
+        if !self.left[v] {
+            for to in [0, 1] {
+                self.queues[to].push((self.gain(v, to), Reverse(v as u32)));
+            }
+        }
+    }
+
+    /// The best move: a vertex of the separator, and the part that it moves into.
+    fn next(&mut self) -> Option<(usize, usize)> {
+        let lighter = usize::from(self.weights[1] < self.weights[0]);
+        let tops = [0, 1].map(|to| self.top(to));
+        let fits = |to: usize| {
+            tops[to].filter(|&(_, v)| {
+                to == lighter || self.weights[to] + i64::from(self.net.weights[v]) <= self.heaviest
+            })
+        };
+        let [into_lighter, into_heavier] = [lighter, 1 - lighter].map(fits);
+        let to = match [into_lighter, into_heavier] {
+            [None, None] => return None,
+            [Some((a, _)), Some((b, _))] if b > a => 1 - lighter,
+            [None, Some(_)] => 1 - lighter,
+            _ => lighter,
+        };
+        self.queues[to].pop().map(|(_, Reverse(v))| (v as usize, to))
+    }
+
+    /// The largest gain of a move into a part, and the vertex.
+    fn top(&mut self, to: usize) -> Option<(i64, usize)> {
+        while let Some(&(gain, Reverse(v))) = self.queues[to].peek() {
+            let v = v as usize;
+            if self.parts[v] == BOTH && !self.left[v] && self.gain(v, to) == gain {
+                return Some((gain, v));
+            }
+            self.queues[to].pop();
+        }
+        None
+    }
+
+    /// Moves a vertex of the separator into a part, and its neighbours in the other part into the separator.
+    fn shift(&mut self, v: usize, to: usize) {
+        self.left[v] = true;
+        self.change(v, to as u8);
+        let weight = i64::from(self.net.weights[v]);
+        let net = self.net;
+        for &(other, _) in net.edges(v) {
+            let other = other as usize;
+            let part = self.parts[other];
+            if part == BOTH {
+                self.beside[other][to] += weight;
+                self.queue(other, 1 - to);
+            } else if usize::from(part) == 1 - to {
+                self.change(other, BOTH);
+                self.enter(other);
+                let weight = i64::from(net.weights[other]);
+                for &(next, _) in net.edges(other) {
+                    let next = next as usize;
+                    if self.parts[next] == BOTH {
+                        self.beside[next][1 - to] -= weight;
+                        self.queue(next, to);
+                    }
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, v: usize, to: usize) {
+        if !self.left[v] {
+            self.queues[to].push((self.gain(v, to), Reverse(v as u32)));
+        }
+    }
+
+    fn change(&mut self, v: usize, part: u8) {
+        let before = self.set(v, part);
+        self.changes.push((v as u32, before));
+    }
+
+    /// Moves a vertex into a part or the separator. Returns where it was.
+    fn set(&mut self, v: usize, part: u8) -> u8 {
+        let before = replace(&mut self.parts[v], part);
+        let weight = i64::from(self.net.weights[v]);
+        self.weights[usize::from(before)] -= weight;
+        self.weights[usize::from(part)] += weight;
+        before
+    }
+}
