@@ -410,12 +410,25 @@ fn add<T: Value, S: Simd>(to: &mut [T], from: &[T], factor: T) {
 #[inline(always)]
 fn dot<T: Value, S: Simd>(x: &[T], y: &[T]) -> T {
     let ((x, x_rest), (y, y_rest)) = (x.as_chunks::<MOST_LANES>(), y.as_chunks::<MOST_LANES>());
+    let rest = x_rest.iter().zip(y_rest).fold(T::zero(), |sum, (&x, &y)| S::mul_add(x, y, sum));
+    // most columns of small fronts are shorter: adding up the lanes would take longer than the products
+    if x.is_empty() {
+        return rest;
+    }
     let mut sums = [T::zero(); MOST_LANES];
     for (x, y) in x.iter().zip(y) {
         for lane in 0..MOST_LANES {
             sums[lane] = S::mul_add(x[lane], y[lane], sums[lane]);
         }
     }
-    let rest = x_rest.iter().zip(y_rest).fold(T::zero(), |sum, (&x, &y)| S::mul_add(x, y, sum));
-    sums.iter().fold(rest, |sum, &lane| sum + lane)
+    // in pairs, because a chain of additions would wait for each of them
+    let mut lanes = MOST_LANES / 2;
+    while lanes > 0 {
+        for lane in 0..lanes {
+            let other = sums[lane + lanes];
+            sums[lane] += other;
+        }
+        lanes /= 2;
+    }
+    rest + sums[0]
 }
