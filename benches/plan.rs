@@ -19,7 +19,8 @@
 //! - `--transient` compares loops of time steps with fixed configurations: all of them, or those named, `growing`, `constant`,
 //!   `jumps` and `example`.
 //! - `--elastic` compares plans of `elast_bracket_p1_59k`, with the coordinates of its nodes, with `Amg` configured explicitly.
-//! - `--explain` prints the plan, the attempts, and the cost of each fixed configuration in iterations of `Cg` with `Jacobi`.
+//! - `--explain` prints the plan, the attempts, those of later solves that build preconditioners, and the cost of each fixed configuration
+//!   in iterations of `Cg` with `Jacobi`.
 //!
 //! The last lines are totals.
 
@@ -35,7 +36,7 @@ mod options;
 mod transient;
 
 use krysp::io::{read_matrix, read_vector};
-use krysp::plan::{Backend, Method, PlannedSolver, Preconditioner, Solved};
+use krysp::plan::{Backend, Method, PlannedSolver, Preconditioner, Preparation, Solved};
 use krysp::prelude::*;
 use krysp::testing::{SHARED_FOLDERS, matrices, shared_matrices};
 use krysp::{Outcome, Plan};
@@ -48,11 +49,11 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// Maximum relative residual of a solution, recomputed by this program.
 const RTOL: f64 = 1e-8;
 
-/// Maximum number of solves that are run. The time of later solves is extrapolated from the last ones.
+/// Once so many solves have been run, or those after the first have taken `LONG` seconds, the rest is extrapolated from the last ones: as
+/// soon as the last three were single attempts with a preconditioner that was built before, or after `PATIENCE` times as many.
 const COMPUTED: usize = 24;
-
-/// Once the solves after the first have taken this many seconds, and at least three have been run, the rest is extrapolated.
 const LONG: f64 = 2.5;
+const PATIENCE: usize = 8;
 
 /// A run (the setup and the solves of one configuration) of at most `AGAIN` seconds is repeated once, and further as long as
 /// the runs have taken less than `OFTEN` together.
@@ -240,7 +241,7 @@ fn system(machine: &impl Backend<f64>, options: &Options, path: &Path, totals: &
             let run = again(solves, || run(build, &b, solves))?;
             if options.explain {
                 println!("{}", run.solved);
-                println!("# times of later solves: {:?}\n", run.others);
+                println!("# times of later solves: {:?}{}\n", run.others, run.trials);
             }
             runs.push((solves, run));
         }
@@ -300,6 +301,8 @@ struct Run {
     first: Duration,
     /// The times of later solves.
     others: Vec<Duration>,
+    /// The attempts of those later solves that built a preconditioner, or switched to another candidate.
+    trials: String,
 }
 
 impl Run {
@@ -338,26 +341,35 @@ fn run<M: Backend<f64>>(
     let mut solver = build()?;
     let solved = solver.solve(b)?;
     let first = started.elapsed();
-    let others = if solved.converged() { repeated(&mut solver, b, solves)? } else { vec![] };
-    Ok(Run { solved, first, others })
+    let (others, trials) =
+        if solved.converged() { repeated(&mut solver, b, solves)? } else { Default::default() };
+    Ok(Run { solved, first, others, trials })
 }
 
-/// The times of the solves after the first.
+/// The times of the solves after the first, and [`Run::trials`].
 fn repeated<M: Backend<f64>>(
     solver: &mut PlannedSolver<f64, M>,
     b: &[f64],
     solves: usize,
-) -> Result<Vec<Duration>> {
+) -> Result<(Vec<Duration>, String)> {
     let started = Instant::now();
-    let mut others = vec![];
-    while others.len() + 1 < solves.min(COMPUTED)
-        && (others.len() < 3 || started.elapsed().as_secs_f64() < LONG)
+    let (mut others, mut trials, mut alike) = (vec![], String::new(), 0);
+    let within = |made: usize, factor: usize| {
+        made < solves.min(factor * COMPUTED) && started.elapsed().as_secs_f64() < factor as f64 * LONG
+    };
+    while others.len() + 1 < solves
+        && (within(others.len() + 1, 1) || alike < 3 && within(others.len() + 1, PATIENCE))
     {
         let started = Instant::now();
-        solver.solve(b)?;
+        let solved = solver.solve(b)?;
         others.push(started.elapsed());
+        let is_single = matches!(&*solved.attempts, [one] if one.preparation == Preparation::Ready);
+        alike = if is_single { alike + 1 } else { 0 };
+        if !is_single {
+            trials += &format!("; {}: {}", others.len() + 1, attempts(&solved));
+        }
     }
-    Ok(others)
+    Ok((others, trials))
 }
 
 /// The repeated solves by each fixed configuration that is not excluded by [`RIVAL`].
@@ -400,8 +412,9 @@ fn fixed<M: Backend<f64>>(
             if let (Some(attempt), Some(first)) = (solved.attempts.first_mut(), built.attempts.first()) {
                 attempt.setup = first.setup;
             }
-            let others = if solved.converged() { repeated(&mut solver, b, 3)? } else { vec![] };
-            Ok(Run { solved, first, others })
+            let (others, trials) =
+                if solved.converged() { repeated(&mut solver, b, 3)? } else { Default::default() };
+            Ok(Run { solved, first, others, trials })
         };
         let Ok(run) = again(3, solved) else { continue };
         let [attempt] = &*run.solved.attempts else { continue };
