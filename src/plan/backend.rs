@@ -29,7 +29,7 @@ pub struct ForFactors<'b, T: Real> {
     pub(super) most: f64,
     /// States whether there is no other candidate to switch to.
     pub(super) is_alone: bool,
-    /// A matching and a suspended factorization, which later attempts use.
+    /// What later attempts use, too.
     pub(super) begins: &'b mut Option<Begins<T>>,
     /// Whether so many solves are expected that a more expensive setup pays off if it saves iterations.
     pub(super) many_solves: bool,
@@ -150,7 +150,7 @@ fn factorized<T: Real>(
             None => Cholesky::new(csr)?,
         }),
         Preconditioner::Ldl if factors.is_alone => Box::new(Ldl::new(csr)?),
-        Preconditioner::Ldl => Box::new(Ldl::as_expected(csr)?),
+        Preconditioner::Ldl => Box::new(Ldl::as_expected(csr, factors.begins().order.as_deref())?),
         Preconditioner::Lu => {
             let most = factors.most;
             Box::new(factors.begins().go_on(csr, most)?.ok_or_else(|| {

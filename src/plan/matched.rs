@@ -36,9 +36,10 @@ impl<T: Real, M: Saved> Matched<T, M> {
     }
 }
 
-/// Results that factorizations of one matrix share: its matching, and a suspended complete factorization.
+/// Results that factorizations of one matrix share: the elimination ordering, the matching, and a suspended complete factorization.
 #[derive(Debug, Default)]
 pub(super) struct Begins<T: Real> {
+    pub(super) order: Option<Vec<u32>>,
     scaling: Option<Scaling<T>>,
     suspended: Option<PartialLu<T>>,
 }
@@ -66,7 +67,10 @@ impl<T: Real> Begins<T> {
 
     /// Starts or resumes a complete factorization; `None` if it is suspended after `most` multiplications.
     pub(super) fn go_on(&mut self, csr: &Csr<T>, most: f64) -> Result<Option<Lu<T>>> {
-        let mut partial = self.suspended.take().map_or_else(|| PartialLu::tolerant(csr), Ok)?;
+        let mut partial = match self.suspended.take() {
+            Some(suspended) => suspended,
+            None => PartialLu::tolerant(csr, self.order.as_deref())?,
+        };
         if partial.go_on(csr, most)? {
             return Ok(Some(partial.whole()));
         }

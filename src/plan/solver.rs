@@ -56,7 +56,7 @@ pub struct PlannedSolver<T: Real, M: Backend<T>> {
     pub(super) operator: Option<Operator<M::Vector>>,
     /// A preconditioner that is kept for later, and the index of its candidate.
     pub(super) kept: Option<(usize, AnyPreconditioner<T, M::Vector>)>,
-    /// A matching and a suspended factorization, which later attempts use.
+    /// An elimination ordering, a matching and a suspended factorization, which later attempts use.
     pub(super) begins: Option<Begins<T>>,
     /// Workspace for `b − A x`.
     pub(super) residual: Option<M::Vector>,
@@ -337,11 +337,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let started = Instant::now();
         self.unmount();
         let candidate = &self.scheduler.candidates[index];
-        let ordered = match candidate.preconditioner {
-            Preconditioner::Cholesky => self.symbolic.lock().unwrap_or_else(PoisonError::into_inner).take(),
-            _ => None,
-        };
         let mut begins = self.begins.take();
+        let mut symbolic = self.symbolic.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (true, Some(Ok(known))) = (candidate.preconditioner.is_complete(), &*symbolic) {
+            begins.get_or_insert_default().order = Some(known.order().to_vec());
+        }
+        let ordered = symbolic.take_if(|_| candidate.preconditioner == Preconditioner::Cholesky);
+        drop(symbolic);
         let known = &self.settings.options.declarations;
         let many_solves =
             self.settings.profile.declared.many_solves || self.scheduler.solves() >= MANY_SOLVES;

@@ -83,6 +83,11 @@ impl Symbolic {
         Ok(Symbolic { budget, pattern: csr.source().pattern.clone(), tree })
     }
 
+    /// The variable that is eliminated in each step.
+    pub(crate) fn order(&self) -> &[u32] {
+        &self.tree.order
+    }
+
     /// Number of stored entries of `L`, including zeros.
     pub(crate) fn entries(&self) -> f64 {
         self.tree.entries() as f64

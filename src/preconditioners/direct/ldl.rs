@@ -96,20 +96,22 @@ impl<T: Real> Ldl<T> {
 
     /// As [`Ldl::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None)
+        Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None, None)
     }
 
-    /// As [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected memory.
-    pub(crate) fn as_expected(csr: &Csr<T>) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), None, Some(GROWTH))
+    /// As [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected memory. `order` is an ordering of
+    /// the pattern of `A + Aᵀ`, if it has been computed.
+    pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>) -> Result<Ldl<T>> {
+        Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), None, order, Some(GROWTH))
     }
 
     /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
-    /// factorization is reused. `growth` limits the memory, relative to factors without delayed pivots.
+    /// factorization is reused. Without a matching, `order` is used instead of a new ordering. `growth` limits the memory, relative to factors without delayed pivots.
     fn on_tree(
         csr: &Csr<T>,
         budget: Budget,
         known: Option<(&Option<Vec<u32>>, &Tree)>,
+        order: Option<&[u32]>,
         growth: Option<f64>,
     ) -> Result<Ldl<T>> {
         check_square(NAME, csr)?;
@@ -133,9 +135,10 @@ impl<T: Real> Ldl<T> {
         let tree = match known {
             Some((rows, tree)) if *rows == matched => tree.clone(),
             _ => {
-                let order = match &matched {
-                    Some(rows) => paired(matrices, rows)?,
-                    None => fill::reducing(csr.rows(), csr.nnz(), &Both::new(matrices))?.order,
+                let order = match (&matched, order) {
+                    (Some(rows), _) => paired(matrices, rows)?,
+                    (None, Some(order)) => order.to_vec(),
+                    (None, None) => fill::reducing(csr.rows(), csr.nnz(), &Both::new(matrices))?.order,
                 };
                 let both = Both::new(matrices);
                 Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?
@@ -217,7 +220,7 @@ impl<T: Real> Refresh<T> for Ldl<T> {
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
         let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) }, csr.rows());
-        *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)), None)?;
+        *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)), None, None)?;
         Ok(())
     }
 }
@@ -389,9 +392,13 @@ mod tests {
     fn a_plan_refuses_what_takes_more_memory_than_expected() {
         for a in [indefinite(12, false), indefinite(12, true)] {
             let whole = Ldl::new(&a).unwrap();
-            assert_eq!(Ldl::as_expected(&a).unwrap().inertia(), whole.inertia());
+            assert_eq!(Ldl::as_expected(&a, None).unwrap().inertia(), whole.inertia());
+            let natural: Vec<u32> = (0..a.rows() as u32).collect();
+            let other = Ldl::as_expected(&a, Some(&natural)).unwrap();
+            // matched rows stay adjacent, whatever the given order
+            assert_eq!(other.nnz() > whole.nnz(), whole.matched.is_none());
             let budget = Budget::new(NAME, DirectOptions::default(), a.rows());
-            let refused = Ldl::on_tree(&a, budget, None, Some(0.1)).map(|ldl| ldl.inertia());
+            let refused = Ldl::on_tree(&a, budget, None, None, Some(0.1)).map(|ldl| ldl.inertia());
             assert!(matches!(refused, Err(Error::Unsuitable { .. })), "{refused:?}");
         }
     }

@@ -229,7 +229,7 @@ impl<T: Real> Refresh<T> for Lu<T> {
             Factors::Fronts { tree, .. } if prepared.matched == self.matched => {
                 PartialLu::on_tree(csr, prepared, tree.clone(), self.budget, self.pivoting)?
             }
-            _ => PartialLu::of(csr, prepared, self.budget, self.pivoting, None)?,
+            _ => PartialLu::of(csr, prepared, self.budget, self.pivoting, None, None)?,
         };
         partial.go_on(csr, f64::INFINITY)?;
         *self = partial.whole();

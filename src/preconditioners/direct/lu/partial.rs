@@ -147,8 +147,14 @@ impl<T: Real> Prepared<T> {
     }
 
     /// Orders columns with preferred pivot rows, or chooses fronts if they are faster and columns are not
-    /// `forced`.
-    fn preferred_rows(&self, matrix: &Csr<T>, pivoting: Pivoting, forced: bool) -> Result<Choice> {
+    /// `forced`. `known` is an ordering of the symmetric pattern.
+    fn preferred_rows(
+        &self,
+        matrix: &Csr<T>,
+        pivoting: Pivoting,
+        forced: bool,
+        known: Option<&[u32]>,
+    ) -> Result<Choice> {
         let n = matrix.rows();
         let row_of = match &self.matched {
             Some(rows) => rows.clone(),
@@ -166,9 +172,10 @@ impl<T: Real> Prepared<T> {
         let of = blocks.as_ref().map(|blocks| &*blocks.of);
         let matched = Matched { matrices, row_of: &row_of, column_of: &column_of, blocks: of };
         let (both, same) = (Both::new(matrices), self.matched.is_none() && on_diagonal && blocks.is_none());
-        let Ordered { order, work } = match same {
-            true => fill::reducing(n, matrix.nnz(), &both)?,
-            false => fill::reducing(n, matrix.nnz(), &matched)?,
+        let Ordered { order, work } = match (same, known) {
+            (true, Some(known)) => Ordered { order: known.to_vec(), work: None },
+            (true, None) => fill::reducing(n, matrix.nnz(), &both)?,
+            (false, _) => fill::reducing(n, matrix.nnz(), &matched)?,
         };
         let analysed = |order| match same {
             true => Expected::new(order, &both),
@@ -214,13 +221,14 @@ enum Method<T> {
 }
 
 impl<T: Real> PartialLu<T> {
-    /// As [`Lu::tolerant`], but resumable.
-    pub(crate) fn tolerant(csr: &Csr<T>) -> Result<PartialLu<T>> {
-        PartialLu::with(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), Pivoting::Tolerant)
+    /// As [`Lu::tolerant`], but resumable. `known` is an ordering of the pattern of `A + Aᵀ`.
+    pub(crate) fn tolerant(csr: &Csr<T>, known: Option<&[u32]>) -> Result<PartialLu<T>> {
+        let budget = Budget::new(NAME, DirectOptions::default(), csr.rows());
+        PartialLu::of(csr, Prepared::new(csr)?, budget, Pivoting::Tolerant, None, known)
     }
 
     pub(super) fn with(csr: &Csr<T>, budget: Budget, pivoting: Pivoting) -> Result<PartialLu<T>> {
-        PartialLu::of(csr, Prepared::new(csr)?, budget, pivoting, None)
+        PartialLu::of(csr, Prepared::new(csr)?, budget, pivoting, None, None)
     }
 
     /// Chooses the method by the numbers of entries and multiplications, unless `fronts` prescribes it.
@@ -230,12 +238,13 @@ impl<T: Real> PartialLu<T> {
         budget: Budget,
         pivoting: Pivoting,
         fronts: Option<bool>,
+        known: Option<&[u32]>,
     ) -> Result<PartialLu<T>> {
         prepared.match_rows(csr)?;
         let symmetric = prepared.shape.is_symmetric();
         let chosen = match fronts {
             Some(true) => Choice::Fronts(None),
-            _ if symmetric => prepared.preferred_rows(csr, pivoting, fronts.is_some())?,
+            _ if symmetric => prepared.preferred_rows(csr, pivoting, fronts.is_some(), known)?,
             _ => prepared.any_rows(csr, pivoting)?,
         };
         let method = match chosen {

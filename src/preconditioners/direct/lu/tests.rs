@@ -25,6 +25,7 @@ fn factorized(a: &Csr<f64>, by_fronts: Option<bool>, pivoting: Pivoting) -> Resu
         Budget::new(NAME, DirectOptions::default(), a.rows()),
         pivoting,
         by_fronts,
+        None,
     )?;
     partial.go_on(a, f64::INFINITY)?;
     Ok(partial.whole())
@@ -127,6 +128,24 @@ fn mesh(side: usize, zero_diagonal: bool) -> Csr<f64> {
 }
 
 #[test]
+fn a_known_ordering_is_used_by_columns_and_fronts() {
+    for a in [mesh(5, false), mesh(12, false)] {
+        let nnz = |order: Option<&[u32]>| {
+            let mut partial = PartialLu::tolerant(&a, order).unwrap();
+            partial.go_on(&a, f64::INFINITY).unwrap();
+            partial.whole().nnz()
+        };
+        let ordered = crate::preconditioners::Symbolic::new(&a, DirectOptions::default()).unwrap();
+        let natural: Vec<u32> = (0..a.rows() as u32).collect();
+        let (own, known) = (nnz(None), nnz(Some(ordered.order())));
+        assert!(
+            known as f64 <= 1.1 * own as f64 && nnz(Some(&natural)) as f64 > 1.2 * own as f64,
+            "{own} {known}"
+        );
+    }
+}
+
+#[test]
 fn suspended_factorizations_end_with_the_same_factors() {
     let _one_level = force(Level::best());
     let shifted =
@@ -139,7 +158,8 @@ fn suspended_factorizations_end_with_the_same_factors() {
     ] {
         let budget = Budget::new(NAME, DirectOptions::default(), a.rows());
         let mut partial =
-            PartialLu::of(&a, Prepared::new(&a).unwrap(), budget, Pivoting::Tolerant, by_fronts).unwrap();
+            PartialLu::of(&a, Prepared::new(&a).unwrap(), budget, Pivoting::Tolerant, by_fronts, None)
+                .unwrap();
         let mut suspended = 0;
         while !partial.go_on(&a, 1000.0).unwrap() {
             suspended += 1;
