@@ -5,12 +5,13 @@
 //! stencils and circuits with 1,000 to 2 million unknowns). For GPUs and other numbers of threads the figures are scaled: work on one
 //! thread costs more units on machines where the iteration that defines the unit is faster.
 
+mod factorization;
 mod threads;
 
 use super::{Method, Preconditioner, Profile, WorkUnits};
-use crate::Result;
-use crate::preconditioners::{SaddleEstimate, Symbolic, lu_by_fronts};
+use crate::preconditioners::{SaddleEstimate, lu_by_fronts};
 use crate::saved::saved;
+pub(super) use factorization::Factorization;
 use threads::Threads::{self, Alike, One, Partly};
 
 /// Kind of machine on which iterations run.
@@ -43,55 +44,14 @@ pub struct Costs {
 
 saved!(impl[] Costs { setup, refresh, iteration, iterations, share_of_jacobi });
 
-/// Work and memory of a complete factorization of a symmetric pattern.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Factorization {
-    /// Number of entries of the factor.
-    pub(super) entries: f64,
-    /// Number of multiplications.
-    pub(super) multiplications: f64,
-    /// Number of dense fronts.
-    pub(super) fronts: f64,
-}
-
-saved!(impl[] Factorization { entries, multiplications, fronts });
-
-impl Factorization {
-    /// The cost according to a symbolic factorization; infinite if that failed, as for a factor that does not fit into memory.
-    pub(super) fn of(symbolic: &Result<Symbolic>) -> Factorization {
-        symbolic.as_ref().map_or(
-            Factorization { entries: f64::INFINITY, multiplications: f64::INFINITY, fronts: 0.0 },
-            |known| Factorization {
-                entries: known.entries(),
-                multiplications: known.work(),
-                fronts: known.fronts(),
-            },
-        )
-    }
-
-    /// An estimate without an ordering. It takes the matrix for a network if rows are short or few entries are mirrored, for a 3D mesh if
-    /// nodes have many neighbours, and otherwise for a 2D mesh.
-    pub(super) fn estimate(profile: &Profile) -> Factorization {
-        let (rows, entries) = (profile.rows.max(2) as f64, profile.entries as f64);
-        let fronts = FRONTS_PER_ROW * rows;
-        if profile.is_network() {
-            return Factorization { entries: 2.0 * entries, multiplications: 6.0 * entries, fronts };
-        }
-        let block = profile.block as f64;
-        if entries >= IN_SPACE * rows * block {
-            let multiplications = 0.3 * (block * rows).powi(2);
-            return Factorization { entries: 3.0 * block * rows.powf(4.0 / 3.0), multiplications, fronts };
-        }
-        Factorization { entries: 4.0 * rows * rows.log2(), multiplications: 18.0 * rows.powf(1.5), fronts }
-    }
-}
-
 /// Variables of the formulas in the table.
 struct Shape {
     /// Mean entries in a row.
     length: f64,
     /// Entries of the matrix.
     entries: f64,
+    /// Rows of the matrix, in units.
+    rows: f64,
     /// Multiply-adds that take as long as one unit: one pass over the entries and over eight vectors.
     unit: f64,
     /// Work to solve, for each row, a dense system with as many unknowns as the row has entries, in units.
@@ -177,7 +137,7 @@ const TABLE: [Line; 13] = [
         Preconditioner::Cholesky,
         |s| s.ordering + 7.0 * s.factor.entries + 0.22 * s.factor.multiplications,
         1.0,
-        |s| 1.5 + 3.5 * s.factor.entries + FRONT * s.factor.fronts,
+        |s| 125.0 * s.rows + 2.1 * s.factor.entries + FRONT * s.factor.fronts,
         |_| 1.0,
         [Alike, Partly],
     ),
@@ -186,7 +146,7 @@ const TABLE: [Line; 13] = [
         Preconditioner::Ldl,
         |s| s.ordering + 15.0 * s.factor.entries + 0.4 * s.factor.multiplications,
         1.0,
-        |s| 1.5 + 3.5 * s.factor.entries + FRONT * s.factor.fronts,
+        |s| 170.0 * s.rows + 3.1 * s.factor.entries + FRONT * s.factor.fronts,
         |_| 1.0,
         [Alike, One],
     ),
@@ -195,7 +155,7 @@ const TABLE: [Line; 13] = [
         Preconditioner::Lu,
         |s| s.ordering + 45.0 * s.factor.entries + 1.2 * s.factor.multiplications,
         1.0,
-        |s| 1.0 + 3.0 * s.factor.entries,
+        |s| APPLIED[0] * s.rows + 2.0 * APPLIED[1] * s.factor.entries,
         |_| 1.0,
         [One, One],
     ),
@@ -221,9 +181,10 @@ impl Line {
             (MachineClass::Gpu, Preconditioner::Amg) => {
                 [setup + launched(LAUNCHES[0]), application + launched(LAUNCHES[1])]
             }
+            // the host computes the diagonal
+            (MachineClass::Gpu, Preconditioner::Jacobi) => [setup * slower(unit) + launched(COPIES), 0.0],
             (MachineClass::Gpu, one) if one.needs_host() => {
-                let slower = HOST * launched(unit);
-                [setup * slower, application * slower + launched(COPIES)]
+                [setup * slower(unit), application * slower(unit) + launched(COPIES)]
             }
             (MachineClass::Gpu, _) => [setup, application],
         }
@@ -244,12 +205,14 @@ const fn line(
 /// Multiply-adds of the setup of the coarse levels of `Amg`; about the same for matrices with few rows.
 const COARSE: f64 = 3e6;
 
-/// Multiply-adds per front to apply `Cholesky`, and mean number of fronts per row.
-const FRONT: f64 = 250.0;
-const FRONTS_PER_ROW: f64 = 0.25;
+/// Multiply-adds per front to apply `Cholesky` or `Ldl`. An application of `Cholesky` took 63 ns per row,
+/// 1.1 ns per entry and 110 ns per front, one of `Ldl` 86, 1.6 and 81 ns, and one of `Lu` 16 ns per row and 1.3 ns per entry (each within a
+/// third, 10 to 28 matrices of 500 to 20,000 rows); a multiply-add of an iteration takes 0.25 to 0.9 ns, most for few rows.
+const FRONT: f64 = 220.0;
 
-/// Mean entries per row, divided by the unknowns per node, from which on a mesh is taken for 3D: triangles have 7, tetrahedra 14.
-const IN_SPACE: f64 = 12.0;
+/// Multiply-adds to apply `Lu` or `Ilut`: per row, and per entry of both triangles. `Ilut` also permutes and scales vectors, and runs under
+/// `Idr`, whose vector operations count for it.
+const APPLIED: [f64; 2] = [33.0, 2.7];
 
 /// Mean entries per row below which a matrix is taken for a network, whose factors have little fill-in; 2D meshes have at least 5.
 const NETWORK: f64 = 4.8;
@@ -269,7 +232,7 @@ const SCATTERED: f64 = 5.0;
 const LAUNCHES: [f64; 2] = [9e8, 1.8e7];
 const LAUNCH: f64 = 1.2e6;
 
-/// For factorizations, which the host builds and applies. `HOST`: time of a multiply-add divided by that on the GPU (a guess: 0.2 ns /
+/// For Jacobi, which the host builds, and for factorizations, which it also applies. `HOST`: time of a multiply-add divided by that on the GPU (a guess: 0.2 ns /
 /// 3.4 ps). `COPIES`: multiply-adds of the GPU that take as long as copying two vectors (a guess: 30 µs).
 const HOST: f64 = 60.0;
 const COPIES: f64 = 1e7;
@@ -337,6 +300,19 @@ pub(super) fn multiplications(work: WorkUnits, profile: &Profile) -> f64 {
     work.0 * unit(profile) / SCATTERED
 }
 
+/// Work of a host, in units of a machine.
+pub(super) fn by_host(work: WorkUnits, profile: &Profile, class: MachineClass) -> WorkUnits {
+    match class {
+        MachineClass::Host { .. } => work,
+        MachineClass::Gpu => work * slower(unit(profile)),
+    }
+}
+
+/// Time of work on the host divided by that on a GPU, for matrices of this `unit`.
+fn slower(unit: f64) -> f64 {
+    HOST * unit / (unit + LAUNCH)
+}
+
 impl Profile {
     /// Whether the matrix is taken for that of a network rather than of a mesh: rows are short, or few entries are mirrored.
     fn is_network(&self) -> bool {
@@ -397,6 +373,7 @@ impl Costs {
         let shape = Shape {
             length: profile.entries as f64 / profile.rows.max(1) as f64,
             entries: profile.entries as f64,
+            rows: profile.rows as f64 / unit,
             unit,
             rows_cubed: profile.rows_cubed() / unit,
             blocks: profile.block > 1,
@@ -417,14 +394,13 @@ impl Costs {
             },
             ordering,
         };
-        // multifrontal `Lu` costs as much as `Ldl` for both triangles
+        let line = |row: Preconditioner| TABLE.iter().find(|line| line.preconditioner == row);
+        // multifrontal `Lu` is built like `Ldl`, for both triangles
         let by_fronts = preconditioner == Preconditioner::Lu && lu_takes_fronts(profile, factor);
         let (row, triangles) = if by_fronts { (Preconditioner::Ldl, 2.0) } else { (preconditioner, 1.0) };
-        let Some(line) = TABLE.iter().find(|line| line.preconditioner == row) else {
-            return Costs::UNKNOWN;
-        };
-        let work = [(line.setup)(&shape) * factors[0], (line.application)(&shape) * factors[1]];
-        let [setup, application] = line.on(class, unit, work.map(|work| triangles * work));
+        let (Some(line), Some(built)) = (line(preconditioner), line(row)) else { return Costs::UNKNOWN };
+        let [setup, _] = built.on(class, unit, [triangles * (built.setup)(&shape) * factors[0], 0.0]);
+        let [_, application] = line.on(class, unit, [0.0, (line.application)(&shape) * factors[1]]);
         let twice = products(method);
         let renewed = if preconditioner == Preconditioner::Cholesky { setup - ordering } else { setup };
         Costs {
@@ -434,6 +410,28 @@ impl Costs {
             iterations: (line.iterations)(&shape) / twice,
             share_of_jacobi: share_of_jacobi(preconditioner, profile),
         }
+    }
+
+    /// Replaces the work of an iteration with `Lu` or `Ilut` by that with factors of `stored` entries, both triangles together: diagonal
+    /// blocks, and dropping, leave fewer or more than expected. `factor` is the calibrated factor on the cost of an application.
+    pub(super) fn with_factors(
+        self,
+        method: Method,
+        preconditioner: Preconditioner,
+        profile: &Profile,
+        class: MachineClass,
+        factor: f64,
+        stored: f64,
+    ) -> Costs {
+        let line = TABLE.iter().find(|line| line.preconditioner == preconditioner);
+        let Some(line) = line.filter(|_| matches!(preconditioner, Preconditioner::Lu | Preconditioner::Ilut))
+        else {
+            return self;
+        };
+        let unit = unit(profile);
+        let work = factor * (APPLIED[0] * profile.rows as f64 + APPLIED[1] * stored) / unit;
+        let [_, application] = line.on(class, unit, [0.0, work]);
+        Costs { iteration: WorkUnits(products(method) * (1.0 + application)), ..self }
     }
 
     /// Costs of a preconditioner that has no line in the table: so high that it comes last.

@@ -4,10 +4,11 @@ use super::WorkUnits;
 use super::costs::{Factorization, multiplications};
 use super::least_squares::least_squares;
 use super::matched::Begins;
+use super::measured::fastest;
 use super::monitor::{Estimate, Verdict};
 use super::reorder::reordered;
 use super::running::lock;
-use super::schedule::{Action, End, Ended, Event};
+use super::schedule::{Action, End, Ended, Event, MANY};
 use super::solved::{Attempt, AttemptEnd, configuration};
 use super::solver::{Preparation, SharedSymbolic};
 use super::{Backend, Method, PlannedSolver, Preconditioner};
@@ -72,6 +73,8 @@ struct Task<'t, V> {
     /// `b` in the order of the reordered matrix.
     reordered: Option<V>,
     x: &'t mut V,
+    /// States whether no caller holds the vectors, so that the matrix may be reordered.
+    own: bool,
     /// The best solution so far and its relative residual.
     best: Option<(V, f64)>,
     budget: Budget,
@@ -113,6 +116,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             b,
             reordered: None,
             x,
+            own,
             best: None,
             budget,
             bytes: 0,
@@ -120,10 +124,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             preparation: Preparation::Ready,
             refused: None,
         };
-        let may_reorder = std::mem::replace(&mut self.scheduler.may_reorder, false);
-        self.scheduler.may_reorder = may_reorder && own;
+        // formats are compared in any case
+        let waits = self.scheduler.may_reorder && !own && !self.measures();
+        if waits {
+            self.scheduler.may_reorder = false;
+        }
         let done = interrupt.run(|| self.actions(&mut task));
-        self.scheduler.may_reorder = self.scheduler.may_reorder || may_reorder && !own;
+        self.scheduler.may_reorder |= waits;
         done?;
         self.scheduler.finish();
         let outcome = &self.report.outcome;
@@ -148,7 +155,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             }
             let (event, index) = match action {
                 Action::Analyse => (Event::Analysed(analyse(&self.matrix, &self.symbolic)), 0),
-                Action::Reorder => (Event::Reordered(self.reorder(task)?), 0),
+                Action::Reorder { ahead } => (Event::Reordered(self.reorder(ahead, task)?), 0),
                 Action::Build { index, limit } => (self.build_within(index, limit, task)?, index),
                 Action::Renew { index } => (self.renew(index, task)?, index),
                 Action::Run { index } => (self.run(index, task)?, index),
@@ -329,13 +336,28 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Reorders the matrix, `b`, `x` and the best solution so far, if that makes the reads of `x` in products more local. Returns whether
-    /// it has.
-    fn reorder(&mut self, task: &mut Task<'_, M::Vector>) -> Result<bool> {
+    /// Whether formats and orderings are compared by measured times of products.
+    fn measures(&self) -> bool {
+        self.settings.options.solves.is_some_and(|solves| solves >= MANY)
+    }
+
+    /// Reorders the matrix, `b`, `x` and the best solution so far, if that makes products faster, or changes the format. Returns whether
+    /// the matrix was reordered.
+    fn reorder(&mut self, ahead: WorkUnits, task: &mut Task<'_, M::Vector>) -> Result<bool> {
         let started = Instant::now();
-        let Ok(Some((matrix, operator))) = reordered(&self.machine, &self.matrix, self.settings.symmetric)
-        else {
-            // no better ordering, or not enough memory
+        let (machine, matrix, symmetric) = (&self.machine, &self.matrix, self.settings.symmetric);
+        let found = match self.measures() {
+            true => fastest(machine, matrix, symmetric, ahead, task.own).map(Some),
+            false => reordered(machine, matrix, symmetric)
+                .map(|found| found.map(|(matrix, operator)| (Some(matrix), operator))),
+        };
+        // no better ordering, or not enough memory
+        let Ok(Some((matrix, operator))) = found else { return Ok(false) };
+        let Some(matrix) = matrix else {
+            self.unmount();
+            self.operator = Some(operator);
+            self.note_built();
+            task.setup += started.elapsed();
             return Ok(false);
         };
         let (old, new) = (self.space()?.clone(), operator.domain().clone());

@@ -1,7 +1,7 @@
-//! Choice of the format and the ordering of a matrix by measured times of products, if many solves are ahead: cost models are fitted to
+//! Choice of the format and the ordering of a matrix by measured times of products, if many products are ahead: cost models are fitted to
 //! other matrices and machines.
 
-use super::{Backend, solver::operator};
+use super::{Backend, WorkUnits, solver::operator};
 use crate::choice::{Candidate, Choice, RowStatistics};
 use crate::{Csr, Dia, Format, Operator, Real, Result};
 use krysp_kernels::interrupt;
@@ -14,17 +14,16 @@ const FORMATS: usize = 5;
 /// Formats whose predicted cost is above this multiple of the cheapest one's are not measured.
 const WORTH: f64 = 2.5;
 
-/// Numbers of solves and of affordable products from which on every matrix is also measured in the machine's ordering.
-const ENDLESS: usize = 1000;
+/// Number of affordable products from which on every matrix is also measured in the machine's ordering.
 const ORDERING: f64 = 500.0;
 
 /// Maximum time of a product in another ordering, as a fraction of that in the given one, for which the matrix is reordered. Below 1,
 /// because every solve then permutes `b` and `x`.
 const GAINS: f64 = 0.98;
 
-/// At most `SHARE * solves * rows^(1/3)` products are spent on measuring. A solve takes 1 to 10 `rows^(1/3)` iterations
-/// (`heat_sink_transient_80k`, `p7_64`), so this is a tenth of all products at most.
-const SHARE: f64 = 0.1;
+/// Fraction of the work ahead that may be spent on measuring the formats in one ordering. A guess; formats save up to a third of it, mostly
+/// less than a tenth.
+const SHARE: f64 = 0.05;
 
 /// Minimum time budget for measuring formats on a GPU, in seconds: the kernels of each further format may have to be compiled, which
 /// takes 0.3 to 0.9 s.
@@ -65,33 +64,38 @@ fn is_large<T: Real>(given: &Csr<T>) -> bool {
 }
 
 /// Number of products that may be spent on measuring in one ordering.
-fn affordable<T: Real>(given: &Csr<T>, solves: usize) -> f64 {
-    SHARE * solves as f64 * (given.rows() as f64).cbrt()
+fn affordable(ahead: WorkUnits) -> f64 {
+    SHARE * ahead.0
 }
 
 /// Number of measurements of each of two operators for which [`affordable`] products suffice.
-fn turns<T: Real>(given: &Csr<T>, solves: usize) -> usize {
-    (affordable(given, solves) as usize / (2 * PRODUCTS * FORMATS)).clamp(2, TURNS)
+fn turns(ahead: WorkUnits) -> usize {
+    (affordable(ahead) as usize / (2 * PRODUCTS * FORMATS)).clamp(2, TURNS)
 }
 
-/// The matrix, in the machine's ordering if that makes its products faster, and its operator in the format with the fastest products. The
-/// machine's ordering is measured if reads of `x` are scattered, or if measuring costs little compared to the solves ahead.
+/// The matrix in another ordering, if it is to be reordered, and its operator.
+type Chosen<T, V> = (Option<Csr<T>>, Operator<V>);
+
+/// The operator of a matrix in the format with the fastest products, for the work that is `ahead`; and the matrix in the machine's ordering,
+/// if that is allowed and makes its products faster. The machine's ordering is measured if reads of `x` are scattered, or if measuring costs
+/// little compared to the work ahead.
 pub(super) fn fastest<T: Real, M: Backend<T>>(
     machine: &M,
-    given: Csr<T>,
+    given: &Csr<T>,
     symmetric: bool,
-    solves: usize,
-) -> Result<(Csr<T>, Operator<M::Vector>)> {
-    let kept = in_formats(machine, &given, symmetric, solves)?;
+    ahead: WorkUnits,
+    may_reorder: bool,
+) -> Result<Chosen<T, M::Vector>> {
+    let kept = in_formats(machine, given, symmetric, ahead)?;
     let reordered = given.domain().permutation().is_some();
-    let endless = solves >= ENDLESS && affordable(&given, solves) >= ORDERING;
-    if reordered || !endless && !is_scattered(&given, kept.choice()) {
-        return Ok((given, kept));
+    let pays = affordable(ahead) >= ORDERING || is_scattered(given, kept.choice());
+    if !may_reorder || reordered || !pays {
+        return Ok((None, kept));
     }
-    let reordered = given.reordered(&machine.ordering(&given)?)?;
-    let other = in_formats(machine, &reordered, symmetric, solves)?;
-    let turns = turns(&given, solves);
-    Ok(if is_faster(&other, &kept, GAINS, turns)? { (reordered, other) } else { (given, kept) })
+    let reordered = given.reordered(&machine.ordering(given)?)?;
+    let other = in_formats(machine, &reordered, symmetric, ahead)?;
+    let is_faster = is_faster(&other, &kept, GAINS, turns(ahead))?;
+    Ok(if is_faster { (Some(reordered), other) } else { (None, kept) })
 }
 
 /// Stores a matrix in the format with the fastest products, among as many formats as there is time to measure.
@@ -99,13 +103,13 @@ fn in_formats<T: Real, M: Backend<T>>(
     machine: &M,
     matrix: &Csr<T>,
     symmetric: bool,
-    solves: usize,
+    ahead: WorkUnits,
 ) -> Result<Operator<M::Vector>> {
     let mut best = operator(machine, matrix, symmetric, None)?;
     let started = Instant::now();
     let [product, _] = compare([&best; 2], 2)?;
-    let most = product.as_secs_f64() * affordable(matrix, solves) / PRODUCTS as f64;
-    let turns = turns(matrix, solves);
+    let most = product.as_secs_f64() * affordable(ahead) / PRODUCTS as f64;
+    let turns = turns(ahead);
     let worth = WORTH * best.choice().chosen().cost;
     let others = best.choice().rejected().iter().filter_map(|other| match other {
         Candidate::HigherCost(other) if other.cost <= worth => Some(other.stored.format()),
@@ -163,12 +167,12 @@ mod tests {
 
     #[test]
     fn as_much_is_spent_on_comparing_as_is_ahead() {
-        let [few, many] = [3, 20].map(|n| matrices::stencil7(n).csr::<f64>().unwrap());
-        assert!(affordable(&few, ENDLESS) < ORDERING && ORDERING < affordable(&many, ENDLESS));
-        let [few_turns, some, most] = [10, 100, ENDLESS].map(|solves| turns(&many, solves));
+        let [few_turns, some, most] = [1e3, 5e3, 1e5].map(|ahead| turns(WorkUnits(ahead)));
         assert!(few_turns == 2 && (3..TURNS).contains(&some) && most == TURNS);
-        // a small matrix is not reordered
-        let (csr, operator) = fastest(&Host, few, true, ENDLESS).unwrap();
-        assert!(csr.domain().permutation().is_none() && operator.domain() == csr.domain());
+        let csr = matrices::stencil7(10).csr::<f64>().unwrap();
+        for (ahead, may_reorder) in [(1e3, true), (1e5, false)] {
+            let (reordered, operator) = fastest(&Host, &csr, true, WorkUnits(ahead), may_reorder).unwrap();
+            assert!(reordered.is_none() && operator.domain() == csr.domain());
+        }
     }
 }

@@ -44,8 +44,11 @@ const TEST: WorkUnits = WorkUnits(2_000.0);
 /// A preconditioner of earlier values is renewed before the solve if that costs at most this fraction of a solve. A guess.
 const CHEAP: f64 = 0.05;
 
-/// Work to reorder the matrix (45 to 130 units were measured).
-pub(super) const REORDERING: WorkUnits = WorkUnits(90.0);
+/// Number of announced solves from which on formats and orderings are compared by measured times of products.
+pub(super) const MANY: usize = 100;
+
+/// Work of the host to reorder the matrix (45 to 130 units were measured).
+const REORDERING: WorkUnits = WorkUnits(90.0);
 
 /// A resumed attempt has failed if, when it is stopped again, its residual is above this fraction of that at its suspension. A guess.
 const RESUMED: f64 = 0.1;
@@ -67,7 +70,7 @@ pub(super) struct Scheduler {
     refreshes: usize,
     /// Number of solves after which Jacobi may be tried again with new values, and the distance to the next such trial, which doubles.
     trial: [usize; 2],
-    /// Whether reordering the matrix may make products faster.
+    /// Whether another ordering or format of the matrix may make products faster.
     pub(super) may_reorder: bool,
     built: Vec<Built>,
     solve: Solve,
@@ -81,9 +84,7 @@ impl Scheduler {
         values_change: bool,
     ) -> Scheduler {
         let records = vec![Record::default(); candidates.len()];
-        let (spent, trial) = (WorkUnits::ZERO, [0, 1]);
-        let known =
-            Findings { candidates, factorization: None, records, solves: 0, spent, refreshes: 0, trial };
+        let known = Findings { candidates, records, trial: [0, 1], ..Findings::default() };
         Scheduler::with(context, known, announced, values_change)
     }
 
@@ -95,7 +96,8 @@ impl Scheduler {
         announced: Option<usize>,
         values_change: bool,
     ) -> Scheduler {
-        let Findings { candidates, factorization, records, solves, spent, refreshes, trial } = known;
+        let Findings { candidates, factorization, records, solves, spent, refreshes, trial, may_reorder } =
+            known;
         Scheduler {
             candidates,
             factorization,
@@ -109,7 +111,7 @@ impl Scheduler {
             spent,
             refreshes,
             trial,
-            may_reorder: false,
+            may_reorder,
             built: vec![],
             solve: Solve::default(),
         }
@@ -118,6 +120,7 @@ impl Scheduler {
     pub(super) fn findings(&self) -> Findings {
         let Scheduler { candidates, factorization, records, solves, spent, refreshes, trial, .. } = self;
         Findings {
+            may_reorder: self.may_reorder,
             candidates: candidates.clone(),
             factorization: *factorization,
             records: records.clone(),
@@ -170,7 +173,7 @@ impl Scheduler {
             Event::Reordered(moved) => {
                 self.may_reorder = false;
                 // also if the matrix was not reordered: computing the ordering takes most of the time
-                self.spent += REORDERING;
+                self.spent += self.reordering();
                 if moved {
                     self.built.clear();
                 }
@@ -292,6 +295,7 @@ impl Scheduler {
             self.trial = [self.solves, 1];
         }
         let unknown = |index: usize| self.records[index].cost.is_none() && !self.has_failed_before(index);
+        let soon = |index: usize| unknown(index) && !self.waits_for_indefinite(index);
         let first = match best {
             Some(best) if self.tries_jacobi(best) => {
                 self.trial[0] = self.solves + self.trial[1];
@@ -301,13 +305,13 @@ impl Scheduler {
             }
             Some(best) => {
                 let cost = self.cost(best);
-                let worth = |index| unknown(index) && self.is_worth_trying(index, cost);
+                // complete factorizations need no definite matrix to be fast
+                let complete = |index: usize| self.candidates[index].preconditioner.is_complete();
+                let possible = |index| soon(index) || unknown(index) && complete(index);
+                let worth = |index| possible(index) && self.is_worth_trying(index, cost);
                 self.cheapest(worth).or(Some(best))
             }
-            None => {
-                let soon = |index| unknown(index) && !self.waits_for_indefinite(index);
-                self.cheapest(soon).or_else(|| self.cheapest(unknown))
-            }
+            None => self.cheapest(soon).or_else(|| self.cheapest(unknown)),
         };
         match first {
             Some(index) if self.needs_analysis(index) => {
@@ -352,9 +356,9 @@ impl Scheduler {
 
     /// Chooses the next action on the way to a run of a candidate.
     fn prepare(&mut self, index: usize) -> Action {
-        if self.earns_reordering(index) {
+        if let Some(ahead) = self.earns_reordering(index) {
             self.solve.pending = Some(Pending::Prepare(index));
-            return Action::Reorder;
+            return Action::Reorder { ahead };
         }
         match self.built(index) {
             Some(built) if built.stale && self.renews(built) => Action::Renew { index },
@@ -468,7 +472,7 @@ impl Scheduler {
             let event = match action {
                 Action::Finish => return order,
                 Action::Analyse => Event::Analysed(Factorization::estimate(&self.profile)),
-                Action::Reorder => Event::Reordered(false),
+                Action::Reorder { .. } => Event::Reordered(false),
                 Action::TestConsistency { .. } => Event::Tested(false),
                 Action::Build { index: at, .. } | Action::Renew { index: at } | Action::Run { index: at } => {
                     order.push((at, self.cost(at)));

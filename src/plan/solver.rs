@@ -5,11 +5,11 @@ use super::backend::ForFactors;
 use super::candidates::Context;
 use super::costs::MANY_SOLVES;
 use super::matched::Begins;
-use super::measured::{fastest, is_scattered};
+use super::measured::is_scattered;
 use super::plan::Options;
 use super::reorder::reordered;
 use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, solver};
-use super::schedule::{Findings, Scheduler};
+use super::schedule::{Findings, MANY, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
 use crate::formats::Source;
@@ -25,9 +25,7 @@ use std::time::{Duration, Instant};
 /// Restart length of GMRES: longer than its default, because hard systems need it.
 const RESTART: usize = 60;
 
-/// Number of announced solves from which on formats and orderings are compared by measured times, which takes as long as some hundred
-/// products; and from which on a host reorders a matrix before the first solve if its rows read `x` from far apart.
-const MANY: usize = 100;
+/// Number of announced solves from which on a host reorders a matrix before the first solve if its rows read `x` from far apart.
 const SOME: usize = 10;
 
 /// Setup cost from which on a preconditioner is kept while another one runs.
@@ -95,16 +93,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let Options { solves, format, .. } = &plan.options;
         let given = plan.a.clone();
         let least = |least: usize| format.is_none() && solves.is_some_and(|solves| solves >= least);
-        let (matrix, operator) = match *solves {
-            Some(solves) if least(MANY) => fastest(&plan.machine, given, symmetric, solves)?,
-            _ => {
-                let operator = operator(&plan.machine, plan.a, symmetric, format.as_deref())?;
-                let reorders = M::ON_HOST && least(SOME) && is_scattered(plan.a, operator.choice());
-                let nearer = if reorders { reordered(&plan.machine, plan.a, symmetric)? } else { None };
-                nearer.unwrap_or((given, operator))
-            }
+        let operator = operator(&plan.machine, plan.a, symmetric, format.as_deref())?;
+        let is_scattered = M::ON_HOST && is_scattered(plan.a, operator.choice());
+        let nearer = match is_scattered && least(SOME) {
+            true => reordered(&plan.machine, plan.a, symmetric)?,
+            false => None,
         };
-        let compared = format.is_some() || least(SOME);
+        let (matrix, operator) = nearer.unwrap_or((given, operator));
         let settings = Settings {
             symmetric,
             options: plan.options.clone(),
@@ -112,7 +107,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             profile: plan.profile.clone(),
         };
         let mut scheduler = plan.scheduler();
-        scheduler.may_reorder = M::ON_HOST && !compared && is_scattered(&matrix, operator.choice());
+        scheduler.may_reorder = least(MANY) || is_scattered && format.is_none() && !least(SOME);
         let user_order = user_order(plan.a, &matrix);
         Ok(PlannedSolver {
             user_order,
@@ -323,7 +318,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     }
 
     /// Takes the running solver apart. Its preconditioner is kept if it was expensive to build; one is kept at a time.
-    fn unmount(&mut self) {
+    pub(super) fn unmount(&mut self) {
         let Some((old, running)) = self.running.take() else { return };
         let (operator, m) = running.into_parts();
         self.operator = Some(operator);
@@ -360,6 +355,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         });
         self.note_built();
         let m = m?;
+        let bytes_per_entry = size_of::<T>() + size_of::<u32>();
+        self.scheduler.note_factors(index, m.bytes() as f64 / bytes_per_entry as f64);
         self.mount(index, Some(m))?;
         Ok(started.elapsed())
     }

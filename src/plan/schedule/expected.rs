@@ -1,21 +1,17 @@
 //! Expected costs of the candidates, from what a scheduler has measured of each in earlier solves (`Record`).
 
 use super::state::State;
-use super::{LAST, REORDERING, Scheduler};
+use super::{LAST, MANY, REORDERING, Scheduler};
 use crate::plan::Preconditioner;
 use crate::plan::WorkUnits;
 use crate::plan::candidates::Context;
-use crate::plan::costs::{Costs, Factorization};
+use crate::plan::costs::{Costs, Factorization, by_host};
 use crate::plan::monitor::{Alternative, Monitor, Start};
 
-/// An untried candidate runs instead of one whose cost was measured if it is expected to be cheaper by this factor. A guess.
-const CLEARLY: f64 = 1.3;
-
-/// A candidate is also tried if `trial * AFFORDABLE < known * ahead` and `cost * PERHAPS < known`. `trial` is its setup and one solve,
-/// `cost` its expected cost, `known` the cost of the best candidate, and `ahead` the number of solves ahead: the expected cost may be too
-/// high by a factor of `1 / PERHAPS`. Guesses.
-const AFFORDABLE: f64 = 15.0;
-const PERHAPS: f64 = 0.3;
+/// Distribution of the cost of a candidate that was never run: multiples of its expected cost, and their probabilities. A guess; measured
+/// iterations are mostly within a factor of two of the expected ones. The cost of a complete factorization is known once it is analysed.
+const SPREAD: [(f64, f64); 5] = [(0.25, 0.05), (0.5, 0.2), (1.0, 0.5), (2.0, 0.2), (4.0, 0.05)];
+const CERTAIN: [(f64, f64); 1] = [(1.0, 1.0)];
 
 /// Building `Lu` is suspended after the work `max(OVERRUN * setup, OVERRUN * other, ahead * other)`, where `setup` is its estimated
 /// setup, `other` the cost of a solve with the best other candidate, and `ahead` the number of solves ahead. A guess.
@@ -52,7 +48,7 @@ impl Scheduler {
     /// slow, so are methods for indefinite matrices.
     pub(super) fn waits_for_indefinite(&self, index: usize) -> bool {
         let [first, this] = [&self.candidates[0], &self.candidates[index]];
-        let failed = self.solve.states[0] == State::Failed;
+        let failed = self.solve.states[0] == State::Failed || self.has_failed_before(0);
         !this.needs_definite() && first.needs_definite() && !self.solve.indefinite && !failed
     }
 
@@ -112,16 +108,25 @@ impl Scheduler {
         tried.filter(|_| self.candidates[0].is_measure()).unwrap_or_default()
     }
 
-    /// Whether to try a candidate instead of one whose cost is `known`.
+    /// Whether to try a candidate instead of one whose cost is `known`: if the work that it is expected to save in later solves exceeds
+    /// that of the trial. If it is slower, later solves do not use it.
+    ///
+    /// ```text
+    /// later Σ probability max(known − multiple cost, 0)  >  setup + cost − known
+    /// ```
     pub(super) fn is_worth_trying(&self, index: usize, known: WorkUnits) -> bool {
-        let ahead = match self.announced {
-            Some(all) => all.saturating_sub(self.solves),
-            None => self.solves.max(1),
+        let later = match self.announced {
+            Some(all) => all.saturating_sub(self.solves + 1),
+            None => self.solves,
         };
         let candidate = &self.candidates[index];
-        let trial = candidate.costs.setup + candidate.solve(self.jacobi());
-        let affordable = trial * AFFORDABLE < known * ahead as f64;
-        self.cost(index) * (if affordable { PERHAPS } else { CLEARLY }) < known
+        let costs = &candidate.costs;
+        let cost = candidate.solve(self.jacobi()) + costs.refresh * self.renewals_per_solve(index);
+        let is_analysed = self.factorization.is_some() && candidate.is_analysable(&self.profile);
+        let spread = if is_analysed { &CERTAIN[..] } else { &SPREAD };
+        let saved = spread.iter().map(|(multiple, part)| part * (known.0 - multiple * cost.0).max(0.0));
+        let setup = if self.built(index).is_some() { 0.0 } else { costs.setup.0 };
+        later as f64 * saved.sum::<f64>() > setup + cost.0 - known.0
     }
 
     /// Whether iterations with `Lu` have not solved the system, which is then singular or nearly so.
@@ -132,22 +137,32 @@ impl Scheduler {
             .any(|(one, made)| one.preconditioner == Preconditioner::Lu && *made > WorkUnits::ZERO)
     }
 
-    /// Whether reordering the matrix before this candidate runs is expected to pay off.
-    pub(super) fn earns_reordering(&self, index: usize) -> bool {
+    /// Work ahead with a candidate, if reordering the matrix or comparing its formats before a run is expected to pay off.
+    pub(super) fn earns_reordering(&self, index: usize) -> Option<WorkUnits> {
         let candidate = &self.candidates[index];
-        // complete factorizations use their own ordering
+        // with a complete factorization, which has its own ordering, a solve makes one or two products
         if !self.may_reorder || candidate.preconditioner.is_complete() {
-            return false;
+            return None;
+        }
+        // measuring waits for the candidate that the next solves will use
+        let measures = self.announced.is_some_and(|all| all >= MANY);
+        if measures && self.known(index).is_none() {
+            return None;
         }
         let again = if self.built(index).is_some() { candidate.costs.setup } else { WorkUnits::ZERO };
         let cost = self.cost(index);
         let ahead = match self.announced {
             Some(_) => cost * self.ahead(),
             // if the number of solves is unknown, as much work is expected as has been done
-            None if self.spent < REORDERING => return false,
+            None if self.spent < self.reordering() => return None,
             None => cost + self.spent,
         };
-        ahead * SAVED >= REORDERING + again
+        (ahead * SAVED >= self.reordering() + again).then_some(ahead)
+    }
+
+    /// Work to reorder the matrix.
+    pub(super) fn reordering(&self) -> WorkUnits {
+        by_host(REORDERING, &self.profile, self.class)
     }
 
     /// Work after which building `Lu` is suspended.
@@ -174,6 +189,14 @@ impl Scheduler {
         for one in self.candidates.iter_mut().filter(|one| one.is_analysable(&self.profile)) {
             one.costs = context.costs(one.method, one.preconditioner, Some(factorization));
         }
+    }
+
+    /// Corrects the expected work of an iteration for factors of so many entries, which were computed.
+    pub(in crate::plan) fn note_factors(&mut self, index: usize, stored: f64) {
+        let one = &mut self.candidates[index];
+        let (method, preconditioner) = (one.method, one.preconditioner);
+        let [_, factor] = (self.factors)(preconditioner);
+        one.costs = one.costs.with_factors(method, preconditioner, &self.profile, self.class, factor, stored);
     }
 
     /// The alternatives to a running candidate; the last one is the upper limit of costs.
@@ -258,4 +281,40 @@ impl Scheduler {
 fn fixed(costs: &Costs, built: bool, ahead: f64, renewals: f64) -> WorkUnits {
     let setup = if built { WorkUnits::ZERO } else { costs.setup * (1.0 / ahead) };
     setup + costs.refresh * renewals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::candidates::candidates;
+    use crate::plan::costs::MachineClass;
+    use crate::plan::{Method, Profile};
+    use crate::testing::matrices::stencil7;
+
+    #[test]
+    fn an_iteration_costs_what_its_factors_take() {
+        let a = stencil7(10).csr::<f64>().unwrap();
+        let entries: Vec<_> = a.triplets().map(|(i, j, v)| (i, j, if j > i { 0.3 * v } else { v })).collect();
+        let a = crate::Csr::from_triplets(a.rows(), a.rows(), &entries).unwrap();
+        let profile = Profile::of(&a);
+        let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
+        let mut scheduler = Scheduler::new(context, candidates(context, |_| true), Some(1000), false);
+        for preconditioner in [Preconditioner::Lu, Preconditioner::Ilut] {
+            let find = |one: &crate::plan::Candidate| one.preconditioner == preconditioner;
+            let index = scheduler.candidates.iter().position(find).unwrap();
+            let before = scheduler.candidates[index].costs;
+            let mut iteration = |stored: usize| {
+                scheduler.note_factors(index, stored as f64);
+                scheduler.candidates[index].costs.iteration
+            };
+            let [few, many] = [1, 100].map(|times| iteration(times * a.nnz()));
+            assert!(few < many && many > before.iteration, "{few:?} {many:?}");
+            assert!(preconditioner == Preconditioner::Ilut || few < before.iteration, "{few:?}");
+            assert_eq!(scheduler.candidates[index].costs.setup, before.setup);
+        }
+        let jacobi = scheduler.candidates[0].costs;
+        assert_eq!(scheduler.candidates[0].method, Method::BiCgStab);
+        scheduler.note_factors(0, 1e6);
+        assert_eq!(scheduler.candidates[0].costs, jacobi);
+    }
 }

@@ -11,8 +11,9 @@ use crate::saved::saved;
 pub(in crate::plan) enum Action {
     /// Compute the elimination ordering of complete factorizations.
     Analyse,
-    /// Reorder the matrix if that makes the reads of `x` more local.
-    Reorder,
+    /// Reorder the matrix if that makes the reads of `x` more local; if many solves were announced, choose its format and its ordering by
+    /// measured times of products. The expected work `ahead` limits what measuring may cost.
+    Reorder { ahead: WorkUnits },
     /// Build a preconditioner; `Lu` is suspended after work `limit`.
     Build { index: usize, limit: WorkUnits },
     /// Renew a preconditioner of earlier values: recompute it for the present values of the matrix.
@@ -130,6 +131,7 @@ pub(super) enum Pending {
 }
 
 /// Expected costs and measurements of a scheduler, which are saved with a plan.
+#[derive(Default)]
 pub(in crate::plan) struct Findings {
     pub(super) candidates: Vec<Candidate>,
     pub(super) factorization: Option<Factorization>,
@@ -138,9 +140,10 @@ pub(in crate::plan) struct Findings {
     pub(super) spent: WorkUnits,
     pub(super) refreshes: usize,
     pub(super) trial: [usize; 2],
+    pub(super) may_reorder: bool,
 }
 
-saved!(impl[] Findings { candidates, factorization, records, solves, spent, refreshes, trial }
+saved!(impl[] Findings { candidates, factorization, records, solves, spent, refreshes, trial, may_reorder }
     where |read| !read.candidates.is_empty() && read.records.len() == read.candidates.len());
 
 impl Findings {
