@@ -333,8 +333,8 @@ impl<T: Real> Format<T> for Bsr<T> {
 }
 
 impl<T: Real> Offered<T> for Bsr<T> {
-    /// With AVX-512, BSR is slower per byte than at other levels relative to formats with gathers, which are
-    /// fast there: geometric mean 1.08 of `elast55` and `elast_bracket_p1_59k` in f64 and f32, 0.92 to 1.18
+    /// Relative to formats with gathers, which are fast with AVX-512, BSR takes more time per byte than at other
+    /// levels: geometric mean 1.08 of `elast55` and `elast_bracket_p1_59k` in f64 and f32, 0.92 to 1.18
     /// (last rows of `benches/record/avx512-2t`).
     fn variants() -> Vec<Variant> {
         vec![Variant {

@@ -2,7 +2,7 @@
 //! Kumar 1998).
 //!
 //! ```text
-//! merge vertices that have the same neighbours
+//! merge adjacent vertices that have the same other neighbours
 //! dissect(graph):
 //!     up to LEAF vertices: order them by minimum degree
 //!     else: merge pairs of neighbours, strongest edges first, again and again until the graph is small
@@ -160,7 +160,7 @@ impl Net {
             coarser.push((net, groups));
         }
         let smallest = coarser.last().map_or(self, |(net, _)| net);
-        let mut parts = smallest.grown();
+        let mut parts = smallest.grown(phase)?;
         while let Some((_, groups)) = coarser.pop() {
             phase.check()?;
             let finer = coarser.last().map_or(self, |(net, _)| net);
@@ -171,10 +171,13 @@ impl Net {
     }
 
     /// Separates the graph by growing a part from several vertices; keeps the lightest separator.
-    fn grown(&self) -> Vec<u8> {
+    fn grown(&self, phase: &Phase) -> Result<Vec<u8>> {
         let half = self.weight() / 2;
         let mut best: Option<(f64, Vec<u8>)> = None;
-        for start in shuffled(self.len()).into_iter().take(STARTS) {
+        // a graph that could not be merged further may be large
+        let starts = if self.len() > 10 * SMALLEST { 2 } else { STARTS };
+        for start in shuffled(self.len()).into_iter().take(starts) {
+            phase.check()?;
             let mut parts = vec![1; self.len()];
             let mut weight = 0;
             for v in self.breadth_first(start) {
@@ -193,7 +196,7 @@ impl Net {
                 best = Some((cost, parts));
             }
         }
-        best.map(|(_, parts)| parts).unwrap_or_default()
+        Ok(best.map(|(_, parts)| parts).unwrap_or_default())
     }
 
     /// All vertices, by their distance from a vertex; other components follow.
@@ -248,8 +251,7 @@ fn dissect(graph: Net, ids: Vec<u32>, order: &mut [u32], phase: &Phase) -> Resul
     let by_degree = |graph: &Net, ids: &[u32], order: &mut [u32]| -> Result<()> {
         let found = minimum_degree::of_symmetric(graph.len(), graph.edges.len(), graph)?.order;
         order.iter_mut().zip(found).for_each(|(to, v)| *to = ids[v as usize]);
-        phase.advance(ids.len() as u64)?;
-        Ok(())
+        Ok(phase.advance(graph.weight() as u64)?)
     };
     if graph.len() <= LEAF {
         return by_degree(&graph, &ids, order);
@@ -259,11 +261,12 @@ fn dissect(graph: Net, ids: Vec<u32>, order: &mut [u32], phase: &Phase) -> Resul
         return by_degree(&graph, &ids, order);
     }
     let ([(a, of_a), (b, of_b)], separator) = graph.split(&ids, &parts);
+    let weight = |v: usize| if parts[v] == BOTH { u64::from(graph.weights[v]) } else { 0 };
+    phase.advance((0..graph.len()).map(weight).sum())?;
     drop((graph, ids, parts));
     let (to_a, rest) = order.split_at_mut(a.len());
     let (to_b, last) = rest.split_at_mut(b.len());
     last.copy_from_slice(&separator);
-    phase.advance(separator.len() as u64)?;
     if a.len().min(b.len()) < TASK {
         dissect(a, of_a, to_a, phase)?;
         return dissect(b, of_b, to_b, phase);
@@ -285,7 +288,7 @@ fn shuffled(n: usize) -> Vec<u32> {
     all
 }
 
-/// A graph whose vertices represent variables with the same neighbours, such as the unknowns of a node.
+/// A graph whose vertices represent adjacent variables with the same other neighbours, such as the unknowns of a node.
 struct Merged {
     graph: Net,
     /// The first member of each vertex.

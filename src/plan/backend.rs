@@ -29,7 +29,7 @@ pub struct ForFactors<'b, T: Real> {
     pub(super) most: f64,
     /// States whether there is no other candidate to switch to.
     pub(super) is_alone: bool,
-    /// What later attempts use, too.
+    /// Elimination ordering, matching and suspended factorization, which later attempts reuse.
     pub(super) begins: &'b mut Option<Begins<T>>,
     /// Whether so many solves are expected that a more expensive setup pays off if it saves iterations.
     pub(super) many_solves: bool,

@@ -300,7 +300,7 @@ pub(super) fn multiplications(work: WorkUnits, profile: &Profile) -> f64 {
     work.0 * unit(profile) / SCATTERED
 }
 
-/// Work of a host, in units of a machine.
+/// Converts work of the host to units of `class`.
 pub(super) fn by_host(work: WorkUnits, profile: &Profile, class: MachineClass) -> WorkUnits {
     match class {
         MachineClass::Host { .. } => work,
@@ -365,7 +365,7 @@ impl Costs {
         let factor = factorization.unwrap_or_else(|| Factorization::estimate(profile));
         let find = ORDERING * profile.entries as f64 / unit;
         let ordering = match (preconditioner, factorization) {
-            // they compute one of their own
+            // a matching, scaling, and possibly another ordering
             (Preconditioner::Lu | Preconditioner::Ldl, _) => MATCHING * find,
             (_, Some(_)) => 0.0,
             (_, None) => find,

@@ -124,7 +124,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             preparation: Preparation::Ready,
             refused: None,
         };
-        // formats are compared in any case
+        // measuring formats needs no ownership of the vectors; only reordering waits
         let waits = self.scheduler.may_reorder && !own && !self.measures();
         if waits {
             self.scheduler.may_reorder = false;

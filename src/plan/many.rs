@@ -6,6 +6,7 @@ use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Method, PlannedSolver, Preparation};
 use crate::{Error, Operator, Outcome, Real, Report, Result};
 use krysp_solvers::{MultiVector, Space, Stopping, Vector};
+use std::mem::replace;
 use std::time::Duration;
 
 /// Maximum number of right-hand sides that are solved together, because their vectors take memory. Guess, as in the solvers.
@@ -75,6 +76,7 @@ where
         }
         let mut all: Vec<Solved<T>> = Vec::with_capacity(b.len());
         let mut lead: Option<Lead> = None;
+        let mut unchanged = true;
         while all.len() < b.len() {
             let rest = &b[all.len()..];
             // Columns that were solved by themselves in the meantime may have replaced the preconditioner of the lead.
@@ -83,7 +85,10 @@ where
             let (group, parts) = match lead {
                 Some(lead) if self.runs_in_lockstep(together) => {
                     let group = &rest[..together];
-                    self.store_for(rest.len(), lead);
+                    // a refusal holds for all groups: later ones have fewer columns
+                    if replace(&mut unchanged, false) {
+                        self.store_for(rest.len(), lead);
+                    }
                     // An error is ignored here: the single solves of these columns report it.
                     (group, self.run_together(group, lead).unwrap_or_default())
                 }

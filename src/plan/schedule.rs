@@ -305,7 +305,7 @@ impl Scheduler {
             }
             Some(best) => {
                 let cost = self.cost(best);
-                // complete factorizations need no definite matrix to be fast
+                // complete factorizations do not wait: their cost does not depend on definiteness
                 let complete = |index: usize| self.candidates[index].preconditioner.is_complete();
                 let possible = |index| soon(index) || unknown(index) && complete(index);
                 let worth = |index| possible(index) && self.is_worth_trying(index, cost);

@@ -14,7 +14,7 @@ const HEAVIEST: f64 = 0.6;
 /// Maximum number of passes. Twelve change the work of the factorizations of six 3-D meshes by less than 3 %.
 const PASSES: usize = 6;
 
-/// Weight that an empty separator counts as, less than the weight of a vertex.
+/// Weight that an empty separator or part counts as, less than the weight of a vertex.
 const EMPTY: f64 = 0.5;
 
 /// Moves vertices of a separator into a part to make the separator lighter. A vertex that moves into one part
@@ -30,7 +30,7 @@ pub(super) struct Refinement<'a> {
     /// For each vertex of the separator, the weight of its neighbours in each part.
     beside: Vec<[i64; 2]>,
     /// Whether the vertex has left the separator in this pass.
-    left: Vec<bool>,
+    moved: Vec<bool>,
     /// For each part, the gains of the moves into it, largest first. Outdated entries are skipped.
     queues: [BinaryHeap<(i64, Reverse<u32>)>; 2],
     /// Vertices that have changed their part in this pass, with the part before.
@@ -51,7 +51,7 @@ impl<'a> Refinement<'a> {
             weights,
             heaviest: ((HEAVIEST * all as f64) as i64).max(all / 2 + largest),
             beside: vec![[0; 2]; net.len()],
-            left: vec![false; net.len()],
+            moved: vec![false; net.len()],
             queues: [BinaryHeap::new(), BinaryHeap::new()],
             changes: vec![],
         }
@@ -67,16 +67,17 @@ impl<'a> Refinement<'a> {
         self.cost()
     }
 
-    /// What a pass minimizes: the weight of the separator divided by the product of the weights of both parts. An
-    /// empty separator counts as [`EMPTY`], so that of several the one with equal parts is taken.
+    /// What a pass minimizes: the weight of the separator divided by the product of the weights of both parts. A weight of
+    /// zero counts as [`EMPTY`], so that of several empty separators the most balanced one is kept, and a graph with an empty
+    /// part is still improved step by step.
     fn cost(&self) -> f64 {
         let [a, b, separator] = self.weights.map(|weight| weight as f64);
-        separator.max(EMPTY) / (a * b).max(f64::MIN_POSITIVE)
+        separator.max(EMPTY) / (a.max(EMPTY) * b.max(EMPTY))
     }
 
     /// Makes one pass. Returns whether it has reduced the cost.
     fn pass(&mut self) -> bool {
-        self.left.fill(false);
+        self.moved.fill(false);
         self.queues.iter_mut().for_each(BinaryHeap::clear);
         self.changes.clear();
         for v in (0..self.parts.len()).filter(|&v| self.parts[v] == BOTH).collect::<Vec<_>>() {
@@ -114,7 +115,7 @@ impl<'a> Refinement<'a> {
             }
         }
         self.beside[v] = beside;
-        if !self.left[v] {
+        if !self.moved[v] {
             for to in [0, 1] {
                 self.queues[to].push((self.gain(v, to), Reverse(v as u32)));
             }
@@ -144,7 +145,7 @@ impl<'a> Refinement<'a> {
     fn top(&mut self, to: usize) -> Option<(i64, usize)> {
         while let Some(&(gain, Reverse(v))) = self.queues[to].peek() {
             let v = v as usize;
-            if self.parts[v] == BOTH && !self.left[v] && self.gain(v, to) == gain {
+            if self.parts[v] == BOTH && !self.moved[v] && self.gain(v, to) == gain {
                 return Some((gain, v));
             }
             self.queues[to].pop();
@@ -154,7 +155,7 @@ impl<'a> Refinement<'a> {
 
     /// Moves a vertex of the separator into a part, and its neighbours in the other part into the separator.
     fn shift(&mut self, v: usize, to: usize) {
-        self.left[v] = true;
+        self.moved[v] = true;
         self.change(v, to as u8);
         let weight = i64::from(self.net.weights[v]);
         let net = self.net;
@@ -180,7 +181,7 @@ impl<'a> Refinement<'a> {
     }
 
     fn queue(&mut self, v: usize, to: usize) {
-        if !self.left[v] {
+        if !self.moved[v] {
             self.queues[to].push((self.gain(v, to), Reverse(v as u32)));
         }
     }

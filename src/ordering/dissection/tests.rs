@@ -130,3 +130,39 @@ fn the_order_does_not_depend_on_the_number_of_threads() {
     };
     assert_eq!(with(1), with(3));
 }
+
+#[test]
+fn vertices_with_many_neighbours_do_not_prevent_a_separation() {
+    // two hubs, each joined to all vertices of a path
+    let n = 6000;
+    let hubs = (2..n).flat_map(|v| [(0, v), (1, v)]);
+    let a = pattern(n as usize, hubs.chain((3..n).map(|v| (v - 1, v))));
+    let net = Merged::new(a.rows(), &Both::new([&a, &a])).graph;
+    let parts = net.separated(&Phase::new("test", 0.0)).unwrap();
+    let count = |part| parts.iter().filter(|&&own| own == part).count();
+    assert!(
+        count(0) > 2000 && count(1) > 2000 && count(BOTH) < 200,
+        "{} {} {}",
+        count(0),
+        count(1),
+        count(BOTH)
+    );
+}
+
+#[test]
+fn refined_separators_have_the_cost_that_is_returned() {
+    let a = grid(9, 1, true);
+    let net = Merged::new(a.rows(), &Both::new([&a, &a])).graph;
+    // a separator of two layers, off the middle
+    let mut parts: Vec<u8> = (0..729)
+        .map(|v| match v / 81 {
+            0..3 => 0,
+            3..5 => BOTH,
+            _ => 1,
+        })
+        .collect();
+    let cost = Refinement::new(&net, &mut parts).run();
+    let weight = |part| parts.iter().filter(|&&own| own == part).count() as f64;
+    assert_eq!(cost, weight(BOTH) / (weight(0) * weight(1)));
+    assert!(weight(BOTH) <= 81.0);
+}

@@ -144,9 +144,9 @@ impl Scheduler {
         if !self.may_reorder || candidate.preconditioner.is_complete() {
             return None;
         }
-        // measuring waits for the candidate that the next solves will use
+        // measuring waits until a candidate has solved a system, and for one that the next solves will use
         let measures = self.announced.is_some_and(|all| all >= MANY);
-        if measures && self.known(index).is_none() {
+        if measures && (self.records[index].solves == 0 || self.solve.trial) {
             return None;
         }
         let again = if self.built(index).is_some() { candidate.costs.setup } else { WorkUnits::ZERO };

@@ -106,7 +106,8 @@ impl<T: Real> Ldl<T> {
     }
 
     /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
-    /// factorization is reused. Without a matching, `order` is used instead of a new ordering. `growth` limits the memory, relative to factors without delayed pivots.
+    /// factorization is reused. Without a matching, `order` is used instead of a new ordering. `growth` limits the
+    /// memory, relative to factors without delayed pivots.
     fn on_tree(
         csr: &Csr<T>,
         budget: Budget,
