@@ -50,10 +50,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const RTOL: f64 = 1e-8;
 
 /// Once so many solves have been run, or those after the first have taken `LONG` seconds, the rest is extrapolated from the last ones: as
-/// soon as the last three were single attempts with a preconditioner that was built before, or after `PATIENCE` times as many.
+/// soon as the last three were single attempts with a preconditioner that was built before, or after `LONGER` times as many.
 const COMPUTED: usize = 24;
 const LONG: f64 = 2.5;
-const PATIENCE: usize = 8;
+const LONGER: usize = 8;
 
 /// A run (the setup and the solves of one configuration) of at most `AGAIN` seconds is repeated once, and further as long as
 /// the runs have taken less than `OFTEN` together.
@@ -358,7 +358,7 @@ fn repeated<M: Backend<f64>>(
         made < solves.min(factor * COMPUTED) && started.elapsed().as_secs_f64() < factor as f64 * LONG
     };
     while others.len() + 1 < solves
-        && (within(others.len() + 1, 1) || alike < 3 && within(others.len() + 1, PATIENCE))
+        && (within(others.len() + 1, 1) || alike < 3 && within(others.len() + 1, LONGER))
     {
         let started = Instant::now();
         let solved = solver.solve(b)?;

@@ -17,6 +17,7 @@ mod refine;
 #[cfg(test)]
 mod tests;
 
+use super::aggregate::scrambled;
 use super::minimum_degree::{self, Neighbours};
 use crate::Result;
 use krysp_kernels::interrupt::Phase;
@@ -303,11 +304,11 @@ impl Merged {
         let mut keys = Vec::with_capacity(n);
         for v in 0..n as u32 {
             seen[v as usize] = v;
-            let mut hash = mixed(v);
+            let mut hash = u64::from(scrambled(v));
             for other in neighbours.of(v) {
                 if replace(&mut seen[other as usize], v) != v {
                     net.edges.push((other, 1));
-                    hash = hash.wrapping_add(mixed(other));
+                    hash = hash.wrapping_add(u64::from(scrambled(other)));
                 }
             }
             net.close(1);
@@ -357,10 +358,4 @@ impl Merged {
         }
         Merged { graph, starts, members }
     }
-}
-
-/// A hash of a number.
-fn mixed(v: u32) -> u64 {
-    let hash = (u64::from(v) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (hash ^ hash >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }

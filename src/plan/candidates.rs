@@ -47,7 +47,7 @@ impl Candidate {
 
     /// Returns whether an elimination ordering determines its cost: for `Cholesky` and `Ldl`, for `Lu` of a symmetric matrix, and for
     /// `Lu` if at least half of the off-diagonal entries are mirrored and at most a tenth of the diagonal is zero. `Ldl` computes
-    /// another ordering, after a matching, whose fill-in is similar; that of `Lu` may be larger then.
+    /// another ordering if it needs a matching; the fill-in is similar then, that of `Lu` may be larger.
     pub(super) fn is_analysable(&self, profile: &Profile) -> bool {
         let alike =
             2 * profile.mirrored >= profile.off_diagonal && 10 * profile.zero_diagonal <= profile.rows;

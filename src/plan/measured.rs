@@ -166,7 +166,7 @@ mod tests {
     use crate::testing::matrices;
 
     #[test]
-    fn as_much_is_spent_on_comparing_as_is_ahead() {
+    fn the_work_ahead_limits_what_is_spent_on_measuring() {
         let [few_turns, some, most] = [1e3, 5e3, 1e5].map(|ahead| turns(WorkUnits(ahead)));
         assert!(few_turns == 2 && (3..TURNS).contains(&some) && most == TURNS);
         let csr = matrices::stencil7(10).csr::<f64>().unwrap();

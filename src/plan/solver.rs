@@ -322,7 +322,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let Some((old, running)) = self.running.take() else { return };
         let (operator, m) = running.into_parts();
         self.operator = Some(operator);
-        if self.scheduler.candidates[old].costs.setup >= KEPT {
+        let one = &self.scheduler.candidates[old];
+        // on a GPU, the host takes long for `Jacobi`, too, but any other one is more expensive
+        let gives_way = one.preconditioner == Preconditioner::Jacobi && self.kept.is_some();
+        if one.costs.setup >= KEPT && !gives_way {
             self.kept = Some((old, m));
         }
     }

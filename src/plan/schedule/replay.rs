@@ -9,6 +9,7 @@
 //! KRYSP_BLESS=1 cargo test --lib decisions_are_those_recorded
 //! ```
 
+mod measuring;
 mod record;
 
 use super::{Action, End, Ended, Event, Scheduler};

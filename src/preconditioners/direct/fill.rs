@@ -6,9 +6,9 @@ use crate::ordering::dissection;
 use crate::ordering::minimum_degree::{self, Neighbours, Ordered};
 
 /// Nested dissection is tried if the factorization in the order of minimum degree needs at least this many multiplications
-/// for each pair of neighbours. On two threads of an Intel Xeon, dissecting takes about 0.6 µs for each pair, as long as 10⁴
-/// multiplications, and spares 20 to 75 % of those of 3-D problems. At 7,000 (`heat_sink_transient_80k_K`) it did not pay, from
-/// 50,000 on (`poisson40`) it did.
+/// for each pair of neighbours. It takes about 0.6 µs for each pair on two threads, less if nodes have several unknowns. At 7,900
+/// (`heat_sink_transient_80k_K`) and 9,500 (`elast_bracket_p1_59k`) it spared a third of the multiplications, and took as long as these or
+/// longer; from 31,000 to 110,000 (3-D grids, `cage10`) it spared 40 to 80 %, several times as long as it took.
 const WORK: f64 = 2e4;
 
 /// Computes an elimination order by minimum degree, and, where the factorization takes long, by nested dissection;
@@ -31,11 +31,20 @@ mod tests {
     use crate::gallery;
     use crate::ordering::minimum_degree::Both;
 
-    #[test]
-    fn squares_are_ordered_by_minimum_degree() {
-        let a = gallery::poisson::<f64>(&[90, 90]).unwrap();
+    /// Multiplications in the order of minimum degree, and in the chosen order.
+    fn multiplications(shape: &[usize]) -> [f64; 2] {
+        let a = gallery::poisson::<f64>(shape).unwrap();
         let both = Both::new([&a, &a]);
-        let chosen = reducing(a.rows(), a.nnz(), &both).unwrap();
-        assert_eq!(chosen.order, minimum_degree::of_symmetric(a.rows(), a.nnz(), &both).unwrap().order);
+        let by_degree = minimum_degree::of_symmetric(a.rows(), a.nnz(), &both).unwrap();
+        [by_degree, reducing(a.rows(), a.nnz(), &both).unwrap()].map(|ordered| ordered.work.unwrap()[1])
+    }
+
+    #[test]
+    fn large_cubes_are_dissected_and_squares_are_not() {
+        let [by_degree, chosen] = multiplications(&[90, 90]);
+        assert_eq!(chosen, by_degree);
+        // 6.9 and 4.3 billion
+        let [by_degree, chosen] = multiplications(&[32, 32, 32]);
+        assert!(chosen < 0.75 * by_degree, "{chosen} and {by_degree}");
     }
 }
