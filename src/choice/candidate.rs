@@ -141,9 +141,8 @@ pub struct Estimate {
 saved!(impl[] Estimate { stored, bytes, padding, work, cost });
 
 /// Part of the time of a product with one vector that each vector of a joint product takes besides its share
-/// of reading the matrix. Formats took 0.20 to 0.48 of a single product for each of eight vectors on a CPU,
-/// and 0.25 to 0.74 on a GPU (`benches/record/notes.md`), from which 0.09 to 0.70 follow. Between 0.1 and 0.5
-/// a symmetric format hardly ever wins with four or more vectors.
+/// of reading the matrix. Formats took 0.18 to 0.60 of a single product for each of eight vectors on a CPU,
+/// and 0.25 to 0.74 on a GPU (`benches/record/notes.md`), from which 0.06 to 0.70 follow; 0.25 is near the middle.
 const PER_VECTOR: f64 = 0.25;
 
 /// Maximum number of vectors for which a format reads the matrix once.

@@ -21,22 +21,22 @@ use super::aggregate::scrambled;
 use super::minimum_degree::{self, Neighbours};
 use crate::Result;
 use krysp_kernels::interrupt::Phase;
-use refine::{BOTH, Refinement};
+use refine::{Refinement, SEPARATOR};
 use std::mem::replace;
 
 /// Graphs with up to this many vertices are ordered by minimum degree. Measured on `cage10` and five 3-D meshes with
 /// 9,000 to 80,000 vertices: from 60 to 300, factors grow by at most 5 %, and the ordering takes half the time.
 const LEAF: usize = 200;
 
-/// Graphs with at most this many vertices are separated without merging. With 60, factors of the graphs above have 0.97 to
+/// Graphs with at most this many vertices are separated without merging. With 60, factors of the graphs named at [`LEAF`] have 0.97 to
 /// 1.1 times as many entries.
 const SMALLEST: usize = 120;
 
 /// Number of vertices from which parts of the smallest graph are grown; the best separator is kept. With 24, the ordering
-/// takes 1.8 times as long, and factors of these graphs have 0.97 to 1.1 times as many entries.
+/// takes 1.8 times as long, and factors of those graphs have 0.97 to 1.1 times as many entries.
 const STARTS: usize = 8;
 
-/// If both parts have at least this many vertices, two threads dissect them.
+/// If both parts have at least this many vertices, two threads dissect them. Guess.
 const TASK: usize = 1000;
 
 const NONE: u32 = u32::MAX;
@@ -126,6 +126,7 @@ impl Net {
     /// Merges vertices with neighbours, each with the one to which the strongest edge leads. Returns the group of each
     /// vertex and the vertices of each group.
     fn pairs(&self) -> (Vec<u32>, Vec<[u32; 2]>) {
+        // at most 1.5 times the mean weight of the smallest graph, as in METIS
         let heaviest = 1 + 3 * self.weight() / (2 * SMALLEST as i64);
         let mut groups = vec![NONE; self.len()];
         let mut members = Vec::with_capacity(self.len() / 2 + 1);
@@ -137,8 +138,8 @@ impl Net {
             let fits = |other: u32| own + i64::from(self.weights[other as usize]) <= heaviest;
             let free =
                 self.edges(v as usize).iter().filter(|(to, _)| groups[*to as usize] == NONE && fits(*to));
-            let lightest = |&&(to, strength): &&(u32, u32)| (strength, u32::MAX - self.weights[to as usize]);
-            let partner = free.max_by_key(lightest).map_or(NONE, |&(to, _)| to);
+            let strongest = |&&(to, strength): &&(u32, u32)| (strength, u32::MAX - self.weights[to as usize]);
+            let partner = free.max_by_key(strongest).map_or(NONE, |&(to, _)| to);
             for member in [v, partner].into_iter().filter(|&member| member != NONE) {
                 groups[member as usize] = members.len() as u32;
             }
@@ -147,13 +148,14 @@ impl Net {
         (groups, members)
     }
 
-    /// Part of each vertex: 0, 1, or [`BOTH`] for the vertices of a separator between the parts.
+    /// Part of each vertex: 0, 1, or [`SEPARATOR`] for the vertices of a separator between the parts.
     fn separated(&self, phase: &Phase) -> Result<Vec<u8>> {
         let mut coarser: Vec<(Net, Vec<u32>)> = vec![];
         loop {
             phase.check()?;
             let finer = coarser.last().map_or(self, |(net, _)| net);
             let (groups, members) = finer.pairs();
+            // merging has ended if it leaves more than nine tenths of the vertices, a guess
             if finer.len() <= SMALLEST || 10 * members.len() > 9 * finer.len() {
                 break;
             }
@@ -171,11 +173,11 @@ impl Net {
         Ok(parts)
     }
 
-    /// Separates the graph by growing a part from several vertices; keeps the lightest separator.
+    /// Separates the graph by growing a part from several vertices; keeps the separator of least cost ([`Refinement::run`]).
     fn grown(&self, phase: &Phase) -> Result<Vec<u8>> {
         let half = self.weight() / 2;
         let mut best: Option<(f64, Vec<u8>)> = None;
-        // a graph that could not be merged further may be large
+        // a graph that could not be merged further may be large; both numbers are guesses
         let starts = if self.len() > 10 * SMALLEST { 2 } else { STARTS };
         for start in shuffled(self.len()).into_iter().take(starts) {
             phase.check()?;
@@ -191,7 +193,7 @@ impl Net {
             let borders =
                 |v: usize| parts[v] == 1 && self.edges(v).iter().any(|&(to, _)| parts[to as usize] == 0);
             let border: Vec<usize> = (0..self.len()).filter(|&v| borders(v)).collect();
-            border.into_iter().for_each(|v| parts[v] = BOTH);
+            border.into_iter().for_each(|v| parts[v] = SEPARATOR);
             let cost = Refinement::new(self, &mut parts).run();
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
                 best = Some((cost, parts));
@@ -242,7 +244,7 @@ impl Net {
             }
             (net, renamed(&all[part]))
         };
-        ([net(0), net(1)], renamed(&all[usize::from(BOTH)]))
+        ([net(0), net(1)], renamed(&all[usize::from(SEPARATOR)]))
     }
 }
 
@@ -262,7 +264,7 @@ fn dissect(graph: Net, ids: Vec<u32>, order: &mut [u32], phase: &Phase) -> Resul
         return by_degree(&graph, &ids, order);
     }
     let ([(a, of_a), (b, of_b)], separator) = graph.split(&ids, &parts);
-    let weight = |v: usize| if parts[v] == BOTH { u64::from(graph.weights[v]) } else { 0 };
+    let weight = |v: usize| if parts[v] == SEPARATOR { u64::from(graph.weights[v]) } else { 0 };
     phase.advance((0..graph.len()).map(weight).sum())?;
     drop((graph, ids, parts));
     let (to_a, rest) = order.split_at_mut(a.len());

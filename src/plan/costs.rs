@@ -50,7 +50,7 @@ struct Shape {
     length: f64,
     /// Entries of the matrix.
     entries: f64,
-    /// Rows of the matrix, in units.
+    /// One multiply-add per row of the matrix, in units.
     rows: f64,
     /// Multiply-adds that take as long as one unit: one pass over the entries and over eight vectors.
     unit: f64,
@@ -65,7 +65,7 @@ struct Shape {
     /// Whether the finest prolongator of `Amg` is smoothed, and the factor by which that increases the setup on the host.
     smoothed: bool,
     smoothing: f64,
-    /// States whether the matrix is symmetric, as an index: 0 or 1.
+    /// 1 for a symmetric matrix, else 0: an index.
     symmetric: usize,
     /// Expected iterations with `Ilut`, and with `Spai`.
     ilut: f64,
@@ -207,7 +207,8 @@ const COARSE: f64 = 3e6;
 
 /// Multiply-adds per front to apply `Cholesky` or `Ldl`. An application of `Cholesky` took 63 ns per row,
 /// 1.1 ns per entry and 110 ns per front, one of `Ldl` 86, 1.6 and 81 ns, and one of `Lu` 16 ns per row and 1.3 ns per entry (each within a
-/// third, 10 to 28 matrices of 500 to 20,000 rows); a multiply-add of an iteration takes 0.25 to 0.9 ns, most for few rows.
+/// third, 10 to 28 matrices of 500 to 20,000 rows, one thread of an AMD EPYC). Times are divided by 0.5 ns; a multiply-add of an
+/// iteration takes 0.25 to 0.9 ns, most for few rows. One value serves both, although `Ldl` alone would have 160.
 const FRONT: f64 = 220.0;
 
 /// Multiply-adds to apply `Lu` or `Ilut`: per row, and per entry of both triangles. `Ilut` also permutes and scales vectors, and runs under

@@ -85,7 +85,7 @@ where
             let (group, parts) = match lead {
                 Some(lead) if self.runs_in_lockstep(together) => {
                     let group = &rest[..together];
-                    // a refusal holds for all groups: later ones have fewer columns
+                    // decided once, before the first lockstep run
                     if replace(&mut unchanged, false) {
                         self.store_for(rest.len(), lead);
                     }
@@ -118,8 +118,8 @@ where
         Ok(all)
     }
 
-    /// Converts the matrix to the format with the fastest products for several vectors, if it is stored in a symmetric format and the
-    /// lockstep run is expected to gain more than the conversion takes. Keeps the format if the matrix cannot be converted, for example
+    /// Converts the matrix to the format with the fastest products for several vectors, if it is stored in a symmetric format, the run has
+    /// at least [`CONVERSION`] products, and joint products are expected to be cheaper. Keeps the format if the matrix cannot be converted, for example
     /// for lack of memory.
     fn store_for(&mut self, columns: usize, lead: Lead) {
         let is_symmetric = self.operator().is_ok_and(|operator| operator.choice().stored().is_symmetric());

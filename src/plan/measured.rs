@@ -21,8 +21,7 @@ const ORDERING: f64 = 500.0;
 /// because every solve then permutes `b` and `x`.
 const GAINS: f64 = 0.98;
 
-/// Fraction of the work ahead that may be spent on measuring the formats in one ordering. A guess; formats save up to a third of it, mostly
-/// less than a tenth.
+/// Fraction of the work ahead that may be spent on measuring the formats in one ordering. A guess.
 const SHARE: f64 = 0.05;
 
 /// Minimum time budget for measuring formats on a GPU, in seconds: the kernels of each further format may have to be compiled, which
@@ -63,7 +62,7 @@ fn is_large<T: Real>(given: &Csr<T>) -> bool {
     given.rows() * size_of::<T>() >= CACHE && given.domain().permutation().is_none()
 }
 
-/// Number of products that may be spent on measuring in one ordering.
+/// Work that may be spent on measuring in one ordering, in units; a product takes about one.
 fn affordable(ahead: WorkUnits) -> f64 {
     SHARE * ahead.0
 }

@@ -24,13 +24,14 @@ pub trait RowProduct<T: Value>: Sync {
     /// Whether [`RowProduct::product_in_turn`] is implemented. It is called only then.
     const IN_TURN: bool = false;
 
-    /// [`RowProduct::product`] for one of several vectors, of which each is multiplied by these rows before
-    /// the next rows follow: the hardware prefetcher does not recognize the reads of `x`, because they
-    /// continue in another vector after every chunk. With `stream`, `y` is written with non-temporal stores
+    /// [`RowProduct::product`] for a chunk of rows that several vectors are multiplied by in turn. It prefetches
+    /// `x` by instructions, because the hardware prefetcher does not follow reads that continue in another
+    /// vector after every chunk. With `stream`, `y` is written with non-temporal stores
     /// between reads, because a burst of them delays reads. Implementations are `#[inline(always)]`.
     ///
     /// # Safety
-    /// The requirements are those of [`RowProduct::product`]. With `stream`, `y` is aligned to cache lines.
+    /// The requirements are those of [`RowProduct::product`]. With `stream`, `y` is aligned to cache lines,
+    /// and the caller calls `end_streams` on the same thread before `y` is read.
     unsafe fn product_in_turn<S: Simd>(&self, _rows: Range<usize>, _x: &[T], _y: &mut [T], _stream: bool) {
         unreachable!("formats with `IN_TURN` implement `product_in_turn`");
     }

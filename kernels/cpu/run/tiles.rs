@@ -246,7 +246,7 @@ impl<'a, T: Value, A: RowProduct<T>> Group<'a, A, T> {
                 } else if A::IN_TURN {
                     let streams = self.stream && dots.is_none() && y.as_ptr().addr().is_multiple_of(LINE);
                     let to = if streams { &mut *y } else { &mut *of_y };
-                    // SAFETY: the caller's contract is the same; the alignment was compared
+                    // SAFETY: the caller's contract is the same; the alignment was checked
                     unsafe { multiply_in_turn(self.a, chunk.clone(), x, to, streams) };
                     if streams {
                         continue;
@@ -431,7 +431,7 @@ mod tests {
         }
     }
 
-    /// Aligned vectors are written with non-temporal stores by the product itself, others are not.
+    /// The product writes aligned vectors with non-temporal stores itself; others are copied with them.
     #[test]
     fn long_products_of_diagonals() {
         let n: usize = 1_050_000;

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use std::mem::replace;
 
 /// The part of vertices in the separator.
-pub(super) const BOTH: u8 = 2;
+pub(super) const SEPARATOR: u8 = 2;
 
 /// Maximum weight of a part, as a fraction of the weight of the graph. METIS, too, allows 1.2 times one half.
 const HEAVIEST: f64 = 0.6;
@@ -17,7 +17,7 @@ const PASSES: usize = 6;
 /// Weight that an empty separator or part counts as, less than the weight of a vertex.
 const EMPTY: f64 = 0.5;
 
-/// Moves vertices of a separator into a part to make the separator lighter. A vertex that moves into one part
+/// Moves vertices of a separator into a part to reduce the cost of the separator. A vertex that moves into one part
 /// pulls its neighbours in the other part into the separator. In a pass a vertex leaves the separator at most once, the best
 /// move first, even if a move makes the separator heavier. Then all moves after the best state of the pass are
 /// undone.
@@ -80,9 +80,10 @@ impl<'a> Refinement<'a> {
         self.moved.fill(false);
         self.queues.iter_mut().for_each(BinaryHeap::clear);
         self.changes.clear();
-        for v in (0..self.parts.len()).filter(|&v| self.parts[v] == BOTH).collect::<Vec<_>>() {
+        for v in (0..self.parts.len()).filter(|&v| self.parts[v] == SEPARATOR).collect::<Vec<_>>() {
             self.enter(v);
         }
+        // moves without an improvement after which a pass ends; a guess
         let lookahead = 30 + self.net.len() / 100;
         let (start, mut best, mut kept, mut since) = (self.cost(), self.cost(), 0, 0);
         while since < lookahead {
@@ -145,7 +146,7 @@ impl<'a> Refinement<'a> {
     fn top(&mut self, to: usize) -> Option<(i64, usize)> {
         while let Some(&(gain, Reverse(v))) = self.queues[to].peek() {
             let v = v as usize;
-            if self.parts[v] == BOTH && !self.moved[v] && self.gain(v, to) == gain {
+            if self.parts[v] == SEPARATOR && !self.moved[v] && self.gain(v, to) == gain {
                 return Some((gain, v));
             }
             self.queues[to].pop();
@@ -162,16 +163,16 @@ impl<'a> Refinement<'a> {
         for &(other, _) in net.edges(v) {
             let other = other as usize;
             let part = self.parts[other];
-            if part == BOTH {
+            if part == SEPARATOR {
                 self.beside[other][to] += weight;
                 self.queue(other, 1 - to);
             } else if usize::from(part) == 1 - to {
-                self.change(other, BOTH);
+                self.change(other, SEPARATOR);
                 self.enter(other);
                 let weight = i64::from(net.weights[other]);
                 for &(next, _) in net.edges(other) {
                     let next = next as usize;
-                    if self.parts[next] == BOTH {
+                    if self.parts[next] == SEPARATOR {
                         self.beside[next][1 - to] -= weight;
                         self.queue(next, to);
                     }

@@ -95,11 +95,17 @@ fn parts_are_not_connected() {
         assert!(
             net.edges(v)
                 .iter()
-                .all(|&(to, _)| parts[v] == BOTH || [parts[v], BOTH].contains(&parts[to as usize]))
+                .all(|&(to, _)| parts[v] == SEPARATOR || [parts[v], SEPARATOR].contains(&parts[to as usize]))
         );
     }
     // a plane has 144 vertices
-    assert!(count(BOTH) <= 160 && count(0).min(count(1)) >= 600, "{} {} {}", count(0), count(1), count(BOTH));
+    assert!(
+        count(SEPARATOR) <= 160 && count(0).min(count(1)) >= 600,
+        "{} {} {}",
+        count(0),
+        count(1),
+        count(SEPARATOR)
+    );
 }
 
 #[test]
@@ -141,11 +147,11 @@ fn vertices_with_many_neighbours_do_not_prevent_a_separation() {
     let parts = net.separated(&Phase::new("test", 0.0)).unwrap();
     let count = |part| parts.iter().filter(|&&own| own == part).count();
     assert!(
-        count(0) > 2000 && count(1) > 2000 && count(BOTH) < 200,
+        count(0) > 2000 && count(1) > 2000 && count(SEPARATOR) < 200,
         "{} {} {}",
         count(0),
         count(1),
-        count(BOTH)
+        count(SEPARATOR)
     );
 }
 
@@ -157,12 +163,12 @@ fn refined_separators_have_the_cost_that_is_returned() {
     let mut parts: Vec<u8> = (0..729)
         .map(|v| match v / 81 {
             0..3 => 0,
-            3..5 => BOTH,
+            3..5 => SEPARATOR,
             _ => 1,
         })
         .collect();
     let cost = Refinement::new(&net, &mut parts).run();
     let weight = |part| parts.iter().filter(|&&own| own == part).count() as f64;
-    assert_eq!(cost, weight(BOTH) / (weight(0) * weight(1)));
-    assert!(weight(BOTH) <= 81.0);
+    assert_eq!(cost, weight(SEPARATOR) / (weight(0) * weight(1)));
+    assert!(weight(SEPARATOR) <= 81.0);
 }

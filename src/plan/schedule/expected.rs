@@ -191,8 +191,8 @@ impl Scheduler {
         }
     }
 
-    /// Corrects the expected work of an iteration by the memory of computed factors, as a number of entries with an index each.
-    /// Fronts store no indices of entries, so that for them it is two thirds of the entries in `f64`.
+    /// Corrects the expected work of an iteration for computed factors: `stored` is their memory divided by that of a value and a
+    /// `u32` index. Multifrontal factors store no index for each entry, so that in `f64` two thirds of their entries are counted.
     pub(in crate::plan) fn note_factors(&mut self, index: usize, stored: f64) {
         let one = &mut self.candidates[index];
         let (method, preconditioner) = (one.method, one.preconditioner);
