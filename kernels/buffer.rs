@@ -79,26 +79,32 @@ unsafe impl<T: Sync> Sync for Buffer<T> {}
 impl<T: Plain> Buffer<T> {
     /// Allocates an array of zeros.
     pub fn zeros(len: usize) -> Buffer<T> {
-        let bytes = len * size_of::<T>();
+        Buffer::try_zeros(len)
+            .unwrap_or_else(|| handle_alloc_error(Layout::array::<T>(len).unwrap_or(Layout::new::<T>())))
+    }
+
+    /// Allocates an array of zeros, or returns `None` if the memory cannot be had. The threads that write a
+    /// large array first also get its pages from the system.
+    pub fn try_zeros(len: usize) -> Option<Buffer<T>> {
+        let bytes = len.checked_mul(size_of::<T>())?;
         if bytes == 0 {
-            return Buffer::from(Vec::new());
+            return Some(Buffer::from(Vec::new()));
         }
         // `alloc_zeroed` with an alignment beyond the default clears the memory itself, on one thread and in
         // small pages. Large arrays therefore request default alignment plus one huge page to align within;
         // the system then supplies zero pages on first touch by the threads.
         let huge = bytes >= 2 * HUGE;
-        let (size, align) = if huge { (bytes + HUGE, align_of::<T>()) } else { (bytes, LINE) };
-        let Ok(layout) = Layout::from_size_align(size, align) else { handle_alloc_error(Layout::new::<T>()) };
+        let (size, align) = if huge { (bytes.checked_add(HUGE)?, align_of::<T>()) } else { (bytes, LINE) };
+        let layout = Layout::from_size_align(size, align).ok()?;
         // SAFETY: the layout is not empty
-        let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) })?;
         let skipped = if huge { base.addr().get().wrapping_neg() % HUGE } else { 0 };
         // SAFETY: fewer bytes than the additional huge page are skipped; zero bits are a value of `T`
         let start = unsafe { base.add(skipped) }.cast::<T>();
         if huge {
             advise_huge_pages(start.as_ptr().cast(), bytes);
         }
-        Buffer { start, len, owner: Owner::Aligned { base, layout } }
+        Some(Buffer { start, len, owner: Owner::Aligned { base, layout } })
     }
 
     /// Copies a slice, on all threads.

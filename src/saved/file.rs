@@ -29,7 +29,7 @@ const NAME: [u8; 8] = *b"\x8bkrysp\r\n";
 const HEAD: usize = 24;
 
 /// Version of the layout; increase it whenever the saved fields change between two releases.
-const LAYOUT: u32 = 7;
+const LAYOUT: u32 = 8;
 
 /// Properties that must match for a file to be usable.
 #[derive(Clone, Debug, PartialEq, Eq)]

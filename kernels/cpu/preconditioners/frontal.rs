@@ -2,8 +2,9 @@
 //! matrix, and the update of the remaining columns.
 //!
 //! ```text
-//! for each block of columns:  factorize its diagonal block; solve for the rows below
-//!                             subtract the outer product of the block with itself from the columns after it
+//! up to BLOCK columns:  factorize their diagonal block; solve for the rows below
+//! more columns:         factorize the first half; subtract its outer product with itself from the second half;
+//!                       factorize the second half
 //! C ← C − A Bᵀ: in register tiles of two registers times COLUMNS, accumulated over DEPTH columns
 //! ```
 //!
@@ -34,6 +35,9 @@ const COLUMNS: usize = 6;
 /// accumulated in registers before they are subtracted from `C`.
 const WIDTH: usize = 8 * COLUMNS;
 const DEPTH: usize = 192;
+
+/// Rows that are packed by one thread: whole tiles at every register width.
+const BAND: usize = 2 * MOST_LANES;
 
 /// Minimum number of multiply-adds of an update that uses register tiles.
 const TILED: usize = 16 * 1024;
@@ -73,16 +77,42 @@ pub fn cholesky<T: Value>(
         columns <= stride && a.len() == columns * stride && least.len() == columns,
         "columns have equal lengths"
     );
-    for first in (0..columns).step_by(BLOCK) {
-        let block = first..columns.min(first + BLOCK);
-        let (before, after) = a.split_at_mut(block.end * stride);
-        run(Eliminate { a: &mut before[first * stride..], stride, first, least: &least[block.clone()] })?;
-        let rows = stride - block.end;
-        phase.advance((block.len() * block.len() / 2 * (stride - first)) as u64)?;
-        let strip = Strip { values: &before[first * stride + block.end..], stride, rows };
-        let right = Strip { rows: columns - block.end, ..strip };
-        subtract(after, stride, block.end, [strip, right], block.len(), true, phase)?;
+    eliminate(a, stride, 0, least, phase)
+}
+
+/// Factorizes columns of which `first` is the row of the first diagonal entry: their first half, then what is
+/// left of their second half, so that most updates are deep.
+fn eliminate<T: Value>(
+    a: &mut [T],
+    stride: usize,
+    first: usize,
+    least: &[T],
+    phase: &Phase,
+) -> Result<(), Refused<T>> {
+    let columns = least.len();
+    if columns > BLOCK {
+        let half = (columns / 2).next_multiple_of(BLOCK);
+        let (before, after) = a.split_at_mut(half * stride);
+        eliminate(before, stride, first, &least[..half], phase)?;
+        let at = first + half;
+        let strip = Strip { values: &before[at..], stride, rows: stride - at };
+        let right = Strip { rows: columns - half, ..strip };
+        subtract(after, stride, at, [strip, right], half, true, phase)?;
+        return eliminate(after, stride, at, &least[half..], phase);
     }
+    run(Diagonal { a, stride, first, least })?;
+    let below = stride - first - columns;
+    let mut diagonal: [&[T]; BLOCK] = [&[]; BLOCK];
+    let mut rows: [&mut [T]; BLOCK] = std::array::from_fn(|_| &mut [][..]);
+    for ((own, diagonal), rows) in a.chunks_exact_mut(stride).zip(&mut diagonal).zip(&mut rows) {
+        let (own, others) = own[first..].split_at_mut(columns);
+        (*diagonal, *rows) = (own, others);
+    }
+    let parts = tasks(columns * below).min(below);
+    over_parts(parts, &|part| part * below / parts, rows, &|_, mut rows| {
+        run(Below { diagonal: &diagonal[..columns], rows: &mut rows[..columns] });
+    });
+    phase.advance((columns * columns / 2 * (stride - first)) as u64)?;
     Ok(())
 }
 
@@ -122,8 +152,17 @@ pub fn subtract<T: Value>(
     let bound = |part: usize| columns.min(part * groups / parts * WIDTH);
     for from in (0..depth).step_by(DEPTH) {
         let depth = from..depth.min(from + DEPTH);
-        let mut packed = vec![T::zero(); rows.next_multiple_of(2 * MOST_LANES) * depth.len()];
-        run(Pack { strip: a, depth: depth.clone(), into: &mut packed });
+        let mut packed = vec![T::zero(); rows.next_multiple_of(BAND) * depth.len()];
+        let (bands, numbers) = (rows.div_ceil(BAND), BAND * depth.len());
+        let (pieces, offset) = (tasks(packed.len()).min(bands), |band: usize| band * numbers);
+        over_parts(
+            pieces,
+            &|piece| piece * bands / pieces,
+            ByRow::new(&mut packed, &offset),
+            &|own, into| {
+                run(Pack { strip: a, first: own.start * BAND, depth: depth.clone(), into: into.all().0 });
+            },
+        );
         let offset = |column: usize| column * stride;
         over_parts(parts, &bound, ByRow::new(c, &offset), &|own, c| {
             let (c, _) = c.all();
@@ -141,8 +180,8 @@ pub fn subtract<T: Value>(
     Ok(())
 }
 
-/// Task that eliminates one block of columns.
-struct Eliminate<'a, T> {
+/// Task that factorizes the diagonal block of some columns.
+struct Diagonal<'a, T> {
     a: &'a mut [T],
     stride: usize,
     /// Row of the first diagonal entry.
@@ -150,12 +189,12 @@ struct Eliminate<'a, T> {
     least: &'a [T],
 }
 
-impl<T: Value> Task for Eliminate<'_, T> {
+impl<T: Value> Task for Diagonal<'_, T> {
     type Output = Result<(), Refused<T>>;
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) -> Result<(), Refused<T>> {
-        let Eliminate { a, stride, first, least } = self;
+        let Diagonal { a, stride, first, least } = self;
         let columns = least.len();
         for j in 0..columns {
             let (before, own) = a.split_at_mut(j * stride);
@@ -172,22 +211,37 @@ impl<T: Value> Task for Eliminate<'_, T> {
             let root = pivot.sqrt();
             own.iter_mut().for_each(|v| *v /= root);
         }
-        let mut row = first + columns;
-        while row < stride {
-            let end = stride.min(row + ROWS);
-            for j in 0..columns {
-                let (before, own) = a.split_at_mut(j * stride);
-                let root = own[first + j];
-                let own = &mut own[row..end];
-                for other in before.chunks_exact(stride) {
-                    let factor = -other[first + j];
-                    own.iter_mut().zip(&other[row..end]).for_each(|(v, &l)| *v = S::mul_add(l, factor, *v));
+        Ok(())
+    }
+}
+
+/// Task that overwrites some rows below a diagonal block `L` with `A₂ L⁻ᵀ`. `rows` holds their part of each
+/// column.
+struct Below<'a, 'r, T> {
+    diagonal: &'a [&'a [T]],
+    rows: &'a mut [&'r mut [T]],
+}
+
+impl<T: Value> Task for Below<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        let Below { diagonal, rows } = self;
+        let len = rows.first().map_or(0, |rows| rows.len());
+        for start in (0..len).step_by(ROWS) {
+            let at = start..len.min(start + ROWS);
+            for j in 0..rows.len() {
+                let (before, own) = rows.split_at_mut(j);
+                let own = &mut own[0][at.clone()];
+                for (diagonal, other) in diagonal.iter().zip(before) {
+                    let factor = -diagonal[j];
+                    own.iter_mut().zip(&other[at.clone()]).for_each(|(v, &l)| *v = S::mul_add(l, factor, *v));
                 }
+                let root = diagonal[j][j];
                 own.iter_mut().for_each(|v| *v /= root);
             }
-            row = end;
         }
-        Ok(())
     }
 }
 
@@ -222,6 +276,8 @@ impl<T: Value> Task for Few<'_, T> {
 /// Task that packs the rows of each tile contiguously, with zeros after the last row.
 struct Pack<'a, T> {
     strip: Strip<'a, T>,
+    /// First row.
+    first: usize,
     depth: Range<usize>,
     into: &'a mut [T],
 }
@@ -231,10 +287,11 @@ impl<T: Value> Task for Pack<'_, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Pack { strip, depth, into } = self;
+        let Pack { strip, first, depth, into } = self;
         let height = 2 * T::In::<S>::COUNT;
         for (at, tile) in into.chunks_exact_mut(height * depth.len()).enumerate() {
-            let rows = (at * height).min(strip.rows)..((at + 1) * height).min(strip.rows);
+            let start = first + at * height;
+            let rows = start.min(strip.rows)..(start + height).min(strip.rows);
             for (k, to) in depth.clone().zip(tile.chunks_exact_mut(height)) {
                 let from = &strip.column(k)[rows.clone()];
                 to[..from.len()].copy_from_slice(from);

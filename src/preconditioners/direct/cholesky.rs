@@ -7,8 +7,8 @@
 //!     eliminate its columns, as a dense matrix;  pass the Schur complement of the rows below to the parent
 //! ```
 //!
-//! Subtrees run in parallel, then the fronts above them, each on all threads. The order of operations in a
-//! front is fixed: the factor is bitwise the same for every number of threads.
+//! Fronts that do not depend on each other run in parallel, and large fronts on all threads. The order of
+//! operations in a front is fixed: the factor is bitwise the same for every number of threads.
 //!
 //! Cost: the factorization consists of dense products (`krysp_kernels`), near the peak of the processor for
 //! large fronts. An application reads `L` twice, on one thread; several vectors are solved in groups, each on
@@ -25,13 +25,16 @@ use crate::formats::pattern::Pattern;
 use crate::ordering::minimum_degree::Ordered;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::frontal::{self, Strip};
+use krysp_kernels::cpu::run::threads::{ByRow, over_parts, tasks};
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::{Element, LinearOperator, MultiVector, Space};
-use rayon::prelude::*;
+use std::iter::successors;
+use std::mem::take;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 const NAME: &str = "Cholesky";
 
@@ -53,7 +56,7 @@ pub struct Cholesky<T: Real> {
     space: HostSpace<T>,
     pattern: Arc<Pattern>,
     tree: Tree,
-    numbers: Vec<T>,
+    numbers: Buffer<T>,
     /// `‖A‖₁`; `None` if the latest factorization failed, so that there are no factors.
     norm: Option<f64>,
     work: Mutex<[Vec<T>; 3]>,
@@ -106,7 +109,7 @@ impl Symbolic {
 
 /// Schur complement that a front passes to its parent: a square, column by column, of which only the lower
 /// triangle is used.
-type Left<T> = Vec<T>;
+type Left<T> = Buffer<T>;
 
 impl<T: Real> Cholesky<T> {
     /// Factorizes a symmetric matrix; one of `aᵢⱼ` and `aⱼᵢ` is read. Applies to vectors of `csr.domain()`.
@@ -125,7 +128,7 @@ impl<T: Real> Cholesky<T> {
         let Symbolic { budget, pattern, tree } = symbolic;
         check_same_pattern(&pattern, csr)?;
         csr.check_finite()?;
-        let numbers = budget.zeros(tree.numbers())?;
+        let numbers = budget.buffer(tree.numbers())?;
         let space = csr.source().domain().clone();
         let mut cholesky = Cholesky { space, pattern, tree, numbers, norm: None, work: Mutex::default() };
         cholesky.factorise(csr)?;
@@ -159,38 +162,36 @@ impl<T: Real> Cholesky<T> {
         let tree = &*tree;
         let (first, next) = tree.children();
         let phase = Phase::new("Cholesky factorization", tree.work());
-        let work = Work { csr, tree, first: &first, next: &next, phase: &phase };
-        let mut left: Vec<Left<T>> = vec![vec![]; tree.fronts.len()];
-        // split the array: each task, and each front above the tasks, writes a separate part
-        let (mut tasks, mut top, mut rest, mut at) = (vec![], vec![], &mut **numbers, 0);
-        let mut waiting = tree.tasks.iter().peekable();
-        while at < tree.fronts.len() {
-            let task = waiting.next_if(|task| task.start == at).cloned();
-            let fronts = task.clone().unwrap_or(at..at + 1);
-            let size = tree.fronts[fronts.end - 1].numbers.end - tree.fronts[at].numbers.start;
-            let (mine, others) = rest.split_at_mut(size);
-            (rest, at) = (others, fronts.end);
-            if task.is_some() { &mut tasks } else { &mut top }.push((fronts, mine));
-        }
-        let own_places = || vec![NONE; csr.rows()];
-        let eliminate = |local: &mut Vec<u32>, (fronts, mine): (Range<usize>, &mut [T])| {
-            let mut own = vec![vec![]; fronts.len()];
-            work.eliminate(fronts.clone(), mine, &mut own, fronts.start, local).map(|()| (fronts, own))
+        // the expected memory was allowed before the factors were allocated
+        let budget = Budget::new(NAME, DirectOptions { memory: Some(usize::MAX) }, csr.rows());
+        let left = tree.fronts.iter().map(|_| Mutex::default()).collect();
+        let work = Work {
+            csr,
+            tree,
+            first: &first,
+            next: &next,
+            left,
+            budget,
+            local: Mutex::default(),
+            phase: &phase,
         };
-        // a single task is run directly, without starting threads
-        let done: Vec<_> = match tasks.len() {
-            1 => tasks.into_iter().map(|task| eliminate(&mut own_places(), task)).collect(),
-            _ => tasks.into_par_iter().map_init(own_places, eliminate).collect(),
-        };
-        // return the first error in the order of tasks, for any number of threads
-        for result in done {
-            let (fronts, own) = result?;
-            fronts.zip(own).for_each(|(at, own)| left[at] = own);
+        let (units, mut rest) = (tree.units(), &mut **numbers);
+        // each unit writes its own part of the array
+        let mut own = vec![];
+        for unit in &units {
+            let size = tree.fronts[unit.end - 1].numbers.end - tree.fronts[unit.start].numbers.start;
+            let (numbers, others) = rest.split_at_mut(size);
+            rest = others;
+            own.push(Mutex::new(numbers));
         }
-        let mut local = vec![NONE; csr.rows()];
-        for (fronts, mine) in top {
-            work.eliminate(fronts, mine, &mut left, 0, &mut local)?;
-        }
+        tree.run(&units, |at| {
+            let mut local = work.local.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let local = local.get_or_insert_with(|| vec![NONE; csr.rows()]);
+            let mut own = own[at].lock().unwrap_or_else(PoisonError::into_inner);
+            work.eliminate(units[at].clone(), &mut own, local)?;
+            work.local.lock().unwrap_or_else(PoisonError::into_inner).push(take(local));
+            Ok(())
+        })?;
         self.norm = Some(condition::norm(csr));
         Ok(())
     }
@@ -246,40 +247,77 @@ struct Work<'a, T: Real> {
     tree: &'a Tree,
     first: &'a [u32],
     next: &'a [u32],
+    /// For each front, what it has passed to its parent that the parent has not taken.
+    left: Vec<Mutex<Left<T>>>,
+    budget: Budget,
+    /// Arrays that are not in use, with the row in the current front for each position.
+    local: Mutex<Vec<Vec<u32>>>,
     phase: &'a Phase,
 }
 
 impl<T: Real> Work<'_, T> {
-    /// Factorizes `fronts` into `numbers`, which holds their values. `left[0]` belongs to front `from`;
-    /// `local` is a workspace with an element for each row.
-    fn eliminate(
-        &self,
-        fronts: Range<usize>,
-        numbers: &mut [T],
-        left: &mut [Left<T>],
-        from: usize,
-        local: &mut [u32],
-    ) -> Result<()> {
+    /// Factorizes `fronts` into `numbers`, which holds their values.
+    fn eliminate(&self, fronts: Range<usize>, numbers: &mut [T], local: &mut [u32]) -> Result<()> {
         let start = self.tree.fronts[fronts.start].numbers.start;
         let mut counter = self.phase.counter();
         for at in fronts {
             let front = &self.tree.fronts[at];
             let own = &mut numbers[front.numbers.start - start..front.numbers.end - start];
-            own.fill(T::zero());
-            let height = front.height();
+            let (height, columns, below) = (front.height(), front.columns.len(), front.below());
             counter.add(height * height)?;
             let rows = self.tree.rows(front);
             (0..)
                 .zip(front.columns.clone().chain(rows.iter().map(|&row| row as usize)))
                 .for_each(|(place, row)| local[row] = place);
-            let mut least = vec![T::zero(); front.columns.len()];
-            for (column, least) in front.columns.clone().zip(&mut least) {
-                let to = &mut own[(column - front.columns.start) * height..][..height];
-                let variable = self.tree.order[column] as usize;
+            let mut least = vec![T::zero(); columns];
+            let mut rest = self.budget.buffer(below * below)?;
+            self.assemble(at, (own, &mut least), &mut rest, local);
+            let refused = |refused| match refused {
+                Refused::Pivot { at, value } => {
+                    let row = self.tree.order[front.columns.start + at] as usize;
+                    Error::NotPositive { what: NAME, row, pivot: Element::to_f64(value) }
+                }
+                Refused::Interrupted(interrupted) => interrupted.into(),
+            };
+            frontal::cholesky(own, height, columns, &least, self.phase).map_err(refused)?;
+            if below > 0 {
+                let strip = Strip { values: &own[columns..], stride: height, rows: below };
+                frontal::subtract(&mut rest, below, 0, [strip; 2], columns, true, self.phase)?;
+            }
+            *self.left[at].lock().unwrap_or_else(PoisonError::into_inner) = rest;
+        }
+        Ok(())
+    }
+
+    /// Fills the columns of a front, `own`, with its entries of the matrix, and adds the Schur complements of its
+    /// children to them and to `rest`, the square of the rows below. `least` receives the magnitude up to which
+    /// each pivot counts as zero.
+    fn assemble(&self, at: usize, (own, least): (&mut [T], &mut [T]), rest: &mut [T], local: &[u32]) {
+        let (tree, front) = (self.tree, &self.tree.fronts[at]);
+        let (height, columns, below) = (front.height(), front.columns.len(), front.below());
+        let next = |&child: &u32| Some(self.next[child as usize]).filter(|&next| next != NONE);
+        let children = successors(Some(self.first[at]).filter(|&first| first != NONE), next);
+        let children: Vec<_> = children
+            .map(|child| {
+                let left =
+                    self.left[child as usize].lock().map(|mut left| take(&mut *left)).unwrap_or_default();
+                (tree.rows(&tree.fronts[child as usize]), left)
+            })
+            .collect();
+        let parts = |numbers: usize, columns: usize| tasks(numbers).min(columns);
+        let count = parts(own.len(), columns);
+        let offset = |column: usize| column * height;
+        let bound = |part: usize| part * columns / count;
+        over_parts(count, &bound, (ByRow::new(own, &offset), least), &|range, (own, least)| {
+            let (own, _) = own.all();
+            own.fill(T::zero());
+            let own_columns = range.clone().map(|column| front.columns.start + column);
+            for ((column, least), to) in own_columns.zip(least).zip(own.chunks_exact_mut(height)) {
+                let variable = tree.order[column] as usize;
                 for (&other, &value) in
                     self.csr.row_columns(variable).iter().zip(self.csr.row_values(variable))
                 {
-                    let row = self.tree.place[other as usize] as usize;
+                    let row = tree.place[other as usize] as usize;
                     if row == column {
                         *least = value.abs() * T::epsilon();
                     }
@@ -288,40 +326,43 @@ impl<T: Real> Work<'_, T> {
                     }
                 }
             }
-            let below = front.below();
-            let mut rest = vec![T::zero(); below * below];
-            let mut child = self.first[at];
-            while child != NONE {
-                let what = std::mem::take(&mut left[child as usize - from]);
-                let rows = self.tree.rows(&self.tree.fronts[child as usize]);
-                for (j, column) in what.chunks_exact(rows.len().max(1)).enumerate() {
-                    let place = local[rows[j] as usize] as usize;
-                    let to = match place.checked_sub(front.columns.len()) {
-                        None => &mut own[place * height..][..height],
-                        Some(place) => &mut rest[place * below..][..below],
-                    };
-                    let shift = if place < front.columns.len() { 0 } else { front.columns.len() };
-                    for (&row, &value) in rows[j..].iter().zip(&column[j..]) {
-                        to[local[row as usize] as usize - shift] += value;
-                    }
-                }
-                child = self.next[child as usize];
-            }
-            let refused = |refused| match refused {
-                Refused::Pivot { at, value } => {
-                    let row = self.tree.order[front.columns.start + at] as usize;
-                    Error::NotPositive { what: NAME, row, pivot: Element::to_f64(value) }
-                }
-                Refused::Interrupted(interrupted) => interrupted.into(),
-            };
-            frontal::cholesky(own, height, front.columns.len(), &least, self.phase).map_err(refused)?;
-            if below > 0 {
-                let strip = Strip { values: &own[front.columns.len()..], stride: height, rows: below };
-                frontal::subtract(&mut rest, below, 0, [strip; 2], front.columns.len(), true, self.phase)?;
-            }
-            left[at - from] = rest;
+            children
+                .iter()
+                .for_each(|(rows, left)| add(own, range.clone(), [height, 0], (rows, left), local));
+        });
+        let count = parts(rest.len(), below);
+        let offset = |column: usize| column * below;
+        let bound = |part: usize| part * below / count;
+        over_parts(count, &bound, ByRow::new(rest, &offset), &|range, rest| {
+            let (rest, _) = rest.all();
+            let range = columns + range.start..columns + range.end;
+            children
+                .iter()
+                .for_each(|(rows, left)| add(rest, range.clone(), [below, columns], (rows, left), local));
+        });
+    }
+}
+
+/// Adds the Schur complement of a child to the columns `range` of its parent. The array `to` holds these columns, of
+/// `stride` rows, from row `skip` on. `local` maps the child's rows to those of the parent.
+fn add<T: Real>(
+    to: &mut [T],
+    range: Range<usize>,
+    [stride, skip]: [usize; 2],
+    (rows, left): (&[u32], &Left<T>),
+    local: &[u32],
+) {
+    let first = rows.partition_point(|&row| (local[row as usize] as usize) < range.start);
+    for (j, &row) in rows.iter().enumerate().skip(first) {
+        let place = local[row as usize] as usize;
+        if place >= range.end {
+            break;
         }
-        Ok(())
+        let to = &mut to[(place - range.start) * stride..][..stride];
+        let column = &left[j * rows.len()..][..rows.len()];
+        for (&row, &value) in rows[j..].iter().zip(&column[j..]) {
+            to[local[row as usize] as usize - skip] += value;
+        }
     }
 }
 

@@ -10,8 +10,8 @@
 //! columns of a root front without an acceptable pivot: the matrix is singular to rounding
 //! ```
 //!
-//! Subtrees run in parallel, then the fronts above them, each on all threads. The order of operations in a
-//! front is fixed: factors are bitwise the same for every number of threads.
+//! Fronts that do not depend on each other run in parallel, and large fronts on all threads. The order of
+//! operations in a front is fixed: factors are bitwise the same for every number of threads.
 
 mod assembly;
 mod solves;
@@ -23,13 +23,15 @@ use super::order::Pivoting;
 use super::scale::{power, row_scale};
 use super::tree::{NONE, Tree};
 use crate::{Csr, Error, Real, Result};
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::frontal::ldl::{self, LdlFront};
 use krysp_kernels::cpu::preconditioners::frontal::lu::{self, LuFront};
+use krysp_kernels::cpu::run::threads::{ByRow, over_parts, tasks};
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
-use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// Minimum magnitude of a pivot, as a fraction of the largest entry of its column: the default of UMFPACK for
 /// LU, that of MA57 and MUMPS for LDLᵀ.
@@ -84,7 +86,7 @@ struct Rest<T> {
     /// For each column, the magnitude up to which a pivot counts as zero: a fraction of the largest magnitude
     /// that the column has had so far.
     least: Vec<T>,
-    values: Vec<T>,
+    values: Buffer<T>,
 }
 
 /// A multifrontal factorization that may be partial (resumable).
@@ -93,17 +95,17 @@ pub(super) struct Progress<T> {
     kind: Kind,
     row_scale: Vec<T>,
     column_scale: Vec<T>,
-    /// Steps: ranges of fronts that are eliminated in sequence. The first `independent` steps do not depend
-    /// on each other.
+    /// Steps: ranges of fronts that are eliminated in sequence, after the steps of their children.
     steps: Vec<Range<usize>>,
-    independent: usize,
     pieces: Vec<Piece<T>>,
-    rests: Vec<Option<Rest<T>>>,
+    rests: Vec<Mutex<Option<Rest<T>>>>,
+    /// Maximum bytes of the factors, and of each front.
+    most: usize,
 }
 
 impl<T: Real> Progress<T> {
-    /// Starts a factorization, given the matrix and its transpose.
-    pub(super) fn new(tree: &Tree, [matrix, columns]: [&Csr<T>; 2], kind: Kind) -> Progress<T> {
+    /// Starts the factorization of a matrix, of which `columns` is the transpose.
+    pub(super) fn new(tree: &Tree, columns: &Csr<T>, kind: Kind) -> Progress<T> {
         let (row_scale, column_scale) = match kind {
             Kind::General => {
                 let row_scale: Vec<T> = row_scale(columns);
@@ -112,24 +114,22 @@ impl<T: Real> Progress<T> {
                     let rows = columns.row_columns(column).iter().zip(columns.row_values(column));
                     rows.map(size).fold(0.0, f64::max)
                 };
-                let column_scale = (0..matrix.cols()).map(|column| power(largest(column))).collect();
+                let column_scale = (0..columns.rows()).map(|column| power(largest(column))).collect();
                 (row_scale, column_scale)
             }
             // scaled by the caller
-            Kind::Symmetric => (vec![T::one(); matrix.rows()], vec![T::one(); matrix.rows()]),
+            Kind::Symmetric => (vec![T::one(); columns.rows()], vec![T::one(); columns.rows()]),
         };
         let mut steps = tree.tasks.clone();
         steps.extend(tree.top.iter().map(|&front| front..front + 1));
-        let rests = (0..tree.fronts.len()).map(|_| None).collect();
-        Progress {
-            kind,
-            row_scale,
-            column_scale,
-            steps,
-            independent: tree.tasks.len(),
-            pieces: vec![],
-            rests,
-        }
+        let rests = (0..tree.fronts.len()).map(|_| Mutex::default()).collect();
+        Progress { kind, row_scale, column_scale, steps, pieces: vec![], rests, most: usize::MAX }
+    }
+
+    /// The same, refused if the factors or a front take more than `most` bytes because of delayed pivots. Unlike
+    /// that of the budget, this limit refuses the same matrices for every number of threads.
+    pub(super) fn with_most(self, most: usize) -> Progress<T> {
+        Progress { most, ..self }
     }
 
     /// Continues until all fronts are eliminated, and then returns `true`, or until the next step is expected
@@ -138,76 +138,63 @@ impl<T: Real> Progress<T> {
     pub(super) fn run(
         &mut self,
         tree: &Tree,
-        [matrix, columns]: [&Csr<T>; 2],
+        columns: &Csr<T>,
         pivoting: Pivoting,
         budget: Budget,
         most: f64,
     ) -> Result<bool> {
-        let (first, next) = tree.children();
         let (name, halves) = match self.kind {
             Kind::General => ("LU factorization", 2.0),
             Kind::Symmetric => ("LDL factorization", 1.0),
         };
         let phase = Phase::new(name, halves * tree.work());
         let work = |step: &Range<usize>| halves * step.clone().map(|at| tree.fronts[at].work()).sum::<f64>();
-        let done: f64 = self.steps[..self.pieces.len()].iter().map(work).sum();
-        phase.advance(done as u64)?;
-        let held = AtomicUsize::new(self.bytes());
-        let (mut left, mut workspace, before) = (most, None, self.pieces.len());
-        while self.pieces.len() < self.steps.len() {
-            let too_much = work(&self.steps[self.pieces.len()]) > left && self.pieces.len() > before;
-            if too_much || left <= 0.0 {
-                return Ok(false);
-            }
-            let Progress { kind, row_scale, column_scale, steps, independent, pieces, rests } = self;
-            let from = pieces.len();
-            let mut end = from + 1;
-            left -= work(&steps[from]);
-            while end < *independent && work(&steps[end]) <= left {
-                left -= work(&steps[end]);
-                end += 1;
-            }
-            let task = Work {
-                kind: *kind,
-                matrix,
-                columns,
-                tree,
-                first: &first,
-                next: &next,
-                scales: [row_scale, column_scale],
-                pivoting,
-                budget,
-                held: &held,
-                phase: &phase,
-            };
-            if from >= *independent {
-                let workspace = workspace.get_or_insert_with(|| Workspace::new(matrix.rows()));
-                pieces.push(task.eliminate(steps[from].clone(), rests, 0, workspace)?);
-                continue;
-            }
-            let own_workspace = || Workspace::new(matrix.rows());
-            let eliminate = |workspace: &mut Workspace<T>, fronts: &Range<usize>| {
-                let mut own: Vec<_> = fronts.clone().map(|_| None).collect();
-                task.eliminate(fronts.clone(), &mut own, fronts.start, workspace).map(|piece| (piece, own))
-            };
-            let done: Vec<_> = match &steps[from..end] {
-                // a single task is run directly, without starting threads
-                [alone] => vec![eliminate(&mut own_workspace(), alone)],
-                steps => steps.par_iter().map_init(own_workspace, eliminate).collect(),
-            };
-            // return the first error in the order of steps, for any number of threads
-            for (fronts, done) in steps[from..end].iter().zip(done) {
-                let (piece, own) = done?;
-                pieces.push(piece);
-                fronts.clone().zip(own).for_each(|(at, own)| rests[at] = own);
-            }
+        let from = self.pieces.len();
+        phase.advance(self.steps[..from].iter().map(work).sum::<f64>() as u64)?;
+        let (mut end, mut left) = (from, most);
+        while end < self.steps.len() && left > 0.0 && (end == from || work(&self.steps[end]) <= left) {
+            left -= work(&self.steps[end]);
+            end += 1;
         }
-        Ok(true)
+        let [held, stored] = self.bytes().map(AtomicUsize::new);
+        let Progress { kind, row_scale, column_scale, steps, pieces, rests, most } = self;
+        let [first, next] = &tree.children().into();
+        let idle: Mutex<Vec<Workspace<T>>> = Mutex::default();
+        let work = Work {
+            kind: *kind,
+            columns,
+            tree,
+            first,
+            next,
+            rests,
+            scales: [row_scale, column_scale],
+            pivoting,
+            budget,
+            held: &held,
+            stored: &stored,
+            most: *most,
+            phase: &phase,
+        };
+        let eliminated = tree.run(&steps[from..end], |at| {
+            let lock = || idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let found = lock().pop();
+            let mut workspace = found.unwrap_or_else(|| Workspace::new(columns.rows()));
+            let piece = work.eliminate(steps[from + at].clone(), &mut workspace)?;
+            // the arrays of the largest fronts are not kept
+            (workspace.values, workspace.upper) = (Buffer::default(), vec![]);
+            lock().push(workspace);
+            Ok(piece)
+        });
+        pieces.append(&mut eliminated?);
+        Ok(pieces.len() == steps.len())
     }
 
-    fn bytes(&self) -> usize {
-        let rests = self.rests.iter().flatten().map(|rest| size_of_val(&*rest.values));
-        self.pieces.iter().map(|piece| size_of_val(&*piece.numbers)).chain(rests).sum()
+    /// Bytes in use, and those of the factors.
+    fn bytes(&self) -> [usize; 2] {
+        let size = |rest: &Option<Rest<T>>| rest.as_ref().map_or(0, |rest| size_of_val(&*rest.values));
+        let rests = self.rests.iter().map(|rest| size(&rest.lock().unwrap_or_else(PoisonError::into_inner)));
+        let factors: usize = self.pieces.iter().map(|piece| size_of_val(&*piece.numbers)).sum();
+        [factors + rests.sum::<usize>(), factors]
     }
 
     /// Factors of a completed factorization.
@@ -222,7 +209,8 @@ struct Workspace<T> {
     /// Index in the current front of each row and column position.
     rows: Vec<u32>,
     columns: Vec<u32>,
-    values: Vec<T>,
+    /// Values of the front, with space behind them.
+    values: Buffer<T>,
     upper: Vec<T>,
     pairs: Vec<bool>,
 }
@@ -232,7 +220,7 @@ impl<T: Real> Workspace<T> {
         Workspace {
             rows: vec![NONE; n],
             columns: vec![NONE; n],
-            values: vec![],
+            values: Buffer::default(),
             upper: vec![],
             pairs: vec![],
         }
@@ -242,17 +230,21 @@ impl<T: Real> Workspace<T> {
 /// Input of the elimination of fronts, shared by all threads. `first` and `next` are lists of children.
 struct Work<'a, T: Real> {
     kind: Kind,
-    matrix: &'a Csr<T>,
-    /// Transpose of `matrix`.
+    /// Transpose of the matrix.
     columns: &'a Csr<T>,
     tree: &'a Tree,
     first: &'a [u32],
     next: &'a [u32],
+    rests: &'a [Mutex<Option<Rest<T>>>],
     scales: [&'a [T]; 2],
     pivoting: Pivoting,
     budget: Budget,
     /// Bytes of factors, of fronts in elimination, and of Schur complements that wait for parent fronts.
     held: &'a AtomicUsize,
+    /// Bytes of factors.
+    stored: &'a AtomicUsize,
+    /// Maximum bytes of the factors, and of each front.
+    most: usize,
     phase: &'a Phase,
 }
 
@@ -266,14 +258,8 @@ struct Assembled<T> {
 }
 
 impl<T: Real> Work<'_, T> {
-    /// Eliminates `fronts`; `rests[0]` belongs to front `from`.
-    fn eliminate(
-        &self,
-        fronts: Range<usize>,
-        rests: &mut [Option<Rest<T>>],
-        from: usize,
-        workspace: &mut Workspace<T>,
-    ) -> Result<Piece<T>> {
+    /// Eliminates `fronts`.
+    fn eliminate(&self, fronts: Range<usize>, workspace: &mut Workspace<T>) -> Result<Piece<T>> {
         let mut piece = Piece {
             numbers: vec![],
             places: vec![],
@@ -284,18 +270,21 @@ impl<T: Real> Work<'_, T> {
         };
         let mut counter = self.phase.counter();
         for at in fronts {
-            let mut front = self.assemble(at, rests, from, workspace)?;
+            let mut front = self.assemble(at, workspace)?;
             let order = front.rows.len();
             let workspace_bytes = self.workspace_bytes(order, front.summed);
             counter.add(order * order)?;
             let pivots = self.dense(&mut front, workspace)?;
             let Workspace { values, upper, pairs, .. } = &mut *workspace;
+            let values = &values[..order * order];
             let (numbers, places, first) = (piece.numbers.len(), piece.places.len(), piece.pairs.len());
             let count = match self.kind {
                 Kind::General => pivots * order + upper.len(),
                 Kind::Symmetric => ldl::packed(order, pivots),
             };
-            self.take(count * size_of::<T>())?;
+            let bytes = count * size_of::<T>();
+            self.take(bytes)?;
+            self.check_growth(self.stored.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes))?;
             self.budget.reserve_more(&mut piece.numbers, count)?;
             piece.places.extend_from_slice(&front.rows);
             if self.kind == Kind::General {
@@ -308,7 +297,8 @@ impl<T: Real> Work<'_, T> {
             piece.pairs.extend_from_slice(pairs);
             piece.fronts.push(Eliminated { order, pivots, numbers, places, pairs: first });
             if self.tree.fronts[at].parent.is_some() {
-                rests[at - from] = Some(self.rest(front, pivots, values)?);
+                let rest = self.rest(front, pivots, values)?;
+                *self.rests[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(rest);
             } else if pivots < order {
                 self.check_missing(&front, pivots, values)?;
                 piece.missing_rows.extend_from_slice(&front.rows[pivots..]);
@@ -324,6 +314,7 @@ impl<T: Real> Work<'_, T> {
         let Workspace { values, upper, pairs, .. } = workspace;
         let Assembled { rows, columns, summed, least } = front;
         let (order, summed) = (rows.len(), *summed);
+        let values = &mut values[..order * order];
         let least = &mut least[..summed];
         Ok(match self.kind {
             Kind::General => {
@@ -361,30 +352,45 @@ impl<T: Real> Work<'_, T> {
         self.budget.allows(self.held.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes))
     }
 
+    fn check_growth(&self, bytes: usize) -> Result<()> {
+        if bytes <= self.most {
+            return Ok(());
+        }
+        Err(Error::Unsuitable { format: self.budget.what(), why: "too many pivots are delayed".into() })
+    }
+
     /// Copies the Schur complement that a front passes to its parent.
     fn rest(&self, mut front: Assembled<T>, pivots: usize, values: &[T]) -> Result<Rest<T>> {
         let (order, left) = (front.rows.len(), front.rows.len() - pivots);
         self.take(left * left * size_of::<T>())?;
-        let mut rest = vec![];
-        self.budget.reserve(&mut rest, left * left)?;
-        for column in values.chunks_exact(order.max(1)).skip(pivots) {
-            rest.extend_from_slice(&column[pivots..]);
-        }
-        let rounding = self.pivoting.rounding::<T>();
-        for (at, column) in rest.chunks_exact(left.max(1)).enumerate() {
-            let least = &mut front.least[pivots..];
-            let mut largest = T::zero();
-            if self.kind == Kind::Symmetric {
-                // only the lower triangle is used: an entry belongs to its column and, mirrored, to that of
-                // its row
-                for (least, value) in least[at..].iter_mut().zip(&column[at..]) {
-                    largest = largest.max(value.abs());
-                    *least = least.max(rounding * value.abs());
+        let mut rest = self.budget.buffer(left * left)?;
+        let (rounding, parts) = (self.pivoting.rounding::<T>(), tasks(left * left).min(left));
+        let (bound, offset) = (|part: usize| part * left / parts, |column: usize| column * left);
+        let symmetric = self.kind == Kind::Symmetric;
+        // Only the lower triangle of a symmetric front is used: an entry belongs to its column and, mirrored, to
+        // that of its row.
+        let mirrored = Mutex::new(vec![T::zero(); if symmetric { left } else { 0 }]);
+        let data = (ByRow::new(&mut rest, &offset), &mut front.least[pivots..]);
+        over_parts(parts, &bound, data, &|range, (rest, least)| {
+            let mut of_rows = vec![T::zero(); if symmetric { left - range.start } else { 0 }];
+            let columns = range.clone().zip(rest.all().0.chunks_exact_mut(left));
+            for ((column, to), least) in columns.zip(least) {
+                let from = if symmetric { column } else { 0 };
+                let to = &mut to[from..];
+                to.copy_from_slice(&values[(pivots + column) * order + pivots + from..][..left - from]);
+                let largest = to.iter().fold(T::zero(), |most, value| most.max(value.abs()));
+                *least = least.max(rounding * largest);
+                for (most, value) in of_rows.iter_mut().skip(column - range.start).zip(to) {
+                    *most = most.max(value.abs());
                 }
-            } else {
-                largest = column.iter().fold(largest, |most, value| most.max(value.abs()));
             }
-            least[at] = least[at].max(rounding * largest);
+            let mut mirrored = mirrored.lock().unwrap_or_else(PoisonError::into_inner);
+            let rows = mirrored.iter_mut().skip(range.start);
+            rows.zip(of_rows).for_each(|(all, most)| *all = all.max(most));
+        });
+        let mirrored = mirrored.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (least, most) in front.least[pivots..].iter_mut().zip(mirrored) {
+            *least = least.max(rounding * most);
         }
         [&mut front.rows, &mut front.columns].into_iter().for_each(|places| drop(places.drain(..pivots)));
         front.least.drain(..pivots);

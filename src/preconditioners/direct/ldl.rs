@@ -21,7 +21,7 @@ use crate::formats::check_symmetric;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
 use crate::saved::saved;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
+use crate::{Csr, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
 use krysp_solvers::{LinearOperator, MultiVector, Space};
 use std::sync::{Arc, Mutex};
 
@@ -30,8 +30,8 @@ const NAME: &str = "LDL";
 /// Tolerance of the symmetry test, in machine epsilons: rounding during assembly makes `aᵢⱼ` and `aⱼᵢ` differ. Guess.
 const ROUNDED: f64 = 100.0;
 
-/// In a plan, the maximum memory of a factorization, as a multiple of the memory of its factors without
-/// delayed pivots. Guess: above it are singular matrices such as `PGPgiantcompo`, whose delayed pivots make a
+/// In a plan, the maximum memory of the factors, and of each front, as a multiple of the memory of the factors
+/// without delayed pivots. Guess: above it are singular matrices such as `PGPgiantcompo`, whose delayed pivots make a
 /// factorization of some milliseconds take more than 5 s.
 const GROWTH: f64 = 4.0;
 
@@ -56,7 +56,10 @@ const GROWTH: f64 = 4.0;
 pub struct Ldl<T: Real> {
     space: HostSpace<T>,
     pattern: Arc<Pattern>,
+    /// Maximum memory in bytes.
     limit: usize,
+    /// Maximum memory of the factors relative to that without delayed pivots.
+    growth: f64,
     scaling: Scaling<T>,
     /// Row matched to each column; `None` if no matching was computed.
     matched: Option<Vec<u32>>,
@@ -68,7 +71,7 @@ pub struct Ldl<T: Real> {
 }
 
 saved!(impl[T: Real] Ldl<T> {
-    space, pattern, limit, scaling, matched, tree, factors, norm; workspace = Mutex::default()
+    space, pattern, limit, growth, scaling, matched, tree, factors, norm; workspace = Mutex::default()
 } where |read| {
     let rows = read.space.len();
     let fits = read.tree.fits(&read.pattern, read.tree.numbers()) && read.factors.fit(rows, true);
@@ -96,13 +99,13 @@ impl<T: Real> Ldl<T> {
 
     /// As [`Ldl::new`], with a memory limit.
     pub fn with(csr: &Csr<T>, options: DirectOptions) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None, None)
+        Ldl::on_tree(csr, Budget::new(NAME, options, csr.rows()), None, None, f64::INFINITY)
     }
 
     /// As [`Ldl::new`], but refuses a matrix for which delayed pivots take [`GROWTH`] times the expected memory. `order` is an ordering of
     /// the pattern of `A + Aᵀ`, if it has been computed.
     pub(crate) fn as_expected(csr: &Csr<T>, order: Option<&[u32]>) -> Result<Ldl<T>> {
-        Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), None, order, Some(GROWTH))
+        Ldl::on_tree(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()), None, order, GROWTH)
     }
 
     /// Factorizes. The matching is recomputed; if it gives the same rows as in `known`, the tree of that
@@ -113,7 +116,7 @@ impl<T: Real> Ldl<T> {
         budget: Budget,
         known: Option<(&Option<Vec<u32>>, &Tree)>,
         order: Option<&[u32]>,
-        growth: Option<f64>,
+        growth: f64,
     ) -> Result<Ldl<T>> {
         check_square(NAME, csr)?;
         csr.check_finite()?;
@@ -145,23 +148,14 @@ impl<T: Real> Ldl<T> {
                 Tree::new(Expected::new(order, &both)?, &both, [size_of::<T>(); 2], budget)?
             }
         };
-        let mut progress = Progress::new(&tree, matrices, Kind::Symmetric);
-        let most = growth.map(|growth| (growth * (tree.numbers() * size_of::<T>()) as f64) as usize);
-        let most = most.filter(|&most| most < budget.limit());
-        let bounded =
-            most.map_or(budget, |most| Budget::new(NAME, DirectOptions { memory: Some(most) }, csr.rows()));
-        let run = progress.run(&tree, matrices, Pivoting::Regular, bounded, f64::INFINITY);
-        run.map_err(|error| match error {
-            Error::Memory { .. } if most.is_some() => {
-                Error::Unsuitable { format: NAME, why: "too many pivots are delayed".into() }
-            }
-            error => error,
-        })?;
+        let most = (growth * (tree.numbers() * size_of::<T>()) as f64) as usize;
+        let mut progress = Progress::new(&tree, matrices[1], Kind::Symmetric).with_most(most);
+        progress.run(&tree, matrices[1], Pivoting::Regular, budget, f64::INFINITY)?;
         Ok(Ldl {
             space: csr.source().domain().clone(),
             pattern: csr.source().pattern.clone(),
-            // includes the limit from `growth`, so that refreshes respect it as well
-            limit: bounded.limit(),
+            limit: budget.limit(),
+            growth,
             scaling,
             matched,
             tree,
@@ -221,7 +215,7 @@ impl<T: Real> Refresh<T> for Ldl<T> {
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
         let budget = Budget::new(NAME, DirectOptions { memory: Some(self.limit) }, csr.rows());
-        *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)), None, None)?;
+        *self = Ldl::on_tree(csr, budget, Some((&self.matched, &self.tree)), None, self.growth)?;
         Ok(())
     }
 }

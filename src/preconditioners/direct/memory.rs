@@ -3,6 +3,7 @@
 use crate::memory::free_for;
 use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Error, Result};
+use krysp_kernels::buffer::{Buffer, Plain};
 
 /// Default limit, as a fraction of the free memory.
 const SHARE: f64 = 0.75;
@@ -58,12 +59,10 @@ impl Budget {
         Error::Memory { what: self.what, needed, limit: self.limit }
     }
 
-    /// Returns `len` zeros, or an error if the allocation fails; the limit is not checked.
-    pub(super) fn zeros<T: Clone + Default>(self, len: usize) -> Result<Vec<T>> {
-        let mut zeros = vec![];
-        self.reserve(&mut zeros, len)?;
-        zeros.resize(len, T::default());
-        Ok(zeros)
+    /// Returns `len` zeros, or an error if the allocation fails; the limit is not checked. Threads may write the
+    /// array in parallel.
+    pub(super) fn buffer<T: Plain>(self, len: usize) -> Result<Buffer<T>> {
+        Buffer::try_zeros(len).ok_or_else(|| self.refused(len.saturating_mul(size_of::<T>())))
     }
 
     /// As [`Budget::reserve`], for a list that grows often: reserves at least half of its length.

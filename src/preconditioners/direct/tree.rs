@@ -5,6 +5,7 @@
 //! (supernode), which is factorized as a dense matrix. Small fronts are merged where that stores few zeros.
 
 mod fits;
+mod parallel;
 
 use super::Budget;
 use crate::Result;
@@ -12,6 +13,7 @@ use crate::ordering::minimum_degree::postorder;
 pub(super) use crate::ordering::minimum_degree::{Both, Neighbours};
 use crate::saved::saved;
 use krysp_kernels::interrupt::Phase;
+use std::ops::Range;
 
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -42,7 +44,7 @@ pub(super) struct Tree {
     /// Positions of the rows below the columns of each front, front after front.
     rows: Vec<u32>,
     /// Tasks: ranges of fronts that form independent subtrees. `top` lists the fronts above them.
-    pub(super) tasks: Vec<std::ops::Range<usize>>,
+    pub(super) tasks: Vec<Range<usize>>,
     pub(super) top: Vec<usize>,
 }
 
@@ -51,11 +53,11 @@ saved!(impl[] Tree { order, place, fronts, rows, tasks, top });
 /// Columns that are eliminated together, as a dense matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Front {
-    pub(super) columns: std::ops::Range<usize>,
+    pub(super) columns: Range<usize>,
     /// Its ranges in the rows of the tree and in the array of values (`numbers`): for each column, one value
     /// for each row of the front.
-    rows: std::ops::Range<usize>,
-    pub(super) numbers: std::ops::Range<usize>,
+    rows: Range<usize>,
+    pub(super) numbers: Range<usize>,
     pub(super) parent: Option<u32>,
 }
 
@@ -141,6 +143,14 @@ impl Tree {
             }
         }
         (first, next)
+    }
+
+    /// The tasks, and each front above them by itself, children before parents.
+    pub(super) fn units(&self) -> Vec<Range<usize>> {
+        let mut units: Vec<_> = self.top.iter().map(|&front| front..front + 1).collect();
+        units.extend_from_slice(&self.tasks);
+        units.sort_unstable_by_key(|unit| unit.start);
+        units
     }
 
     /// Computes the rows of each front: those in which its columns have entries, and those that its children
@@ -241,37 +251,32 @@ impl Tree {
         }
     }
 
-    /// Upper bound on the number of values that wait for parent fronts at any time: those of all completed
-    /// tasks, and those of `AT_A_TIME` running tasks.
+    /// Upper bound on the number of values that wait for parent fronts at any time, in any order in which the
+    /// units may run: those of completed subtrees, and those within `AT_A_TIME` running tasks.
     fn waiting(&self) -> usize {
-        let size = |at: usize| self.fronts[at].below() * self.fronts[at].below();
         let (first, next) = self.children();
-        let of_children = |at: usize| {
-            let (mut sum, mut child) = (0, first[at]);
-            while child != NONE {
-                sum += size(child as usize);
-                child = next[child as usize];
-            }
-            sum
+        let of_children = |at: usize, sizes: &[usize]| -> usize {
+            let next = |&child: &u32| Some(next[child as usize]).filter(|&next| next != NONE);
+            let children = std::iter::successors(Some(first[at]).filter(|&first| first != NONE), next);
+            children.map(|child| sizes[child as usize]).sum()
         };
-        let (mut left, mut most) = (0, 0);
+        let sizes: Vec<usize> = self.fronts.iter().map(|front| front.below() * front.below()).collect();
+        let mut most = 0;
         for task in &self.tasks {
-            let (mut now, mut peak) = (0, 0);
+            let mut now = 0;
             for at in task.clone() {
-                now += size(at);
-                peak = peak.max(now);
-                now -= of_children(at);
+                now += sizes[at];
+                most = most.max(now);
+                now -= of_children(at, &sizes);
             }
-            left += now;
-            most = most.max(peak);
         }
-        let (mut now, mut peak) = (left, left + AT_A_TIME.min(self.tasks.len()) * most);
+        // for each subtree: either parts of it wait, or its last front is being eliminated, or waits
+        let mut waiting = sizes.clone();
         for &at in &self.top {
-            now += size(at);
-            peak = peak.max(now);
-            now -= of_children(at);
+            waiting[at] = of_children(at, &waiting).max(sizes[at] + of_children(at, &sizes));
         }
-        peak
+        let roots = self.fronts.iter().zip(&waiting).filter(|(front, _)| front.parent.is_none());
+        roots.map(|(_, waiting)| waiting).sum::<usize>() + AT_A_TIME.min(self.tasks.len()) * most
     }
 }
 

@@ -18,6 +18,7 @@
 mod tests;
 
 use super::{BLOCK, Strip, add, subtract};
+use crate::cpu::run::threads::{ByRow, over_parts, tasks};
 use crate::cpu::simd::{MOST_LANES, Simd, Task, Value, run};
 use crate::interrupt::{Interrupted, Phase};
 
@@ -136,8 +137,7 @@ impl<T: Value> Tall<'_, T> {
         if others > 0 {
             self.strip.clear();
             self.strip.resize(found * others, T::zero());
-            let strip = &mut *self.strip;
-            run(Solve { values: after, order, first, lower: own, found, upper: strip, stride: others });
+            solve(after, order, first, (own, found), (&mut self.strip, others));
             let left = Strip { values: &own[at..], stride: order, rows: order - at };
             let right = Strip { values: &self.strip, stride: others, rows: others };
             subtract(after, order, at, [left, right], found, false, phase)?;
@@ -147,10 +147,37 @@ impl<T: Value> Tall<'_, T> {
 }
 
 /// Exchanges pairs of rows, one after the other.
-fn exchange<T>(values: &mut [T], order: usize, swaps: &[(usize, usize)]) {
-    for column in values.chunks_exact_mut(order) {
-        swaps.iter().for_each(|&(one, other)| column.swap(one, other));
+fn exchange<T: Value>(values: &mut [T], order: usize, swaps: &[(usize, usize)]) {
+    let columns = values.len() / order;
+    let parts = tasks(2 * columns * swaps.len()).min(columns);
+    let (bound, offset) = (|part: usize| part * columns / parts, |column: usize| column * order);
+    over_parts(parts, &bound, ByRow::new(values, &offset), &|_, values| {
+        for column in values.all().0.chunks_exact_mut(order) {
+            swaps.iter().for_each(|&(one, other)| column.swap(one, other));
+        }
+    });
+}
+
+/// Overwrites `x` with `L₁₁⁻¹ x` in each column of `values`, where `x` is its rows `first..first + found`, and
+/// copies the results to the rows of `upper`, which are `stride` apart. The first entry of `lower` belongs to the
+/// first row, and the first of the `found ≤ BLOCK` columns, of `L`.
+fn solve<T: Value>(
+    values: &mut [T],
+    order: usize,
+    first: usize,
+    (lower, found): (&[T], usize),
+    (upper, stride): (&mut [T], usize),
+) {
+    let columns = values.len() / order;
+    let mut rows: [&mut [T]; BLOCK] = std::array::from_fn(|_| &mut [][..]);
+    for (row, to) in rows[..found].iter_mut().zip(upper.chunks_mut(stride.max(1))) {
+        *row = &mut to[..columns];
     }
+    let parts = tasks(found * columns).min(columns);
+    let (bound, offset) = (|part: usize| part * columns / parts, |column: usize| column * order);
+    over_parts(parts, &bound, (ByRow::new(values, &offset), rows), &|_, (values, mut rows)| {
+        run(Solve { values: values.all().0, order, first, lower, upper: &mut rows[..found] });
+    });
 }
 
 /// Computes `U₁₂`, and updates the columns that are not fully summed to the Schur complement.
@@ -182,7 +209,7 @@ fn finish<T: Value>(
         let (found, lower) = (BLOCK.min(pivots - first), &values[first * order..]);
         let at = first + found;
         let own = &mut upper[first * height + delayed..];
-        run(Solve { values: wide, order, first, lower, found, upper: own, stride: height });
+        solve(wide, order, first, (lower, found), (own, height));
         phase.advance((found * found / 2 * others) as u64)?;
         let left = Strip { values: &lower[at..], stride: order, rows: pivots - at };
         let right = Strip { values: &upper[first * height + delayed..], stride, rows };
@@ -282,33 +309,28 @@ pub(super) fn largest<T: Value>(values: &[T]) -> T {
     rest.iter().map(|&value| known(value)).fold(most, larger)
 }
 
-/// Task that overwrites `x` with `L₁₁⁻¹ x` in each column of `values`, where `x` is its rows
-/// `first..first + found`, and copies the results to the rows of `upper`.
-struct Solve<'a, T> {
+/// Task of [`solve`] for some columns; `upper` holds their part of each row.
+struct Solve<'a, 'u, T> {
     values: &'a mut [T],
     order: usize,
-    /// First row of `x` in each column.
     first: usize,
-    /// Columns of `L`, whose unit diagonal is not stored.
     lower: &'a [T],
-    found: usize,
-    upper: &'a mut [T],
-    /// Distance between rows of `upper`.
-    stride: usize,
+    upper: &'a mut [&'u mut [T]],
 }
 
-impl<T: Value> Task for Solve<'_, T> {
+impl<T: Value> Task for Solve<'_, '_, T> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Solve { values, order, first, lower, found, upper, stride } = self;
+        let Solve { values, order, first, lower, upper } = self;
+        let found = upper.len();
         for (at, column) in values.chunks_exact_mut(order).enumerate() {
             let x = &mut column[first..first + found];
             for k in 0..found {
                 let (solved, rest) = x[k..].split_at_mut(1);
                 let factor = -solved[0];
-                upper[k * stride + at] = solved[0];
+                upper[k][at] = solved[0];
                 if !factor.is_zero() {
                     let l = &lower[k * order + first + k + 1..][..found - k - 1];
                     for (value, &l) in rest.iter_mut().zip(l) {

@@ -18,10 +18,10 @@ fn runs_of_more_than_one_step_keep_their_budget() {
     let budget = Budget::new("test", DirectOptions::default(), 0);
     let tree = tree(&a, budget);
     let most = 0.1 * tree.work();
-    let mut progress = Progress::new(&tree, [&a; 2], Kind::Symmetric);
+    let mut progress = Progress::new(&tree, &a, Kind::Symmetric);
     let (mut done, mut complete, mut several) = (0, false, 0);
     while !complete {
-        complete = progress.run(&tree, [&a; 2], Pivoting::Regular, budget, most).unwrap();
+        complete = progress.run(&tree, &a, Pivoting::Regular, budget, most).unwrap();
         let steps = &progress.steps[done..progress.pieces.len()];
         let work: f64 = steps.iter().cloned().flatten().map(|at| tree.fronts[at].work()).sum();
         assert!(
@@ -39,12 +39,12 @@ fn no_front_is_assembled_without_what_its_children_leave() {
     let a = matrices::stencil7(9).csr::<f64>().unwrap();
     let budget = Budget::new("test", DirectOptions::default(), 0);
     let tree = tree(&a, budget);
-    let mut progress = Progress::new(&tree, [&a; 2], Kind::Symmetric);
+    let mut progress = Progress::new(&tree, &a, Kind::Symmetric);
     while progress.pieces.len() + 1 < progress.steps.len() {
-        assert!(!progress.run(&tree, [&a; 2], Pivoting::Regular, budget, 1e-3).unwrap());
+        assert!(!progress.run(&tree, &a, Pivoting::Regular, budget, 1e-3).unwrap());
     }
     // as if the last front had failed after its assembly
-    progress.rests.fill_with(|| None);
-    let refused = progress.run(&tree, [&a; 2], Pivoting::Regular, budget, f64::INFINITY);
+    progress.rests.fill_with(Mutex::default);
+    let refused = progress.run(&tree, &a, Pivoting::Regular, budget, f64::INFINITY);
     assert!(matches!(refused, Err(Error::NoOperator)), "{refused:?}");
 }

@@ -282,8 +282,7 @@ impl<T: Real> PartialLu<T> {
         pivoting: Pivoting,
     ) -> Result<PartialLu<T>> {
         prepared.for_fronts(csr)?;
-        let matrices = [prepared.matrix(csr), &prepared.columns];
-        let progress = Box::new(fronts::Progress::new(&tree, matrices, Kind::General));
+        let progress = Box::new(fronts::Progress::new(&tree, &prepared.columns, Kind::General));
         Ok(PartialLu::by(Method::Fronts { tree, progress }, csr, prepared, budget, pivoting))
     }
 
@@ -303,8 +302,7 @@ impl<T: Real> PartialLu<T> {
         }
         match method {
             Method::Fronts { tree, progress } => {
-                let matrices = [prepared.matrix(csr), &prepared.columns];
-                progress.run(tree, matrices, *pivoting, *budget, DENSE * most)
+                progress.run(tree, &prepared.columns, *pivoting, *budget, DENSE * most)
             }
             Method::Columns { .. } => Ok(false),
         }
@@ -335,7 +333,7 @@ impl<T: Real> Method<T> {
         let matrices = [prepared.matrix(csr), &prepared.columns];
         // both triangles of a front are stored, but only one square of a waiting Schur complement
         let tree = Tree::new(expected, &Both::new(matrices), [2 * size_of::<T>(), size_of::<T>()], budget)?;
-        let progress = Box::new(fronts::Progress::new(&tree, matrices, Kind::General));
+        let progress = Box::new(fronts::Progress::new(&tree, &prepared.columns, Kind::General));
         Ok(Method::Fronts { tree, progress })
     }
 }
