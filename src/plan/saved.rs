@@ -295,6 +295,7 @@ mod tests {
     /// Files with forged values are refused: of a matrix in the user's order, of one stored by one triangle, and of a reordered one.
     #[test]
     fn a_file_with_values_of_another_matrix_is_refused() {
+        let _one_level = force(Level::best());
         let a = matrices::stencil7(6).csr::<f64>().unwrap();
         // an entry that equals no other number in the file
         let marked = |of: &Csr<f64>, value: f64| {

@@ -11,14 +11,15 @@
 //! operations in a front is fixed: the factor is bitwise the same for every number of threads.
 //!
 //! Cost: the factorization consists of dense products (`krysp_kernels`), near the peak of the processor for
-//! large fronts. An application reads `L` twice, on one thread; several vectors are solved in groups, each on
-//! one thread.
+//! large fronts. An application reads `L` twice.
 
-use super::super::several::{Pair, alone, gather, in_groups, scatter};
+mod solves;
+
+use super::super::several::{alone, in_groups};
 use super::super::{MatrixSource, Refresh, check_space, check_square, finite};
 use super::fill;
 use super::transpose::{is_mirrored, transposed};
-use super::tree::{Both, Expected, NONE, Tree};
+use super::tree::{Both, Expected, NONE, Tree, Units};
 use super::{Budget, DirectOptions, condition};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
@@ -31,10 +32,11 @@ use krysp_kernels::cpu::preconditioners::frontal::{self, Strip};
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, tasks};
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::{Element, LinearOperator, MultiVector, Space};
+use solves::Workspace;
 use std::iter::successors;
 use std::mem::take;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 const NAME: &str = "Cholesky";
 
@@ -59,10 +61,13 @@ pub struct Cholesky<T: Real> {
     numbers: Buffer<T>,
     /// `‖A‖₁`; `None` if the latest factorization failed, so that there are no factors.
     norm: Option<f64>,
-    work: Mutex<[Vec<T>; 3]>,
+    units: OnceLock<Units>,
+    work: Mutex<Workspace<T>>,
 }
 
-saved!(impl[T: Real] Cholesky<T> { space, pattern, tree, numbers, norm; work = Mutex::default() } where |read| {
+saved!(impl[T: Real] Cholesky<T> {
+    space, pattern, tree, numbers, norm; units = OnceLock::new(), work = Mutex::default()
+} where |read| {
     read.pattern.rows() == read.space.len() && read.tree.fits(&read.pattern, read.numbers.len())
 });
 
@@ -130,7 +135,8 @@ impl<T: Real> Cholesky<T> {
         csr.check_finite()?;
         let numbers = budget.buffer(tree.numbers())?;
         let space = csr.source().domain().clone();
-        let mut cholesky = Cholesky { space, pattern, tree, numbers, norm: None, work: Mutex::default() };
+        let (units, work) = Default::default();
+        let mut cholesky = Cholesky { space, pattern, tree, numbers, norm: None, units, work };
         cholesky.factorise(csr)?;
         Ok(cholesky)
     }
@@ -200,44 +206,6 @@ impl<T: Real> Cholesky<T> {
     fn valid(&self) -> krysp_solvers::Result<f64> {
         let why = "Cholesky has no factors, because its latest refresh failed: refresh it again";
         self.norm.ok_or_else(|| krysp_solvers::Error::Backend(why.into()))
-    }
-}
-
-impl<T: Real> Cholesky<T> {
-    /// Solves for several right-hand sides, reading each front once for all of them.
-    fn solve(&self, pairs: &mut [Pair<'_, T>], [x, own, others]: &mut [Vec<T>; 3]) {
-        let (tree, vectors, n) = (&self.tree, pairs.len(), self.tree.order.len().max(1));
-        x.clear();
-        for (r, _) in &*pairs {
-            x.extend(tree.order.iter().map(|&variable| r.as_slice()[variable as usize]));
-        }
-        for front in &tree.fronts {
-            let (numbers, rows) = (&self.numbers[front.numbers.clone()], tree.rows(front));
-            own.clear();
-            x.chunks_exact(n).for_each(|x| own.extend_from_slice(&x[front.columns.clone()]));
-            others.clear();
-            others.resize(vectors * rows.len(), T::zero());
-            frontal::forward(numbers, front.height(), vectors, own, others);
-            let solved = own.chunks_exact(front.columns.len().max(1));
-            x.chunks_exact_mut(n)
-                .zip(solved)
-                .for_each(|(x, own)| x[front.columns.clone()].copy_from_slice(own));
-            scatter(others, x, vectors, rows, |x, taken| *x -= taken);
-        }
-        for front in tree.fronts.iter().rev() {
-            let (numbers, rows) = (&self.numbers[front.numbers.clone()], tree.rows(front));
-            own.clear();
-            x.chunks_exact(n).for_each(|x| own.extend_from_slice(&x[front.columns.clone()]));
-            gather(others, x, vectors, rows);
-            frontal::backward(numbers, front.height(), vectors, own, others);
-            let solved = own.chunks_exact(front.columns.len().max(1));
-            x.chunks_exact_mut(n)
-                .zip(solved)
-                .for_each(|(x, own)| x[front.columns.clone()].copy_from_slice(own));
-        }
-        for ((_, z), x) in pairs.iter_mut().zip(x.chunks_exact(n)) {
-            tree.order.iter().zip(x).for_each(|(&variable, &x)| z.as_mut_slice()[variable as usize] = x);
-        }
     }
 }
 

@@ -248,8 +248,8 @@ impl<T: Real> LinearOperator for Ldl<T> {
 mod tests {
     use super::super::testing::{Random, backward_error, neumann, pivots, random};
     use super::*;
-    use crate::Gmres;
     use crate::testing::matrices;
+    use crate::{Error, Gmres};
     use krysp_kernels::cpu::simd::{Level, force};
 
     /// A symmetric matrix from random entries.
@@ -393,7 +393,7 @@ mod tests {
             // matched rows stay adjacent, whatever the given order
             assert_eq!(other.nnz() > whole.nnz(), whole.matched.is_none());
             let budget = Budget::new(NAME, DirectOptions::default(), a.rows());
-            let refused = Ldl::on_tree(&a, budget, None, None, Some(0.1)).map(|ldl| ldl.inertia());
+            let refused = Ldl::on_tree(&a, budget, None, None, 0.1).map(|ldl| ldl.inertia());
             assert!(matches!(refused, Err(Error::Unsuitable { .. })), "{refused:?}");
         }
     }

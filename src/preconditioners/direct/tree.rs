@@ -7,6 +7,8 @@
 mod fits;
 mod parallel;
 
+pub(super) use parallel::Units;
+
 use super::Budget;
 use crate::Result;
 use crate::ordering::minimum_degree::postorder;
@@ -43,7 +45,8 @@ pub(super) struct Tree {
     pub(super) fronts: Vec<Front>,
     /// Positions of the rows below the columns of each front, front after front.
     rows: Vec<u32>,
-    /// Tasks: ranges of fronts that form independent subtrees. `top` lists the fronts above them.
+    /// Tasks: ranges of fronts that form independent subtrees, all with the same parent. `top` lists the fronts
+    /// above them.
     pub(super) tasks: Vec<Range<usize>>,
     pub(super) top: Vec<usize>,
 }
@@ -238,9 +241,11 @@ impl Tree {
                 self.top.push(at);
             } else if front.parent.is_none_or(|parent| !small[parent as usize]) {
                 match self.tasks.last_mut() {
-                    // adjacent subtrees form one task while their total work is small
+                    // adjacent subtrees of one parent form one task while their total work is small
                     Some(last)
-                        if last.end == starts[at] && below[last.end - 1] + below[at] <= TASK * whole =>
+                        if last.end == starts[at]
+                            && self.fronts[last.end - 1].parent == front.parent
+                            && below[last.end - 1] + below[at] <= TASK * whole =>
                     {
                         last.end = at + 1;
                         below[at] += below[starts[at] - 1];

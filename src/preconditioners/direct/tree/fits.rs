@@ -2,6 +2,7 @@
 
 use super::{Front, Tree};
 use crate::formats::pattern::Pattern;
+use std::ops::Range;
 
 impl Tree {
     /// Whether this is a tree of fronts for `pattern`, with at most `numbers` stored values.
@@ -55,7 +56,7 @@ impl Tree {
     }
 
     /// Whether the tasks and the fronts above them (`top`) together contain every front once, in ascending
-    /// order, and no task needs the result of another task or of a front above.
+    /// order, no task needs the result of another task or of a front above, and each task has one parent.
     fn steps_are_independent(&self) -> bool {
         let count = self.fronts.len();
         let (mut tasks, mut top) = (self.tasks.iter().peekable(), self.top.iter().peekable());
@@ -72,7 +73,14 @@ impl Tree {
         let independent = |(at, front): (usize, &Front)| {
             front.parent.is_none_or(|parent| [count, task_of[at]].contains(&task_of[parent as usize]))
         };
-        tasks.next().is_none() && top.next().is_none() && self.fronts.iter().enumerate().all(independent)
+        let has_one_parent = |task: &Range<usize>| {
+            let parents = self.fronts[task.clone()].iter().map(|front| front.parent);
+            let mut outer = parents.filter(|parent| parent.is_none_or(|parent| parent as usize >= task.end));
+            let first = outer.next();
+            outer.all(|parent| Some(parent) == first)
+        };
+        let whole = tasks.next().is_none() && top.next().is_none();
+        whole && self.fronts.iter().enumerate().all(independent) && self.tasks.iter().all(has_one_parent)
     }
 
     /// Whether, for each entry, the front that eliminates the earlier of its two variables contains the later

@@ -1,64 +1,141 @@
 //! Work on the units of a tree, on all threads.
 
-use super::Tree;
+use super::{NONE, Tree};
 use crate::Result;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Work on some units of a tree.
-struct Run<R, W> {
-    /// For each unit, the units that need its results, once for each front whose parent they have.
-    needed_by: Vec<Vec<u32>>,
-    /// Number of results that each unit still waits for.
-    missing: Vec<AtomicUsize>,
-    results: Vec<Mutex<Option<Result<R>>>>,
-    work: W,
-}
-
 impl Tree {
-    /// Calls `work` with the index of each unit, after the units of its children, on all threads. All earlier units that they
-    /// need have been run. Returns the first error in the order of the units, for any number of threads; the units
-    /// above one that has failed are not run.
+    /// Calls `work` with the index of each of these units, after those of its children. Earlier calls have run the
+    /// other units that they need. Returns the first error in the order of the units, for any number of threads;
+    /// the units above one that has failed are not run.
     pub(in super::super) fn run<R: Send>(
         &self,
         units: &[Range<usize>],
         work: impl Fn(usize) -> Result<R> + Sync,
     ) -> Result<Vec<R>> {
-        // without threads, which take longer to start than a small task
-        if units.len() == 1 {
-            return Ok(vec![work(0)?]);
-        }
         let first = units.iter().map(|unit| unit.start).min().unwrap_or(0);
         let last = units.iter().map(|unit| unit.end).max().unwrap_or(0);
-        let mut unit_of = vec![u32::MAX; last - first];
+        let mut unit_of = vec![NONE; last - first];
         for (at, unit) in (0..).zip(units) {
             unit_of[unit.start - first..unit.end - first].fill(at);
         }
-        let missing: Vec<_> = units.iter().map(|_| AtomicUsize::new(0)).collect();
-        let needed_by = (0..).zip(units).map(|(at, unit)| {
+        let parent = |unit: &Range<usize>| {
             let parents = self.fronts[unit.clone()].iter().filter_map(|front| front.parent);
-            let parents = parents.filter_map(|parent| unit_of.get(parent as usize - first).copied());
-            let others: Vec<u32> = parents.filter(|&other| other != at && other != u32::MAX).collect();
-            for &other in &others {
-                missing[other as usize].fetch_add(1, Ordering::Relaxed);
-            }
-            others
-        });
-        let needed_by = needed_by.collect();
-        let results = units.iter().map(|_| Mutex::default()).collect();
-        let ready: Vec<_> = (0..units.len()).filter(|&at| missing[at].load(Ordering::Relaxed) == 0).collect();
-        let all = Run { needed_by, missing, results, work };
-        let run = &all;
-        rayon::scope(|scope| {
-            ready.into_iter().for_each(|at| scope.spawn(move |scope| run.unit(at, scope)));
-        });
-        let results = all.results.into_iter();
-        results.filter_map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+            let mut outer = parents.filter(|&parent| parent as usize >= unit.end);
+            outer
+                .find_map(|parent| unit_of.get(parent as usize - first).copied())
+                .filter(|&unit| unit != NONE)
+        };
+        let parents: Vec<Option<u32>> = units.iter().map(parent).collect();
+        in_order(&parents.into_iter().map(Vec::from_iter).collect::<Vec<_>>(), work)
     }
 }
 
-impl<R: Send, W: Fn(usize) -> Result<R> + Sync> Run<R, W> {
+/// Units of a tree and the rows that each of them shares with units above.
+#[derive(Debug)]
+pub(in super::super) struct Units {
+    /// Fronts of each unit.
+    pub(in super::super) fronts: Vec<Range<usize>>,
+    parents: Vec<Vec<u32>>,
+    children: Vec<Vec<u32>>,
+    /// Range in `rows` of each unit.
+    pub(in super::super) outer: Vec<Range<usize>>,
+    /// For each unit, the positions of the rows below the columns of its last fronts, in ascending order.
+    pub(in super::super) rows: Vec<u32>,
+}
+
+impl Units {
+    pub(in super::super) fn new(tree: &Tree) -> Units {
+        let fronts = tree.units();
+        let mut unit_of = vec![NONE; tree.fronts.len()];
+        (0..).zip(&fronts).for_each(|(at, unit)| unit_of[unit.clone()].fill(at));
+        let (mut parents, mut children) = (vec![vec![]; fronts.len()], vec![vec![]; fronts.len()]);
+        let (mut outer, mut rows) = (vec![], vec![]);
+        for (at, unit) in fronts.iter().enumerate() {
+            let start = rows.len();
+            for front in &tree.fronts[unit.clone()] {
+                let Some(parent) = front.parent.filter(|&parent| parent as usize >= unit.end) else {
+                    continue;
+                };
+                rows.extend_from_slice(tree.rows(front));
+                parents[at] = vec![unit_of[parent as usize]];
+            }
+            rows[start..].sort_unstable();
+            let mut kept = start;
+            for from in start..rows.len() {
+                if kept == start || rows[kept - 1] != rows[from] {
+                    rows[kept] = rows[from];
+                    kept += 1;
+                }
+            }
+            rows.truncate(kept);
+            outer.push(start..kept);
+            parents[at].iter().for_each(|&parent: &u32| children[parent as usize].push(at as u32));
+        }
+        Units { fronts, parents, children, outer, rows }
+    }
+
+    /// Units whose last fronts have their parents in a unit.
+    pub(in super::super) fn children(&self, unit: usize) -> &[u32] {
+        &self.children[unit]
+    }
+
+    /// Positions of the rows that a unit shares with units above.
+    pub(in super::super) fn rows(&self, unit: usize) -> &[u32] {
+        &self.rows[self.outer[unit].clone()]
+    }
+
+    /// Calls `work` with the index of each unit, after those of its children.
+    pub(in super::super) fn upwards(&self, work: impl Fn(usize) + Sync) {
+        // cannot fail, because `work` does not
+        let _ = in_order(&self.parents, |unit| {
+            work(unit);
+            Ok(())
+        });
+    }
+
+    /// Calls `work` with the index of each unit, after that of its parent.
+    pub(in super::super) fn downwards(&self, work: impl Fn(usize) + Sync) {
+        let _ = in_order(&self.children, |unit| {
+            work(unit);
+            Ok(())
+        });
+    }
+}
+
+/// Units that wait for others.
+struct Run<'a, R, W> {
+    needed_by: &'a [Vec<u32>],
+    /// Number of units that each unit still waits for.
+    missing: Vec<AtomicUsize>,
+    results: Vec<Mutex<Option<Result<R>>>>,
+    work: W,
+}
+
+/// Calls `work` with each index, on all threads; with those of `needed_by[i]` after `i`.
+fn in_order<R: Send>(needed_by: &[Vec<u32>], work: impl Fn(usize) -> Result<R> + Sync) -> Result<Vec<R>> {
+    // without other threads, which take longer to start than a small unit
+    if needed_by.len() == 1 {
+        return Ok(vec![work(0)?]);
+    }
+    let missing: Vec<_> = needed_by.iter().map(|_| AtomicUsize::new(0)).collect();
+    for &other in needed_by.iter().flatten() {
+        missing[other as usize].fetch_add(1, Ordering::Relaxed);
+    }
+    let ready: Vec<_> = (0..missing.len()).filter(|&at| missing[at].load(Ordering::Relaxed) == 0).collect();
+    let results = needed_by.iter().map(|_| Mutex::default()).collect();
+    let all = Run { needed_by, missing, results, work };
+    let run = &all;
+    rayon::scope(|scope| {
+        ready.into_iter().for_each(|at| scope.spawn(move |scope| run.unit(at, scope)));
+    });
+    let results = all.results.into_iter();
+    results.filter_map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+}
+
+impl<R: Send, W: Fn(usize) -> Result<R> + Sync> Run<'_, R, W> {
     fn unit<'s>(&'s self, at: usize, scope: &rayon::Scope<'s>) {
         let result = (self.work)(at);
         let failed = result.is_err();
