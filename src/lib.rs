@@ -106,6 +106,8 @@ pub use preconditioners::{
     SaddlePoint, SaddlePointOptions, Schur, Side, SinglePrecision, Spai, SpaiReport, Sparsity, StoredRows,
     TwoLevel, UnknownOrder, rigid_body_modes,
 };
+#[cfg(feature = "cuda")]
+pub use preconditioners::{CuDss, CuDssKind, CuDssReport};
 pub use scaling::{Matching, Scaling};
 
 macro_rules! reexport {

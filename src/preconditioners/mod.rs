@@ -16,6 +16,7 @@
 //! | [`Cholesky`] | symmetric positive definite, where the factor fits: plane and thin meshes, many right-hand sides | two triangular solves with the factor | no |
 //! | [`Ldl`] | symmetric, definite or not, where the factor fits; returns the inertia | two triangular solves with the factor | no |
 //! | [`Lu`] | any matrix whose factors fit: systems on which no method converges | two triangular solves with the factors | no |
+//! | `CuDss` | the same on a GPU, by NVIDIA's cuDSS, a library that is opened if it is installed | two triangular solves with the factors | built there only |
 //!
 //! `x.to(&gpu)` (trait `ToCuda`) copies a preconditioner to a GPU. `X::on(&gpu, &a)` builds one there, equal
 //! to that of the host up to rounding, from a matrix in host memory or an operator that is already on the
@@ -52,6 +53,8 @@ pub mod two_level;
 pub use amg::{Amg, AmgOptions, UnknownOrder, rigid_body_modes};
 pub use coarse::CoarseSpace;
 pub use direct::{Cholesky, DirectOptions, Inertia, Ldl, Lu};
+#[cfg(feature = "cuda")]
+pub use direct::{CuDss, CuDssKind, CuDssReport};
 pub(crate) use direct::{PartialLu, Symbolic, lu_by_fronts};
 pub use fsai::Fsai;
 pub use ic0::Ic0;

@@ -1,4 +1,4 @@
-//! Tests that need a GPU. Without one, every test is counted as ignored.
+//! Tests that need a GPU. Without one, every test is counted as ignored, and so are those of cuDSS without that library.
 
 /// A test, and the number of GPUs that it needs.
 struct GpuTest {
@@ -25,6 +25,7 @@ mod amg;
 mod blocks;
 mod conformance;
 mod copies;
+mod cudss;
 mod irregular;
 mod many;
 mod memory;
@@ -39,8 +40,8 @@ mod slices;
 mod solves;
 mod two_level;
 
-use krysp::Cuda;
 use krysp::testing::skipped;
+use krysp::{CuDss, Cuda};
 use libtest_mimic::{Arguments, Trial};
 use solves::{agree, poisson, residual};
 use std::sync::{PoisonError, RwLock};
@@ -52,6 +53,7 @@ static RUNNING: RwLock<()> = RwLock::new(());
 
 fn main() {
     let gpus = Cuda::devices().len();
+    let cudss = if gpus > 0 { CuDss::<f64>::version().map(drop) } else { Ok(()) };
     let trial = |test: &GpuTest| {
         let (name, run) = (test.name.trim_start_matches("cuda::"), test.run);
         let trial = Trial::test(name, move || {
@@ -61,12 +63,16 @@ fn main() {
             run();
             Ok(())
         });
-        trial.with_ignored_flag(test.gpus > gpus)
+        let needs_cudss = name.starts_with("cudss::");
+        trial.with_ignored_flag(test.gpus > gpus || needs_cudss && cudss.is_err())
     };
     let mut trials: Vec<Trial> = inventory::iter::<GpuTest>().map(trial).collect();
     trials.sort_by(|a, b| a.name().cmp(b.name()));
     if gpus == 0 {
         skipped("no CUDA device on this machine");
+    }
+    if let Err(error) = &cudss {
+        skipped(&error.to_string());
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit();
 }

@@ -15,9 +15,15 @@ use std::sync::atomic::Ordering;
 const HUGE: usize = 1 << 30;
 
 /// Share of an array in the total size of all arrays of its device; subtracted when the array is dropped.
-struct Held {
+pub(crate) struct Held {
     device: Device,
     bytes: usize,
+}
+
+impl Held {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
 }
 
 impl Drop for Held {
@@ -131,8 +137,9 @@ impl Device {
         Array { slice, spilled: None, len, held: Held { device: self.clone(), bytes: 0 } }
     }
 
-    /// Adds an array to the device's total; fails if the total would exceed the limit.
-    fn hold(&self, bytes: usize) -> Result<Held> {
+    /// Adds an array, or memory of another library, to the device's total; fails if the total would exceed the
+    /// limit.
+    pub(crate) fn hold(&self, bytes: usize) -> Result<Held> {
         let before = self.inner.held.fetch_add(bytes, Ordering::Relaxed);
         let (held, limit) = (Held { device: self.clone(), bytes }, self.limit());
         if before.saturating_add(bytes) > limit {

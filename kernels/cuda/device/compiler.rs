@@ -16,8 +16,8 @@ const OLDEST: u32 = 12;
 /// The newest major version, unless the driver reports a newer one.
 const NEWEST: u32 = 13;
 
-/// Adds a folder to those that are searched for NVRTC if the dynamic linker finds none on its search path.
-/// Of several versions, the newest that the driver supports is loaded.
+/// Adds a folder to those that are searched for NVRTC, and for cuDSS, if the dynamic linker finds none on its
+/// search path. Of several versions of NVRTC, the newest that the driver supports is loaded.
 ///
 /// Always searched: `lib64` and `lib` in `$CUDA_HOME`, `$CUDA_PATH` and `/usr/local/cuda`, and
 /// `$CONDA_PREFIX/lib`.
@@ -48,11 +48,12 @@ pub(crate) fn is_present() -> bool {
 }
 
 /// The newest major version that the driver supports. The driver rejects code of a newer compiler.
-fn newest() -> u32 {
+pub(crate) fn newest() -> u32 {
     gpu::driver_version().map_or(NEWEST, |version| version / 1000)
 }
 
-fn folders() -> Vec<PathBuf> {
+/// Folders in which libraries of NVIDIA are searched for.
+pub(crate) fn folders() -> Vec<PathBuf> {
     let mut folders = NAMED.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let variable = |name| std::env::var_os(name).map(PathBuf::from);
     let toolkits = [variable("CUDA_HOME"), variable("CUDA_PATH"), Some("/usr/local/cuda".into())];

@@ -20,6 +20,25 @@ pub enum Error {
          toolkit, in Python `pip install krysp[cuda]`, or name its folder in CUDA_HOME"
     )]
     NoCompiler,
+    /// cuDSS is not installed, or cannot be used.
+    #[error(
+        "cuDSS, NVIDIA's library of sparse direct solvers ({names}), cannot be used: {why}; install it by \
+         `pip install nvidia-cudss-cu13`, and name its folder in LD_LIBRARY_PATH unless the program runs in Python"
+    )]
+    NoCuDss {
+        /// Names of the library.
+        names: String,
+        /// What was wrong, or the error of the dynamic linker.
+        why: String,
+    },
+    /// A call of cuDSS failed.
+    #[error("cuDSS: {call} failed: {status}")]
+    CuDss {
+        /// The function, or the phase.
+        call: &'static str,
+        /// What the status means.
+        status: &'static str,
+    },
     /// There is no device with this number.
     #[error("there is no CUDA device {ordinal}, this machine has {count}")]
     NoDevice {

@@ -18,7 +18,9 @@ pub(crate) mod transfer;
 
 use crate::cuda::device::ahead::File;
 pub use crate::cuda::device::array::Array;
+pub(crate) use crate::cuda::device::array::Held;
 pub use crate::cuda::device::compiler::{compiler_version, look_for_compiler_in};
+pub(crate) use crate::cuda::device::compiler::{folders as library_folders, newest as newest_toolkit};
 pub use crate::cuda::device::element::{Element, Real, Storage};
 use crate::cuda::device::error::{Error, Result};
 use crate::cuda::device::gpu::Gpu;
@@ -140,6 +142,15 @@ impl Device {
         let limit = self.limit();
         let left = limit.saturating_sub(self.inner.held.load(Ordering::Relaxed));
         Ok((free.min(left), total.min(limit)))
+    }
+
+    /// Returns the memory that pools keep for reuse to the driver, for a library that allocates without them.
+    /// Waits for all queued work.
+    pub(crate) fn release_unused(&self) -> Result<()> {
+        self.inner.stream.synchronize()?;
+        self.inner.pool.as_ref().map_or(Ok(()), |pool| pool.trim(0))?;
+        self.inner.gpu.destroy_idle();
+        Ok(())
     }
 
     /// Limits the total size of arrays in bytes; allocating an array that would exceed it fails as if memory

@@ -15,18 +15,32 @@ pub(crate) const SOURCE: Source =
 impl<T: Real> DeviceCsr<T> {
     /// `r ← b − A x` in twice the precision, for a matrix of this pattern.
     pub fn residual(self, pattern: Pattern<'_>, b: &Array<T>, x: &Array<T>, r: &mut Array<T>) -> Result<()> {
-        let matrix = self.with_columns(pattern)?;
-        let device = matrix.device();
-        let (rows, cols) = (matrix.rows.count(), pattern.cols());
-        assert_eq!((b.len(), x.len(), r.len()), (rows, cols, rows), "vectors that fit the matrix");
+        assert_eq!(x.len(), pattern.cols(), "vectors that fit the matrix");
+        self.with_columns(pattern)?.queue_residual(b, x, r)
+    }
+
+    /// `r ← b − A x` in twice the precision, for a square matrix with columns.
+    pub(crate) fn square_residual(&self, b: &Array<T>, x: &Array<T>, r: &mut Array<T>) -> Result<()> {
+        assert_eq!(
+            (x.len(), self.columns.len()),
+            (self.rows.count(), self.nnz()),
+            "a square matrix with columns"
+        );
+        self.queue_residual(b, x, r)
+    }
+
+    /// Queues the kernel; the length of `x` is checked by the caller.
+    fn queue_residual(&self, b: &Array<T>, x: &Array<T>, r: &mut Array<T>) -> Result<()> {
+        let (device, rows) = (self.device(), self.rows.count());
+        assert_eq!((b.len(), r.len()), (rows, rows), "vectors that fit the matrix");
         assert!([b, x, &*r].iter().all(|v| v.device() == device), "vectors on the device of the matrix");
         let kernel = device.function::<T>(&SOURCE, "residual")?;
-        let (raw, columns, values) = (matrix.rows.raw(), matrix.columns.address(0), matrix.values.address(0));
+        let (raw, columns, values) = (self.rows.raw(), self.columns.address(0), self.values.address(0));
         let (b, x, to) = (b.address(0), x.address(0), r.address(0));
         let mut launch = device.launch(&kernel);
         launch.arg(&raw).arg(&columns).arg(&values).arg(&b).arg(&x).arg(&to);
         // SAFETY: arguments as in residual.cu; columns were checked to be below the number of columns, and
-        // lengths are checked above
+        // lengths are checked above and by the callers
         unsafe { launch.launch(config(rows * WARP)) }?;
         Ok(())
     }

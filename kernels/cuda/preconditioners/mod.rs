@@ -2,6 +2,7 @@
 
 pub mod blocks;
 pub mod coarse;
+pub mod cudss;
 pub mod diagonal;
 pub mod fsai;
 pub mod spai;

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 const NAME: &str = "LDL";
 
 /// Tolerance of the symmetry test, in machine epsilons: rounding during assembly makes `aᵢⱼ` and `aⱼᵢ` differ. Guess.
-const ROUNDED: f64 = 100.0;
+pub(super) const ROUNDED: f64 = 100.0;
 
 /// In a plan, the maximum memory of the factors, and of each front, as a multiple of the memory of the factors
 /// without delayed pivots. Guess: above it are singular matrices such as `PGPgiantcompo`, whose delayed pivots make a

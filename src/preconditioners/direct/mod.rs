@@ -7,6 +7,8 @@
 //! | [`Ldl`] | symmetric, definite or not | dense fronts with delayed pivots, on all threads |
 //! | [`Lu`] | any square matrix | dense fronts with delayed pivots, on all threads; or columns, on one thread, if that is faster |
 //!
+//! With the feature `cuda`, `CuDss` factorizes on a GPU by NVIDIA's cuDSS.
+//!
 //! Each is a preconditioner, `z = A⁻¹ r` up to rounding. A Krylov solver with it stops after one or two
 //! iterations, which act as iterative refinement, and reports the recomputed residual.
 //!
@@ -16,6 +18,8 @@
 
 mod cholesky;
 mod condition;
+#[cfg(feature = "cuda")]
+mod cudss;
 mod fill;
 mod fronts;
 mod ldl;
@@ -31,6 +35,8 @@ mod triangle;
 
 pub use cholesky::Cholesky;
 pub(crate) use cholesky::Symbolic;
+#[cfg(feature = "cuda")]
+pub use cudss::{CuDss, CuDssKind, CuDssReport};
 pub use ldl::{Inertia, Ldl};
 pub use lu::Lu;
 pub(crate) use lu::{PartialLu, lu_by_fronts};

@@ -89,13 +89,7 @@ impl Shape {
     /// Analyses a square matrix, given its transpose.
     pub(super) fn of<T: Real>(a: &Csr<T>, columns: &Csr<T>) -> Shape {
         let partners = if is_symmetric([a, columns]) { 1.0 } else { partners(a, columns) };
-        let is_small = |&row: &usize| {
-            let largest = a.row_values(row).iter().fold(T::zero(), |most, value| most.max(value.abs()));
-            let diagonal = a.get(row, row).unwrap_or_default().abs();
-            diagonal.is_zero() || diagonal < largest * T::from_f64(SMALL)
-        };
-        let weak = (0..a.rows()).filter(is_small).count();
-        Shape { partners, weak: weak as f64 / a.rows().max(1) as f64 }
+        Shape { partners, weak: weak(a) }
     }
 
     /// Whether every off-diagonal entry has a mirrored entry.
@@ -110,6 +104,23 @@ impl Shape {
     pub(super) fn is_weak(self) -> bool {
         self.weak > WEAK
     }
+}
+
+/// Fraction of diagonal entries that are small or zero.
+fn weak<T: Real>(a: &Csr<T>) -> f64 {
+    let is_small = |&row: &usize| {
+        let largest = a.row_values(row).iter().fold(T::zero(), |most, value| most.max(value.abs()));
+        let diagonal = a.get(row, row).unwrap_or_default().abs();
+        diagonal.is_zero() || diagonal < largest * T::from_f64(SMALL)
+    };
+    let weak = (0..a.rows()).filter(is_small).count();
+    weak as f64 / a.rows().max(1) as f64
+}
+
+/// Whether so many diagonal entries are small or zero that a matching is worth its time.
+#[cfg(feature = "cuda")]
+pub(super) fn has_weak_diagonal<T: Real>(a: &Csr<T>) -> bool {
+    weak(a) > WEAK
 }
 
 /// Fraction of off-diagonal entries that have a mirrored entry.
