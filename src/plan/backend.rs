@@ -16,7 +16,7 @@ use crate::{
     Operator, Permutation, Real, Result, SaddlePoint, SinglePrecision, Spai, TwoLevel, Vector,
 };
 #[cfg(feature = "cuda")]
-use crate::{Cuda, Halo};
+use crate::{CuDss, Cuda, Halo};
 use krysp_solvers::Identity;
 use std::any::Any;
 
@@ -158,6 +158,14 @@ fn factorized<T: Real>(
                 Error::Unsuitable { format: "LU", why }
             })?)
         }
+        Preconditioner::CuDss => {
+            let expected = "one of the host, or a GPU as the device: CuDss factorizes on a GPU";
+            return Err(Error::Option {
+                what: "the preconditioner",
+                got: preconditioner.to_string(),
+                expected,
+            });
+        }
         other => {
             return Err(Error::Option {
                 what: "the preconditioner",
@@ -175,8 +183,8 @@ impl<T: Real> Backend<T> for Host {
         MachineClass::Host { threads: rayon::current_num_threads() }
     }
 
-    fn has(&self, _: Preconditioner) -> bool {
-        true
+    fn has(&self, preconditioner: Preconditioner) -> bool {
+        preconditioner != Preconditioner::CuDss
     }
 
     fn ordering(&self, csr: &Csr<T>) -> Result<Permutation> {
@@ -223,7 +231,7 @@ impl<T: Real> Backend<T> for Host {
             return Self::save_preconditioner(preconditioner, deflated.inner(), to);
         }
         match preconditioner {
-            Preconditioner::None | Preconditioner::TwoLevel => false,
+            Preconditioner::None | Preconditioner::TwoLevel | Preconditioner::CuDss => false,
             Preconditioner::Jacobi => put(m, to, PositiveJacobi::<T, Self::Vector>::save),
             Preconditioner::Amg => put(m, to, Amg::<T>::save),
             Preconditioner::Fsai => put(m, to, Fsai::<T>::save),
@@ -251,7 +259,9 @@ impl<T: Real> Backend<T> for Host {
         from: &mut Reader<'_>,
     ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
-            Preconditioner::None | Preconditioner::TwoLevel => return Err(InconsistentData),
+            Preconditioner::None | Preconditioner::TwoLevel | Preconditioner::CuDss => {
+                return Err(InconsistentData);
+            }
             Preconditioner::Jacobi => Box::new(from.load::<PositiveJacobi<T, Self::Vector>>()?),
             Preconditioner::Amg => Box::new(from.load::<Amg<T>>()?),
             Preconditioner::Fsai => Box::new(from.load::<Fsai<T>>()?),
@@ -280,9 +290,13 @@ impl<T: Real> Backend<T> for Cuda {
     }
 
     /// All but `Ic0` and `Ilu0`, which the host would apply in each of many iterations: approximate inverses are faster. Both are built
-    /// if requested.
+    /// if requested. `CuDss` if the library is found.
     fn has(&self, preconditioner: Preconditioner) -> bool {
-        !matches!(preconditioner, Preconditioner::Ic0 | Preconditioner::Ilu0)
+        match preconditioner {
+            Preconditioner::Ic0 | Preconditioner::Ilu0 => false,
+            Preconditioner::CuDss => krysp_kernels::cuda::preconditioners::cudss::cudss_is_found(),
+            _ => true,
+        }
     }
 
     fn ordering(&self, csr: &Csr<T>) -> Result<Permutation> {
@@ -304,6 +318,7 @@ impl<T: Real> Backend<T> for Cuda {
             Preconditioner::Amg => Box::new(known.amg_on(self, csr)?),
             Preconditioner::Fsai => Box::new(Fsai::on(self, csr)?),
             Preconditioner::Spai => Box::new(Spai::on(self, csr)?),
+            Preconditioner::CuDss => Box::new(CuDss::new(self, csr)?),
             other => Box::new(HostPreconditioner::new(factorized(other, csr, factors)?, operator.domain())?),
         };
         known.deflated(operator, m)

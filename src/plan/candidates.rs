@@ -162,6 +162,9 @@ pub(super) fn candidates(context: Context<'_>, has: impl Fn(Preconditioner) -> b
     if profile.is_symmetric() && profile.looks_symmetric() {
         add(Gmres, Ldl, "complete factorization of a symmetric matrix: a direct solve");
     }
+    if on_gpu {
+        add(Gmres, CuDss, "complete factorization on the GPU: a direct solve");
+    }
     add(Gmres, Lu, "complete factorization: a direct solve");
     add(Gmres, None, "last resort: cannot break down");
     list

@@ -5,12 +5,14 @@
 //! stencils and circuits with 1,000 to 2 million unknowns). For GPUs and other numbers of threads the figures are scaled: work on one
 //! thread costs more units on machines where the iteration that defines the unit is faster.
 
+mod cudss;
 mod factorization;
 mod threads;
 
 use super::{Method, Preconditioner, Profile, WorkUnits};
 use crate::preconditioners::{SaddleEstimate, lu_by_fronts};
 use crate::saved::saved;
+pub(super) use cudss::check_time;
 pub(super) use factorization::Factorization;
 use threads::Threads::{self, Alike, One, Partly};
 
@@ -94,7 +96,7 @@ struct Line {
 /// 1.5 to 4.5 to apply (more for a few thousand rows; `heat_sink_p1_27k`, `wathenSmall`, `bcsstk16`, `elast_bracket_p1_59k`, `p7_64`),
 /// `TwoLevel` 30 to 90 and 0.5, `Ilu0` 28 to 118 and 0.3 to 3, complete factorizations mostly 0.6 to 1.5 times their lines. A refresh of
 /// `Amg` took half of its setup, one of `Cholesky` all of it but the ordering.
-const TABLE: [Line; 13] = [
+const TABLE: [Line; 14] = [
     line(Preconditioner::None, |_| 0.0, 1.0, |_| 0.0, |_| 5000.0, [Alike, Alike]),
     line(Preconditioner::Jacobi, |_| 2.0, 1.0, |_| 0.0, |_| 150.0, [Alike, Alike]),
     line(Preconditioner::TwoLevel, |_| 60.0, 0.8, |_| 0.5, |_| 300.0, [Partly, Alike]),
@@ -167,6 +169,7 @@ const TABLE: [Line; 13] = [
         |s| s.saddle.iterations,
         [Partly, Partly],
     ),
+    cudss::LINE,
 ];
 
 impl Line {
@@ -180,6 +183,9 @@ impl Line {
             }
             (MachineClass::Gpu, Preconditioner::Amg) => {
                 [setup + launched(LAUNCHES[0]), application + launched(LAUNCHES[1])]
+            }
+            (MachineClass::Gpu, Preconditioner::CuDss) => {
+                [setup + launched(cudss::FIXED[0]), application + launched(cudss::FIXED[1])]
             }
             // the host computes the diagonal
             (MachineClass::Gpu, Preconditioner::Jacobi) => [setup * slower(unit) + launched(COPIES), 0.0],
@@ -368,6 +374,7 @@ impl Costs {
         let ordering = match (preconditioner, factorization) {
             // a matching, scaling, and possibly another ordering
             (Preconditioner::Lu | Preconditioner::Ldl, _) => MATCHING * find,
+            (Preconditioner::CuDss, _) => cudss::ANALYSIS * find,
             (_, Some(_)) => 0.0,
             (_, None) => find,
         };
@@ -403,7 +410,8 @@ impl Costs {
         let [setup, _] = built.on(class, unit, [triangles * (built.setup)(&shape) * factors[0], 0.0]);
         let [_, application] = line.on(class, unit, [0.0, (line.application)(&shape) * factors[1]]);
         let twice = products(method);
-        let renewed = if preconditioner == Preconditioner::Cholesky { setup - ordering } else { setup };
+        let keeps_order = matches!(preconditioner, Preconditioner::Cholesky | Preconditioner::CuDss);
+        let renewed = if keeps_order { setup - ordering } else { setup };
         Costs {
             setup: WorkUnits(setup),
             refresh: WorkUnits(line.refresh * renewed),

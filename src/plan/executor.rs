@@ -43,6 +43,10 @@ impl Budget {
         self.iterations.map_or(most, |all| all.saturating_sub(self.spent).min(most))
     }
 
+    fn time_left(&self) -> Option<Duration> {
+        self.time.map(|limit| limit.saturating_sub(self.started.elapsed()))
+    }
+
     fn is_spent(&self) -> bool {
         self.iterations.is_some_and(|all| self.spent >= all)
     }
@@ -51,7 +55,7 @@ impl Budget {
         Stopping {
             rtol,
             max_iterations: self.left(ITERATIONS),
-            time_limit: self.time.map(|limit| limit.saturating_sub(self.started.elapsed())),
+            time_limit: self.time_left(),
             ..Stopping::new(epsilon)
         }
     }
@@ -208,7 +212,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         task: &mut Task<'_, M::Vector>,
     ) -> Result<Event> {
         let most = multiplications(limit, &self.settings.profile);
-        match self.build(index, most) {
+        match self.check_time(index, task.budget.time_left()).and_then(|()| self.build(index, most)) {
             Ok(setup) => {
                 task.setup += setup;
                 task.preparation = Preparation::Built;

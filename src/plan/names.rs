@@ -89,6 +89,8 @@ named! {
         Lu = "Lu",
         /// [`SaddlePoint`](crate::SaddlePoint), block triangular.
         SaddlePoint = "SaddlePoint",
+        /// A complete factorization by NVIDIA's cuDSS, for GPUs only.
+        CuDss = "CuDss",
     }
     internal {}
 }
@@ -108,13 +110,14 @@ impl Method {
 impl Preconditioner {
     /// Whether the host builds and applies it, also for a solve on a GPU.
     pub(super) fn needs_host(self) -> bool {
-        use Preconditioner::{Ic0, Ilu0, Ilut, SaddlePoint};
-        self.is_complete() || matches!(self, Ic0 | Ilu0 | Ilut | SaddlePoint)
+        use Preconditioner::{Cholesky, Ic0, Ilu0, Ilut, Ldl, Lu, SaddlePoint};
+        matches!(self, Cholesky | Ic0 | Ilu0 | Ilut | Ldl | Lu | SaddlePoint)
     }
 
     /// Whether it is a complete factorization.
     pub(super) fn is_complete(self) -> bool {
-        matches!(self, Preconditioner::Cholesky | Preconditioner::Ldl | Preconditioner::Lu)
+        use Preconditioner::{Cholesky, CuDss, Ldl, Lu};
+        matches!(self, Cholesky | CuDss | Ldl | Lu)
     }
 }
 

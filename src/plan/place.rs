@@ -142,6 +142,9 @@ impl<T: Real> Plan<'_, T> {
     pub fn place(&self) -> Place {
         use Preconditioner::{Ic0, Ilu0, Ilut};
         let given = self.options.preconditioner;
+        if given == Some(Preconditioner::CuDss) && has_gpu() {
+            return Place::Gpu;
+        }
         if given.is_some_and(|one| one.is_complete() || matches!(one, Ic0 | Ilu0 | Ilut)) {
             return Place::Cpu;
         }

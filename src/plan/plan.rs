@@ -273,8 +273,8 @@ impl<'a, T: Real, M: Backend<T>> Plan<'a, T, M> {
             let symmetric = self.profile.is_symmetric();
             let suits = |method: &Method| symmetric || !method.needs_symmetry();
             let usual = match preconditioner {
-                // Minres needs a positive definite preconditioner, which Ldl is not
-                Some(Preconditioner::Ldl) => Method::Gmres,
+                // Minres needs a positive definite preconditioner, which these are not
+                Some(Preconditioner::Ldl | Preconditioner::CuDss) => Method::Gmres,
                 _ if symmetric => Method::Minres,
                 _ => Method::BiCgStab,
             };

@@ -328,7 +328,8 @@ mod tests {
         let _one_level = force(Level::Portable);
         let [small, grid, part] = [matrices::stencil7(3), matrices::stencil7(9), matrices::elasticity(6)]
             .map(|one| one.csr::<f64>().unwrap());
-        let suits = |one: &Preconditioner| *one != Preconditioner::SaddlePoint;
+        let suits =
+            |one: &Preconditioner| !matches!(one, Preconditioner::SaddlePoint | Preconditioner::CuDss);
         let all = Preconditioner::ALL.into_iter().filter(suits).map(|one| (&small, one, 100));
         // levels of both kinds: unsmoothed and smoothed aggregation
         let levels = [&grid, &part].map(|a| (a, Preconditioner::Amg, 400));

@@ -3,7 +3,7 @@
 use super::WorkUnits;
 use super::backend::ForFactors;
 use super::candidates::Context;
-use super::costs::MANY_SOLVES;
+use super::costs::{MANY_SOLVES, check_time};
 use super::matched::Begins;
 use super::measured::is_scattered;
 use super::plan::Options;
@@ -328,6 +328,18 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if one.costs.setup >= KEPT && !gives_way {
             self.kept = Some((old, m));
         }
+    }
+
+    /// Returns an error, and reports an attempt, if a candidate cannot be cancelled and is expected to take longer than is left.
+    pub(super) fn check_time(&mut self, index: usize, left: Option<Duration>) -> Result<()> {
+        let candidate = &self.scheduler.candidates[index];
+        if candidate.preconditioner != Preconditioner::CuDss {
+            return Ok(());
+        }
+        check_time(&candidate.costs, &self.settings.profile, left).inspect_err(|error| {
+            let end = AttemptEnd::NotBuilt(error.to_string());
+            self.attempts.push(Attempt::new(candidate, Duration::ZERO, f64::NAN, end));
+        })
     }
 
     /// Builds the preconditioner of a candidate, and makes the candidate the running one. `Lu` is suspended after `most` multiplications.

@@ -109,8 +109,8 @@ fn each_decision_can_be_made_by_hand() {
     }
     for preconditioner in Preconditioner::ALL {
         assert_eq!(preconditioner.to_string().parse::<Preconditioner>().unwrap(), preconditioner);
-        if preconditioner == Preconditioner::SaddlePoint {
-            // the matrix is not a saddle point
+        if matches!(preconditioner, Preconditioner::SaddlePoint | Preconditioner::CuDss) {
+            // the matrix is not a saddle point, and there is no cuDSS for the host
             continue;
         }
         let plan = Plan::new(&a).unwrap().method(Method::Gmres).preconditioner(preconditioner);
@@ -123,6 +123,9 @@ fn each_decision_can_be_made_by_hand() {
     assert_eq!(solver.operator().unwrap().choice().stored().format(), "COO");
     let unknown = Plan::new(&a).unwrap().format("best").build();
     assert!(matches!(unknown.err(), Some(Error::Unknown { what: "format", .. })));
+    let on_host = Plan::new(&a).unwrap().preconditioner(Preconditioner::CuDss).build().unwrap().solve(&b);
+    let error = on_host.unwrap_err().to_string();
+    assert!(error.contains("CuDss factorizes on a GPU"), "{error}");
     // a named preconditioner that cannot be built is an error
     let indefinite = saddle_point(20);
     let refused = Plan::new(&indefinite).unwrap().preconditioner(Preconditioner::Cholesky);

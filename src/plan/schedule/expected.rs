@@ -45,11 +45,12 @@ impl Scheduler {
     }
 
     /// Whether a candidate for indefinite matrices waits until the matrix is known not to be definite: where conjugate gradients are
-    /// slow, so are methods for indefinite matrices.
+    /// slow, so are methods for indefinite matrices. `CuDss` factorizes both kinds.
     pub(super) fn waits_for_indefinite(&self, index: usize) -> bool {
         let [first, this] = [&self.candidates[0], &self.candidates[index]];
         let failed = self.solve.states[0] == State::Failed || self.has_failed_before(0);
-        !this.needs_definite() && first.needs_definite() && !self.solve.indefinite && !failed
+        let is_for_both = this.preconditioner == Preconditioner::CuDss;
+        !this.needs_definite() && !is_for_both && first.needs_definite() && !self.solve.indefinite && !failed
     }
 
     /// Of the candidates for which `some` holds, the one with the least expected cost; of equal ones the first.

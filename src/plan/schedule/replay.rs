@@ -203,7 +203,7 @@ impl System {
     }
 
     fn scheduler(&self, announced: Option<usize>) -> Scheduler {
-        let list = candidates(self.context(), |_| true);
+        let list = candidates(self.context(), |one| one != Preconditioner::CuDss);
         Scheduler::new(self.context(), list, announced, false)
     }
 
