@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Preconditioner,
         amg,
         cholesky,
+        cudss,
         fsai,
         ic0,
         ilu0,
@@ -55,6 +56,7 @@ __all__ = [
     "bicgstab",
     "cg",
     "cholesky",
+    "cudss",
     "devices",
     "factorized",
     "fcg",
@@ -99,7 +101,7 @@ def __dir__() -> list[str]:
 
 def _look_for_nvrtc() -> None:
     """Adds the library folders of NVIDIA's wheels, which the dynamic linker does not search, to the search path for NVRTC (CUDA's
-    run-time compiler): `pip install krysp[cuda]` installs it there."""
+    run-time compiler) and cuDSS: `pip install krysp[cuda]` and `pip install nvidia-cudss-cu13` install them there."""
     try:
         nvidia = importlib.util.find_spec("nvidia")
     except (ImportError, ValueError):

@@ -19,7 +19,7 @@ from ._types import Matrix as GivenMatrix
 
 class Preconditioner(LinearOperator):  # type: ignore[misc]
     """An operator that applies ``M⁻¹``, created by `jacobi`, `ilu0`, `ilut`, `ic0`, `fsai`, `spai`, `two_level`, `amg`,
-    `saddle_point`, `lu`, `ldl` or `cholesky`.
+    `saddle_point`, `lu`, `ldl`, `cholesky` or `cudss`.
 
     Pass it as `M` to a solver of this package or of SciPy. It is on the device of its matrix: if built from an `Operator` on a
     GPU, it is on that GPU.
@@ -251,6 +251,28 @@ def ldl(A: Operator | GivenMatrix) -> Preconditioner:
     (0, array([2., 1.]))
     """
     return Preconditioner("ldl", A)
+
+
+def cudss(A: Operator) -> Preconditioner:
+    """A complete factorization on a GPU by NVIDIA's cuDSS, for any matrix: one application solves the system. GPU only.
+
+    ``pip install nvidia-cudss-cu13`` installs the library. Use it with `gmres`. A factorization cannot be interrupted, and results
+    may differ bitwise from run to run. ``str`` of the preconditioner has the version, the times, and the number of pivots that were
+    too small and were replaced.
+
+    Parameters
+    ----------
+    A : Operator
+        An operator on a GPU.
+
+    Raises
+    ------
+    KryspError
+        If the library is not installed, the factors do not fit into the memory of the GPU, or the matrix is singular to rounding.
+    ValueError
+        If the operator is not on a GPU.
+    """
+    return Preconditioner("cudss", A)
 
 
 def fsai(A: Operator | GivenMatrix) -> Preconditioner:

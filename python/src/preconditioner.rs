@@ -13,7 +13,7 @@ use krysp::{
     TwoLevel, UnknownOrder, Vector,
 };
 #[cfg(feature = "cuda")]
-use krysp::{CudaVector, Operator};
+use krysp::{CuDss, CudaVector, Operator};
 use numpy::PyArray1;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -87,6 +87,10 @@ impl<T: Number> Ready<T> {
 
 fn on_host<T: Number>(name: &str, csr: &Csr<T>, options: Options<T>) -> PyResult<(Ready<T>, String)> {
     let mut text = name.to_string();
+    if name == "cudss" {
+        let why = "cudss factorizes on a GPU: pass an operator on a GPU, `krysp.cudss(krysp.Operator(A, \"cuda\"))`";
+        return Err(PyValueError::new_err(why));
+    }
     if name == "lu" {
         return Ok((Ready::Lu(Box::new(Lu::new(csr).map_err(raised)?)), text));
     }
@@ -155,13 +159,18 @@ fn on_gpu<T: Number>(
         ("jacobi", Some(size)) => Jacobi::blocks_on(&gpu, a, size).map(|m| Box::new(m) as _),
         ("fsai", _) => Fsai::on(&gpu, a).map(|m| Box::new(m) as _),
         ("spai", _) => Spai::on(&gpu, a).map(|m| Box::new(m) as _),
+        ("cudss", _) => CuDss::new(&gpu, a).map(|m| {
+            text = m.report().to_string();
+            Box::new(m) as _
+        }),
         ("two_level", _) => TwoLevel::on(&gpu, a).map(|m| Box::new(m) as _),
         ("amg", _) => Amg::with_on(&gpu, a, &options.near_null_space, options.amg).map(|m| {
             text = m.to_string();
             Box::new(m) as _
         }),
         _ => {
-            let why = format!("{name} is not available on a GPU; jacobi, fsai, spai, two_level and amg are");
+            let why =
+                format!("{name} is not available on a GPU; jacobi, fsai, spai, two_level, amg and cudss are");
             return Err(PyValueError::new_err(why));
         }
     };

@@ -43,6 +43,21 @@ def test_preconditioners(name):
         krysp.ilu0(operator)
 
 
+def test_cudss():
+    a, b = poisson(60), np.ones(3600)
+    operator = krysp.Operator(a, "cuda:0")
+    try:
+        m = krysp.cudss(operator)
+    except krysp.KryspError as error:
+        assert "nvidia-cudss" in str(error)
+        pytest.skip("cuDSS is not installed")
+    assert "cuDSS" in str(m)
+    assert krysp.gmres(operator, b, M=m, rtol=1e-10).report.iterations <= 3
+    operator.refresh(2.0 * a.data)
+    m.refresh(operator)
+    np.testing.assert_allclose(2.0 * (a @ (m @ b)), b, rtol=1e-8, atol=1e-8)
+
+
 def test_callbacks():
     a, b, seen = poisson(60), np.ones(3600), []
     operator = krysp.Operator(a, "cuda:0")
