@@ -4,26 +4,34 @@
 //! ```text
 //! cargo bench --bench direct [-- NAME ...] [--gib 4]
 //! cargo bench --features faer --bench direct     also faer's factorizations
+//! cargo bench --bench direct -- --gpu            also cuDSS on a GPU
 //! ```
 //!
 //! Rows named faer are faer's factorizations of the same matrix on as many threads, without numbers of
 //! entries. Without a name, all square matrices of the folder are factorized. A factorization that would take
-//! more memory than `--gib` is refused and reported.
+//! more memory than `--gib` is refused and reported. Names that no file has are those of generated matrices.
+//!
+//! With `--gpu`, lines named cuDSS have the times of its phases in milliseconds, and factorizations of the host end
+//! after a minute. `--features` needs nothing more than the default, which includes `cuda`.
 
+#[cfg(feature = "cuda")]
+use krysp::CuDssKind;
+use krysp::testing::matrices::named;
 use krysp::testing::{SHARED_FOLDERS, shared_matrices, shared_matrix};
 use krysp::{
     Cholesky, Csr, DirectOptions, Gmres, HostVector, Ldl, LinearOperator, Lu, SinglePrecision, Space, Vector,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Result<()> {
-    let (mut names, mut gib) = (vec![], 4.0);
+    let (mut names, mut gib, mut gpu) = (vec![], 4.0, false);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         match &*arg {
             "--bench" => {}
+            "--gpu" => gpu = true,
             "--gib" => gib = args.next().ok_or("--gib needs a number")?.parse::<f64>()?,
             name => names.push(name.to_string()),
         }
@@ -32,9 +40,16 @@ fn main() -> Result<()> {
     println!(
         "matrix,rows,nnz,factorisation,setup_ms,factor_nnz,mib,apply_ms,backward,iterations,true_residual"
     );
-    for name in if names.is_empty() { all() } else { names } {
-        let Some(path) = shared_matrix(&name) else { return Err(format!("no matrix {name}").into()) };
-        let a: Csr<f64> = match krysp::io::read_matrix(path) {
+    if names.is_empty() {
+        names = if gpu { ON_GPU.map(String::from).into() } else { all() };
+    }
+    for name in names {
+        let read = match (shared_matrix(&name), named(&name)) {
+            (Some(path), _) => krysp::io::read_matrix(path),
+            (None, Some(made)) => made.csr(),
+            (None, None) => return Err(format!("no matrix {name}").into()),
+        };
+        let a: Csr<f64> = match read {
             Ok(a) => a,
             Err(error) => {
                 println!("{name},,,,,,,,,,\"{error}\"");
@@ -42,6 +57,11 @@ fn main() -> Result<()> {
             }
         };
         if a.rows() != a.cols() {
+            continue;
+        }
+        #[cfg(feature = "cuda")]
+        if gpu {
+            beside_the_host(&name, &a, options)?;
             continue;
         }
         if a.check_symmetric(1e-10).is_ok() {
@@ -55,6 +75,87 @@ fn main() -> Result<()> {
         report(&name, &a, "Lu f32", narrow, |lu| lu.inner().nnz())?;
     }
     Ok(())
+}
+
+/// Matrices for `--gpu`.
+const ON_GPU: [&str; 4] = ["elast20", "elast30", "p7_56", "convdiff_channel_p1_186k"];
+
+/// Time limit of a factorization of the host beside a GPU.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Prints lines for factorizations of the host and for cuDSS.
+#[cfg(feature = "cuda")]
+fn beside_the_host(name: &str, a: &Csr<f64>, options: DirectOptions) -> Result<()> {
+    let cancel = krysp::CancelToken::default();
+    let limited = || krysp::Interrupt::new(&cancel).time_limit(MINUTE);
+    if a.check_symmetric(1e-10).is_ok() {
+        let build = || Ok(limited().run(|| Cholesky::with(a, options))?);
+        report(name, a, "Cholesky", build, Cholesky::nnz)?;
+        report(name, a, "Ldl", || Ok(limited().run(|| Ldl::with(a, options))?), Ldl::nnz)?;
+    }
+    report(name, a, "Lu", || Ok(limited().run(|| Lu::with(a, options))?), Lu::nnz)?;
+    let gpu = krysp::Cuda::new(0)?;
+    for kind in [CuDssKind::PositiveDefinite, CuDssKind::Symmetric, CuDssKind::General] {
+        if kind != CuDssKind::General && a.check_symmetric(1e-10).is_err() {
+            continue;
+        }
+        // the first one loads the library
+        for run in ["first", "second"] {
+            match on_gpu(&gpu, a, kind) {
+                Ok(line) => println!("{name},{},{},cuDSS {kind:?} {run},{line}", a.rows(), a.nnz()),
+                Err(error) => println!("{name},{},{},cuDSS {kind:?} {run},\"{error}\"", a.rows(), a.nnz()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Times of the phases of cuDSS in milliseconds: analysis, factorization, refactorization, and a solve alone and of 8 vectors
+/// together; then how a solve with `b = A 1` ends.
+#[cfg(feature = "cuda")]
+fn on_gpu(gpu: &krysp::Cuda, csr: &Csr<f64>, kind: CuDssKind) -> Result<String> {
+    use krysp::{CuDss, MultiVector, Refresh, ToCuda};
+    let a = csr.to(gpu)?;
+    let start = Instant::now();
+    let mut m = CuDss::with_kind(gpu, &a, kind)?;
+    let whole = milliseconds(start);
+    let first = m.report().clone();
+    m.refresh(&a)?;
+    let again = m.report().clone();
+    let ones = a.domain().vector(&vec![1.0; csr.rows()])?;
+    let (mut b, mut x) = (a.domain().zeros()?, a.domain().zeros()?);
+    a.apply(&ones, &mut b)?;
+    let timed = |work: &mut dyn FnMut() -> krysp::solvers::Result<()>| -> Result<f64> {
+        let mut least = f64::INFINITY;
+        for _ in 0..5 {
+            gpu.synchronize()?;
+            let start = Instant::now();
+            work()?;
+            gpu.synchronize()?;
+            least = least.min(milliseconds(start));
+        }
+        Ok(least)
+    };
+    let solve = timed(&mut || m.apply(&b, &mut x))?;
+    let many_b = MultiVector::zeros(a.domain(), 8)?;
+    let mut many_x = MultiVector::zeros(a.domain(), 8)?;
+    let many = timed(&mut || m.apply_many(&many_b, &mut many_x))?;
+    let mut right = vec![0.0; csr.rows()];
+    a.domain().store(&b, &mut right)?;
+    let report = Gmres::new(&a).preconditioner(m).rtol(1e-10).max_iterations(50).solve(&right)?.report;
+    let [analysis, factorization] =
+        [first.analysis, first.factorization].map(|time| 1e3 * time.as_secs_f64());
+    let refactorization = 1e3 * again.factorization.as_secs_f64();
+    let norm = right.iter().map(|b| b * b).sum::<f64>().sqrt();
+    Ok(format!(
+        "setup {whole:.1}, analysis {analysis:.1}, factorization {factorization:.1}, refactorization {refactorization:.1}, solve \
+         {solve:.3}, 8 solves {many:.3}, {} entries, {} perturbed, residual {:.1e}, {} iterations to {:.1e}",
+        first.factor_entries,
+        first.perturbed_pivots,
+        first.residual,
+        report.iterations,
+        report.true_residual / norm
+    ))
 }
 
 /// Prints lines for faer's factorizations.
