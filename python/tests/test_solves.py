@@ -401,3 +401,8 @@ def test_a_small_system_is_solved_on_the_cpu():
     plan = krysp.Plan(poisson(20))
     assert plan.device == "cpu"
     assert plan.solve(np.ones(400)).info == 0
+
+
+def test_cudss_is_for_operators_on_a_gpu():
+    with pytest.raises(ValueError, match="factorizes on a GPU"):
+        krysp.cudss(sp.csr_array(np.eye(3)))

@@ -159,7 +159,7 @@ fn factorized<T: Real>(
             })?)
         }
         Preconditioner::CuDss => {
-            let expected = "one of the host, or a GPU as the device: CuDss factorizes on a GPU";
+            let expected = "CuDss factorizes on a GPU, so the device must be a GPU";
             return Err(Error::Option {
                 what: "the preconditioner",
                 got: preconditioner.to_string(),

@@ -150,7 +150,7 @@ impl Raw {
         if let Some(layer) = &library.threading {
             // SAFETY: the string ends with a zero
             let status = unsafe { (library.set_threading_layer)(raw.handle, layer.as_ptr()) };
-            // without OpenMP, which the layer needs, one thread remains
+            // if the layer is refused, one thread remains
             if status == 0 {
                 raw.set("the number of threads", Setting::HostThreads, threads.clamp(1, 1 << 10) as c_int)?;
             }

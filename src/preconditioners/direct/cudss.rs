@@ -212,6 +212,8 @@ impl<T: Real> CuDss<T> {
         (report.factor_entries, report.perturbed_pivots) = (entries, perturbed);
         report.inertia = inertia.map(|[negative, positive]| Inertia { negative, positive });
         if info != 0 {
+            // the library keeps reporting the error for later values
+            self.factors = None;
             let why = match report.kind {
                 CuDssKind::PositiveDefinite => {
                     format!(

@@ -334,8 +334,9 @@ unsafe fn symbol<F: Copy>(library: &libloading::Library, name: &str) -> Result<F
     unsafe { library.get::<F>(name) }.map(|found| *found).map_err(|error| missing(reason(error)))
 }
 
-/// The threading layer in the folder of the library that has this function. cuDSS uses the threads of OpenMP for
-/// its analysis if it is given one, else one thread.
+/// The threading layer in the folder of the library that has this function, loaded for good; `None` if there is none,
+/// or OpenMP, which it needs, is missing. cuDSS uses the threads of OpenMP for its analysis if it is given one, else
+/// one thread.
 #[cfg(target_os = "linux")]
 fn threading_layer(function: *const c_void, major: c_int) -> Option<CString> {
     use std::ffi::{CStr, OsStr};
@@ -349,7 +350,11 @@ fn threading_layer(function: *const c_void, major: c_int) -> Option<CString> {
     let file = unsafe { CStr::from_ptr(info.assume_init().dli_fname) };
     let folder = Path::new(OsStr::from_bytes(file.to_bytes())).parent()?;
     let layer = folder.join(format!("libcudss_mtlayer_gomp.so.{major}"));
-    if layer.exists() { CString::new(layer.into_os_string().into_vec()).ok() } else { None }
+    // cuDSS closes the layer with its handle, while threads of OpenMP still run code of a library that would be
+    // unloaded with the layer: keep both loaded
+    // SAFETY: NVIDIA's library, whose initializers have no requirements
+    unsafe { libloading::Library::new(&layer) }.map(std::mem::forget).ok()?;
+    CString::new(layer.into_os_string().into_vec()).ok()
 }
 
 #[cfg(not(target_os = "linux"))]
