@@ -73,6 +73,10 @@ const TYPES: [c_int; 2] = [0, 1];
 /// allocated, and their maximum during the factorization.
 const ESTIMATES: usize = 16;
 
+/// Held while the library creates or destroys objects, or analyses a matrix: on an H100, version 0.7.1 with a
+/// threading layer crashed in some of the runs in which several threads did so at the same time.
+static ON_HOST: Mutex<()> = Mutex::new(());
+
 /// Objects of the library for one matrix; null until they are created.
 struct Raw {
     library: &'static Library,
@@ -126,6 +130,12 @@ fn check(call: &'static str, status: c_int) -> Result<()> {
     Err(Error::CuDss { call, status })
 }
 
+/// Runs work of the library that other threads must not run at the same time.
+fn alone<R>(work: impl FnOnce() -> R) -> R {
+    let _one = lock(&ON_HOST);
+    work()
+}
+
 impl Raw {
     fn new(device: &Device, threads: usize) -> Result<Raw> {
         let library = Library::get()?;
@@ -140,22 +150,28 @@ impl Raw {
             one: [null_mut(); 2],
             many: [null_mut(); 2],
         };
+        // the lock is released before an error drops `raw`, which takes it again
+        let created = alone(|| raw.create(threads));
+        created.map(|()| raw)
+    }
+
+    fn create(&mut self, threads: usize) -> Result<()> {
+        let library = self.library;
         // SAFETY: each call writes a handle to a field, from which `drop` destroys it; the device owns the stream
         unsafe {
-            check("cudssCreate", (library.create)(&mut raw.handle))?;
-            check("cudssSetStream", (library.set_stream)(raw.handle, device.stream()))?;
-            check("cudssConfigCreate", (library.config_create)(&mut raw.config))?;
-            check("cudssDataCreate", (library.data_create)(raw.handle, &mut raw.data))?;
+            check("cudssCreate", (library.create)(&mut self.handle))?;
+            check("cudssSetStream", (library.set_stream)(self.handle, self.device.stream()))?;
+            check("cudssConfigCreate", (library.config_create)(&mut self.config))?;
+            check("cudssDataCreate", (library.data_create)(self.handle, &mut self.data))?;
         }
-        if let Some(layer) = &library.threading {
-            // SAFETY: the string ends with a zero
-            let status = unsafe { (library.set_threading_layer)(raw.handle, layer.as_ptr()) };
-            // if the layer is refused, one thread remains
-            if status == 0 {
-                raw.set("the number of threads", Setting::HostThreads, threads.clamp(1, 1 << 10) as c_int)?;
-            }
+        let Some(layer) = &library.threading else { return Ok(()) };
+        // SAFETY: the string ends with a zero
+        let status = unsafe { (library.set_threading_layer)(self.handle, layer.as_ptr()) };
+        // if the layer is refused, one thread remains
+        if status != 0 {
+            return Ok(());
         }
-        Ok(raw)
+        self.set("the number of threads", Setting::HostThreads, threads.clamp(1, 1 << 10) as c_int)
     }
 
     fn set<V>(&self, what: &'static str, setting: Setting, value: V) -> Result<()> {
@@ -242,6 +258,7 @@ impl Drop for Raw {
         // a failure of the device is reported by its next use
         let _ = self.device.inner.context.bind_to_thread();
         let _ = self.device.inner.stream.synchronize();
+        let _one = lock(&ON_HOST);
         self.destroy_many();
         let library = self.library;
         // SAFETY: each object that exists was created by this library, is not in use, and is destroyed once
@@ -300,7 +317,7 @@ impl<T: Real> Factors<T> {
         check("cudssMatrixCreateCsr", unsafe { library.create_csr(&mut raw.matrix, &csr) })?;
         raw.one = raw.dense(rows, 1, Self::TYPE, [0; 2])?;
         // SAFETY: the analysis reads the matrix, and no vectors
-        unsafe { raw.execute("the analysis", ANALYSIS, raw.one) }?;
+        alone(|| unsafe { raw.execute("the analysis", ANALYSIS, raw.one) })?;
         let held = reserve(&raw)?;
         let (raw, kind) = (Mutex::new((raw, None)), options.kind);
         Ok(Factors { raw, matrix, kind, rows, is_factorized: false, held })
