@@ -374,7 +374,7 @@ impl Costs {
         let ordering = match (preconditioner, factorization) {
             // a matching, scaling, and possibly another ordering
             (Preconditioner::Lu | Preconditioner::Ldl, _) => MATCHING * find,
-            (Preconditioner::CuDss, _) => cudss::ANALYSIS * find,
+            (Preconditioner::CuDss, _) => cudss::ANALYSIS * profile.rows as f64 / unit,
             (_, Some(_)) => 0.0,
             (_, None) => find,
         };
