@@ -1,7 +1,7 @@
 //! Solves every system of ../shared/matrices by one call, without options: attempts, times and residuals.
 //!
 //! ```text
-//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products | --loading | --transient | --elastic]
+//! cargo bench --bench plan [-- [--gpu] [--rows FROM..TO] [--solves 1,10,1000] [--limit 60] [--against] [--part 3/8] [--explain | --products | --loading | --transient [--parts] | --elastic]
 //!     [heat_sink_p1_27k p7_64 ...]]
 //! ```
 //!
@@ -17,8 +17,9 @@
 //!   formats in the ordering for the machine and in the given one.
 //! - `--loading` compares the time to load a saved plan with the time to build it.
 //! - `--transient` compares loops of time steps with fixed configurations: all of them, or those named, `growing`, `constant`,
-//!   `jumps` and `example`.
-//! - `--elastic` compares plans of `elast_bracket_p1_59k`, with the coordinates of its nodes, with `Amg` configured explicitly.
+//!   `jumps` and `example`. With `--parts` also the milliseconds of the parts of a step.
+//! - `--elastic` compares plans with the coordinates of the nodes, of `elast_bracket_p1_59k` or the matrices named (with files `NAME_b` and
+//!   `NAME_coord`), with `Amg` configured explicitly.
 //! - `--explain` prints the plan, the attempts, those of later solves that build preconditioners, and the cost of each fixed configuration
 //!   in iterations of `Cg` with `Jacobi`.
 //!
@@ -111,7 +112,7 @@ fn main() -> Result<()> {
         };
     }
     if options.elastic {
-        return elastic::all();
+        return elastic::all(&options.wanted);
     }
     println!(
         "{}",

@@ -13,11 +13,19 @@ const RTOL: f64 = 1e-8;
 /// Runs of each, in turns; the shortest counts.
 const ROUNDS: usize = 5;
 
-/// Prints the times from the matrix to `x`.
-pub(crate) fn all() -> Result<()> {
-    let path = |suffix: &str| shared_matrix(&format!("{NAME}{suffix}"));
+/// Prints the times from the matrix to `x` for the systems wanted, by default that of the bracket.
+pub(crate) fn all(wanted: &[String]) -> Result<()> {
+    println!("matrix,solver,seconds,ratio,iterations");
+    match wanted {
+        [] => one(NAME),
+        _ => wanted.iter().try_for_each(|name| one(name)),
+    }
+}
+
+fn one(matrix: &str) -> Result<()> {
+    let path = |suffix: &str| shared_matrix(&format!("{matrix}{suffix}"));
     let (Some(a), Some(b), Some(points)) = (path(""), path("_b"), path("_coord")) else {
-        skipped(&format!("no shared matrix {NAME}"));
+        skipped(&format!("no shared matrix {matrix}"));
         return Ok(());
     };
     let (a, b): (Csr<f64>, Vec<f64>) = (read_matrix(a)?, read_vector(b)?);
@@ -55,11 +63,10 @@ pub(crate) fn all() -> Result<()> {
             *best = (*best).min((started.elapsed(), iterations));
         }
     }
-    println!("solver,seconds,ratio,iterations");
     let least = best[2].0.min(best[3].0).as_secs_f64();
     for ((name, _), (time, iterations)) in solvers.iter().zip(best) {
         let seconds = time.as_secs_f64();
-        println!("\"{name}\",{seconds:.3},{:.2},{iterations}", seconds / least);
+        println!("{matrix},\"{name}\",{seconds:.3},{:.2},{iterations}", seconds / least);
     }
     Ok(())
 }

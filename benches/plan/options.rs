@@ -46,7 +46,8 @@ pub(crate) fn options() -> Result<Options> {
     while let Some(arg) = args.next() {
         let mut value = |what: &str| args.next().ok_or(format!("{arg} needs {what}"));
         match &*arg {
-            "--bench" => {}
+            // `--parts` is read by the loops themselves
+            "--bench" | "--parts" => {}
             "--gpu" => options.gpu = true,
             "--explain" => options.explain = true,
             "--transient" => options.transient = true,

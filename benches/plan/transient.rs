@@ -84,15 +84,52 @@ fn loops() -> ([Loop; 3], Loop) {
     (shared, Loop { name: "example", lengths, load: bursts })
 }
 
+/// Names of the parts of a step. Fixed configurations have no analysis.
+const PARTS: [&str; 6] =
+    ["analysis", "build", "refresh of the matrix", "preconditioner", "iterations", "the rest"];
+
 /// Times and counts of one loop of time steps.
+#[derive(Default)]
 pub(crate) struct Times {
     total: f64,
     steps: Vec<f64>,
+    /// Seconds of the [`PARTS`] of each step.
+    parts: Vec<[f64; 6]>,
     iterations: usize,
     renewals: usize,
 }
 
+/// Calls `work`, and adds its seconds to `to`.
+fn timed<R>(to: &mut f64, work: impl FnOnce() -> R) -> R {
+    let started = Instant::now();
+    let result = work();
+    *to += started.elapsed().as_secs_f64();
+    result
+}
+
 impl Times {
+    /// Records a step that has ended, and the parts that were measured.
+    fn add(&mut self, seconds: f64, mut parts: [f64; 6], iterations: usize) {
+        parts[5] = seconds - parts.iter().sum::<f64>();
+        self.total += seconds;
+        self.steps.push(seconds);
+        self.parts.push(parts);
+        self.iterations += iterations;
+    }
+
+    /// Prints milliseconds of the parts: of the first step, and medians over the others.
+    fn print_parts(&self, of: &str, name: &str) {
+        let Some((first, others)) = self.parts.split_first() else { return };
+        print!("# {of}, {name}, ms of the first step and median of the others:");
+        for (part, what) in PARTS.iter().enumerate() {
+            let mut all: Vec<f64> = others.iter().map(|parts| parts[part]).collect();
+            all.sort_by(f64::total_cmp);
+            let median = all.get(all.len() / 2).copied().unwrap_or_default();
+            print!(" {what} {:.3}, {:.3};", 1e3 * first[part], 1e3 * median);
+        }
+        println!();
+    }
+
     fn print(&self, of: &str, name: &str, best: f64) {
         let mut sorted = self.steps.clone();
         sorted.sort_by(f64::total_cmp);
@@ -163,6 +200,11 @@ pub(crate) fn all<M: Rivals>(machine: &M, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// Whether an option is in the command line.
+fn has(option: &str) -> bool {
+    std::env::args().any(|one| one == option)
+}
+
 fn compare<M: Rivals>(machine: &M, system: &System, steps: &Loop) -> Result<()> {
     let Loop { name, lengths, load } = steps;
     let problem = &Problem { system, lengths, load: *load };
@@ -204,6 +246,9 @@ fn compare<M: Rivals>(machine: &M, system: &System, steps: &Loop) -> Result<()> 
     for one in &all {
         if let Some(times) = &one.times {
             times.print(name, &one.name, best);
+            if has("--parts") {
+                times.print_parts(name, &one.name);
+            }
         }
     }
     Ok(())
@@ -274,7 +319,7 @@ impl Problem<'_> {
         let a = self.matrix()?;
         let changes = self.changes();
         let mut t = vec![self.system.start; a.rows()];
-        let mut times = Times { total: 0.0, steps: vec![], iterations: 0, renewals: 0 };
+        let mut times = Times::default();
         let mut solver: Option<Solver<_, Operator<M::Vector>, P>> = None;
         let (mut new, mut time) = (self.values(&a, self.lengths[0])?, 0.0);
         for (step, &dt) in self.lengths.iter().enumerate() {
@@ -283,30 +328,28 @@ impl Problem<'_> {
             if step > 0 && dt != self.lengths[step - 1] {
                 new = self.values(&a, dt)?;
             }
-            let started = Instant::now();
+            let (started, mut parts) = (Instant::now(), [0.0; 6]);
             let solver = match &mut solver {
                 Some(solver) => {
                     let (operator, p) = solver.operators_mut();
                     if changes {
-                        operator.refresh(&new)?;
+                        timed(&mut parts[2], || operator.refresh(&new))?;
                         if step % every == 0 {
-                            p.refresh(&*operator as &dyn MatrixSource<f64>)?;
+                            timed(&mut parts[3], || p.refresh(&*operator as &dyn MatrixSource<f64>))?;
                             times.renewals += 1;
                         }
                     }
                     solver
                 }
                 empty => {
-                    let operator = Operator::auto(&a, machine)?;
-                    let p = make(&a, &operator)?;
+                    let operator = timed(&mut parts[1], || Operator::auto(&a, machine))?;
+                    let p = timed(&mut parts[3], || make(&a, &operator))?;
                     empty.insert(Cg::new(operator).preconditioner(p).rtol(self.system.rtol))
                 }
             };
             let solved = solver.solve_from(&b, &t)?;
-            let seconds = started.elapsed().as_secs_f64();
-            times.total += seconds;
-            times.steps.push(seconds);
-            times.iterations += solved.report.iterations;
+            parts[4] = solved.report.time.as_secs_f64();
+            times.add(started.elapsed().as_secs_f64(), parts, solved.report.iterations);
             t = solved.x;
             if times.total > TOO_SLOW * best {
                 return Ok(None);
@@ -325,9 +368,9 @@ impl Problem<'_> {
         let a = self.matrix()?;
         let mut t = vec![self.system.start; a.rows()];
         let changes = self.changes();
-        let mut times = Times { total: 0.0, steps: vec![], iterations: 0, renewals: 0 };
+        let mut times = Times::default();
         let mut solver = None;
-        let explain = std::env::args().any(|one| one == "--explain");
+        let explain = has("--explain");
         let (mut new, mut time) = (self.values(&a, self.lengths[0])?, 0.0);
         for (step, &dt) in self.lengths.iter().enumerate() {
             time += dt;
@@ -335,29 +378,29 @@ impl Problem<'_> {
             if step > 0 && dt != self.lengths[step - 1] {
                 new = self.values(&a, dt)?;
             }
-            let started = Instant::now();
+            let (started, mut parts) = (Instant::now(), [0.0; 6]);
             let solver = match &mut solver {
                 Some(solver) => solver,
                 empty => {
-                    let mut plan =
-                        Plan::new(&a)?.on(machine).rtol(self.system.rtol).values_change(values_change);
+                    let plan = timed(&mut parts[0], || Plan::new(&a))?;
+                    let mut plan = plan.on(machine).rtol(self.system.rtol).values_change(values_change);
                     if let Some(solves) = solves {
                         plan = plan.solves(solves);
                     }
-                    empty.insert(plan.build()?)
+                    empty.insert(timed(&mut parts[1], || plan.build())?)
                 }
             };
             if step > 0 && changes {
-                solver.refresh(&new)?;
+                timed(&mut parts[2], || solver.refresh(&new))?;
             }
             let solved = solver.solve_from(&b, &t)?;
             let seconds = started.elapsed().as_secs_f64();
+            parts[3] = solved.attempts.iter().map(|one| one.setup.as_secs_f64()).sum();
+            parts[4] = solved.attempts.iter().map(|one| one.time.as_secs_f64()).sum();
             if explain {
                 println!("# step {step}, dt {dt:.3}, {:.1} ms: {solved}", 1e3 * seconds);
             }
-            times.total += seconds;
-            times.steps.push(seconds);
-            times.iterations += solved.report.iterations;
+            times.add(seconds, parts, solved.report.iterations);
             let renewed = |one: &&Attempt| one.preparation == Preparation::Renewed;
             times.renewals += solved.attempts.iter().filter(renewed).count();
             if !solved.converged() {
