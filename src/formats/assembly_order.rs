@@ -246,7 +246,23 @@ impl<T: Real> UserOrder<T> {
         &self.order
     }
 
+    /// Whether the reordered matrix has these values already. Stops soon after the first one that differs.
+    pub(crate) fn has(&self, values: &[T], own: &Csr<T>) -> bool {
+        let differs = |entry: usize| {
+            self.order.sources(entry).any(|from| values[from as usize] != own.entries()[entry])
+        };
+        values.len() == own.nnz() && find_row(values.len(), 3, &differs).is_none()
+    }
+
+    /// Replaces the values of the reordered matrix. Returns an error unless there is one finite value for each
+    /// entry.
+    pub(crate) fn refresh(&self, values: &[T], own: &mut Csr<T>) -> Result<()> {
+        self.user.check_entries(values)?;
+        self.order.assemble(values, own.values_mut())
+    }
+
     /// Entries of the reordered matrix. Returns an error unless there is one finite value for each entry.
+    #[cfg(feature = "cuda")]
     pub(crate) fn entries(&self, values: &[T]) -> Result<Vec<T>> {
         self.user.check_entries(values)?;
         let mut entries = vec![T::zero(); values.len()];

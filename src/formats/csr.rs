@@ -369,6 +369,13 @@ impl<T: Real> Format<T> for Csr<T> {
     fn slots(&self, row: usize, mut visit: impl FnMut(usize, usize)) {
         self.pattern().offsets.range(row).for_each(|entry| visit(entry, entry));
     }
+
+    /// Copies the values, because each entry is its own slot.
+    fn fill(&mut self, entries: &[T]) {
+        over_rows(entries.len(), 2, &mut *self.values, &|range, part: &mut [T]| {
+            part.copy_from_slice(&entries[range]);
+        });
+    }
 }
 
 impl<T: Real> Offered<T> for Csr<T> {

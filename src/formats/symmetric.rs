@@ -238,14 +238,19 @@ pub(crate) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
     !different.into_inner() && unpaired.into_inner() == 0
 }
 
-/// Number of rows in the sample of [`sample_looks_symmetric`]. A guess: the sample takes less time than an
-/// iteration, and misses only differences in a few rows.
-const SAMPLE: usize = 1024;
+/// Number of rows in the sample of [`sample_looks_symmetric`]. A guess: new values that are no longer symmetric
+/// differ from their mirror images in many rows.
+const SAMPLE: usize = 64;
 
-/// As [`looks_symmetric`], but compares only the entries of about [`SAMPLE`] rows, evenly distributed.
-pub(crate) fn sample_looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
+/// Factor by which the first row of successive samples moves: a prime, so that they cover all rows.
+const STRIDE: usize = 7919;
+
+/// As [`looks_symmetric`], but compares only the entries of about [`SAMPLE`] rows, evenly distributed. The rows
+/// depend on `turn`, so that successive samples find differences in a few rows, too.
+pub(crate) fn sample_looks_symmetric<T: Real>(csr: &Csr<T>, turn: usize) -> bool {
     let on_diagonal = |row: usize| csr.get(row, row).unwrap_or_default();
-    (0..csr.rows()).step_by((csr.rows() / SAMPLE).max(1)).all(|row| {
+    let step = (csr.rows() / SAMPLE).max(1);
+    (turn.wrapping_mul(STRIDE) % step..csr.rows()).step_by(step).all(|row| {
         let diagonal = on_diagonal(row);
         csr.row_columns(row).iter().zip(csr.row_values(row)).all(|(&col, &value)| {
             let col = col as usize;
@@ -439,7 +444,7 @@ mod tests {
         let all: Vec<_> = (0..4).map(|i| (i, i, 1.0)).chain(entries.iter().copied()).collect();
         let a = Csr::from_triplets(4, 4, &all).unwrap();
         assert_eq!(looks_symmetric(&a), Profile::of(&a).is_symmetric(), "{entries:?}");
-        assert_eq!(looks_symmetric(&a), sample_looks_symmetric(&a), "{entries:?}");
+        assert_eq!(looks_symmetric(&a), sample_looks_symmetric(&a, 1), "{entries:?}");
         looks_symmetric(&a)
     }
 
@@ -454,5 +459,14 @@ mod tests {
         assert!(!looks(&[(0, 3, 1e-17)]) && !looks(&[(3, 0, 1e-17)]));
         // as many entries above the diagonal as below, in different places
         assert!(!looks(&[(0, 3, 1.0), (2, 1, 1.0)]));
+    }
+
+    #[test]
+    fn successive_samples_cover_all_rows() {
+        let size = 10 * SAMPLE;
+        let entries = (0..size).map(|i| (i, i, 1.0)).chain([(333, 7, 0.5)]);
+        let a = Csr::from_triplets(size, size, &entries.collect::<Vec<_>>()).unwrap();
+        let found = (0..10).filter(|&turn| !sample_looks_symmetric(&a, turn)).count();
+        assert_eq!(found, 1);
     }
 }

@@ -99,7 +99,13 @@ impl<V> Task<'_, V> {
 impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// Solves a system whose norms neither overflow nor underflow. `own` means that no caller holds the vectors: then the matrix may be
     /// reordered, and `x` with it.
-    pub(super) fn execute(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
+    pub(super) fn execute(
+        &mut self,
+        b: &M::Vector,
+        rhs_norm: f64,
+        x: &mut M::Vector,
+        own: bool,
+    ) -> Result<&Report> {
         let options = &self.settings.options;
         let cancel = self.cancel.clone().unwrap_or_default();
         let budget = Budget {
@@ -115,7 +121,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
         self.attempts.clear();
         self.report = Report::default();
-        self.report.rhs_norm = norm(b)?;
+        self.report.rhs_norm = rhs_norm;
         let mut task = Task {
             b,
             reordered: None,
@@ -129,12 +135,12 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             refused: None,
         };
         // measuring formats needs no ownership of the vectors; only reordering waits
-        let waits = self.scheduler.may_reorder && !own && !self.measures();
+        let waits = self.scheduler.found.may_rearrange && !own && !self.measures();
         if waits {
-            self.scheduler.may_reorder = false;
+            self.scheduler.found.may_rearrange = false;
         }
         let done = interrupt.run(|| self.actions(&mut task));
-        self.scheduler.may_reorder |= waits;
+        self.scheduler.found.may_rearrange |= waits;
         done?;
         self.scheduler.finish();
         let outcome = &self.report.outcome;
@@ -159,7 +165,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             }
             let (event, index) = match action {
                 Action::Analyse => (Event::Analysed(analyse(&self.matrix, &self.symbolic)), 0),
-                Action::Reorder { ahead } => (Event::Reordered(self.reorder(ahead, task)?), 0),
+                Action::Rearrange { ahead } => (Event::Rearranged(self.rearrange(ahead, task)?), 0),
                 Action::Build { index, limit } => (self.build_within(index, limit, task)?, index),
                 Action::Renew { index } => (self.renew(index, task)?, index),
                 Action::Run { index } => (self.run(index, task)?, index),
@@ -221,7 +227,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             Err(Error::NoOperator) => Err(Error::NoOperator),
             Err(Error::Interrupted(_)) => Ok(Event::NotBuilt { indefinite: false }),
             Err(Error::Unsuitable { .. })
-                if self.scheduler.candidates[index].preconditioner == Preconditioner::Lu
+                if self.scheduler.found.candidates[index].preconditioner == Preconditioner::Lu
                     && self.begins.as_ref().is_some_and(Begins::is_suspended) =>
             {
                 Ok(Event::Suspended)
@@ -240,9 +246,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
         // a preconditioner that the host computes is renewed from the matrix in host memory: reading the values back from a GPU takes as
         // long as hundreds of iterations
-        let preconditioner = self.scheduler.candidates[index].preconditioner;
+        let preconditioner = self.scheduler.found.candidates[index].preconditioner;
         let by_host = preconditioner == Preconditioner::Jacobi || preconditioner.needs_host();
         if running.renew(by_host.then_some(&*self.matrix)).is_ok() {
+            self.note_factors(index);
             task.setup += started.elapsed();
             task.preparation = Preparation::Renewed;
             return Ok(Event::Renewed);
@@ -293,7 +300,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             (watcher.monitor.estimate, watcher.verdict)
         };
         let solved = residual <= self.settings.options.rtol;
-        let candidate = &self.scheduler.candidates[index];
+        let candidate = &self.scheduler.found.candidates[index];
         let broken = matches!(report.outcome, Outcome::Breakdown { value, .. } if value < 0.0);
         let end = match &report.outcome {
             _ if solved => End::Converged,
@@ -327,7 +334,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     fn switched(&self, estimate: &Estimate, report: &Report) -> AttemptEnd {
         let each = report.time.as_secs_f64() / report.iterations.max(1) as f64;
         let unit = each * estimate.iterations / estimate.remaining.0;
-        let to = estimate.next.and_then(|next| self.scheduler.candidates.get(next)).map_or_else(
+        let to = estimate.next.and_then(|next| self.scheduler.found.candidates.get(next)).map_or_else(
             || "another candidate".to_owned(),
             |next| configuration(next.method, next.preconditioner),
         );
@@ -347,7 +354,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 
     /// Reorders the matrix, `b`, `x` and the best solution so far, if that makes products faster, or changes the format. Returns whether
     /// the matrix was reordered.
-    fn reorder(&mut self, ahead: WorkUnits, task: &mut Task<'_, M::Vector>) -> Result<bool> {
+    fn rearrange(&mut self, ahead: WorkUnits, task: &mut Task<'_, M::Vector>) -> Result<bool> {
         let started = Instant::now();
         let (machine, matrix, symmetric) = (&self.machine, &self.matrix, self.settings.symmetric);
         let found = match self.measures() {

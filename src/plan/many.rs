@@ -147,7 +147,7 @@ where
     /// consistency test solve systems without it.
     fn lead(&self, solved: &Solved<T>) -> Option<Lead> {
         let (index, _) = self.running.as_ref()?;
-        let candidate = self.scheduler.candidates.get(*index)?;
+        let candidate = self.scheduler.found.candidates.get(*index)?;
         let last = solved.attempts.last()?;
         let by_it = last.method == candidate.method && last.preconditioner == candidate.preconditioner;
         let has_cycles = matches!(last.method, Method::Gmres | Method::Fgmres | Method::LeastSquares);
@@ -216,7 +216,7 @@ where
         } else {
             report.true_residual = report.rhs_norm;
         }
-        let candidate = &self.scheduler.candidates[index];
+        let candidate = &self.scheduler.found.candidates[index];
         let ending = AttemptEnd::Ended(report.outcome.clone());
         let attempt = Attempt::new(candidate, Duration::ZERO, residual, ending);
         let preparation = match self.scheduler.is_built(index) {

@@ -334,7 +334,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         if is_declared && !one_triangle {
             return self.settings.symmetric;
         }
-        if !one_triangle && sample_looks_symmetric(&self.matrix) == before {
+        if !one_triangle && sample_looks_symmetric(&self.matrix, self.scheduler.found.refreshes) == before {
             return before;
         }
         let symmetric = looks_symmetric(&self.matrix);

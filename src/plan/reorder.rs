@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(std::sync::Arc::strong_count(&solver.matrix), 1);
         assert!(first.converged() && solver.matrix.domain().permutation().is_none(), "{first}");
         // no elimination ordering was computed either
-        assert!(solver.scheduler.factorization.is_none() && solver.symbolic.lock().unwrap().is_none());
+        assert!(solver.scheduler.found.factorization.is_none() && solver.symbolic.lock().unwrap().is_none());
         let solved: Vec<_> = (0..4).map(|_| solver.solve(&b).unwrap()).collect();
         assert!(solver.matrix.domain().permutation().is_some());
         for solved in solved {

@@ -59,12 +59,12 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 to.knows(&self.matrix.source().pattern);
             }
             self.settings.save(to);
-            self.scheduler.findings().save(to);
+            self.scheduler.found.save(to);
             operator.write(to);
             built.map(|(index, _)| index).save(to);
             built.is_some_and(|(index, _)| self.scheduler.is_built(index) == Some(true)).save(to);
             if let Some((index, m)) = built
-                && !M::save_preconditioner(self.scheduler.candidates[index].preconditioner, m, to)
+                && !M::save_preconditioner(self.scheduler.found.candidates[index].preconditioner, m, to)
             {
                 false.save(to);
             }
@@ -121,7 +121,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         };
         solver.note_built();
         if other_values {
-            solver.refresh(a.entries())?;
+            // the matrix has them, the operator of the file has not
+            solver.replace_values(a.entries())?;
         } else if stale {
             solver.scheduler.mark_stale();
         }
@@ -248,7 +249,7 @@ mod tests {
         let (b, doubled) = (vec![1.0; a.rows()], a.entries().iter().map(|v| 2.0 * v).collect::<Vec<_>>());
         let mut solver = Plan::new(&a).unwrap().solves(90).values_change(true).build().unwrap();
         let direct = |one: &Candidate| one.preconditioner == Preconditioner::Cholesky;
-        let at = solver.scheduler.candidates.iter().position(direct).unwrap();
+        let at = solver.scheduler.found.candidates.iter().position(direct).unwrap();
         solver.scheduler.pretend_best(at);
         let solves = |solver: &mut PlannedSolver<f64, Host>, when: &str| {
             let solved = solver.solve(&b).unwrap();

@@ -33,15 +33,16 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// Solves as [`PlannedSolver::solve_into`] does. `own` means that no caller holds the vectors: then the matrix may be reordered, and
     /// `x` with it.
     pub(super) fn solve_on(&mut self, b: &M::Vector, x: &mut M::Vector, own: bool) -> Result<&Report> {
-        if needs_no_scaling::<T>(norm(b)?) {
-            return self.execute(b, x, own);
+        let rhs_norm = norm(b)?;
+        if needs_no_scaling::<T>(rhs_norm) {
+            return self.execute(b, rhs_norm, x, own);
         }
         let space = self.space()?.clone();
         let mut host = vec![T::default(); space.len()];
         space.store(b, &mut host)?;
         let most = host.iter().fold(0.0f64, |most, &entry| most.max(Element::to_f64(entry).abs()));
         if most == 0.0 || !host.iter().all(|&entry| Element::is_finite(entry)) {
-            return self.execute(b, x, own);
+            return self.execute(b, rhs_norm, x, own);
         }
         let factor = (-most.log2().floor()).clamp(-POWER, POWER).exp2();
         let multiply = |host: &mut [T], factor: f64| {
@@ -53,7 +54,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         space.store(x, &mut host)?;
         multiply(&mut host, factor);
         space.load(&host, x)?;
-        let done = self.execute(&scaled, x, own).map(|_| ());
+        let done = norm(&scaled).and_then(|norm| self.execute(&scaled, norm, x, own).map(|_| ()));
         let space = x.space().clone();
         let back = 1.0 / factor;
         space.store(x, &mut host)?;

@@ -47,31 +47,23 @@ const CHEAP: f64 = 0.05;
 /// Number of announced solves from which on formats and orderings are compared by measured times of products.
 pub(super) const MANY: usize = 100;
 
-/// Work of the host to reorder the matrix (45 to 130 units were measured).
-const REORDERING: WorkUnits = WorkUnits(90.0);
+/// Work of the host to reorder the matrix (45 to 130 units were measured), or to convert it to the formats that are compared (10 to 30 units
+/// each). For a GPU the host does both, too: a conversion of `heat_sink_transient_80k` took 26 ms beside an H200, where this is 34 ms.
+const REARRANGING: WorkUnits = WorkUnits(90.0);
 
 /// A resumed attempt has failed if, when it is stopped again, its residual is above this fraction of that at its suspension. A guess.
 const RESUMED: f64 = 0.1;
 
 /// State machine that chooses the actions of a planned solver.
 pub(super) struct Scheduler {
-    pub(super) candidates: Vec<Candidate>,
-    pub(super) factorization: Option<Factorization>,
+    /// Expected costs and measurements.
+    pub(super) found: Findings,
     profile: Profile,
     class: MachineClass,
     factors: fn(Preconditioner) -> [f64; 2],
     /// Number of solves that was announced, and whether changes of the values were announced.
     announced: Option<usize>,
     values_change: bool,
-    records: Vec<Record>,
-    /// Number of solves so far, their work, and the number of refreshes of the matrix.
-    solves: usize,
-    spent: WorkUnits,
-    refreshes: usize,
-    /// Number of solves after which Jacobi may be tried again with new values, and the distance to the next such trial, which doubles.
-    trial: [usize; 2],
-    /// Whether another ordering or format of the matrix may make products faster.
-    pub(super) may_reorder: bool,
     built: Vec<Built>,
     solve: Solve,
 }
@@ -96,38 +88,15 @@ impl Scheduler {
         announced: Option<usize>,
         values_change: bool,
     ) -> Scheduler {
-        let Findings { candidates, factorization, records, solves, spent, refreshes, trial, may_reorder } =
-            known;
         Scheduler {
-            candidates,
-            factorization,
             profile: context.profile.clone(),
             class: context.class,
             factors: context.factors,
-            announced: announced.map(|ahead| ahead.saturating_add(solves)),
+            announced: announced.map(|ahead| ahead.saturating_add(known.solves)),
+            found: known,
             values_change,
-            records,
-            solves,
-            spent,
-            refreshes,
-            trial,
-            may_reorder,
             built: vec![],
             solve: Solve::default(),
-        }
-    }
-
-    pub(super) fn findings(&self) -> Findings {
-        let Scheduler { candidates, factorization, records, solves, spent, refreshes, trial, .. } = self;
-        Findings {
-            may_reorder: self.may_reorder,
-            candidates: candidates.clone(),
-            factorization: *factorization,
-            records: records.clone(),
-            solves: *solves,
-            spent: *spent,
-            refreshes: *refreshes,
-            trial: *trial,
         }
     }
 
@@ -138,10 +107,10 @@ impl Scheduler {
     }
 
     fn begin_solve(&mut self) {
-        let count = self.candidates.len();
+        let count = self.found.candidates.len();
         if (0..count).all(|index| self.has_failed_before(index)) {
             // all have failed: try them again, because another right-hand side may be easier
-            self.records.iter_mut().for_each(|record| (record.cost, record.failures) = (None, 0));
+            self.found.records.iter_mut().for_each(|record| (record.cost, record.failures) = (None, 0));
         }
         self.solve = Solve {
             states: vec![State::Untried; count],
@@ -170,10 +139,10 @@ impl Scheduler {
                     _ => self.proceed(),
                 }
             }
-            Event::Reordered(moved) => {
-                self.may_reorder = false;
-                // also if the matrix was not reordered: computing the ordering takes most of the time
-                self.spent += self.reordering();
+            Event::Rearranged(moved) => {
+                self.found.may_rearrange = false;
+                // also if the matrix remains as it was: computing an ordering, or converting, takes most of the time
+                self.found.spent += self.rearranging();
                 if moved {
                     self.built.clear();
                 }
@@ -183,14 +152,14 @@ impl Scheduler {
                 }
             }
             Event::Built => {
-                self.spent += self.candidates[index].costs.setup;
+                self.found.spent += self.found.candidates[index].costs.setup;
                 self.note_built(index);
                 Action::Run { index }
             }
             Event::Suspended => {
                 let spent = self.limit(index);
-                self.spent += spent;
-                let costs = &mut self.candidates[index].costs;
+                self.found.spent += spent;
+                let costs = &mut self.found.candidates[index].costs;
                 (costs.setup, costs.refresh) = (spent, costs.refresh.max(spent));
                 self.proceed()
             }
@@ -200,8 +169,8 @@ impl Scheduler {
                 self.proceed()
             }
             Event::Renewed => {
-                self.spent += self.candidates[index].costs.refresh;
-                self.records[index].renewals += 1;
+                self.found.spent += self.found.candidates[index].costs.refresh;
+                self.found.records[index].renewals += 1;
                 self.note_built(index);
                 Action::Run { index }
             }
@@ -213,13 +182,8 @@ impl Scheduler {
 
     /// Records that the values of the matrix have changed.
     pub(super) fn values_changed(&mut self) {
-        self.refreshes += 1;
+        self.found.refreshes += 1;
         self.mark_stale();
-    }
-
-    /// Number of solves so far.
-    pub(super) fn solves(&self) -> usize {
-        self.solves
     }
 
     /// Records that all preconditioners are those of earlier values.
@@ -229,18 +193,18 @@ impl Scheduler {
 
     /// Discards all measurements, and forgets which preconditioners are built.
     pub(super) fn forget(&mut self) {
-        self.records.fill(Record::default());
+        self.found.records.fill(Record::default());
         self.built.clear();
     }
 
     /// Replaces the candidates by those for new values of another kind, for which there are no measurements and no preconditioners.
     pub(super) fn replace_candidates(&mut self, profile: &Profile, candidates: Vec<Candidate>) {
-        self.records = vec![Record::default(); candidates.len()];
-        (self.profile, self.candidates) = (profile.clone(), candidates);
-        self.trial = [self.solves, 1];
+        self.found.records = vec![Record::default(); candidates.len()];
+        (self.profile, self.found.candidates) = (profile.clone(), candidates);
+        self.found.trial = [self.found.solves, 1];
         self.built.clear();
         // the elimination ordering depends on the pattern alone
-        if let Some(factorization) = self.factorization.take() {
+        if let Some(factorization) = self.found.factorization.take() {
             self.analysed(factorization);
         }
     }
@@ -257,11 +221,11 @@ impl Scheduler {
 
     /// Records the end of a solve.
     pub(super) fn finish(&mut self) {
-        self.solves += 1;
+        self.found.solves += 1;
         if self.solve.indefinite {
             // candidates for definite matrices are not tried for another right-hand side either
-            for index in 0..self.candidates.len() {
-                if self.candidates[index].needs_definite() && !self.has_failed_before(index) {
+            for index in 0..self.found.candidates.len() {
+                if self.found.candidates[index].needs_definite() && !self.has_failed_before(index) {
                     self.fail(index);
                 }
             }
@@ -284,29 +248,30 @@ impl Scheduler {
 
     /// Whether there is only one candidate, so that there is none to switch to.
     pub(super) fn is_alone(&self) -> bool {
-        self.candidates.len() == 1
+        self.found.candidates.len() == 1
     }
 
     /// Chooses the first action of a solve.
     fn first(&mut self) -> Action {
-        let known = |index: usize| self.records[index].cost.is_some() && !self.has_failed_before(index);
+        let known = |index: usize| self.found.records[index].cost.is_some() && !self.has_failed_before(index);
         let best = self.cheapest(known);
         if best == Some(0) {
-            self.trial = [self.solves, 1];
+            self.found.trial = [self.found.solves, 1];
         }
-        let unknown = |index: usize| self.records[index].cost.is_none() && !self.has_failed_before(index);
+        let unknown =
+            |index: usize| self.found.records[index].cost.is_none() && !self.has_failed_before(index);
         let soon = |index: usize| unknown(index) && !self.waits_for_indefinite(index);
         let first = match best {
             Some(best) if self.tries_jacobi(best) => {
-                self.trial[0] = self.solves + self.trial[1];
-                self.trial[1] *= 2;
+                self.found.trial[0] = self.found.solves + self.found.trial[1];
+                self.found.trial[1] *= 2;
                 self.solve.trial = true;
                 Some(0)
             }
             Some(best) => {
                 let cost = self.cost(best);
                 // complete factorizations do not wait: their cost does not depend on definiteness
-                let complete = |index: usize| self.candidates[index].preconditioner.is_complete();
+                let complete = |index: usize| self.found.candidates[index].preconditioner.is_complete();
                 let possible = |index| soon(index) || unknown(index) && complete(index);
                 let worth = |index| possible(index) && self.is_worth_trying(index, cost);
                 self.cheapest(worth).or(Some(best))
@@ -326,13 +291,13 @@ impl Scheduler {
     /// Returns whether to try Jacobi again: its cost was measured for earlier values of the matrix, and another candidate is
     /// expected to be faster.
     fn tries_jacobi(&self, best: usize) -> bool {
-        let record = &self.records[0];
+        let record = &self.found.records[0];
         best != 0
-            && self.candidates[0].is_measure()
+            && self.found.candidates[0].is_measure()
             && record.cost.is_some()
             && !self.has_failed_before(0)
-            && record.values < self.refreshes
-            && self.solves >= self.trial[0]
+            && record.values < self.found.refreshes
+            && self.found.solves >= self.found.trial[0]
     }
 
     /// Chooses the action after a candidate that has not solved the system.
@@ -356,9 +321,9 @@ impl Scheduler {
 
     /// Chooses the next action on the way to a run of a candidate.
     fn prepare(&mut self, index: usize) -> Action {
-        if let Some(ahead) = self.earns_reordering(index) {
+        if let Some(ahead) = self.earns_rearranging(index) {
             self.solve.pending = Some(Pending::Prepare(index));
-            return Action::Reorder { ahead };
+            return Action::Rearrange { ahead };
         }
         match self.built(index) {
             Some(built) if built.stale && self.renews(built) => Action::Renew { index },
@@ -371,19 +336,19 @@ impl Scheduler {
     /// `all + last >= refresh`. Here `all` is the work of iterations in excess of [`Built::fresh`] in all solves since the preconditioner
     /// became outdated, and `last` that in the last solve.
     fn renews(&self, built: &Built) -> bool {
-        let costs = self.candidates[built.index].costs;
-        let solve = self.records[built.index].cost.unwrap_or(WorkUnits::ZERO);
+        let costs = self.found.candidates[built.index].costs;
+        let solve = self.found.records[built.index].cost.unwrap_or(WorkUnits::ZERO);
         let [all, last] = built.excess;
         built.fresh.is_none() || costs.refresh <= solve * CHEAP || all + last >= costs.refresh
     }
 
     /// Records how a run ended, and chooses the next action.
     fn ended(&mut self, index: usize, ended: &Ended) -> Action {
-        let costs = self.candidates[index].costs;
+        let costs = self.found.candidates[index].costs;
         let work = costs.iteration * ended.iterations as f64;
         let untouched = self.solve.made[index] == WorkUnits::ZERO && !self.solve.ran;
         self.solve.ran = true;
-        self.spent += work;
+        self.found.spent += work;
         self.solve.made[index] += work;
         let made = self.solve.made[index];
         let mut stale = false;
@@ -404,9 +369,9 @@ impl Scheduler {
         // expected work of a solve with a renewed preconditioner: the cost of a renewal is shared by the solves until the next one
         let renewed = costs.refresh * self.renewals_per_solve(index) + costs.iteration * fresh as f64;
         let was_renewed = self.solve.renewed.take() == Some(index);
-        let record = &mut self.records[index];
+        let record = &mut self.found.records[index];
         let before = self.solve.states[index];
-        let values = self.refreshes;
+        let values = self.found.refreshes;
         match &ended.end {
             End::Converged => {
                 record.solves += 1;
@@ -428,7 +393,7 @@ impl Scheduler {
                 } else {
                     // only methods for symmetric matrices are expected to converge although the residual has not fallen: the others are
                     // resumed last
-                    let needs_symmetry = self.candidates[index].method.needs_symmetry();
+                    let needs_symmetry = self.found.candidates[index].method.needs_symmetry();
                     let remaining = if ended.improved || needs_symmetry { estimate.remaining } else { LAST };
                     self.solve.states[index] = State::Suspended { remaining, residual: ended.residual };
                     (record.cost, record.values) = (Some(made + remaining), values);
@@ -453,15 +418,15 @@ impl Scheduler {
         if let Some(state) = self.solve.states.get_mut(index) {
             *state = State::Failed;
         }
-        let record = &mut self.records[index];
-        (record.cost, record.values) = (None, self.refreshes);
-        record.retry = self.solves.saturating_add(1 << record.failures.min(20));
+        let record = &mut self.found.records[index];
+        (record.cost, record.values) = (None, self.found.refreshes);
+        record.retry = self.found.solves.saturating_add(1 << record.failures.min(20));
         record.failures += 1;
     }
 
     fn has_failed_before(&self, index: usize) -> bool {
-        let record = &self.records[index];
-        let again = record.values < self.refreshes && self.solves >= record.retry;
+        let record = &self.found.records[index];
+        let again = record.values < self.found.refreshes && self.found.solves >= record.retry;
         record.failures > 0 && !again
     }
 
@@ -472,7 +437,7 @@ impl Scheduler {
             let event = match action {
                 Action::Finish => return order,
                 Action::Analyse => Event::Analysed(Factorization::estimate(&self.profile)),
-                Action::Reorder { .. } => Event::Reordered(false),
+                Action::Rearrange { .. } => Event::Rearranged(false),
                 Action::TestConsistency { .. } => Event::Tested(false),
                 Action::Build { index: at, .. } | Action::Renew { index: at } | Action::Run { index: at } => {
                     order.push((at, self.cost(at)));
@@ -487,8 +452,8 @@ impl Scheduler {
 
     #[cfg(test)]
     pub(super) fn pretend_best(&mut self, index: usize) {
-        self.records.iter_mut().for_each(|record| record.cost = Some(WorkUnits(1e4)));
-        self.records[index].cost = Some(WorkUnits(10.0));
-        self.trial[0] = usize::MAX;
+        self.found.records.iter_mut().for_each(|record| record.cost = Some(WorkUnits(1e4)));
+        self.found.records[index].cost = Some(WorkUnits(10.0));
+        self.found.trial[0] = usize::MAX;
     }
 }

@@ -17,6 +17,7 @@ use crate::formats::assembly_order::UserOrder;
 use crate::preconditioners::Symbolic;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
+use krysp_kernels::cpu::run::threads::find_row;
 use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf, Vector};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -107,7 +108,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             profile: plan.profile.clone(),
         };
         let mut scheduler = plan.scheduler();
-        scheduler.may_reorder = least(MANY) || is_scattered && format.is_none() && !least(SOME);
+        scheduler.found.may_rearrange = least(MANY) || is_scattered && format.is_none() && !least(SOME);
         let user_order = user_order(plan.a, &matrix);
         Ok(PlannedSolver {
             user_order,
@@ -248,22 +249,30 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// [`Csr::entries`] of the matrix that was given to the plan. The next solve renews its preconditioner if that is expected to pay
     /// off; [`Attempt::preparation`] reports it. If the new values are symmetric and the earlier ones were not, or the reverse, the
     /// candidates are those of a plan for the new values, unless [`Plan::symmetric`] declares the symmetry.
+    ///
+    /// Values that the matrix has already change nothing.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
-        let entries = match &self.user_order {
-            Some(order) => Cow::Owned(order.entries(values)?),
-            None => Cow::Borrowed(values),
-        };
-        Arc::make_mut(&mut self.matrix).refresh(&entries)?;
+        if self.has_values(values) { Ok(()) } else { self.replace_values(values) }
+    }
+
+    /// Replaces the values of the matrix and of the operator.
+    pub(super) fn replace_values(&mut self, values: &[T]) -> Result<()> {
+        let matrix = Arc::make_mut(&mut self.matrix);
+        match &self.user_order {
+            Some(order) => order.refresh(values, matrix)?,
+            None => matrix.refresh(values)?,
+        }
         (self.settings.singular, self.begins) = (false, None);
+        // first, because a GPU copies the values while the host compares them
+        let operator = match (&mut self.running, &mut self.operator) {
+            (Some((_, running)), _) => running.refresh(self.matrix.entries()),
+            (None, Some(operator)) => operator.refresh(self.matrix.entries()),
+            (None, None) => Err(Error::NoOperator),
+        };
         let is_symmetric = self.examine_symmetry();
         let same_kind = is_symmetric || !self.settings.symmetric;
         self.settings.symmetric &= is_symmetric;
         let symmetric = self.settings.symmetric;
-        let operator = match (&mut self.running, &mut self.operator) {
-            (Some((_, running)), _) => running.refresh(&entries),
-            (None, Some(operator)) => operator.refresh(&entries),
-            (None, None) => Err(Error::NoOperator),
-        };
         if same_kind && operator.is_ok() {
             self.scheduler.values_changed();
             return Ok(());
@@ -274,6 +283,17 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let format = self.settings.options.format.as_deref();
         self.operator = Some(self::operator(&self.machine, &self.matrix, symmetric, format)?);
         Ok(())
+    }
+
+    /// Whether the matrix has these values, in the user's order, already.
+    fn has_values(&self, values: &[T]) -> bool {
+        let own = self.matrix.entries();
+        let is_same = match &self.user_order {
+            Some(order) => order.has(values, &self.matrix),
+            None => own.len() == values.len() && find_row(own.len(), 2, &|k| own[k] != values[k]).is_none(),
+        };
+        // an earlier refresh may have failed after it had replaced the values
+        is_same && self.operator().is_ok()
     }
 
     /// Replaces the values by those of a matrix with the same pattern, as [`Format::refresh_from`] does.
@@ -304,7 +324,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let Some(operator) = self.operator.take() else { return Err(Error::NoOperator) };
         let restart = RESTART.min(operator.domain().len().max(1));
         let outside = Outside { cancel: self.cancel.as_ref(), watch: &self.watch };
-        let method = self.scheduler.candidates[index].method;
+        let method = self.scheduler.found.candidates[index].method;
         self.running = Some((index, solver(method, restart, operator, m, &outside)));
         self.note_built();
         Ok(())
@@ -317,12 +337,21 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.scheduler.keep_built(&[running, kept].into_iter().flatten().collect::<Vec<_>>());
     }
 
+    /// Reports the memory of the running preconditioner, that of a candidate, to the scheduler, which expects the work of iterations from
+    /// it.
+    pub(super) fn note_factors(&mut self, index: usize) {
+        let Some((_, running)) = &self.running else { return };
+        let bytes_per_entry = size_of::<T>() + size_of::<u32>();
+        let stored = running.preconditioner().bytes() as f64 / bytes_per_entry as f64;
+        self.scheduler.note_factors(index, stored);
+    }
+
     /// Takes the running solver apart. Its preconditioner is kept if it was expensive to build; one is kept at a time.
     pub(super) fn unmount(&mut self) {
         let Some((old, running)) = self.running.take() else { return };
         let (operator, m) = running.into_parts();
         self.operator = Some(operator);
-        let one = &self.scheduler.candidates[old];
+        let one = &self.scheduler.found.candidates[old];
         // on a GPU, the host takes long for `Jacobi`, too, but any other one is more expensive
         let gives_way = one.preconditioner == Preconditioner::Jacobi && self.kept.is_some();
         if one.costs.setup >= KEPT && !gives_way {
@@ -346,7 +375,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub(super) fn build(&mut self, index: usize, most: f64) -> Result<Duration> {
         let started = Instant::now();
         self.unmount();
-        let candidate = &self.scheduler.candidates[index];
+        let candidate = &self.scheduler.found.candidates[index];
         let mut begins = self.begins.take();
         let mut symbolic = self.symbolic.lock().unwrap_or_else(PoisonError::into_inner);
         if let (true, Some(Ok(known))) = (candidate.preconditioner.is_complete(), &*symbolic) {
@@ -356,7 +385,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         drop(symbolic);
         let known = &self.settings.options.declarations;
         let many_solves =
-            self.settings.profile.declared.many_solves || self.scheduler.solves() >= MANY_SOLVES;
+            self.settings.profile.declared.many_solves || self.scheduler.found.solves >= MANY_SOLVES;
         let is_alone = self.scheduler.is_alone();
         let factors = ForFactors { ordered, most, is_alone, begins: &mut begins, many_solves, known };
         let built = self.operator().and_then(|operator| {
@@ -370,9 +399,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         });
         self.note_built();
         let m = m?;
-        let bytes_per_entry = size_of::<T>() + size_of::<u32>();
-        self.scheduler.note_factors(index, m.bytes() as f64 / bytes_per_entry as f64);
         self.mount(index, Some(m))?;
+        self.note_factors(index);
         Ok(started.elapsed())
     }
 }
@@ -395,5 +423,70 @@ pub(super) fn operator<T: Real, M: Backend<T>>(
             Operator::known(matrix, machine, true, None).or_else(|_| Operator::auto(matrix, machine))
         }
         (None, false) => Operator::auto(matrix, machine),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::matrices;
+
+    #[test]
+    fn renewed_factors_correct_the_cost_of_an_iteration() {
+        let a = matrices::stencil7(10).csr::<f64>().unwrap();
+        let unsymmetric = |i: usize, j: usize, value: f64| if j > i { 0.3 * value } else { value };
+        let values: Vec<f64> = a.triplets().map(|(i, j, value)| unsymmetric(i, j, value)).collect();
+        let a = a.with_values(&values).unwrap();
+        let mut solver = Plan::new(&a).unwrap().preconditioner(Preconditioner::Ilut).build().unwrap();
+        solver.build(0, f64::INFINITY).unwrap();
+        let before = solver.scheduler.found.candidates[0].costs.iteration;
+        // couplings that are small enough to be dropped
+        let weak: Vec<f64> = a.triplets().map(|(i, j, v)| if i == j { v } else { 1e-9 * v }).collect();
+        solver.refresh(&weak).unwrap();
+        let solved = solver.solve(&vec![1.0; a.rows()]).unwrap();
+        assert_eq!(solved.attempts[0].preparation, Preparation::Renewed, "{solved}");
+        let after = solver.scheduler.found.candidates[0].costs.iteration;
+        assert!(after.0 < 0.9 * before.0, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn values_that_the_matrix_has_are_no_new_ones() {
+        let a = matrices::stencil7(10).csr::<f64>().unwrap();
+        let permutation = crate::Permutation::rcm(&a).unwrap();
+        for reordered in [false, true] {
+            let mut solver = Plan::new(&a).unwrap().build().unwrap();
+            if reordered {
+                let matrix = a.reordered(&permutation).unwrap();
+                let operator = operator(&solver.machine, &matrix, true, None).unwrap();
+                solver.adopt(matrix, operator);
+            }
+            let b = vec![1.0; a.rows()];
+            let first = solver.solve(&b).unwrap();
+            solver.refresh(a.entries()).unwrap();
+            let again = solver.solve(&b).unwrap();
+            assert_eq!(
+                (solver.scheduler.found.refreshes, again.attempts[0].preparation),
+                (0, Preparation::Ready)
+            );
+            assert!(solver.refresh(&a.entries()[1..]).is_err());
+            let mut one = a.entries().to_vec();
+            one[777] *= 1.0 + 1e-9;
+            solver.refresh(&one).unwrap();
+            assert_eq!(solver.scheduler.found.refreshes, 1);
+            assert!(first.converged() && solver.solve(&b).unwrap().converged());
+        }
+    }
+
+    #[test]
+    fn an_interrupted_comparison_of_formats_is_made_again() {
+        let a = matrices::stencil7(12).csr::<f64>().unwrap();
+        let b = vec![1.0; a.rows()];
+        let plan = Plan::new(&a).unwrap().solves(100_000).preconditioner(Preconditioner::Jacobi);
+        let mut solver = plan.build().unwrap();
+        assert!(solver.solve(&b).unwrap().converged() && solver.scheduler.found.may_rearrange);
+        let mut solver = solver.time_limit(Some(Duration::ZERO));
+        assert!(!solver.solve(&b).unwrap().converged() && solver.scheduler.found.may_rearrange);
+        let mut solver = solver.time_limit(None);
+        assert!(solver.solve(&b).unwrap().converged() && !solver.scheduler.found.may_rearrange);
     }
 }

@@ -1,7 +1,7 @@
 //! Expected costs of the candidates, from what a scheduler has measured of each in earlier solves (`Record`).
 
 use super::state::State;
-use super::{LAST, MANY, REORDERING, Scheduler};
+use super::{LAST, MANY, REARRANGING, Scheduler};
 use crate::plan::Preconditioner;
 use crate::plan::WorkUnits;
 use crate::plan::candidates::Context;
@@ -36,9 +36,11 @@ impl Scheduler {
     pub(super) fn possible(&self, but: usize) -> Vec<usize> {
         let possible = |&index: &usize| {
             let failed = self.has_failed_before(index) || self.solve.states[index] == State::Failed;
-            index != but && !failed && !(self.solve.indefinite && self.candidates[index].needs_definite())
+            index != but
+                && !failed
+                && !(self.solve.indefinite && self.found.candidates[index].needs_definite())
         };
-        let all: Vec<usize> = (0..self.candidates.len()).filter(possible).collect();
+        let all: Vec<usize> = (0..self.found.candidates.len()).filter(possible).collect();
         let soon: Vec<usize> =
             all.iter().copied().filter(|&index| !self.waits_for_indefinite(index)).collect();
         if soon.is_empty() { all } else { soon }
@@ -47,7 +49,7 @@ impl Scheduler {
     /// Whether a candidate for indefinite matrices waits until the matrix is known not to be definite: where conjugate gradients are
     /// slow, so are methods for indefinite matrices. `CuDss` factorizes both kinds.
     pub(super) fn waits_for_indefinite(&self, index: usize) -> bool {
-        let [first, this] = [&self.candidates[0], &self.candidates[index]];
+        let [first, this] = [&self.found.candidates[0], &self.found.candidates[index]];
         let failed = self.solve.states[0] == State::Failed || self.has_failed_before(0);
         let is_for_both = this.preconditioner == Preconditioner::CuDss;
         !this.needs_definite() && !is_for_both && first.needs_definite() && !self.solve.indefinite && !failed
@@ -55,45 +57,45 @@ impl Scheduler {
 
     /// Of the candidates for which `some` holds, the one with the least expected cost; of equal ones the first.
     pub(super) fn cheapest(&self, some: impl Fn(usize) -> bool) -> Option<usize> {
-        let some = (0..self.candidates.len()).filter(|&index| some(index));
+        let some = (0..self.found.candidates.len()).filter(|&index| some(index));
         some.min_by(|&a, &b| self.cost(a).0.total_cmp(&self.cost(b).0))
     }
 
     /// Expected work of a solve with a candidate, or of the rest of a suspended one.
     pub(super) fn cost(&self, index: usize) -> WorkUnits {
-        let solve = self.known(index).unwrap_or_else(|| self.candidates[index].solve(self.jacobi()));
+        let solve = self.known(index).unwrap_or_else(|| self.found.candidates[index].solve(self.jacobi()));
         self.fixed(index) + solve
     }
 
     /// The part of the expected cost that is not for iterations: shares of the setup and of renewals.
     pub(super) fn fixed(&self, index: usize) -> WorkUnits {
-        let (costs, built) = (&self.candidates[index].costs, self.built(index).is_some());
+        let (costs, built) = (&self.found.candidates[index].costs, self.built(index).is_some());
         fixed(costs, built, self.ahead(), self.renewals_per_solve(index))
     }
 
     /// Number of solves ahead, this one included. If it was not announced, as many are expected as have been made: a setup then pays off
     /// once it would have been amortized over the solves so far.
     fn ahead(&self) -> f64 {
-        let ahead = self.announced.map_or(self.solves + 1, |all| all.saturating_sub(self.solves));
+        let ahead = self.announced.map_or(self.found.solves + 1, |all| all.saturating_sub(self.found.solves));
         ahead.max(1) as f64
     }
 
     /// Number of renewals of a preconditioner per solve: counted or, before three solves with it, `LAGGED` times the refreshes of the
     /// matrix per solve, where announced changes count as one more refresh.
     pub(super) fn renewals_per_solve(&self, index: usize) -> f64 {
-        let record = &self.records[index];
+        let record = &self.found.records[index];
         if record.solves > 2 {
             return record.renewals as f64 / record.solves as f64;
         }
         let announced = usize::from(self.values_change && self.announced != Some(1));
-        LAGGED * ((self.refreshes + announced) as f64 / (self.solves + 1) as f64).min(1.0)
+        LAGGED * ((self.found.refreshes + announced) as f64 / (self.found.solves + 1) as f64).min(1.0)
     }
 
     /// Work of the iterations of a solve, or of the rest of them, if it was measured or estimated from a run.
     pub(super) fn known(&self, index: usize) -> Option<WorkUnits> {
         match self.solve.states.get(index) {
             Some(State::Suspended { remaining, .. }) => Some(*remaining),
-            _ => self.records[index].cost,
+            _ => self.found.records[index].cost,
         }
     }
 
@@ -104,9 +106,9 @@ impl Scheduler {
                 Some(*remaining + self.solve.made[0])
             }
             Some(State::Suspended { .. } | State::Failed) => None,
-            _ => self.records[0].cost.filter(|&cost| cost < LAST),
+            _ => self.found.records[0].cost.filter(|&cost| cost < LAST),
         };
-        tried.filter(|_| self.candidates[0].is_measure()).unwrap_or_default()
+        tried.filter(|_| self.found.candidates[0].is_measure()).unwrap_or_default()
     }
 
     /// Whether to try a candidate instead of one whose cost is `known`: if the work that it is expected to save in later solves exceeds
@@ -117,13 +119,13 @@ impl Scheduler {
     /// ```
     pub(super) fn is_worth_trying(&self, index: usize, known: WorkUnits) -> bool {
         let later = match self.announced {
-            Some(all) => all.saturating_sub(self.solves + 1),
-            None => self.solves,
+            Some(all) => all.saturating_sub(self.found.solves + 1),
+            None => self.found.solves,
         };
-        let candidate = &self.candidates[index];
+        let candidate = &self.found.candidates[index];
         let costs = &candidate.costs;
         let cost = candidate.solve(self.jacobi()) + costs.refresh * self.renewals_per_solve(index);
-        let is_analysed = self.factorization.is_some() && candidate.is_analysable(&self.profile);
+        let is_analysed = self.found.factorization.is_some() && candidate.is_analysable(&self.profile);
         let spread = if is_analysed { &CERTAIN[..] } else { &SPREAD };
         let saved = spread.iter().map(|(multiple, part)| part * (known.0 - multiple * cost.0).max(0.0));
         let setup = if self.built(index).is_some() { 0.0 } else { costs.setup.0 };
@@ -132,22 +134,23 @@ impl Scheduler {
 
     /// Whether iterations with `Lu` have not solved the system, which is then singular or nearly so.
     pub(super) fn has_failed_direct(&self) -> bool {
-        self.candidates
+        self.found
+            .candidates
             .iter()
             .zip(&self.solve.made)
             .any(|(one, made)| one.preconditioner == Preconditioner::Lu && *made > WorkUnits::ZERO)
     }
 
-    /// Work ahead with a candidate, if reordering the matrix or comparing its formats before a run is expected to pay off.
-    pub(super) fn earns_reordering(&self, index: usize) -> Option<WorkUnits> {
-        let candidate = &self.candidates[index];
+    /// Work ahead with a candidate, if rearranging the matrix (reordering it, or comparing its formats) before a run is expected to pay off.
+    pub(super) fn earns_rearranging(&self, index: usize) -> Option<WorkUnits> {
+        let candidate = &self.found.candidates[index];
         // with a complete factorization, which has its own ordering, a solve makes one or two products
-        if !self.may_reorder || candidate.preconditioner.is_complete() {
+        if !self.found.may_rearrange || candidate.preconditioner.is_complete() {
             return None;
         }
         // measuring waits until a candidate has solved a system, and for one that the next solves will use
         let measures = self.announced.is_some_and(|all| all >= MANY);
-        if measures && (self.records[index].solves == 0 || self.solve.trial) {
+        if measures && (self.found.records[index].solves == 0 || self.solve.trial) {
             return None;
         }
         let again = if self.built(index).is_some() { candidate.costs.setup } else { WorkUnits::ZERO };
@@ -155,15 +158,15 @@ impl Scheduler {
         let ahead = match self.announced {
             Some(_) => cost * self.ahead(),
             // if the number of solves is unknown, as much work is expected as has been done
-            None if self.spent < self.reordering() => return None,
-            None => cost + self.spent,
+            None if self.found.spent < self.rearranging() => return None,
+            None => cost + self.found.spent,
         };
-        (ahead * SAVED >= self.reordering() + again).then_some(ahead)
+        (ahead * SAVED >= self.rearranging() + again).then_some(ahead)
     }
 
-    /// Work to reorder the matrix.
-    pub(super) fn reordering(&self) -> WorkUnits {
-        by_host(REORDERING, &self.profile, self.class)
+    /// Work to reorder the matrix, or to convert it to other formats.
+    pub(super) fn rearranging(&self) -> WorkUnits {
+        by_host(REARRANGING, &self.profile, self.class)
     }
 
     /// Work after which building `Lu` is suspended.
@@ -173,21 +176,21 @@ impl Scheduler {
         }
         let other = self.best_but(index).map_or(LAST, |other| self.cost(other).min(LAST));
         let ahead = self.ahead();
-        (self.candidates[index].costs.setup.max(other) * OVERRUN).max(other * ahead)
+        (self.found.candidates[index].costs.setup.max(other) * OVERRUN).max(other * ahead)
     }
 
     pub(super) fn needs_analysis(&self, index: usize) -> bool {
-        self.factorization.is_none() && self.candidates[index].is_analysable(&self.profile)
+        self.found.factorization.is_none() && self.found.candidates[index].is_analysable(&self.profile)
     }
 
     /// Updates expected costs with the result of an elimination ordering.
     pub(in crate::plan) fn analysed(&mut self, factorization: Factorization) {
-        if self.factorization.is_some() {
+        if self.found.factorization.is_some() {
             return;
         }
-        self.factorization = Some(factorization);
+        self.found.factorization = Some(factorization);
         let context = Context { profile: &self.profile, class: self.class, factors: self.factors };
-        for one in self.candidates.iter_mut().filter(|one| one.is_analysable(&self.profile)) {
+        for one in self.found.candidates.iter_mut().filter(|one| one.is_analysable(&self.profile)) {
             one.costs = context.costs(one.method, one.preconditioner, Some(factorization));
         }
     }
@@ -195,7 +198,7 @@ impl Scheduler {
     /// Corrects the expected work of an iteration for computed factors: `stored` is their memory divided by that of a value and a
     /// `u32` index. Multifrontal factors store no index for each entry, so that in `f64` two thirds of their entries are counted.
     pub(in crate::plan) fn note_factors(&mut self, index: usize, stored: f64) {
-        let one = &mut self.candidates[index];
+        let one = &mut self.found.candidates[index];
         let (method, preconditioner) = (one.method, one.preconditioner);
         let [_, factor] = (self.factors)(preconditioner);
         one.costs = one.costs.with_factors(method, preconditioner, &self.profile, self.class, factor, stored);
@@ -212,7 +215,7 @@ impl Scheduler {
             Alternative {
                 index: Some(other),
                 fixed: self.fixed(other) + known.unwrap_or_default(),
-                estimated: known.is_none().then(|| self.candidates[other].clone()),
+                estimated: known.is_none().then(|| self.found.candidates[other].clone()),
                 analysable: self.needs_analysis(other),
             }
         };
@@ -249,9 +252,9 @@ impl Scheduler {
 
     /// The monitor for a run of a candidate.
     pub(in crate::plan) fn monitor(&self, index: usize) -> Monitor {
-        let candidate = &self.candidates[index];
+        let candidate = &self.found.candidates[index];
         let costs = &candidate.costs;
-        let record = &self.records[index];
+        let record = &self.found.records[index];
         let granted = match (self.solve.states[index], record.cost) {
             // a resumed attempt is granted as many iterations as it has made, so that two candidates do not preempt each other for ever
             (State::Suspended { .. }, _) => self.solve.made[index].0 / costs.iteration.0,
@@ -303,20 +306,20 @@ mod tests {
         let mut scheduler = Scheduler::new(context, candidates(context, |_| true), Some(1000), false);
         for preconditioner in [Preconditioner::Lu, Preconditioner::Ilut] {
             let find = |one: &crate::plan::Candidate| one.preconditioner == preconditioner;
-            let index = scheduler.candidates.iter().position(find).unwrap();
-            let before = scheduler.candidates[index].costs;
+            let index = scheduler.found.candidates.iter().position(find).unwrap();
+            let before = scheduler.found.candidates[index].costs;
             let mut iteration = |stored: usize| {
                 scheduler.note_factors(index, stored as f64);
-                scheduler.candidates[index].costs.iteration
+                scheduler.found.candidates[index].costs.iteration
             };
             let [few, many] = [1, 100].map(|times| iteration(times * a.nnz()));
             assert!(few < many && many > before.iteration, "{few:?} {many:?}");
             assert!(preconditioner == Preconditioner::Ilut || few < before.iteration, "{few:?}");
-            assert_eq!(scheduler.candidates[index].costs.setup, before.setup);
+            assert_eq!(scheduler.found.candidates[index].costs.setup, before.setup);
         }
-        let jacobi = scheduler.candidates[0].costs;
-        assert_eq!(scheduler.candidates[0].method, Method::BiCgStab);
+        let jacobi = scheduler.found.candidates[0].costs;
+        assert_eq!(scheduler.found.candidates[0].method, Method::BiCgStab);
         scheduler.note_factors(0, 1e6);
-        assert_eq!(scheduler.candidates[0].costs, jacobi);
+        assert_eq!(scheduler.found.candidates[0].costs, jacobi);
     }
 }

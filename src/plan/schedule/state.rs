@@ -13,7 +13,7 @@ pub(in crate::plan) enum Action {
     Analyse,
     /// Reorder the matrix if that makes the reads of `x` more local; if many solves were announced, choose its format and its ordering by
     /// measured times of products. The expected work `ahead` limits what measuring may cost.
-    Reorder { ahead: WorkUnits },
+    Rearrange { ahead: WorkUnits },
     /// Build a preconditioner; `Lu` is suspended after work `limit`.
     Build { index: usize, limit: WorkUnits },
     /// Renew a preconditioner of earlier values: recompute it for the present values of the matrix.
@@ -31,7 +31,7 @@ pub(in crate::plan) enum Action {
 pub(in crate::plan) enum Event {
     Analysed(Factorization),
     /// States whether the matrix was reordered. If so, all preconditioners were dropped.
-    Reordered(bool),
+    Rearranged(bool),
     Built,
     /// Building was suspended at its limit.
     Suspended,
@@ -120,7 +120,7 @@ pub(super) struct Solve {
     pub(super) renewed: Option<usize>,
     /// Whether Jacobi is tried again, to find out whether it has become the fastest.
     pub(super) trial: bool,
-    /// The decision that `Analyse` or `Reorder` has interrupted; `None` for the choice of the next candidate.
+    /// The decision that `Analyse` or `Rearrange` has interrupted; `None` for the choice of the next candidate.
     pub(super) pending: Option<Pending>,
 }
 
@@ -133,17 +133,21 @@ pub(super) enum Pending {
 /// Expected costs and measurements of a scheduler, which are saved with a plan.
 #[derive(Default)]
 pub(in crate::plan) struct Findings {
-    pub(super) candidates: Vec<Candidate>,
-    pub(super) factorization: Option<Factorization>,
+    pub(in crate::plan) candidates: Vec<Candidate>,
+    /// Work and memory of a complete factorization, once an elimination ordering is computed.
+    pub(in crate::plan) factorization: Option<Factorization>,
     pub(super) records: Vec<Record>,
-    pub(super) solves: usize,
+    /// Number of solves so far, their work, and the number of refreshes of the matrix.
+    pub(in crate::plan) solves: usize,
     pub(super) spent: WorkUnits,
-    pub(super) refreshes: usize,
+    pub(in crate::plan) refreshes: usize,
+    /// Number of solves after which Jacobi may be tried again with new values, and the distance to the next such trial, which doubles.
     pub(super) trial: [usize; 2],
-    pub(super) may_reorder: bool,
+    /// Whether the matrix may be rearranged: another ordering or format may make products faster.
+    pub(in crate::plan) may_rearrange: bool,
 }
 
-saved!(impl[] Findings { candidates, factorization, records, solves, spent, refreshes, trial, may_reorder }
+saved!(impl[] Findings { candidates, factorization, records, solves, spent, refreshes, trial, may_rearrange }
     where |read| !read.candidates.is_empty() && read.records.len() == read.candidates.len());
 
 impl Findings {

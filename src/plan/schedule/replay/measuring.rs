@@ -7,18 +7,18 @@ fn formats_are_measured_after_a_solve_by_iterations() {
     let [mut measured, mut never] = [0; 2];
     for system in systems() {
         let mut scheduler = system.scheduler(Some(1000));
-        // `Reordered`, the answer to `Reorder`, clears it
-        scheduler.may_reorder = true;
+        // `Rearranged`, the answer to `Rearrange`, clears it
+        scheduler.found.may_rearrange = true;
         if !replay(&system, &mut scheduler).solved {
             continue;
         }
-        assert!(scheduler.may_reorder, "{}: measured in the first solve", system.name);
+        assert!(scheduler.found.may_rearrange, "{}: measured in the first solve", system.name);
         scheduler.finish();
         for _ in 0..3 {
             replay(&system, &mut scheduler);
             scheduler.finish();
         }
-        let count = if scheduler.may_reorder { &mut never } else { &mut measured };
+        let count = if scheduler.found.may_rearrange { &mut never } else { &mut measured };
         *count += 1;
     }
     // most of the small systems are solved by complete factorizations
