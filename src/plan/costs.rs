@@ -452,6 +452,13 @@ impl Costs {
         share_of_jacobi: 0.0,
     };
 
+    /// Upper bound of the iterations as a fraction of those with Jacobi; `None` if no lower bound is known, or a weak one.
+    pub(super) fn most_of_jacobi(&self, method: Method) -> Option<f64> {
+        // for unsymmetric matrices the iterations with Jacobi are a weaker predictor
+        let known = self.share_of_jacobi > 0.0 && matches!(method, Method::Cg | Method::Fcg);
+        known.then_some(VARIED * self.share_of_jacobi)
+    }
+
     /// Work expected of one solve, without the setup, if all iterations of CG with Jacobi would cost `jacobi`. The result is zero if
     /// neither `iterations` nor `jacobi` is known yet (both are zero).
     pub(super) fn solve(
@@ -462,14 +469,13 @@ impl Costs {
     ) -> WorkUnits {
         let iterations = jacobi.0 / products(method);
         let least = self.share_of_jacobi * iterations;
-        let most = match preconditioner {
-            // for unsymmetric matrices the iterations with Jacobi are a weaker predictor
-            _ if least > 0.0 && matches!(method, Method::Cg | Method::Fcg) => VARIED * least,
-            Preconditioner::None | Preconditioner::Jacobi => f64::INFINITY,
-            Preconditioner::Ilut if iterations > 0.0 => FEWEST * iterations,
-            Preconditioner::Amg if iterations > 0.0 => self.iterations * (iterations / TYPICAL).sqrt(),
-            _ if iterations > 0.0 => FEWER * iterations,
-            _ => f64::INFINITY,
+        let most = match (self.most_of_jacobi(method), preconditioner) {
+            _ if iterations == 0.0 => f64::INFINITY,
+            (Some(most), _) => most * iterations,
+            (None, Preconditioner::None | Preconditioner::Jacobi) => f64::INFINITY,
+            (None, Preconditioner::Ilut) => FEWEST * iterations,
+            (None, Preconditioner::Amg) => self.iterations * (iterations / TYPICAL).sqrt(),
+            (None, _) => FEWER * iterations,
         };
         self.iteration * self.iterations.min(most).max(least)
     }

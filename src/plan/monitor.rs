@@ -46,12 +46,17 @@ pub(super) struct Alternative {
     pub(super) estimated: Option<Candidate>,
     /// Whether its cost is a rough estimate, which an elimination ordering would make precise.
     pub(super) analysable: bool,
+    /// For a suspended attempt with Jacobi, the work of its iterations so far: its remaining work is at least that expected from the
+    /// running attempt ([`Start::jacobi_per_work`]), less this.
+    pub(super) jacobi_made: Option<WorkUnits>,
 }
 
 impl Alternative {
-    /// Its expected cost, if all iterations with Jacobi cost `jacobi`.
-    fn cost(&self, jacobi: WorkUnits) -> WorkUnits {
-        self.fixed + self.estimated.as_ref().map_or(WorkUnits::ZERO, |one| one.solve(jacobi))
+    /// Its expected cost, if all iterations with Jacobi cost `jacobi`, of which `least` is a lower bound.
+    fn cost(&self, jacobi: WorkUnits, least: WorkUnits) -> WorkUnits {
+        let least = self.jacobi_made.map_or(0.0, |made| least.0 - made.0);
+        let cost = self.fixed + self.estimated.as_ref().map_or(WorkUnits::ZERO, |one| one.solve(jacobi));
+        cost.max(WorkUnits(least))
     }
 }
 
@@ -91,8 +96,11 @@ pub(super) struct Start {
     pub(super) conjugate: bool,
     /// Candidates that may run instead of this one.
     pub(super) alternatives: Vec<Alternative>,
-    /// Work of all iterations with Jacobi; `None` if this attempt is the one that measures it.
+    /// Work of all iterations with Jacobi; `None` if this attempt is the one that measures it, zero if it is unknown.
     pub(super) jacobi: Option<WorkUnits>,
+    /// Least work with Jacobi for each unit of work of this candidate, and the work of earlier attempts with it in this solve.
+    pub(super) jacobi_per_work: f64,
+    pub(super) made: WorkUnits,
     /// Iterations after which a preconditioner of earlier values is renewed.
     pub(super) renew_after: Option<usize>,
 }
@@ -137,6 +145,8 @@ impl Monitor {
             conjugate: false,
             alternatives: vec![],
             jacobi: None,
+            jacobi_per_work: 0.0,
+            made: WorkUnits::ZERO,
             renew_after: None,
         })
     }
@@ -191,8 +201,14 @@ impl Monitor {
 
     /// The best alternative, its cost, and whether an elimination ordering would improve the estimate of the cost.
     fn best(&self, [spent, remaining]: [WorkUnits; 2]) -> (Option<usize>, WorkUnits, bool) {
-        let jacobi = self.start.jacobi.unwrap_or(spent + remaining.min(spent * HORIZON));
-        let costs = self.start.alternatives.iter().map(|one| (one.index, one.cost(jacobi), one.analysable));
+        let all = spent + remaining.min(spent * HORIZON);
+        let least = (self.start.made + all) * self.start.jacobi_per_work;
+        let jacobi = match self.start.jacobi {
+            Some(jacobi) if jacobi > WorkUnits::ZERO => jacobi.max(least),
+            known => known.unwrap_or(all),
+        };
+        let costs =
+            self.start.alternatives.iter().map(|one| (one.index, one.cost(jacobi, least), one.analysable));
         let least = costs.min_by(|(_, a, _), (_, b, _)| a.0.total_cmp(&b.0));
         least.unwrap_or((None, WorkUnits::INFINITE, false))
     }
@@ -233,15 +249,13 @@ mod tests {
     use crate::{Cg, Csr};
 
     fn fixed(cost: f64, analysable: bool) -> Alternative {
-        Alternative { index: Some(1), fixed: WorkUnits(cost), estimated: None, analysable }
+        Alternative { index: Some(1), fixed: WorkUnits(cost), estimated: None, analysable, jacobi_made: None }
     }
 
     fn monitor(conjugate: bool, alternative: Alternative) -> Monitor {
         let alternatives = vec![alternative];
         let iteration = WorkUnits(1.0);
-        let start =
-            Start { iteration, granted: 0.0, conjugate, alternatives, jacobi: None, renew_after: None };
-        Monitor::new(start)
+        Monitor::new(Start { iteration, conjugate, alternatives, ..Monitor::idle().start })
     }
 
     /// The iteration at which an attempt with these residuals stops. The expected cost of the alternative is `next`, and an elimination
@@ -324,14 +338,7 @@ mod tests {
 
     #[test]
     fn a_preconditioner_of_earlier_values_is_renewed_when_it_has_cost_as_much() {
-        let start = Start {
-            iteration: WorkUnits(5.0),
-            granted: 0.0,
-            conjugate: true,
-            alternatives: vec![],
-            jacobi: Some(WorkUnits(100.0)),
-            renew_after: Some(30),
-        };
+        let start = Start { renew_after: Some(30), ..Monitor::idle().start };
         let mut monitor = Monitor::new(start);
         let slow = |k: usize| Progress { iteration: k, residual: 0.99f64.powi(k as i32), threshold: 1e-8 };
         assert_eq!((1..100).find(|&k| monitor.observe(&slow(k)) == Verdict::Renew), Some(30));

@@ -377,6 +377,9 @@ impl Scheduler {
                 record.solves += 1;
                 let cost = if was_renewed { work } else { made };
                 (record.cost, record.values, record.failures) = (Some(cost), values, 0);
+                if let Some(State::Suspended { .. }) = self.solve.states.first().filter(|_| index != 0) {
+                    self.found.records[0].cost = self.known(0).map(|rest| rest + self.solve.made[0]);
+                }
                 return Action::Finish;
             }
             End::Stopped { renew: true, .. } => return self.renew(index),

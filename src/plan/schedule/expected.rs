@@ -94,8 +94,36 @@ impl Scheduler {
     /// Work of the iterations of a solve, or of the rest of them, if it was measured or estimated from a run.
     pub(super) fn known(&self, index: usize) -> Option<WorkUnits> {
         match self.solve.states.get(index) {
+            Some(State::Suspended { remaining, .. }) if index == 0 => {
+                Some(remaining.max(self.jacobi_needs()))
+            }
             Some(State::Suspended { remaining, .. }) => Some(*remaining),
             _ => self.found.records[index].cost,
+        }
+    }
+
+    /// Lower bound of the remaining work with Jacobi, from what others have made in this solve, and are estimated to need; at most [`LAST`].
+    fn jacobi_needs(&self) -> WorkUnits {
+        let needs = |index: usize| {
+            let remaining = match self.solve.states[index] {
+                State::Suspended { remaining, .. } if remaining < LAST => remaining,
+                _ => WorkUnits::ZERO,
+            };
+            (self.solve.made[index] + remaining) * self.jacobi_per_work(index)
+        };
+        let most = (1..self.found.candidates.len()).map(needs).fold(WorkUnits::ZERO, WorkUnits::max);
+        WorkUnits(most.0 - self.solve.made[0].0).min(LAST)
+    }
+
+    /// Least work with Jacobi for each unit of work of another candidate, whose iterations are expected to be at most a fraction of those
+    /// with Jacobi; zero if none is known.
+    fn jacobi_per_work(&self, index: usize) -> f64 {
+        let [jacobi, other] = [0, index].map(|index| &self.found.candidates[index]);
+        match other.costs.most_of_jacobi(other.method) {
+            Some(most) if index > 0 && jacobi.is_measure() => {
+                jacobi.costs.iteration.0 / (most * other.costs.iteration.0)
+            }
+            _ => 0.0,
         }
     }
 
@@ -103,7 +131,7 @@ impl Scheduler {
     pub(super) fn jacobi(&self) -> WorkUnits {
         let tried = match self.solve.states.first() {
             Some(State::Suspended { remaining, .. }) if *remaining < LAST => {
-                Some(*remaining + self.solve.made[0])
+                Some(remaining.max(self.jacobi_needs()) + self.solve.made[0])
             }
             Some(State::Suspended { .. } | State::Failed) => None,
             _ => self.found.records[0].cost.filter(|&cost| cost < LAST),
@@ -206,7 +234,8 @@ impl Scheduler {
 
     /// The alternatives to a running candidate; the last one is the upper limit of costs.
     pub(super) fn alternatives(&self, index: usize) -> Vec<Alternative> {
-        let last = Alternative { index: None, fixed: LAST, estimated: None, analysable: false };
+        let last =
+            Alternative { index: None, fixed: LAST, estimated: None, analysable: false, jacobi_made: None };
         if self.is_alone() {
             return vec![];
         }
@@ -217,6 +246,10 @@ impl Scheduler {
                 fixed: self.fixed(other) + known.unwrap_or_default(),
                 estimated: known.is_none().then(|| self.found.candidates[other].clone()),
                 analysable: self.needs_analysis(other),
+                jacobi_made: match self.solve.states.get(other) {
+                    Some(State::Suspended { .. }) if other == 0 => Some(self.solve.made[0]),
+                    _ => None,
+                },
             }
         };
         self.possible(index).into_iter().map(alternative).chain([last]).collect()
@@ -277,6 +310,8 @@ impl Scheduler {
             conjugate: candidate.needs_definite(),
             alternatives: self.alternatives(index),
             jacobi: (!measures).then(|| self.jacobi()),
+            jacobi_per_work: self.jacobi_per_work(index),
+            made: self.solve.made[index],
             renew_after,
         })
     }

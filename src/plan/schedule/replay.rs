@@ -9,6 +9,7 @@
 //! KRYSP_BLESS=1 cargo test --lib decisions_are_those_recorded
 //! ```
 
+mod hard;
 mod measuring;
 mod record;
 
