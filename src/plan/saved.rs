@@ -244,6 +244,7 @@ mod tests {
     /// A loaded solver begins with the candidate that was the best when it was saved, also for new values.
     #[test]
     fn decisions_are_kept_for_new_values() {
+        let _one_level = force(Level::best());
         let a = matrices::stencil7(10).csr::<f64>().unwrap();
         let path = std::env::temp_dir().join(format!("krysp_{}_kept", std::process::id()));
         let (b, doubled) = (vec![1.0; a.rows()], a.entries().iter().map(|v| 2.0 * v).collect::<Vec<_>>());
