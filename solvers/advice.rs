@@ -159,7 +159,11 @@ impl fmt::Display for InWords<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let report = self.report;
         let iterations = if report.iterations == 1 { "iteration" } else { "iterations" };
-        write!(f, "{} after {} {iterations}, ", report.outcome, report.iterations)?;
+        write!(f, "{} after {} {iterations}", report.outcome, report.iterations)?;
+        if report.block > 1 {
+            write!(f, " in a block of {} right-hand sides", report.block)?;
+        }
+        write!(f, ", ")?;
         if self.setup > Duration::ZERO {
             write!(f, "setup {:.3} s, ", self.setup.as_secs_f64())?;
         }

@@ -129,6 +129,7 @@ where
     const BLOCK: Joining<ConjugateGradients, BlockConjugateGradients, A::Vector> = Joining {
         method: |_| &BlockConjugateGradients,
         together: TOGETHER,
+        shares: true,
         pays: |_, _, _| StepsOf::<A::Vector>::LAG == 1,
     };
 }

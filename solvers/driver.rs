@@ -160,6 +160,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     pub(crate) fn begin_report(&mut self) {
         self.report.history.clear();
         self.report.restarts = 0;
+        self.report.block = 1;
         self.report.condition = None;
         self.report.backward_error = f64::NAN;
         self.report.removed = 0.0;

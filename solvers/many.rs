@@ -60,6 +60,8 @@ pub(crate) struct Joining<K, J, V: Vector> {
     pub(crate) method: fn(&K) -> &J,
     /// Maximum number of columns per group.
     pub(crate) together: usize,
+    /// Whether the columns of a group share one search space.
+    pub(crate) shares: bool,
     /// Whether joint steps are faster than separate solves, for an operator, a preconditioner and a number of
     /// columns.
     pub(crate) pays: fn(&dyn LinearOperator<Vector = V>, &dyn LinearOperator<Vector = V>, usize) -> bool,
@@ -69,6 +71,8 @@ pub(crate) struct Joining<K, J, V: Vector> {
 struct Run<'s, K, J, V: Vector> {
     on: Operators<'s, V>,
     method: fn(&K) -> &J,
+    /// Number of columns that share one search space.
+    block: usize,
     b: &'s MultiVector<V>,
     guess: Arithmetic,
     started: Instant,
@@ -143,8 +147,12 @@ where
     }
 
     /// Lockstep: each column has the steps of a separate solve.
-    const LOCKSTEP: Joining<K, K, A::Vector> =
-        Joining { method: |method| method, together: TOGETHER, pays: StepsOf::<A::Vector>::lockstep_pays };
+    const LOCKSTEP: Joining<K, K, A::Vector> = Joining {
+        method: |method| method,
+        together: TOGETHER,
+        shares: false,
+        pays: StepsOf::<A::Vector>::lockstep_pays,
+    };
 
     /// Whether `columns` systems are solved in lockstep. Used by plans.
     #[doc(hidden)]
@@ -229,7 +237,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         let mut reports = vec![None; b.columns().len()];
         if self.joins(on, reports.len(), joining) {
             let space = MultiSpace::new(on.a.range(), reports.len());
-            let run = Run { on, method: joining.method, b, guess, started, space };
+            let block = if joining.shares { reports.len() } else { 1 };
+            let run = Run { on, method: joining.method, block, b, guess, started, space };
             self.run_together(&run, x, &mut reports)?;
         }
         let mut all = Vec::with_capacity(reports.len());
@@ -381,6 +390,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
                     outcome,
                 )?;
                 self.end_report(run.on, outcome, run.started, workspace);
+                self.report.block = run.block;
                 reports[column.index] = Some(std::mem::take(&mut self.report));
                 workspace.begin();
             }

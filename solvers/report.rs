@@ -119,6 +119,9 @@ pub struct Report {
     pub removed: f64,
     /// Number of restarts from the true residual.
     pub restarts: usize,
+    /// Number of right-hand sides whose solves shared one search space ([`Cg::solve_block`](crate::Solver::solve_block)),
+    /// this one included; 1 for a solve with its own.
+    pub block: usize,
     /// Wall-clock time of the solve.
     pub time: Duration,
     /// Memory traffic of the iterations in bytes, according to the method's cost model: arrays of the
@@ -139,6 +142,7 @@ impl Default for Report {
             rhs_norm: f64::NAN,
             removed: 0.0,
             restarts: 0,
+            block: 1,
             time: Duration::ZERO,
             bytes: 0,
             condition: None,

@@ -59,6 +59,9 @@ pub(crate) struct Report {
     /// Number of restarts from the recomputed residual.
     #[pyo3(get)]
     restarts: usize,
+    /// Number of right-hand sides that shared one search space, this one included; 1 for a solve with its own.
+    #[pyo3(get)]
+    block: usize,
     /// The wall time in seconds, including `setup`.
     #[pyo3(get)]
     time: f64,
@@ -98,6 +101,7 @@ impl Report {
             rhs_norm: report.rhs_norm,
             tolerance,
             restarts: report.restarts,
+            block: report.block,
             time: report.time.as_secs_f64(),
             setup: 0.0,
             bytes: report.bytes,
@@ -142,7 +146,7 @@ macro_rules! by_name {
 }
 
 by_name! { method, outcome, advice, attempts, converged, iterations, history, true_residual, relative_residual,
-backward_error, rhs_norm, tolerance, restarts, time, setup, bytes, condition, limit }
+backward_error, rhs_norm, tolerance, restarts, block, time, setup, bytes, condition, limit }
 
 #[pymethods]
 impl Report {
@@ -166,8 +170,12 @@ impl Report {
         let Report { method, outcome, iterations, relative_residual, .. } = self;
         let times = self.times();
         let noun = if *iterations == 1 { "iteration" } else { "iterations" };
+        let block = match self.block {
+            1 => String::new(),
+            shared => format!(" in a block of {shared} right-hand sides"),
+        };
         let mut text = format!(
-            "{method}: {outcome} after {iterations} {noun}, {times}, relative residual {relative_residual:.2e}"
+            "{method}: {outcome} after {iterations} {noun}{block}, {times}, relative residual {relative_residual:.2e}"
         );
         if let Some(condition) = self.condition {
             text += &format!(", condition of the preconditioned operator about {condition:.1e}");

@@ -59,6 +59,8 @@ def test_a_block_takes_fewer_iterations():
     block = krysp.cg(A, B, rtol=1e-10, block=True)
     assert block.info == 0 and block.report.iterations < alone.report.iterations
     assert np.allclose(block.x, alone.x)
+    assert [report.block for report in block.reports] == [5] * 5 and alone.report.block == 1
+    assert "in a block of 5 right-hand sides" in str(block.report) and "block" not in str(alone.report)
     A32 = A.astype(np.float32)
     single = krysp.cg(A32, B.astype(np.float32), M=krysp.jacobi(A32), block=True)
     assert single.info == 0 and single.x.dtype == np.float32
@@ -85,6 +87,18 @@ def test_plans():
         assert all(report.attempts for report in result.reports)
     again = krysp.Plan(A, device="cpu").solve(B, result.x)
     assert again.x.shape == B.shape and again.info == 0
+
+
+def test_plans_report_blocks():
+    A, B = system(side=60, k=17)
+    result = krysp.solve(A, B, device="cpu")
+    assert result.info == 0
+    assert (np.linalg.norm(B - A @ result.x, axis=0) <= 1.01e-8 * np.linalg.norm(B, axis=0)).all()
+    # the first column is solved by itself
+    assert result.reports[0].block == 1
+    for report in result.reports:
+        shared = f" in a block of {report.block} right-hand sides"
+        assert (shared in report.attempts[-1]) == (shared in str(report)) == (report.block > 1)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -152,9 +152,13 @@ impl Estimate {
     /// Estimated cost per vector of a product with several vectors. Symmetric formats multiply one vector
     /// after the other.
     pub(crate) fn cost_of_joint(&self, columns: usize) -> f64 {
-        let reads = if self.stored.is_symmetric() { 1 } else { columns.clamp(1, JOINT) };
-        self.cost * (PER_VECTOR + (1.0 - PER_VECTOR) / reads as f64)
+        self.cost * if self.stored.is_symmetric() { 1.0 } else { share_of_joint(columns) }
     }
+}
+
+/// Estimated cost per vector of a product with several vectors, over that of a product with one.
+pub(crate) fn share_of_joint(columns: usize) -> f64 {
+    PER_VECTOR + (1.0 - PER_VECTOR) / columns.clamp(1, JOINT) as f64
 }
 
 impl fmt::Display for Estimate {

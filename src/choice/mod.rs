@@ -39,6 +39,7 @@ pub(crate) use analysis::{Analysis, offset_bytes};
 pub(crate) use calibrated::{Key, calibrated, key as calibration_key, path as calibration_file};
 
 pub use calibrate::{Calibration, calibrate};
+pub(crate) use candidate::share_of_joint;
 pub use candidate::{Candidate, Choice, Estimate, RowStatistics, StoredFormat};
 pub use krysp_kernels::cost::{CostModel, ProductWork};
 pub use model::Model;

@@ -292,7 +292,7 @@ fn products(method: Method) -> f64 {
 }
 
 /// Multiply-adds that take as long as one work unit.
-fn unit(profile: &Profile) -> f64 {
+pub(super) fn unit(profile: &Profile) -> f64 {
     (profile.entries + 8 * profile.rows).max(1) as f64
 }
 

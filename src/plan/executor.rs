@@ -455,6 +455,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             preconditioner: Preconditioner::Jacobi,
             reason: "is the system consistent?".into(),
             iterations: least.iterations,
+            block: 1,
             setup: Duration::ZERO,
             preparation: Preparation::Built,
             time: least.time,

@@ -1,5 +1,8 @@
-//! Several right-hand sides: the candidate of the first successful solve runs on the others in lockstep.
+//! Several right-hand sides: the candidate of the first successful solve runs on the others in lockstep, or in blocks that share one search
+//! space.
 
+use super::blocks::Blocks;
+use super::costs::unit;
 use super::executor::{ITERATIONS, norm};
 use super::scaled::needs_no_scaling;
 use super::solved::{Attempt, AttemptEnd, Solved};
@@ -12,7 +15,7 @@ use std::time::Duration;
 /// Maximum number of right-hand sides that are solved together, because their vectors take memory. Guess, as in the solvers.
 const TOGETHER: usize = 16;
 
-/// No monitor stops a lockstep run. So a column makes at most `max(LEAST, LONGER * iterations of the lead)` iterations in it, and then
+/// No monitor stops a joint run. So a column makes at most `max(LEAST, LONGER * iterations of the lead)` iterations in it, and then
 /// continues by itself. Guesses: right-hand sides of one matrix rarely differ by more than a factor of two.
 const LEAST: usize = 1000;
 const LONGER: usize = 4;
@@ -21,14 +24,22 @@ const LONGER: usize = 4;
 /// a conversion takes as long as 10 to 30 products.
 const CONVERSION: usize = 100;
 
-/// A candidate that has solved a system, and the iterations that it took.
+/// A candidate that has solved a system, and the iterations that it takes for one, from `x = 0`.
 #[derive(Clone, Copy)]
 struct Lead {
     index: usize,
     iterations: usize,
 }
 
-/// The result of a column in a lockstep run.
+/// How the next columns are solved together.
+#[derive(Clone, Copy)]
+struct Joint {
+    columns: usize,
+    /// Whether they share one search space.
+    block: bool,
+}
+
+/// The result of a column in a joint run.
 struct Part<T> {
     solved: Solved<T>,
     /// Whether the solve of the column has ended.
@@ -43,10 +54,16 @@ where
     ///
     /// Columns are solved as by [`solve`](PlannedSolver::solve) until a candidate has solved one of them by iterations. The others run
     /// that candidate in lockstep, with one product for all in each iteration. A column that fails there continues by itself from its
-    /// iterate, with what is left of its limits; its lockstep run is the first of its attempts. Every column is solved by itself by
+    /// iterate, with what is left of its limits; its joint run is the first of its attempts. Every column is solved by itself by
     /// methods with cycles such as GMRES, and where lockstep is slower: on a CPU if the matrix and the preconditioner take less memory than
     /// eight vectors, on a GPU if fewer than four columns are left or a solve fits on-chip memory. Observers are called only for columns
     /// that are solved by themselves.
+    ///
+    /// If the candidate runs [`Cg`](crate::Cg) on a CPU, blocks of up to 16 columns share one search space
+    /// ([`solve_block`](krysp_solvers::Solver::solve_block)) where that is expected to be faster: they need fewer iterations, each with more
+    /// work. The decision counts work and iterations, and so is the same in every run; iterations of the first block correct it.
+    /// [`Attempt::block`] is the number of columns of the block. The bits of a solution then depend on all columns of its block; otherwise
+    /// they are those of a solve by itself.
     ///
     /// A symmetric format multiplies one vector after the other. If lockstep runs expect many products, the matrix is therefore converted to
     /// a format that reads it once for several vectors, and remains in that format, unless [`Plan::format`](super::Plan::format) names one.
@@ -77,20 +94,22 @@ where
         let mut all: Vec<Solved<T>> = Vec::with_capacity(b.len());
         let mut lead: Option<Lead> = None;
         let mut unchanged = true;
+        let mut correction = 1.0;
         while all.len() < b.len() {
             let rest = &b[all.len()..];
             // Columns that were solved by themselves in the meantime may have replaced the preconditioner of the lead.
             lead = lead.filter(|lead| self.mount(lead.index, None).is_ok());
-            let together = rest.len().min(TOGETHER);
-            let (group, parts) = match lead {
-                Some(lead) if self.runs_in_lockstep(together) => {
-                    let group = &rest[..together];
-                    // decided once, before the first lockstep run
+            let (group, parts) = match lead.map(|lead| (lead, self.joint(rest.len(), lead, correction))) {
+                Some((lead, Some(joint))) => {
+                    let group = &rest[..joint.columns];
+                    // decided once, before the first joint run
                     if replace(&mut unchanged, false) {
                         self.store_for(rest.len(), lead);
                     }
                     // An error is ignored here: the single solves of these columns report it.
-                    (group, self.run_together(group, lead).unwrap_or_default())
+                    let parts = self.run_together(group, lead, joint.block).unwrap_or_default();
+                    correction = self.corrected(&parts, lead, correction);
+                    (group, parts)
                 }
                 _ => (&rest[..1], vec![]),
             };
@@ -139,8 +158,36 @@ where
         }
     }
 
-    fn runs_in_lockstep(&mut self, columns: usize) -> bool {
-        self.running.as_mut().is_some_and(|(_, running)| running.is_lockstep(columns))
+    /// How the next of `left` columns are solved with the lead; `None` if by themselves. `correction` is that of [`Blocks`].
+    fn joint(&mut self, left: usize, lead: Lead, correction: f64) -> Option<Joint> {
+        let columns = left.min(TOGETHER);
+        let blocks = self.blocks(lead, correction);
+        let (_, running) = self.running.as_mut()?;
+        let lockstep = running.is_lockstep(columns);
+        // the null space is removed from the preconditioned vectors, which may make the Gram matrix of a block indefinite
+        let shares = running.has_blocks() && !self.settings.profile.declared.null_space;
+        match blocks.width(left, lockstep).filter(|_| shares) {
+            Some(columns) => Some(Joint { columns, block: true }),
+            None => lockstep.then_some(Joint { columns, block: false }),
+        }
+    }
+
+    /// The work of the lead on several columns.
+    fn blocks(&self, lead: Lead, correction: f64) -> Blocks {
+        let profile = &self.settings.profile;
+        let iteration = self.scheduler.candidates[lead.index].costs.iteration.0 * unit(profile);
+        Blocks { rows: profile.rows as f64, iteration, iterations: lead.iterations, correction }
+    }
+
+    /// The correction after a joint run, from the mean iterations of its columns that converged in a block.
+    fn corrected(&self, parts: &[Option<Part<T>>], lead: Lead, correction: f64) -> f64 {
+        let reports = parts.iter().flatten().map(|part| &part.solved.report);
+        let of_block: Vec<_> = reports.filter(|report| report.block > 1 && report.converged()).collect();
+        let Some(first) = of_block.first() else { return correction };
+        let iterations: usize = of_block.iter().map(|report| report.iterations).sum();
+        let mut blocks = self.blocks(lead, correction);
+        blocks.took(first.block, iterations as f64 / of_block.len() as f64);
+        blocks.correction
     }
 
     /// The running candidate, if it runs in lockstep and its iterations have just solved a system: a zero right-hand side and the
@@ -152,13 +199,24 @@ where
         let by_it = last.method == candidate.method && last.preconditioner == candidate.preconditioner;
         let has_cycles = matches!(last.method, Method::Gmres | Method::Fgmres | Method::LeastSquares);
         let has_solved = matches!(last.ending, AttemptEnd::Ended(Outcome::Converged)) && last.iterations > 0;
-        let lead = Lead { index: *index, iterations: last.iterations };
+        // earlier attempts may have reduced the residual, which falls by about the same factor in every iteration
+        let residuals = solved.attempts.iter().rev().skip(1).map(|attempt| attempt.residual);
+        let from = residuals.filter(|residual| residual.is_finite()).fold(1.0, f64::min);
+        let rtol = self.settings.options.rtol;
+        let whole = rtol.ln() / (rtol / from).ln();
+        let whole = if whole > 1.0 { whole.min(10.0) } else { 1.0 };
+        let lead = Lead { index: *index, iterations: (whole * last.iterations as f64) as usize };
         (!has_cycles && solved.converged() && by_it && has_solved).then_some(lead)
     }
 
     /// Runs the lead, which is the running candidate, on several right-hand sides. Returns `None` for those that need a separate solve,
     /// because they are zero, not finite or to be scaled.
-    fn run_together<B: AsRef<[T]>>(&mut self, b: &[B], lead: Lead) -> Result<Vec<Option<Part<T>>>> {
+    fn run_together<B: AsRef<[T]>>(
+        &mut self,
+        b: &[B],
+        lead: Lead,
+        block: bool,
+    ) -> Result<Vec<Option<Part<T>>>> {
         let space = self.space()?.clone();
         let options = &self.settings.options;
         let mut rhs = MultiVector::<M::Vector>::zeros(&space, b.len())?;
@@ -183,7 +241,7 @@ where
         };
         let Some((_, running)) = &mut self.running else { return Err(Error::NoOperator) };
         *running.stopping() = stopping;
-        let reports = running.solve_many_into(&rhs, &mut x)?;
+        let reports = running.solve_many_into(&rhs, &mut x, block)?;
         let mut all = Vec::with_capacity(reports.len());
         for ((mut report, x), removed) in reports.into_iter().zip(x.columns()).zip(removed) {
             // If columns were solved one after the other, the report of a later one includes the time of the earlier ones, so that it may
@@ -202,12 +260,15 @@ where
             all.push(Some(Part { solved: self.ran(lead.index, report, x)?, is_final }));
         }
         for part in all.iter().flatten().filter(|part| part.solved.converged()) {
-            self.scheduler.solved(lead.index, part.solved.report.iterations);
+            // the scheduler expects of later solves what a solve by itself takes
+            let report = &part.solved.report;
+            let iterations = if report.block > 1 { lead.iterations } else { report.iterations };
+            self.scheduler.solved(lead.index, iterations);
         }
         Ok(all)
     }
 
-    /// The solution of a column that has run in lockstep, or zero if that has a smaller residual, with the run as its only attempt.
+    /// The solution of a column of a joint run, or zero if that has a smaller residual, with the run as its only attempt.
     fn ran(&self, index: usize, mut report: Report, x: &M::Vector) -> Result<Solved<T>> {
         let mut host = vec![T::default(); x.space().local_len()];
         let residual = report.relative_residual();
@@ -223,8 +284,9 @@ where
             Some(true) => Preparation::Kept,
             _ => Preparation::Ready,
         };
-        let (iterations, time) = (report.iterations, report.time);
-        Ok(Solved { x: host, report, attempts: vec![Attempt { iterations, time, preparation, ..attempt }] })
+        let (iterations, block, time) = (report.iterations, report.block, report.time);
+        let attempt = Attempt { iterations, block, time, preparation, ..attempt };
+        Ok(Solved { x: host, report, attempts: vec![attempt] })
     }
 
     /// Continues the solve of a column from its iterate, with what is left of its limits.

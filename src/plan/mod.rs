@@ -30,6 +30,7 @@
 //! ```
 
 mod backend;
+mod blocks;
 mod calibrated;
 mod candidates;
 mod costs;
@@ -81,8 +82,8 @@ pub use work::WorkUnits;
 use crate::{Csr, Real, Result};
 
 /// Solves `A x_j = b_j` for several right-hand sides. The first is solved as by [`solve`], the others with the candidate that solved it.
-/// Where that is faster, the others are solved in lockstep: each iteration multiplies `A` by the vectors of all systems at once. See
-/// [`PlannedSolver::solve_many`].
+/// Where that is faster, the others are solved in lockstep: each iteration multiplies `A` by the vectors of all systems at once; or in blocks
+/// that share one search space. See [`PlannedSolver::solve_many`].
 pub fn solve_many<T: Real, B: AsRef<[T]>>(a: &Csr<T>, b: &[B]) -> Result<Vec<Solved<T>>> {
     Plan::new(a)?.solves(b.len().max(1)).build()?.solve_many(b)
 }

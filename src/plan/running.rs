@@ -6,7 +6,7 @@ use crate::{
     BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, MatrixSource, Minres, Operator, Real,
     Refresh, Report, Result, Stopping, Vector,
 };
-use krysp_solvers::{CancelToken, Identity, MultiVector, Progress, Solver};
+use krysp_solvers::{CancelToken, Identity, MultiVector, Progress, Solver, Steps, StepsOf};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -73,11 +73,20 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// Solves from the initial guess `x`.
     fn solve_into(&mut self, b: &V, x: &mut V) -> Result<&Report>;
 
-    /// Solves several systems from the initial guesses `x`. Observers, stop rules and the monitor are not called.
-    fn solve_many_into(&mut self, b: &MultiVector<V>, x: &mut MultiVector<V>) -> Result<Vec<Report>>;
+    /// Solves several systems from the initial guesses `x`, in lockstep if that is faster or, if `block` is set, in one search space, if the
+    /// method can. Observers, stop rules and the monitor are not called.
+    fn solve_many_into(
+        &mut self,
+        b: &MultiVector<V>,
+        x: &mut MultiVector<V>,
+        block: bool,
+    ) -> Result<Vec<Report>>;
 
     /// Whether `columns` systems are solved in lockstep (each step advances all of them).
     fn is_lockstep(&mut self, columns: usize) -> bool;
+
+    /// Whether several systems can be solved in one search space.
+    fn has_blocks(&self) -> bool;
 
     /// The operator.
     fn operator(&self) -> &Operator<V>;
@@ -95,43 +104,70 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>);
 }
 
-impl<T, V, K> Runs<T, V> for Solver<K, Operator<V>, AnyPreconditioner<T, V>>
+/// A solver whose operator and preconditioner were chosen at run time.
+type Configured<K, T, V> = Solver<K, Operator<V>, AnyPreconditioner<T, V>>;
+
+/// Solves several systems in one search space.
+type SolveBlock<S, V> =
+    fn(&mut S, &MultiVector<V>, &mut MultiVector<V>) -> krysp_solvers::Result<Vec<Report>>;
+
+/// A solver, and its block method if it has one.
+struct Chosen<S, V: Vector> {
+    solver: S,
+    block: Option<SolveBlock<S, V>>,
+}
+
+impl<T, V, K> Runs<T, V> for Chosen<Configured<K, T, V>, V>
 where
     T: Real,
     V: Vector<Elem = T>,
     K: krysp_solvers::Method<V> + krysp_solvers::Method<MultiVector<V>> + Send,
-    Solver<K, Operator<V>, AnyPreconditioner<T, V>>: Send,
+    Configured<K, T, V>: Send,
 {
     fn stopping(&mut self) -> &mut Stopping {
-        self.stopping_mut()
+        self.solver.stopping_mut()
     }
 
     fn solve_into(&mut self, b: &V, x: &mut V) -> Result<&Report> {
-        Ok(Solver::solve_into(self, b, x)?)
+        Ok(self.solver.solve_into(b, x)?)
     }
 
-    fn solve_many_into(&mut self, b: &MultiVector<V>, x: &mut MultiVector<V>) -> Result<Vec<Report>> {
-        Ok(self.unwatched(|solver| solver.solve_many_into(b, x))?)
+    fn solve_many_into(
+        &mut self,
+        b: &MultiVector<V>,
+        x: &mut MultiVector<V>,
+        block: bool,
+    ) -> Result<Vec<Report>> {
+        let block = self.block.filter(|_| block);
+        Ok(self.solver.unwatched(|solver| match block {
+            Some(block) => block(solver, b, x),
+            None => solver.solve_many_into(b, x),
+        })?)
     }
 
     fn is_lockstep(&mut self, columns: usize) -> bool {
-        self.unwatched(|solver| solver.runs_in_lockstep(columns))
+        self.solver.unwatched(|solver| solver.runs_in_lockstep(columns))
+    }
+
+    fn has_blocks(&self) -> bool {
+        // where steps are queued ahead of the host, there are no block methods
+        self.block.is_some() && StepsOf::<V>::LAG == 1
     }
 
     fn operator(&self) -> &Operator<V> {
-        Solver::operator(self)
+        self.solver.operator()
     }
 
     fn preconditioner(&self) -> &dyn Prepared<T, V> {
-        &**self.operators().1
+        &**self.solver.operators().1
     }
 
     fn refresh(&mut self, values: &[T]) -> Result<()> {
-        self.operators_mut().0.refresh(values)
+        self.solver.operators_mut().0.refresh(values)
     }
 
     fn renew(&mut self, matrix: Option<&Csr<T>>) -> Result<()> {
-        let (operator, preconditioner) = self.operators_mut();
+        let (operator, preconditioner) = self.solver.operators_mut();
         match matrix {
             Some(matrix) => preconditioner.refresh(matrix),
             None => preconditioner.refresh(operator),
@@ -139,7 +175,7 @@ where
     }
 
     fn into_parts(self: Box<Self>) -> (Operator<V>, AnyPreconditioner<T, V>) {
-        Solver::into_operators(*self)
+        self.solver.into_operators()
     }
 }
 
@@ -161,20 +197,24 @@ pub(super) fn solver<T: Real, V: Vector<Elem = T> + 'static>(
     outside: &Outside<'_>,
 ) -> Box<dyn Runs<T, V>> {
     match method {
-        Method::Cg => watched(Cg::new(operator).preconditioner(m), outside),
-        Method::Fcg => watched(Fcg::new(operator).preconditioner(m), outside),
-        Method::Minres => watched(Minres::new(operator).preconditioner(m), outside),
-        Method::BiCgStab => watched(BiCgStab::new(operator).preconditioner(m), outside),
-        Method::Gmres | Method::LeastSquares => {
-            watched(Gmres::new(operator).restart(restart).preconditioner(m), outside)
+        Method::Cg => {
+            let block: SolveBlock<Cg<Operator<V>, _>, V> = |solver, b, x| solver.solve_block_into(b, x);
+            watched(Cg::new(operator).preconditioner(m), Some(block), outside)
         }
-        Method::Idr => watched(Idr::new(operator).preconditioner(m), outside),
-        Method::Fgmres => watched(Fgmres::new(operator).restart(restart).preconditioner(m), outside),
+        Method::Fcg => watched(Fcg::new(operator).preconditioner(m), None, outside),
+        Method::Minres => watched(Minres::new(operator).preconditioner(m), None, outside),
+        Method::BiCgStab => watched(BiCgStab::new(operator).preconditioner(m), None, outside),
+        Method::Gmres | Method::LeastSquares => {
+            watched(Gmres::new(operator).restart(restart).preconditioner(m), None, outside)
+        }
+        Method::Idr => watched(Idr::new(operator).preconditioner(m), None, outside),
+        Method::Fgmres => watched(Fgmres::new(operator).restart(restart).preconditioner(m), None, outside),
     }
 }
 
 fn watched<T, V, K>(
-    mut solver: Solver<K, Operator<V>, AnyPreconditioner<T, V>>,
+    mut solver: Configured<K, T, V>,
+    block: Option<SolveBlock<Configured<K, T, V>, V>>,
     outside: &Outside<'_>,
 ) -> Box<dyn Runs<T, V>>
 where
@@ -186,5 +226,6 @@ where
         solver = solver.cancel_token(token);
     }
     let watch = outside.watch.clone();
-    Box::new(solver.stop_soon_when(move |progress: &Progress| lock(&watch).stops(progress)))
+    let solver = solver.stop_soon_when(move |progress: &Progress| lock(&watch).stops(progress));
+    Box::new(Chosen { solver, block })
 }

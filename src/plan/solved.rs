@@ -31,6 +31,8 @@ pub struct Attempt {
     pub reason: String,
     /// Iterations made.
     pub iterations: usize,
+    /// Number of right-hand sides that shared one search space in this attempt, this one included; 1 for an attempt with its own.
+    pub block: usize,
     /// The time before the iterations, to build or renew the preconditioner and, if that was done, to reorder the matrix.
     pub setup: Duration,
     /// The way in which the preconditioner was prepared.
@@ -84,6 +86,7 @@ impl Attempt {
             preconditioner: candidate.preconditioner,
             reason: candidate.reason.clone(),
             iterations: 0,
+            block: 1,
             setup,
             preparation: Preparation::Built,
             time: Duration::ZERO,
@@ -114,6 +117,9 @@ impl fmt::Display for Attempt {
         }
         let iterations = if self.iterations == 1 { "iteration" } else { "iterations" };
         write!(f, "; {} {iterations}", self.iterations)?;
+        if self.block > 1 {
+            write!(f, " in a block of {} right-hand sides", self.block)?;
+        }
         match self.preparation {
             Preparation::Built | Preparation::Ready => {}
             Preparation::Kept => write!(f, ", preconditioner of earlier values")?,
@@ -189,6 +195,7 @@ mod tests {
             preconditioner: Preconditioner::Jacobi,
             reason: "a test".into(),
             iterations: 1,
+            block: 1,
             setup: Duration::from_millis(setup),
             preparation: Preparation::Built,
             time: Duration::from_millis(5),

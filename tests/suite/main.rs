@@ -25,6 +25,7 @@ mod matrix_market_errors;
 mod methods;
 mod null_space;
 mod plan;
+mod plan_blocks;
 mod preconditioners;
 mod properties;
 mod ranks;

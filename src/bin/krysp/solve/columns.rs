@@ -48,7 +48,11 @@ impl Solve {
                 let outcome = if solved.converged() { good(&outcome) } else { bad(&outcome) };
                 let iterations = text::counted(report.iterations, "iteration");
                 let residual = report.relative_residual();
-                let how = format!("{outcome}: {iterations}, residual {residual:.1e} of b");
+                let block = match report.block {
+                    1 => String::new(),
+                    shared => format!(" in a block of {shared}"),
+                };
+                let how = format!("{outcome}: {iterations}{block}, residual {residual:.1e} of b");
                 line(&format!("column {number}"), &how);
             }
             let converged = solved.iter().filter(|solved| solved.converged()).count();
@@ -60,7 +64,11 @@ impl Solve {
             files::save_columns(path, &x)?;
         }
         if let Some(path) = &self.json {
-            let columns = solved.iter().map(|solved| Json::Object(self.ending(&solved.report, None, read)));
+            let columns = solved.iter().map(|solved| {
+                let mut column = self.ending(&solved.report, None, read);
+                column.push(("block", solved.report.block.into()));
+                Json::Object(column)
+            });
             let report = Json::Object(vec![
                 ("filename", self.matrix.display().to_string().into()),
                 ("rhs", self.rhs.as_ref().map(|path| path.display().to_string()).into()),
