@@ -136,12 +136,15 @@ fn ways<M: LinearOperator<Vector = HostVector<f64>>>(
                 let report = solver().solve_into(&b.columns()[0], &mut x.columns_mut()[0])?.clone();
                 (vec![report], 1)
             }
-            "lockstep" => (solver().solve_many_into(b, &mut zeros(columns)?)?, columns),
+            "lockstep" => (solver().solve_many_into(b, &mut zeros(columns)?)?.to_vec(), columns),
             width => {
                 let mut reports = vec![];
                 for group in b.columns().chunks(width.parse()?) {
                     let group = MultiVector::from_columns(operator.domain(), group.to_vec())?;
-                    reports.extend(solver().solve_block_into(&group, &mut zeros(group.columns().len())?)?);
+                    let mut solver = solver();
+                    reports.extend_from_slice(
+                        solver.solve_block_into(&group, &mut zeros(group.columns().len())?)?,
+                    );
                 }
                 (reports, columns)
             }

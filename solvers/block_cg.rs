@@ -31,18 +31,13 @@
 
 use crate::Condition::Positive;
 use crate::cg::{ConjugateGradients, RHO, SIGMA};
+use crate::few::{Few, TOGETHER};
 use crate::many::Joining;
 use crate::small::Matrix;
 use crate::{
     Cost, ElemOf, Element, Error, Form, LinearOperator, Method, MultiSpace, MultiVector, Report, Result,
     Scalar, ScalarOf, Scalars, Solution, Solver, Space, SpaceOf, Steps, StepsOf, System, Term, Vector,
 };
-
-/// Maximum number of columns that share a search space. Time of blocks of 8, 16 and 32 columns relative to
-/// lockstep, for 32 columns of `heat_sink_p1_27k` (`benches/block.rs`, two busy cores): 0.37, 0.25 and 0.29
-/// with `Jacobi`; 1.0, 0.99 and 0.70 with `Amg`. Between 8 and 32 it hardly matters, and wider blocks take
-/// more memory.
-const TOGETHER: usize = 16;
 
 /// Exponent `c`: a vector is accepted into the orthonormal basis if its component orthogonal to the preceding
 /// ones has a squared norm above `εᶜ` times that of the vector. Cancellation may lose the digits that this
@@ -114,21 +109,21 @@ where
         &mut self,
         b: &MultiVector<A::Vector>,
         x: &mut MultiVector<A::Vector>,
-    ) -> Result<Vec<Report>> {
+    ) -> Result<&[Report]> {
         let same_number = b.columns().len() == x.columns().len();
         let (driver, on) = self.parts();
         if !(same_number && driver.joins(on, b.columns().len(), &Self::BLOCK)) {
             return self.solve_many_into(b, x);
         }
-        let reports = driver.solve_columns_into(on, b, x, &Self::BLOCK);
-        self.or_give_up(reports)
+        let solved = driver.solve_columns_into(on, b, x, &Self::BLOCK);
+        self.or_give_up(solved)?;
+        Ok(&self.driver.reports[..b.columns().len()])
     }
 
     /// Block method: all columns share one search space. It is not used on a GPU, where steps are queued
     /// ahead of the host: without kernels for operations on blocks it would be slower.
     const BLOCK: Joining<ConjugateGradients, BlockConjugateGradients, A::Vector> = Joining {
         method: |_| &BlockConjugateGradients,
-        together: TOGETHER,
         shares: true,
         pays: |_, _, _| StepsOf::<A::Vector>::LAG == 1,
     };
@@ -153,7 +148,10 @@ pub(crate) struct BlockCgState<V: Vector> {
     width: usize,
     s: Matrix,
     /// Index of the solution that each column of `S` belongs to.
-    columns: Vec<usize>,
+    columns: Few<usize>,
+    /// Inner products, and workspace for them.
+    products: Vec<ScalarOf<V>>,
+    numbers: Vec<ElemOf<V>>,
 }
 
 /// Coefficients of an orthonormal basis: `Q T` is orthonormal in the inner product of `M⁻¹`, and the previous
@@ -176,7 +174,9 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
             directions,
             width: 0,
             s: Matrix::zeros(0, 0),
-            columns: Vec::new(),
+            columns: Few::new(),
+            products: Vec::new(),
+            numbers: Vec::new(),
         })
     }
 
@@ -186,11 +186,14 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         x: &MultiVector<V>,
         state: &mut BlockCgState<V>,
     ) -> Result<ScalarOf<MultiVector<V>>> {
+        // a second solve finds the vectors as the first one left them
+        state.directions.open_all();
+        state.q.join(x.space());
         system.residual(x, &mut state.q)
     }
 
     fn begin(&self, system: &System<'_, MultiVector<V>>, state: &mut BlockCgState<V>) -> Result<()> {
-        let open: Vec<usize> = (0..state.q.columns().len()).filter(|&j| state.q.space().is_open(j)).collect();
+        let open: Few<usize> = (0..state.q.columns().len()).filter(|&j| state.q.space().is_open(j)).collect();
         for (to, &from) in open.iter().enumerate() {
             state.q.columns_mut().swap(to, from);
         }
@@ -215,21 +218,22 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
     ) -> Result<()> {
         state.leave_ended(x.space());
         system.a.apply(&state.p, &mut state.z)?; // Z = A P
-        let sigma = gram(&state.p, &state.z, state.width)?;
+        let BlockCgState { p, z, width, products, numbers, .. } = &mut *state;
+        let sigma = gram(p, z, *width, products, numbers)?;
         not_finite(SIGMA, &sigma)?;
         let phi = match sigma.inverse_of_definite() {
             Ok(phi) => phi, // Φ = (Pᵀ Z)⁻¹
             Err(pivot) => return steps.watch(SIGMA, &same::<V>(pivot), Positive),
         };
         not_finite(SIGMA, &phi)?;
-        let columns = x.columns_mut().iter_mut().enumerate();
-        let mut open: Vec<_> =
-            columns.filter(|(j, _)| state.columns.contains(j)).map(|(_, column)| column).collect();
-        let p = firsts(&state.p, state.width);
-        combine(&mut open, true, &[(&p, &phi.times(&state.s))]); // X = X + P Φ S
-        let z = firsts(&state.z, state.width);
-        let q = &mut state.q.columns_mut()[..state.width];
-        combine(&mut q.iter_mut().collect::<Vec<_>>(), true, &[(&z, &phi.negated())]); // Q = Q − Z Φ
+        let (columns, width) = (state.columns, state.width);
+        // X = X + P Φ S; the open columns, which are in ascending order, are moved to the front and back
+        columns.iter().enumerate().for_each(|(to, &from)| x.columns_mut().swap(to, from));
+        let open = &mut x.columns_mut()[..columns.len()];
+        combine(open, true, &[(&state.p.columns()[..width], &phi.times(&state.s))]);
+        columns.iter().enumerate().rev().for_each(|(to, &from)| x.columns_mut().swap(to, from));
+        let q = &mut state.q.columns_mut()[..width];
+        combine(q, true, &[(&state.z.columns()[..width], &phi.negated())]); // Q = Q − Z Φ
         state.precondition(system)?; // W = M⁻¹ Q
         let Orthonormal { t, zeta } = match state.orthonormalize(system, |squared| squared.max(1.0)) {
             Err(Error::Breakdown { what, value }) if value.is_finite() => {
@@ -240,9 +244,9 @@ impl<V: Vector> Method<MultiVector<V>> for BlockConjugateGradients {
         state.s = zeta.times(&state.s);
         let squares = state.residuals(system, &t)?;
         state.direct(system, &t, Some(&zeta));
-        let mut all = vec![0.0; x.columns().len()];
-        state.columns.iter().zip(squares).for_each(|(&column, squared)| all[column] = squared);
-        steps.residual(&Scalars::new(all.into_iter().map(scalar::<V>).collect()))
+        let mut all = [0.0; TOGETHER];
+        columns.iter().zip(squares.iter()).for_each(|(&column, &squared)| all[column] = squared);
+        steps.residual(&Scalars::new(all[..x.columns().len()].iter().map(|&squared| scalar::<V>(squared))))
     }
 
     fn cost(&self) -> Cost {
@@ -259,11 +263,6 @@ impl<V: Vector> BlockCgState<V> {
         }
     }
 
-    /// `M⁻¹ Q`
-    fn preconditioned(&self, system: &System<'_, MultiVector<V>>) -> &MultiVector<V> {
-        if is_identity(system) { &self.q } else { &self.w }
-    }
-
     /// Closes all but the first `width` vectors of the block.
     fn narrow_to(&mut self, width: usize) {
         (width..self.width).for_each(|column| self.directions.close(column));
@@ -273,7 +272,7 @@ impl<V: Vector> BlockCgState<V> {
     /// Removes the columns that have ended, and reduces the block to the span of the residuals of the others.
     fn leave_ended(&mut self, of_solutions: &MultiSpace<SpaceOf<V>>) {
         let is_open = |&place: &usize| of_solutions.is_open(self.columns[place]);
-        let left: Vec<usize> = (0..self.columns.len()).filter(is_open).collect();
+        let left: Few<usize> = (0..self.columns.len()).filter(is_open).collect();
         if left.len() == self.columns.len() {
             return;
         }
@@ -299,10 +298,12 @@ impl<V: Vector> BlockCgState<V> {
         scale: impl Fn(f64) -> f64,
     ) -> Result<Orthonormal> {
         let (epsilon, mut zeta) = (ElemOf::<V>::EPSILON, Matrix::identity(self.width));
-        let mut least: Option<Vec<f64>> = None;
+        let mut least: Option<Few<f64>> = None;
         let mut subtractions = 0;
         loop {
-            let rho = gram(&self.q, self.preconditioned(system), self.width)?;
+            let BlockCgState { q, w, width, products, numbers, .. } = &mut *self;
+            let preconditioned = if is_identity(system) { &*q } else { &*w };
+            let rho = gram(q, preconditioned, *width, products, numbers)?;
             not_finite(RHO, &rho)?;
             let vanished = epsilon.powf(2.0 * VANISHED);
             let of_first = || (0..self.width).map(|j| vanished * scale(rho.at(j, j))).collect();
@@ -335,12 +336,15 @@ impl<V: Vector> BlockCgState<V> {
     /// `Q ← Q T; P ← M⁻¹ Q + P ζᵀ`
     fn direct(&mut self, system: &System<'_, MultiVector<V>>, t: &Matrix, zeta: Option<&Matrix>) {
         let conjugate = zeta.map(Matrix::transposed);
-        let old = firsts(&self.p, conjugate.as_ref().map_or(0, Matrix::rows));
-        let w = firsts(if is_identity(system) { &self.q } else { &self.w }, self.width);
+        let w = if is_identity(system) { &self.q } else { &self.w };
         let next = &mut self.z.columns_mut()[..t.cols()];
-        let mut terms = vec![(&w[..], t)];
-        terms.extend(conjugate.iter().map(|conjugate| (&old[..], conjugate)));
-        combine(&mut next.iter_mut().collect::<Vec<_>>(), false, &terms);
+        let new = (&w.columns()[..self.width], t);
+        match &conjugate {
+            Some(conjugate) => {
+                combine(next, false, &[new, (&self.p.columns()[..conjugate.rows()], conjugate)])
+            }
+            None => combine(next, false, &[new]),
+        }
         std::mem::swap(&mut self.p, &mut self.z);
         let BlockCgState { q, z, width, .. } = self;
         transform(q, z, *width, t);
@@ -348,13 +352,14 @@ impl<V: Vector> BlockCgState<V> {
     }
 
     /// Squared norms of the residuals `Q T S`.
-    fn residuals(&self, system: &System<'_, MultiVector<V>>, t: &Matrix) -> Result<Vec<f64>> {
+    fn residuals(&mut self, system: &System<'_, MultiVector<V>>, t: &Matrix) -> Result<Few<f64>> {
         if is_identity(system) {
             return Ok(Matrix::identity(self.s.rows()).forms(&self.s));
         }
-        let squares = gram(&self.q, &self.q, self.width)?.forms(&t.times(&self.s));
+        let BlockCgState { q, width, products, numbers, .. } = &mut *self;
+        let squares = gram(q, q, *width, products, numbers)?.forms(&t.times(&self.s));
         // rounding may make the squared norm of a vanishing residual negative
-        Ok(squares.into_iter().map(|squared| if squared < 0.0 { 0.0 } else { squared }).collect())
+        Ok(squares.iter().map(|&squared| if squared < 0.0 { 0.0 } else { squared }).collect())
     }
 }
 
@@ -363,7 +368,7 @@ struct Factor {
     /// Coefficients of all vectors in terms of those kept.
     c: Matrix,
     /// Indices of the vectors that are kept, in ascending order.
-    kept: Vec<usize>,
+    kept: Few<usize>,
     /// Whether all kept vectors are clearly independent of the preceding ones. Otherwise the dependent ones
     /// are not yet orthogonal to them.
     is_clear: bool,
@@ -375,16 +380,14 @@ impl Factor {
     fn new(gram: &Matrix, floor: &[f64], epsilon: f64, last: bool) -> Result<Factor> {
         let n = gram.rows();
         let clear = epsilon.powf(CLEAR);
-        let mut rows: Vec<(usize, bool, Vec<f64>)> = Vec::new();
+        // a row for each vector that is kept; those of vectors that are not clearly independent are no pivots
+        let (mut c, mut kept, mut pivots) = (Matrix::zeros(n, n), Few::new(), Few::<usize>::new());
         for (j, &floor) in floor.iter().enumerate() {
             let whole = gram.at(j, j);
             if whole < -floor.abs() {
                 return Err(Error::Breakdown { what: RHO, value: whole });
             }
-            let rest = rows.iter().fold(whole, |rest, (_, pivots, row)| match pivots {
-                true => rest - row[j] * row[j],
-                false => rest,
-            });
+            let rest = pivots.iter().fold(whole, |rest, &row| rest - c.at(row, j) * c.at(row, j));
             let is_clear = rest > clear * whole;
             if whole <= floor || (last && !is_clear) {
                 continue;
@@ -392,24 +395,19 @@ impl Factor {
             if rest < -clear * whole {
                 return Err(Error::Breakdown { what: RHO, value: rest });
             }
-            let length = rest.max(epsilon * whole).sqrt();
-            let mut row = vec![0.0; n];
-            row[j] = length;
+            let (row, length) = (kept.len(), rest.max(epsilon * whole).sqrt());
+            c.set(row, j, length);
             if is_clear {
-                for (l, to) in row.iter_mut().enumerate().skip(j + 1) {
-                    let before: f64 =
-                        rows.iter().filter(|(_, pivots, _)| *pivots).map(|(_, _, row)| row[j] * row[l]).sum();
-                    *to = (gram.at(j, l) - before) / length;
+                for l in j + 1..n {
+                    let before: f64 = pivots.iter().map(|&pivot| c.at(pivot, j) * c.at(pivot, l)).sum();
+                    c.set(row, l, (gram.at(j, l) - before) / length);
                 }
+                pivots.push(row);
             }
-            rows.push((j, is_clear, row));
+            kept.push(j);
         }
-        let mut c = Matrix::zeros(rows.len(), n);
-        for (i, (_, _, row)) in rows.iter().enumerate() {
-            row.iter().enumerate().for_each(|(j, &value)| c.set(i, j, value));
-        }
-        let is_clear = rows.iter().all(|(_, pivots, _)| *pivots);
-        Ok(Factor { c, kept: rows.into_iter().map(|(j, _, _)| j).collect(), is_clear })
+        let is_clear = pivots.len() == kept.len();
+        Ok(Factor { c: c.with_rows(kept.len()), kept, is_clear })
     }
 }
 
@@ -417,30 +415,38 @@ fn is_identity<V: Vector>(system: &System<'_, MultiVector<V>>) -> bool {
     matches!(system.m.form(), Form::Identity)
 }
 
-/// Returns the first `width` vectors of a block.
-fn firsts<V: Vector>(block: &MultiVector<V>, width: usize) -> Vec<&V> {
-    block.columns().iter().take(width).collect()
-}
-
-/// `Xᵀ Y` for the first `width` vectors of two blocks; it must be symmetric.
-fn gram<V: Vector>(x: &MultiVector<V>, y: &MultiVector<V>, width: usize) -> Result<Matrix> {
-    let sums = V::gram(&firsts(x, width), &firsts(y, width));
-    let sums = ScalarOf::<V>::read_all(&sums.iter().collect::<Vec<_>>())?;
-    Ok(Matrix::symmetric(width, sums.into_iter().map(Element::to_f64)))
+/// `Xᵀ Y` for the first `width` vectors of two blocks; it must be symmetric. The lists are workspace.
+fn gram<V: Vector>(
+    x: &MultiVector<V>,
+    y: &MultiVector<V>,
+    width: usize,
+    products: &mut Vec<ScalarOf<V>>,
+    numbers: &mut Vec<ElemOf<V>>,
+) -> Result<Matrix> {
+    V::gram(&x.columns()[..width], &y.columns()[..width], products);
+    numbers.clear();
+    ScalarOf::<V>::read_all(products.iter(), numbers)?;
+    Ok(Matrix::symmetric(width, numbers.iter().map(|number| number.to_f64())))
 }
 
 /// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`.
-fn combine<V: Vector>(y: &mut [&mut V], keep: bool, terms: &[(&[&V], &Matrix)]) {
-    let round = |c: &Matrix| c.entries().iter().map(|&c| ElemOf::<V>::from_f64(c)).collect();
-    let rounded: Vec<Vec<ElemOf<V>>> = terms.iter().map(|(_, c)| round(c)).collect();
-    let terms: Vec<_> = terms.iter().zip(&rounded).map(|((x, _), c)| Term { x, c }).collect();
+fn combine<V: Vector, const N: usize>(y: &mut [V], keep: bool, terms: &[(&[V], &Matrix); N]) {
+    let rounded = terms.map(|(_, c)| {
+        let mut rounded = [ElemOf::<V>::default(); TOGETHER * TOGETHER];
+        rounded.iter_mut().zip(c.entries()).for_each(|(to, &c)| *to = ElemOf::<V>::from_f64(c));
+        rounded
+    });
+    let terms: [Term<'_, V>; N] = std::array::from_fn(|k| {
+        let (x, c) = terms[k];
+        Term { x, c: &rounded[k][..c.entries().len()] }
+    });
     V::combine(y, keep, &terms);
 }
 
 /// `X ← X C` for the first `width` vectors of a block.
 fn transform<V: Vector>(x: &mut MultiVector<V>, workspace: &mut MultiVector<V>, width: usize, c: &Matrix) {
     let to = &mut workspace.columns_mut()[..c.cols()];
-    combine(&mut to.iter_mut().collect::<Vec<_>>(), false, &[(&firsts(x, width), c)]);
+    combine(to, false, &[(&x.columns()[..width], c)]);
     std::mem::swap(x, workspace);
 }
 

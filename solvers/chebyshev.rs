@@ -162,8 +162,8 @@ where
         for vector in [&mut work.residual, &mut work.direction, &mut work.image] {
             vector.join(&space);
         }
-        let a = OnColumns::new(&self.a, space.columns());
-        let m = OnColumns::new(&self.m, space.columns());
+        let a = OnColumns::new(&self.a, &space);
+        let m = OnColumns::new(&self.m, &space);
         let applied = polynomial(&a, &m, (self.degree, self.bounds), r, z, &mut work);
         *self.work_many.lock().unwrap_or_else(PoisonError::into_inner) = Some(work);
         applied

@@ -6,9 +6,10 @@ use crate::deflation::NullSpace;
 use crate::solver::{IterateObserver, Observer, StopRule};
 use crate::workspace::Workspace;
 use crate::{
-    Arithmetic, CancelToken, Element, Error, Form, LinearOperator, Method, Outcome, Report, Result, Solution,
-    Space, Stopping, System, Vector, lanczos,
+    Arithmetic, CancelToken, Element, Error, Form, LinearOperator, Method, MultiVector, Outcome, Report,
+    Result, Solution, Space, Stopping, System, Vector, lanczos,
 };
+use std::any::Any;
 use std::time::Instant;
 
 /// The operators of a solve.
@@ -66,6 +67,12 @@ pub(crate) struct Driver<K: Method<V>, V: Vector> {
     pub(crate) report: Report,
     /// `‖A‖`, once it is estimated; cleared when the values of `A` may change.
     pub(crate) operator_norm: Option<f64>,
+    /// Reports of the columns of the latest solve of several systems.
+    pub(crate) reports: Vec<Report>,
+    /// Steps, vectors and states of joint solves, a `Joint` whose type depends on the method.
+    pub(crate) joint: Option<Box<dyn Any + Send>>,
+    /// Right-hand sides and solutions of a group of columns.
+    pub(crate) copies: Option<[MultiVector<V>; 2]>,
     workspace: Option<Workspace<K, V>>,
 }
 
@@ -82,6 +89,9 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             late_rules: Vec::new(),
             report: Report::default(),
             operator_norm: None,
+            reports: Vec::new(),
+            joint: None,
+            copies: None,
             workspace: None,
         }
     }
@@ -185,7 +195,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
 
     /// Drops the workspace, because an option has changed its size. The next solve allocates a new one.
     pub(crate) fn forget_workspace(&mut self) {
-        self.workspace = None;
+        (self.workspace, self.joint) = (None, None);
     }
 
     pub(crate) fn check_spaces(&self, Operators { a, m }: Operators<'_, V>, b: &V, x: &V) -> Result<()> {

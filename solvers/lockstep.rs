@@ -2,8 +2,8 @@
 //! operators to multivectors. A column is open until its solve has ended, then closed: operations skip it.
 
 use crate::{
-    Condition, Element, Ending, Form, LinearOperator, MultiSpace, MultiVector, Result, Scalar, ScalarOf,
-    SpaceOf, Steps, Vector,
+    Condition, ElemOf, Element, Ending, Form, LinearOperator, MultiSpace, MultiVector, Result, Scalar,
+    ScalarOf, SpaceOf, Steps, Vector,
 };
 
 /// Runs each step immediately. If a watched number of a column fails its condition, that column is closed
@@ -14,6 +14,8 @@ pub struct Lockstep<V: Vector> {
     columns: Vec<Column>,
     /// The numbers that the step recorded, not yet read back: first `‖r‖²`.
     recorded: Vec<ScalarOf<MultiVector<V>>>,
+    /// Workspace for numbers that are read back.
+    values: Vec<ElemOf<V>>,
     in_flight: bool,
 }
 
@@ -36,19 +38,14 @@ impl<V: Vector> Lockstep<V> {
         (*ending, numbers)
     }
 
-    /// The values of some scalars in the open columns: all scalars of one column, then those of the next.
-    fn read_open(&self, scalars: &[ScalarOf<MultiVector<V>>]) -> Result<Vec<f64>> {
-        let open = (0..self.columns.len()).filter(|&column| self.space.is_open(column));
-        let all: Vec<_> = open.flat_map(|j| scalars.iter().map(move |scalar| scalar.column(j))).collect();
-        Ok(ScalarOf::<V>::read_all(&all)?.into_iter().map(Element::to_f64).collect())
-    }
-
     /// Reads back the numbers that the step recorded, for the open columns.
     fn read_recorded(&mut self) -> Result<()> {
-        let (values, count) = (self.read_open(&self.recorded)?, self.recorded.len().max(1));
-        for ((_, column), numbers) in self.open().zip(values.chunks(count)) {
-            column.numbers.extend_from_slice(numbers);
-            if let Some(&squared) = numbers.first() {
+        let Lockstep { space, columns, recorded, values, .. } = self;
+        read_open::<V>(space, recorded, values)?;
+        let open = columns.iter_mut().enumerate().filter(|(column, _)| space.is_open(*column));
+        for ((_, column), numbers) in open.zip(values.chunks(recorded.len().max(1))) {
+            column.numbers.extend(numbers.iter().map(|number| number.to_f64()));
+            if let Some(&squared) = column.numbers.first() {
                 let goes_on = squared.is_finite() && squared > column.threshold_squared;
                 column.ending = Ending::Completed { last: !goes_on };
             }
@@ -63,6 +60,17 @@ impl<V: Vector> Lockstep<V> {
     }
 }
 
+/// Reads the values of some scalars in the open columns: all scalars of one column, then those of the next.
+fn read_open<V: Vector>(
+    space: &MultiSpace<SpaceOf<V>>,
+    scalars: &[ScalarOf<MultiVector<V>>],
+    values: &mut Vec<ElemOf<V>>,
+) -> Result<()> {
+    values.clear();
+    let open = (0..space.columns()).filter(|&column| space.is_open(column));
+    ScalarOf::<V>::read_all(open.flat_map(|j| scalars.iter().map(move |scalar| scalar.column(j))), values)
+}
+
 impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
     const LAG: usize = 1;
 
@@ -74,7 +82,7 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
         };
         let columns = (0..space.columns()).map(column).collect();
         let recorded = Vec::with_capacity(numbers);
-        Ok(Lockstep { space: space.clone(), columns, recorded, in_flight: false })
+        Ok(Lockstep { space: space.clone(), columns, recorded, values: Vec::new(), in_flight: false })
     }
 
     /// Sets one threshold for all columns.
@@ -113,17 +121,16 @@ impl<V: Vector> Steps<MultiVector<V>> for Lockstep<V> {
         value: &ScalarOf<MultiVector<V>>,
         must_be: Condition,
     ) -> Result<()> {
-        let values = self.read_open(std::slice::from_ref(value))?;
-        let Lockstep { space, columns, .. } = self;
+        let Lockstep { space, columns, values, .. } = self;
+        read_open::<V>(space, std::slice::from_ref(value), values)?;
         let open = columns.iter_mut().enumerate().filter(|(j, _)| space.is_open(*j));
-        let mut failed = Vec::new();
-        for ((j, column), value) in open.zip(values) {
+        for ((j, column), value) in open.zip(values.iter()) {
+            let value = value.to_f64();
             if !must_be.holds(value) {
                 column.ending = Ending::Failed { what, value };
-                failed.push(j);
+                space.close(j);
             }
         }
-        failed.into_iter().for_each(|column| self.space.close(column));
         Ok(())
     }
 
@@ -146,8 +153,12 @@ pub(crate) struct OnColumns<'s, V: Vector> {
 }
 
 impl<'s, V: Vector> OnColumns<'s, V> {
-    pub(crate) fn new(operator: &'s dyn LinearOperator<Vector = V>, columns: usize) -> Self {
-        let space = |of: &SpaceOf<V>| MultiSpace::new(of, columns);
+    /// An operator on the columns of a space.
+    pub(crate) fn new(
+        operator: &'s dyn LinearOperator<Vector = V>,
+        columns: &MultiSpace<SpaceOf<V>>,
+    ) -> Self {
+        let space = |of: &SpaceOf<V>| columns.with_column_space(of);
         OnColumns { domain: space(operator.domain()), range: space(operator.range()), operator }
     }
 }

@@ -67,7 +67,7 @@ pub struct Cost {
 }
 
 /// A Krylov method: its state and one iteration.
-pub trait Method<V: Vector> {
+pub trait Method<V: Vector>: 'static {
     /// Vectors and scalars of an iteration. A solver keeps them in its workspace for its next solve.
     type State: Send;
 

@@ -96,7 +96,7 @@ impl<V: Vector> MultiVector<V> {
         let mut open = open.into_iter();
         let next = |column| if self.space.is_open(column) { open.next() } else { None };
         let columns = (0..self.columns.len()).map(next);
-        Scalars::new(columns.map(|scalar| scalar.unwrap_or(ElemOf::<V>::zero().into())).collect())
+        Scalars::new(columns.map(|scalar| scalar.unwrap_or(ElemOf::<V>::zero().into())))
     }
 
     /// Changes the open columns.
@@ -154,9 +154,9 @@ fn zeros<V: Vector, const N: usize>() -> [ScalarOf<V>; N] {
 
 /// The first scalars of all columns, the second ones, and so on.
 fn collected<T, S, const N: usize>(columns: impl Iterator<Item = [S; N]>) -> [Scalars<T, S>; N] {
-    let mut all = [(); N].map(|()| Vec::with_capacity(columns.size_hint().0));
-    columns.for_each(|scalars| all.iter_mut().zip(scalars).for_each(|(all, scalar)| all.push(scalar)));
-    all.map(Scalars::new)
+    let mut all = [(); N].map(|()| Scalars::new([]));
+    columns.for_each(|scalars| all.iter_mut().zip(scalars).for_each(|(all, scalar)| all.extend([scalar])));
+    all
 }
 
 /// The space of [`MultiVector`]s: the space of each column, the number of columns, and which of them are
@@ -196,6 +196,11 @@ impl<S: Space> MultiSpace<S> {
     /// Whether operations change this column.
     pub(crate) fn is_open(&self, column: usize) -> bool {
         self.open[column].load(Relaxed)
+    }
+
+    /// Opens all columns again.
+    pub(crate) fn open_all(&self) {
+        self.open.iter().for_each(|open| open.store(true, Relaxed));
     }
 
     pub(crate) fn close(&self, column: usize) {

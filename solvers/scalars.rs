@@ -1,5 +1,6 @@
 //! One scalar for each column of a [`MultiVector`](crate::MultiVector).
 
+use crate::few::TOGETHER;
 use crate::{Element, Result, Scalar};
 use std::marker::PhantomData;
 use std::ops::{Add, Div, Mul, Neg};
@@ -17,13 +18,41 @@ enum Values<S> {
     /// One scalar for all columns.
     Same(S),
     /// The scalar of each column.
-    Each(Vec<S>),
+    Each(Each<S>),
+}
+
+/// A scalar for each column. The first ones are stored in place, so that operations on as many columns as are
+/// solved together allocate nothing.
+#[derive(Clone, Debug)]
+struct Each<S> {
+    first: [Option<S>; TOGETHER],
+    more: Vec<S>,
+}
+
+impl<S> Each<S> {
+    fn new(columns: impl IntoIterator<Item = S>) -> Self {
+        let mut columns = columns.into_iter().fuse();
+        Each { first: std::array::from_fn(|_| columns.next()), more: columns.collect() }
+    }
+
+    fn into_iter(self) -> impl Iterator<Item = S> {
+        self.first.into_iter().flatten().chain(self.more)
+    }
 }
 
 impl<T, S> Scalars<T, S> {
     /// The scalars of these columns, in order.
-    pub fn new(columns: Vec<S>) -> Self {
-        Scalars { values: Values::Each(columns), element: PhantomData }
+    pub fn new(columns: impl IntoIterator<Item = S>) -> Self {
+        Scalars { values: Values::Each(Each::new(columns)), element: PhantomData }
+    }
+
+    /// The scalars of the columns, in order; a single one if all columns have the same.
+    pub fn into_columns(self) -> impl Iterator<Item = S> {
+        let (same, each) = match self.values {
+            Values::Same(value) => (Some(value), None),
+            Values::Each(values) => (None, Some(values)),
+        };
+        same.into_iter().chain(each.into_iter().flat_map(Each::into_iter))
     }
 
     /// The scalar of a column.
@@ -33,14 +62,17 @@ impl<T, S> Scalars<T, S> {
     pub fn column(&self, column: usize) -> &S {
         match &self.values {
             Values::Same(value) => value,
-            Values::Each(values) => &values[column],
+            Values::Each(values) => match values.first.get(column) {
+                Some(Some(value)) => value,
+                _ => &values.more[column.wrapping_sub(TOGETHER)],
+            },
         }
     }
 
     fn map(self, f: impl Fn(S) -> S) -> Self {
         let values = match self.values {
             Values::Same(value) => Values::Same(f(value)),
-            Values::Each(values) => Values::Each(values.into_iter().map(f).collect()),
+            Values::Each(values) => Values::Each(Each::new(values.into_iter().map(f))),
         };
         Scalars { values, element: PhantomData }
     }
@@ -51,16 +83,28 @@ impl<T, S: Clone> Scalars<T, S> {
         let values = match (self.values, other.values) {
             (Values::Same(a), Values::Same(b)) => Values::Same(f(a, b)),
             (Values::Same(a), Values::Each(b)) => {
-                Values::Each(b.into_iter().map(|b| f(a.clone(), b)).collect())
+                Values::Each(Each::new(b.into_iter().map(|b| f(a.clone(), b))))
             }
             (Values::Each(a), Values::Same(b)) => {
-                Values::Each(a.into_iter().map(|a| f(a, b.clone())).collect())
+                Values::Each(Each::new(a.into_iter().map(|a| f(a, b.clone()))))
             }
             (Values::Each(a), Values::Each(b)) => {
-                Values::Each(a.into_iter().zip(b).map(|(a, b)| f(a, b)).collect())
+                Values::Each(Each::new(a.into_iter().zip(b.into_iter()).map(|(a, b)| f(a, b))))
             }
         };
         Scalars { values, element: PhantomData }
+    }
+}
+
+/// Appends the scalars of further columns.
+impl<T, S> Extend<S> for Scalars<T, S> {
+    fn extend<I: IntoIterator<Item = S>>(&mut self, columns: I) {
+        let mut columns = columns.into_iter();
+        if let Values::Each(values) = &mut self.values {
+            let free = values.first.iter_mut().filter(|value| value.is_none());
+            free.for_each(|value| *value = columns.next());
+            values.more.extend(columns);
+        }
     }
 }
 
@@ -111,7 +155,7 @@ impl<T: Element, S: Scalar<T>> Scalar<T> for Scalars<T, S> {
     fn read(&self) -> Result<T> {
         match &self.values {
             Values::Same(value) => value.read(),
-            Values::Each(values) => values.first().map_or(Ok(T::zero()), |value| value.read()),
+            Values::Each(values) => values.first[0].as_ref().map_or(Ok(T::zero()), |value| value.read()),
         }
     }
 

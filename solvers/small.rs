@@ -1,16 +1,19 @@
 //! Small dense matrices in host memory, such as coefficients of linear combinations of vectors.
 
-/// A dense matrix in double precision, stored row by row.
-#[derive(Clone, Debug, PartialEq)]
+use crate::few::{Few, TOGETHER};
+
+/// A dense matrix in double precision, stored row by row, of at most [`TOGETHER`] rows and columns. It allocates
+/// nothing.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Matrix {
     rows: usize,
     cols: usize,
-    entries: Vec<f64>,
+    entries: [f64; TOGETHER * TOGETHER],
 }
 
 impl Matrix {
     pub(crate) fn zeros(rows: usize, cols: usize) -> Matrix {
-        Matrix { rows, cols, entries: vec![0.0; rows * cols] }
+        Matrix { rows, cols, entries: [0.0; TOGETHER * TOGETHER] }
     }
 
     pub(crate) fn identity(n: usize) -> Matrix {
@@ -40,7 +43,7 @@ impl Matrix {
 
     /// The entries, row by row.
     pub(crate) fn entries(&self) -> &[f64] {
-        &self.entries
+        &self.entries[..self.rows * self.cols]
     }
 
     pub(crate) fn at(&self, i: usize, j: usize) -> f64 {
@@ -52,23 +55,29 @@ impl Matrix {
     }
 
     /// Returns column `j`.
-    pub(crate) fn column(&self, j: usize) -> Vec<f64> {
+    pub(crate) fn column(&self, j: usize) -> Few<f64> {
         (0..self.rows).map(|i| self.at(i, j)).collect()
     }
 
     /// Returns the matrix that consists of these columns.
     pub(crate) fn with_columns(&self, columns: &[usize]) -> Matrix {
-        let entries = (0..self.rows).flat_map(|i| columns.iter().map(move |&j| self.at(i, j))).collect();
-        Matrix { rows: self.rows, cols: columns.len(), entries }
+        let mut chosen = Matrix::zeros(self.rows, columns.len());
+        for i in 0..self.rows {
+            columns.iter().enumerate().for_each(|(to, &j)| chosen.set(i, to, self.at(i, j)));
+        }
+        chosen
+    }
+
+    /// Returns the first rows.
+    pub(crate) fn with_rows(&self, rows: usize) -> Matrix {
+        Matrix { rows, ..*self }
     }
 
     pub(crate) fn times(&self, other: &Matrix) -> Matrix {
         let mut product = Matrix::zeros(self.rows, other.cols);
-        if product.entries.is_empty() || self.cols == 0 {
-            return product;
-        }
-        for (row, to) in self.entries.chunks(self.cols).zip(product.entries.chunks_mut(other.cols)) {
-            for (&a, b) in row.iter().zip(other.entries.chunks(other.cols)) {
+        let (cols, middle) = (other.cols.max(1), self.cols.max(1));
+        for (row, to) in self.entries().chunks(middle).zip(product.entries.chunks_mut(cols)) {
+            for (&a, b) in row.iter().zip(other.entries().chunks(cols)) {
                 to.iter_mut().zip(b).for_each(|(to, b)| *to += a * b);
             }
         }
@@ -76,24 +85,27 @@ impl Matrix {
     }
 
     pub(crate) fn transposed(&self) -> Matrix {
-        let entries = (0..self.cols).flat_map(|j| (0..self.rows).map(move |i| self.at(i, j))).collect();
-        Matrix { rows: self.cols, cols: self.rows, entries }
+        let mut transposed = Matrix::zeros(self.cols, self.rows);
+        for j in 0..self.cols {
+            (0..self.rows).for_each(|i| transposed.set(j, i, self.at(i, j)));
+        }
+        transposed
     }
 
     pub(crate) fn negated(&self) -> Matrix {
-        Matrix { entries: self.entries.iter().map(|entry| -entry).collect(), ..*self }
+        Matrix { entries: self.entries.map(|entry| -entry), ..*self }
     }
 
     /// `⟨v, A v⟩` for each column `v` of `of`; the matrix `A` must be square.
-    pub(crate) fn forms(&self, of: &Matrix) -> Vec<f64> {
+    pub(crate) fn forms(&self, of: &Matrix) -> Few<f64> {
         let images = self.times(of);
-        let form = |j| of.column(j).iter().zip(images.column(j)).map(|(v, image)| v * image).sum();
+        let form = |j| of.column(j).iter().zip(images.column(j).iter()).map(|(v, image)| v * image).sum();
         (0..of.cols).map(form).collect()
     }
 
     /// The first entry that is infinite or NaN.
     pub(crate) fn not_finite(&self) -> Option<f64> {
-        self.entries.iter().copied().find(|entry| !entry.is_finite())
+        self.entries().iter().copied().find(|entry| !entry.is_finite())
     }
 
     /// The inverse of an upper triangular matrix whose diagonal has no zero.
@@ -137,35 +149,28 @@ impl Matrix {
     /// fraction `least` of its norm.
     pub(crate) fn orthonormalized(&self, least: f64) -> (Matrix, Matrix) {
         let length = |v: &[f64]| v.iter().map(|v| v * v).sum::<f64>().sqrt();
-        let mut vectors: Vec<Vec<f64>> = Vec::new();
-        let mut coefficients: Vec<Vec<f64>> = Vec::new();
+        let (mut u, mut t) = (Matrix::zeros(self.rows, self.cols), Matrix::zeros(self.cols, self.cols));
+        let mut count = 0;
         for j in 0..self.cols {
             let mut rest = self.column(j);
             let whole = length(&rest);
-            let mut of_column = vec![0.0; vectors.len()];
             for _ in 0..2 {
-                for (vector, coefficient) in vectors.iter().zip(&mut of_column) {
-                    let dot: f64 = vector.iter().zip(&rest).map(|(a, b)| a * b).sum();
-                    rest.iter_mut().zip(vector).for_each(|(rest, v)| *rest -= dot * v);
-                    *coefficient += dot;
+                for i in 0..count {
+                    let vector = u.column(i);
+                    let dot: f64 = vector.iter().zip(rest.iter()).map(|(a, b)| a * b).sum();
+                    rest.iter_mut().zip(vector.iter()).for_each(|(rest, v)| *rest -= dot * v);
+                    t.set(i, j, t.at(i, j) + dot);
                 }
             }
             let outside = length(&rest);
             if outside > least * whole {
-                of_column.push(outside);
-                vectors.push(rest.iter().map(|v| v / outside).collect());
+                t.set(count, j, outside);
+                rest.iter().enumerate().for_each(|(i, &value)| u.set(i, count, value / outside));
+                count += 1;
             }
-            coefficients.push(of_column);
         }
-        let mut u = Matrix::zeros(self.rows, vectors.len());
-        for (j, vector) in vectors.iter().enumerate() {
-            vector.iter().enumerate().for_each(|(i, &value)| u.set(i, j, value));
-        }
-        let mut t = Matrix::zeros(vectors.len(), self.cols);
-        for (j, of_column) in coefficients.iter().enumerate() {
-            of_column.iter().enumerate().for_each(|(i, &value)| t.set(i, j, value));
-        }
-        (u, t)
+        let kept: Few<usize> = (0..count).collect();
+        (u.with_columns(&kept), t.with_rows(count))
     }
 }
 
@@ -175,7 +180,7 @@ mod tests {
 
     fn close(a: &Matrix, b: &Matrix) {
         assert_eq!((a.rows, a.cols), (b.rows, b.cols));
-        let far = a.entries.iter().zip(&b.entries).find(|(a, b)| (*a - *b).abs() > 1e-12);
+        let far = a.entries().iter().zip(b.entries()).find(|(a, b)| (*a - *b).abs() > 1e-12);
         assert_eq!(far, None, "{a:?} and {b:?}");
     }
 
@@ -185,9 +190,9 @@ mod tests {
         assert_eq!((a.at(0, 2), a.at(2, 1)), (-2.0, 0.5));
         close(&a.times(&a.inverse_of_definite().unwrap()), &Matrix::identity(3));
         let indefinite = Matrix::symmetric(2, [1.0, 2.0, 1.0]);
-        assert_eq!(indefinite.inverse_of_definite(), Err(-3.0));
-        assert_eq!(Matrix::zeros(1, 1).inverse_of_definite(), Err(0.0));
-        assert_eq!(a.forms(&Matrix::identity(3)), [4.0, 3.0, 5.0]);
+        assert_eq!(indefinite.inverse_of_definite().err(), Some(-3.0));
+        assert_eq!(Matrix::zeros(1, 1).inverse_of_definite().err(), Some(0.0));
+        assert_eq!(*a.forms(&Matrix::identity(3)), [4.0, 3.0, 5.0]);
     }
 
     #[test]

@@ -34,9 +34,15 @@ pub trait Scalar<T>:
         Ok([self.read()?, other.read()?])
     }
 
-    /// Reads several values back to the host, with a single wait if possible.
-    fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {
-        scalars.iter().map(|scalar| scalar.read()).collect()
+    /// Reads several values back to the host, with a single wait if possible, and appends them to `to`.
+    fn read_all<'s>(mut scalars: impl Iterator<Item = &'s Self>, to: &mut Vec<T>) -> Result<()>
+    where
+        Self: 's,
+    {
+        scalars.try_for_each(|scalar| {
+            to.push(scalar.read()?);
+            Ok(())
+        })
     }
 
     /// `self / divisor`, or zero if both are zero.
@@ -119,7 +125,7 @@ pub trait Space: Clone + PartialEq + Debug + Send + Sync {
 /// specification. An implementation may do the same in one pass, with the same result: bitwise in host
 /// memory, up to rounding elsewhere. Operations return no errors: if work is asynchronous, the first error is
 /// stored, and [`Scalar::read`] returns it.
-pub trait Vector: Sized + Send + Sync {
+pub trait Vector: Sized + Send + Sync + 'static {
     /// Number type of the entries.
     type Elem: Element;
     /// Result type of reductions.
@@ -228,17 +234,19 @@ pub trait Vector: Sized + Send + Sync {
     }
 
     /// Inner products `⟨x_i, y_j⟩` for `i ≤ j`, column by column: the upper triangle of `Xᵀ Y`, which must be
-    /// symmetric. A single-pass implementation may sum in another order, the same every time.
+    /// symmetric. A single-pass implementation may sum in another order, the same every time. `products` is
+    /// overwritten; its capacity serves as workspace.
     #[doc(alias = "block dot product")]
-    fn gram(x: &[&Self], y: &[&Self]) -> Vec<Self::Scalar> {
+    fn gram(x: &[Self], y: &[Self], products: &mut Vec<Self::Scalar>) {
         let columns = y.iter().enumerate();
-        columns.flat_map(|(j, y)| x.iter().take(j + 1).map(move |x| x.dot(y))).collect()
+        products.clear();
+        products.extend(columns.flat_map(|(j, y)| x.iter().take(j + 1).map(move |x| x.dot(y))));
     }
 
     /// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`, over some terms with at least one vector in total.
     /// Without `keep`, old entries are overwritten, even NaN.
     #[doc(alias = "block axpy")]
-    fn combine(y: &mut [&mut Self], keep: bool, terms: &[Term<'_, Self>]) {
+    fn combine(y: &mut [Self], keep: bool, terms: &[Term<'_, Self>]) {
         let [zero, one] = [Self::Elem::zero(), Self::Elem::one()].map(Self::Scalar::from);
         let columns = y.len();
         for (j, y) in y.iter_mut().enumerate() {
@@ -265,7 +273,7 @@ pub trait Vector: Sized + Send + Sync {
 /// Product `X C` of a block of vectors and a small matrix, for [`Vector::combine`].
 pub struct Term<'t, V: Vector> {
     /// Vectors of `X`.
-    pub x: &'t [&'t V],
+    pub x: &'t [V],
     /// Entries of `C`, row by row: a row for each vector of `x`, a column for each vector of the result.
     pub c: &'t [V::Elem],
 }

@@ -46,6 +46,14 @@ impl<V> Default for Apart<V> {
     }
 }
 
+impl<V> Apart<V> {
+    /// Begins a solve: nothing is folded yet.
+    pub(crate) fn begin(&mut self) {
+        self.is_folded = false;
+        self.lanczos.clear();
+    }
+}
+
 /// Result of testing whether operator and preconditioner are symmetric.
 #[derive(Clone, Copy)]
 pub(crate) enum SymmetryTest {

@@ -11,6 +11,7 @@ use krysp_kernels::interrupt;
 use krysp_solvers::{Basis, Error, Immediate, OperatorFn, Result, Space, Term, Vector, flip_signs};
 use std::convert::Infallible;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// The space of host vectors of one length, in the user's order or in a permuted one.
@@ -226,19 +227,52 @@ impl<T: Real> Vector for HostVector<T> {
         vector::axpy_mul_dots(*a, &q.entries, &mut self.entries, &d.entries, &mut z.entries)
     }
 
-    fn gram(x: &[&Self], y: &[&Self]) -> Vec<T> {
-        block::gram(&slices(x), &slices(y))
+    fn gram(x: &[Self], y: &[Self], products: &mut Vec<T>) {
+        block::gram(&Slices::of(x), &Slices::of(y), products);
     }
 
-    fn combine(y: &mut [&mut Self], keep: bool, terms: &[Term<'_, Self>]) {
-        let x: Vec<Vec<&[T]>> = terms.iter().map(|term| slices(term.x)).collect();
-        let terms: Vec<_> = terms.iter().zip(&x).map(|(term, x)| (&x[..], term.c)).collect();
-        block::combine(y.iter_mut().map(|y| &mut *y.entries).collect(), keep, &terms);
+    fn combine(y: &mut [Self], mut keep: bool, terms: &[Term<'_, Self>]) {
+        let columns = y.len();
+        // two terms at a time, which is what block methods need; lists of them allocate nothing
+        for two in terms.chunks(2) {
+            let x = [0, 1].map(|k| Slices::of(two.get(k).map_or(&[], |term| term.x)));
+            for (first, y) in (0..).step_by(block::MOST).zip(y.chunks_mut(block::MOST)) {
+                let c = |k: usize| two.get(k).and_then(|term| term.c.get(first..)).unwrap_or_default();
+                let terms = [(&*x[0], c(0)), (&*x[1], c(1))];
+                let count = y.len();
+                let mut entries = y.iter_mut().map(|y| &mut *y.entries);
+                let y = std::array::from_fn(|_| entries.next().unwrap_or_default());
+                block::combine(y, count, keep, &terms[..two.len()], columns);
+            }
+            keep = true;
+        }
     }
 }
 
-fn slices<'v, T: Real>(vectors: &[&'v HostVector<T>]) -> Vec<&'v [T]> {
-    vectors.iter().map(|vector| vector.as_slice()).collect()
+/// The entries of several vectors. A list of up to [`block::MOST`] allocates nothing.
+struct Slices<'v, T> {
+    few: [&'v [T]; block::MOST],
+    many: Vec<&'v [T]>,
+    count: usize,
+}
+
+impl<'v, T: Real> Slices<'v, T> {
+    fn of(vectors: &'v [HostVector<T>]) -> Self {
+        let few = std::array::from_fn(|k| vectors.get(k).map_or(&[][..], HostVector::as_slice));
+        let many = match vectors.len() > block::MOST {
+            true => vectors.iter().map(HostVector::as_slice).collect(),
+            false => Vec::new(),
+        };
+        Slices { few, many, count: vectors.len() }
+    }
+}
+
+impl<'v, T> Deref for Slices<'v, T> {
+    type Target = [&'v [T]];
+
+    fn deref(&self) -> &[&'v [T]] {
+        if self.many.is_empty() { &self.few[..self.count] } else { &self.many }
+    }
 }
 
 /// An orthonormal basis in host memory.

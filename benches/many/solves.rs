@@ -98,8 +98,8 @@ where
                         }
                         reports
                     }
-                    1 => joint.solve_many_into(&b, &mut x)?,
-                    _ => chosen.solve_many_into(&b, &mut x)?,
+                    1 => joint.solve_many_into(&b, &mut x)?.to_vec(),
+                    _ => chosen.solve_many_into(&b, &mut x)?.to_vec(),
                 };
                 gpu.synchronize()?;
                 *time = time.min(started.elapsed().as_secs_f64() * 1e3);

@@ -6,7 +6,7 @@
 //! multiply-adds on `2 k` values per row, and combinations `k²` on `3 k` values.
 
 use crate::cpu::basis::{block_sums, with_block_sums};
-use crate::cpu::run::threads::{Split, chunks, over_rows};
+use crate::cpu::run::threads::{chunks, over_rows};
 use crate::cpu::simd::{self, Lanes, Simd, Task, Value};
 use crate::cpu::vector::{run_task, task};
 use std::ops::Range;
@@ -17,18 +17,23 @@ const ROWS: usize = 128;
 
 // --- inner products -------------------------------------------------------------------------------------------------
 
-/// Inner products `⟨x_i, y_j⟩` for `i ≤ j`, column by column.
-pub fn gram<T: Value>(x: &[&[T]], y: &[&[T]]) -> Vec<T> {
+/// Maximum number of vectors that a linear combination computes in one pass.
+pub const MOST: usize = 16;
+
+/// Inner products `⟨x_i, y_j⟩` for `i ≤ j`, column by column. `products` is overwritten; its capacity serves as
+/// workspace, so that a second call allocates nothing.
+pub fn gram<T: Value>(x: &[&[T]], y: &[&[T]], products: &mut Vec<T>) {
     let (columns, rows) = (y.len(), y.first().map_or(0, |y| y.len()));
     assert_eq!(x.len(), columns, "blocks have equally many vectors");
     assert!(x.iter().chain(y).all(|v| v.len() == rows), "vectors have equal lengths");
     let pairs = columns * (columns + 1) / 2;
-    let mut products = vec![T::zero(); pairs];
-    let mut sums = vec![T::zero(); block_sums(rows, pairs)];
-    with_block_sums(rows, 2 * columns, (), &mut products, &mut sums, &|rows, (), sums| {
+    products.clear();
+    products.resize(pairs + block_sums(rows, pairs), T::zero());
+    let (results, sums) = products.split_at_mut(pairs);
+    with_block_sums(rows, 2 * columns, (), results, sums, &|rows, (), sums| {
         run_task!(Gram { x, y, rows, sums });
     });
-    products
+    products.truncate(pairs);
 }
 
 task!(Gram { x: &'v [&'v [T]], y: &'v [&'v [T]], rows: Range<usize>, sums: &'v mut [T] } -> (), |S| {
@@ -114,28 +119,30 @@ fn tile<S: Simd, T: Value>(x: [&[T]; 4], y: [&[T]; 2]) -> [[T; 2]; 4] {
 /// each vector.
 pub type Term<'t, T> = (&'t [&'t [T]], &'t [T]);
 
-/// Vectors of equal length, split by rows among threads.
-struct Columns<'y, T>(Vec<&'y mut [T]>);
-
-impl<T: Send> Split for Columns<'_, T> {
-    fn split(self, rows: usize) -> (Self, Self) {
-        let (a, b) = self.0.into_iter().map(|y| y.split_at_mut(rows)).unzip();
-        (Columns(a), Columns(b))
-    }
-}
-
-/// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`. Each entry is summed in the order of the vectors, as
-/// by successive calls of [`axpby`].
+/// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`, for the first `count` vectors of `y`. Rows of `C` begin
+/// `stride` entries after each other. Each entry is summed in the order of the vectors, as by successive calls
+/// of [`axpby`].
 ///
 /// [`axpby`]: crate::cpu::vector::axpby
-pub fn combine<T: Value>(y: Vec<&mut [T]>, keep: bool, terms: &[Term<'_, T>]) {
-    let Some(first) = y.first() else { return };
-    let (columns, rows) = (y.len(), first.len());
-    let fits = |(x, c): &Term<'_, T>| c.len() == columns * x.len() && x.iter().all(|x| x.len() == rows);
-    assert!(y.iter().all(|y| y.len() == rows) && terms.iter().all(fits), "blocks fit");
-    let streams = columns + terms.iter().map(|(x, _)| x.len()).sum::<usize>();
-    over_rows(rows, streams, Columns(y), &|rows, Columns(mut y)| {
-        simd::run(Combine { first: rows.start, y: &mut y, keep, terms });
+pub fn combine<T: Value>(
+    y: [&mut [T]; MOST],
+    count: usize,
+    keep: bool,
+    terms: &[Term<'_, T>],
+    stride: usize,
+) {
+    if count == 0 {
+        return;
+    }
+    let rows = y[0].len();
+    let fits = |(x, c): &Term<'_, T>| {
+        let least = x.len().checked_sub(1).map_or(0, |before| before * stride + count);
+        c.len() >= least && x.iter().all(|x| x.len() == rows)
+    };
+    assert!(y[..count].iter().all(|y| y.len() == rows) && terms.iter().all(fits), "blocks fit");
+    let streams = count + terms.iter().map(|(x, _)| x.len()).sum::<usize>();
+    over_rows(rows, streams, y, &|rows, mut y: [&mut [T]; MOST]| {
+        simd::run(Combine { first: rows.start, y: &mut y[..count], keep, terms, stride });
     });
 }
 
@@ -145,6 +152,7 @@ struct Combine<'c, 'y, 't, T> {
     y: &'c mut [&'y mut [T]],
     keep: bool,
     terms: &'c [Term<'t, T>],
+    stride: usize,
 }
 
 impl<T: Value> Task for Combine<'_, '_, '_, T> {
@@ -152,17 +160,17 @@ impl<T: Value> Task for Combine<'_, '_, '_, T> {
 
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Combine { first, y, keep, terms } = self;
+        let Combine { first, y, keep, terms, stride } = self;
         let (len, columns) = (y.first().map_or(0, |y| y.len()), y.len());
         for start in (0..len).step_by(ROWS) {
             let rows = start..len.min(start + ROWS);
             let mut j = 0;
             while j + 4 <= columns {
-                strip::<S, T, 4>(y, j, rows.clone(), first, keep, terms);
+                strip::<S, T, 4>(y, j, rows.clone(), first, keep, (terms, stride));
                 j += 4;
             }
             while j < columns {
-                strip::<S, T, 1>(y, j, rows.clone(), first, keep, terms);
+                strip::<S, T, 1>(y, j, rows.clone(), first, keep, (terms, stride));
                 j += 1;
             }
         }
@@ -177,9 +185,9 @@ fn strip<S: Simd, T: Value, const J: usize>(
     rows: Range<usize>,
     first: usize,
     keep: bool,
-    terms: &[Term<'_, T>],
+    (terms, stride): (&[Term<'_, T>], usize),
 ) {
-    let (lanes, columns) = (<T::In<S> as Lanes<T>>::COUNT, y.len());
+    let lanes = <T::In<S> as Lanes<T>>::COUNT;
     let mut to = [y[j].as_mut_ptr(); J];
     for (k, to) in to.iter_mut().enumerate() {
         *to = y[j + k].as_mut_ptr();
@@ -187,7 +195,7 @@ fn strip<S: Simd, T: Value, const J: usize>(
     let mut at = rows.start;
     // SAFETY: tasks run on a CPU with the features of `S`; `combine` has checked that all vectors have the
     // same number of rows, that `rows` are in `y` and as many rows from `first` on in each `x`, and that `c`
-    // has `columns` entries for each `x`
+    // has an entry for each `x` and `y`
     unsafe {
         let zero = T::In::<S>::splat(T::zero());
         while at + 2 * lanes <= rows.end {
@@ -201,7 +209,7 @@ fn strip<S: Simd, T: Value, const J: usize>(
                 for (i, x) in x.iter().enumerate() {
                     let x = x.as_ptr().add(first + at);
                     let a = [T::In::<S>::load(x), T::In::<S>::load(x.add(lanes))];
-                    let c = c.as_ptr().add(i * columns + j);
+                    let c = c.as_ptr().add(i * stride + j);
                     for (k, sums) in sums.iter_mut().enumerate() {
                         let c = T::In::<S>::splat(*c.add(k));
                         sums[0] = c.mul_add(a[0], sums[0]);
@@ -226,7 +234,7 @@ fn strip<S: Simd, T: Value, const J: usize>(
             for (x, c) in terms {
                 for (i, x) in x.iter().enumerate() {
                     let a = T::In::<S>::load_first(x.as_ptr().add(first + at), rest);
-                    let c = c.as_ptr().add(i * columns + j);
+                    let c = c.as_ptr().add(i * stride + j);
                     for (k, sum) in sums.iter_mut().enumerate() {
                         *sum = T::In::<S>::splat(*c.add(k)).mul_add(a, *sum);
                     }
@@ -268,7 +276,11 @@ mod tests {
             for rows in LENGTHS {
                 for columns in [0, 1, 2, 3, 4, 5, 9] {
                     let (x, y) = (block(rows, columns, 1), block(rows, columns, 20));
-                    let got = gram(&slices(&x), &slices(&y));
+                    let gram = |mut products| {
+                        gram(&slices(&x), &slices(&y), &mut products);
+                        products
+                    };
+                    let got = gram(vec![f64::NAN; 2]);
                     let pairs = (0..columns).flat_map(|j| (0..=j).map(move |i| (i, j)));
                     assert_eq!(got.len(), pairs.clone().count());
                     for ((i, j), got) in pairs.zip(&got) {
@@ -276,7 +288,7 @@ mod tests {
                     }
                     for threads in [1, 3] {
                         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                        assert_eq!(pool.install(|| gram(&slices(&x), &slices(&y))), got);
+                        assert_eq!(pool.install(|| gram(vec![])), got);
                     }
                 }
             }
@@ -297,7 +309,9 @@ mod tests {
                             if keep { block(rows, columns, 4) } else { vec![vec![f64::NAN; rows]; columns] };
                         let (mut got, mut expected) = (old.clone(), old);
                         let (x, z) = (slices(&x), slices(&z));
-                        combine(got.iter_mut().map(Vec::as_mut_slice).collect(), keep, &[(&x, c), (&z, d)]);
+                        let mut y = got.iter_mut().map(Vec::as_mut_slice);
+                        let y = std::array::from_fn(|_| y.next().unwrap_or_default());
+                        combine(y, columns, keep, &[(&x, c), (&z, d)], columns);
                         for (j, y) in expected.iter_mut().enumerate() {
                             let mut b = f64::from(u8::from(keep));
                             for (x, c) in

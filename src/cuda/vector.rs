@@ -188,9 +188,10 @@ impl<T: Real> Scalar<T> for CudaScalar<T> {
         self.0.read_both(&other.0).map_err(failed)
     }
 
-    fn read_all(scalars: &[&Self]) -> Result<Vec<T>> {
-        let scalars: Vec<_> = scalars.iter().map(|scalar| &scalar.0).collect();
-        cuda::Scalar::read_all(&scalars).map_err(failed)
+    fn read_all<'s>(scalars: impl Iterator<Item = &'s Self>, to: &mut Vec<T>) -> Result<()> {
+        let scalars: Vec<_> = scalars.map(|scalar| &scalar.0).collect();
+        to.extend(cuda::Scalar::read_all(&scalars).map_err(failed)?);
+        Ok(())
     }
 
     fn quotient(self, divisor: Self) -> Self {

@@ -81,9 +81,11 @@ impl<T: Real> Multiply<T> for Csr<T> {
                 self.source().product_dot_many(&Balanced(kernel), x, y)
             }
             Strategy::Speculative => {
-                let sums = MultiVector::open_pairs(x, y)?.map(|(x, y)| self.multiply_dot(values, x, y));
-                let sums = sums.collect::<krysp_solvers::Result<Vec<T>>>()?;
-                Ok(y.scalars_of_open(sums))
+                let mut sums = Scalars::<T, T>::new([]);
+                for (x, y) in MultiVector::open_pairs(x, y)? {
+                    sums.extend([self.multiply_dot(values, x, y)?]);
+                }
+                Ok(y.scalars_of_open(sums.into_columns()))
             }
         }
     }

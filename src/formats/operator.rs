@@ -40,9 +40,11 @@ pub trait Multiply<T: Real> {
         x: &MultiVector<HostVector<T>>,
         y: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<Scalars<T, T>> {
-        let sums = MultiVector::open_pairs(x, y)?.map(|(x, y)| self.multiply_dot(values, x, y));
-        let sums = sums.collect::<krysp_solvers::Result<Vec<T>>>()?;
-        Ok(y.scalars_of_open(sums))
+        let mut sums = Scalars::<T, T>::new([]);
+        for (x, y) in MultiVector::open_pairs(x, y)? {
+            sums.extend([self.multiply_dot(values, x, y)?]);
+        }
+        Ok(y.scalars_of_open(sums.into_columns()))
     }
 }
 

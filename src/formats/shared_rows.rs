@@ -154,12 +154,12 @@ impl<T: Real> SharedRows<T> {
         };
         let count = self.open_columns(x, y)?;
         let len = tiles::packed_len(kernel, self.domain.len(), count);
-        let mut sums = Vec::with_capacity(count);
+        let mut sums = Scalars::<T, T>::new([]);
         let pairs = MultiVector::open_pairs(x, y)?.map(|(x, y)| (x.as_slice(), y.as_mut_slice()));
         self.packed.with(len, |packed| {
             tiles::product_dot_many(kernel, Parts::new(parts), pairs, packed, &mut sums);
         })?;
-        Ok(y.scalars_of_open(sums))
+        Ok(y.scalars_of_open(sums.into_columns()))
     }
 
     /// Number of the open columns, whose solves have not ended; a product skips the others. Checks that they

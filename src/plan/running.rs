@@ -109,7 +109,7 @@ type Configured<K, T, V> = Solver<K, Operator<V>, AnyPreconditioner<T, V>>;
 
 /// Solves several systems in one search space.
 type SolveBlock<S, V> =
-    fn(&mut S, &MultiVector<V>, &mut MultiVector<V>) -> krysp_solvers::Result<Vec<Report>>;
+    for<'s> fn(&'s mut S, &MultiVector<V>, &mut MultiVector<V>) -> krysp_solvers::Result<&'s [Report]>;
 
 /// A solver, and its block method if it has one.
 struct Chosen<S, V: Vector> {
@@ -139,9 +139,12 @@ where
         block: bool,
     ) -> Result<Vec<Report>> {
         let block = self.block.filter(|_| block);
-        Ok(self.solver.unwatched(|solver| match block {
-            Some(block) => block(solver, b, x),
-            None => solver.solve_many_into(b, x),
+        Ok(self.solver.unwatched(|solver| {
+            let reports = match block {
+                Some(block) => block(solver, b, x),
+                None => solver.solve_many_into(b, x),
+            };
+            reports.map(<[Report]>::to_vec)
         })?)
     }
 

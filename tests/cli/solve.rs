@@ -180,6 +180,7 @@ fn solve_takes_columns() {
     }
     let report = std::fs::read_to_string(folder.at("r.json")).unwrap();
     assert_eq!(report.matches("\"converged\": true").count(), 3, "{report}");
+    assert_eq!(report.matches("\"block\": ").count(), 3, "{report}");
     let piped = folder.run("krysp solve A.mtx B.mtx --out -");
     assert_eq!(piped.out, std::fs::read_to_string(folder.at("X.mtx")).unwrap());
     let refused = |options: &str, words: &str| {

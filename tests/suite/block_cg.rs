@@ -245,7 +245,7 @@ fn many_columns_come_in_groups_and_begin_from_guesses() {
     };
     let exact = Cg::new(&a).rtol(1e-12).solve(&b[1]).unwrap().x;
     let mut x = vectors(&[vec![0.5; a.rows()], exact, vec![0.0; a.rows()], b[0].clone()]);
-    let reports = Cg::new(&a).solve_block_into(&vectors(&b[..4]), &mut x).unwrap();
+    let reports = Cg::new(&a).solve_block_into(&vectors(&b[..4]), &mut x).unwrap().to_vec();
     assert_eq!(reports[1].iterations, 0);
     let x = x.columns().iter().zip(reports);
     let solved: Vec<_> = x.map(|(x, report)| Solution { x: x.as_slice().to_vec(), report }).collect();

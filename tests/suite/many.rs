@@ -94,7 +94,7 @@ fn guesses_count() {
     let rhs = MultiVector::from_columns(space, columns(&b[..4])).unwrap();
     let mut x = MultiVector::from_columns(space, columns(&guesses)).unwrap();
     let mut solver = Cg::new(&a);
-    let reports = solver.solve_many_into(&rhs, &mut x).unwrap();
+    let reports = solver.solve_many_into(&rhs, &mut x).unwrap().to_vec();
     assert_eq!(reports[0].iterations, 0);
     for (j, guess) in guesses.iter().enumerate() {
         let mut own = HostVector::from_slice(guess);
@@ -309,7 +309,7 @@ fn many_vectors_come_in_groups() {
     let rhs = (0..35).map(|j| vector(j, 17)).collect();
     let b = MultiVector::from_columns(a.domain(), rhs).unwrap();
     let mut x = MultiVector::from_columns(a.domain(), (0..35).map(|j| vector(j, 11)).collect()).unwrap();
-    let reports = Cg::new(&a).solve_many_into(&b, &mut x).unwrap();
+    let reports = Cg::new(&a).solve_many_into(&b, &mut x).unwrap().to_vec();
     assert_eq!((reports.len(), a.widest.load(Relaxed)), (35, 16));
     for j in [0, 15, 16, 34] {
         let (mut own, mut solver) = (vector(j, 11), Cg::new(&a.a));
@@ -368,7 +368,7 @@ fn a_failing_product_leaves_the_guesses_of_others() {
     let columns = |of: &[Vec<f64>]| of.iter().map(|v| HostVector::from_slice(v)).collect::<Vec<_>>();
     let rhs = MultiVector::from_columns(&space, columns(&b)).unwrap();
     let mut x = MultiVector::from_columns(&space, columns(&guesses)).unwrap();
-    let reports = Cg::new(&a).preconditioner(&m).solve_many_into(&rhs, &mut x).unwrap();
+    let reports = Cg::new(&a).preconditioner(&m).solve_many_into(&rhs, &mut x).unwrap().to_vec();
     assert!(matches!(reports[1].outcome, Outcome::Breakdown { what: "a pivot", .. }));
     for (j, guess) in guesses.iter().enumerate() {
         let mut own = HostVector::from_slice(guess);

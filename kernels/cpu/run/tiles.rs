@@ -162,7 +162,7 @@ pub fn product_dot_many<'m, T: Value, A: RowProduct<T>>(
     parts: Parts<'_>,
     pairs: impl IntoIterator<Item = (&'m [T], &'m mut [T])>,
     packed: &mut Buffer<T>,
-    dots: &mut Vec<T>,
+    dots: &mut impl Extend<T>,
 ) {
     let mut pairs = pairs.into_iter();
     while let Some(Pairs { count, x, y }) = Pairs::next(&mut pairs) {
@@ -184,7 +184,7 @@ pub fn product_dot_many<'m, T: Value, A: RowProduct<T>>(
                     dots
                 });
             });
-        dots.extend_from_slice(&sums[..count]);
+        dots.extend(sums[..count].iter().copied());
     }
 }
 

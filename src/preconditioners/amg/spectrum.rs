@@ -76,8 +76,9 @@ where
     }
     // the Lanczos matrix: its diagonal, and the squares of its off-diagonal
     let (mut diagonal, mut beside, mut before, mut first) = (vec![], vec![], None, 0.0);
-    let scalars: Vec<_> = steps.iter().flatten().collect();
-    for numbers in Scalar::read_all(&scalars)?.chunks_exact(2) {
+    let mut values = vec![];
+    Scalar::read_all(steps.iter().flatten(), &mut values)?;
+    for numbers in values.chunks_exact(2) {
         let [rho, energy] = [numbers[0], numbers[1]].map(f64::from);
         if energy < 0.0 {
             return Err(krysp_solvers::Error::Breakdown { what: "⟨p, A p⟩", value: energy }.into());

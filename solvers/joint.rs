@@ -1,0 +1,350 @@
+//! Joint solves of several columns: the steps of all of them, and the decisions of each.
+
+use crate::driver::{Driver, Operators, Problem};
+use crate::lockstep::{Lockstep, OnColumns};
+use crate::many::Joining;
+use crate::run::{Course, FOLD, Judge, broken, interrupted};
+use crate::verdict::norm;
+use crate::workspace::{Apart, Workspace};
+use crate::{
+    Arithmetic, Ending, Error, Method, MultiSpace, MultiVector, Outcome, Result, ScalarOf, Space, SpaceOf,
+    Steps, System, Vector,
+};
+use num_traits::Zero;
+use std::mem::swap;
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+/// State of a column between two steps. It is kept for the column with this index in the next group.
+struct Column<V> {
+    /// State of its run until that has ended.
+    course: Option<Course>,
+    /// Residual norm to reach.
+    threshold: f64,
+    apart: Apart<V>,
+    /// Whether the initial guess is not zero.
+    is_guessed: bool,
+    /// Whether the solve has ended, with a complete report.
+    has_ended: bool,
+}
+
+impl<V> Default for Column<V> {
+    fn default() -> Self {
+        let apart = Apart::default();
+        Column { course: None, threshold: 0.0, apart, is_guessed: false, has_ended: false }
+    }
+}
+
+/// What all columns of a group share.
+pub(crate) struct Run<'s, K, J, V: Vector> {
+    pub(crate) on: Operators<'s, V>,
+    pub(crate) joining: &'s Joining<K, J, V>,
+    pub(crate) b: &'s MultiVector<V>,
+    /// Number of columns to solve; further columns of `b` are ignored.
+    pub(crate) count: usize,
+    /// Index of the report of the first column.
+    pub(crate) first: usize,
+    pub(crate) guess: Arithmetic,
+    pub(crate) started: Instant,
+}
+
+/// The steps of all columns, the workspace of the method, and the state of each column. A solver keeps it.
+pub(crate) struct Joint<J: Method<MultiVector<V>>, V: Vector> {
+    /// The space of the vectors of the method, where columns that have ended are closed.
+    space: MultiSpace<SpaceOf<V>>,
+    steps: Lockstep<V>,
+    state: J::State,
+    columns: Vec<Column<V>>,
+    /// Copies of the initial guesses that are not zero.
+    guesses: Option<MultiVector<V>>,
+}
+
+impl<J: Method<MultiVector<V>>, V: Vector> Joint<J, V> {
+    fn new(method: &J, of_column: &SpaceOf<V>, count: usize) -> Result<Self> {
+        let space = MultiSpace::new(of_column, count);
+        Ok(Joint {
+            steps: Lockstep::<V>::new(&space, method.numbers(space.len()))?,
+            state: method.workspace(&space)?,
+            columns: (0..count).map(|_| Column::default()).collect(),
+            guesses: None,
+            space,
+        })
+    }
+
+    /// Whether the solve of a column has ended.
+    pub(crate) fn has_ended(&self, column: usize) -> bool {
+        self.columns[column].has_ended
+    }
+
+    /// Prepares for the first `count` columns of a group; closes the others.
+    fn begin<K>(&mut self, run: &Run<'_, K, J, V>, x: &MultiVector<V>) -> Result<()> {
+        self.space.open_all();
+        (run.count..self.columns.len()).for_each(|column| self.space.close(column));
+        for (index, (column, x)) in self.columns.iter_mut().zip(x.columns()).enumerate() {
+            (column.course, column.has_ended) = (None, index >= run.count);
+            column.apart.begin();
+            column.is_guessed =
+                run.guess != Arithmetic::Zero && index < run.count && norm::<V>(x.norm_squared())? != 0.0;
+        }
+        if self.columns.iter().any(|column| column.is_guessed) {
+            let copies = match &mut self.guesses {
+                Some(copies) => copies,
+                none => none.insert(MultiVector::zeros(self.space.of_column(), self.columns.len())?),
+            };
+            let columns = self.columns.iter().zip(copies.columns_mut()).zip(x.columns());
+            columns.filter(|((column, _), _)| column.is_guessed).for_each(|((_, copy), x)| copy.copy_from(x));
+        }
+        Ok(())
+    }
+
+    /// Sets the columns that have not ended to their initial guesses.
+    fn restore(&self, b: &MultiVector<V>, x: &mut MultiVector<V>) {
+        let zero: ScalarOf<V> = V::Elem::zero().into();
+        let columns = self.columns.iter().zip(x.columns_mut()).enumerate();
+        for (index, (_, x)) in columns.filter(|(_, (column, _))| !column.has_ended) {
+            match &self.guesses {
+                Some(copies) if self.columns[index].is_guessed => x.copy_from(&copies.columns()[index]),
+                _ => x.axpby(&zero, &b.columns()[index], &zero),
+            }
+        }
+    }
+}
+
+impl<K: Method<V>, V: Vector> Driver<K, V> {
+    /// The joint steps of the last group, or new ones.
+    pub(crate) fn take_joint<J: Method<MultiVector<V>>>(
+        &mut self,
+        run: &Run<'_, K, J, V>,
+    ) -> Result<Box<Joint<J, V>>> {
+        let (of_column, count) = (run.on.a.range(), run.b.columns().len());
+        let kept = self.joint.take().and_then(|kept| kept.downcast::<Joint<J, V>>().ok());
+        let fits = |joint: &Joint<J, V>| joint.columns.len() == count && joint.space.of_column() == of_column;
+        match kept.filter(|joint| fits(joint)) {
+            Some(joint) => Ok(joint),
+            None => Ok(Box::new(Joint::new((run.joining.method)(&self.method), of_column, count)?)),
+        }
+    }
+
+    /// Solves columns with joint steps. Columns that have not ended afterwards must be solved separately, from
+    /// their initial guesses.
+    pub(crate) fn run_together<J: Method<MultiVector<V>>>(
+        &mut self,
+        run: &Run<'_, K, J, V>,
+        joint: &mut Joint<J, V>,
+        x: &mut MultiVector<V>,
+    ) -> Result<()> {
+        joint.begin(run, x)?;
+        let mut workspace = self.take_workspace(run.on)?;
+        let own = x.space().clone();
+        x.join(&joint.space);
+        let ended = self
+            .begin_columns(run, joint, x, &mut workspace)
+            .and_then(|()| self.run_columns(run, joint, x, &mut workspace));
+        x.join(&own);
+        self.keep_workspace(workspace);
+        // a product that fails for one column may succeed for the others: restart them from their initial
+        // guesses
+        if ended.is_err() {
+            joint.restore(run.b, x);
+        }
+        Ok(())
+    }
+
+    /// Computes the first residuals. Closes the columns that need no iterations.
+    fn begin_columns<J: Method<MultiVector<V>>>(
+        &mut self,
+        run: &Run<'_, K, J, V>,
+        joint: &mut Joint<J, V>,
+        x: &mut MultiVector<V>,
+        workspace: &mut Workspace<K, V>,
+    ) -> Result<()> {
+        for index in 0..run.count {
+            let (b, x) = (&run.b.columns()[index], &mut x.columns_mut()[index]);
+            let column = &mut joint.columns[index];
+            swap(&mut self.report, &mut self.reports[run.first + index]);
+            self.begin_report();
+            workspace.begin();
+            match self.first_residual(Problem { on: run.on, b }, x, workspace, run.guess)? {
+                ControlFlow::Break(outcome) => {
+                    self.end_report(run.on, outcome, run.started, workspace);
+                    column.has_ended = true;
+                    joint.space.close(index);
+                }
+                // the first residual was computed in twice the working precision: solve this column separately
+                ControlFlow::Continue(_) if self.near_rounding() => joint.space.close(index),
+                ControlFlow::Continue(threshold) => {
+                    let stagnation_window = self.method.stagnation_window();
+                    let course = self.judge(run.on).course(stagnation_window, &self.report, threshold);
+                    (column.course, column.threshold) = (Some(course), threshold);
+                }
+            }
+            swap(&mut self.report, &mut self.reports[run.first + index]);
+        }
+        Ok(())
+    }
+
+    /// Runs steps until all columns have ended.
+    fn run_columns<J: Method<MultiVector<V>>>(
+        &mut self,
+        run: &Run<'_, K, J, V>,
+        joint: &mut Joint<J, V>,
+        x: &mut MultiVector<V>,
+        workspace: &mut Workspace<K, V>,
+    ) -> Result<()> {
+        let is_open = |column: &Column<V>| column.course.is_some();
+        let Some(first) = joint.columns.iter().position(is_open) else { return Ok(()) };
+        // as in solves one after the other, the norm is estimated with the first column
+        workspace.operator_norm(&mut self.operator_norm, run.on.a, &run.b.columns()[first])?;
+        self.start_columns(run, joint, x)?;
+        let places = (run.joining.method)(&self.method).places();
+        let deadline = self.stopping.time_limit.map(|limit| (run.started, limit));
+        let mut queued = 0;
+        while joint.columns.iter().any(is_open) {
+            let mut all = interrupted(run.on.a.range(), self.cancel.as_ref(), deadline)?;
+            if queued >= self.stopping.max_iterations {
+                all = Some(Outcome::IterationLimit);
+            }
+            if all.is_none() {
+                self.step_columns(run, joint, x, queued % places)?;
+                queued += 1;
+            }
+            for index in 0..run.count {
+                let Some(mut course) = joint.columns[index].course.take() else { continue };
+                let x = &mut x.columns_mut()[index];
+                swap(&mut self.report, &mut self.reports[run.first + index]);
+                workspace.exchange(&mut joint.columns[index].apart);
+                let outcome = match &all {
+                    None => self.judge_column(run, (index, &mut course), joint, x, workspace, queued)?,
+                    ended => ended.clone(),
+                };
+                match outcome {
+                    None => joint.columns[index].course = Some(course),
+                    ended => self.end_column(run, index, joint, x, workspace, ended)?,
+                }
+                swap(&mut self.report, &mut self.reports[run.first + index]);
+                workspace.exchange(&mut joint.columns[index].apart);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the joint run of a column, whose state is in the workspace, and continues it separately where a
+    /// separate solve would restart.
+    fn end_column<J: Method<MultiVector<V>>>(
+        &mut self,
+        run: &Run<'_, K, J, V>,
+        index: usize,
+        joint: &mut Joint<J, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
+        outcome: Option<Outcome>,
+    ) -> Result<()> {
+        joint.space.close(index);
+        let problem = Problem { on: run.on, b: &run.b.columns()[index] };
+        let threshold = joint.columns[index].threshold;
+        let outcome = self.pursue(problem, x, workspace, threshold, run.started, outcome)?;
+        self.end_report(run.on, outcome, run.started, workspace);
+        self.report.block = if run.joining.shares { run.count } else { 1 };
+        joint.columns[index].has_ended = true;
+        Ok(())
+    }
+
+    /// Calls `work` with the method and the system of all columns.
+    fn on_columns<R, J>(
+        &self,
+        run: &Run<'_, K, J, V>,
+        space: &MultiSpace<SpaceOf<V>>,
+        arithmetic: Arithmetic,
+        work: impl FnOnce(&J, &System<'_, MultiVector<V>>) -> Result<R>,
+    ) -> Result<R> {
+        let (a, m) = (OnColumns::new(run.on.a, space), OnColumns::new(run.on.m, space));
+        let system = System { a: &a, m: &m, b: run.b, arithmetic, attempt: 0 };
+        work((run.joining.method)(&self.method), &system)
+    }
+
+    /// Starts the method on all columns that are open.
+    fn start_columns<J: Method<MultiVector<V>>>(
+        &self,
+        run: &Run<'_, K, J, V>,
+        joint: &mut Joint<J, V>,
+        x: &MultiVector<V>,
+    ) -> Result<()> {
+        let Joint { space, steps, state, columns, .. } = joint;
+        for (index, column) in columns.iter().enumerate() {
+            if let Some(course) = &column.course {
+                steps.set_threshold(index, course.threshold);
+            }
+        }
+        self.on_columns(run, space, run.guess, |method, system| {
+            method.start(system, x, state)?;
+            method.begin(system, state)
+        })
+    }
+
+    /// Runs one step on all columns that are open.
+    fn step_columns<J: Method<MultiVector<V>>>(
+        &self,
+        run: &Run<'_, K, J, V>,
+        joint: &mut Joint<J, V>,
+        x: &mut MultiVector<V>,
+        place: usize,
+    ) -> Result<()> {
+        let Joint { space, steps, state, .. } = joint;
+        self.on_columns(run, space, Arithmetic::Plain, |method, system| {
+            steps.run(place, false, &mut |steps| method.step(system, x, state, place, steps))
+        })
+    }
+
+    /// Outcome of a column if its run ends with its `made`-th step. The report of the column must be in
+    /// `self.report`.
+    fn judge_column<J: Method<MultiVector<V>>>(
+        &mut self,
+        run: &Run<'_, K, J, V>,
+        (index, course): (usize, &mut Course),
+        joint: &mut Joint<J, V>,
+        x: &mut V,
+        workspace: &mut Workspace<K, V>,
+        made: usize,
+    ) -> Result<Option<Outcome>> {
+        let (Joint { steps, state, .. }, b) = (joint, &run.b.columns()[index]);
+        if made.is_multiple_of(FOLD) {
+            workspace.fold(x)?;
+        }
+        let iteration = self.report.history.len();
+        let (residual, last) = match steps.of_column(index) {
+            (Ending::Failed { what, value }, _) => return Ok(Some(broken(what, value, iteration))),
+            (Ending::Completed { last }, numbers) => {
+                let method = (run.joining.method)(&self.method);
+                match method.process_step(state, numbers, &mut workspace.lanczos) {
+                    Ok(residual) => (residual, last),
+                    Err(Error::Breakdown { what, value }) => return Ok(Some(broken(what, value, iteration))),
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        self.report.history.push(residual);
+        if !residual.is_finite() {
+            return Ok(Some(Outcome::NotFinite { what: "the residual" }));
+        }
+        if last {
+            return Ok(Some(Outcome::Converged));
+        }
+        let judge = self.judge(run.on);
+        if let Some(outcome) = judge.progress(&self.report, workspace, b, x, course)? {
+            return Ok(Some(outcome));
+        }
+        if made < course.check_at {
+            return Ok(None);
+        }
+        course.check_at = 2 * made;
+        let mut norm = self.operator_norm;
+        let outcome = judge.limit(&mut norm, &self.report, workspace, b, x, course)?;
+        self.operator_norm = norm;
+        steps.set_threshold(index, course.threshold);
+        Ok(outcome)
+    }
+
+    fn judge<'s>(&'s self, on: Operators<'s, V>) -> Judge<'s, V> {
+        Judge { stopping: &self.stopping, on, symmetry: self.method.needs_symmetry(), has_cycles: false }
+    }
+}
