@@ -175,7 +175,7 @@ where
     /// The work of the lead on several columns.
     fn blocks(&self, lead: Lead, correction: f64) -> Blocks {
         let profile = &self.settings.profile;
-        let iteration = self.scheduler.candidates[lead.index].costs.iteration.0 * unit(profile);
+        let iteration = self.scheduler.found.candidates[lead.index].costs.iteration.0 * unit(profile);
         Blocks { rows: profile.rows as f64, iteration, iterations: lead.iterations, correction }
     }
 

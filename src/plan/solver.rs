@@ -361,7 +361,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 
     /// Returns an error, and reports an attempt, if a candidate cannot be cancelled and is expected to take longer than is left.
     pub(super) fn check_time(&mut self, index: usize, left: Option<Duration>) -> Result<()> {
-        let candidate = &self.scheduler.candidates[index];
+        let candidate = &self.scheduler.found.candidates[index];
         if candidate.preconditioner != Preconditioner::CuDss {
             return Ok(());
         }
