@@ -12,7 +12,7 @@
 //! more memory than `--gib` is refused and reported. Names that no file has are those of generated matrices.
 //!
 //! With `--gpu`, lines named cuDSS have the times of its phases in milliseconds, and factorizations of the host end
-//! after a minute. `--features` needs nothing more than the default, which includes `cuda`.
+//! after a minute. `--gpu` needs the feature `cuda`, which is a default feature.
 
 #[cfg(feature = "cuda")]
 use krysp::CuDssKind;

@@ -83,8 +83,8 @@ impl<T: Plain> Buffer<T> {
             .unwrap_or_else(|| handle_alloc_error(Layout::array::<T>(len).unwrap_or(Layout::new::<T>())))
     }
 
-    /// Allocates an array of zeros, or returns `None` if the memory cannot be had. The threads that write a
-    /// large array first also get its pages from the system.
+    /// Allocates an array of zeros, or returns `None` if the allocation fails. The system maps a page of a
+    /// large array when a thread first writes to it.
     pub fn try_zeros(len: usize) -> Option<Buffer<T>> {
         let bytes = len.checked_mul(size_of::<T>())?;
         if bytes == 0 {

@@ -15,7 +15,7 @@ use std::mem::swap;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// State of a column between two steps. It is kept for the column with this index in the next group.
+/// State of a column between two steps. The next group reuses its memory for the column with the same index.
 struct Column<V> {
     /// State of its run until that has ended.
     course: Option<Course>,

@@ -120,7 +120,7 @@ pub struct Report {
     /// Number of restarts from the true residual.
     pub restarts: usize,
     /// Number of right-hand sides whose solves shared one search space ([`Cg::solve_block`](crate::Solver::solve_block)),
-    /// this one included; 1 for a solve with its own.
+    /// this one included; 1 for a separate solve.
     pub block: usize,
     /// Wall-clock time of the solve.
     pub time: Duration,

@@ -47,7 +47,7 @@ impl<V> Default for Apart<V> {
 }
 
 impl<V> Apart<V> {
-    /// Begins a solve: nothing is folded yet.
+    /// Resets for a new solve: no part of the solution is accumulated separately.
     pub(crate) fn begin(&mut self) {
         self.is_folded = false;
         self.lanczos.clear();

@@ -119,9 +119,9 @@ fn tile<S: Simd, T: Value>(x: [&[T]; 4], y: [&[T]; 2]) -> [[T; 2]; 4] {
 /// each vector.
 pub type Term<'t, T> = (&'t [&'t [T]], &'t [T]);
 
-/// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`, for the first `count` vectors of `y`. Rows of `C` begin
-/// `stride` entries after each other. Each entry is summed in the order of the vectors, as by successive calls
-/// of [`axpby`].
+/// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`, for the first `count` vectors of `y`. Consecutive rows
+/// of `C` are `stride` entries apart. Each entry is summed in the order of the vectors, as by successive
+/// calls of [`axpby`].
 ///
 /// [`axpby`]: crate::cpu::vector::axpby
 pub fn combine<T: Value>(

@@ -59,7 +59,7 @@ pub(crate) struct Report {
     /// Number of restarts from the recomputed residual.
     #[pyo3(get)]
     restarts: usize,
-    /// Number of right-hand sides that shared one search space, this one included; 1 for a solve with its own.
+    /// Number of right-hand sides that shared one search space, this one included; 1 for a separate solve.
     #[pyo3(get)]
     block: usize,
     /// The wall time in seconds, including `setup`.

@@ -242,7 +242,8 @@ pub(crate) fn looks_symmetric<T: Real>(csr: &Csr<T>) -> bool {
 /// differ from their mirror images in many rows.
 const SAMPLE: usize = 64;
 
-/// Factor by which the first row of successive samples moves: a prime, so that they cover all rows.
+/// Distance in rows between the first rows of successive samples, modulo their spacing. It is a prime, so that
+/// successive samples cover all rows unless the spacing is a multiple of it.
 const STRIDE: usize = 7919;
 
 /// As [`looks_symmetric`], but compares only the entries of about [`SAMPLE`] rows, evenly distributed. The rows

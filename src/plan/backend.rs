@@ -289,8 +289,8 @@ impl<T: Real> Backend<T> for Cuda {
         MachineClass::Gpu
     }
 
-    /// All but `Ic0` and `Ilu0`, which the host would apply in each of many iterations: approximate inverses are faster. Both are built
-    /// if requested. `CuDss` if the library is found.
+    /// All but `Ic0` and `Ilu0`, which the host would apply in each of many iterations: approximate inverses are faster. Both are built if
+    /// requested. `CuDss` is a candidate if `cudss_is_found`.
     fn has(&self, preconditioner: Preconditioner) -> bool {
         match preconditioner {
             Preconditioner::Ic0 | Preconditioner::Ilu0 => false,

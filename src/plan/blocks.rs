@@ -3,20 +3,24 @@
 //! Work of an iteration for one of `k` columns, in multiply-adds as in [`costs`](super::costs), on a matrix of `n` rows:
 //!
 //! ```text
-//! separate  c                                     of which 8 n are for vectors
-//! lockstep  s (c − 8 n) + 8 n                     s: share of a joint product, see `share_of_joint`
-//! block     s (c − 8 n) + 8 n + 13 k n f + 6 k²   f: FUSED
+//! separate  c
+//! lockstep  s (c − 8 n) + 8 n
+//! block     s (c − 8 n) + 8 n + 13 k n f + 6 k²
+//!
+//! c: work of an iteration of a single solve, of which 8 n is for vectors
+//! s: work of a joint product for each column, as a fraction of a single product, see `share_of_joint`
+//! f: `FUSED`
 //! ```
 //!
-//! A block is run where this work times the iterations is least. The iterations `m` of the lead are known; those of a block are expected to
-//! be `m k^-⅓` or, if they are few, `0.85 m`, rounded up, until a block has been run. From then on the expectation is corrected by what that
-//! block took.
+//! A block is run if (work of an iteration) × (expected iterations) is less than without blocks. The lead is the candidate that has solved a
+//! column separately, in `m` iterations. A block is expected to take `m k^-⅓` iterations if `m ≥ MANY`, else `m max(k^-⅓, 0.85)`, rounded up.
+//! After each block, this is corrected by the iterations that it took.
 
 use crate::choice::share_of_joint;
 
-/// Numbers of columns that may share a search space, largest first. Wider blocks need fewer iterations, each with more work. Time over that
-/// in lockstep for 32 columns of `heat_sink_p1_340k` in blocks of 8 and 16: 0.55 and 0.41 with `Jacobi`, 0.82 and 0.88 with `Amg`
-/// (`benches/block.rs`, 16 threads of a Xeon). In between it hardly matters.
+/// Numbers of columns that may share a search space, largest first. Wider blocks need fewer iterations, each with more work. Time relative to
+/// lockstep for 32 columns of `heat_sink_p1_340k` in blocks of 8 and 16: 0.55 and 0.41 with `Jacobi`, 0.82 and 0.88 with `Amg`
+/// (`benches/block.rs`, 16 threads of a Xeon), so both widths are compared. Other widths were not measured.
 const WIDTHS: [usize; 2] = [16, 8];
 
 /// Multiply-adds of an iteration for the vectors of one column, per row: the definition of a work unit.
@@ -34,10 +38,10 @@ const FUSED: f64 = 0.03;
 /// Multiply-adds with small matrices in host memory, per column and squared number of columns; counted in the source.
 const SMALL: f64 = 6.0;
 
-/// Number of iterations of a single solve from which on small eigenvalues are taken to determine it, which a block of `k` columns skips. The
-/// iterations with `k` columns, as a fraction, are then `k^-⅓`, as with the `k - 1` smallest eigenvalues removed from the Laplacian in space (0.29 with 16 columns and 0.47 with 8 were
-/// measured with `Jacobi`, where this is 0.40 and 0.50), else `FEW` (0.82 to 0.88 with `Amg`, about 20 iterations). Guess: no case
-/// between 25 and 500 iterations was measured.
+/// If a single solve takes at least this many iterations, its smallest eigenvalues are assumed to determine them. A block of `k` columns
+/// converges as if the `k - 1` smallest were removed, which for the Laplacian in space takes `k^-⅓` of the iterations: 0.40 with 16 columns and
+/// 0.50 with 8 (measured with `Jacobi`: 0.29 and 0.47). With fewer iterations the fraction is `FEW`, but never below `k^-⅓` (measured with `Amg`,
+/// about 20 iterations: 0.82 to 0.88). `MANY` is a guess: no case between 25 and 500 iterations was measured.
 const MANY: usize = 100;
 const FEW: f64 = 0.85;
 

@@ -452,7 +452,8 @@ impl Costs {
         share_of_jacobi: 0.0,
     };
 
-    /// Upper bound of the iterations as a fraction of those with Jacobi; `None` if no lower bound is known, or a weak one.
+    /// Upper bound of the iterations, as a fraction of those with Jacobi: `VARIED * share_of_jacobi`. `None` if `share_of_jacobi` is zero
+    /// (unknown), or for methods other than `Cg` and `Fcg`.
     pub(super) fn most_of_jacobi(&self, method: Method) -> Option<f64> {
         // for unsymmetric matrices the iterations with Jacobi are a weaker predictor
         let known = self.share_of_jacobi > 0.0 && matches!(method, Method::Cg | Method::Fcg);

@@ -61,9 +61,9 @@ where
     ///
     /// If the candidate runs [`Cg`](crate::Cg) on a CPU, blocks of up to 16 columns share one search space
     /// ([`solve_block`](krysp_solvers::Solver::solve_block)) where that is expected to be faster: they need fewer iterations, each with more
-    /// work. The decision counts work and iterations, and so is the same in every run; iterations of the first block correct it.
-    /// [`Attempt::block`] is the number of columns of the block. The bits of a solution then depend on all columns of its block; otherwise
-    /// they are those of a solve by itself.
+    /// work. The decision depends on counted work and iterations only, so it is the same in every run; the iterations of each block correct the
+    /// expectation for the next. [`Attempt::block`] is the number of columns of the block. The bits of a solution then depend on all columns of
+    /// its block; otherwise they are those of a solve by itself.
     ///
     /// A symmetric format multiplies one vector after the other. If lockstep runs expect many products, the matrix is therefore converted to
     /// a format that reads it once for several vectors, and remains in that format, unless [`Plan::format`](super::Plan::format) names one.

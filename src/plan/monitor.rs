@@ -46,8 +46,8 @@ pub(super) struct Alternative {
     pub(super) estimated: Option<Candidate>,
     /// Whether its cost is a rough estimate, which an elimination ordering would make precise.
     pub(super) analysable: bool,
-    /// For a suspended attempt with Jacobi, the work of its iterations so far: its remaining work is at least that expected from the
-    /// running attempt ([`Start::jacobi_per_work`]), less this.
+    /// For a suspended attempt with Jacobi: the work spent on its iterations. Its remaining work is at least `(made + spent + remaining) *
+    /// jacobi_per_work - jacobi_made`, with the values of the running attempt ([`Start`]).
     pub(super) jacobi_made: Option<WorkUnits>,
 }
 
@@ -98,8 +98,9 @@ pub(super) struct Start {
     pub(super) alternatives: Vec<Alternative>,
     /// Work of all iterations with Jacobi; `None` if this attempt is the one that measures it, zero if it is unknown.
     pub(super) jacobi: Option<WorkUnits>,
-    /// Least work with Jacobi for each unit of work of this candidate, and the work of earlier attempts with it in this solve.
+    /// Lower bound of the work with Jacobi per unit of work of this candidate; zero if unknown.
     pub(super) jacobi_per_work: f64,
+    /// Work of earlier attempts with this candidate in this solve.
     pub(super) made: WorkUnits,
     /// Iterations after which a preconditioner of earlier values is renewed.
     pub(super) renew_after: Option<usize>,

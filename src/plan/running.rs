@@ -73,8 +73,8 @@ pub(super) trait Runs<T: Real, V: Vector<Elem = T>>: Send {
     /// Solves from the initial guess `x`.
     fn solve_into(&mut self, b: &V, x: &mut V) -> Result<&Report>;
 
-    /// Solves several systems from the initial guesses `x`, in lockstep if that is faster or, if `block` is set, in one search space, if the
-    /// method can. Observers, stop rules and the monitor are not called.
+    /// Solves several systems from the initial guesses `x`: with `block`, in one search space if the method has blocks; otherwise in lockstep if
+    /// that is faster, else one after the other. Observers, stop rules and the monitor are not called.
     fn solve_many_into(
         &mut self,
         b: &MultiVector<V>,

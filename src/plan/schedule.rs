@@ -141,7 +141,7 @@ impl Scheduler {
             }
             Event::Rearranged(moved) => {
                 self.found.may_rearrange = false;
-                // also if the matrix remains as it was: computing an ordering, or converting, takes most of the time
+                // also if the matrix is unchanged: computing an ordering, or converting, takes most of the time
                 self.found.spent += self.rearranging();
                 if moved {
                     self.built.clear();

@@ -31,7 +31,7 @@ pub struct Attempt {
     pub reason: String,
     /// Iterations made.
     pub iterations: usize,
-    /// Number of right-hand sides that shared one search space in this attempt, this one included; 1 for an attempt with its own.
+    /// Number of right-hand sides that shared one search space in this attempt, this one included; 1 for a separate solve.
     pub block: usize,
     /// The time before the iterations, to build or renew the preconditioner and, if that was done, to reorder the matrix.
     pub setup: Duration,

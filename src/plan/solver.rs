@@ -250,7 +250,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     /// off; [`Attempt::preparation`] reports it. If the new values are symmetric and the earlier ones were not, or the reverse, the
     /// candidates are those of a plan for the new values, unless [`Plan::symmetric`] declares the symmetry.
     ///
-    /// Values that the matrix has already change nothing.
+    /// If all values are equal to the current ones, nothing is renewed.
     pub fn refresh(&mut self, values: &[T]) -> Result<()> {
         if self.has_values(values) { Ok(()) } else { self.replace_values(values) }
     }
@@ -337,7 +337,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.scheduler.keep_built(&[running, kept].into_iter().flatten().collect::<Vec<_>>());
     }
 
-    /// Reports the memory of the running preconditioner, that of a candidate, to the scheduler, which expects the work of iterations from
+    /// Reports the memory of the running preconditioner (of candidate `index`) to the scheduler, which estimates the work of an iteration from
     /// it.
     pub(super) fn note_factors(&mut self, index: usize) {
         let Some((_, running)) = &self.running else { return };
@@ -359,7 +359,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         }
     }
 
-    /// Returns an error, and reports an attempt, if a candidate cannot be cancelled and is expected to take longer than is left.
+    /// Returns an error, and records an attempt, if the candidate is `CuDss`, whose factorization cannot be cancelled, and its setup is expected
+    /// to exceed the time `left`.
     pub(super) fn check_time(&mut self, index: usize, left: Option<Duration>) -> Result<()> {
         let candidate = &self.scheduler.found.candidates[index];
         if candidate.preconditioner != Preconditioner::CuDss {

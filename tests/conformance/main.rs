@@ -90,7 +90,8 @@ macro_rules! conformance_of_all {
 }
 krysp::each_format!(conformance_of_all);
 
-// With other options. How threads share rows, which large cases test, does not depend on them in `f32` more than in `f64`.
+// The same formats with other options. Large cases test how threads share rows; that is the same in `f32` and `f64`, so
+// they run in `f64` only.
 conformance! {
     [laws::cases(), vec![]];
     csr_classical: |a| Ok(a.clone().with_strategy(Strategy::Classical)), nothing;

@@ -80,8 +80,9 @@ fn small_matrices_share_a_search_space() {
     assert_eq!(blocks(&solved), [vec![1], vec![8; 8]].concat());
 }
 
-/// If the first block takes as many iterations as a solve by itself, the other columns are not solved in blocks. All right-hand sides
-/// but the first have all eigenvectors of 250 eigenvalues, each in a separate set of rows: a block has nothing to share.
+/// If the first block takes as many iterations as a solve by itself, the other columns are not solved in blocks. Each right-hand
+/// side is nonzero in a separate set of 250 rows and has a component in each of the 250 eigenvectors there, so that the columns
+/// of a block share nothing.
 #[test]
 fn the_first_block_is_measured() {
     let (n, columns) = (250, 22);

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! up to BLOCK columns:  factorize their diagonal block; solve for the rows below
-//! more columns:         factorize the first half; subtract its outer product with itself from the second half;
+//! more columns:         factorize the first half; subtract `A₂ A₂ᵀ` of its rows `A₂` below from the second half;
 //!                       factorize the second half
 //! C ← C − A Bᵀ: in register tiles of two registers times COLUMNS, accumulated over DEPTH columns
 //! ```
@@ -80,8 +80,9 @@ pub fn cholesky<T: Value>(
     eliminate(a, stride, 0, least, phase)
 }
 
-/// Factorizes columns of which `first` is the row of the first diagonal entry: their first half, then what is
-/// left of their second half, so that most updates are deep.
+/// Factorizes columns whose first diagonal entry is in row `first`. More than `BLOCK` columns are halved: the
+/// first half is factorized, its product is subtracted from the second half, and that is factorized. Most
+/// updates are then products over many columns.
 fn eliminate<T: Value>(
     a: &mut [T],
     stride: usize,

@@ -144,8 +144,8 @@ impl Device {
         Ok((free.min(left), total.min(limit)))
     }
 
-    /// Returns the memory that pools keep for reuse to the driver, for a library that allocates without them.
-    /// Waits for all queued work.
+    /// Frees the unused memory of the pool and of idle queues, so that a library that does not allocate from
+    /// the pool can use it. Waits for all queued work.
     pub(crate) fn release_unused(&self) -> Result<()> {
         self.inner.stream.synchronize()?;
         self.inner.pool.as_ref().map_or(Ok(()), |pool| pool.trim(0))?;

@@ -85,8 +85,9 @@ struct Raw {
     config: Object,
     data: Object,
     matrix: Object,
-    /// Right-hand side and solution: one column, and several columns.
+    /// Descriptors of a single right-hand side and its solution.
     one: [Object; 2],
+    /// Descriptors of several right-hand sides and their solutions; null until `solve_many` creates them.
     many: [Object; 2],
 }
 
@@ -282,8 +283,8 @@ impl Drop for Raw {
 impl<T: Real> Factors<T> {
     const TYPE: c_int = TYPES[(size_of::<T>() == size_of::<f64>()) as usize];
 
-    /// Analyses a matrix with at least one row, whose pattern this is. Returns an error before the factorization if
-    /// it would take more device memory than is free.
+    /// Analyses a matrix of this pattern, with at least one row. Returns an error before the factorization if it
+    /// would take more device memory than is free.
     pub fn analyse(matrix: DeviceCsr<T>, pattern: Pattern<'_>, options: Options) -> Result<Self> {
         matrix.check(pattern.shape(), pattern);
         let (rows, entries) = (matrix.rows.count(), matrix.values.len());
@@ -381,7 +382,7 @@ impl<T: Real> Factors<T> {
     }
 
     /// Queues the solves for several right-hand sides, which read the factors once for all of them. Copies the
-    /// columns, and keeps memory for two copies of all.
+    /// columns to two arrays, which it keeps for the next call with as many columns.
     pub fn solve_many(&self, b: &[&Array<T>], x: &mut [&mut Array<T>]) -> Result<()> {
         assert_eq!(b.len(), x.len(), "a solution for each right-hand side");
         if let ([b], [x]) = (b, &mut *x) {

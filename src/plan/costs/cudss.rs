@@ -16,8 +16,9 @@ pub(super) const FIXED: [f64; 2] = [6e9, 2.6e8];
 /// Seconds of a multiply-add of an iteration on a GPU (H200, see [`LAUNCH`]).
 const MULTIPLY_ADD: f64 = 3.4e-12;
 
-/// The line of the table. On the same matrices a factorization took 17 to 105 ms, which is 0.5 ns for each entry of a triangle and
-/// 0.5 ps for each multiplication within a factor of 1.6, and a solve 0.045 ns for each entry and the fixed costs within a tenth.
+/// The line of the table, from the same matrices. The measured 17 to 105 ms of a factorization are `0.5 ns * entries + 0.5 ps *
+/// multiplications` within a factor of 1.6, where `entries` are those of one triangular factor. A solve is `0.9 ms + 0.045 ns * entries`
+/// within a tenth.
 pub(super) const LINE: Line = line(
     Preconditioner::CuDss,
     |s| s.ordering + 150.0 * s.factor.entries + 0.15 * s.factor.multiplications,

@@ -102,7 +102,8 @@ impl Scheduler {
         }
     }
 
-    /// Lower bound of the remaining work with Jacobi, from what others have made in this solve, and are estimated to need; at most [`LAST`].
+    /// Lower bound of the remaining work with Jacobi: the maximum over the other candidates of (spent + estimated remaining work) ×
+    /// `jacobi_per_work`, less the work spent with Jacobi; at most [`LAST`].
     fn jacobi_needs(&self) -> WorkUnits {
         let needs = |index: usize| {
             let remaining = match self.solve.states[index] {
@@ -115,8 +116,8 @@ impl Scheduler {
         WorkUnits(most.0 - self.solve.made[0].0).min(LAST)
     }
 
-    /// Least work with Jacobi for each unit of work of another candidate, whose iterations are expected to be at most a fraction of those
-    /// with Jacobi; zero if none is known.
+    /// Lower bound of the work with Jacobi per unit of work of another candidate, from the upper bound of its iterations relative to Jacobi
+    /// (`most_of_jacobi`); zero if there is none.
     fn jacobi_per_work(&self, index: usize) -> f64 {
         let [jacobi, other] = [0, index].map(|index| &self.found.candidates[index]);
         match other.costs.most_of_jacobi(other.method) {

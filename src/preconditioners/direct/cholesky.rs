@@ -215,10 +215,10 @@ struct Work<'a, T: Real> {
     tree: &'a Tree,
     first: &'a [u32],
     next: &'a [u32],
-    /// For each front, what it has passed to its parent that the parent has not taken.
+    /// Schur complement of each front; empty before it is computed and after the parent has assembled it.
     left: Vec<Mutex<Left<T>>>,
     budget: Budget,
-    /// Arrays that are not in use, with the row in the current front for each position.
+    /// Idle workspaces; each maps positions in the elimination order to rows of the current front.
     local: Mutex<Vec<Vec<u32>>>,
     phase: &'a Phase,
 }

@@ -1,9 +1,10 @@
 //! Complete factorizations on a GPU, by NVIDIA's cuDSS.
 //!
 //! ```text
-//! symmetric, positive diagonal:  L Lᵀ; if a pivot is not positive, L D Lᵀ
-//! symmetric:                     L D Lᵀ
-//! otherwise, if that fails, or if many diagonal entries are small or zero:  L U, after a matching in the last case
+//! symmetric, positive diagonal:         L Lᵀ; if a pivot is not positive, L D Lᵀ
+//! symmetric:                            L D Lᵀ
+//! unsymmetric, or if L D Lᵀ fails:      L U
+//! many small or zero diagonal entries:  L U after a matching
 //! solve with a random right-hand side: factors that leave too large a residual are refused
 //! ```
 //!
@@ -31,8 +32,8 @@ const NAME: &str = "CuDss";
 const SMALLEST_PIVOT: [f64; 2] = [1e-13, 1e-5];
 
 /// Factors are refused if the relative residual of a solve with a right-hand side of random signs is above
-/// `ε^REFUSED`, where `ε` is the machine epsilon: 6e-6 in double, 5e-3 in single precision. For a matrix that is
-/// singular to rounding it is about `1 / √n`. A guess.
+/// `ε^REFUSED`, where `ε` is the machine epsilon: 6e-6 in double, 5e-3 in single precision. The residual for a
+/// matrix that is singular to rounding is about `1 / √n`. A guess.
 const REFUSED: f64 = 1.0 / 3.0;
 
 /// Kind of factorization.
@@ -132,9 +133,9 @@ impl<T: Real> CuDss<T> {
     /// Factorizes a matrix, as the kind that its symmetry and its signs suggest. Its values are read by the host
     /// once; those of an operator on the GPU are copied back for that.
     ///
-    /// Returns an error if the matrix is singular to rounding, or if the pivots that the library allows do not
-    /// suffice ([`Error::Unsuitable`]), and if the factors take more device memory than is free
-    /// ([`cuda::Error::OutOfMemory`](crate::cuda::Error::OutOfMemory)).
+    /// Returns [`Error::Unsuitable`] if every kind of factorization fails or leaves too large a residual, as for
+    /// a matrix that is singular to rounding, and [`cuda::Error::OutOfMemory`](crate::cuda::Error::OutOfMemory)
+    /// if the factorization takes more device memory than is free.
     pub fn new(gpu: &Cuda, a: &impl MatrixSource<T>) -> Result<CuDss<T>> {
         CuDss::build(gpu, a, None)
     }
@@ -233,13 +234,13 @@ impl<T: Real> CuDss<T> {
         }
         let why = format!(
             "expected a relative residual of at most {most:.0e} for a random right-hand side, got {:.1e}, with {perturbed} pivots \
-             replaced: the matrix is singular to rounding, or needs other pivots: use `Lu`",
+             replaced. The matrix is singular to rounding or needs pivoting beyond dense blocks; use `Lu`",
             report.residual
         );
         Err(Error::Unsuitable { format: NAME, why })
     }
 
-    /// Versions, kind, times, and what the library reports.
+    /// Version, kind, times, and what the library reports.
     pub fn report(&self) -> &CuDssReport {
         &self.report
     }

@@ -126,8 +126,9 @@ impl<T: Real> Progress<T> {
         Progress { kind, row_scale, column_scale, steps, pieces: vec![], rests, most: usize::MAX }
     }
 
-    /// The same, refused if the factors or a front take more than `most` bytes because of delayed pivots. Unlike
-    /// that of the budget, this limit refuses the same matrices for every number of threads.
+    /// Sets the limit: [`run`](Progress::run) returns an error if the factors, or a front, take more than `most`
+    /// bytes because of delayed pivots. Unlike that of the budget, this limit refuses the same matrices for every
+    /// number of threads.
     pub(super) fn with_most(self, most: usize) -> Progress<T> {
         Progress { most, ..self }
     }

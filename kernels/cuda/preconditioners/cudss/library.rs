@@ -16,7 +16,7 @@ const NAMES: [&str; 2] = match cfg!(windows) {
     false => ["libcudss.so.1", "libcudss.so.0"],
 };
 
-/// The oldest and the newest supported version: major and minor. The newest minor version is not limited.
+/// Oldest supported version (major, minor), and newest supported major version.
 const OLDEST: (c_int, c_int) = (0, 7);
 const NEWEST: c_int = 1;
 
@@ -205,8 +205,8 @@ pub fn cudss_version() -> Result<(u32, u32, u32)> {
     Ok((major.unsigned_abs(), minor.unsigned_abs(), patch.unsigned_abs()))
 }
 
-/// Whether a file of cuDSS is where the library is searched for. Loads nothing, because that takes longer than many
-/// solves, and does not see files that only the cache of the dynamic linker knows.
+/// Whether a file of cuDSS is in one of the searched folders. Does not load it, because loading takes longer than
+/// many solves. Misses a library that only the cache of the dynamic linker (`ldconfig`) lists.
 pub fn cudss_is_found() -> bool {
     let path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let folders: Vec<PathBuf> = std::env::split_paths(&path).chain(library_folders()).collect();
@@ -232,7 +232,7 @@ fn load(candidates: &[PathBuf], folders: &[PathBuf]) -> Result<Library> {
                 std::mem::forget(library);
                 return found;
             }
-            // that a needed library is missing says more than that there is no file of this name
+            // prefer the error about a missing dependency of cuDSS to that about a missing file
             Err(error) if why.is_none() || candidate.is_absolute() || !names_cudss(&error) => {
                 why = Some(error);
             }

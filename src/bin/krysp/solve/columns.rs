@@ -50,7 +50,7 @@ impl Solve {
                 let residual = report.relative_residual();
                 let block = match report.block {
                     1 => String::new(),
-                    shared => format!(" in a block of {shared}"),
+                    shared => format!(" in a block of {shared} right-hand sides"),
                 };
                 let how = format!("{outcome}: {iterations}{block}, residual {residual:.1e} of b");
                 line(&format!("column {number}"), &how);

@@ -1,4 +1,5 @@
-//! Solves with the factor, unit by unit (`tree::Units`).
+//! Solves with the factor, unit by unit. A unit (`tree::Units`) is a task (subtrees of the assembly tree that one
+//! thread eliminates) or a single front above the tasks.
 //!
 //! ```text
 //! for each unit, children first:  b ← b − (what its children pass);  y = L⁻¹ b in its rows
@@ -19,9 +20,10 @@ use std::sync::{Mutex, PoisonError};
 /// Workspace of a solve.
 #[derive(Debug, Default)]
 pub(super) struct Workspace<T> {
-    /// For each unit, its entries of each vector.
+    /// For each unit, the entries of all vectors in its columns, one vector after the other.
     x: Vec<T>,
-    /// For each unit, the entries of each vector in the rows that it shares with units above.
+    /// For each unit, the entries of all vectors in the rows that it shares with units above, one vector after the
+    /// other.
     outer: Vec<T>,
     /// Workspaces of threads that are not in use.
     idle: Mutex<Vec<Scratch<T>>>,

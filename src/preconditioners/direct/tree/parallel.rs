@@ -42,7 +42,8 @@ pub(in super::super) struct Units {
     children: Vec<Vec<u32>>,
     /// Range in `rows` of each unit.
     pub(in super::super) outer: Vec<Range<usize>>,
-    /// For each unit, the positions of the rows below the columns of its last fronts, in ascending order.
+    /// For each unit, the positions of the rows below the columns of its fronts whose parent is outside the unit,
+    /// in ascending order.
     pub(in super::super) rows: Vec<u32>,
 }
 
@@ -77,7 +78,7 @@ impl Units {
         Units { fronts, parents, children, outer, rows }
     }
 
-    /// Units whose last fronts have their parents in a unit.
+    /// Children of a unit.
     pub(in super::super) fn children(&self, unit: usize) -> &[u32] {
         &self.children[unit]
     }
@@ -114,7 +115,7 @@ struct Run<'a, R, W> {
     work: W,
 }
 
-/// Calls `work` with each index, on all threads; with those of `needed_by[i]` after `i`.
+/// Calls `work` with each index, on all threads. `needed_by[i]` lists the indices that must run after `i`.
 fn in_order<R: Send>(needed_by: &[Vec<u32>], work: impl Fn(usize) -> Result<R> + Sync) -> Result<Vec<R>> {
     // without other threads, which take longer to start than a small unit
     if needed_by.len() == 1 {
