@@ -10,10 +10,9 @@ use super::reorder::reordered;
 use super::running::lock;
 use super::schedule::{Action, End, Ended, Event, MANY};
 use super::solved::{Attempt, AttemptEnd, configuration};
-use super::solver::{Preparation, SharedSymbolic};
+use super::solver::Preparation;
 use super::{Backend, Method, PlannedSolver, Preconditioner};
-use crate::preconditioners::Symbolic;
-use crate::{CancelToken, Csr, DirectOptions, Error, Interrupt, Operator, Outcome, Real, Report, Result};
+use crate::{CancelToken, Csr, Error, Interrupt, Operator, Outcome, Real, Report, Result};
 use krysp_kernels::interrupt;
 use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
 use std::sync::PoisonError;
@@ -164,8 +163,13 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 return self.return_best(task);
             }
             let (event, index) = match action {
-                Action::Analyse => (Event::Analysed(analyse(&self.matrix, &self.symbolic)), 0),
+                Action::Analyse => {
+                    (Event::Analysed(Factorization::analysed(&self.matrix, &self.symbolic)), 0)
+                }
                 Action::Rearrange { ahead } => (Event::Rearranged(self.rearrange(ahead, task)?), 0),
+                Action::Build { index, .. } | Action::Renew { index } if self.lacks_time(index, task) => {
+                    (Event::TooLong, index)
+                }
                 Action::Build { index, limit } => (self.build_within(index, limit, task)?, index),
                 Action::Renew { index } => (self.renew(index, task)?, index),
                 Action::Run { index } => (self.run(index, task)?, index),
@@ -211,6 +215,11 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         self.keep_best(task, residual)
     }
 
+    /// Whether a preconditioner cannot be cancelled and is expected to take longer than is left. If so, reports an attempt.
+    fn lacks_time(&mut self, index: usize, task: &mut Task<'_, M::Vector>) -> bool {
+        self.check_time(index, task.budget.time_left()).map_err(|error| task.refused = Some(error)).is_err()
+    }
+
     fn build_within(
         &mut self,
         index: usize,
@@ -218,7 +227,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         task: &mut Task<'_, M::Vector>,
     ) -> Result<Event> {
         let most = multiplications(limit, &self.settings.profile);
-        match self.check_time(index, task.budget.time_left()).and_then(|()| self.build(index, most)) {
+        match self.build(index, most) {
             Ok(setup) => {
                 task.setup += setup;
                 task.preparation = Preparation::Built;
@@ -274,7 +283,8 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
             let mut watcher = lock(&self.watch);
             watcher.monitor = self.scheduler.monitor(index);
             watcher.verdict = Verdict::Continue;
-            watcher.analyse = Some(Box::new(move || alternatives(analyse(&matrix, &symbolic))));
+            watcher.analyse =
+                Some(Box::new(move || alternatives(Factorization::analysed(&matrix, &symbolic))));
         }
         let rtol = self.settings.options.rtol;
         let stopping = task.budget.stopping(rtol, T::EPSILON);
@@ -464,18 +474,6 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         });
         Ok(decided)
     }
-}
-
-/// Computes the symbolic factorization, unless it is known, and returns the cost of the numerical one. An interrupted analysis is not
-/// kept.
-fn analyse<T: Real>(matrix: &Csr<T>, symbolic: &SharedSymbolic) -> Factorization {
-    let mut symbolic = symbolic.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = symbolic.get_or_insert_with(|| Symbolic::new(matrix, DirectOptions::default()));
-    let factorization = Factorization::of(known);
-    if matches!(&*symbolic, Some(Err(Error::Interrupted(_)))) {
-        *symbolic = None;
-    }
-    factorization
 }
 
 /// Recomputes `‖b − A x‖ / ‖b‖` in twice the precision.

@@ -168,6 +168,13 @@ impl Scheduler {
                 self.fail(index);
                 self.proceed()
             }
+            Event::TooLong => {
+                // only in this solve: later ones may have more time
+                if let Some(state) = self.solve.states.get_mut(index) {
+                    *state = State::Failed;
+                }
+                self.proceed()
+            }
             Event::Renewed => {
                 self.found.spent += self.found.candidates[index].costs.refresh;
                 self.found.records[index].renewals += 1;

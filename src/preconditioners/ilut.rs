@@ -211,7 +211,7 @@ impl<T: Real> LinearOperator for Ilut<T> {
         r: &MultiVector<HostVector<T>>,
         z: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
-        in_groups(self, r, z, |pairs, x| self.solve(pairs, x))
+        in_groups(self, r, z, 3 * self.domain().len(), |pairs, x| self.solve(pairs, x))
     }
 
     fn bytes(&self) -> usize {

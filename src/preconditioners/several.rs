@@ -2,7 +2,7 @@
 
 use crate::memory::check_free_memory;
 use crate::{HostVector, Real};
-use krysp_solvers::{LinearOperator, MultiVector, Result, Space, check_spaces, with_workspace};
+use krysp_solvers::{LinearOperator, MultiVector, Result, check_spaces, with_workspace};
 use rayon::prelude::*;
 use std::sync::Mutex;
 
@@ -40,12 +40,13 @@ pub(super) fn alone<T: Real, W: Default>(
     })
 }
 
-/// Solves for the open columns of `r` in groups, each on one thread. `solve` must accept a workspace with any
-/// content, which it may grow to three vectors per right-hand side.
+/// Solves for the open columns of `r` in groups, in parallel. `solve` must accept a workspace with any content,
+/// which it may grow to `numbers` for each right-hand side.
 pub(super) fn in_groups<T: Real, W: Default>(
     m: &impl LinearOperator<Vector = HostVector<T>>,
     r: &MultiVector<HostVector<T>>,
     z: &mut MultiVector<HostVector<T>>,
+    numbers: usize,
     solve: impl Fn(&mut [Pair<'_, T>], &mut W) + Sync,
 ) -> Result<()> {
     let mut pairs = checked_pairs(m, r, z)?;
@@ -54,7 +55,7 @@ pub(super) fn in_groups<T: Real, W: Default>(
     let vectors = pairs.len().min(threads * group);
     check_free_memory(
         "the workspace of solves with several vectors",
-        (3 * vectors * m.domain().len() * size_of::<T>()) as u128,
+        (vectors as u128) * (numbers as u128) * size_of::<T>() as u128,
     )?;
     pairs.par_chunks_mut(group).for_each(|group| solve(group, &mut W::default()));
     Ok(())

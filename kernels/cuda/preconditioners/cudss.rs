@@ -107,6 +107,11 @@ pub struct Factors<T: Real> {
     kind: Kind,
     rows: usize,
     is_factorized: bool,
+    /// Addresses of the arrays of the matrix that the library knows.
+    arrays: [u64; 3],
+    /// Threshold of pivots, and the norm of the values for which it was given.
+    pivot_epsilon: f64,
+    norm: f64,
     /// Device memory of the library, counted in the total of the device.
     held: Option<Held>,
 }
@@ -256,8 +261,11 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
+        // without the context of the device, as at the end of the process, the objects are left to the driver
+        if self.device.inner.context.bind_to_thread().is_err() {
+            return;
+        }
         // a failure of the device is reported by its next use
-        let _ = self.device.inner.context.bind_to_thread();
         let _ = self.device.inner.stream.synchronize();
         let _one = lock(&ON_HOST);
         self.destroy_many();
@@ -299,40 +307,55 @@ impl<T: Real> Factors<T> {
             });
         };
         let mut raw = Raw::new(matrix.device(), options.threads)?;
-        raw.set("the pivot threshold", Setting::PivotEpsilon, options.pivot_epsilon)?;
-        if options.matching {
-            raw.set("the matching", Setting::Matching, raw.library.matching())?;
-        }
+        // newer versions may choose a matching by default
+        let matching = if options.matching { raw.library.matching() } else { 0 };
+        raw.set("the matching", Setting::Matching, matching)?;
+        let arrays = [offsets.address(0), matrix.columns.address(0), matrix.values.address(0)];
         let csr = RawCsr {
             rows: rows as i64,
             entries: entries as i64,
-            offsets: offsets.address(0) as *const c_void,
-            columns: matrix.columns.address(0) as *const c_void,
-            values: matrix.values.address(0) as *const c_void,
+            offsets: arrays[0] as *const c_void,
+            columns: arrays[1] as *const c_void,
+            values: arrays[2] as *const c_void,
             value_type: Self::TYPE,
             kind: options.kind as c_int,
         };
         let library = raw.library;
-        // SAFETY: the arrays of a CSR matrix, which this object owns; they are never moved or replaced, and `raw` is
+        // SAFETY: the arrays of a CSR matrix, which this object owns; `factorize` refuses other arrays, and `raw` is
         // declared before them, so it is dropped first
-        check("cudssMatrixCreateCsr", unsafe { library.create_csr(&mut raw.matrix, &csr) })?;
-        raw.one = raw.dense(rows, 1, Self::TYPE, [0; 2])?;
+        let created = alone(|| unsafe { library.create_csr(&mut raw.matrix, &csr) });
+        check("cudssMatrixCreateCsr", created)?;
+        raw.one = alone(|| raw.dense(rows, 1, Self::TYPE, [0; 2]))?;
         // SAFETY: the analysis reads the matrix, and no vectors
         alone(|| unsafe { raw.execute("the analysis", ANALYSIS, raw.one) })?;
         let held = reserve(&raw)?;
-        let (raw, kind) = (Mutex::new((raw, None)), options.kind);
-        Ok(Factors { raw, matrix, kind, rows, is_factorized: false, held })
+        let Options { kind, pivot_epsilon, .. } = options;
+        let (raw, norm) = (Mutex::new((raw, None)), norm(&matrix)?);
+        Ok(Factors { raw, matrix, kind, rows, is_factorized: false, arrays, pivot_epsilon, norm, held })
     }
 
     /// Factorizes the matrix, or, with new values, factorizes it again with the same analysis. Waits until that is
-    /// done.
+    /// done. The pivot threshold grows with the values.
     pub fn factorize(&mut self) -> Result<Findings> {
+        let offsets = match &*self.matrix.rows {
+            RowStarts::Short(offsets) => offsets.address(0),
+            _ => 0,
+        };
+        if [offsets, self.matrix.columns.address(0), self.matrix.values.address(0)] != self.arrays {
+            return Err(Error::CuDss {
+                call: "the factorization",
+                status: "the arrays of the matrix were replaced",
+            });
+        }
+        let grown = norm(&self.matrix)? / self.norm;
+        let grown = if grown.is_finite() { grown } else { 1.0 };
         let (raw, _) = self.raw.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (what, phase) = match self.is_factorized {
             true => ("the refactorization", REFACTORIZATION),
             false => ("the factorization", FACTORIZATION),
         };
-        // SAFETY: the factorization reads the matrix, and no vectors
+        raw.set("the pivot threshold", Setting::PivotEpsilon, self.pivot_epsilon * grown)?;
+        // SAFETY: the factorization reads the matrix, whose arrays are those of the analysis, and no vectors
         unsafe { raw.execute(what, phase, raw.one) }?;
         self.is_factorized = true;
         let (mut info, mut entries, mut perturbed, mut inertia) = (0i32, 0i64, 0i32, [0i32; 2]);
@@ -398,10 +421,10 @@ impl<T: Real> Factors<T> {
         let many = match kept.take().filter(|many| many.columns == columns) {
             Some(many) => kept.insert(many),
             None => {
-                raw.destroy_many();
+                alone(|| raw.destroy_many());
                 let zeros = || device.zeros(self.rows * columns);
                 let arrays = [zeros()?, zeros()?];
-                raw.many = raw.dense(self.rows, columns, Self::TYPE, [0; 2])?;
+                raw.many = alone(|| raw.dense(self.rows, columns, Self::TYPE, [0; 2]))?;
                 kept.insert(Many { columns, arrays })
             }
         };
@@ -435,6 +458,12 @@ impl<T: Real> Factors<T> {
     pub fn estimated_bytes(&self) -> usize {
         self.held.as_ref().map_or(0, Held::bytes)
     }
+}
+
+/// Euclidean norm of the values.
+fn norm<T: Real>(matrix: &DeviceCsr<T>) -> Result<f64> {
+    let squares = vector::dot(&matrix.values, &matrix.values).read()?;
+    Ok(squares.to_f64().unwrap_or(f64::NAN).sqrt())
 }
 
 /// Counts the memory that the library will keep, and returns an error if the factorization needs more than is free.

@@ -1,9 +1,11 @@
 //! Expected work of complete factorizations.
 
-use crate::Result;
 use crate::plan::Profile;
+use crate::plan::solver::SharedSymbolic;
 use crate::preconditioners::Symbolic;
 use crate::saved::saved;
+use crate::{Csr, DirectOptions, Error, Real, Result};
+use std::sync::PoisonError;
 
 /// Mean number of fronts per row.
 const FRONTS_PER_ROW: f64 = 0.25;
@@ -25,6 +27,17 @@ pub(in crate::plan) struct Factorization {
 saved!(impl[] Factorization { entries, multiplications, fronts });
 
 impl Factorization {
+    /// The cost according to the symbolic factorization, which is computed unless it is known. One that was interrupted is not kept.
+    pub(in crate::plan) fn analysed<T: Real>(matrix: &Csr<T>, symbolic: &SharedSymbolic) -> Factorization {
+        let mut symbolic = symbolic.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = symbolic.get_or_insert_with(|| Symbolic::new(matrix, DirectOptions::default()));
+        let factorization = Factorization::of(known);
+        if matches!(&*symbolic, Some(Err(Error::Interrupted(_)))) {
+            *symbolic = None;
+        }
+        factorization
+    }
+
     /// The cost according to a symbolic factorization; infinite if that failed, as for a factor that does not fit into memory.
     pub(in crate::plan) fn of(symbolic: &Result<Symbolic>) -> Factorization {
         symbolic.as_ref().map_or(

@@ -35,6 +35,8 @@ pub(in crate::plan) enum Event {
     Built,
     /// Building was suspended at its limit.
     Suspended,
+    /// The time left is too short to build or renew a preconditioner that cannot be cancelled.
+    TooLong,
     NotBuilt {
         indefinite: bool,
     },

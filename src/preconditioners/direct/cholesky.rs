@@ -137,7 +137,7 @@ impl<T: Real> Cholesky<T> {
         let space = csr.source().domain().clone();
         let (units, work) = Default::default();
         let mut cholesky = Cholesky { space, pattern, tree, numbers, norm: None, units, work };
-        cholesky.factorise(csr)?;
+        cholesky.factorise(csr, budget)?;
         Ok(cholesky)
     }
 
@@ -162,14 +162,12 @@ impl<T: Real> Cholesky<T> {
         condition::estimate(self.valid()?, &self.space, solve, solve)
     }
 
-    fn factorise(&mut self, csr: &Csr<T>) -> Result<()> {
+    fn factorise(&mut self, csr: &Csr<T>, budget: Budget) -> Result<()> {
         self.norm = None;
         let Cholesky { tree, numbers, .. } = self;
         let tree = &*tree;
         let (first, next) = tree.children();
         let phase = Phase::new("Cholesky factorization", tree.work());
-        // the expected memory was allowed before the factors were allocated
-        let budget = Budget::new(NAME, DirectOptions { memory: Some(usize::MAX) }, csr.rows());
         let left = tree.fronts.iter().map(|_| Mutex::default()).collect();
         let work = Work {
             csr,
@@ -341,7 +339,7 @@ impl<T: Real> Refresh<T> for Cholesky<T> {
         check_space(a, &self.space)?;
         let csr = &*finite(a)?;
         check_same_pattern(&self.pattern, csr)?;
-        self.factorise(csr)
+        self.factorise(csr, Budget::new(NAME, DirectOptions::default(), csr.rows()))
     }
 }
 
@@ -363,7 +361,8 @@ impl<T: Real> LinearOperator for Cholesky<T> {
         z: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
         self.valid()?;
-        in_groups(self, r, z, |pairs, workspace| self.solve(pairs, workspace))
+        let numbers = self.domain().len() + self.units().rows.len();
+        in_groups(self, r, z, numbers, |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn bytes(&self) -> usize {

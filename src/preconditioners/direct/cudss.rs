@@ -20,6 +20,7 @@ use crate::formats::check_symmetric;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::cuda::preconditioners::cudss::{self, Factors, Findings, Kind, Options};
+use krysp_kernels::interrupt;
 use krysp_solvers::{LinearOperator, MultiVector, check_spaces};
 use std::fmt;
 use std::sync::Arc;
@@ -182,11 +183,14 @@ impl<T: Real> CuDss<T> {
         }
         let mut refused = None;
         for kind in kinds {
+            interrupt::check(NAME)?;
             let started = Instant::now();
+            let matching = kind == CuDssKind::General && is_weak;
             let options = Options {
                 kind: kind.kernel(),
-                matching: kind == CuDssKind::General && is_weak,
-                pivot_epsilon: smallest * largest,
+                matching,
+                // a matching may scale entries to at most one
+                pivot_epsilon: smallest * if matching { largest.min(1.0) } else { largest },
                 threads: rayon::current_num_threads(),
             };
             // drop the factors of the kind before, if any, before memory is needed for the next

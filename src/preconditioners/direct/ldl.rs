@@ -236,7 +236,7 @@ impl<T: Real> LinearOperator for Ldl<T> {
         r: &MultiVector<HostVector<T>>,
         z: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
-        in_groups(self, r, z, |pairs, workspace| self.solve(pairs, workspace))
+        in_groups(self, r, z, 3 * self.domain().len(), |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn bytes(&self) -> usize {

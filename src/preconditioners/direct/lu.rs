@@ -35,7 +35,7 @@ use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
 use crate::{Csr, HostSpace, HostVector, Real, Result, Scaling};
 use column_factors::ColumnFactors;
-use krysp_solvers::{LinearOperator, MultiVector};
+use krysp_solvers::{LinearOperator, MultiVector, Space};
 use partial::Prepared;
 use std::sync::{Arc, Mutex};
 
@@ -253,7 +253,7 @@ impl<T: Real> LinearOperator for Lu<T> {
         r: &MultiVector<HostVector<T>>,
         z: &mut MultiVector<HostVector<T>>,
     ) -> krysp_solvers::Result<()> {
-        in_groups(self, r, z, |pairs, workspace| self.solve(pairs, workspace))
+        in_groups(self, r, z, 3 * self.domain().len(), |pairs, workspace| self.solve(pairs, workspace))
     }
 
     fn bytes(&self) -> usize {

@@ -48,10 +48,14 @@ struct Part<'a, T> {
 }
 
 impl<T: Real> Cholesky<T> {
+    pub(super) fn units(&self) -> &Units {
+        self.units.get_or_init(|| Units::new(&self.tree))
+    }
+
     /// Solves for several right-hand sides, reading each front once for all of them.
     pub(super) fn solve(&self, pairs: &mut [Pair<'_, T>], workspace: &mut Workspace<T>) {
         let (tree, vectors) = (&self.tree, pairs.len());
-        let units = self.units.get_or_init(|| Units::new(tree));
+        let units = self.units();
         let Workspace { x, outer, idle } = workspace;
         x.resize(vectors * tree.order.len(), T::zero());
         outer.resize(vectors * units.rows.len(), T::zero());

@@ -3,11 +3,16 @@
 use super::{Assembled, Kind, Rest, Work, Workspace};
 use crate::preconditioners::direct::tree::{Front, NONE};
 use crate::{Error, Real, Result};
+use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, tasks};
 use std::iter::successors;
 use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
+
+/// Number of entries of a column for each pivot of a front above which the rows of the pivots are searched in the
+/// column, instead of all its rows in the front: a binary search of a column takes about as many steps. A guess.
+const SEARCHED: usize = 16;
 
 /// A child's Schur complement, and the rows and columns of the parent front to which its rows and columns belong.
 struct Child<T> {
@@ -44,6 +49,8 @@ impl<T: Real> Work<'_, T> {
         self.check_growth(bytes)?;
         self.take(bytes)?;
         if values.len() < order * order {
+            // free the old array first
+            *values = Buffer::default();
             *values = self.budget.buffer(order * order)?;
         }
         let of = |at: &[u32], places: &[u32]| places.iter().map(|&place| at[place as usize]).collect();
@@ -86,6 +93,19 @@ impl<T: Real> Work<'_, T> {
             _ => return,
         };
         let variable = self.tree.order[column] as usize;
+        let entries = self.columns.row_columns(variable);
+        // a column with many entries is below the columns of many fronts
+        if column >= own.end && entries.len() > SEARCHED * own.len() {
+            let scale = column_scale[variable];
+            for at in own {
+                let row = self.tree.order[at];
+                if let Ok(entry) = entries.binary_search(&row) {
+                    let value = self.columns.row_values(variable)[entry];
+                    to[row_at[at] as usize] += value * row_scale[row as usize] * scale;
+                }
+            }
+            return;
+        }
         let mut largest = T::zero();
         for (&row, &value) in self.columns.row_columns(variable).iter().zip(self.columns.row_values(variable))
         {

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 impl Tree {
     /// Calls `work` with the index of each of these units, after those of its children. Earlier calls have run the
     /// other units that they need. Returns the first error in the order of the units, for any number of threads;
-    /// the units above one that has failed are not run.
+    /// after an error, later units may be left out.
     pub(in super::super) fn run<R: Send>(
         &self,
         units: &[Range<usize>],
@@ -112,6 +112,8 @@ struct Run<'a, R, W> {
     /// Number of units that each unit still waits for.
     missing: Vec<AtomicUsize>,
     results: Vec<Mutex<Option<Result<R>>>>,
+    /// The first unit that has failed.
+    failed: AtomicUsize,
     work: W,
 }
 
@@ -127,7 +129,7 @@ fn in_order<R: Send>(needed_by: &[Vec<u32>], work: impl Fn(usize) -> Result<R> +
     }
     let ready: Vec<_> = (0..missing.len()).filter(|&at| missing[at].load(Ordering::Relaxed) == 0).collect();
     let results = needed_by.iter().map(|_| Mutex::default()).collect();
-    let all = Run { needed_by, missing, results, work };
+    let all = Run { needed_by, missing, results, failed: AtomicUsize::new(usize::MAX), work };
     let run = &all;
     rayon::scope(|scope| {
         ready.into_iter().for_each(|at| scope.spawn(move |scope| run.unit(at, scope)));
@@ -137,16 +139,31 @@ fn in_order<R: Send>(needed_by: &[Vec<u32>], work: impl Fn(usize) -> Result<R> +
 }
 
 impl<R: Send, W: Fn(usize) -> Result<R> + Sync> Run<'_, R, W> {
-    fn unit<'s>(&'s self, at: usize, scope: &rayon::Scope<'s>) {
-        let result = (self.work)(at);
-        let failed = result.is_err();
-        *self.results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
-        if failed {
-            return;
-        }
-        for &other in &self.needed_by[at] {
-            if self.missing[other as usize].fetch_sub(1, Ordering::AcqRel) == 1 {
-                scope.spawn(move |scope| self.unit(other as usize, scope));
+    /// Runs a unit and, one after the other, units that wait for it alone, so that a chain of small units needs no
+    /// other thread.
+    fn unit<'s>(&'s self, mut at: usize, scope: &rayon::Scope<'s>) {
+        // where `work` may fail, a unit waits for units with lower indices only, so none of these is left out
+        while at < self.failed.load(Ordering::Relaxed) {
+            let result = (self.work)(at);
+            if result.is_err() {
+                self.failed.fetch_min(at, Ordering::Relaxed);
+            }
+            let failed = result.is_err();
+            *self.results[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            let mut next = None;
+            for &other in self.needed_by[at].iter().filter(|_| !failed) {
+                let other = other as usize;
+                if self.missing[other].fetch_sub(1, Ordering::AcqRel) > 1 {
+                    continue;
+                }
+                match next {
+                    None => next = Some(other),
+                    Some(_) => scope.spawn(move |scope| self.unit(other, scope)),
+                }
+            }
+            match next {
+                Some(next) => at = next,
+                None => return,
             }
         }
     }
