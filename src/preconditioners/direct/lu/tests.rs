@@ -184,6 +184,22 @@ fn a_failed_refresh_keeps_the_factors() {
     }
 }
 
+/// A grid with a full row and column, whose entries fronts look up by a search.
+#[test]
+fn a_full_row_and_column_are_assembled_by_fronts() {
+    let grid = matrices::stencil7(7).csr::<f64>().unwrap();
+    let n = grid.rows();
+    let mut triplets: Vec<(usize, usize, f64)> = grid.triplets().collect();
+    triplets.extend((0..n).flat_map(|i| [(i, n, 1.0 + i as f64 / 500.0), (n, i, -0.5 + i as f64 / 300.0)]));
+    triplets.push((n, n, 3.0));
+    let a = Csr::from_triplets(n + 1, n + 1, &triplets).unwrap();
+    let lu = factorized(&a, Some(true), Pivoting::Regular).unwrap();
+    assert!(matches!(lu.factors, Factors::Fronts { .. }));
+    let b: Vec<f64> = (0..=n).map(|i| (i % 7) as f64 - 3.0).collect();
+    let error = backward_error(&a, &lu, &b);
+    assert!(error < 1e-15, "{error}");
+}
+
 #[test]
 fn threads_change_no_bit_of_fronts() {
     let _one_level = force(Level::best());
