@@ -73,8 +73,8 @@ const TYPES: [c_int; 2] = [0, 1];
 /// allocated, and their maximum during the factorization.
 const ESTIMATES: usize = 16;
 
-/// Held while the library creates or destroys objects, or analyses a matrix: on an H100, version 0.7.1 with a
-/// threading layer crashed in some of the runs in which several threads did so at the same time.
+/// Held while the library creates or destroys objects, or analyses a matrix, because it does not promise that
+/// several threads may do so at the same time.
 static ON_HOST: Mutex<()> = Mutex::new(());
 
 /// Objects of the library for one matrix; null until they are created.

@@ -18,7 +18,7 @@ use super::order::has_weak_diagonal;
 use crate::cuda::{Cuda, CudaSpace, CudaVector, failed, open_columns};
 use crate::formats::check_symmetric;
 use crate::formats::pattern::Pattern;
-use crate::{Csr, Error, Real, Result};
+use crate::{Csr, Error, Matching, Real, Result};
 use krysp_kernels::cuda::preconditioners::cudss::{self, Factors, Findings, Kind, Options};
 use krysp_kernels::interrupt;
 use krysp_solvers::{LinearOperator, MultiVector, check_spaces};
@@ -186,6 +186,13 @@ impl<T: Real> CuDss<T> {
             interrupt::check(NAME)?;
             let started = Instant::now();
             let matching = kind == CuDssKind::General && is_weak;
+            // version 0.7.1 writes out of bounds if it finds no complete matching
+            if matching && Matching::of(csr)?.unmatched() > 0 {
+                let why =
+                    "the matrix is structurally singular: its rows and columns have no complete matching"
+                        .into();
+                return Err(Error::Unsuitable { format: NAME, why });
+            }
             let options = Options {
                 kind: kind.kernel(),
                 matching,
