@@ -22,7 +22,7 @@ struct Column<V> {
     /// Residual norm to reach.
     threshold: f64,
     apart: Apart<V>,
-    /// Whether the initial guess is not zero.
+    /// True if the initial guess is not zero.
     is_guessed: bool,
     /// Whether the solve has ended, with a complete report.
     has_ended: bool,

@@ -200,7 +200,7 @@ pub(crate) fn all<M: Rivals>(machine: &M, wanted: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Whether an option is in the command line.
+/// Returns whether the command line has an option.
 fn has(option: &str) -> bool {
     std::env::args().any(|one| one == option)
 }

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_block_corrects_the_expectation() {
+    fn each_block_corrects_the_expectation() {
         let mut blocks = heat_sink(1.0, 1000);
         blocks.took(16, 1000.0);
         assert!((blocks.expected(16) - 1000.0).abs() < 1e-9);

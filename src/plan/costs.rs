@@ -13,7 +13,7 @@ use super::{Method, Preconditioner, Profile, WorkUnits};
 use crate::preconditioners::{SaddleEstimate, lu_by_fronts};
 use crate::saved::saved;
 pub(super) use cudss::check_time;
-pub(super) use factorization::Factorization;
+pub(super) use factorization::{Factorization, SharedSymbolic};
 use threads::Threads::{self, Alike, One, Partly};
 
 /// Kind of machine on which iterations run.

@@ -3,7 +3,7 @@
 use super::WorkUnits;
 use super::backend::ForFactors;
 use super::candidates::Context;
-use super::costs::{MANY_SOLVES, check_time};
+use super::costs::{MANY_SOLVES, SharedSymbolic, check_time};
 use super::matched::Begins;
 use super::measured::is_scattered;
 use super::plan::Options;
@@ -14,7 +14,6 @@ use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
 use crate::formats::Source;
 use crate::formats::assembly_order::UserOrder;
-use crate::preconditioners::Symbolic;
 use crate::saved::saved;
 use crate::{Csr, Error, Format, Operator, Real, Report, Result};
 use krysp_kernels::cpu::run::threads::find_row;
@@ -31,9 +30,6 @@ const SOME: usize = 10;
 
 /// Setup cost from which on a preconditioner is kept while another one runs.
 const KEPT: WorkUnits = WorkUnits(20.0);
-
-/// A symbolic factorization, or the error from computing it; `None` until it is computed.
-pub(super) type SharedSymbolic = Arc<Mutex<Option<Result<Symbolic>>>>;
 
 /// A solver that runs one candidate after the other, until the recomputed residual meets the tolerance. Made by [`Plan::build`].
 ///

@@ -28,7 +28,7 @@ pub enum Error {
     NoCuDss {
         /// Names of the library.
         names: String,
-        /// What was wrong, or the error of the dynamic linker.
+        /// The reason: a version or symbol that does not fit, or the error of the dynamic linker.
         why: String,
     },
     /// A call of cuDSS failed.
@@ -36,7 +36,7 @@ pub enum Error {
     CuDss {
         /// The function, or the phase.
         call: &'static str,
-        /// What the status means.
+        /// The meaning of the status that the call returned.
         status: &'static str,
     },
     /// There is no device with this number.

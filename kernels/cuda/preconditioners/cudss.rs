@@ -47,7 +47,7 @@ pub struct Options {
     pub threads: usize,
 }
 
-/// What cuDSS reports about a factorization.
+/// The report of cuDSS on a factorization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Findings {
     /// Zero if no error was found on the device.
@@ -238,7 +238,7 @@ impl Raw {
     /// Solves for the values at two addresses.
     ///
     /// # Safety
-    /// As for [`Raw::execute`], with these addresses.
+    /// The requirements are those of [`Raw::execute`], with these addresses.
     unsafe fn solve(&self, objects: [Object; 2], addresses: [u64; 2]) -> Result<()> {
         for (object, address) in objects.into_iter().zip(addresses) {
             // SAFETY: stores an address

@@ -1,11 +1,13 @@
 //! Expected work of complete factorizations.
 
 use crate::plan::Profile;
-use crate::plan::solver::SharedSymbolic;
 use crate::preconditioners::Symbolic;
 use crate::saved::saved;
 use crate::{Csr, DirectOptions, Error, Real, Result};
-use std::sync::PoisonError;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A symbolic factorization, or the error from computing it; `None` until it is computed.
+pub(in crate::plan) type SharedSymbolic = Arc<Mutex<Option<Result<Symbolic>>>>;
 
 /// Mean number of fronts per row.
 const FRONTS_PER_ROW: f64 = 0.25;

@@ -177,8 +177,8 @@ impl Library {
     /// The arrays are those of a CSR matrix, and outlive the descriptor.
     pub(super) unsafe fn create_csr(&self, matrix: &mut Object, csr: &RawCsr) -> Status {
         let RawCsr { rows, entries, offsets, columns, values, value_type, kind } = *csr;
-        // offsets of the ends of the rows: none, as they are the starts of the next rows; the full matrix;
-        // indices from zero
+        // No array of row ends is passed: each row ends where the next one begins. View 0 is the full matrix, base
+        // 0 counts rows and columns from zero.
         let (ends, view, base) = (std::ptr::null(), 0, 0);
         match self.create_csr {
             // SAFETY: the arguments of this version; promised by the caller
