@@ -1,6 +1,9 @@
 //! The error type of this crate.
 
-use crate::io::matrix_market::{ReadError, WriteError};
+mod file;
+
+pub use file::{ReadError, WriteError};
+
 use std::fmt;
 use std::path::PathBuf;
 

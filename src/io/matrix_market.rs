@@ -26,14 +26,13 @@
 //!
 //! Errors name the first wrong line of the file, whatever the number of threads.
 
-mod error;
 mod finite;
 mod header;
 mod number;
 mod read;
 mod write;
 
-pub use error::{ReadError, WriteError};
+pub use crate::error::{ReadError, WriteError};
 pub(super) use finite::not_finite;
 pub use number::Number;
 #[cfg(feature = "mpi")]

@@ -14,8 +14,7 @@
 
 use super::checksum::checksum;
 use super::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
-use crate::error::SavedFileError;
-use crate::io::matrix_market::{ReadError, WriteError};
+use crate::error::{ReadError, SavedFileError, WriteError};
 use crate::{Error, Result, simd};
 use krysp_kernels::map::map_file;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! Finds the line of a file whose value is infinite or NaN.
 
-use super::error::ReadError;
 use super::header::header;
 use super::number::{count, real, skip_blanks};
+use crate::error::ReadError;
 
 /// The first entry of a file that is infinite or NaN, as an error with its line, row and column as written in
 /// the file: counted from 1, for a symmetric matrix only the entries in the file. `None` if all are finite,

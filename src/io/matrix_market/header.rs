@@ -1,8 +1,8 @@
 //! Parses the banner and the size line.
 
-use super::error::{ReadError, shown};
 use super::number::{count, is_blank, skip_blanks, word};
 use super::{LARGEST_DIMENSION, Symmetry};
+use crate::error::ReadError;
 
 /// The banner and the size line. The counts are not yet compared with the entries that follow.
 #[derive(Debug)]
@@ -156,4 +156,16 @@ impl<'a> Words<'a> {
             false => Err(wrong(self.line, "the end of the line", shown(skip_blanks(self.rest)))),
         }
     }
+}
+
+/// Formats a part of a file for error messages: short, printable, and in quotes unless it is an integer.
+pub(super) fn shown(text: &[u8]) -> String {
+    const LONGEST: usize = 40;
+    let (head, dots) = if text.len() > LONGEST { (&text[..LONGEST], "...") } else { (text, "") };
+    let quote = if head.iter().all(|b| matches!(b, b'0'..=b'9' | b'+' | b'-')) { "" } else { "`" };
+    let printable = match str::from_utf8(head) {
+        Ok(head) if !head.contains(char::is_control) => head.to_owned(),
+        _ => head.escape_ascii().to_string(),
+    };
+    format!("{quote}{printable}{dots}{quote}")
 }

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use rayon::prelude::*;
 
-use super::error::{ReadError, shown};
-use super::header::{Field, Header, header, split_line, wrong};
+use super::header::{Field, Header, header, shown, split_line, wrong};
 use super::number::{self, Number, skip_blanks, word};
 use super::{Content, Coordinate, Symmetry};
+use crate::error::ReadError;
 use crate::io::file::{inflated, load};
 use krysp_kernels::interrupt::Phase;
 

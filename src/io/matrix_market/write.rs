@@ -8,9 +8,9 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::error::WriteError;
 use super::number::{Number, print};
 use super::{Content, Coordinate, LARGEST_DIMENSION, Symmetry};
+use crate::error::WriteError;
 
 /// Bytes of text that are collected before they are written to the file.
 const BUFFER: usize = 64 << 10;

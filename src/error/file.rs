@@ -57,7 +57,7 @@ pub enum ReadError {
 
 impl ReadError {
     /// Adds the name of the file to the error.
-    pub(in crate::io) fn in_file(mut self, file: &Path) -> Self {
+    pub(crate) fn in_file(mut self, file: &Path) -> Self {
         match &mut self {
             Self::Io { .. } | Self::Interrupted(_) => {}
             Self::Gzip { path, .. } | Self::NotFinite { path, .. } | Self::Syntax { path, .. } => {
@@ -123,16 +123,4 @@ impl fmt::Display for Gzip<'_> {
             _ => write!(f, "the gzip data are damaged ({})", self.0),
         }
     }
-}
-
-/// Formats a part of a file for error messages: short, printable, and in quotes unless it is an integer.
-pub(super) fn shown(text: &[u8]) -> String {
-    const LONGEST: usize = 40;
-    let (head, dots) = if text.len() > LONGEST { (&text[..LONGEST], "...") } else { (text, "") };
-    let quote = if head.iter().all(|b| matches!(b, b'0'..=b'9' | b'+' | b'-')) { "" } else { "`" };
-    let printable = match str::from_utf8(head) {
-        Ok(head) if !head.contains(char::is_control) => head.to_owned(),
-        _ => head.escape_ascii().to_string(),
-    };
-    format!("{quote}{printable}{dots}{quote}")
 }
