@@ -30,5 +30,6 @@ pub mod interrupt;
 pub mod map;
 pub mod pairs;
 pub mod parts;
+pub mod ranges;
 pub mod strategy;
 pub mod windows;

@@ -1,12 +1,13 @@
 //! Distribution of a matrix's rows over threads.
 
 use crate::memory::check_free_memory;
-use crate::{HostSpace, HostVector, Real, partition};
+use crate::{HostSpace, HostVector, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::{self, Parts, RowProduct};
 use krysp_kernels::cpu::run::threads::{self, CHUNK};
 use krysp_kernels::cpu::run::tiles;
 use krysp_kernels::index::OffsetsRef;
+use krysp_kernels::ranges::even_parts;
 use krysp_solvers::{Error, MultiVector, Scalars, Space, Vector};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -76,8 +77,8 @@ impl<T: Real> SharedRows<T> {
         let offsets = offsets.into();
         let (entries, rows) = (offsets.end(), offsets.ranges());
         let count = threads::tasks(entries + rows);
-        let parts = partition::even_parts(offsets, count, CHUNK);
-        let block_parts = partition::even_parts(offsets, count, threads::block_rows(rows));
+        let parts = even_parts(offsets, count, CHUNK);
+        let block_parts = even_parts(offsets, count, threads::block_rows(rows));
         let heaviest = |bounds: &[usize]| {
             bounds.windows(2).map(|b| offsets.at(b[1]) - offsets.at(b[0])).max().unwrap_or(0)
         };

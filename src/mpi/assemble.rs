@@ -5,9 +5,9 @@ use super::matrix::RankMatrix;
 use super::ranks::Ranks;
 use crate::formats::node_rows;
 use crate::io::matrix_market::{Number, read_part};
-use crate::partition::even_parts;
 use crate::{Csr, Error, Format, Real, Result};
 use krysp_kernels::buffer::Plain;
+use krysp_kernels::ranges::even_parts;
 use krysp_solvers::{LinearOperator, Space};
 use std::path::Path;
 

@@ -23,6 +23,7 @@ use krysp_kernels::cpu::preconditioners::block_diagonal::BlockDiagonal;
 use krysp_kernels::cpu::run::rows::{self, Parts};
 use krysp_kernels::cpu::run::{threads, tiles};
 use krysp_kernels::index::Offsets;
+use krysp_kernels::ranges::even_parts;
 use krysp_solvers::{Diagonal, Element, Form, LinearOperator, MultiVector, Space, Vector, check_spaces};
 use std::ops::Range;
 
@@ -80,7 +81,7 @@ impl<T: Real> Jacobi<T> {
         let lengths = bounds.windows(2).flat_map(|block| (block[0]..block[1]).map(|_| block[1] - block[0]));
         let offsets = Offsets::from_lengths(lengths);
         let tasks = threads::tasks(offsets.end());
-        let parts = crate::partition::even_parts(&offsets, tasks, threads::block_rows(csr.rows()));
+        let parts = even_parts(&offsets, tasks, threads::block_rows(csr.rows()));
         let (space, matrix) = (csr.source().domain().clone(), BlockDiagonal::zeros(bounds));
         let blocks = Blocks {
             space,
