@@ -136,6 +136,3 @@ fn finite(what: &'static str, numbers: &[f64]) -> Result<()> {
         None => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -14,6 +14,7 @@ mod entries;
 mod fem;
 mod files;
 mod flexible;
+mod gallery;
 mod golden;
 mod hard;
 mod indefinite;

@@ -1,6 +1,8 @@
-use super::*;
-use crate::testing::matrices::stencil7;
-use crate::{Cholesky, UnknownOrder, rigid_body_modes};
+//! Model problems: entries, eigenvectors, symmetry, and sizes that are refused.
+
+use krysp::gallery::{convection_diffusion, elasticity, helmholtz, neumann, poisson, stokes};
+use krysp::testing::matrices::stencil7;
+use krysp::{Cholesky, Csr, Error, UnknownOrder, rigid_body_modes};
 
 fn dense(a: &Csr<f64>) -> Vec<Vec<f64>> {
     let at = |i, j| a.get(i, j).unwrap_or(0.0);
