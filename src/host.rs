@@ -1,6 +1,6 @@
-//! Vectors in host memory.
+//! The CPU, and vectors in host memory.
 
-use crate::memory::check_free_memory;
+use crate::memory::{self, check_free_memory};
 use crate::saved::saved;
 use crate::{Permutation, Real};
 use krysp_kernels::buffer::Buffer;
@@ -13,6 +13,32 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
+
+/// The CPU: host memory and the threads of this program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Host;
+
+impl Host {
+    /// Limits the total memory of this program, including the memory that it uses now. An array that would
+    /// exceed the limit gives [`Error::Allocation`](crate::Error::Allocation), a factorization
+    /// [`Error::Memory`](crate::Error::Memory), and formats that would exceed it are not chosen. Without a
+    /// limit all free memory may be used.
+    ///
+    /// ```
+    /// use krysp::Host;
+    ///
+    /// Host.limit_memory(8 << 30); // leave the rest to other programs
+    /// # Host.limit_memory(usize::MAX);
+    /// ```
+    pub fn limit_memory(&self, bytes: usize) {
+        memory::set_limit(bytes);
+    }
+
+    /// The bytes of memory that are free and within the limit, if the system reports them.
+    pub fn free_memory(&self) -> Option<usize> {
+        memory::free()
+    }
+}
 
 /// The space of host vectors of one length, in the user's order or in a permuted one.
 #[derive(Clone, Debug)]

@@ -58,6 +58,8 @@
 pub mod choice;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+#[cfg(feature = "cuda")]
+mod device;
 mod error;
 pub mod formats;
 pub mod gallery;
@@ -74,6 +76,7 @@ pub mod multi_gpu;
 mod numbers;
 mod ordering;
 pub mod partition;
+mod permutation;
 pub mod plan;
 pub mod preconditioners;
 mod saved;
@@ -82,12 +85,14 @@ mod spelling;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use choice::{Choice, Host, Operator, calibrate};
+pub use choice::{Choice, Operator, calibrate};
 #[cfg(feature = "cuda")]
-pub use cuda::{Cuda, CudaSpace, CudaVector, OnCuda, Streamed, ToCuda};
+pub use cuda::Streamed;
+#[cfg(feature = "cuda")]
+pub use device::{Cuda, CudaSpace, CudaVector, OnCuda, ToCuda};
 pub use error::{Error, Result, SavedFileError};
-pub use formats::Format;
-pub use host::{HostBasis, HostSpace, HostVector, operator_fn};
+pub use formats::{Format, MatrixSource};
+pub use host::{Host, HostBasis, HostSpace, HostVector, operator_fn};
 pub use interrupt::{Interrupt, Interrupted, PhaseProgress};
 pub use krysp_kernels::cpu::simd::bf16::Bf16;
 pub use krysp_solvers as solvers;
@@ -98,13 +103,13 @@ pub use krysp_solvers::{
 #[cfg(feature = "cuda")]
 pub use multi_gpu::MultiGpu;
 pub use numbers::{Real, Storage};
-pub use ordering::Permutation;
+pub use permutation::Permutation;
 pub use plan::{Plan, solve, solve_many};
 pub use preconditioners::{
     Amg, AmgOptions, BlockSolver, Cholesky, CoarseSpace, DirectOptions, Fields, Fsai, Growth, Ic0, Ilu0,
-    Ilut, IlutOptions, Inertia, Isai, Jacobi, Ldl, Lu, MatrixSource, PositiveJacobi, Refresh, SaddleEstimate,
-    SaddlePoint, SaddlePointOptions, Schur, Side, SinglePrecision, Spai, SpaiReport, Sparsity, StoredRows,
-    TwoLevel, UnknownOrder, rigid_body_modes,
+    Ilut, IlutOptions, Inertia, Isai, Jacobi, Ldl, Lu, PositiveJacobi, Refresh, SaddleEstimate, SaddlePoint,
+    SaddlePointOptions, Schur, Side, SinglePrecision, Spai, SpaiReport, Sparsity, StoredRows, TwoLevel,
+    UnknownOrder, rigid_body_modes,
 };
 #[cfg(feature = "cuda")]
 pub use preconditioners::{CuDss, CuDssKind, CuDssReport};

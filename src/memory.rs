@@ -1,30 +1,14 @@
 //! Free host memory, which is queried before large allocations: a failed allocation would abort the program.
 
-use crate::{Error, Host, Result};
+use crate::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory limit of this program in bytes.
 static LIMIT: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-impl Host {
-    /// Limits the total memory of this program, including the memory that it uses now. An array that would
-    /// exceed the limit gives [`Error::Allocation`], a factorization [`Error::Memory`], and formats that
-    /// would exceed it are not chosen. Without a limit all free memory may be used.
-    ///
-    /// ```
-    /// use krysp::Host;
-    ///
-    /// Host.limit_memory(8 << 30); // leave the rest to other programs
-    /// # Host.limit_memory(usize::MAX);
-    /// ```
-    pub fn limit_memory(&self, bytes: usize) {
-        LIMIT.store(bytes, Ordering::Relaxed);
-    }
-
-    /// The bytes of memory that are free and within the limit, if the system reports them.
-    pub fn free_memory(&self) -> Option<usize> {
-        free()
-    }
+/// Limits the total memory of this program, including the memory that it uses now.
+pub(crate) fn set_limit(bytes: usize) {
+    LIMIT.store(bytes, Ordering::Relaxed);
 }
 
 /// Size in bytes of the smallest allocation for which free memory is queried. Estimated, not measured.

@@ -35,13 +35,14 @@ pub use balance::Balance;
 pub use matrix::{GpuPartMatrix, MultiGpuMatrix};
 pub use part::GpuPart;
 
-use crate::cuda::Cuda;
+use crate::device::Cuda;
 use crate::formats::{Format, Source, row_blocks};
-use crate::partition::{by_nonzeros, even_parts};
+use crate::partition::by_nonzeros;
 use crate::{Csr, Error, HostSpace, Real, Result};
 use forecast::Forecast;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::team::member::Member;
+use krysp_kernels::ranges::even_parts;
 use krysp_solvers::{Solution, Space};
 use std::borrow::Cow;
 use std::fmt;

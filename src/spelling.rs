@@ -15,26 +15,3 @@ fn normalized(name: &str) -> String {
         None => name,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Format;
-
-    #[test]
-    fn a_format_is_known_by_its_type_and_by_its_printed_name() {
-        macro_rules! each {
-            ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-                [$((stringify!($format), crate::$format::<f64>::NAME),)*]
-            };
-        }
-        let names = crate::each_format!(each);
-        for (at, (of_type, printed)) in names.iter().enumerate() {
-            for (other, (_, name)) in names.iter().enumerate() {
-                assert_eq!(same_name(of_type, name), at == other, "{of_type}, {name}");
-            }
-            assert!(same_name(&printed.to_uppercase().replace([' ', '-'], "_"), printed));
-        }
-        assert!(!same_name("", "CSR"));
-    }
-}

@@ -1,6 +1,7 @@
 //! Candidates for the format of a matrix, their estimated costs, and the report of the choice.
 
 use super::model::names;
+use crate::formats::analysis::{RowStatistics, megabytes};
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
 use krysp_kernels::cost::ProductWork;
 use std::fmt;
@@ -54,75 +55,6 @@ impl fmt::Display for StoredFormat {
     }
 }
 
-/// Statistics of the rows of a matrix.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RowStatistics {
-    /// Number of rows.
-    pub rows: usize,
-    /// Number of columns.
-    pub cols: usize,
-    /// Number of entries.
-    pub entries: usize,
-    /// Length of the shortest row.
-    pub shortest: usize,
-    /// Length of the longest row.
-    pub longest: usize,
-    /// The `x` of the quantile `Q_R(x)` of the row lengths
-    /// ([`row_length_quantile`](crate::formats::row_length_quantile)) at which HYB needs the fewest bytes.
-    pub quantile_at: f64,
-    /// The quantile `t = Q_R(x)` of the row lengths for this `x`.
-    pub quantile: usize,
-    /// `S(t)`: the bytes of HYB with `t` slots (stored positions, including padding) per row, by the formula
-    /// of Anzt et al. (2020).
-    pub hyb_bytes: usize,
-    /// Bytes of a value.
-    pub value: usize,
-    /// Mean number of 32-byte sectors of `x` that a product reads per entry, in samples of consecutive
-    /// entries.
-    pub scattering: f64,
-}
-
-saved!(impl[] RowStatistics {
-    rows, cols, entries, shortest, longest, quantile_at, quantile, hyb_bytes, value, scattering
-});
-
-impl RowStatistics {
-    /// Mean row length.
-    pub fn mean(&self) -> f64 {
-        self.entries as f64 / self.rows.max(1) as f64
-    }
-
-    /// Length of the longest row divided by the mean row length; 1 if all rows have the same length.
-    pub fn imbalance(&self) -> f64 {
-        if self.entries == 0 { 1.0 } else { self.longest as f64 / self.mean() }
-    }
-}
-
-impl fmt::Display for RowStatistics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RowStatistics {
-            rows,
-            cols,
-            entries,
-            shortest,
-            longest,
-            quantile_at,
-            quantile,
-            hyb_bytes,
-            scattering,
-            ..
-        } = self;
-        write!(
-            f,
-            "{rows} x {cols}, {entries} entries, {shortest} to {longest} per row, mean {:.2}",
-            self.mean()
-        )?;
-        write!(f, " (imbalance {:.1}), Q_R({quantile_at:.2}) = {quantile}", self.imbalance())?;
-        write!(f, ", S({quantile}) = {}", megabytes(*hyb_bytes))?;
-        write!(f, ", {:.0} % scattered accesses to x", 100.0 * scattering)
-    }
-}
-
 /// The estimated cost of a format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
@@ -167,12 +99,6 @@ impl fmt::Display for Estimate {
         write!(f, "{stored}: reads {}, {:.1} % padding", megabytes(*bytes), 100.0 * padding)?;
         write!(f, ", cost as for streaming {}", megabytes(*cost as usize))
     }
-}
-
-fn megabytes(bytes: usize) -> String {
-    let (number, unit) =
-        if bytes < 1_000_000 { (bytes as f64 / 1e3, "kB") } else { (bytes as f64 / 1e6, "MB") };
-    format!("{number:.1} {unit}")
 }
 
 /// A format that was not chosen.

@@ -2,9 +2,9 @@
 
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
-use super::{Analysis, Choice, Model, Operator};
-use crate::cuda::CudaMatrix;
-use crate::formats::OnDevice;
+use super::{Choice, Model, Operator};
+use crate::formats::CudaMatrix;
+use crate::formats::{Analysis, OnDevice};
 use crate::saved::{Loaded, Reader, Writer};
 use crate::{Csr, Cuda, CudaVector, MatrixSource, Real, Result};
 use krysp_solvers::ElemOf;

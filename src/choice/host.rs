@@ -2,7 +2,8 @@
 
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
-use super::{Analysis, Choice, Host, Model, Operator};
+use super::{Choice, Host, Model, Operator};
+use crate::formats::Analysis;
 use crate::memory::free_for;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::{Csr, Format, HostVector, MatrixSource, Real, Result};

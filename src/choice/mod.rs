@@ -23,26 +23,26 @@
 //! only row lengths, diagonals, blocks and column spans, so that the matrix is converted to the chosen format
 //! only, and [`Choice::of`] works for machines that are not available.
 
-mod analysis;
 mod calibrate;
 mod calibrated;
 mod candidate;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod host;
+mod matrix_source;
 mod model;
 mod predicted;
 mod ranking;
 mod saved;
 
-pub(crate) use analysis::{Analysis, offset_bytes};
-pub(crate) use calibrated::{Key, calibrated, key as calibration_key, path as calibration_file};
+pub(crate) use calibrated::{Key, key as calibration_key, path as calibration_file};
 
+pub use crate::formats::analysis::{Model, RowStatistics};
+pub use crate::host::Host;
 pub use calibrate::{Calibration, calibrate};
 pub(crate) use candidate::share_of_joint;
-pub use candidate::{Candidate, Choice, Estimate, RowStatistics, StoredFormat};
+pub use candidate::{Candidate, Choice, Estimate, StoredFormat};
 pub use krysp_kernels::cost::{CostModel, ProductWork};
-pub use model::Model;
 
 #[cfg(feature = "cuda")]
 use crate::Cuda;
@@ -179,10 +179,6 @@ pub fn is_format(one: &str, other: &str) -> bool {
     crate::spelling::same_name(one, other)
 }
 
-/// The CPU: host memory and the threads of this program.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Host;
-
 /// A machine whose memory can store a matrix: [`Host`], or a GPU.
 pub trait Machine<T: Real>: Stores<T> {}
 
@@ -287,5 +283,28 @@ impl<V: Vector> LinearOperator for Operator<V> {
 
     fn replays(&self) -> bool {
         self.matrix.replays()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_format;
+    use crate::Format;
+
+    #[test]
+    fn a_format_is_known_by_its_type_and_by_its_printed_name() {
+        macro_rules! each {
+            ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
+                [$((stringify!($format), crate::$format::<f64>::NAME),)*]
+            };
+        }
+        let names = crate::each_format!(each);
+        for (at, (of_type, printed)) in names.iter().enumerate() {
+            for (other, (_, name)) in names.iter().enumerate() {
+                assert_eq!(is_format(of_type, name), at == other, "{of_type}, {name}");
+            }
+            assert!(is_format(&printed.to_uppercase().replace([' ', '-'], "_"), printed));
+        }
+        assert!(!is_format("", "CSR"));
     }
 }

@@ -1,21 +1,9 @@
-//! Models of machines: the properties that the choice of a format needs, also for machines that are not
-//! available.
+//! The cost models of formats on a kind of machine: built in, or calibrated.
 
-use super::CostModel;
-use crate::formats::{Format, Offered, Variant};
-
-/// A kind of machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Model {
-    /// The CPU that this program runs on.
-    Host,
-    /// An NVIDIA GPU.
-    #[cfg(feature = "cuda")]
-    Gpu {
-        /// Number of streaming multiprocessors; 132 for an H200.
-        multiprocessors: usize,
-    },
-}
+use super::calibrated::calibrated;
+use super::{CostModel, Model};
+use crate::formats::{Coefficients, Format, Offered, Variant};
+use crate::simd::{self, Level};
 
 impl Model {
     /// The formats that may be chosen on this machine: their names, as in `benches/record`, and their cost
@@ -29,6 +17,31 @@ impl Model {
     pub(super) fn built_in(self) -> Vec<(&'static str, CostModel)> {
         let offered = variants().into_iter();
         offered.filter_map(|variant| Some((variant.name, variant.built_in(self).ok()?))).collect()
+    }
+}
+
+impl Variant {
+    /// Coefficients on a machine, calibrated there if a calibration exists; the error says why the variant is
+    /// not offered.
+    pub(super) fn cost_model(self, machine: Model) -> Result<CostModel, &'static str> {
+        let built_in = self.built_in(machine)?;
+        let measured = if machine == Model::Host { calibrated(self.name) } else { None };
+        Ok(measured.unwrap_or(built_in))
+    }
+
+    /// Built-in coefficients, used if there is no calibration.
+    pub(super) fn built_in(self, machine: Model) -> Result<CostModel, &'static str> {
+        let offered = match machine {
+            Model::Host => self.host,
+            #[cfg(feature = "cuda")]
+            Model::Gpu { .. } => self.gpu,
+        };
+        match offered {
+            Coefficients::Fixed(cost_model) => Ok(cost_model),
+            Coefficients::BySimdLevel { avx512, .. } if simd::level() == Level::Avx512 => Ok(avx512),
+            Coefficients::BySimdLevel { other, .. } => Ok(other),
+            Coefficients::NotOffered(why) => Err(why),
+        }
     }
 }
 

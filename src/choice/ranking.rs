@@ -1,8 +1,9 @@
 //! The ranking of formats by their estimated cost.
 
-use super::candidate::{Candidate, Choice, Estimate, RowStatistics, StoredFormat};
-use super::{Analysis, ProductWork};
-use crate::formats::{Offer, Offered};
+use super::ProductWork;
+use super::candidate::{Candidate, Choice, Estimate, StoredFormat};
+use crate::formats::analysis::RowStatistics;
+use crate::formats::{Analysis, Offer, Offered};
 use crate::spelling::same_name;
 use crate::{Error, Real, Result};
 use krysp_kernels::interrupt;

@@ -21,12 +21,12 @@
 //! The bus determines the time of a product, so each piece is stored in the format with the fewest bytes
 //! among those that can be read over the bus: DIA, BSR, SELL-P and COO.
 
-use super::{Cuda, CudaSpace, CudaVector, Error, failed};
 use crate::choice::{Candidate, Choice, Estimate, Model};
+use crate::device::{Cuda, CudaSpace, CudaVector, Error, failed};
 use crate::formats::{Bsr, Coo, CooOptions, Crossing, Dia, Format, OnDevice, Sell, Source};
-use crate::partition::{even_parts, ranges};
 use crate::{Csr, Real, Result};
 use krysp_kernels::cuda::Product;
+use krysp_kernels::ranges::{even_parts, ranges};
 use krysp_solvers::{LinearOperator, check_spaces};
 use std::borrow::Cow;
 use std::fmt;

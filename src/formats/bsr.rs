@@ -4,12 +4,13 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
+use super::analysis::Model;
 use super::pattern::{Pattern, fill_by_rows};
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::{Analysis, CostModel, Model};
+use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::{chunks, find_row, map_rows, over_rows};

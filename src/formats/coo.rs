@@ -13,11 +13,13 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::pattern::fill_by_rows;
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::{Analysis, CostModel, offset_bytes};
+use super::{
+    Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, offset_bytes, row_operator,
+};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::coo::{self, EntryRows};
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::CHUNK;

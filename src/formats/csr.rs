@@ -6,17 +6,20 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
+use super::analysis::Model;
+#[cfg(feature = "cuda")]
+use super::analysis::RowStatistics;
 use super::assembly_order::reordering;
 use super::pattern::Pattern;
-use super::{Coefficients, Format, Multiply, Offer, Offered, Source, Strategy, Variant};
+use super::{
+    Analysis, Coefficients, Format, Multiply, Offer, Offered, Source, Strategy, Variant, offset_bytes,
+};
 #[cfg(feature = "cuda")]
 use crate::Storage;
-#[cfg(feature = "cuda")]
-use crate::choice::RowStatistics;
-use crate::choice::{Analysis, CostModel, Model, offset_bytes};
 use crate::saved::saved;
 use crate::{Error, HostSpace, HostVector, Permutation, Real, Result};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::csr;
 use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
 #[cfg(feature = "cuda")]

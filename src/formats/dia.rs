@@ -6,11 +6,11 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::slices::check_padding;
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::{Analysis, CostModel};
+use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::saved::saved;
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::dia::{self, HEIGHT};
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::over_rows;

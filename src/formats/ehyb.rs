@@ -43,8 +43,7 @@
 use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SliceWidths, Slices, Stored, check_padding, default_height};
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::Analysis;
+use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::ehyb;

@@ -8,11 +8,11 @@
 use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, waits};
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::{Analysis, CostModel};
+use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::saved::saved;
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::over_rows;
 #[cfg(feature = "cuda")]

@@ -7,11 +7,11 @@
 use super::OnDevice;
 use super::ell::uniform;
 use super::slices::{SLICED_ON_GPU, Slices, waits};
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::{Analysis, CostModel};
+use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::saved::saved;
 use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::map_rows;
 #[cfg(feature = "cuda")]

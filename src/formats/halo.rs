@@ -20,10 +20,10 @@ use super::bsr::{best_blocks, block_pattern};
 #[cfg(feature = "cuda")]
 use super::on_device::values_of;
 use super::pattern::fill_by_rows;
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::{Analysis, CostModel};
+use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::halo;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::CHUNK;

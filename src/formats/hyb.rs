@@ -21,14 +21,15 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
+use super::analysis::RowStatistics;
 use super::coo::{coordinate_bytes, entry_rows};
 use super::pattern::fill_by_rows;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::{Analysis, CostModel, RowStatistics};
+use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::coo::EntryRows;
 use krysp_kernels::cpu::formats::hyb;
 use krysp_kernels::cpu::run::rows::RowProduct;

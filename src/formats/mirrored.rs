@@ -49,14 +49,17 @@ pub(crate) fn over_mirrored_rows<T: Real>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::matrices;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn what_is_across_is_what_a_search_finds() {
         let skewed: Vec<_> = (0..3000usize).map(|k| (k * 7 % 900, k * k % 900, k as f64 + 1.0)).collect();
         let skewed = Csr::from_triplets(900, 900, &skewed).unwrap();
-        for a in [matrices::stencil7(12).csr::<f64>().unwrap(), skewed] {
+        // two triangles of one pattern, with other values in each
+        let pairs = |(i, j)| [(i, j, (i + j) as f64), (j, i, (2 * i + j) as f64)];
+        let grid = (0..1728).flat_map(|i| [1, 12, 144].map(|far| (i, i + far))).filter(|&(_, j)| j < 1728);
+        let grid: Vec<_> = grid.flat_map(pairs).chain((0..1728).map(|i| (i, i, 6.0))).collect();
+        for a in [Csr::from_triplets(1728, 1728, &grid).unwrap(), skewed] {
             let looked = AtomicUsize::new(0);
             over_mirrored_rows(&a, &|rows, mut mirrored| {
                 for row in rows {

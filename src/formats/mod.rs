@@ -5,6 +5,7 @@
 //! values in the order of [`Csr::entries`]. `list.rs` lists all formats, `format.rs` defines what each can
 //! do, and `offer.rs` what each reports to the automatic choice.
 
+pub(crate) mod analysis;
 pub(crate) mod assembly_order;
 mod bsr;
 mod checks;
@@ -22,6 +23,7 @@ mod halo;
 mod hyb;
 mod input;
 mod list;
+pub(crate) mod matrix_source;
 mod mirrored;
 mod offer;
 #[cfg(feature = "cuda")]
@@ -37,8 +39,8 @@ mod slices;
 mod source;
 mod symmetric;
 mod symmetric_bsr;
-#[cfg(test)]
-mod worked_example;
+#[cfg(feature = "cuda")]
+mod to_cuda;
 
 // public items of each format's file: its type, its options, and related functions
 macro_rules! reexport {
@@ -48,15 +50,17 @@ macro_rules! reexport {
 }
 crate::each_format!(reexport);
 
+pub(crate) use analysis::{Analysis, offset_bytes};
 pub use csr_ref::CsrRef;
 pub(crate) use dia::diagonals_of;
 pub use format::Format;
 pub use input::Index;
 pub use krysp_kernels::strategy::Strategy;
+pub use matrix_source::MatrixSource;
 pub(crate) use mirrored::{Mirrored, over_mirrored_rows};
 pub(crate) use offer::{Coefficients, Offer, Offered, Variant};
 #[cfg(feature = "cuda")]
-pub use on_device::OnDevice;
+pub use on_device::{CudaMatrix, OnDevice};
 pub(crate) use operator::{Multiply, many_columns, precise_residual, row_operator};
 pub use rounded::Rounded;
 pub(crate) use slices::{check_padding, default_height, has_short_columns};

@@ -2,9 +2,9 @@
 //! for a matrix.
 
 use super::Format;
-use crate::choice::{Analysis, CostModel, Model, calibrated};
-use crate::simd::{self, Level};
+use super::analysis::Analysis;
 use crate::{Real, Result};
+use krysp_kernels::cost::CostModel;
 
 /// A format as the automatic choice sees it.
 pub(crate) trait Offered<T: Real>: Format<T> {
@@ -55,31 +55,6 @@ pub(crate) enum Coefficients {
     NotOffered(&'static str),
 }
 
-impl Variant {
-    /// Coefficients on a machine, calibrated there if a calibration exists; the error says why the variant is
-    /// not offered.
-    pub(crate) fn cost_model(self, machine: Model) -> std::result::Result<CostModel, &'static str> {
-        let built_in = self.built_in(machine)?;
-        let measured = if machine == Model::Host { calibrated(self.name) } else { None };
-        Ok(measured.unwrap_or(built_in))
-    }
-
-    /// Built-in coefficients, used if there is no calibration.
-    pub(crate) fn built_in(self, machine: Model) -> std::result::Result<CostModel, &'static str> {
-        let offered = match machine {
-            Model::Host => self.host,
-            #[cfg(feature = "cuda")]
-            Model::Gpu { .. } => self.gpu,
-        };
-        match offered {
-            Coefficients::Fixed(cost_model) => Ok(cost_model),
-            Coefficients::BySimdLevel { avx512, .. } if simd::level() == Level::Avx512 => Ok(avx512),
-            Coefficients::BySimdLevel { other, .. } => Ok(other),
-            Coefficients::NotOffered(why) => Err(why),
-        }
-    }
-}
-
 /// Predicted layout and work of a variant for a matrix. [`Analysis::offer`] fills in what most formats have
 /// in common.
 pub(crate) struct Offer<O> {
@@ -100,4 +75,14 @@ pub(crate) struct Offer<O> {
     pub(crate) rows: usize,
     /// Memory latencies that the busiest lane waits for one after the other. Zero on CPUs.
     pub(crate) waits: usize,
+}
+
+impl<T: Real> Analysis<'_, T> {
+    /// The predicted work of a product in a format (an [`Offer`]), with defaults: `gathers = entries *
+    /// scattering`, where `scattering` is the average number of memory sectors of `x` read per entry, and
+    /// `rows = waits = 0`. Formats whose cost depends on `rows` or `waits` set them.
+    pub(crate) fn offer<O>(&self, variant: Variant, options: O, bytes: usize, slots: usize) -> Offer<O> {
+        let gathers = self.rows.entries as f64 * self.rows.scattering;
+        Offer { variant, detail: String::new(), options, bytes, slots, gathers, rows: 0, waits: 0 }
+    }
 }

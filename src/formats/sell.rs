@@ -16,11 +16,13 @@ use super::OnDevice;
 use super::slices::{
     SLICED_ON_GPU, SliceWidths, Slices, check_padding, default_height, has_short_columns, waits,
 };
-use super::{Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::choice::{Analysis, CostModel, offset_bytes};
+use super::{
+    Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, offset_bytes, row_operator,
+};
 use crate::saved::saved;
 use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::sliced::height_step;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::cpu::run::threads::{CHUNK, map_rows, over_rows};

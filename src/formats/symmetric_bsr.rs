@@ -6,16 +6,17 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
+use super::analysis::Model;
 #[cfg(feature = "cuda")]
 use super::bsr::best_block_size;
 use super::bsr::{best_blocks, block_pattern, block_size, slots_of_blocks};
 use super::pattern::fill_by_rows;
 use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
-use super::{Coefficients, Csr, Format, Multiply, Offer, Offered, Source, Variant};
-use crate::choice::{Analysis, CostModel, Model};
+use super::{Analysis, Coefficients, Csr, Format, Multiply, Offer, Offered, Source, Variant};
 use crate::saved::saved;
 use crate::{Error, HostSpace, HostVector, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::bsr::SLACK;
 use krysp_kernels::cpu::formats::symmetric::Halves;
 use krysp_kernels::cpu::formats::symmetric_blocks;

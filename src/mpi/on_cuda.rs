@@ -8,7 +8,7 @@ use super::matrix::RankMatrix;
 use super::ranks::{Own, Ranks};
 use super::spai::RankSpai;
 use super::vector::RankSpace;
-use crate::cuda::{CudaBasis, CudaScalar, CudaSpace, CudaSteps, CudaVector, ToCuda, failed};
+use crate::device::{CudaBasis, CudaScalar, CudaSpace, CudaSteps, CudaVector, ToCuda, failed};
 use crate::{CoarseSpace, Csr, Cuda, Error, Real, Result};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_kernels::cuda::team::halo;

@@ -2,7 +2,7 @@
 //! the entries of these rows in columns that other GPUs own.
 
 use super::{GpuPart, PartReport};
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
 use crate::partition::Cut;
 use crate::{Csr, HostSpace, Operator, Real, Result};
 use krysp_kernels::cuda::team::halo::{HaloExchange, Plan};

@@ -2,7 +2,7 @@
 
 use super::PartReport;
 use super::matrix::GpuPartMatrix;
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector};
+use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector};
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::cuda::team::member::Member;
 use krysp_solvers::{Diagonal, Element, Form, LinearOperator};

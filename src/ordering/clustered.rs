@@ -19,9 +19,9 @@ use super::aggregate::{clusters, coarse};
 use super::bisect::Part;
 use super::graph::{Coarse, Graph, Pattern};
 use super::trades::trade_vertices;
-use super::{Permutation, inverse};
 use crate::formats::pattern::cut;
 use crate::formats::{block_pattern, row_blocks};
+use crate::permutation::{Permutation, inverse};
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::interrupt::{self, Phase};
@@ -86,7 +86,7 @@ impl Permutation {
             let size = size as u32;
             nodes.into_iter().flat_map(|node| node * size..(node + 1) * size).collect()
         };
-        Ok(Permutation { run_length: Some(rows_per_block), ..Permutation::from_old_of_new(order)? })
+        Ok(Permutation::from_old_of_new(order)?.in_runs_of(rows_per_block))
     }
 }
 

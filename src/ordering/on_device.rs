@@ -10,10 +10,10 @@
 //! On the GPU as on the host, each round uses only the results of the round before, so that both compute the
 //! same ordering.
 
-use super::Permutation;
 use super::aggregate::share;
 use super::clustered::{CLUSTERS_IN_RUN, ROUNDS, clustered, line};
 use super::graph::{Coarse, Graph, Pattern};
+use crate::permutation::Permutation;
 use crate::{Csr, Cuda, Real, Result};
 use krysp_kernels::cuda::{self, Clusters, Device, Edges, ordering::runs};
 use krysp_kernels::index::{Columns, Offsets};

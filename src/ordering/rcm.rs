@@ -1,6 +1,6 @@
 //! The reverse Cuthill-McKee ordering.
 
-use super::Permutation;
+use crate::permutation::Permutation;
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::interrupt::{Interrupted, Phase};

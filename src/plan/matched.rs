@@ -4,8 +4,9 @@
 //! `R`, row permutation `P`, column scaling `C`) and `M' ≈ A'⁻¹`, the operator applied is `C M' R P`. That is a preconditioner of `A`
 //! itself, so that residuals are those of the given system.
 
+use crate::formats::matrix_source::check_square;
 use crate::preconditioners::PartialLu;
-use crate::preconditioners::matrix_source::{check_space, check_square};
+use crate::preconditioners::refresh::check_space;
 use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Csr, Error, HostSpace, HostVector, Lu, Matching, MatrixSource, Real, Refresh, Result, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};

@@ -1,7 +1,7 @@
 //! Preconditioners of the host for solves on a GPU.
 
 use super::running::AnyPreconditioner;
-use crate::cuda::{CudaSpace, CudaVector, failed};
+use crate::device::{CudaSpace, CudaVector, failed};
 use crate::{HostVector, MatrixSource, Real, Refresh, Result};
 use krysp_solvers::{Error, LinearOperator, Space, check_spaces, with_workspace};
 use std::sync::Mutex;

@@ -335,3 +335,34 @@ impl fmt::Display for Profile {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::looks_symmetric;
+
+    /// The profile and the test after a refresh must agree, or a plan would change its candidates for nothing.
+    #[test]
+    fn the_quick_test_of_symmetry_agrees_with_the_profile() {
+        let pair = |i, j, value, mirrored| vec![(i, j, value), (j, i, mirrored)];
+        for entries in [
+            vec![],
+            pair(0, 3, 2.0, 2.0),
+            pair(0, 3, 0.1, 0.1 + 1e-16),
+            pair(2, 1, 1e-17, 0.0),
+            pair(0, 3, 2.0, -2.0),
+            pair(3, 2, 2.0, 2.0 + 1e-12),
+            // without a mirror image
+            vec![(0, 3, 0.0)],
+            vec![(3, 0, 0.0)],
+            vec![(0, 3, 1e-17)],
+            vec![(3, 0, 1e-17)],
+            // as many entries above the diagonal as below, in different places
+            vec![(0, 3, 1.0), (2, 1, 1.0)],
+        ] {
+            let all: Vec<_> = (0..4).map(|i| (i, i, 1.0)).chain(entries.iter().copied()).collect();
+            let a = Csr::from_triplets(4, 4, &all).unwrap();
+            assert_eq!(looks_symmetric(&a), Profile::of(&a).is_symmetric(), "{entries:?}");
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! A diagonal preconditioner that is positive definite for every matrix.
 
-use super::matrix_source::{check_space, check_square};
+use crate::formats::matrix_source::check_square;
+use crate::preconditioners::refresh::check_space;
 use crate::saved::{Loaded, Reader, Saved, Writer};
 use crate::{Csr, Format, HostSpace, HostVector, MatrixSource, Real, Refresh, Result};
 use krysp_kernels::cpu::run::threads::map_rows;

@@ -18,7 +18,7 @@
 //! Columns reached by a search that found no free column are excluded from later searches: no later change
 //! makes a free column reachable from them.
 
-use crate::preconditioners::matrix_source::check_square;
+use crate::formats::matrix_source::check_square;
 use crate::{Csr, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::{Counter, Interrupted, Phase};

@@ -2,6 +2,8 @@
 
 pub mod laws;
 pub mod matrices;
+#[cfg(test)]
+mod worked_example;
 
 #[cfg(feature = "cuda")]
 pub use krysp_kernels::cuda::{Created, created};

@@ -33,6 +33,7 @@ mod ranks;
 mod refresh;
 mod saddle;
 mod saved;
+mod scaling;
 mod simd;
 mod strict;
 mod theory;

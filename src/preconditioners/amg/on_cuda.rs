@@ -9,9 +9,9 @@ use super::stored::Stored;
 use super::strength::DOMINANT;
 use super::unsmoothed::{OVER, PASSES, Unsmoothed};
 use super::{Amg, AmgOptions};
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed, open_columns};
+use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed, open_columns};
+use crate::formats::MatrixSource;
 use crate::formats::pattern::Pattern;
-use crate::preconditioners::matrix_source::MatrixSource;
 use crate::{Real, Result};
 use krysp_kernels::cuda::multigrid::coarsening::{self, CoarseningParameters};
 use krysp_kernels::cuda::multigrid::cycle::{self, Cycle, Dense, Matrix};
@@ -191,7 +191,7 @@ impl Level {
 }
 
 impl Stored {
-    pub(super) fn to(&self, gpu: &Cuda) -> Result<Matrix> {
+    pub(crate) fn to(&self, gpu: &Cuda) -> Result<Matrix> {
         let cols = self.domain().len();
         let ordered = match self {
             Stored::Dia(dia) => {

@@ -11,13 +11,13 @@
 //! The library chooses pivots within dense blocks only, and replaces small ones instead of delaying them. So the
 //! residual of a trial decides, and a Krylov method refines the solution.
 
-use super::super::matrix_source::check_alike;
 use super::super::{MatrixSource, Refresh, check_square, finite};
 use super::Inertia;
 use super::order::has_weak_diagonal;
-use crate::cuda::{Cuda, CudaSpace, CudaVector, failed, open_columns};
+use crate::device::{Cuda, CudaSpace, CudaVector, failed, open_columns};
 use crate::formats::check_symmetric;
 use crate::formats::pattern::Pattern;
+use crate::preconditioners::refresh::check_alike;
 use crate::{Csr, Error, Matching, Real, Result};
 use krysp_kernels::cuda::preconditioners::cudss::{self, Factors, Findings, Kind, Options};
 use krysp_kernels::interrupt;

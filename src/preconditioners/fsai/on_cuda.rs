@@ -13,10 +13,13 @@
 //! waits about ten times for sizes that the next step needs.
 
 use super::{NAME, lower_pattern, refusal};
-use crate::cuda::{Cuda, CudaMatrix, CudaSpace, CudaVector, ToCuda};
+use crate::device::{Cuda, CudaSpace, CudaVector, ToCuda};
+use crate::formats::CudaMatrix;
+use crate::formats::MatrixSource;
+use crate::formats::matrix_source::check_square;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Format, OnDevice, Source};
-use crate::preconditioners::matrix_source::{MatrixSource, Refresh, check_alike, check_space, check_square};
+use crate::preconditioners::refresh::{Refresh, check_alike, check_space};
 use crate::preconditioners::transposed_on_cuda::transposed;
 use crate::{Fsai, Real, Result, Sell, Sparsity};
 use krysp_kernels::cuda::preconditioners::fsai::{self, Triangles};

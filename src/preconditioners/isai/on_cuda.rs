@@ -1,6 +1,7 @@
 //! ISAI in device memory: two products.
 
-use crate::cuda::{Cuda, CudaMatrix, ToCuda};
+use crate::device::{Cuda, ToCuda};
+use crate::formats::CudaMatrix;
 use crate::formats::OnDevice;
 use crate::{Isai, Real, Result, Sell};
 use krysp_solvers::Composed;

@@ -1,9 +1,10 @@
 //! Diagonal blocks in device memory.
 
-use crate::cuda::{Cuda, CudaSpace};
+use crate::device::{Cuda, CudaSpace};
+use crate::formats::MatrixSource;
 use crate::formats::pattern::Pattern;
 use crate::preconditioners::jacobi::limits;
-use crate::preconditioners::matrix_source::{MatrixSource, check_alike};
+use crate::preconditioners::refresh::check_alike;
 use crate::{Csr, Error, Real, Result};
 use krysp_kernels::block_diagonal::Limits;
 use krysp_kernels::cuda::preconditioners::blocks::{self, BlockDiagonal};

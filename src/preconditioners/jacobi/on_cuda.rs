@@ -7,11 +7,11 @@
 
 use super::blocks_on_cuda::Blocks;
 use super::{Inverse as OnHost, check_bounds, even_bounds};
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::formats::MatrixSource;
+use crate::formats::matrix_source::{DiagonalPlaces, check_square};
 use crate::preconditioners::StoredRows;
-use crate::preconditioners::matrix_source::{
-    DiagonalPlaces, MatrixSource, Refresh, check_space, check_square,
-};
+use crate::preconditioners::refresh::{Refresh, check_space};
 use crate::{Csr, Error, Jacobi, Real, Result};
 use krysp_kernels::cuda::preconditioners::diagonal::invert;
 use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};

@@ -12,11 +12,14 @@
 //! involves: some 15 bytes per entry of `A` if rows have 15 entries.
 
 use super::{NAME, NOTHING, refusal};
-use crate::cuda::{Cuda, CudaMatrix, CudaScalar, CudaSpace, CudaVector, ToCuda};
+use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda};
+use crate::formats::CudaMatrix;
+use crate::formats::MatrixSource;
 use crate::formats::derived::Derivation;
+use crate::formats::matrix_source::check_square;
 use crate::formats::pattern::Pattern;
 use crate::formats::{OnDevice, Source};
-use crate::preconditioners::matrix_source::{MatrixSource, Refresh, check_alike, check_space, check_square};
+use crate::preconditioners::refresh::{Refresh, check_alike, check_space};
 use crate::preconditioners::transposed_on_cuda::{mirrored, transposed};
 use crate::{Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
 use krysp_kernels::cuda::{DeviceCsr, Transposition, preconditioners::spai};

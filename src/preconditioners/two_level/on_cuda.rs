@@ -1,8 +1,9 @@
 //! Two-level preconditioners in device memory.
 
-use crate::cuda::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::formats::MatrixSource;
 use crate::preconditioners::jacobi;
-use crate::preconditioners::matrix_source::{MatrixSource, Refresh};
+use crate::preconditioners::refresh::Refresh;
 use crate::{CoarseSpace, Jacobi, Real, Result, TwoLevel};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, Form, LinearOperator, check_spaces};

@@ -2,7 +2,7 @@
 //! memory.
 
 use super::{Last, REACH, RankAmg};
-use crate::cuda::{Cuda, CudaVector, ToCuda, failed};
+use crate::device::{Cuda, CudaVector, ToCuda, failed};
 use crate::mpi::on_cuda::{Exchange, Sending};
 use crate::mpi::{RankMatrix, RankSpace, RankVector};
 use crate::{HostSpace, Real, Result};
@@ -131,7 +131,7 @@ impl Transfer {
             let ghosts: Vec<u32> = (own as u32..length as u32).collect();
             let sending = [Sending::new(gpu, own, sent)?, Sending::new(gpu, length, &ghosts)?];
             let came = [gpu.device().pinned(ghosts.len())?, gpu.device().pinned(sent.len())?];
-            let coarse = crate::cuda::CudaSpace::like(gpu, &HostSpace::new(length)).zeros()?;
+            let coarse = crate::device::CudaSpace::like(gpu, &HostSpace::new(length)).zeros()?;
             Ok((returned, sending, came, coarse, [host.p.to(gpu)?, host.r.to(gpu)?]))
         };
         let (returned, [to_ghosts, back], [ghosts, from_ghosts], coarse, [p, r]) =

@@ -1,10 +1,94 @@
-//! Analysis of a matrix for the choice of a format, computed once for all formats.
+//! Analysis of a matrix for a kind of machine, computed once for all formats. From it each format finds what it
+//! would take of the matrix.
 
-use super::{Model, RowStatistics};
-use crate::formats::{Offer, Variant, check_padding, default_height, fewest_bytes_at, has_short_columns};
-use crate::formats::{quantile, row_length_histogram};
+use super::{check_padding, default_height, fewest_bytes_at, has_short_columns};
+use super::{quantile, row_length_histogram};
+use crate::saved::saved;
 use crate::{Csr, Real, Result};
 use krysp_kernels::cost::scattering;
+use std::fmt;
+
+/// A kind of machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Model {
+    /// The CPU that this program runs on.
+    Host,
+    /// An NVIDIA GPU.
+    #[cfg(feature = "cuda")]
+    Gpu {
+        /// Number of streaming multiprocessors; 132 for an H200.
+        multiprocessors: usize,
+    },
+}
+
+/// Statistics of the rows of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowStatistics {
+    /// Number of rows.
+    pub rows: usize,
+    /// Number of columns.
+    pub cols: usize,
+    /// Number of entries.
+    pub entries: usize,
+    /// Length of the shortest row.
+    pub shortest: usize,
+    /// Length of the longest row.
+    pub longest: usize,
+    /// The `x` of the quantile `Q_R(x)` of the row lengths
+    /// ([`row_length_quantile`](crate::formats::row_length_quantile)) at which HYB needs the fewest bytes.
+    pub quantile_at: f64,
+    /// The quantile `t = Q_R(x)` of the row lengths for this `x`.
+    pub quantile: usize,
+    /// `S(t)`: the bytes of HYB with `t` slots (stored positions, including padding) per row, by the formula
+    /// of Anzt et al. (2020).
+    pub hyb_bytes: usize,
+    /// Bytes of a value.
+    pub value: usize,
+    /// Mean number of 32-byte sectors of `x` that a product reads per entry, in samples of consecutive
+    /// entries.
+    pub scattering: f64,
+}
+
+saved!(impl[] RowStatistics {
+    rows, cols, entries, shortest, longest, quantile_at, quantile, hyb_bytes, value, scattering
+});
+
+impl RowStatistics {
+    /// Mean row length.
+    pub fn mean(&self) -> f64 {
+        self.entries as f64 / self.rows.max(1) as f64
+    }
+
+    /// Length of the longest row divided by the mean row length; 1 if all rows have the same length.
+    pub fn imbalance(&self) -> f64 {
+        if self.entries == 0 { 1.0 } else { self.longest as f64 / self.mean() }
+    }
+}
+
+impl fmt::Display for RowStatistics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RowStatistics {
+            rows,
+            cols,
+            entries,
+            shortest,
+            longest,
+            quantile_at,
+            quantile,
+            hyb_bytes,
+            scattering,
+            ..
+        } = self;
+        write!(
+            f,
+            "{rows} x {cols}, {entries} entries, {shortest} to {longest} per row, mean {:.2}",
+            self.mean()
+        )?;
+        write!(f, " (imbalance {:.1}), Q_R({quantile_at:.2}) = {quantile}", self.imbalance())?;
+        write!(f, ", S({quantile}) = {}", megabytes(*hyb_bytes))?;
+        write!(f, ", {:.0} % scattered accesses to x", 100.0 * scattering)
+    }
+}
 
 /// A matrix and a kind of machine, with the statistics that formats need for their estimates.
 pub(crate) struct Analysis<'a, T: Real> {
@@ -40,14 +124,6 @@ impl<T: Real> Analysis<'_, T> {
             scattering: scattering(csr.columns(), size_of::<T>()),
         };
         Analysis { csr, machine, rows, lengths }
-    }
-
-    /// The predicted work of a product in a format (an [`Offer`]), with defaults: `gathers = entries *
-    /// scattering`, where `scattering` is the average number of memory sectors of `x` read per entry, and
-    /// `rows = waits = 0`. Formats whose cost depends on `rows` or `waits` set them.
-    pub(crate) fn offer<O>(&self, variant: Variant, options: O, bytes: usize, slots: usize) -> Offer<O> {
-        let gathers = self.rows.entries as f64 * self.rows.scattering;
-        Offer { variant, detail: String::new(), options, bytes, slots, gathers, rows: 0, waits: 0 }
     }
 
     /// Whether the machine is a GPU.
@@ -100,4 +176,11 @@ fn overflow(lengths: &[usize], t: usize) -> usize {
 pub(crate) fn offset_bytes(ranges: usize, end: usize) -> usize {
     let offset = if u32::try_from(end).is_ok() { size_of::<u32>() } else { size_of::<u64>() };
     (ranges + 1) * offset
+}
+
+/// A number of bytes as text, in kB or MB.
+pub(crate) fn megabytes(bytes: usize) -> String {
+    let (number, unit) =
+        if bytes < 1_000_000 { (bytes as f64 / 1e3, "kB") } else { (bytes as f64 / 1e6, "MB") };
+    format!("{number:.1} {unit}")
 }

@@ -1,14 +1,15 @@
 //! Rows padded to the longest, one after the other.
 
 use super::kernel;
-use crate::choice::{Analysis, CostModel};
+use crate::error::{Error, Result};
 use crate::formats::pattern::fill_by_rows;
 use crate::formats::{
-    Coefficients, Csr, Format, Offer, Offered, Source, Variant, check_padding, row_operator,
+    Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, check_padding, row_operator,
 };
+use crate::numbers::{Real, Storage};
 use crate::saved::saved;
-use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_kernels::index::Columns;
 

@@ -1,16 +1,15 @@
 //! The data that a preconditioner reads from a matrix: pattern, entries and diagonal.
 
-use crate::formats::Source;
+use super::{Csr, Format, Source};
 #[cfg(feature = "cuda")]
-use crate::formats::{OnDevice, derived::check_pattern, pattern::Pattern};
-use crate::{Csr, Error, Format, HostSpace, Operator, Real, Result};
+use super::{CudaMatrix, OnDevice, pattern::Pattern};
 #[cfg(feature = "cuda")]
-use crate::{cuda::Cuda, cuda::CudaMatrix};
+use crate::device::Cuda;
+use crate::{Error, Real, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::cpu::simd::storage::widen;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{Array, DeviceCsr, Product, preconditioners::diagonal::Places};
-use krysp_solvers::Vector;
 use std::any::Any;
 use std::borrow::Cow;
 #[cfg(feature = "cuda")]
@@ -19,33 +18,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::LazyLock;
 
-/// A preconditioner that can be updated for new values.
-///
-/// An operator is refreshed with new values, its preconditioner with the operator that stores them, in any
-/// format and memory:
-///
-/// ```
-/// use krysp::{Cg, Format, Jacobi, Refresh, Sell, gallery};
-///
-/// let csr = gallery::poisson::<f64>(&[8; 3])?;
-/// let (a, jacobi) = (Sell::new(&csr)?, Jacobi::new(&csr)?);
-/// let mut solver = Cg::new(a).preconditioner(jacobi);
-/// let doubled: Vec<f64> = csr.entries().iter().map(|value| 2.0 * value).collect();
-/// let (a, jacobi) = solver.operators_mut();
-/// a.refresh(&doubled)?;
-/// jacobi.refresh(a)?;
-/// assert!(solver.solve(&vec![1.0; csr.rows()])?.report.converged());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub trait Refresh<T: Real> {
-    /// Recomputes the preconditioner for new values, from a matrix of the same space (length and order of
-    /// unknowns) and, where the preconditioner was made for a pattern, of the same pattern. Everything that
-    /// depends only on the pattern remains: levels, patterns, aggregates.
-    fn refresh(&mut self, a: &dyn MatrixSource<T>) -> Result<()>;
-}
-
 /// A matrix whose entries a preconditioner can read: every [`Format`], every operator on a GPU, and
-/// [`Operator`] of both. A [`LinearOperator`](crate::LinearOperator) has products only; a preconditioner
+/// [`Operator`](crate::Operator) of both. A [`LinearOperator`](crate::LinearOperator) has products only; a preconditioner
 /// needs entries, wherever they are stored. One on a GPU reads the values of an operator there without
 /// involving the host. Not for implementation outside of this crate: its methods may change.
 pub trait MatrixSource<T: Real> {
@@ -118,7 +92,7 @@ pub struct DiagonalPlaces {
     places: Places,
 }
 
-/// Every format in host memory. The bound `Clone` keeps this from overlapping with the one for [`Operator`],
+/// Every format in host memory. The bound `Clone` keeps this from overlapping with the one for [`Operator`](crate::Operator),
 /// which is not `Clone`.
 impl<T: Real, F: Format<T> + Clone + 'static> MatrixSource<T> for F {
     fn structure(&self) -> &Source<T> {
@@ -167,41 +141,6 @@ impl<T: Real, F: Format<T> + Clone + 'static> MatrixSource<T> for F {
 /// The matrix itself if it is stored as CSR, which saves a copy.
 fn as_csr<T: Real, F: 'static>(format: &F) -> Option<&Csr<T>> {
     (format as &dyn Any).downcast_ref()
-}
-
-/// An operator in the format and the memory that were chosen for it.
-impl<T: Real, V: Vector<Elem = T>> MatrixSource<T> for Operator<V> {
-    fn structure(&self) -> &Source<T> {
-        self.origin().structure()
-    }
-
-    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
-        self.origin().in_host_memory()
-    }
-
-    fn diagonal(&self) -> Result<Vec<T>> {
-        self.origin().diagonal()
-    }
-
-    #[cfg(feature = "cuda")]
-    fn ordered(&self, gpu: &Cuda) -> Result<DeviceCsr<T>> {
-        self.origin().ordered(gpu)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn borrowed_on(&self, gpu: &Cuda) -> Result<CowOnDevice<'_, T>> {
-        self.origin().borrowed_on(gpu)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn copy_values_to(&self, gpu: &Cuda, to: &mut DeviceCsr<T>) -> Result<()> {
-        self.origin().copy_values_to(gpu, to)
-    }
-
-    #[cfg(feature = "cuda")]
-    fn diagonal_on(&self, gpu: &Cuda, places: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
-        self.origin().diagonal_on(gpu, places)
-    }
 }
 
 /// An operator on a GPU. Its values are copied back only if the host needs them.
@@ -271,31 +210,7 @@ pub(crate) fn check_square<T: Real>(what: &'static str, a: &dyn MatrixSource<T>)
     if rows == cols { Ok(()) } else { Err(Error::NotSquare { what, rows, cols }) }
 }
 
-/// The matrix in host memory. Refuses infinite entries and NaN, and reports the first: a factorization would
-/// report only some invalid pivot.
-pub(crate) fn finite<T: Real>(a: &dyn MatrixSource<T>) -> Result<Cow<'_, Csr<T>>> {
-    let csr = a.in_host_memory()?;
-    csr.check_finite()?;
-    Ok(csr)
-}
-
-/// Refuses new values from another space than that of the preconditioner.
-pub(crate) fn check_space<T: Real>(a: &dyn MatrixSource<T>, space: &HostSpace<T>) -> Result<()> {
-    let structure = a.structure();
-    if structure.domain() == space && structure.range() == space { Ok(()) } else { Err(other_space()) }
-}
-
-/// Refuses new values from a matrix of another space or pattern than those of a preconditioner.
-#[cfg(feature = "cuda")]
-pub(crate) fn check_alike<T: Real>(
-    a: &dyn MatrixSource<T>,
-    space: &HostSpace<T>,
-    pattern: &Arc<Pattern>,
-) -> Result<()> {
-    check_space(a, space)?;
-    check_pattern(pattern, &a.structure().pattern)
-}
-
-fn other_space() -> Error {
+/// The error for a matrix of another space than that of a preconditioner.
+pub(crate) fn other_space() -> Error {
     krysp_solvers::Error::Space { what: "the matrix", than: "the preconditioner" }.into()
 }

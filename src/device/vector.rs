@@ -7,7 +7,9 @@ use crate::{HostSpace, Permutation, Real};
 use krysp_kernels::cuda::team::member::Member;
 use krysp_kernels::cuda::{self, Array, solve::vector};
 use krysp_kernels::interrupt;
-use krysp_solvers::{Basis, CgUpdate, Error, Result, Scalar, Space, Vector};
+use krysp_solvers::{
+    Basis, CgUpdate, Error, LinearOperator, MultiVector, Result, Scalar, Space, Vector, check_spaces,
+};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;
 
@@ -311,6 +313,23 @@ impl<T: Real> Vector for CudaVector<T> {
         x.axpy_xpby(alpha, p, z, &(rho_next.clone() / rho.clone()));
         [norm_squared, rho_next]
     }
+}
+
+/// The columns of `X` and of `Y`.
+type Columns<'v, T> = (Vec<&'v Array<T>>, Vec<&'v mut Array<T>>);
+
+/// The open columns of `X` and of `Y`: those whose solve has not ended. Returns an error if they are not in
+/// the spaces of the operator.
+pub(crate) fn open_columns<'v, T: Real>(
+    operator: &dyn LinearOperator<Vector = CudaVector<T>>,
+    x: &'v MultiVector<CudaVector<T>>,
+    y: &'v mut MultiVector<CudaVector<T>>,
+) -> Result<Columns<'v, T>> {
+    let pairs = MultiVector::open_pairs(x, y)?.map(|(x, y)| {
+        check_spaces(operator, x, y)?;
+        Ok((&x.entries, &mut y.entries))
+    });
+    pairs.collect()
 }
 
 /// An orthonormal basis in device memory.

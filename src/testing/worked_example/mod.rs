@@ -6,8 +6,8 @@
 mod kernel;
 mod padded;
 
-use super::{Format, Offered, Rounded};
-use crate::choice::{Analysis, Model};
+use crate::formats::analysis::{Analysis, Model};
+use crate::formats::{Format, Offered, Rounded};
 use crate::simd::{Level, force};
 use crate::testing::laws::{self, Conversion, refusals};
 use crate::testing::matrices;

@@ -1,0 +1,48 @@
+//! What preconditioners read of an [`Operator`]: that of the matrix in its format.
+
+use super::Operator;
+#[cfg(feature = "cuda")]
+use crate::Cuda;
+#[cfg(feature = "cuda")]
+use crate::formats::matrix_source::{CowOnDevice, DiagonalPlaces};
+use crate::formats::{MatrixSource, Source};
+use crate::{Csr, Real, Result};
+#[cfg(feature = "cuda")]
+use krysp_kernels::cuda::{Array, DeviceCsr};
+use krysp_solvers::Vector;
+use std::borrow::Cow;
+
+/// An operator in the format and the memory that were chosen for it.
+impl<T: Real, V: Vector<Elem = T>> MatrixSource<T> for Operator<V> {
+    fn structure(&self) -> &Source<T> {
+        self.origin().structure()
+    }
+
+    fn in_host_memory(&self) -> Result<Cow<'_, Csr<T>>> {
+        self.origin().in_host_memory()
+    }
+
+    fn diagonal(&self) -> Result<Vec<T>> {
+        self.origin().diagonal()
+    }
+
+    #[cfg(feature = "cuda")]
+    fn ordered(&self, gpu: &Cuda) -> Result<DeviceCsr<T>> {
+        self.origin().ordered(gpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn borrowed_on(&self, gpu: &Cuda) -> Result<CowOnDevice<'_, T>> {
+        self.origin().borrowed_on(gpu)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn copy_values_to(&self, gpu: &Cuda, to: &mut DeviceCsr<T>) -> Result<()> {
+        self.origin().copy_values_to(gpu, to)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn diagonal_on(&self, gpu: &Cuda, places: &mut Option<DiagonalPlaces>) -> Result<Array<T>> {
+        self.origin().diagonal_on(gpu, places)
+    }
+}
