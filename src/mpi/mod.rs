@@ -41,17 +41,18 @@
 //!
 //! The page `docs/how_to/cluster.md` explains how to build and run such programs.
 
+mod amg;
 mod assemble;
 mod block_jacobi;
 mod fsai;
-pub(crate) mod halo;
+mod halo;
 #[cfg(feature = "cuda")]
 mod link;
 mod local;
 mod matrix;
 mod near;
 #[cfg(feature = "cuda")]
-pub(crate) mod on_cuda;
+mod on_cuda;
 mod ranks;
 mod raw;
 mod scalar;
@@ -60,7 +61,7 @@ mod steps;
 mod two_level;
 mod vector;
 
-pub use crate::preconditioners::amg::RankAmg;
+pub use amg::RankAmg;
 pub use assemble::RowDistribution;
 pub use block_jacobi::BlockJacobi;
 pub use fsai::RankFsai;

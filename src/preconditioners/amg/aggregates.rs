@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Marks a node without an aggregate.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 /// Priority of a root.
 const ROOT: u32 = u32::MAX;
@@ -37,10 +37,10 @@ const GROUP: usize = 8192;
 
 /// The aggregate of each node.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Aggregates {
-    pub(super) count: usize,
+pub(crate) struct Aggregates {
+    pub(crate) count: usize,
     /// Index of the node's aggregate, or [`NONE`] for nodes that are left out.
-    pub(super) of_node: Vec<u32>,
+    pub(crate) of_node: Vec<u32>,
 }
 
 saved!(impl[] Aggregates { count, of_node } where |read| {
@@ -49,7 +49,7 @@ saved!(impl[] Aggregates { count, of_node } where |read| {
 
 impl Aggregates {
     /// Computes the aggregates of a symmetric graph.
-    pub(super) fn new(graph: &Pattern, left_out: &[bool]) -> Aggregates {
+    pub(crate) fn new(graph: &Pattern, left_out: &[bool]) -> Aggregates {
         let roots = roots(graph, left_out);
         let is_root = |node: u32| roots[node as usize].load(Relaxed) == ROOT;
         let chosen: Vec<u32> =

@@ -13,17 +13,17 @@ use std::sync::atomic::Ordering;
 /// A sparse matrix of dense blocks: the block pattern, the shape of a block, and the values, block by block
 /// and row-major within a block.
 #[derive(Clone, Copy)]
-pub(super) struct Blocks<'a> {
-    pub(super) pattern: &'a Pattern,
-    pub(super) shape: [usize; 2],
-    pub(super) values: &'a [f64],
+pub(crate) struct Blocks<'a> {
+    pub(crate) pattern: &'a Pattern,
+    pub(crate) shape: [usize; 2],
+    pub(crate) values: &'a [f64],
     /// Whether the values are in CSR order of the scalar matrix, so that a matrix in which all rows of a node
     /// have the same pattern is used without a copy.
-    pub(super) by_rows: bool,
+    pub(crate) by_rows: bool,
 }
 
 impl<'a> Blocks<'a> {
-    pub(super) fn new(pattern: &'a Pattern, shape: [usize; 2], values: &'a [f64]) -> Blocks<'a> {
+    pub(crate) fn new(pattern: &'a Pattern, shape: [usize; 2], values: &'a [f64]) -> Blocks<'a> {
         Blocks { pattern, shape, values, by_rows: false }
     }
 
@@ -41,26 +41,26 @@ impl<'a> Blocks<'a> {
 
     /// Row `row` of block `entry`, which is in block row `node`.
     #[inline(always)]
-    pub(super) fn line(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
+    pub(crate) fn line(self, node: usize, entry: usize, row: usize) -> &'a [f64] {
         let (first, apart) = self.place(node, entry);
         &self.values[first + row * apart..][..self.shape[1]]
     }
 
     /// The rows of block `entry`, which is in block row `node`.
     #[inline(always)]
-    pub(super) fn lines(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
+    pub(crate) fn lines(self, node: usize, entry: usize) -> impl Iterator<Item = &'a [f64]> + Clone {
         (0..self.shape[0]).map(move |row| self.line(node, entry, row))
     }
 
     /// Position of the diagonal block of a node.
-    pub(super) fn own(self, node: usize) -> Option<usize> {
+    pub(crate) fn own(self, node: usize) -> Option<usize> {
         let at = self.pattern.row(node).binary_search(&(node as u32)).ok()?;
         Some(self.pattern.offsets.at(node) + at)
     }
 
     /// The values of a block, which must be contiguous (`by_rows` is false).
     #[inline(always)]
-    pub(super) fn block(self, entry: usize) -> &'a [f64] {
+    pub(crate) fn block(self, entry: usize) -> &'a [f64] {
         debug_assert!(!self.by_rows);
         let size = self.shape[0] * self.shape[1];
         &self.values[entry * size..(entry + 1) * size]
@@ -75,7 +75,7 @@ pub(super) fn entries(a: Blocks<'_>, row: usize) -> impl Iterator<Item = (u32, f
 }
 
 /// The left factor of a product, read block by block.
-pub(super) trait LeftFactor: Copy + Sync {
+pub(crate) trait LeftFactor: Copy + Sync {
     fn pattern(&self) -> &Pattern;
 
     /// Number of rows and columns of a block.
@@ -128,10 +128,10 @@ impl LeftFactor for Blocks<'_> {
 /// A transpose that is not stored: its pattern, and for each of its blocks the index of the block in `of`.
 /// The blocks of `of` must be contiguous.
 #[derive(Clone, Copy)]
-pub(super) struct Transposed<'a> {
-    pub(super) pattern: &'a Pattern,
-    pub(super) of: Blocks<'a>,
-    pub(super) from: &'a [u32],
+pub(crate) struct Transposed<'a> {
+    pub(crate) pattern: &'a Pattern,
+    pub(crate) of: Blocks<'a>,
+    pub(crate) from: &'a [u32],
 }
 
 impl LeftFactor for Transposed<'_> {
@@ -168,7 +168,7 @@ impl LeftFactor for Transposed<'_> {
 }
 
 /// A matrix whose rows can be read in any order.
-pub(super) trait RowAccess: Sync {
+pub(crate) trait RowAccess: Sync {
     fn columns(&self) -> usize;
 
     /// Number of columns of a block.
@@ -209,7 +209,7 @@ impl RowAccess for Blocks<'_> {
 /// Computes the pattern of the transpose, and for each of its blocks the index of the original block. Ranges
 /// of rows are processed in parallel: first each range counts its entries of each column, then it writes them
 /// behind those of the preceding ranges.
-pub(super) fn transposed_pattern(pattern: &Pattern) -> Result<(Pattern, Vec<u32>)> {
+pub(crate) fn transposed_pattern(pattern: &Pattern) -> Result<(Pattern, Vec<u32>)> {
     let (rows, cols) = (pattern.rows(), pattern.cols());
     let parts = tasks(pattern.entries()).clamp(1, 2 * rayon::current_num_threads());
     let rows_of = |part: usize| part * rows / parts..(part + 1) * rows / parts;

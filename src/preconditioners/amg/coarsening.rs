@@ -168,18 +168,18 @@ impl Coarsening {
 }
 
 /// Computes rows of `(I − ω D⁻¹ A_F) T`.
-pub(super) struct Smoother<'a> {
-    pub(super) a: Blocks<'a>,
-    pub(super) strong: Option<&'a Pattern>,
-    pub(super) of_node: &'a [u32],
-    pub(super) tentative: &'a [f64],
-    pub(super) modes: usize,
-    pub(super) inverse_diagonal: &'a [f64],
-    pub(super) omega: f64,
+pub(crate) struct Smoother<'a> {
+    pub(crate) a: Blocks<'a>,
+    pub(crate) strong: Option<&'a Pattern>,
+    pub(crate) of_node: &'a [u32],
+    pub(crate) tentative: &'a [f64],
+    pub(crate) modes: usize,
+    pub(crate) inverse_diagonal: &'a [f64],
+    pub(crate) omega: f64,
 }
 
 impl Smoother<'_> {
-    pub(super) fn each_row<R>(&self, does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R) -> R {
+    pub(crate) fn each_row<R>(&self, does: impl FnOnce(usize, &(dyn Fn(usize, &mut Row) + Sync)) -> R) -> R {
         let size = self.a.shape[0] * self.modes;
         match (size, self.strong) {
             (1, None) => does(1, &|node, to| self.numbers(node, to)),

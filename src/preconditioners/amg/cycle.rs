@@ -190,7 +190,7 @@ fn down_and_up<const W: usize>(
 }
 
 /// `x ← w D⁻¹ b`, for `W` vectors stored row by row.
-pub(super) fn scaled<const W: usize>(weight: f32, inverse: &[f32], b: &[f32], x: &mut [f32]) {
+pub(crate) fn scaled<const W: usize>(weight: f32, inverse: &[f32], b: &[f32], x: &mut [f32]) {
     let (b, x) = (b.as_chunks::<W>().0, x.as_chunks_mut::<W>().0);
     over_rows(inverse.len(), 2 * W + 1, x, &|rows, x: &mut [[f32; W]]| {
         for ((x, b), d) in x.iter_mut().zip(&b[rows.clone()]).zip(&inverse[rows]) {

@@ -31,33 +31,29 @@
 //! some 20 bytes per entry. Setup reads the matrix some ten times, and takes the multiply-adds of `A P` and
 //! `Pᵀ (A P)`. The patterns of all levels are kept for refreshes.
 
-mod aggregates;
+pub(crate) mod aggregates;
 mod apply;
-mod blocks;
-mod coarsening;
-mod cycle;
-mod modes;
+pub(crate) mod blocks;
+pub(crate) mod coarsening;
+pub(crate) mod cycle;
+pub(crate) mod modes;
 mod nodes;
 #[cfg(feature = "cuda")]
 mod on_cuda;
-#[cfg(feature = "mpi")]
-mod on_ranks;
 mod options;
-mod product;
+pub(crate) mod product;
 mod report;
 mod saved;
 #[cfg(feature = "cuda")]
 mod setup_on_cuda;
-mod spectrum;
-mod stored;
-mod strength;
+pub(crate) mod spectrum;
+pub(crate) mod stored;
+pub(crate) mod strength;
 mod unsmoothed;
 
 pub use modes::{UnknownOrder, rigid_body_modes};
 #[cfg(feature = "cuda")]
 pub use on_cuda::OnGpu;
-#[cfg(feature = "mpi")]
-pub use on_ranks::RankAmg;
 pub use options::AmgOptions;
 
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
@@ -92,7 +88,7 @@ use unsmoothed::Unsmoothed;
 const NAME: &str = "AMG";
 
 /// Maximum number of coarsening steps. Each level has at most nine tenths of the rows of the one before.
-const LEVELS: usize = 40;
+pub(crate) const LEVELS: usize = 40;
 
 /// Largest ratio of a negative pivot of the coarsest level to its diagonal entry, in magnitude, that is
 /// attributed to rounding.
@@ -172,7 +168,7 @@ impl<T: Real> Amg<T> {
     }
 
     /// Builds a hierarchy for a matrix with `size` rows per node.
-    fn of_nodes(
+    pub(crate) fn of_nodes(
         csr: &Csr<T>,
         size: usize,
         near: (NearNullSpace, Option<Nodes>),
@@ -373,7 +369,7 @@ fn inverted(a: Blocks<'_>, scale: f64) -> Result<Dense> {
 }
 
 /// The largest absolute value; zero if one is not finite.
-fn largest_of<T: Real>(numbers: &[T]) -> f64 {
+pub(crate) fn largest_of<T: Real>(numbers: &[T]) -> f64 {
     // the bit patterns of nonnegative numbers are ordered as the numbers
     let most = AtomicU64::new(0);
     over_rows(numbers.len(), 1, (), &|rows, ()| {
@@ -393,7 +389,7 @@ fn sampled(rows: usize, most: usize) -> impl Iterator<Item = usize> {
 
 /// The largest power of two that does not exceed a positive number; 1 if the number is zero, subnormal,
 /// infinite or NaN.
-fn power_below(number: f64) -> f64 {
+pub(crate) fn power_below(number: f64) -> f64 {
     let power = f64::powi(2.0, number.log2().floor() as i32);
     if power.is_normal() { power } else { 1.0 }
 }

@@ -68,14 +68,14 @@ pub fn rigid_body_modes<const D: usize>(points: &[[f64; D]], unknowns: UnknownOr
 
 /// Vectors that span the near-null space, stored row by row.
 #[derive(Clone, Debug)]
-pub(super) struct NearNullSpace {
-    pub(super) count: usize,
-    pub(super) values: Vec<f64>,
+pub(crate) struct NearNullSpace {
+    pub(crate) count: usize,
+    pub(crate) values: Vec<f64>,
 }
 
 impl NearNullSpace {
     /// Constants, one for each unknown of a node.
-    pub(super) fn constants(rows: usize, size: usize) -> NearNullSpace {
+    pub(crate) fn constants(rows: usize, size: usize) -> NearNullSpace {
         let entry = |at: usize| f64::from(u8::from(at / size % size == at % size));
         NearNullSpace { count: size, values: map_rows(rows * size, 1, &entry) }
     }
@@ -84,7 +84,7 @@ impl NearNullSpace {
     /// unknowns, such that `T` times the coarse modes gives these modes. Gram-Schmidt, done twice, makes the
     /// columns of `T` orthonormal on each aggregate. A mode that depends linearly on preceding ones becomes a
     /// zero column.
-    pub(super) fn orthonormal(&self, aggregates: &Aggregates, size: usize) -> (Vec<f64>, NearNullSpace) {
+    pub(crate) fn orthonormal(&self, aggregates: &Aggregates, size: usize) -> (Vec<f64>, NearNullSpace) {
         let Aggregates { count, of_node } = aggregates;
         let (count, modes, nodes) = (*count, self.count, of_node.len());
         let (starts, members) = by_rows(count + 1, nodes, &|node| (of_node[node].min(count as u32), 0));

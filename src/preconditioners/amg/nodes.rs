@@ -22,7 +22,7 @@ use krysp_kernels::cpu::run::threads::map_rows;
 
 /// The node of each unknown. Nodes are counted from zero, in the order of their first unknowns.
 #[derive(Debug)]
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     count: usize,
     of: Vec<u32>,
 }

@@ -33,7 +33,7 @@ impl Default for AmgOptions {
 }
 
 impl AmgOptions {
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let refused = |what, got: String, expected| Err(Error::Option { what, got, expected });
         if !(0.0..=1.0).contains(&self.strength) {
             return refused("strength", self.strength.to_string(), "0 to 1");

@@ -25,7 +25,7 @@ use rayon::prelude::*;
 use std::ops::Range;
 
 /// Accumulator of one row of blocks.
-pub(super) struct Row {
+pub(crate) struct Row {
     /// Values per block.
     size: usize,
     /// Per column, `base` plus the position of its block; less than `base` if this row has no block there.
@@ -89,7 +89,7 @@ impl Row {
 
     /// The block of a column, initially zero.
     #[inline(always)]
-    pub(super) fn block(&mut self, column: u32) -> &mut [f64] {
+    pub(crate) fn block(&mut self, column: u32) -> &mut [f64] {
         self.reserve(1);
         let at = self.place(column) * self.size;
         &mut self.values[at..at + self.size]
@@ -97,7 +97,7 @@ impl Row {
 
     /// Adds to the value of a column, for 1 x 1 blocks.
     #[inline(always)]
-    pub(super) fn add(&mut self, column: u32, value: f64) {
+    pub(crate) fn add(&mut self, column: u32, value: f64) {
         self.reserve(1);
         let at = self.place(column);
         self.values[at] += value;
@@ -132,7 +132,7 @@ fn ranks(numbers: &[u32], places: &mut Vec<u32>) {
 }
 
 /// Assembles a matrix with blocks of `size` values from the rows that `row` computes: pattern and values.
-pub(super) fn assembled(
+pub(crate) fn assembled(
     [rows, cols]: [usize; 2],
     size: usize,
     row: &(dyn Fn(usize, &mut Row) + Sync),
@@ -217,7 +217,7 @@ pub(super) fn numbers(
 }
 
 /// `A B`: pattern and values.
-pub(super) fn product(a: impl LeftFactor, b: &impl RowAccess) -> Result<(Pattern, Buffer<f64>)> {
+pub(crate) fn product(a: impl LeftFactor, b: &impl RowAccess) -> Result<(Pattern, Buffer<f64>)> {
     let shape = [a.pattern().rows(), b.columns()];
     each_row(a, b, |size, row| assembled(shape, size, row))
 }
@@ -236,7 +236,7 @@ pub(super) const PIECE: usize = 4096;
 /// A product that is only read row by row. It is stored in the pieces in which it was computed, and the
 /// columns of a row are not sorted.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub(crate) struct Pieces {
     pub(super) columns: usize,
     pub(super) shape: [usize; 2],
     pub(super) pieces: Vec<Piece>,
@@ -255,7 +255,7 @@ saved!(impl[] Piece { starts, columns, values });
 
 impl Pieces {
     /// `A B`
-    pub(super) fn product(a: Blocks<'_>, b: &impl RowAccess) -> Result<Pieces> {
+    pub(crate) fn product(a: Blocks<'_>, b: &impl RowAccess) -> Result<Pieces> {
         let phase = Phase::new("sparse matrix product", 0.0);
         let (rows, columns) = (a.pattern.rows(), b.columns());
         let pieces = each_row(a, b, |size, row| {

@@ -15,7 +15,7 @@ const STEPS_OF_REFRESH: usize = 3;
 
 /// Weights of Jacobi sweeps: the inverse roots of the Chebyshev polynomial on `[0.15 largest, largest]`, or
 /// on the upper half of the spectrum for a single sweep.
-pub(super) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
+pub(crate) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
     let fraction = match sweeps {
         1 => 0.5,
         _ => 0.15,
@@ -29,7 +29,7 @@ pub(super) fn weights(largest: f64, sweeps: usize) -> Vec<f32> {
 }
 
 /// Pseudo-random numbers between −1 and 1 for these rows, which do not depend on the number of ranks.
-pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
+pub(crate) fn noise(rows: Range<usize>) -> Vec<f32> {
     map_rows(rows.len(), 2, &|at| {
         let bits = ((rows.start + at) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let bits = (bits ^ bits >> 31).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -45,7 +45,7 @@ pub(super) fn noise(rows: Range<usize>) -> Vec<f32> {
 /// `gain` is given, only [`STEPS_OF_REFRESH`] steps run, and their estimate is multiplied by it; for an
 /// unchanged matrix both estimates are equal. Returns 2 if already the first step is impossible, for example
 /// because the matrix is zero.
-pub(super) fn largest<A>(
+pub(crate) fn largest<A>(
     a: &A,
     inverse: &Diagonal<A::Vector>,
     noise: A::Vector,

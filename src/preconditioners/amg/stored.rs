@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// A matrix in one of four formats.
 #[derive(Debug)]
-pub(super) enum Stored {
+pub(crate) enum Stored {
     Csr(Csr<f32>),
     Dia(Dia<f32>),
     Bsr(Bsr<f32>),
@@ -55,7 +55,7 @@ impl Stored {
     /// Stores a level's matrix, times `scale`: as BSR if there is a kernel for its block size, as DIA if at
     /// most a third of the stored values is padding, else as SELL. Comparing the sizes of all formats took
     /// longer than the conversion. `whole` is the scalar pattern.
-    pub(super) fn new(a: Blocks<'_>, whole: &Arc<Pattern>, scale: f64) -> Result<Stored> {
+    pub(crate) fn new(a: Blocks<'_>, whole: &Arc<Pattern>, scale: f64) -> Result<Stored> {
         let space = HostSpace::new(whole.rows());
         let source = Source::new(whole.clone(), space.clone(), space);
         if BLOCK_SIZES.contains(&a.shape[0]) {
@@ -76,7 +76,7 @@ impl Stored {
 
     /// Stores a rectangular matrix as CSR: a conversion would take more time in the setup than it saves in
     /// cycles.
-    pub(super) fn rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Stored {
+    pub(crate) fn rows(pattern: &Arc<Pattern>, values: Buffer<f32>) -> Stored {
         Stored::Csr(Stored::csr(pattern, values))
     }
 
@@ -113,7 +113,7 @@ impl Stored {
         each!(self, matrix => matrix.fill(values));
     }
 
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         fn name<F: Format<f32>>(_: &F) -> &'static str {
             F::NAME
         }
@@ -158,7 +158,7 @@ impl LinearOperator for Stored {
 }
 
 /// The scalar pattern of a pattern of blocks.
-pub(super) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> Result<Arc<Pattern>> {
+pub(crate) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> Result<Arc<Pattern>> {
     if [rows, columns] == [1, 1] {
         return Ok(pattern.in_order());
     }
@@ -177,7 +177,7 @@ pub(super) fn expanded(pattern: &Arc<Pattern>, [rows, columns]: [usize; 2]) -> R
 }
 
 /// The values of blocks, times `scale`, in CSR order of the scalar matrix.
-pub(super) fn rounded(blocks: impl LeftFactor, scale: f64) -> Buffer<f32> {
+pub(crate) fn rounded(blocks: impl LeftFactor, scale: f64) -> Buffer<f32> {
     let ([rows, columns], pattern) = (blocks.shape(), blocks.pattern());
     let mut values = Buffer::zeros(pattern.entries() * rows * columns);
     let offset = |node: usize| pattern.offsets.at(node) * rows * columns;
@@ -230,7 +230,7 @@ fn rounded_blocks(a: Blocks<'_>, scale: f64) -> Buffer<f32> {
 }
 
 /// Gathers the `size` x `size` blocks of a matrix, node by node; zero where it has no entry.
-pub(super) fn gathered(values: &[f64], whole: &Pattern, nodes: &Pattern, size: usize) -> Buffer<f64> {
+pub(crate) fn gathered(values: &[f64], whole: &Pattern, nodes: &Pattern, size: usize) -> Buffer<f64> {
     let square = size * size;
     let mut blocks = Buffer::zeros(nodes.entries() * square);
     let offset = |node: usize| nodes.offsets.at(node) * square;

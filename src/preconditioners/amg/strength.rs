@@ -31,18 +31,18 @@ pub(super) const DOMINANT: f64 = 0.2;
 
 /// The strong connections of a matrix.
 #[derive(Debug)]
-pub(super) struct Strength {
+pub(crate) struct Strength {
     /// Pattern of the strong connections and the diagonal; `None` if all connections are strong.
-    pub(super) strong: Option<Pattern>,
+    pub(crate) strong: Option<Pattern>,
     /// Nodes that are only smoothed.
-    pub(super) left_out: Vec<bool>,
+    pub(crate) left_out: Vec<bool>,
 }
 
 impl Strength {
     /// Computes the strong connections of a matrix whose diagonal is positive except in zero rows. If the
     /// matrix has more columns than rows (ghosts on ranks), `beyond` takes one number for each row and
     /// appends those for the further columns.
-    pub(super) fn new(
+    pub(crate) fn new(
         a: Blocks<'_>,
         theta: f64,
         beyond: &dyn Fn(Vec<f64>) -> Result<Vec<f64>>,
@@ -136,7 +136,7 @@ impl Strength {
 }
 
 /// The inverse of the diagonal, zero for zero rows; refuses other entries that are not positive.
-pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
+pub(crate) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
     let size = a.shape[0];
     let entry = |row: usize| {
         let node = row / size;
@@ -163,7 +163,7 @@ pub(super) fn inverse_diagonal(a: Blocks<'_>) -> Result<Vec<f64>> {
 }
 
 /// The smallest nonzero number of an inverse diagonal, infinity if all are zero.
-pub(super) fn least_of(inverse: &[f64]) -> f64 {
+pub(crate) fn least_of(inverse: &[f64]) -> f64 {
     // the bit patterns of positive numbers are ordered as the numbers
     let least = AtomicU64::new(f64::INFINITY.to_bits());
     over_rows(inverse.len(), 1, (), &|rows, ()| {
@@ -174,6 +174,6 @@ pub(super) fn least_of(inverse: &[f64]) -> f64 {
 }
 
 /// The power of two that scales the largest diagonal entry to about one, given its inverse.
-pub(super) fn scale_of(least: f64) -> f64 {
+pub(crate) fn scale_of(least: f64) -> f64 {
     1.0 / power_below(1.0 / least)
 }

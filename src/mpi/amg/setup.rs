@@ -8,19 +8,22 @@
 //! Pᵀ (A P)                rows owned by other ranks are sent there and added
 //! ```
 
-use super::super::aggregates::{Aggregates, NONE};
-use super::super::blocks::{Blocks, LeftFactor, RowAccess as _, Transposed, transposed_pattern};
-use super::super::coarsening::Smoother;
-use super::super::modes::NearNullSpace;
-use super::super::product::{self, Pieces};
-use super::super::stored::{Stored, expanded, gathered, rounded};
-use super::super::strength::Strength;
 use super::Transfer;
+use crate::formats::MatrixSource;
 use crate::formats::pattern::Pattern;
 use crate::formats::{Source, node_pattern, node_rows};
 use crate::mpi::halo::Routes;
-use crate::mpi::{RankMatrix, Ranks};
-use crate::preconditioners::MatrixSource;
+use crate::mpi::matrix::RankMatrix;
+use crate::mpi::ranks::Ranks;
+use crate::preconditioners::amg::aggregates::{Aggregates, NONE};
+use crate::preconditioners::amg::blocks::{
+    Blocks, LeftFactor, RowAccess as _, Transposed, transposed_pattern,
+};
+use crate::preconditioners::amg::coarsening::Smoother;
+use crate::preconditioners::amg::modes::NearNullSpace;
+use crate::preconditioners::amg::product::{self, Pieces};
+use crate::preconditioners::amg::stored::{Stored, expanded, gathered, rounded};
+use crate::preconditioners::amg::strength::Strength;
 use crate::{Csr, Format, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;

@@ -13,13 +13,15 @@
 mod on_cuda;
 mod setup;
 
-use super::cycle::scaled;
-use super::modes::NearNullSpace;
-use super::spectrum::{largest, noise, weights};
-use super::stored::Stored;
-use super::{Amg, AmgOptions, LEVELS, largest_of, power_below, strength};
-use crate::mpi::halo::{Back, HaloExchange, Routes};
-use crate::mpi::{RankMatrix, RankSpace, RankVector, Ranks};
+use super::halo::{Back, HaloExchange, Routes};
+use super::matrix::RankMatrix;
+use super::ranks::Ranks;
+use super::vector::{RankSpace, RankVector};
+use crate::preconditioners::amg::cycle::scaled;
+use crate::preconditioners::amg::modes::NearNullSpace;
+use crate::preconditioners::amg::spectrum::{largest, noise, weights};
+use crate::preconditioners::amg::stored::Stored;
+use crate::preconditioners::amg::{Amg, AmgOptions, LEVELS, largest_of, power_below, strength};
 use crate::{HostVector, Real, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{Diagonal, Element, LinearOperator, Space, Vector, check_spaces};

@@ -3,8 +3,10 @@
 
 use super::{Last, REACH, RankAmg};
 use crate::device::{Cuda, CudaVector, ToCuda, failed};
+use crate::mpi::matrix::RankMatrix;
 use crate::mpi::on_cuda::{Exchange, Sending};
-use crate::mpi::{RankMatrix, RankSpace, RankVector};
+use crate::mpi::vector::{RankSpace, RankVector};
+use crate::preconditioners::amg::power_below;
 use crate::{HostSpace, Real, Result};
 use krysp_kernels::cuda::multigrid::cycle::Matrix;
 use krysp_kernels::cuda::solve::cast::{from_single, to_single};
@@ -226,7 +228,7 @@ impl<T: Real> LinearOperator for OnGpu<T> {
             if !(largest.is_normal()) || (apart < REACH && apart > 1.0 / REACH) {
                 break;
             }
-            hierarchy.size = super::power_below(largest);
+            hierarchy.size = power_below(largest);
         }
         let up = hierarchy.scale * hierarchy.size;
         let [_, x] = hierarchy.ends();
