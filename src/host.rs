@@ -1,8 +1,9 @@
 //! The CPU, and vectors in host memory.
 
 use crate::memory::{self, check_free_memory};
+use crate::numbers::Real;
+use crate::permutation::Permutation;
 use crate::saved::saved;
-use crate::{Permutation, Real};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::basis::{self, Columns};
 use krysp_kernels::cpu::run::threads::over_rows;

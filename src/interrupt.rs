@@ -1,8 +1,8 @@
 //! Interruption of long work in all its phases.
 
-use crate::CancelToken;
 use krysp_kernels::interrupt::Scope;
 pub use krysp_kernels::interrupt::{Interrupted, Progress as PhaseProgress};
+use krysp_solvers::CancelToken;
 use std::time::{Duration, Instant};
 
 /// A scope that can be interrupted: reading, orderings, factorizations, the setup of preconditioners, solves.

@@ -1,6 +1,6 @@
 //! Free host memory, which is queried before large allocations: a failed allocation would abort the program.
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Memory limit of this program in bytes.

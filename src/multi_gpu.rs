@@ -36,9 +36,11 @@ pub use matrix::{GpuPartMatrix, MultiGpuMatrix};
 pub use part::GpuPart;
 
 use crate::device::Cuda;
-use crate::formats::{Format, Source, row_blocks};
+use crate::error::{Error, Result};
+use crate::formats::{Csr, Format, Source, row_blocks};
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use crate::partition::by_nonzeros;
-use crate::{Csr, Error, HostSpace, Real, Result};
 use forecast::Forecast;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::team::member::Member;

@@ -35,7 +35,7 @@ pub use krysp_kernels::ranges::{even_parts, ranges};
 pub use padding::by_least_padding;
 pub use report::{PartSummary, Quality, Report, quality};
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 
 /// Divides the rows into contiguous parts whose numbers of rows are proportional to the powers (algorithm 1).
 /// Returns `K + 1` boundaries.

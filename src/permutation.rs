@@ -4,8 +4,8 @@
 //! permuted when it is loaded into a vector, and `x` is permuted back when it is read. The algorithms that
 //! find permutations are in `src/ordering`.
 
+use crate::error::{Error, Result};
 use crate::saved::saved;
-use crate::{Error, Result};
 use krysp_kernels::cpu::run::threads::{find_row, over_rows};
 use rayon::prelude::*;
 use std::sync::Arc;

@@ -23,9 +23,12 @@
 
 mod matching;
 
+use crate::error::{Error, Result};
 use crate::formats::matrix_source::check_square;
+use crate::formats::{Csr, Format};
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use crate::saved::saved;
-use crate::{Csr, Error, Format, HostSpace, Real, Result};
 use krysp_solvers::{Element, LinearOperator, Space};
 pub use matching::Matching;
 
@@ -289,8 +292,9 @@ fn representable<T: Real>(log: f64) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::permutation::Permutation;
     use crate::testing::matrices;
-    use crate::{BiCgStab, Permutation};
+    use krysp_solvers::BiCgStab;
 
     #[test]
     fn a_negative_diagonal_is_refused() {

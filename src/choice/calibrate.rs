@@ -13,7 +13,9 @@
 use super::calibrated::{CostModels, keep};
 use super::ranking::Values;
 use super::{CostModel, Model, ProductWork, host};
-use crate::{Csr, Error, Permutation, Result};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::permutation::Permutation;
 use krysp_solvers::{LinearOperator, Space};
 use std::fmt;
 use std::path::PathBuf;

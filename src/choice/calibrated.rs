@@ -1,8 +1,8 @@
 //! Cost models measured on this machine, stored in the user's cache folder.
 
 use super::CostModel;
-use crate::simd::{self, Level};
 use krysp_kernels::cache;
+use krysp_kernels::cpu::simd::{self, Level};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -3,10 +3,11 @@
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
 use super::{Choice, Model, Operator};
-use crate::formats::CudaMatrix;
-use crate::formats::{Analysis, OnDevice};
+use crate::device::{Cuda, CudaVector};
+use crate::error::Result;
+use crate::formats::{Analysis, Csr, CudaMatrix, MatrixSource, OnDevice};
+use crate::numbers::Real;
 use crate::saved::{Loaded, Reader, Writer};
-use crate::{Csr, Cuda, CudaVector, MatrixSource, Real, Result};
 use krysp_solvers::ElemOf;
 
 /// Function that converts a matrix, on a GPU, to a format with the options of its predicted work (`Offer`).
@@ -23,12 +24,12 @@ pub(super) fn ranking<T: Real>(
     let mut ranking = Ranking::new(matrix.rows, values, format);
     macro_rules! query {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {$(
-            crate::where_on_gpu!($memory, {
-                ranking.query::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>);
+            crate::formats::where_on_gpu!($memory, {
+                ranking.query::<T, crate::formats::$format<T>>(&matrix, recipe::<T, crate::formats::$format<T>>);
             });
         )*};
     }
-    crate::each_format!(query);
+    crate::formats::each_format!(query);
     ranking
 }
 

@@ -3,10 +3,12 @@
 use super::machine::{Refresh, Stores};
 use super::ranking::{Ranking, Values};
 use super::{Choice, Host, Model, Operator};
-use crate::formats::Analysis;
+use crate::error::Result;
+use crate::formats::{Analysis, Csr, Format, MatrixSource};
+use crate::host::HostVector;
 use crate::memory::free_for;
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
-use crate::{Csr, Format, HostVector, MatrixSource, Real, Result};
 use krysp_solvers::ElemOf;
 
 /// Function that converts a matrix to a format with the options of its predicted work (`Offer`).
@@ -18,10 +20,10 @@ pub(super) fn ranking<T: Real>(csr: &Csr<T>, values: Values, format: Option<&str
     let mut ranking = Ranking::new(matrix.rows, values, format);
     macro_rules! query {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-            $(ranking.query::<T, crate::$format<T>>(&matrix, recipe::<T, crate::$format<T>>);)*
+            $(ranking.query::<T, crate::formats::$format<T>>(&matrix, recipe::<T, crate::formats::$format<T>>);)*
         };
     }
-    crate::each_format!(query);
+    crate::formats::each_format!(query);
     ranking
 }
 
@@ -46,12 +48,12 @@ impl<T: Real> Stores<T> for Host {
         macro_rules! named {
             ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
                 match name.as_str() {
-                    $(<crate::$format<T> as Format<T>>::NAME => Box::new(from.load::<crate::$format<T>>()?),)*
+                    $(<crate::formats::$format<T> as Format<T>>::NAME => Box::new(from.load::<crate::formats::$format<T>>()?),)*
                     _ => return Err(InconsistentData),
                 }
             };
         }
-        let matrix: Box<dyn Refresh<HostVector<T>>> = crate::each_format!(named);
+        let matrix: Box<dyn Refresh<HostVector<T>>> = crate::formats::each_format!(named);
         Ok(Ok(Operator { matrix, choice }))
     }
 }

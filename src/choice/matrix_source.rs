@@ -2,11 +2,12 @@
 
 use super::Operator;
 #[cfg(feature = "cuda")]
-use crate::Cuda;
+use crate::device::Cuda;
+use crate::error::Result;
 #[cfg(feature = "cuda")]
 use crate::formats::matrix_source::{CowOnDevice, DiagonalPlaces};
-use crate::formats::{MatrixSource, Source};
-use crate::{Csr, Real, Result};
+use crate::formats::{Csr, MatrixSource, Source};
+use crate::numbers::Real;
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{Array, DeviceCsr};
 use krysp_solvers::Vector;

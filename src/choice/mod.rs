@@ -45,10 +45,11 @@ pub use candidate::{Candidate, Choice, Estimate, StoredFormat};
 pub use krysp_kernels::cost::{CostModel, ProductWork};
 
 #[cfg(feature = "cuda")]
-use crate::Cuda;
-use crate::formats::check_symmetric;
+use crate::device::Cuda;
+use crate::error::Result;
+use crate::formats::{Csr, MatrixSource, check_symmetric};
+use crate::numbers::Real;
 use crate::saved::{Saved, Writer};
-use crate::{Csr, MatrixSource, Real, Result};
 use krysp_solvers::{ElemOf, Form, LinearOperator, MultiVector, ScalarOf, Scalars, SpaceOf, Vector};
 use machine::Refresh;
 pub(crate) use machine::Stores;
@@ -188,8 +189,10 @@ impl<T: Real> Machine<T> for Cuda {}
 
 mod machine {
     use super::{Choice, Operator, Values};
+    use crate::error::Result;
+    use crate::formats::{Csr, MatrixSource};
+    use crate::numbers::Real;
     use crate::saved::{Loaded, Reader, Writer};
-    use crate::{Csr, MatrixSource, Real, Result};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
     /// Operations that the choice of a format needs on an available machine.
@@ -289,16 +292,16 @@ impl<V: Vector> LinearOperator for Operator<V> {
 #[cfg(test)]
 mod tests {
     use super::is_format;
-    use crate::Format;
+    use crate::formats::Format;
 
     #[test]
     fn a_format_is_known_by_its_type_and_by_its_printed_name() {
         macro_rules! each {
             ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-                [$((stringify!($format), crate::$format::<f64>::NAME),)*]
+                [$((stringify!($format), crate::formats::$format::<f64>::NAME),)*]
             };
         }
-        let names = crate::each_format!(each);
+        let names = crate::formats::each_format!(each);
         for (at, (of_type, printed)) in names.iter().enumerate() {
             for (other, (_, name)) in names.iter().enumerate() {
                 assert_eq!(is_format(of_type, name), at == other, "{of_type}, {name}");

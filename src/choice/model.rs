@@ -3,7 +3,7 @@
 use super::calibrated::calibrated;
 use super::{CostModel, Model};
 use crate::formats::{Coefficients, Format, Offered, Variant};
-use crate::simd::{self, Level};
+use krysp_kernels::cpu::simd::{self, Level};
 
 impl Model {
     /// The formats that may be chosen on this machine: their names, as in `benches/record`, and their cost
@@ -49,10 +49,10 @@ fn variants() -> Vec<Variant> {
     let mut variants = vec![];
     macro_rules! list {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-            $(variants.extend(<crate::$format<f64> as Offered<f64>>::variants());)*
+            $(variants.extend(<crate::formats::$format<f64> as Offered<f64>>::variants());)*
         };
     }
-    crate::each_format!(list);
+    crate::formats::each_format!(list);
     variants
 }
 
@@ -61,9 +61,9 @@ pub(super) fn names() -> Vec<&'static str> {
     let mut names: Vec<_> = variants().into_iter().map(|variant| variant.name).collect();
     macro_rules! list {
         ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-            $(names.push(<crate::$format<f64> as Format<f64>>::NAME);)*
+            $(names.push(<crate::formats::$format<f64> as Format<f64>>::NAME);)*
         };
     }
-    crate::each_format!(list);
+    crate::formats::each_format!(list);
     names
 }

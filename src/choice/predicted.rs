@@ -4,8 +4,9 @@
 use super::gpu;
 use super::ranking::Values;
 use super::{Choice, Model, host};
-use crate::formats::check_symmetric;
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::{Csr, check_symmetric};
+use crate::numbers::Real;
 
 impl Choice {
     /// The format that is expected to be the fastest one for a matrix on a machine, which need not be

@@ -2,10 +2,11 @@
 
 use super::ProductWork;
 use super::candidate::{Candidate, Choice, Estimate, StoredFormat};
+use crate::error::{Error, Result};
 use crate::formats::analysis::RowStatistics;
 use crate::formats::{Analysis, Offer, Offered};
+use crate::numbers::Real;
 use crate::spelling::same_name;
-use crate::{Error, Real, Result};
 use krysp_kernels::interrupt;
 
 /// Known properties of the present and future values of a matrix.
@@ -183,10 +184,9 @@ impl<R> Ranking<R> {
 mod tests {
     use super::*;
     use crate::choice::{CostModel, Model, host};
-    use crate::formats::{Coefficients, Format, Variant};
-    use crate::simd::{Level, force};
+    use crate::formats::{Bsr, Coefficients, Dia, Format, Variant};
     use crate::testing::matrices;
-    use crate::{Bsr, Dia};
+    use krysp_kernels::cpu::simd::{Level, force};
     use std::collections::HashSet;
 
     fn models() -> Vec<Model> {
@@ -218,12 +218,12 @@ mod tests {
         macro_rules! list {
             ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
                 $(formats.push((
-                    crate::$format::<f64>::NAME,
-                    <crate::$format<f64> as Offered<f64>>::variants(),
+                    crate::formats::$format::<f64>::NAME,
+                    <crate::formats::$format<f64> as Offered<f64>>::variants(),
                 ));)*
             };
         }
-        crate::each_format!(list);
+        crate::formats::each_format!(list);
         let names: Vec<&str> = formats.iter().flat_map(|(_, all)| all.iter().map(|one| one.name)).collect();
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len(), "{names:?}");
         for (name, variants) in &formats {

@@ -2,8 +2,10 @@
 //! converted on loading.
 
 use super::{Host, Machine, Operator, Stores};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use crate::saved::{Keys, Saved, read, write};
-use crate::{Csr, Real, Result};
 use krysp_solvers::Vector;
 use std::path::Path;
 

@@ -23,8 +23,9 @@
 
 use crate::choice::{Candidate, Choice, Estimate, Model};
 use crate::device::{Cuda, CudaSpace, CudaVector, Error, failed};
-use crate::formats::{Bsr, Coo, CooOptions, Crossing, Dia, Format, OnDevice, Sell, Source};
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::{Bsr, Coo, CooOptions, Crossing, Csr, Dia, Format, OnDevice, Sell, Source};
+use crate::numbers::Real;
 use krysp_kernels::cuda::Product;
 use krysp_kernels::ranges::{even_parts, ranges};
 use krysp_solvers::{LinearOperator, check_spaces};

@@ -10,7 +10,8 @@ pub use to_cuda::{OnCuda, ToCuda};
 pub(crate) use vector::open_columns;
 pub use vector::{CudaBasis, CudaScalar, CudaSpace, CudaVector};
 
-use crate::{Real, Result};
+use crate::error::Result;
+use crate::numbers::Real;
 use krysp_kernels::cuda::{Device, devices};
 
 /// A GPU, and a queue of work (a CUDA stream) on it. Clones share the queue; vectors and operators of one
@@ -87,7 +88,7 @@ impl Cuda {
 
     /// The space of vectors of `len` entries in the GPU's memory, in the user's order.
     pub fn space<T: Real>(&self, len: usize) -> CudaSpace<T> {
-        CudaSpace::like(self, &crate::HostSpace::new(len))
+        CudaSpace::like(self, &crate::host::HostSpace::new(len))
     }
 
     pub(crate) fn device(&self) -> &Device {

@@ -1,7 +1,7 @@
 //! Execution of the steps (iterations) of a solve in device memory.
 
 use super::{CudaScalar, CudaSpace, CudaVector, failed};
-use crate::Real;
+use crate::numbers::Real;
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_kernels::cuda::{
     self, Entry, LAG, LAG_OF_LONG, LOCKSTEP_COLUMNS, LOCKSTEP_FROM, LONG_STEP, Resident,

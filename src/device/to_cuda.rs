@@ -1,7 +1,7 @@
 //! Copies of operators and preconditioners on a GPU.
 
 use super::Cuda;
-use crate::Result;
+use crate::error::Result;
 
 /// An operator or a preconditioner that can be copied to a GPU: `x.to(&gpu)` computes on the GPU the same as
 /// `x` on the host.

@@ -2,8 +2,9 @@
 
 use super::steps::{CudaSteps, OnChip};
 use super::{Cuda, failed};
-use crate::host::gather;
-use crate::{HostSpace, Permutation, Real};
+use crate::host::{HostSpace, gather};
+use crate::numbers::Real;
+use crate::permutation::Permutation;
 use krysp_kernels::cuda::team::member::Member;
 use krysp_kernels::cuda::{self, Array, solve::vector};
 use krysp_kernels::interrupt;
@@ -66,7 +67,7 @@ impl<T: Real> CudaSpace<T> {
         &self,
         address: u64,
         work: impl FnOnce(&mut CudaVector<T>) -> R,
-    ) -> crate::Result<R> {
+    ) -> crate::error::Result<R> {
         let entries = self.gpu.device().array_at(address, self.local_len())?;
         Ok(work(&mut CudaVector { entries, space: self.clone() }))
     }

@@ -1,10 +1,11 @@
 //! Analysis of a matrix for a kind of machine, computed once for all formats. From it each format finds what it
 //! would take of the matrix.
 
-use super::{check_padding, default_height, fewest_bytes_at, has_short_columns};
+use super::{Csr, check_padding, default_height, fewest_bytes_at, has_short_columns};
 use super::{quantile, row_length_histogram};
+use crate::error::Result;
+use crate::numbers::Real;
 use crate::saved::saved;
-use crate::{Csr, Real, Result};
 use krysp_kernels::cost::scattering;
 use std::fmt;
 

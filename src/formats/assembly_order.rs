@@ -4,7 +4,10 @@
 use super::derived::check_same_pattern;
 use super::pattern::{Later, fill_by_rows, place_of};
 use super::{Csr, Format, Source};
-use crate::{Error, HostSpace, Permutation, Real, Result};
+use crate::error::{Error, Result};
+use crate::host::HostSpace;
+use crate::numbers::Real;
+use crate::permutation::Permutation;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;

@@ -1,7 +1,8 @@
 //! Optional checks of a matrix's entries.
 
 use super::{Csr, Format};
-use crate::{Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::find_row;
 
 impl<T: Real> Csr<T> {

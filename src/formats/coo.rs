@@ -16,8 +16,9 @@ use super::pattern::fill_by_rows;
 use super::{
     Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, offset_bytes, row_operator,
 };
+use crate::error::{Error, Result};
+use crate::numbers::{Real, Storage};
 use crate::saved::saved;
-use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::coo::{self, EntryRows};
@@ -227,8 +228,8 @@ impl<T: Real> OnDevice<T> for Coo<T> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::simd::{Level, force};
-    use crate::{LinearOperator, Space, Vector};
+    use krysp_kernels::cpu::simd::{Level, force};
+    use krysp_solvers::{LinearOperator, Space, Vector};
 
     /// Matrices with shapes and row lengths around the boundaries of lanes, slices and chunks.
     pub(in crate::formats) fn matrices<T: Real>() -> Vec<Csr<T>> {
@@ -268,7 +269,7 @@ pub(super) mod tests {
     }
 
     fn wide<T: Real>(value: T) -> f64 {
-        crate::Element::to_f64(value)
+        krysp_solvers::Element::to_f64(value)
     }
 
     /// Checks at every SIMD level that a format multiplies, converts back, and takes new values.

@@ -14,10 +14,13 @@ use super::pattern::Pattern;
 use super::{
     Analysis, Coefficients, Format, Multiply, Offer, Offered, Source, Strategy, Variant, offset_bytes,
 };
+use crate::error::{Error, Result};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 #[cfg(feature = "cuda")]
-use crate::Storage;
+use crate::numbers::Storage;
+use crate::permutation::Permutation;
 use crate::saved::saved;
-use crate::{Error, HostSpace, HostVector, Permutation, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::csr;

@@ -1,7 +1,8 @@
 //! Products of a CSR matrix in host memory, for each [`Strategy`].
 
 use super::{Csr, Format, Multiply, Strategy};
-use crate::{HostVector, Real, Storage};
+use crate::host::HostVector;
+use crate::numbers::{Real, Storage};
 use krysp_kernels::cpu::formats::speculative;
 use krysp_kernels::cpu::run::balanced::Balanced;
 use krysp_solvers::{MultiVector, Scalars, Vector};

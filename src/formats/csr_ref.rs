@@ -2,7 +2,10 @@
 
 use super::row_operator;
 use super::shared_rows::SharedRows;
-use crate::{Csr, Error, HostSpace, HostVector, Real, Result, Storage};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::{Real, Storage};
 use krysp_kernels::cpu::formats::csr;
 use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::balanced::Balanced;

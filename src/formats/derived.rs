@@ -3,8 +3,10 @@
 use super::assembly_order::AssemblyOrder;
 use super::pattern::{Pattern, made};
 use super::{Csr, Format, Source};
+use crate::error::{Error, Result};
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use crate::saved::saved;
-use crate::{Error, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;

@@ -7,8 +7,9 @@
 use super::OnDevice;
 use super::slices::check_padding;
 use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
+use crate::error::Result;
+use crate::numbers::{Real, Storage};
 use crate::saved::saved;
-use crate::{Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::dia::{self, HEIGHT};

@@ -44,7 +44,8 @@ use super::OnDevice;
 use super::pattern::Pattern;
 use super::slices::{SliceWidths, Slices, Stored, check_padding, default_height};
 use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::{Error, Real, Result, Storage};
+use crate::error::{Error, Result};
+use crate::numbers::{Real, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::ehyb;
 use krysp_kernels::cpu::run::rows::RowProduct;
@@ -330,7 +331,7 @@ impl<T: Real> Ehyb<T> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn rows_per_part(gpu: &crate::Cuda, rows: usize) -> Result<usize> {
+    pub fn rows_per_part(gpu: &crate::device::Cuda, rows: usize) -> Result<usize> {
         Ok(cuda::formats::ehyb::rows_per_part::<T>(gpu.device(), rows)?)
     }
 }

@@ -2,7 +2,9 @@
 
 use super::pattern::fill_by_rows;
 use super::{Csr, Multiply, Source};
-use crate::{HostVector, Real, Result, Storage};
+use crate::error::Result;
+use crate::host::HostVector;
+use crate::numbers::{Real, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::simd::storage::narrow;
 use krysp_solvers::LinearOperator;
@@ -146,8 +148,8 @@ mod tests {
     use super::*;
     use crate::formats::coo::tests::with_lengths;
     use crate::formats::*;
-    use crate::simd::{Level, force};
     use krysp_kernels::cpu::run::threads::CHUNK;
+    use krysp_kernels::cpu::simd::{Level, force};
     use krysp_solvers::Space;
 
     /// Number of bytes, values of all slots, and product with a fixed vector, for comparison.
@@ -172,7 +174,7 @@ mod tests {
                 $(results.extend($format::new(csr).ok().map(|format| result(&format)));)*
             };
         }
-        crate::each_format!(every_format);
+        crate::formats::each_format!(every_format);
         results
     }
 

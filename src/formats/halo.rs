@@ -21,7 +21,8 @@ use super::bsr::{best_blocks, block_pattern};
 use super::on_device::values_of;
 use super::pattern::fill_by_rows;
 use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
-use crate::{Error, Real, Result, Storage};
+use crate::error::{Error, Result};
+use crate::numbers::{Real, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::halo;
@@ -232,7 +233,7 @@ impl<T: Real> Halo<T> {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn rows_per_block(gpu: &crate::Cuda, csr: &Csr<T>) -> usize {
+    pub fn rows_per_block(gpu: &crate::device::Cuda, csr: &Csr<T>) -> usize {
         Halo::rows_per_block_of(gpu.device().multiprocessors(), csr)
     }
 

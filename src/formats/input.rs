@@ -2,7 +2,9 @@
 
 use super::pattern::{Pattern, fill_by_rows};
 use super::{Csr, Source};
-use crate::{Error, HostSpace, Real, Result};
+use crate::error::{Error, Result};
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{find_row, map_rows};
 use krysp_kernels::index::{Columns, Offsets};

@@ -43,3 +43,8 @@ macro_rules! where_on_gpu {
     (gpu, $($code:tt)*) => { $($code)* };
     (host, $($code:tt)*) => {};
 }
+
+// `macro_export` puts them into the crate root alone
+pub(crate) use each_format;
+#[cfg(feature = "cuda")]
+pub(crate) use where_on_gpu;

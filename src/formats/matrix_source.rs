@@ -5,7 +5,8 @@ use super::{Csr, Format, Source};
 use super::{CudaMatrix, OnDevice, pattern::Pattern};
 #[cfg(feature = "cuda")]
 use crate::device::Cuda;
-use crate::{Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::cpu::simd::storage::widen;
 #[cfg(feature = "cuda")]

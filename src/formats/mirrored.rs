@@ -1,6 +1,7 @@
 //! Lookup of transposed entries `a_ji` while rows are traversed.
 
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::{over_parts, tasks};
 use std::ops::Range;
 

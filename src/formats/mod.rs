@@ -3,7 +3,7 @@
 //! [`Csr`] is the central format and the only one a user must know. Every other format is converted from it,
 //! stores its values, and padding, in its order of slots, and can be [refreshed](Format::refresh) with
 //! values in the order of [`Csr::entries`]. `list.rs` lists all formats, `format.rs` defines what each can
-//! do, and `offer.rs` what each reports to the automatic choice.
+//! do, and `offer.rs` what each reports to the automatic choice, from an analysis of the matrix (`analysis.rs`).
 
 pub(crate) mod analysis;
 pub(crate) mod assembly_order;
@@ -48,7 +48,7 @@ macro_rules! reexport {
         $(pub use $file::*;)*
     };
 }
-crate::each_format!(reexport);
+each_format!(reexport);
 
 pub(crate) use analysis::{Analysis, offset_bytes};
 pub use csr_ref::CsrRef;
@@ -56,6 +56,9 @@ pub(crate) use dia::diagonals_of;
 pub use format::Format;
 pub use input::Index;
 pub use krysp_kernels::strategy::Strategy;
+pub(crate) use list::each_format;
+#[cfg(feature = "cuda")]
+pub(crate) use list::where_on_gpu;
 pub use matrix_source::MatrixSource;
 pub(crate) use mirrored::{Mirrored, over_mirrored_rows};
 pub(crate) use offer::{Coefficients, Offer, Offered, Variant};

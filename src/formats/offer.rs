@@ -3,7 +3,8 @@
 
 use super::Format;
 use super::analysis::Analysis;
-use crate::{Real, Result};
+use crate::error::Result;
+use crate::numbers::Real;
 use krysp_kernels::cost::CostModel;
 
 /// A format as the automatic choice sees it.

@@ -3,7 +3,10 @@
 use super::assembly_order::UserOrder;
 use super::{Format, Source};
 use crate::device::{self, Cuda, CudaScalar, CudaSpace, CudaVector, OnChip, ToCuda, failed, open_columns};
-use crate::{Csr, Permutation, Real, Result, Storage};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::{Real, Storage};
+use crate::permutation::Permutation;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cuda::{Device, DeviceCsr, Order, Product, Refill, Resident};
 use krysp_solvers::{Error, Form, LinearOperator, MultiVector, Scalars, Space, Vector, check_spaces};
@@ -144,9 +147,9 @@ impl<T: Real, F: OnDevice<T>> CudaMatrix<T, F> {
     ) -> Result<CudaMatrix<T, F>> {
         let (domain, range) = (CudaSpace::like(gpu, source.domain()), CudaSpace::like(gpu, source.range()));
         let arrays = arrays.map_err(|error| match error {
-            crate::Error::Cuda(why @ (device::Error::Padding { .. } | device::Error::Window { .. })) => {
-                crate::Error::Unsuitable { format: F::NAME, why: why.to_string() }
-            }
+            crate::error::Error::Cuda(
+                why @ (device::Error::Padding { .. } | device::Error::Window { .. }),
+            ) => crate::error::Error::Unsuitable { format: F::NAME, why: why.to_string() },
             other => other,
         })?;
         let (resident, outdated) = (OnceLock::new(), Mutex::new(None));

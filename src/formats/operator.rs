@@ -1,6 +1,7 @@
 //! Implementation of `LinearOperator` for formats: products, and residuals in twice the working precision.
 
-use crate::{HostVector, Real, Storage};
+use crate::host::HostVector;
+use crate::numbers::{Real, Storage};
 use krysp_solvers::{MultiVector, Scalars};
 
 /// Products in which `values` of the caller, one for each stored value of the format, replace the format's
@@ -80,52 +81,52 @@ macro_rules! row_operator {
         });
     };
     ($format:ident<$($life:lifetime)?>, $rows:ident, { $($more:tt)* }) => {
-        impl<$($life,)? T: crate::Real> $crate::formats::Multiply<T> for $format<$($life,)? T> {
-            fn multiply<V: crate::Storage<T>>(
+        impl<$($life,)? T: crate::numbers::Real> $crate::formats::Multiply<T> for $format<$($life,)? T> {
+            fn multiply<V: crate::numbers::Storage<T>>(
                 &self,
                 values: &[V],
-                x: &crate::HostVector<T>,
-                y: &mut crate::HostVector<T>,
+                x: &crate::host::HostVector<T>,
+                y: &mut crate::host::HostVector<T>,
             ) -> krysp_solvers::Result<()> {
                 self.$rows.product(&self.kernel(values), x, y)
             }
 
-            fn multiply_dot<V: crate::Storage<T>>(
+            fn multiply_dot<V: crate::numbers::Storage<T>>(
                 &self,
                 values: &[V],
-                x: &crate::HostVector<T>,
-                y: &mut crate::HostVector<T>,
+                x: &crate::host::HostVector<T>,
+                y: &mut crate::host::HostVector<T>,
             ) -> krysp_solvers::Result<T> {
                 self.$rows.product_dot(&self.kernel(values), x, y)
             }
 
-            fn multiply_many<V: crate::Storage<T>>(
+            fn multiply_many<V: crate::numbers::Storage<T>>(
                 &self,
                 values: &[V],
-                x: &krysp_solvers::MultiVector<crate::HostVector<T>>,
-                y: &mut krysp_solvers::MultiVector<crate::HostVector<T>>,
+                x: &krysp_solvers::MultiVector<crate::host::HostVector<T>>,
+                y: &mut krysp_solvers::MultiVector<crate::host::HostVector<T>>,
             ) -> krysp_solvers::Result<()> {
                 self.$rows.product_many(&self.kernel(values), x, y)
             }
 
-            fn multiply_dot_many<V: crate::Storage<T>>(
+            fn multiply_dot_many<V: crate::numbers::Storage<T>>(
                 &self,
                 values: &[V],
-                x: &krysp_solvers::MultiVector<crate::HostVector<T>>,
-                y: &mut krysp_solvers::MultiVector<crate::HostVector<T>>,
+                x: &krysp_solvers::MultiVector<crate::host::HostVector<T>>,
+                y: &mut krysp_solvers::MultiVector<crate::host::HostVector<T>>,
             ) -> krysp_solvers::Result<krysp_solvers::Scalars<T, T>> {
                 self.$rows.product_dot_many(&self.kernel(values), x, y)
             }
         }
 
-        impl<$($life,)? T: crate::Real> krysp_solvers::LinearOperator for $format<$($life,)? T> {
-            type Vector = crate::HostVector<T>;
+        impl<$($life,)? T: crate::numbers::Real> krysp_solvers::LinearOperator for $format<$($life,)? T> {
+            type Vector = crate::host::HostVector<T>;
 
-            fn domain(&self) -> &crate::HostSpace<T> {
+            fn domain(&self) -> &crate::host::HostSpace<T> {
                 self.$rows.domain()
             }
 
-            fn range(&self) -> &crate::HostSpace<T> {
+            fn range(&self) -> &crate::host::HostSpace<T> {
                 self.$rows.range()
             }
 
@@ -155,9 +156,9 @@ macro_rules! precise_residual {
     () => {
         fn residual(
             &self,
-            b: &crate::HostVector<T>,
-            x: &crate::HostVector<T>,
-            r: &mut crate::HostVector<T>,
+            b: &crate::host::HostVector<T>,
+            x: &crate::host::HostVector<T>,
+            r: &mut crate::host::HostVector<T>,
         ) -> krysp_solvers::Result<()> {
             use crate::formats::Format;
             self.source().residual(&self.entries_from(self.values()), b, x, r)

@@ -1,7 +1,8 @@
 //! Sparsity patterns, and the order in which values were assembled.
 
 use super::assembly_order::AssemblyOrder;
-use crate::{Error, Result, memory::check_free_memory};
+use crate::error::{Error, Result};
+use crate::memory::check_free_memory;
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
 use krysp_kernels::index::{Columns, Offsets};

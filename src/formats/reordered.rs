@@ -5,9 +5,9 @@ use super::assembly_order::{AssemblyOrder, reordering};
 #[cfg(feature = "cuda")]
 use super::pattern::Later;
 use super::pattern::{Entry, Pattern, check_places, checked, column_of, entry, fill_by_rows, place_of};
+use crate::error::Result;
 #[cfg(feature = "cuda")]
-use crate::Permutation;
-use crate::Result;
+use crate::permutation::Permutation;
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
 #[cfg(feature = "cuda")]

@@ -14,7 +14,9 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::{Csr, Format, Multiply, Source};
-use crate::{HostSpace, HostVector, Real, Result, Storage};
+use crate::error::Result;
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::{Real, Storage};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::simd::storage::widen;

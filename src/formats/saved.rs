@@ -3,7 +3,7 @@
 use super::assembly_order::AssemblyOrder;
 use super::pattern::{Pattern, made};
 use super::{Csr, Ehyb, Format, Halo};
-use crate::Real;
+use crate::numbers::Real;
 use crate::saved::checksum::{joined, step};
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use krysp_kernels::cpu::run::threads::{find_row, over_rows};

@@ -19,8 +19,9 @@ use super::slices::{
 use super::{
     Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, offset_bytes, row_operator,
 };
+use crate::error::{Error, Result};
+use crate::numbers::{Real, Storage};
 use crate::saved::saved;
-use crate::{Error, Real, Result, Storage};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::sliced::height_step;

@@ -1,7 +1,8 @@
 //! Distribution of a matrix's rows over threads.
 
+use crate::host::{HostSpace, HostVector};
 use crate::memory::check_free_memory;
-use crate::{HostSpace, HostVector, Real};
+use crate::numbers::Real;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::rows::{self, Parts, RowProduct};
 use krysp_kernels::cpu::run::threads::{self, CHUNK};

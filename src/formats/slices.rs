@@ -2,10 +2,11 @@
 
 use super::Coefficients;
 use super::pattern::{Pattern, fill_by_rows};
+use crate::error::{Error, Result};
 use crate::formats::analysis::{Analysis, Model};
 use crate::memory::check_free_memory;
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, load_sliced, save_sliced, saved};
-use crate::{Error, Real, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::sliced::{

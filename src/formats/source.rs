@@ -2,11 +2,12 @@
 
 use super::pattern::Pattern;
 use super::shared_rows::SharedRows;
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
-use crate::{HostSpace, HostVector, Real, Space};
 use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::rows::RowProduct;
-use krysp_solvers::{MultiVector, Scalars};
+use krysp_solvers::{MultiVector, Scalars, Space};
 use std::sync::Arc;
 
 /// Data that every format shares with the matrix it was converted from: the pattern, the spaces of `x` and

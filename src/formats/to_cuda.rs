@@ -2,7 +2,9 @@
 
 use super::{CudaMatrix, Format, MatrixSource, OnDevice, Rounded};
 use crate::device::{Cuda, ToCuda};
-use crate::{HostVector, Real, Result, Storage};
+use crate::error::Result;
+use crate::host::HostVector;
+use crate::numbers::{Real, Storage};
 use krysp_solvers::LinearOperator;
 
 /// Copies a format from host memory to a GPU.
@@ -12,8 +14,8 @@ fn copied<T: Real, F: OnDevice<T> + MatrixSource<T>>(format: &F, gpu: &Cuda) -> 
 
 macro_rules! to_cuda {
     ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {$(
-        crate::where_on_gpu!($memory,
-            impl<T: Real> ToCuda for crate::$format<T> {
+        crate::formats::where_on_gpu!($memory,
+            impl<T: Real> ToCuda for crate::formats::$format<T> {
                 type OnCuda = CudaMatrix<T, Self>;
 
                 fn to(&self, gpu: &Cuda) -> Result<Self::OnCuda> {
@@ -23,7 +25,7 @@ macro_rules! to_cuda {
         );
     )*};
 }
-crate::each_format!(to_cuda);
+crate::formats::each_format!(to_cuda);
 
 impl<T, F, V> ToCuda for Rounded<F, V>
 where

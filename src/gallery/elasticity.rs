@@ -1,7 +1,9 @@
 //! Linear elasticity on trilinear hexahedra.
 
+use crate::error::{Error, Result};
+use crate::formats::Csr;
 use crate::memory::check_free_memory;
-use crate::{Csr, Error, Real, Result};
+use crate::numbers::Real;
 
 /// Linear elasticity of a beam of `elements[d]` cubes of size 1 in direction d, clamped at the side x = 0: trilinear elements, Young's
 /// modulus 1. Also returns the coordinates of the nodes, from which [`rigid_body_modes`](crate::rigid_body_modes) computes the rigid body

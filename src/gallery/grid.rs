@@ -1,7 +1,9 @@
 //! Nodes of a rectangular grid in any number of directions.
 
+use crate::error::{Error, Result};
+use crate::formats::Csr;
 use crate::memory::check_free_memory;
-use crate::{Csr, Error, Real, Result};
+use crate::numbers::Real;
 
 /// A grid with `points[d]` nodes in direction d. The first direction varies fastest in the ordering.
 #[derive(Clone, Copy, Debug)]

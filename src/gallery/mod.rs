@@ -35,7 +35,9 @@ pub use elasticity::elasticity;
 pub(crate) use elasticity::{Clamped, hex_stiffness};
 pub use stokes::stokes;
 
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use grid::Grid;
 
 /// `−Δu = f` with `u = 0` on the boundary, by central differences: `2 d` on the diagonal in `d` directions, `−1` for each

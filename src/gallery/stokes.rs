@@ -1,7 +1,9 @@
 //! Stokes flow in a channel, on a staggered grid.
 
+use crate::error::{Error, Result};
+use crate::formats::Csr;
 use crate::memory::check_free_memory;
-use crate::{Csr, Error, Real, Result};
+use crate::numbers::Real;
 
 /// Stokes flow through a rectangular channel of `cells[d]` cells in direction d, two or three directions: the marker-and-cell
 /// scheme, with velocities on the faces of cells and pressures in their centres (Harlow and Welch 1965).

@@ -1,8 +1,10 @@
 //! Conversions to and from faer, and operators for faer's solvers.
 
 use super::{short_offsets, wide_columns};
-use crate::formats::{CsrRef, Index};
-use crate::{Csr, Error, HostVector, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::{Csr, CsrRef, Index};
+use crate::host::HostVector;
+use crate::numbers::Real;
 use ::faer::dyn_stack::{MemStack, StackReq};
 use ::faer::matrix_free::{LinOp, Precond};
 use ::faer::sparse::{SparseColMatRef, SparseRowMat, SparseRowMatRef, SymbolicSparseRowMat};

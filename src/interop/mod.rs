@@ -22,15 +22,16 @@ mod sprs;
 #[cfg(feature = "faer")]
 pub use self::faer::AsFaer;
 
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 
 /// The offsets of a matrix as 32-bit numbers.
 #[cfg(any(feature = "faer", feature = "sprs"))]
-fn short_offsets<T: Real>(csr: &Csr<T>, to: &'static str, limit: usize) -> crate::Result<Vec<u32>> {
+fn short_offsets<T: Real>(csr: &Csr<T>, to: &'static str, limit: usize) -> crate::error::Result<Vec<u32>> {
     let (rows, cols, nnz) = (csr.rows(), csr.cols(), csr.nnz());
     if nnz.max(rows).max(cols) > limit {
         let why = format!("{rows} x {cols} with {nnz} entries exceeds 32-bit indices: use `usize`");
-        return Err(crate::Error::Unsuitable { format: to, why });
+        return Err(crate::error::Error::Unsuitable { format: to, why });
     }
     Ok(csr.offsets().into_iter().map(|offset| offset as u32).collect())
 }

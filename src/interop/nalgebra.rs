@@ -1,7 +1,9 @@
 //! Conversions to and from nalgebra-sparse.
 
 use super::wide_columns;
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use nalgebra_sparse::{CooMatrix, CscMatrix, CsrMatrix};
 
 impl<T: Real> TryFrom<&CsrMatrix<T>> for Csr<T> {

@@ -1,8 +1,9 @@
 //! Conversions to and from sprs.
 
 use super::{short_offsets, wide_columns};
-use crate::formats::{CsrRef, Index};
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::{Csr, CsrRef, Index};
+use crate::numbers::Real;
 use ::sprs::{CsMat, CsMatBase, CsMatI, CsMatViewI, SpIndex};
 use std::ops::Deref;
 

@@ -1,10 +1,11 @@
 //! The bytes of files, and functions shared by the readers and writers of binary files.
 
 use super::matrix_market::{ReadError, WriteError};
-use crate::{Element, Error, Result};
+use crate::error::{Error, Result};
 use flate2::bufread::MultiGzDecoder;
 use krysp_kernels::interrupt::{Interrupted, Phase};
 use krysp_kernels::map::map_file;
+use krysp_solvers::Element;
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Deref;

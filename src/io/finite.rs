@@ -2,7 +2,9 @@
 
 use super::file::{load, wrong};
 use super::matrix_market;
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use std::path::Path;
 
 /// Returns an error if an entry of `a`, a matrix read from the file `path`, is infinite or NaN. For a Matrix

@@ -19,8 +19,10 @@ mod petsc;
 mod rutherford_boeing;
 mod zip;
 
+use crate::error::Result;
+use crate::formats::Csr;
 use crate::memory::check_free_memory;
-use crate::{Csr, Real, Result};
+use crate::numbers::Real;
 use file::{Parsed, ends_in, load, load_from, save, wrong};
 use flate2::{Compression, write::GzEncoder};
 use krysp_kernels::interrupt;

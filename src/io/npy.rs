@@ -3,8 +3,10 @@
 
 use super::file::{Kind, Numbers, Order, Parsed, length, take};
 use super::zip::{self, Member};
+use crate::formats::Csr;
 use crate::memory::check_free_memory;
-use crate::{Csr, Element, Real};
+use crate::numbers::Real;
+use krysp_solvers::Element;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 

@@ -11,7 +11,9 @@
 //! a file shows which.
 
 use super::file::{Kind, Numbers, Order, Parsed, length, take};
-use crate::{Csr, Element, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
+use krysp_solvers::Element;
 
 const MATRIX: i64 = 1_211_216;
 const VECTOR: i64 = 1_211_214;

@@ -12,7 +12,9 @@
 //! Fields have a fixed width and need no blanks between them. Right-hand sides are skipped.
 
 use super::file::{Parsed, length};
-use crate::{Csr, Element, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
+use krysp_solvers::Element;
 use std::fmt::Write;
 
 /// The type of a matrix, three letters in the third line; `None` if the text has another format.

@@ -3,9 +3,10 @@
 use super::local::Local;
 use super::matrix::RankMatrix;
 use super::ranks::Ranks;
-use crate::formats::node_rows;
+use crate::error::{Error, Result};
+use crate::formats::{Csr, Format, node_rows};
 use crate::io::matrix_market::{Number, read_part};
-use crate::{Csr, Error, Format, Real, Result};
+use crate::numbers::Real;
 use krysp_kernels::buffer::Plain;
 use krysp_kernels::ranges::even_parts;
 use krysp_solvers::{LinearOperator, Space};

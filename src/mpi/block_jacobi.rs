@@ -4,8 +4,11 @@ use super::local::Local;
 use super::matrix::RankMatrix;
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::host::Host;
+use crate::numbers::Real;
 use crate::preconditioners::{MatrixSource, Refresh};
-use crate::{Csr, Host, Real, Result};
 use krysp_solvers::{Form, LinearOperator, Space, Vector, check_spaces};
 use std::fmt;
 

@@ -5,9 +5,12 @@ use super::local::Local;
 use super::matrix::RankMatrix;
 use super::near::Near;
 use super::vector::{RankSpace, RankVector};
+use crate::error::Result;
+use crate::formats::Csr;
 use crate::formats::pattern::Pattern;
+use crate::host::{Host, HostSpace};
+use crate::numbers::Real;
 use crate::preconditioners::fsai;
-use crate::{Csr, Host, HostSpace, Real, Result};
 use krysp_kernels::index::Offsets;
 use krysp_solvers::{Composed, LinearOperator, Space};
 

@@ -2,7 +2,8 @@
 
 use super::ranks::{HALO, Ranks};
 use super::raw::{Buffer, Messages};
-use crate::{Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::numbers::Real;
 use krysp_kernels::buffer::Plain;
 use std::ops::Range;
 

@@ -8,7 +8,10 @@
 use super::halo::Routes;
 use super::local::Link;
 use super::ranks::Ranks;
-use crate::{Csr, Cuda, Real, Result};
+use crate::device::Cuda;
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::cuda::team::across::{NAME, Offer, Region, SharedWord, shared_word};
 use krysp_kernels::cuda::team::halo::{HaloExchange, Plan};
 use krysp_kernels::cuda::team::member::{MEMBERS, Member, mail_bytes};

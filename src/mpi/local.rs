@@ -2,8 +2,12 @@
 
 use super::halo::{HaloExchange, Routes};
 use super::ranks::{Own, Ranks};
-use crate::choice::{Machine, Stores};
-use crate::{CoarseSpace, Csr, Host, HostSpace, HostVector, Operator, Real, Result};
+use crate::choice::{Machine, Operator, Stores};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::host::{Host, HostSpace, HostVector};
+use crate::numbers::Real;
+use crate::preconditioners::CoarseSpace;
 use krysp_solvers::{Element, LinearOperator, ScalarOf, Space, SpaceOf, StepsOf, Vector};
 use std::convert::Infallible;
 use std::fmt;
@@ -16,7 +20,7 @@ pub trait Local<T: Real>: RankMemory<T> {}
 
 impl<T: Real> Local<T> for Host {}
 #[cfg(feature = "cuda")]
-impl<T: Real> Local<T> for crate::Cuda {}
+impl<T: Real> Local<T> for crate::device::Cuda {}
 
 /// Operations that ranks need from the memory that holds their parts.
 pub trait RankMemory<T: Real>: Machine<T> + Clone + fmt::Debug + Send + Sync + 'static {
@@ -181,7 +185,7 @@ impl<T: Real> RankMemory<T> for Host {
         Ok(coarse.clone())
     }
 
-    fn replace_coefficients(basis: &mut crate::HostBasis<T>, c: &[T]) -> krysp_solvers::Result<()> {
+    fn replace_coefficients(basis: &mut crate::host::HostBasis<T>, c: &[T]) -> krysp_solvers::Result<()> {
         basis.replace_coefficients(c);
         Ok(())
     }

@@ -3,7 +3,9 @@
 
 use super::halo::Routes;
 use super::matrix::RankMatrix;
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_solvers::{LinearOperator, Space};
 
 /// Own rows, and fetched copies of those rows of other ranks whose indices are columns of own rows.

@@ -1,7 +1,7 @@
 //! Ranks that work together: sums, collective errors, and the failure of single ranks.
 
 use super::raw::{Comm, Flight};
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use ::mpi::ffi::MPI_Comm;
 use ::mpi::raw::AsRaw;
 use krysp_kernels::buffer::Plain;

@@ -6,7 +6,7 @@
 //! thread level `MPI_THREAD_SERIALIZED` suffices.
 #![allow(unsafe_code, reason = "MPI is a C library")]
 
-use crate::{Error, Result};
+use crate::error::{Error, Result};
 use ::mpi::ffi;
 use krysp_kernels::buffer::Plain;
 use std::ffi::c_int;

@@ -2,7 +2,8 @@
 
 use super::local::{Link, Local, RankMemory};
 use super::ranks::{Pending, Ranks};
-use crate::{Host, Real};
+use crate::host::Host;
+use crate::numbers::Real;
 use krysp_solvers::{Result, Scalar, ScalarOf};
 use std::ops::{Add, Div, Mul, Neg};
 use std::sync::Arc;

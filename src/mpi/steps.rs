@@ -3,7 +3,8 @@
 use super::local::{Link, Local, RankMemory};
 use super::scalar::RankScalar;
 use super::vector::{RankSpace, RankVector};
-use crate::{Host, Real};
+use crate::host::Host;
+use crate::numbers::Real;
 use krysp_solvers::{Condition, Element, Ending, Error, Result, Scalar, Space, Steps, StepsOf};
 use std::collections::VecDeque;
 

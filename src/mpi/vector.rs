@@ -4,7 +4,8 @@ use super::local::{BasisOf, Link, Local, RankMemory};
 use super::ranks::{Own, Ranks};
 use super::scalar::RankScalar;
 use super::steps::RankSteps;
-use crate::{Host, Real};
+use crate::host::Host;
+use crate::numbers::Real;
 use krysp_solvers::{Basis, CgUpdate, Element, Error, Result, ScalarOf, Space, SpaceOf, Vector, flip_signs};
 use std::convert::Infallible;
 use std::fmt;
@@ -24,7 +25,7 @@ pub struct RankSpace<T: Real, L: Local<T> = Host> {
 
 impl<T: Real> RankSpace<T> {
     /// The space in which this rank has `own` entries. Collective: all ranks call this.
-    pub fn new(ranks: &Ranks, own: usize) -> crate::Result<RankSpace<T>> {
+    pub fn new(ranks: &Ranks, own: usize) -> crate::error::Result<RankSpace<T>> {
         let mut end = 0;
         let ends = ranks.gather(vec![own as u64])?.into_iter().map(|rows| {
             end += rows;
@@ -39,7 +40,7 @@ impl<T: Real, L: Local<T>> RankSpace<T, L> {
     /// The space of the same vectors with this rank's part in the memory of `local`. Collective: all ranks
     /// call this.
     #[cfg(feature = "cuda")]
-    pub(super) fn at<To: Local<T>>(&self, local: &To) -> crate::Result<RankSpace<T, To>> {
+    pub(super) fn at<To: Local<T>>(&self, local: &To) -> crate::error::Result<RankSpace<T, To>> {
         let (ranks, bounds, link) = (self.ranks.clone(), self.bounds.clone(), local.link(&self.ranks)?);
         Ok(RankSpace { ranks, bounds, own: local.space(self.own.len()), link })
     }

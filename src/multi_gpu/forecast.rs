@@ -9,7 +9,10 @@
 //! seconds(k) = (matrix + 11 vectors) / k / memory + ghosts / link + step(k)
 //! ```
 
-use crate::{Csr, Cuda, Error, Real, Result};
+use crate::device::Cuda;
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::cuda::tuning::{LINK_SPEED, MEMORY_SPEED, STEP_ALONE, STEP_TOGETHER};
 use std::fmt;
 

@@ -2,9 +2,13 @@
 //! the entries of these rows in columns that other GPUs own.
 
 use super::{GpuPart, PartReport};
+use crate::choice::Operator;
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use crate::partition::Cut;
-use crate::{Csr, HostSpace, Operator, Real, Result};
 use krysp_kernels::cuda::team::halo::{HaloExchange, Plan};
 use krysp_kernels::cuda::team::member::Member;
 use krysp_solvers::{Form, LinearOperator, Space, check_spaces};

@@ -3,7 +3,9 @@
 use super::PartReport;
 use super::matrix::GpuPartMatrix;
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector};
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::cuda::team::member::Member;
 use krysp_solvers::{Diagonal, Element, Form, LinearOperator};
 use std::ops::Range;

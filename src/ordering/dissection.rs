@@ -19,7 +19,7 @@ mod tests;
 
 use super::aggregate::scrambled;
 use super::minimum_degree::{self, Neighbours};
-use crate::Result;
+use crate::error::Result;
 use krysp_kernels::interrupt::Phase;
 use refine::{Refinement, SEPARATOR};
 use std::mem::replace;

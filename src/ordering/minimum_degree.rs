@@ -22,7 +22,9 @@ mod postorder;
 #[cfg(test)]
 mod tests;
 
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use lists::Lists;
 pub(crate) use neighbours::{Both, Neighbours, is_symmetric};

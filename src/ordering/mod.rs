@@ -13,9 +13,10 @@ mod pieces;
 mod rcm;
 mod trades;
 
-use crate::formats::{Format, block_pattern};
+use crate::error::Result;
+use crate::formats::{Csr, Format, block_pattern};
+use crate::numbers::Real;
 use crate::permutation::Permutation;
-use crate::{Csr, Real, Result};
 use graph::Pattern;
 use krysp_kernels::interrupt;
 

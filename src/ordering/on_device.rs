@@ -13,8 +13,11 @@
 use super::aggregate::share;
 use super::clustered::{CLUSTERS_IN_RUN, ROUNDS, clustered, line};
 use super::graph::{Coarse, Graph, Pattern};
+use crate::device::Cuda;
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use crate::permutation::Permutation;
-use crate::{Csr, Cuda, Real, Result};
 use krysp_kernels::cuda::{self, Clusters, Device, Edges, ordering::runs};
 use krysp_kernels::index::{Columns, Offsets};
 

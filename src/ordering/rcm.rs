@@ -1,7 +1,9 @@
 //! The reverse Cuthill-McKee ordering.
 
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use crate::permutation::Permutation;
-use crate::{Csr, Error, Real, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::interrupt::{Interrupted, Phase};
 

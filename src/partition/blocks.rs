@@ -1,7 +1,8 @@
 //! Separates entries near the main diagonal from the others.
 
-use crate::formats::{Format, Source};
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::{Csr, Format, Source};
+use crate::numbers::Real;
 use krysp_kernels::buffer::Buffer;
 use std::sync::Arc;
 
@@ -51,8 +52,10 @@ pub fn by_diagonal_blocks<T: Real>(csr: &Csr<T>, block: usize) -> Result<[Csr<T>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::Dia;
+    use crate::permutation::Permutation;
     use crate::testing::matrices;
-    use crate::{Dia, LinearOperator, Permutation, Space, Vector};
+    use krysp_solvers::{LinearOperator, Space, Vector};
 
     #[test]
     fn both_parts_add_up_to_the_matrix() {

@@ -1,8 +1,9 @@
 //! The rows of one processor, split into the entries in its own columns and those in columns of other
 //! processors.
 
-use crate::formats::Index;
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::{Csr, Index};
+use crate::numbers::Real;
 use std::ops::Range;
 
 /// Consecutive rows of a square matrix whose rows and columns are distributed alike.

@@ -1,7 +1,8 @@
 //! Sizes of halos. The halo of a block of consecutive rows is the set of columns in which the block has
 //! entries and whose indices are not among its rows.
 
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use rayon::prelude::*;
 
 /// Sizes of the halos of a matrix that is divided into blocks of rows.

@@ -1,7 +1,7 @@
 //! Finds the order of processors that needs the least padding if rows are assigned in ascending length.
 
 use super::{ascending, by_length_classes, total_power};
-use crate::Result;
+use crate::error::Result;
 
 /// Maximum number of sets of processors that are examined.
 const SETS: usize = 1 << 16;

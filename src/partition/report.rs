@@ -1,7 +1,9 @@
 //! Sizes of the parts of a partition, their padding, and their imbalance.
 
 use super::total_power;
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use std::fmt;
 
 /// A part of a partition.

@@ -7,17 +7,24 @@ use super::matched::{Begins, Matched};
 use super::on_gpu::HostPreconditioner;
 use super::running::{AnyPreconditioner, Prepared};
 use super::{MachineClass, Preconditioner};
-use crate::PositiveJacobi;
-use crate::choice::Machine;
-use crate::preconditioners::Symbolic;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
-use crate::{
-    Amg, Cholesky, Csr, Error, Format, Fsai, Host, HostVector, Ic0, Ilu0, Ilut, Ldl, LinearOperator, Lu,
-    Operator, Permutation, Real, Result, SaddlePoint, SinglePrecision, Spai, TwoLevel, Vector,
-};
+use crate::choice::{Machine, Operator};
 #[cfg(feature = "cuda")]
-use crate::{CuDss, Cuda, Halo};
-use krysp_solvers::Identity;
+use crate::device::Cuda;
+use crate::error::{Error, Result};
+#[cfg(feature = "cuda")]
+use crate::formats::Halo;
+use crate::formats::{Csr, Format};
+use crate::host::{Host, HostVector};
+use crate::numbers::Real;
+use crate::permutation::Permutation;
+#[cfg(feature = "cuda")]
+use crate::preconditioners::CuDss;
+use crate::preconditioners::{
+    Amg, Cholesky, Fsai, Ic0, Ilu0, Ilut, Ldl, Lu, PositiveJacobi, SaddlePoint, SinglePrecision, Spai,
+    Symbolic, TwoLevel,
+};
+use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use krysp_solvers::{Identity, LinearOperator, Vector};
 use std::any::Any;
 
 /// Inputs for building a preconditioner, most of them for factorizations.

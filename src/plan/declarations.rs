@@ -6,14 +6,16 @@
 use super::points::{Given, Points};
 use super::{AnyPreconditioner, Backend, PlannedSolver, Profile};
 #[cfg(feature = "cuda")]
-use crate::formats::node_rows;
-use crate::preconditioners::Fields;
-use crate::saved::saved;
-use crate::{Amg, AmgOptions, Csr, Error, LinearOperator, Real, Result, SaddlePoint, SaddlePointOptions};
+use crate::device::{Cuda, ToCuda};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
 #[cfg(feature = "cuda")]
-use crate::{Cuda, ToCuda};
+use crate::formats::node_rows;
+use crate::numbers::Real;
+use crate::preconditioners::{Amg, AmgOptions, Fields, SaddlePoint, SaddlePointOptions};
+use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::find_row;
-use krysp_solvers::{Element, NullSpace, Vector};
+use krysp_solvers::{Element, LinearOperator, NullSpace, Vector};
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;

@@ -2,8 +2,11 @@
 
 use super::AnyPreconditioner;
 use super::running::Prepared;
-use crate::{LinearOperator, MatrixSource, Real, Refresh, Result};
-use krysp_solvers::{MultiVector, NullSpace, SpaceOf, Vector};
+use crate::error::Result;
+use crate::formats::MatrixSource;
+use crate::numbers::Real;
+use crate::preconditioners::Refresh;
+use krysp_solvers::{LinearOperator, MultiVector, NullSpace, SpaceOf, Vector};
 
 /// The preconditioner `P M⁻¹`. Search directions are combinations of preconditioned residuals, so they stay orthogonal to the null space.
 pub(super) struct Deflated<T: Real, V: Vector<Elem = T>> {

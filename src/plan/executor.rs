@@ -1,6 +1,5 @@
 //! Executes the actions of the scheduler: owns vectors, builds preconditioners, iterates, recomputes residuals, and reports.
 
-use super::WorkUnits;
 use super::costs::{Factorization, multiplications};
 use super::least_squares::least_squares;
 use super::matched::Begins;
@@ -11,10 +10,16 @@ use super::running::lock;
 use super::schedule::{Action, End, Ended, Event, MANY};
 use super::solved::{Attempt, AttemptEnd, configuration};
 use super::solver::Preparation;
-use super::{Backend, Method, PlannedSolver, Preconditioner};
-use crate::{CancelToken, Csr, Error, Interrupt, Operator, Outcome, Real, Report, Result};
+use super::{Backend, Method, PlannedSolver, Preconditioner, WorkUnits};
+use crate::choice::Operator;
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::interrupt::Interrupt;
+use crate::numbers::Real;
 use krysp_kernels::interrupt;
-use krysp_solvers::{Evidence, LinearOperator, Scalar, Space, Stopping, Vector};
+use krysp_solvers::{
+    CancelToken, Evidence, LinearOperator, Outcome, Report, Scalar, Space, Stopping, Vector,
+};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
@@ -61,12 +66,8 @@ impl Budget {
 
     /// Why the solve was interrupted.
     fn interruption(&self) -> Outcome {
-        match self.time {
-            Some(limit) if !self.cancel.is_cancelled() && self.started.elapsed() >= limit => {
-                Outcome::TimeLimit
-            }
-            _ => Outcome::Cancelled,
-        }
+        let is_over = |limit| !self.cancel.is_cancelled() && self.started.elapsed() >= limit;
+        if self.time.is_some_and(is_over) { Outcome::TimeLimit } else { Outcome::Cancelled }
     }
 }
 

@@ -6,9 +6,15 @@
 //!   `r = Nᵀ (N Nᵀ)⁻¹ N b`, and `A x = b − r` has a solution, which GMRES with the factors finds.
 //! - Conjugate gradients on `Aᵀ A x = Aᵀ b`, scaled by the norms of the columns.
 
+use crate::error::{Error, Result};
+use crate::formats::Csr;
 use crate::formats::derived::Derivation;
-use crate::{Cg, Csr, Error, Gmres, HostVector, LinearOperator, Lu, Outcome, Real, Result};
-use krysp_solvers::{Composed, Diagonal, Element, Space, Stopping, Vector};
+use crate::host::HostVector;
+use crate::numbers::Real;
+use crate::preconditioners::Lu;
+use krysp_solvers::{
+    Cg, Composed, Diagonal, Element, Gmres, LinearOperator, Outcome, Space, Stopping, Vector,
+};
 use std::time::{Duration, Instant};
 
 /// Maximum number of iterations of conjugate gradients, even if the caller allows more. Each takes two products.

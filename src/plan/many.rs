@@ -7,8 +7,10 @@ use super::executor::{ITERATIONS, norm};
 use super::scaled::needs_no_scaling;
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Method, PlannedSolver, Preparation};
-use crate::{Error, Operator, Outcome, Real, Report, Result};
-use krysp_solvers::{MultiVector, Space, Stopping, Vector};
+use crate::choice::Operator;
+use crate::error::{Error, Result};
+use crate::numbers::Real;
+use krysp_solvers::{MultiVector, Outcome, Report, Space, Stopping, Vector};
 use std::mem::replace;
 use std::time::Duration;
 
@@ -315,8 +317,9 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::Host;
+    use crate::plan::Plan;
     use crate::testing::matrices;
-    use crate::{Host, Plan};
 
     /// A symmetric format is replaced before a lockstep run that is long enough, unless the user has chosen it.
     #[test]

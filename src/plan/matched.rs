@@ -4,11 +4,15 @@
 //! `R`, row permutation `P`, column scaling `C`) and `M' ≈ A'⁻¹`, the operator applied is `C M' R P`. That is a preconditioner of `A`
 //! itself, so that residuals are those of the given system.
 
+use crate::error::{Error, Result};
 use crate::formats::matrix_source::check_square;
-use crate::preconditioners::PartialLu;
+use crate::formats::{Csr, MatrixSource};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use crate::preconditioners::refresh::check_space;
+use crate::preconditioners::{Lu, PartialLu, Refresh};
 use crate::saved::{Loaded, Reader, Saved, Writer};
-use crate::{Csr, Error, HostSpace, HostVector, Lu, Matching, MatrixSource, Real, Refresh, Result, Scaling};
+use crate::scaling::{Matching, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 
 /// Function that factorizes a matrix.

@@ -2,8 +2,10 @@
 //! other matrices and machines.
 
 use super::{Backend, WorkUnits, solver::operator};
-use crate::choice::{Candidate, Choice, RowStatistics};
-use crate::{Csr, Dia, Format, Operator, Real, Result};
+use crate::choice::{Candidate, Choice, Operator, RowStatistics};
+use crate::error::Result;
+use crate::formats::{Csr, Dia, Format};
+use crate::numbers::Real;
 use krysp_kernels::interrupt;
 use krysp_solvers::{LinearOperator, Scalar, Space, Vector};
 use std::time::{Duration, Instant};
@@ -138,7 +140,7 @@ fn is_faster<V: Vector>(a: &Operator<V>, b: &Operator<V>, part: f64, turns: usiz
 
 /// Minimum time of [`PRODUCTS`] products with each operator. Measurements alternate, so that disturbances affect both.
 fn compare<V: Vector>(operators: [&Operator<V>; 2], turns: usize) -> Result<[Duration; 2]> {
-    let vectors = |a: &Operator<V>| Ok::<_, crate::Error>((a.domain().zeros()?, a.range().zeros()?));
+    let vectors = |a: &Operator<V>| Ok::<_, crate::error::Error>((a.domain().zeros()?, a.range().zeros()?));
     let mut vectors = [vectors(operators[0])?, vectors(operators[1])?];
     let mut least = [Duration::MAX; 2];
     for turn in 0..turns {
@@ -161,7 +163,7 @@ fn compare<V: Vector>(operators: [&Operator<V>; 2], turns: usize) -> Result<[Dur
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Host;
+    use crate::host::Host;
     use crate::testing::matrices;
 
     #[test]

@@ -79,7 +79,9 @@ pub use solver::{PlannedSolver, Preparation};
 pub use spectrum::Spectrum;
 pub use work::WorkUnits;
 
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 
 /// Solves `A x_j = b_j` for several right-hand sides. The first is solved as by [`solve`], the others with the candidate that solved it.
 /// Where that is faster, the others are solved in lockstep: each iteration multiplies `A` by the vectors of all systems at once; or in blocks

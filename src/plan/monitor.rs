@@ -247,7 +247,8 @@ pub fn iterations_expected(residuals: &[f64], threshold: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Cg, Csr};
+    use crate::formats::Csr;
+    use krysp_solvers::Cg;
 
     fn fixed(cost: f64, analysable: bool) -> Alternative {
         Alternative { index: Some(1), fixed: WorkUnits(cost), estimated: None, analysable, jacobi_made: None }

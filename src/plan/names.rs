@@ -1,8 +1,8 @@
 //! Methods and preconditioners of plans, and their names.
 
+use crate::error::{Error, Result};
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use crate::spelling::same_name;
-use crate::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 

@@ -2,7 +2,11 @@
 
 use super::running::AnyPreconditioner;
 use crate::device::{CudaSpace, CudaVector, failed};
-use crate::{HostVector, MatrixSource, Real, Refresh, Result};
+use crate::error::Result;
+use crate::formats::MatrixSource;
+use crate::host::HostVector;
+use crate::numbers::Real;
+use crate::preconditioners::Refresh;
 use krysp_solvers::{Error, LinearOperator, Space, check_spaces, with_workspace};
 use std::sync::Mutex;
 

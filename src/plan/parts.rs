@@ -1,6 +1,7 @@
 //! Connected components of the graph of a matrix.
 
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 
 /// Connected components of the graph of a matrix: each is a separate system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

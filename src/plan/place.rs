@@ -13,7 +13,7 @@
 //! error matters only where both take nearly equally long.
 
 use super::{Plan, Preconditioner, Profile};
-use crate::Real;
+use crate::numbers::Real;
 
 /// Where a solve runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +170,7 @@ fn is_open() -> bool {
 /// Starts the driver, and returns whether there is a GPU.
 #[cfg(feature = "cuda")]
 fn has_gpu() -> bool {
-    !crate::Cuda::devices().is_empty()
+    !crate::device::Cuda::devices().is_empty()
 }
 
 #[cfg(not(feature = "cuda"))]

@@ -6,10 +6,13 @@ use super::declarations::{Declarations, Declared, check_declared};
 use super::schedule::Scheduler;
 use super::solved::configuration;
 use super::{Backend, Method, PlannedSolver, Preconditioner, Profile};
-use crate::formats::{looks_symmetric, sample_looks_symmetric};
+use crate::error::{Error, Result};
+use crate::formats::{Csr, looks_symmetric, sample_looks_symmetric};
+use crate::host::Host;
+use crate::numbers::Real;
 use crate::preconditioners::SaddleEstimate;
 use crate::saved::saved;
-use crate::{Csr, Error, Host, Real, Result, Stopping};
+use krysp_solvers::Stopping;
 use std::fmt;
 use std::time::Duration;
 

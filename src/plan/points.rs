@@ -1,8 +1,9 @@
 //! Coordinates of nodes or of single unknowns, and their rigid body modes.
 
 use super::declarations::refused;
+use crate::error::Result;
+use crate::preconditioners::{UnknownOrder, rigid_body_modes};
 use crate::saved::saved;
-use crate::{Result, UnknownOrder, rigid_body_modes};
 use std::collections::HashMap;
 use std::fmt;
 

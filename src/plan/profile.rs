@@ -1,9 +1,9 @@
 //! Analysis of a matrix before it is solved with.
 
-use crate::formats::{Mirrored, best_blocks, over_mirrored_rows, quantile, row_length_histogram};
+use crate::formats::{Csr, Mirrored, best_blocks, over_mirrored_rows, quantile, row_length_histogram};
+use crate::numbers::Real;
 use crate::preconditioners::{SaddleEstimate, SaddlePoint};
 use crate::saved::saved;
-use crate::{Csr, Real};
 use std::fmt;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -4,8 +4,11 @@
 use super::measured::nearer;
 use super::solver::operator;
 use super::{Backend, PlannedSolver};
+use crate::choice::Operator;
+use crate::error::Result;
 use crate::formats::assembly_order::UserOrder;
-use crate::{Csr, Format, Operator, Real, Result};
+use crate::formats::{Csr, Format};
+use crate::numbers::Real;
 use std::sync::Arc;
 
 /// A matrix and its operator.
@@ -33,8 +36,10 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 }
 #[cfg(test)]
 mod tests {
+    use crate::formats::Csr;
+    use crate::plan::Plan;
     use crate::testing::matrices;
-    use crate::{Csr, LinearOperator, Plan};
+    use krysp_solvers::LinearOperator;
 
     #[test]
     fn a_matrix_is_reordered_when_solves_have_paid_for_it() {

@@ -2,11 +2,15 @@
 
 use super::monitor::{Alternative, Monitor, Verdict};
 use super::names::Method;
-use crate::{
-    BiCgStab, Cg, Csr, Fcg, Fgmres, Gmres, Idr, LinearOperator, MatrixSource, Minres, Operator, Real,
-    Refresh, Report, Result, Stopping, Vector,
+use crate::choice::Operator;
+use crate::error::Result;
+use crate::formats::{Csr, MatrixSource};
+use crate::numbers::Real;
+use crate::preconditioners::Refresh;
+use krysp_solvers::{
+    BiCgStab, CancelToken, Cg, Fcg, Fgmres, Gmres, Identity, Idr, LinearOperator, Minres, MultiVector,
+    Progress, Report, Solver, Steps, StepsOf, Stopping, Vector,
 };
-use krysp_solvers::{CancelToken, Identity, MultiVector, Progress, Solver, Steps, StepsOf};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -9,12 +9,13 @@
 use super::schedule::Findings;
 use super::solver::{Settings, user_order};
 use super::{Backend, PlannedSolver};
-use crate::choice::Stores;
-use crate::error::SavedFileError;
+use crate::choice::{Operator, Stores};
+use crate::error::{Error, Result, SavedFileError};
+use crate::formats::{Csr, Format};
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Keys, Saved, read, write};
-use crate::{Csr, Error, Format, LinearOperator, Operator, Real, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
-use krysp_solvers::{Space, Vector};
+use krysp_solvers::{LinearOperator, Space, Vector};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
 
@@ -180,11 +181,12 @@ fn keys<T: Real, M: Backend<T>>(a: &Csr<T>) -> Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Candidate, Preconditioner};
+    use crate::host::Host;
+    use crate::permutation::Permutation;
+    use crate::plan::{Candidate, Plan, Preconditioner};
     use crate::saved::checksum::checksum;
-    use crate::simd::{Level, force};
     use crate::testing::matrices;
-    use crate::{Host, Permutation, Plan};
+    use krysp_kernels::cpu::simd::{Level, force};
     use std::path::PathBuf;
 
     /// A file of one test, and its bytes.

@@ -1,8 +1,7 @@
 //! Results of planned solves: solution, report, attempts.
 
 use super::{Candidate, Method, Preconditioner, Preparation};
-use crate::{Outcome, Report};
-use krysp_solvers::InterfaceNames;
+use krysp_solvers::{InterfaceNames, Outcome, Report};
 use std::fmt;
 use std::time::Duration;
 

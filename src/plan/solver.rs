@@ -12,12 +12,14 @@ use super::running::{AnyPreconditioner, Outside, Running, Watch, Watcher, lock, 
 use super::schedule::{Findings, MANY, Scheduler};
 use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
-use crate::formats::Source;
+use crate::choice::Operator;
+use crate::error::{Error, Result};
 use crate::formats::assembly_order::UserOrder;
+use crate::formats::{Csr, Format, Source};
+use crate::numbers::Real;
 use crate::saved::saved;
-use crate::{Csr, Error, Format, Operator, Real, Report, Result};
 use krysp_kernels::cpu::run::threads::find_row;
-use krysp_solvers::{CancelToken, LinearOperator, Progress, Space, SpaceOf, Vector};
+use krysp_solvers::{CancelToken, LinearOperator, Progress, Report, Space, SpaceOf, Vector};
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -449,7 +451,7 @@ mod tests {
     #[test]
     fn values_that_the_matrix_has_are_no_new_ones() {
         let a = matrices::stencil7(10).csr::<f64>().unwrap();
-        let permutation = crate::Permutation::rcm(&a).unwrap();
+        let permutation = crate::permutation::Permutation::rcm(&a).unwrap();
         for reordered in [false, true] {
             let mut solver = Plan::new(&a).unwrap().build().unwrap();
             if reordered {

@@ -1,6 +1,8 @@
 //! Estimates of the spectrum of a symmetric matrix, by Lanczos steps.
 
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_solvers::{ConditionEstimate, LinearOperator, Scalar, Space, Vector};
 use std::fmt;
 

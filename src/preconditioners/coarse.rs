@@ -12,10 +12,13 @@
 //!    dependent restrictions are dropped.
 
 use super::{check_space, check_square};
-use crate::formats::node_rows;
+use crate::error::{Error, Result};
 use crate::formats::pattern::{by_rows, place_of};
+use crate::formats::{Csr, Format, node_rows};
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use crate::ordering::aggregates;
-use crate::{Csr, Error, Format, HostSpace, Permutation, Real, Result};
+use crate::permutation::Permutation;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::coarse::{Aggregates, Blocks, NONE};

@@ -35,11 +35,13 @@ pub use on_cuda::OnGpu;
 use super::rows::{Accumulator, Places, find_rows, keep_largest, solve_rows};
 use super::sparsity::{Growth, Sparsity};
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
-use crate::formats::Source;
+use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
 use crate::formats::pattern::Pattern;
+use crate::formats::{Csr, Format, Source};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
-use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::dense::Cholesky;
 use krysp_kernels::index::Offsets;
@@ -360,8 +362,9 @@ impl<T: Real> LinearOperator for Fsai<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::permutation::Permutation;
     use crate::testing::matrices;
-    use crate::{Cg, Permutation};
+    use krysp_solvers::Cg;
 
     /// `Σₖ gᵢₖ aₖⱼ`
     fn product(g: &Csr<f64>, a: &Csr<f64>, row: usize, column: usize) -> f64 {

@@ -27,9 +27,12 @@
 use super::several::checked_pairs;
 use super::solves::{Scheduled, Solves};
 use super::{MatrixSource, Refresh, check_space, finite};
+use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
+use crate::formats::{Csr, Format};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use crate::saved::saved;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_cholesky;
 use krysp_solvers::{Element, LinearOperator, MultiVector, check_spaces};
@@ -176,9 +179,11 @@ impl<T: Real> LinearOperator for Ic0<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simd::{Level, force};
+    use crate::permutation::Permutation;
+    use crate::preconditioners::Jacobi;
     use crate::testing::matrices;
-    use crate::{Cg, Jacobi, Permutation};
+    use krysp_kernels::cpu::simd::{Level, force};
+    use krysp_solvers::Cg;
 
     /// `L Lᵀ` is `A` where `A` has entries.
     fn check(a: &Csr<f64>, ic0: &Ic0<f64>) {

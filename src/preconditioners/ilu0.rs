@@ -11,9 +11,12 @@
 use super::several::checked_pairs;
 use super::solves::{Scheduled, Solves};
 use super::{MatrixSource, Refresh, check_space, finite};
+use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
+use crate::formats::{Csr, Format};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use crate::saved::saved;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
 use krysp_kernels::cpu::preconditioners::Refused;
 use krysp_kernels::cpu::preconditioners::triangular::incomplete_lu;
 use krysp_solvers::{Element, LinearOperator, MultiVector, check_spaces};
@@ -129,8 +132,9 @@ impl<T: Real> LinearOperator for Ilu0<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::permutation::Permutation;
     use crate::testing::matrices;
-    use crate::{BiCgStab, Permutation};
+    use krysp_solvers::BiCgStab;
 
     /// A convection stencil, and a few unsymmetric entries.
     fn convection(side: usize) -> Csr<f64> {

@@ -18,8 +18,12 @@ mod elimination;
 use super::several::{Pair, alone, in_groups};
 use super::solves::has_diagonal;
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
+use crate::error::{Error, Result};
+use crate::formats::{Csr, Format};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
+use crate::permutation::Permutation;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
-use crate::{Csr, Error, Format, HostSpace, HostVector, Permutation, Real, Result};
 use elimination::{Factors, eliminate};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, solve};
 use krysp_solvers::{LinearOperator, MultiVector, Space};
@@ -223,8 +227,9 @@ impl<T: Real> LinearOperator for Ilut<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::HostVector;
     use crate::testing::matrices;
-    use crate::{BiCgStab, HostVector, Vector};
+    use krysp_solvers::{BiCgStab, Vector};
 
     /// A random sparse matrix with zeros on half of the diagonal.
     fn scattered(n: usize) -> Csr<f64> {

@@ -19,9 +19,11 @@ mod on_cuda;
 use super::rows::{Places, solve_rows};
 use super::sparsity::Sparsity;
 use super::{Ic0, Ilu0, MatrixSource, Refresh};
-use crate::formats::Source;
+use crate::error::{Error, Result};
 use crate::formats::derived::Derivation;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use crate::formats::{Csr, Format, Source};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use krysp_kernels::buffer::Buffer;
 use krysp_solvers::{Composed, Element, LinearOperator, MultiVector};
 use std::sync::Arc;
@@ -193,8 +195,9 @@ impl<T: Real, P: Send + Sync> LinearOperator for Isai<T, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::preconditioners::Jacobi;
     use crate::testing::matrices;
-    use crate::{BiCgStab, Cg, Jacobi};
+    use krysp_solvers::{BiCgStab, Cg};
 
     /// `M L = I` on the pattern of `M`.
     fn check(inverse: &Csr<f64>, triangle: &Csr<f64>) {

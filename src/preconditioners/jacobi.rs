@@ -15,8 +15,10 @@ pub use on_cuda::OnGpu;
 
 use super::several::checked_pairs;
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
-use crate::formats::row_blocks;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::{Csr, Format, row_blocks};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use krysp_kernels::block_diagonal::{LARGEST_BLOCK, Limits, StoredRows};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::block_diagonal::BlockDiagonal;

@@ -4,7 +4,8 @@
 
 use super::rows::{Accumulator, Places, keep_largest};
 use super::sparsity::Growth;
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::cpu::preconditioners::dense::LeastSquares;
 use krysp_solvers::Element;
 

@@ -1,9 +1,13 @@
 //! A diagonal preconditioner that is positive definite for every matrix.
 
+use crate::error::Result;
 use crate::formats::matrix_source::check_square;
+use crate::formats::{Csr, Format, MatrixSource};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
+use crate::preconditioners::Refresh;
 use crate::preconditioners::refresh::check_space;
 use crate::saved::{Loaded, Reader, Saved, Writer};
-use crate::{Csr, Format, HostSpace, HostVector, MatrixSource, Real, Refresh, Result};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{
     Diagonal, Element, Form, LinearOperator, ScalarOf, Space, SpaceOf, Vector, check_spaces,

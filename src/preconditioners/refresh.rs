@@ -1,12 +1,14 @@
 //! Updates of preconditioners for new values.
 
-use crate::formats::MatrixSource;
+use crate::error::Result;
 #[cfg(feature = "cuda")]
 use crate::formats::derived::check_pattern;
 use crate::formats::matrix_source::other_space;
 #[cfg(feature = "cuda")]
 use crate::formats::pattern::Pattern;
-use crate::{Csr, HostSpace, Real, Result};
+use crate::formats::{Csr, MatrixSource};
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use std::borrow::Cow;
 #[cfg(feature = "cuda")]
 use std::sync::Arc;

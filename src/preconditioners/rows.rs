@@ -1,7 +1,8 @@
 //! Rows that are computed independently, each from a small system, on all threads.
 
+use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
-use crate::{Error, Real, Result};
+use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, over_rows, tasks};
 use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::Phase;

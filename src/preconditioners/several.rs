@@ -1,7 +1,8 @@
 //! Preconditioners that are applied to several vectors at once.
 
+use crate::host::HostVector;
 use crate::memory::check_free_memory;
-use crate::{HostVector, Real};
+use crate::numbers::Real;
 use krysp_solvers::{LinearOperator, MultiVector, Result, check_spaces, with_workspace};
 use rayon::prelude::*;
 use std::sync::Mutex;

@@ -11,7 +11,8 @@
 
 use super::several::{Pair, checked_pairs};
 use super::{MatrixSource, Refresh};
-use crate::{HostSpace, HostVector, Result};
+use crate::error::Result;
+use crate::host::{HostSpace, HostVector};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{LinearOperator, MultiVector, Space, with_workspace};
 use std::sync::Mutex;

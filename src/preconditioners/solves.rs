@@ -2,10 +2,14 @@
 
 use super::check_square;
 use super::several::Pair;
+use crate::error::{Error, Result};
+use crate::formats::Csr;
 use crate::formats::derived::Derivation;
+use crate::host::{HostSpace, HostVector};
 use crate::memory::check_free_memory;
+use crate::numbers::Real;
+use crate::permutation::Permutation;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
-use crate::{Csr, Error, HostSpace, HostVector, Permutation, Real, Result};
 use krysp_kernels::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, levels};
 use krysp_kernels::cpu::run::threads::find_row;
@@ -180,7 +184,7 @@ impl<T: Real> Solves<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LinearOperator;
+    use krysp_solvers::LinearOperator;
 
     #[test]
     fn a_workspace_that_is_large_enough_needs_no_further_memory() {

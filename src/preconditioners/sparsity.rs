@@ -1,8 +1,10 @@
 //! Patterns of approximate inverses.
 
 use super::rows::{Places, find_rows};
+use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
-use crate::{Csr, Error, Format, Real, Result};
+use crate::formats::{Csr, Format};
+use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::find_row;
 use std::sync::{Arc, LazyLock};
 

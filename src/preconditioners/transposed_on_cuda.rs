@@ -1,8 +1,9 @@
 //! Transposes of matrices in device memory.
 
+use crate::error::{Error, Result};
 use crate::formats::assembly_order::AssemblyOrder;
 use crate::formats::pattern::{Pattern, made};
-use crate::{Error, Real, Result};
+use crate::numbers::Real;
 use krysp_kernels::cuda::{DeviceCsr, Transposition};
 use std::sync::Arc;
 

@@ -23,7 +23,11 @@ mod on_cuda;
 pub use on_cuda::OnGpu;
 
 use super::{CoarseSpace, MatrixSource, Refresh};
-use crate::{Csr, HostSpace, HostVector, Jacobi, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
+use crate::preconditioners::Jacobi;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;

@@ -14,8 +14,8 @@
 
 use super::checksum::checksum;
 use super::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
-use crate::error::{ReadError, SavedFileError, WriteError};
-use crate::{Error, Result, simd};
+use crate::error::{Error, ReadError, Result, SavedFileError, WriteError};
+use krysp_kernels::cpu::simd;
 use krysp_kernels::map::map_file;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};

@@ -18,8 +18,10 @@
 //! Columns reached by a search that found no free column are excluded from later searches: no later change
 //! makes a free column reachable from them.
 
+use crate::error::Result;
+use crate::formats::Csr;
 use crate::formats::matrix_source::check_square;
-use crate::{Csr, Real, Result};
+use crate::numbers::Real;
 use krysp_kernels::index::Offsets;
 use krysp_kernels::interrupt::{Counter, Interrupted, Phase};
 use krysp_solvers::Element;
@@ -319,7 +321,7 @@ fn finite(log: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scaling;
+    use crate::scaling::Scaling;
 
     /// A matrix of pseudo-random entries of very different sizes.
     fn scattered(n: usize, entries_per_row: usize, seed: u64) -> Csr<f64> {

@@ -20,6 +20,7 @@ mod hard;
 mod indefinite;
 mod interrupt;
 mod irregular;
+mod layers;
 mod many;
 mod matrix_market;
 mod matrix_market_errors;

@@ -3,11 +3,13 @@
 
 use super::{Last, REACH, RankAmg};
 use crate::device::{Cuda, CudaVector, ToCuda, failed};
+use crate::error::Result;
+use crate::host::HostSpace;
 use crate::mpi::matrix::RankMatrix;
 use crate::mpi::on_cuda::{Exchange, Sending};
 use crate::mpi::vector::{RankSpace, RankVector};
+use crate::numbers::Real;
 use crate::preconditioners::amg::power_below;
-use crate::{HostSpace, Real, Result};
 use krysp_kernels::cuda::multigrid::cycle::Matrix;
 use krysp_kernels::cuda::solve::cast::{from_single, to_single};
 use krysp_kernels::cuda::solve::vector;

@@ -9,12 +9,14 @@
 //! ```
 
 use super::Transfer;
-use crate::formats::MatrixSource;
+use crate::error::Result;
 use crate::formats::pattern::Pattern;
-use crate::formats::{Source, node_pattern, node_rows};
+use crate::formats::{Csr, Format, MatrixSource, Source, node_pattern, node_rows};
+use crate::host::HostSpace;
 use crate::mpi::halo::Routes;
 use crate::mpi::matrix::RankMatrix;
 use crate::mpi::ranks::Ranks;
+use crate::numbers::Real;
 use crate::preconditioners::amg::aggregates::{Aggregates, NONE};
 use crate::preconditioners::amg::blocks::{
     Blocks, LeftFactor, RowAccess as _, Transposed, transposed_pattern,
@@ -24,7 +26,6 @@ use crate::preconditioners::amg::modes::NearNullSpace;
 use crate::preconditioners::amg::product::{self, Pieces};
 use crate::preconditioners::amg::stored::{Stored, expanded, gathered, rounded};
 use crate::preconditioners::amg::strength::Strength;
-use crate::{Csr, Format, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::index::Offsets;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::Csr;
+use crate::formats::Csr;
 use crate::ordering::minimum_degree::{Both, is_symmetric};
 
 /// The pattern of a symmetric matrix, with a diagonal.

@@ -1,6 +1,7 @@
 //! Symmetric patterns whose variables are ordered.
 
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 
 /// Neighbours of each variable in a symmetric pattern. A variable may be listed among its own neighbours, and
 /// a neighbour twice.

@@ -23,7 +23,7 @@ fn fill(a: &Csr<f64>, order: &[u32]) -> usize {
 
 fn ordered(a: &Csr<f64>, order: impl Fn(&Csr<f64>, &Csr<f64>) -> Result<Vec<u32>>) -> Vec<u32> {
     let order = order(a, &Derivation::transposed(a).unwrap().0).unwrap();
-    crate::Permutation::from_old_of_new(order.clone()).unwrap();
+    crate::permutation::Permutation::from_old_of_new(order.clone()).unwrap();
     order
 }
 

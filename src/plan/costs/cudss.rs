@@ -1,8 +1,8 @@
 //! Costs of [`CuDss`](Preconditioner::CuDss), which runs on a GPU only.
 
 use super::{Costs, LAUNCH, Line, Threads, line, unit};
+use crate::error::{Error, Result};
 use crate::plan::{Preconditioner, Profile};
-use crate::{Error, Result};
 use std::time::Duration;
 
 /// Multiply-adds of an iteration that take as long as the analysis of one row, which runs on the host. On 16 threads beside an H100

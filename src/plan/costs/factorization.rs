@@ -1,9 +1,11 @@
 //! Expected work of complete factorizations.
 
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use crate::plan::Profile;
-use crate::preconditioners::Symbolic;
+use crate::preconditioners::{DirectOptions, Symbolic};
 use crate::saved::saved;
-use crate::{Csr, DirectOptions, Error, Real, Result};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A symbolic factorization, or the error from computing it; `None` until it is computed.

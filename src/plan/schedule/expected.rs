@@ -336,7 +336,7 @@ mod tests {
     fn an_iteration_costs_what_its_factors_take() {
         let a = stencil7(10).csr::<f64>().unwrap();
         let entries: Vec<_> = a.triplets().map(|(i, j, v)| (i, j, if j > i { 0.3 * v } else { v })).collect();
-        let a = crate::Csr::from_triplets(a.rows(), a.rows(), &entries).unwrap();
+        let a = crate::formats::Csr::from_triplets(a.rows(), a.rows(), &entries).unwrap();
         let profile = Profile::of(&a);
         let context = Context::of_table(&profile, MachineClass::Host { threads: 2 });
         let mut scheduler = Scheduler::new(context, candidates(context, |_| true), Some(1000), false);

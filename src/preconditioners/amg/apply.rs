@@ -11,7 +11,8 @@
 use super::super::several::{Pair, checked_pairs};
 use super::cycle::{Transfer, Workspace, cycle};
 use super::{Amg, largest_of, power_below, unsmoothed};
-use crate::{HostSpace, HostVector, Real};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::cpu::run::tiles::TILE;
 use krysp_solvers::{Element, LinearOperator, MultiVector, Result, check_spaces, with_workspace};

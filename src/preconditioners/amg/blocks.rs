@@ -1,6 +1,6 @@
 //! Sparse matrices whose entries are small dense blocks, and their transposes.
 
-use crate::Result;
+use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use krysp_kernels::buffer::{Buffer, in_huge_pages, shared};
 use krysp_kernels::cpu::run::threads::tasks;

@@ -18,7 +18,7 @@ use super::modes::NearNullSpace;
 use super::product::{self, Pieces, Row};
 use super::stored::{Stored, expanded, rounded};
 use super::strength::Strength;
-use crate::Result;
+use crate::error::Result;
 use crate::formats::pattern::Pattern;
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;

@@ -22,7 +22,7 @@
 
 use super::stored::Stored;
 use super::unsmoothed::{PASSES, Unsmoothed};
-use crate::HostVector;
+use crate::host::HostVector;
 use crate::memory::check_free_memory;
 use crate::saved::{Loaded, Reader, Saved, Writer, saved};
 use krysp_kernels::buffer::Buffer;

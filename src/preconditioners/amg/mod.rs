@@ -57,10 +57,12 @@ pub use on_cuda::OnGpu;
 pub use options::AmgOptions;
 
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
+use crate::error::{Error, Result};
 use crate::formats::derived::check_pattern;
-use crate::formats::node_pattern;
 use crate::formats::pattern::Pattern;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Real, Result};
+use crate::formats::{Csr, Format, node_pattern};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use apply::Workspaces;
 use blocks::Blocks;
 use coarsening::{Coarsening, aggregated};

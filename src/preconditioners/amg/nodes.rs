@@ -15,9 +15,10 @@ use super::coarsening::aggregated;
 use super::modes::NearNullSpace;
 use super::product::assembled;
 use super::{Amg, AmgOptions, NAME, check_square, loaded, unsmoothed};
-use crate::formats::node_rows;
+use crate::error::{Error, Result};
 use crate::formats::pattern::{Pattern, by_rows, place_of};
-use crate::{Csr, Error, Format, Real, Result};
+use crate::formats::{Csr, Format, node_rows};
+use crate::numbers::Real;
 use krysp_kernels::cpu::run::threads::map_rows;
 
 /// The node of each unknown. Nodes are counted from zero, in the order of their first unknowns.

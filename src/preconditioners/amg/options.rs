@@ -1,7 +1,7 @@
 //! Options of algebraic multigrid.
 
+use crate::error::{Error, Result};
 use crate::saved::saved;
-use crate::{Error, Result};
 
 /// Maximum number of rows of the coarsest level: inverting it takes time proportional to their third power.
 const LARGEST: usize = 8192;

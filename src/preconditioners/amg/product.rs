@@ -13,7 +13,7 @@
 
 use super::super::rows::STREAMS;
 use super::blocks::{Blocks, LeftFactor, RowAccess};
-use crate::Result;
+use crate::error::Result;
 use crate::formats::pattern::{Pattern, cut};
 use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;

@@ -3,7 +3,7 @@
 use super::Amg;
 use super::cycle::{Level, Transfer};
 use super::stored::Stored;
-use crate::Real;
+use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
 #[cfg(feature = "cuda")]

@@ -7,9 +7,9 @@ use super::coarsening::Coarsening;
 use super::cycle::{Dense, Level, Transfer};
 use super::product::{PIECE, Piece, Pieces};
 use super::unsmoothed::Unsmoothed;
-use crate::Real;
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, save_slice};
 use krysp_kernels::cpu::run::threads::find_row;
 use krysp_solvers::{LinearOperator, Space};
@@ -158,8 +158,8 @@ impl Pieces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::{Csr, Format};
     use crate::testing::matrices;
-    use crate::{Csr, Format};
 
     #[test]
     fn a_pattern_of_as_many_entries_in_other_places_does_not_fit() {

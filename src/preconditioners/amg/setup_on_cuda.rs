@@ -11,12 +11,12 @@ use super::spectrum::{largest, weights};
 use super::strength::scale_of;
 use super::{Amg, AmgOptions, LEVELS, NAME, SHIFT, SINGULAR, check_square, loaded, sampled};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, failed};
-use crate::formats::MatrixSource;
+use crate::error::{Error, Result};
 use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
-use crate::formats::{node_pattern, node_rows};
+use crate::formats::{MatrixSource, node_pattern, node_rows};
+use crate::numbers::Real;
 use crate::preconditioners::refresh::{Refresh, check_space};
-use crate::{Error, Real, Result};
 use krysp_kernels::cuda::multigrid;
 use krysp_kernels::cuda::multigrid::coarsening::{
     Aggregates, CoarseLevel, Coarsening, NearNullSpace, Numbers,

@@ -1,6 +1,6 @@
 //! The largest eigenvalue of a level's `D⁻¹ A`, and the weights of the smoother, which follow from it.
 
-use crate::Result;
+use crate::error::Result;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_kernels::interrupt::Interrupted;
 use krysp_solvers::{Diagonal, LinearOperator, Scalar, Space, Vector};

@@ -2,10 +2,11 @@
 //! short, `Pᵀ` in CSR.
 
 use super::blocks::{Blocks, LeftFactor};
+use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
-use crate::formats::{BLOCK_SIZES, SellOptions, Source, diagonals_of};
+use crate::formats::{BLOCK_SIZES, Bsr, Csr, Dia, Format, Sell, SellOptions, Source, diagonals_of};
+use crate::host::{HostSpace, HostVector};
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
-use crate::{Bsr, Csr, Dia, Error, Format, HostSpace, HostVector, Result, Sell};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
 use krysp_kernels::cpu::run::followed::{Followed, Then};

@@ -18,8 +18,8 @@
 
 use super::blocks::Blocks;
 use super::power_below;
+use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
-use crate::{Error, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;

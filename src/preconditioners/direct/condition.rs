@@ -9,7 +9,10 @@
 //! compare with a vector of alternating signs
 //! ```
 
-use crate::{Csr, HostSpace, HostVector, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use krysp_solvers::{Element, Space};
 
 /// Maximum number of solves with the transpose: Higham reports two for most matrices, and never more than
@@ -88,7 +91,8 @@ fn larger(one: f64, other: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Random, random};
-    use crate::{Cholesky, Csr, Ldl, Lu, Refresh};
+    use crate::formats::Csr;
+    use crate::preconditioners::{Cholesky, Ldl, Lu, Refresh};
 
     /// `‖A‖₁ ‖A⁻¹‖₁` from the inverse, by Gauss-Jordan elimination with full pivoting; `None` if a pivot is nearly zero.
     fn exact(a: &Csr<f64>) -> Option<f64> {

@@ -1,7 +1,7 @@
 //! Choice of a fill-reducing ordering.
 
 use super::tree::Expected;
-use crate::Result;
+use crate::error::Result;
 use crate::ordering::dissection;
 use crate::ordering::minimum_degree::{self, Neighbours, Ordered};
 

@@ -17,11 +17,14 @@ use super::order::{Pivoting, Shape, paired};
 use super::transpose::{is_mirrored, transposed};
 use super::tree::{Both, Expected, Tree};
 use super::{Budget, DirectOptions, condition};
-use crate::formats::check_symmetric;
+use crate::error::Result;
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
+use crate::formats::{Csr, Format, check_symmetric};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
 use crate::saved::saved;
-use crate::{Csr, Format, HostSpace, HostVector, Matching, Real, Result, Scaling};
+use crate::scaling::{Matching, Scaling};
 use krysp_solvers::{LinearOperator, MultiVector, Space};
 use std::sync::{Arc, Mutex};
 
@@ -248,9 +251,10 @@ impl<T: Real> LinearOperator for Ldl<T> {
 mod tests {
     use super::super::testing::{Random, backward_error, neumann, pivots, random};
     use super::*;
+    use crate::error::Error;
     use crate::testing::matrices;
-    use crate::{Error, Gmres};
     use krysp_kernels::cpu::simd::{Level, force};
+    use krysp_solvers::Gmres;
 
     /// A symmetric matrix from random entries.
     fn symmetric(source: &mut Random) -> Csr<f64> {
@@ -439,7 +443,7 @@ mod tests {
     fn memory_is_half_of_that_of_lu_and_limited() {
         let a = indefinite(14, false);
         let ldl = Ldl::new(&a).unwrap();
-        let lu = crate::Lu::new(&a).unwrap();
+        let lu = crate::preconditioners::Lu::new(&a).unwrap();
         assert!(ldl.bytes() as f64 <= 0.6 * lu.bytes() as f64, "{} {}", ldl.bytes(), lu.bytes());
         let refused = Ldl::with(&a, DirectOptions { memory: Some(ldl.bytes() / 2) }).unwrap_err();
         assert!(matches!(refused, Error::Memory { what: NAME, .. }), "{refused}");

@@ -1,8 +1,8 @@
 //! Memory limits of direct factorizations.
 
+use crate::error::{Error, Result};
 use crate::memory::free_for;
 use crate::saved::{Loaded, Reader, Saved, Writer};
-use crate::{Error, Result};
 use krysp_kernels::buffer::{Buffer, Plain};
 
 /// Default limit, as a fraction of the free memory.

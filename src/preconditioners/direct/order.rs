@@ -2,8 +2,10 @@
 
 use super::fill;
 use super::tree::NONE;
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use crate::ordering::minimum_degree::{Neighbours, Ordered, is_symmetric};
-use crate::{Csr, Real, Result};
 use krysp_solvers::Element;
 
 /// A pattern counts as symmetric if at least this fraction of its off-diagonal entries have a mirrored entry

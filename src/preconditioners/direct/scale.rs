@@ -1,6 +1,7 @@
 //! Scaling by powers of two, which causes no rounding errors.
 
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_solvers::Element;
 
 /// Returns powers of two that scale the largest entry of each row to near one. `columns` is the transpose.

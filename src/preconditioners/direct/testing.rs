@@ -1,6 +1,8 @@
 //! Random systems for tests of factorizations, and the backward error of their solutions.
 
-use crate::{Csr, HostVector, LinearOperator, Space};
+use crate::formats::Csr;
+use crate::host::HostVector;
+use krysp_solvers::{LinearOperator, Space};
 
 /// Pseudo-random number generator (Marsaglia's xorshift).
 pub(super) struct Random(pub(super) u64);

@@ -1,7 +1,9 @@
 //! Transpose of a matrix by counting entries per column, and a test for mirrored entries. Both run on one
 //! thread: that is faster than sorting on all threads, and cheap compared with a factorization.
 
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 
 /// Returns the transpose, in a separate space.
 pub(super) fn transposed<T: Real>(csr: &Csr<T>) -> Result<Csr<T>> {

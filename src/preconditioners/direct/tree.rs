@@ -10,7 +10,7 @@ mod parallel;
 pub(super) use parallel::Units;
 
 use super::Budget;
-use crate::Result;
+use crate::error::Result;
 use crate::ordering::minimum_degree::postorder;
 pub(super) use crate::ordering::minimum_degree::{Both, Neighbours};
 use crate::saved::saved;

@@ -1,6 +1,6 @@
 //! A triangular factor, stored by columns.
 
-use crate::Real;
+use crate::numbers::Real;
 
 /// A triangular factor, stored by columns, without its diagonal.
 #[derive(Debug, Default)]

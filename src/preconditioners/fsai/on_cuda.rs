@@ -14,14 +14,14 @@
 
 use super::{NAME, lower_pattern, refusal};
 use crate::device::{Cuda, CudaSpace, CudaVector, ToCuda};
-use crate::formats::CudaMatrix;
-use crate::formats::MatrixSource;
+use crate::error::Result;
 use crate::formats::matrix_source::check_square;
 use crate::formats::pattern::Pattern;
-use crate::formats::{Format, OnDevice, Source};
+use crate::formats::{CudaMatrix, Format, MatrixSource, OnDevice, Sell, Source};
+use crate::numbers::Real;
 use crate::preconditioners::refresh::{Refresh, check_alike, check_space};
 use crate::preconditioners::transposed_on_cuda::transposed;
-use crate::{Fsai, Real, Result, Sell, Sparsity};
+use crate::preconditioners::{Fsai, Sparsity};
 use krysp_kernels::cuda::preconditioners::fsai::{self, Triangles};
 use krysp_kernels::cuda::{DeviceCsr, Transposition};
 use krysp_kernels::index::Offsets;

@@ -11,7 +11,9 @@
 //! the size of the update that it would cause, not by its own size, so that scaling rows changes nothing.
 
 use super::{IlutOptions, NAME};
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 use std::cmp::Reverse;

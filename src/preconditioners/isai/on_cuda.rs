@@ -1,9 +1,10 @@
 //! ISAI in device memory: two products.
 
 use crate::device::{Cuda, ToCuda};
-use crate::formats::CudaMatrix;
-use crate::formats::OnDevice;
-use crate::{Isai, Real, Result, Sell};
+use crate::error::Result;
+use crate::formats::{CudaMatrix, OnDevice, Sell};
+use crate::numbers::Real;
+use crate::preconditioners::Isai;
 use krysp_solvers::Composed;
 
 /// Copies both inverses. A refresh needs the factorization, which stays in host memory: refresh there, and

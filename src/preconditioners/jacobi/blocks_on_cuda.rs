@@ -1,11 +1,12 @@
 //! Diagonal blocks in device memory.
 
 use crate::device::{Cuda, CudaSpace};
-use crate::formats::MatrixSource;
+use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
+use crate::formats::{Csr, MatrixSource};
+use crate::numbers::Real;
 use crate::preconditioners::jacobi::limits;
 use crate::preconditioners::refresh::check_alike;
-use crate::{Csr, Error, Real, Result};
 use krysp_kernels::block_diagonal::Limits;
 use krysp_kernels::cuda::preconditioners::blocks::{self, BlockDiagonal};
 use krysp_solvers::Space;

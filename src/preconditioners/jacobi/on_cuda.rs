@@ -8,11 +8,12 @@
 use super::blocks_on_cuda::Blocks;
 use super::{Inverse as OnHost, check_bounds, even_bounds};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
-use crate::formats::MatrixSource;
+use crate::error::{Error, Result};
 use crate::formats::matrix_source::{DiagonalPlaces, check_square};
-use crate::preconditioners::StoredRows;
+use crate::formats::{Csr, MatrixSource};
+use crate::numbers::Real;
 use crate::preconditioners::refresh::{Refresh, check_space};
-use crate::{Csr, Error, Jacobi, Real, Result};
+use crate::preconditioners::{Jacobi, StoredRows};
 use krysp_kernels::cuda::preconditioners::diagonal::invert;
 use krysp_solvers::{Diagonal, Form, LinearOperator, Space, check_spaces};
 

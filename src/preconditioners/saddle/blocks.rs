@@ -1,9 +1,11 @@
 //! The four blocks of a saddle point matrix, and approximations of its Schur complement.
 
-use crate::formats::Source;
+use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
+use crate::formats::{Csr, Format, Source};
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use crate::saved::saved;
-use crate::{Csr, Error, Format, HostSpace, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{find_row, map_rows, over_rows};
 use krysp_kernels::index::Offsets;

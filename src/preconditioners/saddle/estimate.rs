@@ -4,7 +4,8 @@ use super::blocks::Blocks;
 use super::fields::Fields;
 use super::inner::COMPLETE;
 use super::schur::Schur;
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_solvers::Element;
 
 /// `B D⁻¹ Bᵀ` is not computed if it takes more than `DENSE` multiplications per entry of the matrix and more

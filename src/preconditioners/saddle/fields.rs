@@ -1,6 +1,9 @@
 //! The two fields of a saddle point system, given or found.
 
-use crate::{Csr, Error, HostSpace, Real};
+use crate::error::Error;
+use crate::formats::Csr;
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use krysp_solvers::{Element, Space};
 
 /// A diagonal entry counts as zero if it is at most this fraction of its row's largest entry: far above the
@@ -33,7 +36,7 @@ impl Fields {
     }
 
     /// Fields given in the user's order, permuted to the order of `space`.
-    pub(crate) fn given<T: Real>(fields: &[u8], space: &HostSpace<T>) -> crate::Result<Fields> {
+    pub(crate) fn given<T: Real>(fields: &[u8], space: &HostSpace<T>) -> crate::error::Result<Fields> {
         if fields.len() != space.len() {
             let (got, expected) = (fields.len(), space.len());
             return Err(Error::Length { what: "`fields`", got, expected, why: "one for each unknown" });

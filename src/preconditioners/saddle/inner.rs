@@ -1,8 +1,11 @@
 //! The solver of one block.
 
 use super::super::{Amg, Cholesky, Ilut, Lu, Refresh};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::host::HostVector;
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
-use crate::{Csr, Error, HostVector, Real, Result};
 use krysp_solvers::LinearOperator;
 
 /// Maximum number of rows for a complete factorization of a block (guess: up to this size, its setup and

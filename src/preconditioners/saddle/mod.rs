@@ -35,10 +35,13 @@ pub use inner::BlockSolver;
 pub use schur::Schur;
 
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
-use crate::formats::check_symmetric;
+use crate::error::{Error, Result};
 use crate::formats::derived::check_same_pattern;
 use crate::formats::pattern::Pattern;
-use crate::{Csr, Error, Format, HostSpace, HostVector, Permutation, Real, Result};
+use crate::formats::{Csr, Format, check_symmetric};
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
+use crate::permutation::Permutation;
 use blocks::Blocks;
 use inner::Inner;
 use krysp_kernels::cpu::run::threads::over_rows;

@@ -2,7 +2,7 @@
 
 use super::SaddlePoint;
 use super::schur::Work;
-use crate::Real;
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
 use krysp_solvers::Space;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ impl<T: Real> Saved for SaddlePoint<T> {
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<SaddlePoint<T>> {
-        let (space, pattern): (crate::HostSpace<T>, std::sync::Arc<crate::formats::pattern::Pattern>) =
+        let (space, pattern): (crate::host::HostSpace<T>, std::sync::Arc<crate::formats::pattern::Pattern>) =
             from.load()?;
         let blocks: super::Blocks<T> = from.load()?;
         if pattern.rows() != space.len() || !blocks.fits(space.len(), pattern.entries()) {
@@ -51,10 +51,11 @@ impl<T: Real> Saved for SaddlePoint<T> {
 #[cfg(test)]
 mod tests {
     use super::SaddlePoint;
+    use crate::gallery;
+    use crate::host::HostVector;
+    use crate::preconditioners::{BlockSolver, Refresh, SaddlePointOptions, Schur};
     use crate::saved::{InconsistentData, Keys, Saved, read, write};
-    use crate::{
-        BlockSolver, HostVector, LinearOperator, Refresh, SaddlePointOptions, Schur, Space, gallery,
-    };
+    use krysp_solvers::{LinearOperator, Space};
 
     #[test]
     fn what_is_loaded_computes_what_was_saved() {

@@ -2,8 +2,11 @@
 
 use super::blocks::Blocks;
 use super::inner::{BlockSolver, Inner};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::host::HostVector;
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
-use crate::{Csr, HostVector, Real, Result};
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{Element, LinearOperator, Space};
 

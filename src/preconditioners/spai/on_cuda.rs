@@ -13,15 +13,15 @@
 
 use super::{NAME, NOTHING, refusal};
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda};
-use crate::formats::CudaMatrix;
-use crate::formats::MatrixSource;
+use crate::error::Result;
 use crate::formats::derived::Derivation;
 use crate::formats::matrix_source::check_square;
 use crate::formats::pattern::Pattern;
-use crate::formats::{OnDevice, Source};
+use crate::formats::{CudaMatrix, MatrixSource, OnDevice, Sell, Source};
+use crate::numbers::Real;
 use crate::preconditioners::refresh::{Refresh, check_alike, check_space};
 use crate::preconditioners::transposed_on_cuda::{mirrored, transposed};
-use crate::{Real, Result, Sell, Side, Spai, SpaiReport, Sparsity};
+use crate::preconditioners::{Side, Spai, SpaiReport, Sparsity};
 use krysp_kernels::cuda::{DeviceCsr, Transposition, preconditioners::spai};
 use krysp_solvers::LinearOperator;
 use std::sync::Arc;

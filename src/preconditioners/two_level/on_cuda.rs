@@ -1,10 +1,11 @@
 //! Two-level preconditioners in device memory.
 
 use crate::device::{Cuda, CudaScalar, CudaSpace, CudaVector, ToCuda, failed};
+use crate::error::Result;
 use crate::formats::MatrixSource;
-use crate::preconditioners::jacobi;
+use crate::numbers::Real;
 use crate::preconditioners::refresh::Refresh;
-use crate::{CoarseSpace, Jacobi, Real, Result, TwoLevel};
+use crate::preconditioners::{CoarseSpace, Jacobi, TwoLevel, jacobi};
 use krysp_kernels::cuda::preconditioners::coarse::Coarse;
 use krysp_solvers::{Error, Form, LinearOperator, check_spaces};
 use std::sync::{Mutex, MutexGuard, PoisonError};

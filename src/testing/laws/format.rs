@@ -4,10 +4,15 @@ use super::{
     Agreement, Case, Law, Violation, operator_fusions, precise_residual, product, same_on_all_threads,
     second_product, several_products, sizes_refused, stale_values, unexpected,
 };
+use crate::error::Error;
+use crate::formats::{Csr, Format};
+use crate::host::HostVector;
+use crate::numbers::Real;
+use crate::permutation::Permutation;
 use crate::testing::matrices::{Triplets, mix};
-use crate::{Csr, Error, Format, HostVector, LinearOperator, Permutation, Real};
 use krysp_kernels::cpu::run::threads;
 use krysp_kernels::cpu::simd::storage::widen;
+use krysp_solvers::LinearOperator;
 
 /// Numbers of matrices that a format was tested on and that it refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +26,7 @@ pub struct Tally {
 /// How to build a format from a matrix, and which matrices the format may refuse.
 pub struct Conversion<'c, T: Real, F> {
     /// Builds the format.
-    pub build: &'c (dyn Fn(&Csr<T>) -> crate::Result<F> + Sync),
+    pub build: &'c (dyn Fn(&Csr<T>) -> crate::error::Result<F> + Sync),
     /// Whether the format may refuse this matrix as unsuitable, unsymmetric or not square.
     pub may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
 }
@@ -30,8 +35,8 @@ pub struct Conversion<'c, T: Real, F> {
 /// element type.
 trait Stored<T: Real>: LinearOperator<Vector = HostVector<T>> {
     fn to_csr(&self) -> Csr<T>;
-    fn refresh(&mut self, values: &[T]) -> crate::Result<()>;
-    fn refresh_from(&mut self, a: &Csr<T>) -> crate::Result<()>;
+    fn refresh(&mut self, values: &[T]) -> crate::error::Result<()>;
+    fn refresh_from(&mut self, a: &Csr<T>) -> crate::error::Result<()>;
     /// The stored values of all slots (entries and padding), converted to the element type.
     fn wide(&self) -> Vec<T>;
     /// The bytes of a stored value.
@@ -46,11 +51,11 @@ impl<T: Real, F: Format<T>> Stored<T> for F {
         Format::to_csr(self)
     }
 
-    fn refresh(&mut self, values: &[T]) -> crate::Result<()> {
+    fn refresh(&mut self, values: &[T]) -> crate::error::Result<()> {
         Format::refresh(self, values)
     }
 
-    fn refresh_from(&mut self, a: &Csr<T>) -> crate::Result<()> {
+    fn refresh_from(&mut self, a: &Csr<T>) -> crate::error::Result<()> {
         Format::refresh_from(self, a)
     }
 
@@ -79,7 +84,7 @@ type Boxed<'c, T> = Box<dyn Stored<T> + 'c>;
 
 /// A [`Conversion`] whose format is behind a trait object.
 struct Conversions<'c, T: Real> {
-    build: &'c (dyn Fn(&Csr<T>) -> crate::Result<Boxed<'c, T>> + Sync),
+    build: &'c (dyn Fn(&Csr<T>) -> crate::error::Result<Boxed<'c, T>> + Sync),
     may_refuse: &'c (dyn Fn(&Csr<T>) -> bool + Sync),
 }
 
@@ -102,7 +107,7 @@ impl<'c, T: Real> Conversions<'c, T> {
 impl<T: Real, F: Format<T>> Conversion<'_, T, F> {
     /// Calls a law with this conversion as a trait object.
     fn erased<R>(&self, law: impl FnOnce(&Conversions<'_, T>) -> R) -> R {
-        let build = |csr: &Csr<T>| -> crate::Result<Boxed<'_, T>> { Ok(Box::new((self.build)(csr)?)) };
+        let build = |csr: &Csr<T>| -> crate::error::Result<Boxed<'_, T>> { Ok(Box::new((self.build)(csr)?)) };
         law(&Conversions { build: &build, may_refuse: self.may_refuse })
     }
 }
@@ -258,7 +263,7 @@ fn refreshes<T: Real>(triplets: &Triplets, conversions: &Conversions<'_, T>) -> 
     Ok(())
 }
 
-type Rebuild<'o, T> = Box<dyn Fn(&[T]) -> crate::Result<Csr<T>> + 'o>;
+type Rebuild<'o, T> = Box<dyn Fn(&[T]) -> crate::error::Result<Csr<T>> + 'o>;
 
 /// An order in which a matrix can be given: its name, the values, other values for a refresh, and the conversion to
 /// CSR.

@@ -30,7 +30,7 @@ pub use operator::{
 };
 pub use vector::{basis_fusions, numbers, vector_fusions};
 
-use crate::Element;
+use krysp_solvers::Element;
 use std::fmt;
 
 /// The result of a law.

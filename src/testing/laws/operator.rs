@@ -1,9 +1,12 @@
 //! Laws of operators, in any memory.
 
 use super::{Agreement, Law, Violation, numbers, rounding, same_bits, unexpected};
+use crate::formats::Csr;
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
+use crate::permutation::Permutation;
 use crate::testing::matrices::Triplets;
-use crate::{Csr, Element, HostSpace, HostVector, LinearOperator, Permutation, Real, Space, Vector};
-use krysp_solvers::{ElemOf, MultiVector, Scalar, ScalarOf, SpaceOf};
+use krysp_solvers::{ElemOf, Element, LinearOperator, MultiVector, Scalar, ScalarOf, Space, SpaceOf, Vector};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Matrices that a format may refuse. The laws compare the result of a conversion with one of these independent tests.
 
-use crate::{Csr, Real};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use std::collections::HashSet;
 
 /// No matrix may be refused.

@@ -2,8 +2,7 @@
 
 use super::{Agreement, Law, Violation, unexpected};
 use crate::testing::matrices::{mix, unit};
-use crate::{Element, Space, Vector};
-use krysp_solvers::{Basis, CgUpdate, ElemOf, Scalar, ScalarOf, Term};
+use krysp_solvers::{Basis, CgUpdate, ElemOf, Element, Scalar, ScalarOf, Space, Term, Vector};
 
 /// `len` pseudo-random numbers in ±[¼, 1), exact in `f32`. Every `seed` gives other numbers.
 pub fn numbers<T: Element>(len: usize, seed: u64) -> Vec<T> {

@@ -1,7 +1,9 @@
 //! The generated matrix, and two ways to assemble one in parallel.
 
 use super::Triplets;
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use rayon::prelude::*;
 
 /// Rows that one task of a parallel assembly fills.

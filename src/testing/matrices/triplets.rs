@@ -1,7 +1,9 @@
 //! Matrices of any shape as triplets, and the reference product that every format is compared with.
 
 use super::numbers::SplitMix;
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use std::collections::BTreeSet;
 
 /// A matrix as a list of entries in any order. Repeated entries are added up.

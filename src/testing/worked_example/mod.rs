@@ -8,10 +8,11 @@ mod padded;
 
 use crate::formats::analysis::{Analysis, Model};
 use crate::formats::{Format, Offered, Rounded};
-use crate::simd::{Level, force};
+use crate::numbers::Real;
 use crate::testing::laws::{self, Conversion, refusals};
 use crate::testing::matrices;
-use crate::{LinearOperator, Real};
+use krysp_kernels::cpu::simd::{Level, force};
+use krysp_solvers::LinearOperator;
 use padded::Padded;
 
 fn obeys<T: Real, F: Format<T>>() {

@@ -1,18 +1,20 @@
 //! Records the histories that `replay` reads.
 
 use super::*;
+use crate::error::Error;
+use crate::formats::Csr;
+use crate::plan::Plan;
 use crate::plan::candidates::Candidate;
-use crate::{Csr, Error, Plan};
 use std::path::Path;
 use std::time::Duration;
 
 /// The rows of `histories.txt` for a system.
 fn record(name: &str, a: &Csr<f64>, b: &[f64], limit: Duration) -> String {
-    use crate::preconditioners::Symbolic;
-    use crate::{DirectOptions, Outcome};
+    use crate::preconditioners::{DirectOptions, Symbolic};
+    use krysp_solvers::Outcome;
     let plan = Plan::new(a).unwrap();
     let join = |numbers: &[f64]| numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
-    let interrupt = crate::Interrupt::new(&crate::CancelToken::new()).time_limit(limit);
+    let interrupt = crate::interrupt::Interrupt::new(&krysp_solvers::CancelToken::new()).time_limit(limit);
     let symbolic = interrupt.run(|| Symbolic::new(a, DirectOptions::default()));
     let Factorization { entries, multiplications, fronts } = Factorization::of(&symbolic);
     let solved = plan.clone().time_limit(limit * 4).build().unwrap().solve(b);
@@ -32,8 +34,8 @@ fn record(name: &str, a: &Csr<f64>, b: &[f64], limit: Duration) -> String {
 
 /// The history of one candidate alone.
 fn line(plan: &Plan<'_, f64>, one: &Candidate, b: &[f64], limit: Duration) -> String {
-    use crate::Outcome;
     use crate::plan::AttemptEnd;
+    use krysp_solvers::Outcome;
     let alone = plan.clone().method(one.method).preconditioner(one.preconditioner).time_limit(limit);
     let (ending, iterations, history) = match alone.build().and_then(|mut solver| solver.solve(b)) {
         Err(Error::NotPositive { .. }) => ("not positive", 0, vec![]),

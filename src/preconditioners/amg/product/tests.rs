@@ -2,7 +2,7 @@
 
 use super::super::blocks::{Transposed, transposed_pattern};
 use super::*;
-use crate::Csr;
+use crate::formats::Csr;
 use crate::testing::matrices;
 
 /// A random sparse matrix, its block values, and the same as a dense matrix.

@@ -12,7 +12,7 @@
 use super::super::super::several::Pair;
 use super::super::tree::{Front, NONE, Units};
 use super::Cholesky;
-use crate::Real;
+use crate::numbers::Real;
 use krysp_kernels::cpu::preconditioners::frontal;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -213,10 +213,10 @@ fn lock<X>(of: &Mutex<X>) -> std::sync::MutexGuard<'_, X> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::HostVector;
     use crate::preconditioners::direct::testing::backward_error;
     use crate::testing::matrices;
-    use crate::{HostVector, LinearOperator};
-    use krysp_solvers::{MultiVector, Space};
+    use krysp_solvers::{LinearOperator, MultiVector, Space};
 
     /// Factors and solves have the same bits for every number of threads and of vectors. The tree has units
     /// above its tasks.

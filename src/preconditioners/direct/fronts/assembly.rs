@@ -1,8 +1,9 @@
 //! Assembly of fronts.
 
 use super::{Assembled, Kind, Rest, Work, Workspace};
+use crate::error::{Error, Result};
+use crate::numbers::Real;
 use crate::preconditioners::direct::tree::{Front, NONE};
-use crate::{Error, Real, Result};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::run::threads::{ByRow, over_parts, tasks};
 use std::iter::successors;

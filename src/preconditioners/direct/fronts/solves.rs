@@ -4,7 +4,7 @@
 use super::super::super::several::{gather, scatter};
 use super::super::tree::Tree;
 use super::{Eliminated, FrontFactors, Piece};
-use crate::Real;
+use crate::numbers::Real;
 use crate::saved::saved;
 use krysp_kernels::cpu::preconditioners::frontal::ldl::{LdlFactors, packed};
 use krysp_kernels::cpu::preconditioners::frontal::lu::LuFactors;

@@ -9,7 +9,9 @@
 //!
 //! Only the diagonal blocks are factorized. The form depends only on the pattern.
 
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use std::mem::replace;
 

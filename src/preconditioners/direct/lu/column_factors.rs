@@ -3,7 +3,9 @@
 use super::super::order::{Order, Pivoting};
 use super::super::scale::row_scale;
 use super::super::triangle::Triangle;
-use crate::{Csr, Real, Result};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 use std::ops::Range;

@@ -17,7 +17,9 @@ use super::super::tree::NONE;
 use super::super::triangle::Triangle;
 use super::column_factors::ColumnFactors;
 use super::{Budget, NAME};
-use crate::{Csr, Error, Real, Result};
+use crate::error::{Error, Result};
+use crate::formats::Csr;
+use crate::numbers::Real;
 use krysp_kernels::interrupt::Phase;
 use krysp_solvers::Element;
 

@@ -1,8 +1,11 @@
 //! Singular systems: the component of a right-hand side that is orthogonal to the range of `A`.
 
 use super::{DirectOptions, Factors, Lu, Pivoting};
-use crate::{Cg, Csr, HostSpace, HostVector, Real, Result};
-use krysp_solvers::{LinearOperator, Space, check_spaces};
+use crate::error::Result;
+use crate::formats::Csr;
+use crate::host::{HostSpace, HostVector};
+use crate::numbers::Real;
+use krysp_solvers::{Cg, LinearOperator, Space, check_spaces};
 
 impl<T: Real> Lu<T> {
     /// As [`Lu::new`], for a matrix of any rank. Unknowns whose columns depend on others are set to zero, so

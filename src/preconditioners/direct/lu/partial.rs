@@ -8,9 +8,13 @@ use super::super::transpose::transposed;
 use super::super::tree::{Both, Expected, Tree, inverse};
 use super::blocks::{Blocks, transversal};
 use super::{Budget, DirectOptions, Factors, Lu, NAME, columns, condition};
+use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
+use crate::formats::{Csr, Format};
+use crate::host::HostSpace;
+use crate::numbers::Real;
 use crate::ordering::minimum_degree::{self, Ordered};
-use crate::{Csr, Error, Format, HostSpace, Matching, Real, Result, Scaling};
+use crate::scaling::{Matching, Scaling};
 use std::sync::{Arc, Mutex};
 
 /// Minimum number of multiplications for which fronts are used, per entry of one factor: the threshold of

@@ -5,8 +5,9 @@ use super::super::triangle::Triangle;
 use super::column_factors::ColumnFactors;
 use super::{Budget, Factors, Lu, NAME};
 use crate::formats::pattern::Pattern;
+use crate::numbers::Real;
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
-use crate::{Real, Space};
+use krysp_solvers::Space;
 use std::sync::Mutex;
 
 saved!(impl[] Order { column_of, preferred, most_entries });
@@ -128,7 +129,7 @@ fn fits<T>(Triangle { starts, rows, values }: &Triangle<T>, n: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Csr;
+    use crate::formats::Csr;
     use crate::saved::copied;
 
     #[test]

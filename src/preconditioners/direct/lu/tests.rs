@@ -3,11 +3,12 @@
 
 use super::super::testing::{Random, backward_error, neumann, pivots, random};
 use super::*;
+use crate::error::Error;
 use crate::saved::copied;
 use crate::testing::matrices;
-use crate::{Error, Space};
 use krysp_kernels::cpu::simd::{Level, force};
 use krysp_kernels::interrupt::Scope;
+use krysp_solvers::Space;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,7 +1,7 @@
 //! Work on the units of a tree, on all threads.
 
 use super::{NONE, Tree};
-use crate::Result;
+use crate::error::Result;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
