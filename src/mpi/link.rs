@@ -8,6 +8,7 @@
 use super::halo::Routes;
 use super::local::Link;
 use super::ranks::Ranks;
+use super::teams::Team;
 use crate::device::Cuda;
 use crate::error::Result;
 use crate::formats::Csr;
@@ -16,44 +17,12 @@ use krysp_kernels::cuda::team::across::{NAME, Offer, Region, SharedWord, shared_
 use krysp_kernels::cuda::team::halo::{HaloExchange, Plan};
 use krysp_kernels::cuda::team::member::{MEMBERS, Member, mail_bytes};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Length of the name of a file that all ranks open, in bytes.
 const PATH: usize = 64;
-
-/// The teams (groups of GPUs that access each other's memory) that this rank's GPUs belong to. Teams are
-/// never dropped before the ranks, because other ranks may still have their memory open.
-#[derive(Debug, Default)]
-pub(super) struct Teams {
-    made: Mutex<Vec<(Cuda, Option<Arc<Team>>)>>,
-    /// Whether ranks that share a GPU communicate peer to peer, too.
-    #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
-    shared: AtomicBool,
-}
-
-impl Teams {
-    fn made(&self) -> MutexGuard<'_, Vec<(Cuda, Option<Arc<Team>>)>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes the GPUs of other ranks stop waiting for this rank's GPUs.
-    pub(super) fn report_failure(&self) {
-        let members =
-            |(_, team): &(Cuda, Option<Arc<Team>>)| team.as_ref().and_then(|team| team.member.clone());
-        self.made().iter().filter_map(members).for_each(|member| member.report_failure());
-    }
-}
-
-/// A rank's part of a team.
-#[derive(Debug)]
-struct Team {
-    /// `None` if there is only one rank.
-    member: Option<Arc<Member>>,
-    /// Memory that other ranks write to, reused once all ranks have released it.
-    regions: Mutex<Vec<Arc<Region>>>,
-}
 
 /// Link of a rank's GPU to those of the other ranks.
 #[derive(Clone, Debug)]

@@ -58,6 +58,8 @@ mod raw;
 mod scalar;
 mod spai;
 mod steps;
+#[cfg(feature = "cuda")]
+mod teams;
 mod two_level;
 mod vector;
 

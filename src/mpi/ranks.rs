@@ -41,7 +41,7 @@ struct Inner {
     failed: OnceLock<(usize, String)>,
     traffic: [AtomicU64; 4],
     #[cfg(feature = "cuda")]
-    teams: super::link::Teams,
+    teams: super::teams::Teams,
 }
 
 /// Function that reads back this rank's parts of sums.
@@ -275,7 +275,7 @@ impl Ranks {
     }
 
     #[cfg(feature = "cuda")]
-    pub(super) fn teams(&self) -> &super::link::Teams {
+    pub(super) fn teams(&self) -> &super::teams::Teams {
         &self.0.teams
     }
 

@@ -1,0 +1,39 @@
+//! Teams: GPUs of ranks that access each other's memory.
+
+use crate::device::Cuda;
+use krysp_kernels::cuda::team::across::Region;
+use krysp_kernels::cuda::team::member::Member;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The teams (groups of GPUs that access each other's memory) that this rank's GPUs belong to. Teams are
+/// never dropped before the ranks, because other ranks may still have their memory open.
+#[derive(Debug, Default)]
+pub(super) struct Teams {
+    made: Mutex<Vec<(Cuda, Option<Arc<Team>>)>>,
+    /// Whether ranks that share a GPU communicate peer to peer, too.
+    #[cfg_attr(not(any(test, feature = "testing")), allow(dead_code))]
+    pub(super) shared: AtomicBool,
+}
+
+impl Teams {
+    pub(super) fn made(&self) -> MutexGuard<'_, Vec<(Cuda, Option<Arc<Team>>)>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the GPUs of other ranks stop waiting for this rank's GPUs.
+    pub(super) fn report_failure(&self) {
+        let members =
+            |(_, team): &(Cuda, Option<Arc<Team>>)| team.as_ref().and_then(|team| team.member.clone());
+        self.made().iter().filter_map(members).for_each(|member| member.report_failure());
+    }
+}
+
+/// A rank's part of a team.
+#[derive(Debug)]
+pub(super) struct Team {
+    /// `None` if there is only one rank.
+    pub(super) member: Option<Arc<Member>>,
+    /// Memory that other ranks write to, reused once all ranks have released it.
+    pub(super) regions: Mutex<Vec<Arc<Region>>>,
+}
