@@ -1,6 +1,6 @@
 //! Candidates for the format of a matrix, their estimated costs, and the report of the choice.
 
-use super::model::names;
+use super::names::names;
 use crate::formats::analysis::{RowStatistics, megabytes};
 use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
 use krysp_kernels::cost::ProductWork;

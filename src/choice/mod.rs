@@ -31,6 +31,7 @@ mod gpu;
 mod host;
 mod matrix_source;
 mod model;
+mod names;
 mod predicted;
 mod ranking;
 mod saved;

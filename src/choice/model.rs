@@ -1,8 +1,9 @@
 //! The cost models of formats on a kind of machine: built in, or calibrated.
 
 use super::calibrated::calibrated;
+use super::names::variants;
 use super::{CostModel, Model};
-use crate::formats::{Coefficients, Format, Offered, Variant};
+use crate::formats::{Coefficients, Variant};
 use krysp_kernels::cpu::simd::{self, Level};
 
 impl Model {
@@ -43,27 +44,4 @@ impl Variant {
             Coefficients::NotOffered(why) => Err(why),
         }
     }
-}
-
-fn variants() -> Vec<Variant> {
-    let mut variants = vec![];
-    macro_rules! list {
-        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-            $(variants.extend(<crate::formats::$format<f64> as Offered<f64>>::variants());)*
-        };
-    }
-    crate::formats::each_format!(list);
-    variants
-}
-
-/// All names of formats and their variants.
-pub(super) fn names() -> Vec<&'static str> {
-    let mut names: Vec<_> = variants().into_iter().map(|variant| variant.name).collect();
-    macro_rules! list {
-        ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
-            $(names.push(<crate::formats::$format<f64> as Format<f64>>::NAME);)*
-        };
-    }
-    crate::formats::each_format!(list);
-    names
 }
