@@ -335,6 +335,11 @@ impl fmt::Debug for Error {
 }
 
 impl Error {
+    /// The error for a declaration that does not fit the matrix.
+    pub(crate) fn declaration<X>(what: &'static str, why: String) -> Result<X> {
+        Err(Error::Declaration { what, why })
+    }
+
     /// The error for a diagonal entry that cannot be inverted.
     pub(crate) fn diagonal(row: usize, value: f64) -> Error {
         match value.is_finite() {

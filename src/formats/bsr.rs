@@ -5,7 +5,7 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::analysis::Model;
-use super::pattern::{Pattern, fill_by_rows};
+use super::pattern::Pattern;
 use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::error::{Error, Result};
 use crate::numbers::{Real, Storage};
@@ -14,7 +14,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::bsr::{AnyBsr, SLACK};
 use krysp_kernels::cpu::run::rows::RowProduct;
-use krysp_kernels::cpu::run::threads::{chunks, find_row, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{chunks, fill_by_rows, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{self, tuning::BLOCKS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};

@@ -12,7 +12,6 @@
 
 #[cfg(feature = "cuda")]
 use super::OnDevice;
-use super::pattern::fill_by_rows;
 use super::{
     Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, offset_bytes, row_operator,
 };
@@ -23,7 +22,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::coo::{self, EntryRows};
 use krysp_kernels::cpu::run::rows::RowProduct;
-use krysp_kernels::cpu::run::threads::CHUNK;
+use krysp_kernels::cpu::run::threads::{CHUNK, fill_by_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::Offsets;

@@ -9,8 +9,8 @@ use super::OnDevice;
 use super::analysis::Model;
 #[cfg(feature = "cuda")]
 use super::analysis::RowStatistics;
-use super::assembly_order::reordering;
 use super::pattern::Pattern;
+use super::user_order::reordering;
 use super::{
     Analysis, Coefficients, Format, Multiply, Offer, Offered, Source, Strategy, Variant, offset_bytes,
 };

@@ -1,7 +1,7 @@
 //! Matrices derived from the entries of another matrix: its transpose, a submatrix, a reordered matrix.
 
 use super::assembly_order::AssemblyOrder;
-use super::pattern::{Pattern, made};
+use super::pattern::{Pattern, check_pattern, made};
 use super::{Csr, Format, Source};
 use crate::error::{Error, Result};
 use crate::host::HostSpace;
@@ -103,43 +103,7 @@ pub(crate) fn check_same_pattern<T: Real>(pattern: &Arc<Pattern>, csr: &Csr<T>) 
     check_pattern(pattern, &csr.source().pattern)
 }
 
-/// Checks that two patterns are equal; the error names the first row that differs, or that only one of them has.
-pub(crate) fn check_pattern(pattern: &Arc<Pattern>, other: &Arc<Pattern>) -> Result<()> {
-    if Arc::ptr_eq(pattern, other)
-        || (pattern.offsets == other.offsets && **pattern.columns == **other.columns)
-    {
-        return Ok(());
-    }
-    let common = pattern.rows().min(other.rows());
-    let row = (0..common).find(|&row| pattern.row(row) != other.row(row)).unwrap_or(common);
-    Err(Error::PatternMismatch { row })
-}
-
 fn too_many<T: Real>(csr: &Csr<T>) -> Error {
     let why = format!("{} entries are more than 32-bit indices can address", csr.nnz());
     Error::Unsuitable { format: "a matrix derived from another", why }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_row_that_differs_is_named() {
-        let pattern = |rows, entries: &[(usize, usize, f64)]| {
-            Csr::from_triplets(rows, 3, entries).unwrap().source().pattern.clone()
-        };
-        let three = [(0, 0, 1.0), (1, 1, 1.0), (2, 2, 1.0)];
-        let first = pattern(3, &three);
-        check_pattern(&first, &pattern(3, &three)).unwrap();
-        for (other, expected) in [
-            (pattern(3, &[(0, 0, 1.0), (1, 2, 1.0), (2, 2, 1.0)]), 1),
-            // the common rows are equal
-            (pattern(4, &three), 3),
-            (pattern(2, &three[..2]), 2),
-        ] {
-            let error = check_pattern(&first, &other).unwrap_err();
-            assert!(matches!(error, Error::PatternMismatch { row } if row == expected), "{error}");
-        }
-    }
 }

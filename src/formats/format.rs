@@ -1,11 +1,11 @@
 //! The trait of all sparse formats of the library.
 
-use super::pattern::fill_by_rows;
 use super::{Csr, Multiply, Source};
 use crate::error::Result;
 use crate::host::HostVector;
 use crate::numbers::{Real, Storage};
 use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::run::threads::fill_by_rows;
 use krysp_kernels::cpu::simd::storage::narrow;
 use krysp_solvers::LinearOperator;
 

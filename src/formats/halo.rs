@@ -19,7 +19,6 @@ use super::OnDevice;
 use super::bsr::{best_blocks, block_pattern};
 #[cfg(feature = "cuda")]
 use super::on_device::values_of;
-use super::pattern::fill_by_rows;
 use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::error::{Error, Result};
 use crate::numbers::{Real, Storage};
@@ -27,7 +26,7 @@ use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::halo;
 use krysp_kernels::cpu::run::rows::RowProduct;
-use krysp_kernels::cpu::run::threads::CHUNK;
+use krysp_kernels::cpu::run::threads::{CHUNK, fill_by_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{self, tuning::SLOTS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};

@@ -23,7 +23,6 @@
 use super::OnDevice;
 use super::analysis::RowStatistics;
 use super::coo::{coordinate_bytes, entry_rows};
-use super::pattern::fill_by_rows;
 use super::slices::{SliceWidths, Slices, check_padding, default_height};
 use super::{Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, row_operator};
 use crate::error::{Error, Result};
@@ -34,7 +33,7 @@ use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::coo::EntryRows;
 use krysp_kernels::cpu::formats::hyb;
 use krysp_kernels::cpu::run::rows::RowProduct;
-use krysp_kernels::cpu::run::threads::{CHUNK, over_rows};
+use krysp_kernels::cpu::run::threads::{CHUNK, fill_by_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};

@@ -1,12 +1,12 @@
 //! Constructors from users' arrays, which are checked once.
 
-use super::pattern::{Pattern, fill_by_rows};
+use super::pattern::Pattern;
 use super::{Csr, Source};
 use crate::error::{Error, Result};
 use crate::host::HostSpace;
 use crate::numbers::Real;
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{find_row, map_rows};
+use krysp_kernels::cpu::run::threads::{fill_by_rows, find_row, map_rows};
 use krysp_kernels::index::{Columns, Offsets};
 use std::sync::Arc;
 

@@ -41,6 +41,7 @@ mod symmetric;
 mod symmetric_bsr;
 #[cfg(feature = "cuda")]
 mod to_cuda;
+pub(crate) mod user_order;
 
 // public items of each format's file: its type, its options, and related functions
 macro_rules! reexport {

@@ -1,6 +1,6 @@
 //! Formats in GPU memory, and matrices in them as operators.
 
-use super::assembly_order::UserOrder;
+use super::user_order::UserOrder;
 use super::{Format, Source};
 use crate::device::{self, Cuda, CudaScalar, CudaSpace, CudaVector, OnChip, ToCuda, failed, open_columns};
 use crate::error::Result;

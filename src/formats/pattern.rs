@@ -3,8 +3,10 @@
 use super::assembly_order::AssemblyOrder;
 use crate::error::{Error, Result};
 use crate::memory::check_free_memory;
-use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::run::threads::{ByRow, find_row, map_rows, over_parts, over_rows, tasks};
+use krysp_kernels::buffer::Buffer;
+use krysp_kernels::cpu::run::threads::{
+    ByRow, fill_by_rows, find_row, map_rows, over_parts, over_rows, tasks,
+};
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_kernels::interrupt::{self, Phase};
 use std::ops::Range;
@@ -382,18 +384,16 @@ pub(super) fn check_places(len: usize) -> Result<()> {
     })
 }
 
-/// Fills an array whose rows (or groups of rows) are contiguous: calls
-/// `fill(rows, part, index of the part's first element)` on all threads.
-pub(crate) fn fill_by_rows<X: Plain>(
-    rows: usize,
-    data: &mut [X],
-    offset: &(dyn Fn(usize) -> usize + Sync),
-    fill: &(impl Fn(Range<usize>, &mut [X], usize) + Sync),
-) {
-    over_rows(rows, 8, ByRow::new(data, offset), &|rows, part: ByRow<'_, X>| {
-        let (part, first) = part.all();
-        fill(rows, part, first);
-    });
+/// Checks that two patterns are equal; the error names the first row that differs, or that only one of them has.
+pub(crate) fn check_pattern(pattern: &Arc<Pattern>, other: &Arc<Pattern>) -> Result<()> {
+    if Arc::ptr_eq(pattern, other)
+        || (pattern.offsets == other.offsets && **pattern.columns == **other.columns)
+    {
+        return Ok(());
+    }
+    let common = pattern.rows().min(other.rows());
+    let row = (0..common).find(|&row| pattern.row(row) != other.row(row)).unwrap_or(common);
+    Err(Error::PatternMismatch { row })
 }
 
 #[cfg(test)]
@@ -443,6 +443,25 @@ mod tests {
                 let found = places.enumerate().map(|(k, at)| (at, pattern.given.sources(k).collect()));
                 assert!(found.eq(expected.clone()), "{rows} x {cols}, {count} entries, {threads} threads");
             }
+        }
+    }
+
+    #[test]
+    fn the_first_row_that_differs_is_named() {
+        let pattern = |rows: &[&[u32]]| {
+            let offsets = Offsets::from_lengths(rows.iter().map(|row| row.len()));
+            Arc::new(Pattern::sorted(offsets, rows.concat(), 3).unwrap())
+        };
+        let first = pattern(&[&[0], &[1], &[2]]);
+        check_pattern(&first, &pattern(&[&[0], &[1], &[2]])).unwrap();
+        for (other, expected) in [
+            (pattern(&[&[0], &[2], &[2]]), 1),
+            // the common rows are equal
+            (pattern(&[&[0], &[1], &[2], &[]]), 3),
+            (pattern(&[&[0], &[1]]), 2),
+        ] {
+            let error = check_pattern(&first, &other).unwrap_err();
+            assert!(matches!(error, Error::PatternMismatch { row } if row == expected), "{error}");
         }
     }
 }

@@ -1,15 +1,17 @@
 //! Reordered patterns, computed immediately or on first use.
 
 #[cfg(feature = "cuda")]
-use super::assembly_order::{AssemblyOrder, reordering};
+use super::assembly_order::AssemblyOrder;
 #[cfg(feature = "cuda")]
 use super::pattern::Later;
-use super::pattern::{Entry, Pattern, check_places, checked, column_of, entry, fill_by_rows, place_of};
+use super::pattern::{Entry, Pattern, check_places, checked, column_of, entry, place_of};
+#[cfg(feature = "cuda")]
+use super::user_order::reordering;
 use crate::error::Result;
 #[cfg(feature = "cuda")]
 use crate::permutation::Permutation;
 use krysp_kernels::buffer::{Buffer, Plain};
-use krysp_kernels::cpu::run::threads::{ByRow, over_rows};
+use krysp_kernels::cpu::run::threads::{ByRow, fill_by_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::index::Columns;
 use krysp_kernels::index::Offsets;

@@ -1,7 +1,7 @@
 //! Common part of the formats with sliced rows: positions of slots (stored entries and padding), and columns.
 
 use super::Coefficients;
-use super::pattern::{Pattern, fill_by_rows};
+use super::pattern::Pattern;
 use crate::error::{Error, Result};
 use crate::formats::analysis::{Analysis, Model};
 use crate::memory::check_free_memory;
@@ -12,7 +12,7 @@ use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::sliced::{
     ChunkOrder, ShortColumns, Sliced, SlicedColumns, Widths, height_step,
 };
-use krysp_kernels::cpu::run::threads::{CHUNK, find_row, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{CHUNK, fill_by_rows, find_row, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda::{formats::sliced::lanes, tuning::SLOTS_IN_FLIGHT};
 use krysp_kernels::index::{Columns, Offsets};

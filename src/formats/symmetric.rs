@@ -8,7 +8,7 @@
 #[cfg(feature = "cuda")]
 use super::OnDevice;
 use super::mirrored::over_mirrored_rows;
-use super::pattern::{Pattern, fill_by_rows};
+use super::pattern::Pattern;
 use super::{Analysis, Coefficients, Csr, Format, Multiply, Offer, Offered, Source, Variant};
 use crate::error::{Error, Result};
 use crate::host::{HostSpace, HostVector};
@@ -17,7 +17,7 @@ use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::symmetric::{self, Halves};
-use krysp_kernels::cpu::run::threads::{block_rows, map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{block_rows, fill_by_rows, map_rows, over_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};

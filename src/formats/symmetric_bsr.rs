@@ -10,7 +10,6 @@ use super::analysis::Model;
 #[cfg(feature = "cuda")]
 use super::bsr::best_block_size;
 use super::bsr::{best_blocks, block_pattern, block_size, slots_of_blocks};
-use super::pattern::fill_by_rows;
 use super::symmetric::{check_symmetric, halves_bytes, mirrored_entries, parts, stored};
 use super::{Analysis, Coefficients, Csr, Format, Multiply, Offer, Offered, Source, Variant};
 use crate::error::{Error, Result};
@@ -22,7 +21,7 @@ use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::bsr::SLACK;
 use krysp_kernels::cpu::formats::symmetric::Halves;
 use krysp_kernels::cpu::formats::symmetric_blocks;
-use krysp_kernels::cpu::run::threads::map_rows;
+use krysp_kernels::cpu::run::threads::{fill_by_rows, map_rows};
 #[cfg(feature = "cuda")]
 use krysp_kernels::cuda;
 use krysp_kernels::index::{Columns, Offsets};

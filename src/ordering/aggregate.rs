@@ -13,9 +13,9 @@
 //! requested.
 
 use super::graph::{Coarse, Graph};
-use crate::formats::pattern::{by_rows, cut, fill_by_rows, place_of};
+use crate::formats::pattern::{by_rows, cut, place_of};
 use krysp_kernels::buffer::Buffer;
-use krysp_kernels::cpu::run::threads::{map_rows, over_rows};
+use krysp_kernels::cpu::run::threads::{fill_by_rows, map_rows, over_rows};
 use krysp_kernels::index::Offsets;
 use rayon::prelude::*;
 use std::sync::atomic::AtomicU32;

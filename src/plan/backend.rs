@@ -332,6 +332,22 @@ impl<T: Real> Backend<T> for Cuda {
     }
 }
 
+/// The matrix in the requested format, or in the format of the least estimated cost.
+pub(super) fn operator<T: Real, M: Backend<T>>(
+    machine: &M,
+    matrix: &Csr<T>,
+    symmetric: bool,
+    format: Option<&str>,
+) -> Result<Operator<M::Vector>> {
+    match (format, symmetric) {
+        (Some(format), _) => Operator::in_format(matrix, machine, format),
+        (None, true) => {
+            Operator::known(matrix, machine, true, None).or_else(|_| Operator::auto(matrix, machine))
+        }
+        (None, false) => Operator::auto(matrix, machine),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@
 //! and measure nothing themselves, so that their decisions are the same from run to run.
 
 use super::backend::{Backend, ForFactors};
-use super::candidates::Context;
+use super::context::Context;
 use super::costs::Factorization;
 use super::declarations::Declarations;
 use super::{MachineClass, Method, Preconditioner, Profile};
@@ -46,6 +46,17 @@ const RANGE: [f64; 2] = [0.1, 10.0];
 pub(super) type Factors = Vec<(Preconditioner, [f64; 2])>;
 
 static READ: Mutex<Vec<(Key, Factors)>> = Mutex::new(vec![]);
+
+impl<'p> Context<'p> {
+    /// A context with the calibration of this machine.
+    pub(super) fn here(profile: &'p Profile, class: MachineClass) -> Context<'p> {
+        let factors = match class {
+            MachineClass::Host { .. } => factors,
+            MachineClass::Gpu => |_| [1.0; 2],
+        };
+        Context { profile, class, factors }
+    }
+}
 
 /// Factors on the table's costs of setup and application of a preconditioner on this machine; 1 if it was not calibrated.
 pub(super) fn factors(preconditioner: Preconditioner) -> [f64; 2] {

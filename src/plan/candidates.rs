@@ -1,8 +1,8 @@
 //! Candidates for a matrix: methods, each with a preconditioner.
 
-use super::WorkUnits;
-use super::costs::{Costs, Factorization, MachineClass};
-use super::{Method, Preconditioner, Profile, calibrated};
+use super::context::Context;
+use super::costs::Costs;
+use super::{MachineClass, Method, Preconditioner, Profile, WorkUnits};
 use crate::saved::saved;
 
 /// A configuration that may be run.
@@ -67,41 +67,6 @@ impl Candidate {
     /// Whether it needs a positive definite matrix.
     pub(super) fn needs_definite(&self) -> bool {
         matches!(self.method, Method::Cg | Method::Fcg)
-    }
-}
-
-/// Matrix and machine, on which costs and lists of candidates depend.
-#[derive(Clone, Copy)]
-pub(super) struct Context<'p> {
-    pub(super) profile: &'p Profile,
-    pub(super) class: MachineClass,
-    /// Factors on the costs of setup and application, calibrated for this machine.
-    pub(super) factors: fn(Preconditioner) -> [f64; 2],
-}
-
-impl<'p> Context<'p> {
-    /// A context with the calibration of this machine.
-    pub(super) fn here(profile: &'p Profile, class: MachineClass) -> Context<'p> {
-        let factors = match class {
-            MachineClass::Host { .. } => calibrated::factors,
-            MachineClass::Gpu => |_| [1.0; 2],
-        };
-        Context { profile, class, factors }
-    }
-
-    /// A context without calibration: costs are those of the built-in table (`costs::TABLE`).
-    pub(super) fn of_table(profile: &'p Profile, class: MachineClass) -> Context<'p> {
-        Context { profile, class, factors: |_| [1.0; 2] }
-    }
-
-    pub(super) fn costs(
-        self,
-        method: Method,
-        preconditioner: Preconditioner,
-        factorization: Option<Factorization>,
-    ) -> Costs {
-        let factors = (self.factors)(preconditioner);
-        Costs::of(method, preconditioner, self.profile, factorization, self.class, factors)
     }
 }
 

@@ -116,7 +116,7 @@ impl Declarations {
             return Ok(());
         };
         if fields.len() != rows {
-            return refused(
+            return Error::declaration(
                 "fields",
                 format!("one for each of {rows} unknowns is needed; got {}", fields.len()),
             );
@@ -124,14 +124,17 @@ impl Declarations {
         let most = fields.iter().copied().max().unwrap_or(0);
         if let Some(at) = fields.iter().position(|&field| field >= rows) {
             let field = fields[at];
-            return refused("fields", format!("small numbers from 0 are needed; unknown {at} has {field}"));
+            return Error::declaration(
+                "fields",
+                format!("small numbers from 0 are needed; unknown {at} has {field}"),
+            );
         }
         let mut seen = vec![false; most + 1];
         fields.iter().for_each(|&field| seen[field] = true);
         match seen.iter().position(|seen| !seen) {
             Some(missing) => {
                 let why = format!("each of 0 to {most} is needed at least once; no unknown has {missing}");
-                refused("fields", why)
+                Error::declaration("fields", why)
             }
             None => Ok(()),
         }
@@ -293,7 +296,7 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<(
             let why = format!(
                 "the matrix is not symmetric: entry ({i}, {j}) is {value:e}, entry ({j}, {i}) is {mirrored:e} (indices start at 0)"
             );
-            return refused(what, why);
+            return Error::declaration(what, why);
         }
     }
     if positive_definite == Some(true) && !profile.has_positive_diagonal() {
@@ -304,28 +307,26 @@ pub(super) fn check_declared<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<(
             let (own, row) = (Element::to_f64(diagonal[row]), user(row));
             let why =
                 format!("the diagonal of such a matrix is positive; that of row {row} (from 0) is {own:e}");
-            return refused("positive_definite", why);
+            return Error::declaration("positive_definite", why);
         }
     }
     Ok(())
 }
 
-/// The error for a wrong declaration.
-pub(super) fn refused<X>(what: &'static str, why: String) -> Result<X> {
-    Err(Error::Declaration { what, why })
-}
-
 fn check_vector(what: &'static str, at: usize, vector: &[f64], rows: usize) -> Result<()> {
     if vector.len() != rows {
         let got = vector.len();
-        return refused(what, format!("vectors of {rows} entries are needed; vector {at} has {got}"));
+        return Error::declaration(
+            what,
+            format!("vectors of {rows} entries are needed; vector {at} has {got}"),
+        );
     }
     if let Some(entry) = vector.iter().position(|v| !v.is_finite()) {
         let why = format!("finite numbers are needed; entry {entry} of vector {at} is {}", vector[entry]);
-        return refused(what, why);
+        return Error::declaration(what, why);
     }
     if rows > 0 && vector.iter().all(|v| *v == 0.0) {
-        return refused(what, format!("vectors other than zero are needed; vector {at} is zero"));
+        return Error::declaration(what, format!("vectors other than zero are needed; vector {at} is zero"));
     }
     Ok(())
 }

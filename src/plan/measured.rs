@@ -1,7 +1,8 @@
 //! Choice of the format and the ordering of a matrix by measured times of products, if many products are ahead: cost models are fitted to
 //! other matrices and machines.
 
-use super::{Backend, WorkUnits, solver::operator};
+use super::backend::operator;
+use super::{Backend, WorkUnits};
 use crate::choice::{Candidate, Choice, Operator, RowStatistics};
 use crate::error::Result;
 use crate::formats::{Csr, Dia, Format};

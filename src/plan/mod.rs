@@ -33,6 +33,7 @@ mod backend;
 mod blocks;
 mod calibrated;
 mod candidates;
+mod context;
 mod costs;
 mod declarations;
 mod deflated;

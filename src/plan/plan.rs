@@ -1,6 +1,7 @@
 //! The plan of a solver: the analysis of the matrix, the options, and the candidates that follow from both.
 
-use super::candidates::{Candidate, Context, candidates};
+use super::candidates::{Candidate, candidates};
+use super::context::Context;
 use super::costs::MANY_SOLVES;
 use super::declarations::{Declarations, Declared, check_declared};
 use super::schedule::Scheduler;

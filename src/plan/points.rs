@@ -1,7 +1,6 @@
 //! Coordinates of nodes or of single unknowns, and their rigid body modes.
 
-use super::declarations::refused;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::preconditioners::{UnknownOrder, rigid_body_modes};
 use crate::saved::saved;
 use std::collections::HashMap;
@@ -42,7 +41,7 @@ impl Points {
         let count = self.points.len();
         if let Some(at) = self.points.iter().position(|point| !point.iter().all(|x| x.is_finite())) {
             let [x, y, z] = self.points[at];
-            return refused(
+            return Error::declaration(
                 "coordinates",
                 format!("finite numbers are needed; point {at} is ({x}, {y}, {z})"),
             );
@@ -54,7 +53,7 @@ impl Points {
                     "one point for each node is needed, with 2 or 3 unknowns a node; got {count} points for {rows} unknowns. If nodes \
                      differ in their unknowns, give the point of each unknown and its component (components)"
                 );
-                return refused("coordinates", why);
+                return Error::declaration("coordinates", why);
             }
             return match self.first_beyond_plane() {
                 Some(at) if rows == 2 * count => {
@@ -62,7 +61,7 @@ impl Points {
                         "with 2 unknowns a node all z must be equal; point {at} has z = {}, point 0 has z = {}",
                         self.points[at][2], self.points[0][2]
                     );
-                    refused("coordinates", why)
+                    Error::declaration("coordinates", why)
                 }
                 _ => Ok(()),
             };
@@ -70,16 +69,22 @@ impl Points {
         if count != rows {
             let why =
                 format!("with components, one point for each of {rows} unknowns is needed; got {count}");
-            return refused("coordinates", why);
+            return Error::declaration("coordinates", why);
         }
         if components.len() != rows {
             let got = components.len();
-            return refused("components", format!("one for each of {rows} unknowns is needed; got {got}"));
+            return Error::declaration(
+                "components",
+                format!("one for each of {rows} unknowns is needed; got {got}"),
+            );
         }
         match components.iter().position(|&component| component > 2) {
             Some(at) => {
                 let got = components[at];
-                refused("components", format!("0 (x), 1 (y) or 2 (z) is needed; unknown {at} has {got}"))
+                Error::declaration(
+                    "components",
+                    format!("0 (x), 1 (y) or 2 (z) is needed; unknown {at} has {got}"),
+                )
             }
             None => Ok(()),
         }

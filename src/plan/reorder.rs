@@ -1,12 +1,12 @@
 //! Reordering of the matrix of a planned solver. It takes as long as a hundred products, and reduces the time of products by up to three
 //! quarters if their reads of `x` are scattered. The scheduler decides when that pays off.
 
+use super::backend::operator;
 use super::measured::nearer;
-use super::solver::operator;
 use super::{Backend, PlannedSolver};
 use crate::choice::Operator;
 use crate::error::Result;
-use crate::formats::assembly_order::UserOrder;
+use crate::formats::user_order::UserOrder;
 use crate::formats::{Csr, Format};
 use crate::numbers::Real;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub(super) use state::{Action, End, Ended, Event, Findings};
 
 use super::Candidate;
 use super::WorkUnits;
-use super::candidates::Context;
+use super::context::Context;
 use super::costs::{Factorization, MachineClass};
 use super::{Preconditioner, Profile};
 use state::{Built, Pending, Record, Solve, State};

@@ -1,8 +1,8 @@
 //! What a plan builds: a solver that runs one candidate after the other.
 
 use super::WorkUnits;
-use super::backend::ForFactors;
-use super::candidates::Context;
+use super::backend::{ForFactors, operator};
+use super::context::Context;
 use super::costs::{MANY_SOLVES, SharedSymbolic, check_time};
 use super::matched::Begins;
 use super::measured::is_scattered;
@@ -14,7 +14,7 @@ use super::solved::{Attempt, AttemptEnd, Solved};
 use super::{Backend, Plan, Preconditioner, Profile};
 use crate::choice::Operator;
 use crate::error::{Error, Result};
-use crate::formats::assembly_order::UserOrder;
+use crate::formats::user_order::UserOrder;
 use crate::formats::{Csr, Format, Source};
 use crate::numbers::Real;
 use crate::saved::saved;
@@ -407,22 +407,6 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
 /// The order of the user's entries in `own`, if `own` is the user's matrix in another order.
 pub(super) fn user_order<T: Real>(user: &Csr<T>, own: &Csr<T>) -> Option<UserOrder<T>> {
     (user.domain() != own.domain()).then(|| UserOrder::new(user.source(), own.source()))
-}
-
-/// The matrix in the requested format, or in the format of the least estimated cost.
-pub(super) fn operator<T: Real, M: Backend<T>>(
-    machine: &M,
-    matrix: &Csr<T>,
-    symmetric: bool,
-    format: Option<&str>,
-) -> Result<Operator<M::Vector>> {
-    match (format, symmetric) {
-        (Some(format), _) => Operator::in_format(matrix, machine, format),
-        (None, true) => {
-            Operator::known(matrix, machine, true, None).or_else(|_| Operator::auto(matrix, machine))
-        }
-        (None, false) => Operator::auto(matrix, machine),
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Updates of preconditioners for new values.
 
 use crate::error::Result;
-#[cfg(feature = "cuda")]
-use crate::formats::derived::check_pattern;
 use crate::formats::matrix_source::other_space;
 #[cfg(feature = "cuda")]
 use crate::formats::pattern::Pattern;
+#[cfg(feature = "cuda")]
+use crate::formats::pattern::check_pattern;
 use crate::formats::{Csr, MatrixSource};
 use crate::host::HostSpace;
 use crate::numbers::Real;

@@ -199,6 +199,20 @@ pub fn over_rows<D: Split>(rows: usize, streams: usize, data: D, work: &(impl Fn
     over_parts(count, &bound, data, work);
 }
 
+/// Fills an array whose rows (or groups of rows) are contiguous: calls
+/// `fill(rows, part, index of the part's first element)` on all threads.
+pub fn fill_by_rows<X: Send>(
+    rows: usize,
+    data: &mut [X],
+    offset: &(dyn Fn(usize) -> usize + Sync),
+    fill: &(impl Fn(Range<usize>, &mut [X], usize) + Sync),
+) {
+    over_rows(rows, 8, ByRow::new(data, offset), &|rows, part: ByRow<'_, X>| {
+        let (part, first) = part.all();
+        fill(rows, part, first);
+    });
+}
+
 /// Computes a result for each of `rows` rows; each row reads or writes `streams` values.
 pub fn map_rows<R: Default + Clone + Send>(
     rows: usize,

@@ -4,7 +4,7 @@ use super::state::State;
 use super::{LAST, MANY, REARRANGING, Scheduler};
 use crate::plan::Preconditioner;
 use crate::plan::WorkUnits;
-use crate::plan::candidates::Context;
+use crate::plan::context::Context;
 use crate::plan::costs::{Costs, Factorization, by_host};
 use crate::plan::monitor::{Alternative, Monitor, Start};
 

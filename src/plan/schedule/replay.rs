@@ -15,7 +15,8 @@ mod record;
 
 use super::{Action, End, Ended, Event, Scheduler};
 use crate::plan::WorkUnits;
-use crate::plan::candidates::{Context, candidates};
+use crate::plan::candidates::candidates;
+use crate::plan::context::Context;
 use crate::plan::costs::{Factorization, MachineClass};
 use crate::plan::monitor::Verdict;
 use crate::plan::solved::configuration;

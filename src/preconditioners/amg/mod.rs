@@ -58,8 +58,8 @@ pub use options::AmgOptions;
 
 use super::{MatrixSource, Refresh, check_space, check_square, finite};
 use crate::error::{Error, Result};
-use crate::formats::derived::check_pattern;
 use crate::formats::pattern::Pattern;
+use crate::formats::pattern::check_pattern;
 use crate::formats::{Csr, Format, node_pattern};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;

@@ -2,7 +2,6 @@
 
 use super::kernel;
 use crate::error::{Error, Result};
-use crate::formats::pattern::fill_by_rows;
 use crate::formats::{
     Analysis, Coefficients, Csr, Format, Offer, Offered, Source, Variant, check_padding, row_operator,
 };
@@ -11,6 +10,7 @@ use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::run::rows::RowProduct;
+use krysp_kernels::cpu::run::threads::fill_by_rows;
 use krysp_kernels::index::Columns;
 
 /// A matrix whose rows are padded to the longest.
