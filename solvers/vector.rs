@@ -236,11 +236,18 @@ pub trait Vector: Sized + Send + Sync + 'static {
     /// Inner products `⟨x_i, y_j⟩` for `i ≤ j`, column by column: the upper triangle of `Xᵀ Y`, which must be
     /// symmetric. A single-pass implementation may sum in another order, the same every time. `products` is
     /// overwritten; its capacity serves as workspace.
-    #[doc(alias = "block dot product")]
     fn gram(x: &[Self], y: &[Self], products: &mut Vec<Self::Scalar>) {
         let columns = y.iter().enumerate();
         products.clear();
         products.extend(columns.flat_map(|(j, y)| x.iter().take(j + 1).map(move |x| x.dot(y))));
+    }
+
+    /// Inner products `⟨x_i, y_j⟩` of all pairs, column by column: the entries of `Xᵀ Y`. Otherwise like
+    /// [`Vector::gram`].
+    #[doc(alias = "block dot product")]
+    fn dots(x: &[Self], y: &[Self], products: &mut Vec<Self::Scalar>) {
+        products.clear();
+        products.extend(y.iter().flat_map(|y| x.iter().map(move |x| x.dot(y))));
     }
 
     /// `Y ← Σ X C`, or, if `keep` is set, `Y ← Y + Σ X C`, over some terms with at least one vector in total.

@@ -258,6 +258,10 @@ impl<T: Real> Vector for HostVector<T> {
         block::gram(&Slices::of(x), &Slices::of(y), products);
     }
 
+    fn dots(x: &[Self], y: &[Self], products: &mut Vec<T>) {
+        block::dots(&Slices::of(x), &Slices::of(y), products);
+    }
+
     fn combine(y: &mut [Self], mut keep: bool, terms: &[Term<'_, Self>]) {
         let columns = y.len();
         // two terms at a time, which is what block methods need; lists of them allocate nothing

@@ -2,8 +2,9 @@
 //!
 //! Both operations keep a tile of results in registers, either 4 × 2 inner products or 2 registers of each of
 //! 4 vectors, so that each loaded value is used several times. All tiles process a chunk of rows while its
-//! vectors are in the cache, so memory is read once. For blocks of `k` vectors, inner products cost `k²/2`
-//! multiply-adds on `2 k` values per row, and combinations `k²` on `3 k` values.
+//! vectors are in the cache, so memory is read once. For blocks of `k` vectors, inner products of all pairs cost
+//! `k²` multiply-adds on `2 k` values per row (`k²/2` if the result is symmetric), and combinations `k²` on
+//! `3 k` values.
 
 use crate::cpu::basis::{block_sums, with_block_sums};
 use crate::cpu::run::threads::{chunks, over_rows};
@@ -23,52 +24,70 @@ pub const MOST: usize = 16;
 /// Inner products `⟨x_i, y_j⟩` for `i ≤ j`, column by column. `products` is overwritten; its capacity serves as
 /// workspace, so that a second call allocates nothing.
 pub fn gram<T: Value>(x: &[&[T]], y: &[&[T]], products: &mut Vec<T>) {
+    assert_eq!(x.len(), y.len(), "blocks have equally many vectors");
+    inner_products(x, y, true, products);
+}
+
+/// Inner products `⟨x_i, y_j⟩` of all pairs, column by column, in `products` as from [`gram`].
+pub fn dots<T: Value>(x: &[&[T]], y: &[&[T]], products: &mut Vec<T>) {
+    inner_products(x, y, false, products);
+}
+
+/// Inner products of all pairs, or, if `upper` is set, those with `i ≤ j`.
+fn inner_products<T: Value>(x: &[&[T]], y: &[&[T]], upper: bool, products: &mut Vec<T>) {
     let (columns, rows) = (y.len(), y.first().map_or(0, |y| y.len()));
-    assert_eq!(x.len(), columns, "blocks have equally many vectors");
-    assert!(x.iter().chain(y).all(|v| v.len() == rows), "vectors have equal lengths");
-    let pairs = columns * (columns + 1) / 2;
+    assert!(x.iter().chain(y).all(|v| columns == 0 || v.len() == rows), "vectors have equal lengths");
+    let pairs = if upper { columns * (columns + 1) / 2 } else { x.len() * columns };
     products.clear();
     products.resize(pairs + block_sums(rows, pairs), T::zero());
     let (results, sums) = products.split_at_mut(pairs);
-    with_block_sums(rows, 2 * columns, (), results, sums, &|rows, (), sums| {
-        run_task!(Gram { x, y, rows, sums });
+    with_block_sums(rows, x.len() + columns, (), results, sums, &|rows, (), sums| {
+        run_task!(InnerProducts { x, y, upper, rows, sums });
     });
     products.truncate(pairs);
 }
 
-task!(Gram { x: &'v [&'v [T]], y: &'v [&'v [T]], rows: Range<usize>, sums: &'v mut [T] } -> (), |S| {
+task!(InnerProducts {
+    x: &'v [&'v [T]],
+    y: &'v [&'v [T]],
+    upper: bool,
+    rows: Range<usize>,
+    sums: &'v mut [T],
+} -> (), |S| {
     for chunk in chunks(rows) {
         for j in (0..y.len()).step_by(2) {
-            for i in (0..y.len().min(j + 2)).step_by(4) {
-                chunk_tile::<S, T>(x, y, i, j, chunk.clone(), sums);
+            let end = if upper { x.len().min(j + 2) } else { x.len() };
+            for i in (0..end).step_by(4) {
+                chunk_tile::<S, T>((x, i), (y, j), upper, chunk.clone(), sums);
             }
         }
     }
 });
 
-/// Adds the inner products of up to four vectors of `x` and two of `y` over one chunk to the sums, for pairs
-/// in the upper triangle. If there are fewer vectors, the tile repeats the last one, and the surplus sums are
-/// discarded.
+/// Adds the inner products of up to four vectors of `x`, from `i` on, and two of `y`, from `j` on, over one
+/// chunk to the sums. If there are fewer vectors, the tile repeats the last one, and the surplus sums are
+/// discarded, as are those below the diagonal if `upper` is set.
 #[inline(always)]
 fn chunk_tile<S: Simd, T: Value>(
-    x: &[&[T]],
-    y: &[&[T]],
-    i: usize,
-    j: usize,
+    (x, i): (&[&[T]], usize),
+    (y, j): (&[&[T]], usize),
+    upper: bool,
     rows: Range<usize>,
     sums: &mut [T],
 ) {
-    let last = y.len() - 1;
+    let (last, last_column) = (x.len() - 1, y.len() - 1);
     let mut a = [x[i]; 4];
     for (k, a) in a.iter_mut().enumerate() {
         *a = &x[last.min(i + k)][rows.clone()];
     }
-    let b = [&y[j][rows.clone()], &y[last.min(j + 1)][rows]];
+    let b = [&y[j][rows.clone()], &y[last_column.min(j + 1)][rows]];
     let tile = tile::<S, T>(a, b);
-    for (k, of_x) in tile.iter().enumerate() {
-        for (l, &sum) in of_x.iter().enumerate() {
-            if i + k <= j + l && j + l <= last {
-                sums[(j + l) * (j + l + 1) / 2 + i + k] += sum;
+    for (row, of_x) in (i..=last).zip(tile.iter()) {
+        for (column, &sum) in (j..=last_column).zip(of_x) {
+            match upper {
+                true if row <= column => sums[column * (column + 1) / 2 + row] += sum,
+                true => {}
+                false => sums[column * x.len() + row] += sum,
             }
         }
     }
@@ -290,6 +309,30 @@ mod tests {
                         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
                         assert_eq!(pool.install(|| gram(vec![])), got);
                     }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_pairs_have_the_inner_products_on_any_number_of_threads() {
+        for level in Level::ALL {
+            let Some(_forced) = force(level) else { continue };
+            for rows in LENGTHS {
+                for (of_x, of_y) in [(0, 2), (2, 0), (1, 1), (3, 2), (2, 7), (17, 3)] {
+                    let (x, y) = (block(rows, of_x, 1), block(rows, of_y, 20));
+                    let dots = |mut products| {
+                        dots(&slices(&x), &slices(&y), &mut products);
+                        products
+                    };
+                    let got = dots(vec![f64::NAN; 2]);
+                    let pairs = (0..of_y).flat_map(|j| (0..of_x).map(move |i| (i, j)));
+                    assert_eq!(got.len(), of_x * of_y);
+                    for ((i, j), got) in pairs.zip(&got) {
+                        assert!((got - dot(&x[i], &y[j])).abs() <= 1e-12 * rows as f64, "{rows}: {i}, {j}");
+                    }
+                    let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().unwrap();
+                    assert_eq!(pool.install(|| dots(vec![])), got);
                 }
             }
         }

@@ -145,23 +145,23 @@ pub fn vector_fusions<S: Space>(space: &S, agreement: Agreement) -> Law {
 /// Operations on blocks have the same results as operations on their vectors; sums, up to rounding.
 fn block_fusions<V: Vector>(checker: &Checker<'_, V>, [x, y, z]: [&V; 3]) -> Law {
     let copies = |of: &[&V]| -> Law<Vec<V>> { of.iter().map(|x| checker.load(&checker.store(x)?)).collect() };
+    let same_products = |name: &str, got: Vec<V::Scalar>, expected: [V::Scalar; 6]| {
+        let up_to_rounding = Checker::<V> { agreement: Agreement::Rounding, ..*checker };
+        match <[V::Scalar; 6]>::try_from(got) {
+            Ok(products) => up_to_rounding.same_sums(name, products, expected),
+            Err(products) => {
+                let count = products.len();
+                Err(Violation::new(checker.law, format!("{name} has {count} of 6 inner products")))
+            }
+        }
+    };
     // old content is overwritten
     let mut products: Vec<V::Scalar> = vec![x.dot(x)];
     V::gram(&copies(&[x, y, x])?, &copies(&[y, z, z])?, &mut products);
-    let up_to_rounding = Checker::<V> { agreement: Agreement::Rounding, ..*checker };
-    match <[V::Scalar; 6]>::try_from(products) {
-        Ok(products) => up_to_rounding.same_sums(
-            "gram",
-            products,
-            [x.dot(y), x.dot(z), y.dot(z), x.dot(z), y.dot(z), x.dot(z)],
-        )?,
-        Err(products) => {
-            return Err(Violation::new(
-                checker.law,
-                format!("gram has {} of 6 inner products", products.len()),
-            ));
-        }
-    }
+    same_products("gram", products, [x.dot(y), x.dot(z), y.dot(z), x.dot(z), y.dot(z), x.dot(z)])?;
+    let mut products: Vec<V::Scalar> = vec![x.dot(x)];
+    V::dots(&copies(&[x, y, z])?, &copies(&[z, x])?, &mut products);
+    same_products("dots", products, [x.dot(z), y.dot(z), z.dot(z), x.dot(x), y.dot(x), z.dot(x)])?;
     let c = [0.5, -0.25, 1.0, 0.0, 2.0, -0.75].map(V::Elem::from_f64);
     let not_a_number = vec![V::Elem::from_f64(f64::NAN); checker.space.local_len()];
     for keep in [false, true] {
