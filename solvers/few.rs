@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 pub(crate) const TOGETHER: usize = 16;
 
 /// A list of at most [`TOGETHER`] items.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Few<T> {
     items: [T; TOGETHER],
     len: usize,

@@ -61,8 +61,8 @@ where
 {
     /// Sets the number of steps per cycle, 30 by default. More steps converge better and need more memory.
     pub fn restart(mut self, steps: usize) -> Self {
-        if self.driver.method.gmres.restart != steps.max(1) {
-            self.driver.method.gmres.restart = steps.max(1);
+        if self.driver.method.gmres.block.restart != steps.max(1) {
+            self.driver.method.gmres.block.restart = steps.max(1);
             self.driver.forget_workspace();
         }
         self
@@ -80,7 +80,7 @@ impl<V: Vector> Method<V> for FlexibleGeneralizedMinimalResidual {
     type State = FgmresState<V>;
 
     fn workspace(&self, space: &V::Space) -> Result<FgmresState<V>> {
-        let directions = V::basis(space, self.gmres.steps(space.len()))?;
+        let directions = V::basis(space, self.gmres.block.steps(space.len()))?;
         Ok(FgmresState { cycle: self.gmres.workspace(space)?, directions })
     }
 

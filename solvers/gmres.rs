@@ -12,6 +12,7 @@
 //! vectors.
 
 use crate::Condition::Finite;
+use crate::block_gmres::BlockGeneralizedMinimalResidual;
 use crate::{
     Basis, Cost, Element, Error, Identity, LinearOperator, Method, Result, Scalar, Solver, Space,
     StagnationWindow, Steps, System, Vector,
@@ -32,6 +33,7 @@ use num_traits::One;
 ///
 /// Then call [`solve`](Solver::solve) to start from zero, [`solve_from`](Solver::solve_from) to start from an
 /// initial guess, or [`solve_into`](Solver::solve_into) for vectors in the operator's memory, without copies.
+/// [`solve_block`](Solver::solve_block) solves for several right-hand sides in one search space.
 ///
 /// ```
 /// use krysp::{Csr, Gmres};
@@ -48,19 +50,13 @@ pub(crate) const PIVOT: &str = "the pivot of A M⁻¹ V";
 /// The method of [`Gmres`].
 #[derive(Clone, Copy, Debug)]
 pub struct GeneralizedMinimalResidual {
-    pub(crate) restart: usize,
-}
-
-impl GeneralizedMinimalResidual {
-    /// Number of steps per cycle for a system of `len` unknowns.
-    pub(crate) fn steps(&self, len: usize) -> usize {
-        self.restart.min(len.max(1))
-    }
+    /// The method for several right-hand sides, with the number of steps per cycle of both.
+    pub(crate) block: BlockGeneralizedMinimalResidual,
 }
 
 impl Default for GeneralizedMinimalResidual {
     fn default() -> Self {
-        GeneralizedMinimalResidual { restart: 30 }
+        GeneralizedMinimalResidual { block: BlockGeneralizedMinimalResidual { restart: 30 } }
     }
 }
 
@@ -69,10 +65,11 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Sets the number of steps per cycle, 30 by default. More steps converge better and need more memory.
+    /// Sets the number of steps per cycle, 30 by default. More steps converge better and need more memory. Those
+    /// of a block of `k` columns need `k` times as much.
     pub fn restart(mut self, steps: usize) -> Self {
-        if self.driver.method.restart != steps.max(1) {
-            self.driver.method.restart = steps.max(1);
+        if self.driver.method.block.restart != steps.max(1) {
+            self.driver.method.block.restart = steps.max(1);
             self.driver.forget_workspace();
         }
         self
@@ -177,7 +174,7 @@ impl<V: Vector> Method<V> for GeneralizedMinimalResidual {
     type State = GmresState<V>;
 
     fn workspace(&self, space: &V::Space) -> Result<GmresState<V>> {
-        let steps = self.steps(space.len());
+        let steps = self.block.steps(space.len());
         Ok(GmresState {
             basis: V::basis(space, steps + 1)?,
             w: space.zeros()?,
@@ -218,11 +215,11 @@ impl<V: Vector> Method<V> for GeneralizedMinimalResidual {
     }
 
     fn numbers(&self, len: usize) -> usize {
-        self.steps(len) + 1
+        self.block.steps(len) + 1
     }
 
     fn cycle(&self, len: usize) -> Option<usize> {
-        Some(self.steps(len))
+        Some(self.block.steps(len))
     }
 
     fn process_step(&self, state: &mut GmresState<V>, numbers: &[f64], _: &mut Vec<[f64; 2]>) -> Result<f64> {
@@ -242,12 +239,12 @@ impl<V: Vector> Method<V> for GeneralizedMinimalResidual {
     }
 
     fn cost(&self) -> Cost {
-        Cost { products: 1.0, preconditionings: 1.0, vectors: 1.5 * (self.restart as f64 + 1.0) + 11.0 }
+        Cost { products: 1.0, preconditionings: 1.0, vectors: 1.5 * (self.block.restart as f64 + 1.0) + 11.0 }
     }
 
     fn stagnation_window(&self) -> StagnationWindow {
         // A cycle without progress is repeated identically by the next one, so ten cycles are a sufficient
         // window.
-        StagnationWindow { iterations: self.restart.saturating_mul(10), fall: 0.01 }
+        StagnationWindow { iterations: self.block.restart.saturating_mul(10), fall: 0.01 }
     }
 }

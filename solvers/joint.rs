@@ -24,6 +24,8 @@ struct Column<V> {
     apart: Apart<V>,
     /// True if the initial guess is not zero.
     is_guessed: bool,
+    /// Outcome of its run, until its solve ends.
+    outcome: Option<Outcome>,
     /// Whether the solve has ended, with a complete report.
     has_ended: bool,
 }
@@ -31,7 +33,7 @@ struct Column<V> {
 impl<V> Default for Column<V> {
     fn default() -> Self {
         let apart = Apart::default();
-        Column { course: None, threshold: 0.0, apart, is_guessed: false, has_ended: false }
+        Column { course: None, threshold: 0.0, apart, is_guessed: false, outcome: None, has_ended: false }
     }
 }
 
@@ -52,6 +54,8 @@ pub(crate) struct Run<'s, K, J, V: Vector> {
 pub(crate) struct Joint<J: Method<MultiVector<V>>, V: Vector> {
     /// The space of the vectors of the method, where columns that have ended are closed.
     space: MultiSpace<SpaceOf<V>>,
+    /// The same columns, of which only those whose run ends with the latest step are open.
+    ending: MultiSpace<SpaceOf<V>>,
     steps: Lockstep<V>,
     state: J::State,
     columns: Vec<Column<V>>,
@@ -67,6 +71,7 @@ impl<J: Method<MultiVector<V>>, V: Vector> Joint<J, V> {
             state: method.workspace(&space)?,
             columns: (0..count).map(|_| Column::default()).collect(),
             guesses: None,
+            ending: MultiSpace::new(of_column, count),
             space,
         })
     }
@@ -81,7 +86,7 @@ impl<J: Method<MultiVector<V>>, V: Vector> Joint<J, V> {
         self.space.open_all();
         (run.count..self.columns.len()).for_each(|column| self.space.close(column));
         for (index, (column, x)) in self.columns.iter_mut().zip(x.columns()).enumerate() {
-            (column.course, column.has_ended) = (None, index >= run.count);
+            (column.course, column.outcome, column.has_ended) = (None, None, index >= run.count);
             column.apart.begin();
             column.is_guessed =
                 run.guess != Arithmetic::Zero && index < run.count && norm::<V>(x.norm_squared())? != 0.0;
@@ -174,7 +179,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
                 ControlFlow::Continue(_) if self.near_rounding() => joint.space.close(index),
                 ControlFlow::Continue(threshold) => {
                     let stagnation_window = self.method.stagnation_window();
-                    let course = self.judge(run.on).course(stagnation_window, &self.report, threshold);
+                    let course = self.judge(run).course(stagnation_window, &self.report, threshold);
                     (column.course, column.threshold) = (Some(course), threshold);
                 }
             }
@@ -195,18 +200,24 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         let Some(first) = joint.columns.iter().position(is_open) else { return Ok(()) };
         // as in solves one after the other, the norm is estimated with the first column
         workspace.operator_norm(&mut self.operator_norm, run.on.a, &run.b.columns()[first])?;
-        self.start_columns(run, joint, x)?;
-        let places = (run.joining.method)(&self.method).places();
+        self.start_columns(run, joint, x, run.guess)?;
+        let (cycle, places) = (self.cycle(run), (run.joining.method)(&self.method).places());
         let deadline = self.stopping.time_limit.map(|limit| (run.started, limit));
-        let mut queued = 0;
+        let (mut queued, mut place) = (0, 0);
         while joint.columns.iter().any(is_open) {
             let mut all = interrupted(run.on.a.range(), self.cancel.as_ref(), deadline)?;
             if queued >= self.stopping.max_iterations {
                 all = Some(Outcome::IterationLimit);
             }
             if all.is_none() {
-                self.step_columns(run, joint, x, queued % places)?;
+                if cycle == Some(place) {
+                    self.finish_columns(run, &joint.space, &mut joint.state, x)?;
+                    self.start_columns(run, joint, x, Arithmetic::Plain)?;
+                    place = 0;
+                }
+                self.step_columns(run, joint, x, place)?;
                 queued += 1;
+                place = if cycle.is_some() { place + 1 } else { queued % places };
             }
             for index in 0..run.count {
                 let Some(mut course) = joint.columns[index].course.take() else { continue };
@@ -217,15 +228,50 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
                     None => self.judge_column(run, (index, &mut course), joint, x, workspace, queued)?,
                     ended => ended.clone(),
                 };
-                match outcome {
-                    None => joint.columns[index].course = Some(course),
-                    ended => self.end_column(run, index, joint, x, workspace, ended)?,
-                }
+                let column = &mut joint.columns[index];
+                column.course = outcome.is_none().then_some(course);
+                column.outcome = outcome;
                 swap(&mut self.report, &mut self.reports[run.first + index]);
                 workspace.exchange(&mut joint.columns[index].apart);
             }
+            self.end_columns(run, joint, x, workspace)?;
         }
         Ok(())
+    }
+
+    /// Ends the joint runs of the columns that have an outcome.
+    fn end_columns<J: Method<MultiVector<V>>>(
+        &mut self,
+        run: &Run<'_, K, J, V>,
+        joint: &mut Joint<J, V>,
+        x: &mut MultiVector<V>,
+        workspace: &mut Workspace<K, V>,
+    ) -> Result<()> {
+        joint.ending.open_all();
+        let goes_on = |&index: &usize| joint.columns[index].outcome.is_none();
+        let left = (0..joint.columns.len()).filter(goes_on);
+        if left.map(|index| joint.ending.close(index)).count() == joint.columns.len() {
+            return Ok(());
+        }
+        if self.cycle(run).is_some() {
+            x.join(&joint.ending);
+            self.finish_columns(run, &joint.ending, &mut joint.state, x)?;
+            x.join(&joint.space);
+        }
+        for index in 0..run.count {
+            let Some(outcome) = joint.columns[index].outcome.take() else { continue };
+            swap(&mut self.report, &mut self.reports[run.first + index]);
+            workspace.exchange(&mut joint.columns[index].apart);
+            self.end_column(run, index, joint, &mut x.columns_mut()[index], workspace, outcome)?;
+            swap(&mut self.report, &mut self.reports[run.first + index]);
+            workspace.exchange(&mut joint.columns[index].apart);
+        }
+        Ok(())
+    }
+
+    /// Number of steps per cycle of the method that advances all columns.
+    fn cycle<J: Method<MultiVector<V>>>(&self, run: &Run<'_, K, J, V>) -> Option<usize> {
+        (run.joining.method)(&self.method).cycle(run.on.a.range().len())
     }
 
     /// Ends the joint run of a column, whose state is in the workspace, and continues it separately where a
@@ -237,12 +283,12 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         joint: &mut Joint<J, V>,
         x: &mut V,
         workspace: &mut Workspace<K, V>,
-        outcome: Option<Outcome>,
+        outcome: Outcome,
     ) -> Result<()> {
         joint.space.close(index);
         let problem = Problem { on: run.on, b: &run.b.columns()[index] };
         let threshold = joint.columns[index].threshold;
-        let outcome = self.pursue(problem, x, workspace, threshold, run.started, outcome)?;
+        let outcome = self.pursue(problem, x, workspace, threshold, run.started, Some(outcome))?;
         self.end_report(run.on, outcome, run.started, workspace);
         self.report.block = if run.joining.shares { run.count } else { 1 };
         joint.columns[index].has_ended = true;
@@ -262,12 +308,13 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         work((run.joining.method)(&self.method), &system)
     }
 
-    /// Starts the method on all columns that are open.
+    /// Starts the method, at first or after a cycle, on all columns that are open.
     fn start_columns<J: Method<MultiVector<V>>>(
         &self,
         run: &Run<'_, K, J, V>,
         joint: &mut Joint<J, V>,
         x: &MultiVector<V>,
+        arithmetic: Arithmetic,
     ) -> Result<()> {
         let Joint { space, steps, state, columns, .. } = joint;
         for (index, column) in columns.iter().enumerate() {
@@ -275,10 +322,21 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
                 steps.set_threshold(index, course.threshold);
             }
         }
-        self.on_columns(run, space, run.guess, |method, system| {
+        self.on_columns(run, space, arithmetic, |method, system| {
             method.start(system, x, state)?;
             method.begin(system, state)
         })
+    }
+
+    /// Updates the columns of `x` that are open in this space, its own, to their last reported iterates.
+    fn finish_columns<J: Method<MultiVector<V>>>(
+        &self,
+        run: &Run<'_, K, J, V>,
+        space: &MultiSpace<SpaceOf<V>>,
+        state: &mut J::State,
+        x: &mut MultiVector<V>,
+    ) -> Result<()> {
+        self.on_columns(run, space, Arithmetic::Plain, |method, system| method.finish(system, x, state))
     }
 
     /// Runs one step on all columns that are open.
@@ -307,7 +365,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         made: usize,
     ) -> Result<Option<Outcome>> {
         let (Joint { steps, state, .. }, b) = (joint, &run.b.columns()[index]);
-        if made.is_multiple_of(FOLD) {
+        // a method with cycles changes `x` only after them
+        if self.cycle(run).is_none() && made.is_multiple_of(FOLD) {
             workspace.fold(x)?;
         }
         let iteration = self.report.history.len();
@@ -329,13 +388,14 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         if last {
             return Ok(Some(Outcome::Converged));
         }
-        let judge = self.judge(run.on);
+        let judge = self.judge(run);
         if let Some(outcome) = judge.progress(&self.report, workspace, b, x, course)? {
             return Ok(Some(outcome));
         }
         if made < course.check_at {
             return Ok(None);
         }
+        // in a cycle, `x` is that of its start
         course.check_at = 2 * made;
         let mut norm = self.operator_norm;
         let outcome = judge.limit(&mut norm, &self.report, workspace, b, x, course)?;
@@ -344,7 +404,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         Ok(outcome)
     }
 
-    fn judge<'s>(&'s self, on: Operators<'s, V>) -> Judge<'s, V> {
-        Judge { stopping: &self.stopping, on, symmetry: self.method.needs_symmetry(), has_cycles: false }
+    fn judge<'s, J: Method<MultiVector<V>>>(&'s self, run: &Run<'s, K, J, V>) -> Judge<'s, V> {
+        let has_cycles = self.cycle(run).is_some();
+        Judge { stopping: &self.stopping, on: run.on, symmetry: self.method.needs_symmetry(), has_cycles }
     }
 }

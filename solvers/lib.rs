@@ -12,6 +12,7 @@
 //! | [`bicgstab`] | stabilized bi-conjugate gradients, for general systems in fixed memory |
 //! | [`minres`] | MINRES, for symmetric systems, definite or not |
 //! | [`gmres`] | restarted GMRES with right preconditioning, for general systems |
+//! | [`block_gmres`] | GMRES for several right-hand sides that share a search space |
 //! | [`idr`] | IDR(s), for general systems in fixed memory; smoother than BiCGStab |
 //! | [`chebyshev`] | a polynomial in `A` as a preconditioner |
 //! | [`fcg`], [`fgmres`] | conjugate gradients and GMRES with preconditioners that change (flexible variants) |
@@ -34,7 +35,9 @@ mod accuracy;
 mod advice;
 mod basis;
 pub mod bicgstab;
+mod block;
 pub mod block_cg;
+pub mod block_gmres;
 pub mod cg;
 pub mod chebyshev;
 mod composed;
@@ -57,7 +60,9 @@ mod method;
 pub mod minres;
 mod multi;
 mod operator;
+mod orthonormal;
 pub mod pipelined_cg;
+mod reflections;
 mod report;
 mod run;
 mod scalars;
@@ -73,6 +78,7 @@ mod workspace;
 pub use advice::InterfaceNames;
 pub use basis::{Basis, VectorBasis};
 pub use bicgstab::BiCgStab;
+pub use block::BlockMethod;
 pub use cg::Cg;
 pub use chebyshev::Chebyshev;
 pub use composed::Composed;

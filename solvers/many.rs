@@ -18,7 +18,7 @@
 //! search space.
 //!
 //! Columns are solved one after the other for methods with cycles, which keep a least-squares problem per
-//! column on the host (other methods keep only vectors and scalars); for small operators with cheap
+//! column on the host (other methods keep only vectors and scalars), unless they share a search space; for small operators with cheap
 //! preconditioners, where that is faster ([`Steps::lockstep_pays`]); with a null space, observers or stop
 //! rules; and if the operator or the preconditioner returns an error, for the columns that have not ended.
 //!
@@ -233,8 +233,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         Ok(())
     }
 
-    /// Returns whether `columns` systems are solved with joint steps: if the method has no cycles, no
-    /// observer, stop rule or null space is set, and joint steps are faster.
+    /// Returns whether `columns` systems are solved with joint steps: if the method has no cycles or the columns
+    /// share a search space, no observer, stop rule or null space is set, and joint steps are faster.
     pub(crate) fn joins<J>(&self, on: Operators<'_, V>, columns: usize, joining: &Joining<K, J, V>) -> bool {
         let watched = self.observers.len()
             + self.iterate_observers.len()
@@ -242,7 +242,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             + self.late_rules.len();
         let has_cycles = self.method.cycle(on.a.range().len()).is_some();
         columns > 1
-            && !has_cycles
+            && (joining.shares || !has_cycles)
             && watched == 0
             && self.null_space.is_none()
             && (joining.pays)(on.a, on.m, columns)

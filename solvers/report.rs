@@ -119,7 +119,7 @@ pub struct Report {
     pub removed: f64,
     /// Number of restarts from the true residual.
     pub restarts: usize,
-    /// Number of right-hand sides whose solves shared one search space ([`Cg::solve_block`](crate::Solver::solve_block)),
+    /// Number of right-hand sides whose solves shared one search space ([`Solver::solve_block`](crate::Solver::solve_block)),
     /// this one included; 1 for a separate solve.
     pub block: usize,
     /// Wall-clock time of the solve.

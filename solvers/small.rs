@@ -84,6 +84,12 @@ impl Matrix {
         product
     }
 
+    /// The sum with a matrix of the same shape.
+    pub(crate) fn plus(mut self, other: &Matrix) -> Matrix {
+        self.entries.iter_mut().zip(other.entries()).for_each(|(to, b)| *to += b);
+        self
+    }
+
     pub(crate) fn transposed(&self) -> Matrix {
         let mut transposed = Matrix::zeros(self.cols, self.rows);
         for j in 0..self.cols {

@@ -123,6 +123,13 @@ fn every_joint_method(a: &Csr<f64>, each: impl Fn(&str, usize)) {
     each("block CG", of_columns!(a, 5, cg(), solve_block_into));
     each("block CG, two groups", of_columns!(a, 19, cg(), solve_block_into));
     each("block CG without a preconditioner", of_columns!(a, 3, Cg::new(a).rtol(1e-4), solve_block_into));
+    let gmres = || Gmres::new(a).rtol(1e-4).restart(6).preconditioner(&jacobi);
+    each("block GMRES", of_columns!(a, 5, gmres(), solve_block_into));
+    each("block GMRES, two groups", of_columns!(a, 19, gmres(), solve_block_into));
+    each(
+        "block GMRES without a preconditioner",
+        of_columns!(a, 3, Gmres::new(a).rtol(1e-4), solve_block_into),
+    );
 }
 
 /// Allocations of the second product of a matrix with this many vectors, in a format.

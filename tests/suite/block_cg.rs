@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Pseudo-random right-hand sides.
-fn rough(n: usize, columns: usize) -> Vec<Vec<f64>> {
+pub(crate) fn rough(n: usize, columns: usize) -> Vec<Vec<f64>> {
     let value = |i: usize, j: usize| {
         let mixed = (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ (j as u64 + 1).wrapping_mul(0xd1b5_4a32_d192_ed03);
@@ -20,11 +20,11 @@ fn rough(n: usize, columns: usize) -> Vec<Vec<f64>> {
     (0..columns).map(|j| (0..n).map(|i| value(i, j)).collect()).collect()
 }
 
-fn diagonal(entries: &[f64]) -> Diagonal<HostVector<f64>> {
+pub(crate) fn diagonal(entries: &[f64]) -> Diagonal<HostVector<f64>> {
     Diagonal::new(HostVector::from_slice(entries))
 }
 
-fn all_converged(a: &Csr<f64>, b: &[Vec<f64>], solved: &[Solution<f64>]) {
+pub(crate) fn all_converged(a: &Csr<f64>, b: &[Vec<f64>], solved: &[Solution<f64>]) {
     assert_eq!(b.len(), solved.len());
     for (j, (b, Solution { x, report })) in b.iter().zip(solved).enumerate() {
         assert!(report.converged(), "column {j}: {report}");
@@ -35,9 +35,9 @@ fn all_converged(a: &Csr<f64>, b: &[Vec<f64>], solved: &[Solution<f64>]) {
 }
 
 /// An operator that counts its products with one vector.
-struct Counted {
-    a: Csr<f64>,
-    count: AtomicUsize,
+pub(crate) struct Counted {
+    pub(crate) a: Csr<f64>,
+    pub(crate) count: AtomicUsize,
 }
 
 impl LinearOperator for Counted {

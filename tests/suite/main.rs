@@ -3,6 +3,7 @@
 
 mod amg;
 mod block_cg;
+mod block_gmres;
 mod budgets;
 mod chebyshev;
 mod clustering;
