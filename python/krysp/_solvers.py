@@ -206,6 +206,7 @@ def gmres(
     M: Linear | None = None,
     callback: Callback | None = None,
     callback_type: str | None = None,
+    block: bool = False,
 ) -> Result:
     """GMRES with restarts, for any matrix.
 
@@ -222,6 +223,8 @@ def gmres(
     callback_type : {"x", "pr_norm", "legacy"}, optional
         Argument of the callback: with ``"x"`` the iterate, after each cycle; otherwise the relative residual, after each
         iteration.
+    block : bool, optional
+        As for `cg`, by block GMRES, which stores ``restart`` vectors for each column of a block.
 
     Returns
     -------
@@ -235,7 +238,7 @@ def gmres(
     >>> krysp.gmres(A, A @ np.array([1.0, 2.0]), rtol=1e-10).x
     array([1., 2.])
     """
-    return _cycles("gmres", A, b, x0, rtol, atol, restart, maxiter, M, callback, callback_type)
+    return _cycles("gmres", A, b, x0, rtol, atol, restart, maxiter, M, callback, callback_type, block)
 
 
 def fgmres(
@@ -283,6 +286,7 @@ def _cycles(
     M: Any,
     callback: Callback | None,
     callback_type: str | None,
+    block: bool = False,
 ) -> Result:
     if callback is not None and callback_type is None:
         message = (
@@ -302,7 +306,7 @@ def _cycles(
     wrapped = callback
     if callback is not None and not of_iterates:
         wrapped = lambda residual: callback(np.float64(residual))  # noqa: E731
-    result = _run(method, A, b, x0, rtol, atol, most, M, wrapped, restart, of_iterates)
+    result = _run(method, A, b, x0, rtol, atol, most, M, wrapped, restart, of_iterates, block)
     if result.info > 0 and not legacy:
         return Result(result.x, -(-result.info // restart), result.report, result.reports)
     return result

@@ -253,7 +253,7 @@ fn typed<'py, T: Number>(
 
 /// Solves `A x = b` for several right-hand sides in host memory, stored one after the other, each with an
 /// entry for each row. Returns the solutions, stored likewise, and `(info, report)` of each. With `block`,
-/// `cg` uses one search space for all.
+/// `cg` and `gmres` use one search space for all.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the package calls it, in one place")]
 pub(crate) fn solve_many<'py>(
@@ -309,7 +309,7 @@ fn many_typed<'py, T: Number>(
     Ok((PyArray1::from_vec(py, x).into_any(), ended))
 }
 
-/// Solves several systems by the given method, or by block conjugate gradients.
+/// Solves several systems by the given method, or by its block method.
 fn many_by_name<T: Number>(
     options: &Options,
     a: &dyn LinearOperator<Vector = HostVector<T>>,
@@ -324,8 +324,15 @@ fn many_by_name<T: Number>(
         ..Stopping::new(T::EPSILON)
     };
     let token = &options.watch.token;
-    if block {
-        return Cg::new(a).preconditioner(m).stopping(stopping).cancel_token(token).solve_block(b);
+    match options.method {
+        Name::Cg if block => {
+            return Cg::new(a).preconditioner(m).stopping(stopping).cancel_token(token).solve_block(b);
+        }
+        Name::Gmres if block => {
+            let solver = Gmres::new(a).preconditioner(m).restart(options.restart);
+            return solver.stopping(stopping).cancel_token(token).solve_block(b);
+        }
+        _ => {}
     }
     macro_rules! solved {
         ($($name:literal: $method:ident, $matrix:ident $(, $option:ident)?;)*) => {

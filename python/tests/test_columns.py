@@ -69,6 +69,16 @@ def test_a_block_takes_fewer_iterations():
     assert max(report.iterations for report in krysp.cg(A, B, alone.x, block=True).reports) == 0
 
 
+def test_a_block_of_gmres_takes_fewer_iterations():
+    A, B = system()
+    A = A + sp.diags_array([0.4, -0.4], offsets=[-1, 1], shape=A.shape)
+    alone = krysp.gmres(A, B, rtol=1e-10, restart=30)
+    block = krysp.gmres(A, B, rtol=1e-10, restart=30, block=True)
+    assert block.info == 0 and block.report.iterations < alone.report.iterations
+    assert np.allclose(block.x, alone.x)
+    assert [report.block for report in block.reports] == [5] * 5 and alone.report.block == 1
+
+
 def test_products():
     A, B = system(k=11)
     op = krysp.Operator(A, device="cpu")
