@@ -1,12 +1,15 @@
-//! Block conjugate gradients for 32 right-hand sides, compared with solves in lockstep (one iteration for all
-//! right-hand sides at a time) and with a single solve.
+//! Block conjugate gradients and block GMRES for 32 right-hand sides, compared with `solve_many` and with a single
+//! solve. By `solve_many` conjugate gradients run in lockstep (one iteration for all right-hand sides at a time),
+//! and GMRES solves one right-hand side after the other.
 //!
 //! ```text
-//! cargo bench --bench block [-- [--iterations 30] [--columns 32] [--cases Jacobi-rough,Amg-smooth] [--ways single,lockstep,8,16,32]
-//!     [heat_sink_p1_340k ...]]
+//! cargo bench --bench block [-- [--iterations 30] [--columns 32] [--cases Jacobi-rough,Amg-smooth,Ilu0-rough]
+//!     [--ways single,many,8,16,32] [--restart 30] [heat_sink_p1_340k convection_60 ...]]
 //! ```
 //!
-//! Names are files of shared matrices or generated ones. `rough` right-hand sides are pseudo-random; `smooth`
+//! Names are files of shared matrices or generated ones; `convection_60` is convection and diffusion on a grid of
+//! 60³ points. These unsymmetric matrices are solved by GMRES, with `Jacobi` and `Ilu0`, all others by conjugate
+//! gradients, with `Jacobi` and `Amg`. `rough` right-hand sides are pseudo-random; `smooth`
 //! ones are cosine waves in the row number of the reverse Cuthill-McKee ordering, similar to load cases.
 //! Prints, for each way of solving (`--ways`), the number of products with one vector (the sum of the
 //! iterations of all columns), the maximum number of iterations of a column, and the time. The way `single`
@@ -14,9 +17,12 @@
 //! times.
 
 use krysp::io::read_matrix;
-use krysp::solvers::MultiVector;
+use krysp::solvers::{BlockMethod, MultiVector, Solver};
 use krysp::testing::{matrices, shared_matrix, skipped};
-use krysp::{Amg, Cg, Csr, Host, HostVector, Jacobi, LinearOperator, Operator, Outcome, Permutation, Report};
+use krysp::{
+    Amg, Cg, Csr, Gmres, Host, HostVector, Ilu0, Jacobi, LinearOperator, Operator, Outcome, Permutation,
+    Report, Vector, gallery,
+};
 use std::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -27,9 +33,10 @@ struct Options {
     iterations: Option<usize>,
     columns: usize,
     cases: String,
-    /// Comma-separated: `single`, `lockstep` (iterations of all columns made together), or the number of
-    /// columns of a block.
+    /// Comma-separated: `single`, `many` (`solve_many`), or the number of columns of a block.
     ways: String,
+    /// Steps of a cycle of GMRES.
+    restart: usize,
     names: Vec<String>,
 }
 
@@ -37,8 +44,9 @@ fn main() -> Result<()> {
     let mut options = Options {
         iterations: None,
         columns: 32,
-        cases: "Jacobi-rough,Jacobi-smooth,Amg-rough,Amg-smooth".into(),
-        ways: "single,lockstep,8,16,32".into(),
+        cases: "Jacobi-rough,Jacobi-smooth,Amg-rough,Amg-smooth,Ilu0-rough,Ilu0-smooth".into(),
+        ways: "single,many,8,16,32".into(),
+        restart: 30,
         names: vec![],
     };
     let mut arguments = std::env::args().skip(1);
@@ -50,17 +58,20 @@ fn main() -> Result<()> {
             "--columns" => options.columns = value()?.parse()?,
             "--cases" => options.cases = value()?,
             "--ways" => options.ways = value()?,
+            "--restart" => options.restart = value()?.parse()?,
             _ => options.names.push(argument),
         }
     }
     if options.names.is_empty() {
-        options.names = vec!["heat_sink_p1_340k".into()];
+        options.names = vec!["heat_sink_p1_340k".into(), "convection_60".into()];
     }
     for name in &options.names {
-        let a: Csr<f64> = match (shared_matrix(name), matrices::named(name)) {
-            (Some(path), _) => read_matrix(path)?,
-            (None, Some(matrix)) => matrix.csr()?,
-            (None, None) => {
+        let points = name.strip_prefix("convection_").map(str::parse::<usize>).transpose()?;
+        let a: Csr<f64> = match (points, shared_matrix(name), matrices::named(name)) {
+            (Some(points), ..) => gallery::convection_diffusion(&[points; 3], &[2.0, 0.5, 1.0])?,
+            (_, Some(path), _) => read_matrix(path)?,
+            (_, None, Some(matrix)) => matrix.csr()?,
+            (_, None, None) => {
                 skipped(&format!("{name} is neither a generated nor a shared matrix"));
                 continue;
             }
@@ -73,11 +84,26 @@ fn main() -> Result<()> {
                 let case = format!("{name}-{kind}");
                 options.cases.split(',').any(|wanted| wanted == case)
             };
+            let title = |name: &str| format!("{name}, {kind}");
+            if points.is_some() {
+                let solver = || Gmres::new(&operator).restart(options.restart);
+                if wanted("Jacobi") {
+                    let m = Jacobi::new(&a)?;
+                    ways(&title("GMRES, Jacobi"), &|| solver().preconditioner(&m), &b, &options)?;
+                }
+                if wanted("Ilu0") {
+                    let m = Ilu0::new(&a)?;
+                    ways(&title("GMRES, Ilu0"), &|| solver().preconditioner(&m), &b, &options)?;
+                }
+                continue;
+            }
             if wanted("Jacobi") {
-                ways(&format!("Jacobi, {kind}"), &operator, &Jacobi::new(&a)?, &b, &options)?;
+                let m = Jacobi::new(&a)?;
+                ways(&title("CG, Jacobi"), &|| Cg::new(&operator).preconditioner(&m), &b, &options)?;
             }
             if wanted("Amg") {
-                ways(&format!("Amg, {kind}"), &operator, &Amg::new(&a)?, &b, &options)?;
+                let m = Amg::new(&a)?;
+                ways(&title("CG, Amg"), &|| Cg::new(&operator).preconditioner(&m), &b, &options)?;
             }
         }
     }
@@ -112,21 +138,22 @@ fn right_hand_sides(
     Ok(MultiVector::from_columns(operator.domain(), vectors.collect::<krysp::solvers::Result<_>>()?)?)
 }
 
-/// Solves in the requested ways: for the first column of `b` alone, for all columns in lockstep, and in
+/// Solves in the requested ways: for the first column of `b` alone, for all columns by `solve_many`, and in
 /// blocks.
-fn ways<M: LinearOperator<Vector = HostVector<f64>>>(
+fn ways<K, A, M>(
     name: &str,
-    operator: &Operator<HostVector<f64>>,
-    preconditioner: &M,
+    new: &impl Fn() -> Solver<K, A, M>,
     b: &MultiVector<HostVector<f64>>,
     options: &Options,
-) -> Result<()> {
-    let columns = b.columns().len();
-    let solver = || {
-        let solver = Cg::new(operator).preconditioner(preconditioner).rtol(RTOL);
-        solver.max_iterations(options.iterations.unwrap_or(10_000))
-    };
-    let zeros = |count| MultiVector::<HostVector<f64>>::zeros(operator.domain(), count);
+) -> Result<()>
+where
+    K: BlockMethod<HostVector<f64>>,
+    A: LinearOperator<Vector = HostVector<f64>>,
+    M: LinearOperator<Vector = HostVector<f64>>,
+{
+    let (columns, space) = (b.columns().len(), b.columns()[0].space());
+    let solver = || new().rtol(RTOL).max_iterations(options.iterations.unwrap_or(10_000));
+    let zeros = |count| MultiVector::<HostVector<f64>>::zeros(space, count);
     println!("  {name}");
     for way in options.ways.split(',') {
         let started = Instant::now();
@@ -136,11 +163,11 @@ fn ways<M: LinearOperator<Vector = HostVector<f64>>>(
                 let report = solver().solve_into(&b.columns()[0], &mut x.columns_mut()[0])?.clone();
                 (vec![report], 1)
             }
-            "lockstep" => (solver().solve_many_into(b, &mut zeros(columns)?)?.to_vec(), columns),
+            "many" => (solver().solve_many_into(b, &mut zeros(columns)?)?.to_vec(), columns),
             width => {
                 let mut reports = vec![];
                 for group in b.columns().chunks(width.parse()?) {
-                    let group = MultiVector::from_columns(operator.domain(), group.to_vec())?;
+                    let group = MultiVector::from_columns(space, group.to_vec())?;
                     let mut solver = solver();
                     reports.extend_from_slice(
                         solver.solve_block_into(&group, &mut zeros(group.columns().len())?)?,
