@@ -36,6 +36,10 @@
 //! grids of 30³ and 100² points (pseudo-random right-hand sides, to 1e-8): 0.47 to 0.88 with `Ilu0` and m = 30,
 //! 0.31 to 0.89 with `Jacobi` and m = 120, but 0.95 to 1.45 with `Jacobi` and m = 30, where a solve takes 6 to 18
 //! cycles.
+//!
+//! Blocks save time if products and preconditioning are expensive compared with orthogonalization. On two busy
+//! cores, 16 columns with `Ilu0` and m = 30 took 0.46 of the products and 0.31 of the time with 68 entries in a row
+//! (5,184 rows), but 0.47 of the products and 2.1 times the time with 5 entries in a row (10,000 rows).
 
 use crate::block::BlockMethod;
 use crate::few::{Few, TOGETHER};
