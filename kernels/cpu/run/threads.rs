@@ -231,6 +231,10 @@ pub fn map_rows<R: Default + Clone + Send>(
 
 /// First of `rows` rows for which `wanted` is true; each test reads `streams` values.
 pub fn find_row(rows: usize, streams: usize, wanted: &(impl Fn(usize) -> bool + Sync)) -> Option<usize> {
+    // a search that ends soon wakes no other thread
+    if let Some(row) = (0..rows.min(CHUNK)).find(|&row| wanted(row)) {
+        return Some(row);
+    }
     let first = AtomicUsize::new(usize::MAX);
     over_rows(rows, streams, (), &|mut rows, ()| {
         if let Some(row) = rows.find(|&row| wanted(row)) {
