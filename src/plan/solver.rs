@@ -258,14 +258,22 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         let matrix = Arc::make_mut(&mut self.matrix);
         match &self.user_order {
             Some(order) => order.refresh(values, matrix)?,
-            None => matrix.refresh(values)?,
+            None => matrix.source().check_entries(values)?,
         }
         (self.settings.singular, self.begins) = (false, None);
-        // first, because a GPU copies the values while the host compares them
-        let operator = match (&mut self.running, &mut self.operator) {
-            (Some((_, running)), _) => running.refresh(self.matrix.entries()),
-            (None, Some(operator)) => operator.refresh(self.matrix.entries()),
+        let (running, operator) = (&mut self.running, &mut self.operator);
+        let refresh = |values: &[T]| match (running, operator) {
+            (Some((_, running)), _) => running.refresh(values),
+            (None, Some(operator)) => operator.refresh(values),
             (None, None) => Err(Error::NoOperator),
+        };
+        let operator = match &self.user_order {
+            Some(_) => refresh(matrix.entries()),
+            // this thread copies the values to a GPU while the others copy them to the matrix
+            None => rayon::in_place_scope(|scope| {
+                scope.spawn(|_| matrix.fill(values));
+                refresh(values)
+            }),
         };
         let is_symmetric = self.examine_symmetry();
         let same_kind = is_symmetric || !self.settings.symmetric;

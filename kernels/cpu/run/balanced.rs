@@ -11,6 +11,7 @@
 //! threads.
 
 use crate::cpu::run::rows::RowProduct;
+use crate::cpu::run::threads::join;
 use crate::cpu::run::tiles::TILE;
 use crate::cpu::simd::{Simd, Task, Value, run};
 use crate::cpu::tuning::ENTRIES_OF_TASK;
@@ -94,11 +95,11 @@ unsafe fn balanced_tile<T: Value, A: Divide<T> + RowProduct<T>>(
     }
     let middle = middle(|row| a.first_entry(row), &rows);
     let (one, other) = y.split_at_mut(middle - rows.start);
-    rayon::join(
+    join(
         // SAFETY: the caller's contract is the same
-        || unsafe { balanced_tile(a, rows.start..middle, x, one) },
+        &mut || unsafe { balanced_tile(a, rows.start..middle, x, one) },
         // SAFETY: as above
-        || unsafe { balanced_tile(a, middle..rows.end, x, other) },
+        &mut || unsafe { balanced_tile(a, middle..rows.end, x, other) },
     );
 }
 
@@ -108,8 +109,10 @@ fn sum_tile<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> [T;
         return run(PieceOfTile { a, entries, x });
     }
     let middle = half_of_pieces(&entries);
-    let (mut one, other) =
-        rayon::join(|| sum_tile(a, entries.start..middle, x), || sum_tile(a, middle..entries.end, x));
+    let (mut one, mut other) = ([T::zero(); TILE], [T::zero(); TILE]);
+    join(&mut || one = sum_tile(a, entries.start..middle, x), &mut || {
+        other = sum_tile(a, middle..entries.end, x)
+    });
     for (one, other) in one.iter_mut().zip(other) {
         *one += other;
     }
@@ -202,11 +205,11 @@ pub(crate) unsafe fn balanced<T: Value, A: Divide<T>>(a: A, rows: Range<usize>, 
     }
     let middle = middle(|row| a.first_entry(row), &rows);
     let (one, other) = y.split_at_mut(middle - rows.start);
-    rayon::join(
+    join(
         // SAFETY: the caller's contract is the same
-        || unsafe { balanced(a, rows.start..middle, x, one) },
+        &mut || unsafe { balanced(a, rows.start..middle, x, one) },
         // SAFETY: as above
-        || unsafe { balanced(a, middle..rows.end, x, other) },
+        &mut || unsafe { balanced(a, middle..rows.end, x, other) },
     );
 }
 
@@ -215,7 +218,8 @@ fn sum<T: Value, A: Divide<T>>(a: A, entries: Range<usize>, x: &[T]) -> T {
         return run(Piece { a, entries, x });
     }
     let middle = half_of_pieces(&entries);
-    let (one, other) = rayon::join(|| sum(a, entries.start..middle, x), || sum(a, middle..entries.end, x));
+    let (mut one, mut other) = (T::zero(), T::zero());
+    join(&mut || one = sum(a, entries.start..middle, x), &mut || other = sum(a, middle..entries.end, x));
     one + other
 }
 
