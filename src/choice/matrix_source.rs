@@ -1,4 +1,4 @@
-//! What preconditioners read of an [`Operator`]: that of the matrix in its format.
+//! [`MatrixSource`] of an [`Operator`]: that of the format which stores the matrix.
 
 use super::Operator;
 #[cfg(feature = "cuda")]

@@ -1,4 +1,4 @@
-//! Copies of operators and preconditioners on a GPU.
+//! The trait of operators and preconditioners that have a copy on a GPU.
 
 use super::Cuda;
 use crate::error::Result;

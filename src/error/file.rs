@@ -1,4 +1,4 @@
-//! Errors of reading and writing files.
+//! Errors of reading and writing matrices and vectors in files.
 
 use krysp_kernels::interrupt::Interrupted;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Analysis of a matrix for a kind of machine, computed once for all formats. From it each format finds what it
-//! would take of the matrix.
+//! Analysis of a matrix for a kind of machine, computed once for all formats. Each format reads from it how much
+//! memory the matrix would take in that format.
 
 use super::{Csr, check_padding, default_height, fewest_bytes_at, has_short_columns};
 use super::{quantile, row_length_histogram};

@@ -244,8 +244,8 @@ pub(crate) fn sample_looks_symmetric<T: Real>(csr: &Csr<T>, turn: usize) -> bool
 }
 
 /// Returns whether `alike(row, column, value, mirror image)` holds for each entry below the diagonal, and each
-/// entry above the diagonal whose value `counts` is the mirror image of a stored one. Stops soon after the first
-/// entry that differs.
+/// entry above the diagonal is the mirror image of a stored one, unless `counts(value)` is false. Stops soon
+/// after the first entry that differs.
 fn is_mirrored<T: Real>(
     csr: &Csr<T>,
     counts: &(impl Fn(T) -> bool + Sync),

@@ -341,7 +341,7 @@ mod tests {
     use super::*;
     use crate::formats::looks_symmetric;
 
-    /// The profile and the test after a refresh must agree, or a plan would change its candidates for nothing.
+    /// The profile and the test after a refresh must agree, or a plan would replace its candidates without a reason.
     #[test]
     fn the_quick_test_of_symmetry_agrees_with_the_profile() {
         let pair = |i, j, value, mirrored| vec![(i, j, value), (j, i, mirrored)];

@@ -63,8 +63,8 @@ fn every_law([cases, large_cases]: [Vec<Case>; 2], name: &str, laws: &dyn Fn(&[C
     println!("{name}: {tested} large matrices, {refused} refused");
 }
 
-/// Tests formats with `f64`, and with `f32` without the large cases: these test how threads share rows, which does not depend on the
-/// element.
+/// Tests formats with `f64` on all cases, and with `f32` on the small ones. Large cases test how threads share rows, which does not depend
+/// on the element.
 macro_rules! conformance {
     ($($name:ident: $build:expr, $may_refuse:expr;)*) => {$(
         mod $name {

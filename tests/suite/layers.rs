@@ -36,11 +36,26 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
     }
 }
 
-/// What a file uses of the crate: the words that follow `crate::`, outside of comments.
-fn used(text: &str) -> HashSet<&str> {
-    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    let paths = code.flat_map(|line| line.split("crate::").skip(1));
-    paths.map(|path| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("")).collect()
+/// What a file uses of the crate: the words that follow `crate::`, outside of comments, and the folders that follow enough
+/// `super::` to reach the root from a module at this depth.
+fn used<'t>(text: &'t str, depth: usize, layers: &[String]) -> HashSet<&'t str> {
+    let word = |path: &'t str| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
+    let mut used = HashSet::new();
+    for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+        used.extend(line.split("crate::").skip(1).map(word));
+        let from_root =
+            line.split(&"super::".repeat(depth)).skip(1).map(|path| word(path.trim_start_matches("super::")));
+        used.extend(from_root.filter(|name| layers.iter().any(|layer| layer == name)));
+    }
+    used
+}
+
+#[test]
+fn every_kind_of_path_is_found() {
+    let layers = ["formats", "plan"].map(String::from);
+    let text = "use crate::formats::Csr;\n// crate::io\nuse super::super::plan::Plan;\nuse super::plan::own;";
+    assert_eq!(used(text, 2, &layers), HashSet::from(["formats", "plan"]));
+    assert_eq!(used("use super::plan::own; use crate::Csr;", 2, &layers), HashSet::from(["Csr"]));
 }
 
 #[test]
@@ -60,7 +75,8 @@ fn folders_use_only_lower_ones() {
             wrong.push(format!("ARCHITECTURE.md does not list src/{first}"));
             continue;
         };
-        for name in used(&fs::read_to_string(&path).unwrap()) {
+        let depth = within.with_extension("").iter().filter(|part| *part != "mod").count();
+        for name in used(&fs::read_to_string(&path).unwrap(), depth, &layers) {
             match place(name) {
                 Some(lower) if lower <= at => {}
                 Some(_) => wrong.push(format!("src/{} uses {name}, which is above {own}", within.display())),
