@@ -148,8 +148,9 @@ impl<V: Vector> Method<MultiVector<V>> for BlockGeneralizedMinimalResidual {
         for (to, &from) in open.iter().enumerate() {
             state.w.columns_mut().swap(to, from);
         }
-        state.directions.open_all();
-        state.w.join(&state.directions);
+        let BlockGmresState { directions, w, v, z, .. } = &mut *state;
+        directions.open_all();
+        [w, v, z].into_iter().for_each(|vectors| vectors.join(directions));
         (state.columns, state.latest) = (open, 0..0);
         let vanished = ElemOf::<V>::EPSILON.powf(2.0 * VANISHED);
         let s = state.orthonormalize(open.len(), |_, squared| vanished * squared)?.zeta;
@@ -202,15 +203,16 @@ impl<V: Vector> Method<MultiVector<V>> for BlockGeneralizedMinimalResidual {
         v.join(x.space());
         z.join(x.space());
         let one = ElemOf::<V>::one().into();
-        if is_identity(system) {
+        let updated = if is_identity(system) {
             x.axpy(&one, v); // X = X + V Y
+            Ok(())
         } else {
-            system.m.apply(v, z)?;
-            x.axpy(&one, z); // X = X + M⁻¹ V Y
-        }
+            system.m.apply(v, z).map(|()| x.axpy(&one, z)) // X = X + M⁻¹ V Y
+        };
+        // also after an error: the solver keeps this state for later solves
         v.join(directions);
         z.join(directions);
-        Ok(())
+        updated
     }
 
     fn cost(&self) -> Cost {
