@@ -59,6 +59,8 @@ pub(crate) struct Joint<J: Method<MultiVector<V>>, V: Vector> {
     steps: Lockstep<V>,
     state: J::State,
     columns: Vec<Column<V>>,
+    /// Number of columns that take part in the steps.
+    width: usize,
     /// Copies of the initial guesses that are not zero.
     guesses: Option<MultiVector<V>>,
 }
@@ -70,6 +72,7 @@ impl<J: Method<MultiVector<V>>, V: Vector> Joint<J, V> {
             steps: Lockstep::<V>::new(&space, method.numbers(space.len()))?,
             state: method.workspace(&space)?,
             columns: (0..count).map(|_| Column::default()).collect(),
+            width: 0,
             guesses: None,
             ending: MultiSpace::new(of_column, count),
             space,
@@ -185,6 +188,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             }
             swap(&mut self.report, &mut self.reports[run.first + index]);
         }
+        joint.width = joint.columns.iter().filter(|column| column.course.is_some()).count();
         Ok(())
     }
 
@@ -290,7 +294,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         let threshold = joint.columns[index].threshold;
         let outcome = self.pursue(problem, x, workspace, threshold, run.started, Some(outcome))?;
         self.end_report(run.on, outcome, run.started, workspace);
-        self.report.block = if run.joining.shares { run.count } else { 1 };
+        self.report.block = if run.joining.shares { joint.width } else { 1 };
         joint.columns[index].has_ended = true;
         Ok(())
     }

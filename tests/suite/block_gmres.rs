@@ -39,6 +39,7 @@ fn a_block_of_one_is_gmres() {
         let (block, own) = (&block[1].report, &own.report);
         assert_eq!(block.iterations, own.iterations);
         assert!(own.iterations > 20);
+        assert_eq!(block.block, 1);
         for (got, expected) in block.history.iter().zip(&own.history) {
             assert!((got - expected).abs() <= 1e-6 * expected, "{got} and {expected}");
         }
