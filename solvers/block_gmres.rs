@@ -60,8 +60,8 @@ use std::ops::Range;
 /// Name of what is not finite after a product that is not.
 const IMAGE: &str = "A M⁻¹ V";
 
-/// A vector of `A M⁻¹ V_p` is dropped if orthogonalization leaves less than this many epsilons of the largest image
-/// of the cycle. What is dropped is missing in `H`.
+/// A vector of `A M⁻¹ V_p` is dropped if orthogonalization leaves less than this many epsilons of its norm. `H` has
+/// no entry for the dropped component, so the residual of the recurrence is too small by it.
 const ROUNDING: f64 = 10.0;
 
 /// Maximum number of orthonormalizations of a block. The second one finds the block orthonormal, unless its
@@ -241,25 +241,23 @@ impl<V: Vector> BlockGmresState<V> {
     /// and returns `ζ` with `W = V C + Q ζ`.
     fn orthogonalize(&mut self) -> Result<Matrix> {
         let mut zeta = Matrix::identity(self.latest.len());
-        let rounding = ROUNDING * ElemOf::<V>::EPSILON;
-        let mut largest = self.least_squares.largest;
+        let rounding = (ROUNDING * ElemOf::<V>::EPSILON).powi(2);
         let squares = self.w.norm_squared();
+        let mut floors = Few::<f64>::new();
         for j in 0..zeta.rows() {
-            largest = largest.max(squares.column(j).read()?.to_f64().sqrt());
+            floors.push(rounding * squares.column(j).read()?.to_f64());
         }
-        self.least_squares.largest = largest;
         self.coefficients.clear();
         self.project(&zeta)?;
-        let mut floor = (rounding * largest).powi(2);
         for _ in 0..PASSES {
             self.project(&zeta)?;
-            let basis = self.orthonormalize(zeta.rows(), |_, _| floor)?;
+            let basis = self.orthonormalize(zeta.rows(), |j, _| floors[j])?;
             zeta = basis.zeta.times(&zeta);
             if basis.was_clear || zeta.rows() == 0 {
                 break;
             }
             // the vectors are now of length one
-            floor = rounding.powi(2);
+            floors.iter_mut().for_each(|floor| *floor = rounding);
         }
         Ok(zeta)
     }

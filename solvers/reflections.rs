@@ -5,8 +5,8 @@ use crate::small::Matrix;
 
 /// Least-squares problems `min ‖g_j − H y_j‖` for several right-hand sides. `H` grows by columns, each with at
 /// least as many rows as the one before it; entries below are zero. Householder reflections make it triangular.
-/// A column that depends linearly on those before it, up to rounding errors of the largest column, gets the
-/// coordinate zero.
+/// A column that depends linearly on those before it, up to rounding errors of its own norm, gets the coordinate
+/// zero.
 #[derive(Default)]
 pub(crate) struct LeastSquares {
     /// Number of columns of `H`.
@@ -23,8 +23,6 @@ pub(crate) struct LeastSquares {
     g: Vec<f64>,
     /// Number of right-hand sides.
     sides: usize,
-    /// Norm of the largest column of `H`, at least of those so far.
-    pub(crate) largest: f64,
     /// Workspace.
     column: Vec<f64>,
 }
@@ -36,7 +34,7 @@ fn norm(v: &[f64]) -> f64 {
 impl LeastSquares {
     /// Begins with the leading rows of the right-hand sides, and no column.
     pub(crate) fn begin(&mut self, g: &Matrix) {
-        (self.columns, self.largest) = (0, 0.0);
+        self.columns = 0;
         for list in [&mut self.r, &mut self.reflections, &mut self.g] {
             list.clear();
         }
@@ -48,13 +46,13 @@ impl LeastSquares {
 
     /// Appends a column of `H`.
     pub(crate) fn extend(&mut self, h: impl Iterator<Item = f64>, epsilon: f64) {
-        let LeastSquares { columns, pivots, r, reflections, ends, g, sides, largest, column } = self;
+        let LeastSquares { columns, pivots, r, reflections, ends, g, sides, column } = self;
         let (q, sides) = (pivots.len(), *sides);
         *columns += 1;
         column.clear();
         column.extend(h);
         g.resize(column.len() * sides, 0.0);
-        *largest = largest.max(norm(column));
+        let whole = norm(column);
         let mut first = 0;
         for (row, &end) in ends.iter().enumerate() {
             let u = &reflections[first..end];
@@ -64,7 +62,7 @@ impl LeastSquares {
         }
         let length = norm(&column[q..]);
         // up to the rounding errors of the reflections
-        if length <= 10.0 * epsilon * (column.len() as f64).sqrt() * *largest {
+        if length <= 10.0 * epsilon * (column.len() as f64).sqrt() * whole {
             return;
         }
         // (I − u uᵀ) h = pivot e₁ for the last entries h of the column, with the sign that avoids cancellation

@@ -1,7 +1,7 @@
 //! Block GMRES: predictions of theory, and blocks that theory excludes, such as dependent columns.
 
 use crate::block_cg::{Counted, all_converged, diagonal, rough};
-use krysp::solvers::OperatorFn;
+use krysp::solvers::{Diagonal, OperatorFn};
 use krysp::testing::matrices;
 use krysp::{
     CancelToken, Csr, Gmres, HostVector, Ilu0, Jacobi, LinearOperator, MultiVector, Outcome, Solution,
@@ -228,6 +228,25 @@ fn a_preconditioner_that_fails_once_does_not_change_later_solves() {
     for (j, clean) in clean.iter().enumerate() {
         assert_eq!(again[j].x, clean.x, "column {j}");
         assert!(j < 16 || first[j].x == clean.x, "column {j}");
+    }
+}
+
+/// Five eigenvalues are a million times as large as the others, so that images of the other directions are hardly
+/// larger than the rounding errors of the largest image.
+#[test]
+fn a_badly_scaled_matrix_does_not_end_the_block() {
+    let n = 1000;
+    let eigenvalues: Vec<f32> = (0..n)
+        .map(|i| if i < 5 { 1e6 + 1e5 * (i + 1) as f32 } else { 1.0 + 3.0 * (i - 5) as f32 / 994.0 })
+        .collect();
+    let a = Diagonal::new(HostVector::from_slice(&eigenvalues));
+    let b: Vec<Vec<f32>> = rough(n, 4).iter().map(|b| b.iter().map(|&b| b as f32).collect()).collect();
+    for (b, Solution { x, report }) in b.iter().zip(Gmres::new(&a).solve_block(&b).unwrap()) {
+        assert!(report.converged() && report.block == 4, "{} columns: {report}", report.block);
+        let residual = |i: usize| f64::from(b[i]) - f64::from(eigenvalues[i]) * f64::from(x[i]);
+        let [got, length] = [(0..n).map(residual).collect::<Vec<_>>(), b.iter().map(|&b| b.into()).collect()]
+            .map(|v| crate::truth::norm(&v));
+        assert!(got <= 1.01 * 3.5e-4 * length, "{got}");
     }
 }
 
