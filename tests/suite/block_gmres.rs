@@ -62,6 +62,11 @@ fn as_many_columns_as_unknowns_take_one_step() {
     let solved = Gmres::new(&a).solve_block(&b).unwrap();
     all_converged(&a, &b, &solved);
     assert!(solved.iter().all(|solution| solution.report.iterations == 1));
+    // fewer unknowns than columns
+    let b = rough(8, 11);
+    let solved = Gmres::new(&a).solve_block(&b).unwrap();
+    all_converged(&a, &b, &solved);
+    assert!(solved.iter().all(|solution| solution.report.iterations == 1 && solution.report.block == 11));
     // half as many take two steps
     let solved = Gmres::new(&a).preconditioner(Jacobi::new(&a).unwrap()).solve_block(&b[..4]).unwrap();
     all_converged(&a, &b[..4], &solved);
@@ -231,6 +236,33 @@ fn a_preconditioner_that_fails_once_does_not_change_later_solves() {
     }
 }
 
+/// A solve that is cancelled within a cycle returns the iterates of its latest step, and changes nothing in the
+/// next solve.
+#[test]
+fn a_solver_is_used_again_after_a_cancelled_solve() {
+    let a = convection(20);
+    let b = rough(a.rows(), 4);
+    let (token, calls) = (CancelToken::new(), AtomicUsize::new(0));
+    let counting = OperatorFn::new(a.domain(), a.domain(), |x: &HostVector<f64>, y: &mut HostVector<f64>| {
+        // in the second step of the second cycle, after the residuals at its start
+        if calls.fetch_add(1, Relaxed) == 4 * (6 + 1 + 2) - 1 {
+            token.cancel();
+        }
+        a.apply(x, y)
+    });
+    let mut gmres = Gmres::new(&counting).restart(6).cancel_token(&token);
+    for (b, Solution { x, report }) in b.iter().zip(gmres.solve_block(&b).unwrap()) {
+        assert_eq!((&report.outcome, report.iterations), (&Outcome::Cancelled, 8));
+        let residual = crate::truth::residual(&a, &x, b);
+        assert!((residual - report.history[8]).abs() <= 1e-10 * crate::truth::norm(b));
+    }
+    token.reset();
+    let clean = Gmres::new(&a).restart(6).solve_block(&b).unwrap();
+    for (again, clean) in gmres.solve_block(&b).unwrap().iter().zip(&clean) {
+        assert_eq!((&again.x, &again.report.history), (&clean.x, &clean.report.history));
+    }
+}
+
 /// Five eigenvalues are a million times as large as the others, so that images of the other directions are hardly
 /// larger than the rounding errors of the largest image.
 #[test]
@@ -251,7 +283,7 @@ fn a_badly_scaled_matrix_does_not_end_the_block() {
 }
 
 /// The rows of a circulant matrix have the sum zero. Right-hand sides in its range are solved. Others end as in
-/// separate solves, and leave the first ones their solutions.
+/// separate solves, and do not change the solutions of the consistent systems.
 #[test]
 fn singular_systems_are_solved_if_they_are_consistent() {
     let n = 60;
