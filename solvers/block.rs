@@ -22,8 +22,8 @@ where
 {
     /// Solves `A x_j = b_j` for several right-hand sides from zero, as [`Solver::solve_many`] does, by block
     /// conjugate gradients or block GMRES: up to 16 columns share one search space
-    /// ([`block_cg`](crate::block_cg) and [`block_gmres`](crate::block_gmres) have the formulas). That takes
-    /// fewer iterations, each with more work on vectors. Block GMRES stores a basis for each column.
+    /// ([`block_cg`](crate::block_cg) and [`block_gmres`](crate::block_gmres) have the formulas). That usually
+    /// takes fewer iterations, each with more work on vectors. Block GMRES stores a basis for each column.
     ///
     /// Each column ends by its own residual, recomputed from the solution, and has its own report, whose
     /// `bytes` are those of a separate solve. If the matrix is not positive definite, conjugate gradients end

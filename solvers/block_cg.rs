@@ -19,8 +19,8 @@
 //!
 //! Differs from the paper: 1. `Q` is orthonormal in the inner product of `M⁻¹`, so no factorization of `M` is
 //! needed. 2. A vector of `Q` that depends linearly on the others is dropped (`solvers/orthonormal.rs`), and
-//! `ζ` and `P` become narrower (Ji and Li 2017). So no singular matrix is inverted. 3. When a column has ended, the block is reduced to the span of the residuals of the other
-//! columns.
+//! `ζ` and `P` become narrower (Ji and Li 2017). So no singular matrix is inverted. 3. When a column has ended,
+//! the block is reduced to the span of the residuals of the other columns.
 //!
 //! An iteration costs a product with `k` vectors, `k` preconditionings, about `13 k²` multiply-adds per row,
 //! and `21 k` vectors read or written (without a preconditioner `10 k²` and `16 k`). Memory: four vectors per

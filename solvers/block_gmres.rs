@@ -24,18 +24,22 @@
 //! (2003, "Iterative methods for solving linear systems with multiple right-hand sides"): a block keeps its width
 //! when a column ends, and the next cycle starts from the residuals of the other columns. Householder reflections
 //! keep `H` triangular; a vector whose image is in the span of earlier images, as with a singular `A`, gets the
-//! coordinate zero. If the basis cannot grow, the columns that have not ended are solved separately.
+//! coordinate zero. If the basis cannot grow, the columns that have not ended are solved separately from their
+//! initial guesses; their reports do not count the steps of the block.
+//!
+//! Differs from the textbook: a vector that is dropped is lost until the next cycle. The method of Robbe and
+//! Sadkane keeps such directions and may return them to the block in later steps.
 //!
 //! Step `p` costs a product with `k` vectors, `k` preconditionings, about `4 (p + 1) k²` multiply-adds per row,
 //! and `8 (p + 1) k` vectors read or written.
 //!
 //! Memory: a cycle has as many steps as one of GMRES, `m`, and stores up to `m + 4` vectors per column. They are
 //! allocated when they are first needed. With `m / k` steps a cycle would take the memory of GMRES, but after each
-//! restart a block has to find the same eigenvalues again, so short cycles lose what it gains. Products of blocks
-//! of 8 and 16 columns, relative to separate solves with cycles of the same length, of convection and diffusion on
-//! grids of 30³ and 100² points (pseudo-random right-hand sides, to 1e-8): 0.47 to 0.88 with `Ilu0` and m = 30,
-//! 0.31 to 0.89 with `Jacobi` and m = 120, but 0.95 to 1.45 with `Jacobi` and m = 30, where a solve takes 6 to 18
-//! cycles.
+//! restart a block has to find the same eigenvalues again, so short cycles lose what the joint search space gains.
+//! Products of blocks of 8 and 16 columns, relative to separate solves with cycles of the same length, of
+//! convection and diffusion on grids of 30³ and 100² points (pseudo-random right-hand sides, to 1e-8): 0.47 to 0.88
+//! with `Ilu0` and m = 30, 0.31 to 0.89 with `Jacobi` and m = 120, but 0.95 to 1.45 with `Jacobi` and m = 30, where
+//! a solve takes 6 to 18 cycles.
 //!
 //! Blocks save time if products and preconditioning are expensive compared with orthogonalization. On two busy
 //! cores, 16 columns with `Ilu0` and m = 30 took 0.46 of the products and 0.31 of the time with 68 entries in a row
@@ -57,7 +61,7 @@ use num_traits::One;
 use std::mem::swap;
 use std::ops::Range;
 
-/// Name of what is not finite after a product that is not.
+/// Name of `A M⁻¹ V` in errors.
 const IMAGE: &str = "A M⁻¹ V";
 
 /// A vector of `A M⁻¹ V_p` is dropped if orthogonalization leaves less than this many epsilons of its norm. `H` has
@@ -188,7 +192,7 @@ impl<V: Vector> Method<MultiVector<V>> for BlockGeneralizedMinimalResidual {
         Some(self.steps(len))
     }
 
-    /// Updates the columns of `x` that are open in its space.
+    /// Updates the open columns of `x` to the iterates with the smallest residuals. Closed columns are unchanged.
     fn finish(
         &self,
         system: &System<'_, MultiVector<V>>,
@@ -303,7 +307,7 @@ impl<V: Vector> BlockGmresState<V> {
         Ok(())
     }
 
-    /// Assembles `V y_j` in column `j` of `v`, for the columns that are open in this space.
+    /// Assembles `V y_j` in column `j` of `v`, for the columns that are open in `space`.
     fn combine_basis(&mut self, space: &MultiSpace<SpaceOf<V>>) {
         let BlockGmresState { basis, latest, v, columns, recent, least_squares, .. } = self;
         let open = columns.iter().enumerate().filter(|(_, column)| space.is_open(**column));

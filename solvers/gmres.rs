@@ -65,8 +65,8 @@ where
     A: LinearOperator,
     M: LinearOperator<Vector = A::Vector>,
 {
-    /// Sets the number of steps per cycle, 30 by default. More steps converge better and need more memory. Those
-    /// of a block of `k` columns need `k` times as much.
+    /// Sets the number of steps per cycle, 30 by default. More steps converge better and need more memory. A
+    /// block of `k` columns needs `k` times the memory.
     pub fn restart(mut self, steps: usize) -> Self {
         if self.driver.method.block.restart != steps.max(1) {
             self.driver.method.block.restart = steps.max(1);

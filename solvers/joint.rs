@@ -54,7 +54,7 @@ pub(crate) struct Run<'s, K, J, V: Vector> {
 pub(crate) struct Joint<J: Method<MultiVector<V>>, V: Vector> {
     /// The space of the vectors of the method, where columns that have ended are closed.
     space: MultiSpace<SpaceOf<V>>,
-    /// The same columns, of which only those whose run ends with the latest step are open.
+    /// The space of the same columns. Columns whose run ends with the latest step are open, all others closed.
     ending: MultiSpace<SpaceOf<V>>,
     steps: Lockstep<V>,
     state: J::State,
@@ -332,7 +332,8 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         })
     }
 
-    /// Updates the columns of `x` that are open in this space, its own, to their last reported iterates.
+    /// Updates the open columns of `x` to the iterates whose residuals were reported last. `space` is the space of
+    /// `x`.
     fn finish_columns<J: Method<MultiVector<V>>>(
         &self,
         run: &Run<'_, K, J, V>,
@@ -399,7 +400,7 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         if made < course.check_at {
             return Ok(None);
         }
-        // in a cycle, `x` is that of its start
+        // a method with cycles has not updated `x` since the start of the cycle
         course.check_at = 2 * made;
         let mut norm = self.operator_norm;
         let outcome = judge.limit(&mut norm, &self.report, workspace, b, x, course)?;

@@ -18,9 +18,10 @@
 //! search space.
 //!
 //! Columns are solved one after the other for methods with cycles, which keep a least-squares problem per
-//! column on the host (other methods keep only vectors and scalars), unless they share a search space; for small operators with cheap
-//! preconditioners, where that is faster ([`Steps::lockstep_pays`]); with a null space, observers or stop
-//! rules; and if the operator or the preconditioner returns an error, for the columns that have not ended.
+//! column on the host (other methods keep only vectors and scalars), unless they share a search space; for
+//! small operators with cheap preconditioners, where that is faster ([`Steps::lockstep_pays`]); with a null
+//! space, observers or stop rules; and if the operator or the preconditioner returns an error, for the columns
+//! that have not ended.
 //!
 //! All columns have the same start: a time limit bounds all of them together.
 //!

@@ -224,7 +224,7 @@ def gmres(
         Argument of the callback: with ``"x"`` the iterate, after each cycle; otherwise the relative residual, after each
         iteration.
     block : bool, optional
-        As for `cg`, by block GMRES, which stores ``restart`` vectors for each column of a block.
+        As for `cg`, by block GMRES, which stores up to ``restart + 4`` vectors for each column.
 
     Returns
     -------
