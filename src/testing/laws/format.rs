@@ -161,8 +161,8 @@ fn one_case<T: Real>(
     stale_values(operator)?;
     second_product(operator)?;
     operator_fusions(operator, Agreement::Bitwise)?;
-    // no vectors, one, part of a tile of vectors, and more than a tile
-    several_products(operator, &[0, 1, 3, 17], Agreement::Bitwise)?;
+    // no vectors, one, parts of a tile of vectors, and more than a tile
+    several_products(operator, &[0, 1, 2, 3, 8, 17], Agreement::Bitwise)?;
     sizes_refused(operator)?;
     let build = || (conversions.build)(&csr).map_err(unexpected("a format takes a matrix again"));
     same_on_all_threads(&build, pools)?;
