@@ -40,11 +40,10 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
 /// `super::` to reach the root from a module at this depth.
 fn used<'t>(text: &'t str, depth: usize, layers: &[String]) -> HashSet<&'t str> {
     let word = |path: &'t str| path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or("");
-    let mut used = HashSet::new();
+    let (mut used, to_root) = (HashSet::new(), "super::".repeat(depth));
     for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
         used.extend(line.split("crate::").skip(1).map(word));
-        let from_root =
-            line.split(&"super::".repeat(depth)).skip(1).map(|path| word(path.trim_start_matches("super::")));
+        let from_root = line.split(&to_root).skip(1).map(|path| word(path.trim_start_matches("super::")));
         used.extend(from_root.filter(|name| layers.iter().any(|layer| layer == name)));
     }
     used
