@@ -4,9 +4,9 @@ use crate::few::TOGETHER;
 use crate::small::Matrix;
 
 /// Least-squares problems `min ‖g_j − H y_j‖` for several right-hand sides. `H` grows by columns, each with at
-/// least as many rows as the one before it; entries below are zero. Householder reflections make it triangular.
-/// A column that depends linearly on those before it, up to rounding errors of its own norm, gets the coordinate
-/// zero.
+/// least as many rows as the preceding one; entries below are zero. Householder reflections make it triangular.
+/// A column that depends linearly on the preceding ones, up to rounding errors of its own norm, has a zero entry
+/// in the solution.
 #[derive(Default)]
 pub(crate) struct LeastSquares {
     /// Number of columns of `H`.

@@ -59,7 +59,7 @@ impl Permutation {
         self.old_of_new.len()
     }
 
-    /// Whether there are no unknowns.
+    /// Returns whether there are no unknowns.
     pub fn is_empty(&self) -> bool {
         self.old_of_new.is_empty()
     }

@@ -14,7 +14,7 @@ pub(super) fn variants() -> Vec<Variant> {
     variants
 }
 
-/// All names of formats and their variants.
+/// Returns the names of all formats and their variants.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names: Vec<_> = variants().into_iter().map(|variant| variant.name).collect();
     macro_rules! list {
