@@ -2,7 +2,7 @@
 
 use super::names::names;
 use crate::formats::analysis::{RowStatistics, megabytes};
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
+use crate::saved::{InconsistentData, Loaded, saved};
 use krysp_kernels::cost::ProductWork;
 use std::fmt;
 
@@ -14,20 +14,12 @@ pub struct StoredFormat {
     pub(super) detail: String,
 }
 
-impl Saved for StoredFormat {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.format.to_owned().save(to);
-        self.detail.save(to);
-    }
+saved!(impl[] StoredFormat as |this| { format: String = this.format, detail: String = &this.detail } => {
+    Ok(StoredFormat { format: known_name(&format)?, detail })
+});
 
-    fn load(from: &mut Reader<'_>) -> Loaded<StoredFormat> {
-        Ok(StoredFormat { format: known_name(from)?, detail: from.load()? })
-    }
-}
-
-/// Reads the name of a format.
-fn known_name(from: &mut Reader<'_>) -> Loaded<&'static str> {
-    let name: String = from.load()?;
+/// Finds the name of a format.
+fn known_name(name: &str) -> Loaded<&'static str> {
     names().into_iter().find(|known| *known == name).ok_or(InconsistentData)
 }
 
@@ -115,27 +107,18 @@ pub enum Candidate {
     },
 }
 
-impl Saved for Candidate {
-    fn save(&self, to: &mut Writer<'_>) {
-        match self {
-            Candidate::HigherCost(estimate) => {
-                true.save(to);
-                estimate.save(to);
-            }
-            Candidate::Unsuitable { format, why } => {
-                false.save(to);
-                ((*format).to_owned(), why.clone()).save(to);
-            }
-        }
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Candidate> {
-        match from.load()? {
-            true => Ok(Candidate::HigherCost(from.load()?)),
-            false => Ok(Candidate::Unsuitable { format: known_name(from)?, why: from.load()? }),
-        }
-    }
-}
+// a format without estimate has a reason
+saved!(impl[] Candidate as |this| {
+    estimate: Option<Estimate> = &match this {
+        Candidate::HigherCost(estimate) => Some(estimate.clone()),
+        Candidate::Unsuitable { .. } => None,
+    },
+    format: String = this.format(),
+    why: String = if let Candidate::Unsuitable { why, .. } = this { why.as_str() } else { "" },
+} => match estimate {
+    Some(estimate) => Ok(Candidate::HigherCost(estimate)),
+    None => Ok(Candidate::Unsuitable { format: known_name(&format)?, why }),
+});
 
 /// The chosen format, and the reasons against all others.
 #[derive(Clone, Debug, PartialEq)]

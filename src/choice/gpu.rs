@@ -7,7 +7,7 @@ use crate::device::{Cuda, CudaVector};
 use crate::error::Result;
 use crate::formats::{Analysis, Csr, CudaMatrix, MatrixSource, OnDevice};
 use crate::numbers::Real;
-use crate::saved::{Loaded, Reader, Writer};
+use crate::saved::{FileReader, FileWriter, Loaded};
 use krysp_solvers::ElemOf;
 
 /// Function that converts a matrix, on a GPU, to a format with the options of its predicted work (`Offer`).
@@ -49,8 +49,8 @@ impl<T: Real> Stores<T> for Cuda {
 
     const KIND: &'static str = "a GPU";
 
-    fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<CudaVector<T>>, Choice>> {
-        Ok(Err(from.load()?))
+    fn load(from: &mut FileReader<'_>) -> Loaded<std::result::Result<Operator<CudaVector<T>>, Choice>> {
+        Ok(Err(from.read()?))
     }
 }
 
@@ -69,7 +69,7 @@ impl<T: Real, F: OnDevice<T>> Refresh<CudaVector<T>> for CudaMatrix<T, F> {
 
     /// Writes nothing, because rebuilding the arrays on a GPU takes about as long as reading them from a
     /// file.
-    fn save(&self, _: &mut Writer<'_>) {}
+    fn save(&self, _: &mut FileWriter<'_>) {}
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use crate::formats::{Analysis, Csr, Format, MatrixSource};
 use crate::host::HostVector;
 use crate::memory::free_for;
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::{FileReader, FileWriter, InconsistentData, Loaded, Saved};
 use krysp_solvers::ElemOf;
 
 /// Function that converts a matrix to a format with the options of its predicted work (`Offer`).
@@ -43,12 +43,12 @@ impl<T: Real> Stores<T> for Host {
 
     const KIND: &'static str = "the CPU";
 
-    fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<HostVector<T>>, Choice>> {
-        let (choice, name): (Choice, String) = from.load()?;
+    fn load(from: &mut FileReader<'_>) -> Loaded<std::result::Result<Operator<HostVector<T>>, Choice>> {
+        let (choice, name): (Choice, String) = (from.read()?, from.read()?);
         macro_rules! named {
             ($($file:ident: $format:ident, $memory:ident, $refusals:ident;)*) => {
                 match name.as_str() {
-                    $(<crate::formats::$format<T> as Format<T>>::NAME => Box::new(from.load::<crate::formats::$format<T>>()?),)*
+                    $(<crate::formats::$format<T> as Format<T>>::NAME => Box::new(from.read::<crate::formats::$format<T>>()?),)*
                     _ => return Err(InconsistentData),
                 }
             };
@@ -71,8 +71,8 @@ impl<T: Real, F: Format<T> + Saved + Clone + 'static> Refresh<HostVector<T>> for
         <Host as Stores<T>>::KIND
     }
 
-    fn save(&self, to: &mut Writer<'_>) {
-        F::NAME.to_owned().save(to);
-        Saved::save(self, to);
+    fn save(&self, to: &mut FileWriter<'_>) {
+        to.write(&F::NAME.to_owned());
+        to.write(self);
     }
 }

@@ -50,7 +50,7 @@ use crate::device::Cuda;
 use crate::error::Result;
 use crate::formats::{Csr, MatrixSource, check_symmetric};
 use crate::numbers::Real;
-use crate::saved::{Saved, Writer};
+use crate::saved::FileWriter;
 use krysp_solvers::{ElemOf, Form, LinearOperator, MultiVector, ScalarOf, Scalars, SpaceOf, Vector};
 use machine::Refresh;
 pub(crate) use machine::Stores;
@@ -148,8 +148,8 @@ impl<V: Vector> Operator<V> {
     }
 
     /// Writes the choice and, for host memory, the arrays.
-    pub(crate) fn write(&self, to: &mut Writer<'_>) {
-        self.choice.save(to);
+    pub(crate) fn write(&self, to: &mut FileWriter<'_>) {
+        to.write(&self.choice);
         self.matrix.save(to);
     }
 
@@ -193,7 +193,7 @@ mod machine {
     use crate::error::Result;
     use crate::formats::{Csr, MatrixSource};
     use crate::numbers::Real;
-    use crate::saved::{Loaded, Reader, Writer};
+    use crate::saved::{FileReader, FileWriter, Loaded};
     use krysp_solvers::{ElemOf, LinearOperator, Vector};
 
     /// Operations that the choice of a format needs on an available machine.
@@ -210,7 +210,7 @@ mod machine {
 
         /// Reads the data that [`Operator::write`] wrote: the operator, or the choice if arrays were not
         /// written.
-        fn load(from: &mut Reader<'_>) -> Loaded<std::result::Result<Operator<Self::Vector>, Choice>>;
+        fn load(from: &mut FileReader<'_>) -> Loaded<std::result::Result<Operator<Self::Vector>, Choice>>;
     }
 
     /// An operator whose values can be replaced for the same pattern.
@@ -227,7 +227,7 @@ mod machine {
         fn kind(&self) -> &'static str;
 
         /// Writes the arrays, unless rebuilding them is as fast as reading them.
-        fn save(&self, to: &mut Writer<'_>);
+        fn save(&self, to: &mut FileWriter<'_>);
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Host, Machine, Operator, Stores};
 use crate::error::Result;
 use crate::formats::Csr;
 use crate::numbers::Real;
-use crate::saved::{Keys, Saved, read, write};
+use crate::saved::{Keys, read, write};
 use krysp_solvers::Vector;
 use std::path::Path;
 
@@ -36,7 +36,7 @@ impl<V: Vector<Elem: Real>> Operator<V> {
         write(path.as_ref(), &keys::<V::Elem>(kind), |to| {
             self.write(to);
             if let Some(matrix) = &matrix {
-                Saved::save(&**matrix, to);
+                to.write(&**matrix);
             }
         })
     }
@@ -51,7 +51,7 @@ impl<V: Vector<Elem: Real>> Operator<V> {
         let found = read(path.as_ref(), &keys::<V::Elem>(kind), |from, _| {
             Ok(match <M as Stores<V::Elem>>::load(from)? {
                 Ok(operator) => Ok(operator),
-                Err(choice) => Err((from.load::<Csr<V::Elem>>()?, choice)),
+                Err(choice) => Err((from.read::<Csr<V::Elem>>()?, choice)),
             })
         })?;
         found.or_else(|(matrix, choice)| Operator::in_format(&matrix, machine, choice.stored().format()))

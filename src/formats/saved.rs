@@ -5,59 +5,30 @@ use super::pattern::{Pattern, made};
 use super::{Csr, Ehyb, Format, Halo};
 use crate::numbers::Real;
 use crate::saved::checksum::{joined, step};
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, saved};
 use krysp_kernels::cpu::run::threads::{find_row, over_rows};
 use krysp_kernels::index::{Columns, Offsets};
 use krysp_solvers::Element;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-impl Saved for Pattern {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Pattern { offsets, cols: _, columns, given } = self;
-        offsets.save(to);
-        Columns::save(columns, to);
-        AssemblyOrder::save(given, to);
+saved!(impl[] Pattern as |this| {
+    offsets: Arc<Offsets> = &this.offsets,
+    columns: Columns = &*this.columns,
+    given: AssemblyOrder = &*this.given,
+} => {
+    let entries = offsets.end();
+    if columns.len() != entries || !given.makes(entries) {
+        return Err(InconsistentData);
     }
+    Ok(Pattern { offsets, cols: columns.bound(), columns: made(columns), given: made(given) })
+});
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Pattern> {
-        let (offsets, columns): (Arc<Offsets>, Columns) = (from.load()?, from.load()?);
-        let given: AssemblyOrder = from.load()?;
-        let entries = offsets.end();
-        if columns.len() != entries || !given.makes(entries) {
-            return Err(InconsistentData);
-        }
-        Ok(Pattern { offsets, cols: columns.bound(), columns: made(columns), given: made(given) })
-    }
-}
-
-impl Saved for AssemblyOrder {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.len().save(to);
-        match self {
-            AssemblyOrder::InOrder { .. } => 0u8.save(to),
-            AssemblyOrder::Permuted { from, .. } => {
-                1u8.save(to);
-                from.save(to);
-            }
-            AssemblyOrder::Summed { starts, from, .. } => {
-                2u8.save(to);
-                starts.save(to);
-                from.save(to);
-            }
-        }
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<AssemblyOrder> {
-        let len = from.load()?;
-        match from.load()? {
-            0u8 => Ok(AssemblyOrder::InOrder { len }),
-            1 => Ok(AssemblyOrder::Permuted { len, from: from.load()? }),
-            2 => Ok(AssemblyOrder::Summed { len, starts: from.load()?, from: from.load()? }),
-            _ => Err(InconsistentData),
-        }
-    }
-}
+saved!(impl[] enum AssemblyOrder {
+    InOrder { len: len },
+    Permuted { len: len, from: order },
+    Summed { len: len, starts: starts, from: order },
+});
 
 impl AssemblyOrder {
     /// Whether the mapping is valid for this number of entries.
@@ -77,15 +48,9 @@ impl AssemblyOrder {
 /// automatically in host memory, so loading need not be fast.
 macro_rules! as_matrix {
     ($($format:ident),*) => {$(
-        impl<T: Real> Saved for $format<T> {
-            fn save(&self, to: &mut Writer<'_>) {
-                self.to_csr().save(to);
-            }
-
-            fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-                Self::new(&from.load()?).map_err(|_| InconsistentData)
-            }
-        }
+        saved!(impl[T: Real] $format<T> as |this| { csr: Csr<T> = &this.to_csr() } => {
+            Self::new(&csr).map_err(|_| InconsistentData)
+        });
     )*};
 }
 as_matrix!(Halo, Ehyb);

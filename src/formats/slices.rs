@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::formats::analysis::{Analysis, Model};
 use crate::memory::check_free_memory;
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, load_sliced, save_sliced, saved};
+use crate::saved::{InconsistentData, saved};
 use krysp_kernels::buffer::{Buffer, Plain};
 use krysp_kernels::cost::CostModel;
 use krysp_kernels::cpu::formats::sliced::{
@@ -43,42 +43,39 @@ pub(super) struct Slices {
     sorted: Option<Sorted>,
 }
 
-impl Saved for Slices {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Slices { rows, height, widths, columns, sorted } = self;
-        (*rows, *height).save(to);
-        match widths {
-            SliceWidths::Uniform(width) => (false, *width).save(to),
-            SliceWidths::Each(offsets) => {
-                true.save(to);
-                offsets.save(to);
-            }
-        }
-        save_sliced(columns, to);
-        sorted.save(to);
+// arrays of the other kind of columns are empty
+saved!(impl[] Slices as |this| {
+    rows: usize = &this.rows,
+    height: usize = &this.height,
+    widths: SliceWidths = &this.widths,
+    bound: usize = &this.columns.bound(),
+    is_short: bool = &matches!(this.columns, SlicedColumns::Short(_)),
+    columns: Buffer<u32> = if let SlicedColumns::Wide(columns) = &this.columns { &columns[..] } else { &[] },
+    bases: Vec<u32> = if let SlicedColumns::Short(columns) = &this.columns { columns.bases() } else { &[] },
+    offsets: Buffer<u16> = if let SlicedColumns::Short(columns) = &this.columns { columns.offsets() } else { &[] },
+    sorted: Option<Sorted> = &this.sorted,
+} => {
+    let slices = rows.checked_next_multiple_of(height).ok_or(InconsistentData)? / height;
+    let columns_of_slots = match &widths {
+        SliceWidths::Uniform(width) => slices.checked_mul(*width),
+        SliceWidths::Each(offsets) => Some(offsets.end()).filter(|_| offsets.ranges() == slices),
+    };
+    columns_of_slots.and_then(|columns| columns.checked_mul(height)).ok_or(InconsistentData)?;
+    let nothing = Columns::new(Vec::new(), 0).map_err(|_| InconsistentData)?;
+    let mut read = Slices { rows, height, widths, columns: SlicedColumns::Wide(nothing), sorted };
+    let places = |sorted: &Sorted| sorted.order.len() == rows && sorted.place.len() == rows;
+    if !read.sorted.as_ref().is_none_or(places) || (is_short && bases.len() != slices) {
+        return Err(InconsistentData);
     }
+    let columns = match is_short {
+        true => ShortColumns::new(bases, offsets, |slice| read.slice(slice), bound).map(SlicedColumns::Short),
+        false => Columns::new(columns, bound).map(SlicedColumns::Wide),
+    };
+    read.columns = columns.map_err(|_| InconsistentData)?;
+    Ok(read)
+});
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Slices> {
-        let (rows, height): (usize, usize) = from.load()?;
-        let widths = match from.load()? {
-            false => SliceWidths::Uniform(from.load()?),
-            true => SliceWidths::Each(from.load()?),
-        };
-        let slices = rows.checked_next_multiple_of(height).ok_or(InconsistentData)? / height;
-        let columns_of_slots = match &widths {
-            SliceWidths::Uniform(width) => slices.checked_mul(*width),
-            SliceWidths::Each(offsets) => Some(offsets.end()).filter(|_| offsets.ranges() == slices),
-        };
-        columns_of_slots.and_then(|columns| columns.checked_mul(height)).ok_or(InconsistentData)?;
-        let nothing = Columns::new(Vec::new(), 0).map_err(|_| InconsistentData)?;
-        let columns = SlicedColumns::Wide(nothing);
-        let mut read = Slices { rows, height, widths, columns, sorted: None };
-        read.columns = load_sliced(from, slices, |slice| read.slice(slice))?;
-        read.sorted = from.load()?;
-        let places = |sorted: &Sorted| sorted.order.len() == rows && sorted.place.len() == rows;
-        if read.sorted.as_ref().is_none_or(places) { Ok(read) } else { Err(InconsistentData) }
-    }
-}
+saved!(impl[] enum SliceWidths { Uniform { 0: width }, Each { 0: offsets } });
 
 saved!(impl[] Sorted { order, place });
 

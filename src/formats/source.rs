@@ -4,7 +4,7 @@ use super::pattern::Pattern;
 use super::shared_rows::SharedRows;
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, saved};
 use krysp_kernels::cpu::formats::residual::Equations;
 use krysp_kernels::cpu::run::rows::RowProduct;
 use krysp_solvers::{MultiVector, Scalars, Space};
@@ -18,21 +18,15 @@ pub struct Source<T> {
     rows: SharedRows<T>,
 }
 
-/// The distribution of rows over threads is not saved but recomputed.
-impl<T: Real> Saved for Source<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.pattern.save(to);
-        self.domain().save(to);
-        self.range().save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Source<T>> {
-        let pattern: Arc<Pattern> = from.load()?;
-        let (domain, range): (HostSpace<T>, HostSpace<T>) = (from.load()?, from.load()?);
-        let fit = domain.len() == pattern.cols() && range.len() == pattern.rows();
-        if fit { Ok(Source::new(pattern, domain, range)) } else { Err(InconsistentData) }
-    }
-}
+// the distribution of rows over threads is not saved but recomputed
+saved!(impl[T: Real] Source<T> as |this| {
+    pattern: Arc<Pattern> = &this.pattern,
+    domain: HostSpace<T> = this.domain(),
+    range: HostSpace<T> = this.range(),
+} => {
+    let fit = domain.len() == pattern.cols() && range.len() == pattern.rows();
+    if fit { Ok(Source::new(pattern, domain, range)) } else { Err(InconsistentData) }
+});
 
 impl<T: Real> Source<T> {
     pub(crate) fn new(pattern: Arc<Pattern>, domain: HostSpace<T>, range: HostSpace<T>) -> Self {

@@ -23,7 +23,7 @@ use crate::preconditioners::{
     Amg, Cholesky, Fsai, Ic0, Ilu0, Ilut, Ldl, Lu, PositiveJacobi, SaddlePoint, SinglePrecision, Spai,
     Symbolic, TwoLevel,
 };
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::{FileReader, FileWriter, InconsistentData, Loaded, Saved};
 use krysp_solvers::{Identity, LinearOperator, Vector};
 use std::any::Any;
 
@@ -93,7 +93,11 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
 
     /// Writes `true` and a preconditioner; or returns `false`, and writes nothing, if it is to be rebuilt after loading.
     #[doc(hidden)]
-    fn save_preconditioner(_: Preconditioner, _: &dyn Prepared<T, Self::Vector>, _: &mut Writer<'_>) -> bool {
+    fn save_preconditioner(
+        _: Preconditioner,
+        _: &dyn Prepared<T, Self::Vector>,
+        _: &mut FileWriter<'_>,
+    ) -> bool {
         false
     }
 
@@ -101,21 +105,29 @@ pub trait Backend<T: Real>: Machine<T> + Clone {
     #[doc(hidden)]
     fn load_preconditioner(
         _: Preconditioner,
-        _: &mut Reader<'_>,
+        _: &mut FileReader<'_>,
     ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
         Err(InconsistentData)
     }
 }
 
 /// Writes `true` and a preconditioner, if that is of type `M`.
-fn put<M: Any, T: Real, V: Vector<Elem = T>>(
+fn put<M: Any + Saved, T: Real, V: Vector<Elem = T>>(
     m: &dyn Prepared<T, V>,
-    to: &mut Writer<'_>,
-    save: impl FnOnce(&M, &mut Writer<'_>),
+    to: &mut FileWriter<'_>,
+) -> bool {
+    put_with(m, to, |m: &M, to| to.write(m))
+}
+
+/// As [`put`], with a function that writes it.
+fn put_with<M: Any, T: Real, V: Vector<Elem = T>>(
+    m: &dyn Prepared<T, V>,
+    to: &mut FileWriter<'_>,
+    write: impl FnOnce(&M, &mut FileWriter<'_>),
 ) -> bool {
     let Some(m) = (m as &dyn Any).downcast_ref() else { return false };
-    true.save(to);
-    save(m, to);
+    to.write(&true);
+    write(m, to);
     true
 }
 
@@ -232,58 +244,58 @@ impl<T: Real> Backend<T> for Host {
     fn save_preconditioner(
         preconditioner: Preconditioner,
         m: &dyn Prepared<T, Self::Vector>,
-        to: &mut Writer<'_>,
+        to: &mut FileWriter<'_>,
     ) -> bool {
         if let Some(deflated) = (m as &dyn Any).downcast_ref::<Deflated<T, Self::Vector>>() {
             return Self::save_preconditioner(preconditioner, deflated.inner(), to);
         }
         match preconditioner {
             Preconditioner::None | Preconditioner::TwoLevel | Preconditioner::CuDss => false,
-            Preconditioner::Jacobi => put(m, to, PositiveJacobi::<T, Self::Vector>::save),
-            Preconditioner::Amg => put(m, to, Amg::<T>::save),
-            Preconditioner::Fsai => put(m, to, Fsai::<T>::save),
-            Preconditioner::Spai => put(m, to, Spai::<T>::save),
+            Preconditioner::Jacobi => put::<PositiveJacobi<T, Self::Vector>, _, _>(m, to),
+            Preconditioner::Amg => put::<Amg<T>, _, _>(m, to),
+            Preconditioner::Fsai => put::<Fsai<T>, _, _>(m, to),
+            Preconditioner::Spai => put::<Spai<T>, _, _>(m, to),
             Preconditioner::Ic0 => {
-                put(m, to, |m: &Ic0<T>, to| {
-                    false.save(to);
-                    m.save(to);
-                }) || put(m, to, |m: &SinglePrecision<Ic0<f32>>, to| {
-                    true.save(to);
-                    m.inner().save(to);
+                put_with(m, to, |m: &Ic0<T>, to| {
+                    to.write(&false);
+                    to.write(m);
+                }) || put_with(m, to, |m: &SinglePrecision<Ic0<f32>>, to| {
+                    to.write(&true);
+                    to.write(m.inner());
                 })
             }
-            Preconditioner::Ilu0 => put(m, to, Ilu0::<T>::save),
-            Preconditioner::Ilut => put(m, to, Matched::<T, Ilut<T>>::save),
-            Preconditioner::Cholesky => put(m, to, Cholesky::<T>::save),
-            Preconditioner::SaddlePoint => put(m, to, SaddlePoint::<T>::save),
-            Preconditioner::Ldl => put(m, to, Ldl::<T>::save),
-            Preconditioner::Lu => put(m, to, Lu::<T>::save),
+            Preconditioner::Ilu0 => put::<Ilu0<T>, _, _>(m, to),
+            Preconditioner::Ilut => put_with(m, to, Matched::<T, Ilut<T>>::save),
+            Preconditioner::Cholesky => put::<Cholesky<T>, _, _>(m, to),
+            Preconditioner::SaddlePoint => put::<SaddlePoint<T>, _, _>(m, to),
+            Preconditioner::Ldl => put::<Ldl<T>, _, _>(m, to),
+            Preconditioner::Lu => put::<Lu<T>, _, _>(m, to),
         }
     }
 
     fn load_preconditioner(
         preconditioner: Preconditioner,
-        from: &mut Reader<'_>,
+        from: &mut FileReader<'_>,
     ) -> Loaded<AnyPreconditioner<T, Self::Vector>> {
         Ok(match preconditioner {
             Preconditioner::None | Preconditioner::TwoLevel | Preconditioner::CuDss => {
                 return Err(InconsistentData);
             }
-            Preconditioner::Jacobi => Box::new(from.load::<PositiveJacobi<T, Self::Vector>>()?),
-            Preconditioner::Amg => Box::new(from.load::<Amg<T>>()?),
-            Preconditioner::Fsai => Box::new(from.load::<Fsai<T>>()?),
-            Preconditioner::Spai => Box::new(from.load::<Spai<T>>()?),
-            Preconditioner::Ic0 if from.load()? => {
-                let narrow = SinglePrecision::new(from.load::<Ic0<f32>>()?).map_err(|_| InconsistentData)?;
+            Preconditioner::Jacobi => Box::new(from.read::<PositiveJacobi<T, Self::Vector>>()?),
+            Preconditioner::Amg => Box::new(from.read::<Amg<T>>()?),
+            Preconditioner::Fsai => Box::new(from.read::<Fsai<T>>()?),
+            Preconditioner::Spai => Box::new(from.read::<Spai<T>>()?),
+            Preconditioner::Ic0 if from.read()? => {
+                let narrow = SinglePrecision::new(from.read::<Ic0<f32>>()?).map_err(|_| InconsistentData)?;
                 in_double(narrow).ok_or(InconsistentData)?
             }
-            Preconditioner::Ic0 => Box::new(from.load::<Ic0<T>>()?),
-            Preconditioner::Ilu0 => Box::new(from.load::<Ilu0<T>>()?),
+            Preconditioner::Ic0 => Box::new(from.read::<Ic0<T>>()?),
+            Preconditioner::Ilu0 => Box::new(from.read::<Ilu0<T>>()?),
             Preconditioner::Ilut => Box::new(Matched::load(from, Ilut::new)?),
-            Preconditioner::Cholesky => Box::new(from.load::<Cholesky<T>>()?),
-            Preconditioner::SaddlePoint => Box::new(from.load::<SaddlePoint<T>>()?),
-            Preconditioner::Ldl => Box::new(from.load::<Ldl<T>>()?),
-            Preconditioner::Lu => Box::new(from.load::<Lu<T>>()?),
+            Preconditioner::Cholesky => Box::new(from.read::<Cholesky<T>>()?),
+            Preconditioner::SaddlePoint => Box::new(from.read::<SaddlePoint<T>>()?),
+            Preconditioner::Ldl => Box::new(from.read::<Ldl<T>>()?),
+            Preconditioner::Lu => Box::new(from.read::<Lu<T>>()?),
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::preconditioners::refresh::check_space;
 use crate::preconditioners::{Lu, PartialLu, Refresh};
-use crate::saved::{Loaded, Reader, Saved, Writer};
+use crate::saved::{FileReader, FileWriter, Loaded, Saved};
 use crate::scaling::{Matching, Scaling};
 use krysp_solvers::{LinearOperator, Space, check_spaces};
 
@@ -27,17 +27,17 @@ pub(super) struct Matched<T: Real, M> {
 
 impl<T: Real, M: Saved> Matched<T, M> {
     /// Saves all but the function that factorizes.
-    pub(super) fn save(&self, to: &mut Writer<'_>) {
-        self.scaling.save(to);
-        self.inner.save(to);
+    pub(super) fn save(&self, to: &mut FileWriter<'_>) {
+        to.write(&self.scaling);
+        to.write(&self.inner);
     }
 
     /// Loads what `save` wrote.
     pub(super) fn load(
-        from: &mut Reader<'_>,
+        from: &mut FileReader<'_>,
         factorise: impl Fn(&Csr<T>) -> Result<M> + Send + Sync + 'static,
     ) -> Loaded<Self> {
-        Ok(Matched { scaling: from.load()?, inner: from.load()?, factorise: Box::new(factorise) })
+        Ok(Matched { scaling: from.read()?, inner: from.read()?, factorise: Box::new(factorise) })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Methods and preconditioners of plans, and their names.
 
 use crate::error::{Error, Result};
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, saved};
 use crate::spelling::same_name;
 use std::fmt;
 use std::str::FromStr;
@@ -162,15 +162,9 @@ fn by_name<N: Copy>(what: &'static str, wanted: &str, all: &[N], name: fn(N) -> 
 
 macro_rules! saved_by_name {
     ($($type:ty),*) => {$(
-        impl Saved for $type {
-            fn save(&self, to: &mut Writer<'_>) {
-                self.name().to_owned().save(to);
-            }
-
-            fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-                from.load::<String>()?.parse().map_err(|_| InconsistentData)
-            }
-        }
+        saved!(impl[] $type as |this| { name: String = this.name() } => {
+            name.parse().map_err(|_| InconsistentData)
+        });
     )*};
 }
 saved_by_name!(Method, Preconditioner);

@@ -13,7 +13,7 @@ use crate::choice::{Operator, Stores};
 use crate::error::{Error, Result, SavedFileError};
 use crate::formats::{Csr, Format};
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Keys, Saved, read, write};
+use crate::saved::{InconsistentData, Keys, read, write};
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{LinearOperator, Space, Vector};
 use std::hash::{BuildHasher, RandomState};
@@ -53,21 +53,21 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
         write(path.as_ref(), &keys::<T, M>(&self.matrix), |to| {
             // a reordered matrix is in the file: callers of `load` have it in their own order
             let reordered = self.matrix.domain().permutation().is_some();
-            reordered.save(to);
+            to.write(&reordered);
             if reordered {
-                Saved::save(&*self.matrix, to);
+                to.write(&*self.matrix);
             } else {
                 to.knows(&self.matrix.source().pattern);
             }
-            self.settings.save(to);
-            self.scheduler.found.save(to);
+            to.write(&self.settings);
+            to.write(&self.scheduler.found);
             operator.write(to);
-            built.map(|(index, _)| index).save(to);
-            built.is_some_and(|(index, _)| self.scheduler.is_built(index) == Some(true)).save(to);
+            to.write(&built.map(|(index, _)| index));
+            to.write(&built.is_some_and(|(index, _)| self.scheduler.is_built(index) == Some(true)));
             if let Some((index, m)) = built
                 && !M::save_preconditioner(self.scheduler.found.candidates[index].preconditioner, m, to)
             {
-                false.save(to);
+                to.write(&false);
             }
         })
     }
@@ -81,7 +81,7 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
     pub fn load(path: impl AsRef<Path>, a: &Csr<T>, machine: &M) -> Result<Self> {
         let (own, settings, findings, operator, kept, stale) =
             read(path.as_ref(), &keys::<T, M>(a), |from, other_values| {
-                let own: Option<Csr<T>> = from.load()?;
+                let own = if from.read()? { Some(from.read::<Csr<T>>()?) } else { None };
                 if own.is_none() {
                     from.knows(&a.source().pattern);
                 }
@@ -89,14 +89,14 @@ impl<T: Real, M: Backend<T>> PlannedSolver<T, M> {
                 if reordered != own.is_some() {
                     return Err(InconsistentData);
                 }
-                let settings: Settings = from.load()?;
+                let settings: Settings = from.read()?;
                 settings.options.declarations.check(a.rows()).map_err(|_| InconsistentData)?;
-                let findings: Findings = from.load()?;
+                let findings: Findings = from.read()?;
                 let operator = <M as Stores<T>>::load(from)?;
-                let index: Option<usize> = from.load()?;
-                let stale = from.load::<bool>()?;
+                let index: Option<usize> = from.read()?;
+                let stale: bool = from.read()?;
                 let kept = match index {
-                    Some(index) if from.load()? => {
+                    Some(index) if from.read()? => {
                         let preconditioner = findings.preconditioner(index).ok_or(InconsistentData)?;
                         Some((index, M::load_preconditioner(preconditioner, from)?))
                     }

@@ -1,6 +1,6 @@
 //! Unit of costs.
 
-use crate::saved::{Loaded, Reader, Saved, Writer};
+use crate::saved::saved;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul};
 
@@ -57,12 +57,4 @@ impl Sum for WorkUnits {
     }
 }
 
-impl Saved for WorkUnits {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.0.save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-        Ok(WorkUnits(from.load()?))
-    }
-}
+saved!(impl[] WorkUnits as |this| { units: f64 = &this.0 } => Ok(WorkUnits(units)));

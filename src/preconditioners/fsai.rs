@@ -41,7 +41,7 @@ use crate::formats::pattern::Pattern;
 use crate::formats::{Csr, Format, Source};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, saved};
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::dense::Cholesky;
 use krysp_kernels::index::Offsets;
@@ -85,20 +85,14 @@ pub struct Fsai<T: Real> {
     transposition: Derivation,
 }
 
-impl<T: Real> Saved for Fsai<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Fsai { product, transposition } = self;
-        product.outer().save(to);
-        product.inner().save(to);
-        transposition.save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Fsai<T>> {
-        let (upper, lower) = from.load()?;
-        let product = Composed::new(upper, lower).map_err(|_| InconsistentData)?;
-        Ok(Fsai { product, transposition: from.load()? })
-    }
-}
+saved!(impl[T: Real] Fsai<T> as |this| {
+    upper: Csr<T> = this.upper(),
+    lower: Csr<T> = this.lower(),
+    transposition: Derivation = &this.transposition,
+} => {
+    let product = Composed::new(upper, lower).map_err(|_| InconsistentData)?;
+    Ok(Fsai { product, transposition })
+});
 
 impl<T: Real> Fsai<T> {
     /// Default limits of [`Fsai::adaptive`]. A row's residual is `ψ / aᵢᵢ`, 1 for the diagonal alone.

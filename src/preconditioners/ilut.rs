@@ -23,7 +23,7 @@ use crate::formats::{Csr, Format};
 use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::permutation::Permutation;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
+use crate::saved::saved;
 use elimination::{Factors, eliminate};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, solve};
 use krysp_solvers::{LinearOperator, MultiVector, Space};
@@ -101,32 +101,15 @@ pub struct Ilut<T: Real> {
     x: Mutex<Vec<T>>,
 }
 
-impl<T: Real> Saved for Ilut<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Ilut { space, options, rows, columns, lower, upper, replaced_pivots, x: _ } = self;
-        space.save(to);
-        options.save(to);
-        rows.save(to);
-        columns.save(to);
-        lower.save(to);
-        upper.save(to);
-        replaced_pivots.save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Ilut<T>> {
-        let (space, options): (HostSpace<T>, IlutOptions) = from.load()?;
-        let (rows, columns): (Permutation, Vec<u32>) = from.load()?;
-        let (lower, upper): (Csr<T>, Csr<T>) = from.load()?;
-        let n = space.len();
-        let triangles = has_diagonal(Triangle::Lower, &lower) && has_diagonal(Triangle::Upper, &upper);
-        let places = columns.len() == n && columns.iter().all(|&column| (column as usize) < n);
-        if !(triangles && places && [rows.len(), lower.rows(), upper.rows()] == [n; 3]) {
-            return Err(InconsistentData);
-        }
-        let x = Mutex::new(vec![T::zero(); n]);
-        Ok(Ilut { space, options, rows, columns, lower, upper, replaced_pivots: from.load()?, x })
-    }
-}
+saved!(impl[T: Real] Ilut<T> {
+    space, options, rows, columns, lower, upper, replaced_pivots; x = Mutex::default()
+} where |read| {
+    let Ilut { rows, columns, lower, upper, .. } = read;
+    let n = read.space.len();
+    let triangles = has_diagonal(Triangle::Lower, lower) && has_diagonal(Triangle::Upper, upper);
+    let places = columns.len() == n && columns.iter().all(|&column| (column as usize) < n);
+    triangles && places && [rows.len(), lower.rows(), upper.rows()] == [n; 3]
+});
 
 impl<T: Real> Ilut<T> {
     /// Factorizes a matrix with default options.

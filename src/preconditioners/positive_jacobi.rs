@@ -7,7 +7,7 @@ use crate::host::{HostSpace, HostVector};
 use crate::numbers::Real;
 use crate::preconditioners::Refresh;
 use crate::preconditioners::refresh::check_space;
-use crate::saved::{Loaded, Reader, Saved, Writer};
+use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::map_rows;
 use krysp_solvers::{
     Diagonal, Element, Form, LinearOperator, ScalarOf, Space, SpaceOf, Vector, check_spaces,
@@ -43,16 +43,10 @@ pub struct PositiveJacobi<T: Real, V: Vector<Elem = T>> {
     host: HostSpace<T>,
 }
 
-impl<T: Real> Saved for PositiveJacobi<T, HostVector<T>> {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.inverse.diagonal().save(to);
-        self.host.save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-        Ok(PositiveJacobi { inverse: Diagonal::new(from.load()?), host: from.load()? })
-    }
-}
+saved!(impl[T: Real] PositiveJacobi<T, HostVector<T>> as |this| {
+    inverse: HostVector<T> = this.inverse.diagonal(),
+    host: HostSpace<T> = &this.host,
+} => Ok(PositiveJacobi { inverse: Diagonal::new(inverse), host }));
 
 impl<T: Real, V: Vector<Elem = T>> PositiveJacobi<T, V> {
     /// Builds the preconditioner of a matrix for a space in the same order: `a.domain()` of the matrix

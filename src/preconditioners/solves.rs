@@ -9,7 +9,7 @@ use crate::host::{HostSpace, HostVector};
 use crate::memory::check_free_memory;
 use crate::numbers::Real;
 use crate::permutation::Permutation;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::{InconsistentData, saved};
 use krysp_kernels::cpu::preconditioners::levels::{Scratch, Sliced, Slices, solve_both};
 use krysp_kernels::cpu::preconditioners::triangular::{Triangle, levels};
 use krysp_kernels::cpu::run::threads::find_row;
@@ -64,36 +64,28 @@ pub(super) struct Solves<T: Real> {
     scratch: Mutex<Scratch<T>>,
 }
 
-/// Slices are not saved; they are recomputed when loading.
-impl<T: Real> Saved for Solves<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Solves { space, levels, permutation, lower, upper, slices: _, sliced: _, scratch: _ } = self;
-        space.save(to);
-        levels.save(to);
-        permutation.save(to);
-        lower.save(to);
-        upper.save(to);
+// slices are not saved; they are recomputed when loading
+saved!(impl[T: Real] Solves<T> as |this| {
+    space: HostSpace<T> = &this.space,
+    levels: Vec<usize> = &this.levels,
+    permutation: Permutation = &this.permutation,
+    lower: Csr<T> = &this.lower,
+    upper: Csr<T> = &this.upper,
+} => {
+    let n = space.len();
+    let ends = [levels.first().copied(), levels.last().copied()];
+    let sizes = [permutation.len(), lower.rows(), upper.rows()];
+    if ends != [Some(0), Some(n)] || !levels.is_sorted() || sizes != [n; 3] || n >= Columns::LIMIT {
+        return Err(InconsistentData);
     }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Solves<T>> {
-        let (space, (levels, permutation)): (HostSpace<T>, (Vec<usize>, Permutation)) = from.load()?;
-        let (lower, upper): (Csr<T>, Csr<T>) = from.load()?;
-        let n = space.len();
-        let ends = [levels.first().copied(), levels.last().copied()];
-        let sizes = [permutation.len(), lower.rows(), upper.rows()];
-        if ends != [Some(0), Some(n)] || !levels.is_sorted() || sizes != [n; 3] || n >= Columns::LIMIT {
-            return Err(InconsistentData);
-        }
-        let fits =
-            |triangle, csr| has_diagonal(triangle, csr) && depends_on_other_levels(triangle, csr, &levels);
-        if !(fits(Triangle::Lower, &lower) && fits(Triangle::Upper, &upper)) {
-            return Err(InconsistentData);
-        }
-        let mut solves = Solves::new(&space, (levels, permutation), (lower, upper));
-        solves.fill();
-        Ok(solves)
+    let fits = |triangle, csr| has_diagonal(triangle, csr) && depends_on_other_levels(triangle, csr, &levels);
+    if !(fits(Triangle::Lower, &lower) && fits(Triangle::Upper, &upper)) {
+        return Err(InconsistentData);
     }
-}
+    let mut solves = Solves::new(&space, (levels, permutation), (lower, upper));
+    solves.fill();
+    Ok(solves)
+});
 
 /// Whether a matrix is a square triangle with a full diagonal and strictly ascending columns.
 pub(super) fn has_diagonal<T: Real>(triangle: Triangle, csr: &Csr<T>) -> bool {

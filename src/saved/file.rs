@@ -8,27 +8,28 @@
 //! content
 //! ```
 //!
+//! Keys and content are values, each of which follows the 8 bytes of its schema.
+//!
 //! The checksum is verified before anything else is interpreted, then the keys are compared. A file is
 //! written under a temporary name and renamed when it is complete, so that processes that have mapped an
 //! older file of that name keep its content.
 
 use super::checksum::checksum;
-use super::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
+use super::{InconsistentData, Loaded, Reader, Saved, Schema, Writer, saved};
 use crate::error::{Error, ReadError, Result, SavedFileError, WriteError};
 use krysp_kernels::cpu::simd;
 use krysp_kernels::map::map_file;
+use std::any::Any;
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Magic number: a byte that does not occur in text, and a line end that text conversions would change.
 const NAME: [u8; 8] = *b"\x8bkrysp\r\n";
 
 /// Size of the header: magic number, length and checksum.
 const HEAD: usize = 24;
-
-/// Version of the layout; increase it whenever the saved fields change between two releases.
-const LAYOUT: u32 = 8;
 
 /// Properties that must match for a file to be usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Keys {
     pub(crate) fn new(kind: &str, pattern: u64, values: u64) -> Keys {
         let byte_order = if cfg!(target_endian = "big") { "big" } else { "little" };
         Keys {
-            version: format!("{} ({LAYOUT})", env!("CARGO_PKG_VERSION")),
+            version: env!("CARGO_PKG_VERSION").into(),
             // the height of slices depends on the SIMD width
             architecture: format!("{} {:?} {byte_order}", std::env::consts::ARCH, simd::level()),
             kind: kind.into(),
@@ -74,8 +75,57 @@ impl Keys {
     }
 }
 
+/// Writes the values of a file.
+pub struct FileWriter<'f>(Writer<'f>);
+
+impl FileWriter<'_> {
+    /// Writes a value after its schema.
+    pub(crate) fn write<X: Saved>(&mut self, value: &X) {
+        Schema::hash::<X>().save(&mut self.0);
+        value.save(&mut self.0);
+    }
+
+    /// Registers a shared value that the reader already has.
+    pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
+        self.0.shared.push(known.clone());
+    }
+}
+
+/// Reads the values of a file.
+pub struct FileReader<'f> {
+    reader: Reader<'f>,
+    /// The schemas, of the file and of this program, that differ.
+    differing: Option<[u64; 2]>,
+}
+
+impl FileReader<'_> {
+    /// Reads a value whose schema is that of `X`.
+    pub(crate) fn read<X: Saved>(&mut self) -> Loaded<X> {
+        let [saved, here] = [self.reader.load()?, Schema::hash::<X>()];
+        if saved != here {
+            self.differing = Some([saved, here]);
+            return Err(InconsistentData);
+        }
+        self.reader.load()
+    }
+
+    /// Registers the same shared values as the writer, in the same order.
+    pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
+        self.reader.shared.push(known.clone());
+    }
+
+    /// Returns the reason why reading failed.
+    fn failure(&self) -> SavedFileError {
+        let version = |schema| format!("{} (fields {schema:016x})", env!("CARGO_PKG_VERSION"));
+        self.differing.map_or(SavedFileError::Inconsistent, |schemas| {
+            let [saved, here] = schemas.map(version);
+            SavedFileError::Version { saved, here }
+        })
+    }
+}
+
 /// Writes a file.
-pub(crate) fn write(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'_>)) -> Result<()> {
+pub(crate) fn write(path: &Path, keys: &Keys, content: impl FnOnce(&mut FileWriter<'_>)) -> Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{}", std::process::id()));
     let beside = Path::new(&beside);
@@ -87,14 +137,14 @@ pub(crate) fn write(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'
     })
 }
 
-fn write_whole(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'_>)) -> io::Result<()> {
+fn write_whole(path: &Path, keys: &Keys, content: impl FnOnce(&mut FileWriter<'_>)) -> io::Result<()> {
     let mut file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
     let mut buffered = BufWriter::new(&mut file);
     buffered.write_all(&[0; HEAD])?;
-    let mut writer = Writer::new(&mut buffered);
-    keys.save(&mut writer);
+    let mut writer = FileWriter(Writer::new(&mut buffered));
+    writer.write(keys);
     content(&mut writer);
-    writer.failed.map_or(Ok(()), Err)?;
+    writer.0.failed.map_or(Ok(()), Err)?;
     buffered.flush()?;
     drop(buffered);
     let sum = checksum(&map_file(&file)?[HEAD..]);
@@ -110,7 +160,7 @@ fn write_whole(path: &Path, keys: &Keys, content: impl FnOnce(&mut Writer<'_>)) 
 pub(crate) fn read<X>(
     path: &Path,
     keys: &Keys,
-    content: impl FnOnce(&mut Reader<'_>, bool) -> Loaded<X>,
+    content: impl FnOnce(&mut FileReader<'_>, bool) -> Loaded<X>,
 ) -> Result<X> {
     let unusable = |why| Error::Saved { path: path.to_owned(), why };
     let failed = |source| Error::Read(ReadError::Io { path: path.to_owned(), source });
@@ -136,14 +186,49 @@ pub(crate) fn read<X>(
     if u64::from_le_bytes(sum) != checksum(body) {
         return Err(unusable(SavedFileError::Damaged));
     }
-    let mut reader = Reader::new(body);
-    let broken = |InconsistentData| unusable(SavedFileError::Inconsistent);
-    let found: Keys = reader.load().map_err(broken)?;
-    match keys.refuses(&found) {
-        Some(why) => Err(unusable(why)),
-        None => {
-            let read = content(&mut reader, keys.values != found.values).map_err(broken)?;
-            if reader.left.is_empty() { Ok(read) } else { Err(unusable(SavedFileError::Inconsistent)) }
-        }
+    let mut reader = FileReader { reader: Reader::new(body), differing: None };
+    let Ok(found) = reader.read::<Keys>() else { return Err(unusable(reader.failure())) };
+    if let Some(why) = keys.refuses(&found) {
+        return Err(unusable(why));
+    }
+    match content(&mut reader, keys.values != found.values) {
+        Ok(read) if reader.reader.left.is_empty() => Ok(read),
+        _ => Err(unusable(reader.failure())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Written {
+        size: usize,
+        value: f64,
+    }
+    saved!(impl[] Written { size, value });
+
+    /// The same struct in a later program.
+    #[derive(Debug)]
+    struct Changed {
+        size: usize,
+        value: f32,
+    }
+    saved!(impl[] Changed { size, value });
+
+    #[test]
+    fn a_file_with_other_fields_is_refused() {
+        let path = std::env::temp_dir().join(format!("krysp_fields_{}", std::process::id()));
+        let keys = Keys::new("a test", 1, 2);
+        write(&path, &keys, |to| to.write(&Written { size: 3, value: 4.0 })).unwrap();
+        let same: Written = read(&path, &keys, |from, _| from.read()).unwrap();
+        assert_eq!((same.size, same.value), (3, 4.0));
+        let refused = read::<Changed>(&path, &keys, |from, _| from.read());
+        let Err(Error::Saved { why: SavedFileError::Version { saved, here }, .. }) = refused else {
+            panic!("{refused:?}")
+        };
+        let [of_file, of_program] = [Schema::hash::<Written>(), Schema::hash::<Changed>()];
+        assert!(saved.ends_with(&format!("(fields {of_file:016x})")), "{saved}");
+        assert!(here.ends_with(&format!("(fields {of_program:016x})")), "{here}");
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -1,9 +1,9 @@
 //! Saves what is expensive to build to a file, so that the next run of a program can load it instead.
 //!
 //! A type that can be saved implements [`Saved`]: it writes its fields one after the other, and reads them
-//! back in the same order. For a struct, the macro [`saved!`] implements this trait from the names of the
-//! fields. Parts that several values share (patterns and permutations) are behind an [`Arc`] and are written
-//! once.
+//! back in the same order. The macro [`saved!`] implements this trait from the names of the fields. Parts that
+//! several values share (patterns and permutations) are behind an [`Arc`] and are written once. In a file, each
+//! value follows a hash of the names and types of its fields ([`schema`]): a file with other fields is refused.
 //!
 //! A file is mapped into memory, verified as a whole ([`file`]), and copied from the mapping by all threads.
 //! The mapping is not kept: separate arrays have huge pages, which make products with a matrix faster, and
@@ -12,13 +12,15 @@
 
 pub(crate) mod checksum;
 mod file;
+mod schema;
 
-pub(crate) use file::{Keys, read, write};
+pub(crate) use file::{FileReader, FileWriter, Keys, read, write};
+pub(crate) use schema::Schema;
 
 use krysp_kernels::buffer::{Buffer, Plain, bytes_of, bytes_of_mut, in_huge_pages};
 use krysp_kernels::cost::ProductWork;
 use krysp_kernels::cpu::formats::coo::EntryRows;
-use krysp_kernels::cpu::formats::sliced::{ChunkOrder, ShortColumns, SlicedColumns};
+use krysp_kernels::cpu::formats::sliced::ChunkOrder;
 use krysp_kernels::cpu::formats::symmetric::Halves;
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_kernels::index::{Columns, Offsets};
@@ -51,11 +53,6 @@ impl<'f> Writer<'f> {
         Writer { file, failed: None, shared: vec![] }
     }
 
-    /// Registers a shared value that the reader already has.
-    pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
-        self.shared.push(known.clone());
-    }
-
     fn bytes(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
             self.failed = self.file.write_all(bytes).err();
@@ -80,11 +77,6 @@ pub struct Reader<'f> {
 impl<'f> Reader<'f> {
     fn new(left: &'f [u8]) -> Reader<'f> {
         Reader { left, shared: vec![] }
-    }
-
-    /// Registers the same shared values as the writer, in the same order.
-    pub(crate) fn knows<X: Any + Send + Sync>(&mut self, known: &Arc<X>) {
-        self.shared.push(known.clone());
     }
 
     fn bytes(&mut self, count: usize) -> Loaded<&'f [u8]> {
@@ -113,8 +105,12 @@ impl<'f> Reader<'f> {
     }
 }
 
-/// A type that can be saved to a file and loaded again.
+/// A type that can be saved to a file and loaded again. [`saved!`] implements it, so that what is written, what is read and
+/// the schema have the same fields.
 pub trait Saved: Sized {
+    /// Adds the names and types of the fields to a schema.
+    fn describe(schema: &mut Schema);
+
     /// Writes the value.
     fn save(&self, to: &mut Writer<'_>);
 
@@ -132,14 +128,109 @@ pub trait Saved: Sized {
     }
 }
 
-/// Implements [`Saved`] for a struct: `saved!(impl[T: Real] Type<T> { field, field })`. Fields that are not
-/// saved but recomputed follow as `; field = value`. With `where |read| condition`, a value `read` that
-/// violates the condition is an error.
+/// A value that is written in the form of an `X`, without conversion.
+pub(crate) trait WrittenAs<X> {
+    /// Writes the value.
+    fn write(&self, to: &mut Writer<'_>);
+}
+
+impl<X: Saved> WrittenAs<X> for X {
+    fn write(&self, to: &mut Writer<'_>) {
+        self.save(to);
+    }
+}
+
+impl<X: Saved> WrittenAs<Vec<X>> for [X] {
+    fn write(&self, to: &mut Writer<'_>) {
+        self.len().save(to);
+        X::save_all(self, to);
+    }
+}
+
+impl<X: Saved + Plain> WrittenAs<Buffer<X>> for [X] {
+    fn write(&self, to: &mut Writer<'_>) {
+        self.len().save(to);
+        to.bytes(bytes_of(self));
+    }
+}
+
+impl WrittenAs<String> for str {
+    fn write(&self, to: &mut Writer<'_>) {
+        self.len().save(to);
+        to.bytes(self.as_bytes());
+    }
+}
+
+/// Implements [`Saved`].
+///
+/// - `saved!(impl[T: Real] Type<T> { field, field })` for a struct. Fields that are not saved but recomputed follow as
+///   `; field = value`. With `where |read| condition`, a value `read` that violates the condition is an error.
+/// - `saved!(impl[T: Real] enum Type<T> { Variant { 0: name }, Variant { field: name } })` for an enum.
+/// - `saved!(impl[T: Real] Type<T> as |this| { name: Type = &reference } => result)` for a type that is written in another form:
+///   `result` is computed from what was read.
 macro_rules! saved {
+    (impl[$($of:tt)*] enum $type:ty {
+        $($variant:ident { $($key:tt: $field:ident),* }),* $(,)?
+    }) => {
+        impl<$($of)*> $crate::saved::Saved for $type {
+            fn describe(schema: &mut $crate::saved::Schema) {
+                $(
+                    schema.name(stringify!($variant));
+                    $(schema.field(stringify!($key), |this: &Self| match this {
+                        Self::$variant { $key: field, .. } => Some(field),
+                        #[allow(unreachable_patterns, reason = "of an enum with one variant")]
+                        _ => None,
+                    });)*
+                )*
+            }
+
+            fn save(&self, to: &mut $crate::saved::Writer<'_>) {
+                match self {
+                    $(Self::$variant { $($key: $field),* } => {
+                        $crate::saved::WrittenAs::<String>::write(stringify!($variant), to);
+                        $($crate::saved::Saved::save($field, to);)*
+                    })*
+                }
+            }
+
+            fn load(from: &mut $crate::saved::Reader<'_>) -> $crate::saved::Loaded<Self> {
+                let variant: String = from.load()?;
+                $(
+                    if variant == stringify!($variant) {
+                        return Ok(Self::$variant { $($key: from.load()?),* });
+                    }
+                )*
+                Err($crate::saved::InconsistentData)
+            }
+        }
+    };
+    (impl[$($of:tt)*] $type:ty as |$this:ident| {
+        $($field:ident: $stored:ty = $value:expr),* $(,)?
+    } => $made:expr) => {
+        impl<$($of)*> $crate::saved::Saved for $type {
+            fn describe(schema: &mut $crate::saved::Schema) {
+                $(schema.part::<$stored>(stringify!($field));)*
+            }
+
+            fn save(&self, to: &mut $crate::saved::Writer<'_>) {
+                let $this = self;
+                $($crate::saved::WrittenAs::<$stored>::write($value, to);)*
+            }
+
+            fn load(from: &mut $crate::saved::Reader<'_>) -> $crate::saved::Loaded<Self> {
+                $(let $field: $stored = from.load()?;)*
+                $made
+            }
+        }
+    };
     (impl[$($of:tt)*] $type:ty {
         $($field:ident),* $(; $($made:ident = $value:expr),*)?
     } $(where |$read:ident| $holds:expr)?) => {
         impl<$($of)*> $crate::saved::Saved for $type {
+            fn describe(schema: &mut $crate::saved::Schema) {
+                $(schema.field(stringify!($field), |this: &Self| Some(&this.$field));)*
+            }
+
             fn save(&self, to: &mut $crate::saved::Writer<'_>) {
                 let Self { $($field,)* $($($made: _,)*)? } = self;
                 $($crate::saved::Saved::save($field, to);)*
@@ -160,26 +251,13 @@ macro_rules! saved {
 }
 pub(crate) use saved;
 
-/// Implements [`Saved`] for an enum without data: saves the index of the variant in the given list.
-macro_rules! saved_names {
-    ($type:ty: $($variant:path),*) => {
-        impl $crate::saved::Saved for $type {
-            fn save(&self, to: &mut $crate::saved::Writer<'_>) {
-                let place = [$($variant),*].iter().position(|variant| variant == self);
-                $crate::saved::Saved::save(&place.unwrap_or(usize::MAX), to);
-            }
-
-            fn load(from: &mut $crate::saved::Reader<'_>) -> $crate::saved::Loaded<Self> {
-                let place: usize = from.load()?;
-                [$($variant),*].get(place).copied().ok_or($crate::saved::InconsistentData)
-            }
-        }
-    };
-}
-
 macro_rules! numbers {
     ($($number:ty),*) => {$(
         impl Saved for $number {
+            fn describe(schema: &mut Schema) {
+                schema.name(stringify!($number));
+            }
+
             fn save(&self, to: &mut Writer<'_>) {
                 to.bytes(&self.to_ne_bytes());
             }
@@ -207,6 +285,10 @@ numbers!(u8, u16, u32, u64, f32, f64);
 macro_rules! as_numbers {
     ($($type:ty: $number:ty),*) => {$(
         impl Saved for $type {
+            fn describe(schema: &mut Schema) {
+                schema.name(stringify!($type));
+            }
+
             fn save(&self, to: &mut Writer<'_>) {
                 (*self as $number).save(to);
             }
@@ -220,6 +302,10 @@ macro_rules! as_numbers {
 as_numbers!(usize: u64, i64: u64);
 
 impl Saved for bool {
+    fn describe(schema: &mut Schema) {
+        schema.name("bool");
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
         u8::from(*self).save(to);
     }
@@ -233,9 +319,12 @@ impl Saved for bool {
 }
 
 impl<X: Saved> Saved for Vec<X> {
+    fn describe(schema: &mut Schema) {
+        schema.part::<X>("array");
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
-        self.len().save(to);
-        X::save_all(self, to);
+        WrittenAs::<Vec<X>>::write(&**self, to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Vec<X>> {
@@ -245,9 +334,12 @@ impl<X: Saved> Saved for Vec<X> {
 }
 
 impl<X: Saved + Plain> Saved for Buffer<X> {
+    fn describe(schema: &mut Schema) {
+        schema.part::<X>("array");
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
-        self.len().save(to);
-        to.bytes(bytes_of(self));
+        WrittenAs::<Buffer<X>>::write(&**self, to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<Buffer<X>> {
@@ -258,9 +350,12 @@ impl<X: Saved + Plain> Saved for Buffer<X> {
 }
 
 impl Saved for String {
+    fn describe(schema: &mut Schema) {
+        schema.name("text");
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
-        self.len().save(to);
-        to.bytes(self.as_bytes());
+        WrittenAs::<String>::write(&**self, to);
     }
 
     fn load(from: &mut Reader<'_>) -> Loaded<String> {
@@ -270,6 +365,10 @@ impl Saved for String {
 }
 
 impl<X: Saved> Saved for Option<X> {
+    fn describe(schema: &mut Schema) {
+        schema.part::<X>("option");
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
         self.is_some().save(to);
         self.iter().for_each(|some| some.save(to));
@@ -281,6 +380,10 @@ impl<X: Saved> Saved for Option<X> {
 }
 
 impl<X: Saved, const N: usize> Saved for [X; N] {
+    fn describe(schema: &mut Schema) {
+        schema.part::<X>(&format!("{N} times"));
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
         X::save_all(self, to);
     }
@@ -291,6 +394,11 @@ impl<X: Saved, const N: usize> Saved for [X; N] {
 }
 
 impl<X: Saved, Y: Saved> Saved for (X, Y) {
+    fn describe(schema: &mut Schema) {
+        schema.part::<X>("0");
+        schema.part::<Y>("1");
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
         self.0.save(to);
         self.1.save(to);
@@ -301,29 +409,34 @@ impl<X: Saved, Y: Saved> Saved for (X, Y) {
     }
 }
 
-impl Saved for Range<usize> {
-    fn save(&self, to: &mut Writer<'_>) {
-        [self.start, self.end].save(to);
+impl<X: Saved> Saved for Box<X> {
+    fn describe(schema: &mut Schema) {
+        X::describe(schema);
     }
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Range<usize>> {
-        let [start, end] = from.load()?;
-        if start <= end { Ok(start..end) } else { Err(InconsistentData) }
+    fn save(&self, to: &mut Writer<'_>) {
+        X::save(self, to);
+    }
+
+    fn load(from: &mut Reader<'_>) -> Loaded<Box<X>> {
+        X::load(from).map(Box::new)
     }
 }
 
-impl Saved for std::time::Duration {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.as_secs_f64().save(to);
-    }
+saved!(impl[] Range<usize> as |this| { start: usize = &this.start, end: usize = &this.end } => {
+    if start <= end { Ok(start..end) } else { Err(InconsistentData) }
+});
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Self> {
-        Self::try_from_secs_f64(from.load()?).map_err(|_| InconsistentData)
-    }
-}
+saved!(impl[] std::time::Duration as |this| { seconds: f64 = &this.as_secs_f64() } => {
+    std::time::Duration::try_from_secs_f64(seconds).map_err(|_| InconsistentData)
+});
 
 /// The value is written once; further references to it are written as its index.
 impl<X: Saved + Any + Send + Sync> Saved for Arc<X> {
+    fn describe(schema: &mut Schema) {
+        schema.part::<X>("shared");
+    }
+
     fn save(&self, to: &mut Writer<'_>) {
         let address = Arc::as_ptr(self).cast::<()>();
         let known = to.shared.iter().position(|shared| Arc::as_ptr(shared).cast::<()>() == address);
@@ -345,134 +458,42 @@ impl<X: Saved + Any + Send + Sync> Saved for Arc<X> {
     }
 }
 
-impl Saved for Offsets {
-    fn save(&self, to: &mut Writer<'_>) {
-        let long = match self {
-            Offsets::Short(short) => {
-                false.save(to);
-                return save_slice(short, to);
-            }
-            Offsets::Long(long) => long,
-        };
-        true.save(to);
-        save_slice(long, to);
-    }
+// one of the two arrays is empty
+saved!(impl[] Offsets as |this| {
+    is_long: bool = &matches!(this, Offsets::Long(_)),
+    short: Buffer<u32> = if let Offsets::Short(short) = this { &short[..] } else { &[] },
+    long: Vec<u64> = if let Offsets::Long(long) = this { &long[..] } else { &[] },
+} => {
+    let offsets = if is_long { Offsets::new(&long) } else { Offsets::from_short(short) };
+    offsets.map_err(|_| InconsistentData)
+});
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Offsets> {
-        let offsets = match bool::load(from)? {
-            false => Offsets::from_short(from.load::<Buffer<u32>>()?),
-            true => Offsets::new(&from.load::<Vec<u64>>()?),
-        };
-        offsets.map_err(|_| InconsistentData)
-    }
-}
+saved!(impl[] Columns as |this| { bound: usize = &this.bound(), columns: Buffer<u32> = &this[..] } => {
+    Columns::new(columns, bound).map_err(|_| InconsistentData)
+});
 
-impl Saved for Columns {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.bound().save(to);
-        save_slice(self, to);
-    }
+saved!(impl[] ChunkOrder as |this| { order: Vec<u16> = &this[..] } => {
+    ChunkOrder::new(order).map_err(|_| InconsistentData)
+});
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Columns> {
-        let bound = from.load()?;
-        Columns::new(from.load::<Buffer<u32>>()?, bound).map_err(|_| InconsistentData)
-    }
-}
+saved!(impl[] EntryRows as |this| { rows: usize = &this.rows(), of_entries: Buffer<u32> = &this[..] } => {
+    EntryRows::new(of_entries, rows).map_err(|_| InconsistentData)
+});
 
-/// Writes a slice in the format of a `Vec` or `Buffer`.
-pub(crate) fn save_slice<X: Saved>(slice: &[X], to: &mut Writer<'_>) {
-    slice.len().save(to);
-    X::save_all(slice, to);
-}
-
-impl Saved for ChunkOrder {
-    fn save(&self, to: &mut Writer<'_>) {
-        save_slice(self, to);
+saved!(impl[] Halves as |this| {
+    size: usize = &this.size(),
+    parts: Vec<usize> = this.parts(),
+    offsets: Offsets = this.offsets(),
+    inner: Vec<u32> = this.inner(),
+    columns: Columns = this.columns(),
+} => {
+    // the offsets count block rows, but the number of scalar rows must not overflow either
+    if size == 0 || offsets.ranges().checked_mul(size).is_none() {
+        return Err(InconsistentData);
     }
+    Halves::new(size, parts, offsets, inner, columns).map_err(|_| InconsistentData)
+});
 
-    fn load(from: &mut Reader<'_>) -> Loaded<ChunkOrder> {
-        ChunkOrder::new(from.load()?).map_err(|_| InconsistentData)
-    }
-}
+saved!(impl[] ProductWork { bytes, gathers, rows, waits });
 
-/// Writes the column indices of a format made of slices. To check 16-bit indices, the reader needs the range
-/// of slots (stored positions, including padding) of each slice.
-pub(crate) fn save_sliced(columns: &SlicedColumns, to: &mut Writer<'_>) {
-    match columns {
-        SlicedColumns::Wide(columns) => (false, columns.bound()).save(to),
-        SlicedColumns::Short(columns) => (true, columns.bound()).save(to),
-    }
-    match columns {
-        SlicedColumns::Wide(columns) => save_slice(columns, to),
-        SlicedColumns::Short(columns) => {
-            save_slice(columns.bases(), to);
-            save_slice(columns.offsets(), to);
-        }
-    }
-}
-
-/// Reads what [`save_sliced`] wrote.
-pub(crate) fn load_sliced(
-    from: &mut Reader<'_>,
-    slices: usize,
-    slots: impl Fn(usize) -> Range<usize> + Sync,
-) -> Loaded<SlicedColumns> {
-    let (short, bound) = from.load()?;
-    if short {
-        let (bases, offsets) = (from.load::<Vec<u32>>()?, from.load()?);
-        if bases.len() != slices {
-            return Err(InconsistentData);
-        }
-        let columns = ShortColumns::new(bases, offsets, slots, bound).map_err(|_| InconsistentData)?;
-        return Ok(SlicedColumns::Short(columns));
-    }
-    let columns = Columns::new(from.load::<Buffer<u32>>()?, bound).map_err(|_| InconsistentData)?;
-    Ok(SlicedColumns::Wide(columns))
-}
-
-impl Saved for EntryRows {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.rows().save(to);
-        save_slice(self, to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<EntryRows> {
-        let rows = from.load()?;
-        EntryRows::new(from.load::<Buffer<u32>>()?, rows).map_err(|_| InconsistentData)
-    }
-}
-
-impl Saved for Halves {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.size().save(to);
-        save_slice(self.parts(), to);
-        self.offsets().save(to);
-        save_slice(self.inner(), to);
-        self.columns().save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Halves> {
-        let (size, parts) = from.load::<(usize, Vec<usize>)>()?;
-        let (offsets, inner) = from.load::<(Offsets, Vec<u32>)>()?;
-        // the offsets count block rows, but the number of scalar rows must not overflow either
-        if size == 0 || offsets.ranges().checked_mul(size).is_none() {
-            return Err(InconsistentData);
-        }
-        Halves::new(size, parts, offsets, inner, from.load()?).map_err(|_| InconsistentData)
-    }
-}
-
-impl Saved for ProductWork {
-    fn save(&self, to: &mut Writer<'_>) {
-        let ProductWork { bytes, gathers, rows, waits } = *self;
-        [bytes, gathers, rows, waits].save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<ProductWork> {
-        let [bytes, gathers, rows, waits] = from.load()?;
-        Ok(ProductWork { bytes, gathers, rows, waits })
-    }
-}
-
-saved_names!(Strategy: Strategy::Automatic, Strategy::Classical, Strategy::LoadBalance, Strategy::MergePath,
-    Strategy::Speculative);
+saved!(impl[] enum Strategy { Automatic {}, Classical {}, LoadBalance {}, MergePath {}, Speculative {} });

@@ -124,7 +124,8 @@ impl SlicedColumns {
         }
     }
 
-    fn bound(&self) -> usize {
+    /// Exclusive upper bound of the columns (number of columns).
+    pub fn bound(&self) -> usize {
         match self {
             SlicedColumns::Wide(columns) => columns.bound(),
             SlicedColumns::Short(short) => short.bound,

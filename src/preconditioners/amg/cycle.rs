@@ -24,7 +24,7 @@ use super::stored::Stored;
 use super::unsmoothed::{PASSES, Unsmoothed};
 use crate::host::HostVector;
 use crate::memory::check_free_memory;
-use crate::saved::{Loaded, Reader, Saved, Writer, saved};
+use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::preconditioners::coarse::dense_product_many;
 use krysp_kernels::cpu::preconditioners::inverse::row_stride;
@@ -56,27 +56,7 @@ pub(super) enum Transfer {
     Unsmoothed(Box<Unsmoothed>),
 }
 
-impl Saved for Transfer {
-    fn save(&self, to: &mut Writer<'_>) {
-        match self {
-            Transfer::Smoothed(transfers) => {
-                true.save(to);
-                transfers.iter().for_each(|matrix| matrix.save(to));
-            }
-            Transfer::Unsmoothed(unsmoothed) => {
-                false.save(to);
-                unsmoothed.save(to);
-            }
-        }
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Transfer> {
-        Ok(match from.load()? {
-            true => Transfer::Smoothed(Box::new([from.load()?, from.load()?])),
-            false => Transfer::Unsmoothed(Box::new(from.load()?)),
-        })
-    }
-}
+saved!(impl[] enum Transfer { Smoothed { 0: transfers }, Unsmoothed { 0: unsmoothed } });
 
 impl Transfer {
     /// Bytes that a cycle reads.

@@ -4,41 +4,19 @@
 use super::Amg;
 use super::apply::Workspaces;
 use super::coarsening::Coarsening;
-use super::cycle::{Dense, Level, Transfer};
+use super::cycle::{Level, Transfer};
 use super::product::{PIECE, Piece, Pieces};
 use super::unsmoothed::Unsmoothed;
 use crate::formats::pattern::Pattern;
 use crate::formats::pattern::check_pattern;
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, save_slice};
+use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::find_row;
 use krysp_solvers::{LinearOperator, Space};
 
-impl<T: Real> Saved for Amg<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspaces: _, reports } =
-            self;
-        (space.clone(), (*size, *scale)).save(to);
-        (whole.clone(), pattern.clone()).save(to);
-        options.save(to);
-        save_slice(setup, to);
-        save_slice(levels, to);
-        dense.save(to);
-        reports.save(to);
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Amg<T>> {
-        let (space, (size, scale)) = from.load()?;
-        let (whole, pattern) = from.load()?;
-        let options = from.load()?;
-        let (setup, levels): (Vec<Coarsening>, Vec<Level>) = (from.load()?, from.load()?);
-        let (dense, reports) = (from.load::<Option<Dense>>()?, from.load()?);
-        let workspaces = Workspaces::default();
-        let amg =
-            Amg { space, size, whole, pattern, options, scale, setup, levels, dense, workspaces, reports };
-        if amg.fits().is_some() { Ok(amg) } else { Err(InconsistentData) }
-    }
-}
+saved!(impl[T: Real] Amg<T> {
+    space, size, whole, pattern, options, scale, setup, levels, dense, reports; workspaces = Workspaces::default()
+} where |read| read.fits().is_some());
 
 /// Returns `Some` if a condition holds, for use with `?`.
 fn require(holds: bool) -> Option<()> {

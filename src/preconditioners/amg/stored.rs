@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::formats::pattern::Pattern;
 use crate::formats::{BLOCK_SIZES, Bsr, Csr, Dia, Format, Sell, SellOptions, Source, diagonals_of};
 use crate::host::{HostSpace, HostVector};
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::saved;
 use krysp_kernels::buffer::Buffer;
 use krysp_kernels::cpu::formats::bsr::SLACK;
 use krysp_kernels::cpu::run::followed::{Followed, Then};
@@ -35,22 +35,7 @@ macro_rules! each {
     };
 }
 
-impl Saved for Stored {
-    fn save(&self, to: &mut Writer<'_>) {
-        self.name().to_owned().save(to);
-        each!(self, matrix => matrix.save(to));
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Stored> {
-        Ok(match from.load::<String>()?.as_str() {
-            Csr::<f32>::NAME => Stored::Csr(from.load()?),
-            Dia::<f32>::NAME => Stored::Dia(from.load()?),
-            Bsr::<f32>::NAME => Stored::Bsr(from.load()?),
-            Sell::<f32>::NAME => Stored::Sell(from.load()?),
-            _ => return Err(InconsistentData),
-        })
-    }
-}
+saved!(impl[] enum Stored { Csr { 0: matrix }, Dia { 0: matrix }, Bsr { 0: matrix }, Sell { 0: matrix } });
 
 impl Stored {
     /// Stores a level's matrix, times `scale`: as BSR if there is a kernel for its block size, as DIA if at

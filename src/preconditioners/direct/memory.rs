@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::memory::free_for;
-use crate::saved::{Loaded, Reader, Saved, Writer};
 use krysp_kernels::buffer::{Buffer, Plain};
 
 /// Default limit, as a fraction of the free memory.
@@ -40,14 +39,6 @@ impl Budget {
     /// Limit in bytes.
     pub(super) fn limit(self) -> usize {
         self.limit
-    }
-
-    pub(super) fn save(&self, to: &mut Writer<'_>) {
-        self.limit.save(to);
-    }
-
-    pub(super) fn load(what: &'static str, from: &mut Reader<'_>) -> Loaded<Budget> {
-        Ok(Budget { what, limit: from.load()? })
     }
 
     /// Returns an error if `bytes` exceeds the limit.

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::formats::Csr;
 use crate::host::HostVector;
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::saved;
 use krysp_solvers::LinearOperator;
 
 /// Maximum number of rows for a complete factorization of a block (guess: up to this size, its setup and
@@ -111,30 +111,4 @@ fn complete<T: Real>(csr: &Csr<T>) -> Result<Inner<T>> {
     })))
 }
 
-impl<T: Real> Saved for Inner<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let kind: u8 = match self {
-            Inner::Amg(_) => 0,
-            Inner::Cholesky(_) => 1,
-            Inner::Lu(_) => 2,
-            Inner::Ilut(_) => 3,
-        };
-        kind.save(to);
-        match self {
-            Inner::Amg(inner) => inner.save(to),
-            Inner::Cholesky(inner) => inner.save(to),
-            Inner::Lu(inner) => inner.save(to),
-            Inner::Ilut(inner) => inner.save(to),
-        }
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Inner<T>> {
-        Ok(match from.load::<u8>()? {
-            0 => Inner::Amg(Box::new(from.load()?)),
-            1 => Inner::Cholesky(Box::new(from.load()?)),
-            2 => Inner::Lu(Box::new(from.load()?)),
-            3 => Inner::Ilut(Box::new(from.load()?)),
-            _ => return Err(InconsistentData),
-        })
-    }
-}
+saved!(impl[T: Real] enum Inner<T> { Amg { 0: inner }, Cholesky { 0: inner }, Lu { 0: inner }, Ilut { 0: inner } });

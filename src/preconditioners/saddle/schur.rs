@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::formats::Csr;
 use crate::host::HostVector;
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer};
+use crate::saved::saved;
 use krysp_kernels::cpu::run::threads::over_rows;
 use krysp_solvers::{Element, LinearOperator, Space};
 
@@ -229,30 +229,9 @@ fn scale<T: Real>(vector: &mut HostVector<T>, by: &[T]) {
     });
 }
 
-impl<T: Real> Saved for Complement<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let kind: u8 = match self {
-            Complement::Diagonal(_) => 0,
-            Complement::Sparse(_) => 1,
-            Complement::LeastSquares(_) => 2,
-            Complement::Given(_) => 3,
-        };
-        kind.save(to);
-        match self {
-            Complement::Diagonal(inverse) => inverse.save(to),
-            Complement::Sparse(inner) | Complement::LeastSquares(inner) | Complement::Given(inner) => {
-                inner.save(to)
-            }
-        }
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Complement<T>> {
-        Ok(match from.load::<u8>()? {
-            0 => Complement::Diagonal(from.load()?),
-            1 => Complement::Sparse(from.load()?),
-            2 => Complement::LeastSquares(from.load()?),
-            3 => Complement::Given(from.load()?),
-            _ => return Err(InconsistentData),
-        })
-    }
-}
+saved!(impl[T: Real] enum Complement<T> {
+    Diagonal { 0: inverse },
+    Sparse { 0: inner },
+    LeastSquares { 0: inner },
+    Given { 0: inner },
+});

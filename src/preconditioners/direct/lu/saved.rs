@@ -3,10 +3,10 @@
 use super::super::order::{Order, Pivoting};
 use super::super::triangle::Triangle;
 use super::column_factors::ColumnFactors;
-use super::{Budget, Factors, Lu, NAME};
+use super::{Budget, DirectOptions, Factors, Lu, NAME};
 use crate::formats::pattern::Pattern;
 use crate::numbers::Real;
-use crate::saved::{InconsistentData, Loaded, Reader, Saved, Writer, saved};
+use crate::saved::saved;
 use krysp_solvers::Space;
 use std::sync::Mutex;
 
@@ -14,39 +14,12 @@ saved!(impl[] Order { column_of, preferred, most_entries });
 saved!(impl[T: Real] Triangle<T> { starts, rows, values });
 saved!(impl[T: Real] ColumnFactors<T> { scale, blocks, row_of, lower, upper, pivots, missing });
 
-impl Saved for Pivoting {
-    fn save(&self, to: &mut Writer<'_>) {
-        matches!(self, Pivoting::Tolerant).save(to);
-    }
+saved!(impl[] enum Pivoting { Regular {}, Tolerant {} });
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Pivoting> {
-        Ok(if from.load()? { Pivoting::Tolerant } else { Pivoting::Regular })
-    }
-}
-
-impl<T: Real> Saved for Factors<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        matches!(self, Factors::Fronts { .. }).save(to);
-        match self {
-            Factors::Columns { order, factors } => {
-                order.save(to);
-                factors.save(to);
-            }
-            Factors::Fronts { tree, factors } => {
-                tree.save(to);
-                factors.save(to);
-            }
-        }
-    }
-
-    fn load(from: &mut Reader<'_>) -> Loaded<Factors<T>> {
-        Ok(if from.load()? {
-            Factors::Fronts { tree: from.load()?, factors: from.load()? }
-        } else {
-            Factors::Columns { order: from.load()?, factors: from.load()? }
-        })
-    }
-}
+saved!(impl[T: Real] enum Factors<T> {
+    Columns { order: order, factors: factors },
+    Fronts { tree: tree, factors: factors },
+});
 
 impl<T: Real> Factors<T> {
     /// Whether the factors fit a pattern.
@@ -73,40 +46,17 @@ impl<T: Real> Factors<T> {
     }
 }
 
-impl<T: Real> Saved for Lu<T> {
-    fn save(&self, to: &mut Writer<'_>) {
-        let Lu { space, pattern, budget, pivoting, scaling, matched, norm, factors, workspace: _ } = self;
-        space.save(to);
-        pattern.save(to);
-        budget.save(to);
-        pivoting.save(to);
-        scaling.save(to);
-        matched.save(to);
-        norm.save(to);
-        factors.save(to);
-    }
+saved!(impl[T: Real] Lu<T> {
+    space, pattern, budget, pivoting, scaling, matched, norm, factors; workspace = Mutex::default()
+} where |read| {
+    let rows = read.space.len();
+    let scaling = read.scaling.as_ref().is_none_or(|scaling| scaling.rows() == rows);
+    scaling && read.pattern.rows() == rows && read.factors.fit(&read.pattern)
+});
 
-    fn load(from: &mut Reader<'_>) -> Loaded<Lu<T>> {
-        let lu = Lu {
-            space: from.load()?,
-            pattern: from.load()?,
-            budget: Budget::load(NAME, from)?,
-            pivoting: from.load()?,
-            scaling: from.load()?,
-            matched: from.load()?,
-            norm: from.load()?,
-            factors: from.load()?,
-            workspace: Mutex::default(),
-        };
-        let rows = lu.space.len();
-        let scaling = lu.scaling.as_ref().is_none_or(|scaling| scaling.rows() == rows);
-        if scaling && lu.pattern.rows() == rows && lu.factors.fit(&lu.pattern) {
-            Ok(lu)
-        } else {
-            Err(InconsistentData)
-        }
-    }
-}
+saved!(impl[] Budget as |this| { limit: usize = &this.limit() } => {
+    Ok(Budget::new(NAME, DirectOptions { memory: Some(limit) }, 0))
+});
 
 /// Whether every number below `n` occurs exactly once.
 fn is_permutation(numbers: &[u32], n: usize) -> bool {
