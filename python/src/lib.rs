@@ -39,7 +39,9 @@ mod _krysp {
     #[pymodule_export]
     use super::report::Report;
     #[pymodule_export]
-    use super::solve::{solve, solve_many};
+    use super::solve::many::solve_many;
+    #[pymodule_export]
+    use super::solve::solve;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
