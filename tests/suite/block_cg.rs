@@ -1,7 +1,7 @@
 //! Block conjugate gradients: predictions of theory, and blocks that theory excludes, such as dependent
 //! columns.
 
-use krysp::solvers::{Diagonal, OperatorFn};
+use krysp::solvers::Diagonal;
 use krysp::testing::matrices;
 use krysp::{
     CancelToken, Cg, Csr, HostSpace, HostVector, Jacobi, LinearOperator, MultiVector, Outcome, Report,
@@ -38,6 +38,49 @@ pub(crate) fn all_converged(a: &Csr<f64>, b: &[Vec<f64>], solved: &[Solution<f64
 pub(crate) struct Counted {
     pub(crate) a: Csr<f64>,
     pub(crate) count: AtomicUsize,
+}
+
+/// What [`FailsOnce`] does instead of an application.
+#[derive(Clone, Copy)]
+pub(crate) enum Failure {
+    /// One entry of the result is NaN.
+    NotFinite,
+    Error,
+}
+
+/// An operator, one application of which fails.
+pub(crate) struct FailsOnce<A> {
+    inner: A,
+    /// Number of applications before the one that fails.
+    before: usize,
+    failure: Failure,
+    calls: AtomicUsize,
+}
+
+impl<A> FailsOnce<A> {
+    pub(crate) fn new(inner: A, before: usize, failure: Failure) -> FailsOnce<A> {
+        FailsOnce { inner, before, failure, calls: AtomicUsize::new(0) }
+    }
+}
+
+impl<A: LinearOperator<Vector = HostVector<f64>>> LinearOperator for FailsOnce<A> {
+    type Vector = HostVector<f64>;
+
+    fn domain(&self) -> &HostSpace<f64> {
+        self.inner.domain()
+    }
+
+    fn apply(&self, x: &HostVector<f64>, y: &mut HostVector<f64>) -> krysp::solvers::Result<()> {
+        let fails = self.calls.fetch_add(1, Relaxed) == self.before;
+        if fails && matches!(self.failure, Failure::Error) {
+            return Err(krysp::solvers::Error::Breakdown { what: "an application", value: 0.0 });
+        }
+        self.inner.apply(x, y)?;
+        if fails {
+            y.as_mut_slice()[3] = f64::NAN;
+        }
+        Ok(())
+    }
 }
 
 impl LinearOperator for Counted {
@@ -171,19 +214,8 @@ fn a_column_that_is_not_finite_ends_alone() {
 fn a_product_that_fails_leaves_columns_to_themselves() {
     let a = matrices::stencil7(5).csr::<f64>().unwrap();
     let b = rough(a.rows(), 3);
-    for fails in [false, true] {
-        let calls = AtomicUsize::new(0);
-        let flaky =
-            OperatorFn::new(a.domain(), a.domain(), |x: &HostVector<f64>, y: &mut HostVector<f64>| {
-                a.apply(x, y)?;
-                if calls.fetch_add(1, Relaxed) == 9 {
-                    if fails {
-                        return Err(krysp::solvers::Error::Breakdown { what: "a product", value: 0.0 });
-                    }
-                    y.as_mut_slice()[3] = f64::NAN;
-                }
-                Ok(())
-            });
+    for failure in [Failure::NotFinite, Failure::Error] {
+        let flaky = FailsOnce::new(&a, 9, failure);
         let solved = Cg::new(&flaky).solve_block(&b).unwrap();
         all_converged(&a, &b, &solved);
         assert_eq!(solved[2].x, Cg::new(&a).solve(&b[2]).unwrap().x);

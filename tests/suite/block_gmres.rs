@@ -1,6 +1,6 @@
 //! Block GMRES: predictions of theory, and blocks that theory excludes, such as dependent columns.
 
-use crate::block_cg::{Counted, all_converged, diagonal, rough};
+use crate::block_cg::{Counted, FailsOnce, Failure, all_converged, diagonal, rough};
 use krysp::solvers::{Diagonal, OperatorFn};
 use krysp::testing::matrices;
 use krysp::{
@@ -186,21 +186,10 @@ fn a_column_that_is_not_finite_ends_alone() {
 fn a_product_that_fails_leaves_columns_to_themselves() {
     let a = convection(9);
     let b = rough(a.rows(), 3);
-    for fails in [false, true] {
+    for failure in [Failure::NotFinite, Failure::Error] {
         // in the first cycle, in the residuals of the second one, in the second cycle
-        for failing in [9, 36, 50] {
-            let calls = AtomicUsize::new(0);
-            let flaky =
-                OperatorFn::new(a.domain(), a.domain(), |x: &HostVector<f64>, y: &mut HostVector<f64>| {
-                    a.apply(x, y)?;
-                    if calls.fetch_add(1, Relaxed) == failing {
-                        if fails {
-                            return Err(krysp::solvers::Error::Breakdown { what: "a product", value: 0.0 });
-                        }
-                        y.as_mut_slice()[3] = f64::NAN;
-                    }
-                    Ok(())
-                });
+        for before in [9, 36, 50] {
+            let flaky = FailsOnce::new(&a, before, failure);
             let solved = Gmres::new(&flaky).restart(10).solve_block(&b).unwrap();
             all_converged(&a, &b, &solved);
             assert_eq!(solved[2].x, Gmres::new(&a).restart(10).solve(&b[2]).unwrap().x);
@@ -216,14 +205,8 @@ fn a_preconditioner_that_fails_once_does_not_change_later_solves() {
     let jacobi = Jacobi::new(&a).unwrap();
     let mut b = rough(a.rows(), 32);
     [17, 18, 21].into_iter().for_each(|zero| b[zero].fill(0.0));
-    let calls = AtomicUsize::new(0);
-    let flaky = OperatorFn::new(a.domain(), a.domain(), |x: &HostVector<f64>, y: &mut HostVector<f64>| {
-        // five steps of 16 columns, and then the update of the solutions
-        if calls.fetch_add(1, Relaxed) == 5 * 16 + 3 {
-            return Err(krysp::solvers::Error::Breakdown { what: "a preconditioner", value: 0.0 });
-        }
-        jacobi.apply(x, y)
-    });
+    // five steps of 16 columns, and then the update of the solutions
+    let flaky = FailsOnce::new(&jacobi, 5 * 16 + 3, Failure::Error);
     let mut gmres = Gmres::new(&a).preconditioner(&flaky).restart(5);
     let first = gmres.solve_block(&b).unwrap();
     all_converged(&a, &b, &first);
