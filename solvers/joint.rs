@@ -168,25 +168,25 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
     ) -> Result<()> {
         for index in 0..run.count {
             let (b, x) = (&run.b.columns()[index], &mut x.columns_mut()[index]);
-            let column = &mut joint.columns[index];
-            swap(&mut self.report, &mut self.reports[run.first + index]);
-            self.begin_report();
-            workspace.begin();
-            match self.first_residual(Problem { on: run.on, b }, x, workspace, run.guess)? {
-                ControlFlow::Break(outcome) => {
-                    self.end_report(run.on, outcome, run.started, workspace);
-                    column.has_ended = true;
-                    joint.space.close(index);
+            self.with_column(run, index, joint, workspace, |driver, joint, workspace| {
+                driver.begin_report();
+                let column = &mut joint.columns[index];
+                match driver.first_residual(Problem { on: run.on, b }, x, workspace, run.guess)? {
+                    ControlFlow::Break(outcome) => {
+                        driver.end_report(run.on, outcome, run.started, workspace);
+                        column.has_ended = true;
+                        joint.space.close(index);
+                    }
+                    // the first residual was computed in twice the working precision: solve this column separately
+                    ControlFlow::Continue(_) if driver.near_rounding() => joint.space.close(index),
+                    ControlFlow::Continue(threshold) => {
+                        let stagnation_window = driver.method.stagnation_window();
+                        let course = driver.judge(run).course(stagnation_window, &driver.report, threshold);
+                        (column.course, column.threshold) = (Some(course), threshold);
+                    }
                 }
-                // the first residual was computed in twice the working precision: solve this column separately
-                ControlFlow::Continue(_) if self.near_rounding() => joint.space.close(index),
-                ControlFlow::Continue(threshold) => {
-                    let stagnation_window = self.method.stagnation_window();
-                    let course = self.judge(run).course(stagnation_window, &self.report, threshold);
-                    (column.course, column.threshold) = (Some(course), threshold);
-                }
-            }
-            swap(&mut self.report, &mut self.reports[run.first + index]);
+                Ok(())
+            })?;
         }
         joint.width = joint.columns.iter().filter(|column| column.course.is_some()).count();
         Ok(())
@@ -226,17 +226,15 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
             for index in 0..run.count {
                 let Some(mut course) = joint.columns[index].course.take() else { continue };
                 let x = &mut x.columns_mut()[index];
-                swap(&mut self.report, &mut self.reports[run.first + index]);
-                workspace.exchange(&mut joint.columns[index].apart);
                 let outcome = match &all {
-                    None => self.judge_column(run, (index, &mut course), joint, x, workspace, queued)?,
+                    None => self.with_column(run, index, joint, workspace, |driver, joint, workspace| {
+                        driver.judge_column(run, (index, &mut course), joint, x, workspace, queued)
+                    })?,
                     ended => ended.clone(),
                 };
                 let column = &mut joint.columns[index];
                 column.course = outcome.is_none().then_some(course);
                 column.outcome = outcome;
-                swap(&mut self.report, &mut self.reports[run.first + index]);
-                workspace.exchange(&mut joint.columns[index].apart);
             }
             self.end_columns(run, joint, x, workspace)?;
         }
@@ -264,13 +262,29 @@ impl<K: Method<V>, V: Vector> Driver<K, V> {
         }
         for index in 0..run.count {
             let Some(outcome) = joint.columns[index].outcome.take() else { continue };
-            swap(&mut self.report, &mut self.reports[run.first + index]);
-            workspace.exchange(&mut joint.columns[index].apart);
-            self.end_column(run, index, joint, &mut x.columns_mut()[index], workspace, outcome)?;
-            swap(&mut self.report, &mut self.reports[run.first + index]);
-            workspace.exchange(&mut joint.columns[index].apart);
+            let x = &mut x.columns_mut()[index];
+            self.with_column(run, index, joint, workspace, |driver, joint, workspace| {
+                driver.end_column(run, index, joint, x, workspace, outcome)
+            })?;
         }
         Ok(())
+    }
+
+    /// Calls `work` while the driver has the report of a column, and the workspace the state of its run.
+    fn with_column<R, J: Method<MultiVector<V>>>(
+        &mut self,
+        run: &Run<'_, K, J, V>,
+        index: usize,
+        joint: &mut Joint<J, V>,
+        workspace: &mut Workspace<K, V>,
+        work: impl FnOnce(&mut Self, &mut Joint<J, V>, &mut Workspace<K, V>) -> Result<R>,
+    ) -> Result<R> {
+        swap(&mut self.report, &mut self.reports[run.first + index]);
+        workspace.exchange(&mut joint.columns[index].apart);
+        let done = work(self, joint, workspace);
+        swap(&mut self.report, &mut self.reports[run.first + index]);
+        workspace.exchange(&mut joint.columns[index].apart);
+        done
     }
 
     /// Number of steps per cycle of the method that advances all columns.
