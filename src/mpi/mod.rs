@@ -44,6 +44,7 @@
 mod amg;
 mod assemble;
 mod block_jacobi;
+mod execution;
 mod fsai;
 mod halo;
 #[cfg(feature = "cuda")]
